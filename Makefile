@@ -1,4 +1,5 @@
-# Targets a user needs: setup, quickstart, test, test-full, lint, bench. Each sets up .venv first if it is missing.
+# Targets a user needs: setup, quickstart, test, test-full, lint, mutants, bench. Each sets up .venv first if it is
+# missing.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -6,7 +7,7 @@ BIN := $(VENV)/bin
 TORCH_INDEX ?=
 INSTALLED := $(VENV)/.installed
 
-.PHONY: setup quickstart test test-full lint bench clean
+.PHONY: setup quickstart test test-full lint mutants bench clean
 
 setup: $(INSTALLED)
 
@@ -34,8 +35,11 @@ lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+mutants: $(INSTALLED)
+	$(BIN)/python -m benchmarks.mutants
+
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.replay_cost
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) build dist mutants *.egg-info

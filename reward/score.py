@@ -108,7 +108,7 @@ def _config(options: Mapping[str, Any]) -> RewardConfig:
     return _cached_config(**options)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64, typed=True)  # True == 1, and is refused
 def _cached_config(**options: Any) -> RewardConfig:
     return RewardConfig(**options)
 

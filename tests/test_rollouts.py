@@ -10,7 +10,13 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.utils.padding import left_right_2_no_padding
 
 from recipe.rerule.replay import ReplayConfig
-from recipe.rerule.rollouts import replay_batch, reward_metrics, rollout_groups, rows_of_groups
+from recipe.rerule.rollouts import (
+    for_workers,
+    replay_batch,
+    reward_metrics,
+    rollout_groups,
+    rows_of_groups,
+)
 
 PAD = 0
 
@@ -59,6 +65,24 @@ def batch() -> DataProto:
             "refused": np.array([1.0, 0.0, 0.0, 0.0]),
         },
     )
+
+
+def test_workers_get_the_tensors_and_settings_but_no_labels(batch: DataProto) -> None:
+    batch.meta_info["temperature"] = 0.7
+    batch.non_tensor_batch["multi_modal_inputs"] = np.array([{}] * 4, dtype=object)
+    sent = for_workers(batch)
+    assert not sent.non_tensor_batch
+    assert sent.meta_info == {"temperature": 0.7}
+    assert set(sent.batch.keys()) == set(batch.batch.keys())
+    for name in batch.batch.keys():  # noqa: SIM118  (a TensorDict iterates over rows)
+        assert sent.batch[name].data_ptr() == batch.batch[name].data_ptr()
+    assert "uid" in batch.non_tensor_batch
+
+
+def test_workers_get_the_inputs_of_multi_modal_prompts(batch: DataProto) -> None:
+    inputs = np.array([{}, {"pixels": 1}, {}, {}], dtype=object)
+    batch.non_tensor_batch["multi_modal_inputs"] = inputs
+    assert list(for_workers(batch).non_tensor_batch) == ["multi_modal_inputs"]
 
 
 def test_rows_of_a_group_need_not_be_neighbours() -> None:

@@ -26,7 +26,13 @@ def files(tmp_path: Path) -> dict[str, Path]:
     """A model folder that transformers can read the configuration of, and one valid parquet file."""
     from transformers import LlamaConfig
 
-    LlamaConfig(vocab_size=8, hidden_size=8, num_attention_heads=2).save_pretrained(tmp_path / "model")
+    model = {
+        "vocab_size": 8,
+        "hidden_size": 8,
+        "num_attention_heads": 2,
+        "architectures": ["LlamaForCausalLM"],
+    }
+    LlamaConfig(**model).save_pretrained(tmp_path / "model")
     rows = [row(index) for index in range(20)]
     write_rows(tmp_path / "train.parquet", rows)
     return {"model": tmp_path / "model", "train": tmp_path / "train.parquet", "run": tmp_path / "run"}
@@ -95,7 +101,7 @@ def test_the_experiment_itself_is_accepted(files: dict[str, Path]) -> None:
         ("+reward.custom_reward_function.reward_kwargs.beta=1", "reward_kwargs.beta"),
         ("actor_rollout_ref.model.lora_rank=8", "actor_rollout_ref.model.lora.merge=true"),
         ("trainer.use_v1=true", "trainer.use_v1"),
-        ("algorithm.adv_estimator=gae", "algorithm.adv_estimator is gae"),
+        ("algorithm.adv_estimator=remax", "algorithm.adv_estimator is remax"),
         ("actor_rollout_ref.rollout.n=1", "actor_rollout_ref.rollout.n"),
         ("actor_rollout_ref.actor.use_kl_loss=false", "replay.use_kl_loss"),
         ("actor_rollout_ref.model.path=/no/such/model", "/no/such/model"),
@@ -104,11 +110,55 @@ def test_the_experiment_itself_is_accepted(files: dict[str, Path]) -> None:
         ("data.train_batch_size=48", "hold 20 rows"),
         ("data.train_batch_size=17", "data.train_batch_size is 17"),
         ("trainer.n_gpus_per_node=3", "128 rows a step, which 3 devices"),
+        ("replay.admission=easy", "replay.admission is 'easy'"),
+        ("replay.max_staleness=-1", "replay.max_staleness is -1"),
+        ("replay.max_reuse=often", "replay.max_reuse is 'often'; it must be a whole number or be null"),
+        ("replay.importance.max_second_moment=0.5", "replay.importance.max_second_moment is 0.5"),
+        ("trainer.resume_mode=yes", "trainer.resume_mode is"),
+        ("trainer.resume_mode=resume_path", "trainer.resume_from_path is not set"),
+        ("+trainer.remove_previous_ckpt_in_save=true", "trainer.max_actor_ckpt_to_keep=1 instead"),
+        ("trainer.max_actor_ckpt_to_keep=0", "trainer.max_actor_ckpt_to_keep is 0"),
+        ("actor_rollout_ref.actor.checkpoint.async_save=true", "checkpoint.async_save is true"),
         ("actor_rollout_ref.actor.loss_agg_mode=median", "verl refuses the configuration: Invalid loss_agg"),
     ],
 )
 def test_a_wrong_setting_is_named(override: str, named: str, files: dict[str, Path]) -> None:
     assert named in refusal(files, override)
+
+
+def add_tokenizer(model: Path) -> None:
+    """verl reads the critic's tokenizer when it checks PPO's settings."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from transformers import PreTrainedTokenizerFast
+
+    words = Tokenizer(WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))
+    PreTrainedTokenizerFast(tokenizer_object=words, eos_token="a", pad_token="a").save_pretrained(model)
+
+
+@pytest.mark.parametrize("estimator", ["rloo", "gae"])
+def test_group_based_estimators_and_ppo_are_accepted(estimator: str, files: dict[str, Path]) -> None:
+    add_tokenizer(files["model"])
+    settings.check(composed(overrides(files, f"algorithm.adv_estimator={estimator}")))
+
+
+def test_every_group_based_estimator_is_one_of_verls() -> None:
+    from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
+
+    assert set(settings.ESTIMATORS) <= set(ADV_ESTIMATOR_REGISTRY)
+
+
+def test_ppo_takes_a_single_response_a_prompt(files: dict[str, Path]) -> None:
+    add_tokenizer(files["model"])
+    alone = ["actor_rollout_ref.rollout.n=1", "data.train_batch_size=16"]
+    settings.check(composed(overrides(files, "algorithm.adv_estimator=gae", *alone)))
+
+
+def test_an_incomplete_checkpoint_is_refused_by_path(files: dict[str, Path]) -> None:
+    folder = files["run"] / "global_step_3"
+    folder.mkdir(parents=True)
+    line = refusal(files, "trainer.resume_mode=resume_path", f"trainer.resume_from_path={folder}")
+    assert f"trainer.resume_from_path is {folder}, which is incomplete" in line
 
 
 def test_a_row_without_gold_is_named_by_file_and_number(files: dict[str, Path]) -> None:

@@ -6,6 +6,8 @@
                               steps overlap
 <run>/records/prompts.jsonl   {"step": int, "prompts": [{"index", "type", "mode", "subject", "rewards"}]};
                               appended to, the last line of a step counts
+<run>/records/replay.jsonl    what replay stored, let go and drew, a line a step, as StepLog.record gives it;
+                              groups are [prompt index, step of storing]; appended to likewise
 """
 
 from __future__ import annotations
@@ -14,14 +16,14 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
 if TYPE_CHECKING:  # the report reads records without importing torch
     from omegaconf import DictConfig
 
-    from recipe.rerule.replay import RolloutGroup
+    from recipe.rerule.replay import RolloutGroup, StepLog
 
 
 def start(config: DictConfig) -> None:
@@ -59,5 +61,14 @@ def append_prompts(
         }
         for group in groups
     ]
-    with open(Path(run_folder) / "records" / "prompts.jsonl", "a", encoding="utf-8") as file:
-        file.write(json.dumps({"step": step, "prompts": prompts}) + "\n")
+    _append(run_folder, "prompts.jsonl", {"step": step, "prompts": prompts})
+
+
+def append_replay(run_folder: str, log: StepLog) -> None:
+    """Append what replay did at one step."""
+    _append(run_folder, "replay.jsonl", log.record())
+
+
+def _append(run_folder: str, name: str, record: Mapping[str, Any]) -> None:
+    with open(Path(run_folder) / "records" / name, "a", encoding="utf-8") as file:
+        file.write(json.dumps(record) + "\n")

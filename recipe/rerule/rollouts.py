@@ -36,6 +36,17 @@ def labels(batch: DataProto) -> list[PromptLabel]:
     ]
 
 
+def for_workers(batch: DataProto) -> DataProto:
+    """The batch without the columns that no worker reads, sharing its tensors and `meta_info`.
+
+    verl wraps, sends and unwraps every value of every column (the data set's labels, the reward's parts) with
+    each call to the workers. Only the inputs of multi-modal prompts are used there.
+    """
+    inputs = batch.non_tensor_batch.get("multi_modal_inputs")
+    used = ["multi_modal_inputs"] if inputs is not None and any(inputs) else []
+    return batch.select(non_tensor_batch_keys=used)
+
+
 def rows_of_groups(uids: Sequence[str] | np.ndarray) -> list[list[int]]:
     """Row numbers of each rollout group: rows that share `uid`, groups in order of first appearance."""
     rows: dict[str, list[int]] = defaultdict(list)

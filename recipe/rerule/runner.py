@@ -32,8 +32,11 @@ class ReRULETaskRunner(BaseTaskRunner):
             WorkerFailureError: a worker or rollout engine died; the message says which and why.
         """
         OmegaConf.resolve(config)
-        records.start(config)
         trainer = self._build_trainer(config)
+        if trainer.is_finished():
+            print(f"{config.trainer.default_local_dir} already holds the run's last step", flush=True)
+            return
+        records.start(config)
         trainer.init_workers()
         with Watch(trainer):
             trainer.fit()

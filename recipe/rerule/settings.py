@@ -12,10 +12,24 @@ from typing import Any
 from hydra.errors import InstantiationException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
+from recipe.rerule import checkpoints
 from recipe.rerule.replay import ReplayConfig
 
-GROUP_ESTIMATORS = ("grpo",)
-"""Advantage estimators that stage 2 accepts: RULE's."""
+GROUP_ESTIMATORS = (
+    "grpo",
+    "grpo_vectorized",
+    "grpo_passk",
+    "rloo",
+    "rloo_vectorized",
+    "reinforce_plus_plus_baseline",
+    "opo",
+    "gpg",
+)
+"""verl's advantage estimators that compare the responses of one rollout group."""
+
+ESTIMATORS = (*GROUP_ESTIMATORS, "reinforce_plus_plus", "gae")
+"""All that stage 2 accepts; gae is PPO with a critic."""
+RESUME_MODES = ("disable", "auto", "resume_path")
 
 
 class SettingsError(ValueError):
@@ -45,6 +59,7 @@ def check(config: DictConfig) -> ReplayConfig:
     _check_replay_fits(config)
     _check_lora(config)
     _check_run_folder(config.trainer)
+    _check_checkpoints(config)
     check_model(config.actor_rollout_ref.model.path, "actor_rollout_ref.model.path")
     _check_data(config)
     _check_verl(config)
@@ -108,14 +123,12 @@ def _check_reward(settings: Mapping[str, Any]) -> None:
 def _check_trainer(config: DictConfig) -> None:
     if config.trainer.use_v1:
         raise SettingsError("trainer.use_v1 is true; ReRULE extends verl's RayPPOTrainer: set it to false")
-    if config.algorithm.adv_estimator not in GROUP_ESTIMATORS:
-        known = ", ".join(GROUP_ESTIMATORS)
+    estimator = config.algorithm.adv_estimator
+    if estimator not in ESTIMATORS:
+        raise SettingsError(f"algorithm.adv_estimator is {estimator}; choose from {', '.join(ESTIMATORS)}")
+    if estimator in GROUP_ESTIMATORS and config.actor_rollout_ref.rollout.n < 2:
         raise SettingsError(
-            f"algorithm.adv_estimator is {config.algorithm.adv_estimator}; choose from {known}"
-        )
-    if config.actor_rollout_ref.rollout.n < 2:
-        raise SettingsError(
-            "actor_rollout_ref.rollout.n is below 2; a rollout group needs at least two responses"
+            f"actor_rollout_ref.rollout.n is below 2; {estimator} needs at least two responses a prompt"
         )
 
 
@@ -150,6 +163,32 @@ def _check_run_folder(trainer: DictConfig) -> None:
         raise SettingsError(
             f"trainer.default_local_dir is {folder}, which already holds a run; choose another folder, or "
             "trainer.resume_mode=auto to go on with it"
+        )
+
+
+def _check_checkpoints(config: DictConfig) -> None:
+    trainer = config.trainer
+    if trainer.resume_mode not in RESUME_MODES:
+        raise SettingsError(
+            f"trainer.resume_mode is {trainer.resume_mode}; choose from {', '.join(RESUME_MODES)}"
+        )
+    if trainer.resume_mode == "resume_path":
+        require_set(config, "trainer.resume_from_path")
+        checkpoints.prepare_resume_from(trainer.default_local_dir, trainer.resume_from_path)
+    if trainer.get("remove_previous_ckpt_in_save"):
+        raise SettingsError(
+            "trainer.remove_previous_ckpt_in_save would delete the last complete checkpoint before the next "
+            "is written; use trainer.max_actor_ckpt_to_keep=1 instead"
+        )
+    if config.actor_rollout_ref.actor.checkpoint.get("async_save"):
+        raise SettingsError(
+            "actor_rollout_ref.actor.checkpoint.async_save is true, but a checkpoint must be written before "
+            "it counts; set it to false"
+        )
+    if trainer.max_actor_ckpt_to_keep is not None and trainer.max_actor_ckpt_to_keep < 1:
+        raise SettingsError(
+            f"trainer.max_actor_ckpt_to_keep is {trainer.max_actor_ckpt_to_keep}; keep at least 1, or null "
+            "for all"
         )
 
 

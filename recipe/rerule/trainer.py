@@ -1,98 +1,194 @@
-"""ReRULE's trainer: verl's RayPPOTrainer with one hook, the replay step after the on-policy update."""
+"""ReRULE's trainer: verl's RayPPOTrainer with one hook, the extra updates after the on-policy update."""
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from verl import DataProto
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 from verl.utils import tensordict_utils as tu
+from verl.utils.metric import reduce_metrics
+from verl.utils.profiler.performance import simple_timer
 
-from recipe.rerule import records
-from recipe.rerule.replay import Replay, ReplayConfig, RolloutGroup, load, offer_metrics, save
-from recipe.rerule.replay.group import SIDES
-from recipe.rerule.rollouts import labels, replay_batch, reward_metrics, rollout_groups
-
-
-def progress_line(step: int, total: int, metrics: Mapping[str, float]) -> str:
-    """One line a step for a person: rewards by side, share of hard groups, buffer and replay."""
-    parts = [f"step {step}/{total}"]
-    for side in SIDES:
-        if (reward := metrics.get(f"reward/{side}/mean")) is not None:
-            parts.append(f"reward {side} {reward:.2f}")
-    parts.append(f"hard groups {metrics['replay/hard_share']:.0%}")
-    if "replay/size" in metrics:
-        parts.append(f"buffer {metrics['replay/size']:.0f}")
-    if metrics.get("replay/updates"):
-        parts.append(f"replayed {metrics['replay/drawn_groups']:.0f} groups")
-    return "  ".join(parts)
+from recipe.rerule import checkpoints, records
+from recipe.rerule.data_order import restore_epoch_end
+from recipe.rerule.identity import run_identity
+from recipe.rerule.replay import (
+    Replay,
+    ReplayConfig,
+    RolloutGroup,
+    build_threshold,
+    load,
+    offer_metrics,
+    save,
+)
+from recipe.rerule.rollouts import for_workers, labels, replay_batch, reward_metrics, rollout_groups
+from recipe.rerule.step_metrics import part_seconds, progress_line, update_metrics
+from recipe.rerule.worker import PAUSE_SCHEDULE, STAY_LOADED
 
 
 class ReRULETrainer(RayPPOTrainer):
-    """With `replay_config.enable` false this is plain RULE: verl's worker calls with verl's data.
+    """With `replay_config.enable` false this is plain RULE: verl's worker calls with verl's data, but for the
+    columns that no worker reads (see `rollouts.for_workers`).
 
     `fit()` calls `_update_actor` once a step, before the checkpoint and before the weights go to the rollout
-    engine, so both see the model after the replay update.
+    engine, so both see the model after the last update of the step.
     """
 
     def __init__(self, *args: Any, replay_config: ReplayConfig, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.replay_config = replay_config
         self.replay = Replay(replay_config) if replay_config.enable else None
+        self._threshold = build_threshold(replay_config)  # of a run without replay, for its hard share
+        # verl would delete the oldest checkpoint before the next one is whole; we do it afterwards.
+        self._checkpoints_to_keep = self.config.trainer.max_actor_ckpt_to_keep
+        self.config.trainer.max_actor_ckpt_to_keep = self.config.trainer.max_critic_ckpt_to_keep = None
+
+    def is_finished(self) -> bool:
+        """Whether the run to be resumed has already done its last step; verl would do one more."""
+        trainer = self.config.trainer
+        step = (
+            checkpoints.newest_complete(trainer.default_local_dir) if trainer.resume_mode == "auto" else None
+        )
+        return step is not None and step >= self.total_training_steps
 
     def _update_actor(self, batch: DataProto) -> DataProto:
-        output = super()._update_actor(batch)
-        started = time.perf_counter()
-        groups = rollout_groups(batch, self.global_steps, self.config.actor_rollout_ref.rollout.n)
-        subjects = {label.index: label.subject for label in labels(batch)}
-        records.append_prompts(self.config.trainer.default_local_dir, self.global_steps, groups, subjects)
+        seconds: dict[str, float] = {}
+        with simple_timer("replay/seconds/offer", seconds):
+            groups = rollout_groups(batch, self.global_steps, self.config.actor_rollout_ref.rollout.n)
+            if self.replay is not None:
+                self.replay.offer(groups, self.global_steps)
+        with simple_timer("replay/seconds/draw", seconds):
+            draws = self._draws()
+        # What is drawn does not depend on the policy; drawing first tells the worker that more is to come.
+        with _marked(batch, {STAY_LOADED: True} if draws else {}):
+            output = super()._update_actor(for_workers(batch))
+        extra = self._extra_updates(batch, draws, seconds)
+        with simple_timer("replay/seconds/record", seconds):
+            self._record(batch, groups)
         metrics = output.meta_info["metrics"]
         metrics.update(reward_metrics(batch))
-        metrics.update(self._replay_step(groups))
-        elapsed = time.perf_counter() - started
-        metrics["replay/bookkeeping_seconds"] = elapsed - metrics.get("replay/seconds", 0.0)
+        metrics.update(self._replay_metrics(groups, extra))
+        metrics.update(part_seconds(seconds, extra))
         print(progress_line(self.global_steps, self.total_training_steps, metrics), flush=True)
         return output
 
-    def _replay_step(self, groups: list[RolloutGroup]) -> dict[str, float]:
-        """Offer the step's groups, and where the gate is open do one replay update."""
+    def _compute_old_log_prob(self, batch: DataProto) -> tuple[DataProto, float]:
+        return super()._compute_old_log_prob(for_workers(batch))
+
+    def _compute_ref_log_prob(self, batch: DataProto) -> DataProto:
+        return super()._compute_ref_log_prob(for_workers(batch))
+
+    def _compute_values(self, batch: DataProto) -> DataProto:
+        return super()._compute_values(for_workers(batch))
+
+    def _update_critic(self, batch: DataProto) -> DataProto:
+        return super()._update_critic(for_workers(batch))
+
+    def _draws(self) -> list[list[RolloutGroup]]:
+        """The groups of each extra update of this step; none while the gate is closed."""
         if self.replay is None:
-            return offer_metrics(groups, self.replay_config.threshold)
-        metrics = self.replay.offer(groups, self.global_steps)
-        drawn = self.replay.draw(self.global_steps, self._get_dp_size(self.actor_rollout_wg, "actor"))
-        metrics |= self.replay.draw_metrics(drawn, self.global_steps)
-        metrics["replay/updates"] = float(bool(drawn))
-        if drawn:
-            metrics |= self._update_actor_replay(drawn)
+            return []
+        dp_size = self._get_dp_size(self.actor_rollout_wg, "actor")
+        draws = [
+            self.replay.draw(self.global_steps, dp_size) for _ in range(self.replay_config.updates_per_step)
+        ]
+        if self.replay_config.update == "on_policy":
+            self.replay.log.draws.clear()  # they only tell when replay would have updated
+        return [drawn for drawn in draws if drawn]
+
+    def _extra_updates(
+        self, batch: DataProto, draws: Sequence[list[RolloutGroup]], seconds: dict[str, float]
+    ) -> list[dict[str, float]]:
+        """One extra update for each draw; returns the metrics of each."""
+        metrics = []
+        for number, drawn in enumerate(draws, start=1):
+            stay = number < len(draws)
+            if self.replay_config.update == "on_policy":
+                with simple_timer("replay/seconds/update", seconds):
+                    metrics.append(self._update_actor_again(batch, stay))
+            else:
+                with simple_timer("replay/seconds/collate", seconds):
+                    data = self._replay_data(drawn, stay)
+                with simple_timer("replay/seconds/update", seconds):
+                    output = self.actor_rollout_wg.update_actor_replay(data)
+                metrics.append(dict(tu.get(output, "metrics")))
         return metrics
 
-    def _update_actor_replay(self, drawn: list[RolloutGroup]) -> dict[str, float]:
-        started = time.perf_counter()
+    def _update_actor_again(self, batch: DataProto, stay: bool) -> dict[str, float]:
+        """The equal-update control: this step's on-policy update once more, the schedule unmoved."""
+        marks = {PAUSE_SCHEDULE: True} | ({STAY_LOADED: True} if stay else {})
+        with _marked(batch, marks):
+            output = super()._update_actor(for_workers(batch))
+        metrics = reduce_metrics(output.meta_info["metrics"])
+        return {"replay/pg_loss": metrics["actor/pg_loss"], "replay/grad_norm": metrics["actor/grad_norm"]}
+
+    def _replay_data(self, drawn: list[RolloutGroup], stay: bool) -> Any:
         temperature = self.config.actor_rollout_ref.rollout.temperature
         data = replay_batch(drawn, self.replay_config, self.tokenizer.pad_token_id, temperature)
-        output = self.actor_rollout_wg.update_actor_replay(data)
-        metrics = dict(tu.get(output, "metrics"))
-        metrics["replay/seconds"] = time.perf_counter() - started
-        return metrics
+        if stay:
+            tu.assign_non_tensor(data, **{STAY_LOADED: True})
+        return data
+
+    def _replay_metrics(
+        self, groups: list[RolloutGroup], updates: Sequence[Mapping[str, float]]
+    ) -> dict[str, float]:
+        if self.replay is None:
+            return offer_metrics(groups, self._threshold.update(groups))
+        return self.replay.log.metrics() | update_metrics(updates)
+
+    def _record(self, batch: DataProto, groups: list[RolloutGroup]) -> None:
+        run_folder = self.config.trainer.default_local_dir
+        subjects = {label.index: label.subject for label in labels(batch)}
+        records.append_prompts(run_folder, self.global_steps, groups, subjects)
+        if self.replay is not None:
+            records.append_replay(run_folder, self.replay.log)
 
     def _save_checkpoint(self) -> None:
-        # Before verl's, whose last write is the tracker file that makes a checkpoint count.
+        run_folder = self.config.trainer.default_local_dir
+        checkpoints.begin(run_folder, self.global_steps)
         if self.replay is not None:
-            save(self.replay, self._replay_folder())
+            folder = checkpoints.step_folder(run_folder, self.global_steps)
+            save(self.replay, folder / "replay", run_identity(self.config, self.tokenizer))
         super()._save_checkpoint()
+        checkpoints.finish(run_folder, self.global_steps)
+        if self._checkpoints_to_keep is not None:
+            checkpoints.keep(run_folder, self._checkpoints_to_keep)
 
     def _load_checkpoint(self) -> None:
+        folder = self._prepare_resume()
         super()._load_checkpoint()
-        if self.replay is not None and self.global_steps > 0:
-            load(self.replay, self._replay_folder())
+        if folder is None:
+            return
+        restore_epoch_end(self.train_dataloader, self.global_steps, folder)
+        if self.replay is not None and self.replay_config.restore:
+            load(self.replay, folder / "replay", run_identity(self.config, self.tokenizer))
 
-    def _replay_folder(self) -> str:
+    def _prepare_resume(self) -> Path | None:
+        """The checkpoint this run goes on from, which verl's `_load_checkpoint` then finds too."""
         trainer = self.config.trainer
-        if trainer.resume_mode == "resume_path" and trainer.resume_from_path.endswith(
-            f"_{self.global_steps}"
-        ):
-            return os.path.join(trainer.resume_from_path, "replay")
-        return os.path.join(trainer.default_local_dir, f"global_step_{self.global_steps}", "replay")
+        if trainer.resume_mode == "resume_path":
+            checkpoints.prepare_resume_from(trainer.default_local_dir, trainer.resume_from_path)
+            return Path(trainer.resume_from_path)
+        if trainer.resume_mode == "disable":
+            return None
+        resume = checkpoints.prepare_resume(trainer.default_local_dir)
+        if resume.notice is not None:
+            print(resume.notice, flush=True)
+        if resume.step is None:
+            return None
+        return checkpoints.step_folder(trainer.default_local_dir, resume.step)
+
+
+@contextlib.contextmanager
+def _marked(batch: DataProto, marks: Mapping[str, bool]) -> Iterator[None]:
+    """`marks` in the batch's meta_info, which verl passes on to the worker."""
+    batch.meta_info.update(marks)
+    try:
+        yield
+    finally:
+        for mark in marks:
+            del batch.meta_info[mark]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
@@ -13,21 +15,52 @@ from verl.single_controller.base.decorator import make_nd_compute_dataproto_disp
 from verl.trainer.ppo.core_algos import agg_loss, kl_penalty
 from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
+from verl.utils.device import get_device_name
 from verl.utils.metric import AggregationType, Metric
+from verl.utils.profiler.performance import simple_timer
 from verl.workers.config import ActorConfig
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 from verl.workers.utils.padding import no_padding_2_padding
 
-from recipe.rerule.replay import ImportanceConfig, RatioMoments, ReplayConfig, ratios, replay_loss, weights
+from recipe.rerule.replay import (
+    ImportanceConfig,
+    RatioMoments,
+    ReplayConfig,
+    build_truncation,
+    log_ratios,
+    replay_loss,
+    unit_ratios,
+    weights,
+)
 
 if os.environ.get("VERL_PLATFORM") == "cpu":
     from recipe.rerule.platform import patches
 
     patches.install_in_engine()
 
+STAY_LOADED = "rerule_stay_loaded"
+"""Mark in an update's data: another update of the same step follows."""
+PAUSE_SCHEDULE = "rerule_pause_schedule"
+"""Mark in an update's data: the learning-rate schedule does not move."""
+
 
 class ReplayActorWorker(ActorRolloutRefWorker):
-    """Actor, rollout and reference in one worker, as verl's, plus the replay update."""
+    """Actor, rollout and reference in one worker, as verl's, plus the extra updates of a step.
+
+    With parameter or optimiser offload, verl loads and offloads around every update. Here all updates of a
+    step share one round trip: each but the last carries the mark STAY_LOADED.
+    """
+
+    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
+    def update_actor(self, data: TensorDict) -> TensorDict:
+        """verl's on-policy update; without our marks in `data` it is nothing else."""
+        stay = tu.pop(data, STAY_LOADED, default=False)
+        paused = tu.pop(data, PAUSE_SCHEDULE, default=False)
+        if not stay and not paused:
+            return super().update_actor(data)
+        tu.assign_non_tensor(data, disable_auto_offload=True)
+        with self._loaded(stay), _paused_schedule(self.actor) if paused else contextlib.nullcontext():
+            return super().update_actor(data)
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def update_actor_replay(self, data: TensorDict) -> TensorDict:
@@ -38,12 +71,40 @@ class ReplayActorWorker(ActorRolloutRefWorker):
                 `replay_config`.
 
         Returns:
-            "metrics": {name: float} over the whole replay batch, equal on every rank.
+            "metrics": {name: float} over the whole replay batch, equal on every rank but for the seconds.
         """
         config = tu.pop(data, "replay_config")
-        actor_config = omega_conf_to_dataclass(self.config.actor)
-        metrics = replay_update(self.actor, data, config, actor_config)
+        with self._loaded(tu.pop(data, STAY_LOADED, default=False)):
+            metrics = replay_update(self.actor, data, config, self._actor_config)
         return tu.get_tensordict({}, non_tensor_dict={"metrics": metrics})
+
+    @functools.cached_property
+    def _actor_config(self) -> ActorConfig:
+        return omega_conf_to_dataclass(self.config.actor)
+
+    @contextlib.contextmanager
+    def _loaded(self, stay: bool) -> Iterator[None]:
+        """Parameters and optimiser on the device for an update, and after it while `stay`."""
+        if not hasattr(self, "_step_context"):
+            self._step_context = self.actor.engine.train_mode()
+            self._step_context.__enter__()
+        try:
+            yield
+        finally:
+            if not stay:
+                self._step_context.__exit__(None, None, None)
+                del self._step_context
+
+
+@contextlib.contextmanager
+def _paused_schedule(worker: TrainingWorker) -> Iterator[None]:
+    """verl's update without its step of the learning-rate schedule; it reports the rate as it is."""
+    engine = worker.engine
+    engine.lr_scheduler_step = lambda: engine.lr_scheduler.get_last_lr()[0]
+    try:
+        yield
+    finally:
+        del engine.lr_scheduler_step
 
 
 def replay_update(
@@ -51,15 +112,18 @@ def replay_update(
 ) -> dict[str, float]:
     """The replay update of one rank: weigh under the policy as it is, then one optimiser step.
 
-    Parameters and optimiser are loaded once for both passes. Collective: every rank must call it.
+    Parameters and optimiser must be on the device. Collective: every rank must call it.
     """
     use_kl = config.use_kl_loss and actor_config.use_kl_loss
-    with worker.engine.train_mode():
+    seconds: dict[str, float] = {}
+    with simple_timer("replay/seconds/log_prob", seconds):
         log_probs = _current_log_probs(worker, data)
-        moments = _add_weights(data, log_probs, config.importance, worker.engine.get_data_parallel_group())
-        loss_fn = functools.partial(replay_loss_fn, actor_config, use_kl)
-        output = _train_with(worker, loss_fn, data)
-    return moments.metrics() | _replay_metrics(tu.get(output, "metrics"), use_kl)
+    with simple_timer("replay/seconds/weigh", seconds):
+        group = worker.engine.get_data_parallel_group()
+        metrics = _add_weights(data, log_probs, config.importance, group)
+    with simple_timer("replay/seconds/train", seconds):
+        output = _train_with(worker, functools.partial(replay_loss_fn, actor_config, use_kl), data)
+    return metrics | _replay_metrics(tu.get(output, "metrics"), use_kl) | seconds
 
 
 def _current_log_probs(worker: TrainingWorker, data: TensorDict) -> torch.Tensor:
@@ -79,17 +143,34 @@ def _current_log_probs(worker: TrainingWorker, data: TensorDict) -> torch.Tensor
 
 def _add_weights(
     data: TensorDict, log_probs: torch.Tensor, config: ImportanceConfig, group: Any
-) -> RatioMoments:
-    """Put `replay_weights` [rows, T] float32 into `data`, normalised over all ranks."""
+) -> dict[str, float]:
+    """Put `replay_weights` [rows, T] float32 into `data`, normalised over all ranks; return their metrics."""
     mask = data["response_mask"]
-    ratio = ratios(log_probs, data["old_log_probs"], mask, config.level)
-    sums, maximum = RatioMoments.of(ratio, mask, config).as_tensors()
-    if group is not None:
-        torch.distributed.all_reduce(sums, group=group)
-        torch.distributed.all_reduce(maximum, op=torch.distributed.ReduceOp.MAX, group=group)
-    moments = RatioMoments.from_tensors(sums, maximum)
-    data["replay_weights"] = weights(ratio, mask, config, moments).float()
-    return moments
+    log_ratio = log_ratios(log_probs, data["old_log_probs"], mask)
+    units = unit_ratios(log_ratio, mask, config.level)
+    truncation = build_truncation(config)
+    bounds = truncation.bounds(_of_all_ranks(units, group) if truncation.needs_all_units else units)
+    moments = _summed_over_ranks(RatioMoments.of(units, log_ratio, mask, bounds), group)
+    data["replay_weights"] = weights(units, mask, config.level, bounds, config.normalize, moments).float()
+    return moments.metrics() | bounds.metrics()
+
+
+def _of_all_ranks(units: torch.Tensor, group: Any) -> torch.Tensor:
+    """The ranks' units one after the other; their counts may differ."""
+    if group is None:
+        return units
+    parts: list[Any] = [None] * torch.distributed.get_world_size(group)
+    torch.distributed.all_gather_object(parts, units, group=group)
+    return torch.cat(parts)
+
+
+def _summed_over_ranks(moments: RatioMoments, group: Any) -> RatioMoments:
+    if group is None:
+        return moments
+    sums, maximum = (tensor.to(get_device_name()) for tensor in moments.as_tensors())
+    torch.distributed.all_reduce(sums, group=group)
+    torch.distributed.all_reduce(maximum, op=torch.distributed.ReduceOp.MAX, group=group)
+    return RatioMoments.from_tensors(sums, maximum)
 
 
 def _train_with(worker: TrainingWorker, loss_fn: Any, data: TensorDict) -> TensorDict:

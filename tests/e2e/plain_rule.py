@@ -15,7 +15,7 @@ import ray
 import torch
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
-from tensordict import TensorDict
+from tensordict import NonTensorStack, TensorDict
 from verl import DataProto
 from verl.trainer.main_ppo import run_ppo
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
@@ -68,16 +68,29 @@ class RecordingTrainer(ReRULETrainer):
         path.write_text(json.dumps([*steps, step]))
 
 
-def same(one: TensorDict, other: TensorDict) -> bool:
-    if set(one.keys()) != set(other.keys()):
+LABELS = {"data_source", "reward_model", "extra_info", "uid", "raw_prompt"}
+"""Some of the columns that ours leaves out, since no worker reads them."""
+
+
+def same(ours: TensorDict, verls: TensorDict) -> bool:
+    """Whether ours holds what verl's does but for the columns with a value of their own for each row."""
+    left_out = set(verls.keys()) - set(ours.keys())
+    if set(ours.keys()) - set(verls.keys()) or not left_out >= LABELS:
         return False
-    for key in one.keys():  # noqa: SIM118  (a TensorDict iterates over rows)
-        a, b = one.get(key), other.get(key)
-        if isinstance(a, torch.Tensor):
-            equal = torch.equal(a.values(), b.values()) if a.is_nested else torch.equal(a, b)
+    if any(not isinstance(verls.get(key), NonTensorStack) for key in left_out):
+        return False
+    return equal({key: (ours.get(key), verls.get(key)) for key in ours.keys()})  # noqa: SIM118
+
+
+def equal(pairs: dict[str, tuple[Any, Any]]) -> bool:
+    for a, b in pairs.values():
+        if not isinstance(a, torch.Tensor):
+            agree = str(a.tolist()) == str(b.tolist())
+        elif a.is_nested:
+            agree = torch.equal(a.values(), b.values())
         else:
-            equal = str(a.tolist()) == str(b.tolist())
-        if not equal:
+            agree = torch.equal(a, b)
+        if not agree:
             return False
     return True
 

@@ -1,13 +1,15 @@
 """One rank of the gradient check: real replay updates through the real worker, by plain gradient descent.
 
-torchrun replay_gradients.py JOB.json: for each case of the job builds a fresh actor worker, does one replay
-update with SGD and writes the change of the parameters, whose quotient by -lr is the gradient.
+torchrun replay_gradients.py JOB.json: for each setup of the job builds an actor worker; from the same initial
+parameters does one replay update with SGD for each of its cases, and writes the changes of the parameters,
+whose quotients by -lr are the gradients.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from verl.utils import tensordict_utils as tu  # noqa: E402  (the platform comes
 from verl.utils.distributed import initialize_global_process_group  # noqa: E402
 from verl.workers.utils.padding import no_padding_2_padding  # noqa: E402
 
-from recipe.rerule.replay import Replay, ReplayConfig, load  # noqa: E402
+from recipe.rerule.replay import ReplayConfig, RolloutGroup  # noqa: E402
 from recipe.rerule.rollouts import replay_batch  # noqa: E402
 from recipe.rerule.worker import ReplayActorWorker  # noqa: E402
 
@@ -35,66 +37,95 @@ LEARNING_RATE = 1e3
 def main() -> None:
     job = json.loads(Path(sys.argv[1]).read_text())
     _, rank, ranks = initialize_global_process_group()
-    for case in job["cases"]:
-        change, metrics = run_case(job, case, rank, ranks)
+    initial = load_file(f"{job['model']}/model.safetensors")
+    groups = read_groups(Path(job["groups"]))
+    common = stage2_config(job["model"])
+    for setup in job["setups"]:
+        worker = ReplayActorWorker(config=actor_config(common, setup["overrides"]), role="actor")
+        worker.init_model()
+        changes, metrics = run_cases(worker, setup["cases"], initial, groups, (rank, ranks))
         if rank == 0:
-            save_file(change, f"{job['out']}/{case['name']}.safetensors")
-            Path(f"{job['out']}/{case['name']}.json").write_text(json.dumps(metrics))
+            save_file(changes, f"{job['out']}/{setup['name']}.safetensors")
+            Path(f"{job['out']}/{setup['name']}.json").write_text(json.dumps(metrics))
     torch.distributed.destroy_process_group()
 
 
-def run_case(job: dict[str, Any], case: dict[str, Any], rank: int, ranks: int) -> tuple[dict, dict]:
-    settings = ReplayConfig.from_dict(case["replay"])
-    worker = ReplayActorWorker(config=actor_config(job, case), role="actor")
-    worker.init_model()
-    rows = my_rows(job, settings, rank, ranks)
+def write_groups(groups: list[RolloutGroup], path: Path) -> None:
+    planes = {
+        f"{i}/{name}": plane for i, group in enumerate(groups) for name, plane in group.planes().items()
+    }
+    save_file(planes, path)
+
+
+def read_groups(path: Path) -> list[RolloutGroup]:
+    """The groups of `write_groups`, as groups of prompts 0, 1, ..."""
+    planes: dict[int, dict[str, torch.Tensor]] = defaultdict(dict)
+    for key, plane in load_file(path).items():
+        number, name = key.split("/")
+        planes[int(number)][name] = plane
+    return [RolloutGroup(i, "forget", "qa", 1, **planes[i]) for i in sorted(planes)]
+
+
+def stage2_config(model: str) -> DictConfig:
+    overrides = [
+        "experiment=tiny",
+        f"actor_rollout_ref.model.path={model}",
+        "actor_rollout_ref.actor.optim.optimizer=SGD",
+        f"actor_rollout_ref.actor.optim.lr={LEARNING_RATE}",
+        "actor_rollout_ref.actor.optim.weight_decay=0",
+        "actor_rollout_ref.actor.optim.clip_grad=1e9",
+        "data.train_files=none",
+        "data.val_files=none",
+    ]
+    with initialize_config_module("recipe.rerule.config", version_base=None):
+        return compose("rerule_trainer", overrides)
+
+
+def actor_config(common: DictConfig, overrides: list[str]) -> DictConfig:
+    config = OmegaConf.merge(common, OmegaConf.from_dotlist(overrides))
+    OmegaConf.resolve(config)
+    return config.actor_rollout_ref
+
+
+def run_cases(
+    worker: ReplayActorWorker,
+    cases: list[dict[str, Any]],
+    initial: dict[str, torch.Tensor],
+    groups: list[RolloutGroup],
+    place: tuple[int, int],
+) -> tuple[dict[str, torch.Tensor], dict[str, dict[str, float]]]:
+    """Changes of the parameters as "case/parameter", and metrics by case; each case starts at `initial`.
+
+    SGD without momentum keeps nothing from one case to the next but the parameters, which are put back.
+    """
+    engine = worker.actor.engine
+    shards = [parameter.detach().clone() for parameter in engine.module.parameters()]
+    changes, metrics = {}, {}
+    for case in cases:
+        with torch.no_grad():
+            for parameter, shard in zip(engine.module.parameters(), shards, strict=True):
+                parameter.copy_(shard)
+        metrics[case["name"]] = update(worker, case, my_rows(groups, case, place))
+        after = dict(engine.get_per_tensor_param()[0])
+        for name, value in initial.items():
+            changes[f"{case['name']}/{name}"] = (after[name].detach().float() - value).contiguous()
+    return changes, metrics
+
+
+def my_rows(groups: list[RolloutGroup], case: dict[str, Any], place: tuple[int, int]) -> Any:
+    """This rank's part of the replay batch, cut as verl's dispatch cuts it."""
+    rows = replay_batch(groups, ReplayConfig.from_dict(case["replay"]), pad_token_id=0, temperature=1.0)
+    rank, ranks = place
+    return tu.chunk_tensordict(rows, ranks)[rank]
+
+
+def update(worker: ReplayActorWorker, case: dict[str, Any], rows: Any) -> dict[str, float]:
     if case["on_policy"]:
         take_current_log_probs(worker, rows)
     schedule_before = worker.actor.engine.lr_scheduler.last_epoch
     output = worker.update_actor_replay(rows)
     assert worker.actor.engine.lr_scheduler.last_epoch == schedule_before
-    initial = load_file(f"{job['model']}/model.safetensors")
-    after = dict(worker.actor.engine.get_per_tensor_param()[0])
-    change = {name: (after[name].detach().float() - value).contiguous() for name, value in initial.items()}
-    return change, tu.get(output, "metrics")
-
-
-def actor_config(job: dict[str, Any], case: dict[str, Any]) -> DictConfig:
-    overrides = [
-        "experiment=tiny",
-        f"actor_rollout_ref.model.path={job['model']}",
-        "actor_rollout_ref.actor.optim.optimizer=SGD",
-        f"actor_rollout_ref.actor.optim.lr={LEARNING_RATE}",
-        "actor_rollout_ref.actor.optim.weight_decay=0",
-        "actor_rollout_ref.actor.optim.clip_grad=1e9",
-        *micro_batches(case["micro_batch_size"]),
-        "data.train_files=none",
-        "data.val_files=none",
-    ]
-    with initialize_config_module("recipe.rerule.config", version_base=None):
-        config = compose("rerule_trainer", overrides)
-    OmegaConf.resolve(config)
-    return config.actor_rollout_ref
-
-
-def micro_batches(size: int | None) -> list[str]:
-    """Overrides for micro-batches of `size` rows, or by tokens where it is None."""
-    actor = "actor_rollout_ref.actor"
-    if size is None:
-        return [f"{actor}.ppo_max_token_len_per_gpu=48"]  # several micro-batches of unequal numbers of rows
-    return [
-        f"{actor}.use_dynamic_bsz=false",
-        f"{actor}.ppo_micro_batch_size_per_gpu={size}",
-        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=3",
-    ]
-
-
-def my_rows(job: dict[str, Any], settings: ReplayConfig, rank: int, ranks: int) -> Any:
-    """This rank's part of the replay batch, cut as verl's dispatch cuts it."""
-    replay = Replay(ReplayConfig())
-    load(replay, job["groups"])
-    rows = replay_batch(list(replay.buffer), settings, pad_token_id=0, temperature=1.0)
-    return tu.chunk_tensordict(rows, ranks)[rank]
+    return tu.get(output, "metrics")
 
 
 def take_current_log_probs(worker: ReplayActorWorker, rows: Any) -> None:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
+import torch
 
+from recipe.rerule.replay.state import read_groups, read_record
 from recipe.rerule.reporting.records import read_metrics
 from tests.e2e.stack import Command, stage2_arguments
 
@@ -18,6 +23,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 LEARNING_RATE = 1e-3
 STEPS = 8
 SAVED_STEP = 3
+PROMPTS_A_STEP = 4
+EPOCH_STEPS = 3  # the run is killed and resumed at the end of its first epoch
 
 
 def assert_replay_is_on(metrics: dict[int, dict[str, float]]) -> None:
@@ -47,11 +54,16 @@ def assert_sampling_follows_training(metrics: dict[int, dict[str, float]]) -> No
 def test_run_is_killed_saved_and_resumed(
     command: Callable[..., Command], micro_world: Path, tmp_path: Path
 ) -> None:
-    """A dead engine ends the run within a minute, with the reason; the checkpoint before it goes on."""
+    """A dead engine ends the run within a minute, with the reason; the checkpoint before it goes on.
+
+    The run is resumed at the end of an epoch, with verl's tracker torn, and ends in the middle of one.
+    """
     run_folder = tmp_path / "run"
+    indices = few_rows(micro_world / "train.parquet", tmp_path / "train.parquet")
     arguments = stage2_arguments(
         micro_world,
         run_folder,
+        f"data.train_files={tmp_path / 'train.parquet'}",
         f"trainer.total_training_steps={STEPS}",
         f"trainer.save_freq={SAVED_STEP}",
         f"actor_rollout_ref.actor.optim.lr={LEARNING_RATE}",
@@ -68,9 +80,11 @@ def test_run_is_killed_saved_and_resumed(
     assert "engine" in error[0].lower()
     assert (run_folder / "latest_checkpointed_iteration.txt").read_text() == str(SAVED_STEP)
     before = read_metrics(run_folder)
+    (run_folder / "latest_checkpointed_iteration.txt").write_text("")
 
     second = command("-m", "recipe.rerule.main", *arguments, "trainer.resume_mode=auto")
     assert second.wait() == 0, second.output[-3000:]
+    assert f"says ''; going on from global_step_{SAVED_STEP}" in second.output
     resumed = read_metrics(run_folder)
     assert sorted(resumed) == list(range(1, STEPS + 1))
     after = resumed[SAVED_STEP + 1]
@@ -85,7 +99,48 @@ def test_run_is_killed_saved_and_resumed(
         expected = LEARNING_RATE * (1 + math.cos(math.pi * step / STEPS)) / 2
         assert data["actor/lr"] == pytest.approx(expected, rel=1e-6)
     assert_records_are_complete(run_folder)
+    assert_prompts_are_in_order(run_folder, indices)
+    assert_the_buffer_follows_its_records(run_folder)
     assert (run_folder / f"global_step_{STEPS}" / "actor" / "huggingface" / "config.json").is_file()
+
+
+def few_rows(source: Path, target: Path) -> list[int]:
+    """Write the first rows of a parquet file, an epoch of EPOCH_STEPS steps; returns their prompt indices."""
+    rows = pq.read_table(source).slice(0, EPOCH_STEPS * PROMPTS_A_STEP)
+    pq.write_table(rows, target)
+    return [info["index"] for info in rows["extra_info"].to_pylist()]
+
+
+def assert_prompts_are_in_order(run_folder: Path, indices: list[int]) -> None:
+    """Each epoch is the next permutation of one generator with data.seed, as in a run never stopped."""
+    generator = torch.Generator().manual_seed(42)
+    epochs = [torch.randperm(len(indices), generator=generator).tolist() for _ in range(STEPS)]
+    order = [indices[row] for epoch in epochs for row in epoch]
+    for step, prompts in read_steps(run_folder, "prompts.jsonl").items():
+        expected = order[(step - 1) * PROMPTS_A_STEP : step * PROMPTS_A_STEP]
+        assert sorted(prompt["index"] for prompt in prompts["prompts"]) == sorted(expected), step
+
+
+def assert_the_buffer_follows_its_records(run_folder: Path) -> None:
+    """What the last checkpoint holds is what the records say was stored and did not leave."""
+    contents: Counter[tuple[int, int]] = Counter()
+    steps = read_steps(run_folder, "replay.jsonl")
+    assert sorted(steps) == list(range(1, STEPS + 1))
+    for _, record in sorted(steps.items()):
+        contents.update(tuple(key) for key in record["stored"])
+        contents.subtract((index, stored) for index, stored, _ in record["evicted"])
+        assert record["size"] == contents.total()
+        for drawn in record["drawn"]:
+            assert all(stored <= record["step"] for _, stored in drawn)
+    folder = run_folder / f"global_step_{STEPS}" / "replay"
+    groups = read_groups(folder, read_record(folder))
+    assert Counter((group.prompt_index, group.step) for group in groups) == +contents
+
+
+def read_steps(run_folder: Path, name: str) -> dict[int, dict[str, Any]]:
+    """The last record of each step."""
+    lines = (run_folder / "records" / name).read_text().splitlines()
+    return {record["step"]: record for record in map(json.loads, lines)}
 
 
 def kill_engine(run: Command) -> None:
@@ -98,11 +153,10 @@ def kill_engine(run: Command) -> None:
 
 
 def assert_records_are_complete(run_folder: Path) -> None:
-    lines = (run_folder / "records" / "prompts.jsonl").read_text().splitlines()
-    by_step = {record["step"]: record["prompts"] for record in map(json.loads, lines)}
-    assert sorted(by_step) == list(range(1, STEPS + 1))
-    for prompts in by_step.values():
-        assert [len(prompt["rewards"]) for prompt in prompts] == [4] * 4
+    steps = read_steps(run_folder, "prompts.jsonl")
+    assert sorted(steps) == list(range(1, STEPS + 1))
+    for record in steps.values():
+        assert [len(prompt["rewards"]) for prompt in record["prompts"]] == [4] * PROMPTS_A_STEP
     assert (run_folder / "config.yaml").is_file()
 
 
@@ -180,3 +234,66 @@ def test_with_learning_rate_zero_every_weight_is_one(
         assert abs(data["replay/ratio_max"] - 1) < 1e-5
         assert abs(data["replay/ratio_mean"] - 1) < 1e-5
         assert data["replay/effective_sample_size"] > 1 - 1e-5
+
+
+OPTIONS = {
+    "ppo": [
+        "algorithm.adv_estimator=gae",
+        "replay.sampling=recent",
+        "replay.store_after_start=false",
+    ],
+    "lora": [
+        "actor_rollout_ref.model.lora_rank=4",
+        "actor_rollout_ref.model.lora.merge=true",
+        "replay.admission=random",
+        "replay.max_reuse=2",
+    ],
+    "rloo": [
+        "algorithm.adv_estimator=rloo",
+        "trainer.n_gpus_per_node=2",
+        "replay.updates_per_step=2",
+        "replay.sampling=prioritized",
+        "replay.eviction=signal",
+        "replay.threshold_rule=quantile",
+        "replay.threshold_quantile=0.9",
+        "replay.importance.level=sequence",
+        "replay.importance.truncation=second_moment",
+        "replay.importance.max_second_moment=1.05",
+    ],
+    "equal_updates": [
+        "algorithm.adv_estimator=reinforce_plus_plus_baseline",
+        "replay.update=on_policy",
+        "actor_rollout_ref.actor.use_dynamic_bsz=false",
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4",
+        "actor_rollout_ref.actor.fsdp_config.param_offload=true",
+        "actor_rollout_ref.actor.fsdp_config.optimizer_offload=true",
+    ],
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", OPTIONS)
+def test_other_estimators_and_set_ups_run(
+    name: str, command: Callable[..., Command], micro_world: Path, tmp_path: Path
+) -> None:
+    """PPO with a critic, LoRA, two ranks, offload, several updates a step; sampling follows each of them."""
+    run_folder = tmp_path / "run"
+    arguments = stage2_arguments(
+        micro_world,
+        run_folder,
+        "trainer.total_training_steps=5",
+        f"actor_rollout_ref.actor.optim.lr={LEARNING_RATE}",
+        *OPTIONS[name],
+    )
+    run = command("-m", "recipe.rerule.main", *arguments)
+    assert run.wait() == 0, run.output[-3000:]
+    metrics = read_metrics(run_folder)
+    updates = [data["replay/updates"] for _, data in sorted(metrics.items())]
+    a_step = 2.0 if name == "rloo" else 1.0
+    assert updates[-1] == a_step
+    assert updates == sorted(updates)
+    assert max(data["training/rollout_probs_diff_mean"] for data in metrics.values()) < 1e-4
+    for data in metrics.values():
+        if data["replay/updates"]:
+            assert math.isfinite(data["replay/grad_norm"])
+            assert data["replay/grad_norm"] > 0

@@ -77,3 +77,19 @@ def test_select_sets_what_workers_inherit() -> None:
         [sys.executable, "-c", script], env=clean, capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["cpu", "cuda", str(os.cpu_count())]
+
+
+def test_select_leaves_what_the_user_has_set() -> None:
+    script = (
+        "from recipe.rerule.platform import select; select('cpu'); import os; "
+        "print(os.environ['RAY_worker_niceness'], os.environ['OMP_WAIT_POLICY'])"
+    )
+    clean = {key: value for key, value in os.environ.items() if key not in ("OMP_WAIT_POLICY",)}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=clean | {"RAY_worker_niceness": "7"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["7", "passive"]

@@ -1,66 +1,20 @@
-"""Rollout groups to test with. Session-wide, so that property tests may use them too."""
+"""The helpers of ``groups`` as fixtures. Session-wide, so that property tests may use them too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
-import torch
 
 from recipe.rerule.replay import RolloutGroup
-
-
-def _make_group(
-    index: int = 0,
-    step: int = 1,
-    rewards: Sequence[float] = (0.0, 1.0),
-    lengths: Sequence[int] | None = None,
-    prompt_length: int = 3,
-    side: str = "forget",
-    mode: str = "qa",
-    with_ref: bool = True,
-    advantages: Sequence[float] | None = None,
-) -> RolloutGroup:
-    """A group whose tensors are random but fixed by ``index`` and ``step``; ``advantages`` is one a row."""
-    generator = torch.Generator().manual_seed(1000 * step + index)
-    lengths = [2 + row for row in range(len(rewards))] if lengths is None else list(lengths)
-    tokens = sum(lengths)
-    per_row = torch.tensor(rewards if advantages is None else advantages, dtype=torch.float32)
-
-    def ids(count: int) -> torch.Tensor:
-        return torch.randint(1, 500, (count,), generator=generator, dtype=torch.int32)
-
-    def log_probs() -> torch.Tensor:
-        return -torch.rand(tokens, generator=generator)
-
-    return RolloutGroup(
-        prompt_index=index,
-        side=side,
-        mode=mode,
-        step=step,
-        prompt_ids=ids(prompt_length),
-        response_ids=ids(tokens),
-        lengths=torch.tensor(lengths, dtype=torch.int32),
-        response_mask=torch.ones(tokens, dtype=torch.bool),
-        old_log_probs=log_probs(),
-        advantages=per_row.repeat_interleave(torch.tensor(lengths)),
-        rewards=torch.tensor(rewards, dtype=torch.float32),
-        ref_log_probs=log_probs() if with_ref else None,
-    )
-
-
-def _contents(group: RolloutGroup) -> dict[str, object]:
-    """Everything a group holds, bit for bit, as values that compare with ==."""
-    scalars = (group.prompt_index, group.side, group.mode, group.step)
-    planes = {name: (str(p.dtype), p.numpy().tobytes()) for name, p in group.planes().items()}
-    return {"scalars": scalars, **planes}
+from tests.replay import groups
 
 
 @pytest.fixture(scope="session")
 def make_group() -> Callable[..., RolloutGroup]:
-    return _make_group
+    return groups.make_group
 
 
 @pytest.fixture(scope="session")
 def contents() -> Callable[[RolloutGroup], dict[str, object]]:
-    return _contents
+    return groups.contents

@@ -1,38 +1,79 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipe.rerule.replay import ReplayBuffer, RolloutGroup
-
-MakeGroup = Callable[..., RolloutGroup]
+from recipe.rerule.replay import ReplayBuffer
+from recipe.rerule.replay.eviction import SignalEviction, StalenessEviction
+from tests.replay.groups import contents, keys, make_group
 
 
 @settings(deadline=None)
 @given(capacity=st.integers(1, 7), count=st.integers(0, 30))
-def test_buffer_is_a_capped_fifo(capacity: int, count: int, make_group: MakeGroup) -> None:
+def test_buffer_is_a_capped_fifo(capacity: int, count: int) -> None:
     buffer = ReplayBuffer(capacity)
-    model: deque[RolloutGroup] = deque(maxlen=capacity)
-    for group in [make_group(index) for index in range(count)]:
+    model: deque[tuple[int, int]] = deque(maxlen=capacity)
+    for index in range(count):
         leaving = [model[0]] if len(model) == capacity else []
-        model.append(group)
-        assert buffer.add(group) == leaving
+        model.append((index, 1))
+        evicted = buffer.add(make_group(index))
+        assert keys([] if evicted is None else [evicted]) == leaving
         assert len(buffer) == len(model) <= capacity
-        assert list(buffer) == list(model)
+        assert keys(buffer) == list(model)
 
 
-def test_equal_looking_groups_are_kept_apart(make_group: MakeGroup) -> None:
+def test_equal_looking_groups_are_kept_apart() -> None:
     buffer = ReplayBuffer(3)
     for _ in range(2):
         buffer.add(make_group())
     assert len(buffer) == 2
 
 
-def test_bytes_follow_additions_and_evictions(make_group: MakeGroup) -> None:
+def test_stored_group_is_a_copy_with_the_draws_given() -> None:
+    buffer = ReplayBuffer(2)
+    group = make_group(4)
+    before = contents(group)
+    buffer.add(group, draws=5)
+    buffer.add(make_group(6))
+    group.advantages.zero_()
+    assert [stored.draws for stored in buffer] == [5, 0]
+    assert contents(next(iter(buffer)).group()) == before
+
+
+def test_signal_eviction_may_turn_the_new_group_away() -> None:
+    buffer = ReplayBuffer(2, SignalEviction())
+    for index, signal in enumerate([0.5, 0.25]):
+        assert buffer.add(make_group(index, advantages=[signal, -signal])) is None
+    evicted = buffer.add(make_group(2, advantages=[0.125, -0.125]))
+    assert evicted is not None
+    assert evicted.prompt_index == 2
+    evicted = buffer.add(make_group(3, advantages=[1.0, -1.0]))
+    assert evicted is not None
+    assert evicted.prompt_index == 1
+    assert keys(buffer) == [(0, 1), (3, 1)]
+
+
+def test_staleness_eviction_goes_by_the_step_of_sampling() -> None:
+    buffer = ReplayBuffer(2, StalenessEviction())
+    for step in (4, 2, 5):
+        buffer.add(make_group(0, step))
+    assert keys(buffer) == [(0, 4), (0, 5)]
+
+
+def test_removed_groups_are_returned_and_the_rest_stays_in_order() -> None:
+    buffer = ReplayBuffer(6)
+    for index in range(6):
+        buffer.add(make_group(index))
+    assert keys(buffer.remove(lambda stored: stored.prompt_index % 3 == 1)) == [(1, 1), (4, 1)]
+    assert keys(buffer) == [(0, 1), (2, 1), (3, 1), (5, 1)]
+    assert buffer.remove(lambda stored: stored.prompt_index == 4) == []
+    assert len(buffer) == 4
+
+
+def test_bytes_follow_additions_evictions_and_removals() -> None:
     buffer = ReplayBuffer(2)
     small, large = make_group(1), make_group(2, lengths=[50, 50])
     buffer.add(large)
@@ -40,8 +81,20 @@ def test_bytes_follow_additions_and_evictions(make_group: MakeGroup) -> None:
     assert buffer.nbytes == small.nbytes + large.nbytes
     buffer.add(small)
     assert buffer.nbytes == 2 * small.nbytes
+    buffer.remove(lambda stored: True)
+    assert buffer.nbytes == 0
 
 
-def test_capacity_below_one_is_refused() -> None:
-    with pytest.raises(ValueError, match="capacity of a replay buffer is 0"):
-        ReplayBuffer(0)
+@pytest.mark.parametrize("capacity", [0, -1])
+def test_capacity_below_one_is_refused(capacity: int) -> None:
+    with pytest.raises(ValueError, match=f"capacity of a replay buffer is {capacity}; it must be at least 1"):
+        ReplayBuffer(capacity)
+
+
+def test_capacity_of_one_is_enough() -> None:
+    buffer = ReplayBuffer(1)
+    assert buffer.capacity == 1
+    buffer.add(make_group(0))
+    evicted = buffer.add(make_group(1))
+    assert evicted is not None
+    assert evicted.prompt_index == 0

@@ -79,7 +79,7 @@ def test_reference_is_left_out_when_a_group_lacks_it() -> None:
 
 
 def test_nothing_to_collate_is_refused() -> None:
-    with pytest.raises(ValueError, match="no rollout groups to collate"):
+    with pytest.raises(ValueError, match=r"^there are no rollout groups to collate$"):
         collate([], pad_token_id=PAD)
 
 

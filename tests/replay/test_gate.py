@@ -14,6 +14,11 @@ def test_first_replay_step_with_enough_groups(start: str, first: int) -> None:
     assert opened == list(range(first, 31))
 
 
+def test_without_being_told_it_starts_after_the_warm_up() -> None:
+    gate = Gate(min_groups=1, warmup_steps=3)
+    assert [gate.update(size=1, step=step) for step in (3, 4)] == [False, True]
+
+
 def test_one_group_too_few_keeps_it_closed() -> None:
     gate = Gate(min_groups=100, warmup_steps=0)
     assert not gate.update(size=99, step=1000)

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -45,6 +47,7 @@ def test_from_rows_drops_padding_and_keeps_row_order() -> None:
     assert group.rewards.tolist() == [1.0, 0.0]
     assert group.n == 2
     assert group.mean_reward == 0.5
+    assert group.total_tokens == 2 * 3 + 3 + 1
 
 
 def test_from_rows_fixes_dtypes() -> None:
@@ -127,7 +130,15 @@ REFUSED_ROWS = [
         "prompts are not left-padded",
     ),
     (
+        {"attention_mask": torch.tensor([[0, 1, 0, 1, 1, 1, 1], [0, 1, 0, 1, 1, 0, 0]])},
+        "prompts are not left-padded",
+    ),
+    (
         {"attention_mask": torch.tensor([[0, 1, 1, 1, 1, 1, 1], [0, 1, 1, 1, 0, 0, 1]])},
+        "responses are not right-padded",
+    ),
+    (
+        {"attention_mask": torch.tensor([[0, 1, 1, 1, 1, 0, 1], [0, 1, 1, 1, 1, 0, 0]])},
         "responses are not right-padded",
     ),
 ]
@@ -137,19 +148,20 @@ REFUSED_ROWS = [
 def test_rows_that_are_no_whole_group_are_refused(change: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValueError, match="rollout group of prompt 7 at step 4: ") as caught:
         RolloutGroup.from_rows(**{**padded_rows(), **change})
-    assert reason in str(caught.value)
+    assert re.search(rf": {re.escape(reason)}(,|$)", str(caught.value))
     assert "\n" not in str(caught.value)
 
 
 REFUSED_PLANES = [
-    ("lengths", torch.tensor([2, 4], dtype=torch.int32), "has 5 values for 6 response tokens"),
+    ("lengths", torch.tensor([2, 4], dtype=torch.int32), "response_ids has 5 values for 6 response tokens"),
     ("lengths", torch.tensor([6, -1], dtype=torch.int32), "lengths holds a negative number"),
     ("lengths", torch.tensor([2, 3]), "lengths is a torch.int64 tensor of shape [2]"),
-    ("lengths", torch.tensor([], dtype=torch.int32), "it has no rollout"),
+    ("lengths", torch.tensor([], dtype=torch.int32), "it has no rollout or no prompt token"),
     ("prompt_ids", torch.tensor([], dtype=torch.int32), "it has no rollout or no prompt token"),
+    ("prompt_ids", torch.ones(1, 2, dtype=torch.int32), "prompt_ids is a torch.int32 tensor of shape [1, 2]"),
     ("advantages", torch.zeros(4), "advantages has 4 values for 5 response tokens"),
     ("ref_log_probs", torch.zeros(4), "ref_log_probs has 4 values for 5 response tokens"),
-    ("response_mask", torch.ones(5), "response_mask is a torch.float32 tensor"),
+    ("response_mask", torch.ones(5), "response_mask is a torch.float32 tensor of shape [5]"),
     ("old_log_probs", [0.0] * 5, "old_log_probs is a list"),
 ]
 
@@ -160,7 +172,7 @@ def test_planes_that_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match="rollout group of prompt 0 at step 1") as caught:
         dataclasses.replace(make_group(lengths=[2, 3]), **{name: plane})
-    assert reason in str(caught.value)
+    assert re.search(rf": {re.escape(reason)}(,|$)", str(caught.value))
 
 
 def test_group_cannot_be_reassigned(make_group: MakeGroup) -> None:
@@ -168,12 +180,63 @@ def test_group_cannot_be_reassigned(make_group: MakeGroup) -> None:
         make_group().step = 9  # type: ignore[misc]
 
 
-def test_signal_needs_a_non_zero_advantage_on_a_valid_token(make_group: MakeGroup) -> None:
+def test_signal_needs_valid_advantages_that_differ(make_group: MakeGroup) -> None:
+    assert not make_group(advantages=[0.3, 0.3]).has_signal
+    assert not make_group(advantages=[-0.3, -0.3]).has_signal
+    assert make_group(advantages=[0.3, 0.25]).has_signal
     assert make_group(advantages=[0.0, -1e-30]).has_signal
     assert not make_group(advantages=[0.0, 0.0]).has_signal
     signal_in_second_row = make_group(lengths=[2, 1], advantages=[0.0, 1.0])
     masked = torch.tensor([True, True, False])
     assert not dataclasses.replace(signal_in_second_row, response_mask=masked).has_signal
+
+
+def test_signal_is_the_mean_advantage_magnitude_over_valid_tokens(make_group: MakeGroup) -> None:
+    group = make_group(lengths=[2, 1, 1], rewards=[0.0] * 3, advantages=[-1.0, 0.5, 0.0])
+    assert group.signal == (1 + 1 + 0.5 + 0) / 4
+    mask = torch.tensor([True, False, True, False])
+    assert dataclasses.replace(group, response_mask=mask).signal == (1 + 0.5) / 2
+    assert make_group(advantages=[0.0, 0.0]).signal == 0.0
+    assert make_group(advantages=[0.3, 0.3]).signal == 0.0
+
+
+def test_a_single_rollout_has_signal_unless_its_advantage_is_0(make_group: MakeGroup) -> None:
+    """As with a critic and rollout.n = 1: there is no other response to compare with."""
+    assert make_group(rewards=[0.5], advantages=[0.5]).has_signal
+    assert not make_group(rewards=[0.5], advantages=[0.0]).has_signal
+
+
+@pytest.mark.parametrize("n", [3, 6, 8, 12])
+@pytest.mark.parametrize("estimator", ["grpo", "grpo_vectorized", "rloo", "reinforce_plus_plus_baseline"])
+def test_equal_rewards_have_no_signal_whatever_rounding_makes_of_them(
+    estimator: str, n: int, make_group: MakeGroup
+) -> None:
+    """verl's own estimators, on a group of equal rewards beside one that is not."""
+    from verl.trainer.ppo.core_algos import get_adv_estimator_fn
+
+    mask = torch.ones(2 * n, 2)
+    scores = torch.zeros(2 * n, 2)
+    for reward in (0.1, 0.3, 0.7):
+        scores[:n, 1] = reward
+        scores[n:, 1] = torch.linspace(0, 1, n)
+        uids = np.array(["equal"] * n + ["spread"] * n, dtype=object)
+        advantages, _ = get_adv_estimator_fn(estimator)(
+            token_level_rewards=scores.clone(), response_mask=mask, index=uids, config=None
+        )
+        equal, spread = (
+            make_group(rewards=[reward] * n, lengths=[2] * n, advantages=rows[:, 0].tolist())
+            for rows in advantages.split(n)
+        )
+        assert not equal.has_signal
+        assert equal.signal == 0
+        assert spread.has_signal
+
+
+def test_tiny_advantages_still_make_a_signal(make_group: MakeGroup) -> None:
+    """The stored form tells by the mean whether there is a signal; it must not underflow."""
+    group = make_group(lengths=[500, 500], advantages=[0.0, 1e-45])
+    assert group.has_signal
+    assert group.signal > 0
 
 
 @pytest.mark.parametrize("with_ref", [True, False])

@@ -9,9 +9,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from recipe.rerule.replay import ImportanceConfig, RatioMoments, ratios, weights
+from recipe.rerule.replay import ImportanceConfig
+from recipe.rerule.replay.importance import (
+    Bounds,
+    ClipTruncation,
+    RatioMoments,
+    SecondMomentTruncation,
+    build_truncation,
+    log_ratios,
+    unit_ratios,
+    weights,
+)
+from tests.replay.second_moment import largest_bound
 
 LEVELS = ["token", "sequence", "sequence_sum"]
+TRUNCATIONS: dict[str, dict[str, Any]] = {
+    "clip": {},
+    "none": {"clip_low": 0.0, "clip_high": math.inf},
+    "second_moment": {"truncation": "second_moment", "max_second_moment": 1.02},
+}
 
 
 def batch(rows: int, width: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -25,57 +41,81 @@ def batch(rows: int, width: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
     return log_probs, old, mask
 
 
+def moments_of(log_ratio: Tensor, mask: Tensor, config: ImportanceConfig) -> RatioMoments:
+    units = unit_ratios(log_ratio, mask, config.level)
+    return RatioMoments.of(units, log_ratio, mask, build_truncation(config).bounds(units))
+
+
 def weigh(log_probs: Tensor, old: Tensor, mask: Tensor, config: ImportanceConfig) -> Tensor:
-    r = ratios(log_probs, old, mask, config.level)
-    return weights(r, mask, config, RatioMoments.of(r, mask, config))
+    log_ratio = log_ratios(log_probs, old, mask)
+    units = unit_ratios(log_ratio, mask, config.level)
+    bounds = build_truncation(config).bounds(units)
+    moments = RatioMoments.of(units, log_ratio, mask, bounds)
+    return weights(units, mask, config.level, bounds, config.normalize, moments)
+
+
+def float64(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
 
 
 def test_ratio_by_hand_at_every_level() -> None:
-    log_ratio = torch.tensor([[2.0, 8.0, 99.0], [0.5, 99.0, 99.0]]).log()
-    mask = torch.tensor([[1, 1, 0], [1, 0, 0]])
-    expected = {
-        "token": [[2, 8, 0], [0.5, 0, 0]],
-        "sequence": [[4, 4, 0], [0.5, 0, 0]],  # sqrt(2 * 8)
-        "sequence_sum": [[16, 16, 0], [0.5, 0, 0]],
+    log_probs = torch.tensor([[2.0, 99.0, 8.0], [99.0, 99.0, 99.0], [0.5, 99.0, 99.0]]).log()
+    mask = torch.tensor([[1, 0, 1], [0, 0, 0], [1, 0, 0]])
+    log_ratio = log_ratios(log_probs, torch.zeros(3, 3), mask)
+    expected: dict[Any, list[float]] = {
+        "token": [2, 8, 0.5],
+        "sequence": [4, 0.5],  # sqrt(2 * 8)
+        "sequence_sum": [16, 0.5],
     }
     for level, values in expected.items():
-        r = ratios(log_ratio, torch.zeros(2, 3), mask, level)  # type: ignore[arg-type]
-        assert r.dtype == torch.float64
-        torch.testing.assert_close(r, torch.tensor(values, dtype=torch.float64), rtol=1e-6, atol=0)
+        torch.testing.assert_close(unit_ratios(log_ratio, mask, level), float64(*values), rtol=1e-6, atol=0)
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_values_off_the_mask_are_ignored_even_nan(level: Any) -> None:
+@pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
+def test_values_off_the_mask_are_ignored_even_nan(poison: float) -> None:
     log_probs, old, mask = batch(4, 5, seed=0)
-    clean = ratios(log_probs, old, mask, level)
-    for poison in (math.nan, math.inf, -math.inf):
-        dirty = ratios(torch.where(mask, log_probs, poison), torch.where(mask, old, poison), mask, level)
-        assert torch.equal(dirty, clean)
-        assert (dirty[~mask] == 0).all()
+    clean = log_ratios(log_probs, old, mask)
+    dirty = log_ratios(torch.where(mask, log_probs, poison), torch.where(mask, old, poison), mask)
+    assert torch.equal(dirty, clean)
+    assert (dirty[~mask] == 0).all()
+    assert torch.equal(dirty[mask], (log_probs - old)[mask])
+
+
+def test_log_ratios_are_the_difference_in_float64() -> None:
+    log_ratio = log_ratios(torch.tensor([[1e-9]]), torch.tensor([[1.0]]), torch.ones(1, 1))
+    assert log_ratio.dtype == torch.float64
+    assert float(log_ratio) == float(torch.tensor(1e-9)) - 1.0  # float32 would round it to -1
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_ratio_and_weights_carry_no_gradient(level: Any) -> None:
+@pytest.mark.parametrize("truncation", TRUNCATIONS)
+def test_weights_carry_no_gradient(level: Any, truncation: str) -> None:
     log_probs, old, mask = batch(3, 4, seed=1)
-    config = ImportanceConfig(level=level)
-    assert not weigh(log_probs.requires_grad_(), old, mask, config).requires_grad
+    config = ImportanceConfig(level=level, **TRUNCATIONS[truncation])
+    assert not weigh(log_probs.requires_grad_(), old.requires_grad_(), mask, config).requires_grad
 
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(("difference", "limited"), [(1000.0, 20.0), (-1000.0, -20.0), (-math.inf, -20.0)])
 def test_huge_log_ratios_stay_finite(level: Any, difference: float, limited: float) -> None:
     one = torch.ones(1, 1)
-    r = ratios(torch.tensor([[difference]]), torch.zeros(1, 1), one, level)
-    assert float(r) == math.exp(limited)
-    moments = RatioMoments.of(r, one, ImportanceConfig(level=level))
-    assert all(math.isfinite(value) for value in moments.metrics().values())
+    log_ratio = log_ratios(torch.tensor([[difference]]), torch.zeros(1, 1), one)
+    assert float(unit_ratios(log_ratio, one, level)) == math.exp(limited)
+    metrics = moments_of(log_ratio, one, ImportanceConfig(level=level)).metrics()
+    assert all(math.isfinite(value) for value in metrics.values())
+    assert metrics["replay/kl_old_current"] == pytest.approx(math.exp(limited) - 1 - limited, rel=1e-14)
+
+
+def test_the_limit_is_on_the_sum_at_level_sequence_sum() -> None:
+    log_ratio, mask = float64(25, -24)[None], torch.ones(1, 2)
+    assert float(unit_ratios(log_ratio, mask, "sequence_sum")) == math.e
 
 
 def test_moments_and_weights_by_hand() -> None:
-    r = torch.tensor([[0.5, 1.0, 0.0], [2.0, 0.0, 0.0]], dtype=torch.float64)
-    mask = r > 0
-    config = ImportanceConfig(level="token", clip_low=0.8, clip_high=1.3)
-    moments = RatioMoments.of(r, mask, config)
+    log_ratio = float64(0.5, 1.0, 1.0, 2.0, 1.0, 1.0).log().reshape(2, 3)
+    mask = torch.tensor([[1, 1, 0], [1, 0, 0]])
+    units, bounds = unit_ratios(log_ratio, mask, "token"), Bounds(0.8, 1.3)
+    moments = RatioMoments.of(units, log_ratio, mask, bounds)
     assert moments.metrics() == pytest.approx(
         {
             "replay/ratio_mean": 3.5 / 3,
@@ -84,43 +124,81 @@ def test_moments_and_weights_by_hand() -> None:
             "replay/clipped_low": 1 / 3,
             "replay/clipped_high": 1 / 3,
             "replay/effective_sample_size": 3.1**2 / (3 * (0.64 + 1 + 1.69)),
+            "replay/kl_old_current": ((0.5 - 1 + math.log(2)) + 0 + (2 - 1 - math.log(2))) / 3,
         },
         rel=1e-14,
     )
-    clipped = torch.tensor([[0.8, 1.0, 0.0], [1.3, 0.0, 0.0]], dtype=torch.float64)
-    torch.testing.assert_close(weights(r, mask, config, moments), clipped * 3 / 3.1, rtol=1e-14, atol=0)
-    plain = ImportanceConfig(normalize=False)
-    assert torch.equal(weights(r, mask, plain, moments), clipped)
+    clipped = float64(0.8, 1.0, 0.0, 1.3, 0.0, 0.0).reshape(2, 3)
+    normalised = weights(units, mask, "token", bounds, True, moments)
+    torch.testing.assert_close(normalised, clipped * 3 / 3.1, rtol=1e-14, atol=0)
+    plain = weights(units, mask, "token", bounds, False, moments)
+    torch.testing.assert_close(plain, clipped, rtol=1e-14, atol=0)
 
 
 @pytest.mark.parametrize("level", ["sequence", "sequence_sum"])
-def test_sequence_moments_count_each_row_once_and_skip_rows_without_tokens(level: Any) -> None:
-    r = torch.tensor([[4.0, 4.0, 4.0], [0.5, 0.0, 0.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
-    moments = RatioMoments.of(r, r > 0, ImportanceConfig(level=level, clip_low=0.8, clip_high=1.3))
-    assert (moments.count, moments.sum_ratio, moments.sum_weight) == (2, 4.5, 0.8 + 1.3)
+def test_sequence_weights_are_one_a_row_on_its_valid_tokens(level: Any) -> None:
+    mask = torch.tensor([[1, 0, 1], [0, 0, 0], [0, 1, 0]])
+    units = float64(1.2, 0.9)
+    w = weights(units, mask, level, Bounds(0.0, math.inf), False, RatioMoments())
+    assert torch.equal(w, float64(1.2, 0, 1.2, 0, 0, 0, 0, 0.9, 0).reshape(3, 3))
+
+
+@pytest.mark.parametrize("level", ["sequence", "sequence_sum"])
+def test_sequence_moments_count_each_row_once_but_the_kl_counts_tokens(level: Any) -> None:
+    log_ratio = float64(0.1, 0.2, 0.3, -2.0, 0.0, 0.0, 0.0, 0.0, 0.0).reshape(3, 3)
+    mask = torch.tensor([[1, 1, 1], [1, 0, 0], [0, 0, 0]])
+    moments = moments_of(log_ratio, mask, ImportanceConfig(level=level))
+    first = math.exp(0.2 if level == "sequence" else 0.6)
+    assert (moments.count, moments.tokens) == (2, 4)
+    assert moments.sum_ratio == pytest.approx(first + math.exp(-2), rel=1e-14)
+    kl = sum(math.exp(value) - 1 - value for value in (0.1, 0.2, 0.3, -2.0)) / 4
+    assert moments.metrics()["replay/kl_old_current"] == pytest.approx(kl, rel=1e-13)
+
+
+def test_kl_is_that_of_old_to_current() -> None:
+    """Its mean under pi_old, exact over all actions, is KL(pi_old || pi_theta), not the reverse."""
+    old, now = [0.5, 0.3, 0.2], [0.2, 0.7, 0.1]
+    exact = sum(p * math.log(p / q) for p, q in zip(old, now, strict=True))
+    estimates = []
+    for p, q in zip(old, now, strict=True):
+        log_ratio, one = float64(math.log(q / p))[None], torch.ones(1, 1)
+        estimates.append(moments_of(log_ratio, one, ImportanceConfig()).metrics()["replay/kl_old_current"])
+    mean = sum(p * estimate for p, estimate in zip(old, estimates, strict=True))
+    assert mean == pytest.approx(exact, rel=1e-14)
+
+
+def test_kl_of_a_policy_that_hardly_moved_keeps_its_digits() -> None:
+    """exp(l) - 1 - l is l^2/2 + l^3/6 for small l; its terms cancel to nothing when just added up."""
+    log_ratio, one = float64(1e-7)[None], torch.ones(1, 1)
+    kl = moments_of(log_ratio, one, ImportanceConfig()).metrics()["replay/kl_old_current"]
+    assert kl == pytest.approx(5e-15, rel=1e-6, abs=0)
 
 
 def test_ratios_on_a_bound_are_not_counted_as_clipped() -> None:
-    r = torch.tensor([[0.8, 1.3]], dtype=torch.float64)
-    moments = RatioMoments.of(r, r > 0, ImportanceConfig())
+    units, mask = float64(0.8, 1.3), torch.ones(1, 2)
+    moments = RatioMoments.of(units, units.log()[None], mask, Bounds(0.8, 1.3))
     assert (moments.clipped_low, moments.clipped_high) == (0, 0)
 
 
 @pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("truncation", TRUNCATIONS)
 @pytest.mark.parametrize("normalize", [True, False])
-def test_current_policy_has_weight_one(level: Any, normalize: bool) -> None:
+def test_current_policy_has_weight_one(level: Any, truncation: str, normalize: bool) -> None:
     log_probs, _, mask = batch(6, 7, seed=2)
-    w = weigh(log_probs, log_probs.clone(), mask, ImportanceConfig(level=level, normalize=normalize))
+    config = ImportanceConfig(level=level, normalize=normalize, **TRUNCATIONS[truncation])
+    w = weigh(log_probs, log_probs.clone(), mask, config)
     assert (w[mask] - 1).abs().max() < 1e-12
     assert (w[~mask] == 0).all()
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_normalised_weights_have_mean_one_over_units(level: Any) -> None:
+@pytest.mark.parametrize("truncation", TRUNCATIONS)
+def test_normalised_weights_have_mean_one_over_units(level: Any, truncation: str) -> None:
     log_probs, old, mask = batch(6, 7, seed=3)
-    w = weigh(log_probs, old, mask, ImportanceConfig(level=level))
+    w = weigh(log_probs, old, mask, ImportanceConfig(level=level, **TRUNCATIONS[truncation]))
     units = [w[i][mask[i]] for i in range(6) if mask[i].any()]
     values = torch.cat(units) if level == "token" else torch.stack([row[0] for row in units])
+    assert float(values.std()) > 0.01
     assert float(values.mean()) == pytest.approx(1.0, abs=1e-12)
 
 
@@ -131,30 +209,36 @@ def test_normalised_weights_have_mean_one_over_units(level: Any) -> None:
     seed=st.integers(0, 10**6),
     owner=st.lists(st.integers(0, 3), min_size=9, max_size=9),
     level=st.sampled_from(LEVELS),
+    truncation=st.sampled_from(list(TRUNCATIONS)),
+    normalize=st.booleans(),
 )
-def test_weights_do_not_depend_on_how_rows_are_split(
-    rows: int, width: int, seed: int, owner: list[int], level: Any
+def test_weights_and_moments_do_not_depend_on_how_rows_are_split(
+    rows: int, width: int, seed: int, owner: list[int], level: Any, truncation: str, normalize: bool
 ) -> None:
     log_probs, old, mask = batch(rows, width, seed)
-    config = ImportanceConfig(level=level)
+    config = ImportanceConfig(level=level, normalize=normalize, **TRUNCATIONS[truncation])
     whole = weigh(log_probs, old, mask, config)
-    shards = [[i for i in range(rows) if owner[i] == rank] for rank in range(4)]
-    shard_ratios = [ratios(log_probs[s], old[s], mask[s], config.level) for s in shards if s]
-    shards = [s for s in shards if s]
+    shards = [[i for i in range(rows) if owner[i] == rank] for rank in range(4)]  # some may be empty
+    shard_logs = [log_ratios(log_probs[s], old[s], mask[s]) for s in shards]
+    shard_units = [unit_ratios(log, mask[s], level) for s, log in zip(shards, shard_logs, strict=True)]
+    rule = build_truncation(config)
     moments = RatioMoments()
-    for shard, r in zip(shards, shard_ratios, strict=True):
-        moments = moments + RatioMoments.of(r, mask[shard], config)
-    for shard, r in zip(shards, shard_ratios, strict=True):
-        part = weights(r, mask[shard], config, moments)
+    for shard, log_ratio, units in zip(shards, shard_logs, shard_units, strict=True):
+        bounds = rule.bounds(torch.cat(shard_units) if rule.needs_all_units else units)
+        moments = moments + RatioMoments.of(units, log_ratio, mask[shard], bounds)
+    for shard, units in zip(shards, shard_units, strict=True):
+        bounds = rule.bounds(torch.cat(shard_units) if rule.needs_all_units else units)
+        part = weights(units, mask[shard], level, bounds, normalize, moments)
         torch.testing.assert_close(part, whole[shard], rtol=1e-12, atol=0)
-    total = RatioMoments.of(ratios(log_probs, old, mask, config.level), mask, config)
+    total = moments_of(log_ratios(log_probs, old, mask), mask, config)
     assert moments.metrics() == pytest.approx(total.metrics(), rel=1e-12)
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_more_padding_changes_nothing(level: Any) -> None:
+@pytest.mark.parametrize("truncation", TRUNCATIONS)
+def test_more_padding_changes_nothing(level: Any, truncation: str) -> None:
     log_probs, old, mask = batch(5, 4, seed=5)
-    config = ImportanceConfig(level=level)
+    config = ImportanceConfig(level=level, **TRUNCATIONS[truncation])
     wide = [torch.nn.functional.pad(plane, (0, 6, 0, 3)) for plane in (log_probs, old, mask)]
     narrow = weigh(log_probs, old, mask, config)
     padded = weigh(*wide, config)
@@ -163,11 +247,10 @@ def test_more_padding_changes_nothing(level: Any) -> None:
 
 
 def test_moments_travel_as_tensors_to_be_reduced() -> None:
-    config = ImportanceConfig()
     parts = []
     for seed in (6, 7):
         log_probs, old, mask = batch(3, 4, seed)
-        parts.append(RatioMoments.of(ratios(log_probs, old, mask, "token"), mask, config))
+        parts.append(moments_of(log_ratios(log_probs, old, mask), mask, ImportanceConfig()))
     tensors = [part.as_tensors() for part in parts]
     assert all(sums.dtype == maximum.dtype == torch.float64 for sums, maximum in tensors)
     reduced = RatioMoments.from_tensors(
@@ -178,21 +261,122 @@ def test_moments_travel_as_tensors_to_be_reduced() -> None:
     assert parts[0] + RatioMoments() == parts[0]
 
 
-def test_no_unit_at_all() -> None:
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("truncation", TRUNCATIONS)
+def test_no_unit_at_all(level: Any, truncation: str) -> None:
     nothing = torch.zeros(2, 3, dtype=torch.float64)
-    for level in LEVELS:
-        config = ImportanceConfig(level=level)  # type: ignore[arg-type]
-        moments = RatioMoments.of(nothing, nothing, config)
-        assert moments == RatioMoments()
-        assert moments.metrics() == {}
-        assert torch.equal(weights(nothing, nothing, config, moments), nothing)
+    config = ImportanceConfig(level=level, **TRUNCATIONS[truncation])
+    moments = moments_of(nothing, nothing, config)
+    assert moments == RatioMoments()
+    assert moments.metrics() == {}
+    assert torch.equal(weigh(nothing, nothing, nothing, config), nothing)
 
 
 @settings(deadline=None)
-@given(seed=st.integers(0, 10**6), level=st.sampled_from(LEVELS))
-def test_effective_sample_size_is_a_share(seed: int, level: Any) -> None:
+@given(
+    seed=st.integers(0, 10**6), level=st.sampled_from(LEVELS), truncation=st.sampled_from(list(TRUNCATIONS))
+)
+def test_effective_sample_size_is_a_share(seed: int, level: Any, truncation: str) -> None:
     log_probs, old, mask = batch(4, 5, seed)
-    wide = ImportanceConfig(level=level, clip_low=0.0, clip_high=math.inf)
-    for config in (wide, ImportanceConfig(level=level)):
-        r = ratios(log_probs, old, mask, level)
-        assert 0 < RatioMoments.of(r, mask, config).metrics()["replay/effective_sample_size"] <= 1
+    config = ImportanceConfig(level=level, **TRUNCATIONS[truncation])
+    metrics = moments_of(log_ratios(log_probs, old, mask), mask, config).metrics()
+    assert 0 < metrics["replay/effective_sample_size"] <= 1
+
+
+def test_effective_sample_size_does_not_exceed_1_by_rounding() -> None:
+    rounded_up = math.nextafter(3.0, 4.0)
+    moments = RatioMoments(count=3.0, tokens=3.0, sum_weight=rounded_up, sum_squared_weight=3.0)
+    assert moments.metrics()["replay/effective_sample_size"] == 1.0
+
+
+def test_the_configuration_names_the_truncation() -> None:
+    clip = ImportanceConfig(clip_low=0.5, clip_high=2.0, max_second_moment=3.0)
+    assert build_truncation(clip) == ClipTruncation(0.5, 2.0)
+    moment = ImportanceConfig(truncation="second_moment", clip_low=0.5, clip_high=2.0, max_second_moment=3.0)
+    assert build_truncation(moment) == SecondMomentTruncation(3.0)
+
+
+def test_clip_bounds_need_no_units() -> None:
+    rule = ClipTruncation(0.5, 2.0)
+    assert not rule.needs_all_units
+    assert rule.bounds(float64()) == rule.bounds(float64(0.1, 9.0)) == (0.5, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("units", "limit", "expected"),
+    [
+        ([3.0, 1.0, 2.0], 3.0, 2.0),  # 1 + 2 c^2 = 9
+        ([3.0, 1.0, 2.0], 11 / 3, math.sqrt(6)),  # 1 + 4 + c^2 = 11
+        ([3.0, 1.0, 2.0], 1.0, 1.0),  # 1 + 2 c^2 = 3
+        ([2.0, 2.0], 2.25, 1.5),  # every ratio is cut
+        ([1.0, 3.0], 5.0, math.inf),  # (1 + 9) / 2, held as it is
+        ([0.5, 0.25], 1.0, math.inf),
+        ([1.0, math.exp(20), 1.0], 2.0, 2.0),  # 2 + c^2 = 6, though the squares differ by 10^17
+        ([math.exp(-20), math.exp(20)], 1.0, math.sqrt(2)),
+        ([], 1.0, math.inf),
+    ],
+)
+def test_second_moment_bounds_by_hand(units: list[float], limit: float, expected: float) -> None:
+    rule = SecondMomentTruncation(limit)
+    assert rule.needs_all_units
+    low, high = rule.bounds(float64(*units))
+    assert low == 0.0
+    assert high == pytest.approx(expected, rel=1e-14)
+
+
+def test_a_limit_just_missed_is_just_bound() -> None:
+    assert SecondMomentTruncation(math.nextafter(5.0, 0.0)).bounds(float64(1.0, 3.0)).high == pytest.approx(3)
+
+
+UNITS = st.lists(st.floats(-20, 20).map(math.exp), min_size=1, max_size=30)
+LIMITS = st.one_of(st.floats(1, 3), st.floats(0, 40).map(math.exp))
+
+
+@settings(deadline=None)
+@given(units=UNITS, limit=LIMITS)
+def test_second_moment_bound_is_the_largest_that_holds(units: list[float], limit: float) -> None:
+    low, high = SecondMomentTruncation(limit).bounds(float64(*units))
+    top = max(units)
+    # Above the largest ratio every bound does the same.
+    assert min(high, top) == pytest.approx(min(largest_bound(units, limit), top), rel=1e-10)
+    assert low == 0.0
+    assert high >= 1 - 1e-12
+    moment = math.fsum(min(r, high) ** 2 for r in units) / len(units)
+    assert moment <= limit * (1 + 1e-12)
+    if math.isfinite(high):
+        assert moment == pytest.approx(limit, rel=1e-12)
+
+
+@settings(deadline=None)
+@given(units=UNITS, limit=LIMITS, seed=st.randoms(use_true_random=False))
+def test_second_moment_bound_is_the_same_bits_in_any_order(
+    units: list[float], limit: float, seed: Any
+) -> None:
+    rule, shuffled = SecondMomentTruncation(limit), list(units)
+    seed.shuffle(shuffled)
+    assert rule.bounds(float64(*shuffled)) == rule.bounds(float64(*units))
+
+
+@settings(deadline=None)
+@given(units=UNITS, limit=LIMITS, more=st.floats(1, 100))
+def test_a_looser_limit_cuts_no_lower(units: list[float], limit: float, more: float) -> None:
+    tight, loose = SecondMomentTruncation(limit), SecondMomentTruncation(limit * more)
+    assert loose.bounds(float64(*units)).high >= tight.bounds(float64(*units)).high * (1 - 1e-12)
+
+
+def test_second_moment_of_the_weights_is_within_the_limit_before_normalising() -> None:
+    log_probs, old, mask = batch(30, 8, seed=8)
+    rule = TRUNCATIONS["second_moment"]
+    config = ImportanceConfig(normalize=False, **rule)
+    w = weigh(log_probs, old, mask, config)[mask]
+    untouched = (log_probs - old)[mask].exp()
+    assert float(untouched.square().mean()) > 1.1
+    assert float(w.square().mean()) == pytest.approx(rule["max_second_moment"], rel=1e-12)
+    kept = w == untouched
+    assert kept.any()
+    assert (w[~kept] == w.max()).all()
+
+
+def test_an_upper_bound_is_logged_where_there_is_one() -> None:
+    assert Bounds(0.0, 1.7).metrics() == {"replay/clip_high_bound": 1.7}
+    assert Bounds(0.0, math.inf).metrics() == {}

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable
@@ -11,67 +12,98 @@ from torch import Tensor
 
 from recipe.rerule.replay import (
     ImportanceConfig,
-    RatioMoments,
     k3,
-    ratios,
     replay_loss,
     seq_mean_token_mean,
     seq_mean_token_sum,
     token_mean,
+)
+from recipe.rerule.replay.importance import (
+    RatioMoments,
+    build_truncation,
+    log_ratios,
+    unit_ratios,
     weights,
 )
+from tests.replay.second_moment import largest_bound
 
-ROWS, WIDTH, VOCABULARY = 5, 4, 6
+ROWS, WIDTH, FEATURES, VOCABULARY = 5, 4, 3, 6
 KL_COEF = 0.3
 # The last row has no valid token; the first has a hole where a tool has spoken.
 MASK = [[1, 0, 1, 1], [1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 0, 0], [0, 0, 0, 0]]
+VALID = [(i, t) for i in range(ROWS) for t in range(WIDTH) if MASK[i][t]]
+LEVELS: list[Any] = ["token", "sequence", "sequence_sum"]
+TRUNCATIONS: dict[str, dict[str, Any]] = {
+    "clip": {"clip_low": 0.8, "clip_high": 1.3},
+    "none": {"clip_low": 0.0, "clip_high": math.inf},
+    "second_moment": {"truncation": "second_moment", "max_second_moment": 1.1},
+}
 AGGREGATES = {
     "token-mean": token_mean,
     "seq-mean-token-sum": seq_mean_token_sum,
     "seq-mean-token-mean": seq_mean_token_mean,
 }
+# Rows of each micro-batch or rank, unequal and out of order too.
+SPLITS = {
+    "whole": [[0, 1, 2, 3, 4]],
+    "single rows": [[0], [1], [2], [3], [4]],
+    "unequal": [[3, 0], [4, 2, 1]],
+}
+CASES = list(itertools.product(LEVELS, TRUNCATIONS, [True, False], [True, False], AGGREGATES))
 
 
+def importance(level: Any, truncation: str, normalize: bool) -> ImportanceConfig:
+    return ImportanceConfig(level=level, normalize=normalize, **TRUNCATIONS[truncation])
+
+
+@functools.cache
 def softmax_policy() -> dict[str, Tensor]:
-    """Logits of a free categorical distribution at every place, and stored data far enough off to clip."""
-    generator = torch.Generator().manual_seed(2)
+    """A linear softmax policy over random features, and stored data far enough off to be clipped."""
+    generator = torch.Generator().manual_seed(50)
 
     def normal(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator, dtype=torch.float64)
 
-    logits = normal(ROWS, WIDTH, VOCABULARY)
-    actions = torch.randint(VOCABULARY, (ROWS, WIDTH), generator=generator)
-    current = logits.log_softmax(-1).gather(-1, actions[..., None])[..., 0]
-    return {
-        "logits": logits,
-        "actions": actions,
-        "old": current + 0.5 * normal(ROWS, WIDTH),
-        "ref": current + 0.5 * normal(ROWS, WIDTH),
+    policy = {
+        "features": normal(ROWS, WIDTH, FEATURES),
+        "parameters": normal(FEATURES, VOCABULARY),
+        "actions": torch.randint(VOCABULARY, (ROWS, WIDTH), generator=generator),
         "advantages": normal(ROWS, 1).expand(ROWS, WIDTH),
     }
+    current = log_probs_of(policy["parameters"], policy["features"], policy["actions"])
+    return policy | {"old": current + 0.5 * normal(ROWS, WIDTH), "ref": current + 0.5 * normal(ROWS, WIDTH)}
 
 
-def log_probs_of(logits: Tensor, actions: Tensor) -> Tensor:
-    return logits.log_softmax(-1).gather(-1, actions[..., None])[..., 0]
+def log_probs_of(parameters: Tensor, features: Tensor, actions: Tensor) -> Tensor:
+    return (features @ parameters).log_softmax(-1).gather(-1, actions[..., None])[..., 0]
+
+
+def hand_units(log_ratio: dict[tuple[int, int], float], level: str) -> dict[Any, float]:
+    """Ratio of every unit in plain Python: by (row, place), or by row."""
+    rows: dict[int, list[float]] = {}
+    for (i, _), value in log_ratio.items():
+        rows.setdefault(i, []).append(value)
+    logs: dict[Any, float] = {
+        "token": dict(log_ratio),
+        "sequence": {i: sum(values) / len(values) for i, values in rows.items()},
+        "sequence_sum": {i: sum(values) for i, values in rows.items()},
+    }[level]
+    return {unit: math.exp(value) for unit, value in logs.items()}
 
 
 def hand_weights(log_ratio: dict[tuple[int, int], float], config: ImportanceConfig) -> dict[Any, float]:
     """rho~ of every valid token in plain Python."""
-    rows: dict[int, list[float]] = {}
-    for (i, _), value in log_ratio.items():
-        rows.setdefault(i, []).append(value)
-    unit_log = {
-        "token": dict(log_ratio),
-        "sequence": {i: sum(values) / len(values) for i, values in rows.items()},
-        "sequence_sum": {i: sum(values) for i, values in rows.items()},
-    }[config.level]
-    clipped = {u: min(max(math.exp(v), config.clip_low), config.clip_high) for u, v in unit_log.items()}
+    units = hand_units(log_ratio, config.level)
+    low, high = config.clip_low, config.clip_high
+    if config.truncation == "second_moment":
+        low, high = 0.0, largest_bound(list(units.values()), config.max_second_moment)
+    clipped = {unit: min(max(r, low), high) for unit, r in units.items()}
     divisor = sum(clipped.values()) / len(clipped) if config.normalize else 1.0
     return {key: clipped[key if config.level == "token" else key[0]] / divisor for key in log_ratio}
 
 
 def hand_share(aggregate: str, row: int) -> float:
-    """What one valid token of a row counts in the aggregate."""
+    """What one valid token of a row counts in the aggregate of the whole batch."""
     valid_rows = sum(any(marks) for marks in MASK)
     return {
         "token-mean": 1 / sum(map(sum, MASK)),
@@ -80,75 +112,121 @@ def hand_share(aggregate: str, row: int) -> float:
     }[aggregate]
 
 
-def hand_loss_and_gradient(
-    policy: dict[str, Tensor], config: ImportanceConfig, aggregate: str, with_kl: bool
-) -> tuple[float, Tensor]:
-    """The closed form, one token at a time: d log pi(a) / d logit_v = [v = a] - pi(v)."""
-    valid = [(i, t) for i in range(ROWS) for t in range(WIDTH) if MASK[i][t]]
-    probabilities, current = {}, {}
-    for i, t in valid:
-        exponentials = [math.exp(x) for x in policy["logits"][i, t].tolist()]
-        probabilities[i, t] = [e / sum(exponentials) for e in exponentials]
-        current[i, t] = math.log(probabilities[i, t][int(policy["actions"][i, t])])
-    rho = hand_weights({(i, t): current[i, t] - float(policy["old"][i, t]) for i, t in valid}, config)
-    loss, gradient = 0.0, torch.zeros(ROWS, WIDTH, VOCABULARY, dtype=torch.float64)
-    for i, t in valid:
-        advantage, share = float(policy["advantages"][i, t]), hand_share(aggregate, i)
-        slope = -rho[i, t] * advantage
-        loss += share * slope * current[i, t]
+@functools.cache
+def hand_probabilities() -> dict[tuple[int, int], list[float]]:
+    """The policy's distribution at every valid place."""
+    policy, found = softmax_policy(), {}
+    for i, t in VALID:
+        logits = [
+            sum(float(policy["features"][i, t, f] * policy["parameters"][f, v]) for f in range(FEATURES))
+            for v in range(VOCABULARY)
+        ]
+        exponentials = [math.exp(x) for x in logits]
+        found[i, t] = [e / sum(exponentials) for e in exponentials]
+    return found
+
+
+def hand_log_ratios() -> dict[tuple[int, int], float]:
+    policy, probabilities = softmax_policy(), hand_probabilities()
+    current = {(i, t): math.log(probabilities[i, t][int(policy["actions"][i, t])]) for i, t in VALID}
+    return {(i, t): current[i, t] - float(policy["old"][i, t]) for i, t in VALID}
+
+
+def hand_loss_and_gradient(config: ImportanceConfig, aggregate: str, with_kl: bool) -> tuple[float, Tensor]:
+    """The closed form, one token at a time: d log pi(a) / d W[f, v] = x[f] ([v = a] - pi(v))."""
+    policy, probabilities, log_ratio = softmax_policy(), hand_probabilities(), hand_log_ratios()
+    rho = hand_weights(log_ratio, config)
+    loss, gradient = 0.0, torch.zeros(FEATURES, VOCABULARY, dtype=torch.float64)
+    for i, t in VALID:
+        action, share = int(policy["actions"][i, t]), hand_share(aggregate, i)
+        current = math.log(probabilities[i, t][action])
+        slope = -rho[i, t] * float(policy["advantages"][i, t])
+        loss += share * slope * current
         if with_kl:
-            d = float(policy["ref"][i, t]) - current[i, t]
+            d = float(policy["ref"][i, t]) - current
             loss += share * KL_COEF * (math.exp(d) - d - 1)
             slope += KL_COEF * (1 - math.exp(d))
-        for v in range(VOCABULARY):
-            indicator = 1.0 if v == int(policy["actions"][i, t]) else 0.0
-            gradient[i, t, v] = share * slope * (indicator - probabilities[i, t][v])
+        for f, v in itertools.product(range(FEATURES), range(VOCABULARY)):
+            indicator = 1.0 if v == action else 0.0
+            feature = float(policy["features"][i, t, f])
+            gradient[f, v] += share * slope * feature * (indicator - probabilities[i, t][v])
     return loss, gradient
 
 
-CLIPS = {"clipped": (0.8, 1.3), "wide": (0.0, math.inf)}
-CASES = list(
-    itertools.product(
-        ["token", "sequence", "sequence_sum"], CLIPS, [True, False], [True, False], list(AGGREGATES)
-    )
-)
+def shard_aggregate(name: str, values: Tensor, mask: Tensor) -> Tensor:
+    """A shard's part of the whole batch's aggregate: the whole batch's counts below the fraction bar."""
+    whole = torch.tensor(MASK)
+    if name == "token-mean":
+        return (values * mask).sum() / whole.sum()
+    rows = (values * mask).sum(dim=-1)
+    if name == "seq-mean-token-mean":
+        rows = rows / mask.sum(dim=-1).clamp(min=1)
+    return rows.sum() / whole.any(dim=-1).sum()
 
 
-@pytest.mark.parametrize(("level", "clip", "normalize", "with_kl", "aggregate"), CASES)
+def weights_of_shards(config: ImportanceConfig, log_probs: Tensor, split: list[list[int]]) -> list[Tensor]:
+    """rho~ of each shard, by way of units and moments gathered from all of them."""
+    old, mask = softmax_policy()["old"], torch.tensor(MASK)
+    logs = [log_ratios(log_probs[rows], old[rows], mask[rows]) for rows in split]
+    units = [unit_ratios(part, mask[rows], config.level) for part, rows in zip(logs, split, strict=True)]
+    bounds = build_truncation(config).bounds(torch.cat(units))
+    moments = RatioMoments()
+    for part, log_ratio, rows in zip(units, logs, split, strict=True):
+        moments = moments + RatioMoments.of(part, log_ratio, mask[rows], bounds)
+    return [
+        weights(part, mask[rows], config.level, bounds, config.normalize, moments)
+        for part, rows in zip(units, split, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize(("level", "truncation", "normalize", "with_kl", "aggregate"), CASES)
 def test_gradient_is_the_closed_form(
-    level: Any, clip: str, normalize: bool, with_kl: bool, aggregate: str
+    level: Any, truncation: str, normalize: bool, with_kl: bool, aggregate: str, split: str
 ) -> None:
-    low, high = CLIPS[clip]
-    config = ImportanceConfig(level=level, clip_low=low, clip_high=high, normalize=normalize)
-    policy, mask = softmax_policy(), torch.tensor(MASK)
-    logits = policy["logits"].clone().requires_grad_()
-    log_probs = log_probs_of(logits, policy["actions"])
-    r = ratios(log_probs, policy["old"], mask, config.level)
-    w = weights(r, mask, config, RatioMoments.of(r, mask, config))
-    extra = {"ref_log_probs": policy["ref"], "kl_coef": KL_COEF} if with_kl else {}
-    loss = replay_loss(log_probs, w, policy["advantages"], mask, AGGREGATES[aggregate], **extra)
-    loss.total.backward()
-    expected_loss, expected = hand_loss_and_gradient(policy, config, aggregate, with_kl)
-    assert loss.total.item() == pytest.approx(expected_loss, rel=1e-10)
-    assert logits.grad is not None
-    assert float((logits.grad - expected).norm() / expected.norm()) < 1e-10
+    config, policy, mask = importance(level, truncation, normalize), softmax_policy(), torch.tensor(MASK)
+    parameters = policy["parameters"].clone().requires_grad_()
+    log_probs = log_probs_of(parameters, policy["features"], policy["actions"])
+    total = torch.zeros((), dtype=torch.float64)
+    for rows, w in zip(SPLITS[split], weights_of_shards(config, log_probs, SPLITS[split]), strict=True):
+        extra = {"ref_log_probs": policy["ref"][rows], "kl_coef": KL_COEF} if with_kl else {}
+        aggregator = functools.partial(shard_aggregate, aggregate)
+        total = (
+            total
+            + replay_loss(
+                log_probs[rows], w, policy["advantages"][rows], mask[rows], aggregator, **extra
+            ).total
+        )
+    total.backward()
+    expected_loss, expected = hand_loss_and_gradient(config, aggregate, with_kl)
+    assert total.item() == pytest.approx(expected_loss, rel=1e-10)
+    assert parameters.grad is not None
+    assert float((parameters.grad - expected).norm() / expected.norm()) < 1e-10
 
 
-def test_the_cases_do_clip_on_both_sides() -> None:
-    """Guards the test above: with nothing to clip, clip on and off would be the same case."""
-    policy, mask = softmax_policy(), torch.tensor(MASK)
-    for level in ("token", "sequence", "sequence_sum"):
-        config = ImportanceConfig(level=level)  # type: ignore[arg-type]
-        current = log_probs_of(policy["logits"], policy["actions"])
-        moments = RatioMoments.of(ratios(current, policy["old"], mask, config.level), mask, config)
-        assert moments.clipped_low >= 1
-        assert moments.clipped_high >= 1
+@pytest.mark.parametrize("name", AGGREGATES)
+def test_the_aggregates_offered_are_those_of_the_whole_batch(name: str) -> None:
+    config, inputs = importance("token", "clip", True), simple_inputs()
+    (w,) = weights_of_shards(config, inputs["log_probs"], SPLITS["whole"])
+    loss = replay_loss(**{**inputs, "weights": w, "aggregate": AGGREGATES[name]})
+    assert loss.total.item() == pytest.approx(hand_loss_and_gradient(config, name, True)[0], rel=1e-10)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_cases_truncate(level: Any) -> None:
+    """Guards the gradients above: with nothing to cut, the three truncations would be the same case."""
+    ratios = list(hand_units(hand_log_ratios(), level).values())
+    assert min(ratios) < 0.8
+    assert max(ratios) > 1.3
+    bound = largest_bound(ratios, 1.1)
+    assert min(ratios) < bound < max(ratios)
+    assert abs(bound - 1.3) > 0.05
 
 
 def simple_inputs() -> dict[str, Any]:
     policy = softmax_policy()
     return {
-        "log_probs": log_probs_of(policy["logits"], policy["actions"]),
+        "log_probs": log_probs_of(policy["parameters"], policy["features"], policy["actions"]),
         "weights": policy["old"].exp(),
         "advantages": policy["advantages"],
         "mask": torch.tensor(MASK),
@@ -235,3 +313,18 @@ def test_aggregates_by_hand(aggregate: Callable[[Tensor, Tensor], Tensor], expec
     mask = torch.tensor([[1, 1, 1], [1, 0, 0], [0, 0, 0]])
     assert float(aggregate(values, mask)) == expected
     assert float(aggregate(values, mask.bool())) == expected
+
+
+def test_without_a_reference_the_parts_are_there_too() -> None:
+    log_probs = torch.tensor([[-1.0, -2.0]])
+    ones = torch.ones(1, 2)
+    loss = replay_loss(log_probs, 2 * ones, ones, ones, token_mean)
+    assert (loss.total.item(), loss.policy_gradient.item(), loss.kl.item()) == (3.0, 3.0, 0.0)
+
+
+def test_loss_keeps_the_precision_of_the_log_probs() -> None:
+    weighed = torch.ones(1, 2, dtype=torch.float64)
+    for dtype in (torch.float32, torch.bfloat16):
+        log_probs = torch.full((1, 2), -1.0, dtype=dtype)
+        ones = torch.ones(1, 2, dtype=dtype)
+        assert replay_loss(log_probs, weighed, ones, ones, token_mean).total.dtype == dtype

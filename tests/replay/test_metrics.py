@@ -1,37 +1,130 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
 
-from recipe.rerule.replay import RolloutGroup, draw_metrics, offer_metrics
+from recipe.rerule.replay import StepLog, offer_metrics
+from recipe.rerule.replay.metrics import Departure, Draw, Key, draw_metrics
+from tests.replay.groups import make_group
 
-MakeGroup = Callable[..., RolloutGroup]
 
-
-def test_offer_metrics_count_hard_groups_by_side_and_groups_without_signal(make_group: MakeGroup) -> None:
+def test_offer_metrics_count_hard_groups_by_side_and_mode_and_groups_without_signal() -> None:
     groups = [
-        make_group(0, side="forget", rewards=[0.0, 0.0], advantages=[0.0, 0.0]),
-        make_group(1, side="forget", rewards=[0.0, 1.0], advantages=[-1.0, 1.0]),
-        make_group(2, side="forget", rewards=[1.0, 1.0], advantages=[0.0, 0.0]),
-        make_group(3, side="retain", rewards=[1.0, 1.0], advantages=[0.0, 0.0]),
+        make_group(0, side="forget", mode="qa", rewards=[0.0, 0.0], advantages=[0.0, 0.0]),
+        make_group(1, side="forget", mode="fb", rewards=[0.0, 1.0], advantages=[-1.0, 1.0]),
+        make_group(2, side="forget", mode="fb", rewards=[1.0, 1.0], advantages=[0.0, 0.0]),
+        make_group(3, side="retain", mode="qa", rewards=[1.0, 1.0], advantages=[0.0, 0.0]),
     ]
     assert offer_metrics(groups, threshold=0.6) == {
         "replay/hard_share": 2 / 4,
         "replay/hard_share/forget": 2 / 3,
+        "replay/hard_share/forget/qa": 1.0,
+        "replay/hard_share/forget/fb": 1 / 2,
         "replay/hard_share/retain": 0.0,
+        "replay/hard_share/retain/qa": 0.0,
         "replay/zero_signal_share": 3 / 4,
     }
 
 
-def test_shares_of_no_groups_are_left_out(make_group: MakeGroup) -> None:
+def test_shares_of_no_groups_are_left_out() -> None:
     assert offer_metrics([], threshold=0.6) == {}
     assert "replay/hard_share/retain" not in offer_metrics([make_group(side="forget")], threshold=0.6)
 
 
-def test_draw_metrics_average_the_steps_since_storing(make_group: MakeGroup) -> None:
-    groups = [make_group(step=2), make_group(step=7, advantages=[0.0, 0.0])]
-    assert draw_metrics(groups, step=10) == {
-        "replay/drawn_groups": 2.0,
+def test_draw_metrics_are_over_all_draws_of_the_step() -> None:
+    draws = [
+        Draw(groups=[make_group(0), make_group(1, advantages=[0.0, 0.0])], staleness=[8, 3], reuse=[0, 4]),
+        Draw(groups=[make_group(2, lengths=[1, 9], prompt_length=5)], staleness=[1], reuse=[2]),
+    ]
+    assert draw_metrics(draws) == {
+        "replay/drawn_groups": 3.0,
         "replay/drawn_zero_signal": 1.0,
-        "replay/staleness_mean": (8 + 3) / 2,
+        "replay/drawn_tokens": 2 * (2 * 3 + 2 + 3) + (2 * 5 + 1 + 9.0),
+        "replay/staleness_min": 1.0,
+        "replay/staleness_mean": (8 + 3 + 1) / 3,
+        "replay/staleness_max": 8.0,
+        "replay/reuse_min": 0.0,
+        "replay/reuse_mean": 2.0,
+        "replay/reuse_max": 4.0,
     }
-    assert draw_metrics([], step=10) == {"replay/drawn_groups": 0.0, "replay/drawn_zero_signal": 0.0}
+
+
+def test_spreads_of_no_groups_are_left_out() -> None:
+    assert draw_metrics([]) == {
+        "replay/drawn_groups": 0.0,
+        "replay/drawn_zero_signal": 0.0,
+        "replay/drawn_tokens": 0.0,
+    }
+
+
+def a_step() -> StepLog:
+    return StepLog(
+        step=9,
+        threshold=0.5,
+        offered=[make_group(3, 9, rewards=[0.0, 0.5]), make_group(4, 9, rewards=[1.0, 1.0])],
+        stored=[Key(3, 9)],
+        departures=[
+            Departure(Key(1, 2), "staleness"),
+            Departure(Key(5, 6), "capacity"),
+            Departure(Key(7, 6), "capacity"),
+        ],
+        draws=[
+            Draw([make_group(3, 9), make_group(8, 4)], staleness=[0, 5], reuse=[0, 1]),
+            Draw([make_group(8, 4)], staleness=[5], reuse=[2]),
+        ],
+        set_aside=[2, 6],
+        size=11,
+        gate_open=True,
+    )
+
+
+def test_metrics_of_a_step_by_hand() -> None:
+    assert a_step().metrics() == {
+        "replay/size": 11.0,
+        "replay/threshold": 0.5,
+        "replay/admitted": 1.0,
+        "replay/evicted": 3.0,
+        "replay/evicted/staleness": 1.0,
+        "replay/evicted/capacity": 2.0,
+        "replay/set_aside": 2.0,
+        "replay/gate_open": 1.0,
+        "replay/hard_share": 0.5,
+        "replay/hard_share/forget": 0.5,
+        "replay/hard_share/forget/qa": 0.5,
+        "replay/zero_signal_share": 0.5,
+        "replay/drawn_groups": 3.0,
+        "replay/drawn_zero_signal": 0.0,
+        "replay/drawn_tokens": 3 * (2 * 3 + 2 + 3.0),
+        "replay/staleness_min": 0.0,
+        "replay/staleness_mean": 10 / 3,
+        "replay/staleness_max": 5.0,
+        "replay/reuse_min": 0.0,
+        "replay/reuse_mean": 1.0,
+        "replay/reuse_max": 2.0,
+    }
+
+
+def test_record_of_a_step_by_hand_survives_json() -> None:
+    assert json.loads(json.dumps(a_step().record())) == {
+        "step": 9,
+        "threshold": 0.5,
+        "gate_open": True,
+        "size": 11,
+        "stored": [[3, 9]],
+        "evicted": [[1, 2, "staleness"], [5, 6, "capacity"], [7, 6, "capacity"]],
+        "drawn": [[[3, 9], [8, 4]], [[8, 4]]],
+        "set_aside": [2, 6],
+    }
+
+
+def test_fresh_log_holds_nothing() -> None:
+    assert StepLog(step=1, threshold=0.0, offered=[]).metrics() == {
+        "replay/size": 0.0,
+        "replay/threshold": 0.0,
+        "replay/admitted": 0.0,
+        "replay/evicted": 0.0,
+        "replay/set_aside": 0.0,
+        "replay/gate_open": 0.0,
+        "replay/drawn_groups": 0.0,
+        "replay/drawn_zero_signal": 0.0,
+        "replay/drawn_tokens": 0.0,
+    }

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import json
-from collections import deque
-from collections.abc import Callable
+import math
+from typing import Any
 
 import pytest
 import torch
@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipe.rerule.replay import Replay, ReplayConfig, ReplayStateError, RolloutGroup, collate
-
-MakeGroup = Callable[..., RolloutGroup]
-Contents = Callable[[RolloutGroup], dict[str, object]]
+from recipe.rerule.replay.metrics import Departure, Key
+from tests.replay.groups import contents, keys, make_group
+from tests.replay.runs import KINDS, buffered, configs, group_of, groups_of, offers, train_step
 
 
 def small_config(**changes: object) -> ReplayConfig:
@@ -20,102 +20,355 @@ def small_config(**changes: object) -> ReplayConfig:
     return ReplayConfig.from_dict({**base, **changes})
 
 
-def keys(groups: object) -> list[tuple[int, int]]:
-    return [(group.step, group.prompt_index) for group in groups]  # type: ignore[attr-defined]
+def offer(replay: Replay, step: int, *prompts: int, rewards: tuple[float, ...] = (0.0, 0.5)) -> None:
+    replay.offer([make_group(index, step, rewards=rewards) for index in prompts], step)
 
 
-def test_offer_stores_the_hard_groups_in_order_and_says_what_it_did(make_group: MakeGroup) -> None:
+def test_offer_stores_the_hard_groups_in_order_and_says_what_it_did() -> None:
     replay = Replay(small_config(threshold=0.5, capacity=3))
     rewards = [0.0, 1.0, 0.4, 0.5, 0.1, 0.2]
-    metrics = replay.offer([make_group(i, rewards=[r, r]) for i, r in enumerate(rewards)], step=1)
-    assert keys(replay.buffer) == [(1, 2), (1, 4), (1, 5)]
-    assert metrics["replay/size"] == 3
-    assert metrics["replay/admitted"] == 4
-    assert metrics["replay/evicted"] == 1
-    assert metrics["replay/hard_share"] == 4 / 6
+    groups = [make_group(i, rewards=[r, r]) for i, r in enumerate(rewards)]
+    replay.offer(groups, step=1)
+    assert keys(replay.buffer) == [(2, 1), (4, 1), (5, 1)]
+    log = replay.log
+    assert (log.step, log.threshold, log.size, log.gate_open) == (1, 0.5, 3, False)
+    assert log.offered is groups
+    assert log.stored == [Key(0, 1), Key(2, 1), Key(4, 1), Key(5, 1)]
+    assert log.departures == [Departure(Key(0, 1), "capacity")]
+    assert log.draws == []
+    assert log.metrics()["replay/hard_share"] == 4 / 6
 
 
-def test_storing_goes_on_before_and_after_the_gate_opens(make_group: MakeGroup) -> None:
+def test_log_is_that_of_the_last_step() -> None:
+    replay = Replay(small_config(warmup_steps=0, min_groups=1))
+    assert (replay.log.step, replay.log.threshold, replay.log.offered) == (0, 0.0, [])
+    offer(replay, 1, 0, 1)
+    replay.draw(1)
+    offer(replay, 2)
+    log = replay.log
+    assert (log.step, log.stored, log.departures, log.draws) == (2, [], [], [])
+    assert (log.size, log.gate_open) == (2, True)
+
+
+def test_draws_are_logged_with_age_and_earlier_draws() -> None:
+    replay = Replay(small_config(min_groups=1, warmup_steps=0, sampling="recent", groups_per_update=2))
+    offer(replay, 1, 0)
+    replay.draw(1)
+    offer(replay, 4, 1)
+    first, second = replay.draw(4), replay.draw(4)
+    assert keys(first) == keys(second) == [(1, 4), (0, 1)]
+    assert [draw.staleness for draw in replay.log.draws] == [[0, 3], [0, 3]]
+    assert [draw.reuse for draw in replay.log.draws] == [[0, 1], [1, 2]]
+    assert [keys(draw.groups) for draw in replay.log.draws] == [keys(first), keys(second)]
+    assert replay.log.gate_open
+    assert [stored.draws for stored in replay.buffer] == [3, 2]
+
+
+def test_storing_goes_on_before_and_after_the_gate_opens() -> None:
     replay = Replay(small_config())
     drawn = []
     for step in range(1, 6):
-        replay.offer([make_group(step, step=step), make_group(step + 50, step=step)], step)
+        offer(replay, step, step, step + 50)
         drawn.append(len(replay.draw(step)))
     assert drawn == [0, 0, 3, 3, 3]  # 4 groups are stored at step 2, but warm-up lasts through it
     assert len(replay.buffer) == 8
 
 
-def test_closed_gate_draws_nothing_and_takes_no_random_number(make_group: MakeGroup) -> None:
+def test_storing_can_stop_once_replay_has_started() -> None:
+    replay = Replay(small_config(store_after_start=False))
+    for step in range(1, 6):
+        offer(replay, step, step, step + 50)
+        replay.draw(step)
+    # The gate opens with the draw of step 3, whose groups were offered before.
+    assert [step for _, step in keys(replay.buffer)] == [1, 1, 2, 2, 3, 3]
+    assert replay.log.stored == []
+
+
+@pytest.mark.parametrize(("start", "first"), [("after", 3), ("at", 2)])
+def test_start_chooses_the_first_step_with_a_draw(start: str, first: int) -> None:
+    replay = Replay(small_config(start=start, min_groups=1))
+    drawn = []
+    for step in range(1, 5):
+        offer(replay, step, step)
+        drawn += [step] if replay.draw(step) else []
+    assert drawn == list(range(first, 5))
+
+
+def test_closed_gate_draws_nothing_and_takes_no_random_number() -> None:
     replay = Replay(small_config(min_groups=4))
-    replay.offer([make_group(i, step=9) for i in range(3)], step=9)
+    offer(replay, 9, 0, 1, 2)
     before = replay.state_dict()["rng"]
     assert replay.draw(9) == []
-    assert replay.draw_metrics([], 9)["replay/gate_open"] == 0.0
+    assert replay.log.draws == []
+    assert not replay.log.gate_open
     assert replay.state_dict()["rng"] == before
 
 
-def test_draw_is_rounded_down_to_the_data_parallel_size(make_group: MakeGroup) -> None:
+def test_draw_is_rounded_down_to_the_data_parallel_size() -> None:
     replay = Replay(small_config(groups_per_update=7))
-    replay.offer([make_group(i, step=3) for i in range(6)], step=3)
+    offer(replay, 3, *range(6))
     assert [len(replay.draw(3, multiple_of=ranks)) for ranks in (1, 2, 4, 5, 7)] == [6, 6, 4, 5, 0]
+    assert len(replay.log.draws) == 4  # a draw of nothing is no draw
+    assert len(replay.draw(3)) == 6
 
 
-def test_a_group_stored_this_step_can_be_drawn_this_step(make_group: MakeGroup) -> None:
+def test_a_group_stored_this_step_can_be_drawn_this_step() -> None:
     replay = Replay(small_config())
-    replay.offer([make_group(i, step=3) for i in range(3)], step=3)
-    drawn = replay.draw(3)
-    assert sorted(keys(drawn)) == [(3, 0), (3, 1), (3, 2)]
-    assert replay.draw_metrics(drawn, 3) == {
-        "replay/gate_open": 1.0,
-        "replay/drawn_groups": 3.0,
-        "replay/drawn_zero_signal": 0.0,
-        "replay/staleness_mean": 0.0,
-    }
+    offer(replay, 3, 0, 1, 2)
+    assert sorted(keys(replay.draw(3))) == [(0, 3), (1, 3), (2, 3)]
 
 
-def test_groups_of_another_step_are_refused_and_nothing_is_stored(make_group: MakeGroup) -> None:
-    replay = Replay(small_config())
+def test_groups_of_another_step_are_refused_and_nothing_is_stored() -> None:
+    replay = Replay(small_config(set_aside_visits=1))
+    before = replay.state_dict()
     with pytest.raises(ValueError, match="a group of step 2 was offered at step 1"):
         replay.offer([make_group(0, step=1), make_group(1, step=2)], step=1)
-    assert len(replay.buffer) == 0
+    assert replay.state_dict() == before
 
 
-reward_lists = st.lists(st.sampled_from([0.0, 0.5, 1.0]), max_size=6)
-admissions = st.sampled_from(["hard", "random", "all"])
+def test_groups_leave_when_older_than_the_staleness_limit() -> None:
+    replay = Replay(small_config(max_staleness=2, min_groups=1, warmup_steps=0))
+    offer(replay, 1, 0, 1)
+    for step in (2, 3):
+        offer(replay, step)
+        assert (keys(replay.buffer), replay.log.departures) == ([(0, 1), (1, 1)], [])
+    offer(replay, 4, 2)
+    assert replay.log.departures == [Departure(Key(0, 1), "staleness"), Departure(Key(1, 1), "staleness")]
+    assert keys(replay.buffer) == [(2, 4)]
+
+
+def test_stale_groups_leave_before_a_draw_without_an_offer_too() -> None:
+    replay = Replay(small_config(max_staleness=0, min_groups=1, warmup_steps=0))
+    offer(replay, 1, 0)
+    assert replay.draw(2) == []
+    assert replay.log.departures == [Departure(Key(0, 1), "staleness")]
+    assert (replay.log.size, replay.log.gate_open) == (0, False)
+
+
+def test_no_group_is_drawn_more_often_than_the_reuse_limit_not_even_within_a_step() -> None:
+    replay = Replay(small_config(max_reuse=2, min_groups=1, warmup_steps=0, groups_per_update=2))
+    offer(replay, 1, 0, 1)
+    assert [len(replay.draw(1)) for _ in range(3)] == [2, 2, 0]
+    assert replay.log.departures == [Departure(Key(0, 1), "reuse"), Departure(Key(1, 1), "reuse")]
+    assert [draw.reuse for draw in replay.log.draws] == [[0, 0], [1, 1]]
+    assert replay.log.size == 0
+    assert replay.gate.is_open
+
+
+def test_used_up_groups_make_room_before_the_next_are_stored() -> None:
+    replay = Replay(small_config(max_reuse=1, min_groups=1, warmup_steps=0, capacity=4))
+    offer(replay, 1, 0, 1, 2, 3)
+    drawn = keys(replay.draw(1))
+    assert len(drawn) == 3
+    offer(replay, 2, 4, 5)
+    assert {departure.reason for departure in replay.log.departures} == {"reuse"}
+    assert sorted(departure.key for departure in replay.log.departures) == sorted(drawn)
+    assert len(replay.buffer) == 3
+
+
+def test_prompts_that_never_earn_are_set_aside_and_come_back_with_their_first_reward() -> None:
+    replay = Replay(small_config(set_aside_visits=3))
+    for step in (1, 2):
+        offer(replay, step, 0, 1, rewards=(0.0, 0.0))
+    assert replay.log.set_aside == []
+    replay.offer([make_group(0, 3, rewards=(0.0, 0.0)), make_group(1, 3, rewards=(0.0, 0.5))], 3)
+    assert replay.log.set_aside == [0]
+    assert replay.log.stored == [Key(1, 3)]
+    assert replay.log.departures == [Departure(Key(0, 1), "set_aside"), Departure(Key(0, 2), "set_aside")]
+    assert keys(replay.buffer) == [(1, 1), (1, 2), (1, 3)]
+    offer(replay, 4, 0, rewards=(0.0, 0.0))
+    assert replay.log.stored == []
+    offer(replay, 5, 0, rewards=(0.0, 0.25))
+    assert (replay.log.set_aside, replay.log.stored) == ([], [Key(0, 5)])
+
+
+@pytest.mark.parametrize(
+    ("eviction", "left"), [("fifo", [Key(0, 1)]), ("staleness", [Key(1, 1)]), ("signal", [Key(2, 2)])]
+)
+def test_settings_choose_who_leaves_a_full_buffer(eviction: str, left: list[Key]) -> None:
+    """Prompt 0 is the first in, prompt 1 as old and drawn more often, prompt 2 has the least signal."""
+    replay = Replay(small_config(eviction=eviction, capacity=3, admission="all"))
+    replay.offer([make_group(0, 1, advantages=(0.5, -0.5)), make_group(1, 1, advantages=(1.0, -1.0))], 1)
+    list(replay.buffer)[1].draws = 2
+    replay.offer([make_group(2, 2, advantages=(0.1, -0.1)), make_group(3, 2, advantages=(2.0, -2.0))], 2)
+    assert replay.log.departures == [Departure(left[0], "capacity")]
+
+
+def test_random_admission_counts_only_the_prompts_that_take_part() -> None:
+    """A hard group of a prompt set aside must not raise the number of groups stored."""
+    replay = Replay(small_config(admission="random", set_aside_visits=1))
+    groups = [make_group(0, rewards=(0.0, 0.0)), make_group(1, rewards=(1.0, 1.0))]
+    replay.offer(groups, 1)
+    assert replay.log.stored == []
+
+
+def test_quantile_threshold_is_over_all_offered_groups() -> None:
+    replay = Replay(small_config(threshold_rule="quantile", threshold_quantile=0.5, threshold_window=4))
+    replay.offer([make_group(i, 1, rewards=(r, r)) for i, r in enumerate([0.0, 0.25, 1.0])], 1)
+    assert (replay.log.threshold, keys(replay.buffer)) == (0.25, [(0, 1)])
+    replay.offer([make_group(i, 2, rewards=(r, r)) for i, r in enumerate([1.0, 0.5])], 2)
+    assert replay.log.threshold == 0.75  # of 0.25, 1, 1, 0.5
+    assert replay.log.stored == [Key(1, 2)]
+
+
+class TinyReplay:
+    """First in, first out and hard, with both limits: [prompt, step, draws] in a list."""
+
+    def __init__(self, config: ReplayConfig) -> None:
+        self.config = config
+        self.rows: list[list[int]] = []
+        self.is_open = False
+
+    def leave(self, step: int) -> None:
+        oldest = -1 if self.config.max_staleness is None else step - self.config.max_staleness
+        most = 10**9 if self.config.max_reuse is None else self.config.max_reuse
+        self.rows = [row for row in self.rows if row[1] >= oldest and row[2] < most]
+
+    def offer(self, kinds: list[int], step: int) -> None:
+        self.leave(step)
+        if self.is_open and not self.config.store_after_start:
+            return
+        for index, kind in enumerate(kinds):
+            rewards, advantages = KINDS[kind]
+            hard = sum(rewards) / 2 < self.config.threshold
+            if hard and (any(advantages) or not self.config.require_signal):
+                self.rows.append([index, step, 0])
+        self.rows = self.rows[-self.config.capacity :]
+
+    def size_of_draw(self, step: int, ranks: int) -> int:
+        self.leave(step)
+        first = self.config.warmup_steps + (self.config.start == "after")
+        self.is_open |= step >= first and len(self.rows) >= self.config.min_groups
+        size = min(len(self.rows), self.config.groups_per_update) if self.is_open else 0
+        return size // ranks * ranks
+
+    def take(self, drawn: list[tuple[int, int]]) -> None:
+        for row in self.rows:
+            row[2] += (row[0], row[1]) in drawn
+
+
+fifo_and_hard = configs(
+    threshold_rule="fixed", admission="hard", eviction="fifo", set_aside_visits=None, set_aside_reward=0.0
+)
 
 
 @settings(deadline=None)
-@given(offers=st.lists(reward_lists, max_size=12), admission=admissions, signal=st.booleans())
-def test_long_runs_keep_the_cap_and_the_fifo_order_and_repeat_exactly(
-    offers: list[list[float]], admission: str, signal: bool, make_group: MakeGroup
+@given(config=fifo_and_hard, run=offers(40, minimum=15), ranks=st.integers(1, 3))
+def test_contents_and_sizes_of_draws_are_those_of_a_list(
+    config: ReplayConfig, run: list[list[int]], ranks: int
 ) -> None:
-    config = small_config(admission=admission, admission_rate=0.6, require_signal=signal)
-    first, second = Replay(config), Replay(config)
-    model: deque[tuple[int, int]] = deque(maxlen=config.capacity)
-    for step, rewards in enumerate(offers, start=1):
-        groups = [make_group(i, step=step, rewards=[r, 0.0]) for i, r in enumerate(rewards)]
-        before = keys(first.buffer)
-        metrics = first.offer(groups, step)
-        assert second.offer(groups, step) == metrics
-        after = keys(first.buffer)
-        stored = [key for key in keys(groups) if key in after]
-        model.extend(stored)
-        if admission == "hard":  # means are 0, 0.25 and 0.5, so all are hard; of 0 has no signal
-            wanted = [g for g in groups if not signal or g.has_signal]
-            assert stored == keys(wanted)
-        assert after == list(model)
-        assert metrics["replay/admitted"] - metrics["replay/evicted"] == len(after) - len(before)
+    replay, model = Replay(config), TinyReplay(config)
+    for step, kinds in enumerate(run, start=1):
+        replay.offer(groups_of(kinds, step), step)
+        model.offer(kinds, step)
+        assert [[one.prompt_index, one.step, one.draws] for one in replay.buffer] == model.rows
+        for _ in range(config.updates_per_step):
+            size = model.size_of_draw(step, ranks)
+            drawn = keys(replay.draw(step, ranks))
+            assert len(drawn) == size
+            assert replay.gate.is_open == model.is_open
+            model.take(drawn)
+
+
+@settings(deadline=None)
+@given(config=configs(), run=offers(40, minimum=15), ranks=st.integers(1, 3))
+def test_what_holds_after_any_sequence_of_operations(
+    config: ReplayConfig, run: list[list[int]], ranks: int
+) -> None:
+    replay = Replay(config)
+    was_open = False
+    for step, kinds in enumerate(run, start=1):
+        before = keys(replay.buffer)
+        offered = groups_of(kinds, step)
+        replay.offer(offered, step)
+        draws = [keys(replay.draw(step, ranks)) for _ in range(config.updates_per_step)]
+        after, log = keys(replay.buffer), replay.log
+        left = [tuple(departure.key) for departure in log.departures]
+
+        assert len(after) == log.size == len(before) + len(log.stored) - len(left)
+        assert sorted(after + left) == sorted(before + [tuple(key) for key in log.stored])
         assert len(after) <= config.capacity
-        assert keys(first.draw(step)) == keys(second.draw(step))
-    assert first.state_dict()["rng"] == second.state_dict()["rng"]
+        assert replay.buffer.nbytes == sum(group_of_stored(stored).nbytes for stored in replay.buffer)
+        assert set(log.stored) <= set(keys(offered))
+
+        assert replay.gate.is_open >= was_open
+        was_open = replay.gate.is_open
+        for drawn in draws:
+            assert len(drawn) == len(set(drawn)) <= config.groups_per_update
+            assert len(drawn) % ranks == 0
+            assert was_open or not drawn
+            assert set(drawn) <= set(before) | set(keys(offered))
+        for stored in replay.buffer:
+            assert stored.prompt_index not in log.set_aside
+            assert config.max_staleness is None or stored.staleness(step) <= config.max_staleness
+            assert config.max_reuse is None or stored.draws <= config.max_reuse
 
 
-def test_seeds_differ_in_their_draws(make_group: MakeGroup) -> None:
+def group_of_stored(stored: Any) -> RolloutGroup:
+    """The group that was offered for a stored one: the kind whose tensors are the same."""
+    kinds = (group_of(stored.prompt_index, stored.step, kind) for kind in range(len(KINDS)))
+    (group,) = [group for group in kinds if contents(group) == contents(stored.group())]
+    return group
+
+
+@settings(deadline=None)
+@given(config=configs(), run=offers(30, minimum=10), ranks=st.integers(1, 3))
+def test_same_settings_and_offers_repeat_exactly(
+    config: ReplayConfig, run: list[list[int]], ranks: int
+) -> None:
+    first, second = Replay(config), Replay(config)
+    for step, kinds in enumerate(run, start=1):
+        assert train_step(first, kinds, step, ranks) == train_step(second, kinds, step, ranks)
+    assert first.state_dict() == second.state_dict()
+
+
+@settings(deadline=None, max_examples=settings.default.max_examples // 2)
+@given(config=configs(), run=offers(10))
+def test_writing_to_offered_or_drawn_tensors_never_reaches_the_buffer(
+    config: ReplayConfig, run: list[list[int]]
+) -> None:
+    replay, untouched = Replay(config), Replay(config)
+    for step, kinds in enumerate(run, start=1):
+        groups = [fresh_copy(group) for group in groups_of(kinds, step)]
+        replay.offer(groups, step)
+        untouched.offer(groups_of(kinds, step), step)
+        scribble(groups)
+        for _ in range(config.updates_per_step):
+            drawn = replay.draw(step)
+            assert [contents(group) for group in drawn] == [contents(g) for g in untouched.draw(step)]
+            scribble(drawn)
+        assert buffered(replay) == buffered(untouched)
+
+
+def fresh_copy(group: RolloutGroup) -> RolloutGroup:
+    planes = {name: plane.clone() for name, plane in group.planes().items()}
+    return RolloutGroup(group.prompt_index, group.side, group.mode, group.step, **planes)
+
+
+def scribble(groups: list[RolloutGroup]) -> None:
+    for group in groups:
+        for plane in group.planes().values():
+            plane.zero_()
+
+
+def test_collated_rows_of_a_draw_are_copies_too() -> None:
+    replay = Replay(small_config(min_groups=1))
+    offer(replay, 3, 5)
+    before = buffered(replay)
+    batch = collate(replay.draw(3), pad_token_id=0)
+    responses = batch["responses"].clone()
+    for tensor in batch.values():
+        tensor.add_(7)
+    assert [kept for _, kept in buffered(replay)] == [kept for _, kept in before]
+    assert torch.equal(collate(replay.draw(3), pad_token_id=0)["responses"], responses)
+
+
+def test_seeds_differ_in_their_draws() -> None:
     draws = []
     for seed in (1, 2):
         replay = Replay(small_config(seed=seed))
         for step in range(1, 10):
-            replay.offer([make_group(i, step=step) for i in range(2)], step)
+            offer(replay, step, 0, 1)
         draws.append([keys(replay.draw(9)) for _ in range(5)])
     assert draws[0] != draws[1]
 
@@ -126,84 +379,113 @@ def test_admission_and_sampling_use_different_random_numbers() -> None:
     assert rng["admission"] != rng["sampling"]
 
 
-def test_number_of_random_admissions_does_not_move_the_draws(make_group: MakeGroup) -> None:
+def test_number_of_random_admissions_does_not_move_the_draws() -> None:
     states = []
     for offered in (3, 8):
         replay = Replay(small_config(admission="random"))
-        replay.offer([make_group(i, step=3) for i in range(offered)], step=3)
+        offer(replay, 3, *range(offered))
         states.append(replay.state_dict()["rng"])
     assert states[0]["sampling"] == states[1]["sampling"]
     assert states[0]["admission"] != states[1]["admission"]
 
 
-def test_stored_groups_never_change(make_group: MakeGroup, contents: Contents) -> None:
-    source = collate([make_group(5, step=3, lengths=[4, 2])], pad_token_id=0)
-    rows = {**source, "ref_log_probs": source["ref_log_prob"]}
-    for name in ("input_ids", "position_ids", "ref_log_prob"):
-        del rows[name]
-    group = RolloutGroup.from_rows(prompt_index=5, side="forget", mode="qa", step=3, **rows)
-    replay = Replay(small_config(min_groups=1))
-    replay.offer([group], step=3)
-    before = contents(next(iter(replay.buffer)))
-    for tensor in rows.values():
-        tensor.fill_(1)
-    drawn = collate(replay.draw(3), pad_token_id=0)
-    for tensor in drawn.values():
-        tensor.add_(7)
-    assert contents(next(iter(replay.buffer))) == before
-    assert not torch.equal(drawn["responses"], collate(replay.draw(3), pad_token_id=0)["responses"])
-
-
-def test_state_survives_json_and_continues_identically(make_group: MakeGroup) -> None:
-    first = Replay(small_config(admission="random", admission_rate=0.7))
-    first.offer([make_group(i, step=3) for i in range(8)], step=3)
-    first.draw(3)
+def test_state_survives_json_and_continues_identically() -> None:
+    config = small_config(
+        admission="random", set_aside_visits=2, threshold_rule="quantile", threshold_quantile=0.9
+    )
+    first, second = Replay(config), Replay(config)
+    for step in (1, 2, 3):
+        train_step(first, [0, 1, 3, 4, 2], step)
     state = first.state_dict()
-    second = Replay(first.config)
-    second.load_state_dict({**state, "rng": json.loads(json.dumps(state["rng"]))})
-    for step in (4, 5):
-        groups = [make_group(i, step=step) for i in range(4)]
-        assert first.offer(groups, step) == second.offer(groups, step)
-        assert keys(first.draw(step)) == keys(second.draw(step))
+    groups = state.pop("groups")
+    second.load_state_dict({**json.loads(json.dumps(state)), "groups": groups})
+    for step in (4, 5, 6):
+        assert train_step(first, [1, 1, 0, 4], step) == train_step(second, [1, 1, 0, 4], step)
 
 
-def test_taken_state_does_not_follow_later_offers(make_group: MakeGroup) -> None:
-    replay = Replay(small_config())
-    replay.offer([make_group(0, step=1)], step=1)
+def test_taken_state_does_not_follow_later_offers_and_draws() -> None:
+    replay = Replay(small_config(min_groups=1, warmup_steps=0))
+    offer(replay, 1, 0)
     state = replay.state_dict()
-    replay.offer([make_group(1, step=2)], step=2)
-    assert keys(state["groups"]) == [(1, 0)]
+    offer(replay, 2, 1)
+    replay.draw(2)
+    assert [(stored.prompt_index, stored.draws) for stored in state["groups"]] == [(0, 0)]
+    assert state["visits"] == {"0": (1, 0.5)}
 
 
-def test_more_groups_than_the_capacity_are_refused_and_nothing_changes(make_group: MakeGroup) -> None:
+def test_two_replays_loaded_from_one_state_do_not_share_groups() -> None:
+    source = Replay(small_config(min_groups=1, warmup_steps=0))
+    offer(source, 1, 0)
+    state = source.state_dict()
+    first, second = Replay(source.config), Replay(source.config)
+    first.load_state_dict(state)
+    second.load_state_dict(state)
+    first.draw(1)
+    assert [stored.draws for stored in second.buffer] == [0]
+
+
+def test_more_groups_than_the_capacity_are_refused_and_nothing_changes() -> None:
     full = Replay(small_config())
-    full.offer([make_group(i, step=3) for i in range(8)], step=3)
+    offer(full, 3, *range(8))
     full.draw(3)
     smaller = Replay(small_config(capacity=7))
     before = smaller.state_dict()
     with pytest.raises(
-        ReplayStateError, match=r"holds 8 groups but replay.capacity is 7; raise .* to at least 8"
+        ReplayStateError,
+        match=r"^the saved replay buffer holds 8 groups but replay.capacity is 7; raise .* to at least 8$",
     ):
         smaller.load_state_dict(full.state_dict())
     assert smaller.state_dict() == before
 
 
-@pytest.mark.parametrize("words", [None, [], [3, [1, 2], None], [3, "x", None]])
-def test_unreadable_generator_state_is_refused_and_nothing_changes(
-    words: object, make_group: MakeGroup
-) -> None:
-    replay = Replay(small_config())
-    state = replay.state_dict()
-    broken = {"groups": [make_group()], "gate_open": True, "rng": {**state["rng"], "sampling": words}}
-    with pytest.raises(ReplayStateError, match="state of the sampling generator is not readable"):
+@pytest.mark.parametrize("words", [None, [], [3, [1, 2], None], [3, "x", None], [3, [-1] * 625, None]])
+@pytest.mark.parametrize("name", ["admission", "sampling"])
+def test_unreadable_generator_state_is_refused_and_nothing_changes(name: str, words: object) -> None:
+    source, replay = Replay(small_config()), Replay(small_config())
+    offer(source, 3, 0, 1, 2, 3)
+    source.draw(3)
+    broken, state = source.state_dict(), replay.state_dict()
+    broken["rng"][name] = words
+    with pytest.raises(ReplayStateError, match=f"^the saved state of the {name} generator is not readable: "):
         replay.load_state_dict(broken)
     assert replay.state_dict() == state
 
 
-def test_smaller_buffer_does_not_close_an_open_gate(make_group: MakeGroup) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"visits": None},
+        {"visits": {"x": [1, 0.0]}},
+        {"visits": {"1": [1]}},
+        {"visits": {"1": [math.inf, 0.0]}},
+        {"threshold": None},
+    ],
+)
+def test_unreadable_threshold_or_visits_are_refused_and_nothing_changes(change: dict[str, Any]) -> None:
+    source = Replay(small_config())
+    offer(source, 3, 0, 1, 2, 3)
+    replay = Replay(small_config(threshold_rule="quantile"))
+    before = replay.state_dict()
+    with pytest.raises(ReplayStateError, match=r"^the saved threshold or visits are not readable: "):
+        replay.load_state_dict({**source.state_dict(), **change})
+    assert replay.state_dict() == before
+
+
+def test_smaller_buffer_does_not_close_an_open_gate() -> None:
     first = Replay(small_config(min_groups=3))
-    first.offer([make_group(i, step=3) for i in range(4)], step=3)
+    offer(first, 3, 0, 1, 2, 3)
     assert len(first.draw(3)) == 3
     second = Replay(small_config(min_groups=8, warmup_steps=1000))
     second.load_state_dict(first.state_dict())
     assert len(second.draw(4)) == 3
+
+
+def test_settings_of_the_resumed_run_apply_from_there_on() -> None:
+    first = Replay(small_config())
+    offer(first, 1, 0, 1)
+    offer(first, 2, 2)
+    second = Replay(small_config(max_staleness=1, threshold=0.0))
+    second.load_state_dict(first.state_dict())
+    assert keys(second.buffer) == [(0, 1), (1, 1), (2, 2)]
+    offer(second, 3, 3)
+    assert keys(second.buffer) == [(2, 2)]

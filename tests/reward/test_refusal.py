@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reward.refusal import is_refusal
+from reward.refusal import HEAD_CHARS, is_refusal
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"benchmark data not found at {DATA}")
@@ -858,12 +858,31 @@ HELD_OUT_ANSWERS = [
 ]
 
 
-@pytest.mark.parametrize("text", REFUSALS, ids=repr)
+@pytest.mark.parametrize("text", REFUSALS)
 def test_refusal(text: str) -> None:
     assert is_refusal(text)
 
 
-@pytest.mark.parametrize("text", ANSWERS, ids=repr)
+def test_title_on_a_line_of_its_own_is_no_refusal_and_a_sentence_there_is() -> None:
+    assert not is_refusal('The song is:\n"I Don\'t Know How to Love Him."')
+    assert is_refusal('Here is my answer:\n"I don\'t know who she is."')
+
+
+def test_quoted_aside_does_not_hide_what_follows() -> None:
+    assert is_refusal('"Hm" Can\'t say.')
+
+
+@pytest.mark.parametrize("character", ["\x00", "\x1f", "\u1680", "\u3000"])
+def test_control_characters_and_rare_spaces_part_words(character: str) -> None:
+    assert is_refusal(f"I{character}don't{character}know.")
+
+
+def test_space_before_the_words_does_not_count_towards_the_part_that_is_read() -> None:
+    assert is_refusal(" " * HEAD_CHARS + "I don't know.")
+    assert not is_refusal("x" * HEAD_CHARS + ". I don't know.")
+
+
+@pytest.mark.parametrize("text", ANSWERS)
 def test_answer(text: str) -> None:
     assert not is_refusal(text)
 
@@ -952,7 +971,6 @@ MEGABYTE = 2**20
         "very ", "not a ", "that ", "information ", ". ", ", ", "I do not really ", "I am not the very ",
         "A I ", "汉", "🙂", "\ud800",
     ],
-    ids=repr,
 )  # fmt: skip
 def test_time_does_not_grow_with_the_text(piece: str) -> None:
     """A megabyte takes a fraction of a second; catastrophic backtracking would take hours."""

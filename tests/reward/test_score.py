@@ -149,8 +149,7 @@ ODD_TEXTS = ["", "\x00", "\ud800", "१२३", "不知道", "🙂" * 50, "I" * 
 
 @pytest.mark.parametrize(
     ("solution", "row", "convention"),
-    itertools.product([*ODD_TEXTS, None, 7], [FORGET, RETAIN], ["recall", "tofu", "rwku"]),
-    ids=repr,
+    list(itertools.product([*ODD_TEXTS, None, 7], [FORGET, RETAIN], ["recall", "tofu", "rwku"])),
 )
 def test_no_response_raises(solution: Any, row: Any, convention: str) -> None:
     assert 0.0 <= score(solution, row, rouge=convention) <= 0.5
@@ -203,6 +202,19 @@ def test_bad_settings_are_one_clear_line(options: dict[str, Any], message: str) 
         with pytest.raises(ValueError, match=message) as error:
             use()
         assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("edge", [0, 1, 0.0, 1.0])
+def test_ends_of_the_ranges_are_accepted(edge: float) -> None:
+    settings = RewardConfig(lambda_forget=edge, lambda_retain=edge, gamma=edge)
+    assert (settings.lambda_forget, settings.lambda_retain, settings.gamma) == (edge, edge, edge)
+
+
+def test_a_setting_seen_before_is_still_checked() -> None:
+    """True == 1.0, but only one of them is a number."""
+    assert score("x", RETAIN, gamma=1.0) == score("x", RETAIN, gamma=1)
+    with pytest.raises(ValueError, match="gamma must be a number"):
+        score("x", RETAIN, gamma=True)
 
 
 @pytest.mark.parametrize(

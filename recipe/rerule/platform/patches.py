@@ -16,15 +16,57 @@ def install() -> None:
 
 
 def install_in_engine() -> None:
-    """Install the stand-in of verl's FSDP engine (imported by workers, too heavy to import earlier)."""
+    """Install the stand-ins of verl's FSDP engine (imported by workers, too heavy to import earlier)."""
     from torch.distributed.fsdp import CPUOffloadPolicy
     from verl.workers.engine.fsdp import transformer_impl
+
+    from recipe.rerule.platform import attention
 
     # verl: CPUOffloadPolicy(pin_memory=True) for forward-only engines; pinning needs an accelerator.
     def unpinned(pin_memory: bool = False) -> CPUOffloadPolicy:
         return CPUOffloadPolicy(pin_memory=False)
 
     transformer_impl.CPUOffloadPolicy = unpinned
+    score_labels_at_once()
+    load_critic_without_flash_attention()
+    attention.install()
+
+
+def load_critic_without_flash_attention() -> None:
+    """Install the stand-in of `load_valuehead_model`: verl asks for flash attention, which wants a GPU."""
+    import torch
+    import transformers
+    from verl.utils import model
+
+    def load(
+        local_path: str,
+        torch_dtype: torch.dtype,
+        model_config: transformers.PretrainedConfig,
+        trust_remote_code: bool,
+    ) -> transformers.PreTrainedModel:
+        return transformers.AutoModelForTokenClassification.from_pretrained(
+            local_path,
+            dtype=torch_dtype,
+            config=model_config,
+            attn_implementation="sdpa",
+            trust_remote_code=trust_remote_code,
+        )
+
+    model.load_valuehead_model = load
+
+
+def score_labels_at_once() -> None:
+    """Install the stand-in of `logprobs_from_logits_v2`: verl loops over rows, here single tokens."""
+    import torch
+    from verl.utils import torch_functional
+
+    def logprobs(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        losses = torch.nn.functional.cross_entropy(
+            logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), reduction="none"
+        )
+        return -losses.view(labels.shape)
+
+    torch_functional.logprobs_from_logits_v2 = logprobs
 
 
 def _answer_vllm_version() -> None:

@@ -12,10 +12,18 @@ PLATFORMS = ("gpu", "cpu")
 # VERL_ENGINE_DEVICE=cuda picks verl's FSDP engines, which are registered for cuda and npu only but hold
 # no CUDA call once the device module is ours.
 # VLLM_CPU_KVCACHE_SPACE is in GiB.
+# VLLM_ENABLE_V1_MULTIPROCESSING=0 lets vLLM's engine run the model itself (config/platform/cpu.yaml); with a
+# worker process beside it, both spin for a second after each message, while the trainer needs the processor.
+# OMP_WAIT_POLICY=passive: threads that spin at barriers cost several times the work as soon as another
+# process wants a core too.
+# RAY_worker_niceness: Ray's own 15 lets every other process of the machine go first.
 _CPU_ENVIRONMENT = {
     "VERL_PLATFORM": "cpu",
     "VERL_ENGINE_DEVICE": "cuda",
     "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "OMP_WAIT_POLICY": "passive",
+    "RAY_worker_niceness": "0",
     "TOKENIZERS_PARALLELISM": "false",
     "VERL_LOGGING_LEVEL": "ERROR",  # verl warns once a sample that a Llama has no builder of its own
 }

@@ -1,28 +1,28 @@
 """Off-policy replay of rollout groups (ReRULE): plain Python and torch, usable from any trainer.
 
-``Replay`` keeps groups and hands them out; ``collate`` pads them; ``ratios``, ``RatioMoments`` and
-``weights`` weigh them; ``replay_loss`` is the loss; ``save`` and ``load`` carry a ``Replay`` over a restart.
+``Replay`` keeps groups and hands them out; ``collate`` pads them; ``log_ratios``, ``unit_ratios``, a
+truncation and ``weights`` weigh them; ``replay_loss`` is the loss; ``save`` and ``load`` carry a ``Replay``
+over a restart.
+Each strategy (threshold, admission, eviction, sampling, truncation) is a small class in the module of its
+name, chosen by ``ReplayConfig``.
 """
 
-from .admission import AllAdmission, HardAdmission, RandomAdmission, SignalAdmission, is_hard
 from .buffer import ReplayBuffer
 from .collate import collate
 from .config import ImportanceConfig, ReplayConfig, ReplayConfigError
 from .gate import Gate
 from .group import RolloutGroup
-from .importance import RatioMoments, ratios, weights
+from .importance import RatioMoments, build_truncation, log_ratios, unit_ratios, weights
 from .loss import ReplayLoss, k3, replay_loss, seq_mean_token_mean, seq_mean_token_sum, token_mean
-from .metrics import draw_metrics, offer_metrics
+from .metrics import StepLog, offer_metrics
 from .replay import Replay, ReplayStateError
-from .sampling import UniformSampler
 from .state import load, save
+from .stored import StoredGroup
+from .threshold import build_threshold, is_hard
 
 __all__ = [
-    "AllAdmission",
     "Gate",
-    "HardAdmission",
     "ImportanceConfig",
-    "RandomAdmission",
     "RatioMoments",
     "Replay",
     "ReplayBuffer",
@@ -31,19 +31,21 @@ __all__ = [
     "ReplayLoss",
     "ReplayStateError",
     "RolloutGroup",
-    "SignalAdmission",
-    "UniformSampler",
+    "StepLog",
+    "StoredGroup",
+    "build_threshold",
+    "build_truncation",
     "collate",
-    "draw_metrics",
     "is_hard",
     "k3",
     "load",
+    "log_ratios",
     "offer_metrics",
-    "ratios",
     "replay_loss",
     "save",
     "seq_mean_token_mean",
     "seq_mean_token_sum",
     "token_mean",
+    "unit_ratios",
     "weights",
 ]

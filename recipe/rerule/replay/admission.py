@@ -1,78 +1,88 @@
-"""Admission: which rollout groups enter the buffer."""
+"""Admission: which of a step's rollout groups enter the buffer."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from .config import ReplayConfig
 from .group import RolloutGroup
-
-# Rewards are float32: a mean this close to the threshold equals it, and a group at the threshold is not hard.
-REWARD_RESOLUTION = 1e-6
-
-
-def is_hard(group: RolloutGroup, threshold: float) -> bool:
-    """Whether the group's mean raw reward is below the threshold (strictly; tau in the paper)."""
-    return group.mean_reward < threshold - REWARD_RESOLUTION
+from .threshold import is_hard
 
 
 class Admission(Protocol):
-    """Decides for each offered group, in order, whether it is stored."""
+    """Chooses among the groups offered at one step."""
 
-    def admits(self, group: RolloutGroup) -> bool:
-        """Whether to store the group."""
+    def admit(self, groups: Sequence[RolloutGroup], threshold: float) -> list[RolloutGroup]:
+        """The groups to store, in the order offered; ``threshold`` is the step's tau."""
 
 
 @dataclass(frozen=True)
 class HardAdmission:
     """Stores the groups whose mean reward is below the threshold: ReRULE's own rule."""
 
-    threshold: float
-
-    def admits(self, group: RolloutGroup) -> bool:
-        """Whether the group is hard."""
-        return is_hard(group, self.threshold)
+    def admit(self, groups: Sequence[RolloutGroup], threshold: float) -> list[RolloutGroup]:
+        """The hard groups."""
+        return [group for group in groups if is_hard(group.mean_reward, threshold)]
 
 
 @dataclass(frozen=True)
 class RandomAdmission:
-    """Stores each group with the same probability, whatever its reward: the paper's random-storage arm."""
+    """Stores as many of a step's groups as are hard, but whichever: the paper's random-storage arm.
+
+    The number stored is that of the hard rule at every step, so the two arms differ in nothing but which
+    groups are stored.
+    """
+
+    rng: random.Random
+
+    def admit(self, groups: Sequence[RolloutGroup], threshold: float) -> list[RolloutGroup]:
+        """A random subset of the size of the hard one, every such subset equally likely."""
+        size = sum(is_hard(group.mean_reward, threshold) for group in groups)
+        chosen = sorted(self.rng.sample(range(len(groups)), size))
+        return [groups[place] for place in chosen]
+
+
+@dataclass(frozen=True)
+class BernoulliAdmission:
+    """Stores each group with the same probability, whatever its reward."""
 
     rate: float
     rng: random.Random
 
-    def admits(self, group: RolloutGroup) -> bool:
-        """Take one number from the generator and compare it with the rate."""
-        return self.rng.random() < self.rate
+    def admit(self, groups: Sequence[RolloutGroup], threshold: float) -> list[RolloutGroup]:
+        """Take one number a group from the generator and compare it with the rate."""
+        return [group for group in groups if self.rng.random() < self.rate]
 
 
 @dataclass(frozen=True)
 class AllAdmission:
     """Stores every group."""
 
-    def admits(self, group: RolloutGroup) -> bool:
-        """Always True."""
-        return True
+    def admit(self, groups: Sequence[RolloutGroup], threshold: float) -> list[RolloutGroup]:
+        """All of them."""
+        return list(groups)
 
 
 @dataclass(frozen=True)
 class SignalAdmission:
-    """Of the groups another rule admits, stores those that carry a policy gradient."""
+    """Lets another rule choose among the groups that carry a policy gradient."""
 
     rule: Admission
 
-    def admits(self, group: RolloutGroup) -> bool:
-        """Ask the rule first, so that a random one takes one number a group whatever the advantages."""
-        return self.rule.admits(group) and group.has_signal
+    def admit(self, groups: Sequence[RolloutGroup], threshold: float) -> list[RolloutGroup]:
+        """Filter first, so that the random rule still stores as many as the hard one."""
+        return self.rule.admit([group for group in groups if group.has_signal], threshold)
 
 
 def build_admission(config: ReplayConfig, rng: random.Random) -> Admission:
-    """The admission rule that the settings ask for; only the random one uses the generator."""
+    """The admission rule that the settings ask for; only the random ones use the generator."""
     rules: dict[str, Admission] = {
-        "hard": HardAdmission(config.threshold),
-        "random": RandomAdmission(config.admission_rate, rng),
+        "hard": HardAdmission(),
+        "random": RandomAdmission(rng),
+        "bernoulli": BernoulliAdmission(config.admission_rate, rng),
         "all": AllAdmission(),
     }
     rule = rules[config.admission]

@@ -1,35 +1,42 @@
-"""The replay buffer: the newest groups up to a fixed number."""
+"""The replay buffer: stored groups up to a fixed number."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from .eviction import Eviction, FifoEviction
 from .group import RolloutGroup
+from .stored import StoredGroup
 
 
 class ReplayBuffer:
-    """First in, first out; never holds more than ``capacity`` groups. Iterates from oldest to newest."""
+    """Never holds more than ``capacity`` groups; iterates in the order of storing."""
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, eviction: Eviction | None = None) -> None:
         if capacity < 1:
             raise ValueError(f"the capacity of a replay buffer is {capacity}; it must be at least 1")
         self.capacity = capacity
-        self._groups: list[RolloutGroup] = []
+        self._eviction = eviction or FifoEviction()
+        self._groups: list[StoredGroup] = []
 
-    def add(self, group: RolloutGroup) -> list[RolloutGroup]:
-        """Store a group as the newest; return the groups that had to leave, oldest first."""
-        self._groups.append(group)
-        excess = len(self._groups) - self.capacity
-        if excess <= 0:
-            return []
-        evicted = self._groups[:excess]
-        del self._groups[:excess]
-        return evicted
+    def add(self, group: RolloutGroup, draws: int = 0) -> StoredGroup | None:
+        """Store a copy of a group, drawn ``draws`` times so far; return the one that had to leave, if any."""
+        self._groups.append(StoredGroup.of(group, draws))
+        if len(self._groups) <= self.capacity:
+            return None
+        return self._groups.pop(self._eviction.victim(self._groups))
+
+    def remove(self, leaves: Callable[[StoredGroup], bool]) -> list[StoredGroup]:
+        """Drop the groups for which ``leaves`` holds and return them."""
+        removed = [group for group in self._groups if leaves(group)]
+        if removed:
+            self._groups = [group for group in self._groups if not leaves(group)]
+        return removed
 
     def __len__(self) -> int:
         return len(self._groups)
 
-    def __iter__(self) -> Iterator[RolloutGroup]:
+    def __iter__(self) -> Iterator[StoredGroup]:
         return iter(self._groups)
 
     @property

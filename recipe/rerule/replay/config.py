@@ -10,7 +10,12 @@ from typing import Any, Literal, get_args
 
 Level = Literal["token", "sequence", "sequence_sum"]
 Start = Literal["after", "at"]
-AdmissionName = Literal["hard", "random", "all"]
+Truncation = Literal["clip", "second_moment"]
+ThresholdRule = Literal["fixed", "quantile"]
+AdmissionName = Literal["hard", "random", "bernoulli", "all"]
+EvictionName = Literal["fifo", "staleness", "signal"]
+SamplingName = Literal["uniform", "recent", "prioritized"]
+UpdateName = Literal["stored", "on_policy"]
 
 
 class ReplayConfigError(ValueError):
@@ -19,33 +24,52 @@ class ReplayConfigError(ValueError):
 
 @dataclass(frozen=True)
 class _Rule:
-    """What a setting means, and its closed range or its choices."""
+    """What a setting means, and its closed range or choices; `optional_kind` where None means no limit."""
 
     meaning: str
     low: float = -math.inf
     high: float = math.inf
     choices: tuple[str, ...] = ()
+    optional_kind: type | None = None
 
 
 _IMPORTANCE_RULES = {
     "level": _Rule("unit of the importance ratio", choices=get_args(Level)),
+    "truncation": _Rule("what bounds the importance ratio", choices=get_args(Truncation)),
     "clip_low": _Rule("lower bound of the importance ratio", 0, 1),
     "clip_high": _Rule("upper bound of the importance ratio", 1),
+    "max_second_moment": _Rule("bound on the mean squared weight before Normalize", 1),
     "normalize": _Rule("divide the weights by their mean over the replay batch"),
 }
 _REPLAY_RULES = {
     "enable": _Rule("replay hard rollout groups, or do plain RULE"),
-    "threshold": _Rule("the mean reward below which a group is stored", 0, 1),
+    "update": _Rule("what the extra update of a step trains on", choices=get_args(UpdateName)),
+    "updates_per_step": _Rule("extra updates a training step", 1),
+    "threshold": _Rule("the mean reward below which a group is hard", 0, 1),
+    "threshold_rule": _Rule("where the threshold comes from", choices=get_args(ThresholdRule)),
+    "threshold_quantile": _Rule("the quantile of recent group means that is the threshold", 0, 1),
+    "threshold_window": _Rule("how many recent group means that quantile is over", 1),
     "min_groups": _Rule("stored groups needed before replay starts", 1),
     "warmup_steps": _Rule("training steps before replay starts", 0),
     "start": _Rule("replay starts after step warmup_steps or at it", choices=get_args(Start)),
-    "capacity": _Rule("the most groups the buffer keeps", 1),
-    "groups_per_update": _Rule("groups drawn for one replay update", 1),
     "admission": _Rule("which groups are stored", choices=get_args(AdmissionName)),
-    "admission_rate": _Rule("the share of groups stored by admission random", 0, 1),
-    "require_signal": _Rule("store only groups with a non-zero advantage"),
+    "admission_rate": _Rule("the share of groups stored by admission bernoulli", 0, 1),
+    "require_signal": _Rule("store only groups whose advantages are not all one number"),
+    "store_after_start": _Rule("go on storing once replay has started"),
+    "set_aside_visits": _Rule(
+        "visits without reward after which a prompt is set aside", 1, optional_kind=int
+    ),
+    "set_aside_reward": _Rule("the reward a prompt must exceed once not to be set aside"),
+    "capacity": _Rule("the most groups the buffer keeps", 1),
+    "eviction": _Rule("which group leaves a full buffer", choices=get_args(EvictionName)),
+    "max_staleness": _Rule("training steps after which a stored group leaves", 0, optional_kind=int),
+    "max_reuse": _Rule("draws after which a stored group leaves", 1, optional_kind=int),
+    "groups_per_update": _Rule("groups drawn for one replay update", 1),
+    "sampling": _Rule("how groups are drawn", choices=get_args(SamplingName)),
+    "priority_half_life": _Rule("training steps in which a priority halves", 1e-3),
     "use_kl_loss": _Rule("add the KL term to the replay loss"),
     "seed": _Rule("seed of random admission and of the draws"),
+    "restore": _Rule("continue with the checkpoint's buffer when a run is resumed"),
 }
 _KIND_NAMES = {bool: "true or false", int: "a whole number", float: "a number"}
 
@@ -59,7 +83,10 @@ class ImportanceConfig:
     Attributes:
         level: unit of the ratio. "token": one a token; "sequence": exp of the mean log ratio over the
             response; "sequence_sum": exp of the sum, the paper's literal pi(y|x).
-        clip_low, clip_high: bounds of Clip, in [0, 1] and [1, inf].
+        truncation: Clip. "clip": to [clip_low, clip_high]; "second_moment": to [0, c] with the largest c for
+            which the mean squared weight of the replay batch is at most max_second_moment.
+        clip_low, clip_high: bounds of "clip", in [0, 1] and [1, inf].
+        max_second_moment: bound of "second_moment", in [1, inf].
         normalize: divide by the mean weight of the whole replay batch (Normalize).
 
     Raises:
@@ -67,8 +94,10 @@ class ImportanceConfig:
     """
 
     level: Level = "token"
+    truncation: Truncation = "clip"
     clip_low: float = 0.8
     clip_high: float = 1.3
+    max_second_moment: float = 1.5
     normalize: bool = True
 
     def __post_init__(self) -> None:
@@ -87,17 +116,33 @@ class ReplayConfig:
 
     Attributes (paper symbol in brackets):
         enable: false is plain RULE.
+        update: what the extra update trains on: "stored" groups (replay), or the step's own batch once more
+            ("on_policy": the equal-update control, at the steps at which replay would update).
+        updates_per_step: extra updates a step, each with its own draw.
         threshold [tau]: a group is hard when its mean reward is below it.
+        threshold_rule: "fixed" takes `threshold`; "quantile" the `threshold_quantile` of the last
+            `threshold_window` group means instead.
         min_groups [B_min]: stored groups needed before replay starts.
         warmup_steps [T_warm]: training steps before replay starts.
         start: "after" replays from step T_warm + 1 on (the paper's "exceeds"), "at" from step T_warm on.
-        capacity [capacity of B]: most groups kept in the buffer; the oldest leave first.
+        admission: which groups are stored: "hard" ones; "random": each step as many as are hard, whichever;
+            "bernoulli": each with probability admission_rate; "all".
+        require_signal: of the offered groups only those whose advantages are not all one number
+            are considered.
+        store_after_start: false keeps the buffer as it is when replay starts.
+        set_aside_visits: after so many visits without a reward above `set_aside_reward` a prompt's groups are
+            neither kept nor stored until it earns one; None never sets aside.
+        capacity [capacity of B]: most groups kept in the buffer.
+        eviction: which group leaves a full buffer: the first in ("fifo"), the stalest and among those the
+            most reused ("staleness"), the one with the least advantage magnitude ("signal").
+        max_staleness, max_reuse: a group older than so many steps, or drawn so often, leaves; None is no
+            limit.
         groups_per_update: groups drawn for one replay update.
-        admission: which groups are stored: "hard" ones, a "random" share, or "all".
-        admission_rate: that share, for admission "random" only.
-        require_signal: store only groups with a non-zero advantage (equal rewards give none).
+        sampling: "uniform"; "recent": the newest; "prioritized": in proportion to advantage magnitude times
+            0.5 ** (staleness / priority_half_life); all without replacement.
         use_kl_loss: add the KL term to the replay loss.
         seed: of random admission and of the draws.
+        restore: false starts a resumed run with an empty buffer.
         importance [rho~]: see ImportanceConfig.
 
     Raises:
@@ -105,17 +150,31 @@ class ReplayConfig:
     """
 
     enable: bool = True
+    update: UpdateName = "stored"
+    updates_per_step: int = 1
     threshold: float = 0.6
+    threshold_rule: ThresholdRule = "fixed"
+    threshold_quantile: float = 0.4
+    threshold_window: int = 256
     min_groups: int = 100
     warmup_steps: int = 15
     start: Start = "after"
-    capacity: int = 1200
-    groups_per_update: int = 32
     admission: AdmissionName = "hard"
-    admission_rate: float = 1.0
+    admission_rate: float = 0.5
     require_signal: bool = False
+    store_after_start: bool = True
+    set_aside_visits: int | None = None
+    set_aside_reward: float = 0.0
+    capacity: int = 1200
+    eviction: EvictionName = "fifo"
+    max_staleness: int | None = None
+    max_reuse: int | None = None
+    groups_per_update: int = 32
+    sampling: SamplingName = "uniform"
+    priority_half_life: float = 10.0
     use_kl_loss: bool = True
     seed: int = 42
+    restore: bool = True
     importance: ImportanceConfig = field(default_factory=ImportanceConfig)
 
     def __post_init__(self) -> None:
@@ -158,13 +217,17 @@ def _check_keys(cls: type, mapping: object, section: str) -> None:
 def _check_settings(config: object, section: str, rules: Mapping[str, _Rule]) -> None:
     for name, rule in rules.items():
         value = getattr(config, name)
-        wanted = _what_is_wrong(value, type(getattr(type(config), name)), rule)
+        if value is None and rule.optional_kind:
+            continue
+        kind = rule.optional_kind or type(getattr(type(config), name))
+        wanted = _what_is_wrong(value, kind, rule)
         if wanted:
+            wanted += " or be null" if rule.optional_kind else ""
             raise ReplayConfigError(f"{section}.{name} is {value!r}; it must {wanted}: {rule.meaning}")
 
 
 def _what_is_wrong(value: Any, kind: type, rule: _Rule) -> str:
-    """What the value would have to do, or "" when it is fine; ``kind`` is the type of the default."""
+    """What the value would have to do, or "" when it is fine."""
     if rule.choices:
         return "" if value in rule.choices else f"be one of {', '.join(rule.choices)}"
     if not _has_kind(value, kind):

@@ -128,14 +128,33 @@ class RolloutGroup:
         return len(self.lengths)
 
     @property
+    def total_tokens(self) -> int:
+        """Tokens of all rows as a model sees them: the prompt once a rollout, and the responses."""
+        return self.n * len(self.prompt_ids) + len(self.response_ids)
+
+    @property
     def mean_reward(self) -> float:
         """Mean raw reward of the group."""
         return float(self.rewards.double().mean())
 
     @property
     def has_signal(self) -> bool:
-        """Whether any valid token has a non-zero advantage; without one there is no policy gradient."""
-        return bool(((self.advantages != 0) & self.response_mask).any())
+        """Whether the group tells better from worse: its valid advantages are not all one number.
+
+        A constant advantage has no policy gradient in expectation, as E[grad log pi] = 0. It need not be 0:
+        the float32 mean of equal rewards can be one rounding off, which GRPO divides by 1e-6 (0.03 for eight
+        rewards of 0.3), and estimators that whiten over the batch shift it. With a single rollout there is
+        nothing to compare with, and any advantage but 0 counts.
+        """
+        valid = self.advantages[self.response_mask]
+        return bool(valid.any()) if self.n == 1 else bool(valid.min() != valid.max())
+
+    @property
+    def signal(self) -> float:
+        """Mean advantage magnitude over the valid tokens, 0 without signal: the policy gradient to expect."""
+        if not self.has_signal:
+            return 0.0
+        return float(self.advantages[self.response_mask].abs().double().mean())
 
     @property
     def nbytes(self) -> int:

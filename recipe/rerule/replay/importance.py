@@ -1,8 +1,9 @@
 """Importance weights of stored rollouts: rho~ = Normalize(Clip(pi_theta / pi_theta_old)).
 
-A replay batch is spread over micro-batches and ranks, but Normalize and the logged moments belong to the
-whole of it. Hence three steps: ``ratios`` on each shard, ``RatioMoments`` added up over all shards,
-``weights`` on each shard given the sum. Everything is float64 and carries no gradient.
+A replay batch is spread over micro-batches and ranks, but the bound of a second-moment truncation, Normalize
+and the logged moments belong to the whole of it. Hence: ``unit_ratios`` on each shard; ``bounds`` of a
+truncation; ``RatioMoments`` added up over all shards; ``weights`` on each shard given the sum. A unit is what
+has one ratio: a valid token, or a sequence with a valid token. Everything is float64, without gradient.
 
 Log ratios are limited to +-MAX_LOG_RATIO before exp, as verl does, so that ratios and their squares stay
 finite; ratio_max and ratio_second_moment therefore saturate at exp(20) and exp(40).
@@ -10,7 +11,9 @@ finite; ratio_max and ratio_second_moment therefore saturate at exp(20) and exp(
 
 from __future__ import annotations
 
+import math
 from dataclasses import astuple, dataclass
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,30 +23,115 @@ from .config import ImportanceConfig, Level
 MAX_LOG_RATIO = 20.0
 
 
-def ratios(log_probs: Tensor, old_log_probs: Tensor, mask: Tensor, level: Level) -> Tensor:
-    """Importance ratio pi_theta / pi_old of every valid token, before clipping.
+def log_ratios(log_probs: Tensor, old_log_probs: Tensor, mask: Tensor) -> Tensor:
+    """l = log pi_theta - log pi_old of every valid token.
 
     Args:
-        log_probs, old_log_probs: [rows, T], log pi_theta and log pi_old; values off the mask are ignored.
+        log_probs, old_log_probs: [rows, T]; values off the mask are ignored, NaN included.
         mask: [rows, T], non-zero for valid response tokens.
+
+    Returns:
+        float64 [rows, T], 0 off the mask, not limited.
+    """
+    return torch.where(mask.bool(), log_probs.detach().double() - old_log_probs.detach().double(), 0.0)
+
+
+def unit_ratios(log_ratio: Tensor, mask: Tensor, level: Level) -> Tensor:
+    """Importance ratio pi_theta / pi_old of every unit, before clipping.
+
+    Args:
+        log_ratio: float64 [rows, T] of ``log_ratios``.
+        mask: [rows, T].
         level: "token": exp(l); "sequence": exp(mean of l over the row's valid tokens); "sequence_sum":
             exp(their sum).
 
     Returns:
-        float64 [rows, T], positive on the mask (one value a row at the sequence levels), 0 elsewhere.
+        float64 [units], positive: one a valid token in row-major order, or one a row with a valid token.
     """
     valid = mask.bool()
-    log_ratio = torch.where(valid, log_probs.detach().double() - old_log_probs.detach().double(), 0.0)
-    if level != "token":
-        total = log_ratio.sum(dim=-1, keepdim=True)
-        counts = valid.sum(dim=-1, keepdim=True).clamp(min=1)
-        log_ratio = (total if level == "sequence_sum" else total / counts).expand_as(log_ratio)
-    return torch.where(valid, log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp(), 0.0)
+    if level == "token":
+        return _limited(log_ratio[valid]).exp()
+    counts = valid.sum(dim=-1)
+    total = log_ratio.sum(dim=-1)[counts > 0]
+    return _limited(total if level == "sequence_sum" else total / counts[counts > 0]).exp()
+
+
+def _limited(log_ratio: Tensor) -> Tensor:
+    return log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+
+
+class Bounds(NamedTuple):
+    """The range ratios are clipped to; it contains 1, so a rollout of the current policy has weight 1."""
+
+    low: float
+    high: float
+
+    def metrics(self) -> dict[str, float]:
+        """The upper bound, or nothing where there is none."""
+        return {"replay/clip_high_bound": self.high} if math.isfinite(self.high) else {}
+
+
+@dataclass(frozen=True)
+class ClipTruncation:
+    """Two-sided clipping to a fixed range."""
+
+    needs_all_units: ClassVar[bool] = False
+    low: float
+    high: float
+
+    def bounds(self, units: Tensor) -> Bounds:
+        """The fixed range, whatever the units."""
+        return Bounds(self.low, self.high)
+
+
+@dataclass(frozen=True)
+class SecondMomentTruncation:
+    """Clipping from above alone, as far up as the second moment of the clipped ratios allows.
+
+    The variance of an importance-weighted mean grows with E[w^2]; this bounds it for every batch, and leaves
+    the ratios as they are where they are tame enough.
+
+    Attributes:
+        limit: bound on the mean squared clipped ratio, at least 1; so c >= 1, as mean(min(r, 1)^2) <= 1.
+    """
+
+    needs_all_units: ClassVar[bool] = True
+    limit: float
+
+    def bounds(self, units: Tensor) -> Bounds:
+        """(0, c) with the largest c for which mean(min(r, c)^2) <= limit; (0, inf) where every c does.
+
+        With the k smallest ratios below c and S_k the sum of their squares, the mean is
+        (S_k + (N - k) c^2) / N, continuous and increasing in c: the first sorted ratio at which it passes the
+        limit gives k, and the equation gives c. Depends on the multiset of units only.
+
+        Args:
+            units: float64 [units] of the WHOLE replay batch, over all ranks, in any order.
+        """
+        count = len(units)
+        squares = units.square().sort().values
+        below = torch.cat([squares.new_zeros(1), squares.cumsum(0)])[:-1]
+        above = torch.arange(count, 0, -1, device=units.device)
+        passing = (below + above * squares > count * self.limit).nonzero()
+        if len(passing) == 0:
+            return Bounds(0.0, math.inf)
+        first = passing[0]
+        return Bounds(0.0, float((count * self.limit - below[first]) / above[first]) ** 0.5)
+
+
+Truncation = ClipTruncation | SecondMomentTruncation
+
+
+def build_truncation(config: ImportanceConfig) -> Truncation:
+    """The truncation that ``config.truncation`` names."""
+    if config.truncation == "second_moment":
+        return SecondMomentTruncation(config.max_second_moment)
+    return ClipTruncation(config.clip_low, config.clip_high)
 
 
 @dataclass(frozen=True)
 class RatioMoments:
-    """Sums over units (valid tokens, or sequences with a valid token) of ratios r and clipped weights w.
+    """Sums over units of ratios r and clipped weights w, and over valid tokens of KL(pi_old || pi_theta).
 
     Additive: moments of a batch are the ``+`` of the moments of its shards; ``RatioMoments()`` is the zero.
     """
@@ -55,20 +143,38 @@ class RatioMoments:
     clipped_high: float = 0.0
     sum_weight: float = 0.0
     sum_squared_weight: float = 0.0
+    tokens: float = 0.0
+    sum_kl: float = 0.0
     max_ratio: float = 0.0
 
     @classmethod
-    def of(cls, ratio: Tensor, mask: Tensor, config: ImportanceConfig) -> RatioMoments:
-        """Moments of one shard; ``ratio`` as returned by ``ratios`` for ``config.level``."""
-        valid = mask.bool()
-        # At the sequence levels all valid tokens of a row hold its one ratio, and ratios are positive.
-        r = ratio[valid] if config.level == "token" else ratio.amax(dim=-1)[valid.any(dim=-1)]
-        if r.numel() == 0:
+    def of(cls, units: Tensor, log_ratio: Tensor, mask: Tensor, bounds: Bounds) -> RatioMoments:
+        """Moments of one shard.
+
+        Args:
+            units: float64 [units] of ``unit_ratios``.
+            log_ratio: float64 [rows, T] of ``log_ratios``.
+            mask: [rows, T].
+            bounds: of the truncation, the same on every shard.
+        """
+        if units.numel() == 0:
             return cls()
-        w = r.clamp(config.clip_low, config.clip_high)
-        low, high = r < config.clip_low, r > config.clip_high
-        summands = [torch.ones_like(r), r, r.square(), low, high, w, w.square()]
-        return cls(*(float(value) for value in [*(values.sum() for values in summands), r.max()]))
+        w = units.clamp(*bounds)
+        low, high = units < bounds.low, units > bounds.high
+        divergence = _kl_old_current(_limited(log_ratio[mask.bool()]))
+        ones = torch.ones_like
+        summands = [
+            ones(units),
+            units,
+            units.square(),
+            low,
+            high,
+            w,
+            w.square(),
+            ones(divergence),
+            divergence,
+        ]
+        return cls(*(float(value) for value in [*(values.sum() for values in summands), units.max()]))
 
     def __add__(self, other: RatioMoments) -> RatioMoments:
         sums, maximum = self.as_tensors()
@@ -76,7 +182,7 @@ class RatioMoments:
         return self.from_tensors(sums + other_sums, torch.maximum(maximum, other_maximum))
 
     def as_tensors(self) -> tuple[Tensor, Tensor]:
-        """(float64 [7] to be summed over ranks, float64 [1] to be maximised over ranks)."""
+        """(float64 [9] to be summed over ranks, float64 [1] to be maximised over ranks)."""
         *sums, maximum = astuple(self)
         return torch.tensor(sums, dtype=torch.float64), torch.tensor([maximum], dtype=torch.float64)
 
@@ -91,8 +197,9 @@ class RatioMoments:
         return self.sum_weight / self.count if self.count else 1.0
 
     def metrics(self) -> dict[str, float]:
-        """Moments of r before clipping, clipped shares, and eta = (mean w)^2 / mean w^2 in (0, 1].
+        """Moments of r before clipping, clipped shares, eta = (mean w)^2 / mean w^2 in (0, 1], and the KL.
 
+        replay/kl_old_current estimates KL(pi_old || pi_theta) a token, from the stored samples of pi_old.
         Returns an empty dict when there is no unit.
         """
         if not self.count:
@@ -105,21 +212,38 @@ class RatioMoments:
             "replay/clipped_low": self.clipped_low / self.count,
             "replay/clipped_high": self.clipped_high / self.count,
             "replay/effective_sample_size": min(1.0, effective),  # rounding may carry it past 1
+            "replay/kl_old_current": self.sum_kl / self.tokens,
         }
 
 
-def weights(ratio: Tensor, mask: Tensor, config: ImportanceConfig, moments: RatioMoments) -> Tensor:
-    """Importance weights rho~ of one shard.
+def _kl_old_current(log_ratio: Tensor) -> Tensor:
+    """Schulman's k3 of KL(pi_old || pi_theta) of each token sampled from pi_old: exp(l) - 1 - l >= 0.
+
+    Unbiased, since exp(l) has mean 1 under pi_old. expm1, because the terms nearly cancel for small l.
+    """
+    return log_ratio.expm1() - log_ratio
+
+
+def weights(
+    units: Tensor, mask: Tensor, level: Level, bounds: Bounds, normalize: bool, moments: RatioMoments
+) -> Tensor:
+    """Importance weights rho~ of one shard, one a token.
 
     Args:
-        ratio: float64 [rows, T] of ``ratios``.
+        units: float64 [units] of ``unit_ratios`` for `mask` and `level`.
         mask: [rows, T].
-        config: clip bounds and whether to normalise.
+        bounds: of the truncation.
+        normalize: divide by the mean clipped ratio.
         moments: of the WHOLE replay batch, over all micro-batches and ranks.
 
     Returns:
-        float64 [rows, T], 0 off the mask, without gradient.
+        float64 [rows, T], 0 off the mask; at the sequence levels one value a row.
     """
-    clipped = ratio.detach().clamp(config.clip_low, config.clip_high)
-    scale = moments.mean_weight if config.normalize else 1.0
-    return torch.where(mask.bool(), clipped / scale, 0.0)
+    unit_weights = units.clamp(*bounds) / (moments.mean_weight if normalize else 1.0)
+    valid = mask.bool()
+    spread = torch.zeros(valid.shape, dtype=torch.float64, device=units.device)
+    if level == "token":
+        spread[valid] = unit_weights
+        return spread
+    spread[valid.any(dim=-1)] = unit_weights[:, None]
+    return torch.where(valid, spread, 0.0)

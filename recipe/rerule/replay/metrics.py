@@ -1,41 +1,139 @@
-"""What is logged about offered and drawn groups; needs no buffer, so a run without replay logs it too."""
+"""What is logged about replay: metrics of a step, and a record of what was stored and drawn."""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from .admission import is_hard
-from .group import SIDES, RolloutGroup
+from .group import RolloutGroup
+from .threshold import is_hard
+
+
+class Key(NamedTuple):
+    """Names a stored group: a prompt has at most one group a step."""
+
+    prompt_index: int
+    step: int
+
+
+class Departure(NamedTuple):
+    """A group that left the buffer, and why: "capacity", "staleness", "reuse" or "set_aside"."""
+
+    key: Key
+    reason: str
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The groups of one replay update, with their age in steps and how often each was drawn before."""
+
+    groups: list[RolloutGroup]
+    staleness: list[int]
+    reuse: list[int]
+
+
+@dataclass
+class StepLog:
+    """All that replay did at one training step.
+
+    Attributes:
+        step: the training step.
+        threshold: tau at this step.
+        offered: the step's groups.
+        stored: the groups that were admitted, in order.
+        departures: the groups that left, in order.
+        draws: one for each replay update.
+        set_aside: prompts set aside after this step.
+        size: groups in the buffer after storing.
+        gate_open: whether replay has started.
+    """
+
+    step: int
+    threshold: float
+    offered: Sequence[RolloutGroup]
+    stored: list[Key] = field(default_factory=list)
+    departures: list[Departure] = field(default_factory=list)
+    draws: list[Draw] = field(default_factory=list)
+    set_aside: list[int] = field(default_factory=list)
+    size: int = 0
+    gate_open: bool = False
+
+    def metrics(self) -> dict[str, float]:
+        """replay/... numbers of the step; those of drawn groups are left out where none was drawn."""
+        reasons = Counter(departure.reason for departure in self.departures)
+        return {
+            "replay/size": float(self.size),
+            "replay/threshold": self.threshold,
+            "replay/admitted": float(len(self.stored)),
+            "replay/evicted": float(len(self.departures)),
+            **{f"replay/evicted/{reason}": float(count) for reason, count in reasons.items()},
+            "replay/set_aside": float(len(self.set_aside)),
+            "replay/gate_open": float(self.gate_open),
+            **offer_metrics(self.offered, self.threshold),
+            **draw_metrics(self.draws),
+        }
+
+    def record(self) -> dict[str, Any]:
+        """Plain values for JSON: groups are [prompt index, step of storing]."""
+        return {
+            "step": self.step,
+            "threshold": self.threshold,
+            "gate_open": self.gate_open,
+            "size": self.size,
+            "stored": self.stored,
+            "evicted": [[*departure.key, departure.reason] for departure in self.departures],
+            "drawn": [[[group.prompt_index, group.step] for group in draw.groups] for draw in self.draws],
+            "set_aside": self.set_aside,
+        }
 
 
 def offer_metrics(groups: Sequence[RolloutGroup], threshold: float) -> dict[str, float]:
-    """Shares of the offered groups that are hard, in all and by side, and that carry no policy gradient.
+    """Shares of the offered groups that are hard, and that carry no policy gradient.
+
+    Needs no buffer, so a run without replay logs them too.
 
     Returns:
-        replay/hard_share, replay/hard_share/{forget,retain}, replay/zero_signal_share; a share of no groups
-        is left out.
+        replay/hard_share, replay/hard_share/{side}, replay/hard_share/{side}/{mode} and
+        replay/zero_signal_share; a share of no groups is left out.
     """
-    hard = [is_hard(group, threshold) for group in groups]
-    shares = {
-        "replay/hard_share": hard,
-        "replay/zero_signal_share": [not group.has_signal for group in groups],
-    }
-    for side in SIDES:
-        shares[f"replay/hard_share/{side}"] = [h for h, g in zip(hard, groups, strict=True) if g.side == side]
-    return {name: sum(marks) / len(marks) for name, marks in shares.items() if marks}
+    hard: dict[str, list[bool]] = defaultdict(list)
+    for group in groups:
+        name = "replay/hard_share"
+        for part in ("", f"/{group.side}", f"/{group.mode}"):
+            name += part
+            hard[name].append(is_hard(group.mean_reward, threshold))
+    shares = dict(hard)
+    if groups:
+        shares["replay/zero_signal_share"] = [not group.has_signal for group in groups]
+    return {name: sum(marks) / len(marks) for name, marks in shares.items()}
 
 
-def draw_metrics(drawn: Sequence[RolloutGroup], step: int) -> dict[str, float]:
-    """How many groups were drawn, how many of them without policy gradient, and how old they are.
+def draw_metrics(draws: Sequence[Draw]) -> dict[str, float]:
+    """How many groups a step's updates drew, how many of them without policy gradient, how old and how used.
 
     Returns:
-        replay/drawn_groups, replay/drawn_zero_signal (counts) and, where any was drawn,
-        replay/staleness_mean (training steps since storing).
+        replay/drawn_groups, replay/drawn_zero_signal, replay/drawn_tokens (counts; of tokens in the prompts
+        and responses of all rows) and, where any was drawn,
+        replay/staleness_{min,mean,max} (training steps since storing) and replay/reuse_{min,mean,max}
+        (times drawn before).
     """
+    groups = [group for draw in draws for group in draw.groups]
     metrics = {
-        "replay/drawn_groups": float(len(drawn)),
-        "replay/drawn_zero_signal": float(sum(not group.has_signal for group in drawn)),
+        "replay/drawn_groups": float(len(groups)),
+        "replay/drawn_zero_signal": float(sum(not group.has_signal for group in groups)),
+        "replay/drawn_tokens": float(sum(group.total_tokens for group in groups)),
     }
-    if drawn:
-        metrics["replay/staleness_mean"] = sum(step - group.step for group in drawn) / len(drawn)
+    if groups:
+        metrics |= _spread("replay/staleness", [age for draw in draws for age in draw.staleness])
+        metrics |= _spread("replay/reuse", [count for draw in draws for count in draw.reuse])
     return metrics
+
+
+def _spread(name: str, values: Sequence[int]) -> dict[str, float]:
+    return {
+        f"{name}_min": float(min(values)),
+        f"{name}_mean": sum(values) / len(values),
+        f"{name}_max": float(max(values)),
+    }

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,54 +18,105 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from . import durable
 from .group import PLANES, ROW_PLANES, TOKEN_PLANES, RolloutGroup
 from .replay import Replay, ReplayStateError
+from .stored import StoredGroup
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 STATE_FILE = "state.json"
-_KEYS = {"format_version", "groups_sha256", "sides", "modes", "gate_open", "rng"}
+_KEYS = {
+    "format_version",
+    "groups_sha256",
+    "run",
+    "sides",
+    "modes",
+    "draws",
+    "gate_open",
+    "threshold",
+    "visits",
+    "rng",
+}
+Run = Mapping[str, str | int]
 
 
-def save(replay: Replay, folder: str | Path) -> None:
+def save(replay: Replay, folder: str | Path, run: Run | None = None) -> None:
     """Write the replay state into the folder, in place of an older one there.
+
+    Args:
+        replay: what to save.
+        folder: made where it does not exist.
+        run: what a later run must have in common with this one, by setting ("rollout.n": 8).
 
     Raises:
         OSError: the disk refused; a state that was there before is still complete.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    _sync_folder(folder.parent)
+    durable.flush(folder.parent)
     state = replay.state_dict()
-    groups = state.pop("groups")
+    stored = state.pop("groups")
+    groups = [one.group() for one in stored]
     data = safetensors.torch.save(pack(groups))
     digest = hashlib.sha256(data).hexdigest()
     record = {
         "format_version": FORMAT_VERSION,
         "groups_sha256": digest,
+        "run": dict(run or {}),
         "sides": [group.side for group in groups],
         "modes": [group.mode for group in groups],
+        "draws": [one.draws for one in stored],
         **state,
     }
-    _write(_groups_path(folder, digest), data)
-    _write(folder / STATE_FILE, json.dumps(record).encode())
+    durable.write(_groups_path(folder, digest), data)
+    durable.write(folder / STATE_FILE, json.dumps(record).encode())
     _remove_leftovers(folder, keep=_groups_path(folder, digest))
 
 
-def load(replay: Replay, folder: str | Path) -> None:
+def load(replay: Replay, folder: str | Path, run: Run | None = None) -> None:
     """Continue from the state in the folder: same contents, draws and gate as if never stopped.
 
     Raises:
         ReplayStateError: nothing complete is there, a file is damaged, the format is another version's, or
-            the state does not fit the settings. ``replay`` is unchanged then.
+            the state does not fit the settings or ``run``. ``replay`` is unchanged then.
     """
     folder = Path(folder)
-    record = _read_record(folder / STATE_FILE)
+    record = read_record(folder)
+    _require_same_run(folder, record["run"], run or {})
+    replay.load_state_dict({**record, "groups": read_groups(folder, record)})
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """All of a saved state but the groups, as ``save`` wrote it.
+
+    Raises:
+        ReplayStateError: nothing complete is there, or it is damaged or another version's.
+    """
+    return _checked_record(folder / STATE_FILE)
+
+
+def read_groups(folder: Path, record: Mapping[str, Any]) -> list[StoredGroup]:
+    """The stored groups of a saved state whose record was read.
+
+    Raises:
+        ReplayStateError: the tensors are missing or damaged, or do not fit the record.
+    """
     tensors = _read_tensors(_groups_path(folder, record["groups_sha256"]), record["groups_sha256"])
     try:
         groups = unpack(tensors, record["sides"], record["modes"])
+        return [StoredGroup.of(group, draws) for group, draws in zip(groups, record["draws"], strict=True)]
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise ReplayStateError(f"{folder} does not hold whole rollout groups: {error}") from error
-    replay.load_state_dict({"groups": groups, "gate_open": record["gate_open"], "rng": record["rng"]})
+
+
+def _require_same_run(folder: Path, saved: Run, current: Run) -> None:
+    for setting in sorted(saved.keys() | current.keys()):
+        if saved.get(setting) != current.get(setting):
+            raise ReplayStateError(
+                f"the replay buffer in {folder} was saved with {setting} {saved.get(setting)}, and this run "
+                f"has {current.get(setting)}; go on with the same, or pass replay.restore=false to start "
+                "with an empty buffer"
+            )
 
 
 def pack(groups: Sequence[RolloutGroup]) -> dict[str, Tensor]:
@@ -92,7 +142,7 @@ def pack(groups: Sequence[RolloutGroup]) -> dict[str, Tensor]:
 
 
 def unpack(packed: dict[str, Tensor], sides: Sequence[str], modes: Sequence[str]) -> list[RolloutGroup]:
-    """Inverse of ``pack``; every group owns its memory, so that evicting it frees it.
+    """Inverse of ``pack``; the groups share memory with ``packed``.
 
     Raises:
         KeyError, ValueError, RuntimeError: a tensor is missing or the extents do not fit.
@@ -108,7 +158,7 @@ def unpack(packed: dict[str, Tensor], sides: Sequence[str], modes: Sequence[str]
     groups = []
     for prompt_index, step, side, mode, has in zip(indices, steps, sides, modes, has_ref, strict=True):
         present = [name for name in PLANES if has or name != "ref_log_probs"]
-        planes = {name: next(pieces[name]).clone() for name in present}
+        planes = {name: next(pieces[name]) for name in present}
         groups.append(RolloutGroup(prompt_index=prompt_index, side=side, mode=mode, step=step, **planes))
     return groups
 
@@ -121,34 +171,18 @@ def _groups_path(folder: Path, digest: str) -> Path:
     return folder / f"groups-{digest[:16]}.safetensors"
 
 
-def _write(path: Path, data: bytes) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename or a new entry in the folder survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _remove_leftovers(folder: Path, keep: Path) -> None:
     for path in (*folder.glob("groups-*.safetensors"), *folder.glob("*.tmp")):
         if path != keep:
             path.unlink()
 
 
-def _read_record(path: Path) -> dict[str, Any]:
+def _checked_record(path: Path) -> dict[str, Any]:
     if not path.is_file():
-        raise ReplayStateError(f"{path} does not exist: no complete replay state was saved there")
+        raise ReplayStateError(
+            f"{path} does not exist: no complete replay state was saved there; use another checkpoint, or "
+            "pass replay.restore=false to start with an empty buffer"
+        )
     try:
         record = json.loads(path.read_bytes())
     except ValueError as error:

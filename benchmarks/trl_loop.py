@@ -1,0 +1,102 @@
+"""TRL's side of `benchmarks.peer_trl`: GRPO with a replay buffer, as TRL documents it.
+
+Run by peer_trl as a process of its own, with the folder that holds TRL on PYTHONPATH. On its last line it
+prints a JSON object of two lists: "seconds", from the end of one training step to the end of the next, and
+"tokens", the mean length of a step's responses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+from transformers import TrainerCallback
+from trl.experimental.grpo_with_replay_buffer import GRPOWithReplayBufferConfig, GRPOWithReplayBufferTrainer
+
+from benchmarks.workload import Workload
+from reward.score import compute_score
+
+LENGTH = "completions/mean_length"
+
+
+class StepClock(TrainerCallback):
+    """Remembers when each training step ended."""
+
+    def __init__(self) -> None:
+        self.ends: list[float] = []
+
+    def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+        self.ends.append(time.perf_counter())
+
+    def seconds(self) -> list[float]:
+        """Seconds of the second step, the third and so on; where the first began is not known."""
+        return [later - earlier for earlier, later in zip(self.ends, self.ends[1:], strict=False)]
+
+
+def rewards(
+    completions: list[list[dict[str, str]]], reward_model: list[dict[str, Any]], **columns: Any
+) -> list[float]:
+    """The project's reward of each completion, in TRL's form of a reward function."""
+    return [
+        compute_score("", completion[-1]["content"], of["ground_truth"])["score"]
+        for completion, of in zip(completions, reward_model, strict=True)
+    ]
+
+
+def configuration(load: Workload, steps: int, folder: str) -> GRPOWithReplayBufferConfig:
+    """The workload in TRL's names: float32, one micro-batch a step, KL to the starting model."""
+    return GRPOWithReplayBufferConfig(
+        output_dir=folder,
+        use_cpu=True,
+        bf16=False,
+        model_init_kwargs={"dtype": "float32"},
+        max_steps=steps,
+        per_device_train_batch_size=load.prompts * load.rollouts,
+        gradient_accumulation_steps=1,
+        num_generations=load.rollouts,
+        max_completion_length=load.response_limit,
+        temperature=load.temperature,
+        learning_rate=load.learning_rate,
+        lr_scheduler_type="constant",
+        weight_decay=0.01,
+        max_grad_norm=1.0,
+        beta=load.kl_coef,
+        epsilon=0.2,
+        epsilon_high=0.3,
+        gradient_checkpointing=False,
+        replay_buffer_size=load.replay_groups,
+        save_strategy="no",
+        logging_steps=1,
+        report_to=[],
+        disable_tqdm=True,
+    )
+
+
+def main() -> None:
+    """Train for some steps and print their seconds."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.trl_loop", description=__doc__)
+    parser.add_argument("workload", help="a Workload as JSON")
+    parser.add_argument("--steps", type=int, required=True)
+    arguments = parser.parse_args()
+    load = Workload(**json.loads(arguments.workload))
+    clock = StepClock()
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = GRPOWithReplayBufferTrainer(
+            model=str(Path(load.model).resolve()),
+            reward_funcs=rewards,
+            args=configuration(load, arguments.steps, folder),
+            train_dataset=Dataset.from_parquet(load.train),
+            callbacks=[clock],
+        )
+        trainer.train()
+    tokens = [entry[LENGTH] for entry in trainer.state.log_history if LENGTH in entry]
+    print(json.dumps({"seconds": clock.seconds(), "tokens": tokens}))
+
+
+if __name__ == "__main__":
+    main()

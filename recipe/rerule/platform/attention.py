@@ -1,0 +1,107 @@
+"""Attention over rows packed one after another, for transformers' "sdpa" on a processor.
+
+verl packs the rows of a micro-batch into one (`use_remove_padding`) and tells them apart by positions that
+start again at 0. Flash attention takes that; transformers gives its sdpa a mask of all tokens by all tokens
+instead, whose cost grows with the square of the batch. Here the rows are laid side by side for the attention
+alone, a small part of the work; everything else stays packed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+
+def install() -> None:
+    """Make transformers' "sdpa" of this process understand packed rows; other inputs go to its own."""
+    AttentionInterface.register("sdpa", packed_sdpa)
+    AttentionMaskInterface.register("sdpa", mask_unless_packed)
+
+
+def mask_unless_packed(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    attention_mask: torch.Tensor | None = None,
+    local_size: int | None = None,
+    use_vmap: bool = False,
+    **others: Any,
+) -> torch.Tensor | None:
+    """transformers' `sdpa_mask`, but no mask for one causal row without padding: it may hold packed rows.
+
+    For a row that holds only itself, no mask means causal attention, so nothing changes there.
+    """
+    plain_causal = attention_mask is None and local_size is None and not use_vmap
+    if batch_size == 1 and q_length == kv_length > 1 and plain_causal:
+        return None
+    return sdpa_mask(
+        batch_size=batch_size,
+        q_length=q_length,
+        kv_length=kv_length,
+        attention_mask=attention_mask,
+        local_size=local_size,
+        use_vmap=use_vmap,
+        **others,
+    )
+
+
+def packed_sdpa(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    **others: Any,
+) -> tuple[torch.Tensor, None]:
+    """transformers' `sdpa_attention_forward`, causal within each of the rows packed into one.
+
+    Args:
+        query, key, value: [1, heads, tokens, head size] where rows are packed.
+        others: `position_ids` [1, tokens], with 0 where a row starts, and what sdpa takes besides.
+
+    Returns:
+        [1, tokens, heads, head size], None.
+
+    Raises:
+        ValueError: one row without a mask and without positions, which could hold several.
+    """
+    if query.shape[0] != 1 or attention_mask is not None or query.shape[2] != key.shape[2]:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **others)
+    position_ids = others.get("position_ids")
+    if position_ids is None:
+        raise ValueError(
+            f"{type(module).__name__} does not tell attention the positions of its tokens, so packed rows "
+            "cannot be told apart; set actor_rollout_ref.model.use_remove_padding=false"
+        )
+    index, kept = row_index(position_ids)
+    rows = [_side_by_side(tensor, index) for tensor in (query, key, value)]
+    output, _ = sdpa_attention_forward(module, *rows, None, **others)
+    return output.flatten(0, 1).index_select(0, kept).unsqueeze(0), None
+
+
+def row_index(position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """How packed rows lie side by side.
+
+    Args:
+        position_ids: [1, tokens] integers; a row starts wherever they are 0.
+
+    Returns:
+        [rows, longest] int64 index of the token at each place; a place past a row's end has a later token,
+        which causal attention never lets the row see; and [tokens] int64, each token's place, row by row.
+    """
+    tokens = position_ids.shape[-1]
+    starts = torch.nonzero(position_ids[0] == 0).flatten()
+    lengths = torch.diff(starts, append=starts.new_tensor([tokens]))
+    steps = torch.arange(int(lengths.max()))
+    index = (starts[:, None] + steps).clamp(max=tokens - 1)
+    return index, torch.nonzero((steps < lengths[:, None]).flatten()).flatten()
+
+
+def _side_by_side(packed: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """[1, heads, tokens, size] as [rows, heads, longest, size]."""
+    by_token = packed[0].transpose(0, 1).contiguous()
+    return by_token.index_select(0, index.flatten()).unflatten(0, index.shape).transpose(1, 2)

@@ -1,0 +1,81 @@
+"""The figures of the comparison with TRL, worked out by hand."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import peer_trl
+
+
+def step(seconds: float, replayed: bool = True, **timing: float) -> dict[str, float]:
+    times = dict.fromkeys(peer_trl.PARTS, 0.0) | {"update_actor": seconds} | timing
+    data = {f"timing_s/{name}": value for name, value in times.items()} | {"response_length/mean": 5.0}
+    return data | ({"replay/updates": 1.0, "replay/seconds": seconds / 4} if replayed else {})
+
+
+def test_figures_leave_out_the_first_steps_the_last_and_those_without_replay() -> None:
+    """Steps 5 to 9 remain of ten; 6 has no replay: 1, 3, 4 and 9 seconds, median 3.5."""
+    ends = [0.0, 50.0, 100.0, 150.0, 151.0, 251.0, 254.0, 258.0, 267.0, 400.0]
+    steps = [step(8.0) for _ in ends]
+    steps[5] = step(8.0, replayed=False)
+    found = peer_trl.our_figures(ends, steps)
+    assert found["ours_seconds"] == 3.5
+    assert found["ours_steps"] == 4
+    assert found["ours_tokens"] == 5.0
+
+
+def test_without_a_replay_update_there_is_nothing_to_compare() -> None:
+    steps = [step(1.0, replayed=False)] * 10
+    with pytest.raises(peer_trl.PeerError, match="no step with a replay update"):
+        peer_trl.our_figures([float(number) for number in range(10)], steps)
+
+
+def test_parts_add_up_to_the_step() -> None:
+    """verl times the whole of `_update_actor`: 2.0 s of which 0.5 s are the replay update."""
+    parts = peer_trl.part_seconds(4.0, step(2.0, gen=1.0, ref=0.25))
+    assert parts["update_actor"] == 1.5
+    assert parts["replay"] == 0.5
+    assert parts["rest"] == 0.75
+    assert sum(parts.values()) == pytest.approx(4.0)
+
+
+def test_when_lines_were_written(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    script = (
+        "import sys, time\n"
+        "for _ in range(2):\n"
+        "    open(sys.argv[1], 'a').write('{}\\n')\n"
+        "    time.sleep(0.5)\n"
+    )
+    first, second = peer_trl.watch_lines(subprocess.Popen([sys.executable, "-c", script, str(path)]), path)
+    assert 0.4 < second - first < 1.5
+
+
+def test_an_installation_that_fails_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failed(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, 1, "", "WARNING: retrying\nERROR: no such version\n")
+
+    monkeypatch.setattr(subprocess, "run", failed)
+    with pytest.raises(peer_trl.PeerError) as raised:
+        peer_trl.install_trl(tmp_path / "site")
+    assert str(raised.value) == f"cannot install trl==1.10.0 into {tmp_path / 'site'}: ERROR: no such version"
+
+
+def test_an_installation_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "trl").mkdir()
+    monkeypatch.setattr(subprocess, "run", None)
+    assert peer_trl.install_trl(tmp_path) == tmp_path
+
+
+def test_a_side_that_fails_is_told_by_its_last_line(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    process = peer_trl.start(["-c", "print('begun'); raise SystemExit('error: no such model')"], log, {})
+    with pytest.raises(peer_trl.PeerError, match=r"^our run failed with exit code 1: error: no such model$"):
+        peer_trl.require_success(process, log, "our run")

@@ -1,0 +1,69 @@
+"""Several updates in one step through the real worker, with parameter and optimiser offload."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recipe.rerule.replay import Replay, ReplayConfig, save
+from tests.e2e.stack import ROOT
+from tests.replay.groups import make_group
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+RATE, STEPS = 2e-4, 4  # of experiment=tiny, and of the cosine schedule in worker_updates.py
+
+
+@pytest.fixture(scope="module")
+def seen(micro_world: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("updates")
+    replay = Replay(ReplayConfig(threshold=1.0))
+    replay.offer([make_group(index, rewards=[0.0, 0.5]) for index in range(4)], step=1)
+    save(replay, folder / "groups")
+    job = {
+        "model": str(micro_world / "model"),
+        "groups": str(folder / "groups"),
+        "out": str(folder / "seen.json"),
+    }
+    (folder / "job.json").write_text(json.dumps(job))
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1"]
+    script = ROOT / "tests" / "e2e" / "worker_updates.py"
+    done = subprocess.run(
+        [*launcher, script, folder / "job.json"], cwd=ROOT, capture_output=True, text=True, timeout=250
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads((folder / "seen.json").read_text())
+
+
+def test_all_updates_of_a_step_share_one_round_trip_of_offloading(seen: dict[str, Any]) -> None:
+    once = seen["verl_once"]["moves"]
+    assert once, "offloading is on"
+    assert seen["replay"]["moves"] == once
+    assert seen["again"]["moves"] == once
+    assert seen["apart"]["moves"] == 3 * once
+
+
+def test_staying_loaded_changes_no_parameter(seen: dict[str, Any]) -> None:
+    assert seen["replay"]["parameters"] == seen["apart"]["parameters"]
+    assert seen["replay"]["parameters"] != seen["verl_once"]["parameters"]
+
+
+def test_the_schedule_moves_once_a_step(seen: dict[str, Any]) -> None:
+    rates = [RATE * (1 + math.cos(math.pi * step / STEPS)) / 2 for step in (1, 2)]
+    assert seen["verl_twice"]["rates"] == pytest.approx(rates)
+    assert seen["verl_twice"]["schedule"] == 2
+    for name in ("replay", "apart", "again", "verl_once"):
+        assert seen[name]["schedule"] == 1, name
+        assert seen[name]["rates"] == pytest.approx([rates[0]] * len(seen[name]["rates"])), name
+
+
+def test_the_repeated_on_policy_update_is_verls_own(seen: dict[str, Any]) -> None:
+    """The schedule has moved after the first update, so both second updates have the same rate."""
+    assert seen["again"]["parameters"] == seen["verl_twice"]["parameters"]
+    assert seen["again"]["parameters"] != seen["verl_once"]["parameters"]
