@@ -28,6 +28,7 @@ from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
+from benchmarks.tofu import tofu
 from benchmarks.workload import Workload
 from benchmarks.world import world
 from recipe.rerule.platform.select import select
@@ -52,6 +53,9 @@ def main() -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--model", help="folder of a model (default: the embedded world's, built if missing)")
     parser.add_argument("--train", help="prompts in parquet (default: the embedded world's)")
+    parser.add_argument(
+        "--tofu", type=Path, metavar="FOLDER", help="a model that knows rows of TOFU's files there"
+    )
     parser.add_argument("--response-limit", type=int, default=24, help="tokens (default: 24)")
     parser.add_argument("--temperature", type=float, default=1.0, help="higher makes longer responses")
     parser.add_argument("--steps", type=int, default=24, help="training steps of each side (default: 24)")
@@ -68,9 +72,10 @@ def main() -> None:
 def compare(arguments: argparse.Namespace) -> dict[str, object]:
     """Both sides' figures, TRL's first: it is quicker to fail."""
     site = install_trl(arguments.cache / TRL)
+    data = tofu(arguments.tofu) if arguments.tofu else world()
     load = Workload(
-        model=str(arguments.model or world() / "model"),
-        train=str(arguments.train or world() / "train.parquet"),
+        model=str(arguments.model or data / "model"),
+        train=str(arguments.train or data / "train.parquet"),
         response_limit=arguments.response_limit,
         temperature=arguments.temperature,
     )

@@ -137,7 +137,7 @@ def prepare_resume_from(run_folder: str | Path, checkpoint: str | Path) -> None:
         CheckpointError: the checkpoint does not count, or is older than the newest of the run folder.
     """
     given = f"trainer.resume_from_path is {checkpoint}"
-    step = _step_of(os.path.basename(checkpoint))
+    step = step_of(os.path.basename(checkpoint))
     if step is None:
         raise CheckpointError(f"{given}; its last part has to be global_step_N, with no / after it")
     if (reason := problem(checkpoint)) is not None:
@@ -154,11 +154,12 @@ def prepare_resume_from(run_folder: str | Path, checkpoint: str | Path) -> None:
 def _steps(run_folder: str | Path) -> list[int]:
     """Steps that have a folder, complete or not, in ascending order."""
     folder = Path(run_folder)
-    found = [_step_of(path.name) for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
+    found = [step_of(path.name) for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
     return sorted(step for step in found if step is not None)
 
 
-def _step_of(name: str) -> int | None:
+def step_of(name: str) -> int | None:
+    """The step of a checkpoint folder's name; None where it is no such name."""
     match = re.fullmatch(r"global_step_(0|[1-9][0-9]*)", name)
     return int(match[1]) if match else None
 
@@ -169,7 +170,7 @@ def _record_problem(record: Any, folder: Path) -> str | None:
         return f"{MARKER_FILE} has format version {version}, and this program reads {FORMAT_VERSION}"
     if not isinstance(record.get("files"), dict):
         return f"{MARKER_FILE} is damaged"
-    if record.get("step") != _step_of(folder.name):
+    if record.get("step") != step_of(folder.name):
         return f"{MARKER_FILE} is of step {record.get('step')}"
     return None
 

@@ -50,9 +50,10 @@ class ReRULETrainer(RayPPOTrainer):
     def is_finished(self) -> bool:
         """Whether the run to be resumed has already done its last step; verl would do one more."""
         trainer = self.config.trainer
-        step = (
-            checkpoints.newest_complete(trainer.default_local_dir) if trainer.resume_mode == "auto" else None
-        )
+        step = {
+            "auto": checkpoints.newest_complete(trainer.default_local_dir),
+            "resume_path": checkpoints.step_of(Path(trainer.resume_from_path or "").name),
+        }.get(trainer.resume_mode)
         return step is not None and step >= self.total_training_steps
 
     def _update_actor(self, batch: DataProto) -> DataProto:

@@ -234,6 +234,17 @@ def test_with_learning_rate_zero_every_weight_is_one(
         assert abs(data["replay/ratio_max"] - 1) < 1e-5
         assert abs(data["replay/ratio_mean"] - 1) < 1e-5
         assert data["replay/effective_sample_size"] > 1 - 1e-5
+    assert_a_finished_run_does_nothing_more(command, run_folder, arguments)
+
+
+def assert_a_finished_run_does_nothing_more(
+    command: Callable[..., Command], run_folder: Path, arguments: list[str]
+) -> None:
+    before = sorted((path, path.stat().st_mtime_ns) for path in run_folder.rglob("*"))
+    again = command("-m", "recipe.rerule.main", *arguments, "trainer.resume_mode=auto")
+    assert again.wait() == 0
+    assert "already holds the run's last step" in again.output
+    assert sorted((path, path.stat().st_mtime_ns) for path in run_folder.rglob("*")) == before
 
 
 OPTIONS = {

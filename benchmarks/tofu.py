@@ -1,0 +1,80 @@
+"""A 2 M-parameter model that knows some rows of TOFU, and these rows as prompts: a workload of long answers.
+
+TOFU's files (question and answer, as JSON or JSON lines) are read from a folder of the user's.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from data_prep.atomic import new_folder
+from data_prep.contract import Row, rl_row, write_rows
+from data_prep.world.config import WorldConfig
+from data_prep.world.model import encode_pairs, make_model, one_thread, train
+from data_prep.world.tokenizer import train_tokenizer
+
+OWN = Path("outputs/benchmarks/tofu")
+FILES = {"forget": ("forget01.json", 40), "retain": ("retain99_train600.json", 120)}
+"""For each side the file and how many of its rows."""
+SIZES = WorldConfig(batch_size=16, epochs=40, target_accuracy=0.9)
+
+
+def tofu(source: Path) -> Path:
+    """A folder with model/ and train.parquet; building it takes about two minutes, once.
+
+    Raises:
+        OSError, ValueError: a file of TOFU is missing in `source`, or is neither JSON nor JSON lines.
+    """
+    if OWN.is_dir():
+        return OWN
+    pairs = {side: read_pairs(source / name)[:rows] for side, (name, rows) in FILES.items()}
+    with new_folder(OWN, overwrite=False) as folder:
+        write_rows(folder / "train.parquet", _rows(pairs))
+        _write_model([pair for of_side in pairs.values() for pair in of_side], folder / "model")
+    return OWN
+
+
+def read_pairs(path: Path) -> list[tuple[str, str]]:
+    """Question and answer of every row; a file named .json may hold JSON lines."""
+    text = path.read_text(encoding="utf-8")
+    try:
+        rows = json.loads(text)
+    except ValueError:
+        rows = [json.loads(line) for line in text.splitlines() if line.strip()]
+    return [(row["question"], row["answer"]) for row in rows]
+
+
+def _rows(pairs: dict[str, list[tuple[str, str]]]) -> list[Row]:
+    sided = [(side, *pair) for side, of_side in pairs.items() for pair in of_side]
+    return [_row(index, *row) for index, row in enumerate(sided)]
+
+
+def _row(index: int, side: str, question: str, answer: str) -> Row:
+    extra_info: dict[str, Any] = {
+        "index": index,
+        "mode": "qa",
+        "subject": "author",
+        "split": "train",
+        "section": side,
+        "family": "question",
+    }
+    return rl_row(
+        data_source="rerule/tofu",
+        prompt=question,
+        side=side,
+        golds=[answer],
+        keyword="author" if side == "forget" else "",
+        extra_info=extra_info,
+    )
+
+
+def _write_model(pairs: list[tuple[str, str]], folder: Path) -> None:
+    tokenizer = train_tokenizer((text for pair in pairs for text in pair), SIZES.vocab_size)
+    model = make_model(SIZES, tokenizer)
+    examples = encode_pairs(tokenizer, pairs)
+    with one_thread():
+        train(model, examples, examples, SIZES)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
