@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +14,14 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.metric import AggregationType, Metric
 from verl.workers.config import FSDPActorConfig
 
-from recipe.rerule.worker import _reduced, _replay_metrics, micro_batch_size, replay_loss_fn
+from recipe.rerule.worker import (
+    _reduced,
+    _replay_metrics,
+    _weighing_loss_fn,
+    is_one_micro_batch,
+    micro_batch_size,
+    replay_loss_fn,
+)
 
 
 @pytest.mark.parametrize(
@@ -22,6 +31,39 @@ def test_micro_batches_are_equal_and_as_large_as_allowed(
     rows: int, limit: int | None, size: int | None
 ) -> None:
     assert micro_batch_size(rows, limit) == size
+
+
+@pytest.mark.parametrize(
+    ("settings", "one"),
+    [
+        ({"use_dynamic_bsz": True, "max_token_len_per_gpu": 12}, True),
+        ({"use_dynamic_bsz": True, "max_token_len_per_gpu": 11}, False),
+        ({"use_dynamic_bsz": False, "micro_batch_size_per_gpu": 4}, True),
+        ({"use_dynamic_bsz": False, "micro_batch_size_per_gpu": 9}, True),
+        ({"use_dynamic_bsz": False, "micro_batch_size_per_gpu": 3}, False),
+    ],
+)
+def test_one_micro_batch_is_told_from_several(settings: dict[str, Any], one: bool) -> None:
+    """4 rows here, 12 tokens on all ranks together."""
+    _, data = micro_batch(slice(0, 4), tokens=7)
+    tu.assign_non_tensor_data(data, "global_token_num", [3, 3, 3, 3])
+    assert is_one_micro_batch(SimpleNamespace(**settings), data) == one
+
+
+def test_a_batch_weighed_as_one_must_not_be_split() -> None:
+    """The second micro-batch would be normalised by its own weights alone."""
+    metrics: dict[str, float] = {}
+    weighed = functools.partial(
+        _weighing_loss_fn,
+        lambda *_: (torch.zeros(()), {}),
+        lambda *_: {"replay/ratio_mean": 1.0},
+        metrics,
+        {},
+    )
+    weighed(*micro_batch(slice(0, 2), tokens=7))
+    assert metrics == {"replay/ratio_mean": 1.0}
+    with pytest.raises(RuntimeError, match="was split into micro-batches"):
+        weighed(*micro_batch(slice(2, 4), tokens=7))
 
 
 def actor_config(loss_agg_mode: str = "token-mean") -> FSDPActorConfig:

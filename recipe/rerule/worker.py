@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
@@ -18,7 +18,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.device import get_device_name
 from verl.utils.metric import AggregationType, Metric
 from verl.utils.profiler.performance import simple_timer
-from verl.workers.config import ActorConfig
+from verl.workers.config import ActorConfig, EngineConfig
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 from verl.workers.utils.padding import no_padding_2_padding
 
@@ -112,18 +112,56 @@ def replay_update(
 ) -> dict[str, float]:
     """The replay update of one rank: weigh under the policy as it is, then one optimiser step.
 
+    Normalised weights need the log-probs of the whole replay batch before the first gradient, hence a pass
+    of its own; where the batch is one micro-batch on every rank, the training pass has them all itself.
     Parameters and optimiser must be on the device. Collective: every rank must call it.
     """
     use_kl = config.use_kl_loss and actor_config.use_kl_loss
     seconds: dict[str, float] = {}
-    with simple_timer("replay/seconds/log_prob", seconds):
-        log_probs = _current_log_probs(worker, data)
-    with simple_timer("replay/seconds/weigh", seconds):
-        group = worker.engine.get_data_parallel_group()
-        metrics = _add_weights(data, log_probs, config.importance, group)
+    weigh = functools.partial(
+        _add_weights, config=config.importance, group=worker.engine.get_data_parallel_group()
+    )
+    loss_fn = functools.partial(replay_loss_fn, actor_config, use_kl)
+    metrics: dict[str, float] = {}
+    if is_one_micro_batch(worker.engine_config, data):
+        loss_fn = functools.partial(_weighing_loss_fn, loss_fn, weigh, metrics, seconds)
+    else:
+        with simple_timer("replay/seconds/log_prob", seconds):
+            log_probs = _current_log_probs(worker, data)
+        with simple_timer("replay/seconds/weigh", seconds):
+            metrics |= weigh(data, log_probs)
     with simple_timer("replay/seconds/train", seconds):
-        output = _train_with(worker, functools.partial(replay_loss_fn, actor_config, use_kl), data)
+        output = _train_with(worker, loss_fn, data)
     return metrics | _replay_metrics(tu.get(output, "metrics"), use_kl) | seconds
+
+
+def is_one_micro_batch(engine_config: EngineConfig, data: TensorDict) -> bool:
+    """Whether verl trains on each rank's rows as one micro-batch; the same answer on every rank."""
+    if engine_config.use_dynamic_bsz:
+        # Of all ranks' rows together, which is more than any rank has.
+        return sum(tu.get(data, "global_token_num")) <= engine_config.max_token_len_per_gpu
+    return micro_batch_size(len(data), engine_config.micro_batch_size_per_gpu) == len(data)
+
+
+def _weighing_loss_fn(
+    loss_fn: Callable[..., tuple[torch.Tensor, dict[str, Metric]]],
+    weigh: Callable[[TensorDict, torch.Tensor], dict[str, float]],
+    metrics: dict[str, float],
+    seconds: dict[str, float],
+    model_output: dict[str, torch.Tensor],
+    data: TensorDict,
+    dp_group: Any = None,
+) -> tuple[torch.Tensor, dict[str, Metric]]:
+    """`loss_fn` of the only micro-batch, which is weighed by the log-probs of its own forward pass.
+
+    Raises:
+        RuntimeError: a second micro-batch, whose weights would be normalised apart.
+    """
+    if metrics:
+        raise RuntimeError("the replay batch was split into micro-batches after it had been weighed as one")
+    with simple_timer("replay/seconds/weigh", seconds):
+        metrics |= weigh(data, no_padding_2_padding(model_output["log_probs"].detach(), data).float())
+    return loss_fn(model_output, data, dp_group)
 
 
 def _current_log_probs(worker: TrainingWorker, data: TensorDict) -> torch.Tensor:

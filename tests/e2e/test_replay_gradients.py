@@ -94,6 +94,7 @@ SETUPS = {
     "micro2": Setup(micro_batches(2), COMBINATIONS),
     "all_rows": Setup(micro_batches(99), COMBINATIONS),  # more than there are
     "by_tokens": Setup(BY_TOKENS, SOME),
+    "all_tokens": Setup([f"{ACTOR}.ppo_max_token_len_per_gpu=9999"], COMBINATIONS),
     "on_policy": Setup(micro_batches(2), SOME, on_policy=True),
     "seq_sum": Setup(micro_batches(2), SOME, "seq-mean-token-sum"),
     "seq_mean": Setup(micro_batches(2), SOME, "seq-mean-token-mean"),
