@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -98,7 +99,7 @@ def exit_code(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-class Fault:
+class Fault(ABC):
     """What happens at the write-type call number `at`, counted from 0. Replaces functions for good."""
 
     def __init__(self, at: int) -> None:
@@ -116,8 +117,9 @@ class Fault:
             self.strike(half_done)
         self.calls += 1
 
+    @abstractmethod
     def strike(self, half_done: Callable[[], object] | None) -> None:
-        raise NotImplementedError
+        """Fail, or die."""
 
     def _counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
