@@ -129,9 +129,20 @@ def prepare_resume(run_folder: str | Path) -> Resume:
 def prepare_resume_from(run_folder: str | Path, checkpoint: str | Path) -> None:
     """For trainer.resume_mode=resume_path: check the checkpoint; verl then goes on from it.
 
+    The tracker is repaired too, since verl reads it in this mode as well and fails where it is torn.
+
+    Raises:
+        CheckpointError: as ``check_resume_from``.
+    """
+    check_resume_from(run_folder, checkpoint)
+    _set_tracker(Path(run_folder), newest_complete(run_folder))
+
+
+def check_resume_from(run_folder: str | Path, checkpoint: str | Path) -> None:
+    """For trainer.resume_mode=resume_path: refuse a checkpoint no run may go on from. Writes nothing.
+
     A checkpoint older than the newest of the run folder is refused: killed before its first save, the run
-    would otherwise go on, by resume_mode=auto, from the newer one that the user had turned away from. The
-    tracker is repaired here as well, since verl reads it in this mode too and fails where it is torn.
+    would otherwise go on, by resume_mode=auto, from the newer one that the user had turned away from.
 
     Raises:
         CheckpointError: the checkpoint does not count, or is older than the newest of the run folder.
@@ -148,7 +159,6 @@ def prepare_resume_from(run_folder: str | Path, checkpoint: str | Path) -> None:
             f"{given}, but {run_folder} holds the newer global_step_{newest}; go on from that with "
             "trainer.resume_mode=auto, or choose another trainer.default_local_dir"
         )
-    _set_tracker(Path(run_folder), newest)
 
 
 def _steps(run_folder: str | Path) -> list[int]:

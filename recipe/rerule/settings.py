@@ -174,7 +174,7 @@ def _check_checkpoints(config: DictConfig) -> None:
         )
     if trainer.resume_mode == "resume_path":
         require_set(config, "trainer.resume_from_path")
-        checkpoints.prepare_resume_from(trainer.default_local_dir, trainer.resume_from_path)
+        checkpoints.check_resume_from(trainer.default_local_dir, trainer.resume_from_path)
     if trainer.get("remove_previous_ckpt_in_save"):
         raise SettingsError(
             "trainer.remove_previous_ckpt_in_save would delete the last complete checkpoint before the next "

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from .eviction import Eviction, FifoEviction
 from .group import RolloutGroup
@@ -25,6 +26,10 @@ class ReplayBuffer:
         if len(self._groups) <= self.capacity:
             return None
         return self._groups.pop(self._eviction.victim(self._groups))
+
+    def restore(self, groups: Iterable[StoredGroup]) -> None:
+        """Hold copies of saved groups, which are at most ``capacity``, in place of what is here."""
+        self._groups = [replace(group) for group in groups]
 
     def remove(self, leaves: Callable[[StoredGroup], bool]) -> list[StoredGroup]:
         """Drop the groups for which ``leaves`` holds and return them."""

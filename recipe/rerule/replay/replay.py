@@ -116,8 +116,7 @@ class Replay:
         fresh = Replay(self.config)
         for name, rng in fresh._rngs.items():
             rng.setstate(_rng_state(state["rng"], name))
-        for stored in state["groups"]:
-            fresh.buffer.add(stored.group(), stored.draws)
+        fresh.buffer.restore(state["groups"])
         fresh.gate.is_open = state["gate_open"]
         try:
             fresh.threshold.restore(state["threshold"])

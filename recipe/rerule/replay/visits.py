@@ -43,6 +43,8 @@ class Visits:
 
     def set_aside(self) -> list[int]:
         """The prompts set aside, in ascending order."""
+        if self.limit is None:
+            return []
         return sorted(index for index in self._visits if self.is_set_aside(index))
 
     def state(self) -> dict[str, tuple[int, float]]:
