@@ -15,12 +15,13 @@ from verl.utils.metric import AggregationType, Metric
 from verl.workers.config import FSDPActorConfig
 
 from recipe.rerule.worker import (
+    _loss_of_output,
     _reduced,
     _replay_metrics,
-    _weighing_loss_fn,
+    _weigh_then,
     is_one_micro_batch,
     micro_batch_size,
-    replay_loss_fn,
+    replay_batch_loss,
 )
 
 
@@ -54,16 +55,16 @@ def test_a_batch_weighed_as_one_must_not_be_split() -> None:
     """The second micro-batch would be normalised by its own weights alone."""
     metrics: dict[str, float] = {}
     weighed = functools.partial(
-        _weighing_loss_fn,
+        _weigh_then,
         lambda *_: (torch.zeros(()), {}),
         lambda *_: {"replay/ratio_mean": 1.0},
         metrics,
         {},
     )
-    weighed(*micro_batch(slice(0, 2), tokens=7))
+    _loss_of_output(weighed, *micro_batch(slice(0, 2), tokens=7))
     assert metrics == {"replay/ratio_mean": 1.0}
     with pytest.raises(RuntimeError, match="was split into micro-batches"):
-        weighed(*micro_batch(slice(2, 4), tokens=7))
+        _loss_of_output(weighed, *micro_batch(slice(2, 4), tokens=7))
 
 
 def actor_config(loss_agg_mode: str = "token-mean") -> FSDPActorConfig:
@@ -110,6 +111,13 @@ def micro_batch(rows: slice, tokens: int, dp_size: int = 1) -> tuple[dict[str, t
     return {"log_probs": output}, data
 
 
+def engine_loss(
+    config: FSDPActorConfig, use_kl: bool, output: dict[str, torch.Tensor], data: TensorDict
+) -> tuple[torch.Tensor, dict[str, Metric]]:
+    """The loss as verl's engine calls it."""
+    return _loss_of_output(functools.partial(replay_batch_loss, config, use_kl), output, data)
+
+
 def by_hand(tokens: int) -> tuple[float, float]:
     """Policy-gradient and KL part of the whole batch under token-mean, by a loop over the tokens."""
     output, data = micro_batch(slice(0, 4), tokens)
@@ -125,7 +133,7 @@ def by_hand(tokens: int) -> tuple[float, float]:
 
 
 def test_the_loss_is_the_weighted_policy_gradient_plus_kl() -> None:
-    loss, metrics = replay_loss_fn(actor_config(), True, *micro_batch(slice(0, 4), tokens=7))
+    loss, metrics = engine_loss(actor_config(), True, *micro_batch(slice(0, 4), tokens=7))
     policy_gradient, kl = by_hand(tokens=7)
     assert float(loss) == pytest.approx(policy_gradient + 0.5 * kl, rel=1e-12)
     assert metrics["replay/pg_loss"].aggregate() == pytest.approx(policy_gradient, rel=1e-12)
@@ -135,15 +143,15 @@ def test_the_loss_is_the_weighted_policy_gradient_plus_kl() -> None:
 def test_without_kl_the_reference_is_not_read() -> None:
     output, data = micro_batch(slice(0, 4), tokens=7)
     del data["ref_log_prob"]
-    loss, _ = replay_loss_fn(actor_config(), False, output, data)
+    loss, _ = engine_loss(actor_config(), False, output, data)
     assert float(loss) == pytest.approx(by_hand(tokens=7)[0], rel=1e-12)
 
 
 @pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean"])
 def test_micro_batches_add_up(mode: str) -> None:
-    whole, _ = replay_loss_fn(actor_config(mode), True, *micro_batch(slice(0, 4), tokens=7))
+    whole, _ = engine_loss(actor_config(mode), True, *micro_batch(slice(0, 4), tokens=7))
     parts = [
-        replay_loss_fn(actor_config(mode), True, *micro_batch(rows, tokens=7))[0]
+        engine_loss(actor_config(mode), True, *micro_batch(rows, tokens=7))[0]
         for rows in (slice(0, 1), slice(1, 4))
     ]
     assert float(sum(parts)) == pytest.approx(float(whole), rel=1e-12)
@@ -154,10 +162,10 @@ def test_the_signal_norm_is_the_derivative_by_the_log_probs_on_any_number_of_ran
     _, data = micro_batch(slice(0, 4), tokens=7)
     factor = (data["replay_weights"] * data["advantages"] * data["response_mask"]) / 7
     expected = float(factor.norm())
-    one = replay_loss_fn(actor_config(), True, *micro_batch(slice(0, 4), tokens=7))[1]
+    one = engine_loss(actor_config(), True, *micro_batch(slice(0, 4), tokens=7))[1]
     assert signal(one) == pytest.approx(expected, rel=1e-12)
     ranks = [
-        replay_loss_fn(actor_config(), True, *micro_batch(rows, tokens=7, dp_size=2))[1]
+        engine_loss(actor_config(), True, *micro_batch(rows, tokens=7, dp_size=2))[1]
         for rows in (slice(0, 2), slice(2, 4))
     ]
     squared = Metric.aggregate_dp([metrics["replay/pg_signal_squared"] for metrics in ranks])

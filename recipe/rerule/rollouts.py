@@ -14,7 +14,7 @@ from verl import DataProto
 from verl.utils import tensordict_utils as tu
 from verl.workers.utils.padding import left_right_2_no_padding
 
-from recipe.rerule.replay import ReplayConfig, RolloutGroup, collate
+from recipe.rerule.replay import PromptIdentity, ReplayConfig, RolloutGroup, collate, uncollate
 
 
 @dataclass(frozen=True)
@@ -66,39 +66,39 @@ def rollout_groups(batch: DataProto, step: int, group_size: int) -> list[Rollout
     Raises:
         ValueError: a group has another size, or lacks what replay needs.
     """
-    label_of = labels(batch)
-    groups = []
-    for rows in rows_of_groups(batch.non_tensor_batch["uid"]):
-        label = label_of[rows[0]]
+    groups = rows_of_groups(batch.non_tensor_batch["uid"])
+    identities = _identities(batch, groups)
+    for identity, rows in zip(identities, groups, strict=True):
         if len(rows) != group_size:
             raise ValueError(
-                f"prompt {label.index} has {len(rows)} responses at step {step} where rollout.n is "
+                f"prompt {identity.prompt_index} has {len(rows)} responses at step {step} where rollout.n is "
                 f"{group_size}; replay needs groups of equal size"
             )
-        groups.append(_group(batch.batch, torch.tensor(rows), label, step))
-    return groups
+    order = torch.tensor([row for rows in groups for row in rows])
 
+    def of(name: str) -> Any:
+        value = batch.batch.get(name, None)
+        return None if value is None else value[order]
 
-def _group(tensors: TensorDict, rows: torch.Tensor, label: PromptLabel, step: int) -> RolloutGroup:
-    def of(name: str) -> torch.Tensor | None:
-        value = tensors.get(name, None)
-        return None if value is None else value[rows]
-
-    return RolloutGroup.from_rows(
-        prompt_index=label.index,
-        side=label.side,
-        mode=label.mode,
-        step=step,
-        prompts=tensors["prompts"][rows],
-        responses=tensors["responses"][rows],
-        attention_mask=tensors["attention_mask"][rows],
-        response_mask=tensors["response_mask"][rows],
+    return uncollate(
+        identities,
+        step,
+        prompts=of("prompts"),
+        responses=of("responses"),
+        attention_mask=of("attention_mask"),
+        response_mask=of("response_mask"),
         old_log_probs=of("old_log_probs"),
         ref_log_probs=of("ref_log_prob"),
-        advantages=tensors["advantages"][rows],
+        advantages=of("advantages"),
         # Raw scores, before any KL penalty: the threshold is over what the reward function gave.
-        rewards=tensors["token_level_scores"][rows].sum(dim=-1),
+        rewards=of("token_level_scores").sum(dim=-1),
     )
+
+
+def _identities(batch: DataProto, groups: list[list[int]]) -> list[PromptIdentity]:
+    label_of = labels(batch)
+    firsts = [label_of[rows[0]] for rows in groups]
+    return [PromptIdentity(label.index, label.side, label.mode) for label in firsts]
 
 
 def replay_batch(

@@ -38,6 +38,9 @@ if os.environ.get("VERL_PLATFORM") == "cpu":
 
     patches.install_in_engine()
 
+Loss = Callable[[TensorDict, torch.Tensor], tuple[torch.Tensor, dict[str, Metric]]]
+"""Loss and metrics of one micro-batch, given its rows and the log-probs of their responses."""
+
 STAY_LOADED = "rerule_stay_loaded"
 """Mark in an update's data: another update of the same step follows."""
 PAUSE_SCHEDULE = "rerule_pause_schedule"
@@ -121,17 +124,17 @@ def replay_update(
     weigh = functools.partial(
         _add_weights, config=config.importance, group=worker.engine.get_data_parallel_group()
     )
-    loss_fn = functools.partial(replay_loss_fn, actor_config, use_kl)
+    loss = functools.partial(replay_batch_loss, actor_config, use_kl)
     metrics: dict[str, float] = {}
     if is_one_micro_batch(worker.engine_config, data):
-        loss_fn = functools.partial(_weighing_loss_fn, loss_fn, weigh, metrics, seconds)
+        loss = functools.partial(_weigh_then, loss, weigh, metrics, seconds)
     else:
         with simple_timer("replay/seconds/log_prob", seconds):
             log_probs = _current_log_probs(worker, data)
         with simple_timer("replay/seconds/weigh", seconds):
             metrics |= weigh(data, log_probs)
     with simple_timer("replay/seconds/train", seconds):
-        output = _train_with(worker, loss_fn, data)
+        output = _train_with(worker, functools.partial(_loss_of_output, loss), data)
     return metrics | _replay_metrics(tu.get(output, "metrics"), use_kl) | seconds
 
 
@@ -143,16 +146,15 @@ def is_one_micro_batch(engine_config: EngineConfig, data: TensorDict) -> bool:
     return micro_batch_size(len(data), engine_config.micro_batch_size_per_gpu) == len(data)
 
 
-def _weighing_loss_fn(
-    loss_fn: Callable[..., tuple[torch.Tensor, dict[str, Metric]]],
+def _weigh_then(
+    loss: Loss,
     weigh: Callable[[TensorDict, torch.Tensor], dict[str, float]],
     metrics: dict[str, float],
     seconds: dict[str, float],
-    model_output: dict[str, torch.Tensor],
     data: TensorDict,
-    dp_group: Any = None,
+    log_probs: torch.Tensor,
 ) -> tuple[torch.Tensor, dict[str, Metric]]:
-    """`loss_fn` of the only micro-batch, which is weighed by the log-probs of its own forward pass.
+    """`loss` of the only micro-batch, which is weighed by the log-probs of its own forward pass.
 
     Raises:
         RuntimeError: a second micro-batch, whose weights would be normalised apart.
@@ -160,8 +162,15 @@ def _weighing_loss_fn(
     if metrics:
         raise RuntimeError("the replay batch was split into micro-batches after it had been weighed as one")
     with simple_timer("replay/seconds/weigh", seconds):
-        metrics |= weigh(data, no_padding_2_padding(model_output["log_probs"].detach(), data).float())
-    return loss_fn(model_output, data, dp_group)
+        metrics |= weigh(data, log_probs.detach().float())
+    return loss(data, log_probs)
+
+
+def _loss_of_output(
+    loss: Loss, model_output: dict[str, torch.Tensor], data: TensorDict, dp_group: Any = None
+) -> tuple[torch.Tensor, dict[str, Metric]]:
+    """`loss` in the form verl's engines call."""
+    return loss(data, no_padding_2_padding(model_output["log_probs"], data))
 
 
 def _current_log_probs(worker: TrainingWorker, data: TensorDict) -> torch.Tensor:
@@ -234,19 +243,18 @@ def micro_batch_size(rows: int, limit: int | None) -> int | None:
     return limit and max(size for size in range(1, min(rows, limit) + 1) if rows % size == 0)
 
 
-def replay_loss_fn(
-    actor_config: ActorConfig,
-    use_kl: bool,
-    model_output: dict[str, torch.Tensor],
-    data: TensorDict,
-    dp_group: Any = None,
+def replay_batch_loss(
+    actor_config: ActorConfig, use_kl: bool, data: TensorDict, log_probs: torch.Tensor
 ) -> tuple[torch.Tensor, dict[str, Metric]]:
-    """The replay loss of one micro-batch, in the form verl's engines call.
+    """The replay loss of one micro-batch of a replay batch, and its metrics.
 
     Aggregation is the actor's own `loss_agg_mode` over the whole replay batch, so that micro-batches and
     ranks do not matter; the KL term is the actor's own estimator and coefficient.
+
+    Args:
+        data: the rows, already weighed.
+        log_probs: log pi_theta of their responses, [rows, T].
     """
-    log_probs = no_padding_2_padding(model_output["log_probs"], data)
     dp_size = data["dp_size"]
     aggregate = functools.partial(
         agg_loss,

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipe.rerule.replay import RolloutGroup, collate
+from recipe.rerule.replay import PromptIdentity, RolloutGroup, collate, uncollate
 
 MakeGroup = Callable[..., RolloutGroup]
 Contents = Callable[[RolloutGroup], dict[str, object]]
@@ -108,6 +108,10 @@ def test_groups_come_back_from_their_rows(
     for group in groups:
         rows = {name: tensor[start : start + group.n] for name, tensor in batch.items()}
         start += group.n
-        identity = {name: getattr(group, name) for name in ("prompt_index", "side", "mode", "step")}
-        assert contents(RolloutGroup.from_rows(**identity, **rows)) == contents(group)
+        (back,) = uncollate([identity(group)], group.step, **rows)
+        assert contents(back) == contents(group)
     assert start == len(batch["rewards"])
+
+
+def identity(group: RolloutGroup) -> PromptIdentity:
+    return PromptIdentity(group.prompt_index, group.side, group.mode)

@@ -1,8 +1,8 @@
 """Off-policy replay of rollout groups (ReRULE): plain Python and torch, usable from any trainer.
 
-``Replay`` keeps groups and hands them out; ``collate`` pads them; ``log_ratios``, ``unit_ratios``, a
-truncation and ``weights`` weigh them; ``replay_loss`` is the loss; ``save`` and ``load`` carry a ``Replay``
-over a restart.
+``Replay`` keeps groups and hands them out; ``uncollate`` and ``collate`` take padding off and put it on;
+``log_ratios``, ``unit_ratios``, a truncation and ``weights`` weigh them; ``replay_loss`` is the loss;
+``save`` and ``load`` carry a ``Replay`` over a restart.
 Each strategy (threshold, admission, eviction, sampling, truncation) is a small class in the module of its
 name, chosen by ``ReplayConfig``.
 """
@@ -11,7 +11,7 @@ from .buffer import ReplayBuffer
 from .collate import collate
 from .config import ImportanceConfig, ReplayConfig, ReplayConfigError
 from .gate import Gate
-from .group import RolloutGroup
+from .group import PromptIdentity, RolloutGroup
 from .importance import RatioMoments, build_truncation, log_ratios, unit_ratios, weights
 from .loss import ReplayLoss, k3, replay_loss, seq_mean_token_mean, seq_mean_token_sum, token_mean
 from .metrics import StepLog, offer_metrics
@@ -19,10 +19,12 @@ from .replay import Replay, ReplayStateError
 from .state import load, save
 from .stored import StoredGroup
 from .threshold import build_threshold, is_hard
+from .uncollate import uncollate
 
 __all__ = [
     "Gate",
     "ImportanceConfig",
+    "PromptIdentity",
     "RatioMoments",
     "Replay",
     "ReplayBuffer",
@@ -46,6 +48,7 @@ __all__ = [
     "seq_mean_token_mean",
     "seq_mean_token_sum",
     "token_mean",
+    "uncollate",
     "unit_ratios",
     "weights",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,12 +20,20 @@ TOKEN_PLANES = {
 PLANES = {"prompt_ids": torch.int32, **ROW_PLANES, **TOKEN_PLANES}
 
 
+class PromptIdentity(NamedTuple):
+    """Which prompt a group belongs to; see ``RolloutGroup`` for the fields."""
+
+    prompt_index: int
+    side: str
+    mode: str
+
+
 @dataclass(frozen=True, eq=False)
 class RolloutGroup:
     """The n responses sampled for one prompt at one step, unpadded, on the CPU.
 
     L is the number of response tokens of all rows together; rows are concatenated in order. The constructor
-    takes the tensors over; ``from_rows`` copies. Nothing in this package writes to them.
+    takes the tensors over; ``uncollate`` copies. Nothing in this package writes to them.
 
     Attributes:
         prompt_index: stable number of the prompt (``extra_info.index``).
@@ -68,59 +76,6 @@ class RolloutGroup:
         self._check_shapes()
         if not self.response_mask.any():
             self._refuse("response_mask holds no valid token")
-
-    @classmethod
-    def from_rows(
-        cls,
-        *,
-        prompt_index: int,
-        side: str,
-        mode: str,
-        step: int,
-        prompts: Tensor,
-        responses: Tensor,
-        attention_mask: Tensor,
-        response_mask: Tensor,
-        old_log_probs: Tensor | None,
-        advantages: Tensor,
-        rewards: Tensor,
-        ref_log_probs: Tensor | None = None,
-    ) -> RolloutGroup:
-        """Copy the padded rows of one group, any device and width, into an unpadded group.
-
-        Args:
-            prompts: integer [n, P], left-padded, the same prompt in every row.
-            responses: integer [n, T], right-padded.
-            attention_mask: [n, P + T], non-zero for real tokens of prompt and response.
-            response_mask, old_log_probs, advantages, ref_log_probs: [n, T]; values where response_mask is 0
-                are not kept (stored as 0).
-            rewards: [n].
-
-        Raises:
-            ValueError: as the class, or the rows do not belong together or are padded on the wrong side.
-        """
-        rows = {
-            "prompts": prompts,
-            "responses": responses,
-            "attention_mask": attention_mask,
-            "response_mask": response_mask,
-            "old_log_probs": old_log_probs,
-            "advantages": advantages,
-            "ref_log_probs": ref_log_probs,
-        }
-        rows = {name: None if plane is None else plane.detach().cpu() for name, plane in rows.items()}
-        try:
-            planes = _unpad(rows)
-        except ValueError as error:
-            raise ValueError(f"{_name(prompt_index, step)}: {error}") from None
-        return cls(
-            prompt_index=prompt_index,
-            side=side,
-            mode=mode,
-            step=step,
-            rewards=rewards.detach().to("cpu", torch.float32, copy=True),
-            **planes,
-        )
 
     @property
     def n(self) -> int:
@@ -171,7 +126,7 @@ class RolloutGroup:
         if plane is None:
             self._refuse(f"{name} is missing, and replay needs it of the policy that sampled the responses")
         if not isinstance(plane, Tensor) or plane.dtype != dtype or plane.dim() != 1:
-            self._refuse(f"{name} is {_describe(plane)}, not a one-dimensional {dtype} tensor")
+            self._refuse(f"{name} is {describe(plane)}, not a one-dimensional {dtype} tensor")
         if plane.is_floating_point() and not torch.isfinite(plane).all():
             self._refuse(f"{name} holds NaN or infinity")
 
@@ -189,61 +144,16 @@ class RolloutGroup:
                 self._refuse(f"{name} has {len(planes[name])} values for {tokens} response tokens")
 
     def _refuse(self, reason: str) -> None:
-        raise ValueError(f"{_name(self.prompt_index, self.step)}: {reason}")
+        raise ValueError(f"{group_name(self.prompt_index, self.step)}: {reason}")
 
 
-def _name(prompt_index: int, step: int) -> str:
+def group_name(prompt_index: int, step: int) -> str:
+    """How messages name a group."""
     return f"rollout group of prompt {prompt_index} at step {step}"
 
 
-def _describe(value: Any) -> str:
+def describe(value: Any) -> str:
+    """How messages tell what a value is: its dtype and shape, or its type."""
     if isinstance(value, Tensor):
         return f"a {value.dtype} tensor of shape {list(value.shape)}"
     return f"a {type(value).__name__}"
-
-
-def _unpad(rows: dict[str, Any]) -> dict[str, Any]:
-    """Padded rows of ``RolloutGroup.from_rows`` to fresh flat planes; a plane that is None stays None."""
-    _check_row_shapes(rows)
-    width = rows["prompts"].shape[1]
-    attended = rows["attention_mask"].bool()
-    prompt_valid, valid = attended[:, :width], attended[:, width:]
-    trained = rows["response_mask"].bool()
-    _check_layout(rows["prompts"], prompt_valid, valid, trained)
-    # Indexing with a mask copies, row by row in order.
-    planes = {
-        "prompt_ids": rows["prompts"][0][prompt_valid[0]].to(torch.int32),
-        "response_ids": rows["responses"][valid].to(torch.int32),
-        "lengths": valid.sum(dim=1).to(torch.int32),
-        "response_mask": trained[valid],
-    }
-    for name in ("old_log_probs", "advantages", "ref_log_probs"):
-        plane = rows[name]
-        planes[name] = None if plane is None else torch.where(trained, plane, 0.0)[valid].to(torch.float32)
-    return planes
-
-
-def _check_row_shapes(rows: dict[str, Any]) -> None:
-    """Refuse planes of another shape: silently broadcast rows would store the wrong rollouts."""
-    prompts, responses = rows["prompts"], rows["responses"]
-    for name in ("prompts", "responses"):
-        if rows[name].dim() != 2 or len(rows[name]) < 1:
-            raise ValueError(f"{name} is {_describe(rows[name])}, not [n, width] with n >= 1")
-    expected = dict.fromkeys(rows, responses.shape)
-    expected["prompts"] = torch.Size((len(responses), prompts.shape[1]))
-    expected["attention_mask"] = torch.Size((len(responses), prompts.shape[1] + responses.shape[1]))
-    for name, plane in rows.items():
-        if plane is not None and plane.shape != expected[name]:
-            raise ValueError(f"{name} has shape {list(plane.shape)}, not {list(expected[name])}")
-
-
-def _check_layout(prompts: Tensor, prompt_valid: Tensor, valid: Tensor, trained: Tensor) -> None:
-    if (prompt_valid[:, :-1] & ~prompt_valid[:, 1:]).any():
-        raise ValueError("prompts are not left-padded")
-    if (valid[:, 1:] & ~valid[:, :-1]).any():
-        raise ValueError("responses are not right-padded")
-    if (trained & ~valid).any():
-        raise ValueError("response_mask covers padding")
-    same_tokens = (prompts == prompts[0]) | ~prompt_valid
-    if not (prompt_valid == prompt_valid[0]).all() or not same_tokens.all():
-        raise ValueError("its rows have different prompts")
