@@ -8,29 +8,23 @@ from __future__ import annotations
 import os
 import sys
 
-import hydra
-from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig
 
-from recipe.rerule import errors
+from recipe.rerule import entry, errors
+
+REQUIRED = ("actor_rollout_ref.model.path", "data.train_files", "data.val_files")
 
 
 def main() -> None:
     """Compose the configuration, check it, run; every failure ends in one line on stderr."""
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # hydra then raises, and we print its first line instead of a page
-    with errors.one_line(HydraException, OmegaConfBaseException, code=2):
-        _compose_and_run()
+    entry.run_task(_check_and_run, config_path="config", config_name="rerule_trainer")
 
 
-@hydra.main(config_path="config", config_name="rerule_trainer", version_base=None)
-def _compose_and_run(config: DictConfig) -> None:
-    from recipe.rerule import platform, settings
+def _check_and_run(config: DictConfig) -> None:
+    from recipe.rerule import settings
 
     with errors.one_line(ValueError, code=2):
-        settings.require_set(config, "actor_rollout_ref.model.path", "data.train_files", "data.val_files")
-        OmegaConf.resolve(config)
-        platform.select(config.platform.name, require_accelerator=config.platform.require_accelerator)
+        entry.prepare(config, *REQUIRED, require_accelerator=config.platform.require_accelerator)
         settings.check(config)
     with errors.one_line(Exception, code=1):
         run(config)
@@ -45,13 +39,18 @@ def run(config: DictConfig) -> None:
     import ray
     from verl.trainer.main_ppo import run_ppo
 
+    from recipe.rerule import checkpoints
     from recipe.rerule.runner import ReRULETaskRunner
 
+    folder = config.trainer.default_local_dir
+    before = checkpoints.newest_complete(folder)
     try:
         run_ppo(config, task_runner_class=ray.remote(ReRULETaskRunner))
     finally:
         ray.shutdown()
-    print(f"stage 2 finished: {os.path.abspath(config.trainer.default_local_dir)}", file=sys.stderr)
+    if before is not None and checkpoints.newest_complete(folder) == before:
+        print(f"{folder} already holds the run's last step", file=sys.stderr)
+    print(f"stage 2 finished: {os.path.abspath(folder)}", file=sys.stderr)
 
 
 if __name__ == "__main__":

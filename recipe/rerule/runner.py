@@ -34,7 +34,6 @@ class ReRULETaskRunner(BaseTaskRunner):
         OmegaConf.resolve(config)
         trainer = self._build_trainer(config)
         if trainer.is_finished():
-            print(f"{config.trainer.default_local_dir} already holds the run's last step", flush=True)
             return
         records.start(config)
         trainer.init_workers()

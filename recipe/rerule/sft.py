@@ -14,29 +14,23 @@ import subprocess
 import sys
 from pathlib import Path
 
-import hydra
-from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig
 
-from recipe.rerule import errors
+from recipe.rerule import entry, errors
+
+REQUIRED = ("model.path", "data.train_files")
 
 
 def main() -> None:
     """Compose the configuration, check it, train; every failure ends in one line on stderr."""
-    os.environ["HYDRA_FULL_ERROR"] = "1"
-    with errors.one_line(HydraException, OmegaConfBaseException, code=2):
-        _compose_and_run()
+    entry.run_task(_check_and_run, config_path="config/stage1", config_name="sft_trainer")
 
 
-@hydra.main(config_path="config/stage1", config_name="sft_trainer", version_base=None)
-def _compose_and_run(config: DictConfig) -> None:
-    from recipe.rerule import platform, settings
+def _check_and_run(config: DictConfig) -> None:
+    from recipe.rerule import settings
 
     with errors.one_line(ValueError, code=2):
-        settings.require_set(config, "model.path", "data.train_files")
-        OmegaConf.resolve(config)
-        platform.select(config.platform.name, require_accelerator=config.platform.require_accelerator)
+        entry.prepare(config, *REQUIRED, require_accelerator=config.platform.require_accelerator)
         if "RANK" not in os.environ:
             settings.check_stage1(config)
     with errors.one_line(Exception, code=1):

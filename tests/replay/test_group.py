@@ -25,6 +25,8 @@ REFUSED_PLANES = [
     ("ref_log_probs", torch.zeros(4), "ref_log_probs has 4 values for 5 response tokens"),
     ("response_mask", torch.ones(5), "response_mask is a torch.float32 tensor of shape [5]"),
     ("old_log_probs", [0.0] * 5, "old_log_probs is a list"),
+    ("rewards", torch.zeros(1), "it has 1 rewards for 2 rollouts"),
+    ("side", "reject", "side is 'reject', not one of forget, retain"),
 ]
 
 

@@ -116,6 +116,16 @@ REFUSED_ROWS = [
         {"attention_mask": torch.tensor([[0, 1, 1, 1, 1, 1, 1], [0, 0, 1, 1, 1, 0, 0]])},
         "its rows have different prompts",
     ),
+    *(
+        (
+            {
+                "prompts": torch.tensor([[0, 11, 12, 13], [token, 11, 12, 13]]),
+                "attention_mask": torch.tensor([[0, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0, 0]]),
+            },
+            "its rows have different prompts",
+        )
+        for token in (0, 1)
+    ),
     (
         {"attention_mask": torch.tensor([[1, 1, 1, 0, 1, 1, 1], [1, 1, 1, 0, 1, 0, 0]])},
         "prompts are not left-padded",
