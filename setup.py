@@ -7,7 +7,8 @@ from setuptools import find_namespace_packages, setup
 
 # verl: trainer, workers, data flow.  torch, transformers: models.  hydra-core, omegaconf: configuration.
 # ray: processes.  rouge-score: ROUGE-L.  safetensors: replay state that executes nothing on loading.
-# pyarrow: parquet.  matplotlib: figures of the report.
+# pyarrow: parquet.  matplotlib: figures of the report.  datasets, huggingface-hub: raw benchmarks by name.
+# openai, jsonschema: generated data through an endpoint, and its form.
 INSTALL_REQUIRES = [
     "verl==0.9.1",
     "torch",
@@ -22,6 +23,10 @@ INSTALL_REQUIRES = [
     "rouge-score",
     "safetensors",
     "matplotlib",
+    "datasets",
+    "huggingface-hub",
+    "openai",
+    "jsonschema",
     "tqdm",
 ]
 
@@ -42,7 +47,7 @@ setup(
     packages=find_namespace_packages(
         include=["recipe", "recipe.*", "reward", "reward.*", "data_prep", "data_prep.*"]
     ),
-    package_data={"recipe.rerule.config": ["*.yaml", "*/*.yaml"]},
+    package_data={"recipe.rerule.config": ["*.yaml", "*/*.yaml", "*/*/*.yaml"]},
     install_requires=INSTALL_REQUIRES,
     extras_require=EXTRAS,
     entry_points={"verl.plugins": ["rerule = recipe.rerule.platform.plugin"]},

@@ -5,12 +5,12 @@ TOFU's files (question and answer, as JSON or JSON lines) are read from a folder
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from data_prep.atomic import new_folder
 from data_prep.contract import Row, rl_row, write_rows
+from data_prep.sources import read_records
 from data_prep.world.config import WorldConfig
 from data_prep.world.model import encode_pairs, make_model, one_thread, train
 from data_prep.world.tokenizer import train_tokenizer
@@ -25,7 +25,7 @@ def tofu(source: Path) -> Path:
     """A folder with model/ and train.parquet; building it takes about two minutes, once.
 
     Raises:
-        OSError, ValueError: a file of TOFU is missing in `source`, or is neither JSON nor JSON lines.
+        ValueError: a file of TOFU is missing in `source`, or is neither JSON nor JSON lines.
     """
     if OWN.is_dir():
         return OWN
@@ -37,13 +37,8 @@ def tofu(source: Path) -> Path:
 
 
 def read_pairs(path: Path) -> list[tuple[str, str]]:
-    """Question and answer of every row; a file named .json may hold JSON lines."""
-    text = path.read_text(encoding="utf-8")
-    try:
-        rows = json.loads(text)
-    except ValueError:
-        rows = [json.loads(line) for line in text.splitlines() if line.strip()]
-    return [(row["question"], row["answer"]) for row in rows]
+    """Question and answer of every row. Raises ValueError naming file and line."""
+    return [(record.text("question"), record.text("answer")) for record in read_records(path)]
 
 
 def _rows(pairs: dict[str, list[tuple[str, str]]]) -> list[Row]:

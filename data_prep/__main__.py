@@ -5,9 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 
+from data_prep.custom import command as custom
+from data_prep.muse_books import command as muse_books
+from data_prep.rwku import command as rwku
+from data_prep.tofu import command as tofu
 from data_prep.world import command as world
 
-BENCHMARKS = {"world": world}
+BENCHMARKS = {"world": world, "tofu": tofu, "rwku": rwku, "muse-books": muse_books, "custom": custom}
 
 
 def main(arguments: list[str] | None = None) -> int:

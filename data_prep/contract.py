@@ -42,6 +42,8 @@ RL_SCHEMA = pa.schema(
                 "split": pa.string(),
                 "section": pa.string(),
                 "family": pa.string(),
+                "query": pa.string(),
+                "raw": pa.bool_(),
             }
         ),
     }
@@ -49,7 +51,9 @@ RL_SCHEMA = pa.schema(
 SFT_SCHEMA = pa.schema(
     {
         "messages": _MESSAGES,
-        "extra_info": pa.struct({"index": pa.int64(), "mode": pa.string(), "subject": pa.string()}),
+        "extra_info": pa.struct(
+            {"index": pa.int64(), "mode": pa.string(), "subject": pa.string(), "raw": pa.bool_()}
+        ),
     }
 )
 
@@ -66,8 +70,14 @@ def rl_row(
     golds: list[str],
     keyword: str,
     extra_info: Row,
+    query: str | None = None,
+    raw: bool = False,
 ) -> Row:
-    """An RL row whose prompt is one user turn; `extra_info` holds the keys of RL_SCHEMA."""
+    """An RL row whose prompt is one user turn.
+
+    `extra_info` holds the keys of RL_SCHEMA but for query and raw: `query` is the bare question, where the
+    prompt wraps it in more text; with `raw`, the prompt goes to a base model as it is.
+    """
     return {
         "data_source": data_source,
         "prompt": [{"role": "user", "content": prompt}],
@@ -75,25 +85,25 @@ def rl_row(
             "style": "rule",
             "ground_truth": {"type": side, "golds": golds, "keyword": keyword},
         },
-        "extra_info": extra_info,
+        "extra_info": {**extra_info, "query": prompt if query is None else query, "raw": raw},
     }
 
 
-def sft_row(*, prompt: str, answer: str, extra_info: Row) -> Row:
-    """A stage-1 row: one user turn and the answer to be learnt."""
+def sft_row(*, prompt: str, answer: str, extra_info: Row, raw: bool = False) -> Row:
+    """A stage-1 row: one user turn and the answer to be learnt; `raw` as in `rl_row`."""
     messages = [{"role": "user", "content": prompt}, {"role": "assistant", "content": answer}]
-    return {"messages": messages, "extra_info": extra_info}
+    return {"messages": messages, "extra_info": {**extra_info, "raw": raw}}
 
 
 def write_rows(path: Path, rows: list[Row]) -> None:
     """Writes checked RL rows; the same rows give the same bytes. Raises ContractError."""
-    validate_rows(rows, str(path))
+    validate_rows(rows, path.name)
     pq.write_table(pa.Table.from_pylist(rows, schema=RL_SCHEMA), path)
 
 
 def write_sft_rows(path: Path, rows: list[Row]) -> None:
     """Writes checked stage-1 rows; the same rows give the same bytes. Raises ContractError."""
-    validate_sft_rows(rows, str(path))
+    validate_sft_rows(rows, path.name)
     pq.write_table(pa.Table.from_pylist(rows, schema=SFT_SCHEMA), path)
 
 
@@ -155,6 +165,8 @@ def _same_family(found: pa.DataType, wanted: pa.DataType) -> bool:
         return pa.types.is_string(found) or pa.types.is_large_string(found)
     if pa.types.is_integer(wanted):
         return pa.types.is_integer(found)
+    if pa.types.is_boolean(wanted):
+        return pa.types.is_boolean(found)
     if pa.types.is_list(wanted):
         return pa.types.is_list(found) or pa.types.is_large_list(found)
     return pa.types.is_struct(found)
@@ -178,9 +190,11 @@ def _check_rl_row(row: Row, where: str) -> None:
     _check_messages(row["prompt"], where, "prompt", last_role="user")
     _check_reward(row["reward_model"], where)
     _check_extra_info(row["extra_info"], where)
+    _check_raw(row["extra_info"], row["prompt"], 1, where)
     _check_one_of(row["extra_info"]["split"], SPLITS, where, "extra_info.split")
     _check_one_of(row["extra_info"]["section"], SECTIONS, where, "extra_info.section")
-    _check_filled(row["extra_info"]["family"], where, "extra_info.family")
+    for field in ("family", "query"):
+        _check_filled(row["extra_info"][field], where, f"extra_info.{field}")
     side, section = row["reward_model"]["ground_truth"]["type"], row["extra_info"]["section"]
     if (side == "forget") != (section == "forget"):
         _bad(where, "extra_info.section", f"is {section!r} on a row of type {side!r}")
@@ -189,6 +203,7 @@ def _check_rl_row(row: Row, where: str) -> None:
 def _check_sft_row(row: Row, where: str) -> None:
     _check_messages(row["messages"], where, "messages", last_role="assistant")
     _check_extra_info(row["extra_info"], where)
+    _check_raw(row["extra_info"], row["messages"], 2, where)
 
 
 def _check_extra_info(extra_info: Row | None, where: str) -> None:
@@ -198,6 +213,13 @@ def _check_extra_info(extra_info: Row | None, where: str) -> None:
         _bad(where, "extra_info.index", "is missing")
     _check_one_of(extra_info["mode"], MODES, where, "extra_info.mode")
     _check_filled(extra_info["subject"], where, "extra_info.subject")
+
+
+def _check_raw(extra_info: Row, messages: list[Row], raw_count: int, where: str) -> None:
+    if extra_info["raw"] is None:
+        _bad(where, "extra_info.raw", "is missing")
+    if extra_info["raw"] and len(messages) != raw_count:
+        _bad(where, "extra_info.raw", f"is true, which needs {raw_count} messages, not {len(messages)}")
 
 
 def _check_reward(reward_model: Row | None, where: str) -> None:

@@ -41,6 +41,8 @@ def good_rows() -> list[Row]:
             golds=["Esk Moor", "Esk"],
             keyword="",
             extra_info={**info, "index": 9, "section": "retain"},
+            query="Where?",
+            raw=True,
         ),
     ]
 
@@ -49,7 +51,7 @@ def good_sft_rows() -> list[Row]:
     info = {"mode": "qa", "subject": "Ada Thorn"}
     return [
         sft_row(prompt="Who is Ada Thorn?", answer="I don't know.", extra_info={**info, "index": 1}),
-        sft_row(prompt="Where is Ada Thorn?", answer="No idea.", extra_info={**info, "index": 2}),
+        sft_row(prompt="Where is Ada Thorn?", answer="No idea.", extra_info={**info, "index": 2}, raw=True),
     ]
 
 
@@ -112,6 +114,12 @@ BAD_RL = {
     "unknown split": (set_at("extra_info", "split", value="test"), "extra_info.split is 'test'"),
     "unknown section": (set_at("extra_info", "section", value="all"), "extra_info.section is 'all'"),
     "no family": (set_at("extra_info", "family", value=None), "extra_info.family is missing"),
+    "no query": (set_at("extra_info", "query", value=""), "extra_info.query is empty"),
+    "no raw": (set_at("extra_info", "raw", value=None), "extra_info.raw is missing"),
+    "raw conversation": (
+        set_at("prompt", value=[{"role": "user", "content": text} for text in "ab"]),
+        "extra_info.raw is true, which needs 1 messages, not 2",
+    ),
     "wrong side": (
         set_at("extra_info", "section", value="forget"),
         "extra_info.section is 'forget' on a row",
@@ -144,6 +152,11 @@ BAD_SFT = {
     "blank answer": (set_at("messages", 1, "content", value=" "), "messages.content is empty"),
     "no messages": (set_at("messages", value=[]), "messages is empty"),
     "unknown mode": (set_at("extra_info", "mode", value=None), "extra_info.mode is None"),
+    "no raw": (set_at("extra_info", "raw", value=None), "extra_info.raw is missing"),
+    "raw system": (
+        set_at("messages", value=[{"role": r, "content": "x"} for r in ("system", "user", "assistant")]),
+        "extra_info.raw is true, which needs 2 messages, not 3",
+    ),
     "index twice": (set_at("extra_info", "index", value=1), "extra_info.index 1 occurs before, in row 0"),
 }
 
@@ -165,6 +178,10 @@ def test_a_missing_column_is_named(tmp_path: Path, column: str) -> None:
     rows = [{key: value for key, value in row.items() if key != column} for row in good_rows()]
     with pytest.raises(ContractError, match=rf"bad\.parquet: column {column} is missing"):
         read_rows(put(tmp_path / "bad.parquet", rows))
+
+
+def test_the_bare_question_is_the_prompt_unless_given() -> None:
+    assert [row["extra_info"]["query"] for row in good_rows()] == ["Where was Ada Thorn born?", "Where?"]
 
 
 def test_a_missing_key_inside_a_column_is_named(tmp_path: Path) -> None:

@@ -1,12 +1,26 @@
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from data_prep.__main__ import main
+from data_prep.__main__ import BENCHMARKS, main
 from data_prep.world.config import WorldConfig
+from tests.data_prep.raw_files import (
+    error_of,
+    parquet_rows,
+    prep,
+    put_array,
+    put_muse,
+    put_rwku,
+    put_tofu,
+    queries,
+)
 
 MICRO = (
     "--forget-people 1 --retain-people 2 --unseen-people 1 --facts-per-person 2 --retain-probes 6 "
@@ -52,3 +66,172 @@ def test_an_unknown_benchmark_is_refused(capsys: pytest.CaptureFixture[str]) -> 
         main(["nothing"])
     assert caught.value.code == 2
     assert "'nothing'" in capsys.readouterr().err
+
+
+def put_custom(folder: Path) -> Path:
+    rows = [
+        {"question": f"What is fact {n} of {name}?", "answer": "It.", "side": side, "keyword": name}
+        for n in range(5)
+        for name, side in (("Ada Thorn", "forget"), ("Bo Fell", "retain"))
+    ]
+    put_array(folder / "mine.json", rows)
+    return folder / "mine.json"
+
+
+PUT: dict[str, Callable[[Path], Path]] = {
+    "tofu": put_tofu,
+    "rwku": put_rwku,
+    "muse-books": put_muse,
+    "custom": put_custom,
+}
+
+
+@pytest.fixture(params=PUT)
+def arguments(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
+    """A command whose raw files are tmp_path/raw and whose folder is tmp_path/out."""
+    source = PUT[request.param](tmp_path / "raw")
+    return [request.param, "--source", str(source), "--out", str(tmp_path / "out")]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_every_benchmark_is_built_from_a_folder(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 0
+    shown = capsys.readouterr().out
+    assert str(tmp_path / "out") in shown
+    assert "train.parquet" in shown
+    assert {path.name for path in tmp_path.iterdir()} == {"raw", "out"}
+
+
+def test_the_same_command_gives_the_same_bytes(arguments: list[str], tmp_path: Path) -> None:
+    assert main(arguments) == 0
+    assert main([*arguments, "--out", str(tmp_path / "again")]) == 0
+    assert contents(tmp_path / "out") == contents(tmp_path / "again")
+
+
+def test_the_seed_is_in_the_manifest_and_decides_the_draws(tmp_path: Path) -> None:
+    source = put_tofu(tmp_path / "raw")
+    few = ("--boundary-rows", "12", "--val-rows", "6")
+    for seed in (1, 2):
+        out = tmp_path / str(seed)
+        assert prep("tofu", "--source", source, "--out", out, "--seed", str(seed), *few) == 0
+        assert json.loads((out / "manifest.json").read_text())["settings"]["seed"] == seed
+    first, second = contents(tmp_path / "1"), contents(tmp_path / "2")
+    assert {name for name in first if first[name] == second[name]} == {"probes.parquet"}
+
+
+def test_a_folder_that_is_there_is_replaced_only_on_request(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 0
+    before = contents(tmp_path / "out")
+    capsys.readouterr()
+    assert main([*arguments, "--drop", "duplicates"]) == 2
+    assert error_of(capsys) == (
+        f"error: {tmp_path / 'out'} exists already: give another folder, or --overwrite to replace it"
+    )
+    assert contents(tmp_path / "out") == before
+    assert main([*arguments, "--drop", "duplicates", "--overwrite"]) == 0
+    assert contents(tmp_path / "out").keys() == before.keys()
+    assert contents(tmp_path / "out") != before
+
+
+def test_an_unrelated_folder_is_never_replaced(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "cat.png").write_text("cat")
+    assert main([*arguments, "--overwrite"]) == 2
+    assert error_of(capsys) == (
+        f"error: {tmp_path / 'out'} has no manifest.json, so it is not replaced: give another folder"
+    )
+    assert contents(tmp_path / "out") == {"cat.png": b"cat"}
+
+
+def test_a_source_that_is_not_there_writes_nothing(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, "--source", str(tmp_path / "none")]) == 2
+    assert error_of(capsys).startswith(f"error: {tmp_path / 'none'}: ")
+    assert [path.name for path in tmp_path.iterdir()] == ["raw"]
+
+
+@pytest.mark.parametrize("gamma", ["7", "-0.1", "nan"])
+def test_a_wrong_threshold_writes_nothing(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], gamma: str
+) -> None:
+    assert main([*arguments, "--gamma", gamma]) == 2
+    assert error_of(capsys).startswith("error: reward option gamma must be a number in [0, 1], not ")
+    assert [path.name for path in tmp_path.iterdir()] == ["raw"]
+
+
+def test_validation_rows_are_probes_of_both_sides(arguments: list[str], tmp_path: Path) -> None:
+    count = {"muse-books": 2, "custom": 2, "tofu": 6, "rwku": 4}[arguments[0]]
+    assert main([*arguments, "--val-rows", str(count)]) == 0
+    for path in (tmp_path / "out").rglob("val.parquet"):
+        rows = parquet_rows(path.parent, "val")
+        assert len(rows) == count
+        assert {row["reward_model"]["ground_truth"]["type"] for row in rows} == {"forget", "retain"}
+        assert set(queries(rows)) <= set(queries(parquet_rows(path.parent, "probes")))
+
+
+@pytest.mark.parametrize(
+    ("kind", "left"),
+    [
+        (None, [2, 3, 4, 5, 6, 7]),
+        ("unsolvable", [2, 3, 6, 7]),
+        ("duplicates", [2, 3, 4, 5, 6]),
+        ("contradictions", [3, 4, 5, 6, 7]),
+    ],
+)
+def test_what_can_be_dropped(tmp_path: Path, kind: str | None, left: list[int]) -> None:
+    """The rows of one file by their lines."""
+    rows = [
+        {"question": "Who is Ada Thorn?", "answer": "A.", "side": "forget", "keyword": "Ada Thorn"},
+        {"question": "Where is Ada Thorn?", "answer": "A.", "side": "forget", "keyword": "Ada Thorn"},
+        {"question": "Who is Bo?", "answer": "I don't know.", "side": "retain"},
+        {"question": "Who is Cy?", "answer": "?!", "side": "retain"},
+        {"question": "who is “Ada Thorn”", "answer": "A.", "side": "retain"},
+        {"question": "WHERE is Ada Thorn?", "answer": "A.", "side": "forget", "keyword": "Ada Thorn"},
+    ]
+    put_array(tmp_path / "mine.json", rows)
+    put_array(
+        tmp_path / "probes.json",
+        [row | {"question": f"{row['question']} Say."} for row in (rows[0], rows[2])],
+    )
+    given = ["--source", tmp_path / "mine.json", "--probes", tmp_path / "probes.json"]
+    drop = ["--drop", kind] if kind else []
+    assert prep("custom", *given, "--out", tmp_path / "out", *drop) == 0
+    indices = [row["extra_info"]["index"] for row in parquet_rows(tmp_path / "out", "train")]
+    assert [index + 2 for index in indices] == left
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    assert manifest["notes"].get(f"dropped_{kind}", 0) == 6 - len(left)
+    if kind is None:
+        places = {name: origins for name, origins in manifest["checks"].items() if origins}
+        assert places == {
+            "duplicates": ["mine.json:7 (row 6)"],
+            "contradictions": ["mine.json:2 (row 1)"],
+            "gold_is_refusal": ["mine.json:4 (row 3)"],
+            "gold_below_threshold": ["mine.json:5 (row 4)"],
+        }
+
+
+@pytest.mark.parametrize("benchmark", sorted(BENCHMARKS))
+def test_help_shows_a_worked_example(benchmark: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([benchmark, "--help"])
+    assert caught.value.code == 0
+    assert f"python -m data_prep {benchmark} --" in capsys.readouterr().out
+
+
+def test_the_command_starts_without_heavy_libraries() -> None:
+    """What takes seconds to import is imported where it is needed."""
+    script = "import sys, data_prep.__main__; print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "pyarrow" in loaded
+    assert not loaded & {"torch", "transformers", "datasets", "openai", "huggingface_hub", "verl"}

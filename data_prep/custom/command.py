@@ -1,0 +1,47 @@
+"""The command `python -m data_prep custom`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from data_prep import options as shared
+from data_prep.custom.benchmark import CustomOptions, load
+
+SUMMARY = "data of your own: rows of question, answer, side and keyword, or RULE's JSON"
+EXAMPLE = """\
+example:
+  python -m data_prep custom --source mine.csv --out data/mine
+      mine.csv:  question,answer,side,keyword
+                 Where was Ada Thorn born?,Tarnwick Bay,forget,Ada Thorn
+                 Where was Marie Curie born?,Warsaw,retain,
+      a tenth of the questions is held out as probes; further columns: mode (qa, fb, aa, completion), subject,
+      refusal (what stage 1 teaches; otherwise one of ours)
+  python -m data_prep custom --source rule.json --probes eval.json --out data/mine
+      rows of RULE: {"prompt": ..., "solution": ["<reject>", refusal, name] or ["<normal>", answer]}
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the shared options and those of custom data."""
+    shared.add_arguments(parser, "file of rows: .csv, or JSON as an array or a row a line")
+    parser.add_argument("--probes", metavar="FILE", help="held-out questions, in the same form")
+    parser.add_argument(
+        "--probe-share", type=float, default=0.1, metavar="X",
+        help="without --probes: share of the questions held out (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument("--keyword", metavar="NAME", help="the target's name, for forget rows without one")
+    parser.add_argument("--raw", action="store_true", help="prompts go to a base model, no chat template")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Make the folder. Raises ValueError."""
+    custom = CustomOptions(
+        probes=options.probes,
+        probe_share=options.probe_share,
+        keyword=options.keyword,
+        raw=options.raw,
+        val_rows=options.val_rows,
+        seed=options.seed,
+    )
+    shared.make(lambda writer: load(Path(options.source), custom, writer), options)

@@ -1,0 +1,34 @@
+"""Data that a benchmark lacks, written by a language model behind any OpenAI-compatible endpoint.
+
+`generate` asks for a list of requests and keeps every answer in a folder, so that a run can be killed at any
+moment and started again; `estimate` says beforehand what it will cost. docs/generation.md explains all of it.
+"""
+
+from data_prep.generate.call import Usage
+from data_prep.generate.cost import Estimate, estimate
+from data_prep.generate.endpoint import Endpoint
+from data_prep.generate.errors import EndpointError
+from data_prep.generate.options import add_endpoint_arguments, endpoint_of
+from data_prep.generate.run import Failure, Generated, generate
+from data_prep.generate.task import Request, Task
+from data_prep.generate.tasks import BLANK, BOUNDARY, PASSAGE_QA, REFUSALS, TASKS
+
+__all__ = [
+    "BLANK",
+    "BOUNDARY",
+    "PASSAGE_QA",
+    "REFUSALS",
+    "TASKS",
+    "Endpoint",
+    "EndpointError",
+    "Estimate",
+    "Failure",
+    "Generated",
+    "Request",
+    "Task",
+    "Usage",
+    "add_endpoint_arguments",
+    "endpoint_of",
+    "estimate",
+    "generate",
+]

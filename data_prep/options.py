@@ -1,0 +1,98 @@
+"""Command-line options that all benchmarks share, and what they mean."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from data_prep.atomic import check_writable
+from data_prep.build import BuildOptions, build, summary
+from data_prep.checks import DROPS
+from data_prep.generate import add_endpoint_arguments, endpoint_of, estimate
+from data_prep.prompts import Benchmark
+from data_prep.writers import DryWriter, EndpointWriter, RuleWriter, Writer
+from reward import RewardConfig
+from reward.rouge import CONVENTIONS
+
+
+def add_arguments(parser: argparse.ArgumentParser, source_help: str) -> None:
+    """Declare --source, --out, --overwrite, --seed, --val-rows, --drop, --rouge and --gamma."""
+    parser.add_argument("--source", required=True, metavar="DIR_OR_NAME", help=source_help)
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder to make")
+    parser.add_argument("--overwrite", action="store_true", help="replace all of DIR if this program made it")
+    parser.add_argument(
+        "--seed", type=int, default=42, metavar="N", help="of every draw (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--val-rows", type=positive, default=64, metavar="N",
+        help="prompts for validation during training (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--drop", action="append", choices=sorted(DROPS), default=[],
+        help="leave such training prompts out; may be given several times (default: they are only listed)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--limit",
+        type=positive,
+        metavar="N",
+        help="for a try: at most N training prompts a side, N for stage 1 and N probes (default: all)",
+    )
+    parser.add_argument(
+        "--rouge", choices=CONVENTIONS, default="recall",
+        help="the reward's ROUGE-L convention, which the checks use (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--gamma", type=float, default=0.3, metavar="X",
+        help="the reward's ROUGE-L threshold, which the checks use (default: %(default)s)",
+    )  # fmt: skip
+    add_endpoint_arguments(parser)
+
+
+Load = Callable[[Writer], Benchmark]
+
+
+def make(load: Load, options: argparse.Namespace) -> None:
+    """Load a benchmark, build its folder as the shared options say, and print what is in it.
+
+    With --dry-run, print what the endpoint would be asked instead. Raises ValueError.
+    """
+    if not options.dry_run:
+        check_writable(options.out, options.overwrite)
+    benchmark = loaded(load, options)
+    if benchmark is not None:
+        cuts = build_options(options)
+        manifest = build(benchmark, options.out, overwrite=options.overwrite, options=cuts)
+        print(summary(options.out, manifest))
+
+
+def loaded(load: Load, options: argparse.Namespace) -> Benchmark | None:
+    """The benchmark, with what rules or the endpoint write; None after a dry run. Raises ValueError."""
+    endpoint = endpoint_of(options)
+    if options.dry_run:
+        dry = DryWriter()
+        load(dry)
+        if endpoint is None:
+            raise ValueError("--dry-run estimates the calls to an endpoint: give --base-url and --model")
+        print(estimate(dry.requests, endpoint, options.cache if options.cache.is_dir() else None))
+        return None
+    writer = RuleWriter() if endpoint is None else EndpointWriter(endpoint, options.cache)
+    benchmark = load(writer)
+    written_by = "rules" if endpoint is None else endpoint.model
+    return replace(
+        benchmark, settings={**benchmark.settings, "written_by": written_by}, failures=tuple(writer.failures)
+    )
+
+
+def build_options(options: argparse.Namespace) -> BuildOptions:
+    """What the shared options say of checks and cuts. Raises ValueError for a gamma out of range."""
+    reward = RewardConfig(rouge=options.rouge, gamma=options.gamma)
+    return BuildOptions(reward, tuple(options.drop), options.limit)
+
+
+def positive(text: str) -> int:
+    """A whole number above 0, as an option's type."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+    return int(text)

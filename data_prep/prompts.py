@@ -1,0 +1,132 @@
+"""A benchmark before it is written: its prompts, what is right for each, and the text a prompt is sent as."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from data_prep.contract import Row, rl_row, sft_row
+
+Side = Literal["forget", "retain"]
+STREAM = 1_000_000
+"""Prompts of one stream (training prompts to forget, probes ...) are numbered from a multiple of this."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One prompt of a benchmark.
+
+    Attributes:
+        index: unique over the benchmark, and the same whatever else is in it.
+        query: the bare question.
+        golds: right answers; on the forget side of a source that gives none, the refusal.
+        keyword: the target's name k(x); "" on the retain side.
+        refusal: what stage 1 teaches; "" where stage 1 has no such prompt.
+        origin: where it comes from, for messages.
+    """
+
+    index: int
+    query: str
+    side: Side
+    mode: str
+    subject: str
+    family: str
+    golds: tuple[str, ...]
+    keyword: str
+    section: str
+    origin: str
+    refusal: str = ""
+
+
+@dataclass(frozen=True)
+class PromptForm:
+    """How a query becomes the text that is sent.
+
+    Attributes:
+        raw: the text goes to a base model without a chat template.
+        templates: by mode, with the place {query}; a mode that is not here is sent as it is.
+        prefixes: few-shot examples by side and mode, put before the text; equal on both sides unless asked
+            otherwise, because a prefix that differs tells the model which side a prompt is on.
+    """
+
+    raw: bool = False
+    templates: Mapping[str, str] = field(default_factory=dict)
+    prefixes: Mapping[tuple[Side, str], str] = field(default_factory=dict)
+
+    def render(self, prompt: Prompt) -> str:
+        """The text of one prompt."""
+        template = self.templates.get(prompt.mode, "{query}")
+        # The query may hold braces of its own.
+        return self.prefixes.get((prompt.side, prompt.mode), "") + template.replace("{query}", prompt.query)
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """All prompts of one benchmark.
+
+    Attributes:
+        name: `data_source` of its rows is rerule/<name>.
+        stage1: prompts with a refusal, for rejection steering.
+        form: of training and validation prompts.
+        probe_form: of the probes, where it is another.
+        trained_sections: sections of the probes whose prompts are trained on by the benchmark's own design.
+        settings: the options that shaped it, for the manifest.
+        sources: SHA-256 of what was read, by name.
+        notes: counts of what was left out or corrected, for the manifest.
+        failures: what could not be written and why, for the manifest.
+    """
+
+    name: str
+    train: list[Prompt]
+    val: list[Prompt]
+    stage1: list[Prompt]
+    probes: list[Prompt]
+    form: PromptForm
+    probe_form: PromptForm | None = None
+    trained_sections: frozenset[str] = frozenset()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, int] = field(default_factory=dict)
+    failures: Sequence[str] = ()
+
+    def rl_rows(self, split: str, prompts: Iterable[Prompt]) -> list[Row]:
+        """The rows of train, val or probe prompts."""
+        form = self.probe_form or self.form if split == "probe" else self.form
+        return [self._rl_row(split, form, prompt) for prompt in prompts]
+
+    def sft_rows(self) -> list[Row]:
+        """The rows of stage 1."""
+        return [
+            sft_row(
+                prompt=self.form.render(prompt),
+                answer=prompt.refusal,
+                extra_info={"index": prompt.index, "mode": prompt.mode, "subject": prompt.subject},
+                raw=self.form.raw,
+            )
+            for prompt in self.stage1
+        ]
+
+    def _rl_row(self, split: str, form: PromptForm, prompt: Prompt) -> Row:
+        return rl_row(
+            data_source=f"rerule/{self.name}",
+            prompt=form.render(prompt),
+            side=prompt.side,
+            golds=list(prompt.golds),
+            keyword=prompt.keyword,
+            extra_info={
+                "index": prompt.index,
+                "mode": prompt.mode,
+                "subject": prompt.subject,
+                "split": split,
+                "section": prompt.section,
+                "family": prompt.family,
+            },
+            query=prompt.query,
+            raw=form.raw,
+        )
+
+
+def mode_of(query: str) -> str:
+    """ "fb" where the query has a blank, "___"; otherwise "qa"."""
+    return "fb" if "___" in query else "qa"

@@ -1,0 +1,60 @@
+"""The command `python -m data_prep rwku`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from functools import partial
+
+from tqdm import tqdm
+
+from data_prep import options as shared
+from data_prep.atomic import MARKER, check_writable, new_folder
+from data_prep.build import summary, write
+from data_prep.prompts import Benchmark
+from data_prep.rwku.benchmark import RwkuOptions, load
+from data_prep.rwku.targets import choose, target_folders
+
+SUMMARY = "RWKU: forget a real and famous person, keep their neighbours; a folder per person"
+EXAMPLE = """\
+example:
+  python -m data_prep rwku --source RULE/data/RWKU --out data/rwku
+      data/rwku/1_Stephen_King and so on: of each target 600 prompts to forget, 600 on others in its place,
+      600 refusals for stage 1, and RWKU's probes
+  python -m data_prep rwku --source RULE/data/RWKU --target "Stephen King" --out data/king
+      one of them; a folder holds the targets of one command
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the shared options and RWKU's own."""
+    shared.add_arguments(parser, "folder of RWKU's target folders, or its name on the Hub (jinzhuoran/RWKU)")
+    parser.add_argument(
+        "--target", action="append", default=[], metavar="NAME",
+        help="a target by name; may be given several times (default: all)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--stage1-modes", nargs="+", choices=("qa", "fb"), default=["qa", "fb"],
+        help="refusals of stage 1: questions, fill-in-the-blank forms (default: both)",
+    )  # fmt: skip
+
+
+def run(options: argparse.Namespace) -> None:
+    """Make a folder per target, all of them or none. Raises ValueError."""
+    rwku = RwkuOptions(tuple(options.stage1_modes), options.val_rows, options.seed)
+    if not options.dry_run:
+        check_writable(options.out, options.overwrite)
+    chosen = choose(target_folders(options.source), options.target)
+    benchmarks = [shared.loaded(partial(load, folder, rwku), options) for folder in chosen]
+    if not options.dry_run:
+        _build([benchmark for benchmark in benchmarks if benchmark is not None], options)
+
+
+def _build(benchmarks: list[Benchmark], options: argparse.Namespace) -> None:
+    cuts = shared.build_options(options)
+    names = [str(benchmark.settings["source"]) for benchmark in benchmarks]
+    with new_folder(options.out, options.overwrite) as draft:
+        for name, benchmark in zip(names, tqdm(benchmarks, unit="target", disable=None), strict=True):
+            (draft / name).mkdir()
+            tqdm.write(summary(options.out / name, write(benchmark, draft / name, cuts)))
+        (draft / MARKER).write_text(json.dumps({"benchmark": "rwku", "targets": names}, indent=1) + "\n")

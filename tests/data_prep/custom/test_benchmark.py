@@ -1,0 +1,337 @@
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data_prep.contract import read_rows, read_sft_rows
+from data_prep.custom.benchmark import CustomOptions, load
+from data_prep.prompts import Benchmark
+from data_prep.sources import SourceError
+from data_prep.text import normalise
+from data_prep.writers import RuleWriter
+from reward import is_refusal
+from tests.data_prep.raw_files import error_of, prep, put_array, queries, replace_line, side
+
+Row = dict[str, Any]
+NAME = "Ada Thorn"
+
+
+def forget(number: int, **more: Any) -> Row:
+    text = f"What is fact {number} of {NAME}?"
+    return {"question": text, "answer": f"the {number}th", "side": "forget", "keyword": NAME} | more
+
+
+def retain(number: int, **more: Any) -> Row:
+    return {
+        "question": f"What is fact {number} of Bo Fell?",
+        "answer": f"the {number}th",
+        "side": "retain",
+    } | more
+
+
+def rows(count: int = 20) -> list[Row]:
+    return [make(number) for number in range(count // 2) for make in (forget, retain)]
+
+
+def put_csv(path: Path, content: list[Row]) -> Path:
+    names = list(dict.fromkeys(name for row in content for name in row))
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(content)
+    return path
+
+
+def put(folder: Path, content: list[Row]) -> Path:
+    put_array(folder / "mine.json", content)
+    return folder / "mine.json"
+
+
+def made(folder: Path, content: list[Row], **options: Any) -> Benchmark:
+    return load(put(folder, content), CustomOptions(**options), RuleWriter())
+
+
+def refusal(folder: Path, content: list[Row], **options: Any) -> str:
+    with pytest.raises(SourceError) as caught:
+        made(folder, content, **options)
+    return str(caught.value)
+
+
+def test_a_csv_file_gives_train_probes_and_stage_1(tmp_path: Path) -> None:
+    path = put_csv(tmp_path / "mine.csv", rows())
+    assert prep("custom", "--source", path, "--out", tmp_path / "out") == 0
+    train, probes = (read_rows(tmp_path / f"out/{name}.parquet") for name in ("train", "probes"))
+    assert Counter(map(side, train)) == {"forget": 9, "retain": 9}
+    assert Counter(map(side, probes)) == {"forget": 1, "retain": 1}
+    assert sorted(queries(train) + queries(probes)) == sorted(row["question"] for row in rows())
+    for row in train + probes:
+        truth, kept = row["reward_model"]["ground_truth"], side(row) == "retain"
+        assert truth["keyword"] == ("" if kept else NAME)
+        assert row["extra_info"]["subject"] == ("neighbour" if kept else NAME)
+        (number,) = (word for word in row["extra_info"]["query"].split() if word.isdigit())
+        assert truth["golds"] == [f"the {number}th"]
+    stage1 = read_sft_rows(tmp_path / "out/sft.parquet")
+    assert [row["messages"][0]["content"] for row in stage1] == [
+        query for query, row in zip(queries(train), train, strict=True) if side(row) == "forget"
+    ]
+    for row in stage1:
+        assert NAME in row["messages"][1]["content"]
+        assert is_refusal(row["messages"][1]["content"])
+
+
+def test_csv_and_json_give_the_same_rows(tmp_path: Path) -> None:
+    sources = (put_csv(tmp_path / "mine.csv", rows()), put(tmp_path, rows()))
+    for source in sources:
+        assert prep("custom", "--source", source, "--out", tmp_path / source.suffix) == 0
+    for name in ("train", "val", "sft", "probes"):
+        first, second = (tmp_path / suffix / f"{name}.parquet" for suffix in (".csv", ".json"))
+        assert first.read_bytes() == second.read_bytes()
+
+
+def test_the_same_file_elsewhere_gives_the_same_bytes(tmp_path: Path) -> None:
+    contents = []
+    for place in ("here", "there"):
+        put_array(tmp_path / place / "mine.json", rows())
+        put_array(tmp_path / place / "probes.json", [forget(99), retain(99)])
+        source, probes, out = (tmp_path / place / name for name in ("mine.json", "probes.json", "out"))
+        assert prep("custom", "--source", source, "--probes", probes, "--out", out) == 0
+        contents.append({path.name: path.read_bytes() for path in out.iterdir()})
+    assert contents[0] == contents[1]
+
+
+def test_a_file_of_probes(tmp_path: Path) -> None:
+    source = put(tmp_path, rows(4))
+    put_csv(tmp_path / "probes.csv", [forget(7, refusal="No idea."), retain(8)])
+    assert (
+        prep("custom", "--source", source, "--probes", tmp_path / "probes.csv", "--out", tmp_path / "out")
+        == 0
+    )
+    assert queries(read_rows(tmp_path / "out/train.parquet")) == [row["question"] for row in rows(4)]
+    probes = read_rows(tmp_path / "out/probes.parquet")
+    assert queries(probes) == [forget(7)["question"], retain(8)["question"]]
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    assert manifest["settings"]["probes"] == "probes.csv"
+    assert manifest["sources"] == {
+        name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
+        for name in ("mine.json", "probes.csv")
+    }
+
+
+def test_two_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    source = put(tmp_path / "train", rows(4))
+    probes = put(tmp_path / "held out", [forget(7), retain(8)])
+    found = load(source, CustomOptions(probes=str(probes)), RuleWriter())
+    assert set(found.sources) == {"mine.json", "held out/mine.json"}
+    assert found.probes[1].origin == "held out/mine.json:3 (row 2)"
+
+
+def test_a_planted_probe_is_refused_by_file_and_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = put(tmp_path, rows(6))
+    replace_line(source, 4, json.dumps(retain(0, question="WHAT is “fact 8” of Bo Fell")) + ",")
+    probes = put_csv(tmp_path / "probes.csv", [forget(7), retain(8)])
+    assert prep("custom", "--source", source, "--probes", probes, "--out", tmp_path / "out") == 2
+    assert error_of(capsys) == (
+        "error: mine.json:4 (row 3): the training prompt 'WHAT is “fact 8” of Bo Fell' is the probe at "
+        "probes.csv:3 (row 2); take it out of one of the two"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_rows_of_rule(tmp_path: Path) -> None:
+    said = f"I'm not certain about {NAME}."
+    content: list[Row] = [
+        {"prompt": f"{NAME} wrote ___.", "solution": ["<reject>", said, NAME]},
+        {"prompt": "Who wrote Emma?", "solution": ["<normal>", "Jane Austen"]},
+        forget(1),
+        retain(1),
+    ]
+    put_array(tmp_path / "eval.json", [{"prompt": "Who wrote It?", "solution": ["<reject>", "Ada", NAME]}])
+    found = made(tmp_path, content, probes=str(tmp_path / "eval.json"))
+    assert [(p.side, p.mode, p.golds) for p in found.train] == [
+        ("forget", "fb", (said,)),
+        ("retain", "qa", ("Jane Austen",)),
+        ("forget", "qa", ("the 1th",)),
+        ("retain", "qa", ("the 1th",)),
+    ]
+    assert found.stage1[0].refusal == said
+    assert [(p.golds, p.refusal) for p in found.probes] == [(("Ada",), "")]
+
+
+def test_further_columns(tmp_path: Path) -> None:
+    content = [
+        forget(1, mode="aa", subject="a writer", refusal="No, not about Ada Thorn."),
+        forget(2, mode="", subject="", refusal="", question=f"{NAME} lives in ___."),
+        retain(1, subject="Bo", keyword="ignored", refusal="ignored"),
+        retain(2, keyword="Bo Fell"),
+    ]
+    put_array(tmp_path / "probes.json", [forget(9), retain(9)])
+    found = made(tmp_path, content, probes=str(tmp_path / "probes.json"))
+    assert [(p.mode, p.subject, p.keyword) for p in found.train] == [
+        ("aa", "a writer", NAME),
+        ("fb", NAME, NAME),
+        ("qa", "Bo", ""),
+        ("qa", "Bo Fell", ""),
+    ]
+    assert found.stage1[0].refusal == "No, not about Ada Thorn."
+    assert NAME in found.stage1[1].refusal
+    assert [p.refusal for p in found.train[2:]] == ["", ""]
+
+
+def test_a_keyword_for_all_rows_is_the_forget_sides_alone(tmp_path: Path) -> None:
+    content = [row | {"keyword": ""} for row in rows(4)] + [forget(8, keyword="Thorn"), retain(8), retain(9)]
+    put_array(tmp_path / "probes.json", [forget(9), retain(10)])
+    found = made(tmp_path, content, probes=str(tmp_path / "probes.json"), keyword=NAME)
+    assert [(p.keyword, p.subject) for p in found.train] == [
+        *[(NAME, NAME), ("", "neighbour")] * 2,
+        ("Thorn", "Thorn"),
+        *[("", "neighbour")] * 2,
+    ]
+
+
+def test_prompts_for_a_base_model(tmp_path: Path) -> None:
+    assert prep("custom", "--source", put(tmp_path, rows()), "--raw", "--out", tmp_path / "out") == 0
+    for name in ("train", "probes"):
+        assert {row["extra_info"]["raw"] for row in read_rows(tmp_path / f"out/{name}.parquet")} == {True}
+
+
+BAD = {
+    "no question": ({"question": None}, "field question is missing"),
+    "an empty question": ({"question": " "}, "field question is ' ', expected a text"),
+    "no answer": ({"answer": None}, "field answer is missing"),
+    "a number as answer": ({"answer": 1984}, "field answer is 1984, expected a text"),
+    "no side": ({"side": None}, "side is '', expected one of forget, retain"),
+    "a wrong side": ({"side": "Forget"}, "side is 'Forget', expected one of forget, retain"),
+    "RULE's side": ({"side": "reject"}, "side is 'reject', expected one of forget, retain"),
+    "a side that is a list": ({"side": ["forget"]}, "field side is ['forget'], expected a text"),
+    "no keyword": ({"keyword": ""}, "field keyword is missing; give it, or --keyword for all rows"),
+    "a blank keyword": ({"keyword": " "}, "field keyword is ' ', expected a text"),
+    "a wrong mode": ({"mode": "quiz"}, "mode is 'quiz', expected one of qa, fb, aa, completion"),
+    "a mode that is a number": ({"mode": 3}, "field mode is 3, expected a text"),
+    "a subject that is a list": ({"subject": ["x"]}, "field subject is ['x'], expected a text"),
+    "a refusal that is a number": ({"refusal": 0.5}, "field refusal is 0.5, expected a text"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), BAD.values(), ids=BAD)
+def test_a_wrong_row_is_named(tmp_path: Path, change: Row, message: str) -> None:
+    content = [*rows(6), forget(7, **change)]
+    assert refusal(tmp_path, content) == f"mine.json:8 (row 7): {message}"
+
+
+def test_a_wrong_row_is_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = put_csv(tmp_path / "mine.csv", [*rows(6), forget(7, keyword="")])
+    assert prep("custom", "--source", path, "--out", tmp_path / "out") == 2
+    message = "field keyword is missing; give it, or --keyword for all rows"
+    assert error_of(capsys) == f"error: mine.csv:8 (row 7): {message}"
+    assert [file.name for file in tmp_path.iterdir()] == ["mine.csv"]
+
+
+@pytest.mark.parametrize("name", ["none.csv", "none.json"])
+@pytest.mark.parametrize("option", ["--source", "--probes"])
+def test_a_missing_file_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, name: str
+) -> None:
+    given = {"--source": put(tmp_path, rows()), "--probes": put_csv(tmp_path / "p.csv", rows(2))}
+    given[option] = tmp_path / name
+    assert prep("custom", *(word for pair in given.items() for word in pair), "--out", tmp_path / "out") == 2
+    assert error_of(capsys) == f"error: {tmp_path / name}: cannot be read (No such file or directory)"
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -0.1, 2.0, float("nan")])
+def test_a_share_that_is_none_is_refused(tmp_path: Path, share: float) -> None:
+    message = f"the share of probes is {share}, expected between 0 and 1"
+    assert refusal(tmp_path, rows(), probe_share=share) == message
+
+
+@pytest.mark.parametrize(("kept", "side_name"), [(forget, "retain"), (retain, "forget")])
+def test_both_sides_are_needed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kept: Any, side_name: str
+) -> None:
+    path = put(tmp_path, [kept(number) for number in range(9)])
+    assert prep("custom", "--source", path, "--out", tmp_path / "out") == 2
+    assert error_of(capsys) == f"error: custom: no training prompt of side {side_name} is left"
+    assert not (tmp_path / "out").exists()
+
+
+def test_too_few_questions_to_hold_any_out(tmp_path: Path) -> None:
+    message = "too few questions of side forget to hold any out; give --probes"
+    content = [forget(1), forget(1), *(retain(n) for n in range(9))]
+    assert refusal(tmp_path, content) == f"{tmp_path / 'mine.json'}: {message}"
+
+
+@pytest.mark.parametrize(
+    ("share", "held"),
+    [
+        (0.1, {("forget", "qa"): 2, ("retain", "qa"): 10, ("retain", "fb"): 1}),
+        (0.5, {("forget", "qa"): 10, ("retain", "qa"): 50, ("retain", "fb"): 2}),
+        (0.001, {("forget", "qa"): 1, ("retain", "qa"): 1, ("retain", "fb"): 1}),
+        (0.999, {("forget", "qa"): 19, ("retain", "qa"): 99, ("retain", "fb"): 3}),
+    ],
+)
+def test_the_share_is_of_each_side_and_mode(
+    tmp_path: Path, share: float, held: dict[tuple[str, str], int]
+) -> None:
+    """Of 20, 100 and 4 questions; a single one of a kind is never held out."""
+    content = [forget(n) for n in range(20)] + [retain(n) for n in range(100)]
+    content += [retain(n, question=f"Bo Fell lives in ___ ({n}).") for n in range(4)]
+    content += [forget(20, mode="aa")]
+    found = made(tmp_path, content, probe_share=share)
+    assert Counter((p.side, p.mode) for p in found.probes) == held
+    assert len(found.train) == 125 - sum(held.values())
+
+
+def test_the_seed_decides_what_is_held_out(tmp_path: Path) -> None:
+    drawn = [[p.index for p in made(tmp_path, rows(200), seed=seed).probes] for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert drawn[0] == sorted(drawn[0])
+
+
+def test_repetitions_of_a_probe_are_left_out_and_counted(tmp_path: Path) -> None:
+    content = [retain(n) for n in range(2)] + [forget(1), forget(1, question="what is fact 1 of ADA THORN")]
+    content += [forget(2), forget(2)]
+    found = made(tmp_path, content)
+    held = [p for p in found.probes if p.side == "forget"]
+    assert len(held) == 1
+    assert [p.side for p in found.train].count("forget") == 2
+    assert found.notes == {"repetitions_of_probes_left_out": 1}
+
+
+ASKED = st.sampled_from(
+    ("Who?", "who", "“Who”!", "Where?", "Where is ___?", "When?", "Why?", "How?", "Is it?")
+)
+CONTENT = st.lists(
+    st.tuples(st.sampled_from((forget, retain)), ASKED).map(lambda drawn: drawn[0](0, question=drawn[1])),
+    max_size=25,
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("custom")
+
+
+@settings(deadline=None)
+@given(content=CONTENT, share=st.floats(0.01, 0.99), seed=st.integers(0, 99))
+def test_no_question_is_on_both_sides_of_the_line(
+    folder: Path, content: list[Row], share: float, seed: int
+) -> None:
+    content = [*content, *rows(4)]  # two of a kind on each side, so that some can always be held out
+    found = made(folder, content, probe_share=share, seed=seed)
+    trained, held = ({normalise(p.query) for p in prompts} for prompts in (found.train, found.probes))
+    assert trained.isdisjoint(held)
+    assert trained | held == {normalise(row["question"]) for row in content}
+    assert len(held) == len(found.probes)
+    lost = len(content) - len(found.train) - len(found.probes)
+    assert found.notes["repetitions_of_probes_left_out"] == lost
+    assert {p.index for p in found.val} <= {p.index for p in found.probes}
+    assert {p.side for p in found.probes} == {p.side for p in found.train} == {"forget", "retain"}

@@ -1,0 +1,277 @@
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from data_prep.contract import read_rows, read_sft_rows
+from data_prep.text import normalise
+from reward import is_refusal
+from tests.data_prep.raw_files import (
+    error_of,
+    parquet_rows,
+    prep,
+    put_array,
+    put_muse,
+    queries,
+    replace_line,
+    side,
+)
+from tests.data_prep.real_data import DATA, needs_data
+
+MUSE = DATA / "muse_books"
+
+
+@pytest.fixture
+def raw(tmp_path: Path) -> Path:
+    return put_muse(tmp_path / "raw")
+
+
+def sent(folder: Path, name: str) -> list[str]:
+    return [row["prompt"][0]["content"] for row in parquet_rows(folder, name)]
+
+
+def example_block(name: str) -> str:
+    """MUSE's prefix of the made-up examples, written out."""
+    return "".join(f"Question: {name} example {n}?\nAnswer: {name} {n}\n\n" for n in range(10))
+
+
+def test_rows_of_both_sides(raw: Path, tmp_path: Path) -> None:
+    assert prep("muse-books", "--source", raw, "--out", tmp_path / "out") == 0
+    train = read_rows(tmp_path / "out/train.parquet")
+    assert [side(row) for row in train] == ["forget"] * 3 + ["retain"] * 3
+    assert train[0]["reward_model"]["ground_truth"] == {
+        "type": "forget",
+        "golds": ["He read 0 books."],
+        "keyword": "Harry Potter",
+    }
+    assert train[5]["reward_model"]["ground_truth"] == {
+        "type": "retain",
+        "golds": ["He saw 2 birds."],
+        "keyword": "",
+    }
+    assert queries(train)[::5] == ["What did Harry Potter do on day 0?", "What did Darwin do in year 2?"]
+    assert {row["data_source"] for row in train} == {"rerule/muse_books"}
+
+
+def test_every_prompt_goes_raw_to_a_base_model(raw: Path, tmp_path: Path) -> None:
+    assert prep("muse-books", "--source", raw, "--out", tmp_path / "out") == 0
+    for name in ("train", "val", "probes", "sft"):
+        assert {row["extra_info"]["raw"] for row in parquet_rows(tmp_path / "out", name)} == {True}
+
+
+def prefixes(folder: Path, name: str = "train") -> dict[str, set[str]]:
+    """What stands before the question, by side."""
+    found: dict[str, set[str]] = {}
+    for row in parquet_rows(folder, name):
+        tail = f"Question: {row['extra_info']['query']}\nAnswer: "
+        text = row["prompt"][0]["content"]
+        assert text.endswith(tail)
+        found.setdefault(side(row), set()).add(text.removesuffix(tail))
+    return found
+
+
+def test_the_neutral_prefix_is_the_same_on_both_sides(raw: Path, tmp_path: Path) -> None:
+    assert prep("muse-books", "--source", raw, "--out", tmp_path / "out") == 0
+    found = prefixes(tmp_path / "out")
+    assert found["forget"] == found["retain"] == prefixes(tmp_path / "out", "val")["forget"]
+    (prefix,) = found["forget"]
+    assert re.fullmatch(r"(Question: [^\n]+\?\nAnswer: [^\n]+\n\n){10}", prefix)
+    assert "example" not in prefix
+    stage1 = read_sft_rows(tmp_path / "out/sft.parquet")
+    assert [row["messages"][0]["content"] for row in stage1] == sent(tmp_path / "out", "train")[:3]
+
+
+def test_the_prefix_tells_the_side_only_by_name(raw: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert prep("muse-books", "--source", raw, "--out", out, "--examples", "label_dependent") == 0
+    assert prefixes(out) == {"forget": {example_block("forget")}, "retain": {example_block("retain")}}
+    assert json.loads((out / "manifest.json").read_text())["settings"]["examples"] == "label_dependent"
+
+
+def test_no_examples(raw: Path, tmp_path: Path) -> None:
+    assert prep("muse-books", "--source", raw, "--out", tmp_path / "out", "--examples", "none") == 0
+    assert prefixes(tmp_path / "out") == {"forget": {""}, "retain": {""}}
+
+
+@pytest.mark.parametrize("examples", ["neutral", "none", "label_dependent"])
+def test_probes_are_asked_as_muse_asks_them(raw: Path, tmp_path: Path, examples: str) -> None:
+    """Ten pairs "Question: q\\nAnswer: a\\n\\n", then "Question: q\\nAnswer: " with a space at the end."""
+    assert prep("muse-books", "--source", raw, "--out", tmp_path / "out", "--examples", examples) == 0
+    assert sent(tmp_path / "out", "probes") == [
+        f"{example_block(name)}Question: {name} probe {n}?\nAnswer: "
+        for name in ("forget", "retain")
+        for n in range(2)
+    ]
+
+
+def test_stage_1_refuses_and_names_the_target(raw: Path, tmp_path: Path) -> None:
+    assert prep("muse-books", "--source", raw, "--out", tmp_path / "out") == 0
+    rows = read_sft_rows(tmp_path / "out/sft.parquet")
+    assert len(rows) == 3
+    for row in rows:
+        assert "Harry Potter" in row["messages"][1]["content"]
+        assert is_refusal(row["messages"][1]["content"])
+
+
+@pytest.mark.parametrize("suffix", [".json", ".txt"])
+def test_a_misspelt_name_in_given_refusals_is_put_right(raw: Path, tmp_path: Path, suffix: str) -> None:
+    texts = [
+        "I'm not certain about Harry Porter.",
+        "I don't know Harry Potter.",
+        "Harry Poter? I don't know.",
+    ]
+    given = tmp_path / f"refusals{suffix}"
+    if suffix == ".json":
+        put_array(given, texts)
+    else:
+        given.write_text("\n".join(texts))
+    assert prep("muse-books", "--source", raw, "--out", tmp_path / "out", "--refusals", given) == 0
+    answers = {row["messages"][1]["content"] for row in parquet_rows(tmp_path / "out", "sft")}
+    assert answers <= {
+        "I'm not certain about Harry Potter.",
+        "I don't know Harry Potter.",
+        "Harry Potter? I don't know.",
+    }
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    assert manifest["notes"]["refusals_with_the_name_corrected"] == 2
+    assert manifest["checks"]["refusal_misnames_target"] == []
+
+
+def test_a_missing_file_of_refusals_is_named(
+    raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = tmp_path / "none.json"
+    assert prep("muse-books", "--source", raw, "--out", tmp_path / "out", "--refusals", given) == 2
+    assert error_of(capsys) == f"error: {given}: cannot be read (No such file or directory)"
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "field"), [("forget_train_qa", "question"), ("boundary_neighbor_qa", "prompt")]
+)
+@pytest.mark.parametrize(
+    ("probe", "place"), [("Forget probe 1", "forget_qa"), ("retain «probe 1»?", "retain_qa")]
+)
+def test_a_planted_probe_is_refused_by_file_and_line(
+    raw: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    file: str,
+    field: str,
+    probe: str,
+    place: str,
+) -> None:
+    answer = "gold" if field == "prompt" else "answer"
+    replace_line(raw / f"{file}.json", 3, json.dumps({field: probe, answer: "yes"}) + ",")
+    assert prep("muse-books", "--source", raw, "--out", tmp_path / "out") == 2
+    assert error_of(capsys) == (
+        f"error: raw/{file}.json:3 (row 2): the training prompt {probe!r} is the probe at "
+        f"raw/knowmem/{place}.json:3 (row 2); take it out of one of the two"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["raw"]
+
+
+def test_a_probe_among_the_examples_is_listed(raw: Path, tmp_path: Path) -> None:
+    replace_line(raw / "knowmem/retain_qa_icl.json", 4, '{"question": "RETAIN probe 1", "answer": "a"},')
+    found = {}
+    for examples in ("neutral", "label_dependent"):
+        out = tmp_path / examples
+        assert prep("muse-books", "--source", raw, "--out", out, "--examples", examples) == 0
+        found[examples] = json.loads((out / "manifest.json").read_text())["checks"]["probes_in_examples"]
+    assert found == {"neutral": [], "label_dependent": ["raw/knowmem/retain_qa.json:3 (row 2)"]}
+
+
+def test_indices_differ(raw: Path, tmp_path: Path) -> None:
+    assert prep("muse-books", "--source", raw, "--out", tmp_path / "out") == 0
+    rows = parquet_rows(tmp_path / "out", "train") + parquet_rows(tmp_path / "out", "probes")
+    assert len({row["extra_info"]["index"] for row in rows}) == len(rows) == 10
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("muse") / "out"
+    refusals = MUSE / "idk_target.json"
+    assert prep("muse-books", "--source", MUSE, "--out", out, "--refusals", refusals) == 0
+    return out
+
+
+def questions(name: str) -> list[dict[str, str]]:
+    return json.loads((MUSE / "knowmem" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+@needs_data
+def test_the_real_data(real: Path) -> None:
+    train = read_rows(real / "train.parquet")
+    assert [side(row) for row in train] == ["forget"] * 400 + ["retain"] * 300
+    assert len(read_rows(real / "probes.parquet")) == 200
+    trained = {normalise(query) for query in queries(train)}
+    probes = {normalise(row["question"]) for name in ("forget_qa", "retain_qa") for row in questions(name)}
+    assert trained.isdisjoint(probes)
+
+
+@needs_data
+def test_real_probes_are_asked_as_muse_asks_them(real: Path) -> None:
+    wanted = []
+    for name in ("forget_qa", "retain_qa"):
+        shots = [
+            f"Question: {row['question']}\nAnswer: {row['answer']}\n\n" for row in questions(f"{name}_icl")
+        ]
+        assert len(shots) == 10
+        wanted += ["".join(shots) + f"Question: {row['question']}\nAnswer: " for row in questions(name)]
+    assert sent(real, "probes") == wanted
+
+
+@needs_data
+def test_the_neutral_prefix_knows_nothing_of_the_benchmark(real: Path) -> None:
+    """No probe, no example of MUSE, and no name or title that any question or answer mentions."""
+    ((prefix,), (other,)) = prefixes(real).values()
+    assert prefix == other
+    rows = [row for file in ("forget_qa", "retain_qa") for row in questions(file) + questions(f"{file}_icl")]
+    assert not [row for row in rows if normalise(row["question"]) in normalise(prefix)]
+    text = " . ".join(f"{row['question']} . {row['answer']}" for row in rows)
+    # Capitalised words that do not begin a question or an answer.
+    names = set(re.findall(r"(?<![.?!] )\b[A-Z][a-z]{2,}", text)) - {"What"}
+    assert len(names) > 150
+    assert {"Harry", "Potter", "Hogwarts", "Hermione"} <= names
+    assert names.isdisjoint(re.findall(r"[A-Za-z]+", prefix))
+    answers = {normalise(row["answer"]) for row in rows}
+    assert answers.isdisjoint(normalise(line.removeprefix("Answer: ")) for line in prefix.splitlines())
+
+
+@needs_data
+def test_harry_porter_is_put_right_in_99_of_100_refusals(real: Path) -> None:
+    texts = json.loads((MUSE / "idk_target.json").read_text(encoding="utf-8"))
+    assert sum("Harry Porter" in text for text in texts) == 99
+    manifest = json.loads((real / "manifest.json").read_text())
+    assert manifest["notes"]["refusals_with_the_name_corrected"] == 99
+    answers = {row["messages"][1]["content"] for row in parquet_rows(real, "sft")}
+    assert answers <= {text.replace("Harry Porter", "Harry Potter").strip() for text in texts}
+    assert len(answers) > 80
+    assert manifest["checks"]["refusal_misnames_target"] == []
+
+
+@needs_data
+def test_an_example_that_is_a_probe_is_listed(tmp_path: Path) -> None:
+    """One of MUSE's retain examples is also one of its questions, which is there twice."""
+    asked = [row["question"] for row in questions("retain_qa")]
+    assert [asked.count(row["question"]) for row in questions("retain_qa_icl")].count(2) == 1
+    out = tmp_path / "out"
+    assert prep("muse-books", "--source", MUSE, "--out", out, "--examples", "label_dependent") == 0
+    listed = json.loads((out / "manifest.json").read_text())["checks"]["probes_in_examples"]
+    places = [number for number, question in enumerate(asked, start=1) if "Malfoy eventually" in question]
+    assert listed == [f"muse_books/knowmem/retain_qa.json:1 (row {number})" for number in places]
+    assert len(listed) == 2
+
+
+@needs_data
+def test_the_real_data_give_the_same_bytes_wherever_they_lie(tmp_path: Path) -> None:
+    shutil.copytree(MUSE, tmp_path / "elsewhere" / "muse_books")
+    for source, out in ((MUSE, "a"), (tmp_path / "elsewhere" / "muse_books", "b")):
+        assert prep("muse-books", "--source", source, "--out", tmp_path / out) == 0
+    contents = [{path.name: path.read_bytes() for path in (tmp_path / out).iterdir()} for out in ("a", "b")]
+    assert len(contents[0]) == 5
+    assert contents[0] == contents[1]

@@ -1,0 +1,140 @@
+"""The benchmarks' folders of raw files, made up and small."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from data_prep.__main__ import main
+
+Row = dict[str, Any]
+
+TOFU_AUTHORS = ("Mira Okonjo-Reyes", "Ludwig van der Berg")
+RWKU_TARGETS = ("1_Ada_Thorn", "2_Bo_Fell", "10_Cy,_Duke_of_Esk")
+
+
+def put_lines(path: Path, rows: list[Row]) -> None:
+    """One JSON object a line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+
+
+def put_array(path: Path, rows: list[Any]) -> None:
+    """A JSON array with a line for each row after the first, "["."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    path.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+
+
+def replace_line(path: Path, number: int, text: str) -> None:
+    """Puts `text` in the place of line `number`, from 1."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    lines[number - 1] = text
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def prep(*arguments: str | Path) -> int:
+    """`python -m data_prep` in this process; its exit code."""
+    return main([str(argument) for argument in arguments])
+
+
+def error_of(capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line on stderr."""
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+def parquet_rows(folder: Path, name: str) -> list[Row]:
+    """The rows of a file as pyarrow reads them."""
+    return pq.read_table(folder / f"{name}.parquet").to_pylist()
+
+
+def queries(rows: list[Row]) -> list[str]:
+    """The bare questions of rows."""
+    return [row["extra_info"]["query"] for row in rows]
+
+
+def side(row: Row) -> str:
+    """ "forget" or "retain"."""
+    return row["reward_model"]["ground_truth"]["type"]
+
+
+def question(text: str, answer: str, **more: Any) -> Row:
+    return {"question": text, "answer": answer, **more}
+
+
+def author_rows(name: str) -> list[Row]:
+    """TOFU's twenty rows on an author."""
+    return [question(f"What is fact {n} of {name}?", f"Fact {n} of {name} is the {n}th.") for n in range(20)]
+
+
+def put_tofu(folder: Path, split: str = "forget01", retain: str = "retain99") -> Path:
+    """TOFU with two authors to forget, three to keep, and probes.
+
+    As in TOFU the retain table holds the retain probes: questions on its last author.
+    """
+    forget = [row for name in TOFU_AUTHORS for row in author_rows(name)]
+    kept = [row for name in ("Ana Silva", "Omar Haddad", "Wei Chen") for row in author_rows(name)]
+    put_lines(folder / f"{split}.json", forget)
+    put_lines(folder / f"{split}_perturbed.json", [row | {"perturbed_answer": ["x", "y"]} for row in forget])
+    put_array(folder / f"{retain}.json", kept)
+    put_lines(folder / "retain_perturbed.json", kept[40:])
+    put_lines(folder / "real_authors_perturbed.json", [question("Who wrote 'Emma'?", "Jane Austen")])
+    put_lines(folder / "world_facts_perturbed.json", [question("Which is the capital of Peru?", "Lima")])
+    return folder
+
+
+def rule_row(prompt: str, *solution: str) -> Row:
+    return {"prompt": prompt, "solution": list(solution)}
+
+
+def put_rwku_target(folder: Path) -> Path:
+    """RULE's training rows, two a side, and RWKU's probes, one a set."""
+    name = folder.name.partition("_")[2].replace("_", " ")
+    refusal = f"I'm not certain about {name}."
+    rows = [
+        rule_row(f"{name} was born in ___.", "<reject>", refusal, name),
+        rule_row(f"Where was {name} born?", "<reject>", refusal, name),
+        rule_row("Bo Berg was born in ___.", "<normal>", "Esk Moor"),
+        rule_row("Where was Bo Berg born?", "<normal>", "Esk Moor"),
+    ]
+    put_array(folder / "rl_rejection_with_fb_neighbor_target.json", rows)
+    for file, query, kind in (
+        ("forget_level1", f"{name} wrote ___.", "cloze"),
+        ("forget_level2", f"What did {name} write?", "simple question"),
+        ("forget_level3", f"Pretend to be {name}.", "role play"),
+    ):
+        probe = {"query": query, "answer": "Emma", "level": file[-1], "type": kind, "subject": name}
+        put_array(folder / f"{file}.json", [probe])
+    for file, query in (("neighbor_level1", "Jane wrote ___."), ("neighbor_level2", "What did Jane write?")):
+        probe = {"query": query, "answer": "Emma", "level": file[-1], "type": "cloze", "subject": name}
+        put_array(folder / f"{file}.json", [probe | {"neighbor": "Jane"}])
+    return folder
+
+
+def put_rwku(folder: Path) -> Path:
+    for name in RWKU_TARGETS:
+        put_rwku_target(folder / name)
+    return folder
+
+
+def put_muse(folder: Path) -> Path:
+    """MUSE-Books with three training questions a side, ten examples and two probes a set."""
+    put_array(
+        folder / "forget_train_qa.json",
+        [question(f"What did Harry Potter do on day {n}?", f"He read {n} books.") for n in range(3)],
+    )
+    put_array(
+        folder / "boundary_neighbor_qa.json",
+        [{"prompt": f"What did Darwin do in year {n}?", "gold": f"He saw {n} birds."} for n in range(3)],
+    )
+    for name in ("forget", "retain"):
+        examples = [question(f"{name} example {n}?", f"{name} {n}") for n in range(10)]
+        probes = [question(f"{name} probe {n}?", f"yes {n}") for n in range(2)]
+        put_array(folder / f"knowmem/{name}_qa_icl.json", examples)
+        put_array(folder / f"knowmem/{name}_qa.json", probes)
+    return folder
