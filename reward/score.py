@@ -14,46 +14,24 @@ With r = [the response is a refusal], each side has two terms in {0, 1} and a we
 
 In the additive form an answer that leaks and names the target earns 1 - weight; in the nested one, 0.
 
-No `from __future__ import annotations` here: verl may load this file by its path without registering the
-module, and a dataclass with postponed annotations cannot be built that way.
+A setting that is not given, or null, is the benchmark's own: `reward.rwku`, `reward.muse_books` or
+`reward.tofu` for rows whose data_source is rerule/<that name>, and the default of `RewardConfig` for others.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any
 
+from reward import muse_books, rwku, tofu
+from reward.config import SIDES, RewardConfig
 from reward.keyword import contains_keyword
 from reward.refusal import is_refusal
-from reward.rouge import check_convention, rouge_l
+from reward.rouge import rouge_l
 
-FORMS = ("additive", "nested")
-SIDES = ("forget", "retain")
-
-
-@dataclass(frozen=True)
-class RewardConfig:
-    """The reward's settings; a wrong one raises ValueError.
-
-    form: "additive" or "nested", see the top of this module.
-    lambda_forget, lambda_retain: weight of the first term by side, in [0, 1]. The paper gives no value; RULE
-        has 0.5, and lambda_forget=1 (no keyword term) on MUSE.
-    gamma: the ROUGE-L above which (strictly) a retain answer counts as right, in [0, 1]; 0.3 is RULE's.
-    rouge: the ROUGE-L convention, see `reward.rouge`. RULE's own is "rwku".
-    """
-
-    form: str = "additive"
-    lambda_forget: float = 0.5
-    lambda_retain: float = 0.5
-    gamma: float = 0.3
-    rouge: str = "recall"
-
-    def __post_init__(self) -> None:
-        if self.form not in FORMS:
-            raise ValueError(f"unknown reward form {self.form!r}; choose one of {', '.join(FORMS)}")
-        for name in ("lambda_forget", "lambda_retain", "gamma"):
-            _check_fraction(name, getattr(self, name))
-        check_convention(self.rouge)
+BENCHMARKS = {"rwku": rwku.REWARD, "muse_books": muse_books.REWARD, "tofu": tofu.REWARD}
 
 
 def compute_score(
@@ -70,8 +48,9 @@ def compute_score(
 
     ground_truth: {type: "forget" | "retain", golds: list, tuple or numpy array of str, keyword: str, "" for
         none}. A retain row needs a gold.
+    data_source: names the benchmark whose settings hold where `options` give none.
     options: fields of `RewardConfig`.
-    data_source, extra_info, reward_router_address, reward_model_tokenizer: passed by verl's reward managers,
+    extra_info, reward_router_address, reward_model_tokenizer: passed by verl's reward managers,
         the last two when a reward model is served; not used.
 
     Returns, for both sides, score (the reward, in [0, 1]), refused and keyword (0 or 1), and rouge (the best
@@ -80,7 +59,7 @@ def compute_score(
     Raises ValueError for a wrong option or ground truth; never because of `solution_str`, where anything
     but a string counts as "".
     """
-    config = _config(options)
+    config = _config(data_source, options)
     side, golds, keyword = _read_ground_truth(ground_truth)
     response = solution_str if isinstance(solution_str, str) else ""
     refused = is_refusal(response)
@@ -98,24 +77,35 @@ def _combine(form: str, weight: float, first: bool, second: bool) -> float:
     return weight * first + (1 - weight) * counted
 
 
-def _config(options: Mapping[str, Any]) -> RewardConfig:
+def benchmark_reward(data_source: str) -> RewardConfig:
+    """The settings of the benchmark that `data_source` names (rerule/...); the defaults for others."""
+    return BENCHMARKS.get(str(data_source).removeprefix("rerule/"), RewardConfig())
+
+
+def check_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that are given; ValueError where one is unknown, of the wrong type or out of range."""
     known = [field.name for field in fields(RewardConfig)]
-    for name, value in options.items():
+    given = {name: value for name, value in options.items() if value is not None}
+    for name in options:
         if name not in known:
             raise ValueError(f"unknown reward option {name!r}; choose from {', '.join(known)}")
+    for name, value in given.items():
         if not isinstance(value, str | int | float):
             raise ValueError(f"reward option {name} must be a number or a name, not {value!r}")
-    return _cached_config(**options)
+    RewardConfig(**given)
+    return given
+
+
+def _config(data_source: str, options: Mapping[str, Any]) -> RewardConfig:
+    for value in options.values():
+        if not isinstance(value, str | int | float | None):
+            check_options(options)  # what cannot be remembered is wrong anyway
+    return _cached_config(data_source, **options)
 
 
 @lru_cache(maxsize=64, typed=True)  # True == 1, and is refused
-def _cached_config(**options: Any) -> RewardConfig:
-    return RewardConfig(**options)
-
-
-def _check_fraction(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise ValueError(f"reward option {name} must be a number in [0, 1], not {value!r}")
+def _cached_config(data_source: str, /, **options: Any) -> RewardConfig:
+    return replace(benchmark_reward(data_source), **check_options(options))
 
 
 def _read_ground_truth(ground_truth: Mapping[str, Any]) -> tuple[str, list[str], str]:

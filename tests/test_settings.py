@@ -17,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from data_prep.contract import rl_row, sft_row, write_rows, write_sft_rows
 from recipe.rerule import settings
+from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level, sentencepiece
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -33,6 +34,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
         "architectures": ["LlamaForCausalLM"],
     }
     LlamaConfig(**model).save_pretrained(tmp_path / "model")
+    byte_level(LLAMA3_TEMPLATE).save_pretrained(tmp_path / "model")
     rows = [row(index) for index in range(20)]
     write_rows(tmp_path / "train.parquet", rows)
     return {"model": tmp_path / "model", "train": tmp_path / "train.parquet", "run": tmp_path / "run"}
@@ -98,7 +100,10 @@ def test_the_experiment_itself_is_accepted(files: dict[str, Path]) -> None:
         ("+replay.tau=0.5", "replay.tau is not a setting"),
         ("reward.custom_reward_function.reward_kwargs.gamma=2", "gamma"),
         ("reward.custom_reward_function.reward_kwargs.form=both", "form"),
-        ("+reward.custom_reward_function.reward_kwargs.beta=1", "reward_kwargs.beta"),
+        (
+            "+reward.custom_reward_function.reward_kwargs.beta=1",
+            "reward_kwargs: unknown reward option 'beta'",
+        ),
         ("actor_rollout_ref.model.lora_rank=8", "actor_rollout_ref.model.lora.merge=true"),
         ("trainer.use_v1=true", "trainer.use_v1"),
         ("algorithm.adv_estimator=remax", "algorithm.adv_estimator is remax"),
@@ -120,25 +125,21 @@ def test_the_experiment_itself_is_accepted(files: dict[str, Path]) -> None:
         ("trainer.max_actor_ckpt_to_keep=0", "trainer.max_actor_ckpt_to_keep is 0"),
         ("actor_rollout_ref.actor.checkpoint.async_save=true", "checkpoint.async_save is true"),
         ("actor_rollout_ref.actor.loss_agg_mode=median", "verl refuses the configuration: Invalid loss_agg"),
+        ("data.max_prompt_length=25", "train.parquet: row 0: the prompt has 26 tokens"),
+        ("data.stop=null", "data.stop is None; it must be a list"),
+        ("data.stop=x", "data.stop is 'x'; it must be a list"),
+        ("data.stop=[x,'']", "data.stop is ['x', '']; it must be a list of non-empty strings"),
+        ("data.stop=[3]", "data.stop is [3]"),
+        ("data.stop=['\\n']", "data.stop holds \\n, a backslash and an n"),
+        ("data.stop=['\n']", "data.stop is set, which the agent loop single_turn_agent does not know; set"),
     ],
 )
 def test_a_wrong_setting_is_named(override: str, named: str, files: dict[str, Path]) -> None:
     assert named in refusal(files, override)
 
 
-def add_tokenizer(model: Path) -> None:
-    """verl reads the critic's tokenizer when it checks PPO's settings."""
-    from tokenizers import Tokenizer
-    from tokenizers.models import WordLevel
-    from transformers import PreTrainedTokenizerFast
-
-    words = Tokenizer(WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))
-    PreTrainedTokenizerFast(tokenizer_object=words, eos_token="a", pad_token="a").save_pretrained(model)
-
-
 @pytest.mark.parametrize("estimator", ["rloo", "gae"])
 def test_group_based_estimators_and_ppo_are_accepted(estimator: str, files: dict[str, Path]) -> None:
-    add_tokenizer(files["model"])
     settings.check(composed(overrides(files, f"algorithm.adv_estimator={estimator}")))
 
 
@@ -149,7 +150,6 @@ def test_every_group_based_estimator_is_one_of_verls() -> None:
 
 
 def test_ppo_takes_a_single_response_a_prompt(files: dict[str, Path]) -> None:
-    add_tokenizer(files["model"])
     alone = ["actor_rollout_ref.rollout.n=1", "data.train_batch_size=16"]
     settings.check(composed(overrides(files, "algorithm.adv_estimator=gae", *alone)))
 
@@ -186,27 +186,109 @@ def test_a_run_folder_in_use_is_refused_unless_resumed(files: dict[str, Path]) -
     settings.check(composed(overrides(files, "trainer.resume_mode=auto")))
 
 
-def test_stage1_needs_a_batch_of_rows(files: dict[str, Path], tmp_path: Path) -> None:
-    write_sft_rows(
-        tmp_path / "sft.parquet",
-        [
-            sft_row(
-                prompt="Where?", answer="No idea.", extra_info={"index": 0, "mode": "qa", "subject": "Ada"}
-            )
-        ],
-    )
+LOOP = f"actor_rollout_ref.rollout.agent.default_agent_loop={settings.AGENT_LOOP}"
+
+
+def write_raw(files: dict[str, Path]) -> None:
+    """Row 17 is raw, the others are not."""
+    write_rows(files["train"], [row(index, raw=index == 17) for index in range(20)])
+
+
+def test_raw_prompts_and_stop_strings_with_our_agent_loop_are_accepted(files: dict[str, Path]) -> None:
+    write_raw(files)
+    settings.check(composed(overrides(files, LOOP, "data.stop=['\n','Question:']")))
+
+
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ([], "train.parquet holds raw prompts, which the agent loop single_turn_agent does not know; set"),
+        (
+            [LOOP, "data.filter_overlong_prompts=true"],
+            "train.parquet holds raw prompts, but data.filter_over",
+        ),
+        ([LOOP, "actor_rollout_ref.model.external_lib=null"], "external_lib, which is None"),
+        ([LOOP, "actor_rollout_ref.model.external_lib=[a,b]"], "external_lib, which is ['a', 'b']"),
+    ],
+)
+def test_raw_prompts_that_would_be_sent_otherwise_are_refused(
+    override: list[str], named: str, files: dict[str, Path]
+) -> None:
+    write_raw(files)
+    assert named in refusal(files, *override)
+
+
+def test_our_agent_loop_may_be_one_of_several_libraries(files: dict[str, Path]) -> None:
+    libraries = f"actor_rollout_ref.model.external_lib=[json,{settings.AGENT_LOOP_MODULE}]"
+    settings.check(composed(overrides(files, LOOP, libraries)))
+
+
+def test_chat_rows_need_a_chat_template(files: dict[str, Path]) -> None:
+    sentencepiece().save_pretrained(files["model"])
+    (files["model"] / "chat_template.jinja").unlink()
+    line = refusal(files)
+    assert f"the tokenizer of {files['model']} has no chat template: use an instruct model, or rows" in line
+    write_rows(files["train"], [row(index, raw=True) for index in range(20)])
+    settings.check(composed(overrides(files, LOOP)))
+
+
+def test_a_model_without_a_tokenizer_is_refused(files: dict[str, Path]) -> None:
+    (files["model"] / "tokenizer.json").unlink()
+    (files["model"] / "tokenizer_config.json").unlink()
+    assert f"{files['model']} has no tokenizer that transformers can load" in refusal(files)
+
+
+def test_stop_strings_need_an_engine_that_finds_them(files: dict[str, Path]) -> None:
+    line = refusal(files, LOOP, "data.stop=[x]", "actor_rollout_ref.rollout.name=sglang")
+    assert "verl gives sglang no tokenizer" in line
+
+
+@pytest.mark.parametrize("cuts", ["data.truncation=left", "data.filter_overlong_prompts=true"])
+def test_long_prompts_pass_where_verl_is_told_to_cut_or_drop_them(cuts: str, files: dict[str, Path]) -> None:
+    settings.check(composed(overrides(files, "data.max_prompt_length=4", cuts)))
+
+
+def check_stage1(files: dict[str, Path], rows: list[dict[str, Any]], *more: str) -> None:
+    write_sft_rows(files["run"].parent / "sft.parquet", rows)
     with initialize_config_module("recipe.rerule.config.stage1", version_base=None):
         config = compose(
             "sft_trainer",
             [
                 "experiment=tiny",
                 f"model.path={files['model']}",
-                f"data.train_files={tmp_path / 'sft.parquet'}",
+                f"data.train_files={files['run'].parent / 'sft.parquet'}",
                 f"trainer.default_local_dir={files['run']}",
+                *more,
             ],
         )
-    with pytest.raises(settings.SettingsError, match=r"train_batch_size is 8 but .* 1 rows"):
-        settings.check_stage1(config)
+    settings.check_stage1(config)
+
+
+def stage1_rows(count: int, raw: bool = False) -> list[dict[str, Any]]:
+    info = {"mode": "qa", "subject": "Ada"}
+    return [
+        sft_row(prompt="Where?", answer="No idea.", extra_info={"index": index, **info}, raw=raw)
+        for index in range(count)
+    ]
+
+
+def test_stage1_accepts_rows_of_both_kinds(files: dict[str, Path]) -> None:
+    check_stage1(files, stage1_rows(8))
+    check_stage1(files, stage1_rows(8, raw=True))
+
+
+@pytest.mark.parametrize(
+    ("rows", "override", "line"),
+    [
+        (1, "model.lora_rank=0", r"train_batch_size is 8 but .* 1 rows"),
+        (8, "data.max_length=34", r"sft\.parquet: row 0: prompt and answer have 35 tokens"),
+        (8, "data.enable_thinking_default=false", "data.enable_thinking_default"),
+        (8, "model.custom_chat_template=''", "has no chat template: use an instruct model"),
+    ],
+)
+def test_stage1_refuses_by_name(rows: int, override: str, line: str, files: dict[str, Path]) -> None:
+    with pytest.raises(ValueError, match=line):
+        check_stage1(files, stage1_rows(rows), override)
 
 
 @pytest.mark.parametrize(

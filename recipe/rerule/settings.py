@@ -5,15 +5,20 @@ Everything a user can get wrong is refused here, before any worker starts, with 
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hydra.errors import InstantiationException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from recipe.rerule import checkpoints
+from data_prep.contract import Row
+from recipe.rerule import checkpoints, prompt_checks
 from recipe.rerule.replay import ReplayConfig
+
+Files = list[tuple[str, list[Row]]]
+"""Path and rows of each data file."""
 
 GROUP_ESTIMATORS = (
     "grpo",
@@ -30,6 +35,10 @@ GROUP_ESTIMATORS = (
 ESTIMATORS = (*GROUP_ESTIMATORS, "reinforce_plus_plus", "gae")
 """All that stage 2 accepts; gae is PPO with a critic."""
 RESUME_MODES = ("disable", "auto", "resume_path")
+
+AGENT_LOOP = "rerule_single_turn_agent"
+"""Name of our agent loop, which knows raw prompts and stop strings, and the module that registers it."""
+AGENT_LOOP_MODULE = "recipe.rerule.agent_loop"
 
 
 class SettingsError(ValueError):
@@ -60,6 +69,7 @@ def check(config: DictConfig) -> ReplayConfig:
     _check_lora(config)
     _check_run_folder(config.trainer)
     _check_checkpoints(config)
+    _check_stop(config.data.stop, config.actor_rollout_ref.rollout.name)
     check_model(config.actor_rollout_ref.model.path, "actor_rollout_ref.model.path")
     _check_data(config)
     _check_verl(config)
@@ -75,9 +85,14 @@ def check_stage1(config: DictConfig) -> None:
     from data_prep.contract import read_sft_rows
 
     _check_run_folder(config.trainer)
+    if config.data.enable_thinking_default is not None:
+        raise SettingsError(
+            "data.enable_thinking_default is unknown to stage 2; set data.apply_chat_template_kwargs in both"
+        )
     check_model(config.model.path, "model.path")
-    rows = sum(len(read_sft_rows(path)) for path in _paths(config.data.train_files))
-    _require_batch(rows, config.data.train_batch_size)
+    files = [(path, read_sft_rows(path)) for path in _paths(config.data.train_files)]
+    _require_batch(files, config.data.train_batch_size)
+    _check_tokens(prompt_checks.check_conversations, files, config.model, config.data, config.data.max_length)
 
 
 def replay_config(config: DictConfig) -> ReplayConfig:
@@ -110,14 +125,12 @@ def check_model(path: str, key: str) -> None:
 def _check_reward(settings: Mapping[str, Any]) -> None:
     if settings.get("path") != "pkg://reward.score":
         return  # a reward of the user's own
-    from reward import RewardConfig
+    from reward.score import check_options
 
-    options = dict(settings.get("reward_kwargs") or {})
-    unknown = sorted(set(options) - set(RewardConfig.__dataclass_fields__))
-    if unknown:
-        known = ", ".join(RewardConfig.__dataclass_fields__)
-        raise SettingsError(f"reward_kwargs.{unknown[0]} is no setting of the reward; known: {known}")
-    RewardConfig(**options)
+    try:
+        check_options(dict(settings.get("reward_kwargs") or {}))
+    except ValueError as error:
+        raise SettingsError(f"reward.custom_reward_function.reward_kwargs: {error}") from None
 
 
 def _check_trainer(config: DictConfig) -> None:
@@ -195,11 +208,16 @@ def _check_checkpoints(config: DictConfig) -> None:
 def _check_data(config: DictConfig) -> None:
     from data_prep.contract import read_rows
 
-    rows = {
-        key: sum(len(read_rows(path)) for path in _paths(config.data[key]))
-        for key in ("train_files", "val_files")
-    }
-    _require_batch(rows["train_files"], config.data.train_batch_size)
+    train = [(path, read_rows(path)) for path in _paths(config.data.train_files)]
+    files = train + [(path, read_rows(path)) for path in _paths(config.data.val_files)]
+    _require_batch(train, config.data.train_batch_size)
+    _check_batches(config)
+    _check_agent_loop(config, files)
+    model, longest = config.actor_rollout_ref.model, config.data.max_prompt_length
+    _check_tokens(prompt_checks.check_prompts, files, model, config.data, longest)
+
+
+def _check_batches(config: DictConfig) -> None:
     mini_batch = config.actor_rollout_ref.actor.ppo_mini_batch_size
     if config.data.train_batch_size % mini_batch:
         raise SettingsError(
@@ -216,11 +234,66 @@ def _check_data(config: DictConfig) -> None:
         )
 
 
-def _require_batch(rows: int, batch_size: int) -> None:
+def _require_batch(files: Files, batch_size: int) -> None:
+    rows = sum(len(rows) for _, rows in files)
     if rows < batch_size:
         raise SettingsError(
             f"data.train_batch_size is {batch_size} but data.train_files hold {rows} rows; lower it"
         )
+
+
+def _check_stop(stop: Any, engine: str) -> None:
+    if not isinstance(stop, ListConfig) or not all(isinstance(text, str) and text for text in stop):
+        raise SettingsError(f"data.stop is {stop!r}; it must be a list of non-empty strings")
+    escaped = [text for text in stop if "\\n" in text]
+    if escaped:
+        raise SettingsError(
+            f'data.stop holds {escaped[0]}, a backslash and an n; for a newline write "\\n" in YAML and '
+            "data.stop=$'[\"\\n\"]' in bash"
+        )
+    if stop and engine != "vllm":
+        raise SettingsError(
+            f"data.stop is set, but verl gives {engine} no tokenizer to find stop strings with; set "
+            "actor_rollout_ref.rollout.name=vllm"
+        )
+
+
+def _check_agent_loop(config: DictConfig, files: Files) -> None:
+    """Refuse raw prompts and stop strings that the agent loop of the run would not know of."""
+    agent = config.actor_rollout_ref.rollout.agent.default_agent_loop
+    raw = [path for path, rows in files if any(row["extra_info"]["raw"] for row in rows)]
+    if agent == AGENT_LOOP:
+        _check_agent_loop_is_registered(config.actor_rollout_ref.model.external_lib)
+    elif raw or config.data.stop:
+        reason = f"{raw[0]} holds raw prompts" if raw else "data.stop is set"
+        raise SettingsError(
+            f"{reason}, which the agent loop {agent} does not know; set "
+            f"actor_rollout_ref.rollout.agent.default_agent_loop={AGENT_LOOP}"
+        )
+    if raw and config.data.filter_overlong_prompts:
+        raise SettingsError(
+            f"{raw[0]} holds raw prompts, but data.filter_overlong_prompts measures with the chat template; "
+            "set it to false"
+        )
+
+
+def _check_agent_loop_is_registered(external: str | ListConfig | None) -> None:
+    if AGENT_LOOP_MODULE not in _paths(external or ""):
+        raise SettingsError(
+            f"the agent loop {AGENT_LOOP} needs {AGENT_LOOP_MODULE} in actor_rollout_ref.model.external_lib, "
+            f"which is {external}"
+        )
+
+
+def _check_tokens(
+    check: Callable[..., None], files: Files, model: DictConfig, data: DictConfig, limit: int
+) -> None:
+    """Run a check of `prompt_checks` on every file; no row is too long where verl is told to cut or drop."""
+    tokenizer = prompt_checks.load_tokenizer(model)
+    template = _plain(data.apply_chat_template_kwargs)
+    shortens = data.truncation != "error" or data.get("filter_overlong_prompts", False)
+    for path, rows in files:
+        check(path, rows, tokenizer, template, limit=math.inf if shortens else limit)
 
 
 def _check_verl(config: DictConfig) -> None:

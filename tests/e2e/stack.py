@@ -93,3 +93,18 @@ def stage2_arguments(world: Path, run_folder: Path, *overrides: str) -> list[str
         "replay.groups_per_update=4",
         *overrides,
     ]
+
+
+def run_script(name: str, **environment: str) -> float:
+    """Run a script of examples/ to its end; returns the seconds it took."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    started = time.monotonic()
+    done = subprocess.run(
+        ["bash", f"examples/{name}"],
+        cwd=ROOT,
+        env=os.environ | {"PATH": path, "HF_HUB_OFFLINE": "1"} | environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return time.monotonic() - started

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from recipe.rerule.reporting.records import read_metrics
-from tests.e2e.stack import ROOT
+from tests.e2e.stack import run_script
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full, pytest.mark.timeout(2400)]
 
@@ -31,17 +27,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def quickstart(folder: Path) -> float:
     """Seconds the script takes."""
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    started = time.monotonic()
-    done = subprocess.run(
-        ["bash", "examples/quickstart.sh"],
-        cwd=ROOT,
-        env=os.environ | {"OUT": str(folder), "PATH": path},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return time.monotonic() - started
+    return run_script("quickstart.sh", OUT=str(folder))
 
 
 def test_the_target_is_forgotten_and_everyone_else_kept(out: Path) -> None:

@@ -33,6 +33,7 @@ def write_probes(path: Path, probes: Sequence[Probe]) -> Path:
             prompt=probe.messages[0]["content"],
             side="forget" if probe.section == "forget" else "retain",
             golds=probe.golds,
+            raw=probe.raw,
             keyword=probe.subject if probe.section == "forget" else "",
             extra_info={
                 "index": probe.index,
@@ -57,7 +58,7 @@ def probes() -> list[Probe]:
         make_probe(2, "forget", "aa", ["Ada Quill"], family="role_play"),
         make_probe(3, "forget", "aa", ["a baker"], family="prefix_injection"),
         make_probe(4, "retain", "fb", ["red kite"], subject="Ben Orr"),
-        make_probe(5, "retain_unseen", "qa", ["Lisbon"], subject="Cleo Marsh"),
+        make_probe(5, "retain_unseen", "qa", ["Lisbon"], subject="Cleo Marsh", raw=True),
     ]
 
 

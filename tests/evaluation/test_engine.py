@@ -15,7 +15,7 @@ from recipe.rerule import evaluate
 MAX_TOKENS = 16
 SPECIAL = ("<pad>", "<bos>", "<eos>", "<user>", "<assistant>")
 # One token a character: equal texts are then equal tokens.
-CHARACTERS = string.ascii_letters + string.digits + " ?.,"
+CHARACTERS = string.ascii_letters + string.digits + " ?.,\n"
 TEMPLATE = (
     "<bos>{% for message in messages %}<{{ message.role }}>{{ message.content }}"
     "{% if message.role == 'assistant' %}<eos>{% endif %}{% endfor %}"
@@ -29,7 +29,7 @@ def character_tokenizer() -> Any:
 
     vocabulary = {token: index for index, token in enumerate((*SPECIAL, *CHARACTERS))}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<pad>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, pad_token="<pad>", bos_token="<bos>", eos_token="<eos>"
@@ -40,7 +40,10 @@ def character_tokenizer() -> Any:
 
 
 def save_model(folder: Path, seed: int, layers: int) -> Path:
-    """A Llama of about 0.2 M random parameters that never writes a special token but the end of sequence."""
+    """A Llama of about 0.2 M random parameters that never writes a special token but the end of sequence.
+
+    Newlines come often, so that responses to raw prompts end at them.
+    """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -62,12 +65,13 @@ def save_model(folder: Path, seed: int, layers: int) -> Path:
     model = LlamaForCausalLM(config)
     with torch.no_grad():
         model.lm_head.weight[[0, 1, 3, 4]] = 0.0
+        model.lm_head.weight[-1] *= 2
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
 
-def greedy_by_transformers(folder: Path, prompts: list[str]) -> list[str]:
+def greedy_by_transformers(folder: Path, prompts: list[str], raw: list[bool]) -> list[str]:
     """One prompt at a time, hence without padding; the prompt's tokens built by hand, not by the template."""
     import torch
     from transformers import AutoModelForCausalLM
@@ -75,15 +79,21 @@ def greedy_by_transformers(folder: Path, prompts: list[str]) -> list[str]:
     ids = {token: index for index, token in enumerate((*SPECIAL, *CHARACTERS))}
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
     responses = []
-    for prompt in prompts:
-        tokens = [ids["<bos>"], ids["<user>"], *(ids[character] for character in prompt), ids["<assistant>"]]
+    for prompt, alone in zip(prompts, raw, strict=True):
+        content = [ids[character] for character in prompt]
+        tokens = content if alone else [ids["<bos>"], ids["<user>"], *content, ids["<assistant>"]]
         output = model.generate(torch.tensor([tokens]), do_sample=False, max_new_tokens=MAX_TOKENS)[0]
         new = output[len(tokens) :].tolist()
         responses.append("".join(CHARACTERS[token - len(SPECIAL)] for token in new if token >= len(SPECIAL)))
     return responses
 
 
-def probes_file(path: Path, prompts: list[str]) -> Path:
+def up_to_newline(responses: list[str], chosen: list[bool]) -> list[str]:
+    """The chosen responses cut at their first newline, the others whole."""
+    return [text.split("\n")[0] if cut else text for text, cut in zip(responses, chosen, strict=True)]
+
+
+def probes_file(path: Path, prompts: list[str], raw: list[bool]) -> Path:
     rows = [
         rl_row(
             data_source="rerule/test",
@@ -91,6 +101,7 @@ def probes_file(path: Path, prompts: list[str]) -> Path:
             side="retain",
             golds=["a"],
             keyword="",
+            raw=raw[index],
             extra_info={
                 "index": index,
                 "mode": "qa",
@@ -123,25 +134,33 @@ def _unchanged_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.e2e
 @pytest.mark.timeout(300)
 def test_greedy_responses_are_those_of_transformers_token_by_token(tmp_path):
-    """Through a fresh engine, after one swap of weights and the swap back, and through a second engine."""
+    """Through a fresh engine, after one swap of weights and the swap back, and through a second engine.
+
+    Half of the prompts are raw.
+    """
     models = {
         "first": save_model(tmp_path / "first", seed=0, layers=2),
         "swapped": save_model(tmp_path / "swapped", seed=1, layers=2),
         "first again": tmp_path / "first",
         "deeper": save_model(tmp_path / "deeper", seed=2, layers=3),
     }
-    prompts = [f"Where does person {number} live{'?' * (number % 5)}" for number in range(8)]
+    prompts = [f"Where does person {number} live{'?' * (number % 5)}" for number in range(16)]
+    raw = [number % 2 == 0 for number in range(16)]
     out = tmp_path / "out"
-    assert evaluate.main(arguments(models, probes_file(tmp_path / "probes.parquet", prompts), out)) == 0
+    assert evaluate.main(arguments(models, probes_file(tmp_path / "probes.parquet", prompts, raw), out)) == 0
     found: dict[str, list[str]] = {name: [] for name in models}
     for line in (out / "responses.jsonl").read_text().splitlines():
         record = json.loads(line)
         found[record["model"]].append(record["response"])
-    expected = {name: greedy_by_transformers(folder, prompts) for name, folder in models.items()}
+    whole = {name: greedy_by_transformers(folder, prompts, raw) for name, folder in models.items()}
+    expected = {name: up_to_newline(responses, raw) for name, responses in whole.items()}
     assert found == expected
     # The comparison says something only where responses differ between prompts and between models.
     assert min(len(set(responses)) for responses in expected.values()) >= 4
     assert expected["first"] != expected["swapped"]
+    for name, responses in whole.items():
+        assert responses != expected[name]  # a newline ends a response to a raw prompt
+        assert any("\n" in response for response in expected[name])  # and none to a chat
 
 
 @pytest.mark.e2e
@@ -149,7 +168,7 @@ def test_greedy_responses_are_those_of_transformers_token_by_token(tmp_path):
 def test_unreadable_weights_end_the_command_with_the_reason(tmp_path, capfd):
     folder = save_model(tmp_path / "broken", seed=0, layers=2)
     (folder / "model.safetensors").write_bytes(b"not weights")
-    probes = probes_file(tmp_path / "probes.parquet", ["Who?"])
+    probes = probes_file(tmp_path / "probes.parquet", ["Who?"], [False])
     assert evaluate.main(arguments({"broken": folder}, probes, tmp_path / "out")) == 1
     error = capfd.readouterr().err.splitlines()[-1]
     assert error.startswith("error: model broken: vLLM failed: ")

@@ -23,7 +23,7 @@ print("noise", file=sys.stderr)
 for path in job["models"]:
     for _ in job["prompts"]:
         print(json.dumps({"done": 1}))
-    texts = [os.path.basename(path) + ":" + messages[-1]["content"] for messages in job["prompts"]]
+    texts = [os.path.basename(path) + ":" + prompt["messages"][-1]["content"] for prompt in job["prompts"]]
     print(json.dumps({"responses": texts}), flush=True)
 """
 
@@ -65,6 +65,22 @@ def test_responses_come_by_model_in_the_order_given(worker, models, probes):
     assert list(responses.items()) == [
         (name, [f"{name}:Question 0?", f"{name}:Question 1?"]) for name in ("a", "b", "c")
     ]
+
+
+def test_the_worker_is_told_which_prompts_are_raw(worker, models, probes):
+    worker(ECHO.replace("""os.path.basename(path) + ":" + prompt""", "json.dumps(job) + prompt"))
+    (response, _) = generate(models[:1], probes[-2:], Decoding("cpu", 8))["a"]
+    job, _ = json.JSONDecoder().raw_decode(response)
+    assert job == {
+        "models": [str(models[0].path.resolve())],
+        "prompts": [
+            {"messages": [{"role": "user", "content": "Question 4?"}], "raw": False},
+            {"messages": [{"role": "user", "content": "Question 5?"}], "raw": True},
+        ],
+        "raw_stop": ["\n"],
+        "max_tokens": 8,
+        "dtype": "float32",
+    }
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import types
 from typing import Any
 
+import pytest
+from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
+
 from recipe.rerule.platform import agent_loop
+from recipe.rerule.settings import AGENT_LOOP
 
 
 class Balancer:
@@ -64,3 +69,56 @@ def test_rewards_are_computed_in_the_calling_process(monkeypatch: Any) -> None:
     monkeypatch.setattr(agent_loop, "RewardLoopWorker", Worker)
     handle = agent_loop.LocalReward("configuration")
     assert asyncio.run(handle.compute_score.remote("row")) == {"config": "configuration", "data": "row"}
+
+
+class Loop:
+    """Stands where an agent loop is; counts how often it is built."""
+
+    built = 0
+
+    def __init__(self, **parts: Any) -> None:
+        type(self).built += 1
+        self.server = parts["server_manager"]
+
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> tuple[Any, ...]:
+        return self.server, sampling_params, row
+
+
+def worker() -> agent_loop.CpuAgentLoopWorker:
+    """Built without verl's `__init__`, which loads a model's settings; nothing looks into its parts."""
+    bare = object.__new__(agent_loop.CpuAgentLoopWorker)
+    bare._loops = {}
+    bare.rollout_config = types.SimpleNamespace(trace={})
+    bare.config = types.SimpleNamespace(data=None)
+    bare.llm_client, bare.tools = "server", []
+    bare.tokenizer = bare.processor = bare.hf_model_type = bare.dataset_cls = None
+
+    async def postprocess(output: Any, validate: bool, **row: Any) -> tuple[Any, ...]:
+        return output, validate, row
+
+    bare._agent_loop_postprocess = postprocess
+    return bare
+
+
+@pytest.mark.parametrize("name", ["single_turn_agent", AGENT_LOOP])
+def test_one_loop_serves_every_response(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Counted(Loop):
+        built = 0
+
+    monkeypatch.setitem(agent_loop.SHARED_LOOPS, name, Counted)
+    one = worker()
+
+    async def three() -> list[Any]:
+        runs = (one._run_agent_loop({"n": n}, {"validate": True}, agent_name=name, row=n) for n in range(3))
+        return await asyncio.gather(*runs)
+
+    assert asyncio.run(three()) == [(("server", {"n": n}, {"row": n}), True, {"row": n}) for n in range(3)]
+    assert Counted.built == 1
+
+
+def test_any_other_agent_loop_is_left_to_verl(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def verls(self: Any, *_: Any, agent_name: str, **row: Any) -> str:
+        return agent_name
+
+    monkeypatch.setattr(AgentLoopWorker, "_run_agent_loop", verls)
+    assert asyncio.run(worker()._run_agent_loop({}, {}, agent_name="tool_agent")) == "tool_agent"

@@ -222,7 +222,8 @@ def test_a_setting_seen_before_is_still_checked() -> None:
     [
         ({"lamda_forget": 0.5}, "unknown reward option 'lamda_forget'; choose from form, lambda_forget"),
         ({"form": ["additive"]}, "reward option form must be"),
-        ({"gamma": None}, "reward option gamma must be"),
+        ({"gamma": [0.3]}, "reward option gamma must be"),
+        ({"gamma": "0.3"}, "reward option gamma must be a number in"),
     ],
 )
 def test_bad_options_are_one_clear_line(options: dict[str, Any], message: str) -> None:
@@ -245,6 +246,20 @@ def test_package_exports_the_api() -> None:
         "contains_keyword",
     }
     assert reward.compute_score is compute_score
+
+
+def test_settings_not_given_are_the_benchmarks_own() -> None:
+    """MUSE has no keyword term; RWKU's ROUGE-L minds case, the default does not."""
+    bare = FORGET_RESPONSES[True, False]
+    assert compute_score("rerule/muse_books", bare, FORGET)["score"] == 1.0
+    assert compute_score("rerule/muse_books", bare, FORGET, lambda_forget=None)["score"] == 1.0
+    assert compute_score("rerule/muse_books", bare, FORGET, lambda_forget=0.5)["score"] == 0.5
+    assert compute_score("rerule/tofu", bare, FORGET)["score"] == 0.5
+    shouted = "THE SALT ROAD"
+    assert compute_score("rerule/rwku", shouted, RETAIN)["score"] == 0.5
+    assert compute_score("rerule/rwku", shouted, RETAIN, rouge="recall")["score"] == 1.0
+    assert compute_score("rerule/custom", shouted, RETAIN)["score"] == 1.0
+    assert compute_score("my/own", shouted, RETAIN, rouge=None)["score"] == 1.0
 
 
 @pytest.mark.parametrize("path", ["pkg://reward.score", str(Path(reward.__file__).parent / "score.py")])

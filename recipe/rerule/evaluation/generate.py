@@ -24,6 +24,8 @@ from recipe.rerule.evaluation.models import Model, engine_key
 from recipe.rerule.evaluation.probes import Probe
 
 WORKER_COMMAND = (sys.executable, "-m", "recipe.rerule.evaluation.worker")
+RAW_STOP = ("\n",)
+"""What ends the response to a raw prompt: a base model goes on with the next question of its own."""
 _LOG_TAIL_LINES = 15
 
 
@@ -33,7 +35,7 @@ class EngineError(RuntimeError):
 
 @dataclass(frozen=True)
 class Decoding:
-    """How responses are generated, besides always greedily and through the chat template.
+    """How responses are generated, besides always greedily.
 
     Attributes:
         platform: "gpu" or "cpu". On CPU the engine computes in float32 and swaps weights between models of
@@ -76,7 +78,8 @@ def engine_groups(models: Sequence[Model], decoding: Decoding) -> list[list[Mode
 def _generate_group(models: list[Model], probes: Sequence[Probe], decoding: Decoding) -> dict[str, list[str]]:
     job = {
         "models": [str(model.path.resolve()) for model in models],
-        "prompts": [probe.messages for probe in probes],
+        "prompts": [{"messages": probe.messages, "raw": probe.raw} for probe in probes],
+        "raw_stop": list(RAW_STOP),
         "max_tokens": decoding.max_tokens,
         "dtype": decoding.dtype,
     }

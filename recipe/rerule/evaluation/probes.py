@@ -21,8 +21,9 @@ class Probe:
         mode: "qa", "fb", "aa" or "completion".
         family: phrasing or attack family.
         subject: name of the person the prompt is about.
-        messages: chat messages sent through the model's chat template.
+        messages: chat messages, at least one.
         golds: accepted answers, at least one.
+        raw: whether the one message goes to a base model as it is, not through the chat template.
     """
 
     index: int
@@ -32,6 +33,7 @@ class Probe:
     subject: str
     messages: list[dict[str, str]]
     golds: list[str]
+    raw: bool = False
 
 
 def read_probes(path: Path) -> list[Probe]:
@@ -53,6 +55,7 @@ def _probe(row: Mapping[str, Any]) -> Probe:
         subject=info["subject"],
         messages=[{"role": message["role"], "content": message["content"]} for message in row["prompt"]],
         golds=list(row["reward_model"]["ground_truth"]["golds"]),
+        raw=info["raw"],
     )
 
 

@@ -1,12 +1,14 @@
 """The vLLM process of `generate`: one engine, the models of one job one after the other.
 
-The job is a JSON file {models: [path], prompts: [[message]], max_tokens, dtype}. Events go to
-standard output, one JSON object a line: for each model in order {"done": number of further responses} as they
-come and {"responses": [text]} at the end, or {"error": reason}. All other output goes to standard error.
+The job is a JSON file {models: [path], prompts: [{messages, raw}], raw_stop: [string], max_tokens, dtype};
+the stop strings are for raw prompts. Events go to standard output, one JSON object a line: for each model in
+order {"done": number of further responses} as they come and {"responses": [text]} at the end, or
+{"error": reason}. All other output goes to standard error.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -16,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
+
+from recipe.rerule.prompts import prompt_ids, require_chat_template
 
 Send = Callable[[dict[str, Any]], None]
 
@@ -47,7 +51,8 @@ def run(job: dict[str, Any], send: Send) -> None:
         enable_prefix_caching=False,
         seed=0,
     )
-    sampling = SamplingParams(temperature=0.0, max_tokens=job["max_tokens"])
+    greedy = functools.partial(SamplingParams, temperature=0.0, max_tokens=job["max_tokens"])
+    sampling = [greedy(stop=job["raw_stop"] if prompt["raw"] else []) for prompt in job["prompts"]]
     for path in job["models"]:
         if path != loaded:
             llm.collective_rpc("reload_weights", kwargs={"weights_path": path})
@@ -57,17 +62,18 @@ def run(job: dict[str, Any], send: Send) -> None:
         send({"responses": [output.outputs[0].text for output in outputs]})
 
 
-def tokenize(path: str, prompts: list[list[dict[str, str]]]) -> list[list[int]]:
-    """Token ids of each chat, with the generation prompt, by the chat template of the model folder `path`."""
+def tokenize(path: str, prompts: list[dict[str, Any]]) -> list[list[int]]:
+    """Token ids of each prompt {messages, raw} with the tokenizer of the model folder `path`.
+
+    Raises:
+        ValueError: a prompt is not raw and the tokenizer has no chat template.
+    """
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(path)
-    if not tokenizer.chat_template:
-        raise ValueError(f"the tokenizer of {path} has no chat template")
-    return [
-        tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
-        for messages in prompts
-    ]
+    if not all(prompt["raw"] for prompt in prompts):
+        require_chat_template(tokenizer)
+    return [prompt_ids(tokenizer, prompt["messages"], prompt["raw"]) for prompt in prompts]
 
 
 def progress_bar(send: Send) -> Callable[..., tqdm]:

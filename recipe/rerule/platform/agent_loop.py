@@ -22,6 +22,12 @@ from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentL
 from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
 from verl.workers.rollout.llm_server import LLMServerClient
 
+from recipe.rerule.agent_loop import PromptAgentLoop
+from recipe.rerule.settings import AGENT_LOOP
+
+SHARED_LOOPS = {"single_turn_agent": SingleTurnAgentLoop, AGENT_LOOP: PromptAgentLoop}
+"""Agent loops that keep nothing of a conversation, so that one serves every response."""
+
 
 class LocalReward:
     """Stands where verl expects the handle of a reward worker: computes in the calling process."""
@@ -61,6 +67,7 @@ class CpuAgentLoopWorker(AgentLoopWorker):
 
     def __init__(self, config: DictConfig, llm_client: LLMServerClient, *others: Any) -> None:
         super().__init__(config, llm_client, *others)
+        self._loops: dict[str, SingleTurnAgentLoop] = {}
         self.reward_loop_worker_handles: list[Any] | None
         if _replicas(config) == 1 and type(llm_client) is LLMServerClient:
             self.llm_client = OneServerClient(config, llm_client._load_balancer)
@@ -70,16 +77,16 @@ class CpuAgentLoopWorker(AgentLoopWorker):
     async def _run_agent_loop(
         self, sampling_params: dict[str, Any], trajectory: dict[str, Any], *, agent_name: str, **kwargs: Any
     ) -> Any:
-        if agent_name != "single_turn_agent" or self.rollout_config.trace.get("backend"):
+        if agent_name not in SHARED_LOOPS or self.rollout_config.trace.get("backend"):
             return await super()._run_agent_loop(sampling_params, trajectory, agent_name=agent_name, **kwargs)
         kwargs.pop("trace", None)
-        output = await self._single_turn.run(sampling_params, **kwargs)
+        if agent_name not in self._loops:
+            self._loops[agent_name] = self._build_loop(SHARED_LOOPS[agent_name])
+        output = await self._loops[agent_name].run(sampling_params, **kwargs)
         return await self._agent_loop_postprocess(output, trajectory["validate"], **kwargs)
 
-    @cached_property
-    def _single_turn(self) -> SingleTurnAgentLoop:
-        # It keeps nothing of a conversation, so one serves every response.
-        return SingleTurnAgentLoop(
+    def _build_loop(self, loop_class: type[SingleTurnAgentLoop]) -> SingleTurnAgentLoop:
+        return loop_class(
             trainer_config=DictConfigWrap(self.config),
             server_manager=self.llm_client,
             tokenizer=self.tokenizer,

@@ -1,0 +1,116 @@
+"""What a model is shown: the token ids of prompts, and of the answers that continue them.
+
+Stage 1, stage 2, evaluation and the checks before them ask here, so that a prompt is the same tokens in all.
+A raw prompt is one message, sent to a base model as it is; any other goes through the chat template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Messages = Sequence[Mapping[str, str]]
+"""Chat messages {role, content}, as in the data contract."""
+
+
+class PromptError(ValueError):
+    """A prompt or an answer that this tokenizer cannot turn into tokens; the message is one line."""
+
+
+def prompt_ids(tokenizer: Any, messages: Messages, raw: bool, **template: Any) -> list[int]:
+    """Token ids of one prompt; see `batch_prompt_ids`."""
+    return batch_prompt_ids(tokenizer, [messages], raw, **template)[0]
+
+
+def batch_prompt_ids(
+    tokenizer: Any, prompts: Sequence[Messages], raw: bool, **template: Any
+) -> list[list[int]]:
+    """Token ids of each prompt, without padding.
+
+    Args:
+        tokenizer: of transformers.
+        prompts: at least one; with `raw`, of one message each.
+        raw: the message as the tokenizer itself takes a text, with the special tokens it adds (BOS for Llama)
+            but for an EOS at the end, after which a model would not go on. Else the chat template with the
+            generation prompt, which is what verl's agent loop sends.
+        template: further arguments of the chat template (`data.apply_chat_template_kwargs`).
+
+    Raises:
+        jinja2.TemplateError: the chat template refuses the messages.
+        ValueError: the tokenizer has no chat template, or a raw prompt has more than one message.
+    """
+    if not raw:
+        return tokenizer.apply_chat_template(
+            [list(messages) for messages in prompts],
+            add_generation_prompt=True,
+            return_dict=False,
+            **template,
+        )
+    texts = [message["content"] for (message,) in prompts]
+    return [_without_eos(tokenizer, ids) for ids in tokenizer(texts).input_ids]
+
+
+def _without_eos(tokenizer: Any, ids: list[int]) -> list[int]:
+    return ids[:-1] if ids[-1:] == [tokenizer.eos_token_id] else ids
+
+
+def answer_ids(tokenizer: Any, answer: str) -> list[int]:
+    """Token ids of an answer that continues a raw prompt, and EOS.
+
+    Alone, an answer would be tokenised as the beginning of a text: tokenizers made with sentencepiece
+    (Llama-2) put a space before it. So it is tokenised behind a newline, whose ids are then taken off. The
+    prompt keeps its own last token: nothing of the answer is merged into it.
+
+    Raises:
+        PromptError: the tokenizer has no EOS, or the answer's first characters and a newline share a token.
+    """
+    if tokenizer.eos_token_id is None:
+        raise PromptError("the tokenizer has no end-of-sequence token, which an answer must end with")
+    newline, both = tokenizer(["\n", "\n" + answer], add_special_tokens=False).input_ids
+    if not newline or both[: len(newline)] != newline:
+        raise PromptError(f"the answer {answer[:40]!r} has no tokens of its own behind a newline; strip it")
+    return [*both[len(newline) :], tokenizer.eos_token_id]
+
+
+def turn_ids(tokenizer: Any, messages: Messages, turn: int, raw: bool, **template: Any) -> list[int]:
+    """Token ids that message number `turn` adds to a conversation.
+
+    Those before an assistant's message are together `prompt_ids` of the messages before it, so that training
+    on an answer continues the prompt that is sampled from. Arguments as of `batch_prompt_ids`; a raw
+    conversation is a prompt and its answer.
+
+    Raises:
+        jinja2.TemplateError: the chat template refuses the messages.
+        PromptError: a message changes what the template writes before it; or as `answer_ids`.
+    """
+    if raw:
+        content = messages[turn]["content"]
+        return answer_ids(tokenizer, content) if turn else prompt_ids(tokenizer, messages[:1], raw)
+    before = _conversation_ids(tokenizer, messages, turn, template)
+    after = _conversation_ids(tokenizer, messages, turn + 1, template)
+    if after[: len(before)] != before:
+        raise PromptError(f"the chat template writes message {turn} into what stands before it")
+    return after[len(before) :]
+
+
+def _conversation_ids(tokenizer: Any, messages: Messages, count: int, template: dict[str, Any]) -> list[int]:
+    """Token ids of the first messages, with the generation prompt where an assistant's message follows."""
+    if not count:
+        return []
+    answered = count < len(messages) and messages[count]["role"] == "assistant"
+    return tokenizer.apply_chat_template(
+        list(messages[:count]), add_generation_prompt=answered, return_dict=False, **template
+    )
+
+
+def require_chat_template(tokenizer: Any) -> None:
+    """Refuse a tokenizer without a chat template, where there are prompts that need it.
+
+    Raises:
+        PromptError: naming the model that the tokenizer was loaded from.
+    """
+    if not tokenizer.chat_template:
+        raise PromptError(
+            f"the tokenizer of {tokenizer.name_or_path} has no chat template: use an instruct model, or rows "
+            "made with raw prompts"
+        )

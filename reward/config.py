@@ -1,0 +1,40 @@
+"""The reward's settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reward.rouge import check_convention
+
+FORMS = ("additive", "nested")
+SIDES = ("forget", "retain")
+
+
+@dataclass(frozen=True)
+class RewardConfig:
+    """The reward's settings; a wrong one raises ValueError.
+
+    form: "additive" or "nested", see `reward.score`.
+    lambda_forget, lambda_retain: weight of the first term by side, in [0, 1]. The paper gives no value; RULE
+        has 0.5, and lambda_forget=1 (no keyword term) on MUSE.
+    gamma: the ROUGE-L above which (strictly) a retain answer counts as right, in [0, 1]; 0.3 is RULE's.
+    rouge: the ROUGE-L convention, see `reward.rouge`. RULE's own is "rwku".
+    """
+
+    form: str = "additive"
+    lambda_forget: float = 0.5
+    lambda_retain: float = 0.5
+    gamma: float = 0.3
+    rouge: str = "recall"
+
+    def __post_init__(self) -> None:
+        if self.form not in FORMS:
+            raise ValueError(f"unknown reward form {self.form!r}; choose one of {', '.join(FORMS)}")
+        for name in ("lambda_forget", "lambda_retain", "gamma"):
+            _check_fraction(name, getattr(self, name))
+        check_convention(self.rouge)
+
+
+def _check_fraction(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ValueError(f"reward option {name} must be a number in [0, 1], not {value!r}")

@@ -1,0 +1,67 @@
+"""The benchmarks' run scripts with SMOKE=1: from real files to the report, on the real stack."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from data_prep.contract import read_rows
+from recipe.rerule.reporting.records import read_metrics
+from tests.e2e.stack import ROOT, run_script
+
+DATA = ROOT.parent / "shared" / "data"
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(not DATA.is_dir(), reason=f"benchmark data not found at {DATA}"),
+]
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "folder"),
+    [
+        pytest.param("tofu", ".", marks=pytest.mark.full),
+        pytest.param("rwku", "3_Bruce_Lee", marks=pytest.mark.full),
+        ("muse_books", "."),  # the one with raw prompts and stop strings
+    ],
+)
+def test_a_script_goes_from_files_to_report(benchmark: str, folder: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    settings = {"SMOKE": "1", "DATA": str(DATA / benchmark), "OUT": str(out), "TARGETS": "Bruce Lee"}
+    run_script(f"run_{benchmark}.sh", **settings)
+    run = out / folder
+    metrics = read_metrics(run / "rerule")
+    assert sorted(metrics) == [1, 2, 3]
+    assert metrics[3]["replay/updates"] == 1
+    results = json.loads((run / "evaluation_rerule" / "results.json").read_text())
+    assert list(results) == ["base", "stage1", "rerule"]
+    assert (run / "report_rerule.html").is_file()
+    rows = read_rows(next((out / "data").rglob("train.parquet")))
+    assert {row["extra_info"]["raw"] for row in rows} == {benchmark == "muse_books"}
+    # A second run finds everything done.
+    assert run_script(f"run_{benchmark}.sh", **settings) < 5
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"ARM": "best", "DATA": "x", "MODEL": "y"}, "error: ARM is best; choose rule, rerule or random"),
+        ({"DATA": "x"}, "error: MODEL is not set: give the model that is to forget, or SMOKE=1"),
+        ({"MODEL": "x"}, "error: DATA is not set: give the folder of the benchmark's files"),
+    ],
+)
+@pytest.mark.parametrize("benchmark", ["tofu", "rwku", "muse_books"])
+def test_a_missing_setting_is_one_line(benchmark: str, settings: dict[str, str], line: str) -> None:
+    done = subprocess.run(
+        ["bash", f"examples/run_{benchmark}.sh"],
+        cwd=ROOT,
+        env={"PATH": "/usr/bin:/bin"} | settings,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert done.stderr.strip().startswith(line)
+    assert "\n" not in done.stderr.strip()
