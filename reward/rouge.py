@@ -17,9 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
+from typing import TYPE_CHECKING
 
-from rouge_score.rouge_scorer import RougeScorer
-from rouge_score.scoring import Score
+if TYPE_CHECKING:
+    from rouge_score.rouge_scorer import RougeScorer
+    from rouge_score.scoring import Score
 
 
 def rouge_l(prediction: str, reference: str, convention: str) -> float:
@@ -51,6 +53,9 @@ def _score(prediction: str, reference: str, stemmer: bool) -> Score:
 
 @lru_cache(maxsize=2)
 def _scorer(stemmer: bool) -> RougeScorer:
+    # Loads nltk, which takes over a second; `data_prep --help` needs neither.
+    from rouge_score.rouge_scorer import RougeScorer
+
     return RougeScorer(["rougeL"], use_stemmer=stemmer)
 
 
