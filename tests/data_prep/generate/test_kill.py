@@ -33,7 +33,12 @@ CONCURRENCY = 4  # of ask.py
 
 def start(server: ChatServer, folder: Path) -> subprocess.Popen[bytes]:
     arguments = [server.url, MODEL, COUNT, folder / "cache", folder / "out.json"]
-    return subprocess.Popen([sys.executable, ASK, *map(str, arguments)], stderr=subprocess.DEVNULL)
+    return subprocess.Popen(
+        [sys.executable, ASK, *map(str, arguments)],
+        stderr=subprocess.DEVNULL,
+        # A shell lets what it starts in the background ignore Ctrl-C, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
 
 
 def finish(server: ChatServer, folder: Path) -> Generated:
