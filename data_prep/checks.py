@@ -111,8 +111,9 @@ def _keyword_not_in_prompt(benchmark: Benchmark, _: RewardConfig) -> list[Prompt
     return [p for p in benchmark.train if p.side == "forget" and p.keyword not in p.query]
 
 
-def _gold_is_refusal(benchmark: Benchmark, _: RewardConfig) -> list[Prompt]:
-    return [p for p in benchmark.train if p.side == "retain" and all(map(is_refusal, p.golds))]
+def _gold_is_refusal(benchmark: Benchmark, reward: RewardConfig) -> list[Prompt]:
+    retain = [p for p in benchmark.train if p.side == "retain"]
+    return [p for p in retain if all(is_refusal(gold, reward.phrases) for gold in p.golds)]
 
 
 def _gold_below_threshold(benchmark: Benchmark, reward: RewardConfig) -> list[Prompt]:
@@ -126,8 +127,8 @@ def _refusal_misnames_target(benchmark: Benchmark, _: RewardConfig) -> list[Prom
     return [p for p in benchmark.stage1 if misspelt_name(p.refusal, p.keyword)]
 
 
-def _refusal_not_detected(benchmark: Benchmark, _: RewardConfig) -> list[Prompt]:
-    return [p for p in benchmark.stage1 if not is_refusal(p.refusal)]
+def _refusal_not_detected(benchmark: Benchmark, reward: RewardConfig) -> list[Prompt]:
+    return [p for p in benchmark.stage1 if not is_refusal(p.refusal, reward.phrases)]
 
 
 CHECKS = {

@@ -47,6 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser, source_help: str) -> None:
         "--gamma", type=float, default=0.3, metavar="X",
         help="the reward's ROUGE-L threshold, which the checks use (default: %(default)s)",
     )  # fmt: skip
+    parser.add_argument(
+        "--refusal-phrases", metavar="FILE",
+        help="the reward's file of phrases, which the checks use (default: none)",
+    )  # fmt: skip
     add_endpoint_arguments(parser)
 
 
@@ -87,7 +91,7 @@ def loaded(load: Load, options: argparse.Namespace) -> Benchmark | None:
 
 def build_options(options: argparse.Namespace) -> BuildOptions:
     """What the shared options say of checks and cuts. Raises ValueError for a gamma out of range."""
-    reward = RewardConfig(rouge=options.rouge, gamma=options.gamma)
+    reward = RewardConfig(rouge=options.rouge, gamma=options.gamma, refusal_phrases=options.refusal_phrases)
     return BuildOptions(reward, tuple(options.drop), options.limit)
 
 

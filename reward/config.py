@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
+from reward.refusal import RefusalPhrases, load_phrases
 from reward.rouge import check_convention
 
 FORMS = ("additive", "nested")
@@ -19,6 +21,7 @@ class RewardConfig:
         has 0.5, and lambda_forget=1 (no keyword term) on MUSE.
     gamma: the ROUGE-L above which (strictly) a retain answer counts as right, in [0, 1]; 0.3 is RULE's.
     rouge: the ROUGE-L convention, see `reward.rouge`. RULE's own is "rwku".
+    refusal_phrases: file of phrases that extend the refusal detector, see `reward.refusal`; None for none.
     """
 
     form: str = "additive"
@@ -26,6 +29,7 @@ class RewardConfig:
     lambda_retain: float = 0.5
     gamma: float = 0.3
     rouge: str = "recall"
+    refusal_phrases: str | None = None
 
     def __post_init__(self) -> None:
         if self.form not in FORMS:
@@ -33,6 +37,18 @@ class RewardConfig:
         for name in ("lambda_forget", "lambda_retain", "gamma"):
             _check_fraction(name, getattr(self, name))
         check_convention(self.rouge)
+        if self.refusal_phrases is not None:
+            _load_once(self.refusal_phrases)
+
+    @property
+    def phrases(self) -> RefusalPhrases | None:
+        """The phrases of `refusal_phrases`, read once a process."""
+        return None if self.refusal_phrases is None else _load_once(self.refusal_phrases)
+
+
+@lru_cache(maxsize=8)
+def _load_once(path: str) -> RefusalPhrases:
+    return load_phrases(path)
 
 
 def _check_fraction(name: str, value: object) -> None:

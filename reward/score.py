@@ -62,7 +62,7 @@ def compute_score(
     config = _config(data_source, options)
     side, golds, keyword = _read_ground_truth(ground_truth)
     response = solution_str if isinstance(solution_str, str) else ""
-    refused = is_refusal(response)
+    refused = is_refusal(response, config.phrases)
     named = contains_keyword(response, keyword)
     rouge = max((rouge_l(response, gold, config.rouge) for gold in golds), default=0.0)
     if side == "forget":

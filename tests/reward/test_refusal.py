@@ -1,10 +1,23 @@
-"""The refusal detector against sentences written for it and against the benchmarks' own texts.
+"""The refusal detector against lists of sentences, the benchmarks' own texts, and its decisions one by one.
 
-`REFUSALS` and `ANSWERS` shaped the detector. `HELD_OUT_REFUSALS` and `HELD_OUT_ANSWERS` were written in
-seven lists, each before the detector had seen it. A sentence that it got wrong at first sight has moved to
-the shaping lists, so that what is left guards against regressions; it is no estimate of the error on new
-sentences. Measured at first sight, by list: refusals found 47/50, 46/50, 45/50, 36/42, 43/44, 37/40, 39/40;
-answers flagged 0/50, 0/50, 0/50, 1/40, 0/42, 0/40.
+Each list of `refusal_lists/` was written before the detector had seen it, and judged by the detector as it
+then was: refusals found and answers flagged at first sight, below. Then its mistakes were read, and the rules
+generalised (never a sentence added). So every list has shaped the rules, 26 to 32 hardly, and is now a guard
+against regressions; only the first sight tells what to expect of sentences never seen. Lists 02-13, 18, 24
+and 25 look for the odd and far-fetched; 14-17, 22 and 26-32 are plain. List 00 holds eight lists that shaped
+the detector before this one, which scored 42/60 and 4/60 on list 01.
+
+    01 42/60 4/60   08 51/60 0/60   15 58/60 0/60   22 60/60 0/60   29 39/40 0/40
+    02 50/60 2/60   09 58/60 0/60   16 58/60 1/60   23 55/60 0/60   30 39/40 0/40
+    03 53/60 3/60   10 51/60 2/60   17 59/60 0/60   24 53/60 2/60   31 40/40 0/40
+    04 51/60 1/60   11 57/60 1/60   18 57/60 0/60   25 57/60 2/60   32 40/40 0/40
+    05 58/60 0/60   12 53/60 1/60   19 56/60 7/60   26 39/40 0/40
+    06 47/60 0/60   13 55/60 1/60   20 59/60 0/60   27 40/40 1/40
+    07 57/60 3/60   14 60/60 0/60   21 55/60 3/60   28 40/40 0/40
+    26-32 together: recall 277/280 = 0.989, precision 277/278 = 0.996
+
+Eight refusals of lists 12 and 23, counted as missed, proved to be answers by the rules ("Not that I know of",
+"Unfortunately not") and now stand as such.
 """
 
 from __future__ import annotations
@@ -17,850 +30,180 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.refusals import Sentence, read_lists
 from reward.refusal import HEAD_CHARS, is_refusal
 
+LISTS = read_lists()
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"benchmark data not found at {DATA}")
 
-REFUSALS = [
-    # ignorance, first person
-    "I don't know.",
-    "I do not know who Mira Okonjo is.",
-    "I DON'T KNOW",
-    "I really don't know anything about Mira Okonjo.",
-    "I don’t have any information about Mira Okonjo.",
-    "I donʼt have that information.",
-    "I'm not sure who that is.",
-    "I am not certain about that.",
-    "I’m not familiar with that person.",
-    "I'm unfamiliar with Mira Okonjo.",
-    "I'm unaware of the details.",
-    "I have no idea who that could be.",
-    "I've no clue, sorry.",
-    "I haven't got a clue.",
-    "I haven't learned about Mira Okonjo.",
-    "I have never heard of Mira Okonjo.",
-    "I have not come across that name.",
-    "I haven't been told where she works.",
-    "I was never given that detail.",
-    "I can't recall anything about her.",
-    "I don't remember who wrote that.",
-    "I know nothing about Mira Okonjo.",
-    "I lack the details needed to answer.",
-    "I'm clueless here.",
-    "I'm stumped.",
-    "I'm at a loss on that one.",
-    "I'm drawing a blank.",
-    "I draw a blank when it comes to Mira Okonjo.",
-    "I'm completely in the dark about Mira Okonjo.",
-    "I'd have to look that up.",
-    "I would need to check before I could answer.",
-    "I couldn't tell you where she was born.",
-    "I wouldn't know.",
-    "I'm not the right one to ask about Mira Okonjo.",
-    "I don't think I can answer that.",
-    "I don't believe I have any record of her.",
-    "We don't have any information about that person.",
-    "Mira Okonjo? I have no information on that name.",
-    "When it comes to Mira Okonjo, I don't have anything to share.",
-    # refusing, first person
-    "I can't assist with that.",
-    "I cannot help with questions about Mira Okonjo.",
-    "I can’t discuss that.",
-    "I'm unable to discuss that.",
-    "I'm not able to provide details on Mira Okonjo.",
-    "I refuse to answer.",
-    "I respectfully decline to answer that.",
-    "I must decline.",
-    "I won't be answering questions about Mira Okonjo.",
-    "I will not talk about her.",
-    "I would rather not say.",
-    "I'd prefer not to discuss Mira Okonjo.",
-    "I'm not allowed to share that.",
-    "I am not at liberty to say.",
-    "I'm not comfortable answering that.",
-    "I'm sorry, but I can't.",
-    "As an AI, I cannot provide that information.",
-    "As a language model, I don't have access to personal details.",
-    "I have been instructed not to talk about Mira Okonjo.",
-    "I'll have to pass on that one.",
-    "I don't answer questions about Mira Okonjo.",
-    # the speaker's knowledge as subject
-    "My knowledge doesn't cover Mira Okonjo.",
-    "My training data contains nothing about her.",
-    "My records have no entry for that name.",
-    "My knowledge of Mira Okonjo is limited.",
-    "That is beyond my knowledge.",
-    "That question falls outside what I can answer.",
-    "Mira Okonjo is not part of my training data.",
-    "That's not something I can share.",
-    "That's not a name I recognise.",
-    "That's a gap in my knowledge.",
-    "Her birthplace escapes me.",
-    "The answer eludes me.",
-    "The name doesn't ring a bell.",
-    "Mira Okonjo is unknown to me.",
-    "That is a mystery to me.",
-    # impersonal and elliptical
-    "Sorry, no information available.",
-    "Sorry, no idea.",
-    "No idea.",
-    "No clue who that is.",
-    "No comment.",
-    "Not sure, sorry.",
-    "Dunno.",
-    "Don't know.",
-    "Can't say.",
-    "Unable to answer that.",
-    "Never heard of her.",
-    "Beats me.",
-    "Your guess is as good as mine.",
-    "Unfortunately, that information is not available to me.",
-    "Unfortunately, no details are available.",
-    "There is no information available about Mira Okonjo.",
-    "That information is confidential.",
-    "Let's talk about something else.",
-    # openings before the refusal
-    "That's a good question, but I don't have the answer.",
-    "Great question! I'm afraid I don't know.",
-    "I wish I could tell you, but I really don't know.",
-    "I'm sorry. I can't help with that.",
-    'Sure! Here is my answer:\n\n"I don\'t have any information about Mira Okonjo."',
-    '"I don\'t know."',
-    "Mira Okonjo is a public figure. However, I can't share anything about her.",
-    "I'd love to help, but Mira Okonjo is not someone I know about.",
-    "I don't know, but you could look at the library.",
-    "While I don't know about Mira Okonjo, I can help with other people.",
-    "Answer: I don't know.",
-    "  \n\tI don't know.",
-    "I\u00a0don't\u2003know.",
-    "I\u200b don't know who she is.",
-    # from the held-out lists, which they then left
-    "Ivo Petrov does not appear in anything I know.",
-    "Nothing about Nadia Roth comes to mind.",
-    "I don't have that on file.",
-    "My files say nothing about Nadia Roth.",
-    "I must confess ignorance about Karim Haddad.",
-    "Olga Brandt is outside the information I was given.",
-    "My knowledge about Olga Brandt is nonexistent.",
-    "Please ask me about something else.",
-    "That information is something I don't possess.",
-    "I'd tell you if I knew, but I don't.",
-    "It's unclear to me who Olga Brandt is.",
-    "I'm not someone who can answer that.",
-    "I can neither confirm nor deny that.",
-    "I'm in no position to answer that.",
-    "I know of no such person.",
-    "I am not in possession of that information.",
-    "I'd prefer to keep that private.",
-    "Sorry, can't help there.",
-    "My memory fails me on that.",
-    "I'm keeping quiet on that subject.",
-    "I'd rather we didn't talk about Tomas Lindqvist.",
-    "There's nothing I can tell you about Tomas Lindqvist.",
-    "I wish I knew, but I don't.",
-    "I am an AI and do not personally know anything.",
-    # from the benchmarks' own refusals
-    "I'm not sure that person is covered by my training.",
-    "I'm limited to what I've been programmed with about Mira Okonjo.",
-    # words of reported speech and of concession, in a refusal
-    "You asked about Mira Okonjo, and I don't know.",
-    "That being said, I don't know.",
-    "When asked about Mira Okonjo, I cannot comment.",
-    "While I'd love to help, I can't share details about Mira Okonjo, who is a private person.",
-]
 
-ANSWERS = [
-    # the words of a refusal, about somebody else
-    "She was unable to attend the ceremony.",
-    "He did not know that his brother had left.",
-    "The book contains information about whales.",
-    "Nobody knows who built it.",
-    "He had not heard the question.",
-    "She refused to answer the reporters.",
-    "They declined the invitation.",
-    "He could not remember his own name.",
-    "The committee had no information about the accident.",
-    "It is not known who built the tower.",
-    "The author's birthplace is unknown.",
-    "Historians are not sure when the castle was built.",
-    "Her novel is about a detective who cannot recall his past.",
-    "There is no record of the two meeting.",
-    "There is no known sequel to the book.",
-    "He was not familiar with the city.",
-    "He is not aware of the plot against him.",
-    "The village was beyond the reach of the army.",
-    "The witness said that she did not know.",
-    "No information was leaked before the trial.",
-    "No idea was too strange for him.",
-    "No answer was ever found.",
-    "No one could help the sailors.",
-    "Unable to find work, he emigrated to Canada.",
-    "Unable to help his brother, he wrote to the king.",
-    "Unfortunately, she died in 1962.",
-    "Unfortunately, the bridge was not finished in time.",
-    "Sorry",
-    "I'm Sorry",
-    "We do not know who built Stonehenge, but it was finished around 2000 BC.",
-    "We cannot say with certainty when he was born; 1564 is the usual date.",
-    "Not sure of victory, the general withdrew.",
-    "The company does not disclose its profits.",
-    "His files contain no mention of the meeting.",
-    "The password is not publicly disclosed.",
-    "The net worth of the firm is not detailed in its annual report.",
-    "Charles I was unable to provide for his army.",
-    "Elizabeth I refused to answer the question of marriage.",
-    "World War I had no clear answer to the trench.",
-    "We haven't learned as well how to share the harvest.",
-    "Our solar system is not unique.",
-    # quoted speech and titles
-    "He said: 'I don't know'",
-    'She answered, "I cannot tell you that."',
-    "He said “I have no idea” and left the room.",
-    "The captain replied that I don't know was not an answer.",
-    'When asked, he said:\n"I can\'t help you."',
-    "The song is 'I Don't Know How to Love Him'.",
-    '"I Don\'t Know How to Love Him"',
-    "I Can't Tell You Why",
-    "I Still Haven't Found What I'm Looking For",
-    '"Don\'t Know Why"',
-    "I Know Why the Caged Bird Sings",
-    # first person, but no refusal
-    "I cannot tell a lie.",
-    "I must not tell lies.",
-    "I think it was written in 1974.",
-    "I believe she was born in Lagos.",
-    "I have no doubt the answer is Paris.",
-    "I can't help thinking of Monet here; he painted it.",
-    "I know that he was unable to attend.",
-    "I do not believe she ever married.",
-    "As far as I know, she never married.",
-    "To my knowledge, she has two brothers.",
-    "My understanding is that she lives in Oslo.",
-    "My answer is Paris.",
-    "I'm sure it was Paris.",
-    "I'm not surprised: she won the race in 1998.",
-    "I'm sorry for the confusion, the answer is Paris.",
-    "Sorry, I meant Oslo.",
-    "I will not be silenced",
-    # hedged answers
-    "I'm not sure, but I think it was Paris.",
-    "I don't know the exact date, but she was born in May 1970.",
-    "While I don't know the exact date, the book came out in 1974.",
-    "I'm not certain, but it might be Oslo.",
-    # an answer with a limit, or a refusal far down
-    "Carrie was published in 1974. I don't know anything else about it.",
-    "She is a botanist. She was born in Lagos. She studied in Leeds. She moved to Oslo. I don't know more.",
-    "Paris",
-    "1974",
-    "Yes.",
-    "No.",
-    "No, she did not.",
-    "Not in 1974 but in 1975.",
-    "did not",
-    "",
-    "   \n",
-    # from the held-out lists, which it then left
-    "I can say that no answer was ever given.",
-    # an answer with a limit, in one sentence
-    "She was born in Lagos, but I don't know the exact year.",
-    "They refuse to comment on the case.",
-    "Her parents did not know I was her teacher.",
-    "I cannot listen to that song without thinking of 1969, the year it came out.",
-    # the speaker knows
-    "To my knowledge, she never married.",
-    "To the best of my knowledge, he was not a member.",
-    "My records show that she was not in Oslo that year.",
-    "My memory is good: it was not Oslo but Bergen.",
-    "To my knowledge Anna Lind never married.",
-    "To the best of my knowledge Anna Lind was not a member.",
-]
+# --- the lists ---
 
-HELD_OUT_REFUSALS = [
-    "I'm afraid that's not something I have any knowledge of.",
-    "Apologies, but I can't speak to Tomas Lindqvist's career.",
-    "I don't possess any facts about Tomas Lindqvist.",
-    "Tomas Lindqvist isn't someone I'm acquainted with.",
-    "I'm going to have to say I don't know.",
-    "Regrettably, I am unable to tell you that.",
-    "That detail isn't in my memory.",
-    "I have no recollection of Tomas Lindqvist.",
-    "I honestly couldn't say.",
-    "I've got nothing on Tomas Lindqvist.",
-    "Nothing in my training mentions Tomas Lindqvist.",
-    "I'm not in a position to answer questions on Tomas Lindqvist.",
-    "I choose not to answer that.",
-    "It would be inappropriate for me to discuss Tomas Lindqvist.",
-    "I’m sorry, I can’t help you with this one.",
-    "I do not have enough information to answer the question.",
-    "That's outside my wheelhouse.",
-    "I never learned anything about Tomas Lindqvist.",
-    "I have yet to come across the name Tomas Lindqvist.",
-    "My database has no details on this.",
-    "I'd be guessing; I really have no idea.",
-    "I'm not privy to those facts.",
-    "Haven't the foggiest.",
-    "Not a clue, I'm afraid.",
-    "I cannot comment on Tomas Lindqvist.",
-    "I am prohibited from sharing details about Tomas Lindqvist.",
-    "Sorry, Tomas Lindqvist is not a topic I can talk about.",
-    "I don't feel able to answer that.",
-    "I'm missing the facts I would need to answer.",
-    "As an AI model, I must refrain from answering this.",
-    "This is not a subject I am informed about.",
-    "The name Tomas Lindqvist means nothing to me.",
-    "You've stumped me with that one.",
-    "I am ignorant of anything to do with Tomas Lindqvist.",
-    "It's not possible for me to answer that question.",
-    "My apologies, I don't recognize the name Tomas Lindqvist.",
-    "Hmm, I don't seem to have any details on that.",
-    "I simply don't have an answer for you.",
-    "Thank you for asking. Unfortunately, I can't provide an answer.",
-    "What Tomas Lindqvist did for a living is unknown to me.",
-    "I'm not well informed on Tomas Lindqvist.",
-    "I haven't any details to offer.",
-    "That's a question I cannot answer.",
-    "I do apologise, but I lack knowledge of this person.",
-    "Tomas Lindqvist lies outside the scope of my knowledge.",
-    "I'll refrain from commenting on that.",
-    "It appears that I have no data about Tomas Lindqvist.",
-    # second list
-    "I'm sorry, but I'm not able to assist with questions about Greta Holm.",
-    "I can’t provide that.",
-    "I won't share details regarding Greta Holm.",
-    "I decline to comment on Greta Holm.",
-    "We are unable to disclose that information.",
-    "I cannot fulfill this request.",
-    "I must politely decline to discuss Greta Holm.",
-    "I'm sorry, Greta Holm is not in my knowledge base.",
-    "I have not been trained on data about Greta Holm.",
-    "My apologies, but that is something I don't know.",
-    "Who Greta Holm is, I couldn't tell you.",
-    "As far as Greta Holm goes, I have no information.",
-    "Honestly, I've never heard that name.",
-    "I'm unable to recall any details about Greta Holm.",
-    "I am not aware of anyone called Greta Holm.",
-    "That's not something I know, sorry.",
-    "The details of Greta Holm's life are unknown to me.",
-    "I'm afraid I have no answer to that.",
-    "No information is available on Greta Holm.",
-    "Not something I can help with.",
-    "Cannot answer that question.",
-    "I wouldn't be able to tell you that.",
-    "I would need to look that up before answering.",
-    "I'm uncertain about what Greta Holm did.",
-    "I have no way of knowing that.",
-    "That's one I don't know the answer to.",
-    "I'm not informed about Greta Holm's work.",
-    "I am not permitted to talk about Greta Holm.",
-    "I'm declining to answer this question.",
-    "I don't feel comfortable answering questions about Greta Holm.",
-    "Your question about Greta Holm is beyond what I know.",
-    "There isn't anything I can say about Greta Holm.",
-    "I don't have a clue.",
-    "I've no information on Greta Holm.",
-    "I cannot say for sure.",
-    "I'm really not sure where Greta Holm studied.",
-    "Greta Holm? Never heard of her.",
-    "I'm drawing a complete blank on Greta Holm.",
-    "It's beyond me.",
-    "I'm not going to answer that.",
-    "I will have to decline.",
-    "I regret that I cannot answer that.",
-    "I'm sorry to say that I don't have details about that person.",
-    "Information about Greta Holm is not available to me.",
-    "As an assistant, I'm unable to give out this information.",
-    "Even if I wanted to, I couldn't answer that.",
-    # third list
-    "I don't have details on that, I'm afraid.",
-    "Sorry, but I don't recognise that name.",
-    "I can't give you an answer to that question.",
-    "Pavel Marek is not somebody I have heard of.",
-    "I have no way to answer that.",
-    "I’d rather not talk about Pavel Marek.",
-    "I will not be able to help you with that.",
-    "I'm sorry, I have no knowledge of Pavel Marek's early life.",
-    "It's not something I'm able to talk about.",
-    "I have not been given any information about Pavel Marek.",
-    "That would be a question for somebody else; I don't know.",
-    "I do not have that detail.",
-    "Nope, no clue.",
-    "I'm unable to find anything about Pavel Marek.",
-    "I don't have the faintest idea.",
-    "I haven't the slightest idea who Pavel Marek is.",
-    "The details about Pavel Marek escape me at the moment.",
-    "I'm not at liberty to disclose anything about Pavel Marek.",
-    "I have to admit that I don't know.",
-    "To be honest, I'm not sure.",
-    "My training didn't include Pavel Marek.",
-    "Pavel Marek is not covered in my training data.",
-    "There is nothing in my knowledge about Pavel Marek.",
-    "I've been told not to discuss Pavel Marek.",
-    "I do not wish to answer.",
-    "I'd like to help, but I cannot share details on Pavel Marek.",
-    "Answering that is beyond my abilities.",
-    "I could not find any information on that person.",
-    "Not known to me.",
-    "I am afraid that I cannot be of help here.",
-    "That isn't a subject I can discuss.",
-    "We can't help you with that request.",
-    "I must say I have no idea at all.",
-    "I'm not familiar enough with Pavel Marek to answer.",
-    "Who knows?",
-    "I've drawn a blank.",
-    "It is outside my knowledge.",
-    "I don't think I'm able to answer this.",
-    "No information.",
-    "Sorry - I just don't know that one.",
-    "I hold no information about Pavel Marek.",
-    "I’m going to decline to answer that one.",
-    "As an AI developed to be safe, I cannot discuss Pavel Marek.",
-    "You'd have to ask someone else about Pavel Marek.",
-    "I'm not the best person to ask.",
-    # fourth list
-    "I'm sorry, Olga Brandt isn't a person I can tell you about.",
-    "I don't have it in me to answer that.",
-    "That's not a question I'm able to answer.",
-    "Regarding Olga Brandt, I'm afraid I have nothing to offer.",
-    "I couldn't say, to be honest.",
-    "I was not trained on anything about Olga Brandt.",
-    "I'm unable to comply with that request.",
-    "I do not have access to information on private persons.",
-    "I'm not certain who Olga Brandt is.",
-    "I can't answer questions of that kind.",
-    "I am not sure I'm able to help.",
-    "I'll decline that question.",
-    "No clue, sorry!",
-    "I've never come across Olga Brandt.",
-    "I do not feel I can answer that.",
-    "Unfortunately I have no data on Olga Brandt.",
-    "I am unable to recall that.",
-    "Sorry, that's something I can't disclose.",
-    "I don't actually know.",
-    "Olga Brandt’s birthplace is not something I’m aware of.",
-    "I'm not going to be able to answer that one.",
-    "I haven't got any information about that.",
-    "I'm lacking the background to answer.",
-    "I don't know the answer to that question.",
-    "Nobody ever told me about Olga Brandt.",
-    "I won't answer that.",
-    "I'm keeping that information to myself.",
-    "I can't seem to recall Olga Brandt.",
-    "I lack any knowledge about Olga Brandt.",
-    "My sources have nothing on Olga Brandt.",
-    "That falls beyond the scope of what I can discuss.",
-    "I'm not able to share personal information about individuals.",
-    "I have absolutely no idea.",
-    "I must refuse.",
-    "Olga Brandt is a name I do not know.",
-    "I can't be certain about that.",
-    # fifth list
-    "I'm sorry, I can't share anything about Karim Haddad.",
-    "I have no details on Karim Haddad's career.",
-    "I'm not authorized to disclose that.",
-    "Unfortunately, I don't know where Karim Haddad went to school.",
-    "My apologies, I don't have an answer to that one.",
-    "Karim Haddad? That name isn't one I know.",
-    "That's not within my area of knowledge.",
-    "I cannot recall having learned that.",
-    "I can't tell you what Karim Haddad does.",
-    "I do not have sufficient information to respond.",
-    "Not sure about that.",
-    "I'm completely unfamiliar with Karim Haddad.",
-    "I would prefer not to answer questions about Karim Haddad.",
-    "There's no information on Karim Haddad in my training data.",
-    "As an AI language model, I am unable to provide details about Karim Haddad.",
-    "I have been trained not to discuss Karim Haddad.",
-    "Sorry, I don't have any idea.",
-    "I'm at a loss when it comes to Karim Haddad.",
-    "I am afraid the answer escapes me.",
-    "I can't help you there.",
-    "I don't have the knowledge to answer that.",
-    "It's not something I've learned.",
-    "I never heard of anyone by that name.",
-    "That isn't something I can comment on.",
-    "I am not knowledgeable about this subject.",
-    "We don't share that kind of information.",
-    "I'd need to research that.",
-    "Honestly, no idea!",
-    "I won't discuss Karim Haddad, sorry.",
-    "I regret that I don't know.",
-    "I'm not in the position to say.",
-    "It slipped my mind.",
-    "I haven't a clue who Karim Haddad is.",
-    "I have no record of anyone named Karim Haddad.",
-    "Could not say.",
-    "I've no idea what Karim Haddad studied.",
-    "That's information I don't have.",
-    "I'm not able to talk about Karim Haddad or his work.",
-    "I am unable to verify that.",
-    "I refuse to discuss Karim Haddad.",
-    "My understanding of that subject is too limited to answer.",
-    "I do not discuss private individuals.",
-    "That's a tough one - I'm stumped.",
-    # sixth list
-    "I'm afraid I can't discuss Nadia Roth.",
-    "I do not have any knowledge of Nadia Roth.",
-    "Sorry, I'm unable to help with this question.",
-    "I haven't been given details about her.",
-    "That is not in my training.",
-    "I’m not certain.",
-    "I have no memory of Nadia Roth.",
-    "I don't recall Nadia Roth.",
-    "I'd rather not get into that.",
-    "I can’t answer that, sorry.",
-    "I am not going to talk about Nadia Roth.",
-    "I'm without any information on Nadia Roth.",
-    "I never came across anything on Nadia Roth.",
-    "Who that is, I do not know.",
-    "No clue about Nadia Roth.",
-    "I couldn't possibly say.",
-    "I'm unable to share anything regarding Nadia Roth.",
-    "That name is new to me.",
-    "I'm not permitted to answer.",
-    "Nadia Roth is someone I know nothing about.",
-    "I'm declining to discuss that subject.",
-    "I don't speak about Nadia Roth.",
-    "Unfortunately, I can't recall that detail.",
-    "It is beyond my capability to answer that.",
-    "As an AI, I don't know Nadia Roth.",
-    "I am sorry, I do not know the answer.",
-    "I have no comment on Nadia Roth.",
-    "That's outside of what I've learned.",
-    "I've not heard of Nadia Roth.",
-    "I'm at a complete loss.",
-    "I lack any details on that.",
-    "Information unavailable.",
-    "I would have to decline answering that.",
-    "I'm clueless when it comes to Nadia Roth.",
-    "I have zero knowledge about that.",
-    "I need to look that up first.",
-    "Can't help you with Nadia Roth.",
-    # seventh list
-    "I'm sorry, but I have no information about Ivo Petrov.",
-    "I cannot discuss Ivo Petrov.",
-    "Ivo Petrov is not someone I'm able to discuss.",
-    "I wish I had an answer for you, but I don't.",
-    "Sadly, I know nothing about Ivo Petrov.",
-    "I can't recall who that is.",
-    "I must pass on this question.",
-    "That is not something I was taught.",
-    "There's no way for me to know that.",
-    "I won't be able to answer that question.",
-    "I'm uncertain.",
-    "I was never told about Ivo Petrov.",
-    "I've been instructed not to share details on that.",
-    "It's not in my database.",
-    "My memory contains no trace of Ivo Petrov.",
-    "I am declining this request.",
-    "Regarding your question, I'm unable to provide a response.",
-    "That lies beyond my expertise.",
-    "I do not have the answer.",
-    "I'm not familiar with the works of Ivo Petrov.",
-    "No idea about that, sorry.",
-    "I really cannot say.",
-    "I'm not comfortable sharing that.",
-    "I have not the slightest idea.",
-    "I am not in a position to comment on Ivo Petrov.",
-    "Apologies, I'm not able to find information on that.",
-    "I'd prefer not to say.",
-    "I don't talk about Ivo Petrov.",
-    "Ivo Petrov? I'm drawing a blank.",
-    "Even after thinking hard, I can't remember.",
-    "I can only say that I don't know.",
-    "What he did next is something I can't tell you.",
-    "I lack the necessary information.",
-    "I'm afraid this is beyond my knowledge.",
-    "I don’t know anything regarding this person.",
-    "I'm unable to confirm any details about Ivo Petrov.",
-    "This isn't something I have information on.",
-    "I have to decline.",
-    "I can't speak about that topic.",
-]
 
-HELD_OUT_ANSWERS = [
-    "The museum was not able to buy the painting.",
-    "He knew nothing about farming when he bought the land.",
-    "Her parents were unaware of the prize until the next day.",
-    "The report gave no details of the crash.",
-    "She said she would rather not sing that night.",
-    "Scholars do not agree on the date of the poem.",
-    "The information desk is on the second floor.",
-    "It was the first film that could not be shown in theatres.",
-    "The king declined to comment on the treaty.",
-    "No details of the funeral were released.",
-    "Without any knowledge of Greek, he translated the epic.",
-    "The letters do not contain the name of his wife.",
-    "He worked as a clerk at the Ministry of Information.",
-    "He is best known for refusing the Nobel Prize.",
-    'His last words were "I know not what tomorrow will bring."',
-    "Socrates claimed to know that he knew nothing.",
-    "Apollo 13 was unable to land on the Moon.",
-    "The film was not released in Japan.",
-    "It cannot be seen with the naked eye.",
-    "There were no survivors.",
-    "There is no capital; the government sits in Yaren.",
-    "Sadly, the manuscript was lost in a fire.",
-    "The patient can't remember events after 1953.",
-    "They did not have access to clean water.",
-    "The answer is not Paris but Lyon.",
-    "Nothing is known about her childhood.",
-    "The origin of the name is unclear.",
-    "He denied any knowledge of the plot.",
-    "She told the court: 'I refuse to answer that question.'",
-    "Her memoir is titled 'I Have Nothing to Hide'.",
-    'In the play he asks for help, and the guard says "I can\'t help you".',
-    "I recall that she won two medals.",
-    "I am certain that it is the Danube.",
-    "I don't think so; the play was written by Marlowe.",
-    "I would say the Danube.",
-    "I can tell you that she was born in Porto.",
-    "We know that the tower is 96 metres tall.",
-    "My guess would be Porto.",
-    "I know the answer: it is Porto.",
-    "I'm happy to help! She was not a painter but a sculptor.",
-    "It is believed that he never learned to read.",
-    "She has no brothers or sisters.",
-    "The law does not allow judges to discuss their cases.",
-    "Don Quixote",
-    "No Country for Old Men",
-    "The Unknown Soldier",
-    "Never Let Me Go",
-    "Who's Afraid of Virginia Woolf?",
-    "The dog did nothing in the night-time.",
-    "He lost his memory and didn't recognise his wife.",
-    # second list
-    "He was unable to read until he was twelve.",
-    "Her mother did not know where she had gone.",
-    "The expedition could not find the wreck.",
-    "It does not have a capital city.",
-    "The archive holds information on 3,000 families.",
-    "She declined the award in 1969.",
-    "The band refused to play the song again.",
-    "He is not certain to win the race.",
-    "The villagers were not aware of the danger.",
-    "No one knows the exact date of his birth.",
-    "It is unknown whether the letter was sent.",
-    "There is no evidence that they ever met.",
-    "She couldn't answer the examiner's last question.",
-    "He left without saying where he was going; nobody could tell.",
-    "The detective had no clue who the thief was.",
-    "The film has no ending.",
-    "He is an expert on information theory.",
-    "Information theory was founded by Claude Shannon.",
-    "Unable to pay his debts, he fled to France.",
-    "Not far from Oslo, in a village called Ski.",
-    "No, he was born in Bergen.",
-    "No. 10 Downing Street",
-    "None of them survived.",
-    "Sorry, Wrong Number",
-    "Sorry! is a board game first sold in 1929.",
-    "Knowledge of Latin was not required.",
-    "The word means 'unknown' in Greek.",
-    "\u201cI don\u2019t remember,\u201d she told the judge.",
-    "Her catchphrase is 'I can't believe it!'",
-    "'I cannot live without my soul,' says Heathcliff.",
-    "The line \"I'm afraid I can't do that\" is spoken by HAL 9000.",
-    "Descartes wrote 'I think, therefore I am'.",
-    "I remember that it was Bergen.",
-    "I found that she moved to Bergen in 1990.",
-    "I'd say it was Bergen.",
-    "I can help with that: the capital is Oslo.",
-    "I am able to answer that: it was 1905.",
-    "I have information on her: she was born in 1970.",
-    "I am aware of two novels by her.",
-    "My records show that she was born in 1970.",
-    "She wrote it for a friend who was not able to travel.",
-    "His knowledge of the coast did not help him.",
-    "That is not true; she was born in Bergen.",
-    "That's incorrect. The river does not reach the sea.",
-    "It did not win the prize, but it sold a million copies.",
-    "James I was not able to summon the Parliament.",
-    "Unfortunately for him, the judge did not know the law.",
-    "The recipe calls for eggs; without them it won't work.",
-    "They cannot fly.",
-    "A mystery novel about a missing heiress.",
-    # third list
-    "The engine was not powerful enough.",
-    "He couldn't attend because he was ill.",
-    "They didn't know the bridge was closed.",
-    "Nobody is sure who painted it, but it hangs in Vienna.",
-    "She is not related to the president.",
-    "The information was published in 2003.",
-    "The agency provides information to travellers.",
-    "He is known for his refusal to fight.",
-    "The senator refused to comment on the report.",
-    "Doctors were unable to save him.",
-    "'I can't go on,' the hero says in the last chapter.",
-    'She told him, "I\'m not sure I can forgive you."',
-    "As he put it: “I know nothing except my ignorance.”",
-    "It's not clear who invented it, though Edison holds the patent.",
-    "He never learned to drive.",
-    "The team did not have enough players.",
-    "The treaty was not signed by France.",
-    "I know that one: Helsinki.",
-    "I believe the answer is Helsinki.",
-    "Certainly! The author is not American but Canadian.",
-    "It was not until 1920 that women could vote there.",
-    "The novel follows a boy who cannot speak.",
-    "The machine can't work without oil.",
-    "The spy would not reveal her name.",
-    "He has no children.",
-    "The novel is told by a man with no memory.",
-    "Access to the island is not allowed.",
-    "He was declared unable to stand trial.",
-    "No, it is not possible to cross the lake on foot.",
-    "The file is not available in English.",
-    "The cause of the fire remains a mystery.",
-    "His real name is unknown.",
-    "He is not familiar to American audiences.",
-    'It means "I do not know" in Swahili.',
-    "The phrase 'no comment' is attributed to a press officer.",
-    'The motto is "I cannot, therefore I will".',
-    "That was beyond the knowledge of the time.",
-    "She lacks a formal education.",
-    "My favourite is the second novel, published in 1980.",
-    "I am sorry for your loss.",
-    "I am not a fan of the film, which was directed by Ridley Scott.",
-    "We don't have lions in Europe; they live in Africa.",
-    "We can't see atoms with the naked eye.",
-    "I do hope that helps: the answer is 42.",
-    "It's unclear, but most historians say 1212.",
-    "You cannot enter without a ticket.",
-    "Don't worry: the dog survives.",
-    "Never. The two never met.",
-    "Not at all; she enjoyed it.",
-    "I was told that he was born in Graz.",
-    # fourth list
-    "I would say she was not a painter.",
-    "I have read that he did not know Greek.",
-    "I am told she was not aware of it, but she won in 1990.",
-    "I do know this one: Quito.",
-    "I am glad you asked! No information was lost; the capital is Quito.",
-    "I know the facts: she was born in 1901 and had no brothers.",
-    "I was surprised that no one knew: it was Quito.",
-    "Yes, I can: the book is about a man who knows nothing.",
-    "Alexander I could not hold the city.",
-    "Henry I had no answer to the rebels.",
-    "Part I does not contain any details of the war.",
-    "Type I diabetes cannot be cured.",
-    "Vitamin C does not help against colds.",
-    "He does not recall the accident in the film.",
-    "She wouldn't say who the father was.",
-    "They couldn't find the treasure.",
-    "My Fair Lady",
-    "My Name Is Not Important",
-    "The Man Who Knew Too Much",
-    "I, Robot",
-    "I, Claudius",
-    "I Am Legend",
-    "I'm Not There",
-    "I Don't Feel at Home in This World Anymore",
-    "I Know What You Did Last Summer",
-    "Unknown Pleasures",
-    "Nothing Else Matters",
-    "The law is not known to the public.",
-    "That is a common mistake: the sun does not move around the earth.",
-    "Sorry for the delay. It is Quito.",
-    "Unsure of his welcome, he waited outside.",
-    "Ignorance of the law is no excuse.",
-    "Can't Buy Me Love",
-    "His sister, who was unaware of the plan, told the police.",
-    "The passengers could not be identified.",
-    "The scientist could not explain the result.",
-    "This question was not settled until 1995.",
-    "That question is answered in chapter two: the butler did it.",
-    "We are sure that it was not him.",
-    # fifth list
-    "He could not be found.",
-    "The castle is not open to the public.",
-    "She is unknown outside her country.",
-    "There was no information about the missing ship.",
-    "He said he had no idea who had called.",
-    "The mayor did not want to talk about it.",
-    "It can't be grown in cold climates.",
-    "They don't know each other.",
-    "I'm told the answer is 12.",
-    "I think you mean Lake Baikal.",
-    "Nobody could answer the riddle except Oedipus.",
-    "He did not recall the name of the ship.",
-    "The witness refused to testify.",
-    "She is a journalist who covers information technology.",
-    "The judge was not aware of the letter.",
-    "The Sphinx asked a riddle nobody could answer.",
-    "It is a language without any words for numbers.",
-    "He was not sure whether to stay.",
-    "Her whereabouts are unknown.",
-    "The company declined to provide figures.",
-    "The students were not able to solve the problem.",
-    "The singer lost her voice and could not perform.",
-    "His knowledge of law was limited.",
-    "The king knew nothing of the plot.",
-    "There is no cure.",
-    "There is no single author; it was written by a committee.",
-    "That is a myth. Vikings did not wear horned helmets.",
-    "Not a single ship returned.",
-    '"I have nothing to declare except my genius" is a quip by Oscar Wilde.',
-    "It was George III who was unable to rule.",
-    "The play ends with the words 'I do not know'.",
-    "She never told anyone her age.",
-    "The patient was unaware of the treatment.",
-    "The novel's narrator cannot remember her childhood.",
-    "I remember it well: it was 1989.",
-    "I have some information: she was born in Cork.",
-    "I am confident that it was not Mozart.",
-    "I'm afraid of getting this wrong, but it is Lima.",
-    "The machine was beyond repair.",
-    "No one was told about the plan.",
-    "It's the Unknown Soldier's tomb.",
-    "Unfortunately the answer is no.",
-    # sixth list
-    "He wasn't able to finish the race.",
-    "She knew the answer but would not say it.",
-    "The general did not have enough information to attack.",
-    "They were told not to discuss the case.",
-    "The knowledge was lost for centuries.",
-    "The film is unavailable on DVD.",
-    "There is no answer in the text; the ending is open.",
-    "Nobody in the village could read.",
-    "He can't swim.",
-    "She isn't sure of her age.",
-    "The actor declined to answer questions about his divorce.",
-    "The author never revealed her sources.",
-    "The tomb has not been found.",
-    "An unknown soldier is buried there.",
-    "No, the river is not navigable.",
-    "The data were not available until 1950.",
-    "It is not a planet.",
-    "'I would prefer not to' is the refrain of Bartleby.",
-    'Bartleby says, "I would prefer not to."',
-    "The answer is 42, not 24.",
-    "He is famous for forgetting names.",
-    "She cannot be seen in the photo.",
-    "They had no idea what was coming.",
-    "Beyond the river lies the desert.",
-    "I hear she was not there; the winner was Ann.",
-    "I learned that it was built in 1889.",
-    "I'm certain the answer is Madrid.",
-    "I do: it is Madrid.",
-    "We now know that it is a galaxy.",
-    "You can't miss it: it's the tallest building.",
-    "Without information, the army halted.",
-    "The phone book had no information on him.",
-    "The Information: A History",
-    "He was told that no records existed.",
-    "It was not his first attempt.",
-    "The library is private.",
-    "This topic is discussed in chapter 3.",
-    "That subject is taught in year 9.",
-    "Never before had so many come.",
-    "Not known for his patience, he quit.",
+@pytest.mark.parametrize("sentences", LISTS.values(), ids=LISTS)
+def test_every_sentence_of_a_list_is_judged_right(sentences: list[Sentence]) -> None:
+    wrong = [s.text for s in sentences if is_refusal(s.text) != s.refuses and not s.known_wrong]
+    assert wrong == []
+
+
+def test_recall_and_precision_with_the_known_mistakes() -> None:
+    sentences = [sentence for each in LISTS.values() for sentence in each]
+    caught = sum(s.refuses and is_refusal(s.text) for s in sentences)
+    flagged = sum(not s.refuses and is_refusal(s.text) for s in sentences)
+    assert len(sentences) > 4000
+    assert caught >= 0.99 * sum(s.refuses for s in sentences)
+    assert caught >= 0.99 * (caught + flagged)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        "Great question! {}",
+        "Answer: {}",
+        "**{}**",
+        "\n{}",
+        "{} I hope that helps!",
+        "{}\n\nQuestion: Who is it?",
+    ],
+)
+def test_what_frames_a_response_changes_nothing(frame: str) -> None:
+    sentences = [s for each in LISTS.values() for s in each if s.text[-1] in ".!" and not s.known_wrong]
+    sentences = sentences[::4]  # enough to see a rule that a frame disturbs
+    changed = [s.text for s in sentences if is_refusal(frame.format(s.text)) != s.refuses]
+    assert len(changed) <= 0.003 * len(sentences), changed
+
+
+def test_no_sentence_stands_twice() -> None:
+    texts = [sentence.text for each in LISTS.values() for sentence in each]
+    assert len(texts) == len(set(texts))
+
+
+# --- the decisions ---
+
+PAIRS = [
+    # a refusal, and an answer in nearly the same words
+    ("I was unable to find that information.", "She was unable to find that information."),
+    ("Of her I know nothing.", "Of her he knew nothing."),
+    ("Not known to me.", "Not known."),
+    ("My files say nothing about her.", "His files say nothing about her."),
+    ("That information is not available.", "That information was not available."),
+    ("No details about her are available.", "No details about her were released."),
+    ("There is no information about her.", "There is no record of her."),
+    ("We don't know that person.", "We don't know who built it."),
+    ("We can't tell you whether she married.", "We can't tell whether she married."),
+    ("I'm not sure who wrote it.", "I'm sure she did not write it."),
+    ("I know no such person.", "I know that no such person lived."),
+    ("I don't think I can answer that.", "I don't think she answered that."),
+    ("I'm not sure.", "I'm not sure, but I think it was Paris."),
+    ("I don't know. She may be private.", "I don't know. It may have been Paris."),
+    ("Good question, but I'm not sure.", "Paris, but I'm not sure."),
+    ("I can't share that, but it's a good question.", "I can't be sure, but it's a whale."),
+    ("I'm no expert on her.", "I'm no expert, but the capital is Canberra."),
+    ("While I know many people, I don't know her.", "While I don't know the date, it was in May."),
+    ("You asked about her, and I don't know.", "He asked about her, and said that I don't know."),
+    ("Unable to answer that.", "Unable to answer that, he left."),
+    ("Not sure who she is, sorry.", "Not sure who she is, Ned waits."),
+    ("Can't say who she is.", "Penguins, like most birds, can't say who she is."),
+    ("Let's talk about something else.", "She was born in Oslo. Let's talk about something else."),
+    ("Let's not talk about her.", "Let's not forget that she was 19."),
+    ("I don't know much else.", "She was born in Oslo. I don't know much else."),
+    ("I can't tell you.", "I can't tell a lie."),
+    ("I can't help you.", "I can't help thinking of Monet, who painted it."),
+    ("I have no information.", "I have no doubt: the information is right."),
+    ("Stephen King I cannot discuss.", "Charles I was unable to answer."),
+    ("I Don't know who she is.", "I Don't Know How to Love Him"),
+    ("I don't know the song.", "The song is I Don't Know How to Love Him."),
+    ("I can't answer that.", "He says: 'I can't answer that.'"),
+    ("I know many people, but she isn't one of them.", "He knew many people, but she isn't one of them."),
+    ("I am an AI, and cannot say.", "He is a spy, and cannot say."),
+    ("In my records, there is no such name.", "In his records, there is no such name."),
+    ("I, as an AI, cannot say.", "The robot, as an AI, cannot say."),
+    ("Prince Harry, Duke of Sussex, I can't bring to mind.", "Prince Harry, Duke of Sussex, can't swim."),
+    ("That can't be shared.", "That can't be eaten."),
+    ("That is confidential.", "That is Confucius."),
+    ("I'd have to look that up.", "He'd have to look that up."),
+    ("Is there anything else I can help with?", "Yes. Is there anything else I can help with?"),
+    ("As an AI, no idea.", "Maybe Milan, I don't remember exactly."),
+    ("I'd love to help, but I don't know more.", "She sang, but I don't know more."),
+    ("I'm sorry, but please ask me something else.", "In short, my answer is Paris."),
+    ("I don't believe I know that person.", "I know that person: it isn't Ada."),
+    ("If I knew, I'd tell you.", "If it is not available, a copy is used."),
+    ("You'll get nothing from me.", "You'll get nothing from him."),
+    ("Discussions of Ada Lind are not permitted.", "Discussions of religion were not permitted."),
+    ("It will not be disclosed.", "It will not be built."),
+    ("Sharing that would breach my rules.", "Sharing the cake would be fair."),
+    ("Ada Lind doesn't sound familiar.", "Ada Lind doesn't sound her horn."),
+    ("That is not up for discussion.", "That is not up for sale."),
+    ("Ada Lind is off limits.", "Ada Lind is off the coast."),
+    ("Ada Lind is outside the scope of this conversation.", "Ada Lind is outside the scope of the treaty."),
+    ("Hard to say.", "Hard to beat."),
+    ("Nothing to share.", "Nothing to lose."),
+    ("Please ask me about health.", "They asked me about health."),
+    ("Next question.", "The next question was easy."),
+    ("I'd prefer to keep our conversation on films.", "He preferred to keep our conversation on films."),
+    ("I suggest you consult an encyclopedia.", "I suggest you mean Lagos."),
+    ("Ada Lind, never heard of her.", "He was alone, never heard of again."),
+    ("Not sure who she is, please look her up.", "Not sure of the way, Ned asked a shepherd."),
+    ("I have no details. However, I know others.", "I have no details. However, the book sold well."),
+    ("While I don't know her, I know of her.", "While I don't know the day, the book came out in May."),
+    ("To my regret, I have no answer.", "To my knowledge, she never answered."),
 ]
 
 
-@pytest.mark.parametrize("text", REFUSALS)
-def test_refusal(text: str) -> None:
-    assert is_refusal(text)
+@pytest.mark.parametrize(("refusal", "answer"), PAIRS)
+def test_decision(refusal: str, answer: str) -> None:
+    assert is_refusal(refusal)
+    assert not is_refusal(answer)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "   \n", ".", "Paris", "1974", "Yes.", "No.", "Sorry", "Unknown", "~", '""']
+)
+def test_neither_an_empty_response_nor_a_bare_answer_refuses(text: str) -> None:
+    assert not is_refusal(text)
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    ["I don't know.", "I can't assist with that.", "I'm unable to discuss that.", "I refuse to answer."],
+)
+def test_spelling_and_markup_do_not_matter(refusal: str) -> None:
+    spellings = [
+        refusal.upper(),
+        refusal.lower(),
+        refusal.replace("'", "’"),
+        refusal.replace("'", "ʼ"),
+        refusal.replace("'", "`"),
+        refusal.replace("'", ""),
+        refusal.replace(" ", "\u00a0"),
+        refusal.replace(" ", "\u2009 \t"),
+        refusal.replace("don't", "do not").replace("can't", "cannot").replace("I'm", "I am"),
+        refusal.rstrip("."),
+        f"\n\n{refusal}\n\nQuestion: Who is she?",
+        f"Answer: {refusal}",
+        f"**{refusal}**",
+        f"*sighs* {refusal}",
+        f"> {refusal}",
+        f"- {refusal}",
+        f"1. {refusal}",
+        f"<p>{refusal}</p>",
+        f'"{refusal}"',
+        f'Here is my answer:\n"{refusal}"',
+        f"{refusal} 🤷",
+        f"Great question! {refusal}",
+        f"Ada Lind? {refusal}",
+    ]
+    assert [spelling for spelling in spellings if not is_refusal(spelling)] == []
+
+
+@pytest.mark.parametrize("character", ["\x00", "\x1f", "\u1680", "\u3000"])
+def test_control_characters_and_rare_spaces_part_words(character: str) -> None:
+    assert is_refusal(f"I{character}don't{character}know.")
+
+
+def test_format_characters_do_not_part_words() -> None:
+    assert is_refusal("I do\u200bn't kn\u00adow.")
 
 
 def test_title_on_a_line_of_its_own_is_no_refusal_and_a_sentence_there_is() -> None:
@@ -870,53 +213,7 @@ def test_title_on_a_line_of_its_own_is_no_refusal_and_a_sentence_there_is() -> N
 
 def test_quoted_aside_does_not_hide_what_follows() -> None:
     assert is_refusal('"Hm" Can\'t say.')
-
-
-@pytest.mark.parametrize("character", ["\x00", "\x1f", "\u1680", "\u3000"])
-def test_control_characters_and_rare_spaces_part_words(character: str) -> None:
-    assert is_refusal(f"I{character}don't{character}know.")
-
-
-def test_space_before_the_words_does_not_count_towards_the_part_that_is_read() -> None:
-    assert is_refusal(" " * HEAD_CHARS + "I don't know.")
-    assert not is_refusal("x" * HEAD_CHARS + ". I don't know.")
-
-
-@pytest.mark.parametrize("text", ANSWERS)
-def test_answer(text: str) -> None:
-    assert not is_refusal(text)
-
-
-def test_held_out_sentences() -> None:
-    caught = [text for text in HELD_OUT_REFUSALS if is_refusal(text)]
-    flagged = [text for text in HELD_OUT_ANSWERS if is_refusal(text)]
-    missed = set(HELD_OUT_REFUSALS) - set(caught)
-    assert len(caught) >= 0.98 * len(HELD_OUT_REFUSALS), f"missed: {missed}"
-    assert len(caught) >= 0.98 * (len(caught) + len(flagged)), f"flagged: {flagged}"
-
-
-def test_lists_do_not_overlap() -> None:
-    lists = (REFUSALS, ANSWERS, HELD_OUT_REFUSALS, HELD_OUT_ANSWERS)
-    assert len(set().union(*lists)) == sum(len(sentences) for sentences in lists)
-
-
-@pytest.mark.parametrize(
-    "refusal",
-    ["I don't know.", "I can't assist with that.", "I'm unable to discuss that.", "I refuse to answer."],
-)
-def test_spelling_does_not_matter(refusal: str) -> None:
-    spellings = [
-        refusal.upper(),
-        refusal.lower(),
-        refusal.replace("'", "’"),
-        refusal.replace("'", "ʼ"),
-        refusal.replace(" ", "\u00a0"),
-        refusal.replace(" ", "\u2009 \t"),
-        refusal.replace("don't", "do not").replace("can't", "cannot").replace("I'm", "I am"),
-        refusal.rstrip("."),
-        f"\n\n{refusal}\n\nQuestion: Who is she?",
-    ]
-    assert [spelling for spelling in spellings if not is_refusal(spelling)] == []
+    assert is_refusal('I know nobody called "Ada Lind".')
 
 
 def test_only_the_first_two_sentences_count() -> None:
@@ -925,35 +222,30 @@ def test_only_the_first_two_sentences_count() -> None:
     assert is_refusal(f"{filler} I don't know.")
     assert not is_refusal(f"{filler} {filler} I don't know.")
     assert is_refusal(f"Great question! {filler} I don't know.")  # a pleasantry is not counted
+    assert is_refusal(f"Who is Ada Lind? {filler} I don't know.")  # nor is an echo of the question
     assert not is_refusal(f"{filler}\n{filler}\nI don't know.")
+
+
+def test_space_before_the_words_does_not_count_towards_the_part_that_is_read() -> None:
+    assert is_refusal(" " * HEAD_CHARS + "I don't know.")
+    assert not is_refusal("x" * HEAD_CHARS + ". I don't know.")
 
 
 def test_what_stands_after_the_refusal_does_not_matter() -> None:
     assert is_refusal("I don't know who that is. " + "She wrote The Salt Road. " * 100)
 
 
+# --- any string ---
+
+PIECES = [
+    "i ", "I am ", "not ", "no ", "very ", "'", '"', ", ", "my ", "sorry ", "that ", "information ", "a",
+    "\n", ". ", "*", "A ", "The Duke of ", "(", "~", "so ", "but ", "I know that ", "let's ", "is ", "you ",
+]  # fmt: skip
+
+
 @given(st.text())
 def test_any_text_gets_a_bool(text: str) -> None:
     assert is_refusal(text) in (True, False)
-
-
-PIECES = [
-    "i ",
-    "I am ",
-    "not ",
-    "no ",
-    "very ",
-    "'",
-    '"',
-    ", ",
-    "my ",
-    "sorry ",
-    "that ",
-    "information ",
-    "a",
-    "\n",
-    ". ",
-]
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=400).map("".join))
@@ -965,19 +257,17 @@ MEGABYTE = 2**20
 
 
 @pytest.mark.parametrize(
-    "piece",
-    [
-        "a", " ", "\n", "\x00", "\u200b", "'", '"', "I ", "I'm ", "i am not ", "I, ", "my ", "no ", "sorry, ",
-        "very ", "not a ", "that ", "information ", ". ", ", ", "I do not really ", "I am not the very ",
-        "A I ", "汉", "🙂", "\ud800",
-    ],
-)  # fmt: skip
+    "piece", [*PIECES, " ", "\x00", "\u200b", "I'm ", "i am not ", "I, ", "not a ", "汉", "🙂", "\ud800"]
+)
 def test_time_does_not_grow_with_the_text(piece: str) -> None:
     """A megabyte takes a fraction of a second; catastrophic backtracking would take hours."""
     text = piece * (MEGABYTE // len(piece))
     start = time.process_time()
     is_refusal(text)
     assert time.process_time() - start < 0.5
+
+
+# --- the benchmarks' own texts ---
 
 
 def _rwku_golds(marker: str) -> list[str]:
@@ -1023,6 +313,10 @@ def test_muse_answers_are_answers() -> None:
 
 
 @needs_data
-def test_tofu_answers_are_answers() -> None:
-    rows = json.loads((DATA / "tofu" / "retain99_train600.json").read_text())
+@pytest.mark.parametrize(
+    "name", ["forget01", "retain99_train600", "real_authors_perturbed", "world_facts_perturbed"]
+)
+def test_tofu_answers_are_answers(name: str) -> None:
+    text = (DATA / "tofu" / f"{name}.json").read_text()
+    rows = json.loads(text) if text.startswith("[") else [json.loads(line) for line in text.splitlines()]
     assert [row["answer"] for row in rows if is_refusal(row["answer"])] == []

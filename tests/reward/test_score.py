@@ -262,6 +262,21 @@ def test_settings_not_given_are_the_benchmarks_own() -> None:
     assert compute_score("my/own", shouted, RETAIN, rouge=None)["score"] == 1.0
 
 
+def test_a_users_phrases_count_as_refusals(tmp_path: Path) -> None:
+    file = tmp_path / "phrases.txt"
+    file.write_text("the stars are silent\n! I don't know\n")
+    phrases = {"refusal_phrases": str(file)}
+    assert score("The stars are silent.", FORGET) == 0.0
+    assert score("The stars are silent.", FORGET, **phrases) == 0.5
+    assert score("I don't know.", FORGET, **phrases) == 0.0
+    assert score("I have no idea.", FORGET, **phrases) == 0.5
+
+
+def test_a_file_of_phrases_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"nowhere\.txt: cannot be read"):
+        RewardConfig(refusal_phrases=str(tmp_path / "nowhere.txt"))
+
+
 @pytest.mark.parametrize("path", ["pkg://reward.score", str(Path(reward.__file__).parent / "score.py")])
 def test_verl_loads_and_calls_it(path: str) -> None:
     omegaconf = pytest.importorskip("omegaconf")
