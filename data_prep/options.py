@@ -54,6 +54,14 @@ def add_arguments(parser: argparse.ArgumentParser, source_help: str) -> None:
     add_endpoint_arguments(parser)
 
 
+def add_stage1_modes(parser: argparse.ArgumentParser) -> None:
+    """Declare --stage1-modes."""
+    parser.add_argument(
+        "--stage1-modes", nargs="+", choices=("qa", "fb"), default=["qa", "fb"],
+        help="refusals of stage 1: questions, fill-in-the-blank forms of them (default: both)",
+    )  # fmt: skip
+
+
 Load = Callable[[Writer], Benchmark]
 
 

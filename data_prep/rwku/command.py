@@ -33,10 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--target", action="append", default=[], metavar="NAME",
         help="a target by name; may be given several times (default: all)",
     )  # fmt: skip
-    parser.add_argument(
-        "--stage1-modes", nargs="+", choices=("qa", "fb"), default=["qa", "fb"],
-        help="refusals of stage 1: questions, fill-in-the-blank forms (default: both)",
-    )  # fmt: skip
+    shared.add_stage1_modes(parser)
 
 
 def run(options: argparse.Namespace) -> None:

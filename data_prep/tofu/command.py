@@ -38,10 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--boundary-rows", type=shared.positive, metavar="N",
         help="training prompts on authors to be kept (default: as many as there are to forget)",
     )  # fmt: skip
-    parser.add_argument(
-        "--stage1-modes", nargs="+", choices=("qa", "fb"), default=["qa", "fb"],
-        help="refusals of stage 1: questions, fill-in-the-blank forms of them (default: both)",
-    )  # fmt: skip
+    shared.add_stage1_modes(parser)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -91,8 +91,7 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data set owner/rwku in a cache of the Hugging Face Hub, as a download would leave it."""
     from huggingface_hub import constants
 
-    if not constants.HF_HUB_OFFLINE:
-        pytest.skip("huggingface_hub was imported before HF_HUB_OFFLINE was set")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "cache" / "datasets--owner--rwku"
     put_rwku(folder / "snapshots" / COMMIT / "Target")
