@@ -13,6 +13,7 @@ from typing import Any
 
 from data_prep.atomic import MARKER, check_writable, new_folder
 from data_prep.contract import Row, write_rows, write_sft_rows
+from data_prep.sources.tables import sha256_of_file
 from data_prep.world.config import WorldConfig
 from data_prep.world.splits import World, make_world
 
@@ -122,6 +123,4 @@ def _versions() -> dict[str, str]:
 def _file_hashes(folder: Path) -> dict[str, str]:
     """SHA-256 of every file but the manifest, by path inside the folder."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != MARKER)
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files
-    }
+    return {path.relative_to(folder).as_posix(): sha256_of_file(path) for path in files}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-import re
 from dataclasses import dataclass, replace
 
 from data_prep.contract import Row, rl_row, sft_row
+from data_prep.text import normalise
 from data_prep.world.config import WorldConfig
 from data_prep.world.facts import Fact, make_facts
 from data_prep.world.people import make_people, make_strangers
@@ -64,11 +64,6 @@ def make_world(config: WorldConfig) -> World:
     )
     check_leaks(world.probes, {"train": world.train, "val": world.val, "sft": world.sft})
     return world
-
-
-def normalise(text: str) -> str:
-    """Lower case, words only: what two prompts are compared by."""
-    return " ".join(re.findall(r"\w+", text.lower()))
 
 
 def check_leaks(probes: list[Row], seen: dict[str, list[Row]]) -> None:
