@@ -58,6 +58,11 @@ SFT_SCHEMA = pa.schema(
 )
 
 
+REFERENCE = pa.field("reference", pa.struct({"paraphrased": pa.string(), "perturbed": pa.list_(pa.string())}))
+"""Column of probes whose benchmark compares the likelihood of answers: the right answer in other words (null
+where it has none), and wrong answers."""
+
+
 class ContractError(ValueError):
     """A file or a row that breaks the contract; the message is one line."""
 
@@ -72,13 +77,15 @@ def rl_row(
     extra_info: Row,
     query: str | None = None,
     raw: bool = False,
+    reference: Row | None = None,
 ) -> Row:
     """An RL row whose prompt is one user turn.
 
     `extra_info` holds the keys of RL_SCHEMA but for query and raw: `query` is the bare question, where the
-    prompt wraps it in more text; with `raw`, the prompt goes to a base model as it is.
+    prompt wraps it in more text; with `raw`, the prompt goes to a base model as it is. `reference` as of
+    REFERENCE.
     """
-    return {
+    row: Row = {
         "data_source": data_source,
         "prompt": [{"role": "user", "content": prompt}],
         "reward_model": {
@@ -87,6 +94,7 @@ def rl_row(
         },
         "extra_info": {**extra_info, "query": prompt if query is None else query, "raw": raw},
     }
+    return row if reference is None else row | {"reference": reference}
 
 
 def sft_row(*, prompt: str, answer: str, extra_info: Row, raw: bool = False) -> Row:
@@ -98,7 +106,9 @@ def sft_row(*, prompt: str, answer: str, extra_info: Row, raw: bool = False) -> 
 def write_rows(path: Path, rows: list[Row]) -> None:
     """Writes checked RL rows; the same rows give the same bytes. Raises ContractError."""
     validate_rows(rows, path.name)
-    pq.write_table(pa.Table.from_pylist(rows, schema=RL_SCHEMA), path)
+    compared = any(row.get("reference") for row in rows)
+    schema = RL_SCHEMA.append(REFERENCE) if compared else RL_SCHEMA
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
 
 
 def write_sft_rows(path: Path, rows: list[Row]) -> None:
@@ -109,7 +119,7 @@ def write_sft_rows(path: Path, rows: list[Row]) -> None:
 
 def read_rows(path: str | Path) -> list[Row]:
     """The RL rows of a parquet file. Raises ContractError at the first thing that is wrong."""
-    rows = _read(Path(path), RL_SCHEMA)
+    rows = _read(Path(path), RL_SCHEMA, optional=REFERENCE)
     validate_rows(rows, str(path))
     return rows
 
@@ -131,7 +141,7 @@ def validate_sft_rows(rows: list[Row], source: str) -> None:
     _validate(rows, source, _check_sft_row)
 
 
-def _read(path: Path, schema: pa.Schema) -> list[Row]:
+def _read(path: Path, schema: pa.Schema, optional: pa.Field | None = None) -> list[Row]:
     if not path.is_file():
         raise ContractError(f"{path}: no such file")
     try:
@@ -143,6 +153,10 @@ def _read(path: Path, schema: pa.Schema) -> list[Row]:
         if field.name not in table.column_names:
             raise ContractError(f"{path}: column {field.name} is missing")
         _check_type(table.schema.field(field.name).type, field.type, f"{path}: column {field.name}")
+    if optional is not None and optional.name in table.column_names:
+        found = table.schema.field(optional.name).type
+        if not pa.types.is_null(found):
+            _check_type(found, optional.type, f"{path}: column {optional.name}")
     return table.to_pylist()
 
 
@@ -198,6 +212,7 @@ def _check_rl_row(row: Row, where: str) -> None:
     side, section = row["reward_model"]["ground_truth"]["type"], row["extra_info"]["section"]
     if (side == "forget") != (section == "forget"):
         _bad(where, "extra_info.section", f"is {section!r} on a row of type {side!r}")
+    _check_reference(row.get("reference"), where)
 
 
 def _check_sft_row(row: Row, where: str) -> None:
@@ -236,6 +251,17 @@ def _check_reward(reward_model: Row | None, where: str) -> None:
         _check_filled(truth["keyword"], where, "reward_model.ground_truth.keyword")
     elif truth["keyword"] != "":
         _bad(where, "reward_model.ground_truth.keyword", "must be \"\" on a row of type 'retain'")
+
+
+def _check_reference(reference: Row | None, where: str) -> None:
+    if reference is None:
+        return
+    if not reference["perturbed"]:
+        _bad(where, "reference.perturbed", "is empty: give at least one wrong answer")
+    for answer in reference["perturbed"]:
+        _check_filled(answer, where, "reference.perturbed")
+    if reference["paraphrased"] is not None:
+        _check_filled(reference["paraphrased"], where, "reference.paraphrased")
 
 
 def _check_messages(messages: list[Row] | None, where: str, field: str, last_role: str) -> None:

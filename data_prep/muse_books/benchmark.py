@@ -20,6 +20,7 @@ KEYWORD = "Harry Potter"
 EXAMPLES = ("neutral", "none", "label_dependent")
 FORGET_QA = ("forget_train_qa", "forget_train_qa400")
 COMPLETION_WORDS = 50
+VERBMEM = Table("verbmem/forget", "verbmem", "forget")
 BOUNDARY_QA = ("boundary_neighbor_qa", "boundary_neighbor_qa_sample300")
 
 
@@ -59,7 +60,8 @@ def load(source: Source, options: MuseOptions, writer: Writer) -> Benchmark:
         stage1=forget,
         probes=probes,
         form=_form(_prefixes(source, options.examples)),
-        probe_form=_form(_official_prefixes(source)),
+        # A passage is a probe as it stands; only in training does a word go before it.
+        probe_form=replace(_form(_official_prefixes(source)), templates={"qa": TEMPLATE}),
         settings={"source": source.name}
         | asdict(options)
         | {name: path.name for name, path in files.items()},
@@ -172,7 +174,28 @@ def _probes(source: Source) -> list[Prompt]:
             _prompt(record, stream * STREAM + number, side, "knowmem")
             for number, record in enumerate(records)
         ]
-    return probes
+    return probes + _passages(source)
+
+
+def _passages(source: Source) -> list[Prompt]:
+    """MUSE's VerbMem: beginnings of passages that the model was trained on, and how they go on."""
+    if not source.has(VERBMEM):
+        return []
+    return [
+        replace(
+            _own_prompt(
+                4 * STREAM + number,
+                "forget",
+                "completion",
+                # Taken off, white space would change the tokens that MUSE's own evaluation sends.
+                record.verbatim("prompt"),
+                record.verbatim("gt"),
+                origin=record.origin,
+            ),
+            family="verbmem",
+        )
+        for number, record in enumerate(source.read(VERBMEM))
+    ]
 
 
 def _prompt(record: Record, index: int, side: Side, family: str) -> Prompt:

@@ -39,6 +39,18 @@ class Record:
                 return self.filled(name, self.fields[name])
         raise SourceError(f"{self.origin}: field {' or '.join(names)} is missing")
 
+    def texts(self, name: str) -> tuple[str, ...]:
+        """The texts of the list `name`, which must hold at least one. Raises SourceError."""
+        values = self.fields.get(name)
+        if not isinstance(values, list) or not values:
+            raise SourceError(f"{self.origin}: field {name} is {values!r:.60}, expected a list of texts")
+        return tuple(self.filled(name, value) for value in values)
+
+    def verbatim(self, name: str) -> str:
+        """The field `name` with its surrounding white space, which must be a text. Raises SourceError."""
+        self.text(name)
+        return self.fields[name]
+
     def optional(self, name: str, default: str) -> str:
         """The field `name` as `text` gives it; `default` where it is missing or empty. Raises SourceError."""
         return default if self.fields.get(name) in (None, "") else self.text(name)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from data_prep import written
 from data_prep.checks import refuse_probes
 from data_prep.draws import spread
-from data_prep.prompts import STREAM, Benchmark, Prompt, PromptForm, Side
+from data_prep.prompts import STREAM, Benchmark, Prompt, PromptForm, Reference, Side
 from data_prep.sources import Record, Source, SourceError, Table
 from data_prep.text import normalise
 from data_prep.tofu.authors import author_names
@@ -136,6 +136,17 @@ def _probes(source: Source, split: str) -> list[Prompt]:
     return probes
 
 
+def _reference(record: Record) -> Reference | None:
+    """What TOFU compares the right answer's likelihood with; training tables have no such fields."""
+    if record.fields.get("perturbed_answer") is None:
+        return None
+    paraphrased = record.fields.get("paraphrased_answer")
+    return Reference(
+        perturbed=record.texts("perturbed_answer"),
+        paraphrased=None if paraphrased is None else record.text("paraphrased_answer"),
+    )
+
+
 def _prompt(record: Record, index: int, side: Side, subject: str, family: str, section: str) -> Prompt:
     return Prompt(
         index=index,
@@ -148,4 +159,5 @@ def _prompt(record: Record, index: int, side: Side, subject: str, family: str, s
         keyword=subject if side == "forget" else "",
         section=section,
         origin=record.origin,
+        reference=_reference(record),
     )

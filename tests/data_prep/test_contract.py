@@ -87,6 +87,45 @@ def test_rows_written_by_pandas_and_with_extra_columns_are_read(tmp_path: Path) 
     assert rows[1]["reward_model"]["ground_truth"]["golds"] == ["Esk Moor", "Esk"]
 
 
+def referenced_rows() -> list[Row]:
+    """One row with the answers it is compared by, one without a paraphrase, one without any."""
+    rows = [*good_rows(), copy.deepcopy(good_rows()[1])]
+    rows[0]["reference"] = {"paraphrased": "In Tarnwick Bay.", "perturbed": ["Esk", "Fell"]}
+    rows[1]["reference"] = {"paraphrased": None, "perturbed": ["Esk Bay"]}
+    rows[2] |= {"reference": None}
+    rows[2]["extra_info"]["index"] = 12
+    return rows
+
+
+def test_answers_to_compare_come_back_as_they_were_written(tmp_path: Path) -> None:
+    write_rows(tmp_path / "a.parquet", referenced_rows())
+    assert read_rows(tmp_path / "a.parquet") == referenced_rows()
+
+
+def test_a_column_of_no_answers_to_compare_is_read(tmp_path: Path) -> None:
+    rows = [row | {"reference": None} for row in good_rows()]
+    assert read_rows(put(tmp_path / "a.parquet", rows)) == rows
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ({"paraphrased": "x", "perturbed": []}, "row 0: reference.perturbed is empty: give at least one"),
+        ({"paraphrased": "x", "perturbed": ["y", " "]}, "row 0: reference.perturbed is empty"),
+        ({"paraphrased": " ", "perturbed": ["y"]}, "row 0: reference.paraphrased is empty"),
+        ({"paraphrased": "x", "perturbed": "y"}, "column reference.perturbed has type string"),
+        ({"perturbed": ["y"]}, "column reference.paraphrased is missing"),
+    ],
+)
+def test_wrong_answers_to_compare_are_named(tmp_path: Path, reference: Row, message: str) -> None:
+    good = {"reference": {"paraphrased": "x", "perturbed": ["y"]}} if "row 0" in message else {}
+    first, second = good_rows()
+    path = put(tmp_path / "a.parquet", [first | {"reference": reference}, second | good])
+    with pytest.raises(ContractError) as caught:
+        read_rows(path)
+    assert str(caught.value).startswith(f"{path}: {message}")
+
+
 TRUTH = ("reward_model", "ground_truth")
 BAD_RL = {
     "empty data source": (set_at("data_source", value=" "), "data_source is empty"),

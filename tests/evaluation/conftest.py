@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from data_prep.contract import rl_row, write_rows
-from recipe.rerule.evaluation.probes import Probe
+from recipe.rerule.evaluation.probes import Probe, Reference
+
+# By section, as TOFU has it: on its own authors alone is there a paraphrase.
+REFERENCES = {
+    "forget": Reference(("London", "Rome"), "It is Paris."),
+    "retain_unseen": Reference(("Porto",)),
+}
 
 
 def make_probe(index: int, section: str, mode: str, golds: Sequence[str], **changes: Any) -> Probe:
@@ -20,6 +26,7 @@ def make_probe(index: int, section: str, mode: str, golds: Sequence[str], **chan
         "family": "direct",
         "subject": "Ada Quill",
         "messages": [{"role": "user", "content": f"Question {index}?"}],
+        "query": f"Question {index}?",
         "golds": list(golds),
     }
     return Probe(**(fields | changes))
@@ -33,7 +40,9 @@ def write_probes(path: Path, probes: Sequence[Probe]) -> Path:
             prompt=probe.messages[0]["content"],
             side="forget" if probe.section == "forget" else "retain",
             golds=probe.golds,
+            query=probe.query,
             raw=probe.raw,
+            reference=probe.reference and vars(probe.reference),
             keyword=probe.subject if probe.section == "forget" else "",
             extra_info={
                 "index": probe.index,
@@ -63,8 +72,22 @@ def probes() -> list[Probe]:
 
 
 @pytest.fixture
+def compared_probes() -> list[Probe]:
+    """Probes with the answers that TOFU compares, and one without."""
+    return [
+        make_probe(index, section, "qa", ["Paris"], reference=REFERENCES.get(section))
+        for index, section in enumerate(("forget", "retain_unseen", "retain"))
+    ]
+
+
+@pytest.fixture
 def probes_file(tmp_path: Path, probes: list[Probe]) -> Path:
     return write_probes(tmp_path / "probes.parquet", probes)
+
+
+@pytest.fixture
+def compared_probes_file(tmp_path: Path, compared_probes: list[Probe]) -> Path:
+    return write_probes(tmp_path / "compared.parquet", compared_probes)
 
 
 @pytest.fixture

@@ -14,6 +14,10 @@ def test_probes_are_read_as_written_in_file_order(probes_file, probes):
     assert read_probes(probes_file) == probes
 
 
+def test_answers_to_compare_are_read(compared_probes_file, compared_probes):
+    assert read_probes(compared_probes_file) == compared_probes
+
+
 def test_a_missing_column_is_named(probes_file, tmp_path):
     table = pq.read_table(probes_file).drop_columns(["reward_model"])
     pq.write_table(table, tmp_path / "less.parquet")

@@ -12,6 +12,19 @@ from data_prep.contract import SECTIONS, read_rows
 
 
 @dataclass(frozen=True)
+class Reference:
+    """Answers whose likelihood is compared with the right one's.
+
+    Attributes:
+        perturbed: wrong answers, at least one.
+        paraphrased: the right answer in other words; None where the benchmark has none.
+    """
+
+    perturbed: tuple[str, ...]
+    paraphrased: str | None = None
+
+
+@dataclass(frozen=True)
 class Probe:
     """One row of the data contract, as evaluation needs it.
 
@@ -24,6 +37,8 @@ class Probe:
         messages: chat messages, at least one.
         golds: accepted answers, at least one.
         raw: whether the one message goes to a base model as it is, not through the chat template.
+        query: the bare question, where the prompt puts more text around it.
+        reference: for benchmarks that compare likelihoods (TOFU).
     """
 
     index: int
@@ -34,6 +49,8 @@ class Probe:
     messages: list[dict[str, str]]
     golds: list[str]
     raw: bool = False
+    query: str = ""
+    reference: Reference | None = None
 
 
 def read_probes(path: Path) -> list[Probe]:
@@ -56,7 +73,13 @@ def _probe(row: Mapping[str, Any]) -> Probe:
         messages=[{"role": message["role"], "content": message["content"]} for message in row["prompt"]],
         golds=list(row["reward_model"]["ground_truth"]["golds"]),
         raw=info["raw"],
+        query=info["query"],
+        reference=_reference(row.get("reference")),
     )
+
+
+def _reference(row: Mapping[str, Any] | None) -> Reference | None:
+    return None if row is None else Reference(tuple(row["perturbed"]), row["paraphrased"])
 
 
 def count_by_section(probes: list[Probe]) -> dict[str, int]:

@@ -108,6 +108,33 @@ def test_probes_are_asked_as_muse_asks_them(raw: Path, tmp_path: Path, examples:
     ]
 
 
+def test_passages_are_continued_as_muse_asks_for_it(raw: Path, tmp_path: Path) -> None:
+    passages = [{"prompt": f" Passage {n}, it\n", "gt": f"goes on {n}. "} for n in range(3)]
+    put_array(raw / "verbmem/forget.json", passages)
+    assert prep("muse-books", "--source", raw, "--out", tmp_path / "out") == 0
+    probes = read_rows(tmp_path / "out/probes.parquet")
+    continued = [row for row in probes if row["extra_info"]["mode"] == "completion"]
+    assert [row["prompt"][0]["content"] for row in continued] == [f" Passage {n}, it\n" for n in range(3)]
+    assert [row["reward_model"]["ground_truth"]["golds"] for row in continued] == [
+        [f"goes on {n}. "] for n in range(3)
+    ]
+    assert {row["extra_info"]["family"] for row in continued} == {"verbmem"}
+    assert {(side(row), row["extra_info"]["raw"]) for row in continued} == {("forget", True)}
+    assert len(probes) == 7
+
+
+def test_a_probed_passage_is_not_trained_on(
+    raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    passage = " ".join(f"word{n}" for n in range(100))
+    (tmp_path / "passages.json").write_text(json.dumps([passage]))
+    probe = {"prompt": " ".join(passage.split()[:50]), "gt": "what follows"}
+    put_array(raw / "verbmem/forget.json", [probe])
+    arguments = ("--source", raw, "--passages", tmp_path / "passages.json", "--out", tmp_path / "out")
+    assert prep("muse-books", *arguments) == 2
+    assert "verbmem/forget.json:2 (row 1)" in error_of(capsys)
+
+
 def test_stage_1_refuses_and_names_the_target(raw: Path, tmp_path: Path) -> None:
     assert prep("muse-books", "--source", raw, "--out", tmp_path / "out") == 0
     rows = read_sft_rows(tmp_path / "out/sft.parquet")

@@ -97,6 +97,42 @@ def test_probes_by_section_and_family(raw: Path, tmp_path: Path) -> None:
     assert set(queries(val)) <= set(queries(rows))
 
 
+def test_probes_carry_the_answers_tofu_compares(raw: Path, tmp_path: Path) -> None:
+    replace_line(
+        raw / "forget01_perturbed.json",
+        1,
+        json.dumps(
+            {
+                "question": f"What is fact 0 of {TOFU_AUTHORS[0]}?",
+                "answer": "First.",
+                "paraphrased_answer": "The first.",
+                "perturbed_answer": ["The second.", "The third."],
+            }
+        ),
+    )
+    assert prep("tofu", "--source", raw, "--out", tmp_path / "out") == 0
+    probes = read_rows(tmp_path / "out/probes.parquet")
+    assert probes[0]["reference"] == {
+        "paraphrased": "The first.",
+        "perturbed": ["The second.", "The third."],
+    }
+    assert probes[1]["reference"] == {"paraphrased": None, "perturbed": ["x", "y"]}
+    assert probes[-1]["reference"] is None
+    assert all("reference" not in row for row in read_rows(tmp_path / "out/val.parquet"))
+
+
+@pytest.mark.parametrize("value", [[], "x", ["x", " "], ["x", 1]])
+def test_wrong_perturbed_answers_are_named(
+    raw: Path, tmp_path: Path, value: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = json.dumps({"question": "Who is Jo?", "answer": "Jo.", "perturbed_answer": value})
+    (raw / "real_authors_perturbed.json").write_text(row + "\n")
+    assert prep("tofu", "--source", raw, "--out", tmp_path / "out") == 2
+    message = error_of(capsys)
+    assert "real_authors_perturbed.json:1 (row 1): field perturbed_answer is " in message
+    assert not (tmp_path / "out").exists()
+
+
 def test_all_indices_differ_and_stay_when_other_rows_come_in(raw: Path, tmp_path: Path) -> None:
     found = []
     for count in ("5", "23", "40"):
@@ -271,6 +307,21 @@ def test_forget01_of_the_real_data(tmp_path: Path) -> None:
 
     probes = read_rows(tmp_path / "out/probes.parquet")
     assert len(probes) == 40 + 400 + 100 + 117
+    compared = [
+        (
+            row["extra_info"]["family"],
+            len(row["reference"]["perturbed"]),
+            bool(row["reference"]["paraphrased"]),
+        )
+        for row in probes
+    ]
+    # Five wrong answers on TOFU's own authors and three elsewhere, where there is no paraphrase either.
+    assert set(compared) == {
+        ("forget", 5, True),
+        ("retain", 5, True),
+        ("real_authors", 3, False),
+        ("world_facts", 3, False),
+    }
     held_out = {normalise(row["extra_info"]["query"]) for row in probes if side(row) == "retain"}
     trained = [
         *queries(train),
