@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -70,25 +70,29 @@ def make(load: Load, options: argparse.Namespace) -> None:
 
     With --dry-run, print what the endpoint would be asked instead. Raises ValueError.
     """
-    if not options.dry_run:
-        check_writable(options.out, options.overwrite)
-    benchmark = loaded(load, options)
-    if benchmark is not None:
-        cuts = build_options(options)
-        manifest = build(benchmark, options.out, overwrite=options.overwrite, options=cuts)
-        print(summary(options.out, manifest))
-
-
-def loaded(load: Load, options: argparse.Namespace) -> Benchmark | None:
-    """The benchmark, with what rules or the endpoint write; None after a dry run. Raises ValueError."""
-    endpoint = endpoint_of(options)
     if options.dry_run:
-        dry = DryWriter()
+        print_estimate([load], options)
+        return
+    check_writable(options.out, options.overwrite)
+    benchmark = loaded(load, options)
+    manifest = build(benchmark, options.out, overwrite=options.overwrite, options=build_options(options))
+    print(summary(options.out, manifest))
+
+
+def print_estimate(loads: Sequence[Load], options: argparse.Namespace) -> None:
+    """Print what the endpoint would be asked for all benchmarks together. Raises ValueError."""
+    endpoint = endpoint_of(options)
+    dry = DryWriter()
+    for load in loads:
         load(dry)
-        if endpoint is None:
-            raise ValueError("--dry-run estimates the calls to an endpoint: give --base-url and --model")
-        print(estimate(dry.requests, endpoint, options.cache if options.cache.is_dir() else None))
-        return None
+    if endpoint is None:
+        raise ValueError("--dry-run estimates the calls to an endpoint: give --base-url and --model")
+    print(estimate(dry.requests, endpoint, options.cache if options.cache.is_dir() else None))
+
+
+def loaded(load: Load, options: argparse.Namespace) -> Benchmark:
+    """The benchmark, with what rules or the endpoint write. Raises ValueError."""
+    endpoint = endpoint_of(options)
     writer = RuleWriter() if endpoint is None else EndpointWriter(endpoint, options.cache)
     benchmark = load(writer)
     written_by = "rules" if endpoint is None else endpoint.model

@@ -42,9 +42,11 @@ def run(options: argparse.Namespace) -> None:
     if not options.dry_run:
         check_writable(options.out, options.overwrite)
     chosen = choose(target_folders(options.source), options.target)
-    benchmarks = [shared.loaded(partial(load, folder, rwku), options) for folder in chosen]
-    if not options.dry_run:
-        _build([benchmark for benchmark in benchmarks if benchmark is not None], options)
+    loads = [partial(load, folder, rwku) for folder in chosen]
+    if options.dry_run:
+        shared.print_estimate(loads, options)
+    else:
+        _build([shared.loaded(load_target, options) for load_target in loads], options)
 
 
 def _build(benchmarks: list[Benchmark], options: argparse.Namespace) -> None:

@@ -251,3 +251,21 @@ def test_a_real_target_gives_the_same_bytes_wherever_it_lies(real: Path, tmp_pat
     )
     assert len(first) == 5
     assert first == second
+
+
+def test_a_dry_run_sums_the_calls_of_all_targets(
+    raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in RWKU_TARGETS[:2]:
+        target = name.partition("_")[2].replace("_", " ")
+        (raw / name / TRAINING).unlink()
+        questions = [f"Where was {target} born?", f"When did {target} write Emma?"]
+        rows = [{"subject": target, "instruction": question} for question in questions]
+        (raw / name / "reject.json").write_text(json.dumps(rows), encoding="utf-8")
+    chosen = [argument for name in ("Ada Thorn", "Bo Fell") for argument in ("--target", name)]
+    endpoint = ("--base-url", "http://localhost:1", "--model", "writer", "--cache", tmp_path / "cache")
+    out = tmp_path / "out"
+    assert prep("rwku", "--source", raw, *chosen, "--out", out, *endpoint, "--dry-run") == 0
+    # A target: its refusals in one call, 2 blanks, and neighbours of 2 questions and of their 2 blanks.
+    assert capsys.readouterr().out.startswith("14 requests, 14 calls to make")
+    assert not out.exists()
