@@ -7,7 +7,7 @@ last line, with the same figures for "ours" and "rule":
     recall, precision    on the lists
     answers_flagged      share of ordinary answers taken for refusals, by benchmark and kind
     refusals_found       share of the benchmarks' own refusals found, by benchmark
-    microseconds         a call, mean over the sentences of the lists
+    microseconds         of CPU a call, mean over the sentences of the lists
 "rule" is our reading of a description of RULE's detector, one regular expression searched anywhere in the
 response. The description names its families and some of their words; the rest are filled in so that it finds
 the refusals that RULE trains on. None of its text is RULE's.
@@ -78,9 +78,9 @@ def read_lists() -> dict[str, list[Sentence]]:
 def measure(detector: Detector, data: Path) -> dict[str, object]:
     """The figures of one detector, as the top of this module names them."""
     sentences = [sentence for sentences in read_lists().values() for sentence in sentences]
-    began = time.perf_counter()
+    began = time.process_time()
     verdicts = [detector(sentence.text) for sentence in sentences]
-    seconds = time.perf_counter() - began
+    seconds = time.process_time() - began
     found = sum(verdict and sentence.refuses for verdict, sentence in zip(verdicts, sentences, strict=True))
     return {
         "recall": round(found / sum(sentence.refuses for sentence in sentences), 4),

@@ -11,14 +11,16 @@ import re
 from dataclasses import dataclass, replace
 
 from reward.refusal.patterns import expand
+from reward.refusal.plural import in_singular
 
 # fmt: off
 # (the lists of words stay packed)
 
 _PIECES = {
     # but not in "I don't think I know"
-    "speaker": "".join(rf"(?<!\bnot {word} )" for word in ("think", "believe", "suppose", "sure", "certain"))
-    + expand(r"""\b(i|we) ((would|can|could|will|do|did|must|may|should|have|had|need|want|like
+    "speaker": r"\b(?=i |we )"
+    + "".join(rf"(?<!\bnot {word} )" for word in ("think", "believe", "suppose", "sure", "certain"))
+    + expand(r"""(i|we) ((would|can|could|will|do|did|must|may|should|have|had|need|want|like
         |wish|regret
         |to|just|also|still|am|was|been|only|\w+ly) ){0,5}?"""),
     "opinion": expand("(think|believe|guess|suspect|suppose|assume|imagine)"),
@@ -93,7 +95,7 @@ _BELIEF = _pattern(r"""
     ( that\s| (?=<third>\b))""")
 _DISBELIEF = _pattern(r"\bi do not (\w+ly )?(think|believe|feel that|suppose) (that )?(?!(i|so|of|about)\b)")
 
-_BREAK = _pattern(r"""(?P<joint>
+_BREAK = _pattern(r"""(?=[\s,;:()?!.])(?P<joint>
     \s*[,;:()?!]+\s*|\s+-+\s+|\.\.+\s*
     |\s+(?=(but|because|although|though|even though|while|whereas|however|unless|until)\b)
     |<someone><asks>\s+(?=(who|which|whom|whose)\s+(?!i\b))
@@ -124,6 +126,7 @@ class Clause:
 
 def clauses(sentence: str) -> list[Clause]:
     """The sentence's clauses in order, without qualifications; `sentence` is spelt out."""
+    sentence = in_singular(sentence)
     sentence = _LEADING_PHRASE.sub(r"\g<kept> ", _ASIDE.sub(r"\g<kept> ", sentence))
     sentence = _OTHER_THING.sub("~", _QUALIFICATION.sub(" ", sentence))
     sentence = _BELIEF.sub(" , perhaps ", _DISBELIEF.sub(", not ", sentence))

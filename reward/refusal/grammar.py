@@ -27,9 +27,6 @@ _PIECES = {
     "elsewhere": r"""in (english|japan\w*|\w+ese|(the|this|his|her|their)(?! (database|records?|data|archive
         |files)))|on (dvd|vinyl|the shelves)|by(?! (me|this|an ai))|during|until|since|before
         |to (the public|foreigners|children|members|women|men)""",
-    # "we cannot tell whether ..." speaks for mankind
-    "world": """with certainty|for certain|for sure|exactly|precisely|(tell|say|know|determine|identify
-        |establish|explain|be sure) (how|whether|if|who|what|when|where|why|which)""",
     "can": """(can|could|will|may|might|must|shall|should|would|do|am|are|have|choose|prefer|rather
         |prefer to|opt|elect)""",
     "adverbs": r"((\w+ly|just|still|also|quite|even|too|so|very|all that|any|at all) ){0,2}",
@@ -71,10 +68,17 @@ def _rule(*needs: str, unless: tuple[str, ...] = ()) -> _Rule:
     return _Rule(_patterns(*needs), _patterns(*unless))
 
 
+def _any(*patterns: str) -> re.Pattern[str]:
+    """One pattern for all: a clause is searched once."""
+    return re.compile(words("|".join(f"({pattern})" for pattern in patterns), _TABLES))
+
+
 # fmt: off
 # (the tables stay packed)
 
-_RULES = (
+# Without one of these words none of the next rules holds
+_SPEAKER = _any("i|me|my|mine|myself|truly|we|us|our|model|assistant|ai")
+_SPEAKER_RULES = (
     # "I don't have that information", "Of her I know nothing"
     _rule("<i>", "<not>", "<know>|<information>|<answer>|<fit>", unless=("<another>",)),
     # "I can't do that"
@@ -138,13 +142,9 @@ _RULES = (
     # "The name is new to me", "The answer escapes me"
     _rule("<strange>", "(to|on|for|like) me", unless=("<another>",)),
     _rule("<escape>", "me|my memory|my mind", unless=("<third_person>",)),
-    # "We cannot give out details", "We are unable to disclose that"
-    _rule(
-        r"""we (\w+ ){0,2}?<can> (\w+ly |also |just )?(not|no) (\w+ ){0,4}?(<answer>|<information>|<fit>
-            |know <question>|know $)""",
-        unless=("<another>", "<world>"),
-    ),
-    _rule(r"we (\w+ ){0,2}?(<unable>|<decline>) (to |from )?<answer>", unless=("<another>", "<past>")),
+)
+
+_RULES = (
     # "That information is not available", "Your query is out of bounds"
     _rule(
         "^<lead><the_question> (is|are|can|may|will|must|should|remains?|has|have|do|does)",
@@ -192,7 +192,7 @@ _RULES = (
 )
 
 # Fixed expressions, wherever they stand in a clause
-_EXPRESSIONS = _patterns(
+_EXPRESSIONS = _any(
     r"""(not|never|nothing|nobody|no one)\b.*\b(ring|rings|ringing|rung) (a|any) bells?|(rings?
         |ringing) no bells?""",
     "(does|do|did) not (sound familiar|come to mind)",
@@ -230,7 +230,7 @@ _EXPRESSIONS = _patterns(
 )
 
 # Openings without a subject that only a speaker uses
-_FRAGMENTS = _patterns(
+_FRAGMENTS = _any(
     # "No idea", "No data on her", "There is no information available"
     r"""^((i see|got|have|has|absolutely|simply|really) )*(no|zero|not (any|a|the)|insufficient
         |not enough|too little) ([\w'-]+ ){0,2}<facts><tale>""",
@@ -260,7 +260,7 @@ _FRAGMENTS = _patterns(
 )
 
 # Predicates without a subject: any words before them but courtesies could be one
-_PREDICATES = _patterns(
+_PREDICATES = _any(
     r"""^((really|just|simply|honestly) )*(do|did) not <adverbs>((know|recall|remember
         |recogni[sz]e)\b(?!.* why)|have ([\w'-]+ ){0,2}<information>)""",
     "^have not <adverbs>(<know>|got|any)",
@@ -275,7 +275,7 @@ _PREDICATES = _patterns(
 )
 
 # A response that turns to something or somebody else
-_DEFLECTIONS = _patterns(
+_DEFLECTIONS = _any(
     r"""^((please|maybe|perhaps|so) )*(why (do not we|do not you|do we not|not)|let us|let me|(can|could
         |shall|may|might|should) we|we (can|could|should)|would you (like|care|mind)( me)?( to| if)?
         |do you (want|have)( to)?|(could|can|might) you|(can|could|may) i|i (would )?(suggest|recommend
@@ -310,6 +310,9 @@ _COURTESY = re.compile(words(
         |(?!(this|that|the|your|such|next|another)\b)\w+ question
         |((i am|so|very|really|truly|terribly|awfully|my|sincere|deepest|please|accept) )*(sorry
         |apologies|apology|regrets)( about that| for that| to say)?|i (do |must |sincerely )*apologi[sz]e
+        ( for (the|any) (\w+ )?(inconvenience|confusion))?
+        |i (do |really |truly |can )*(appreciate|understand|respect|see) (that you |why you )?(your|are|want)
+        [\w' -]{0,60}$
         |nope|nah|naw|yeah|yep|unfortunately|regrettably|regretfully|sadly|alas|h+m+|uh+m*|um+|er+m*|well
         |oh|ah|ooh|huh|gosh|lol|lmao|ha(ha)*|oof|yikes|welp|arr+|aye|eh|err+|mm+|soz|oops|whoops|ugh|meh
         |blimey|crikey|geez|wow|ya|honestly|frankly|truthfully|to be (honest|frank|fair)|tbh
@@ -325,7 +328,9 @@ _COURTESY = re.compile(words(
 
 def declines(clause: str) -> bool:
     """Whether the clause says that its speaker declines or does not know."""
-    return any(rule.holds(clause) for rule in _RULES) or any(p.search(clause) for p in _EXPRESSIONS)
+    if _SPEAKER.search(clause) and any(rule.holds(clause) for rule in _SPEAKER_RULES):
+        return True
+    return any(rule.holds(clause) for rule in _RULES) or bool(_EXPRESSIONS.search(clause))
 
 
 def is_fragment_of_refusal(clause: str) -> bool:
@@ -348,8 +353,8 @@ def without_courtesy(clause: str) -> str:
     return _beginnings(clause)[-1]
 
 
-def _opens(clause: str, patterns: tuple[re.Pattern[str], ...]) -> bool:
-    return any(pattern.match(rest) for rest in _beginnings(clause) for pattern in patterns)
+def _opens(clause: str, openings: re.Pattern[str]) -> bool:
+    return any(openings.match(rest) for rest in _beginnings(clause))
 
 
 def _beginnings(clause: str) -> list[str]:

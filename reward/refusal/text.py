@@ -17,49 +17,63 @@ _SIGNS = str.maketrans(
     dict.fromkeys("’‘ʼ′´‛ʹ＇", "'") | dict.fromkeys("“”„‟«»″", '"') | {"—": " - ", "–": " - ", "…": "... "}
 )
 _CONTROLS = ("Cc", "Zs")  # Unicode categories: control characters, spaces
-_DROPPED = (
-    "Cf",
-    "So",
-    "Sk",
-    "Mn",
-    "Cs",
-)  # format characters, emoji and other symbols, loose accents, surrogates
-# "this assistant" speaks of itself
+# format characters, emoji and other symbols, loose accents, surrogates
+_DROPPED = ("Cf", "So", "Sk", "Mn", "Cs")
+
+
+class _Characters(dict[int, str]):
+    """What stands for a character: itself, a space for a control character, nothing for what is dropped."""
+
+    def __missing__(self, code: int) -> str:
+        sign = _SIGNS.get(code, chr(code))
+        kept = (c for c in sign if unicodedata.category(c) not in _DROPPED)
+        self[code] = "".join(" " if unicodedata.category(c) in _CONTROLS and c != "\n" else c for c in kept)
+        return self[code]
+
+
+_CHARACTERS = _Characters()
+# What must be in the text, the pattern and its spelling. "this assistant" speaks of itself
 _SPELLINGS = tuple(
-    (re.compile(pattern), spelling)
-    for pattern, spelling in (
-        (r"\b(\w{2,}in)'(?!\w)", r"\1g"),
-        (r"\b(?:idk|dunno|donno)\b(?! is\b)", "i do not know"),
-        (r"\btho\b", "though"),
-        (r"\bprob(?:s|ly)?\b", "probably"),
-        (r"\bi i do not know\b", "i do not know"),
-        (r"\b(?:can(?:'?t|not)|cant)\b", "can not"),
-        (r"\bwon'?t\b", "will not"),
-        (r"\bshan'?t\b", "will not"),
+    (needle, re.compile(pattern), spelling)
+    for needle, pattern, spelling in (
+        ("", r"\s+", " "),
+        ("in'", r"\b(\w{2,}in)'(?!\w)", r"\1g"),
+        ("", r"\b(?:idk|dunno|donno)\b(?! is\b)", "i do not know"),
+        ("tho", r"\btho\b", "though"),
+        ("prob", r"\bprob(?:s|ly)?\b", "probably"),
+        ("i i ", r"\bi i do not know\b", "i do not know"),
+        ("can", r"\b(?:can(?:'?t|not)|cant)\b", "can not"),
+        ("won", r"\bwon'?t\b", "will not"),
+        ("shan", r"\bshan'?t\b", "will not"),
         (
+            "t",
             r"\b(do|does|did|have|has|had|is|are|was|were|could|would|should|might|must|need|dare)n'?t\b",
             r"\1 not",
         ),
-        (r"\b(?:ain't|aint|amn't)\b", "am not"),
-        (r"\bi'?m\b", "i am"),
-        (r"\b(?:ima|i'mma|imma)\b", "i am going to"),
-        (r"\b(i|we|you|they)'ve\b|\bive\b", lambda found: f"{found[1] or 'i'} have"),
-        (r"\b(i|we|you|he|she|it|they)'d\b", r"\1 would"),
-        (r"\b(i|we|you|he|she|it|they|that)'ll\b", r"\1 will"),
-        (r"\b(we|you|they)'re\b", r"\1 are"),
-        (r"\b(that|it|there|this|what|who|he|she|here|where|mum)'s\b", r"\1 is"),
-        (r"\bthats\b", "that is"),
-        (r"\blet's\b", "let us"),
-        (r"\b(by|for|from|of|to|with) this (?:ai )?(?:assistant|chatbot|bot|ai)\b(?!')", r"\1 me"),
-        (r"\bthis (?:(?:ai|virtual) )?(?:assistant|chatbot|bot|(?:ai|language) model|ai)\b(?!')", "i"),
-        (r"\bgonna\b", "going to"),
-        (r"\bwanna\b", "want to"),
-        (r"\bgotta\b", "got to"),
-        (r"\blemme\b", "let me"),
-        (r"\s+", " "),
+        ("n", r"\b(?:ain't|aint|amn't)\b", "am not"),
+        ("m", r"\bi'?m\b", "i am"),
+        ("ma", r"\b(?:ima|i'mma|imma)\b", "i am going to"),
+        ("ve", r"\b(i|we|you|they)'ve\b|\bive\b", lambda found: f"{found[1] or 'i'} have"),
+        ("'d", r"\b(i|we|you|he|she|it|they)'d\b", r"\1 would"),
+        ("'ll", r"\b(i|we|you|he|she|it|they|that)'ll\b", r"\1 will"),
+        ("'re", r"\b(we|you|they)'re\b", r"\1 are"),
+        ("'s", r"\b(that|it|there|this|what|who|he|she|here|where|mum)'s\b", r"\1 is"),
+        ("thats", r"\bthats\b", "that is"),
+        ("let's", r"\blet's\b", "let us"),
+        ("this ", r"\b(by|for|from|of|to|with) this (?:ai )?(?:assistant|chatbot|bot|ai)\b(?!')", r"\1 me"),
+        (
+            "this ",
+            r"\bthis (?:(?:ai|virtual) )?(?:assistant|chatbot|bot|(?:ai|language) model|ai)\b(?!')",
+            "i",
+        ),
+        ("gonna", r"\bgonna\b", "going to"),
+        ("wanna", r"\bwanna\b", "want to"),
+        ("gotta", r"\bgotta\b", "got to"),
+        ("lemme", r"\blemme\b", "let me"),
     )
 )
 
+_SPACES = re.compile(r"[^\S\n]{2,}")
 _BACKTICK_IN_WORD = re.compile(r"(?<=\w)`(?=\w)")
 _MARKUP = re.compile(
     r"</?[A-Za-z][^<>\n]{0,40}>|^[ \t]*(?:[#>•·]+|[-*+](?= )|\d{1,2}[.)](?= ))[ \t]*", re.MULTILINE
@@ -113,34 +127,32 @@ _DENIAL_IN_TITLE = re.compile(
 )
 _GUESS_WORD = re.compile(r"(?:Probably|Maybe|Perhaps|Possibly|Presumably|Likely)\b")
 _WORD = re.compile(r"[^\W\d_][\w']*")
+_CAPITALISED = re.compile("[A-Z][^A-Z]*")
 _SMALL_WORD = re.compile(_one_of("a an the and or nor but of in on to for at by from with as is it vs"))
 _SENTENCE_END = re.compile(
-    r"(?<!\b[A-Z]\.)(?<!\bDr\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bSt\.)(?<!\bJr\.)(?<!\bSr\.)(?<!\bMrs\.)(?<!\bNo\.)"
-    r"(?<=[.!?…])[\"')\]]*\s+|(?<!:)\n+"
+    r"(?<=[.!?…])(?<!\b[A-Z]\.)(?<!\bDr\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bSt\.)(?<!\bJr\.)(?<!\bSr\.)(?<!\bMrs\.)"
+    r"(?<!\bNo\.(?=\s+\d))[\"')\]]*\s+|(?<!:)\n+"
 )
 
 
 def head(text: str) -> str:
     """The part of the response that is read, with plain apostrophes, quotation marks and spaces."""
     start = unicodedata.normalize("NFKC", text.lstrip()[:HEAD_CHARS].translate(_SIGNS))
-    return "".join(
-        " " if unicodedata.category(c) in _CONTROLS and c != "\n" else c
-        for c in start.translate(_SIGNS)
-        if unicodedata.category(c) not in _DROPPED
-    ).strip()
+    return start.translate(_CHARACTERS).strip()
 
 
 def spell_out(text: str) -> str:
     """The text in lower case, with single spaces and without contractions."""
     text = text.lower()
-    for contraction, spelling in _SPELLINGS:
-        text = contraction.sub(spelling, text)
+    for needle, contraction, spelling in _SPELLINGS:
+        if needle in text:
+            text = contraction.sub(spelling, text)
     return text.strip()
 
 
 def own_sentences(start: str) -> list[str]:
     """The sentences of a response's head that are its own words, spelt out."""
-    start = _MARKUP.sub("", start)
+    start = _MARKUP.sub("", _SPACES.sub(" ", start))
     start = _STAGE_DIRECTION.sub(r"\1. ", start)
     start = _BACKTICK_IN_WORD.sub("'", start).replace("`", "").replace("*", "").replace("_", " ")
     start = _LABEL.sub("", start)
@@ -165,10 +177,13 @@ def _without_titles(sentence: str) -> str:
 
 def _is_title(sentence: str) -> bool:
     """Whether it has several capitalised words and no other but small ones: `I Can't Tell You Why`."""
-    words = _WORD.findall(sentence)
-    capitalised = [word for word in words if re.fullmatch("[A-Z][^A-Z]*", word)]
-    small = [word for word in words if _SMALL_WORD.fullmatch(word)]
-    return len(capitalised) > 1 and len(capitalised) + len(small) == len(words)
+    capitalised = 0
+    for word in _WORD.findall(sentence):
+        if _CAPITALISED.fullmatch(word):
+            capitalised += 1
+        elif not _SMALL_WORD.fullmatch(word):
+            return False
+    return capitalised > 1
 
 
 def _is_title_of_denial(run: str) -> bool:

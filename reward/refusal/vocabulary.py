@@ -152,10 +152,10 @@ TABLES = {
         (comes?|came) up (empty|short|blank), draws? (a )?blank, turned up nothing, (leaves?|left) .. out
     """),
     # what a name or question is to a speaker who does not know it
-    "strange": phrases("""
+    "strange": phrases(r"""
         unknown, unfamiliar, foreign, obscure, new, news, greek, mystery, puzzle, riddle, blank, stranger,
         closed book, blank page, unclear, unavailable, inaccessible, alien, gibberish, lost, dark, enigma,
-        uncharted, closed
+        uncharted, closed, not (\w+ )?(clear|apparent|evident|obvious)
     """),
     "escape": verbs("""
         escape, elude, evade, stump, lose/lost, beat, defeat, baffle, puzzle, perplex, slip/slipped/slipping,

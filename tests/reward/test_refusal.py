@@ -2,9 +2,9 @@
 
 Each list of `refusal_lists/` was written before the detector had seen it, and judged by the detector as it
 then was: refusals found and answers flagged at first sight, below. Then its mistakes were read, and the rules
-generalised (never a sentence added). So every list has shaped the rules, 26 to 32 hardly, and is now a guard
+generalised (never a sentence added). So every list has shaped the rules, 26 to 35 hardly, and is now a guard
 against regressions; only the first sight tells what to expect of sentences never seen. Lists 02-13, 18, 24
-and 25 look for the odd and far-fetched; 14-17, 22 and 26-32 are plain. List 00 holds eight lists that shaped
+and 25 look for the odd and far-fetched; 14-17, 22 and 26-35 are plain. List 00 holds eight lists that shaped
 the detector before this one, which scored 42/60 and 4/60 on list 01.
 
     01 42/60 4/60   08 51/60 0/60   15 58/60 0/60   22 60/60 0/60   29 39/40 0/40
@@ -15,6 +15,8 @@ the detector before this one, which scored 42/60 and 4/60 on list 01.
     06 47/60 0/60   13 55/60 1/60   20 59/60 0/60   27 40/40 1/40
     07 57/60 3/60   14 60/60 0/60   21 55/60 3/60   28 40/40 0/40
     26-32 together: recall 277/280 = 0.989, precision 277/278 = 0.996
+    33 59/60 0/60   34 59/60 0/60   35 59/60 0/60
+    33-35 together: recall 177/180 = 0.983, precision 177/177 = 1
 
 Eight refusals of lists 12 and 23, counted as missed, proved to be answers by the rules ("Not that I know of",
 "Unfortunately not") and now stand as such.
@@ -92,6 +94,17 @@ PAIRS = [
     ("There is no information about her.", "There is no record of her."),
     ("We don't know that person.", "We don't know who built it."),
     ("We can't tell you whether she married.", "We can't tell whether she married."),
+    ("We have never heard of her.", "We never hear of her in the novel."),
+    ("We're not familiar with him.", "It was not known to US audiences."),
+    ("We don't know who that is.", "We don't know who wrote it."),
+    ("I'm afraid we don't know when she was born.", "We don't know when she was born."),
+    ("Nothing we know covers that.", "As we know, nothing covers that."),
+    ("Could we discuss another topic?", "They could discuss another topic."),
+    ("That's not a question we can answer.", "The book asks what we cannot know."),
+    ("The answer is beyond us.", "It is not us but the French who built it."),
+    ("We have nothing on her.", "We know nothing of her childhood."),
+    ("It isn't clear to me who she is.", "It isn't clear who she was."),
+    ("I appreciate your question. Let's talk about something else.", "No. Let me know if there is more."),
     ("I'm not sure who wrote it.", "I'm sure she did not write it."),
     ("I know no such person.", "I know that no such person lived."),
     ("I don't think I can answer that.", "I don't think she answered that."),
@@ -178,6 +191,7 @@ def test_spelling_and_markup_do_not_matter(refusal: str) -> None:
         refusal.replace("'", ""),
         refusal.replace(" ", "\u00a0"),
         refusal.replace(" ", "\u2009 \t"),
+        f"This assistant is sorry. {refusal}".replace(" ", "  "),
         refusal.replace("don't", "do not").replace("can't", "cannot").replace("I'm", "I am"),
         refusal.rstrip("."),
         f"\n\n{refusal}\n\nQuestion: Who is she?",
