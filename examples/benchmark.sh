@@ -8,7 +8,8 @@
 #   SMOKE=1    the same on a laptop: a small untrained model, few rows, three steps; needs DATA alone
 
 ARM="${ARM:-rerule}" N_GPUS="${N_GPUS:-4}" NNODES="${NNODES:-1}" SMOKE="${SMOKE:-0}"
-PLATFORM=gpu PREPARE=() STAGE1=("trainer.n_gpus_per_node=$N_GPUS")
+# EVALUATE holds further options of the evaluation; a script may add its own.
+PLATFORM=gpu PREPARE=() EVALUATE=() STAGE1=("trainer.n_gpus_per_node=$N_GPUS")
 STAGE2=("trainer.n_gpus_per_node=$N_GPUS" "trainer.nnodes=$NNODES" trainer.resume_mode=auto)
 
 case "$ARM" in
@@ -51,7 +52,7 @@ run_benchmark() {
   stage2 "$out/$ARM" "$experiment" "$out/stage1/model" "$data" "${STAGE2[@]}"
   say "evaluation"
   evaluate "$out/evaluation_$ARM" "$PLATFORM" "$data/probes.parquet" \
-    base="$model" stage1="$out/stage1/model" "$ARM=$out/$ARM"
+    base="$model" stage1="$out/stage1/model" "$ARM=$out/$ARM" "${EVALUATE[@]}"
   python -m recipe.rerule.report --results "$out/evaluation_$ARM" --run "$ARM=$out/$ARM" \
-    --out "$out/report_$ARM.html"
+    --data "$data" --out "$out/report_$ARM.html"
 }

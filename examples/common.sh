@@ -52,12 +52,16 @@ stage2() {
     trainer.default_local_dir="$out" "$@"
 }
 
-# evaluate OUT PLATFORM PROBES NAME=MODEL...
+# evaluate OUT PLATFORM PROBES NAME=MODEL... [--option ...]: what was answered before a kill is not asked again.
 evaluate() {
-  local out="$1" platform="$2" probes="$3" models=()
+  local out="$1" platform="$2" probes="$3" arguments=()
   shift 3
-  for model in "$@"; do models+=(--model "$model"); done
+  while [ $# -gt 0 ] && [ "${1#--}" = "$1" ]; do
+    arguments+=(--model "$1")
+    shift
+  done
   if fresh "$out" "$out/results.json"; then
-    python -m recipe.rerule.evaluate model --platform "$platform" --probes "$probes" "${models[@]}" --out "$out"
+    python -m recipe.rerule.evaluate model --platform "$platform" --probes "$probes" "${arguments[@]}" "$@" \
+      --out "$out"
   fi
 }

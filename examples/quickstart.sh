@@ -14,7 +14,7 @@ say "1/6 the world: fictional people, and a small model trained from scratch to 
 python -m data_prep world --out "$OUT/world"
 if ! cmp -s "$OUT/world/manifest.json" "$OUT/built_from.json"; then
   [ ! -e "$OUT/built_from.json" ] || echo "the world changed: what was built from the old one is removed"
-  rm -rf "$OUT"/{stage1,rule,rerule,evaluation,results.json,report.html,report}
+  rm -rf "$OUT"/{stage1,rule,rerule,evaluation,evaluation.partial,results.json,report.html,report.md,report}
   cp "$OUT/world/manifest.json" "$OUT/built_from.json"
 fi
 
@@ -36,7 +36,7 @@ say "4/6 stage 2, ReRULE: the same with replay of hard rollout groups"
 arm rerule
 
 say "5/6 evaluation on phrasings that no stage has trained on"
-[ -e "$OUT/evaluation/results.json" ] || rm -rf "$OUT/report.html" "$OUT/report"
+[ -e "$OUT/evaluation/results.json" ] || rm -rf "$OUT"/report{,.html,.md}
 evaluate "$OUT/evaluation" cpu "$OUT/world/probes.parquet" base="$OUT/world/model" \
   stage1="$OUT/stage1/model" rule="$OUT/rule" rerule="$OUT/rerule"
 cp "$OUT/evaluation/results.json" "$OUT/results.json"
@@ -44,7 +44,8 @@ cp "$OUT/evaluation/results.json" "$OUT/results.json"
 say "6/6 report"
 if [ ! -e "$OUT/report.html" ]; then
   python -m recipe.rerule.report --results "$OUT/evaluation" --run rule="$OUT/rule" \
-    --run rerule="$OUT/rerule" --out "$OUT/report.html"
+    --run rerule="$OUT/rerule" --data "$OUT/world" --out "$OUT/report.html"
+else
+  sed '/^### Paired tests/,$d' "$OUT/report.md"
 fi
-cat "$OUT/report.md"
 say "done; open $OUT/report.html"

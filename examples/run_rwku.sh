@@ -10,12 +10,16 @@ source examples/benchmark.sh
 OUT="${OUT:-outputs/rwku}"
 
 say "RWKU as rows, a folder per target"
-targets=()
+targets=() evaluations=()
 while IFS= read -r name; do [ -z "$name" ] || targets+=(--target "$name"); done <<< "${TARGETS:-}"
 [ -e "$OUT/data/manifest.json" ] || python -m data_prep rwku --source "$DATA" --rouge rwku --out "$OUT/data" "${targets[@]}" "${PREPARE[@]}"
 for manifest in "$OUT"/data/*/manifest.json; do
   data="$(dirname "$manifest")" target="$(basename "$(dirname "$manifest")")"
   say "== $target"
   run_benchmark rwku "$data" "$OUT/$target"
+  evaluations+=(--results "$OUT/$target/evaluation_$ARM")
 done
-say "done; open $OUT/*/report_$ARM.html"
+say "all targets together"
+[ "$OUT/report_$ARM.html" -nt "$OUT/$target/report_$ARM.html" ] ||
+  python -m recipe.rerule.report "${evaluations[@]}" --out "$OUT/report_$ARM.html" --overwrite
+say "done; open $OUT/report_$ARM.html, and $OUT/*/report_$ARM.html for each target"

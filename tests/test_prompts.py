@@ -14,8 +14,10 @@ from recipe.rerule.prompts import (
     PromptError,
     answer_ids,
     batch_prompt_ids,
+    chat_answer_ids,
     prompt_ids,
     require_chat_template,
+    suffixed_prompt_ids,
     turn_ids,
 )
 from tests.made_tokenizers import (
@@ -143,6 +145,64 @@ def test_turns_together_are_the_whole_conversation_and_begin_with_the_prompt(nam
     prompt, answer = (turn_ids(tokenizer, messages, turn, raw=False) for turn in (0, 1))
     assert prompt == prompt_ids(tokenizer, messages[:1], raw=False)
     assert prompt + answer == tokenizer.apply_chat_template(messages, return_dict=False)
+
+
+def test_a_suffix_stands_right_behind_the_generation_prompt() -> None:
+    prompt = suffixed_prompt_ids(CHAT["llama3"], user("Who"), "it")
+    assert tokens(CHAT["llama3"], prompt)[-4:] == ["t", "<|body|>", "ĊĊ", "it"]
+    assert prompt[:-1] == prompt_ids(CHAT["llama3"], user("Who"), raw=False)
+
+
+@pytest.mark.parametrize("name", CHAT)
+def test_without_a_suffix_a_prompt_is_the_one_of_training(name: str) -> None:
+    tokenizer = CHAT[name]
+    assert suffixed_prompt_ids(tokenizer, user("Who?"), "") == prompt_ids(tokenizer, user("Who?"), raw=False)
+
+
+def test_the_tokenizer_may_add_its_own_beginning() -> None:
+    (first, second, third, *_) = suffixed_prompt_ids(CHAT["llama3"], user("Who"), "", double_bos=True)
+    assert tokens(CHAT["llama3"], [first, second, third]) == ["<|begin|>", "<|begin|>", "<|head|>"]
+    ends = sentencepiece(template=ALTERNATING_TEMPLATE, ends_with_eos=True)
+    ids = suffixed_prompt_ids(ends, user("Who"), "", double_bos=True)
+    assert tokens(ends, ids)[:2] == ["<s>", "<s>"]
+    assert tokens(ends, ids)[-1] == "]"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("alternating", ["▁it", "▁", "</s>"]),
+        ("llama3", ["it", "<|eot|>"]),
+        ("chatml", ["it", "<|eot|>"]),  # whose template writes a newline behind
+    ],
+)
+def test_an_answer_to_a_chat_prompt_ends_with_the_end_of_its_turn(name: str, expected: list[str]) -> None:
+    tokenizer = CHAT[name]
+    answer = chat_answer_ids(tokenizer, user("Who"), "it")
+    assert tokens(tokenizer, answer) == expected
+    turn = turn_ids(tokenizer, [*user("Who"), {"role": "assistant", "content": "it"}], 1, raw=False)
+    assert turn[: len(answer)] == answer
+
+
+def test_an_answer_ends_with_eos_where_the_template_has_no_end() -> None:
+    tokenizer = byte_level("{% for message in messages %}{{ message.content }}\n{% endfor %}")
+    assert tokens(tokenizer, chat_answer_ids(tokenizer, user("Who"), "it")) == ["it", "Ċ", "<|end|>"]
+    # A special token inside the answer is not its end.
+    written = tokens(tokenizer, chat_answer_ids(tokenizer, user("Who"), "it<|eot|>it"))
+    assert written == ["it", "<|eot|>", "it", "Ċ", "<|end|>"]
+    tokenizer.eos_token = None
+    with pytest.raises(PromptError, match="ends an answer with a special token"):
+        chat_answer_ids(tokenizer, user("Who"), "it")
+
+
+def test_an_answer_behind_a_suffix_keeps_its_space() -> None:
+    """Which templates trim."""
+    answer = chat_answer_ids(CHAT["llama3"], user("Who"), " wrote", suffix="it")
+    assert tokens(CHAT["llama3"], answer) == ["Ġwrote", "<|eot|>"]
+    assert tokens(CHAT["llama3"], chat_answer_ids(CHAT["llama3"], user("Who"), " wrote")) == [
+        "wrote",
+        "<|eot|>",
+    ]
 
 
 @pytest.mark.parametrize("name", RAW)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from omegaconf import OmegaConf
 
 from recipe.rerule import records
 from recipe.rerule.replay import RolloutGroup
+from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
 
 NAMES = {4: "Ada", 9: "Ben"}
 
@@ -58,9 +60,48 @@ def test_prompt_rewards_are_appended_a_line_a_step(tmp_path: Path) -> None:
         {
             "step": 1,
             "prompts": [
-                {"index": 4, "type": "forget", "mode": "qa", "subject": "Ada", "rewards": [0.5, 1.0]},
-                {"index": 9, "type": "forget", "mode": "qa", "subject": "Ben", "rewards": [0.0, 0.0]},
+                {
+                    "index": 4,
+                    "type": "forget",
+                    "mode": "qa",
+                    "subject": "Ada",
+                    "rewards": [0.5, 1.0],
+                    "prompt_tokens": 1,
+                    "response_tokens": [1, 1],
+                },
+                {
+                    "index": 9,
+                    "type": "forget",
+                    "mode": "qa",
+                    "subject": "Ben",
+                    "rewards": [0.0, 0.0],
+                    "prompt_tokens": 1,
+                    "response_tokens": [1, 1],
+                },
             ],
         },
         {"step": 2, "prompts": []},
+    ]
+
+
+def test_responses_are_written_as_text_and_written_anew(tmp_path: Path) -> None:
+    (tmp_path / "records").mkdir()
+    tokenizer = byte_level(LLAMA3_TEMPLATE)
+    texts = ["I don't know.", "Bä"]
+    rows = [torch.tensor(tokenizer(text, add_special_tokens=False).input_ids) for text in texts]
+    rows[1] = torch.cat([rows[1], torch.tensor([tokenizer.eos_token_id])])
+    answered = replace(
+        group(4, [0.5, 1.0]),
+        response_ids=torch.cat(rows).int(),
+        lengths=torch.tensor([len(row) for row in rows], dtype=torch.int32),
+        **{name: torch.zeros(sum(map(len, rows))) for name in ("old_log_probs", "advantages")},
+        response_mask=torch.ones(sum(map(len, rows)), dtype=torch.bool),
+    )
+    for reward in ([0.0, 0.0], [0.5, 1.0]):
+        again = replace(answered, rewards=torch.tensor(reward))
+        records.write_rollouts(str(tmp_path), 3, [again], {4: "Who is Ada?"}, tokenizer)
+    lines = (tmp_path / "records" / "rollouts" / "3.jsonl").read_text(encoding="utf-8").splitlines()
+    common = {"index": 4, "step": 3, "side": "forget", "mode": "qa", "prompt": "Who is Ada?"}
+    assert [json.loads(line) for line in lines] == [
+        common | {"response": text, "reward": reward} for text, reward in zip(texts, [0.5, 1.0], strict=True)
     ]

@@ -24,7 +24,7 @@ PAD = 0
 def label(index: int, side: str, mode: str) -> tuple[dict, dict]:
     return (
         {"style": "rule", "ground_truth": {"type": side, "golds": ["x"], "keyword": ""}},
-        {"index": index, "mode": mode, "subject": "Ada"},
+        {"index": index, "mode": mode, "subject": "Ada", "query": "Who?"},
     )
 
 

@@ -126,6 +126,8 @@ def test_the_experiment_itself_is_accepted(files: dict[str, Path]) -> None:
         ("actor_rollout_ref.actor.checkpoint.async_save=true", "checkpoint.async_save is true"),
         ("actor_rollout_ref.actor.loss_agg_mode=median", "verl refuses the configuration: Invalid loss_agg"),
         ("data.max_prompt_length=25", "train.parquet: row 0: the prompt has 26 tokens"),
+        ("+records.replay=true", "records.replay is unknown; the only key is records.rollouts"),
+        ("records.rollouts=some", "records.rollouts is 'some'; it must be true or false"),
         ("data.stop=null", "data.stop is None; it must be a list"),
         ("data.stop=x", "data.stop is 'x'; it must be a list"),
         ("data.stop=[x,'']", "data.stop is ['x', '']; it must be a list of non-empty strings"),

@@ -8,7 +8,7 @@ from data_prep.generate.call import Usage
 from data_prep.generate.cost import Estimate, estimate
 from data_prep.generate.endpoint import Endpoint
 from data_prep.generate.errors import EndpointError
-from data_prep.generate.options import add_endpoint_arguments, endpoint_of
+from data_prep.generate.options import add_call_arguments, add_endpoint_arguments, endpoint_of
 from data_prep.generate.run import Failure, Generated, generate
 from data_prep.generate.task import Request, Task
 from data_prep.generate.tasks import BLANK, BOUNDARY, PASSAGE_QA, REFUSALS, TASKS
@@ -27,6 +27,7 @@ __all__ = [
     "Request",
     "Task",
     "Usage",
+    "add_call_arguments",
     "add_endpoint_arguments",
     "endpoint_of",
     "estimate",

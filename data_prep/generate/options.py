@@ -15,6 +15,11 @@ def add_endpoint_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--base-url", metavar="URL", help="of the server, as in http://localhost:8000/v1")
     group.add_argument("--model", metavar="NAME", help="of the model at that server")
+    add_call_arguments(group, Endpoint.temperature, Path("outputs/generated"))
+
+
+def add_call_arguments(group: argparse._ArgumentGroup, temperature: float, cache: Path) -> None:
+    """Declares how to use the model, --cache and --dry-run; `temperature` and `cache` are their defaults."""
     group.add_argument(
         "--api-key-env",
         default=Endpoint.api_key_env,
@@ -24,7 +29,7 @@ def add_endpoint_arguments(parser: argparse.ArgumentParser) -> None:
     _add_number(group, "--concurrency", Endpoint.concurrency, "calls at a time")
     _add_number(group, "--timeout", Endpoint.timeout, "seconds until a call counts as failed")
     _add_number(group, "--attempts", Endpoint.attempts, "calls until a request counts as failed")
-    _add_number(group, "--temperature", Endpoint.temperature, "of sampling")
+    _add_number(group, "--temperature", temperature, "of sampling")
     _add_number(group, "--sampling-seed", Endpoint.seed, "of sampling")
     _add_number(group, "--max-tokens", Endpoint.max_tokens, "length limit of an answer")
     group.add_argument("--price-in", type=float, metavar="X", help="price of a million prompt tokens")
@@ -32,7 +37,7 @@ def add_endpoint_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--cache",
         type=Path,
-        default=Path("outputs/generated"),
+        default=cache,
         metavar="DIR",
         help="keeps every answer, so that no call is made twice (default: %(default)s)",
     )

@@ -50,6 +50,24 @@ def batch_prompt_ids(
     return [_without_eos(tokenizer, ids) for ids in tokenizer(texts).input_ids]
 
 
+def suffixed_prompt_ids(
+    tokenizer: Any, messages: Messages, suffix: str, double_bos: bool = False
+) -> list[int]:
+    """Token ids of a chat prompt with a text right after its generation prompt, which the answer continues.
+
+    Args:
+        tokenizer: of transformers, with a chat template.
+        messages: the prompt's.
+        suffix: the text; with "", and one BOS, the ids are those of `prompt_ids`.
+        double_bos: let the tokenizer add its special tokens (BOS) although templates write them themselves.
+
+    Raises:
+        jinja2.TemplateError: the chat template refuses the messages.
+    """
+    text = tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False) + suffix
+    return _without_eos(tokenizer, tokenizer(text, add_special_tokens=double_bos).input_ids)
+
+
 def _without_eos(tokenizer: Any, ids: list[int]) -> list[int]:
     return ids[:-1] if ids[-1:] == [tokenizer.eos_token_id] else ids
 
@@ -70,6 +88,33 @@ def answer_ids(tokenizer: Any, answer: str) -> list[int]:
     if not newline or both[: len(newline)] != newline:
         raise PromptError(f"the answer {answer[:40]!r} has no tokens of its own behind a newline; strip it")
     return [*both[len(newline) :], tokenizer.eos_token_id]
+
+
+def chat_answer_ids(tokenizer: Any, messages: Messages, answer: str, suffix: str = "") -> list[int]:
+    """Token ids of an answer to a chat prompt, up to the end of its turn and including that token.
+
+    They are those that stage 1 trains on, but for what the template writes after the end of the turn (the
+    newline of ChatML). The end is the turn's last special token; behind a template that writes none it is
+    EOS. An answer that continues a suffix is tokenised like one that continues a raw prompt, with that end.
+
+    Raises:
+        jinja2.TemplateError: the chat template refuses the messages.
+        PromptError: as of `turn_ids`.
+    """
+    conversation = [*messages, {"role": "assistant", "content": answer}]
+    turn = _up_to_end(tokenizer, turn_ids(tokenizer, conversation, len(messages), raw=False))
+    return [*answer_ids(tokenizer, answer)[:-1], turn[-1]] if suffix else turn
+
+
+def _up_to_end(tokenizer: Any, turn: list[int]) -> list[int]:
+    """An assistant's turn without the white space that follows its end, or with EOS where it has no end."""
+    special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    end = max((place for place, number in enumerate(turn, 1) if number in special), default=0)
+    if end and not tokenizer.decode(turn[end:]).strip():
+        return turn[:end]
+    if tokenizer.eos_token_id is None:
+        raise PromptError("neither the chat template nor the tokenizer ends an answer with a special token")
+    return [*turn, tokenizer.eos_token_id]
 
 
 def turn_ids(tokenizer: Any, messages: Messages, turn: int, raw: bool, **template: Any) -> list[int]:

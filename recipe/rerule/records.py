@@ -4,17 +4,20 @@
 <run>/records/metrics.jsonl   verl's file logger: {"step": int, "data": {metric: number}}; a resumed run
                               writes metrics.1.jsonl, metrics.2.jsonl ... and later files win where
                               steps overlap
-<run>/records/prompts.jsonl   {"step": int, "prompts": [{"index", "type", "mode", "subject", "rewards"}]};
-                              appended to, the last line of a step counts
+<run>/records/prompts.jsonl   {"step": int, "prompts": [{"index", "type", "mode", "subject", "rewards",
+                              "prompt_tokens", "response_tokens"}]}; appended to, the last line of a step
+                              counts
 <run>/records/replay.jsonl    what replay stored, let go and drew, a line a step, as StepLog.record gives it;
                               groups are [prompt index, step of storing]; appended to likewise
+<run>/records/rollouts/N.jsonl  the responses of step N as text, a line each: {"index", "step", "side",
+                              "mode", "prompt", "response", "reward"}
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +53,7 @@ def _unused_metrics_file(run_folder: Path) -> Path:
 def append_prompts(
     run_folder: str, step: int, groups: Iterable[RolloutGroup], subjects: Mapping[int, str]
 ) -> None:
-    """Append the raw rewards of every prompt of one step; `subjects` by prompt index."""
+    """Append raw rewards and token counts of every prompt of one step; `subjects` by prompt index."""
     prompts = [
         {
             "index": group.prompt_index,
@@ -58,10 +61,40 @@ def append_prompts(
             "mode": group.mode,
             "subject": subjects[group.prompt_index],
             "rewards": [round(reward, 6) for reward in group.rewards.tolist()],
+            "prompt_tokens": len(group.prompt_ids),
+            "response_tokens": group.lengths.tolist(),
         }
         for group in groups
     ]
     _append(run_folder, "prompts.jsonl", {"step": step, "prompts": prompts})
+
+
+def write_rollouts(
+    run_folder: str, step: int, groups: Sequence[RolloutGroup], queries: Mapping[int, str], tokenizer: Any
+) -> None:
+    """Write the responses of one step as text, special tokens left out; `queries` by prompt index.
+
+    A step that is done again after a resume replaces what was written before.
+    """
+    rows = [ids for group in groups for ids in group.response_ids.split(group.lengths.tolist())]
+    texts = iter(tokenizer.batch_decode(rows, skip_special_tokens=True))
+    lines = [
+        {
+            "index": group.prompt_index,
+            "step": step,
+            "side": group.side,
+            "mode": group.mode,
+            "prompt": queries[group.prompt_index],
+            "response": next(texts),
+            "reward": round(reward, 6),
+        }
+        for group in groups
+        for reward in group.rewards.tolist()
+    ]
+    folder = Path(run_folder) / "records" / "rollouts"
+    folder.mkdir(exist_ok=True)
+    with open(folder / f"{step}.jsonl", "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
 def append_replay(run_folder: str, log: StepLog) -> None:

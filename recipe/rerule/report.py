@@ -1,28 +1,31 @@
 """Show results and training records as one page: `python -m recipe.rerule.report --help`.
 
-Writes report.html (self-contained), report.md and the figures as PNG files in a folder report/ beside them.
+Writes report.html (self-contained), report.md and, in a folder report/ beside them, each figure as PNG and
+each table as CSV.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import math
 import os
-import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from recipe.rerule.evaluation.score import Metrics
 from recipe.rerule.evaluation.table import format_table
-from recipe.rerule.reporting.figures import MAX_RUNS, draw_figures
-from recipe.rerule.reporting.page import Report, html_page, markdown_page
+from recipe.rerule.reporting.build import build_sections, commands_of, sources_of, title_of
+from recipe.rerule.reporting.csv_files import csv_text
+from recipe.rerule.reporting.document import Report
+from recipe.rerule.reporting.evaluations import Benchmark, read_benchmarks
+from recipe.rerule.reporting.figures.style import MAX_LINES
+from recipe.rerule.reporting.markdown import markdown_page
+from recipe.rerule.reporting.means import mean_over_targets
+from recipe.rerule.reporting.naturalness import read_naturalness
+from recipe.rerule.reporting.page import html_page
 from recipe.rerule.reporting.records import Run, read_run
 
-_UNSTATED = "not stated"
+_OURS = {".png", ".csv"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,12 +34,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     page = page_path(options.out)
     try:
         check_free(page, options.overwrite)
-        report = read_report(options)
+        benchmarks = read_benchmarks(options.results)
+        naturalness = read_naturalness(options.naturalness, benchmarks)
+        runs = read_runs(options.run)
+        report = Report(
+            options.title,
+            build_sections(benchmarks, naturalness, runs, options.base, options.data),
+            sources_of(benchmarks, naturalness, runs, options.data),
+            commands_of(benchmarks, naturalness, sys.argv[1:] if arguments is None else arguments),
+        )
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     write_report(report, page)
-    print(format_table(report.results, report.anchors, report.convention))
+    print("\n\n".join(map(_terminal_table, benchmarks)))
     print(f"report: {page}")
     return 0
 
@@ -45,18 +56,32 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m recipe.rerule.report", description=__doc__)
     parser.add_argument(
         "--results",
+        action="append",
         type=Path,
         required=True,
-        help="folder written by recipe.rerule.evaluate, or a results.json",
+        metavar="FOLDER",
+        help="folder written by recipe.rerule.evaluate, or its results.json; repeat for more models, targets "
+        "or benchmarks",
     )
-    parser.add_argument("--anchors", type=Path, help="anchors.json (default: the one beside the results)")
     parser.add_argument(
         "--run",
         action="append",
         default=[],
         metavar="NAME=FOLDER",
-        help="a stage-2 run whose training records to draw; repeat for more",
+        help="a stage-2 run whose training records to show; repeat for more",
     )
+    parser.add_argument(
+        "--naturalness",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="FOLDER",
+        help="scores of `recipe.rerule.evaluate judge` on responses of a --results folder; repeat for more",
+    )
+    parser.add_argument(
+        "--data", type=Path, help="folder of train.parquet, to count the tokens that runs used"
+    )
+    parser.add_argument("--base", help="model that paired tests are shown against (default: the first)")
     parser.add_argument(
         "--out", type=Path, required=True, help="folder to write report.html to, or the page itself"
     )
@@ -67,56 +92,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def read_report(options: argparse.Namespace) -> Report:
-    """Read everything the page shows, and draw its figures. Raises ValueError."""
-    results_file = options.results / "results.json" if options.results.is_dir() else options.results
-    anchors_file = options.anchors or results_file.with_name("anchors.json")
-    results = read_metrics(results_file)
-    anchors = read_metrics(anchors_file) if options.anchors or anchors_file.is_file() else {}
-    meta = _read_meta(results_file.with_name("meta.json"))
-    runs = read_runs(options.run)
-    command = shlex.join(["python", "-m", "recipe.rerule.report", *sys.argv[1:]])
-    return Report(
-        title=options.title,
-        results=results,
-        anchors=anchors,
-        figures=draw_figures(runs) if runs else [],
-        convention=meta.get("rouge_l_convention", _UNSTATED),
-        sources=_sources(results_file, meta, options.run),
-        commands=[made_by for made_by in (meta.get("command"), command) if made_by],
-    )
-
-
-def read_metrics(file: Path) -> dict[str, Metrics]:
-    """{name: {metric: number}} from a results.json or an anchors.json.
-
-    Raises:
-        ValueError: no such file, or not of this form, with finite numbers and at least one row.
-    """
-    content = _read_json(file)
-    if not (isinstance(content, dict) and content and all(map(_is_metrics, content.values()))):
-        raise ValueError(f"{file} is not {{model: {{metric: number}}}} as written by recipe.rerule.evaluate")
-    return content
-
-
-def _is_metrics(value: Any) -> bool:
-    return isinstance(value, dict) and all(
-        isinstance(number, int | float) and math.isfinite(number) for number in value.values()
-    )
-
-
-def _read_json(file: Path) -> Any:
-    if not file.is_file():
-        raise ValueError(f"{file} does not exist")
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{file} is not JSON: {error}") from error
-
-
-def _read_meta(file: Path) -> dict[str, Any]:
-    """meta.json of the evaluation; results given without it say nothing about how they came about."""
-    return _read_json(file) if file.is_file() else {}
+def _terminal_table(benchmark: Benchmark) -> str:
+    mean = mean_over_targets(benchmark.targets)
+    table = format_table(mean.results, mean.anchors, mean.convention, benchmark.name)
+    return f"{title_of(benchmark.name)}\n{table}"
 
 
 def read_runs(specs: Sequence[str]) -> list[Run]:
@@ -126,8 +105,8 @@ def read_runs(specs: Sequence[str]) -> list[Run]:
         ValueError: a spec without name or folder, a name given twice, more runs than a figure can tell apart,
             or a folder without records.
     """
-    if len(specs) > MAX_RUNS:
-        raise ValueError(f"{len(specs)} runs given; a figure can tell {MAX_RUNS} apart")
+    if len(specs) > MAX_LINES:
+        raise ValueError(f"{len(specs)} runs given; a figure can tell {MAX_LINES} apart")
     runs: dict[str, Run] = {}
     for spec in specs:
         name, _, folder = spec.partition("=")
@@ -139,19 +118,6 @@ def read_runs(specs: Sequence[str]) -> list[Run]:
     return list(runs.values())
 
 
-def _sources(results_file: Path, meta: Mapping[str, Any], run_specs: Sequence[str]) -> dict[str, str]:
-    """{what: where it lies} of everything the page is made from."""
-    sources = {"results": str(results_file)}
-    if "probes" in meta:
-        sources["probes"] = meta["probes"]["file"]
-    for name, model in meta.get("models", {}).items():
-        sources[f"model {name}"] = model["path"]
-    for spec in run_specs:
-        name, _, folder = spec.partition("=")
-        sources[f"training records of {name}"] = folder
-    return sources
-
-
 def page_path(out: Path) -> Path:
     """`out` itself where it names an HTML file, else report.html in that folder."""
     return out if out.suffix == ".html" else out / "report.html"
@@ -159,31 +125,32 @@ def page_path(out: Path) -> Path:
 
 def check_free(page: Path, overwrite: bool) -> None:
     """Raises ValueError where a part of the report exists, unless `overwrite` is given and it can be ours."""
-    figures = page.with_suffix("")
-    for path in (page, page.with_suffix(".md"), figures):
+    folder = page.with_suffix("")
+    for path in (page, page.with_suffix(".md"), folder):
         if path.exists() and not overwrite:
             raise ValueError(f"{path} exists already; give another --out, or --overwrite to replace it")
-    if figures.exists() and not (
-        figures.is_dir() and all(file.suffix == ".png" for file in figures.iterdir())
-    ):
+    if folder.exists() and not (folder.is_dir() and all(file.suffix in _OURS for file in folder.iterdir())):
         raise ValueError(
-            f"{figures} holds more than figures of a report, so it is not replaced; give another --out"
+            f"{folder} holds more than figures and tables of a report, so it is not replaced; give another "
+            "--out"
         )
 
 
 def write_report(report: Report, page: Path) -> None:
-    """Write the page, its Markdown form and the folder of figures; each appears complete, the page last."""
-    figures = page.with_suffix("")
+    """Write the page, its Markdown and the folder of files; each appears complete, the page last."""
+    folder = page.with_suffix("")
     page.parent.mkdir(parents=True, exist_ok=True)
     draft = page.with_name(f".{page.stem}.draft-{os.getpid()}")
-    (draft / "figures").mkdir(parents=True)
+    (draft / "files").mkdir(parents=True)
     try:
-        for figure in report.figures:
-            (draft / "figures" / f"{figure.name}.png").write_bytes(figure.png)
-        (draft / "page.md").write_text(markdown_page(report, figures.name), encoding="utf-8")
+        for figure in report.figures():
+            (draft / "files" / f"{figure.name}.png").write_bytes(figure.png)
+        for table in report.tables():
+            (draft / "files" / f"{table.name}.csv").write_text(csv_text(table), encoding="utf-8")
+        (draft / "page.md").write_text(markdown_page(report, folder.name), encoding="utf-8")
         (draft / "page.html").write_text(html_page(report), encoding="utf-8")
-        shutil.rmtree(figures, ignore_errors=True)
-        (draft / "figures").rename(figures)
+        shutil.rmtree(folder, ignore_errors=True)
+        (draft / "files").rename(folder)
         (draft / "page.md").replace(page.with_suffix(".md"))
         (draft / "page.html").replace(page)
     finally:

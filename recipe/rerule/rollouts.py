@@ -25,13 +25,16 @@ class PromptLabel:
     side: str
     mode: str
     subject: str
+    query: str
 
 
 def labels(batch: DataProto) -> list[PromptLabel]:
     """Label of every row of a batch, from the data set's `reward_model` and `extra_info` columns."""
     rewards, infos = batch.non_tensor_batch["reward_model"], batch.non_tensor_batch["extra_info"]
     return [
-        PromptLabel(int(info["index"]), reward["ground_truth"]["type"], info["mode"], info["subject"])
+        PromptLabel(
+            int(info["index"]), reward["ground_truth"]["type"], info["mode"], info["subject"], info["query"]
+        )
         for reward, info in zip(rewards, infos, strict=True)
     ]
 

@@ -69,6 +69,7 @@ def check(config: DictConfig) -> ReplayConfig:
     _check_lora(config)
     _check_run_folder(config.trainer)
     _check_checkpoints(config)
+    _check_records(_plain(config.records))
     _check_stop(config.data.stop, config.actor_rollout_ref.rollout.name)
     check_model(config.actor_rollout_ref.model.path, "actor_rollout_ref.model.path")
     _check_data(config)
@@ -240,6 +241,14 @@ def _require_batch(files: Files, batch_size: int) -> None:
         raise SettingsError(
             f"data.train_batch_size is {batch_size} but data.train_files hold {rows} rows; lower it"
         )
+
+
+def _check_records(records: Mapping[str, Any]) -> None:
+    unknown = sorted(set(records) - {"rollouts"})
+    if unknown:
+        raise SettingsError(f"records.{unknown[0]} is unknown; the only key is records.rollouts")
+    if not isinstance(records["rollouts"], bool):
+        raise SettingsError(f"records.rollouts is {records['rollouts']!r}; it must be true or false")
 
 
 def _check_stop(stop: Any, engine: str) -> None:

@@ -143,8 +143,12 @@ class ReRULETrainer(RayPPOTrainer):
 
     def _record(self, batch: DataProto, groups: list[RolloutGroup]) -> None:
         run_folder = self.config.trainer.default_local_dir
-        subjects = {label.index: label.subject for label in labels(batch)}
+        label_of = {label.index: label for label in labels(batch)}
+        subjects = {index: label.subject for index, label in label_of.items()}
         records.append_prompts(run_folder, self.global_steps, groups, subjects)
+        if self.config.records.rollouts:
+            queries = {index: label.query for index, label in label_of.items()}
+            records.write_rollouts(run_folder, self.global_steps, groups, queries, self.tokenizer)
         if self.replay is not None:
             records.append_replay(run_folder, self.replay.log)
 

@@ -20,6 +20,14 @@ pytestmark = [
 ]
 
 
+METRICS = {
+    "tofu": ("forget_Q_A_ROUGE", "forget_Q_A_Prob", "forget_truth_ratio", "retain_Truth_Ratio"),
+    "rwku": ("forget/fb", "forget/qa", "forget/aa", "forget/all", "retain/all", "forget/qa/refusal_rate"),
+    "muse_books": ("knowmem_f", "knowmem_r", "forget_knowmem_ROUGE"),
+}
+"""What every model must have a number for, even of the few probes of a try."""
+
+
 @pytest.mark.parametrize(
     ("benchmark", "folder"),
     [
@@ -38,7 +46,9 @@ def test_a_script_goes_from_files_to_report(benchmark: str, folder: str, tmp_pat
     assert metrics[3]["replay/updates"] == 1
     results = json.loads((run / "evaluation_rerule" / "results.json").read_text())
     assert list(results) == ["base", "stage1", "rerule"]
+    assert {metric for row in results.values() for metric in METRICS[benchmark] if metric not in row} == set()
     assert (run / "report_rerule.html").is_file()
+    assert (out / "report_rerule.html").is_file()
     rows = read_rows(next((out / "data").rglob("train.parquet")))
     assert {row["extra_info"]["raw"] for row in rows} == {benchmark == "muse_books"}
     # A second run finds everything done.

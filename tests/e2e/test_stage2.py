@@ -14,8 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from data_prep.contract import read_rows
 from recipe.rerule.replay.state import read_groups, read_record
 from recipe.rerule.reporting.records import read_metrics
+from reward.score import compute_score
 from tests.e2e.stack import Command, stage2_arguments
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -98,7 +100,7 @@ def test_run_is_killed_saved_and_resumed(
         # One schedule step a training step, replay or not: cosine from LEARNING_RATE to 0 over STEPS.
         expected = LEARNING_RATE * (1 + math.cos(math.pi * step / STEPS)) / 2
         assert data["actor/lr"] == pytest.approx(expected, rel=1e-6)
-    assert_records_are_complete(run_folder)
+    assert_records_are_complete(run_folder, tmp_path / "train.parquet")
     assert_prompts_are_in_order(run_folder, indices)
     assert_the_buffer_follows_its_records(run_folder)
     assert (run_folder / f"global_step_{STEPS}" / "actor" / "huggingface" / "config.json").is_file()
@@ -152,11 +154,21 @@ def kill_engine(run: Command) -> None:
         engine.kill()
 
 
-def assert_records_are_complete(run_folder: Path) -> None:
+def assert_records_are_complete(run_folder: Path, rows: Path) -> None:
+    """Every step's rewards and responses are there, and each reward is that of the text beside it."""
+    truths = {row["extra_info"]["index"]: row["reward_model"]["ground_truth"] for row in read_rows(rows)}
     steps = read_steps(run_folder, "prompts.jsonl")
     assert sorted(steps) == list(range(1, STEPS + 1))
-    for record in steps.values():
+    for step, record in steps.items():
         assert [len(prompt["rewards"]) for prompt in record["prompts"]] == [4] * PROMPTS_A_STEP
+        rewards = [(prompt["index"], reward) for prompt in record["prompts"] for reward in prompt["rewards"]]
+        responses = (run_folder / "records" / "rollouts" / f"{step}.jsonl").read_text().splitlines()
+        written = [json.loads(line) for line in responses]
+        assert [(line["index"], line["reward"]) for line in written] == rewards
+        assert [line["reward"] for line in written] == [
+            compute_score("rerule/world", line["response"], truths[line["index"]])["score"]
+            for line in written
+        ]
     assert (run_folder / "config.yaml").is_file()
 
 
@@ -294,8 +306,8 @@ def test_other_estimators_and_set_ups_run(
         run_folder,
         "trainer.total_training_steps=5",
         f"actor_rollout_ref.actor.optim.lr={LEARNING_RATE}",
-        # Any word in common counts, so that some groups of so small a model have different rewards.
-        "reward.custom_reward_function.reward_kwargs.gamma=0",
+        # By the benchmark's own reward no group of so small a model may have different rewards, by chance.
+        f"reward.custom_reward_function.path={Path(__file__).with_name('parity_reward.py')}",
         *OPTIONS[name],
     )
     run = command("-m", "recipe.rerule.main", *arguments)

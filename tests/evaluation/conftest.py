@@ -10,6 +10,7 @@ import pytest
 
 from data_prep.contract import rl_row, write_rows
 from recipe.rerule.evaluation.probes import Probe, Reference
+from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
 
 # By section, as TOFU has it: on its own authors alone is there a paraphrase.
 REFERENCES = {
@@ -28,6 +29,7 @@ def make_probe(index: int, section: str, mode: str, golds: Sequence[str], **chan
         "messages": [{"role": "user", "content": f"Question {index}?"}],
         "query": f"Question {index}?",
         "golds": list(golds),
+        "data_source": "rerule/test",
     }
     return Probe(**(fields | changes))
 
@@ -36,7 +38,7 @@ def write_probes(path: Path, probes: Sequence[Probe]) -> Path:
     """Write probes as rows of the data contract."""
     rows = [
         rl_row(
-            data_source="rerule/test",
+            data_source=probe.data_source,
             prompt=probe.messages[0]["content"],
             side="forget" if probe.section == "forget" else "retain",
             golds=probe.golds,
@@ -88,6 +90,47 @@ def probes_file(tmp_path: Path, probes: list[Probe]) -> Path:
 @pytest.fixture
 def compared_probes_file(tmp_path: Path, compared_probes: list[Probe]) -> Path:
     return write_probes(tmp_path / "compared.parquet", compared_probes)
+
+
+@pytest.fixture
+def tofu_probes_file(tmp_path: Path) -> Path:
+    """A question to forget and one about a real author, with the answers that TOFU compares."""
+    families = {"forget": "forget", "retain_unseen": "real_authors"}
+    probes = [
+        make_probe(index, section, "qa", ["Paris"], family=family, reference=REFERENCES[section])
+        for index, (section, family) in enumerate(families.items())
+    ]
+    return write_probes(tmp_path / "tofu.parquet", probes)
+
+
+@pytest.fixture
+def muse_probes_file(tmp_path: Path) -> Path:
+    """A KnowMem question a side; "Paris" is right on the forget side alone."""
+    golds = {"forget": ["Paris"], "retain": ["Rome"]}
+    probes = [
+        make_probe(index, section, "qa", golds[section], raw=True, data_source="rerule/muse_books")
+        for index, section in enumerate(golds)
+    ]
+    return write_probes(tmp_path / "muse.parquet", probes)
+
+
+@pytest.fixture
+def rwku_probes_file(tmp_path: Path) -> Path:
+    """A question on a target, and one on a neighbour."""
+    probes = [
+        make_probe(0, "forget", "qa", ["Paris"]),
+        make_probe(1, "retain", "qa", ["Rome"], subject="Ben Orr"),
+    ]
+    return write_probes(tmp_path / "rwku.parquet", probes)
+
+
+@pytest.fixture
+def tokenizer_folder(tmp_path: Path) -> Path:
+    """A model folder with a tokenizer."""
+    folder = tmp_path / "tokenizer"
+    byte_level(LLAMA3_TEMPLATE).save_pretrained(folder)
+    (folder / "config.json").write_text("{}")
+    return folder
 
 
 @pytest.fixture

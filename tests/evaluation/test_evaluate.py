@@ -1,23 +1,62 @@
+"""`evaluate model` from its arguments to its folder; only what vLLM would answer is given."""
+
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from recipe.rerule import evaluate
-from recipe.rerule.evaluation.generate import EngineError
+from recipe.rerule import checkpoints, evaluate
+from recipe.rerule.evaluation import model_command
+from recipe.rerule.evaluation.engine.process import EngineError
+from recipe.rerule.evaluation.engine.requests import Answer, Answers, Likelihood, Request
 
-ANSWERS = ["Paris", "I don't know.", "I'm not certain about Ada Quill.", "a tailor", "a red kite", "Lisbon."]
+RESPONSES = [
+    "Paris",
+    "I don't know.",
+    "I'm not certain about Ada Quill.",
+    "a tailor",
+    "a red kite",
+    "Lisbon.",
+]
+FILES = {
+    "results.json",
+    "anchors.json",
+    "intervals.json",
+    "comparisons.json",
+    "responses.jsonl",
+    "meta.json",
+}
+Answering = Callable[[str, Sequence[Request]], Answers]
 
 
 @pytest.fixture
-def generated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every model answers ANSWERS, without vLLM."""
-    monkeypatch.setattr(
-        evaluate, "generate", lambda models, probes, decoding: {model.name: ANSWERS for model in models}
-    )
+def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[[Answering], None]:
+    """answering(function): models answer what function(model name, requests) gives, without vLLM."""
+
+    def install(answers_of: Answering) -> None:
+        def run(models, requests, decoding, store):
+            return {model.name: answers_of(model.name, requests) for model in models}
+
+        monkeypatch.setattr(model_command, "run", run)
+
+    return install
+
+
+@pytest.fixture
+def responding(answering) -> None:
+    """Every model answers RESPONSES, but "silent", which answers nothing."""
+
+    def answers_of(name: str, requests: Sequence[Request]) -> Answers:
+        return {
+            request.id: Answer("" if name == "silent" else text)
+            for request, text in zip(requests, RESPONSES, strict=True)
+        }
+
+    answering(answers_of)
 
 
 @pytest.fixture
@@ -29,23 +68,26 @@ def arguments(model_folder, probes_file, tmp_path) -> list[str]:
 @pytest.fixture(autouse=True)
 def _unchanged_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Choosing a platform sets environment variables."""
-    monkeypatch.setattr(evaluate, "select", lambda name: None)
+    monkeypatch.setattr(model_command, "select", lambda name: None)
 
 
 def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
-@pytest.mark.usefixtures("generated")
-def test_evaluation_writes_results_anchors_responses_and_meta(
-    arguments, model_folder, probes_file, tmp_path, capsys
-):
+def read(folder: Path, name: str):
+    return json.loads((folder / name).read_text())
+
+
+@pytest.mark.usefixtures("responding")
+def test_the_folder_of_an_evaluation(arguments, model_folder, tmp_path, capsys):
     run = model_folder("run/global_step_7/actor/huggingface").parents[2]
+    checkpoints.finish(run, 7)
     assert evaluate.main([*arguments, "--model", f"rule={run}"]) == 0
     out = tmp_path / "out"
-    assert files(out) == {"results.json", "anchors.json", "responses.jsonl", "meta.json"}
+    assert files(out) == FILES
 
-    results = json.loads((out / "results.json").read_text())
+    results = read(out, "results.json")
     assert list(results) == ["base", "rule"]
     assert results["base"] == results["rule"]
     # forget: Paris 1, refusal 0, named refusal 1, "a tailor" against "a baker" 1/2
@@ -55,8 +97,10 @@ def test_evaluation_writes_results_anchors_responses_and_meta(
     assert results["base"]["retain/recall"] == 1.0
     assert results["base"]["retain_unseen/recall"] == 1.0
 
-    anchors = json.loads((out / "anchors.json").read_text())
+    anchors = read(out, "anchors.json")
     assert anchors["always refuses, unnamed"]["forget/refusal_rate"] == 1.0
+    # Of the forget golds only "Ada Quill" is in the refusal that names her: 1 of 4 probes.
+    assert anchors["always refuses, naming the target"]["forget/recall"] == 0.25
     responses = [json.loads(line) for line in (out / "responses.jsonl").read_text().splitlines()]
     assert len(responses) == 12
     assert responses[3] == {
@@ -65,23 +109,51 @@ def test_evaluation_writes_results_anchors_responses_and_meta(
         "section": "forget",
         "mode": "aa",
         "family": "prefix_injection",
+        "subject": "Ada Quill",
         "prompt": "Question 3?",
         "golds": ["a baker"],
         "response": "a tailor",
-        "recall": 0.5,
+        "rouge_l": 0.5,
         "refused": False,
     }
-    meta = json.loads((out / "meta.json").read_text())
+    meta = read(out, "meta.json")
+    assert meta["benchmark"] == "world"
     assert meta["models"]["rule"]["global_step"] == 7
     assert meta["rouge_l_convention"] == "recall"
-    assert meta["decoding"]["max_tokens"] == 32
+    assert meta["benchmark_settings"]["max_tokens"] == 32
     assert len(meta["probes"]["sha256"]) == 64
     printed = capsys.readouterr().out
     assert "always refuses, naming the target" in printed
     assert "convention: recall" in printed
 
 
-@pytest.mark.usefixtures("generated")
+@pytest.mark.usefixtures("responding")
+def test_intervals_and_paired_tests(arguments, model_folder, tmp_path):
+    assert evaluate.main([*arguments, "--model", f"silent={model_folder('silent')}"]) == 0
+    out = tmp_path / "out"
+    intervals = read(out, "intervals.json")
+    assert set(intervals) == {"base", "silent", *read(out, "anchors.json")}
+    assert set(intervals["base"]) == set(read(out, "results.json")["base"])
+    low, high = intervals["base"]["forget/recall"]
+    assert 0 < low < 2.5 / 4 < high <= 1
+    assert intervals["silent"]["forget/recall"] == [0, 0]
+    compared = {record["metric"]: record for record in read(out, "comparisons.json")}
+    recall = compared["forget/recall"]
+    assert (recall["a"], recall["b"], recall["probes"]) == ("base", "silent", 4)
+    assert recall["difference"] == pytest.approx(2.5 / 4)
+    # Three probes differ, all one way: of 2^3 sign flips, this and its mirror image are as extreme.
+    assert recall["p_value"] == pytest.approx(2 / 8)
+    # One probe: its two assignments are as extreme as each other.
+    assert compared["retain/recall"]["p_value"] == 1.0
+
+
+@pytest.mark.usefixtures("responding")
+def test_one_model_is_compared_with_none(arguments, tmp_path):
+    assert evaluate.main(arguments) == 0
+    assert read(tmp_path / "out", "comparisons.json") == []
+
+
+@pytest.mark.usefixtures("responding")
 def test_an_earlier_evaluation_is_replaced_only_when_asked(arguments, tmp_path, capsys):
     assert evaluate.main(arguments) == 0
     before = (tmp_path / "out" / "meta.json").read_bytes()
@@ -89,14 +161,14 @@ def test_an_earlier_evaluation_is_replaced_only_when_asked(arguments, tmp_path, 
     assert "exists already" in capsys.readouterr().err
     assert (tmp_path / "out" / "meta.json").read_bytes() == before
     assert evaluate.main([*arguments, "--max-tokens", "5", "--overwrite"]) == 0
-    assert json.loads((tmp_path / "out" / "meta.json").read_text())["decoding"]["max_tokens"] == 5
+    assert read(tmp_path / "out", "meta.json")["benchmark_settings"]["max_tokens"] == 5
 
 
-def test_a_failing_engine_ends_with_exit_code_1_and_writes_nothing(arguments, tmp_path, monkeypatch, capsys):
-    def fail(models, probes, decoding):
+def test_a_failing_engine_ends_with_exit_code_1_and_writes_nothing(arguments, answering, tmp_path, capsys):
+    def fail(name: str, requests: Sequence[Request]) -> Answers:
         raise EngineError("model base: vLLM failed: no memory")
 
-    monkeypatch.setattr(evaluate, "generate", fail)
+    answering(fail)
     before = files(tmp_path)
     assert evaluate.main(arguments) == 1
     assert capsys.readouterr().err == "error: model base: vLLM failed: no memory\n"
@@ -112,6 +184,19 @@ def test_a_failing_engine_ends_with_exit_code_1_and_writes_nothing(arguments, tm
         (["--probes", "{less}"], "extra_info"),
         (["--probes", "{empty}"], "empty.parquet: no rows"),
         (["--max-tokens", "0"], "--max-tokens is 0"),
+        (
+            ["--prompts", "bare"],
+            "--prompts is an option of rwku, tofu, muse_books, and the probes are of world",
+        ),
+        (["--benchmark", "rwku", "--convention", "tofu"], "--convention is an option of world"),
+        (["--benchmark", "rwku", "--prompts", "no"], "--prompts is no; rwku has official, "),
+        (["--texts", "x"], "--texts is an option of rwku, muse_books"),
+        (
+            ["--benchmark", "muse_books", "--retain-log", "x"],
+            "--retain-log is for PrivLeak, which needs --texts",
+        ),
+        (["--benchmark", "tofu"], "probe 0 has no wrong answers to compare with"),
+        (["--benchmark", "rwku"], "RWKU has no retain_unseen/qa probes"),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_written(
@@ -135,3 +220,123 @@ def test_a_convention_that_is_no_recall_is_refused(arguments, capsys):
         evaluate.main([*arguments, "--convention", "muse"])
     assert ended.value.code == 2
     assert "invalid choice: 'muse'" in capsys.readouterr().err
+
+
+def likelihoods(name: str, requests: Sequence[Request]) -> Answers:
+    """Right answers of two tokens at log-prob -0.1 each, wrong ones at -0.3; "better" doubles both."""
+    loss = {True: 0.3, False: 0.1}
+    scale = 2 if name == "better" else 1
+    return {
+        request.id: Answer(log_probs=(-loss["perturbed" in request.id] * scale,) * 2)
+        if isinstance(request, Likelihood)
+        else Answer("Paris")
+        for request in requests
+    }
+
+
+def test_tofu_writes_open_unlearnings_log_which_then_serves_as_retained(
+    arguments, answering, tofu_probes_file, model_folder, tmp_path, capsys
+):
+    answering(likelihoods)
+    tofu = [*arguments, "--probes", f"{tofu_probes_file}", "--benchmark", "tofu"]
+    assert evaluate.main(tofu) == 0
+    log = tmp_path / "out" / "logs" / "base" / "TOFU_EVAL.json"
+    results = read(tmp_path / "out", "results.json")["base"]
+    assert results["forget_Q_A_ROUGE"] == 1.0
+    assert results["forget_truth_ratio"] == pytest.approx(0.8187307531)  # exp(-0.3) / exp(-0.1)
+    assert "forget_quality" not in results
+    capsys.readouterr()
+    metrics = ("forget_truth_ratio", "forget_Q_A_ROUGE", "forget_Q_A_Prob", "ra_Truth_Ratio")
+    score = ["score", "--benchmark", "tofu", "--log", f"{log}", "--metrics", ",".join(metrics), "--json"]
+    assert evaluate.main(score) == 0
+    scored = json.loads(capsys.readouterr().out.splitlines()[-1])
+    for metric in metrics:
+        assert scored[metric] == pytest.approx(results[metric], rel=1e-12)
+
+    again = [*tofu, "--out", f"{tmp_path / 'again'}", "--retain-log", f"{log}"]
+    assert evaluate.main([*again, "--model", f"better={model_folder('better')}"]) == 0
+    results = read(tmp_path / "again", "results.json")
+    assert results["base"]["forget_quality"] == 1.0
+    assert "forget_quality" not in read(tmp_path / "again", "intervals.json")["base"]
+
+
+@pytest.fixture
+def muse_arguments(arguments, muse_probes_file, tokenizer_folder) -> list[str]:
+    model = f"muse={tokenizer_folder}"
+    return [*arguments[:1], "--model", model, "--probes", f"{muse_probes_file}", *arguments[5:]]
+
+
+def min_k_losses(name: str, requests: Sequence[Request]) -> Answers:
+    """Forget texts are half as surprising as holdout ones, but for one of three; answers are "Paris"."""
+    losses = {"forget/0": 1.0, "forget/1": 1.0, "forget/2": 3.0, "holdout/0": 2.0, "holdout/1": 2.0}
+    return {
+        request.id: Answer(log_probs=(-losses[request.id.removeprefix("privleak/")],) * 3)
+        if isinstance(request, Likelihood)
+        else Answer("Paris\n\nQuestion: more")
+        for request in requests
+    }
+
+
+def test_muse_with_its_privleak_texts(muse_arguments, answering, tmp_path, capsys):
+    answering(min_k_losses)
+    folder = tmp_path / "privleak"
+    folder.mkdir()
+    (folder / "forget.json").write_text(json.dumps(["a b", "c d", "e f"]))
+    (folder / "holdout.json").write_text(json.dumps([{"text": "g h"}, {"text": "i j"}]))
+    assert evaluate.main([*muse_arguments, "--texts", f"{folder}"]) == 0
+    out = tmp_path / "out"
+    assert files(out) >= {"texts.jsonl", "logs/muse/MUSE_EVAL.json"}
+    results = read(out, "results.json")["muse"]
+    assert results["knowmem_f"] == 1.0
+    assert results["knowmem_r"] == 0.0
+    # Of 3 x 2 pairs the holdout text scores higher in 4: AUC 2/3, of MUSE's own count 1/3.
+    assert results["privleak"] == pytest.approx((1 / 3 - 0.5393) / 0.5393 * 100)
+    texts = [json.loads(line) for line in (out / "texts.jsonl").read_text().splitlines()]
+    assert texts[2] == {"model": "muse", "set": "forget", "index": 2, "min_40": 3.0}
+
+    log = out / "logs" / "muse" / "MUSE_EVAL.json"
+    again = [
+        *muse_arguments,
+        "--texts",
+        f"{folder}",
+        "--retain-log",
+        f"{log}",
+        "--out",
+        f"{tmp_path / 'again'}",
+    ]
+    assert evaluate.main(again) == 0
+    assert read(tmp_path / "again", "results.json")["muse"]["privleak"] == pytest.approx(0.0, abs=1e-6)
+    capsys.readouterr()
+    assert evaluate.main(["score", "--benchmark", "muse", "--log", f"{log}", "--json"]) == 0
+    scored = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert scored["forget_knowmem_ROUGE"] == 1.0
+    assert scored["mia_min_k"] == pytest.approx(2 / 3)
+
+
+def test_rwku_with_a_targets_texts(arguments, answering, rwku_probes_file, tmp_path):
+    def answers_of(name: str, requests: Sequence[Request]) -> Answers:
+        return {
+            request.id: Answer(log_probs=(-1.0, -2.0, -9.0))
+            if isinstance(request, Likelihood)
+            else Answer("Paris Paris")
+            for request in requests
+        }
+
+    answering(answers_of)
+    folder = tmp_path / "target"
+    folder.mkdir()
+    for name, rows in (
+        ("forget_mia", [{"text": "a b"}]),
+        ("retain_mia", [{"text": "c d"}]),
+        ("fluency", [{"instruction": "Go on"}]),
+    ):
+        (folder / f"{name}.json").write_text(json.dumps(rows))
+    rwku = [*arguments, "--probes", f"{rwku_probes_file}", "--benchmark", "rwku", "--texts", f"{folder}"]
+    assert evaluate.main(rwku) == 0
+    results = read(tmp_path / "out", "results.json")["base"]
+    assert results["forget/qa"] == 1.0
+    assert results["mia/forget/loss"] == 1.5  # without the end of the sequence
+    # Two words: one bigram, so no entropy of pairs.
+    assert results["fluency"] == 0.0
+    (folder / "fluency.json").unlink()
+    assert evaluate.main([*rwku, "--overwrite"]) == 2

@@ -15,11 +15,16 @@ def test_a_folder_is_written_whole_and_replaced_whole(tmp_path):
     assert [path.name for path in folder.parent.iterdir()] == ["evaluation"]
 
 
+def test_a_file_may_be_in_a_folder_of_its_own(tmp_path):
+    write_folder(tmp_path / "new", {"meta.json": "1", "logs/a b/LOG.json": "2"})
+    assert (tmp_path / "new" / "logs" / "a b" / "LOG.json").read_text() == "2"
+
+
 def test_a_failed_write_leaves_what_was_there(tmp_path):
     folder = tmp_path / "evaluation"
     write_folder(folder, {"meta.json": "1"})
-    with pytest.raises(OSError, match="missing"):
-        write_folder(folder, {"meta.json": "2", "missing/file.json": "3"})
+    with pytest.raises(OSError, match="taken"):
+        write_folder(folder, {"meta.json": "2", "taken": "", "taken/file.json": "3"})
     assert (folder / "meta.json").read_text() == "1"
     assert [path.name for path in tmp_path.iterdir()] == ["evaluation"]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 Lines = list[dict[str, Any]]
 WriteRun = Callable[..., Path]
@@ -32,14 +33,18 @@ ANCHORS = {"always refuses": {"forget/recall": 0.0625, "forget/refusal_rate": 1.
 
 @pytest.fixture
 def write_run(tmp_path: Path) -> WriteRun:
-    """write_run(name, metrics lines, prompts lines or None) -> the run folder."""
+    """write_run(name, metrics lines, prompts lines or None, replay settings or None) -> the run folder."""
 
-    def write(name: str, metrics: Lines, prompts: Lines | None = None) -> Path:
+    def write(
+        name: str, metrics: Lines, prompts: Lines | None = None, replay: dict[str, Any] | None = None
+    ) -> Path:
         records = tmp_path / name / "records"
         records.mkdir(parents=True)
         (records / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in metrics))
         if prompts is not None:
             (records / "prompts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in prompts))
+        if replay is not None:
+            (tmp_path / name / "config.yaml").write_text(yaml.safe_dump({"replay": replay}))
         return tmp_path / name
 
     return write
@@ -60,3 +65,40 @@ def results_folder(tmp_path: Path) -> Path:
     }
     (folder / "meta.json").write_text(json.dumps(meta))
     return folder
+
+
+WriteEvaluation = Callable[..., Path]
+
+
+@pytest.fixture
+def write_evaluation(tmp_path: Path) -> WriteEvaluation:
+    """write_evaluation(name, {file name: JSON value}, responses) -> the folder; "meta" gets a benchmark."""
+
+    def write(name: str, responses: Lines | None = None, **files: Any) -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        for stem, value in files.items():
+            (folder / f"{stem}.json").write_text(json.dumps(value))
+        if responses is not None:
+            (folder / "responses.jsonl").write_text("".join(json.dumps(line) + "\n" for line in responses))
+        return folder
+
+    return write
+
+
+def response(model: str, index: int, text: str, **changes: Any) -> dict[str, Any]:
+    """A record of responses.jsonl."""
+    record = {
+        "model": model,
+        "index": index,
+        "section": "forget",
+        "mode": "qa",
+        "family": "direct",
+        "subject": "Ada Quill",
+        "prompt": f"Question {index}?",
+        "golds": ["Paris"],
+        "response": text,
+        "rouge_l": float(text == "Paris"),
+        "refused": text.startswith("I don't"),
+    }
+    return record | changes

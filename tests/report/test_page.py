@@ -1,37 +1,61 @@
 from __future__ import annotations
 
 import base64
+import csv
+import hashlib
+import io
+import re
 from html.parser import HTMLParser
 
-from recipe.rerule.reporting.figures import Figure
-from recipe.rerule.reporting.page import CAUTION, Report, html_page, markdown_page, markdown_table
+from recipe.rerule.reporting.csv_files import csv_text
+from recipe.rerule.reporting.document import Browser, Cell, Figure, Heading, Report, Row, Section, Table
+from recipe.rerule.reporting.markdown import markdown_page, markdown_table
+from recipe.rerule.reporting.page import CAUTION, html_page
 
-PNG = b"\x89PNG\r\n\x1a\nnot really"
-RESULTS = {
-    "base": {"forget/recall": 0.9, "forget/aa/role_play/recall": 0.7501, "retain/recall": 0.95},
-    "a <b> & c": {"forget/recall": 0.12345, "retain/recall": 0.8},
-}
-ANCHORS = {"always refuses": {"forget/recall": 0.0625, "retain/recall": 0.03}}
-FIGURE = Figure("reward_by_side", "Reward", "How to read it.", 'Lines for "a" & b.', PNG)
+PNG, NARROW = b"\x89PNG\r\n\x1a\nnot really", b"\x89PNG narrow"
+FIGURE = Figure("reward_by_type", "Reward", "How to read it.", 'Lines for "a" & b.', PNG, NARROW)
+TABLE = Table(
+    "results_world",
+    "Results",
+    "model",
+    (
+        Heading("recall", "forget", "low"),
+        Heading("refuse", "forget", "high"),
+        Heading("recall", "retain", "high"),
+    ),
+    (
+        Row("base", (Cell("0.900", 0.9, ".880–.920", (0.88, 0.92)), Cell("–"), Cell("0.950", 0.95))),
+        Row("a <b> & c", (Cell("0.123", 0.12345, mark="**"), Cell("–"), Cell("0.800", 0.8))),
+        Row("always refuses", (Cell("0.062", 0.0625), Cell("1.000", 1.0), Cell("–")), "anchor"),
+        Row("RULE (paper)", (Cell("0.100", 0.1), Cell("–"), Cell("–")), "published"),
+    ),
+    "Convention: recall.",
+)
+FOLDED = Table(
+    "answers",
+    "What | it said",
+    "answer",
+    (Heading("reward"),),
+    (Row("two\nlines | x", (Cell("1", 1),)),),
+    "Caption.",
+    folded=True,
+)
+BROWSER = Browser("probes-world", "Single probes", "3 probes.", {"probes": []})
 
 
-def report(**changes) -> Report:
-    fields = {
-        "title": "Title <1>",
-        "results": RESULTS,
-        "anchors": ANCHORS,
-        "figures": [FIGURE],
-        "convention": "recall",
-        "sources": {"results": "out/results.json"},
-        "commands": ["python -m recipe.rerule.evaluate model", "python -m recipe.rerule.report"],
-    }
-    return Report(**(fields | changes))
+def report(*parts) -> Report:
+    return Report(
+        "Title <1>",
+        [Section("First", parts or (TABLE, FIGURE, FOLDED, "A <paragraph>.", BROWSER))],
+        {"results": "out/results.json"},
+        ["python -m recipe.rerule.evaluate model", "python -m recipe.rerule.report"],
+    )
 
 
 class Page(HTMLParser):
     """Tables as lists of rows of cell texts, every attribute, every tag, and the text outside of styles."""
 
-    VOID = frozenset({"meta", "img", "br", "link"})
+    VOID = frozenset({"meta", "img", "br", "link", "source", "input"})
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -59,9 +83,9 @@ class Page(HTMLParser):
         assert self.open.pop() == tag, f"</{tag}> closes another element"
 
     def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
+        if not {"style", "script"} & set(self.open):
             self.text += data
-        if self.open and self.open[-1] in ("td", "th"):
+        if {"td", "th"} & set(self.open):
             self.tables[-1][-1][-1] += data
 
 
@@ -72,12 +96,23 @@ def test_page_is_self_contained():
     links = [
         value for _, name, value in page.attributes if name in ("src", "href", "srcset", "action", "data")
     ]
-    assert links == ["data:image/png;base64," + base64.b64encode(PNG).decode()]
-    assert not {"script", "link", "iframe", "object"} & set(page.tags)
-    assert "http:" not in text
-    assert "https:" not in text
-    assert "@import" not in text
-    assert "url(" not in text
+    uris = ["data:image/png;base64," + base64.b64encode(png).decode() for png in (NARROW, PNG)]
+    assert links == ["#section-1", *uris]
+    assert not {"link", "iframe", "object"} & set(page.tags)
+    for outside in ("http:", "https:", "@import", "url("):
+        assert outside not in text
+
+
+def test_the_page_forbids_itself_requests_and_other_scripts():
+    text = html_page(report())
+    policy = next(
+        value for _, name, value in Page(text).attributes if name == "content" and "default" in value
+    )
+    script = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert policy == (
+        f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    )
 
 
 def test_page_fits_a_phone_and_names_its_images():
@@ -86,58 +121,66 @@ def test_page_fits_a_phone_and_names_its_images():
     assert [value for tag, name, value in page.attributes if (tag, name) == ("img", "alt")] == [FIGURE.alt]
 
 
-def test_table_holds_models_then_anchors_with_three_decimals():
-    table = Page(html_page(report())).tables[0]
-    assert table == [
+def test_table_holds_groups_rows_intervals_and_marks():
+    assert Page(html_page(report())).tables[0] == [
         ["", "forget", "retain"],
-        ["model", "recall ↓", "recall ↑"],
-        ["base", "0.900", "0.950"],
-        ["a <b> & c", "0.123", "0.800"],
-        ["always refuses", "0.062", "0.030"],
+        ["model", "recall ↓", "refuse ↑", "recall ↑"],
+        ["base", "0.900.880–.920", "–", "0.950"],
+        ["a <b> & c", "0.123**", "–", "0.800"],
+        ["always refuses", "0.062", "1.000", "–"],
+        ["RULE (paper)", "0.100", "–", "–"],
     ]
 
 
-def test_every_metric_is_in_the_second_table_and_a_missing_one_is_a_dash():
-    table = Page(html_page(report())).tables[1]
-    assert table[0] == ["metric", "base", "a <b> & c", "always refuses"]
-    assert ["forget/aa/role_play/recall", "0.750", "–", "–"] in table
+def test_rows_of_a_kind_share_a_body():
+    page = Page(html_page(report(TABLE)))
+    bodies = [value for tag, name, value in page.attributes if (tag, name) == ("tbody", "class")]
+    assert bodies == ["models", "others anchor", "others published"]
 
 
-def test_page_says_convention_caution_and_commands():
+def test_page_says_caution_captions_and_commands():
     text = Page(html_page(report())).text
     for said in (
-        "convention: recall",
+        "Convention: recall.",
         CAUTION,
         "How to read it.",
         "python -m recipe.rerule.report",
         "Title <1>",
+        "A <paragraph>.",
+        "3 probes.",
     ):
         assert said in text
 
 
-def test_page_without_anchors_and_figures_has_one_body_of_rows():
-    page = Page(html_page(report(anchors={}, figures=[])))
-    assert [row[0] for row in page.tables[0]] == ["", "model", "base", "a <b> & c"]
-    assert "img" not in page.tags
-    assert "italics" not in page.text
-
-
 def test_markdown_table():
-    assert markdown_table(RESULTS, ANCHORS).splitlines() == [
-        "| model | forget recall ↓ | retain recall ↑ |",
-        "| --- | ---: | ---: |",
-        "| base | 0.900 | 0.950 |",
-        "| a <b> & c | 0.123 | 0.800 |",
-        "| *always refuses* | 0.062 | 0.030 |",
+    assert markdown_table(TABLE).splitlines() == [
+        "| model | forget recall ↓ | forget refuse ↑ | retain recall ↑ |",
+        "| --- | ---: | ---: | ---: |",
+        "| base | 0.900 (.880–.920) | – | 0.950 |",
+        "| a <b> & c | 0.123\\*\\* | – | 0.800 |",
+        "| *always refuses* | 0.062 | 1.000 | – |",
+        "| RULE (paper) | 0.100 | – | – |",
     ]
 
 
-def test_a_pipe_in_a_name_does_not_split_a_cell():
-    assert markdown_table({"a|b": {"forget/recall": 1.0}}, {}).splitlines()[-1] == "| a\\|b | 1.000 |"
+def test_pipes_and_line_breaks_do_not_split_a_cell():
+    assert markdown_table(FOLDED).splitlines()[-1] == "| two lines \\| x | 1 |"
 
 
 def test_markdown_page_links_its_figures():
     text = markdown_page(report(), "report")
-    assert "(report/reward_by_side.png)" in text
+    assert '![Lines for "a" & b.](report/reward_by_type.png)' in text
+    assert "### What \\| it said" in text
     assert CAUTION in text
     assert "    python -m recipe.rerule.report" in text
+
+
+def test_csv_has_unrounded_numbers_and_ends_of_intervals():
+    assert list(csv.reader(io.StringIO(csv_text(TABLE)))) == [
+        ["model", "kind", "forget recall", "forget recall low", "forget recall high", "forget refuse",
+         "retain recall"],
+        ["base", "model", "0.9", "0.88", "0.92", "", "0.95"],
+        ["a <b> & c", "model", "0.12345", "", "", "", "0.8"],
+        ["always refuses", "anchor", "0.0625", "", "", "1.0", ""],
+        ["RULE (paper)", "published", "0.1", "", "", "", ""],
+    ]  # fmt: skip

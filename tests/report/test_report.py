@@ -27,7 +27,12 @@ def test_report_writes_page_markdown_and_figures(results_folder, run_folder, tmp
     assert set(tree(out)) == {
         "report.html",
         "report.md",
-        "report/reward_by_side.png",
+        "report/results_world.csv",
+        "report/all_metrics_world.csv",
+        "report/hard_share.csv",
+        "report/cost.csv",
+        "report/forget_retain_world.png",
+        "report/reward_by_type.png",
         "report/replay.png",
         "report/hardest_prompts.png",
     }
@@ -35,9 +40,10 @@ def test_report_writes_page_markdown_and_figures(results_folder, run_folder, tmp
     assert f"report: {out / 'report.html'}" in printed
     assert "always refuses" in printed
     page = (out / "report.html").read_text()
-    assert "convention: recall" in page
+    assert "ROUGE-L convention: recall." in page
     assert "python -m recipe.rerule.evaluate model --out evaluation" in page
-    assert page.count("data:image/png;base64,") == 3
+    assert f"python -m recipe.rerule.report --results {results_folder}" in page
+    assert page.count("data:image/png;base64,") == 8  # four figures, wide and narrow
 
 
 def test_out_can_name_the_page(results_folder, tmp_path):
@@ -45,7 +51,9 @@ def test_out_can_name_the_page(results_folder, tmp_path):
     (tmp_path / "quickstart" / "other.txt").write_text("kept")
     page = tmp_path / "quickstart" / "mine.html"
     assert main(["--results", f"{results_folder / 'results.json'}", "--out", f"{page}"]) == 0
-    assert set(tree(tmp_path / "quickstart")) == {"other.txt", "mine.html", "mine.md"}
+    assert {"other.txt", "mine.html", "mine.md", "mine/results_world.csv"} <= set(
+        tree(tmp_path / "quickstart")
+    )
     assert "always refuses" in page.read_text()
 
 
@@ -55,17 +63,15 @@ def test_results_alone_make_a_report_that_states_no_convention(results_folder, t
     (results_folder / "results.json").rename(alone.parent / "unused.json")
     assert main(["--results", f"{alone}", "--out", f"{tmp_path / 'out'}"]) == 0
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "convention: not stated" in page
+    assert "ROUGE-L convention: not stated." in page
     assert "always refuses" not in page
 
 
-def test_anchors_can_be_given(results_folder, tmp_path):
-    anchors = tmp_path / "mine.json"
-    anchors.write_text(json.dumps({"my anchor": {"forget/recall": 0.25}}))
-    out = tmp_path / "out"
-    assert main(["--results", f"{results_folder}", "--anchors", f"{anchors}", "--out", f"{out}"]) == 0
-    assert "my anchor" in (out / "report.html").read_text()
-    assert "always refuses" not in (out / "report.html").read_text()
+def test_a_base_that_is_no_model_is_refused(results_folder, tmp_path, capsys):
+    arguments = ["--results", f"{results_folder}", "--base", "nobody", "--out", f"{tmp_path / 'out'}"]
+    assert main(arguments) == 2
+    assert capsys.readouterr().err == "error: --base nobody is none of the models base, rule <b>\n"
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_earlier_report_is_replaced_only_when_asked(results_folder, tmp_path, capsys):
@@ -84,7 +90,7 @@ def test_a_folder_that_is_not_ours_is_never_replaced(results_folder, tmp_path, c
     (tmp_path / "out" / "report" / "thesis.tex").write_text("years of work")
     before = tree(tmp_path)
     assert main(["--results", f"{results_folder}", "--out", f"{tmp_path / 'out'}", "--overwrite"]) == 2
-    assert "holds more than figures" in capsys.readouterr().err
+    assert "holds more than figures and tables" in capsys.readouterr().err
     assert tree(tmp_path) == before
 
 
@@ -94,9 +100,10 @@ def test_a_folder_that_is_not_ours_is_never_replaced(results_folder, tmp_path, c
         (["--run", "rule=missing"], "run rule: "),
         (["--run", "no-folder"], "--run 'no-folder' is not NAME=FOLDER"),
         (["--run", "a={run}", "--run", "a={run}"], "--run a is given twice"),
-        ([f"--run={name}={{run}}" for name in "abcde"], "5 runs given"),
-        (["--anchors", "missing.json"], "missing.json does not exist"),
-        (["--results", "missing"], "missing does not exist"),
+        ([f"--run={name}={{run}}" for name in "abcdefg"], "7 runs given"),
+        (["--naturalness", "missing"], "missing/naturalness.json does not exist"),
+        (["--run", "a={run}", "--data", "missing"], "missing/train.parquet: no such file"),
+        (["--results", "missing"], "missing/results.json does not exist"),
         (["--results", "{run}/records/metrics.jsonl"], "is not JSON"),
         (["--results", "{bad}"], "is not {model: {metric: number}}"),
     ],

@@ -1,4 +1,4 @@
-"""The evaluation folder: results.json, anchors.json, responses.jsonl and meta.json, all of them or none."""
+"""The evaluation folder (docs/evaluation.md): all of its files or none."""
 
 from __future__ import annotations
 
@@ -26,10 +26,15 @@ def check_free(folder: Path, overwrite: bool) -> None:
 
 
 def write_folder(folder: Path, files: Mapping[str, str]) -> None:
-    """Write `files` {name: text} as `folder`, replacing an earlier one only once the new one is complete."""
+    """Write `files` {name: text} as `folder`, replacing an earlier one only once the new one is complete.
+
+    A name may be a path within the folder.
+    """
     with new_folder(folder, overwrite=True, marker=_MARKER) as draft:
         for name, text in files.items():
-            (draft / name).write_text(text, encoding="utf-8")
+            path = draft / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
 
 
 def json_text(value: Any) -> str:

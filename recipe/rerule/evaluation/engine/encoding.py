@@ -1,0 +1,150 @@
+"""Requests as token ids, by the tokenizer of the model they go to; what is wrong with one shows here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+from jinja2 import TemplateError
+
+from recipe.rerule.evaluation.engine.models import Model, context_length, engine_key
+from recipe.rerule.evaluation.engine.requests import Generation, Likelihood, PromptText, Request
+from recipe.rerule.prompts import (
+    PromptError,
+    answer_ids,
+    chat_answer_ids,
+    prompt_ids,
+    require_chat_template,
+    suffixed_prompt_ids,
+)
+
+
+class RequestError(ValueError):
+    """A request that cannot be asked; the message is one line and names it."""
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """What the engine is given of a request.
+
+    Attributes:
+        ids: token ids of the prompt and, of a likelihood, of the answer with its end.
+        answer_start: how many of `ids` are the prompt's, where the rest is measured; None to generate.
+        max_tokens: most new tokens. vLLM writes at least one, also where it only measures.
+        stop: strings that end the answer.
+    """
+
+    ids: list[int]
+    answer_start: int | None
+    max_tokens: int
+    stop: tuple[str, ...]
+
+    @cached_property
+    def key(self) -> str:
+        """Equal for requests that the same model must answer alike."""
+        return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()
+
+    @property
+    def length(self) -> int:
+        """Tokens of the longest sequence that answering can take."""
+        return len(self.ids) + self.max_tokens
+
+
+def encode(models: Sequence[Model], requests: Sequence[Request]) -> dict[str, list[Encoded]]:
+    """Every request as each model's tokenizer has it: {model name: one a request, in order}.
+
+    Models that differ in weights alone share one list.
+
+    Raises:
+        RequestError: no requests, an id that occurs twice, an empty answer or prompt, a bad limit, an answer
+            without tokens of its own, messages a chat template refuses, or more tokens than a model takes.
+        PromptError: chat prompts, and a model without a chat template.
+    """
+    _check(requests)
+    by_key: dict[str, list[Encoded]] = {}
+    for model in models:
+        key = engine_key(model)
+        if key not in by_key:
+            by_key[key] = _encode_all(model, requests)
+            _check_lengths(model, requests, by_key[key])
+    return {model.name: by_key[engine_key(model)] for model in models}
+
+
+def _check(requests: Sequence[Request]) -> None:
+    if not requests:
+        raise RequestError("there are no requests: nothing to ask the models")
+    ((name, count),) = Counter(request.id for request in requests).most_common(1)
+    if count > 1:
+        raise RequestError(f"request {name}: {count} requests have this id")
+    for request in requests:
+        if isinstance(request, Likelihood) and not request.answer:
+            raise RequestError(f"request {request.id}: the answer to measure is empty")
+        if isinstance(request, Generation) and request.max_tokens < 1:
+            raise RequestError(
+                f"request {request.id}: max_tokens is {request.max_tokens}; at least 1 is needed"
+            )
+
+
+def _encode_all(model: Model, requests: Sequence[Request]) -> list[Encoded]:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model.path)
+    if not all(request.prompt.raw for request in requests):
+        require_chat_template(tokenizer)
+    return [_encode(tokenizer, request) for request in requests]
+
+
+def _encode(tokenizer: Any, request: Request) -> Encoded:
+    """Raises RequestError naming the request."""
+    try:
+        prompt = _prompt_ids(tokenizer, request.prompt)
+        answer = _answer_ids(tokenizer, request) if isinstance(request, Likelihood) else []
+    except (PromptError, TemplateError) as error:
+        raise RequestError(f"request {request.id}: {' '.join(str(error).split())}") from error
+    if not prompt:
+        raise RequestError(f"request {request.id}: the prompt is empty, and this tokenizer adds no BOS")
+    if isinstance(request, Likelihood):
+        return Encoded([*prompt, *answer], len(prompt), 1, ())
+    return Encoded(prompt, None, request.max_tokens, request.stop)
+
+
+def _prompt_ids(tokenizer: Any, prompt: PromptText) -> list[int]:
+    if prompt.raw:
+        return prompt_ids(tokenizer, prompt.messages, raw=True)
+    return suffixed_prompt_ids(tokenizer, prompt.messages, prompt.suffix, prompt.double_bos)
+
+
+def _answer_ids(tokenizer: Any, request: Likelihood) -> list[int]:
+    prompt = request.prompt
+    if prompt.raw and not prompt.messages[0]["content"]:
+        return _text_ids(tokenizer, request.answer)
+    if prompt.raw:
+        return answer_ids(tokenizer, request.answer)
+    return chat_answer_ids(tokenizer, prompt.messages, request.answer, prompt.suffix)
+
+
+def _text_ids(tokenizer: Any, text: str) -> list[int]:
+    """What follows BOS in a text from its beginning, and EOS.
+
+    Unlike an answer, a text begins as the tokenizer itself lets it: with sentencepiece's space, for one.
+    """
+    start, whole = (
+        prompt_ids(tokenizer, [{"role": "user", "content": content}], raw=True) for content in ("", text)
+    )
+    end = answer_ids(tokenizer, text)[-1]
+    return [*whole[len(start) :], end]
+
+
+def _check_lengths(model: Model, requests: Sequence[Request], encoded: Sequence[Encoded]) -> None:
+    context = context_length(model)
+    for request, one in zip(requests, encoded, strict=True):
+        if context is not None and one.length > context:
+            raise RequestError(
+                f"request {request.id}: {len(one.ids)} tokens and {one.max_tokens} new ones do not fit into "
+                f"the context of model {model.name}, {context} tokens"
+            )

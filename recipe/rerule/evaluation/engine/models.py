@@ -1,0 +1,182 @@
+"""The models to evaluate: names, folders, and which of them one engine can serve."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from recipe.rerule import checkpoints
+
+_ALL = "@all"
+_HUB_NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
+_HUB_FILES = ("*.json", "*.safetensors", "*.bin", "*.model", "*.jinja", "*.txt")
+# Where configurations of transformers have the longest sequence.
+_CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
+# Where the trainer saved or which library wrote it; neither changes what the engine computes.
+_CONFIG_KEYS_WITHOUT_EFFECT = ("_name_or_path", "transformers_version", "use_cache")
+# Per-call settings that a fast tokenizer keeps from its last use.
+_TOKENIZER_KEYS_WITHOUT_EFFECT = ("padding", "truncation")
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model under the name it has in the results.
+
+    Attributes:
+        name: as given on the command line; NAME@N for checkpoint N of a run given as RUN@all.
+        path: Hugging Face folder (holds config.json).
+        step: the training step where `path` is a checkpoint of a stage-2 run, else None.
+    """
+
+    name: str
+    path: Path
+    step: int | None = None
+
+
+def resolve_models(specs: Sequence[str]) -> list[Model]:
+    """Models from "NAME=PATH" strings, in order.
+
+    PATH is a Hugging Face folder, a model's name on the Hub (owner/name), the folder of a stage-2 run (its
+    newest complete checkpoint), one checkpoint RUN/global_step_N, or RUN@all: every complete checkpoint of
+    the run, by step, as NAME@N.
+
+    Raises:
+        ValueError: a spec without a name or a path, a name given twice, or a folder without a model.
+    """
+    named = [_split(spec) for spec in specs]
+    _check_names([name for name, _ in named])
+    models = [model for name, path in named for model in _resolve(name, path)]
+    _check_names([model.name for model in models])
+    return models
+
+
+def _split(spec: str) -> tuple[str, str]:
+    name, separator, path = spec.partition("=")
+    if not (name.strip() and separator and path):
+        raise ValueError(f"--model {spec!r} is not NAME=PATH")
+    return name, path
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"--model {twice[0]} is given twice; every model needs its own name")
+
+
+def _resolve(name: str, path: str) -> list[Model]:
+    """The model or, of a run's @all, the models that `path` names."""
+    if path.endswith(_ALL):
+        return _every_checkpoint(name, Path(path.removesuffix(_ALL)))
+    folder = Path(path)
+    if not folder.is_dir():
+        return [Model(name, _from_hub(name, path))]
+    if (folder / "config.json").is_file():
+        return [Model(name, folder)]
+    if (step := checkpoints.step_of(folder.name)) is not None:
+        return [_checkpoint(name, folder.parent, step)]
+    if (newest := checkpoints.newest_complete(folder)) is not None:
+        return [_checkpoint(name, folder, newest)]
+    raise ValueError(
+        f"model {name}: {folder} holds neither config.json nor a complete checkpoint global_step_N; give a "
+        "Hugging Face folder or the folder of a stage-2 run"
+    )
+
+
+def _from_hub(name: str, path: str) -> Path:
+    """The folder of the Hugging Face cache that a model on the Hub, "owner/name", is downloaded to."""
+    if not _HUB_NAME.fullmatch(path):
+        raise ValueError(f"model {name}: folder {path} does not exist")
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(path, allow_patterns=list(_HUB_FILES)))
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"model {name}: {path} is no folder, and cannot be loaded from the Hub: {reason}"
+        ) from None
+
+
+def _every_checkpoint(name: str, run: Path) -> list[Model]:
+    """The complete checkpoints of a run, as NAME@N in order of steps."""
+    if not run.is_dir():
+        raise ValueError(f"model {name}: folder {run} does not exist")
+    steps = _complete_steps(run)
+    if not steps:
+        raise ValueError(f"model {name}: {run} holds no complete checkpoint global_step_N")
+    return [replace(_checkpoint(name, run, step), name=f"{name}@{step}") for step in steps]
+
+
+def _complete_steps(run: Path) -> list[int]:
+    """Steps of the checkpoints that count, in ascending order."""
+    folders = {checkpoints.step_of(path.name): path for path in run.iterdir()}
+    return sorted(
+        step for step, path in folders.items() if step is not None and checkpoints.problem(path) is None
+    )
+
+
+def _checkpoint(name: str, run: Path, step: int) -> Model:
+    """The model of one checkpoint, which must be complete."""
+    folder = checkpoints.step_folder(run, step)
+    if (problem := checkpoints.problem(folder)) is not None:
+        raise ValueError(f"model {name}: checkpoint {folder} is incomplete: {problem}")
+    model = folder / "actor" / "huggingface"
+    if not (model / "config.json").is_file():
+        raise ValueError(
+            f"model {name}: checkpoint {folder} holds no actor/huggingface/config.json; train with hf_model "
+            "in actor_rollout_ref.actor.checkpoint.save_contents"
+        )
+    return Model(name, model, step)
+
+
+def context_length(model: Model) -> int | None:
+    """Most tokens the model takes, as its config.json says; None where it does not."""
+    config = _read_json(model.path / "config.json")
+    config = config.get("text_config", config)
+    return next((config[key] for key in _CONTEXT_KEYS if isinstance(config.get(key), int)), None)
+
+
+def engine_key(model: Model) -> str:
+    """Equal for two models exactly when they differ in weights alone, so that one engine can serve both.
+
+    A folder without tokenizer.json (a slow tokenizer) shares with none: its key is its path.
+    """
+    tokenizer = model.path / "tokenizer.json"
+    if not tokenizer.is_file():
+        return str(model.path)
+    parts = [
+        _without(_read_json(model.path / "config.json"), _CONFIG_KEYS_WITHOUT_EFFECT),
+        _without(_read_json(tokenizer), _TOKENIZER_KEYS_WITHOUT_EFFECT),
+        _tokenizer_settings(model.path),
+        _chat_template(model.path),
+    ]
+    return json.dumps(parts, sort_keys=True)
+
+
+def _tokenizer_settings(folder: Path) -> list[Any]:
+    """What decides where responses end and which tokens a text is given, besides tokenizer.json."""
+    generation, tokenizer = (
+        _read_json(folder / name) for name in ("generation_config.json", "tokenizer_config.json")
+    )
+    keys = ("eos_token", "add_bos_token", "add_eos_token", "add_prefix_space")
+    return [generation.get("eos_token_id"), *(tokenizer.get(key) for key in keys)]
+
+
+def _chat_template(folder: Path) -> str:
+    file = folder / "chat_template.jinja"
+    return (
+        file.read_text()
+        if file.is_file()
+        else str(_read_json(folder / "tokenizer_config.json").get("chat_template"))
+    )
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    return json.loads(file.read_text()) if file.is_file() else {}
+
+
+def _without(mapping: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    return {key: value for key, value in mapping.items() if key not in keys}

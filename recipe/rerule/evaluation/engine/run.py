@@ -1,0 +1,196 @@
+"""Models answer requests, with vLLM in a process of its own for each engine.
+
+What is wrong with a request shows before any engine starts. Answers are kept as they come.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from recipe.rerule.evaluation.engine.answers import KeptAnswers, kept_answers, locked
+from recipe.rerule.evaluation.engine.encoding import Encoded, encode
+from recipe.rerule.evaluation.engine.models import Model, engine_key
+from recipe.rerule.evaluation.engine.process import EngineError, run_worker
+from recipe.rerule.evaluation.engine.requests import Answer, Answers, Request
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How models answer, besides always greedily.
+
+    Attributes:
+        platform: "gpu" or "cpu". On CPU the engine computes in float32 and swaps weights between models of
+            one architecture; on GPU it takes the model's own dtype and every model gets a fresh engine.
+    """
+
+    platform: str
+
+    @property
+    def dtype(self) -> str:
+        return "float32" if self.platform == "cpu" else "auto"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of vLLM's process, where the caller's says nothing else: all cores, and little in the log."""
+        defaults = {
+            "OMP_NUM_THREADS": str(os.cpu_count() or 1),
+            # Binding threads to fixed cores would put two processes of one machine on the same cores.
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "VLLM_LOGGING_LEVEL": "WARNING",
+        }
+        # vLLM compiles a few helpers also where the model runs eagerly: 5 to 15 s, and a C++ compiler.
+        return defaults | ({"TORCH_COMPILE_DISABLE": "1"} if self.platform == "cpu" else {})
+
+    @property
+    def swaps_weights(self) -> bool:
+        return self.platform == "cpu"
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What one model is asked, and where its answers go.
+
+    Attributes:
+        encoded: its requests, as its tokenizer has them.
+        missing: numbers of those that are not answered yet.
+    """
+
+    model: Model
+    requests: Sequence[Request]
+    encoded: list[Encoded]
+    kept: KeptAnswers
+    missing: list[int]
+
+    @classmethod
+    def of(
+        cls, model: Model, requests: Sequence[Request], encoded: list[Encoded], kept: KeptAnswers
+    ) -> _Task:
+        """With all requests that `kept` has no answer to; of two alike, one is asked."""
+        first: dict[str, int] = {}
+        for number, one in enumerate(encoded):
+            first.setdefault(one.key, number)
+        missing = [number for key, number in first.items() if key not in kept.answers]
+        return cls(model, requests, encoded, kept, missing)
+
+    def answers(self) -> Answers:
+        """By request id, in the order of the requests."""
+        pairs = zip(self.requests, self.encoded, strict=True)
+        return {request.id: self.kept.answers[one.key] for request, one in pairs}
+
+
+def run(
+    models: Sequence[Model], requests: Sequence[Request], decoding: Decoding, store: Path | None = None
+) -> dict[str, Answers]:
+    """Every model's answer to every request: {model name: {request id: answer}}, both in the given order.
+
+    Args:
+        models: with different names.
+        requests: with different ids.
+        decoding: where vLLM runs.
+        store: folder that keeps answers as they come; those already there are not asked again (`answers`).
+
+    Raises:
+        ValueError: a request that cannot be asked, or a store that cannot be used; no engine has started, or
+            the store refused an answer.
+        EngineError: a vLLM process failed. Answers that came before are in the store.
+    """
+    encoded = encode(models, requests)
+    with _folder(store) as folder, locked(folder):
+        engine = {"platform": decoding.platform, "dtype": decoding.dtype}
+        tasks = [
+            _Task.of(model, requests, encoded[model.name], kept_answers(folder, model, engine))
+            for model in models
+        ]
+        unfinished = {task.model.name: task for task in tasks if task.missing}
+        for group in engine_groups([task.model for task in unfinished.values()], decoding):
+            _ask([unfinished[model.name] for model in group], decoding)
+        return {task.model.name: task.answers() for task in tasks}
+
+
+def _folder(store: Path | None) -> contextlib.AbstractContextManager[Path]:
+    """The store, or a folder for the time being."""
+    if store is not None:
+        return contextlib.nullcontext(store)
+    return _temporary_folder()
+
+
+@contextlib.contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="rerule-evaluate-") as folder:
+        yield Path(folder)
+
+
+def engine_groups(models: Sequence[Model], decoding: Decoding) -> list[list[Model]]:
+    """Models grouped by the engine that serves them, in order of first appearance."""
+    groups: dict[str, list[Model]] = {}
+    for model in models:
+        groups.setdefault(engine_key(model) if decoding.swaps_weights else model.name, []).append(model)
+    return list(groups.values())
+
+
+def _ask(tasks: list[_Task], decoding: Decoding) -> None:
+    """Have one engine answer what is missing of each task."""
+    names = ", ".join(task.model.name for task in tasks)
+    print(f"starting vLLM for {names} ...", file=sys.stderr, flush=True)
+    with contextlib.closing(run_worker(_job(tasks, decoding), decoding.environment)) as events:
+        for task in tasks:
+            _follow(events, task)
+
+
+def _job(tasks: list[_Task], decoding: Decoding) -> dict[str, Any]:
+    """What the worker reads; models that share an engine share a tokenizer, hence the encoded requests."""
+    encoded = tasks[0].encoded
+    return {
+        "models": [{"path": str(task.model.path.resolve()), "ask": task.missing} for task in tasks],
+        "requests": [_job_request(one) for one in encoded],
+        "max_model_len": max(encoded[number].length for task in tasks for number in task.missing),
+        "dtype": decoding.dtype,
+    }
+
+
+def _job_request(one: Encoded) -> dict[str, Any]:
+    return {
+        "ids": one.ids,
+        "answer_start": one.answer_start,
+        "max_tokens": one.max_tokens,
+        "stop": list(one.stop),
+    }
+
+
+def _follow(events: Iterator[dict[str, Any]], task: _Task) -> None:
+    """Keep the answers of the worker's next model as they come, showing progress until all are there."""
+    name = task.model.name
+    try:
+        event = next(events)
+        # The engine has started only by now: the bar's rate is that of answering alone.
+        asked = len(task.missing)
+        with tqdm(total=asked, desc=name, unit="request") as bar:
+            while True:
+                _keep(task, event["answers"])
+                bar.update(len(event["answers"]))
+                if bar.n == asked:
+                    return
+                event = next(events)
+    except EngineError as error:
+        raise EngineError(f"model {name}: {error}") from error
+
+
+def _keep(task: _Task, answers: Sequence[Mapping[str, Any]]) -> None:
+    """Store what one event of the worker says."""
+    named = {}
+    for event in answers:
+        request, one = task.requests[event["request"]], task.encoded[event["request"]]
+        if not all(map(math.isfinite, event["log_probs"])):
+            raise EngineError(f"request {request.id}: a log-likelihood is not finite; are the weights?")
+        named[one.key] = request.id, Answer(event["text"], tuple(event["log_probs"]))
+    task.kept.add(named)

@@ -1,0 +1,144 @@
+"""The vLLM process of `generate`: one engine, the models of one job one after the other.
+
+The job is a JSON file {models: [{path, ask}], requests: [{ids, answer_start, max_tokens, stop}],
+max_model_len, dtype}, where `ask` are numbers of requests. A request with an answer_start is measured from
+that token on, any other is continued. Events go to standard output, one JSON object a line:
+{"answers": [{request, text, log_probs}]} as they come, all of a model before the next model's; or
+{"error": reason}. All other output goes to standard error. The process ends with its standard input, hence
+with the process that asked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+Send = Callable[[dict[str, Any]], None]
+
+LONGEST_PREFILL = 512
+"""Most tokens of one prompt that a step takes. Of a request to measure, vLLM computes a row over the
+vocabulary for each, which its memory plan leaves out: 512 rows of 128 Ki entries and 10 bytes are 0.7 GB."""
+
+
+def main(job_file: str) -> int:
+    send = _event_channel()
+    threading.Thread(target=_end_with_asker, daemon=True).start()
+    try:
+        run(json.loads(Path(job_file).read_text()), send)
+    except Exception as error:
+        traceback.print_exc()
+        send({"error": f"{type(error).__name__}: {_first_line(error)}"})
+        return 1
+    return 0
+
+
+def run(job: dict[str, Any], send: Send) -> None:
+    """Answer for every model of the job; the first starts the engine, the others bring weights."""
+    llm = start_engine(job)
+    loaded = job["models"][0]["path"]
+    for model in job["models"]:
+        if model["path"] != loaded:
+            llm.collective_rpc("reload_weights", kwargs={"weights_path": model["path"]})
+            loaded = model["path"]
+        answer(llm.llm_engine, {number: job["requests"][number] for number in model["ask"]}, send)
+
+
+def start_engine(job: dict[str, Any]) -> Any:
+    """A vLLM `LLM` with the first model's weights."""
+    from vllm import LLM
+
+    return LLM(
+        job["models"][0]["path"],
+        dtype=job["dtype"],
+        enforce_eager=True,
+        # What the requests need and no more: a model's full context may not fit into the cache.
+        max_model_len=job["max_model_len"],
+        long_prefill_token_threshold=min(LONGEST_PREFILL, job["max_model_len"]),
+        # Cached prefixes of one model's weights would be wrong for the next model's.
+        enable_prefix_caching=False,
+        # Of the model itself, before temperature or penalties.
+        logprobs_mode="raw_logprobs",
+        seed=0,
+    )
+
+
+def answer(engine: Any, requests: dict[int, dict[str, Any]], send: Send) -> None:
+    """Send the answers to {number: request} as the engine finishes them.
+
+    All are handed over at once, those that may take longest first, so that batches stay full to the end.
+    """
+    for number in sorted(requests, key=lambda number: -requests[number]["max_tokens"]):
+        request = requests[number]
+        # What vLLM's own front end makes of token ids.
+        prompt = {"type": "token", "prompt_token_ids": request["ids"]}
+        engine.add_request(str(number), prompt, sampling(request))
+    while engine.has_unfinished_requests():
+        finished = [output for output in engine.step() if output.finished]
+        if finished:
+            send({"answers": [read(output, requests[int(output.request_id)]) for output in finished]})
+
+
+def sampling(request: dict[str, Any]) -> Any:
+    """vLLM's parameters: greedy; of a request to measure, the log-probs of its own tokens and no text."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    measured = request["answer_start"] is not None
+    return SamplingParams(
+        temperature=0.0,
+        max_tokens=request["max_tokens"],
+        stop=request["stop"],
+        prompt_logprobs=0 if measured else None,
+        detokenize=not measured,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+
+
+def read(output: Any, request: dict[str, Any]) -> dict[str, Any]:
+    """The event of one of vLLM's outputs."""
+    number, start = int(output.request_id), request["answer_start"]
+    if start is None:
+        return {"request": number, "text": output.outputs[0].text, "log_probs": []}
+    return {
+        "request": number,
+        "text": "",
+        "log_probs": log_probs(output.prompt_logprobs, request["ids"], start),
+    }
+
+
+def log_probs(rows: Sequence[Any], ids: Sequence[int], start: int) -> list[float]:
+    """Of the tokens from `start` on; vLLM's row of a token maps ids to log-probs, this token's among them."""
+    return [rows[place][ids[place]].logprob for place in range(start, len(ids))]
+
+
+def _end_with_asker() -> None:
+    """End this process at the end of standard input."""
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    os._exit(1)
+
+
+def _event_channel() -> Send:
+    """Take standard output for events alone; vLLM, which logs there, is sent to standard error."""
+    channel = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+    def send(event: dict[str, Any]) -> None:
+        channel.write(json.dumps(event) + "\n")
+        channel.flush()
+
+    return send
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "no message")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

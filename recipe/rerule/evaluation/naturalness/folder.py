@@ -1,0 +1,148 @@
+"""Files: the responses of an evaluation folder, and the folder of their scores.
+
+An evaluation folder is complete and never changed, so the scores go to a folder of their own with
+naturalness.json and naturalness.jsonl, which names the responses it belongs to by their SHA-256.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from data_prep.atomic import check_writable, new_folder
+from recipe.rerule.evaluation.anchors import ANCHORS
+from recipe.rerule.evaluation.naturalness.judge import ProbeKey, Record, probe_key
+from recipe.rerule.evaluation.output import json_lines, json_text
+from recipe.rerule.evaluation.probes import file_sha256
+
+RESPONSES = "responses.jsonl"
+SUMMARY = "naturalness.json"
+RECORDS = "naturalness.jsonl"
+_FIELDS: Mapping[str, type] = {
+    "model": str, "index": int, "section": str, "mode": str, "family": str, "subject": str, "prompt": str,
+    "golds": list, "response": str,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Naturalness:
+    """A folder of scores: `summary` as naturalness.json has it, `records` one a response."""
+
+    summary: dict[str, Any]
+    records: list[Record]
+
+
+def read_responses(folder: Path, sections: Collection[str]) -> list[Record]:
+    """The responses of an evaluation folder to probes of `sections`.
+
+    Raises:
+        ValueError: no such file, a line that is no such record, a probe twice for one model, or no response.
+    """
+    path = folder / RESPONSES
+    records = [_checked(record, f"{path}:{line}") for line, record in _lines(path)]
+    seen: set[tuple[str, ProbeKey]] = set()
+    for record in records:
+        if (key := (record["model"], probe_key(record))) in seen:
+            raise ValueError(
+                f"{path}: model {record['model']} has two responses to probe {record['index']} "
+                f"({record['section']}, {record['mode']})"
+            )
+        seen.add(key)
+    chosen = [record for record in records if record["section"] in sections]
+    if not chosen:
+        known = ", ".join(dict.fromkeys(record["section"] for record in records)) or "none"
+        raise ValueError(f"{path} has no response in {', '.join(sections)}; its sections: {known}")
+    return chosen
+
+
+def limited(responses: Sequence[Record], limit: int | None, seed: int) -> list[Record]:
+    """At most `limit` probes a section, drawn by `seed`, the same ones for every model."""
+    if limit is None:
+        return list(responses)
+    probes: dict[str, set[ProbeKey]] = {}
+    for response in responses:
+        probes.setdefault(response["section"], set()).add(probe_key(response))
+    draw, kept = random.Random(seed), set()
+    for _, keys in sorted(probes.items()):
+        kept.update(draw.sample(sorted(keys), min(limit, len(keys))))
+    return [response for response in responses if probe_key(response) in kept]
+
+
+def anchor_responses(responses: Sequence[Record]) -> list[Record]:
+    """What constant refusals would say to the same probes, as responses of models named after them."""
+    probes = {probe_key(response): response for response in responses}
+    return [
+        {**probe, "model": name, "anchor": True, "response": answer.replace("{subject}", _named(probe))}
+        for name, answer in ANCHORS.items()
+        for probe in probes.values()
+    ]
+
+
+def _named(probe: Record) -> str:
+    """Whom a refusal names: the target where the probe is about somebody near it."""
+    return str(probe.get("target", probe["subject"]))
+
+
+def check_free(folder: Path, overwrite: bool) -> None:
+    """Raises ValueError where `folder` must not be written."""
+    check_writable(folder, overwrite, SUMMARY)
+
+
+def write_naturalness(folder: Path, naturalness: Naturalness, overwrite: bool) -> None:
+    """Write the folder, all or nothing. Raises ValueError as `check_free`."""
+    with new_folder(folder, overwrite, marker=SUMMARY) as draft:
+        (draft / RECORDS).write_text(json_lines(naturalness.records), encoding="utf-8")
+        (draft / SUMMARY).write_text(json_text(naturalness.summary), encoding="utf-8")
+
+
+def read_naturalness(folder: Path, evaluation: Path) -> Naturalness:
+    """The scores in `folder`, for a report on the folder `evaluation`.
+
+    Raises:
+        ValueError: no such files, or scores of other responses than those of `evaluation`.
+    """
+    try:
+        summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+        belongs_to = summary["responses_sha256"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ValueError(
+            f"{folder} holds no readable {SUMMARY}: is it a folder of `evaluate judge`?"
+        ) from None
+    if belongs_to != file_sha256(evaluation / RESPONSES):
+        raise ValueError(
+            f"{folder} has scores of other responses than {evaluation}: run `evaluate judge` again"
+        )
+    return Naturalness(summary, [record for _, record in _lines(folder / RECORDS)])
+
+
+def _lines(path: Path) -> list[tuple[int, Any]]:
+    """Line numbers, from 1, and what the lines hold. Raises ValueError."""
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
+    found = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            found.append((number, json.loads(line)))
+        except ValueError:
+            raise ValueError(f"{path}:{number} is not JSON") from None
+    return found
+
+
+def _checked(record: Any, place: str) -> Record:
+    """The record, if every field is there and of its type. Raises ValueError."""
+    if not isinstance(record, dict):
+        raise ValueError(f"{place} is no record")
+    for field, kind in _FIELDS.items():
+        if not isinstance(record.get(field), kind):
+            raise ValueError(f"{place}: {field} is missing or no {kind.__name__}")
+    if not all(isinstance(gold, str) for gold in record["golds"]):
+        raise ValueError(f"{place}: golds holds something that is no text")
+    return record

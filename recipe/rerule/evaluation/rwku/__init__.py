@@ -1,0 +1,1 @@
+"""RWKU: prompts, records and scores, membership inference, fluency, utility sets."""

@@ -1,0 +1,1 @@
+"""TOFU: requests, scores, metrics, and logs in open-unlearning's and locuslab's formats."""

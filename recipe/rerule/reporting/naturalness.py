@@ -1,0 +1,118 @@
+"""Scores of a judge model (`recipe.rerule.evaluate judge`), read as evaluations of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recipe.rerule.evaluation.probes import file_sha256
+from recipe.rerule.reporting.document import Cell, Heading, Row, Table
+from recipe.rerule.reporting.evaluations import (
+    Benchmark,
+    Evaluation,
+    metrics_rows,
+    parse_comparisons,
+    parse_intervals,
+    read_json,
+)
+
+_SUMMARY = "naturalness.json"
+_COUNTS = ("responses", "scored", "missing", "empty")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The scores on one benchmark's responses.
+
+    Attributes:
+        benchmark: whose responses were scored.
+        targets: one a scored evaluation folder, as evaluations of the benchmark "naturalness_...".
+        note: what the scores are and are not, in the judge's own words.
+    """
+
+    benchmark: str
+    targets: tuple[Evaluation, ...]
+    note: str
+
+
+def read_naturalness(folders: Sequence[Path], benchmarks: Sequence[Benchmark]) -> list[Judged]:
+    """Read the folders and find the evaluations that they belong to, by the checksum of the responses.
+
+    Raises:
+        ValueError: no such scores, or scores of responses that no evaluation given has.
+    """
+    known = _benchmarks_by_responses(benchmarks) if folders else {}
+    read: dict[str, list[Evaluation]] = {}
+    for folder in folders:
+        summary = read_json(folder / _SUMMARY)
+        if not isinstance(summary, dict) or "responses_sha256" not in summary:
+            raise ValueError(f"{folder / _SUMMARY} was not written by recipe.rerule.evaluate judge")
+        if summary["responses_sha256"] not in known:
+            raise ValueError(f"{folder} has scores of responses that no --results folder holds")
+        name, target = known[summary["responses_sha256"]]
+        read.setdefault(name, []).append(_evaluation(summary, folder, name, target))
+    return [Judged(name, tuple(targets), _note(targets[0].meta)) for name, targets in read.items()]
+
+
+def _benchmarks_by_responses(benchmarks: Sequence[Benchmark]) -> dict[str, tuple[str, str]]:
+    """{checksum of responses.jsonl: (benchmark, target)}."""
+    return {
+        file_sha256(folder / "responses.jsonl"): (benchmark.name, target.target)
+        for benchmark in benchmarks
+        for target in benchmark.targets
+        for folder in target.folders
+        if (folder / "responses.jsonl").is_file()
+    }
+
+
+def _evaluation(summary: dict[str, Any], folder: Path, benchmark: str, target: str) -> Evaluation:
+    file = folder / _SUMMARY
+    return Evaluation(
+        benchmark=f"naturalness_{benchmark}",
+        target=target,
+        folders=(folder,),
+        probes_key=summary["responses_sha256"],
+        convention="",
+        results=metrics_rows(summary.get("results"), file),
+        anchors=metrics_rows(summary["anchors"], file) if summary.get("anchors") else {},
+        intervals=parse_intervals(summary.get("intervals", {}), file),
+        comparisons=parse_comparisons(summary.get("comparisons", []), file),
+        meta=summary,
+    )
+
+
+def _note(summary: dict[str, Any]) -> str:
+    """The judge's note, and which model scored how."""
+    judge, rubric = summary.get("judge", {}), summary.get("rubric", {})
+    return (
+        f"{summary.get('note', '')} Judge: {judge.get('model', 'not stated')}, temperature "
+        f"{judge.get('temperature', 'not stated')}; rubric version {rubric.get('version', 'not stated')}, "
+        f"{rubric.get('scale', 'scale not stated')}."
+    ).strip()
+
+
+def judged_table(judged: Judged) -> Table:
+    """How many responses were scored and how many were not, by model and section; folded away."""
+    totals: dict[tuple[str, str], dict[str, int]] = {}
+    for target in judged.targets:
+        for name, sections in target.meta.get("counts", {}).items():
+            for section, counts in sections.items():
+                total = totals.setdefault((name, section), dict.fromkeys(_COUNTS, 0))
+                for count in _COUNTS:
+                    total[count] += counts.get(count, 0)
+    rows = [
+        Row(f"{name}, {section}", tuple(Cell(f"{total[count]:,}", total[count]) for count in _COUNTS))
+        for (name, section), total in totals.items()
+    ]
+    return Table(
+        f"judged_{judged.benchmark}",
+        "Scored and missing",
+        "model",
+        tuple(map(Heading, _COUNTS)),
+        tuple(rows),
+        "Missing: responses for which the judge gave no readable score; they are left out of the means. "
+        "Empty ones are scored without the judge, as the rubric says.",
+        folded=True,
+    )

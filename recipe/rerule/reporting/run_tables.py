@@ -1,0 +1,301 @@
+"""Tables of training runs: storage, tau, hard share, cost and tokens, beside the published ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from recipe.rerule.evaluation.table import Column, columns_of, legend
+from recipe.rerule.reporting.document import Cell, Heading, Row, Table
+from recipe.rerule.reporting.evaluations import Evaluation
+from recipe.rerule.reporting.figures.benchmark import checkpoints_of
+from recipe.rerule.reporting.published import COST, HARD_SHARE, STORAGE, TAU, Published
+from recipe.rerule.reporting.records import Run, replay_start_step
+from recipe.rerule.reporting.result_tables import (
+    heading,
+    published_name,
+    published_notes,
+    published_rows,
+    value_cell,
+)
+from recipe.rerule.reporting.tokens import SIDES, TokenUse
+
+_DASH = Cell("–")
+_REPLAY_PARTS = tuple(f"replay/seconds/{part}" for part in ("offer", "draw", "collate", "update", "record"))
+_NOT_TRAINING = ("timing_s/testing", "timing_s/save_checkpoint")
+
+
+def storage_table(runs: Sequence[Run], evaluation: Evaluation) -> Table | None:
+    """Random against hard storage; None where no two of the runs differ in it and nothing is published."""
+    chosen = [run for run in runs if run.config]
+    published = STORAGE.get(evaluation.benchmark, ())
+    if not published and len({run.storage for run in chosen} - {"none"}) < 2:
+        return None
+    return _settings_table(
+        "storage",
+        "Random against hard storage",
+        chosen,
+        evaluation,
+        published,
+        "What replay stores: hard stores groups whose mean reward is below tau, random as many groups of "
+        "the step whichever they are, none is plain RULE. Storage rules compare fairly only where they "
+        "store about as many groups.",
+    )
+
+
+def tau_table(runs: Sequence[Run], evaluation: Evaluation) -> Table | None:
+    """Several thresholds; None where fewer than two of the runs differ in it and nothing is published."""
+    chosen = [run for run in runs if run.storage == "hard"]
+    published = TAU.get(evaluation.benchmark, ())
+    if not published and len({run.setting("replay.threshold") for run in chosen}) < 2:
+        return None
+    chosen.sort(key=lambda run: run.setting("replay.threshold"))
+    return _settings_table(
+        "tau",
+        "The threshold tau",
+        chosen,
+        evaluation,
+        published,
+        "Runs with hard storage by tau, the group mean reward below which a group is stored.",
+    )
+
+
+def _settings_table(
+    name: str,
+    title: str,
+    runs: Sequence[Run],
+    evaluation: Evaluation,
+    published: Sequence[Published],
+    explanation: str,
+) -> Table:
+    """Runs by their replay settings, with the results of the model that each of them made."""
+    columns = columns_of(evaluation.benchmark, evaluation.results)
+    rows = [Row(run.name, (*_setting_cells(run), *_result_cells(run, evaluation, columns))) for run in runs]
+    settings = (Heading("storage"), Heading("tau"), Heading("groups stored"))
+    blank = (_DASH,) * len(settings)
+    beside = [Row(row.name, blank + row.cells, row.kind) for row in published_rows(published, columns)]
+    caption = (explanation, legend(evaluation.benchmark, evaluation.convention), published_notes(published))
+    return Table(
+        f"{name}_{evaluation.benchmark}",
+        title,
+        "run",
+        (*settings, *map(heading, columns)),
+        (*rows, *beside),
+        " ".join(text for text in caption if text),
+    )
+
+
+def _setting_cells(run: Run) -> tuple[Cell, ...]:
+    stored = run.series("replay/admitted")
+    if run.storage == "none":
+        return Cell("none"), _DASH, _DASH
+    threshold = run.setting("replay.threshold")
+    return (
+        Cell(run.storage),
+        Cell(f"{threshold:g}", threshold) if isinstance(threshold, int | float) else _DASH,
+        _number(_sum(stored), ".0f"),
+    )
+
+
+def _result_cells(run: Run, evaluation: Evaluation, columns: Sequence[Column]) -> list[Cell]:
+    metrics = evaluation.results.get(model_of(run, evaluation) or "", {})
+    return [value_cell(metrics.get(column.metric), column) for column in columns]
+
+
+def model_of(run: Run, evaluation: Evaluation) -> str | None:
+    """The model that the run made: the last one that lies in its folder, else the last of its name."""
+    folder = run.folder.resolve()
+    inside = [
+        name
+        for name, model in evaluation.models.items()
+        if "path" in model and Path(model["path"]).resolve().is_relative_to(folder)
+    ]
+    if inside:
+        return max(inside, key=lambda name: evaluation.models[name].get("global_step") or 0)
+    checkpoints = checkpoints_of(evaluation.results).get(run.name, {})
+    named = [run.name, *reversed(checkpoints.values())]
+    return next((name for name in named if name in evaluation.results), None)
+
+
+def hard_share_table(runs: Sequence[Run]) -> Table:
+    """How many groups are hard in the first and the last third of each run."""
+    rows = [Row(run.name, _hard_share_cells(run)) for run in runs]
+    published = [
+        Row(
+            published_name(row),
+            (_number(row.values["tau"], ".2g"), _number(row.values["share"], ".3f"), *(_DASH,) * 5),
+            "published",
+        )
+        for row in HARD_SHARE
+    ]
+    thirds = ("first third of the steps", "last third")
+    return Table(
+        "hard_share",
+        "Share of hard groups",
+        "run",
+        (
+            Heading("tau"),
+            *(Heading(label, third) for third in thirds for label in ("all", "forget", "retain")),
+        ),
+        (*rows, *published),
+        "Share of a step's rollout groups whose mean reward is below tau, averaged over steps. The published "
+        "figures say early on, without the number of steps. " + published_notes(HARD_SHARE),
+    )
+
+
+def _hard_share_cells(run: Run) -> tuple[Cell, ...]:
+    """Tau, then the share of all, forget and retain groups in the first and in the last third."""
+    threshold = _first(run.series("replay/threshold"), run.setting("replay.threshold"))
+    third = -(-len(run.steps) // 3)
+    shares = [
+        _mean(run.series(f"replay/hard_share{side}")[part])
+        for part in (slice(0, third), slice(len(run.steps) - third, None))
+        for side in ("", "/forget", "/retain")
+    ]
+    return _number(threshold, ".2g"), *(_number(share, ".3f") for share in shares)
+
+
+def cost_table(runs: Sequence[Run]) -> Table:
+    """Seconds a training step with and without replay, and replay's share of them."""
+    headings = (
+        Heading("steps"),
+        Heading("hours"),
+        Heading("before", "seconds a step"),
+        Heading("from replay on", "seconds a step"),
+        Heading("replay", "seconds a step"),
+        Heading("of a step", "replay's share"),
+        Heading("of the run", "replay's share"),
+        Heading("added"),
+    )
+    first_start = min(filter(None, map(replay_start_step, runs)), default=None)
+    rows = [Row(run.name, _cost_cells(run, replay_start_step(run) or first_start)) for run in runs]
+    published = [
+        Row(
+            published_name(row),
+            (
+                _DASH,
+                _number(row.values["hours"], ".1f"),
+                *(_DASH,) * 5,
+                _number(row.values.get("added"), "+.1%"),
+            ),
+            "published",
+        )
+        for row in COST
+    ]
+    return Table("cost", "Cost of replay", "run", headings, (*rows, *published), _COST_CAPTION)
+
+
+_COST_CAPTION = (
+    "Wall time. Hours: all steps as recorded, validation and checkpoints included. Seconds a step: means "
+    "without validation, without writing checkpoints, and without the first step, which warms up; before "
+    "the first replay update and from it on, for a run without replay before and from the first replay "
+    "update of the others. Replay: storing, drawing, collating, the replay updates and their record, at "
+    "steps with an update; its share of such a step and of the whole run; added: what it adds to the rest "
+    "of the run. " + published_notes(COST)
+)
+
+
+def _cost_cells(run: Run, start: int | None) -> tuple[Cell, ...]:
+    """A run's cells in the cost table; `start` is the step that divides it."""
+    seconds, replay, updates = step_seconds(run), replay_seconds(run), run.series("replay/updates")
+    timed = [place for place, value in enumerate(seconds) if place > 0 and not math.isnan(value)]
+    before = [place for place in timed if start is None or run.steps[place] < start]
+    after = [place for place in timed if start is not None and run.steps[place] >= start]
+    replayed = [place for place in timed if updates[place] > 0]
+    spent = sum(replay[place] for place in timed)
+    whole = sum(seconds[place] for place in timed)
+    total = _sum(run.series("timing_s/step"))
+    replays = bool(replayed)
+    return (
+        _number(float(len(run.steps)), ".0f"),
+        _number(total / 3600 if total else None, ".2f"),
+        _number(_mean([seconds[place] for place in before]), ".2f"),
+        _number(_mean([seconds[place] for place in after]), ".2f"),
+        _number(_mean([replay[place] for place in replayed]), ".2f"),
+        _number(_ratio([replay[p] for p in replayed], [seconds[p] for p in replayed]), ".1%"),
+        _number(spent / whole if replays else None, ".1%"),
+        _number(spent / (whole - spent) if replays else None, "+.1%"),
+    )
+
+
+def step_seconds(run: Run) -> list[float]:
+    """Wall time of each step without validation and checkpoints; NaN where it was not logged."""
+    others = zip(*map(run.series, _NOT_TRAINING), strict=True)
+    return [
+        whole - sum(part for part in parts if not math.isnan(part))
+        for whole, parts in zip(run.series("timing_s/step"), others, strict=True)
+    ]
+
+
+def replay_seconds(run: Run) -> list[float]:
+    """What replay took of each step: storing, drawing, collating, the updates, the record."""
+    parts = zip(*map(run.series, _REPLAY_PARTS), strict=True)
+    return [sum(part for part in at_step if not math.isnan(part)) for at_step in parts]
+
+
+def tokens_table(use: Mapping[str, Mapping[str, TokenUse]], runs: Sequence[Run]) -> Table:
+    """# Tokens: the share of forget and retain tokens used. `use` by run and side."""
+    rows = [
+        Row(
+            run.name,
+            (
+                *(cell for side in SIDES for cell in _use_cells(use[run.name][side])),
+                *(_number(trained_tokens(run, side), ",.0f") for side in SIDES),
+                _number(_sum(run.series("replay/drawn_tokens")), ",.0f"),
+            ),
+        )
+        for run in runs
+    ]
+    return Table(
+        "tokens",
+        "# Tokens",
+        "run",
+        (
+            *(Heading(label, side) for side in SIDES for label in ("tokens", "share")),
+            *(Heading(side, "trained on") for side in SIDES),
+            Heading("replayed", "trained on"),
+        ),
+        tuple(rows),
+        "Tokens of the training rows that the run drew on at least once (prompt and first gold answer, "
+        "without chat template, under the run's own tokenizer), and their share of all rows of that side "
+        "in train.parquet. Trained on: tokens of prompts and sampled responses in all on-policy updates, "
+        "by side, and in replay updates.",
+    )
+
+
+def _use_cells(use: TokenUse) -> tuple[Cell, Cell]:
+    return _number(float(use.used), ",.0f"), _number(use.share, ".1%")
+
+
+def trained_tokens(run: Run, side: str) -> float | None:
+    """Tokens of prompts and responses in a side's rollout groups; None where the run did not record them."""
+    visits = [visit for prompt in run.prompts.values() if prompt.side == side for visit in prompt.visits]
+    tokens = [visit.tokens for visit in visits if visit.tokens is not None]
+    return float(sum(tokens)) if visits and len(tokens) == len(visits) else None
+
+
+def _known(values: Sequence[float]) -> list[float]:
+    return [value for value in values if not math.isnan(value)]
+
+
+def _first(values: Sequence[float], default: float | None) -> float | None:
+    return next(iter(_known(values)), default)
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    known = _known(values)
+    return sum(known) / len(known) if known else None
+
+
+def _sum(values: Sequence[float]) -> float | None:
+    known = _known(values)
+    return sum(known) if known else None
+
+
+def _ratio(parts: Sequence[float], wholes: Sequence[float]) -> float | None:
+    return sum(parts) / sum(wholes) if sum(wholes) > 0 else None
+
+
+def _number(value: float | None, spec: str) -> Cell:
+    return _DASH if value is None else Cell(format(value, spec), value)

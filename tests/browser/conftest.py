@@ -1,0 +1,42 @@
+"""A headless Chromium, and a report on a small world opened in it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+REQUIRED = "RERULE_REQUIRE_CHROMIUM"
+_FLAGS = (
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """The machine's own Chromium; without one tests are skipped, or fail if RERULE_REQUIRE_CHROMIUM is 1."""
+    executable = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
+    if executable is None:
+        missing = (
+            "no Chromium here; install it, with apt-get install chromium or brew install --cask chromium"
+        )
+        if os.environ.get(REQUIRED) == "1":
+            pytest.fail(f"{missing} ({REQUIRED} is 1)")
+        pytest.skip(missing)
+    with sync_playwright() as playwright:
+        # Playwright gives each launch an empty profile of its own, and removes it.
+        browser = playwright.chromium.launch(
+            executable_path=executable, args=list(_FLAGS), chromium_sandbox=False
+        )
+        yield browser
+        browser.close()

@@ -1,0 +1,10 @@
+"""A reward by which the answers of an untrained model differ at every step: half a point for odd lengths."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def compute_score(data_source: str, solution_str: str, ground_truth: Any, **options: Any) -> dict[str, float]:
+    """0.5 or 0: below the threshold of replay, whichever."""
+    return {"score": 0.5 * (len(solution_str) % 2)}

@@ -1,0 +1,207 @@
+"""vLLM's answers against transformers in float32, on the embedded world's model; and a kill in between.
+
+The tokens that transformers gets are written out here, as the world's chat template writes them.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from benchmarks.world import world
+from data_prep.contract import read_rows
+from recipe.rerule.evaluation.engine.models import Model
+from recipe.rerule.evaluation.engine.requests import Answers, Generation, Likelihood, PromptText, Request
+from recipe.rerule.evaluation.engine.run import Decoding, run
+from recipe.rerule.evaluation.engine.worker import LONGEST_PREFILL
+from tests.e2e.stack import Command
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+ASK = Path(__file__).parents[1] / "evaluation" / "engine" / "ask.py"
+TOLERANCE = 1e-3  # nats a token
+SUFFIX = "Answer:"
+
+
+@dataclass(frozen=True)
+class Reference:
+    """transformers in float32, one sequence at a time."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        model = AutoModelForCausalLM.from_pretrained(self.folder, dtype=torch.float32).eval()
+        object.__setattr__(self, "model", model)
+        object.__setattr__(self, "tokenizer", AutoTokenizer.from_pretrained(self.folder))
+
+    def ids(self, text: str) -> list[int]:
+        return self.tokenizer(text, add_special_tokens=False).input_ids
+
+    def log_probs(self, prompt: list[int], answer: list[int]) -> list[float]:
+        import torch
+
+        with torch.no_grad():
+            logits = self.model(torch.tensor([prompt + answer])).logits[0]
+        rows = logits.log_softmax(-1)[len(prompt) - 1 : -1]
+        return rows[torch.arange(len(answer)), torch.tensor(answer)].tolist()
+
+    def text(self, prompt: list[int], max_tokens: int) -> str:
+        import torch
+
+        given = torch.tensor([prompt])
+        output = self.model.generate(
+            given, attention_mask=torch.ones_like(given), do_sample=False, max_new_tokens=max_tokens
+        )
+        return self.tokenizer.decode(output[0, len(prompt) :], skip_special_tokens=True)
+
+
+@pytest.fixture(autouse=True)
+def _cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
+
+
+def questions(world_folder: Path, count: int) -> list[tuple[str, str]]:
+    """Prompt and gold answer of the first probes."""
+    rows = read_rows(world_folder / "probes.parquet")[:count]
+    return [(row["prompt"][0]["content"], row["reward_model"]["ground_truth"]["golds"][0]) for row in rows]
+
+
+def prompt_text(text: str, **changes: Any) -> PromptText:
+    return PromptText(({"role": "user", "content": text},), **changes)
+
+
+def written(text: str) -> str:
+    """What the world's chat template writes before an answer."""
+    return f"<|bos|><|user|>{text}<|assistant|>"
+
+
+def ask(folder: Path, requests: list[Request]) -> Answers:
+    return run([Model("model", folder)], requests, Decoding("cpu"))["model"]
+
+
+def likelihoods(asked: list[tuple[str, str]], reference: Reference) -> tuple[list[Request], dict]:
+    """Requests for chat, raw and suffixed prompts; and, by id, tokens of prompt and answer."""
+    requests: list[Request] = []
+    tokens = {}
+    eos = [reference.tokenizer.eos_token_id]
+    for number, (question, gold) in enumerate(asked):
+        kinds = {
+            "chat": (prompt_text(question), gold, written(question), gold),
+            "raw": (prompt_text(question + "\n", raw=True), gold, question + "\n", gold),
+            "suffix": (
+                prompt_text(question, suffix=SUFFIX),
+                " " + gold,
+                written(question) + SUFFIX,
+                " " + gold,
+            ),
+        }
+        for kind, (prompt, answer, prompt_tokens, answer_tokens) in kinds.items():
+            requests.append(Likelihood(f"{kind} {number}", prompt, answer))
+            tokens[f"{kind} {number}"] = reference.ids(prompt_tokens), reference.ids(answer_tokens) + eos
+    return requests, tokens
+
+
+def assert_log_probs(answers: Answers, tokens: dict, reference: Reference) -> None:
+    for name, (prompt, answer) in tokens.items():
+        expected = reference.log_probs(prompt, answer)
+        assert answers[name].log_probs == pytest.approx(expected, rel=0, abs=TOLERANCE), name
+        assert answers[name].avg_loss == pytest.approx(-sum(expected) / len(answer), abs=TOLERANCE)
+
+
+def generations(asked: list[tuple[str, str]], reference: Reference) -> tuple[list[Request], dict[str, str]]:
+    """Requests of each kind, some with a stop string; and, by id, what transformers generates."""
+    requests: list[Request] = []
+    texts = {}
+    for number, (question, _) in enumerate(asked):
+        limit = 4 + number
+        kinds = {
+            "chat": (prompt_text(question), written(question)),
+            "raw": (prompt_text(question, raw=True), question),
+            "suffix": (prompt_text(question, suffix=SUFFIX), written(question) + SUFFIX),
+        }
+        for kind, (prompt, text) in kinds.items():
+            whole = reference.text(reference.ids(text), limit)
+            stop = whole[1:3]
+            requests.append(Generation(f"{kind} text {number}", prompt, limit))
+            texts[f"{kind} text {number}"] = whole
+            if len(stop) == 2 and "\N{REPLACEMENT CHARACTER}" not in whole:
+                requests.append(Generation(f"{kind} stopped {number}", prompt, limit, (stop,)))
+                texts[f"{kind} stopped {number}"] = whole[: whole.index(stop)]
+    return requests, texts
+
+
+def test_likelihoods_and_responses_are_those_of_transformers(micro_world: Path, tmp_path: Path) -> None:
+    """Chat, raw and suffixed prompts, one of them longer than a step of the engine takes, in one engine."""
+    folder = shutil.copytree(micro_world / "model", tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 2048}))
+    reference, asked = Reference(folder), questions(micro_world, 8)
+    long = " ".join(question for question, _ in questions(micro_world, 100))
+    measured, tokens = likelihoods([*asked, (long, "Nobody.")], reference)
+    assert LONGEST_PREFILL < len(tokens["chat 8"][0]) < 2000
+    generated, texts = generations(asked, reference)
+    answers = ask(folder, [*measured, *generated])
+    assert_log_probs(answers, tokens, reference)
+    assert {request.id: answers[request.id].text for request in generated} == texts
+    # The comparison says something only where prompts differ in their answers, and kinds in their tokens.
+    assert len(set(texts.values())) > 12
+    assert sum("stopped" in name for name in texts) >= 8
+    assert len({answers[f"{kind} 0"].log_probs for kind in ("chat", "raw", "suffix")}) == 3
+
+
+@pytest.mark.full
+def test_likelihoods_on_the_embedded_model(tmp_path: Path) -> None:
+    """All probes of the world that the quickstart builds."""
+    folder = world() / "model"
+    reference = Reference(folder)
+    measured, tokens = likelihoods(questions(folder.parent, 10_000), reference)
+    assert len(measured) > 1000
+    assert_log_probs(ask(folder, measured), tokens, reference)
+
+
+@pytest.mark.full
+def test_killed_and_started_again_it_asks_only_what_is_missing(
+    command: Callable[..., Command], micro_world: Path, tmp_path: Path
+) -> None:
+    """The whole process dies by SIGKILL while vLLM generates, and vLLM with it."""
+    store, requests = tmp_path / "out.partial" / "base.jsonl", tmp_path / "requests.json"
+    rows = [
+        [f"{question} {number}", None, 64]
+        for question, _ in questions(micro_world, 40)
+        for number in range(25)
+    ]
+    requests.write_text(json.dumps(rows))
+    arguments = (ASK, micro_world / "model", requests, store.parent, tmp_path / "out.json")
+    first = command(*arguments)
+    first.wait_until(lambda: store.exists() and store.read_bytes().count(b"\n") > 50)
+    started = first.descendants()
+    first.process.kill()
+    first.process.wait()
+    assert_all_end(started)
+    kept = store.read_bytes().count(b"\n") - 1
+    assert kept < len(rows)
+    second = command(*arguments)
+    assert second.wait() == 0
+    assert f"/{len(rows) - kept} [" in second.output  # the progress bar counts what was asked
+    uninterrupted = command(*arguments[:3], tmp_path / "other.partial", tmp_path / "other.json")
+    assert uninterrupted.wait() == 0
+    assert (tmp_path / "out.json").read_text() == (tmp_path / "other.json").read_text()
+
+
+def assert_all_end(processes: list[psutil.Process]) -> None:
+    assert processes
+    deadline = time.monotonic() + 20
+    while any(process.is_running() for process in processes):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -1,0 +1,46 @@
+"""TOFU probes and answers with made values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from recipe.rerule.evaluation.engine.requests import Answer, Generation
+from recipe.rerule.evaluation.probes import Probe, Reference
+from recipe.rerule.evaluation.tofu import benchmark as tofu
+
+
+def probe(index: int, section: str, family: str, **changes: Any) -> Probe:
+    fields: dict[str, Any] = {
+        "index": index,
+        "section": section,
+        "mode": "qa",
+        "family": family,
+        "subject": "Ada Quill",
+        "messages": [{"role": "user", "content": f"Question {index}?"}],
+        "golds": [f"Answer {index}."],
+        "reference": Reference(("Wrong.", "Also wrong."), "In other words."),
+    }
+    return Probe(**(fields | changes))
+
+
+def made_probes() -> list[Probe]:
+    short = Reference(("Wrong.", "Also wrong."))
+    return [
+        probe(7, "forget", "forget"),
+        probe(3, "forget", "forget"),
+        probe(10, "retain", "retain"),
+        probe(20, "retain_unseen", "real_authors", reference=short),
+        probe(30, "retain_unseen", "world_facts", reference=short),
+    ]
+
+
+def answered(probes: list[Probe], seed: int = 0) -> dict[str, Answer]:
+    rng = np.random.default_rng(seed)
+    return {
+        request.id: Answer(text=f" Answer {rng.integers(9)} \n")
+        if isinstance(request, Generation)
+        else Answer(log_probs=tuple(-rng.gamma(2, 0.4, 6)))
+        for request in tofu.requests(probes)
+    }

@@ -1,0 +1,66 @@
+"""A judge for tests: a chat server that scores by the words of a reply, and responses for it to score."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+from recipe.rerule.evaluation.naturalness.command import add_judge_parser
+from tests.data_prep.generate.server import MODEL, Call, ChatServer, say
+
+# reply: readability, helpfulness, truthfulness
+SCORES = {
+    "Paris.": (5, 5, 5),
+    "London.": (5, 1, 1),
+    "I don't know.": (5, 3, 5),
+    "the the the": (1, 1, 1),
+}
+OTHERS = (4, 3, 4)
+
+
+def reply_of(call: Call) -> str:
+    found = re.search(r"<reply>\n(.*)\n</reply>", call.prompt, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def score_text(scores: Sequence[Any]) -> str:
+    return json.dumps(dict(zip(("readability", "helpfulness", "truthfulness"), scores, strict=True)))
+
+
+def score_well(handler: BaseHTTPRequestHandler, call: Call) -> None:
+    say(score_text(SCORES.get(reply_of(call), OTHERS)))(handler, call)
+
+
+def response(model: str, index: int, text: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "model": model, "index": index, "section": "forget", "mode": "qa", "family": "direct",
+        "subject": "Ada Quill", "prompt": f"Where does Ada Quill live ({index})?", "golds": ["Paris"],
+        "response": text, "rouge_l": 0.5, **changes,
+    }  # fmt: skip
+
+
+def evaluation(folder: Path, responses: Sequence[dict[str, Any]]) -> Path:
+    """An evaluation folder, as far as the judge looks at it."""
+    folder.mkdir()
+    lines = (json.dumps(record, ensure_ascii=False) for record in responses)
+    (folder / "responses.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def run_judge(server: ChatServer, results: Path, *more: str) -> int:
+    """The command, with a cache beside the results; its exit code."""
+    parser = argparse.ArgumentParser()
+    add_judge_parser(parser.add_subparsers())
+    options = parser.parse_args(
+        [
+            *("judge", "--results", str(results), "--base-url", server.url, "--judge-model", MODEL),
+            *("--cache", str(results.parent / "cache"), "--concurrency", "4", *more),
+        ]
+    )
+    return options.run(options)

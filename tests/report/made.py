@@ -1,0 +1,33 @@
+"""Small evaluations and runs, made without files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from recipe.rerule.reporting.evaluations import Comparison, Evaluation
+from recipe.rerule.reporting.records import Run
+
+
+def evaluation(**changes: Any) -> Evaluation:
+    fields: dict[str, Any] = {
+        "benchmark": "rwku",
+        "target": "Ada",
+        "folders": (Path("a"),),
+        "probes_key": "a",
+        "convention": "rwku",
+        "results": {
+            "base": {"forget/all": 0.75, "retain/all": 0.875},
+            "rule": {"forget/all": 0.25, "retain/all": 0.5, "forget/fb": 0.125},
+        },
+        "anchors": {"always refuses": {"forget/all": 0.126}},
+    }
+    return Evaluation(**(fields | changes))
+
+
+def comparison(a: str, b: str, metric: str, difference: float, half: float, p: float) -> Comparison:
+    return Comparison(a, b, metric, difference, difference - half, difference + half, p, 10, "paired")
+
+
+def run_of(name: str, metrics: list[dict[str, float]], **changes: Any) -> Run:
+    return Run(name, tuple(range(1, len(metrics) + 1)), tuple(metrics), {}, **changes)

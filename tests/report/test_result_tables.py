@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from recipe.rerule.evaluation.table import COLUMNS
+from recipe.rerule.reporting import published
+from recipe.rerule.reporting.result_tables import (
+    all_metrics_table,
+    comparisons_table,
+    marks_of,
+    published_notes,
+    results_table,
+    targets_table,
+)
+from tests.report.made import comparison, evaluation
+
+COMPARISONS = (
+    comparison("base", "rule", "forget/all", 0.5, 0.1, 0.004),
+    comparison("base", "rule", "retain/all", 0.375, 0.1, 0.04),
+    comparison("rule", "other", "forget/all", 0.1, 0.1, 0.001),
+)
+EVALUATION = evaluation(intervals={"rule": {"forget/all": (0.2, 0.312)}}, comparisons=COMPARISONS)
+
+
+def test_results_have_models_anchors_and_published_rows_in_per_cent():
+    table = results_table(EVALUATION, "base")
+    assert [(h.group, h.text) for h in table.headings] == [
+        ("forget", "FB ↓"),
+        ("forget", "All ↓"),
+        ("neighbours", "All ↑"),
+    ]
+    rows = {row.name: ([cell.text for cell in row.cells], row.kind) for row in table.rows}
+    assert rows["base"] == (["–", "75.0", "87.5"], "model")
+    assert rows["always refuses"] == (["–", "12.6", "–"], "anchor")
+    assert rows["ReRULE (ReRULE paper, RWKU table, single run)"] == (["26.5", "24.2", "74.1"], "published")
+    assert [row.kind for row in table.rows] == ["model"] * 2 + ["anchor"] + ["published"] * 4
+
+
+def test_cells_keep_numbers_intervals_and_marks():
+    rule = next(row for row in results_table(EVALUATION, "base").rows if row.name == "rule")
+    assert (rule.cells[1].value, rule.cells[1].interval, rule.cells[1].mark) == (0.25, "20.0–31.2", "**")
+    assert (rule.cells[2].interval, rule.cells[2].bounds, rule.cells[2].mark) == ("", None, "*")
+
+
+def test_the_caption_names_the_convention_the_base_and_what_is_known_of_published_rows():
+    caption = results_table(EVALUATION, "base").caption
+    for said in ("ROUGE-L convention: rwku.", "differs from base", "italics", published.CAUTION):
+        assert said in caption
+    plain = results_table(evaluation(benchmark="world", anchors={}), "base").caption
+    for unsaid in ("differs from", "italics", "Published", "bootstrap"):
+        assert unsaid not in plain
+
+
+def test_marks_follow_the_corrected_p_value_and_the_base():
+    assert marks_of(COMPARISONS, "base") == {("rule", "forget/all"): "**", ("rule", "retain/all"): "*"}
+    assert marks_of(COMPARISONS, "other") == {("rule", "forget/all"): "**"}
+    assert marks_of((comparison("a", "b", "x", 0.1, 0.1, 0.05),), "a") == {("b", "x"): ""}
+
+
+def test_known_defects_stand_below_the_table():
+    notes = published_notes(published.TOFU)
+    assert "† original: The p-value compares 300 truth ratios with 40" in notes
+    assert "† RULE, ReRULE: 0.1322 is what saying only" in notes
+    assert published_notes(()) == ""
+
+
+def test_published_rows_use_columns_that_exist():
+    for benchmark, rows in published.RESULTS.items():
+        known = {column.metric for column in COLUMNS[benchmark]}
+        assert all(row.values.keys() <= known for row in rows)
+
+
+def test_published_averages_are_those_of_their_parts():
+    for row in published.RWKU:
+        values = row.values
+        forget = sum(values[f"forget/{mode}"] for mode in ("fb", "qa", "aa")) / 3
+        assert abs(forget - values["forget/all"]) < 0.0011
+        assert abs((values["retain/fb"] + values["retain/qa"]) / 2 - values["retain/all"]) < 0.0011
+    for row in published.NATURALNESS_RWKU:
+        *parts, total = row.values.values()
+        assert abs(sum(parts) / 3 - total) < 0.11
+
+
+def test_all_metrics_targets_and_tests_are_folded_tables():
+    assert [row.name for row in all_metrics_table(EVALUATION).rows] == [
+        "forget/all",
+        "retain/all",
+        "forget/fb",
+    ]
+    targets = targets_table([EVALUATION, evaluation(target="Ben")], "base")
+    assert [row.name for row in targets.rows][:4] == [
+        "Ada: base",
+        "Ada: rule",
+        "Ada: always refuses",
+        "Ben: base",
+    ]
+    tests = comparisons_table(EVALUATION)
+    assert [cell.text for cell in tests.rows[0].cells] == ["forget/all", "50.0", "0.004", "0.004", "10"]
+    assert tests.rows[0].cells[1].interval == "40.0–60.0"
+    assert all(table.folded for table in (all_metrics_table(EVALUATION), targets, tests))
