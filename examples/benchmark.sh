@@ -5,11 +5,12 @@
 #   DATA       the benchmark's files: a folder, or a name on the Hugging Face Hub
 #   OUT        where everything goes
 #   N_GPUS     per node (default 4); NNODES: nodes of a Ray cluster that is already running (default 1)
+#   EVALUATE_OPTIONS  of recipe.rerule.evaluate model, such as "--prompts llama-2"
 #   SMOKE=1    the same on a laptop: a small untrained model, few rows, three steps; needs DATA alone
 
 ARM="${ARM:-rerule}" N_GPUS="${N_GPUS:-4}" NNODES="${NNODES:-1}" SMOKE="${SMOKE:-0}"
-# EVALUATE holds further options of the evaluation; a script may add its own.
-PLATFORM=gpu PREPARE=() EVALUATE=() STAGE1=("trainer.n_gpus_per_node=$N_GPUS")
+# shellcheck disable=SC2206  # the options are words
+PLATFORM=gpu PREPARE=() EVALUATE=(${EVALUATE_OPTIONS:-}) STAGE1=("trainer.n_gpus_per_node=$N_GPUS")
 STAGE2=("trainer.n_gpus_per_node=$N_GPUS" "trainer.nnodes=$NNODES" trainer.resume_mode=auto)
 
 case "$ARM" in

@@ -15,12 +15,12 @@ from recipe.rerule.evaluation.score_command import add_score_parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0; 2 where the input is wrong, with nothing written; 1 where vLLM fails."""
+    """Exit code 0; 2 where the input is wrong or a file cannot be read or written; 1 where vLLM fails."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     options = _parser(given).parse_args(given)
     try:
         return int(options.run(options))
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         return _fail(error, 2)
     except EngineError as error:
         return _fail(error, 1)

@@ -29,8 +29,9 @@ _OURS = {".png", ".csv"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0; 2 where the input is wrong, with nothing written."""
-    options = _parser().parse_args(arguments)
+    """Exit code 0; 2 where the input is wrong or a file cannot be read or written."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    options = _parser().parse_args(given)
     page = page_path(options.out)
     try:
         check_free(page, options.overwrite)
@@ -41,12 +42,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.title,
             build_sections(benchmarks, naturalness, runs, options.base, options.data),
             sources_of(benchmarks, naturalness, runs, options.data),
-            commands_of(benchmarks, naturalness, sys.argv[1:] if arguments is None else arguments),
+            commands_of(benchmarks, naturalness, given),
         )
-    except ValueError as error:
+        write_report(report, page)
+    except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    write_report(report, page)
     print("\n\n".join(map(_terminal_table, benchmarks)))
     print(f"report: {page}")
     return 0

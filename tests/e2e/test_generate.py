@@ -11,6 +11,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -23,6 +24,8 @@ from data_prep.generate.call import cache_key
 from data_prep.world.config import WorldConfig
 from data_prep.world.model import make_model
 from data_prep.world.tokenizer import train_tokenizer
+from recipe.rerule.evaluation.naturalness.judge import judge, requests_of
+from recipe.rerule.evaluation.naturalness.rubric import AXES
 from tests.data_prep.generate.server import Call, ChatServer, notes, send, small_endpoint
 from tests.e2e.stack import ROOT, Command
 
@@ -32,6 +35,21 @@ ASK = ROOT / "tests" / "data_prep" / "generate" / "ask.py"
 COUNT = 24
 FORWARDED = 10  # calls until the run is killed
 MODEL = "random"
+JUDGED = [
+    {
+        "model": model,
+        "index": index,
+        "section": "forget",
+        "mode": "qa",
+        "family": "direct",
+        "subject": "Ada Quill",
+        "prompt": f"Question {index}?",
+        "golds": ["a red lamp"],
+        "response": f"{model} thinks it is number {index}.",
+    }
+    for model in ("base", "rule")
+    for index in range(4)
+]
 
 
 @pytest.fixture
@@ -54,7 +72,9 @@ def vllm_url(command: Callable[..., Command], tmp_path: Path, monkeypatch: pytes
 
 def make_random_model(folder: Path) -> None:
     """Weights so large that what it writes depends on the prompt."""
-    tokenizer = train_tokenizer([request.messages()[0]["content"] for request in notes(COUNT)], 300)
+    requests = notes(COUNT) + requests_of(JUDGED)
+    # So many tokens that the judge's rubric fits into the model's context.
+    tokenizer = train_tokenizer([request.messages()[0]["content"] for request in requests], 1500)
     model = make_model(WorldConfig(hidden_size=64, layers=2, heads=2, intermediate_size=128), tokenizer)
     with torch.no_grad():
         for weight in model.parameters():
@@ -120,6 +140,20 @@ def test_killed_and_started_again_it_makes_no_call_twice(
     assert lines(cache) == lines(tmp_path / "other")
     assert before <= lines(cache)
     assert generate(notes(COUNT), endpoint, cache).calls == 0
+    check_judge(vllm_url, tmp_path / "judged")
+
+
+def check_judge(url: str, cache: Path) -> None:
+    """A judge that knows nothing gives scores on the scales, each once."""
+    endpoint = replace(small_endpoint(url, MODEL), max_tokens=64)
+    judged = judge(JUDGED, endpoint, cache)
+    assert [record["reason"] for record in judged.records] == [""] * len(JUDGED)
+    assert {type(record[axis]) for record in judged.records for axis in AXES} == {int}
+    assert {record[axis] for record in judged.records for axis in AXES} <= {1, 2, 3, 4, 5}
+    assert judged.generated.calls >= len(JUDGED)
+    again = judge(JUDGED, endpoint, cache)
+    assert again.generated.calls == 0
+    assert again.records == judged.records
 
 
 def check_notes(generated: Generated) -> None:

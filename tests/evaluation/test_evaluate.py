@@ -116,7 +116,14 @@ def test_the_folder_of_an_evaluation(arguments, model_folder, tmp_path, capsys):
         "rouge_l": 0.5,
         "refused": False,
     }
-    meta = read(out, "meta.json")
+
+
+@pytest.mark.usefixtures("responding")
+def test_how_the_numbers_of_an_evaluation_came_about(arguments, model_folder, tmp_path, capsys):
+    run = model_folder("run/global_step_7/actor/huggingface").parents[2]
+    checkpoints.finish(run, 7)
+    assert evaluate.main([*arguments, "--model", f"rule={run}"]) == 0
+    meta = read(tmp_path / "out", "meta.json")
     assert meta["benchmark"] == "world"
     assert meta["models"]["rule"]["global_step"] == 7
     assert meta["rouge_l_convention"] == "recall"
@@ -145,6 +152,27 @@ def test_intervals_and_paired_tests(arguments, model_folder, tmp_path):
     assert recall["p_value"] == pytest.approx(2 / 8)
     # One probe: its two assignments are as extreme as each other.
     assert compared["retain/recall"]["p_value"] == 1.0
+
+
+@pytest.mark.usefixtures("responding")
+def test_models_named_in_any_script(arguments, tofu_probes_file, answering, model_folder, tmp_path):
+    answering(likelihoods)
+    name = "模型/é@1"
+    tofu = [*arguments, "--probes", f"{tofu_probes_file}", "--benchmark", "tofu"]
+    assert evaluate.main([*tofu, "--model", f"{name}={model_folder('other')}"]) == 0
+    assert list(read(tmp_path / "out", "results.json")) == ["base", name]
+    assert len(list((tmp_path / "out" / "logs").glob("*/TOFU_EVAL.json"))) == 2
+
+
+@pytest.mark.usefixtures("responding")
+def test_a_place_that_cannot_be_written_is_one_line(arguments, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    before = files(tmp_path)
+    assert evaluate.main([*arguments, "--out", f"{tmp_path / 'file' / 'out'}"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert files(tmp_path) == before
 
 
 @pytest.mark.usefixtures("responding")
@@ -191,10 +219,7 @@ def test_a_failing_engine_ends_with_exit_code_1_and_writes_nothing(arguments, an
         (["--benchmark", "rwku", "--convention", "tofu"], "--convention is an option of world"),
         (["--benchmark", "rwku", "--prompts", "no"], "--prompts is no; rwku has official, "),
         (["--texts", "x"], "--texts is an option of rwku, muse_books"),
-        (
-            ["--benchmark", "muse_books", "--retain-log", "x"],
-            "--retain-log is for PrivLeak, which needs --texts",
-        ),
+        (["--benchmark", "muse_books", "--retain-log", "nowhere.json"], "nowhere.json: no such file"),
         (["--benchmark", "tofu"], "probe 0 has no wrong answers to compare with"),
         (["--benchmark", "rwku"], "RWKU has no retain_unseen/qa probes"),
     ],
@@ -256,6 +281,10 @@ def test_tofu_writes_open_unlearnings_log_which_then_serves_as_retained(
     again = [*tofu, "--out", f"{tmp_path / 'again'}", "--retain-log", f"{log}"]
     assert evaluate.main([*again, "--model", f"better={model_folder('better')}"]) == 0
     results = read(tmp_path / "again", "results.json")
+    assert list(results) == ["retained (log)", "base", "better"]
+    # A log says nothing of refusals.
+    asked = {name: value for name, value in results["base"].items() if "refusal" not in name}
+    assert results["retained (log)"] == pytest.approx(asked)
     assert results["base"]["forget_quality"] == 1.0
     assert "forget_quality" not in read(tmp_path / "again", "intervals.json")["base"]
 
@@ -305,7 +334,9 @@ def test_muse_with_its_privleak_texts(muse_arguments, answering, tmp_path, capsy
         f"{tmp_path / 'again'}",
     ]
     assert evaluate.main(again) == 0
-    assert read(tmp_path / "again", "results.json")["muse"]["privleak"] == pytest.approx(0.0, abs=1e-6)
+    results = read(tmp_path / "again", "results.json")
+    assert results["muse"]["privleak"] == pytest.approx(0.0, abs=1e-6)
+    assert results["retained (log)"]["knowmem_f"] == 1.0
     capsys.readouterr()
     assert evaluate.main(["score", "--benchmark", "muse", "--log", f"{log}", "--json"]) == 0
     scored = json.loads(capsys.readouterr().out.splitlines()[-1])

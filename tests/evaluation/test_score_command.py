@@ -383,39 +383,42 @@ def test_variants_of_model_utility_are_harmonic_means_of_their_parts():
         assert found[name] == pytest.approx(hmean([parts[part] for part in NINE]), rel=1e-6), name
 
 
+LOCUSLAB_FILES = {
+    "forget": "eval_log_forget.json",
+    "retain": "eval_log.json",
+    "ra": "eval_real_author_wo_options.json",
+    "wf": "eval_real_world_wo_options.json",
+}
+
+
+def as_locuslab(log: dict[str, Any]) -> dict[str, Any]:
+    """A made log in the form of locuslab's eval_log_aggregated.json."""
+    content: dict[str, Any] = {}
+    for prefix, file in LOCUSLAB_FILES.items():
+        para = f"{prefix}_Q_A_PARA_Prob" if prefix in ("forget", "retain") else f"{prefix}_Q_A_Prob"
+        sources = {
+            "avg_gt_loss": (f"{prefix}_Q_A_Prob", "avg_loss"),
+            "avg_paraphrased_loss": (para, "avg_loss"),
+            "average_perturb_loss": (f"{prefix}_Q_A_PERT_Prob", "avg_loss"),
+            "rougeL_recall": (f"{prefix}_Q_A_ROUGE", "rougeL_recall"),
+        }
+        content[file] = {
+            key: {i: entry[value] for i, entry in log[metric]["value_by_index"].items()}
+            for key, (metric, value) in sources.items()
+        }
+    return content
+
+
 def test_logs_of_locuslab_are_recognised(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     log, retain = tofu_log(1), tofu_log(2)
-    files = {
-        "forget": "eval_log_forget.json",
-        "retain": "eval_log.json",
-        "ra": "eval_real_author_wo_options.json",
-        "wf": "eval_real_world_wo_options.json",
-    }
-
-    def converted(log: dict[str, Any]) -> dict[str, Any]:
-        content: dict[str, Any] = {}
-        for prefix, file in files.items():
-            para = f"{prefix}_Q_A_PARA_Prob" if prefix in ("forget", "retain") else f"{prefix}_Q_A_Prob"
-            sources = {
-                "avg_gt_loss": (f"{prefix}_Q_A_Prob", "avg_loss"),
-                "avg_paraphrased_loss": (para, "avg_loss"),
-                "average_perturb_loss": (f"{prefix}_Q_A_PERT_Prob", "avg_loss"),
-                "rougeL_recall": (f"{prefix}_Q_A_ROUGE", "rougeL_recall"),
-            }
-            content[file] = {
-                key: {i: entry[value] for i, entry in log[metric]["value_by_index"].items()}
-                for key, (metric, value) in sources.items()
-            }
-        return content
-
-    other = write_json(tmp_path / "retain.json", converted(retain))
-    code, found, _ = run(capsys, *with_log(tmp_path, converted(log)), "--retain-log", other)
+    other = write_json(tmp_path / "retain.json", as_locuslab(retain))
+    code, found, _ = run(capsys, *with_log(tmp_path, as_locuslab(log)), "--retain-log", other)
     assert code == 0
     assert found == pytest.approx(straight(log, retain), rel=1e-6)
 
     # A short answer is measured twice there, in batches of its own: the truth ratio takes the second loss.
-    twice = converted(log)
-    for file in (files["ra"], files["wf"]):
+    twice = as_locuslab(log)
+    for file in (LOCUSLAB_FILES["ra"], LOCUSLAB_FILES["wf"]):
         twice[file]["avg_paraphrased_loss"] = {i: x + 0.25 for i, x in twice[file]["avg_gt_loss"].items()}
     found = score(Log("a", twice)).metrics
     ratios = truth_ratios(log, "ra") * np.exp(0.25)
@@ -502,6 +505,37 @@ def test_a_wrong_record_is_named(
     code, _, err = run(capsys, "--benchmark", "world", "--log", file)
     assert code == 2
     assert f"{file}: {message}" in err
+
+
+@pytest.mark.parametrize("benchmark", ["rwku", "world"])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no records"),
+        ("[]", "no records"),
+        ("[" * 100_000, "not valid JSON"),
+        ("9" * 5_000, "not valid JSON"),
+    ],
+)
+def test_a_file_without_records_is_named(
+    benchmark: str, text: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    file = tmp_path / "responses.jsonl"
+    file.write_text(text)
+    code, _, err = run(capsys, "--benchmark", benchmark, "--log", file)
+    assert code == 2
+    assert f"error: {file}: {message}" in err
+
+
+def test_an_aggregate_beyond_all_floats_is_told_and_not_used(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    log = tofu_log(0)
+    log["forget_Q_A_ROUGE"]["agg_value"] = 10**400
+    code, found, err = run(capsys, *with_log(tmp_path, log))
+    assert code == 0
+    assert 0 < found["forget_Q_A_ROUGE"] < 1
+    assert "forget_Q_A_ROUGE: the log's own agg_value is 1000" in err
 
 
 def test_a_log_of_one_model_is_one_file(capsys: pytest.CaptureFixture[str], paths: tuple[Path, Path]):

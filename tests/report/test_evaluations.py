@@ -77,12 +77,40 @@ def test_targets_with_other_models_are_refused(write_evaluation):
         read_benchmarks([first, second])
 
 
+def test_models_asked_in_different_ways_are_told_apart(write_evaluation):
+    first = write_evaluation("first", meta=meta("k"), results=RESULTS)
+    bare = meta("k", benchmark_settings={"prompts": "bare"})
+    second = write_evaluation("second", meta=bare, results={"rule": {"forget/all": 0.25}})
+    ((target,),) = (benchmark.targets for benchmark in read_benchmarks([first, second]))
+    assert target.convention == "rwku; of rule: rwku; prompts: bare"
+
+
+def test_targets_asked_in_different_ways_are_refused(write_evaluation):
+    first = write_evaluation("first", meta=meta("a"), results=RESULTS)
+    bare = meta("b", benchmark_settings={"prompts": "bare"})
+    second = write_evaluation("second", meta=bare, results=RESULTS)
+    with pytest.raises(ValueError, match="one way of asking and scoring"):
+        read_benchmarks([first, second])
+
+
+def test_one_target_over_two_sets_of_probes_is_refused(write_evaluation):
+    folders = [
+        write_evaluation(name, [response("base", 0, "x")], meta=meta(name), results=RESULTS)
+        for name in ("all", "some")
+    ]
+    with pytest.raises(ValueError, match=r"all and .*some are both on Ada Quill, over different probes"):
+        read_benchmarks(folders)
+
+
 @pytest.mark.parametrize(
     ("files", "message"),
     [
         ({"results": {"base": {"x": "high"}}}, "is not {model"),
         ({"results": {}}, "is not {model"),
         ({"results": RESULTS, "meta": {"benchmark": "../x"}}, "which is no name of one"),
+        ({"results": RESULTS, "meta": []}, "meta.json is not as recipe.rerule.evaluate writes it"),
+        ({"results": RESULTS, "meta": {"probes": "x.parquet"}}, "meta.json is not as"),
+        ({"results": RESULTS, "meta": {"models": {"base": "models/base"}}}, "meta.json is not as"),
         ({"results": RESULTS, "intervals": {"base": {"x": [0.5]}}}, "intervals.json is not"),
         ({"results": RESULTS, "comparisons": [{"a": "base"}]}, "comparisons.json is no list of paired tests"),
     ],

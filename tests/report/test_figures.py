@@ -125,6 +125,11 @@ def test_figures_are_images_with_alternative_texts_and_the_same_bytes_each_time(
     assert "rule makes no replay update" in first.alt
 
 
+def test_a_name_may_hold_dollar_signs():
+    run = run_of(r"$\nothing$ <b>", [{"reward/forget/mean": 0.5}])
+    assert training.reward_figure([run]).png.startswith(b"\x89PNG")
+
+
 def test_rewards_have_a_panel_for_each_prompt_type_that_any_run_trained_on():
     runs = [run_of("a", [{"reward/forget/fb/mean": 1.0}]), run_of("b", [{"reward/retain/qa/mean": 1.0}])]
     assert [panel.metrics for panel in training.reward_panels(runs)] == [

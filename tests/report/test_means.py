@@ -59,3 +59,15 @@ def test_mean_tests_are_corrected_for_their_number():
 @pytest.mark.parametrize(("difference", "error", "expected"), [(0.0, 0.0, 1.0), (0.1, 0.0, 0.0)])
 def test_a_difference_without_spread(difference, error, expected):
     assert two_sided_p(difference, error) == expected
+
+
+def test_what_is_pooled_over_probes_is_no_mean_over_targets():
+    pooled = {"forget/all_pooled": 0.5, "retain/all_pooled/refusal_rate": 0.0}
+    ends = {name: (0.4, 0.6) for name in pooled}
+    targets = [
+        replace(target, results={"base": target.results["base"] | pooled}, intervals={"base": ends})
+        for target in (FIRST, SECOND)
+    ]
+    mean = mean_over_targets(targets)
+    assert mean.results == {"base": {"forget/all": 0.75}}
+    assert mean.intervals == {}

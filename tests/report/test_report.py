@@ -94,6 +94,22 @@ def test_a_folder_that_is_not_ours_is_never_replaced(results_folder, tmp_path, c
     assert tree(tmp_path) == before
 
 
+def test_a_place_that_cannot_be_written_is_one_line(results_folder, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    before = tree(tmp_path)
+    assert main(["--results", f"{results_folder}", "--out", f"{tmp_path / 'file' / 'out'}"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert tree(tmp_path) == before
+
+
+def test_the_markdown_says_where_its_numbers_come_from(results_folder, tmp_path):
+    assert main(["--results", f"{results_folder}", "--out", f"{tmp_path / 'out'}"]) == 0
+    page = (tmp_path / "out" / "report.md").read_text()
+    assert f"- results of Embedded world: {results_folder}\n" in page
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from recipe.rerule.evaluation.table import COLUMNS
 from recipe.rerule.reporting import published
 from recipe.rerule.reporting.result_tables import (
@@ -38,6 +40,14 @@ def test_cells_keep_numbers_intervals_and_marks():
     rule = next(row for row in results_table(EVALUATION, "base").rows if row.name == "rule")
     assert (rule.cells[1].value, rule.cells[1].interval, rule.cells[1].mark) == (0.25, "20.0–31.2", "**")
     assert (rule.cells[2].interval, rule.cells[2].bounds, rule.cells[2].mark) == ("", None, "*")
+
+
+def test_an_interval_that_is_the_number_itself_is_not_shown():
+    constant = {"always refuses": {"forget/all": (0.126, 0.126)}, "base": {"forget/all": (0.75, 0.7504)}}
+    table = results_table(replace(EVALUATION, intervals=constant), "base")
+    cells = {row.name: row.cells[1] for row in table.rows}
+    assert (cells["always refuses"].interval, cells["base"].interval) == ("", "")
+    assert cells["always refuses"].bounds == (0.126, 0.126)
 
 
 def test_the_caption_names_the_convention_the_base_and_what_is_known_of_published_rows():
@@ -93,6 +103,19 @@ def test_all_metrics_targets_and_tests_are_folded_tables():
         "Ben: base",
     ]
     tests = comparisons_table(EVALUATION)
-    assert [cell.text for cell in tests.rows[0].cells] == ["forget/all", "50.0", "0.004", "0.004", "10"]
+    assert [cell.text for cell in tests.rows[0].cells] == ["forget/all", "50.0", "0.004", "–", "10"]
+    corrected = comparisons_table(
+        evaluation(comparisons=tuple(replace(c, p_holm=0.5) for c in EVALUATION.comparisons))
+    )
+    assert [cell.text for cell in corrected.rows[0].cells][2:4] == ["0.004", "0.5"]
     assert tests.rows[0].cells[1].interval == "40.0–60.0"
     assert all(table.folded for table in (all_metrics_table(EVALUATION), targets, tests))
+
+
+def test_numbers_that_are_no_fractions_are_named():
+    results = {"base": {"forget/all": 0.5, "mia/forget/loss": 2.5, "fluency": 7.5}}
+    caption = all_metrics_table(evaluation(results=results)).caption
+    assert (
+        caption == "As in results.json: fractions of 1. fluency: bits. mia: nats a token, zlib also a byte."
+    )
+    assert all_metrics_table(EVALUATION).caption == "As in results.json: fractions of 1."

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,17 +12,22 @@ import numpy as np
 
 from recipe.rerule.evaluation import world
 from recipe.rerule.evaluation.engine.requests import Answers, Request
-from recipe.rerule.evaluation.logs.open_unlearning import log_text
+from recipe.rerule.evaluation.logs.metrics import Scored
+from recipe.rerule.evaluation.logs.open_unlearning import log_text, read_log
 from recipe.rerule.evaluation.muse_books import benchmark as muse_books
 from recipe.rerule.evaluation.muse_books.log import log_metrics as muse_log_metrics
+from recipe.rerule.evaluation.muse_books.log import score as muse_score
 from recipe.rerule.evaluation.probes import Probe
 from recipe.rerule.evaluation.rwku import benchmark as rwku
 from recipe.rerule.evaluation.statistics.samples import Array, Metrics, Samples, Statistic
 from recipe.rerule.evaluation.tofu import benchmark as tofu
 from recipe.rerule.evaluation.tofu.log_writer import log_metrics as tofu_log_metrics
-from recipe.rerule.evaluation.tofu.score import retain_ratios
+from recipe.rerule.evaluation.tofu.score import retain_ratios, retained_metrics
 
 Record = dict[str, Any]
+
+RETAINED = "retained (log)"
+"""The row of the model whose log `--retain-log` gives."""
 
 
 class Benchmark(Protocol):
@@ -64,6 +69,9 @@ class Benchmark(Protocol):
     def further(self, samples: Samples) -> Metrics:
         """Metrics that are no statistic of the probes: they have no interval and no paired test."""
 
+    def references(self) -> dict[str, Metrics]:
+        """Rows of models that are not asked, since a log has their answers. Raises ValueError."""
+
     def log(self, records: Sequence[Record], texts: Sequence[Record]) -> tuple[str, str] | None:
         """Name and text of a log in open-unlearning's format; None where the benchmark has none.
 
@@ -99,6 +107,9 @@ class World:
         return world.statistics(samples)
 
     def further(self, samples: Samples) -> Metrics:
+        return {}
+
+    def references(self) -> dict[str, Metrics]:
         return {}
 
     def log(self, records: Sequence[Record], texts: Sequence[Record]) -> tuple[str, str] | None:
@@ -137,6 +148,9 @@ class Rwku:
         return {name: one for name, one in found.items() if not name.startswith("target/")}
 
     def further(self, samples: Samples) -> Metrics:
+        return {}
+
+    def references(self) -> dict[str, Metrics]:
         return {}
 
     def log(self, records: Sequence[Record], texts: Sequence[Record]) -> tuple[str, str] | None:
@@ -194,31 +208,34 @@ class Tofu:
             return {}
         return {"forget_quality": tofu.forget_quality(ratios, self._retain_ratios)}
 
+    def references(self) -> dict[str, Metrics]:
+        return {} if self.retain_log is None else {RETAINED: retained_metrics(self.retain_log)}
+
     def log(self, records: Sequence[Record], texts: Sequence[Record]) -> tuple[str, str] | None:
         return "TOFU_EVAL.json", log_text(tofu_log_metrics(records))
 
 
 @dataclass(frozen=True)
 class MuseBooks:
-    """MUSE-Books; `variant` as in `muse_books.CONVENTIONS`."""
+    """MUSE-Books; `variant` as in `muse_books.CONVENTIONS`, `retain_log` the log of a retained model."""
 
     variant: str = "muse"
+    retain_log: Path | None = None
     name = "muse_books"
     convention = "muse"
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {"prompts": self.variant}
+        log = None if self.retain_log is None else str(self.retain_log)
+        return {"prompts": self.variant, "retain_log": log}
 
     def requests(self, probes: Sequence[Probe]) -> Sequence[Request]:
         return muse_books.requests(probes, self.variant)
 
     def records(self, probes: Sequence[Probe], answers: Answers, model: Path) -> list[Record]:
-        # Its import takes seconds, and only passages are cut.
-        from transformers import AutoTokenizer
-
-        truncate = muse_books.truncated_by(AutoTokenizer.from_pretrained(model))
-        return muse_books.records(probes, answers, truncate, self.variant)
+        return muse_books.records(
+            probes, answers, muse_books.truncated_by(partial(_tokenizer, model)), self.variant
+        )
 
     def anchor_answers(self, probes: Sequence[Probe], text: str) -> Answers:
         return muse_books.anchor_answers(
@@ -234,9 +251,27 @@ class MuseBooks:
     def further(self, samples: Samples) -> Metrics:
         return {}
 
+    def references(self) -> dict[str, Metrics]:
+        if self.retain_log is None:
+            return {}
+        return {RETAINED: _numbers(muse_score(read_log(self.retain_log)), muse_books.STATISTICS)}
+
     def log(self, records: Sequence[Record], texts: Sequence[Record]) -> tuple[str, str] | None:
         scores = {
             part: np.array([text["min_40"] for text in texts if text["set"] == part])
             for part in ("forget", "holdout")
         }
         return "MUSE_EVAL.json", log_text(muse_log_metrics(records, scores if texts else None))
+
+
+def _numbers(scored: Scored, names: Iterable[str]) -> Metrics:
+    """Those of `names` that a log has a number for."""
+    found = {name: scored.metrics.get(name) for name in names}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _tokenizer(model: Path) -> Any:
+    # Its import takes seconds, and only passages are cut.
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(model)

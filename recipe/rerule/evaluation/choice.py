@@ -48,8 +48,8 @@ def add_benchmark_arguments(parser: argparse.ArgumentParser) -> None:
         "--retain-log",
         type=Path,
         metavar="FILE",
-        help="tofu: TOFU_EVAL.json of a retained model, for forget quality; muse_books with --texts: its "
-        "MUSE_EVAL.json, for PrivLeak (default: MUSE's own constant)",
+        help="log of a retained model, which becomes a row of the table; tofu: TOFU_EVAL.json, for forget "
+        "quality; muse_books: MUSE_EVAL.json, with --texts for PrivLeak (default: MUSE's own constant)",
     )
     parser.add_argument(
         "--texts",
@@ -58,6 +58,10 @@ def add_benchmark_arguments(parser: argparse.ArgumentParser) -> None:
         help="rwku: the target's folder, for membership inference and fluency; muse_books: MUSE's folder "
         "privleak (forget.json, holdout.json)",
     )
+    _add_world_arguments(parser)
+
+
+def _add_world_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-tokens",
         type=int,
@@ -112,8 +116,6 @@ def _refuse_foreign(options: argparse.Namespace, benchmark: str) -> None:
 def choose_texts(options: argparse.Namespace, benchmark: str) -> Texts:
     """What is measured beside the probes. Raises ValueError for a retained model's log that cannot serve."""
     if options.texts is None:
-        if benchmark == "muse_books" and options.retain_log is not None:
-            raise ValueError("--retain-log is for PrivLeak, which needs --texts; give both or neither")
         return NoTexts()
     if benchmark == "rwku":
         return RwkuTexts(options.texts)
@@ -146,7 +148,7 @@ def _tofu(options: argparse.Namespace) -> Benchmark:
 
 
 def _muse_books(options: argparse.Namespace) -> Benchmark:
-    return MuseBooks(_prompts(options, "muse_books"))
+    return MuseBooks(_prompts(options, "muse_books"), options.retain_log)
 
 
 _MAKERS: Mapping[str, Callable[[argparse.Namespace], Benchmark]] = {

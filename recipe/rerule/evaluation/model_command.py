@@ -44,6 +44,7 @@ class Evaluation:
     """What `evaluate model` was asked to do, checked."""
 
     benchmark: Benchmark
+    references: dict[str, Metrics]
     texts: Texts
     models: list[Model]
     probes_file: Path
@@ -104,7 +105,8 @@ def checked(options: argparse.Namespace) -> Evaluation:
     models = resolve_models(options.model)
     select(options.platform)
     decoding = Decoding(options.platform)
-    return Evaluation(benchmark, texts, models, options.probes, probes, decoding, options.out)
+    references = benchmark.references()
+    return Evaluation(benchmark, references, texts, models, options.probes, probes, decoding, options.out)
 
 
 def evaluate_models(evaluation: Evaluation) -> None:
@@ -114,10 +116,10 @@ def evaluate_models(evaluation: Evaluation) -> None:
     asked = run(evaluation.models, requests, evaluation.decoding, evaluation.kept_answers)
     rows = {model.name: _row(evaluation, asked[model.name], model) for model in evaluation.models}
     anchors = _anchors(evaluation)
-    write_folder(evaluation.out, _files(evaluation, rows, anchors))
+    results = evaluation.references | _metrics(rows)
+    write_folder(evaluation.out, {"results.json": json_text(results)} | _files(evaluation, rows, anchors))
     discard(evaluation.kept_answers)
-    results, constants = _metrics(rows), _metrics(anchors)
-    print(format_table(results, constants, benchmark.convention, benchmark.name))
+    print(format_table(results, _metrics(anchors), benchmark.convention, benchmark.name))
     print(f"written to {evaluation.out}")
 
 
@@ -148,10 +150,9 @@ def _metrics(rows: Mapping[str, Row]) -> dict[str, Metrics]:
 
 
 def _files(evaluation: Evaluation, rows: Mapping[str, Row], anchors: Mapping[str, Row]) -> dict[str, str]:
-    """The evaluation folder, as {file: text}."""
+    """The evaluation folder but for results.json, as {file: text}."""
     all_rows = {**rows, **anchors}
     files = {
-        "results.json": json_text(_metrics(rows)),
         "anchors.json": json_text(_metrics(anchors)),
         "intervals.json": json_text(
             {name: intervals(row.samples, row.statistics) for name, row in all_rows.items()}

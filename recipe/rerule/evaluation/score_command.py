@@ -32,6 +32,25 @@ def add_score_parser(commands: Any) -> None:
             "aggregates in the log are not used. See docs/evaluation.md."
         ),
     )
+    _add_files(parser)
+    parser.add_argument(
+        "--metrics", metavar="NAME,...", help="only these, all of which must come out (default: what can be)"
+    )
+    parser.add_argument(
+        "--variants", action="store_true", help="other readings of the metrics too, under names of their own"
+    )
+    parser.add_argument(
+        "--allow-unequal",
+        action="store_true",
+        help="TOFU: compare truth ratios with a retained model's over other questions too",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="end with one JSON object {metric: number} on a line"
+    )
+    parser.set_defaults(run=run_score)
+
+
+def _add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--benchmark", choices=SCORERS, required=True, help="what the log is of")
     parser.add_argument(
         "--log",
@@ -52,30 +71,11 @@ def add_score_parser(commands: Any) -> None:
         type=Path,
         help="log of the model trained without the forget set (TOFU: forget_quality; TOFU, MUSE: privleak)",
     )
-    parser.add_argument(
-        "--metrics", metavar="NAME,...", help="only these, all of which must come out (default: what can be)"
-    )
-    parser.add_argument(
-        "--variants", action="store_true", help="other readings of the metrics too, under names of their own"
-    )
-    parser.add_argument(
-        "--allow-unequal",
-        action="store_true",
-        help="TOFU: compare truth ratios with a retained model's over other questions too",
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="end with one JSON object {metric: number} on a line"
-    )
-    parser.set_defaults(run=run_score)
 
 
 def run_score(options: argparse.Namespace) -> int:
-    """Prints the metrics; exit code 2, with one line on stderr, where the log cannot be scored."""
-    try:
-        scored = SCORERS[options.benchmark](options)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    """Prints the metrics; exit code 0. Raises ValueError where the log cannot be scored."""
+    scored = SCORERS[options.benchmark](options)
     for note in scored.notes:
         print(f"note: {note}", file=sys.stderr)
     print(format_metrics(scored.metrics))

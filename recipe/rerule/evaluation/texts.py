@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from recipe.rerule.evaluation.engine.requests import Answers, Request
-from recipe.rerule.evaluation.muse_books import benchmark as muse_books
+from recipe.rerule.evaluation.muse_books import privleak as privleak_texts
 from recipe.rerule.evaluation.rwku import fluency, membership
 from recipe.rerule.evaluation.rwku.utility.target_files import instructions, membership_texts, texts_of
 from recipe.rerule.evaluation.statistics.roc import auc, privleak
@@ -93,14 +93,14 @@ class PrivLeakTexts:
         return {part: texts_of(self.folder, part) for part in ("forget", "holdout")}
 
     def requests(self) -> list[Request]:
-        return muse_books.privleak_requests(self._texts["forget"], self._texts["holdout"])
+        return privleak_texts.requests(self._texts["forget"], self._texts["holdout"])
 
     def metrics(self, answers: Answers) -> Metrics:
-        scores = muse_books.privleak_scores(answers)
+        scores = privleak_texts.scores(answers)
         return {"privleak": privleak(auc(scores["forget"], scores["holdout"]), self.reference)}
 
     def records(self, answers: Answers) -> list[dict[str, Any]]:
-        scores = muse_books.privleak_scores(answers)
+        scores = privleak_texts.scores(answers)
         return [
             {"set": part, "index": number, "min_40": float(score)}
             for part, values in scores.items()

@@ -58,13 +58,16 @@ def read_records(*paths: Path) -> list[Record]:
     """The records of `responses.jsonl` files, in order, scored anew in the default convention.
 
     Raises:
-        ValueError: a file is missing, or holds a record that is wrong, named by its number from 1.
+        ValueError: a file is missing, holds no records, or one that is wrong, named by its number from 1.
     """
-    return [
-        _read(row, f"{path}: record {number}")
-        for path in paths
-        for number, row in enumerate(read_rows(path), start=1)
-    ]
+    return [record for path in paths for record in _read_file(path)]
+
+
+def _read_file(path: Path) -> list[Record]:
+    rows = read_rows(path)
+    if not rows:
+        raise ValueError(f"{path}: no records")
+    return [_read(row, f"{path}: record {number}") for number, row in enumerate(rows, start=1)]
 
 
 def samples(records: Sequence[Record]) -> Samples:

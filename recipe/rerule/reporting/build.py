@@ -30,7 +30,7 @@ from recipe.rerule.reporting.run_tables import (
 )
 from recipe.rerule.reporting.tokens import token_use
 
-_TITLES = {"world": "Embedded world", "rwku": "RWKU", "muse_books": "MUSE-Books", "tofu": "TOFU forget01"}
+_TITLES = {"world": "Embedded world", "rwku": "RWKU", "muse_books": "MUSE-Books", "tofu": "TOFU"}
 
 
 def title_of(benchmark: str) -> str:

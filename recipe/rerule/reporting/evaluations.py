@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from recipe.rerule.evaluation.statistics.samples import Metrics
 
 Intervals = dict[str, dict[str, tuple[float, float]]]
 _UNSTATED = "not stated"
+_META_OBJECTS = ("probes", "models", "conventions", "benchmark_settings")
 
 
 @dataclass(frozen=True)
@@ -93,22 +94,22 @@ def read_benchmarks(paths: Sequence[Path]) -> list[Benchmark]:
 
     Raises:
         ValueError: a missing or malformed file, a model with other numbers in two folders over the same
-            probes, or targets with different models.
+            probes, or targets that make no mean (`checked_targets`).
     """
     by_name: dict[str, dict[str, Evaluation]] = {}
     for path in paths:
         read = read_evaluation(path)
         targets = by_name.setdefault(read.benchmark, {})
         earlier = targets.get(read.probes_key)
-        targets[read.probes_key] = _joined(earlier, read) if earlier else read
-    return [_checked(Benchmark(name, tuple(targets.values()))) for name, targets in by_name.items()]
+        targets[read.probes_key] = joined(earlier, read) if earlier else read
+    return [Benchmark(name, checked_targets(targets.values())) for name, targets in by_name.items()]
 
 
 def read_evaluation(path: Path) -> Evaluation:
     """One evaluation folder. Raises ValueError as `read_benchmarks` does."""
     folder = path if path.is_dir() or not path.suffix else path.parent
     results_file = folder / "results.json" if folder == path else path
-    meta = _optional(folder / "meta.json", {})
+    meta = _read_meta(folder / "meta.json")
     benchmark = meta.get("benchmark", "world")
     if not re.fullmatch(r"\w+", str(benchmark)):  # files of the report are named after it
         raise ValueError(f"{folder / 'meta.json'}: benchmark is {benchmark!r}, which is no name of one")
@@ -179,6 +180,17 @@ def _optional(file: Path, default: Any) -> Any:
     return read_json(file) if file.is_file() else default
 
 
+def _read_meta(file: Path) -> dict[str, Any]:
+    """meta.json, {} where there is none. Raises ValueError where a part that is read is no object."""
+    meta = _optional(file, {})
+    parts = [meta.get(name, {}) for name in _META_OBJECTS] if isinstance(meta, dict) else [meta]
+    models = meta.get("models", {}) if isinstance(meta, dict) else {}
+    parts += models.values() if isinstance(models, dict) else []
+    if not all(isinstance(part, dict) for part in parts):
+        raise ValueError(f"{file} is not as recipe.rerule.evaluate writes it; evaluate again")
+    return meta
+
+
 def _read_intervals(file: Path) -> Intervals:
     return parse_intervals(_optional(file, {}), file)
 
@@ -239,8 +251,11 @@ def _target(evaluation: Evaluation) -> str:
     return subjects.pop() if len(subjects) == 1 else evaluation.target
 
 
-def _joined(first: Evaluation, second: Evaluation) -> Evaluation:
-    """Two evaluations over the same probes: the models of both."""
+def joined(first: Evaluation, second: Evaluation) -> Evaluation:
+    """Two evaluations over the same probes: the models of both, and how each was asked where that differs.
+
+    Raises ValueError where a model has other numbers in them.
+    """
     for name in first.results.keys() & second.results.keys():
         if first.results[name] != second.results[name]:
             raise ValueError(
@@ -250,6 +265,7 @@ def _joined(first: Evaluation, second: Evaluation) -> Evaluation:
     return replace(
         first,
         folders=first.folders + second.folders,
+        convention=_joined_convention(first, second),
         results=first.results | second.results,
         anchors=first.anchors | second.anchors,
         intervals=first.intervals | second.intervals,
@@ -258,13 +274,40 @@ def _joined(first: Evaluation, second: Evaluation) -> Evaluation:
     )
 
 
-def _checked(benchmark: Benchmark) -> Benchmark:
-    """Raises ValueError where targets have different models: their means would not compare."""
-    first = benchmark.targets[0]
-    for other in benchmark.targets[1:]:
+def _joined_convention(first: Evaluation, second: Evaluation) -> str:
+    if first.convention == second.convention:
+        return first.convention
+    return f"{first.convention}; of {', '.join(second.results)}: {second.convention}"
+
+
+def checked_targets(targets: Iterable[Evaluation]) -> tuple[Evaluation, ...]:
+    """The targets. Raises ValueError where their mean would compare what is not alike.
+
+    That is where they have different models, were asked or scored differently, or are one target twice.
+    """
+    first, *others = targets
+    for other in others:
         if set(other.results) != set(first.results):
             raise ValueError(
                 f"{first.folders[0]} evaluates {', '.join(first.results)}, but {other.folders[0]} evaluates "
                 f"{', '.join(other.results)}, on other probes; the mean over targets needs the same models"
             )
-    return benchmark
+        if other.convention != first.convention:
+            raise ValueError(
+                f"{first.folders[0]} has {first.convention!r}, but {other.folders[0]} {other.convention!r}; "
+                "the mean over targets needs one way of asking and scoring"
+            )
+    _check_named_once([first, *others])
+    return (first, *others)
+
+
+def _check_named_once(targets: Sequence[Evaluation]) -> None:
+    """Raises ValueError where two are about one subject; folders' names may be alike."""
+    seen: dict[str, Evaluation] = {}
+    for target in targets:
+        earlier = seen.setdefault(target.target, target)
+        if earlier is not target and target.target != target.folders[0].name:
+            raise ValueError(
+                f"{earlier.folders[0]} and {target.folders[0]} are both on {target.target}, over different "
+                "probes; give one of them"
+            )

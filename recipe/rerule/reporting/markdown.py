@@ -14,8 +14,9 @@ def markdown_page(report: Report, folder: str) -> str:
     for section in report.sections:
         parts.append(f"## {section.title}")
         parts += [text for part in section.parts for text in _part(part, folder)]
+    sources = "\n".join(f"- {_one_line(what)}: {text}" for what, text in report.sources.items())
     commands = "\n".join(f"    {command}" for command in report.commands)
-    return "\n\n".join([*parts, f"## Commands\n\n{commands}"]) + "\n"
+    return "\n\n".join([*parts, "## Where this comes from", sources, "Commands:", commands]) + "\n"
 
 
 def _part(part: Part, folder: str) -> Iterator[str]:

@@ -37,7 +37,7 @@ def _mean_rows(rows: Sequence[Mapping[str, Metrics]]) -> dict[str, Metrics]:
         name: {
             metric: math.fsum(target[name][metric] for target in rows) / len(rows)
             for metric in metrics
-            if all(metric in target[name] for target in rows)
+            if _has_mean(metric) and all(metric in target[name] for target in rows)
         }
         for name, metrics in rows[0].items()
         if all(name in target for target in rows)
@@ -49,7 +49,7 @@ def _mean_intervals(targets: Sequence[Evaluation]) -> Intervals:
     rows = [target.results | target.anchors for target in targets]
     found: Intervals = {}
     for row, metrics in targets[0].intervals.items():
-        for metric in metrics:
+        for metric in filter(_has_mean, metrics):
             ends = [target.intervals.get(row, {}).get(metric) for target in targets]
             values = [target.get(row, {}).get(metric) for target in rows]
             if None in ends or None in values:
@@ -60,6 +60,11 @@ def _mean_intervals(targets: Sequence[Evaluation]) -> Intervals:
             count = len(targets)
             found.setdefault(row, {})[metric] = (center - below / count, center + above / count)
     return found
+
+
+def _has_mean(metric: str) -> bool:
+    """A number pooled over probes is no mean of the targets' own; `evaluate score` pools their records."""
+    return "all_pooled" not in metric
 
 
 def _root_sum_squares(values: Sequence[float]) -> float:

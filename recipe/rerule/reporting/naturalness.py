@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ from recipe.rerule.reporting.document import Cell, Heading, Row, Table
 from recipe.rerule.reporting.evaluations import (
     Benchmark,
     Evaluation,
+    checked_targets,
+    joined,
     metrics_rows,
     parse_comparisons,
     parse_intervals,
@@ -41,10 +43,11 @@ def read_naturalness(folders: Sequence[Path], benchmarks: Sequence[Benchmark]) -
     """Read the folders and find the evaluations that they belong to, by the checksum of the responses.
 
     Raises:
-        ValueError: no such scores, or scores of responses that no evaluation given has.
+        ValueError: no such scores, scores of responses that no evaluation given has, or scores that do not
+            compare.
     """
     known = _benchmarks_by_responses(benchmarks) if folders else {}
-    read: dict[str, list[Evaluation]] = {}
+    read: dict[str, dict[str, Evaluation]] = {}
     for folder in folders:
         summary = read_json(folder / _SUMMARY)
         if not isinstance(summary, dict) or "responses_sha256" not in summary:
@@ -52,8 +55,32 @@ def read_naturalness(folders: Sequence[Path], benchmarks: Sequence[Benchmark]) -
         if summary["responses_sha256"] not in known:
             raise ValueError(f"{folder} has scores of responses that no --results folder holds")
         name, target = known[summary["responses_sha256"]]
-        read.setdefault(name, []).append(_evaluation(summary, folder, name, target))
-    return [Judged(name, tuple(targets), _note(targets[0].meta)) for name, targets in read.items()]
+        targets, found = read.setdefault(name, {}), _evaluation(summary, folder, name, target)
+        targets[target] = _joined(targets[target], found) if target in targets else found
+    return [_judged(name, list(targets.values())) for name, targets in read.items()]
+
+
+def _joined(first: Evaluation, second: Evaluation) -> Evaluation:
+    """Scores of two evaluation folders over the same probes. Raises ValueError as `joined` does."""
+    counts = first.meta.get("counts", {}) | second.meta.get("counts", {})
+    _check_judge(first, second)
+    return replace(joined(first, second), meta=first.meta | {"counts": counts})
+
+
+def _judged(name: str, targets: Sequence[Evaluation]) -> Judged:
+    """Raises ValueError where the targets have other models, or were scored in different ways."""
+    for other in targets[1:]:
+        _check_judge(targets[0], other)
+    return Judged(name, checked_targets(targets), _note(targets[0].meta))
+
+
+def _check_judge(first: Evaluation, second: Evaluation) -> None:
+    """Raises ValueError where two were scored in different ways."""
+    if _note(first.meta) != _note(second.meta):
+        raise ValueError(
+            f"{first.folders[0]} and {second.folders[0]} are of different judges or rubrics, so that their "
+            "scores do not compare; give them to reports of their own"
+        )
 
 
 def _benchmarks_by_responses(benchmarks: Sequence[Benchmark]) -> dict[str, tuple[str, str]]:

@@ -50,7 +50,7 @@ _MUSE_KEYS = ("verbmem_f", "knowmem_f", "knowmem_r")
 _TOFU_KEYS = ("forget_quality", "model_utility", "forget_Q_A_ROUGE")
 _RWKU_TABLE = f"{PAPER}, RWKU table"
 _MUSE_TABLE = f"{PAPER}, MUSE-Books table"
-_TOFU_TABLE = f"{PAPER}, TOFU table"
+_TOFU_TABLE = f"{PAPER}, TOFU forget01 table"
 _REFUSAL_SCORE = (
     '0.1322 is what saying only "I\'m not certain about <author>." scores on all 40 forget questions.'
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from recipe.rerule.evaluation.statistics.samples import Metrics
 from recipe.rerule.evaluation.table import COLUMNS, Column, columns_of, legend, shown
@@ -99,8 +99,11 @@ def _rows(
 def _cell(value: float | None, column: Column, bounds: tuple[float, float] | None, mark: str) -> Cell:
     if value is None:
         return _DASH
-    interval = "–".join(_compact(shown(bound, column)) for bound in bounds) if bounds else ""
-    return Cell(shown(value, column), value, interval, bounds, mark)
+    number = shown(value, column)
+    ends = [shown(bound, column) for bound in bounds or ()]
+    # Where no resample differs, as of constant answers, the interval says nothing that the number does not.
+    interval = "" if set(ends) <= {number} else "–".join(map(_compact, ends))
+    return Cell(number, value, interval, bounds, mark)
 
 
 def _compact(number: str) -> str:
@@ -122,7 +125,7 @@ def _caption(evaluation: Evaluation, base: str, published: Sequence[Published]) 
     yield legend(evaluation.benchmark, evaluation.convention)
     yield "Arrows say which way is better."
     if evaluation.intervals:
-        yield "Small numbers: 95 % bootstrap interval over probes."
+        yield "Small numbers: 95 % bootstrap interval over probes, where it is not the number itself."
     if marks_of(evaluation.comparisons, base):
         yield (
             f"* p < 0.05, ** p < 0.01: differs from {base} on the same probes (paired test, corrected for "
@@ -138,7 +141,6 @@ def all_metrics_table(evaluation: Evaluation) -> Table:
     """Every metric of every row, one a line, folded away."""
     rows = {**evaluation.results, **evaluation.anchors}
     metrics = dict.fromkeys(metric for row in rows.values() for metric in row)
-    known = {column.metric: column for column in COLUMNS.get(evaluation.benchmark, ())}
     plain = {metric: Column(metric, "", metric, "", 1.0, ".4g") for metric in metrics}
     return Table(
         f"all_metrics_{evaluation.benchmark}",
@@ -149,10 +151,20 @@ def all_metrics_table(evaluation: Evaluation) -> Table:
             Row(metric, tuple(value_cell(row.get(metric), plain[metric]) for row in rows.values()))
             for metric in metrics
         ),
-        "As in results.json: fractions of 1"
-        + (", PrivLeak in per cent." if "privleak" in known and "privleak" in metrics else "."),
+        " ".join(["As in results.json: fractions of 1.", *_other_units(metrics)]),
         folded=True,
     )
+
+
+def _other_units(metrics: Iterable[str]) -> list[str]:
+    """What of `metrics` is no fraction of 1."""
+    units = {
+        "privleak": "PrivLeak: per cent.",
+        "fluency": "fluency: bits.",
+        "mia": "mia: nats a token, zlib also a byte.",
+    }
+    present = {metric.split("/")[0] for metric in metrics}
+    return [text for metric, text in units.items() if metric in present]
 
 
 def targets_table(targets: Sequence[Evaluation], base: str) -> Table:
@@ -187,7 +199,7 @@ def comparisons_table(evaluation: Evaluation) -> Table:
             Cell(test.metric),
             _cell(test.difference, column, (test.low, test.high), ""),
             Cell(f"{test.p_value:.3g}", test.p_value),
-            Cell(f"{test.p:.3g}", test.p),
+            _DASH if test.p_holm is None else Cell(f"{test.p_holm:.3g}", test.p_holm),
             Cell(str(test.probes), test.probes),
         )
         rows.append(Row(f"{test.a} − {test.b}", cells))

@@ -135,3 +135,12 @@ def test_a_text_begins_as_its_tokenizer_lets_it_begin(model):
     start = PromptText(({"role": "user", "content": ""},), raw=True)
     written = tokens(model(sentencepiece()), Likelihood("a", start, "Who wrote"))
     assert written == (["<s>"], ["▁Who", "▁wrote", "</s>"])
+
+
+@pytest.mark.parametrize("files", [{}, {"tokenizer.json": "{}"}, {"tokenizer.json": "no"}])
+def test_a_model_without_a_readable_tokenizer_is_one_line(model_folder, files):
+    folder = model_folder("base", **{"config.json": '{"model_type": "llama"}'}, **files)
+    with pytest.raises(ValueError, match="base") as raised:
+        encode([Model("base", folder)], [LIKELIHOOD])
+    assert str(folder) in str(raised.value)
+    assert "\n" not in str(raised.value)

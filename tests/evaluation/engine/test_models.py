@@ -126,7 +126,7 @@ def key(model_folder, name: str, **changes: str) -> str:
 def test_one_engine_serves_models_that_differ_in_weights_alone(model_folder):
     same = {
         "config.json": json.dumps(
-            {"transformers_version": "5.1", "_name_or_path": "there", "hidden_size": 8}
+            {"transformers_version": "5.1", "_name_or_path": "there", "hidden_size": 8, "dtype": "bfloat16"}
         ),
         "tokenizer.json": json.dumps(TOKENIZER | {"padding": {"length": 4}}),
     }
@@ -174,3 +174,21 @@ def test_a_model_that_is_not_on_the_hub_is_one_line():
     with pytest.raises(ValueError, match="model base: nobody/nothing is no folder, and cannot be") as raised:
         resolve_models(["base=nobody/nothing"])
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", [".", "..", "模" * 30, "x" * 241])
+def test_a_name_that_no_file_can_have_is_refused(model_folder, name):
+    with pytest.raises(ValueError, match="no file can have this name"):
+        resolve_models([f"{name}={model_folder('base')}"])
+
+
+def test_a_name_in_any_script_is_a_name(model_folder):
+    folder = model_folder("base")
+    assert resolve_models([f"模型/é@1={folder}"]) == [Model("模型/é@1", folder, None)]
+
+
+@pytest.mark.parametrize(("text", "message"), [("{no", "is not JSON"), ("[]", "holds no JSON object")])
+def test_a_broken_configuration_is_named(model_folder, text, message):
+    model = Model("a", model_folder("base", **{"config.json": text}))
+    with pytest.raises(ValueError, match=rf"config\.json {message}"):
+        context_length(model)

@@ -56,6 +56,7 @@ def test_null_samples_are_left_out_and_named():
         ({"5": {"prob": True}}, "index 5: prob is true, not a number"),
         ({"5": {"prob": {}}}, "index 5: prob is {}, not a number"),
         ({"5": {"prob": []}}, "index 5: prob is an empty list"),
+        ({"5": {"prob": 10**400}}, "index 5: prob is 1000000"),
         ({"5": {"prob": 37.5}}, r"index 5: prob is 37.5, outside \[0, 1\]"),
         ({"5": {"prob": -0.1}}, r"index 5: prob is -0.1, outside \[0, 1\]"),
         ({"0": {"prob": [1, 1]}, "5": {"prob": [1]}}, "index 5: prob has 1 values, where others have 2"),
@@ -128,9 +129,10 @@ def test_files_that_cannot_be_read(tmp_path: Path):
 
 def test_deep_nesting_is_an_error_and_no_crash(tmp_path: Path):
     path = tmp_path / "deep.json"
-    path.write_text("[" * 100_000)
-    with pytest.raises(LogError, match="not valid JSON"):
-        read_log(path)
+    for text in ("[" * 100_000, "9" * 5_000):
+        path.write_text(text)
+        with pytest.raises(LogError, match=r"deep\.json: not valid JSON"):
+            read_log(path)
 
 
 @given(st.dictionaries(st.integers(0, 999).map(str), st.floats(0, 1), min_size=1))

@@ -12,6 +12,7 @@ from scipy.stats import mannwhitneyu
 from recipe.rerule.evaluation.engine.requests import Answer, Generation, PromptText
 from recipe.rerule.evaluation.logs.open_unlearning import Log, LogError
 from recipe.rerule.evaluation.muse_books import benchmark as muse_books
+from recipe.rerule.evaluation.muse_books import privleak as privleak_texts
 from recipe.rerule.evaluation.muse_books.log import log_metrics, score
 from recipe.rerule.evaluation.probes import Probe
 from recipe.rerule.evaluation.statistics.roc import auc, min_k_score, privleak
@@ -113,7 +114,7 @@ def test_verbmem_reference_counts_the_special_tokens():
             return " ".join(ids[1:] if skip_special_tokens else ids)
 
     text = " ".join(map(str, range(200)))
-    assert muse_books.truncated_by(Words())(text).split() == [str(i) for i in range(127)]
+    assert muse_books.truncated_by(Words)(text).split() == [str(i) for i in range(127)]
 
 
 def test_probes_of_no_set_are_refused():
@@ -150,7 +151,7 @@ def test_privleak_is_relative_to_the_retained_models_auc():
 
 def test_privleak_of_texts():
     forget, holdout = ["a", "b"], ["c"]
-    asked = muse_books.privleak_requests(forget, holdout)
+    asked = privleak_texts.requests(forget, holdout)
     assert [request.id for request in asked] == [
         "privleak/forget/0",
         "privleak/forget/1",
@@ -160,11 +161,8 @@ def test_privleak_of_texts():
     given_answers = dict(
         zip((r.id for r in asked), (Answer(log_probs=(-x, -9.0)) for x in (1.0, 3.0, 2.0)), strict=True)
     )
-    found = muse_books.privleak_scores(given_answers)
+    found = privleak_texts.scores(given_answers)
     assert {part: values.tolist() for part, values in found.items()} == {"forget": [1, 3], "holdout": [2]}
-    assert muse_books.privleak_of(found, found) == 0.0
-    with pytest.raises(ValueError, match="needs holdout texts"):
-        muse_books.privleak_of({"forget": np.ones(1), "holdout": np.ones(0)}, found)
 
 
 def mia(forget: list[float], holdout: list[float]) -> dict[str, Any]:

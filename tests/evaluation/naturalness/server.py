@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
-from recipe.rerule.evaluation.naturalness.command import add_judge_parser
+from recipe.rerule import evaluate
 from tests.data_prep.generate.server import MODEL, Call, ChatServer, say
 
 # reply: readability, helpfulness, truthfulness
@@ -55,12 +54,9 @@ def evaluation(folder: Path, responses: Sequence[dict[str, Any]]) -> Path:
 
 def run_judge(server: ChatServer, results: Path, *more: str) -> int:
     """The command, with a cache beside the results; its exit code."""
-    parser = argparse.ArgumentParser()
-    add_judge_parser(parser.add_subparsers())
-    options = parser.parse_args(
+    return evaluate.main(
         [
             *("judge", "--results", str(results), "--base-url", server.url, "--judge-model", MODEL),
             *("--cache", str(results.parent / "cache"), "--concurrency", "4", *more),
         ]
     )
-    return options.run(options)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from data_prep.generate import pace
-from recipe.rerule.evaluation.naturalness.folder import limited, read_naturalness
+from recipe.rerule.evaluation.naturalness.folder import limited
 from recipe.rerule.evaluation.naturalness.rubric import NOTE, rubric_sha256
 from tests.data_prep.generate.server import KEY, MODEL, ChatServer, say, status
 from tests.evaluation.naturalness.server import (
@@ -220,21 +220,6 @@ def test_earlier_scores_are_not_replaced_unasked(
     assert run_judge(server, results, "--out", str(results), "--overwrite", *fresh) == 2
     assert "has no naturalness.json" in capsys.readouterr().err
     assert len(server.calls) == count
-
-
-def test_the_scores_are_read_for_their_evaluation_only(
-    server: ChatServer, results: Path, tmp_path: Path
-) -> None:
-    run_judge(server, results)
-    out = tmp_path / "eval-naturalness"
-    found = read_naturalness(out, results)
-    assert found.summary == summary(out)
-    assert len(found.records) == 8
-    other = evaluation(tmp_path / "other", RESPONSES[:2])
-    with pytest.raises(ValueError, match="scores of other responses"):
-        read_naturalness(out, other)
-    with pytest.raises(ValueError, match=r"no readable naturalness\.json"):
-        read_naturalness(results, results)
 
 
 def fails(server: ChatServer, results: Path, capsys: pytest.CaptureFixture[str], *more: str) -> str:

@@ -120,12 +120,6 @@ def test_statistics_reduce_the_last_axis_alone():
         assert statistic(blocks) == pytest.approx([plain, plain + 1]), name
 
 
-def test_rows_of_the_table_of_targets():
-    names = ["Ada", "AC/DC", "a@b", "Prince Harry, Duke of Sussex"]
-    rows = rwku.target_metrics(measured([record(name, "retain/fb", i) for i, name in enumerate(names)]))
-    assert {name: row["retain/fb"] for name, row in rows.items()} == {n: i for i, n in enumerate(names)}
-
-
 def test_records_keep_who_was_asked_what():
     probes = [probe(3, "forget", "qa"), probe(4, "retain", "fb", subject="Ben Orr")]
     answers = {"rwku/3": Answer(" a red kite\n"), "rwku/4": Answer("I don't know.")}

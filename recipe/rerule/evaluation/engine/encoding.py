@@ -23,6 +23,8 @@ from recipe.rerule.prompts import (
     suffixed_prompt_ids,
 )
 
+_LONGEST_REASON = 200
+
 
 class RequestError(ValueError):
     """A request that cannot be asked; the message is one line and names it."""
@@ -62,8 +64,10 @@ def encode(models: Sequence[Model], requests: Sequence[Request]) -> dict[str, li
 
     Raises:
         RequestError: no requests, an id that occurs twice, an empty answer or prompt, a bad limit, an answer
-            without tokens of its own, messages a chat template refuses, or more tokens than a model takes.
+            without tokens of its own, messages a chat template refuses, more tokens than a model takes, or a
+            model without a readable tokenizer.
         PromptError: chat prompts, and a model without a chat template.
+        ValueError: a configuration of a model that is no JSON object.
     """
     _check(requests)
     by_key: dict[str, list[Encoded]] = {}
@@ -91,12 +95,24 @@ def _check(requests: Sequence[Request]) -> None:
 
 
 def _encode_all(model: Model, requests: Sequence[Request]) -> list[Encoded]:
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(model.path)
+    tokenizer = load_tokenizer(model)
     if not all(request.prompt.raw for request in requests):
         require_chat_template(tokenizer)
     return [_encode(tokenizer, request) for request in requests]
+
+
+def load_tokenizer(model: Model) -> Any:
+    """The tokenizer in the model's folder. Raises RequestError where none can be loaded."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(model.path)
+    # Whatever is wrong with its files: transformers lets errors of many kinds through.
+    except Exception as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST_REASON]}"
+        raise RequestError(
+            f"model {model.name}: the tokenizer in {model.path} cannot be loaded ({reason})"
+        ) from error
 
 
 def _encode(tokenizer: Any, request: Request) -> Encoded:
@@ -107,7 +123,10 @@ def _encode(tokenizer: Any, request: Request) -> Encoded:
     except (PromptError, TemplateError) as error:
         raise RequestError(f"request {request.id}: {' '.join(str(error).split())}") from error
     if not prompt:
-        raise RequestError(f"request {request.id}: the prompt is empty, and this tokenizer adds no BOS")
+        raise RequestError(
+            f"request {request.id}: the prompt is empty, and this tokenizer adds no BOS, which a text "
+            "measured from its beginning needs; leave --texts out"
+        )
     if isinstance(request, Likelihood):
         return Encoded([*prompt, *answer], len(prompt), 1, ())
     return Encoded(prompt, None, request.max_tokens, request.stop)

@@ -8,16 +8,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from recipe.rerule import checkpoints
 
 _ALL = "@all"
+_LONGEST_NAME = 240
+"""Characters of a name as files have it, with room for an ending: most file systems take 255 bytes."""
 _HUB_NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 _HUB_FILES = ("*.json", "*.safetensors", "*.bin", "*.model", "*.jinja", "*.txt")
 # Where configurations of transformers have the longest sequence.
 _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
+# The one engine that serves several models, on the CPU, computes in float32 with its own attention.
+_SET_BY_ENGINE = ("dtype", "torch_dtype", "attn_implementation", "_attn_implementation")
 # Where the trainer saved or which library wrote it; neither changes what the engine computes.
-_CONFIG_KEYS_WITHOUT_EFFECT = ("_name_or_path", "transformers_version", "use_cache")
+_CONFIG_KEYS_WITHOUT_EFFECT = ("_name_or_path", "transformers_version", "use_cache", *_SET_BY_ENGINE)
 # Per-call settings that a fast tokenizer keeps from its last use.
 _TOKENIZER_KEYS_WITHOUT_EFFECT = ("padding", "truncation")
 
@@ -45,7 +50,8 @@ def resolve_models(specs: Sequence[str]) -> list[Model]:
     the run, by step, as NAME@N.
 
     Raises:
-        ValueError: a spec without a name or a path, a name given twice, or a folder without a model.
+        ValueError: a spec without a name or a path, a name given twice or that no file can have, or a folder
+            without a model.
     """
     named = [_split(spec) for spec in specs]
     _check_names([name for name, _ in named])
@@ -62,6 +68,10 @@ def _split(spec: str) -> tuple[str, str]:
 
 
 def _check_names(names: Sequence[str]) -> None:
+    for name in names:
+        # Files and folders are named after models.
+        if name in (".", "..") or len(quote(name)) > _LONGEST_NAME:
+            raise ValueError(f"--model {name}: no file can have this name; give the model a shorter one")
     if twice := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"--model {twice[0]} is given twice; every model needs its own name")
 
@@ -175,7 +185,14 @@ def _chat_template(folder: Path) -> str:
 
 
 def _read_json(file: Path) -> dict[str, Any]:
-    return json.loads(file.read_text()) if file.is_file() else {}
+    """{} where the file is missing. Raises ValueError naming it where it holds no JSON object."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    except ValueError as error:
+        raise ValueError(f"{file} is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{file} holds no JSON object")
+    return content
 
 
 def _without(mapping: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:

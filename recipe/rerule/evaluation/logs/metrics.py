@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -82,7 +83,10 @@ def own_aggregates(log: Log, metrics: Mapping[str, float | None]) -> Iterable[st
         own = entry.get("agg_value") if isinstance(entry, Mapping) else None
         if value is None or isinstance(own, bool) or not isinstance(own, int | float):
             continue
-        if not abs(value - own) <= 1e-6 * max(1, abs(value)):
+        # A whole number may be larger than any float.
+        if not -sys.float_info.max <= own <= sys.float_info.max:
+            yield f"{name}: the log's own agg_value is {str(own)[:40]}; its samples give {value:.6g}"
+        elif abs(value - own) > 1e-6 * max(1, abs(value)):
             yield f"{name}: the log's own agg_value is {own:.6g}; its samples give {value:.6g}"
 
 

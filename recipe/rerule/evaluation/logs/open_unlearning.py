@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -171,8 +172,9 @@ def _check(row: list[float], key: str, where: str, low: float, high: float) -> N
     for value in row:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise LogError(f"{where}: {key} is {json.dumps(value)[:40]}, not a number")
-        if not math.isfinite(value):
-            raise LogError(f"{where}: {key} is {value}; a metric over it would be meaningless")
+        # Nor is a whole number that no float holds.
+        if not abs(value) <= sys.float_info.max:
+            raise LogError(f"{where}: {key} is {str(value)[:40]}; a metric over it would be meaningless")
         if not low - 1e-6 <= value <= high + 1e-6:
             raise LogError(f"{where}: {key} is {value}, outside [{low:g}, {high:g}]")
 
@@ -202,7 +204,7 @@ def read_log(path: Path) -> Log:
         content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique)
     except (OSError, UnicodeDecodeError) as error:
         raise LogError(f"{path}: cannot be read ({error.__class__.__name__})") from error
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise LogError(f"{path}: not valid JSON ({error})") from error
     if repeated:
         raise LogError(f"{path}: {_repetition(content)} occurs twice")

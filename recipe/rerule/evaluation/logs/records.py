@@ -34,6 +34,8 @@ def read_rows(path: Path) -> list[Any]:
         whole = json.loads(text)
     except json.JSONDecodeError:
         return _lines(path, text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: not valid JSON ({error})") from error
     if isinstance(whole, dict):
         whole = whole["results"] if isinstance(whole.get("results"), list) else [whole]
     if not isinstance(whole, list):
@@ -47,8 +49,9 @@ def _lines(path: Path, text: str) -> list[Any]:
     for number, line in enumerate(text.split("\n"), start=1):
         try:
             rows += [json.loads(line)] if line.strip() else []
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}: line {number} is not JSON ({error.msg})") from error
+        except (ValueError, RecursionError) as error:
+            reason = error.msg if isinstance(error, json.JSONDecodeError) else error
+            raise ValueError(f"{path}: line {number} is not JSON ({reason})") from error
     return rows
 
 

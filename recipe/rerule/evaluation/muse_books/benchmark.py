@@ -8,20 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from recipe.rerule.evaluation.engine.requests import (
-    Answer,
-    Answers,
-    Generation,
-    Likelihood,
-    PromptText,
-    Request,
-)
+from recipe.rerule.evaluation.engine.requests import Answer, Answers, Generation, PromptText, Request
 from recipe.rerule.evaluation.probes import Probe
-from recipe.rerule.evaluation.statistics.roc import auc, min_k_score, privleak
 from recipe.rerule.evaluation.statistics.samples import Array, Samples, Statistic, mean_of
 from reward.refusal import is_refusal
 from reward.rouge import rouge_l
@@ -156,11 +149,12 @@ def cut(text: str, stop: Sequence[str]) -> str:
     return text
 
 
-def truncated_by(tokenizer: Any, tokens: int = REFERENCE_TOKENS) -> Callable[[str], str]:
-    """A `truncate` for `records`, from a tokenizer of transformers."""
+def truncated_by(load: Callable[[], Any], tokens: int = REFERENCE_TOKENS) -> Callable[[str], str]:
+    """A `truncate` for `records`; `load` gives a tokenizer of transformers, asked for at the first text."""
+    loaded = cache(load)
 
     def truncate(text: str) -> str:
-        return tokenizer.decode(tokenizer(text).input_ids[:tokens], skip_special_tokens=True)
+        return loaded().decode(loaded()(text).input_ids[:tokens], skip_special_tokens=True)
 
     return truncate
 
@@ -184,35 +178,3 @@ def samples(records: Sequence[Record]) -> dict[str, dict[str, Array]]:
         for name in SETS
         if name in members
     }
-
-
-# PrivLeak, where its texts are given.
-
-
-def privleak_requests(forget: Sequence[str], holdout: Sequence[str]) -> list[Request]:
-    """The likelihood of each text from the beginning, after BOS alone."""
-    start = PromptText(({"role": "user", "content": ""},), raw=True)
-    texts = {"forget": forget, "holdout": holdout}
-    return [
-        Likelihood(f"privleak/{part}/{number}", start, text)
-        for part, members in texts.items()
-        for number, text in enumerate(members)
-    ]
-
-
-def privleak_scores(answers: Answers) -> dict[str, Array]:
-    """Min-40 % scores of "forget" and "holdout" texts; their end-of-sequence tokens do not count."""
-    parts: dict[str, list[float]] = {"forget": [], "holdout": []}
-    for name, answer in answers.items():
-        if name.startswith("privleak/"):
-            parts[name.split("/")[1]].append(min_k_score(answer.log_probs[:-1]))
-    return {part: np.array(scores) for part, scores in parts.items()}
-
-
-def privleak_of(scores: Mapping[str, Array], retain_scores: Mapping[str, Array]) -> float:
-    """PrivLeak of a model against a retained one, in percent. Raises ValueError where a part has no texts."""
-    for part, values in [*scores.items(), *retain_scores.items()]:
-        if not len(values):
-            raise ValueError(f"PrivLeak needs {part} texts, and there are none")
-    ours, theirs = (auc(found["forget"], found["holdout"]) for found in (scores, retain_scores))
-    return privleak(ours, theirs)

@@ -63,12 +63,8 @@ def add_judge_parser(commands: argparse._SubParsersAction) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """`evaluate judge`. Exit code 0; 2 where the input is wrong or no score came, with nothing written."""
-    try:
-        judge_folder(options)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    """`evaluate judge`. Exit code 0. Raises ValueError as `judge_folder`, with nothing written."""
+    judge_folder(options)
     return 0
 
 

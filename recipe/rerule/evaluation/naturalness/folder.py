@@ -17,7 +17,6 @@ from data_prep.atomic import check_writable, new_folder
 from recipe.rerule.evaluation.anchors import ANCHORS
 from recipe.rerule.evaluation.naturalness.judge import ProbeKey, Record, probe_key
 from recipe.rerule.evaluation.output import json_lines, json_text
-from recipe.rerule.evaluation.probes import file_sha256
 
 RESPONSES = "responses.jsonl"
 SUMMARY = "naturalness.json"
@@ -97,26 +96,6 @@ def write_naturalness(folder: Path, naturalness: Naturalness, overwrite: bool) -
     with new_folder(folder, overwrite, marker=SUMMARY) as draft:
         (draft / RECORDS).write_text(json_lines(naturalness.records), encoding="utf-8")
         (draft / SUMMARY).write_text(json_text(naturalness.summary), encoding="utf-8")
-
-
-def read_naturalness(folder: Path, evaluation: Path) -> Naturalness:
-    """The scores in `folder`, for a report on the folder `evaluation`.
-
-    Raises:
-        ValueError: no such files, or scores of other responses than those of `evaluation`.
-    """
-    try:
-        summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-        belongs_to = summary["responses_sha256"]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise ValueError(
-            f"{folder} holds no readable {SUMMARY}: is it a folder of `evaluate judge`?"
-        ) from None
-    if belongs_to != file_sha256(evaluation / RESPONSES):
-        raise ValueError(
-            f"{folder} has scores of other responses than {evaluation}: run `evaluate judge` again"
-        )
-    return Naturalness(summary, [record for _, record in _lines(folder / RECORDS)])
 
 
 def _lines(path: Path) -> list[tuple[int, Any]]:

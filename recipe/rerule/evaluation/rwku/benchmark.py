@@ -21,7 +21,6 @@ from recipe.rerule.evaluation.rwku.prompts import PROMPTS, STOPS, question, requ
 from recipe.rerule.evaluation.rwku.records import CONVENTION, check_distinct, read_records, scored
 from recipe.rerule.evaluation.statistics.samples import (
     Array,
-    Metrics,
     Samples,
     Statistic,
     mean_of,
@@ -40,7 +39,6 @@ __all__ = [
     "requests",
     "samples",
     "statistics",
-    "target_metrics",
     "target_of",
 ]
 
@@ -133,17 +131,6 @@ def statistics(samples: Samples) -> dict[str, Statistic]:
     return found
 
 
-def target_metrics(metrics: Mapping[str, float]) -> dict[str, Metrics]:
-    """The "target/<name>/..." metrics as {name: {"forget/fb": ...}}: rows for the table of the means'
-    columns."""
-    rows: dict[str, Metrics] = {}
-    for name, value in metrics.items():
-        if name.startswith("target/"):
-            target, metric = _split_metric(name)
-            rows.setdefault(target, {})[metric] = value
-    return rows
-
-
 def _record(probe: Probe, target: str, response: str) -> Record:
     return {
         "index": probe.index,
@@ -212,10 +199,3 @@ def _report_order(name: str) -> tuple[int, int, str]:
     """Sections, modes and families in their order; targets stay as they come."""
     section, mode, *family = name.split("@", 1)[0].split("/", 2)
     return list(_MODES).index(section), _MODES[section].index(mode), "".join(family)
-
-
-def _split_metric(name: str) -> tuple[str, str]:
-    """Target and metric of "target/<name>/<metric>", where the name may hold slashes."""
-    rest = name.removeprefix("target/")
-    at = max(rest.rfind(f"/{section}/") for section in _MODES)
-    return rest[:at], rest[at + 1 :]

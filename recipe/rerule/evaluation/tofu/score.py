@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -110,3 +111,19 @@ def _forget_quality(reader: LogReader, retain: LogReader | None, quantity: str, 
 def retain_ratios(path: Path) -> Array:
     """Truth ratios on the forget set in a retained model's log, in the log's order. Raises LogError."""
     return LogReader(as_open_unlearning(read_log(path))).ratios("forget", "truth_ratio")[1]
+
+
+def retained_metrics(path: Path) -> dict[str, float]:
+    """The metrics that a retained model's log has the samples of, for its own row in a table.
+
+    Raises LogError where the log is wrong.
+    """
+    reader = LogReader(as_open_unlearning(read_log(path)))
+    found: dict[str, float] = {}
+    for name, part in definitions.PARTS.items():
+        with suppress(MissingError):
+            found[name] = _part(reader, part)
+    if set(definitions.UTILITY_PARTS) <= set(found):
+        found["model_utility"] = _model_utility(reader)
+    # Against itself: no two truth ratios differ.
+    return found | ({"forget_quality": 1.0} if "forget_truth_ratio" in found else {})

@@ -39,6 +39,8 @@ LINES: tuple[dict[str, Any], ...] = (
 )
 MAX_LINES = len(LINES)
 _STYLE = {
+    # Names of models and subjects may hold dollar signs.
+    "text.parse_math": False,
     "font.family": "DejaVu Sans",
     "font.size": 9,
     "axes.titlesize": 9.5,
