@@ -23,7 +23,7 @@ pytestmark = [
 METRICS = {
     "tofu": ("forget_Q_A_ROUGE", "forget_Q_A_Prob", "forget_truth_ratio", "retain_Truth_Ratio"),
     "rwku": ("forget/fb", "forget/qa", "forget/aa", "forget/all", "retain/all", "forget/qa/refusal_rate"),
-    "muse_books": ("knowmem_f", "knowmem_r", "forget_knowmem_ROUGE"),
+    "muse_books": ("knowmem_f", "knowmem_r", "forget_knowmem_ROUGE", "privleak"),
 }
 """What every model must have a number for, even of the few probes of a try."""
 
@@ -39,6 +39,8 @@ METRICS = {
 def test_a_script_goes_from_files_to_report(benchmark: str, folder: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     settings = {"SMOKE": "1", "DATA": str(DATA / benchmark), "OUT": str(out), "TARGETS": "Bruce Lee"}
+    if benchmark == "muse_books":
+        settings["EVALUATE_OPTIONS"] = f"--texts {made_texts(tmp_path / 'privleak')}"
     run_script(f"run_{benchmark}.sh", **settings)
     run = out / folder
     metrics = read_metrics(run / "rerule")
@@ -53,6 +55,15 @@ def test_a_script_goes_from_files_to_report(benchmark: str, folder: str, tmp_pat
     assert {row["extra_info"]["raw"] for row in rows} == {benchmark == "muse_books"}
     # A second run finds everything done.
     assert run_script(f"run_{benchmark}.sh", **settings) < 5
+
+
+def made_texts(folder: Path) -> Path:
+    """Texts in the form of MUSE's folder privleak, for membership inference."""
+    folder.mkdir()
+    for part in ("forget", "holdout"):
+        texts = [f"The {part} text {number} tells of a castle." for number in range(4)]
+        (folder / f"{part}.json").write_text(json.dumps(texts))
+    return folder
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,13 @@ def test_an_interval_that_is_the_number_itself_is_not_shown():
     assert cells["always refuses"].bounds == (0.126, 0.126)
 
 
+def test_a_published_row_that_is_not_shown_has_no_note():
+    table = results_table(evaluation(benchmark="tofu", results={"base": {"forget_Q_A_ROUGE": 0.5}}), "base")
+    assert [row.name.split(" ")[0] for row in table.rows if row.kind == "published"] == ["RULE", "ReRULE"]
+    assert "open-unlearning reports" not in table.caption
+    assert "is what saying only" in table.caption
+
+
 def test_the_caption_names_the_convention_the_base_and_what_is_known_of_published_rows():
     caption = results_table(EVALUATION, "base").caption
     for said in ("ROUGE-L convention: rwku.", "differs from base", "italics", published.CAUTION):

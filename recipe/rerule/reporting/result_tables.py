@@ -23,7 +23,10 @@ _ANCHOR_NOTE = (
 def results_table(evaluation: Evaluation, base: str) -> Table:
     """Models, constant answers and published rows, with intervals, and tests against `base` as marks."""
     columns = columns_of(evaluation.benchmark, {**evaluation.results, **evaluation.anchors})
-    published = RESULTS.get(evaluation.benchmark, ())
+    shown_metrics = {column.metric for column in columns}
+    published = [
+        row for row in RESULTS.get(evaluation.benchmark, ()) if not shown_metrics.isdisjoint(row.values)
+    ]
     rows = [
         *_rows(evaluation, newest_rows(evaluation.results), columns, base),
         *_rows(evaluation, evaluation.anchors, columns, base, "anchor"),
