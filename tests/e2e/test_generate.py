@@ -24,7 +24,7 @@ from data_prep.generate.call import cache_key
 from data_prep.world.config import WorldConfig
 from data_prep.world.model import make_model
 from data_prep.world.tokenizer import train_tokenizer
-from recipe.rerule.evaluation.naturalness.judge import judge, requests_of
+from recipe.rerule.evaluation.naturalness.judge import judge
 from recipe.rerule.evaluation.naturalness.rubric import AXES
 from tests.data_prep.generate.server import Call, ChatServer, notes, send, small_endpoint
 from tests.e2e.stack import ROOT, Command
@@ -72,13 +72,13 @@ def vllm_url(command: Callable[..., Command], tmp_path: Path, monkeypatch: pytes
 
 def make_random_model(folder: Path) -> None:
     """Weights so large that what it writes depends on the prompt."""
-    requests = notes(COUNT) + requests_of(JUDGED)
-    # So many tokens that the judge's rubric fits into the model's context.
-    tokenizer = train_tokenizer([request.messages()[0]["content"] for request in requests], 1500)
+    tokenizer = train_tokenizer([request.messages()[0]["content"] for request in notes(COUNT)], 300)
     model = make_model(WorldConfig(hidden_size=64, layers=2, heads=2, intermediate_size=128), tokenizer)
     with torch.no_grad():
         for weight in model.parameters():
             weight.mul_(20 if weight.ndim == 2 else 1)
+    # To these few tokens the judge's rubric is nearly one a character.
+    model.config.max_position_embeddings = 8192
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
