@@ -20,7 +20,7 @@ _FLAGS = (
 )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # Playwright runs an event loop, beside which no test can run one of its own
 def chromium() -> Iterator[Browser]:
     """The machine's own Chromium; without one tests are skipped, or fail if RERULE_REQUIRE_CHROMIUM is 1."""
     executable = next(

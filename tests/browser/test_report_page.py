@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -146,7 +147,7 @@ def test_filters_filter_as_the_records_say(opened: Page) -> None:
     choose(opened, "mode", "fb")
     assert shown(opened) == sum(r["section"] == "retain" and r["mode"] == "fb" for r in base)
     opened.get_by_role("button", name="Show all probes").click()
-    opened.wait_for_function("document.querySelector('.status').textContent.startsWith('90 of')")
+    opened.locator(".status", has_text=re.compile("^90 of")).wait_for()
     choose(opened, "family", "role_play")
     assert shown(opened) == sum(r["family"] == "role_play" for r in base)
     choose(opened, "family", "")

@@ -57,7 +57,7 @@ def test_a_record_holds_the_probe_and_the_answer():
         "subject": "Ada",
         "prompt": "Who?",
         "golds": ["seven old lamps"],
-        "response": "It had seven lamps.",
+        "response": " It had seven lamps.\n",
         "rouge_l": pytest.approx(2 / 3),
         "refused": False,
     }

@@ -46,7 +46,7 @@ def records(probes: Sequence[Probe], answers: Answers, convention: str = CONVENT
 
     A response is scored without the white space around it; an empty one scores 0 and is no refusal.
     """
-    return [_record(probe, answers[_request_id(probe)].text.strip(), convention) for probe in probes]
+    return [_record(probe, answers[_request_id(probe)].text, convention) for probe in probes]
 
 
 def anchor_answers(probes: Sequence[Probe], text: str) -> Answers:
@@ -127,12 +127,13 @@ def _read(row: Any, where: str) -> Record:
     if fields["section"] not in SECTIONS:
         raise ValueError(f"{where}: section is {fields['section']!r}, expected one of {', '.join(SECTIONS)}")
     record = answer_of(row, where) | {"index": row["index"]} | fields | {"golds": golds_of(row, where)}
-    return record | _scores(record["response"].strip(), record["golds"], CONVENTIONS[0])
+    return record | _scores(record["response"], record["golds"], CONVENTIONS[0])
 
 
 def _scores(response: str, golds: Sequence[str], convention: str) -> Record:
-    recall = max(rouge_l(response, gold, convention) for gold in golds)
-    return {"response": response, "rouge_l": recall, "refused": is_refusal(response)}
+    text = response.strip()
+    recall = max(rouge_l(text, gold, convention) for gold in golds)
+    return {"response": response, "rouge_l": recall, "refused": is_refusal(text)}
 
 
 def _set_name(record: Record) -> str:
