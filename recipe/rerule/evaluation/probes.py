@@ -54,6 +54,11 @@ class Probe:
     reference: Reference | None = None
     data_source: str = ""
 
+    @property
+    def labels(self) -> dict[str, Any]:
+        """What every record of an answer says of its probe: index, section, mode, family, subject."""
+        return {name: getattr(self, name) for name in ("index", "section", "mode", "family", "subject")}
+
 
 def read_probes(path: Path) -> list[Probe]:
     """Read and check the probes parquet.

@@ -109,11 +109,7 @@ def _request(probe: Probe, max_tokens: int) -> Generation:
 
 def _record(probe: Probe, response: str, convention: str) -> Record:
     return {
-        "index": probe.index,
-        "section": probe.section,
-        "mode": probe.mode,
-        "family": probe.family,
-        "subject": probe.subject,
+        **probe.labels,
         "prompt": probe.query,
         "golds": list(probe.golds),
         **_scores(response, probe.golds, convention),

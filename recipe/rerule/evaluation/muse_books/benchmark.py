@@ -128,11 +128,7 @@ def _record(probe: Probe, answers: Answers, truncate: Callable[[str], str], stop
     response = cut(answers[f"{probe.index}/generation"].text, stop)
     gold = truncate(probe.golds[0]) if probe.mode == "completion" else probe.golds[0]
     return {
-        "index": probe.index,
-        "section": probe.section,
-        "mode": probe.mode,
-        "family": probe.family,
-        "subject": probe.subject,
+        **probe.labels,
         "prompt": probe.messages[-1]["content"],
         "golds": [gold],
         "response": response,

@@ -133,12 +133,8 @@ def statistics(samples: Samples) -> dict[str, Statistic]:
 
 def _record(probe: Probe, target: str, response: str) -> Record:
     return {
-        "index": probe.index,
-        "section": probe.section,
-        "mode": probe.mode,
-        "family": probe.family,
+        **probe.labels,
         "target": target,
-        "subject": probe.subject,
         "prompt": question(probe),
         "golds": list(probe.golds),
         "response": response,

@@ -121,11 +121,7 @@ def records(probes: Sequence[Probe], answers: Answers) -> list[Record]:
 def _record(probe: Probe, answers: Answers) -> Record:
     response = answers[f"{probe.index}/generation"].text.strip()
     return {
-        "index": probe.index,
-        "section": probe.section,
-        "mode": probe.mode,
-        "family": probe.family,
-        "subject": probe.subject,
+        **probe.labels,
         "prompt": probe.query or probe.messages[-1]["content"],
         "golds": probe.golds,
         "response": response,
