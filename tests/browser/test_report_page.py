@@ -54,8 +54,15 @@ RECORDS = answers()
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a report with results, intervals, tests, a run and answers."""
     folder = tmp_path_factory.mktemp("report")
-    evaluation = folder / "evaluation"
-    evaluation.mkdir()
+    evaluation, run = write_evaluation(folder / "evaluation"), write_run(folder / "run")
+    arguments = ["--results", f"{evaluation}", "--run", f"rerule={run}", "--out", f"{folder / 'out'}"]
+    assert main(arguments) == 0
+    return folder / "out" / "report.html"
+
+
+def write_evaluation(folder: Path) -> Path:
+    """An evaluation of MODELS with intervals, a constant answer and RECORDS."""
+    folder.mkdir()
     results = {
         model: {"forget/recall": 1.0 - 0.4 * place, "retain/recall": 0.9, "forget/refusal_rate": 0.3 * place}
         for place, model in enumerate(MODELS)
@@ -70,10 +77,14 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "meta": {"benchmark": "world", "conventions": {"rouge_l": "recall"}, "command": "evaluate"},
     }
     for name, content in files.items():
-        (evaluation / f"{name}.json").write_text(json.dumps(content))
-    (evaluation / "responses.jsonl").write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
-    records = folder / "run" / "records"
-    records.mkdir(parents=True)
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    write_lines(folder / "responses.jsonl", RECORDS)
+    return folder
+
+
+def write_run(folder: Path) -> Path:
+    """Four steps, replay from the third on."""
+    (folder / "records").mkdir(parents=True)
     steps = [
         {
             "step": step,
@@ -81,17 +92,12 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         }
         for step in range(1, 5)
     ]
-    (records / "metrics.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
-    arguments = [
-        "--results",
-        f"{evaluation}",
-        "--run",
-        f"rerule={folder / 'run'}",
-        "--out",
-        f"{folder / 'out'}",
-    ]
-    assert main(arguments) == 0
-    return folder / "out" / "report.html"
+    write_lines(folder / "records" / "metrics.jsonl", steps)
+    return folder
+
+
+def write_lines(file: Path, records: list[dict[str, Any]]) -> None:
+    file.write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
 @pytest.fixture

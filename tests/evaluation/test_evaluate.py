@@ -289,6 +289,30 @@ def test_tofu_writes_open_unlearnings_log_which_then_serves_as_retained(
     assert "forget_quality" not in read(tmp_path / "again", "intervals.json")["base"]
 
 
+@pytest.mark.parametrize("metric", ["forget_Q_A_ROUGE", "ra_Q_A_ROUGE"])
+def test_a_retained_models_log_of_other_questions_is_refused_before_any_is_asked(
+    arguments, answering, tofu_probes_file, tmp_path, capsys, metric
+):
+    answering(likelihoods)
+    tofu = [*arguments, "--probes", f"{tofu_probes_file}", "--benchmark", "tofu"]
+    assert evaluate.main(tofu) == 0
+    content = read(tmp_path / "out", "logs/base/TOFU_EVAL.json")
+    content[metric]["value_by_index"]["0"]["ground_truth"] = "Rome"
+    log = tmp_path / "other.json"
+    log.write_text(json.dumps(content))
+    capsys.readouterr()
+    answering(refuse_to_answer)
+    assert evaluate.main([*tofu, "--out", f"{tmp_path / 'again'}", "--retain-log", f"{log}"]) == 2
+    assert capsys.readouterr().err == (
+        f"error: --retain-log is of other questions: at index 0 of {metric} the right answer is 'Paris' in "
+        f"the probes and 'Rome' in {log}; evaluate both models on one split\n"
+    )
+
+
+def refuse_to_answer(name: str, requests: Sequence[Request]) -> Answers:
+    raise AssertionError("a model was asked")
+
+
 @pytest.fixture
 def muse_arguments(arguments, muse_probes_file, tokenizer_folder) -> list[str]:
     model = f"muse={tokenizer_folder}"
@@ -337,7 +361,10 @@ def test_muse_with_its_privleak_texts(muse_arguments, answering, tmp_path, capsy
     results = read(tmp_path / "again", "results.json")
     assert results["muse"]["privleak"] == pytest.approx(0.0, abs=1e-6)
     assert results["retained (log)"]["knowmem_f"] == 1.0
+    log.write_text(log.read_text().replace('"ground_truth": "Rome"', '"ground_truth": "Oslo"'))
     capsys.readouterr()
+    assert evaluate.main([*again, "--overwrite"]) == 2
+    assert "at index 0 of retain_knowmem_ROUGE the right answer is 'Rome' in" in capsys.readouterr().err
     assert evaluate.main(["score", "--benchmark", "muse", "--log", f"{log}", "--json"]) == 0
     scored = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert scored["forget_knowmem_ROUGE"] == 1.0

@@ -16,6 +16,7 @@ from scipy.stats import hmean, ks_2samp
 
 from recipe.rerule import evaluate
 from recipe.rerule.evaluation.logs.open_unlearning import Log, LogError
+from recipe.rerule.evaluation.muse_books.log import score as muse_score
 from recipe.rerule.evaluation.statistics.samples import metrics
 from recipe.rerule.evaluation.tofu import benchmark as tofu
 from recipe.rerule.evaluation.tofu.log_writer import log_metrics
@@ -542,6 +543,76 @@ def test_a_log_of_one_model_is_one_file(capsys: pytest.CaptureFixture[str], path
     code, _, err = run(capsys, "--benchmark", "tofu", "--log", *paths)
     assert code == 2
     assert "--log is given 2 files; a tofu log is one" in err
+
+
+def with_answers(log: dict[str, Any], metric: str, answers: dict[str, str]) -> dict[str, Any]:
+    """The log with right answers in a ROUGE metric, "Answer INDEX." but for those given."""
+    for index, entry in log[metric]["value_by_index"].items():
+        entry["input"] = f"<|user|>Question {index}?"
+        entry["ground_truth"] = answers.get(index, f"Answer {index}.")
+    return log
+
+
+def test_other_questions_under_the_same_indices_are_refused_unless_allowed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    metric = "forget_Q_A_ROUGE"
+    retain = with_answers(tofu_log(2), metric, {"5": "Rome.", "17": "Oslo."})
+    log = with_log(tmp_path, with_answers(tofu_log(1), metric, {}))
+    arguments = *log, "--retain-log", write_json(tmp_path / "retain.json", retain)
+    code, _, err = run(capsys, *arguments)
+    assert code == 2
+    assert err.count("\n") == 1
+    assert "at index 5 of forget_Q_A_ROUGE the right answer is 'Answer 5.' in" in err
+    assert f"and 'Rome.' in {tmp_path / 'retain.json'}" in err
+    code, found, err = run(capsys, *arguments, "--allow-unequal")
+    assert code == 0
+    assert found["forget_quality"] == pytest.approx(straight(tofu_log(1), tofu_log(2))["forget_quality"])
+    assert "forget_quality compares 40 questions with 40 others" in err
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        {"5": " Answer  5 .\n"},  # white space, as a tokenizer gives it back
+        {"5": "Answer ５."},  # a full-width digit, which some tokenizers turn into 5
+    ],
+)
+def test_answers_that_differ_as_tokenizers_do_are_the_same_question(theirs: dict[str, str]):
+    metric = "forget_Q_A_ROUGE"
+    log, retain = with_answers(tofu_log(1), metric, {}), with_answers(tofu_log(2), metric, theirs)
+    for index, entry in retain[metric]["value_by_index"].items():
+        entry["input"] = f"[INST] Question {index}? [/INST]"
+    expected = straight(tofu_log(1), tofu_log(2))["forget_quality"]
+    assert score(Log("a", log), Log("b", retain)).metrics["forget_quality"] == pytest.approx(expected)
+
+
+def test_a_log_without_texts_is_compared_by_index_alone():
+    log = with_answers(tofu_log(1), "forget_Q_A_ROUGE", {})
+    without = tofu_log(2)
+    del without["forget_Q_A_ROUGE"]["value_by_index"]
+    expected = straight(tofu_log(1), tofu_log(2))["forget_quality"]
+    assert score(Log("a", log), Log("b", tofu_log(2))).metrics["forget_quality"] == pytest.approx(expected)
+    assert score(Log("a", log), Log("b", without)).metrics["forget_quality"] == pytest.approx(expected)
+
+
+def muse_log(**answers: str) -> dict[str, Any]:
+    """A log with one sample a metric, and its right answer."""
+    entry = {"rougeL_f1": 0.5, "rougeL_recall": 0.5, "generation": "x"}
+    return {
+        f"{name}_ROUGE": {"value_by_index": {"0": entry | {"ground_truth": answer}}}
+        for name, answer in answers.items()
+    }
+
+
+def test_a_muse_log_of_other_questions_is_refused():
+    log = muse_log(forget_knowmem="Hagrid", retain_knowmem="Paris", forget_verbmem="and so they went")
+    other = muse_log(forget_knowmem="Hagrid", retain_knowmem="Rome", forget_verbmem="and so they went")
+    message = "at index 0 of retain_knowmem_ROUGE the right answer is 'Paris' in a and 'Rome' in b"
+    with pytest.raises(LogError, match=message):
+        muse_score(Log("a", log), Log("b", other))
+    shorter = muse_log(forget_knowmem="Hagrid", retain_knowmem="Paris", forget_verbmem="and so")
+    assert muse_score(Log("a", log), Log("b", shorter)).metrics["forget_knowmem_ROUGE"] == 0.5
 
 
 def test_our_own_log_scores_as_our_records_do():

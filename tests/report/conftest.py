@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from matplotlib import pyplot as plt
+
+from recipe.rerule.reporting.figures import style
 
 Lines = list[dict[str, Any]]
 WriteRun = Callable[..., Path]
@@ -102,3 +105,17 @@ def response(model: str, index: int, text: str, **changes: Any) -> dict[str, Any
         "refused": text.startswith("I don't"),
     }
     return record | changes
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
+    """The canvases filled during the test, wide and narrow, kept open for inspection and not rendered."""
+    canvases: list = []
+
+    def keep(canvas) -> bytes:
+        canvases.append(canvas)
+        return b""
+
+    monkeypatch.setattr(style, "png", keep)
+    yield canvases
+    plt.close("all")

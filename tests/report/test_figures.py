@@ -2,29 +2,13 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterator
 
 import matplotlib.image
 import pytest
-from matplotlib import pyplot as plt
 
 from recipe.rerule.reporting.evaluations import Evaluation
 from recipe.rerule.reporting.figures import benchmark, style, training
 from recipe.rerule.reporting.records import Prompt, Run, Visit
-
-
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
-    """The canvases filled during the test, wide and narrow, kept open for inspection and not rendered."""
-    canvases: list = []
-
-    def keep(canvas) -> bytes:
-        canvases.append(canvas)
-        return b""
-
-    monkeypatch.setattr(style, "png", keep)
-    yield canvases
-    plt.close("all")
 
 
 def run_of(name: str, metrics: list[dict[str, float]], prompts: dict[int, Prompt] | None = None) -> Run:

@@ -63,6 +63,20 @@ def test_tau_is_of_hard_storage_alone_and_in_order():
     assert [(name, cells[1]) for name, cells in texts(table).items()] == [("later", "0.2"), ("rerule", "0.4")]
 
 
+def test_a_run_without_a_threshold_is_left_out_of_tau_and_has_a_dash_for_it():
+    unknown = run_of("unknown", STORED, config={"replay": {"enable": True, "admission": "hard"}})
+    quantile = config(threshold=0.7)
+    quantile["replay"]["threshold_rule"] = "quantile"
+    moving = run_of("moving", STORED, config=quantile)
+    table = tau_table([unknown, RERULE, moving], MUSE)
+    assert list(texts(table)) == ["rerule"]
+    assert texts(storage_table([unknown, RANDOM], MUSE))["unknown"][:2] == ["hard", "–"]
+    assert texts(storage_table([moving, RANDOM], MUSE))["moving"][:2] == ["hard", "–"]
+    assert texts(hard_share_table([moving]))["moving"][0] == "–"
+    # Two thresholds are needed, and there is one.
+    assert tau_table([unknown, RERULE, moving], evaluation(results=MUSE.results)) is None
+
+
 def test_a_run_is_matched_to_its_model_by_folder_then_by_name(tmp_path: Path):
     run = run_of("mine", STORED, folder=tmp_path / "run")
     models = {

@@ -7,7 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from recipe.rerule.evaluation import world
-from recipe.rerule.evaluation.benchmarks import Benchmark, MuseBooks, Rwku, Tofu, World
+from recipe.rerule.evaluation.benchmarks import (
+    Benchmark,
+    muse_books_benchmark,
+    rwku_benchmark,
+    tofu_benchmark,
+    world_benchmark,
+)
 from recipe.rerule.evaluation.logs.metrics import min_k_auc
 from recipe.rerule.evaluation.logs.open_unlearning import read_log
 from recipe.rerule.evaluation.muse_books import benchmark as muse_books
@@ -136,19 +142,19 @@ def _world(options: argparse.Namespace) -> Benchmark:
     max_tokens = world.MAX_TOKENS if options.max_tokens is None else options.max_tokens
     if max_tokens < 1:
         raise ValueError(f"--max-tokens is {max_tokens}; it must be at least 1")
-    return World(options.convention or world.CONVENTIONS[0], max_tokens)
+    return world_benchmark(options.convention or world.CONVENTIONS[0], max_tokens)
 
 
 def _rwku(options: argparse.Namespace) -> Benchmark:
-    return Rwku(_prompts(options, "rwku"), options.stop or "newline")
+    return rwku_benchmark(_prompts(options, "rwku"), options.stop or "newline")
 
 
 def _tofu(options: argparse.Namespace) -> Benchmark:
-    return Tofu(_prompts(options, "tofu"), options.retain_log)
+    return tofu_benchmark(_prompts(options, "tofu"), options.retain_log)
 
 
 def _muse_books(options: argparse.Namespace) -> Benchmark:
-    return MuseBooks(_prompts(options, "muse_books"), options.retain_log)
+    return muse_books_benchmark(_prompts(options, "muse_books"), options.retain_log)
 
 
 _MAKERS: Mapping[str, Callable[[argparse.Namespace], Benchmark]] = {

@@ -10,6 +10,7 @@ from recipe.rerule.reporting.document import Part, Section, Table
 from recipe.rerule.reporting.evaluations import Benchmark, Evaluation
 from recipe.rerule.reporting.figures.benchmark import progress_figure, scatter_figure
 from recipe.rerule.reporting.figures.training import training_figures
+from recipe.rerule.reporting.figures.validation import validation_figure
 from recipe.rerule.reporting.means import mean_over_targets
 from recipe.rerule.reporting.naturalness import Judged, judged_table
 from recipe.rerule.reporting.probes import browser_of
@@ -61,7 +62,8 @@ def build_sections(
     if runs:
         # Tables first: what is wrong with the input shows before anything is drawn.
         tables = tuple(_run_tables(benchmarks, runs, data))
-        sections.append(Section("Training", tuple(training_figures(runs))))
+        figures = (*training_figures(runs), validation_figure(runs))
+        sections.append(Section("Training", tuple(figure for figure in figures if figure is not None)))
         sections.append(Section("Replay, by setting and by cost", tables))
     answers = answers_tables(runs)
     if answers:

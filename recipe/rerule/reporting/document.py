@@ -48,6 +48,15 @@ class Cell:
     mark: str = ""
 
 
+DASH = Cell("–")
+"""A value that is missing, or has no meaning in its row."""
+
+
+def number_cell(value: float | None, spec: str) -> Cell:
+    """The number as `spec` formats it, kept unrounded; a dash for None."""
+    return DASH if value is None else Cell(format(value, spec), value)
+
+
 @dataclass(frozen=True)
 class Row:
     """A row; `kind` is "model" (or run, metric, answer), "anchor" (constant answers) or "published"."""

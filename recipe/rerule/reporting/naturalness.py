@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from recipe.rerule.evaluation.probes import file_sha256
-from recipe.rerule.reporting.document import Cell, Heading, Row, Table
+from recipe.rerule.reporting.document import Heading, Row, Table, number_cell
 from recipe.rerule.reporting.evaluations import (
     Benchmark,
     Evaluation,
@@ -130,7 +130,7 @@ def judged_table(judged: Judged) -> Table:
                 for count in _COUNTS:
                     total[count] += counts.get(count, 0)
     rows = [
-        Row(f"{name}, {section}", tuple(Cell(f"{total[count]:,}", total[count]) for count in _COUNTS))
+        Row(f"{name}, {section}", tuple(number_cell(total[count], ",") for count in _COUNTS))
         for (name, section), total in totals.items()
     ]
     return Table(

@@ -13,6 +13,8 @@ import yaml
 from recipe.rerule.records import metrics_files
 
 NAN = float("nan")
+_VALIDATION = "val-"
+"""How verl's metrics of a validation begin."""
 Parsed = TypeVar("Parsed")
 
 
@@ -57,6 +59,7 @@ class Run:
         prompts: by prompt index; empty where the run kept no prompt records.
         folder: where it was read from.
         config: its resolved configuration; empty where the run kept none.
+        validations: at each step where it validated, what verl logged of that; step 0 is before training.
     """
 
     name: str
@@ -65,6 +68,7 @@ class Run:
     prompts: dict[int, Prompt]
     folder: Path = Path()
     config: dict[str, Any] = field(default_factory=dict)
+    validations: dict[int, dict[str, float]] = field(default_factory=dict)
 
     def series(self, metric: str) -> list[float]:
         """The metric at each of `steps`, NaN where it was not logged."""
@@ -101,7 +105,15 @@ def read_run(name: str, folder: Path) -> Run:
     prompts_file = folder / "records" / "prompts.jsonl"
     groups = _by_step(prompts_file, _groups) if prompts_file.is_file() else {}
     config = read_config(folder / "config.yaml")
-    return Run(name, tuple(metrics), tuple(metrics.values()), _followed(groups), folder, config)
+    return Run(
+        name,
+        tuple(metrics),
+        tuple(metrics.values()),
+        _followed(groups),
+        folder,
+        config,
+        read_validations(folder),
+    )
 
 
 def read_config(file: Path) -> dict[str, Any]:
@@ -118,19 +130,44 @@ def read_config(file: Path) -> dict[str, Any]:
 
 
 def read_metrics(folder: Path) -> dict[int, dict[str, float]]:
-    """Metrics of a run folder by step, ascending; where a resumed run overlaps, what it logged later.
+    """Metrics of a run folder by training step, ascending; where a resumed run overlaps, the later ones.
 
     Raises:
         ValueError: no metrics.jsonl, no step in it, or a line that is not such a record.
     """
+    metrics = {step: data for step, data in _logged(folder).items() if not _only_validation(data)}
+    if not metrics:
+        raise ValueError(f"{metrics_files(folder)[-1]} holds no step; the run ended before its first one")
+    return metrics
+
+
+def read_validations(folder: Path) -> dict[int, dict[str, float]]:
+    """verl's metrics of a run's validations by step, ascending; step 0 is before training.
+
+    Raises ValueError as `read_metrics` does, but for a run without a step.
+    """
+    found = {
+        step: {name: value for name, value in data.items() if name.startswith(_VALIDATION)}
+        for step, data in _logged(folder).items()
+    }
+    return {step: data for step, data in found.items() if data}
+
+
+def _logged(folder: Path) -> dict[int, dict[str, float]]:
+    """All that was logged at each step, ascending."""
     files = metrics_files(folder)
     if not files:
         missing = folder / "records" / "metrics.jsonl"
         raise ValueError(f"{missing} does not exist; give the folder of a stage-2 run")
-    metrics = {step: data for file in files for step, data in _by_step(file, _metrics).items()}
-    if not metrics:
-        raise ValueError(f"{files[-1]} holds no step; the run ended before its first one")
-    return dict(sorted(metrics.items()))
+    logged: dict[int, dict[str, float]] = {}
+    for step, data in (item for file in files for item in _by_step(file, _metrics).items()):
+        # With trainer.val_before_train a resumed run logs the step it goes on from again, with that alone.
+        logged[step] = logged.get(step, {}) | data if _only_validation(data) else data
+    return dict(sorted(logged.items()))
+
+
+def _only_validation(data: dict[str, float]) -> bool:
+    return bool(data) and all(name.startswith(_VALIDATION) for name in data)
 
 
 def _by_step(file: Path, parse: Callable[[dict[str, Any]], Parsed]) -> dict[int, Parsed]:
@@ -206,8 +243,7 @@ def hardest_prompts(runs: Sequence[Run], count: int) -> list[int]:
     """Indices of the `count` prompts that earned least at first, hardest first, equal ones by index.
 
     With several runs, only prompts that all of them trained on count, by the mean of their early rewards over
-    the
-    runs: the same prompts for all runs, favouring none.
+    the runs: the same prompts for all runs, favouring none.
     """
     shared = set.intersection(*(set(run.prompts) for run in runs))
     hardness = {index: mean([early_reward(run.prompts[index]) for run in runs]) for index in shared}

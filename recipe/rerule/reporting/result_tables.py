@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from recipe.rerule.evaluation.statistics.samples import Metrics
 from recipe.rerule.evaluation.table import COLUMNS, Column, columns_of, legend, shown
-from recipe.rerule.reporting.document import Cell, Heading, Row, Table
+from recipe.rerule.reporting.document import DASH, Cell, Heading, Row, Table, number_cell
 from recipe.rerule.reporting.evaluations import Comparison, Evaluation
 from recipe.rerule.reporting.figures.benchmark import newest_rows
 from recipe.rerule.reporting.published import CAUTION, RESULTS, Published
 
-_DASH = Cell("–")
 _LEVELS = ((0.01, "**"), (0.05, "*"))
 _ANCHOR_NOTE = (
     "Rows in italics are no models: they give the same answer whatever is asked. A model that merely refuses "
@@ -48,17 +47,18 @@ def heading(column: Column) -> Heading:
 
 def value_cell(value: float | None, column: Column) -> Cell:
     """The number as its column shows it; the cell keeps it unrounded."""
-    return _DASH if value is None else Cell(shown(value, column), value)
+    return DASH if value is None else Cell(shown(value, column), value)
+
+
+def value_cells(metrics: Mapping[str, float], columns: Sequence[Column]) -> tuple[Cell, ...]:
+    """A cell a column."""
+    return tuple(value_cell(metrics.get(column.metric), column) for column in columns)
 
 
 def published_rows(published: Sequence[Published], columns: Sequence[Column]) -> list[Row]:
     """Rows of published figures that have any of the columns; ones with a note end in a dagger."""
     return [
-        Row(
-            published_name(row),
-            tuple(value_cell(row.values.get(column.metric), column) for column in columns),
-            "published",
-        )
+        Row(published_name(row), value_cells(row.values, columns), "published")
         for row in published
         if any(column.metric in row.values for column in columns)
     ]
@@ -101,7 +101,7 @@ def _rows(
 
 def _cell(value: float | None, column: Column, bounds: tuple[float, float] | None, mark: str) -> Cell:
     if value is None:
-        return _DASH
+        return DASH
     number = shown(value, column)
     ends = [shown(bound, column) for bound in bounds or ()]
     # Where no resample differs, as of constant answers, the interval says nothing that the number does not.
@@ -201,9 +201,9 @@ def comparisons_table(evaluation: Evaluation) -> Table:
         cells = (
             Cell(test.metric),
             _cell(test.difference, column, (test.low, test.high), ""),
-            Cell(f"{test.p_value:.3g}", test.p_value),
-            _DASH if test.p_holm is None else Cell(f"{test.p_holm:.3g}", test.p_holm),
-            Cell(str(test.probes), test.probes),
+            number_cell(test.p_value, ".3g"),
+            number_cell(test.p_holm, ".3g"),
+            number_cell(test.probes, "d"),
         )
         rows.append(Row(f"{test.a} − {test.b}", cells))
     tests = " / ".join(dict.fromkeys(test.test for test in evaluation.comparisons))

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from recipe.rerule.reporting.document import Cell, Heading, Row, Table
+from recipe.rerule.reporting.document import Heading, Row, Table, number_cell
 from recipe.rerule.reporting.evaluations import read_lines
 from recipe.rerule.reporting.records import Run, replay_start_step
 
@@ -110,7 +110,7 @@ def _answers_table(run: Run, group: RolloutGroup, name: str) -> Table:
     """Different answers, best rewarded first, each with its reward and how often it was given."""
     counts = Counter(group.answers)
     rows = [
-        Row(text.strip() or "(empty)", (Cell(f"{reward:g}", reward), Cell(str(count), count)))
+        Row(text.strip() or "(empty)", (number_cell(reward, "g"), number_cell(count, "d")))
         for (text, reward), count in sorted(counts.items(), key=lambda item: (-item[0][1], -item[1]))
     ]
     return Table(

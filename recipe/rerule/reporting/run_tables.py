@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from recipe.rerule.evaluation.table import Column, columns_of, legend
-from recipe.rerule.reporting.document import Cell, Heading, Row, Table
+from recipe.rerule.reporting.document import DASH, Cell, Heading, Row, Table, number_cell
 from recipe.rerule.reporting.evaluations import Evaluation
 from recipe.rerule.reporting.figures.benchmark import checkpoints_of
 from recipe.rerule.reporting.published import COST, HARD_SHARE, STORAGE, TAU, Published
@@ -17,11 +17,10 @@ from recipe.rerule.reporting.result_tables import (
     published_name,
     published_notes,
     published_rows,
-    value_cell,
+    value_cells,
 )
 from recipe.rerule.reporting.tokens import SIDES, TokenUse
 
-_DASH = Cell("–")
 _REPLAY_PARTS = tuple(f"replay/seconds/{part}" for part in ("offer", "draw", "collate", "update", "record"))
 _NOT_TRAINING = ("timing_s/testing", "timing_s/save_checkpoint")
 
@@ -45,12 +44,16 @@ def storage_table(runs: Sequence[Run], evaluation: Evaluation) -> Table | None:
 
 
 def tau_table(runs: Sequence[Run], evaluation: Evaluation) -> Table | None:
-    """Several thresholds; None where fewer than two of the runs differ in it and nothing is published."""
-    chosen = [run for run in runs if run.storage == "hard"]
+    """Several thresholds; None where fewer than two of the runs differ in it and nothing is published.
+
+    A run that has none (`_threshold`) has no place in the order and is left out.
+    """
+    thresholds = {run.name: _threshold(run) for run in runs if run.storage == "hard"}
+    known = {name: tau for name, tau in thresholds.items() if tau is not None}
+    chosen = sorted((run for run in runs if run.name in known), key=lambda run: known[run.name])
     published = TAU.get(evaluation.benchmark, ())
-    if not published and len({run.setting("replay.threshold") for run in chosen}) < 2:
+    if not published and len(set(known.values())) < 2:
         return None
-    chosen.sort(key=lambda run: run.setting("replay.threshold"))
     return _settings_table(
         "tau",
         "The threshold tau",
@@ -73,7 +76,7 @@ def _settings_table(
     columns = columns_of(evaluation.benchmark, evaluation.results)
     rows = [Row(run.name, (*_setting_cells(run), *_result_cells(run, evaluation, columns))) for run in runs]
     settings = (Heading("storage"), Heading("tau"), Heading("groups stored"))
-    blank = (_DASH,) * len(settings)
+    blank = (DASH,) * len(settings)
     beside = [Row(row.name, blank + row.cells, row.kind) for row in published_rows(published, columns)]
     caption = (explanation, legend(evaluation.benchmark, evaluation.convention), published_notes(published))
     return Table(
@@ -89,18 +92,18 @@ def _settings_table(
 def _setting_cells(run: Run) -> tuple[Cell, ...]:
     stored = run.series("replay/admitted")
     if run.storage == "none":
-        return Cell("none"), _DASH, _DASH
-    threshold = run.setting("replay.threshold")
-    return (
-        Cell(run.storage),
-        Cell(f"{threshold:g}", threshold) if isinstance(threshold, int | float) else _DASH,
-        _number(_sum(stored), ".0f"),
-    )
+        return Cell("none"), DASH, DASH
+    return Cell(run.storage), number_cell(_threshold(run), "g"), number_cell(_sum(stored), ".0f")
 
 
-def _result_cells(run: Run, evaluation: Evaluation, columns: Sequence[Column]) -> list[Cell]:
-    metrics = evaluation.results.get(model_of(run, evaluation) or "", {})
-    return [value_cell(metrics.get(column.metric), column) for column in columns]
+def _threshold(run: Run) -> float | None:
+    """replay.threshold; None where the configuration has no number for it, or another rule replaces it."""
+    threshold, rule = run.setting("replay.threshold"), run.setting("replay.threshold_rule")
+    return threshold if isinstance(threshold, int | float) and rule in (None, "fixed") else None
+
+
+def _result_cells(run: Run, evaluation: Evaluation, columns: Sequence[Column]) -> tuple[Cell, ...]:
+    return value_cells(evaluation.results.get(model_of(run, evaluation) or "", {}), columns)
 
 
 def model_of(run: Run, evaluation: Evaluation) -> str | None:
@@ -124,7 +127,7 @@ def hard_share_table(runs: Sequence[Run]) -> Table:
     published = [
         Row(
             published_name(row),
-            (_number(row.values["tau"], ".2g"), _number(row.values["share"], ".3f"), *(_DASH,) * 5),
+            (number_cell(row.values["tau"], ".2g"), number_cell(row.values["share"], ".3f"), *(DASH,) * 5),
             "published",
         )
         for row in HARD_SHARE
@@ -146,14 +149,14 @@ def hard_share_table(runs: Sequence[Run]) -> Table:
 
 def _hard_share_cells(run: Run) -> tuple[Cell, ...]:
     """Tau, then the share of all, forget and retain groups in the first and in the last third."""
-    threshold = _first(run.series("replay/threshold"), run.setting("replay.threshold"))
+    threshold = _first(run.series("replay/threshold"), _threshold(run))
     third = -(-len(run.steps) // 3)
     shares = [
         _mean(run.series(f"replay/hard_share{side}")[part])
         for part in (slice(0, third), slice(len(run.steps) - third, None))
         for side in ("", "/forget", "/retain")
     ]
-    return _number(threshold, ".2g"), *(_number(share, ".3f") for share in shares)
+    return number_cell(threshold, ".2g"), *(number_cell(share, ".3f") for share in shares)
 
 
 def cost_table(runs: Sequence[Run]) -> Table:
@@ -174,10 +177,10 @@ def cost_table(runs: Sequence[Run]) -> Table:
         Row(
             published_name(row),
             (
-                _DASH,
-                _number(row.values["hours"], ".1f"),
-                *(_DASH,) * 5,
-                _number(row.values.get("added"), "+.1%"),
+                DASH,
+                number_cell(row.values["hours"], ".1f"),
+                *(DASH,) * 5,
+                number_cell(row.values.get("added"), "+.1%"),
             ),
             "published",
         )
@@ -208,14 +211,14 @@ def _cost_cells(run: Run, start: int | None) -> tuple[Cell, ...]:
     total = _sum(run.series("timing_s/step"))
     replays = bool(replayed)
     return (
-        _number(float(len(run.steps)), ".0f"),
-        _number(total / 3600 if total else None, ".2f"),
-        _number(_mean([seconds[place] for place in before]), ".2f"),
-        _number(_mean([seconds[place] for place in after]), ".2f"),
-        _number(_mean([replay[place] for place in replayed]), ".2f"),
-        _number(_ratio([replay[p] for p in replayed], [seconds[p] for p in replayed]), ".1%"),
-        _number(spent / whole if replays else None, ".1%"),
-        _number(spent / (whole - spent) if replays else None, "+.1%"),
+        number_cell(float(len(run.steps)), ".0f"),
+        number_cell(total / 3600 if total else None, ".2f"),
+        number_cell(_mean([seconds[place] for place in before]), ".2f"),
+        number_cell(_mean([seconds[place] for place in after]), ".2f"),
+        number_cell(_mean([replay[place] for place in replayed]), ".2f"),
+        number_cell(_ratio([replay[p] for p in replayed], [seconds[p] for p in replayed]), ".1%"),
+        number_cell(spent / whole if replays else None, ".1%"),
+        number_cell(spent / (whole - spent) if replays else None, "+.1%"),
     )
 
 
@@ -241,8 +244,8 @@ def tokens_table(use: Mapping[str, Mapping[str, TokenUse]], runs: Sequence[Run])
             run.name,
             (
                 *(cell for side in SIDES for cell in _use_cells(use[run.name][side])),
-                *(_number(trained_tokens(run, side), ",.0f") for side in SIDES),
-                _number(_sum(run.series("replay/drawn_tokens")), ",.0f"),
+                *(number_cell(trained_tokens(run, side), ",.0f") for side in SIDES),
+                number_cell(_sum(run.series("replay/drawn_tokens")), ",.0f"),
             ),
         )
         for run in runs
@@ -265,7 +268,7 @@ def tokens_table(use: Mapping[str, Mapping[str, TokenUse]], runs: Sequence[Run])
 
 
 def _use_cells(use: TokenUse) -> tuple[Cell, Cell]:
-    return _number(float(use.used), ",.0f"), _number(use.share, ".1%")
+    return number_cell(float(use.used), ",.0f"), number_cell(use.share, ".1%")
 
 
 def trained_tokens(run: Run, side: str) -> float | None:
@@ -295,7 +298,3 @@ def _sum(values: Sequence[float]) -> float | None:
 
 def _ratio(parts: Sequence[float], wholes: Sequence[float]) -> float | None:
     return sum(parts) / sum(wholes) if sum(wholes) > 0 else None
-
-
-def _number(value: float | None, spec: str) -> Cell:
-    return _DASH if value is None else Cell(format(value, spec), value)

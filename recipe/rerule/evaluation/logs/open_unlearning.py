@@ -110,6 +110,15 @@ class Log:
         found = {i: entry.get(key) for i, entry in entries.items() if isinstance(entry, Mapping)}
         return found if all(isinstance(text, str) for text in found.values()) else None  # type: ignore[return-value]
 
+    def some_texts(self, metric: str, key: str) -> dict[str, str]:
+        """{index: text} of the samples that have a text at `key`; {} where there is no such metric."""
+        try:
+            entries = self._entries(metric)
+        except LogError:
+            return {}
+        found = {i: entry.get(key) for i, entry in entries.items() if isinstance(entry, Mapping)}
+        return {i: text for i, text in found.items() if isinstance(text, str)}
+
     def _entries(self, metric: str, *part: str) -> Mapping[str, Any]:
         where = "/".join((metric, *part))
         value: Any = self.metrics

@@ -28,6 +28,8 @@ OPEN_UNLEARNING_NAMES = {
     "knowmem_r": "retain_knowmem_ROUGE",
     "verbmem_f": "forget_verbmem_ROUGE",
 }
+COMPARED = {name: OPEN_UNLEARNING_NAMES[name] for name in ("knowmem_f", "knowmem_r")}
+"""Those whose right answers tell two logs' questions apart: a passage is cut by the model's tokenizer."""
 REFERENCE_TOKENS = 128
 """Tokens of a passage's continuation that VerbMem compares with, the tokenizer's BOS counted among them."""
 

@@ -13,8 +13,16 @@ from typing import Any
 import numpy as np
 
 from recipe.rerule.evaluation.logs.metrics import Scored, compute, extra_computations, own_aggregates
-from recipe.rerule.evaluation.logs.open_unlearning import Log, MissingError, metric_entry, rouge_entry
+from recipe.rerule.evaluation.logs.open_unlearning import (
+    Log,
+    LogError,
+    MissingError,
+    metric_entry,
+    rouge_entry,
+)
+from recipe.rerule.evaluation.logs.questions import difference, logged_golds
 from recipe.rerule.evaluation.muse_books.benchmark import (
+    COMPARED,
     CONVENTIONS,
     LEGEND,
     OPEN_UNLEARNING_NAMES,
@@ -40,8 +48,10 @@ def score(
             stop string ("..._first_line"; the log's texts are stripped, so a newline at the start is gone).
 
     Raises:
-        LogError: see `compute`.
+        LogError: see `compute`; a retained model's log of other questions.
     """
+    if retain_log is not None:
+        _check_same_questions(log, retain_log)
     notes: list[str] = []
     computations: dict[str, Callable[[], float]] = {}
     computations |= {
@@ -59,6 +69,13 @@ def score(
     checked = {name: value for name, value in scored.metrics.items() if retain_log or name != "privleak"}
     unique = list(dict.fromkeys([*notes, *scored.notes, *own_aggregates(log, checked)]))
     return Scored(scored.metrics, unique, LEGEND)
+
+
+def _check_same_questions(log: Log, retain_log: Log) -> None:
+    for metric in COMPARED.values():
+        found = difference(metric, logged_golds(log, metric), logged_golds(retain_log, metric))
+        if found:
+            raise LogError(f"the retained model's log is of other questions: {found}; leave --retain-log out")
 
 
 def _stemmed(log: Log, metric: str, key: str, notes: list[str]) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 
 from recipe.rerule.evaluation.logs.metrics import Scored, compute, extra_computations, own_aggregates
 from recipe.rerule.evaluation.logs.open_unlearning import Log, LogError, MissingError, read_log
+from recipe.rerule.evaluation.logs.questions import difference, logged_golds
 from recipe.rerule.evaluation.statistics.samples import Array
 from recipe.rerule.evaluation.tofu import metrics as definitions
 from recipe.rerule.evaluation.tofu.log import LogReader, as_open_unlearning
@@ -93,19 +94,30 @@ def _forget_quality(reader: LogReader, retain: LogReader | None, quantity: str, 
         raise MissingError("no retained model to compare with; give its log with --retain-log")
     index, ours = reader.ratios("forget", quantity)
     retain_index, theirs = retain.ratios("forget", quantity)
-    odd = set(index) ^ set(retain_index)
-    if odd and not allow_unequal:
+    unequal = _unequal(reader.log, index, retain.log, retain_index)
+    if unequal and not allow_unequal:
         raise LogError(
-            f"forget_quality needs the same questions in both logs: {reader.log.name} has {len(index)}, "
-            f"{retain.log.name} has {len(retain_index)}, and {len(odd)} are in one only; compare with the "
-            "model retained for this forget split, or pass --allow-unequal"
+            f"forget_quality needs the same questions in both logs: {unequal}; compare with the model "
+            "retained for this forget split, or pass --allow-unequal"
         )
-    if odd:
+    if unequal:
         reader.notes.append(
             f"forget_quality compares {len(index)} questions with {len(retain_index)} others: its p-value "
             "shows the difference of the questions as well, and compares with no other one"
         )
     return definitions.forget_quality(ours, theirs)
+
+
+def _unequal(log: Log, index: Sequence[str], retain: Log, retain_index: Sequence[str]) -> str | None:
+    """How the questions to forget of two logs differ, in words; None where nothing shows that they do."""
+    odd = set(index) ^ set(retain_index)
+    if odd:
+        return (
+            f"{log.name} has {len(index)}, {retain.name} has {len(retain_index)}, and {len(odd)} are in one "
+            "only"
+        )
+    metric = "forget_Q_A_ROUGE"
+    return difference(metric, logged_golds(log, metric), logged_golds(retain, metric))
 
 
 def retain_ratios(path: Path) -> Array:

@@ -22,7 +22,7 @@ from recipe.rerule.reporting.figures.style import (
 from recipe.rerule.reporting.records import Prompt, Run, hardest_prompts, replay_start_step, replay_starts
 
 HARDEST_COUNT = 6
-_STEP = "training step"
+STEP = "training step"
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def reward_panels(runs: Sequence[Run]) -> list[Panel]:
 
 def reward_figure(runs: Sequence[Run]) -> Figure:
     """Mean reward by side and by prompt type."""
-    images = wide_and_narrow(reward_panels(runs), _filler(runs), _STEP)
+    images = wide_and_narrow(reward_panels(runs), _filler(runs), STEP)
     return Figure(
         "reward_by_type",
         "Reward by prompt type",
@@ -91,7 +91,7 @@ def reward_figure(runs: Sequence[Run]) -> Figure:
 
 def replay_figure(runs: Sequence[Run]) -> Figure:
     """What the replay records say."""
-    images = wide_and_narrow(REPLAY_PANELS, _filler(runs), _STEP)
+    images = wide_and_narrow(REPLAY_PANELS, _filler(runs), STEP)
     return Figure(
         "replay",
         "Replay",
@@ -109,7 +109,7 @@ def replay_figure(runs: Sequence[Run]) -> Figure:
 
 def hardest_figure(runs: Sequence[Run], indices: Sequence[int]) -> Figure:
     """One diagram a prompt of `indices`, all of which every run has records of."""
-    images = wide_and_narrow(indices, _prompt_filler(runs), _STEP)
+    images = wide_and_narrow(indices, _prompt_filler(runs), STEP)
     return Figure(
         "hardest_prompts",
         "The hardest prompts, one by one",
@@ -133,7 +133,7 @@ def _filler(runs: Sequence[Run]) -> Fill:
         if all(math.isnan(value) for values in found.values() for value in values):
             say_not_recorded(axes)
         mark_starts(axes, replay_starts(runs))
-        _set_limits(axes, runs, panel.unit_interval)
+        set_limits(axes, runs, panel.unit_interval)
 
     return fill
 
@@ -146,12 +146,12 @@ def _prompt_filler(runs: Sequence[Run]) -> Fill:
             rewards = [visit.mean_reward for visit in visits]
             axes.plot([visit.step for visit in visits], rewards, label=run.name, **line)
         mark_starts(axes, replay_starts(runs))
-        _set_limits(axes, runs, unit_interval=True)
+        set_limits(axes, runs, unit_interval=True)
 
     return fill
 
 
-def _set_limits(axes: Axes, runs: Sequence[Run], unit_interval: bool) -> None:
+def set_limits(axes: Axes, runs: Sequence[Run], unit_interval: bool) -> None:
     """The same steps in every diagram, whatever was logged when."""
     axes.set_xlim(0, 1.02 * max(run.steps[-1] for run in runs))
     axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
