@@ -1,0 +1,1 @@
+"""Does replay help? Arms x seeds on small worlds (docs/results.md)."""

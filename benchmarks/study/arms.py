@@ -1,0 +1,54 @@
+"""The arms of the study: what each changes of a world's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.study.loop import Settings
+from benchmarks.study.worlds import StudyWorld
+from recipe.rerule.replay import ReplayConfig
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One arm.
+
+    Attributes:
+        meaning: for tables.
+        replay: changed settings of `ReplayConfig`, by name.
+        trains: false: the stage-1 model as it is.
+        compute_of: the run ends once it has cost what this arm's run of the same seed has.
+    """
+
+    meaning: str
+    replay: Mapping[str, Any] = field(default_factory=dict)
+    trains: bool = True
+    compute_of: str | None = None
+
+
+_OFF = {"enable": False}
+ARMS = {
+    "stage1": Arm("rejection steering alone", _OFF, trains=False),
+    "rule": Arm("RULE", _OFF),
+    "rerule": Arm("ReRULE at the paper's settings, scaled"),
+    "tau0.4": Arm("ReRULE, tau 0.4", {"threshold": 0.4}),
+    "tau1.0": Arm("ReRULE, tau 1.0", {"threshold": 1.0}),
+    "random": Arm("random storage, as many groups as are hard", {"admission": "random"}),
+    "equal_updates": Arm("RULE, its update twice once replay would start", {"update": "on_policy"}),
+    "equal_compute": Arm("RULE, going on to ReRULE's compute", _OFF, compute_of="rerule"),
+    "signal": Arm("ReRULE, groups with signal only", {"require_signal": True}),
+    "prioritized": Arm("ReRULE, prioritised sampling", {"sampling": "prioritized"}),
+    "sequence": Arm("ReRULE, sequence ratio", {"importance": {"level": "sequence"}}),
+    "unclipped": Arm("ReRULE, ratio not clipped", {"importance": {"clip_low": 0.0, "clip_high": 1e6}}),
+    "unnormalized": Arm("ReRULE, weights not normalised", {"importance": {"normalize": False}}),
+    "no_kl": Arm("ReRULE, no KL in the replay loss", {"use_kl_loss": False}),
+}
+
+
+def settings_of(arm: Arm, world: StudyWorld, seed: int, compute: float | None = None) -> Settings:
+    """An arm's settings on a world; `seed` decides data order, responses and draws."""
+    replay = ReplayConfig.from_dict({**world.replay, "seed": seed, **arm.replay})
+    steps = {} if arm.trains else {"steps": 0}
+    return Settings(**{**world.settings, **steps}, compute=compute, seed=seed, replay=replay)

@@ -1,0 +1,73 @@
+"""Worlds a study runs on, each with the settings RULE has there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from benchmarks.study.steering import Steering, steer
+from data_prep.atomic import new_folder
+from data_prep.world.build import build
+from data_prep.world.config import WorldConfig
+
+
+@dataclass(frozen=True)
+class StudyWorld:
+    """A world, its stage 1, and what every arm on it shares.
+
+    Attributes:
+        config: people, facts and base model.
+        steering: stage 1.
+        settings: of `loop.Settings`, by name.
+        replay: of `ReplayConfig`, by name: the paper's settings, scaled.
+        early_steps: first steps, whose hard prompts are followed to the end.
+    """
+
+    config: WorldConfig
+    steering: Steering
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    replay: Mapping[str, Any] = field(default_factory=dict)
+    early_steps: int = 15
+
+
+_MANY_PEOPLE = WorldConfig(
+    forget_people=10,
+    retain_people=24,
+    near_neighbour_share=0.5,
+    unseen_neighbour_share=0.4,
+    retain_probes=300,
+    vocab_size=1024,
+    hidden_size=128,
+    layers=3,
+    intermediate_size=384,
+)
+_PAPER = {"min_groups": 16, "warmup_steps": 15, "capacity": 512, "groups_per_update": 16}
+_TINY = {**_PAPER, "warmup_steps": 10, "capacity": 256}
+
+# "many": 980 prompts seen once, after a stage 1 that refuses nearly everything.
+# Neither is frozen for the study: they are worlds tried.
+WORLDS = {
+    "many": StudyWorld(_MANY_PEOPLE, Steering(learning_rate=1e-4), {"steps": 61}, _PAPER),
+    "tiny": StudyWorld(WorldConfig(), Steering(), {"steps": 34}, _TINY),
+}
+
+
+def prepare(world: StudyWorld, folder: Path) -> tuple[Path, Path]:
+    """Build the world and its stage-1 model under `folder`, unless they are there; their folders."""
+    data, model_folder = folder / "world", folder / "stage1"
+    build(world.config, data, overwrite=False)
+    if not model_folder.exists():
+        model = AutoModelForCausalLM.from_pretrained(data / "model", dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(data / "model")
+        rows = pq.read_table(data / "sft.parquet").to_pylist()
+        steer(model, tokenizer, rows, world.steering, world.config.seed)
+        with new_folder(model_folder, overwrite=False) as target:
+            model.save_pretrained(target)
+            tokenizer.save_pretrained(target)
+    return data, model_folder

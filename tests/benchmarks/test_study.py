@@ -1,0 +1,263 @@
+"""The in-process loop against values worked out otherwise, and the study's command on a small world."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage, compute_policy_loss_vanilla
+from verl.workers.config import ActorConfig
+
+from benchmarks.study import __main__ as command
+from benchmarks.study import loop, trial, worlds
+from benchmarks.study.arms import ARMS, settings_of
+from benchmarks.study.loop import Cost, Policy, Run, Settings, batches, group_advantages, ppo_loss
+from benchmarks.study.steering import Steering, steer
+from benchmarks.study.worlds import StudyWorld
+from data_prep.world.config import WorldConfig
+from data_prep.world.model import make_model
+from data_prep.world.splits import make_world
+from data_prep.world.tokenizer import train_tokenizer
+from recipe.rerule.replay import ReplayConfig
+
+CONFIG = WorldConfig(
+    forget_people=1,
+    retain_people=2,
+    unseen_people=1,
+    unknown_questions=20,
+    retain_probes=9,
+    hidden_size=16,
+    layers=1,
+    heads=2,
+    intermediate_size=32,
+    vocab_size=400,
+    epochs=1,
+    target_accuracy=0.0,
+)
+SIZES: dict[str, Any] = {"steps": 4, "prompts": 4, "rollouts": 3, "response_limit": 6}
+REPLAY = {"min_groups": 2, "warmup_steps": 1, "capacity": 16, "groups_per_update": 3, "threshold": 1.0}
+
+
+@pytest.fixture(scope="module")
+def made() -> SimpleNamespace:
+    """An untrained model, its tokenizer and the rows of a small world."""
+    world = make_world(CONFIG)
+    tokenizer = train_tokenizer((text for pair in world.base_pairs for text in pair), CONFIG.vocab_size)
+    return SimpleNamespace(world=world, tokenizer=tokenizer, model=make_model(CONFIG, tokenizer).eval())
+
+
+def new_run(made: SimpleNamespace, **settings: Any) -> Run:
+    torch.manual_seed(0)
+    return Run(copy.deepcopy(made.model), made.model, made.tokenizer, Settings(**{**SIZES, **settings}))
+
+
+def by_length(texts: list[str], rows: list[Any]) -> list[dict[str, float]]:
+    """A reward that differs within the groups of an untrained model, which the world's does not."""
+    return [{"score": (len(text) % 3) / 2, "refused": 0.0, "rouge": 0.0} for text in texts]
+
+
+def test_log_probs_are_those_of_each_response_alone(made: SimpleNamespace) -> None:
+    policy = Policy(made.model, made.tokenizer, 6, temperature=0.7)
+    rows = [made.world.train[0], made.world.train[-1], made.world.train[3]]
+    batch = policy.respond(rows, 2)
+    padded = policy.log_probs(batch)
+    for row in range(6):
+        text = made.tokenizer.apply_chat_template(
+            rows[row // 2]["prompt"], tokenize=True, add_generation_prompt=True, return_dict=False
+        )
+        valid = int(batch["response_mask"][row].sum())
+        response = batch["responses"][row, :valid].tolist()
+        logits = made.model(torch.tensor([[*text, *response]])).logits[0, len(text) - 1 : -1].double() / 0.7
+        alone = logits.log_softmax(-1)[range(valid), response]
+        torch.testing.assert_close(padded[row, :valid].double(), alone, atol=1e-5, rtol=0)
+
+
+def test_a_response_ends_with_its_end_token_and_no_later(made: SimpleNamespace) -> None:
+    end, pad = made.tokenizer.eos_token_id, made.tokenizer.pad_token_id
+    policy = Policy(made.model, made.tokenizer, 5, temperature=1.0)
+    prompts = policy.respond(made.world.train[:3], 1)["prompts"]
+    sampled = torch.tensor([[7, end, pad, pad, pad], [7, 8, 9, 7, 8], [end, 7, end, 8, 9]])
+    model = SimpleNamespace(
+        device="cpu", generate=lambda input_ids, **_: torch.cat([input_ids, sampled], dim=1)
+    )
+    batch = Policy(model, made.tokenizer, 5, 1.0).respond(made.world.train[:3], 1)
+    assert batch["response_mask"].tolist() == [[1, 1, 0, 0, 0], [1] * 5, [1, 0, 0, 0, 0]]
+    assert batch["responses"].tolist() == [[7, end, pad, pad, pad], [7, 8, 9, 7, 8], [end] + [pad] * 4]
+    assert batch["attention_mask"].sum() == (prompts != pad).sum() + 8
+
+
+def test_advantages_are_verls() -> None:
+    rewards = torch.tensor([[0.0, 0.5, 1.0, 0.0], [0.5, 0.5, 0.5, 0.5], [1.0, 0.0, 0.0, 0.0]])
+    theirs, _ = compute_grpo_outcome_advantage(
+        rewards.view(-1, 1), torch.ones(12, 1), index=[f"prompt {i // 4}" for i in range(12)]
+    )
+    torch.testing.assert_close(group_advantages(rewards).view(-1, 1), theirs)
+
+
+def test_the_clipped_loss_and_its_gradient_are_verls() -> None:
+    torch.manual_seed(1)
+    mask = (torch.arange(7) < torch.tensor([[7], [3], [5], [1]])).long()
+    old, advantages = -torch.rand(4, 7), torch.randn(4, 7)
+    ours, theirs = ((old + torch.randn(4, 7, generator=torch.Generator().manual_seed(2))) for _ in range(2))
+    ours.requires_grad_(), theirs.requires_grad_()
+    loss = ppo_loss(ours, old, advantages, mask, Settings())
+    config = ActorConfig(
+        strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1, clip_ratio_low=0.2, clip_ratio_high=0.3
+    )
+    expected, _ = compute_policy_loss_vanilla(
+        old_log_prob=old, log_prob=theirs, advantages=advantages, response_mask=mask, config=config
+    )
+    loss.backward(), expected.backward()
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def test_the_loop_is_rule_until_replay_starts(made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "rewards_of", by_length)
+    rule = new_run(made, replay=ReplayConfig.from_dict({**REPLAY, "enable": False}))
+    rerule = new_run(made, replay=ReplayConfig.from_dict(REPLAY))
+    first, later = [], []
+    for run in (rule, rerule):
+        torch.manual_seed(3)
+        source = batches(made.world.train, 4, seed=3)
+        steps = [run.step(next(source), step)[0] for step in (1, 2, 3)]
+        first.append({name: value for name, value in steps[0].items() if name != "seconds"})
+        later.append("replay/updates" in steps[1])
+    assert first[0] == first[1]
+    assert later == [False, True]
+    weights = zip(rule.policy.model.parameters(), rerule.policy.model.parameters(), strict=True)
+    assert any(not torch.equal(one, other) for one, other in weights)
+
+
+def test_the_replay_update_is_the_weighted_policy_gradient(
+    made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights, loss and step size written out again, row by row in float64."""
+    monkeypatch.setattr(loop, "rewards_of", by_length)
+    run = new_run(made, replay=ReplayConfig.from_dict(REPLAY), learning_rate=0.05, grad_clip=1e9)
+    _, groups = run.step(made.world.train[:4], 1)
+    expected = copy.deepcopy(run.policy.model).double()
+    replay_by_hand(expected, made, groups[:3])
+    taken: list[torch.Tensor] = []
+    monkeypatch.setattr(
+        run.optimizer,
+        "step",
+        lambda: taken.extend(weight.grad.clone() for weight in run.policy.model.parameters()),
+    )
+    run._replay_update(groups[:3])
+    assert any(grad.abs().max() > 1e-3 for grad in taken)
+    for grad, weight in zip(taken, expected.parameters(), strict=True):
+        torch.testing.assert_close(grad.double(), weight.grad, atol=2e-6, rtol=1e-4)
+
+
+def replay_by_hand(model: Any, made: SimpleNamespace, groups: list[Any]) -> None:
+    """Backward of sum of -w A log pi + 0.01 k3 over all tokens / their number; w clipped, over its mean."""
+    parts = []
+    for group in groups:
+        for row in range(group.n):
+            begin, end = int(group.lengths[:row].sum()), int(group.lengths[: row + 1].sum())
+            ids = torch.cat([group.prompt_ids, group.response_ids[begin:end]]).long()
+            logits = model(ids[None]).logits[0, len(group.prompt_ids) - 1 : -1]
+            log_prob = logits.log_softmax(-1).gather(-1, ids[len(group.prompt_ids) :, None])[:, 0]
+            own = [plane[begin:end].double() for plane in (group.old_log_probs, group.advantages)]
+            parts.append((log_prob, *own, group.ref_log_probs[begin:end].double()))
+    log_prob, old, advantages, reference = (torch.cat(plane) for plane in zip(*parts, strict=True))
+    weight = (log_prob.detach() - old).exp().clamp(0.8, 1.3)
+    away = reference - log_prob
+    loss = -weight / weight.mean() * advantages * log_prob + 0.01 * (away.exp() - away - 1)
+    loss.mean().backward()
+
+
+def test_the_equal_update_control_costs_what_replay_does_and_the_compute_limit_holds(
+    made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "rewards_of", by_length)
+    run = new_run(made, replay=ReplayConfig.from_dict({**REPLAY, "update": "on_policy"}))
+    costs, tokens = [], []
+    for step in (1, 2):
+        before = run.cost.tokens
+        _, groups = run.step(made.world.train[:4], step)
+        costs.append(run.cost.tokens - before)
+        tokens.append(sum(group.total_tokens for group in groups))
+    assert costs == [6 * tokens[0], 9 * tokens[1]]
+    limited = new_run(made, compute=100.0)
+    assert limited.goes_on(10**6)
+    limited.cost = Cost(100.0)
+    assert not limited.goes_on(0)
+
+
+def test_an_epoch_shows_each_prompt_once_and_another_seed_another_order() -> None:
+    rows = [{"number": number} for number in range(11)]
+    source = batches(rows, 4, seed=5)
+    epochs = [[row["number"] for _ in range(2) for row in next(source)] for _ in range(2)]
+    assert [len(set(epoch)) for epoch in epochs] == [8, 8]
+    assert epochs[0] != epochs[1]
+    assert [row["number"] for row in next(batches(rows, 4, seed=5))] == epochs[0][:4]
+    assert [row["number"] for row in next(batches(rows, 4, seed=6))] != epochs[0][:4]
+
+
+def test_stage_1_teaches_the_refusals(made: SimpleNamespace) -> None:
+    model = copy.deepcopy(made.model)
+    how = Steering(learning_rate=2e-2, epochs=3)
+    first = steer(model, made.tokenizer, made.world.sft, how, seed=0)
+    assert steer(model, made.tokenizer, made.world.sft, how, seed=1) < 0.7 * first
+
+
+def test_the_command_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = StudyWorld(CONFIG, Steering(), SIZES, REPLAY)
+    monkeypatch.setitem(worlds.WORLDS, "small", small)
+    arms = ["equal_compute", "rerule", "stage1"]
+    runs = command.study("small", arms, [1], tmp_path)
+    assert capsys.readouterr().out.count("seed 1 ...") == 3
+    assert runs["equal_compute", 1]["final"]["compute"] >= runs["rerule", 1]["final"]["compute"] > 0
+    assert runs["stage1", 1]["final"]["steps"] == 0
+    kept = command.study("small", arms, [1], tmp_path)
+    assert {key: run["final"] for key, run in kept.items()} == {
+        key: run["final"] for key, run in runs.items()
+    }
+    assert "seed 1 ..." not in capsys.readouterr().out
+    (tmp_path / "small" / "runs" / "rerule-1.json").unlink()
+    again = command.study("small", ["rerule"], [1], tmp_path)["rerule", 1]
+    seconds = {"seconds"}
+    assert {k: v for k, v in again["final"].items() if k not in seconds} == {
+        k: v for k, v in runs["rerule", 1]["final"].items() if k not in seconds
+    }
+    with pytest.raises(command.StudyError, match="with other settings"):
+        command.study("small", ["rerule"], [1], tmp_path, steps=2)
+
+
+def test_a_damaged_run_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "rule-1.json"
+    path.write_text("{")
+    with pytest.raises(command.StudyError, match=r"rule-1\.json is no run"):
+        command.kept(path, Settings())
+
+
+def test_every_arm_has_settings() -> None:
+    for name, arm in ARMS.items():
+        settings = settings_of(arm, worlds.WORLDS["many"], seed=3)
+        assert settings.replay.enable == (name not in ("stage1", "rule", "equal_compute"))
+        assert settings.seed == 3
+        assert arm.compute_of is None or arm.compute_of in ARMS
+
+
+def test_early_hard_prompts_are_those_below_the_threshold(
+    made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "rewards_of", by_length)
+    run = new_run(made)
+    rows = made.world.train[:4]
+    _, groups = run.step(rows, 1)
+    found = trial.hard_prompts(rows, groups, 0.5)
+    expected = {
+        row["extra_info"]["index"]
+        for row, group in zip(rows, groups, strict=True)
+        if sum(group.rewards.tolist()) / 3 < 0.5
+    }
+    assert set(found) == expected
