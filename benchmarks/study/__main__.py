@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -70,7 +70,7 @@ def study(
     """
     world = WORLDS[name]
     if steps is not None:
-        world = StudyWorld(world.config, world.steering, {**world.settings, "steps": steps}, world.replay)
+        world = replace(world, settings={**world.settings, "steps": steps})
     data = Data.read(*prepare(world, out / name))
     ordered = sorted(arms, key=lambda arm: ARMS[arm].compute_of is not None)
     runs: dict[tuple[str, int], dict[str, Any]] = {}

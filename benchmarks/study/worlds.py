@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from benchmarks.study.steering import Steering, steer
 from data_prep.atomic import new_folder
 from data_prep.world.build import build
 from data_prep.world.config import WorldConfig
+
+STEERING = "steering.json"
+"""Stage 1's settings, in the model's folder."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,11 @@ WORLDS = {
 
 
 def prepare(world: StudyWorld, folder: Path) -> tuple[Path, Path]:
-    """Build the world and its stage-1 model under `folder`, unless they are there; their folders."""
+    """Build the world and its stage-1 model under `folder`, unless they are there; their folders.
+
+    Raises:
+        ValueError: what is there was made with other settings.
+    """
     data, model_folder = folder / "world", folder / "stage1"
     build(world.config, data, overwrite=False)
     if not model_folder.exists():
@@ -70,4 +78,7 @@ def prepare(world: StudyWorld, folder: Path) -> tuple[Path, Path]:
         with new_folder(model_folder, overwrite=False) as target:
             model.save_pretrained(target)
             tokenizer.save_pretrained(target)
+            (target / STEERING).write_text(json.dumps(asdict(world.steering)))
+    elif json.loads((model_folder / STEERING).read_text()) != asdict(world.steering):
+        raise ValueError(f"{model_folder} is of another stage 1; choose another --out or move it away")
     return data, model_folder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -230,6 +231,9 @@ def test_the_command_goes_on_where_it_stopped(
     }
     with pytest.raises(command.StudyError, match="with other settings"):
         command.study("small", ["rerule"], [1], tmp_path, steps=2)
+    monkeypatch.setitem(worlds.WORLDS, "small", replace(small, steering=Steering(epochs=2)))
+    with pytest.raises(ValueError, match="of another stage 1"):
+        command.study("small", ["rerule"], [1], tmp_path)
 
 
 def test_a_damaged_run_is_named(tmp_path: Path) -> None:
