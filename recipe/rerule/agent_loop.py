@@ -24,6 +24,7 @@ class PromptAgentLoop(SingleTurnAgentLoop):
     """Sends rows with `extra_info.raw` without a chat template, and every row with `data.stop`.
 
     A response ends with the token that completes a stop string; the token stays in it, with its log-prob.
+    Stop strings are sought in the text without special tokens, as vLLM reads it.
     """
 
     async def run(self, sampling_params: dict[str, Any], priority: int = 0, **row: Any) -> AgentLoopOutput:

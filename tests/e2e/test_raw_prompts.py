@@ -101,15 +101,20 @@ def assert_prompts_are_the_texts(
 
 def assert_responses_end_at_the_stop(groups: list[RolloutGroup], tokenizer: PreTrainedTokenizerFast) -> None:
     """The token that completes the stop string is the last one of its response."""
+
+    def text(ids: list[int]) -> str:
+        # As the rollout engine reads it: `<|user|>` holds the stop string, but special tokens are no text.
+        return tokenizer.decode(ids, skip_special_tokens=True)
+
     rows = [row.tolist() for group in groups for row in group.response_ids.split(group.lengths.tolist())]
-    stopped = [row for row in rows if STOP in tokenizer.decode(row)]
+    stopped = [row for row in rows if STOP in text(row)]
     assert len(stopped) > len(rows) / 2
-    assert all(STOP not in tokenizer.decode(row[:-1]) for row in stopped)
+    assert all(STOP not in text(row[:-1]) for row in stopped)
 
 
 def assert_texts_end_at_the_stop(texts: list[str], tokenizer: PreTrainedTokenizerFast) -> None:
     """Some token ends each text and holds the first stop string in it: validation keeps no ids."""
-    tokens = [tokenizer.decode(token) for token in range(len(tokenizer))]
+    tokens = [tokenizer.decode(token, skip_special_tokens=True) for token in range(len(tokenizer))]
     ends = [token for token in tokens if STOP in token]
     stopped = [text for text in texts if STOP in text]
     assert stopped
