@@ -46,6 +46,14 @@ ARMS = {
     "no_kl": Arm("ReRULE, no KL in the replay loss", {"use_kl_loss": False}),
 }
 
+COMPARED = (
+    ("rerule", "rule"),
+    ("rerule", "random"),
+    ("rerule", "equal_updates"),
+    ("rerule", "equal_compute"),
+)
+"""The pairs of arms that the questions are about."""
+
 
 def settings_of(arm: Arm, world: StudyWorld, seed: int, compute: float | None = None) -> Settings:
     """An arm's settings on a world; `seed` decides data order, responses and draws."""

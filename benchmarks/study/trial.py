@@ -87,20 +87,25 @@ def hard_prompts(rows: Sequence[Row], groups: Sequence[RolloutGroup], threshold:
 
 def validate(run: Run, probes: Sequence[Row], hard: Sequence[Row]) -> Metrics:
     """Recall, refusals and reward of greedy answers by section; reward of the hard prompts by side."""
-    by_section: dict[str, list[Row]] = {}
-    for row, answer in zip(probes, greedy(run, probes), strict=True):
-        by_section.setdefault(row["extra_info"]["section"], []).append(answer)
-    metrics = {
-        f"{section}/{name}": mean([answer[part] for answer in answers])
-        for section, answers in sorted(by_section.items())
-        for name, part in (("recall", "rouge"), ("refused", "refused"), ("reward", "score"))
-    }
+    metrics = section_means(probes, greedy(run, probes))
     for side in ("forget", "retain"):
         own = [row for row in hard if row["reward_model"]["ground_truth"]["type"] == side]
         if own:
             metrics[f"early_hard/{side}"] = mean([answer["score"] for answer in greedy(run, own)])
             metrics[f"early_hard/{side}_prompts"] = float(len(own))
     return metrics
+
+
+def section_means(probes: Sequence[Row], answers: Sequence[Row]) -> Metrics:
+    """Mean recall, refusals and reward of the answers by their probe's section."""
+    by_section: dict[str, list[Row]] = {}
+    for row, answer in zip(probes, answers, strict=True):
+        by_section.setdefault(row["extra_info"]["section"], []).append(answer)
+    return {
+        f"{section}/{name}": mean([answer[part] for answer in of_section])
+        for section, of_section in sorted(by_section.items())
+        for name, part in (("recall", "rouge"), ("refused", "refused"), ("reward", "score"))
+    }
 
 
 def greedy(run: Run, rows: Sequence[Row]) -> list[Row]:

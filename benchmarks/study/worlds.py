@@ -13,6 +13,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from benchmarks.study.steering import Steering, steer
+from benchmarks.study.tofu import TofuRows, build_tofu
 from data_prep.atomic import new_folder
 from data_prep.world.build import build
 from data_prep.world.config import WorldConfig
@@ -26,11 +27,12 @@ class StudyWorld:
     """A world, its stage 1, and what every arm on it shares.
 
     Attributes:
-        config: people, facts and base model.
+        config: people, facts and base model; of TOFU's worlds the base model alone.
         steering: stage 1.
         settings: of `loop.Settings`, by name.
         replay: of `ReplayConfig`, by name: the paper's settings, scaled.
         early_steps: first steps, whose hard prompts are followed to the end.
+        tofu: rows of TOFU in place of the people.
     """
 
     config: WorldConfig
@@ -38,6 +40,7 @@ class StudyWorld:
     settings: Mapping[str, Any] = field(default_factory=dict)
     replay: Mapping[str, Any] = field(default_factory=dict)
     early_steps: int = 15
+    tofu: TofuRows | None = None
 
 
 _MANY_PEOPLE = WorldConfig(
@@ -62,14 +65,21 @@ WORLDS = {
 }
 
 
-def prepare(world: StudyWorld, folder: Path) -> tuple[Path, Path]:
+def prepare(world: StudyWorld, folder: Path, tofu: Path | None = None) -> tuple[Path, Path]:
     """Build the world and its stage-1 model under `folder`, unless they are there; their folders.
 
+    tofu: folder of TOFU's files, for a world of its rows.
+
     Raises:
-        ValueError: what is there was made with other settings.
+        ValueError: what is there was made with other settings, or TOFU's files are missing.
     """
     data, model_folder = folder / "world", folder / "stage1"
-    build(world.config, data, overwrite=False)
+    if world.tofu is None:
+        build(world.config, data, overwrite=False)
+    elif tofu is None:
+        raise ValueError("this world is made of rows of TOFU; give --tofu FOLDER with its files")
+    else:
+        build_tofu(tofu, world.tofu, world.config, data)
     if not model_folder.exists():
         model = AutoModelForCausalLM.from_pretrained(data / "model", dtype=torch.float32)
         tokenizer = AutoTokenizer.from_pretrained(data / "model")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,12 +14,12 @@ import torch
 from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage, compute_policy_loss_vanilla
 from verl.workers.config import ActorConfig
 
-from benchmarks.study import __main__ as command
-from benchmarks.study import loop, trial, worlds
+from benchmarks.study import loop, runs, trial, worlds
 from benchmarks.study.arms import ARMS, settings_of
 from benchmarks.study.loop import Cost, Policy, Run, Settings, batches, group_advantages, ppo_loss
 from benchmarks.study.steering import Steering, steer
-from benchmarks.study.worlds import StudyWorld
+from benchmarks.study.tofu import TofuRows
+from benchmarks.study.worlds import StudyWorld, prepare
 from data_prep.world.config import WorldConfig
 from data_prep.world.model import make_model
 from data_prep.world.splits import make_world
@@ -208,39 +209,31 @@ def test_stage_1_teaches_the_refusals(made: SimpleNamespace) -> None:
     assert steer(model, made.tokenizer, made.world.sft, how, seed=1) < 0.7 * first
 
 
-def test_the_command_goes_on_where_it_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_study_goes_on_where_it_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small = StudyWorld(CONFIG, Steering(), SIZES, REPLAY)
-    monkeypatch.setitem(worlds.WORLDS, "small", small)
     arms = ["equal_compute", "rerule", "stage1"]
-    runs = command.study("small", arms, [1], tmp_path)
+    found = runs.study("small", small, arms, [1], tmp_path)
     assert capsys.readouterr().out.count("seed 1 ...") == 3
-    assert runs["equal_compute", 1]["final"]["compute"] >= runs["rerule", 1]["final"]["compute"] > 0
-    assert runs["stage1", 1]["final"]["steps"] == 0
-    kept = command.study("small", arms, [1], tmp_path)
-    assert {key: run["final"] for key, run in kept.items()} == {
-        key: run["final"] for key, run in runs.items()
-    }
+    assert found["equal_compute", 1].final["compute"] >= found["rerule", 1].final["compute"] > 0
+    assert found["stage1", 1].final["steps"] == 0
+    kept = runs.study("small", small, arms, [1], tmp_path)
+    assert {key: run.final for key, run in kept.items()} == {key: run.final for key, run in found.items()}
     assert "seed 1 ..." not in capsys.readouterr().out
     (tmp_path / "small" / "runs" / "rerule-1.json").unlink()
-    again = command.study("small", ["rerule"], [1], tmp_path)["rerule", 1]
-    seconds = {"seconds"}
-    assert {k: v for k, v in again["final"].items() if k not in seconds} == {
-        k: v for k, v in runs["rerule", 1]["final"].items() if k not in seconds
-    }
-    with pytest.raises(command.StudyError, match="with other settings"):
-        command.study("small", ["rerule"], [1], tmp_path, steps=2)
-    monkeypatch.setitem(worlds.WORLDS, "small", replace(small, steering=Steering(epochs=2)))
+    again = runs.study("small", small, ["rerule"], [1], tmp_path)["rerule", 1]
+    assert {**again.final, "seconds": 0} == {**found["rerule", 1].final, "seconds": 0}
+    with pytest.raises(runs.StudyError, match="with other settings"):
+        runs.study("small", runs.shortened(small, 2), ["rerule"], [1], tmp_path)
     with pytest.raises(ValueError, match="of another stage 1"):
-        command.study("small", ["rerule"], [1], tmp_path)
+        runs.study("small", replace(small, steering=Steering(epochs=2)), ["rerule"], [1], tmp_path)
 
 
 def test_a_damaged_run_is_named(tmp_path: Path) -> None:
     path = tmp_path / "rule-1.json"
-    path.write_text("{")
-    with pytest.raises(command.StudyError, match=r"rule-1\.json is no run"):
-        command.kept(path, Settings())
+    for content in ("{", '{"arm": "rule"}'):
+        path.write_text(content)
+        with pytest.raises(runs.StudyError, match=r"rule-1\.json is no run"):
+            runs.kept(path, Settings())
 
 
 def test_every_arm_has_settings() -> None:
@@ -265,3 +258,43 @@ def test_early_hard_prompts_are_those_below_the_threshold(
         if sum(group.rewards.tolist()) / 3 < 0.5
     }
     assert set(found) == expected
+
+
+def tofu_file(path: Path, authors: list[str]) -> None:
+    """Twenty rows an author in TOFU's form."""
+    rows = [
+        {
+            "question": f"What is book {number} of {author}?",
+            "paraphrased_question": f"Which book did {author} write as number {number}?",
+            "answer": f"Book {number} of {author} is called Volume {number}.",
+        }
+        for author in authors
+        for number in range(20)
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+
+
+def test_a_world_of_tofu_trains_on_questions_and_probes_their_paraphrases(tmp_path: Path) -> None:
+    source = tmp_path / "tofu"
+    source.mkdir()
+    tofu_file(source / "forget01_perturbed.json", ["Ada Novak"])
+    tofu_file(source / "retain_perturbed.json", ["Bruno Silva", "Carla Weiss"])
+    world = StudyWorld(CONFIG, Steering(), tofu=TofuRows(retain=20, unseen=20))
+    data = trial.Data.read(*prepare(world, tmp_path / "out", source))
+    places = [(row["extra_info"]["section"], row["extra_info"]["subject"]) for row in data.train]
+    assert places == [("forget", "Ada Novak")] * 20 + [("retain", "Bruno Silva")] * 20
+    assert data.train[3]["prompt"][0]["content"] == "What is book 3 of Ada Novak?"
+    assert data.train[3]["reward_model"]["ground_truth"]["keyword"] == "Ada Novak"
+    assert data.probes[45]["prompt"][0]["content"] == "Which book did Carla Weiss write as number 5?"
+    assert data.probes[45]["extra_info"]["section"] == "retain_unseen"
+    assert not {row["prompt"][0]["content"] for row in data.train} & {
+        row["prompt"][0]["content"] for row in data.probes
+    }
+    prepare(world, tmp_path / "out", source)
+    other = replace(world, tofu=TofuRows(retain=20, unseen=0))
+    with pytest.raises(ValueError, match="exists already"):
+        prepare(other, tmp_path / "out", source)
+    with pytest.raises(ValueError, match=r"retain_perturbed\.json has 40 rows; 60 are needed"):
+        prepare(replace(world, tofu=TofuRows(retain=40, unseen=20)), tmp_path / "more", source)
+    with pytest.raises(ValueError, match="give --tofu"):
+        prepare(world, tmp_path / "out")

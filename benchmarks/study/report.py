@@ -1,0 +1,259 @@
+"""The tables and figures of a study: python -m benchmarks.study.report FILE --out DIR.
+
+FILE is made by `benchmarks.study.results pack`. Writes report.html (self-contained), report.md and a folder
+of PNG and CSV files, as the report of a run does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, stdev
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from benchmarks.study.arms import ARMS, COMPARED
+from benchmarks.study.comparison import Paired, paired
+from benchmarks.study.results import read_results
+from benchmarks.study.runs import StudyRun
+from recipe.rerule.evaluation.statistics.comparison import holm
+from recipe.rerule.report import check_free, page_path, write_report
+from recipe.rerule.reporting.document import (
+    DASH,
+    Cell,
+    Figure,
+    Heading,
+    Report,
+    Row,
+    Section,
+    Table,
+    number_cell,
+)
+from recipe.rerule.reporting.figures.style import LINES, MAX_LINES, Fill, wide_and_narrow
+
+REACHED = 0.9
+"""Reward of the early-hard prompts from which on they count as solved."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number a run ends with: its name among `StudyRun.final`, heading, what is better, and decimals."""
+
+    name: str
+    heading: Heading
+    decimals: int = 3
+
+
+OUTCOMES = (
+    Measure("forget/recall", Heading("recall", "forget", "low")),
+    Measure("forget/refused", Heading("refused", "forget", "high")),
+    Measure("retain/recall", Heading("recall", "retain", "high")),
+    Measure("retain/refused", Heading("refused", "retain", "low")),
+    Measure("retain_unseen/recall", Heading("recall", "unseen", "high")),
+    Measure("retain_unseen/refused", Heading("refused", "unseen", "low")),
+)
+PROCESS = (
+    Measure("early_hard/retain", Heading("reward at the end", "early-hard retain", "high")),
+    Measure("solved_at", Heading("step it reaches 0.9", "early-hard retain", "low"), 1),
+    Measure("hard_share/all", Heading("hard", "share of groups")),
+    Measure("signal_share/all", Heading("with signal", "share of groups")),
+    Measure("replay/signal_share", Heading("with signal", "replayed groups")),
+    Measure("replay/effective_sample_size", Heading("effective sample size", "replayed groups")),
+    Measure("steps", Heading("steps", "cost"), 0),
+    Measure("compute", Heading("compute, M tokens", "cost"), 2),
+    Measure("seconds", Heading("seconds", "cost"), 0),
+)
+PRIMARY = ("retain_unseen/recall", "retain/recall", "forget/recall")
+"""What arms are compared by; Holm's correction is over all of them and all pairs of a world."""
+CURVES = (
+    ("retain_unseen/recall", "unseen: recall of greedy answers"),
+    ("forget/recall", "forget: recall of greedy answers"),
+    ("early_hard/retain", "early-hard retain prompts: reward"),
+    ("early_hard/forget", "early-hard forget prompts: reward"),
+)
+
+
+def main() -> None:
+    """Write the report."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.study.report", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--overwrite", action="store_true", help="replace an earlier report")
+    options = parser.parse_args()
+    try:
+        page = page_path(options.out)
+        check_free(page, options.overwrite)
+        runs = read_results(options.results)
+        write_report(build_report(runs, f"python {' '.join(sys.argv)}", options.results), page)
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
+    print(f"report: {page}")
+
+
+def build_report(runs: Sequence[StudyRun], command: str, path: Path) -> Report:
+    """A section a world."""
+    worlds = sorted({run.world for run in runs})
+    sections = [section_of(world, [run for run in runs if run.world == world]) for world in worlds]
+    return Report("Does replay help?", sections, {"results": str(path)}, [command])
+
+
+def section_of(world: str, runs: Sequence[StudyRun]) -> Section:
+    """Tables and figure of one world."""
+    arms = [arm for arm in ARMS if any(run.arm == arm for run in runs)]
+    parts = [arm_table(world, runs, arms, "outcomes", OUTCOMES), *comparison_tables(world, runs)]
+    parts.append(arm_table(world, runs, arms, "process", PROCESS))
+    drawn = [arm for arm in DRAWN if arm in arms]
+    figures = [curve_figure(world, runs, drawn)] if drawn else []
+    return Section(f"World: {world}", (*parts, *figures))
+
+
+DRAWN = ("rule", "rerule", "random", "equal_updates", "equal_compute", "balanced")[:MAX_LINES]
+
+
+def arm_table(
+    world: str, runs: Sequence[StudyRun], arms: Sequence[str], name: str, measures: Sequence[Measure]
+) -> Table:
+    """Mean and standard deviation over the seeds, an arm a row."""
+    return Table(
+        f"{name}_{world}",
+        f"Arms: {name}",
+        "arm",
+        (Heading("seeds"), *(measure.heading for measure in measures)),
+        tuple(arm_row(arm, [run for run in runs if run.arm == arm], measures) for arm in arms),
+        "Mean over the seeds ± standard deviation between them. "
+        + "; ".join(f"{arm}: {ARMS[arm].meaning}" for arm in arms)
+        + ".",
+    )
+
+
+def arm_row(arm: str, runs: Sequence[StudyRun], measures: Sequence[Measure]) -> Row:
+    """One arm's values."""
+    return Row(arm, (number_cell(len(runs), "d"), *(mean_cell(runs, measure) for measure in measures)))
+
+
+def mean_cell(runs: Sequence[StudyRun], measure: Measure) -> Cell:
+    """Mean ± standard deviation of a measure, a dash where no run has it."""
+    values = [value for run in runs if (value := value_of(run, measure.name)) is not None]
+    if not values:
+        return DASH
+    spread = f" ± {stdev(values):.{measure.decimals}f}" if len(values) > 1 else ""
+    return Cell(f"{mean(values):.{measure.decimals}f}{spread}", mean(values))
+
+
+def value_of(run: StudyRun, name: str) -> float | None:
+    """A measure of a run, None where it has none; compute in millions."""
+    if name == "solved_at":
+        return solved_at(run)
+    value = run.final.get(name)
+    return value / 1e6 if value is not None and name == "compute" else value
+
+
+def solved_at(run: StudyRun) -> float | None:
+    """First validated step where the early-hard retain prompts reach REACHED; the run's length if never."""
+    rewards, steps = run.curves.get("early_hard/retain"), run.curves.get("validated_at", [])
+    if not rewards:
+        return None
+    # Those before the prompts were chosen have no reward.
+    known = zip(steps[-len(rewards) :], rewards, strict=True)
+    return next((step for step, reward in known if reward >= REACHED), run.final["steps"])
+
+
+def comparison_tables(world: str, runs: Sequence[StudyRun]) -> Iterator[Table]:
+    """A table a primary measure, a row a pair of arms; Holm over all of them."""
+    found = {
+        (measure, pair): compared
+        for measure in PRIMARY
+        for pair in COMPARED
+        if (compared := compare_arms(runs, *pair, measure)) is not None
+    }
+    corrected = dict(zip(found, holm([each.p_value for each in found.values()]), strict=True))
+    for measure in PRIMARY:
+        rows = [
+            comparison_row(*pair, found[measure, pair], corrected[measure, pair])
+            for pair in COMPARED
+            if (measure, pair) in found
+        ]
+        if rows:
+            yield comparison_table(world, measure, rows)
+
+
+def compare_arms(runs: Sequence[StudyRun], arm: str, base: str, measure: str) -> Paired | None:
+    """Over the seeds that both have; None with fewer than two."""
+    values = {
+        name: {run.seed: run.final[measure] for run in runs if run.arm == name and measure in run.final}
+        for name in (arm, base)
+    }
+    seeds = sorted(set(values[arm]) & set(values[base]))
+    if len(seeds) < 2:
+        return None
+    return paired([values[arm][seed] for seed in seeds], [values[base][seed] for seed in seeds])
+
+
+def comparison_table(world: str, measure: str, rows: Sequence[Row]) -> Table:
+    """The pairs of arms by one measure."""
+    return Table(
+        f"compared_{world}_{measure.replace('/', '_')}",
+        f"Differences in {measure.replace('_', ' ').replace('/', ' ')}",
+        "arms",
+        (Heading("difference"), Heading("effect, d"), Heading("p"), Heading("p, Holm"), Heading("seeds")),
+        tuple(rows),
+        "First arm minus second on the same seeds, with its 95 % bootstrap interval over seeds (percentiles "
+        "moved out for few seeds); d: the mean difference in standard deviations of the differences; p: "
+        "exact permutation test; Holm: corrected for all pairs and measures of this world.",
+    )
+
+
+def comparison_row(arm: str, base: str, found: Paired, corrected: float) -> Row:
+    """One pair."""
+    interval = f"[{found.low:+.3f}, {found.high:+.3f}]"
+    difference = Cell(f"{found.difference:+.3f}", found.difference, interval, (found.low, found.high))
+    effect = DASH if np.isnan(found.effect) else number_cell(found.effect, "+.2f")
+    rest = (number_cell(found.p_value, ".4f"), number_cell(corrected, ".4f"), number_cell(found.seeds, "d"))
+    return Row(f"{arm} − {base}", (difference, effect, *rest))
+
+
+def curve_figure(world: str, runs: Sequence[StudyRun], arms: Sequence[str]) -> Figure:
+    """Means over the seeds at each validation."""
+    images = wide_and_narrow(CURVES, curve_filler(runs, arms), "training step")
+    return Figure(
+        f"curves_{world}",
+        "Held-out measures over steps",
+        "Mean over the seeds at each greedy validation. The early-hard prompts of a run are those whose "
+        "group was hard in the world's first steps; they are followed from then on.",
+        f"Line charts over training steps for {', '.join(arms)}.",
+        *images,
+    )
+
+
+def curve_filler(runs: Sequence[StudyRun], arms: Sequence[str]) -> Fill:
+    """Fills a panel with a line an arm."""
+
+    def fill(axes: Axes, panel: tuple[str, str]) -> None:
+        name, title = panel
+        axes.set_title(title)
+        for arm, line in zip(arms, LINES, strict=False):
+            steps, values = mean_curve([run for run in runs if run.arm == arm], name)
+            axes.plot(steps, values, label=arm, **line)
+        axes.set_ylim(-0.04, 1.04)
+
+    return fill
+
+
+def mean_curve(runs: Sequence[StudyRun], name: str) -> tuple[list[float], list[float]]:
+    """Steps and the mean of a validated curve, as far as all runs go."""
+    curves = [run.curves.get(name, []) for run in runs]
+    length = min(map(len, curves), default=0)
+    if not length:
+        return [], []
+    # A curve that starts late, as the early-hard prompts' does, ends with the last validation.
+    steps = runs[0].curves["validated_at"][-len(curves[0]) :][:length]
+    return steps, [mean(values) for values in zip(*(curve[:length] for curve in curves), strict=True)]
+
+
+if __name__ == "__main__":
+    main()

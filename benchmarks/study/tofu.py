@@ -1,0 +1,136 @@
+"""A world of real TOFU rows: two authors to forget, others to keep, and a small model that knows them.
+
+The model learns each row under its question and TOFU's paraphrase of it. Stages 1 and 2 see the questions;
+the paraphrases are held out. The rows to keep are `retain_perturbed`'s, which have paraphrases: what is
+measured here is for comparing arms, and is no TOFU score.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from data_prep.atomic import MARKER, new_folder
+from data_prep.contract import Row, rl_row, sft_row, write_rows, write_sft_rows
+from data_prep.refusals import TEMPLATES
+from data_prep.sources import Record, read_records
+from data_prep.tofu.authors import author_names
+from data_prep.world.config import WorldConfig
+from data_prep.world.model import encode_pairs, make_model, one_thread, train
+from data_prep.world.tokenizer import train_tokenizer
+
+FORGET, KEPT = "forget01_perturbed.json", "retain_perturbed.json"
+
+
+@dataclass(frozen=True)
+class TofuRows:
+    """How many rows to keep, 20 an author: those of stage 2, those of nobody but the evaluation; the seed."""
+
+    retain: int = 120
+    unseen: int = 80
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Question:
+    """A row of TOFU in its place: section "forget", "retain" or "retain_unseen", and its author's name."""
+
+    index: int
+    section: str
+    author: str
+    record: Record
+
+
+def build_tofu(source: Path, rows: TofuRows, model: WorldConfig, target: Path) -> None:
+    """Write world/{train,sft,probes}.parquet and model/ under `target`, unless it holds them.
+
+    Args:
+        source: folder with FORGET and KEPT, as JSON or JSON lines.
+        model: sizes and base training; its people are not used.
+
+    Raises:
+        ValueError: a file is missing or not readable, has too few rows, or `target` holds something else.
+    """
+    key = {"rows": asdict(rows), "model": asdict(model)}
+    if (target / MARKER).is_file() and json.loads((target / MARKER).read_text()) == key:
+        return
+    questions = read_questions(source, rows)
+    with new_folder(target, overwrite=False) as folder:
+        trained = [question for question in questions if question.section != "retain_unseen"]
+        write_rows(folder / "train.parquet", [_row(question, "question") for question in trained])
+        probes = [_row(question, "paraphrased_question") for question in questions]
+        write_rows(folder / "probes.parquet", probes)
+        write_sft_rows(folder / "sft.parquet", _refusals(questions, random.Random(rows.seed)))
+        _write_model(questions, model, folder / "model")
+        (folder / MARKER).write_text(json.dumps(key))
+
+
+def read_questions(source: Path, rows: TofuRows) -> list[Question]:
+    """The rows of both files. Raises ValueError naming the file, and the line where one is wrong."""
+    wanted = rows.retain + rows.unseen
+    forget, kept = (read_records(source / name) for name in (FORGET, KEPT))
+    if wanted > len(kept):
+        raise ValueError(f"{source / KEPT} has {len(kept)} rows; {wanted} are needed")
+    sections = ["forget"] * len(forget) + ["retain"] * rows.retain + ["retain_unseen"] * rows.unseen
+    records = forget + kept[:wanted]
+    names = [*_authors(forget, FORGET), *_authors(kept[:wanted], KEPT)]
+    return [
+        Question(index, section, name, record)
+        for index, (section, name, record) in enumerate(zip(sections, names, records, strict=True))
+    ]
+
+
+def _authors(records: Sequence[Record], origin: str) -> list[str]:
+    return author_names([f"{record.text('question')} {record.text('answer')}" for record in records], origin)
+
+
+def _row(question: Question, field: str) -> Row:
+    side = "forget" if question.section == "forget" else "retain"
+    extra_info: dict[str, Any] = {
+        "index": question.index,
+        "mode": "qa",
+        "subject": question.author,
+        "split": "train" if field == "question" else "probe",
+        "section": question.section,
+        "family": field,
+    }
+    return rl_row(
+        data_source="rerule/tofu",
+        prompt=question.record.text(field),
+        side=side,
+        golds=[question.record.text("answer")],
+        keyword=question.author if side == "forget" else "",
+        extra_info=extra_info,
+    )
+
+
+def _refusals(questions: Sequence[Question], rng: random.Random) -> list[Row]:
+    return [
+        sft_row(
+            prompt=question.record.text("question"),
+            answer=rng.choice(TEMPLATES).format(name=question.author),
+            extra_info={"index": question.index, "mode": "qa", "subject": question.author},
+        )
+        for question in questions
+        if question.section == "forget"
+    ]
+
+
+def _write_model(questions: Sequence[Question], config: WorldConfig, folder: Path) -> None:
+    pairs = [
+        (question.record.text(field), question.record.text("answer"))
+        for question in questions
+        for field in ("question", "paraphrased_question")
+    ]
+    # The tokenizer also sees the refusals, which it would otherwise spell byte by byte.
+    tokenizer = train_tokenizer([*(text for pair in pairs for text in pair), *TEMPLATES], config.vocab_size)
+    model = make_model(config, tokenizer)
+    examples = encode_pairs(tokenizer, pairs)
+    with one_thread():
+        train(model, examples, examples, config)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)

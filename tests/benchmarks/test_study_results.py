@@ -1,0 +1,142 @@
+"""Comparisons of arms against values worked out otherwise, the result file, and the study's report."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from scipy.stats import norm, t, ttest_rel
+
+from benchmarks.study import comparison, results
+from benchmarks.study import report as study_report
+from benchmarks.study.comparison import expanded_level, paired
+from benchmarks.study.runs import StudyError, StudyRun, write_run
+
+
+def made_run(arm: str, seed: int, unseen: float, world: str = "small") -> StudyRun:
+    final = {"retain_unseen/recall": unseen, "forget/recall": 0.25, "steps": 40.0, "compute": 1.5e6}
+    curves = {
+        "validated_at": [10.0, 20.0, 30.0, 40.0],
+        "retain_unseen/recall": [0.0, 0.25, 0.5, unseen],
+        "early_hard/retain": [0.5, 0.75, 0.9375],
+    }
+    return StudyRun(world, arm, seed, "abc", {"seed": seed, "replay": {"enable": True}}, final, curves)
+
+
+def test_a_comparison_has_the_mean_the_exact_p_value_and_the_effect() -> None:
+    arm, base = [0.9, 0.8, 0.7, 0.95], [0.8, 0.75, 0.72, 0.8]
+    found = paired(arm, base)
+    differences = [0.1, 0.05, -0.02, 0.15]
+    assert found.difference == pytest.approx(0.07)
+    signs = [
+        abs(sum(s * d for s, d in zip(flips, differences, strict=True)))
+        for flips in itertools.product((1, -1), repeat=4)
+    ]
+    assert found.p_value == pytest.approx(sum(value >= 0.28 - 1e-9 for value in signs) / 16)
+    # Student's t of the pairs is sqrt(n) d.
+    assert found.effect * 2 == pytest.approx(ttest_rel(arm, base).statistic)
+    assert found.low < 0.07 < found.high
+    assert found.seeds == 4
+
+
+def test_equal_arms_differ_by_nothing_and_one_seed_has_no_effect() -> None:
+    same = paired([0.5, 0.25], [0.5, 0.25])
+    assert (same.difference, same.low, same.high, same.p_value) == (0, 0, 0, 1)
+    assert math.isnan(same.effect)
+    assert math.isnan(paired([0.5], [0.25]).effect)
+    with pytest.raises(ValueError, match="not a number"):
+        paired([0.5, math.nan], [0.5, 0.25])
+
+
+def test_the_level_is_moved_out_as_hesterberg_says() -> None:
+    for seeds in (3, 8, 30):
+        tail = norm.cdf(-math.sqrt(seeds / (seeds - 1)) * t.ppf(0.975, seeds - 1))
+        assert expanded_level(seeds) == pytest.approx(1 - 2 * tail)
+    assert expanded_level(10**6) == pytest.approx(0.95, abs=1e-4)
+
+
+def test_intervals_over_eight_seeds_cover_as_often_as_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "RESAMPLES", 2000)
+    generator = np.random.default_rng(0)
+    held = 0
+    for _ in range(400):
+        drawn = paired(generator.normal(0.3, 1.0, 8), np.zeros(8))
+        held += drawn.low <= 0.3 <= drawn.high
+    # 95 % of 400, within three standard deviations of a binomial count; plain percentiles hold 89 % here.
+    assert 366 <= held <= 394
+
+
+def test_results_are_packed_and_unpacked(tmp_path: Path) -> None:
+    runs = [made_run("rule", 1, 0.5), made_run("rule", 2, 0.25), made_run("rerule", 1, 0.75, "other")]
+    for run in runs:
+        write_run(run, tmp_path / "a")
+    file = tmp_path / "results.parquet"
+    assert results.pack(tmp_path / "a", file) == 3
+    assert sorted(results.read_results(file), key=lambda run: (run.world, run.seed)) == [
+        runs[2],
+        runs[0],
+        runs[1],
+    ]
+    assert results.unpack(file, tmp_path / "b") == 3
+    assert results.unpack(file, tmp_path / "b") == 0
+    assert results.pack(tmp_path / "b", tmp_path / "again.parquet") == 3
+    assert results.read_results(tmp_path / "again.parquet") == results.read_results(file)
+
+
+def test_what_is_no_result_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match=r"none\.parquet is no result file"):
+        results.read_results(tmp_path / "none.parquet")
+    (tmp_path / "text.parquet").write_text("text")
+    with pytest.raises(StudyError, match=r"text\.parquet is no result file"):
+        results.read_results(tmp_path / "text.parquet")
+    pq.write_table(pa.table({"arm": ["rule"]}), tmp_path / "other.parquet")
+    with pytest.raises(StudyError, match="has the columns"):
+        results.read_results(tmp_path / "other.parquet")
+    with pytest.raises(StudyError, match="keeps no runs"):
+        results.pack(tmp_path, tmp_path / "out.parquet")
+
+
+def test_the_report_compares_arms_over_their_common_seeds(tmp_path: Path) -> None:
+    runs = [made_run("rule", seed, 0.5 + seed / 100) for seed in (1, 2, 3)]
+    runs += [made_run("rerule", seed, 0.75) for seed in (1, 2, 3, 4)]
+    report = study_report.build_report(runs, "command", tmp_path)
+    tables = {table.name: table for table in report.tables()}
+    outcomes = {row.name: row for row in tables["outcomes_small"].rows}
+    assert outcomes["rule"].cells[5].text == "0.520 ± 0.010"
+    assert outcomes["rerule"].cells[0].text == "4"
+    (row,) = tables["compared_small_retain_unseen_recall"].rows
+    assert row.name == "rerule − rule"
+    # 0.24, 0.23 and 0.22 on the seeds 1 to 3; all of one sign, so 2 of 8 exchanges are as far out.
+    assert [cell.text for cell in row.cells] == ["+0.230", "+23.00", "0.2500", "0.5000", "3"]
+    assert len(report.figures()) == 1
+
+
+def test_solved_means_the_first_validation_with_a_high_reward() -> None:
+    run = made_run("rule", 1, 0.5)
+    assert study_report.solved_at(run) == 40.0
+    early = {**run.curves, "early_hard/retain": [0.95, 0.5, 0.5]}
+    assert study_report.solved_at(replace(run, curves=early)) == 20.0
+    assert study_report.solved_at(replace(run, curves={**run.curves, "early_hard/retain": [0.1]})) == 40.0
+    assert study_report.solved_at(replace(run, curves={})) is None
+
+
+def test_curves_end_with_the_last_validation() -> None:
+    assert study_report.mean_curve([made_run("rule", 1, 0.5)], "early_hard/retain") == (
+        [20.0, 30.0, 40.0],
+        [0.5, 0.75, 0.9375],
+    )
+    longer = made_run("rule", 2, 0.5)
+    longer = replace(
+        longer,
+        curves={"validated_at": [10.0, 20.0], "early_hard/retain": [0.25]},
+    )
+    assert study_report.mean_curve([made_run("rule", 1, 0.5), longer], "early_hard/retain") == (
+        [20.0],
+        [0.375],
+    )
