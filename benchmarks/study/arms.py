@@ -20,12 +20,14 @@ class Arm:
         replay: changed settings of `ReplayConfig`, by name.
         trains: false: the stage-1 model as it is.
         compute_of: the run ends once it has cost what this arm's run of the same seed has.
+        settings: changed `loop.Settings`, by name.
     """
 
     meaning: str
     replay: Mapping[str, Any] = field(default_factory=dict)
     trains: bool = True
     compute_of: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 _OFF = {"enable": False}
@@ -44,6 +46,27 @@ ARMS = {
     "unclipped": Arm("ReRULE, ratio not clipped", {"importance": {"clip_low": 0.0, "clip_high": 1e6}}),
     "unnormalized": Arm("ReRULE, weights not normalised", {"importance": {"normalize": False}}),
     "no_kl": Arm("ReRULE, no KL in the replay loss", {"use_kl_loss": False}),
+    # Ideas of ours.
+    "recent": Arm("the newest hard groups", {"sampling": "recent"}),
+    "informative": Arm("every group with signal", {"threshold": 1.0, "require_signal": True}),
+    "informative_fresh": Arm(
+        "every group with signal, of the last 8 steps",
+        {"threshold": 1.0, "require_signal": True, "max_staleness": 8},
+    ),
+    "second_moment": Arm(
+        "ratios bounded by their second moment", {"importance": {"truncation": "second_moment"}}
+    ),
+    "no_lower_bound": Arm("ratios bounded above alone", {"importance": {"clip_low": 0.0}}),
+    "positive_only": Arm("responses above their group's mean alone", settings={"idea": "positive_only"}),
+    "pooled": Arm("advantages against the side's running mean", settings={"idea": "pooled"}),
+    "balanced": Arm("as many groups of each side", settings={"idea": "balanced"}),
+    "balanced_signal": Arm(
+        "as many groups of each side, with signal only",
+        {"require_signal": True},
+        settings={"idea": "balanced"},
+    ),
+    "merged": Arm("both losses in one optimiser step", settings={"idea": "merged"}),
+    "fresh": Arm("stored prompts answered anew", settings={"idea": "fresh"}),
 }
 
 COMPARED = (
@@ -59,4 +82,4 @@ def settings_of(arm: Arm, world: StudyWorld, seed: int, compute: float | None = 
     """An arm's settings on a world; `seed` decides data order, responses and draws."""
     replay = ReplayConfig.from_dict({**world.replay, "seed": seed, **arm.replay})
     steps = {} if arm.trains else {"steps": 0}
-    return Settings(**{**world.settings, **steps}, compute=compute, seed=seed, replay=replay)
+    return Settings(**{**world.settings, **arm.settings, **steps}, compute=compute, seed=seed, replay=replay)

@@ -8,7 +8,7 @@ runs of a small model.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +46,9 @@ class Settings:
 
     steps: training steps; not used where compute is given, and the run goes on until it has cost that much
     (see `Cost`). prompts x rollouts responses a step, of at most response_limit tokens.
+    hard_below: mean reward below which measures count a group as hard, whatever replay's threshold is.
+    reward: options of `reward.score.compute_score`.
+    idea: what `trial` changes of the loop, see `ideas.IDEAS`.
     """
 
     steps: int = 34
@@ -61,6 +64,9 @@ class Settings:
     clip_high: float = 0.3
     kl_coef: float = 0.01
     seed: int = 0
+    hard_below: float = 0.6
+    reward: Mapping[str, Any] = field(default_factory=dict)
+    idea: str = ""
     replay: ReplayConfig = field(default_factory=lambda: ReplayConfig(enable=False))
 
 
@@ -150,12 +156,15 @@ class Policy:
         return self.tokenizer.batch_decode(batch["responses"], skip_special_tokens=True)
 
 
-def rewards_of(texts: Sequence[str], rows: Sequence[Row]) -> list[Row]:
+def rewards_of(texts: Sequence[str], rows: Sequence[Row], options: Mapping[str, Any]) -> list[Row]:
     """The reward function's answer for each text; several texts a row where there are more of them."""
     copies = len(texts) // len(rows)
     return [
         compute_score(
-            rows[i // copies]["data_source"], text, rows[i // copies]["reward_model"]["ground_truth"]
+            rows[i // copies]["data_source"],
+            text,
+            rows[i // copies]["reward_model"]["ground_truth"],
+            **options,
         )
         for i, text in enumerate(texts)
     ]
@@ -199,7 +208,7 @@ class Run:
         log_probs = self.policy.log_probs(batch)
         groups, parts = self._rollouts(batch, log_probs.detach(), rows, step)
         self._update(batch, log_probs)
-        metrics = reward_metrics(groups, parts, self.settings.replay.threshold)
+        metrics = reward_metrics(groups, parts, self.settings.hard_below)
         if self.replay is not None:
             self.replay.offer(groups, step)
             for _ in range(self.settings.replay.updates_per_step):
@@ -214,7 +223,7 @@ class Run:
         with torch.no_grad():
             batch["ref_log_prob"] = self.policy.log_probs(batch, self.reference)
         self.cost.rollout(int(batch["attention_mask"].sum()))
-        parts = rewards_of(self.policy.texts(batch), rows)
+        parts = rewards_of(self.policy.texts(batch), rows, self.settings.reward)
         scores = torch.tensor([part["score"] for part in parts]).view(len(rows), -1)
         advantages = group_advantages(scores).flatten().to(self.policy.model.device)
         batch["advantages"] = advantages[:, None] * batch["response_mask"]

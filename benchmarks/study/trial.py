@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from benchmarks.study.ideas import IDEAS
 from benchmarks.study.loop import Metrics, Row, Run, Settings, batches, mean, rewards_of
 from recipe.rerule.replay import RolloutGroup, is_hard
 
@@ -63,7 +64,7 @@ def run_trial(data: Data, settings: Settings, validate_every: int, early_steps: 
         metrics, groups = run.step(rows, step)
         measured.note({"step": float(step), **metrics})
         if step <= early_steps:
-            hard |= hard_prompts(rows, groups, settings.replay.threshold)
+            hard |= hard_prompts(rows, groups, settings.hard_below)
         if step % validate_every == 0:
             followed = list(hard.values()) if step >= early_steps else []
             measured.note({"validated_at": float(step), **validate(run, data.probes, followed)})
@@ -76,7 +77,7 @@ def start(data: Data, settings: Settings) -> Run:
     tokenizer = AutoTokenizer.from_pretrained(data.model)
     model = AutoModelForCausalLM.from_pretrained(data.model, dtype=torch.float32).eval()
     torch.manual_seed(settings.seed)
-    return Run(model, copy.deepcopy(model).requires_grad_(False), tokenizer, settings)
+    return IDEAS[settings.idea](model, copy.deepcopy(model).requires_grad_(False), tokenizer, settings)
 
 
 def hard_prompts(rows: Sequence[Row], groups: Sequence[RolloutGroup], threshold: float) -> dict[int, Row]:
@@ -113,7 +114,9 @@ def greedy(run: Run, rows: Sequence[Row]) -> list[Row]:
     found: list[Row] = []
     for first in range(0, len(rows), EVALUATED_AT_ONCE):
         part = rows[first : first + EVALUATED_AT_ONCE]
-        found += rewards_of(run.policy.texts(run.policy.respond(part, 1, greedy=True)), part)
+        found += rewards_of(
+            run.policy.texts(run.policy.respond(part, 1, greedy=True)), part, run.settings.reward
+        )
     return found
 
 

@@ -54,13 +54,32 @@ _MANY_PEOPLE = WorldConfig(
     layers=3,
     intermediate_size=384,
 )
+_MICRO_PEOPLE = WorldConfig(
+    retain_people=4,
+    unseen_people=3,
+    facts_per_person=3,
+    val_rows=8,
+    retain_probes=12,
+    unknown_questions=40,
+    vocab_size=600,
+    hidden_size=64,
+    layers=2,
+    heads=2,
+    intermediate_size=128,
+    epochs=4,
+)
 _PAPER = {"min_groups": 16, "warmup_steps": 15, "capacity": 512, "groups_per_update": 16}
+_MICRO = {"min_groups": 4, "warmup_steps": 2, "capacity": 32, "groups_per_update": 4}
 _TINY = {**_PAPER, "warmup_steps": 10, "capacity": 256}
 
 # "many": 980 prompts seen once, after a stage 1 that refuses nearly everything.
 # Neither is frozen for the study: they are worlds tried.
 WORLDS = {
     "many": StudyWorld(_MANY_PEOPLE, Steering(learning_rate=1e-4), {"steps": 61}, _PAPER),
+    # To try the commands in a minute; its model knows little.
+    "micro": StudyWorld(
+        _MICRO_PEOPLE, Steering(), {"steps": 12, "prompts": 4, "rollouts": 4}, _MICRO, early_steps=3
+    ),
     "tiny": StudyWorld(WorldConfig(), Steering(), {"steps": 34}, _TINY),
 }
 

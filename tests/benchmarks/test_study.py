@@ -20,46 +20,13 @@ from benchmarks.study.loop import Cost, Policy, Run, Settings, batches, group_ad
 from benchmarks.study.steering import Steering, steer
 from benchmarks.study.tofu import TofuRows
 from benchmarks.study.worlds import StudyWorld, prepare
-from data_prep.world.config import WorldConfig
-from data_prep.world.model import make_model
-from data_prep.world.splits import make_world
-from data_prep.world.tokenizer import train_tokenizer
 from recipe.rerule.replay import ReplayConfig
-
-CONFIG = WorldConfig(
-    forget_people=1,
-    retain_people=2,
-    unseen_people=1,
-    unknown_questions=20,
-    retain_probes=9,
-    hidden_size=16,
-    layers=1,
-    heads=2,
-    intermediate_size=32,
-    vocab_size=400,
-    epochs=1,
-    target_accuracy=0.0,
-)
-SIZES: dict[str, Any] = {"steps": 4, "prompts": 4, "rollouts": 3, "response_limit": 6}
-REPLAY = {"min_groups": 2, "warmup_steps": 1, "capacity": 16, "groups_per_update": 3, "threshold": 1.0}
-
-
-@pytest.fixture(scope="module")
-def made() -> SimpleNamespace:
-    """An untrained model, its tokenizer and the rows of a small world."""
-    world = make_world(CONFIG)
-    tokenizer = train_tokenizer((text for pair in world.base_pairs for text in pair), CONFIG.vocab_size)
-    return SimpleNamespace(world=world, tokenizer=tokenizer, model=make_model(CONFIG, tokenizer).eval())
+from tests.benchmarks.small_study import CONFIG, REPLAY, SIZES, by_length
 
 
 def new_run(made: SimpleNamespace, **settings: Any) -> Run:
     torch.manual_seed(0)
     return Run(copy.deepcopy(made.model), made.model, made.tokenizer, Settings(**{**SIZES, **settings}))
-
-
-def by_length(texts: list[str], rows: list[Any]) -> list[dict[str, float]]:
-    """A reward that differs within the groups of an untrained model, which the world's does not."""
-    return [{"score": (len(text) % 3) / 2, "refused": 0.0, "rouge": 0.0} for text in texts]
 
 
 def test_log_probs_are_those_of_each_response_alone(made: SimpleNamespace) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.study.worlds import WORLDS
 from data_prep.world.build import build
-from data_prep.world.config import WorldConfig
 from tests.e2e.stack import Command
 
 
@@ -30,19 +30,5 @@ def command(tmp_path: Path) -> Iterator[Callable[..., Command]]:
 def micro_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A world of nine people and a model of 0.2 M parameters that knows them somewhat."""
     folder = tmp_path_factory.mktemp("world") / "micro"
-    config = WorldConfig(
-        retain_people=4,
-        unseen_people=3,
-        facts_per_person=3,
-        val_rows=8,
-        retain_probes=12,
-        unknown_questions=40,
-        vocab_size=600,
-        hidden_size=64,
-        layers=2,
-        heads=2,
-        intermediate_size=128,
-        epochs=4,
-    )
-    build(config, folder, overwrite=False)
+    build(WORLDS["micro"].config, folder, overwrite=False)
     return folder

@@ -1,0 +1,139 @@
+"""Replays of our own that a study tries: each a small change of the loop.
+
+What proves itself belongs in the replay package, as an option of its own; what is here was tried.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.study.loop import Metrics, Row, Run, identity, ppo_loss
+from recipe.rerule.replay import RolloutGroup
+from recipe.rerule.replay.stored import StoredGroup
+
+_SIDES = ("forget", "retain")
+
+
+class PositiveOnly(Run):
+    """Replays the responses that were better than their group's mean, not those that were worse.
+
+    To push down what the current policy may no longer say costs the most where the data are stalest.
+    """
+
+    def _replay_update(self, drawn: list[RolloutGroup]) -> Metrics:
+        return super()._replay_update(
+            [replace(group, advantages=group.advantages.clamp(min=0)) for group in drawn]
+        )
+
+
+class PooledAdvantages(Run):
+    """Replays with advantages against the running mean reward of all prompts of the side.
+
+    A group that always failed has no advantage within itself; against the side's mean all of it is bad.
+    """
+
+    momentum = 0.8
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self._moments: dict[str, Tensor] = {}
+
+    def _rollouts(self, *parts: Any) -> tuple[list[RolloutGroup], list[Row]]:
+        groups, rewards = super()._rollouts(*parts)
+        for side in _SIDES:
+            own = [group.rewards for group in groups if group.side == side]
+            if own:
+                pooled = torch.cat(own)
+                new = torch.stack([pooled.mean(), pooled.var(correction=0)])
+                old = self._moments.get(side, new)
+                self._moments[side] = self.momentum * old + (1 - self.momentum) * new
+        return groups, rewards
+
+    def _replay_update(self, drawn: list[RolloutGroup]) -> Metrics:
+        return super()._replay_update([self._against_side(group) for group in drawn])
+
+    def _against_side(self, group: RolloutGroup) -> RolloutGroup:
+        mean, variance = self._moments[group.side]
+        of_rows = (group.rewards - mean) / (variance.sqrt() + 1e-3)
+        return replace(group, advantages=of_rows.repeat_interleave(group.lengths.long()))
+
+
+@dataclass(frozen=True)
+class BalancedSampler:
+    """Half of the draw from each side, uniformly within it; more from one where the other has too few."""
+
+    rng: random.Random
+
+    def sample(self, groups: Sequence[StoredGroup], k: int, step: int) -> list[StoredGroup]:
+        """`k` different groups, as `replay.sampling.Sampler` wants it."""
+        forget, retain = ([group for group in groups if group.group().side == side] for side in _SIDES)
+        of_forget = min(len(forget), max(k // 2, k - len(retain)))
+        return self.rng.sample(forget, of_forget) + self.rng.sample(retain, k - of_forget)
+
+
+class Balanced(Run):
+    """Replays as many groups of each side."""
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        assert self.replay is not None
+        self.replay._sampler = BalancedSampler(self.replay._rngs["sampling"])
+
+
+class Merged(Run):
+    """One optimiser step on the sum of both losses: replay without one more step."""
+
+    def _update(self, batch: dict[str, Tensor], log_probs: Tensor) -> float:
+        mask = batch["response_mask"]
+        loss = ppo_loss(log_probs, batch["old_log_probs"], batch["advantages"], mask, self.settings)
+        self._own: tuple[Tensor, dict[str, Tensor]] | None = (loss + self._kl(log_probs, batch), batch)
+        return float("nan")
+
+    def _extra_update(self, drawn: list[RolloutGroup], batch: dict[str, Tensor]) -> Metrics:
+        if drawn:
+            return super()._extra_update(drawn, batch)
+        assert self._own is not None
+        super()._descend(*self._own)
+        return {}
+
+    def _descend(self, loss: Tensor, batch: dict[str, Tensor]) -> float:
+        assert self._own is not None
+        own, own_batch = self._own
+        self.cost.update(int(own_batch["attention_mask"].sum()))
+        return super()._descend(own + loss, batch)
+
+
+class FreshResponses(Run):
+    """Replays the prompts: the drawn groups' prompts are answered anew, so that the update is on-policy."""
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self._rows: dict[int, Row] = {}
+
+    def step(self, rows: Sequence[Row], step: int) -> tuple[Metrics, list[RolloutGroup]]:
+        self._rows |= {identity(row).prompt_index: row for row in rows}
+        return super().step(rows, step)
+
+    def _replay_update(self, drawn: list[RolloutGroup]) -> Metrics:
+        rows = [self._rows[group.prompt_index] for group in drawn]
+        batch = self.policy.respond(rows, self.settings.rollouts)
+        log_probs = self.policy.log_probs(batch)
+        self._rollouts(batch, log_probs.detach(), rows, drawn[0].step)
+        return {"replay/grad_norm": self._update(batch, log_probs), "replay/updates": 1.0}
+
+
+IDEAS: dict[str, type[Run]] = {
+    "": Run,
+    "positive_only": PositiveOnly,
+    "pooled": PooledAdvantages,
+    "balanced": Balanced,
+    "merged": Merged,
+    "fresh": FreshResponses,
+}
+"""By `Settings.idea`."""

@@ -1,0 +1,29 @@
+"""A study of seconds: a world of four people, an untrained model, runs of four steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from data_prep.world.config import WorldConfig
+
+CONFIG = WorldConfig(
+    forget_people=1,
+    retain_people=2,
+    unseen_people=1,
+    unknown_questions=20,
+    retain_probes=9,
+    hidden_size=16,
+    layers=1,
+    heads=2,
+    intermediate_size=32,
+    vocab_size=400,
+    epochs=1,
+    target_accuracy=0.0,
+)
+SIZES: dict[str, Any] = {"steps": 4, "prompts": 4, "rollouts": 3, "response_limit": 6}
+REPLAY = {"min_groups": 2, "warmup_steps": 1, "capacity": 16, "groups_per_update": 3, "threshold": 1.0}
+
+
+def by_length(texts: list[str], rows: list[Any], options: dict[str, Any]) -> list[dict[str, float]]:
+    """A reward that differs within the groups of an untrained model, which the world's does not."""
+    return [{"score": (len(text) % 3) / 2, "refused": 0.0, "rouge": 0.0} for text in texts]
