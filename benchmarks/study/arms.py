@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,7 @@ class Arm:
         trains: false: the stage-1 model as it is.
         compute_of: the run ends once it has cost what this arm's run of the same seed has.
         settings: changed `loop.Settings`, by name.
+        learning_rate: times the world's.
     """
 
     meaning: str
@@ -28,6 +30,7 @@ class Arm:
     trains: bool = True
     compute_of: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    learning_rate: float = 1.0
 
 
 _OFF = {"enable": False}
@@ -40,6 +43,7 @@ ARMS = {
     "random": Arm("random storage, as many groups as are hard", {"admission": "random"}),
     "equal_updates": Arm("RULE, its update twice once replay would start", {"update": "on_policy"}),
     "equal_compute": Arm("RULE, going on to ReRULE's compute", _OFF, compute_of="rerule"),
+    "higher_rate": Arm("RULE, learning rate x 1.5", _OFF, learning_rate=1.5),
     "signal": Arm("ReRULE, groups with signal only", {"require_signal": True}),
     "prioritized": Arm("ReRULE, prioritised sampling", {"sampling": "prioritized"}),
     "sequence": Arm("ReRULE, sequence ratio", {"importance": {"level": "sequence"}}),
@@ -82,4 +86,7 @@ def settings_of(arm: Arm, world: StudyWorld, seed: int, compute: float | None = 
     """An arm's settings on a world; `seed` decides data order, responses and draws."""
     replay = ReplayConfig.from_dict({**world.replay, "seed": seed, **arm.replay})
     steps = {} if arm.trains else {"steps": 0}
-    return Settings(**{**world.settings, **arm.settings, **steps}, compute=compute, seed=seed, replay=replay)
+    settings = Settings(
+        **{**world.settings, **arm.settings, **steps}, compute=compute, seed=seed, replay=replay
+    )
+    return dataclasses.replace(settings, learning_rate=arm.learning_rate * settings.learning_rate)

@@ -69,13 +69,17 @@ _MICRO_PEOPLE = WorldConfig(
     epochs=4,
 )
 _PAPER = {"min_groups": 16, "warmup_steps": 15, "capacity": 512, "groups_per_update": 16}
+# MUSE's reward on forget prompts, a refusal and nothing else: a model this small hardly learns to copy names,
+# so that with the other half of the reward every forget prompt would stay hard.
+_SLOW = {"steps": 61, "learning_rate": 1e-4, "reward": {"lambda_forget": 1.0}}
 _MICRO = {"min_groups": 4, "warmup_steps": 2, "capacity": 32, "groups_per_update": 4}
 _TINY = {**_PAPER, "warmup_steps": 10, "capacity": 256}
 
-# "many": 980 prompts seen once, after a stage 1 that refuses nearly everything.
-# Neither is frozen for the study: they are worlds tried.
+# docs/results.md lists the worlds that were tried, with RULE's statistics on them.
 WORLDS = {
-    "many": StudyWorld(_MANY_PEOPLE, Steering(learning_rate=1e-4), {"steps": 61}, _PAPER),
+    # 980 prompts seen once, after a stage 1 that refuses nearly everything: forget prompts are easy from the
+    # start, the others hard for long.
+    "many": StudyWorld(_MANY_PEOPLE, Steering(learning_rate=1e-4), _SLOW, _PAPER),
     # To try the commands in a minute; its model knows little.
     "micro": StudyWorld(
         _MICRO_PEOPLE, Steering(), {"steps": 12, "prompts": 4, "rollouts": 4}, _MICRO, early_steps=3

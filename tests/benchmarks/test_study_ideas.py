@@ -157,7 +157,8 @@ def test_the_recipe_gets_the_loops_settings(tmp_path: Any) -> None:
     replay = OmegaConf.to_container(config.replay, resolve=True)
     assert ReplayConfig.from_dict(replay) == settings.replay
     actor = config.actor_rollout_ref.actor
-    assert (actor.optim.lr, actor.optim.weight_decay, actor.optim.clip_grad) == (2e-4, 0.01, 1.0)
+    assert (actor.optim.lr, actor.optim.weight_decay, actor.optim.clip_grad) == (1e-4, 0.01, 1.0)
     assert (actor.clip_ratio_low, actor.clip_ratio_high, actor.kl_loss_coef) == (0.2, 0.3, 0.01)
     assert (config.data.train_batch_size, config.actor_rollout_ref.rollout.n) == (16, 8)
+    assert config.reward.custom_reward_function.reward_kwargs.lambda_forget == 1.0
     assert (config.data.seed, config.trainer.total_training_steps) == (7, 61)
