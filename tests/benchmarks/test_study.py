@@ -206,7 +206,7 @@ def test_a_damaged_run_is_named(tmp_path: Path) -> None:
 def test_every_arm_has_settings() -> None:
     for name, arm in ARMS.items():
         settings = settings_of(arm, worlds.WORLDS["many"], seed=3)
-        assert settings.replay.enable == (name not in ("stage1", "rule", "equal_compute"))
+        assert settings.replay.enable == (name not in ("stage1", "rule", "equal_compute", "higher_rate"))
         assert settings.seed == 3
         assert arm.compute_of is None or arm.compute_of in ARMS
 
