@@ -73,6 +73,11 @@ ARMS = {
         {"require_signal": True},
         settings={"idea": "balanced"},
     ),
+    "trust_region": Arm(
+        "every group with signal; no gradient where PPO's clip would end it",
+        {"threshold": 1.0, "require_signal": True},
+        settings={"idea": "trust_region"},
+    ),
     "merged": Arm("both losses in one optimiser step", settings={"idea": "merged"}),
     "fresh": Arm("stored prompts answered anew", settings={"idea": "fresh"}),
 }

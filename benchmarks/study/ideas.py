@@ -64,6 +64,19 @@ class PooledAdvantages(Run):
         return replace(group, advantages=of_rows.repeat_interleave(group.lengths.long()))
 
 
+class TrustRegion(Run):
+    """Learns no more from a token that has moved as far as PPO lets it: better ones up, worse ones down.
+
+    Clipping the weight bounds how much such a token counts; PPO's clipped objective ends its gradient.
+    """
+
+    def _keep(self, batch: dict[str, Tensor], log_ratio: Tensor) -> Tensor:
+        ratio, advantages = log_ratio.exp(), batch["advantages"]
+        up = (advantages > 0) & (ratio > 1 + self.settings.clip_high)
+        down = (advantages < 0) & (ratio < 1 - self.settings.clip_low)
+        return (~(up | down)).to(log_ratio.dtype)
+
+
 @dataclass(frozen=True)
 class BalancedSampler:
     """Half of the draw from each side, uniformly within it; more from one where the other has too few."""
@@ -133,6 +146,7 @@ IDEAS: dict[str, type[Run]] = {
     "positive_only": PositiveOnly,
     "pooled": PooledAdvantages,
     "balanced": Balanced,
+    "trust_region": TrustRegion,
     "merged": Merged,
     "fresh": FreshResponses,
 }

@@ -281,7 +281,9 @@ class Run:
         units = unit_ratios(log_ratio, mask, config.importance.level)
         bounds = build_truncation(config.importance).bounds(units)
         moments = RatioMoments.of(units, log_ratio, mask, bounds)
-        weight = weights(units, mask, config.importance.level, bounds, config.importance.normalize, moments)
+        weight = self._keep(batch, log_ratio) * weights(
+            units, mask, config.importance.level, bounds, config.importance.normalize, moments
+        )
         loss = replay_loss(
             log_probs,
             weight,
@@ -297,6 +299,10 @@ class Run:
             "replay/updates": 1.0,
             "replay/signal_share": signal,
         }
+
+    def _keep(self, batch: dict[str, Tensor], log_ratio: Tensor) -> Tensor:
+        """1 for the tokens [R, T] that a replay update learns from: all of them."""
+        return torch.ones_like(log_ratio)
 
     def _descend(self, loss: Tensor, batch: dict[str, Tensor]) -> float:
         """One optimiser step; returns the gradient's norm before clipping."""

@@ -82,6 +82,19 @@ def test_pooled_advantages_are_against_the_sides_running_mean(
         torch.testing.assert_close(changed.advantages[first].double(), expected, atol=1e-5, rtol=1e-4)
 
 
+def test_the_trust_region_ends_where_ppo_clips(made: SimpleNamespace) -> None:
+    run = run_of("trust_region", made)
+    ratio = torch.tensor([[0.5, 0.79, 0.81, 1.0, 1.29, 1.31, 2.0]]).repeat(3, 1)
+    advantages = torch.tensor([[1.0], [-1.0], [0.0]]).expand(3, 7)
+    kept = run._keep({"advantages": advantages}, ratio.log())
+    assert kept.tolist() == [[1, 1, 1, 1, 1, 0, 0], [0, 0, 1, 1, 1, 1, 1], [1] * 7]
+    # The same tokens have no gradient in PPO's own loss.
+    log_ratio = ratio[:2].log().requires_grad_()
+    mask = torch.ones(2, 7)
+    loop.ppo_loss(log_ratio, torch.zeros(2, 7), advantages[:2], mask, run.settings).backward()
+    assert (log_ratio.grad != 0).float().tolist() == kept[:2].tolist()
+
+
 @pytest.mark.parametrize(
     ("forget", "retain", "drawn"), [(9, 9, (4, 4)), (9, 2, (6, 2)), (1, 9, (1, 7)), (0, 9, (0, 8))]
 )
