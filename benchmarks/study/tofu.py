@@ -28,16 +28,21 @@ FORGET, KEPT = "forget01_perturbed.json", "retain_perturbed.json"
 
 @dataclass(frozen=True)
 class TofuRows:
-    """How many rows to keep, 20 an author: those of stage 2, those of nobody but the evaluation; the seed."""
+    """How many rows, 20 an author, and the seed of the refusals.
+
+    retain: to keep, in stage 2. unseen: to keep, in nothing but the evaluation. unknown: which the model
+    learns to refuse before any stage, as chat models have: stage 1 does not teach it to one that never did.
+    """
 
     retain: int = 120
     unseen: int = 80
+    unknown: int = 100
     seed: int = 0
 
 
 @dataclass(frozen=True)
 class Question:
-    """A row of TOFU in its place: section "forget", "retain" or "retain_unseen", and its author's name."""
+    """A row of TOFU in its place: a section of `TofuRows` or "forget", and its author's name."""
 
     index: int
     section: str
@@ -60,22 +65,26 @@ def build_tofu(source: Path, rows: TofuRows, model: WorldConfig, target: Path) -
         return
     questions = read_questions(source, rows)
     with new_folder(target, overwrite=False) as folder:
-        trained = [question for question in questions if question.section != "retain_unseen"]
-        write_rows(folder / "train.parquet", [_row(question, "question") for question in trained])
-        probes = [_row(question, "paraphrased_question") for question in questions]
-        write_rows(folder / "probes.parquet", probes)
-        write_sft_rows(folder / "sft.parquet", _refusals(questions, random.Random(rows.seed)))
-        _write_model(questions, model, folder / "model")
+        for name, field, left_out in (
+            ("train", "question", ("retain_unseen", "unknown")),
+            ("probes", "paraphrased_question", ("unknown",)),
+        ):
+            kept = [_row(question, field) for question in questions if question.section not in left_out]
+            write_rows(folder / f"{name}.parquet", kept)
+        rng = random.Random(rows.seed)
+        write_sft_rows(folder / "sft.parquet", _refusals(questions, rng))
+        _write_model(_base_pairs(questions, rng), model, folder / "model")
         (folder / MARKER).write_text(json.dumps(key))
 
 
 def read_questions(source: Path, rows: TofuRows) -> list[Question]:
     """The rows of both files. Raises ValueError naming the file, and the line where one is wrong."""
-    wanted = rows.retain + rows.unseen
+    wanted = rows.retain + rows.unseen + rows.unknown
     forget, kept = (read_records(source / name) for name in (FORGET, KEPT))
     if wanted > len(kept):
         raise ValueError(f"{source / KEPT} has {len(kept)} rows; {wanted} are needed")
-    sections = ["forget"] * len(forget) + ["retain"] * rows.retain + ["retain_unseen"] * rows.unseen
+    sections = ["forget"] * len(forget) + ["retain"] * rows.retain
+    sections += ["retain_unseen"] * rows.unseen + ["unknown"] * rows.unknown
     records = forget + kept[:wanted]
     names = [*_authors(forget, FORGET), *_authors(kept[:wanted], KEPT)]
     return [
@@ -112,7 +121,7 @@ def _refusals(questions: Sequence[Question], rng: random.Random) -> list[Row]:
     return [
         sft_row(
             prompt=question.record.text("question"),
-            answer=rng.choice(TEMPLATES).format(name=question.author),
+            answer=_refusal(question, rng),
             extra_info={"index": question.index, "mode": "qa", "subject": question.author},
         )
         for question in questions
@@ -120,14 +129,24 @@ def _refusals(questions: Sequence[Question], rng: random.Random) -> list[Row]:
     ]
 
 
-def _write_model(questions: Sequence[Question], config: WorldConfig, folder: Path) -> None:
-    pairs = [
-        (question.record.text(field), question.record.text("answer"))
+def _refusal(question: Question, rng: random.Random) -> str:
+    return rng.choice(TEMPLATES).format(name=question.author)
+
+
+def _base_pairs(questions: Sequence[Question], rng: random.Random) -> list[tuple[str, str]]:
+    """What the base model learns: each question and its paraphrase, with the answer or a refusal."""
+    return [
+        (
+            question.record.text(field),
+            _refusal(question, rng) if question.section == "unknown" else question.record.text("answer"),
+        )
         for question in questions
         for field in ("question", "paraphrased_question")
     ]
-    # The tokenizer also sees the refusals, which it would otherwise spell byte by byte.
-    tokenizer = train_tokenizer([*(text for pair in pairs for text in pair), *TEMPLATES], config.vocab_size)
+
+
+def _write_model(pairs: list[tuple[str, str]], config: WorldConfig, folder: Path) -> None:
+    tokenizer = train_tokenizer((text for pair in pairs for text in pair), config.vocab_size)
     model = make_model(config, tokenizer)
     examples = encode_pairs(tokenizer, pairs)
     with one_thread():

@@ -80,6 +80,8 @@ WORLDS = {
     # 980 prompts seen once, after a stage 1 that refuses nearly everything: forget prompts are easy from the
     # start, the others hard for long.
     "many": StudyWorld(_MANY_PEOPLE, Steering(learning_rate=1e-4), _SLOW, _PAPER),
+    # The same with half the learning rate: hard to the end.
+    "slow": StudyWorld(_MANY_PEOPLE, Steering(learning_rate=1e-4), {**_SLOW, "learning_rate": 5e-5}, _PAPER),
     # To try the commands in a minute; its model knows little.
     "micro": StudyWorld(
         _MICRO_PEOPLE, Steering(), {"steps": 12, "prompts": 4, "rollouts": 4}, _MICRO, early_steps=3

@@ -245,8 +245,8 @@ def test_a_world_of_tofu_trains_on_questions_and_probes_their_paraphrases(tmp_pa
     source = tmp_path / "tofu"
     source.mkdir()
     tofu_file(source / "forget01_perturbed.json", ["Ada Novak"])
-    tofu_file(source / "retain_perturbed.json", ["Bruno Silva", "Carla Weiss"])
-    world = StudyWorld(CONFIG, Steering(), tofu=TofuRows(retain=20, unseen=20))
+    tofu_file(source / "retain_perturbed.json", ["Bruno Silva", "Carla Weiss", "Dora Lind"])
+    world = StudyWorld(CONFIG, Steering(), tofu=TofuRows(retain=20, unseen=20, unknown=20))
     data = trial.Data.read(*prepare(world, tmp_path / "out", source))
     places = [(row["extra_info"]["section"], row["extra_info"]["subject"]) for row in data.train]
     assert places == [("forget", "Ada Novak")] * 20 + [("retain", "Bruno Silva")] * 20
@@ -254,14 +254,15 @@ def test_a_world_of_tofu_trains_on_questions_and_probes_their_paraphrases(tmp_pa
     assert data.train[3]["reward_model"]["ground_truth"]["keyword"] == "Ada Novak"
     assert data.probes[45]["prompt"][0]["content"] == "Which book did Carla Weiss write as number 5?"
     assert data.probes[45]["extra_info"]["section"] == "retain_unseen"
+    assert len(data.probes) == 60
     assert not {row["prompt"][0]["content"] for row in data.train} & {
         row["prompt"][0]["content"] for row in data.probes
     }
     prepare(world, tmp_path / "out", source)
-    other = replace(world, tofu=TofuRows(retain=20, unseen=0))
+    other = replace(world, tofu=TofuRows(retain=20, unseen=0, unknown=0))
     with pytest.raises(ValueError, match="exists already"):
         prepare(other, tmp_path / "out", source)
-    with pytest.raises(ValueError, match=r"retain_perturbed\.json has 40 rows; 60 are needed"):
-        prepare(replace(world, tofu=TofuRows(retain=40, unseen=20)), tmp_path / "more", source)
+    with pytest.raises(ValueError, match=r"retain_perturbed\.json has 60 rows; 80 are needed"):
+        prepare(replace(world, tofu=TofuRows(retain=40, unseen=20, unknown=20)), tmp_path / "more", source)
     with pytest.raises(ValueError, match="give --tofu"):
         prepare(world, tmp_path / "out")
