@@ -53,6 +53,9 @@ ARMS = {
     # Ideas of ours.
     "recent": Arm("the newest hard groups", {"sampling": "recent"}),
     "informative": Arm("every group with signal", {"threshold": 1.0, "require_signal": True}),
+    "informative_newest": Arm(
+        "the newest groups with signal", {"threshold": 1.0, "require_signal": True, "sampling": "recent"}
+    ),
     "informative_no_lower_bound": Arm(
         "every group with signal, ratios bounded above alone",
         {"threshold": 1.0, "require_signal": True, "importance": {"clip_low": 0.0}},
