@@ -85,11 +85,11 @@ ARMS = {
     "fresh": Arm("stored prompts answered anew", settings={"idea": "fresh"}),
 }
 
-COMPARED = (
-    ("rerule", "rule"),
-    ("rerule", "random"),
-    ("rerule", "equal_updates"),
-    ("rerule", "equal_compute"),
+COMPARED = tuple(
+    (arm, base)
+    for arm in ("rerule", "informative_fresh")
+    for base in ("rule", "rerule", "random", "equal_updates", "equal_compute")
+    if arm != base
 )
 """The pairs of arms that the questions are about."""
 

@@ -112,7 +112,7 @@ def section_of(world: str, runs: Sequence[StudyRun]) -> Section:
     return Section(f"World: {world}", (*parts, *figures))
 
 
-DRAWN = ("rule", "rerule", "random", "equal_updates", "equal_compute", "balanced")[:MAX_LINES]
+DRAWN = ("rule", "rerule", "random", "equal_updates", "equal_compute", "informative_fresh")[:MAX_LINES]
 
 
 def arm_table(
@@ -210,7 +210,7 @@ def comparison_table(world: str, measure: str, rows: Sequence[Row]) -> Table:
 
 def comparison_row(arm: str, base: str, found: Paired, corrected: float) -> Row:
     """One pair."""
-    interval = f"[{found.low:+.3f}, {found.high:+.3f}]"
+    interval = f"{found.low:+.3f} to {found.high:+.3f}"
     difference = Cell(f"{found.difference:+.3f}", found.difference, interval, (found.low, found.high))
     effect = DASH if np.isnan(found.effect) else number_cell(found.effect, "+.2f")
     rest = (number_cell(found.p_value, ".4f"), number_cell(corrected, ".4f"), number_cell(found.seeds, "d"))
