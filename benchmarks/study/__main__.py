@@ -17,7 +17,7 @@ from statistics import mean
 import torch
 
 from benchmarks.study.arms import ARMS
-from benchmarks.study.comparison import paired
+from benchmarks.study.comparison import FEWEST_FOR_INTERVAL, paired
 from benchmarks.study.runs import Runs, shortened, study
 from benchmarks.study.worlds import WORLDS
 
@@ -71,11 +71,13 @@ def values_of(runs: Runs, arm: str, name: str, seeds: Sequence[int]) -> list[flo
 
 
 def difference(runs: Runs, arm: str, base: str, name: str, seeds: Sequence[int]) -> str:
-    """The paired difference with its interval; a dash where a run does not have the measure."""
+    """The paired difference, with its interval where seeds suffice; a dash where a run lacks it."""
     try:
         found = paired(values_of(runs, arm, name, seeds), values_of(runs, base, name, seeds))
     except ValueError:
         return "–"
+    if found.seeds < FEWEST_FOR_INTERVAL:
+        return number(found.difference)
     return f"{number(found.difference)} [{number(found.low)}, {number(found.high)}]"
 
 

@@ -14,6 +14,8 @@ from recipe.rerule.evaluation.statistics.comparison import compare
 from recipe.rerule.evaluation.statistics.samples import mean_of
 
 RESAMPLES = 20_000
+FEWEST_FOR_INTERVAL = 5
+"""Seeds below which no interval is shown: resamples of so few values never leave their range."""
 _SET, _VALUE = "seeds", "value"
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from benchmarks.study.arms import ARMS, COMPARED
-from benchmarks.study.comparison import Paired, paired
+from benchmarks.study.comparison import FEWEST_FOR_INTERVAL, Paired, paired
 from benchmarks.study.results import read_results
 from benchmarks.study.runs import StudyRun
 from recipe.rerule.evaluation.statistics.comparison import holm
@@ -108,7 +108,8 @@ def section_of(world: str, runs: Sequence[StudyRun]) -> Section:
     parts = [arm_table(world, runs, arms, "outcomes", OUTCOMES), *comparison_tables(world, runs)]
     parts.append(arm_table(world, runs, arms, "process", PROCESS))
     drawn = [arm for arm in DRAWN if arm in arms]
-    figures = [curve_figure(world, runs, drawn)] if drawn else []
+    validated = any(run.curves.get("validated_at") for run in runs)
+    figures = [curve_figure(world, runs, drawn)] if drawn and validated else []
     return Section(f"World: {world}", (*parts, *figures))
 
 
@@ -203,8 +204,8 @@ def comparison_table(world: str, measure: str, rows: Sequence[Row]) -> Table:
         (Heading("difference"), Heading("effect, d"), Heading("p"), Heading("p, Holm"), Heading("seeds")),
         tuple(rows),
         "First arm minus second on the same seeds, with its 95 % bootstrap interval over seeds (percentiles "
-        "moved out for few seeds); d: the mean difference in standard deviations of the differences; p: "
-        "exact permutation test; Holm: corrected for all pairs and measures of this world.",
+        "moved out for few seeds; none below five); d: the mean difference in standard deviations of the "
+        "differences; p: exact permutation test; Holm: corrected for all pairs and measures of this world.",
     )
 
 
@@ -212,6 +213,8 @@ def comparison_row(arm: str, base: str, found: Paired, corrected: float) -> Row:
     """One pair."""
     interval = f"{found.low:+.3f} to {found.high:+.3f}"
     difference = Cell(f"{found.difference:+.3f}", found.difference, interval, (found.low, found.high))
+    if found.seeds < FEWEST_FOR_INTERVAL:
+        difference = number_cell(found.difference, "+.3f")
     effect = DASH if np.isnan(found.effect) else number_cell(found.effect, "+.2f")
     rest = (number_cell(found.p_value, ".4f"), number_cell(corrected, ".4f"), number_cell(found.seeds, "d"))
     return Row(f"{arm} − {base}", (difference, effect, *rest))

@@ -114,7 +114,12 @@ def test_the_report_compares_arms_over_their_common_seeds(tmp_path: Path) -> Non
     assert row.name == "rerule − rule"
     # 0.24, 0.23 and 0.22 on the seeds 1 to 3; all of one sign, so 2 of 8 exchanges are as far out.
     assert [cell.text for cell in row.cells] == ["+0.230", "+23.00", "0.2500", "0.5000", "3"]
+    assert row.cells[0].bounds is None
     assert len(report.figures()) == 1
+    more = [*runs, *(made_run("rule", seed, 0.5 + seed / 100) for seed in (4, 5)), made_run("rerule", 5, 0.7)]
+    tables = {table.name: table for table in study_report.build_report(more, "command", tmp_path).tables()}
+    (row,) = tables["compared_small_retain_unseen_recall"].rows
+    assert row.cells[0].bounds is not None
 
 
 def test_solved_means_the_first_validation_with_a_high_reward() -> None:
