@@ -32,7 +32,7 @@ def tofu(source: Path) -> Path:
     pairs = {side: read_pairs(source / name)[:rows] for side, (name, rows) in FILES.items()}
     with new_folder(OWN, overwrite=False) as folder:
         write_rows(folder / "train.parquet", _rows(pairs))
-        _write_model([pair for of_side in pairs.values() for pair in of_side], folder / "model")
+        write_model([pair for of_side in pairs.values() for pair in of_side], SIZES, folder / "model")
     return OWN
 
 
@@ -65,11 +65,12 @@ def _row(index: int, side: str, question: str, answer: str) -> Row:
     )
 
 
-def _write_model(pairs: list[tuple[str, str]], folder: Path) -> None:
-    tokenizer = train_tokenizer((text for pair in pairs for text in pair), SIZES.vocab_size)
-    model = make_model(SIZES, tokenizer)
+def write_model(pairs: list[tuple[str, str]], sizes: WorldConfig, folder: Path) -> None:
+    """Train tokenizer and model on (question, answer) pairs and write both as one Hugging Face folder."""
+    tokenizer = train_tokenizer((text for pair in pairs for text in pair), sizes.vocab_size)
+    model = make_model(sizes, tokenizer)
     examples = encode_pairs(tokenizer, pairs)
     with one_thread():
-        train(model, examples, examples, SIZES)
+        train(model, examples, examples, sizes)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.study.loop import Metrics, Row, Run, identity, ppo_loss
+from benchmarks.study.loop import Metrics, Row, Run, identity
 from recipe.rerule.replay import RolloutGroup
 from recipe.rerule.replay.stored import StoredGroup
 
@@ -103,20 +103,16 @@ class Merged(Run):
     """One optimiser step on the sum of both losses: replay without one more step."""
 
     def _update(self, batch: dict[str, Tensor], log_probs: Tensor) -> float:
-        mask = batch["response_mask"]
-        loss = ppo_loss(log_probs, batch["old_log_probs"], batch["advantages"], mask, self.settings)
-        self._own: tuple[Tensor, dict[str, Tensor]] | None = (loss + self._kl(log_probs, batch), batch)
+        self._own = self._loss(batch, log_probs), batch
         return float("nan")
 
     def _extra_update(self, drawn: list[RolloutGroup], batch: dict[str, Tensor]) -> Metrics:
         if drawn:
             return super()._extra_update(drawn, batch)
-        assert self._own is not None
         super()._descend(*self._own)
         return {}
 
     def _descend(self, loss: Tensor, batch: dict[str, Tensor]) -> float:
-        assert self._own is not None
         own, own_batch = self._own
         self.cost.update(int(own_batch["attention_mask"].sum()))
         return super()._descend(own + loss, batch)

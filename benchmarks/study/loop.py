@@ -248,9 +248,13 @@ class Run:
 
     def _update(self, batch: dict[str, Tensor], log_probs: Tensor) -> float:
         """The on-policy update; `log_probs` with gradient."""
+        return self._descend(self._loss(batch, log_probs), batch)
+
+    def _loss(self, batch: dict[str, Tensor], log_probs: Tensor) -> Tensor:
+        """RULE's: the clipped loss and KL to the reference."""
         mask = batch["response_mask"]
         loss = ppo_loss(log_probs, batch["old_log_probs"], batch["advantages"], mask, self.settings)
-        return self._descend(loss + self._kl(log_probs, batch), batch)
+        return loss + self._kl(log_probs, batch)
 
     def _kl(self, log_probs: Tensor, batch: dict[str, Tensor]) -> Tensor:
         mask = batch["response_mask"]

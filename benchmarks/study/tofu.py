@@ -14,14 +14,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.tofu import write_model
 from data_prep.atomic import MARKER, new_folder
 from data_prep.contract import Row, rl_row, sft_row, write_rows, write_sft_rows
 from data_prep.refusals import TEMPLATES
 from data_prep.sources import Record, read_records
 from data_prep.tofu.authors import author_names
 from data_prep.world.config import WorldConfig
-from data_prep.world.model import encode_pairs, make_model, one_thread, train
-from data_prep.world.tokenizer import train_tokenizer
 
 FORGET, KEPT = "forget01_perturbed.json", "retain_perturbed.json"
 
@@ -73,7 +72,7 @@ def build_tofu(source: Path, rows: TofuRows, model: WorldConfig, target: Path) -
             write_rows(folder / f"{name}.parquet", kept)
         rng = random.Random(rows.seed)
         write_sft_rows(folder / "sft.parquet", _refusals(questions, rng))
-        _write_model(_base_pairs(questions, rng), model, folder / "model")
+        write_model(_base_pairs(questions, rng), model, folder / "model")
         (folder / MARKER).write_text(json.dumps(key))
 
 
@@ -143,13 +142,3 @@ def _base_pairs(questions: Sequence[Question], rng: random.Random) -> list[tuple
         for question in questions
         for field in ("question", "paraphrased_question")
     ]
-
-
-def _write_model(pairs: list[tuple[str, str]], config: WorldConfig, folder: Path) -> None:
-    tokenizer = train_tokenizer((text for pair in pairs for text in pair), config.vocab_size)
-    model = make_model(config, tokenizer)
-    examples = encode_pairs(tokenizer, pairs)
-    with one_thread():
-        train(model, examples, examples, config)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
