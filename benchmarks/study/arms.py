@@ -81,6 +81,21 @@ ARMS = {
         {"threshold": 1.0, "require_signal": True},
         settings={"idea": "trust_region"},
     ),
+    "reestimated": Arm(
+        "every group with signal; advantages re-estimated for the current policy",
+        {"threshold": 1.0, "require_signal": True},
+        settings={"idea": "reestimated"},
+    ),
+    "filled": Arm(
+        "RULE's one update; earlier groups with signal in the places of groups without",
+        {"threshold": 1.0, "require_signal": True},
+        settings={"idea": "filled"},
+    ),
+    "filled_newest": Arm(
+        "the same, the newest of them",
+        {"threshold": 1.0, "require_signal": True, "sampling": "recent", "groups_per_update": 32},
+        settings={"idea": "filled"},
+    ),
     "merged": Arm("both losses in one optimiser step", settings={"idea": "merged"}),
     "fresh": Arm("stored prompts answered anew", settings={"idea": "fresh"}),
 }

@@ -70,11 +70,31 @@ class TrustRegion(Run):
     Clipping the weight bounds how much such a token counts; PPO's clipped objective ends its gradient.
     """
 
-    def _keep(self, batch: dict[str, Tensor], log_ratio: Tensor) -> Tensor:
+    def _weigh(self, batch: dict[str, Tensor], log_ratio: Tensor) -> tuple[Tensor, Metrics]:
+        weight, moments = super()._weigh(batch, log_ratio)
         ratio, advantages = log_ratio.exp(), batch["advantages"]
         up = (advantages > 0) & (ratio > 1 + self.settings.clip_high)
         down = (advantages < 0) & (ratio < 1 - self.settings.clip_low)
-        return (~(up | down)).to(log_ratio.dtype)
+        return weight * ~(up | down), moments
+
+
+class Reestimated(Run):
+    """GRPO's gradient of the stored prompts under today's policy, by self-normalised importance sampling.
+
+    Within a group, shares proportional to pi_theta / pi_old of whole responses stand for today's policy: the
+    mean and the spread of the reward are theirs, so that a prompt it has learnt since counts no more, and
+    the advantages are not those of the policy that answered.
+    """
+
+    def _weigh(self, batch: dict[str, Tensor], log_ratio: Tensor) -> tuple[Tensor, Metrics]:
+        _, moments = super()._weigh(batch, log_ratio)
+        rewards = batch["rewards"].view(-1, self.settings.rollouts).to(log_ratio.dtype)
+        share = log_ratio.sum(1).view_as(rewards).softmax(1)
+        centred = rewards - (share * rewards).sum(1, keepdim=True)
+        advantages = centred / ((share * centred.square()).sum(1, keepdim=True).sqrt() + 1e-6)
+        batch["advantages"] = advantages.float().view(-1, 1).expand_as(log_ratio)
+        weight = (share * self.settings.rollouts).view(-1, 1).expand_as(log_ratio)
+        return weight * batch["response_mask"], moments
 
 
 @dataclass(frozen=True)
@@ -118,6 +138,31 @@ class Merged(Run):
         return super()._descend(own + loss, batch)
 
 
+class Filled(Merged):
+    """One update a step, as RULE: earlier groups take the places of the step's groups without signal."""
+
+    def _update(self, batch: dict[str, Tensor], log_probs: Tensor) -> float:
+        self._log_probs = log_probs
+        return super()._update(batch, log_probs)
+
+    def _extra_update(self, drawn: list[RolloutGroup], batch: dict[str, Tensor]) -> Metrics:
+        assert self.replay is not None
+        copies = self.settings.rollouts
+        alive = (batch["advantages"] != 0).any(1).view(-1, copies).any(1)
+        earlier = [group for group in drawn if group.step < self.replay.log.step][: int((~alive).sum())]
+        if earlier and alive.any():
+            rows = alive.repeat_interleave(copies)
+            kept = {name: plane[rows] for name, plane in batch.items()}
+            self._own = self._loss(kept, self._log_probs[rows]), kept
+        return super()._extra_update(earlier, batch)
+
+    def _descend(self, loss: Tensor, batch: dict[str, Tensor]) -> float:
+        own, own_batch = self._own
+        counts = [float(part["response_mask"].sum()) for part in (own_batch, batch)]
+        self._own = own * counts[0] / sum(counts), own_batch
+        return super()._descend(loss * counts[1] / sum(counts), batch)
+
+
 class FreshResponses(Run):
     """Replays the prompts: the drawn groups' prompts are answered anew, so that the update is on-policy."""
 
@@ -144,6 +189,8 @@ IDEAS: dict[str, type[Run]] = {
     "balanced": Balanced,
     "trust_region": TrustRegion,
     "merged": Merged,
+    "filled": Filled,
+    "reestimated": Reestimated,
     "fresh": FreshResponses,
 }
 """By `Settings.idea`."""

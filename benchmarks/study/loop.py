@@ -281,13 +281,7 @@ class Run:
             for name, plane in collate(drawn, self.policy.tokenizer.pad_token_id).items()
         }
         log_probs, mask = self.policy.log_probs(batch), batch["response_mask"]
-        log_ratio = log_ratios(log_probs, batch["old_log_probs"], mask)
-        units = unit_ratios(log_ratio, mask, config.importance.level)
-        bounds = build_truncation(config.importance).bounds(units)
-        moments = RatioMoments.of(units, log_ratio, mask, bounds)
-        weight = self._keep(batch, log_ratio) * weights(
-            units, mask, config.importance.level, bounds, config.importance.normalize, moments
-        )
+        weight, moments = self._weigh(batch, log_ratios(log_probs, batch["old_log_probs"], mask))
         loss = replay_loss(
             log_probs,
             weight,
@@ -298,15 +292,20 @@ class Run:
             kl_coef=self.settings.kl_coef if config.use_kl_loss else 0.0,
         )
         signal = sum(group.has_signal for group in drawn) / len(drawn)
-        return moments.metrics() | {
+        return moments | {
             "replay/grad_norm": self._descend(loss.total, batch),
             "replay/updates": 1.0,
             "replay/signal_share": signal,
         }
 
-    def _keep(self, batch: dict[str, Tensor], log_ratio: Tensor) -> Tensor:
-        """1 for the tokens [R, T] that a replay update learns from: all of them."""
-        return torch.ones_like(log_ratio)
+    def _weigh(self, batch: dict[str, Tensor], log_ratio: Tensor) -> tuple[Tensor, Metrics]:
+        """The weights [R, T] of a replay update's tokens, and what there is to log of their ratios."""
+        config, mask = self.settings.replay.importance, batch["response_mask"]
+        units = unit_ratios(log_ratio, mask, config.level)
+        bounds = build_truncation(config).bounds(units)
+        moments = RatioMoments.of(units, log_ratio, mask, bounds)
+        weight = weights(units, mask, config.level, bounds, config.normalize, moments)
+        return weight, moments.metrics()
 
     def _descend(self, loss: Tensor, batch: dict[str, Tensor]) -> float:
         """One optimiser step; returns the gradient's norm before clipping."""
