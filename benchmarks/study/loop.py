@@ -38,6 +38,8 @@ Row = dict[str, Any]
 Metrics = dict[str, float]
 DUAL_CLIP = 3.0
 """verl's clip_ratio_c: bound on the ratio where the advantage is negative."""
+MAX_KL = 10.0
+"""verl's bound on a token's KL estimate; above it the token has no KL gradient."""
 
 
 @dataclass(frozen=True)
@@ -184,6 +186,11 @@ def ppo_loss(log_probs: Tensor, old: Tensor, advantages: Tensor, mask: Tensor, s
     return token_mean(bounded, mask)
 
 
+def low_var_kl(log_probs: Tensor, ref_log_probs: Tensor) -> Tensor:
+    """verl's `low_var_kl` of each token: `k3`, bounded."""
+    return k3(log_probs, ref_log_probs).clamp(max=MAX_KL)
+
+
 class Run:
     """A run of stage 2: `step` by `step`, with everything a study asks of it."""
 
@@ -259,7 +266,7 @@ class Run:
     def _kl(self, log_probs: Tensor, batch: dict[str, Tensor]) -> Tensor:
         mask = batch["response_mask"]
         return self.settings.kl_coef * token_mean(
-            torch.where(mask.bool(), k3(log_probs, batch["ref_log_prob"]), 0.0), mask
+            torch.where(mask.bool(), low_var_kl(log_probs, batch["ref_log_prob"]), 0.0), mask
         )
 
     def _extra_update(self, drawn: list[RolloutGroup], batch: dict[str, Tensor]) -> Metrics:
@@ -290,6 +297,7 @@ class Run:
             token_mean,
             ref_log_probs=batch["ref_log_prob"] if config.use_kl_loss else None,
             kl_coef=self.settings.kl_coef if config.use_kl_loss else 0.0,
+            kl=low_var_kl,
         )
         signal = sum(group.has_signal for group in drawn) / len(drawn)
         return moments | {

@@ -11,12 +11,25 @@ from typing import Any
 
 import pytest
 import torch
-from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage, compute_policy_loss_vanilla
+from verl.trainer.ppo.core_algos import (
+    compute_grpo_outcome_advantage,
+    compute_policy_loss_vanilla,
+    kl_penalty,
+)
 from verl.workers.config import ActorConfig
 
 from benchmarks.study import loop, runs, trial, worlds
 from benchmarks.study.arms import ARMS, settings_of
-from benchmarks.study.loop import Cost, Policy, Run, Settings, batches, group_advantages, ppo_loss
+from benchmarks.study.loop import (
+    Cost,
+    Policy,
+    Run,
+    Settings,
+    batches,
+    group_advantages,
+    low_var_kl,
+    ppo_loss,
+)
 from benchmarks.study.steering import Steering, steer
 from benchmarks.study.tofu import TofuRows
 from benchmarks.study.worlds import StudyWorld, prepare
@@ -83,6 +96,16 @@ def test_the_clipped_loss_and_its_gradient_are_verls() -> None:
     loss.backward(), expected.backward()
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def test_the_kl_of_a_token_and_its_gradient_are_verls() -> None:
+    ref = torch.linspace(-9, 0, 40)
+    ours, theirs = (torch.linspace(0, -6, 40).requires_grad_() for _ in range(2))
+    mine, expected = low_var_kl(ours, ref), kl_penalty(theirs, ref, "low_var_kl")
+    mine.sum().backward(), expected.sum().backward()
+    torch.testing.assert_close(mine, expected)
+    torch.testing.assert_close(ours.grad, theirs.grad)
+    assert (expected == 10).any() and (expected < 10).any()
 
 
 def test_the_loop_is_rule_until_replay_starts(made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
