@@ -234,3 +234,4 @@ def test_the_recipe_gets_the_loops_settings(tmp_path: Any) -> None:
     assert (config.data.train_batch_size, config.actor_rollout_ref.rollout.n) == (16, 8)
     assert config.reward.custom_reward_function.reward_kwargs.lambda_forget == 1.0
     assert (config.data.seed, config.trainer.total_training_steps) == (7, 61)
+    assert config.actor_rollout_ref.rollout.seed == 7
