@@ -103,5 +103,6 @@ def test_responses_are_written_as_text_and_written_anew(tmp_path: Path) -> None:
     lines = (tmp_path / "records" / "rollouts" / "3.jsonl").read_text(encoding="utf-8").splitlines()
     common = {"index": 4, "step": 3, "side": "forget", "mode": "qa", "prompt": "Who is Ada?"}
     assert [json.loads(line) for line in lines] == [
-        common | {"response": text, "reward": reward} for text, reward in zip(texts, [0.5, 1.0], strict=True)
+        common | {"response": text, "response_ids": row.tolist(), "reward": reward}
+        for text, row, reward in zip(texts, rows, [0.5, 1.0], strict=True)
     ]

@@ -9,8 +9,8 @@
                               counts
 <run>/records/replay.jsonl    what replay stored, let go and drew, a line a step, as StepLog.record gives it;
                               groups are [prompt index, step of storing]; appended to likewise
-<run>/records/rollouts/N.jsonl  the responses of step N as text, a line each: {"index", "step", "side",
-                              "mode", "prompt", "response", "reward"}
+<run>/records/rollouts/N.jsonl  the responses of step N, a line each: {"index", "step", "side", "mode",
+                              "prompt", "response", "response_ids", "reward"}
 """
 
 from __future__ import annotations
@@ -72,12 +72,14 @@ def append_prompts(
 def write_rollouts(
     run_folder: str, step: int, groups: Sequence[RolloutGroup], queries: Mapping[int, str], tokenizer: Any
 ) -> None:
-    """Write the responses of one step as text, special tokens left out; `queries` by prompt index.
+    """Write the responses of one step as text, special tokens left out, and as the tokens that were sampled.
+
+    `queries` by prompt index. Text alone would not say what was sampled: other tokens may spell it too.
 
     A step that is done again after a resume replaces what was written before.
     """
-    rows = [ids for group in groups for ids in group.response_ids.split(group.lengths.tolist())]
-    texts = iter(tokenizer.batch_decode(rows, skip_special_tokens=True))
+    rows = [ids.tolist() for group in groups for ids in group.response_ids.split(group.lengths.tolist())]
+    texts, ids = iter(tokenizer.batch_decode(rows, skip_special_tokens=True)), iter(rows)
     lines = [
         {
             "index": group.prompt_index,
@@ -86,6 +88,7 @@ def write_rollouts(
             "mode": group.mode,
             "prompt": queries[group.prompt_index],
             "response": next(texts),
+            "response_ids": next(ids),
             "reward": round(reward, 6),
         }
         for group in groups
