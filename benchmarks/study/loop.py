@@ -97,6 +97,18 @@ class Policy:
         self.model, self.tokenizer = model, tokenizer
         self.response_limit, self.temperature = response_limit, temperature
 
+    def encode(self, rows: Sequence[Row]) -> Any:
+        """The rows' prompts in the chat template: input_ids and attention_mask, int64 [G, P], left-padded."""
+        texts = [
+            self.tokenizer.apply_chat_template(
+                list(row["prompt"]), tokenize=False, add_generation_prompt=True
+            )
+            for row in rows
+        ]
+        return self.tokenizer(
+            texts, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=False
+        ).to(self.model.device)
+
     def respond(self, rows: Sequence[Row], copies: int, greedy: bool = False) -> dict[str, Tensor]:
         """`copies` responses to each row's prompt, as padded rows on the model's device.
 
@@ -104,15 +116,7 @@ class Policy:
             prompts int64 [R, P] (left-padded), responses int64 [R, T] (right-padded), attention_mask int64
             [R, P + T] and response_mask int64 [R, T], rows of one prompt as neighbours.
         """
-        texts = [
-            self.tokenizer.apply_chat_template(
-                list(row["prompt"]), tokenize=False, add_generation_prompt=True
-            )
-            for row in rows
-        ]
-        encoded = self.tokenizer(
-            texts, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=False
-        ).to(self.model.device)
+        encoded = self.encode(rows)
         how = (
             {"do_sample": False}
             if greedy

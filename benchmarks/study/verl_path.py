@@ -32,7 +32,12 @@ CURVES = {
     "replay/effective_sample_size": "replay/effective_sample_size",
 }
 """Our curves by verl's metrics."""
-ARMS_HERE = [name for name, arm in ARMS.items() if arm.trains and arm.compute_of is None]
+ARMS_HERE = [
+    name
+    for name, arm in ARMS.items()
+    if arm.trains and arm.compute_of is None and not arm.settings.get("idea")
+]
+"""Those that the recipe's settings can express."""
 
 
 def main() -> None:
@@ -64,19 +69,24 @@ def one_run(name: str, world: StudyWorld, places: tuple[Path, Path], arm: str, s
         return
     data, model = places
     settings = settings_of(ARMS[arm], world, seed)
-    folder = out / (name + SUFFIX) / f"{arm}-{seed}"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = run_folder(out, name, arm, seed)
+    folder.parent.mkdir(parents=True, exist_ok=True)
     print(f"{name} through verl: {arm}, seed {seed} ...", flush=True)
     train(settings, data, model, folder)
-    run = read_run(arm, folder / "run")
+    run = read_run(arm, folder)
     final = validated(run, Data.read(data, model).probes) | {"steps": float(run.steps[-1])}
     curves = {ours: run.series(theirs) for ours, theirs in CURVES.items()}
     write_run(StudyRun(name + SUFFIX, arm, seed, commit(), asdict(settings), final, curves), out)
 
 
+def run_folder(out: Path, world: str, arm: str, seed: int) -> Path:
+    """The recipe's run folder of a run."""
+    return out / (world + SUFFIX) / f"{arm}-{seed}" / "run"
+
+
 def train(settings: Settings, data: Path, model: Path, folder: Path) -> None:
-    """The recipe's command; its log is in `folder`. Raises StudyError where it fails."""
-    log = folder / "log.txt"
+    """The recipe's command, its log beside its run folder. Raises StudyError where it fails."""
+    log = folder.with_name("log.txt")
     command = [sys.executable, "-m", "recipe.rerule.main", *arguments(settings, data, model, folder)]
     with log.open("w") as output:
         done = subprocess.run(
@@ -110,9 +120,9 @@ def arguments(settings: Settings, data: Path, model: Path, folder: Path) -> list
         f"{rollout}.seed": settings.seed,
         "trainer.total_training_steps": settings.steps,
         "trainer.test_freq": settings.steps,
-        "trainer.validation_data_dir": folder / "run" / "records" / "validation",
+        "trainer.validation_data_dir": folder / "records" / "validation",
         "trainer.logger": "[file]",
-        "trainer.default_local_dir": folder / "run",
+        "trainer.default_local_dir": folder,
     }
     values |= dict(flat(settings.reward, "reward.custom_reward_function.reward_kwargs"))
     values |= dict(flat(asdict(settings.replay), "replay"))
