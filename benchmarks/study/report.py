@@ -48,7 +48,12 @@ class Measure:
     decimals: int = 3
 
 
+OVERALL = "overall"
+"""Mean of 1 - forget recall, retain recall and unseen recall. A run trades them for each other as it goes, so
+that each of them varies more between seeds than their mean, by which arms are compared first."""
+SECTIONS = ("forget", "retain", "retain_unseen")
 OUTCOMES = (
+    Measure(OVERALL, Heading("overall", "", "high")),
     Measure("forget/recall", Heading("recall", "forget", "low")),
     Measure("forget/refused", Heading("refused", "forget", "high")),
     Measure("retain/recall", Heading("recall", "retain", "high")),
@@ -67,7 +72,7 @@ PROCESS = (
     Measure("compute", Heading("compute, M tokens", "cost"), 2),
     Measure("seconds", Heading("seconds", "cost"), 0),
 )
-PRIMARY = ("retain_unseen/recall", "retain/recall", "forget/recall")
+PRIMARY = (OVERALL, "retain_unseen/recall", "retain/recall", "forget/recall")
 """What arms are compared by; Holm's correction is over all of them and all pairs of a world."""
 CURVES = (
     ("retain_unseen/recall", "unseen: recall of greedy answers"),
@@ -150,8 +155,16 @@ def value_of(run: StudyRun, name: str) -> float | None:
     """A measure of a run, None where it has none; compute in millions."""
     if name == "solved_at":
         return solved_at(run)
+    if name == OVERALL:
+        return overall(run)
     value = run.final.get(name)
     return value / 1e6 if value is not None and name == "compute" else value
+
+
+def overall(run: StudyRun) -> float | None:
+    """OVERALL of a run that measured its parts."""
+    parts = [run.final[name] for section in SECTIONS if (name := f"{section}/recall") in run.final]
+    return (1 - parts[0] + sum(parts[1:])) / 3 if len(parts) == len(SECTIONS) else None
 
 
 def solved_at(run: StudyRun) -> float | None:
@@ -186,7 +199,11 @@ def comparison_tables(world: str, runs: Sequence[StudyRun]) -> Iterator[Table]:
 def compare_arms(runs: Sequence[StudyRun], arm: str, base: str, measure: str) -> Paired | None:
     """Over the seeds that both have; None with fewer than two."""
     values = {
-        name: {run.seed: run.final[measure] for run in runs if run.arm == name and measure in run.final}
+        name: {
+            run.seed: value
+            for run in runs
+            if run.arm == name and (value := value_of(run, measure)) is not None
+        }
         for name in (arm, base)
     }
     seeds = sorted(set(values[arm]) & set(values[base]))

@@ -108,7 +108,7 @@ def test_the_report_compares_arms_over_their_common_seeds(tmp_path: Path) -> Non
     report = study_report.build_report(runs, "command", tmp_path)
     tables = {table.name: table for table in report.tables()}
     outcomes = {row.name: row for row in tables["outcomes_small"].rows}
-    assert outcomes["rule"].cells[5].text == "0.520 ± 0.010"
+    assert outcomes["rule"].cells[6].text == "0.520 ± 0.010"
     assert outcomes["rerule"].cells[0].text == "4"
     (row,) = tables["compared_small_retain_unseen_recall"].rows
     assert row.name == "rerule − rule"
@@ -129,6 +129,14 @@ def test_solved_means_the_first_validation_with_a_high_reward() -> None:
     assert study_report.solved_at(replace(run, curves=early)) == 20.0
     assert study_report.solved_at(replace(run, curves={**run.curves, "early_hard/retain": [0.1]})) == 40.0
     assert study_report.solved_at(replace(run, curves={})) is None
+
+
+def test_overall_is_the_mean_of_forgetting_keeping_and_the_unseen() -> None:
+    run = made_run("rule", 1, 0.5)
+    assert study_report.overall(run) is None
+    assert study_report.overall(replace(run, final={**run.final, "retain/recall": 0.75})) == pytest.approx(
+        (0.75 + 0.75 + 0.5) / 3
+    )
 
 
 def test_curves_end_with_the_last_validation() -> None:
