@@ -94,8 +94,9 @@ def compared(folder: Path, world: StudyWorld, data: Data, arm: str, seed: int) -
     again = Again(start(data, settings_of(ARMS[arm], world, seed)), rows, drawn_groups(folder))
     for step, logged in zip(recorded.steps, recorded.metrics, strict=True):
         found = again.step(step, list(read_lines(folder / "records" / "rollouts" / f"{step}.jsonl")))
-        for measure in found.keys() & logged.keys():
-            yield Both(step, measure, logged[measure], found[measure])
+        for measure in MEASURES:
+            if measure in found and measure in logged:
+                yield Both(step, measure, logged[measure], found[measure])
 
 
 class Again:
@@ -149,3 +150,7 @@ def drawn_groups(folder: Path) -> dict[int, list[tuple[int, int]]]:
     path = folder / "records" / "replay.jsonl"
     lines = map(json.loads, path.read_text().splitlines()) if path.is_file() else ()
     return {line["step"]: [(index, at) for draw in line["drawn"] for index, at in draw] for line in lines}
+
+
+if __name__ == "__main__":
+    main()
