@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import LogitsProcessor, LogitsProcessorList
 
 from recipe.rerule.replay import (
     PromptIdentity,
@@ -90,6 +91,22 @@ class Cost:
         self.tokens += 3 * tokens
 
 
+class GumbelNoise(LogitsProcessor):
+    """Makes the largest score a sample of softmax(scores / temperature), by independent Gumbel noise.
+
+    In place of `torch.multinomial`, whose noise on a processor is that of a 31-bit congruential generator
+    (MKL's MCG31) where torch has MKL: runs that sampled with it differed too little from each other.
+    """
+
+    def __init__(self, temperature: float) -> None:
+        self.temperature = temperature
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Scores [R, V] with noise, float64."""
+        uniform = torch.rand(scores.shape, dtype=torch.float64, device=scores.device)
+        return scores.double() / self.temperature - (-uniform.log()).log()
+
+
 class Policy:
     """A model with its tokenizer: samples responses and gives their log-probs."""
 
@@ -117,18 +134,15 @@ class Policy:
             [R, P + T] and response_mask int64 [R, T], rows of one prompt as neighbours.
         """
         encoded = self.encode(rows)
-        how = (
-            {"do_sample": False}
-            if greedy
-            else {"do_sample": True, "temperature": self.temperature, "top_k": 0, "top_p": 1.0}
-        )
+        noise = [] if greedy else [GumbelNoise(self.temperature)]
         with torch.no_grad():
             ids = self.model.generate(
                 input_ids=encoded.input_ids.repeat_interleave(copies, 0),
                 attention_mask=encoded.attention_mask.repeat_interleave(copies, 0),
                 max_new_tokens=self.response_limit,
                 pad_token_id=self.tokenizer.pad_token_id,
-                **how,
+                do_sample=False,
+                logits_processor=LogitsProcessorList(noise),
             )
         width = encoded.input_ids.shape[1]
         responses = ids[:, width:]

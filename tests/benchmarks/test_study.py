@@ -22,6 +22,7 @@ from benchmarks.study import loop, runs, trial, worlds
 from benchmarks.study.arms import ARMS, settings_of
 from benchmarks.study.loop import (
     Cost,
+    GumbelNoise,
     Policy,
     Run,
     Settings,
@@ -56,6 +57,19 @@ def test_log_probs_are_those_of_each_response_alone(made: SimpleNamespace) -> No
         logits = made.model(torch.tensor([[*text, *response]])).logits[0, len(text) - 1 : -1].double() / 0.7
         alone = logits.log_softmax(-1)[range(valid), response]
         torch.testing.assert_close(padded[row, :valid].double(), alone, atol=1e-5, rtol=0)
+
+
+def test_noise_makes_the_largest_score_a_sample_at_the_temperature() -> None:
+    torch.manual_seed(0)
+    scores = torch.tensor([2.0, 0.0, -1.0, 1.0, -6.0])
+    noisy = GumbelNoise(0.5)(torch.zeros(0), scores.expand(200_000, 5))
+    drawn = noisy.argmax(1)
+    expected = (scores.double() * 2).softmax(0)
+    counts = torch.bincount(drawn, minlength=5).double() / len(drawn)
+    # Five standard deviations of a share; rows next to each other agree as often as independent ones.
+    assert ((counts - expected).abs() < 5 * (expected / len(drawn)).sqrt() + 1e-9).all()
+    again = (drawn[1:] == drawn[:-1]).double().mean()
+    assert float(again) == pytest.approx(float(expected.square().sum()), abs=0.005)
 
 
 def test_a_response_ends_with_its_end_token_and_no_later(made: SimpleNamespace) -> None:
