@@ -94,8 +94,8 @@ class Cost:
 class GumbelNoise(LogitsProcessor):
     """Makes the largest score a sample of softmax(scores / temperature), by independent Gumbel noise.
 
-    In place of `torch.multinomial`, whose noise on a processor is that of a 31-bit congruential generator
-    (MKL's MCG31) where torch has MKL: runs that sampled with it differed too little from each other.
+    In place of `torch.multinomial`, which divides float32 probabilities by float32 exponentials: here noise
+    and sum are float64, and what is drawn is in sight (docs/results.md, "The loop and the recipe").
     """
 
     def __init__(self, temperature: float) -> None:
