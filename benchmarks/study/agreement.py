@@ -9,7 +9,6 @@ from what all earlier ones left, they only stay equal if every update is.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -147,8 +146,7 @@ def as_batch(policy: Policy, rows: Sequence[Row], lines: Sequence[Line]) -> dict
 
 def drawn_groups(folder: Path) -> dict[int, list[tuple[int, int]]]:
     """What replay drew at each step, as (prompt index, step of storing); empty without replay."""
-    path = folder / "records" / "replay.jsonl"
-    lines = map(json.loads, path.read_text().splitlines()) if path.is_file() else ()
+    lines = read_lines(folder / "records" / "replay.jsonl")
     return {line["step"]: [(index, at) for draw in line["drawn"] for index, at in draw] for line in lines}
 
 
