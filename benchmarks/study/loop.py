@@ -94,8 +94,8 @@ class Cost:
 class GumbelNoise(LogitsProcessor):
     """Makes the largest score a sample of softmax(scores / temperature), by independent Gumbel noise.
 
-    In place of `torch.multinomial`, which divides float32 probabilities by float32 exponentials: here noise
-    and sum are float64, and what is drawn is in sight (docs/results.md, "The loop and the recipe").
+    In place of `torch.multinomial`, which divides float32 probabilities by float32 exponentials: noise and
+    sum are float64, so that the study's chance is exact beyond doubt.
     """
 
     def __init__(self, temperature: float) -> None:

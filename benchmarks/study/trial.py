@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,8 @@ from benchmarks.study.loop import Metrics, Row, Run, Settings, batches, mean, re
 from recipe.rerule.replay import RolloutGroup, is_hard
 
 EVALUATED_AT_ONCE = 512
+SAMPLED = 4
+"""One in so many probes is asked on the way, in every run the same ones; at the end all of them."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +55,14 @@ class Measured:
 def run_trial(data: Data, settings: Settings, validate_every: int, early_steps: int) -> Measured:
     """Train with these settings on this process's threads and measure on held-out probes.
 
-    validate_every: steps between greedy validations. early_steps: a prompt whose group is hard in these first
-    steps is an early-hard prompt, whose greedy reward is measured at each validation after them.
+    validate_every: steps between greedy validations on a sample of the probes. early_steps: a prompt whose
+    group is hard in these first steps is an early-hard prompt, whose greedy reward is measured at each
+    validation after them.
     """
     run = start(data, settings)
     measured, hard = Measured(), dict[int, Row]()
     source, step = batches(data.train, settings.prompts, settings.seed), 0
+    sample = random.Random(0).sample(data.probes, -(-len(data.probes) // SAMPLED))
     while run.goes_on(step):
         step += 1
         rows = next(source)
@@ -67,7 +72,7 @@ def run_trial(data: Data, settings: Settings, validate_every: int, early_steps: 
             hard |= hard_prompts(rows, groups, settings.hard_below)
         if step % validate_every == 0:
             followed = list(hard.values()) if step >= early_steps else []
-            measured.note({"validated_at": float(step), **validate(run, data.probes, followed)})
+            measured.note({"validated_at": float(step), **validate(run, sample, followed)})
     measured.final = validate(run, data.probes, list(hard.values())) | summary(measured, step)
     return measured
 
