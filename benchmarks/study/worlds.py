@@ -74,6 +74,7 @@ _PAPER = {"min_groups": 16, "warmup_steps": 15, "capacity": 512, "groups_per_upd
 _SLOW = {"steps": 61, "learning_rate": 1e-4, "reward": {"lambda_forget": 1.0}}
 _MICRO = {"min_groups": 4, "warmup_steps": 2, "capacity": 32, "groups_per_update": 4}
 _TINY = {**_PAPER, "warmup_steps": 10, "capacity": 256}
+_TOFU = {"steps": 30, "learning_rate": 1e-4, "response_limit": 64, "reward": {"lambda_forget": 1.0}}
 
 # docs/results.md lists the worlds that were tried, with RULE's statistics on them.
 WORLDS = {
@@ -82,6 +83,15 @@ WORLDS = {
     "many": StudyWorld(_MANY_PEOPLE, Steering(learning_rate=1e-4), _SLOW, _PAPER),
     # The same with half the learning rate: hard to the end.
     "slow": StudyWorld(_MANY_PEOPLE, Steering(learning_rate=1e-4), {**_SLOW, "learning_rate": 5e-5}, _PAPER),
+    # Rows of TOFU: long answers, prompts seen three times, a stage 1 that refuses half of what is to be kept.
+    "tofu": StudyWorld(
+        WorldConfig(batch_size=16, epochs=30, target_accuracy=0.9),
+        Steering(learning_rate=1e-3, epochs=4),
+        _TOFU,
+        _TINY,
+        early_steps=10,
+        tofu=TofuRows(),
+    ),
     # To try the commands in a minute; its model knows little.
     "micro": StudyWorld(
         _MICRO_PEOPLE, Steering(), {"steps": 12, "prompts": 4, "rollouts": 4}, _MICRO, early_steps=3
