@@ -64,6 +64,13 @@ def test_stage_2_has_the_papers_settings(benchmark: str) -> None:
     assert config.trainer.n_gpus_per_node == 4
 
 
+def test_one_seed_is_the_whole_run_s() -> None:
+    config = stage2("rwku", "data.seed=7")
+    assert (config.replay.seed, config.actor_rollout_ref.rollout.seed) == (7, 7)
+    apart = stage2("rwku", "data.seed=7", "replay.seed=8", "actor_rollout_ref.rollout.seed=9")
+    assert (apart.data.seed, apart.replay.seed, apart.actor_rollout_ref.rollout.seed) == (7, 8, 9)
+
+
 def test_lengths_and_steps() -> None:
     assert stage2("tofu").data.max_response_length == 256
     assert stage2("rwku").data.max_response_length == 1024

@@ -95,7 +95,7 @@ def test_the_papers_replay() -> None:
     """Against the paper's algorithm and table, by hand."""
     tables = {"rwku": (0.6, 100, 15, 1200), "muse_books": (0.4, 500, 26, 1200), "tofu": (0.6, 80, 6, 400)}
     for benchmark, (threshold, min_groups, warmup_steps, capacity) in tables.items():
-        settings: Any = OmegaConf.to_container(stage2(f"paper/{benchmark}").replay)
+        settings: Any = OmegaConf.to_container(stage2(f"paper/{benchmark}").replay, resolve=True)
         assert ReplayConfig.from_dict(settings) == ReplayConfig(
             update="stored",
             updates_per_step=1,

@@ -344,5 +344,5 @@ def test_every_setting_of_replay_is_declared_in_the_configuration() -> None:
 
     with initialize_config_module("recipe.rerule.config", version_base=None):
         config = compose("rerule_trainer", [])
-    declared = OmegaConf.to_container(config.replay)
+    declared = OmegaConf.to_container(config.replay, resolve=True)
     assert json.dumps(declared, sort_keys=True) == json.dumps(asdict(ReplayConfig()), sort_keys=True)

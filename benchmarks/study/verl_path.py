@@ -116,8 +116,6 @@ def arguments(settings: Settings, data: Path, model: Path, folder: Path) -> list
         f"{actor}.kl_loss_coef": settings.kl_coef,
         f"{rollout}.n": settings.rollouts,
         f"{rollout}.temperature": settings.temperature,
-        # Else every run would draw the same noise in its first steps, and their spread would be too small.
-        f"{rollout}.seed": settings.seed,
         "trainer.total_training_steps": settings.steps,
         "trainer.test_freq": settings.steps,
         "trainer.validation_data_dir": folder / "records" / "validation",
