@@ -16,7 +16,7 @@ from statistics import mean, stdev
 import numpy as np
 from matplotlib.axes import Axes
 
-from benchmarks.study.arms import ARMS, COMPARED
+from benchmarks.study.arms import ARMS, CHOOSING_SEEDS, COMPARED, MAIN
 from benchmarks.study.comparison import FEWEST_FOR_INTERVAL, Paired, paired
 from benchmarks.study.results import read_results
 from benchmarks.study.runs import StudyRun
@@ -73,7 +73,7 @@ PROCESS = (
     Measure("seconds", Heading("seconds", "cost"), 0),
 )
 PRIMARY = (OVERALL, "retain_unseen/recall", "retain/recall", "forget/recall")
-"""What arms are compared by; Holm's correction is over all of them and all pairs of a world."""
+"""What arms are compared by. The first decides; the others say where a difference lies."""
 CURVES = (
     ("retain_unseen/recall", "unseen: recall of greedy answers"),
     ("forget/recall", "forget: recall of greedy answers"),
@@ -108,26 +108,33 @@ def build_report(runs: Sequence[StudyRun], command: str, path: Path) -> Report:
 
 
 def section_of(world: str, runs: Sequence[StudyRun]) -> Section:
-    """Tables and figure of one world."""
-    arms = [arm for arm in ARMS if any(run.arm == arm for run in runs)]
-    parts = [arm_table(world, runs, arms, "outcomes", OUTCOMES), *comparison_tables(world, runs)]
-    parts.append(arm_table(world, runs, arms, "process", PROCESS))
-    drawn = [arm for arm in DRAWN if arm in arms]
-    validated = any(run.curves.get("validated_at") for run in runs)
-    figures = [curve_figure(world, runs, drawn)] if drawn and validated else []
+    """Tables and figure of one world: of the runs that count, then of those that ours was chosen on."""
+    counted = [run for run in runs if run.seed < CHOOSING_SEEDS]
+    chosen_on = [run for run in runs if run.seed >= CHOOSING_SEEDS]
+    parts: list[Table] = []
+    if counted:
+        parts.append(arm_table(f"outcomes_{world}", "Arms: outcomes", counted, OUTCOMES))
+        parts += comparison_tables(world, counted)
+        parts.append(arm_table(f"process_{world}", "Arms: process", counted, PROCESS))
+    if chosen_on:
+        title = f"Seeds from {CHOOSING_SEEDS} on, for choosing: "
+        parts.append(arm_table(f"choosing_outcomes_{world}", title + "outcomes", chosen_on, OUTCOMES))
+        parts.append(arm_table(f"choosing_process_{world}", title + "process", chosen_on, PROCESS))
+    drawn = [arm for arm in DRAWN if any(run.arm == arm for run in counted)]
+    validated = any(run.curves.get("validated_at") for run in counted)
+    figures = [curve_figure(world, counted, drawn)] if drawn and validated else []
     return Section(f"World: {world}", (*parts, *figures))
 
 
-DRAWN = ("rule", "rerule", "random", "equal_updates", "equal_compute", "informative_fresh")[:MAX_LINES]
+DRAWN = MAIN[:MAX_LINES]
 
 
-def arm_table(
-    world: str, runs: Sequence[StudyRun], arms: Sequence[str], name: str, measures: Sequence[Measure]
-) -> Table:
+def arm_table(name: str, title: str, runs: Sequence[StudyRun], measures: Sequence[Measure]) -> Table:
     """Mean and standard deviation over the seeds, an arm a row."""
+    arms = [arm for arm in ARMS if any(run.arm == arm for run in runs)]
     return Table(
-        f"{name}_{world}",
-        f"Arms: {name}",
+        name,
+        title,
         "arm",
         (Heading("seeds"), *(measure.heading for measure in measures)),
         tuple(arm_row(arm, [run for run in runs if run.arm == arm], measures) for arm in arms),
@@ -178,19 +185,17 @@ def solved_at(run: StudyRun) -> float | None:
 
 
 def comparison_tables(world: str, runs: Sequence[StudyRun]) -> Iterator[Table]:
-    """A table a primary measure, a row a pair of arms; Holm over all of them."""
-    found = {
-        (measure, pair): compared
-        for measure in PRIMARY
-        for pair in COMPARED
-        if (compared := compare_arms(runs, *pair, measure)) is not None
-    }
-    corrected = dict(zip(found, holm([each.p_value for each in found.values()]), strict=True))
+    """A table a primary measure, a row a pair of arms; Holm over the pairs of each."""
     for measure in PRIMARY:
-        rows = [
-            comparison_row(*pair, found[measure, pair], corrected[measure, pair])
+        found = {
+            pair: compared
             for pair in COMPARED
-            if (measure, pair) in found
+            if (compared := compare_arms(runs, *pair, measure)) is not None
+        }
+        corrected = holm([each.p_value for each in found.values()])
+        rows = [
+            comparison_row(*pair, compared, p_value)
+            for (pair, compared), p_value in zip(found.items(), corrected, strict=True)
         ]
         if rows:
             yield comparison_table(world, measure, rows)
@@ -222,7 +227,7 @@ def comparison_table(world: str, measure: str, rows: Sequence[Row]) -> Table:
         tuple(rows),
         "First arm minus second on the same seeds, with its 95 % bootstrap interval over seeds (percentiles "
         "moved out for few seeds; none below five); d: the mean difference in standard deviations of the "
-        "differences; p: exact permutation test; Holm: corrected for all pairs and measures of this world.",
+        "differences; p: exact permutation test; Holm: corrected for all pairs of this table.",
     )
 
 

@@ -15,6 +15,7 @@ from scipy.stats import norm, t, ttest_rel
 
 from benchmarks.study import comparison, results
 from benchmarks.study import report as study_report
+from benchmarks.study.arms import CHOOSING_SEEDS
 from benchmarks.study.comparison import expanded_level, paired
 from benchmarks.study.runs import StudyError, StudyRun, write_run
 
@@ -104,22 +105,39 @@ def test_what_is_no_result_file_is_refused(tmp_path: Path) -> None:
 
 def test_the_report_compares_arms_over_their_common_seeds(tmp_path: Path) -> None:
     runs = [made_run("rule", seed, 0.5 + seed / 100) for seed in (1, 2, 3)]
+    runs += [made_run("random", seed, 0.7 + seed / 100) for seed in (1, 2, 3)]
     runs += [made_run("rerule", seed, 0.75) for seed in (1, 2, 3, 4)]
     report = study_report.build_report(runs, "command", tmp_path)
     tables = {table.name: table for table in report.tables()}
     outcomes = {row.name: row for row in tables["outcomes_small"].rows}
     assert outcomes["rule"].cells[6].text == "0.520 ± 0.010"
     assert outcomes["rerule"].cells[0].text == "4"
-    (row,) = tables["compared_small_retain_unseen_recall"].rows
-    assert row.name == "rerule − rule"
-    # 0.24, 0.23 and 0.22 on the seeds 1 to 3; all of one sign, so 2 of 8 exchanges are as far out.
+    row, other = tables["compared_small_retain_unseen_recall"].rows
+    assert (row.name, other.name) == ("rerule − rule", "rerule − random")
+    # 0.24, 0.23 and 0.22 on the seeds 1 to 3; all of one sign, so 2 of 8 exchanges are as far out. Two pairs.
     assert [cell.text for cell in row.cells] == ["+0.230", "+23.00", "0.2500", "0.5000", "3"]
     assert row.cells[0].bounds is None
     assert len(report.figures()) == 1
     more = [*runs, *(made_run("rule", seed, 0.5 + seed / 100) for seed in (4, 5)), made_run("rerule", 5, 0.7)]
     tables = {table.name: table for table in study_report.build_report(more, "command", tmp_path).tables()}
-    (row,) = tables["compared_small_retain_unseen_recall"].rows
+    row, other = tables["compared_small_retain_unseen_recall"].rows
     assert row.cells[0].bounds is not None
+    assert other.cells[0].bounds is None
+
+
+def test_seeds_that_an_arm_was_chosen_on_count_in_no_comparison(tmp_path: Path) -> None:
+    counted = [made_run(arm, seed, 0.5) for arm in ("rule", "rerule") for seed in (1, 2)]
+    chosen_on = [
+        made_run(arm, seed, 0.9)
+        for arm in ("rerule", "recent")
+        for seed in (CHOOSING_SEEDS, CHOOSING_SEEDS + 1)
+    ]
+    report = study_report.build_report([*counted, *chosen_on], "command", tmp_path)
+    tables = {table.name: table for table in report.tables()}
+    assert [row.name for row in tables["outcomes_small"].rows] == ["rule", "rerule"]
+    assert [row.name for row in tables["choosing_outcomes_small"].rows] == ["rerule", "recent"]
+    (row,) = tables["compared_small_retain_unseen_recall"].rows
+    assert (row.cells[0].value, row.cells[-1].value) == (0.0, 2)
 
 
 def test_solved_means_the_first_validation_with_a_high_reward() -> None:
