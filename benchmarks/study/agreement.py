@@ -33,6 +33,8 @@ Line = Mapping[str, Any]
 ARMS_AGAIN = [name for name in ARMS_HERE if ARMS[name].replay.get("update") != "on_policy"]
 """Those whose updates are all in the records."""
 MEASURES = ("actor/grad_norm", "replay/grad_norm", "replay/effective_sample_size")
+ROUNDING = 1e-7
+"""A gradient's norm up to here is none: float32's rounding, where ratios and KL are those of equal models."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,9 @@ class Both:
 
     @property
     def difference(self) -> float:
-        """Relative to verl's."""
-        return abs(self.loop - self.verl) / abs(self.verl)
+        """Relative to the larger one; 0 where both are rounding alone, as of groups without signal."""
+        larger = max(abs(self.loop), abs(self.verl))
+        return abs(self.loop - self.verl) / larger if larger > ROUNDING else 0.0
 
 
 def main() -> None:

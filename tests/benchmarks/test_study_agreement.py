@@ -99,3 +99,5 @@ def test_draws_are_read_by_step(tmp_path: Any) -> None:
     )
     assert drawn_groups(tmp_path) == {1: [], 2: [(7, 1), (9, 2)]}
     assert Both(1, "actor/grad_norm", 2.0, 1.5).difference == 0.25
+    assert Both(1, "actor/grad_norm", 0.0, 1.0).difference == 1.0
+    assert Both(1, "actor/grad_norm", 0.0, 3e-9).difference == 0.0
