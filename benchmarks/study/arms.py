@@ -92,7 +92,7 @@ ARMS = {
         settings={"idea": "filled"},
     ),
     "filled_newest": Arm(
-        "the same, the newest of them",
+        "RULE's one update; the newest groups with signal in those places",
         {"threshold": 1.0, "require_signal": True, "sampling": "recent", "groups_per_update": 32},
         settings={"idea": "filled"},
     ),
