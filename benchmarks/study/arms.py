@@ -101,7 +101,7 @@ ARMS = {
 }
 
 OURS = "informative_newest"
-"""The best of our ideas, chosen by overall on the seeds from CHOOSING_SEEDS on."""
+"""Stands for the best of our ideas until that is chosen, by overall on the seeds from CHOOSING_SEEDS on."""
 CHOOSING_SEEDS = 101
 """From this seed on runs are for choosing among ideas; what is claimed rests on the seeds below."""
 MAIN = ("rule", "rerule", "random", "equal_updates", "equal_compute", OURS)
