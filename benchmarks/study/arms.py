@@ -52,6 +52,13 @@ ARMS = {
     "no_kl": Arm("ReRULE, no KL in the replay loss", {"use_kl_loss": False}),
     # Ideas of ours.
     "recent": Arm("the newest hard groups", {"sampling": "recent"}),
+    "recent_signal": Arm(
+        "the newest hard groups with signal", {"require_signal": True, "sampling": "recent"}
+    ),
+    "recent_0.8": Arm(
+        "the newest groups with signal below 0.8",
+        {"threshold": 0.8, "require_signal": True, "sampling": "recent"},
+    ),
     "informative": Arm("every group with signal", {"threshold": 1.0, "require_signal": True}),
     "informative_newest": Arm(
         "the newest groups with signal", {"threshold": 1.0, "require_signal": True, "sampling": "recent"}
