@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,7 @@ _MANY_PEOPLE = WorldConfig(
     layers=3,
     intermediate_size=384,
 )
+_OTHER_PEOPLE = replace(_MANY_PEOPLE, seed=1)
 _MICRO_PEOPLE = WorldConfig(
     retain_people=4,
     unseen_people=3,
@@ -83,6 +84,11 @@ WORLDS = {
     "many": StudyWorld(_MANY_PEOPLE, Steering(learning_rate=1e-4), _SLOW, _PAPER),
     # The same with half the learning rate: hard to the end.
     "slow": StudyWorld(_MANY_PEOPLE, Steering(learning_rate=1e-4), {**_SLOW, "learning_rate": 5e-5}, _PAPER),
+    # The two with other people and another base model, for confirming what was found on those above.
+    "many_other": StudyWorld(_OTHER_PEOPLE, Steering(learning_rate=1e-4), _SLOW, _PAPER),
+    "slow_other": StudyWorld(
+        _OTHER_PEOPLE, Steering(learning_rate=1e-4), {**_SLOW, "learning_rate": 5e-5}, _PAPER
+    ),
     # Rows of TOFU: long answers, prompts seen three times, a stage 1 that refuses half of what is to be kept.
     "tofu": StudyWorld(
         WorldConfig(batch_size=16, epochs=30, target_accuracy=0.9),
