@@ -59,6 +59,20 @@ ARMS = {
         "the newest groups with signal below 0.8",
         {"threshold": 0.8, "require_signal": True, "sampling": "recent"},
     ),
+    "quantile_newest": Arm(
+        "the newest groups with signal, of the lower half",
+        {
+            "threshold_rule": "quantile",
+            "threshold_quantile": 0.5,
+            "threshold_window": 64,
+            "require_signal": True,
+            "sampling": "recent",
+        },
+    ),
+    "prioritized_newest": Arm(
+        "groups with signal, by its strength, halved every 2 steps",
+        {"threshold": 1.0, "require_signal": True, "sampling": "prioritized", "priority_half_life": 2.0},
+    ),
     "informative": Arm("every group with signal", {"threshold": 1.0, "require_signal": True}),
     "informative_newest": Arm(
         "the newest groups with signal", {"threshold": 1.0, "require_signal": True, "sampling": "recent"}
