@@ -121,8 +121,8 @@ ARMS = {
     "fresh": Arm("stored prompts answered anew", settings={"idea": "fresh"}),
 }
 
-OURS = "informative_newest"
-"""Stands for the best of our ideas until that is chosen, by overall on the seeds from CHOOSING_SEEDS on."""
+OURS = "quantile_newest"
+"""The idea with the best overall in the mean of "many" and "slow", on the seeds from CHOOSING_SEEDS on."""
 CHOOSING_SEEDS = 101
 """From this seed on runs are for choosing among ideas; what is claimed rests on the seeds below."""
 MAIN = ("rule", "rerule", "random", "equal_updates", "equal_compute", OURS)
