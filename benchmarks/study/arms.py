@@ -34,6 +34,12 @@ class Arm:
 
 
 _OFF = {"enable": False}
+_LOWER_HALF = {
+    "threshold_rule": "quantile",
+    "threshold_quantile": 0.5,
+    "threshold_window": 64,
+    "require_signal": True,
+}
 ARMS = {
     "stage1": Arm("rejection steering alone", _OFF, trains=False),
     "rule": Arm("RULE", _OFF),
@@ -61,13 +67,12 @@ ARMS = {
     ),
     "quantile_newest": Arm(
         "the newest groups with signal, of the lower half",
-        {
-            "threshold_rule": "quantile",
-            "threshold_quantile": 0.5,
-            "threshold_window": 64,
-            "require_signal": True,
-            "sampling": "recent",
-        },
+        {**_LOWER_HALF, "sampling": "recent"},
+    ),
+    # How much of the one above is replay, and how much the choice among the step's own groups.
+    "quantile_current": Arm(
+        "this step's groups with signal, of the lower half",
+        {**_LOWER_HALF, "max_staleness": 0, "min_groups": 1},
     ),
     "prioritized_newest": Arm(
         "groups with signal, by its strength, halved every 2 steps",
