@@ -299,7 +299,16 @@ class Run:
         return self._replay_update(drawn)
 
     def _replay_update(self, drawn: list[RolloutGroup]) -> Metrics:
-        """The drawn groups weighed as one batch, then one step on `replay_loss`."""
+        """One step on the drawn groups."""
+        loss, batch, moments = self._replay_loss(drawn)
+        return moments | {
+            "replay/grad_norm": self._descend(loss, batch),
+            "replay/updates": 1.0,
+            "replay/signal_share": sum(group.has_signal for group in drawn) / len(drawn),
+        }
+
+    def _replay_loss(self, drawn: list[RolloutGroup]) -> tuple[Tensor, dict[str, Tensor], Metrics]:
+        """`replay_loss` of the drawn groups weighed as one batch; that batch, and its ratios' moments."""
         config, device = self.settings.replay, self.policy.model.device
         batch = {
             name: plane.to(device)
@@ -317,12 +326,7 @@ class Run:
             kl_coef=self.settings.kl_coef if config.use_kl_loss else 0.0,
             kl=low_var_kl,
         )
-        signal = sum(group.has_signal for group in drawn) / len(drawn)
-        return moments | {
-            "replay/grad_norm": self._descend(loss.total, batch),
-            "replay/updates": 1.0,
-            "replay/signal_share": signal,
-        }
+        return loss.total, batch, moments
 
     def _weigh(self, batch: dict[str, Tensor], log_ratio: Tensor) -> tuple[Tensor, Metrics]:
         """The weights [R, T] of a replay update's tokens, and what there is to log of their ratios."""

@@ -77,12 +77,14 @@ def run_trial(data: Data, settings: Settings, validate_every: int, early_steps: 
     return measured
 
 
-def start(data: Data, settings: Settings) -> Run:
-    """A run before its first step, all generators seeded."""
+def start(data: Data, settings: Settings, make: type[Run] | None = None) -> Run:
+    """A run before its first step, all generators seeded; `make`: in place of the idea's class."""
     tokenizer = AutoTokenizer.from_pretrained(data.model)
     model = AutoModelForCausalLM.from_pretrained(data.model, dtype=torch.float32).eval()
     torch.manual_seed(settings.seed)
-    return IDEAS[settings.idea](model, copy.deepcopy(model).requires_grad_(False), tokenizer, settings)
+    return (make or IDEAS[settings.idea])(
+        model, copy.deepcopy(model).requires_grad_(False), tokenizer, settings
+    )
 
 
 def hard_prompts(rows: Sequence[Row], groups: Sequence[RolloutGroup], threshold: float) -> dict[int, Row]:
