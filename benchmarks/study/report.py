@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
@@ -51,9 +51,12 @@ class Measure:
 OVERALL = "overall"
 """Mean of 1 - forget recall, retain recall and unseen recall. A run trades them for each other as it goes, so
 that each of them varies more between seeds than their mean, by which arms are compared first."""
+ON_THE_WAY = "overall_on_the_way"
+"""Mean of OVERALL at all validations of a run: how soon, where it is still learning at its last step."""
 SECTIONS = ("forget", "retain", "retain_unseen")
 OUTCOMES = (
     Measure(OVERALL, Heading("overall", "", "high")),
+    Measure(ON_THE_WAY, Heading("overall on the way", "", "high")),
     Measure("forget/recall", Heading("recall", "forget", "low")),
     Measure("forget/refused", Heading("refused", "forget", "high")),
     Measure("retain/recall", Heading("recall", "retain", "high")),
@@ -72,7 +75,7 @@ PROCESS = (
     Measure("compute", Heading("compute, M tokens", "cost"), 2),
     Measure("seconds", Heading("seconds", "cost"), 0),
 )
-PRIMARY = (OVERALL, "retain_unseen/recall", "retain/recall", "forget/recall")
+PRIMARY = (OVERALL, ON_THE_WAY, "retain_unseen/recall", "retain/recall", "forget/recall")
 """What arms are compared by. The first decides; the others say where a difference lies."""
 CURVES = (
     ("retain_unseen/recall", "unseen: recall of greedy answers"),
@@ -163,15 +166,25 @@ def value_of(run: StudyRun, name: str) -> float | None:
     if name == "solved_at":
         return solved_at(run)
     if name == OVERALL:
-        return overall(run)
+        return overall(run.final)
+    if name == ON_THE_WAY:
+        return on_the_way(run)
     value = run.final.get(name)
     return value / 1e6 if value is not None and name == "compute" else value
 
 
-def overall(run: StudyRun) -> float | None:
-    """OVERALL of a run that measured its parts."""
-    parts = [run.final[name] for section in SECTIONS if (name := f"{section}/recall") in run.final]
+def overall(measured: Mapping[str, float]) -> float | None:
+    """OVERALL, where its parts were measured."""
+    parts = [measured[name] for section in SECTIONS if (name := f"{section}/recall") in measured]
     return (1 - parts[0] + sum(parts[1:])) / 3 if len(parts) == len(SECTIONS) else None
+
+
+def on_the_way(run: StudyRun) -> float | None:
+    """ON_THE_WAY of a run that was validated."""
+    forget, *kept = (run.curves.get(f"{section}/recall") for section in SECTIONS)
+    if not forget or not all(kept):
+        return None
+    return (1 - mean(forget) + sum(mean(values) for values in kept if values)) / len(SECTIONS)
 
 
 def solved_at(run: StudyRun) -> float | None:

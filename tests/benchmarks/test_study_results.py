@@ -110,7 +110,7 @@ def test_the_report_compares_arms_over_their_common_seeds(tmp_path: Path) -> Non
     report = study_report.build_report(runs, "command", tmp_path)
     tables = {table.name: table for table in report.tables()}
     outcomes = {row.name: row for row in tables["outcomes_small"].rows}
-    assert outcomes["rule"].cells[6].text == "0.520 ± 0.010"
+    assert outcomes["rule"].cells[7].text == "0.520 ± 0.010"
     assert outcomes["rerule"].cells[0].text == "4"
     row, other = tables["compared_small_retain_unseen_recall"].rows
     assert (row.name, other.name) == ("rerule − rule", "rerule − random")
@@ -150,11 +150,17 @@ def test_solved_means_the_first_validation_with_a_high_reward() -> None:
 
 
 def test_overall_is_the_mean_of_forgetting_keeping_and_the_unseen() -> None:
+    final = made_run("rule", 1, 0.5).final
+    assert study_report.overall(final) is None
+    assert study_report.overall({**final, "retain/recall": 0.75}) == pytest.approx((0.75 + 0.75 + 0.5) / 3)
+
+
+def test_overall_on_the_way_is_its_mean_over_the_validations() -> None:
     run = made_run("rule", 1, 0.5)
-    assert study_report.overall(run) is None
-    assert study_report.overall(replace(run, final={**run.final, "retain/recall": 0.75})) == pytest.approx(
-        (0.75 + 0.75 + 0.5) / 3
-    )
+    recalls = {"forget/recall": [0.5, 0.25], "retain/recall": [0.5, 1.0], "retain_unseen/recall": [0.2, 0.8]}
+    run = replace(run, curves={**run.curves, **recalls})
+    assert study_report.on_the_way(run) == pytest.approx(((0.5 + 0.5 + 0.2) + (0.75 + 1.0 + 0.8)) / 6)
+    assert study_report.on_the_way(replace(run, curves={})) is None
 
 
 def test_curves_end_with_the_last_validation() -> None:
