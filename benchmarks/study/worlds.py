@@ -69,11 +69,20 @@ _MICRO_PEOPLE = WorldConfig(
     intermediate_size=128,
     epochs=4,
 )
-_PAPER = {"min_groups": 16, "warmup_steps": 15, "capacity": 512, "groups_per_update": 16}
+# The paper's rules, whatever our defaults are; the last two are of another rule.
+_RULES = {
+    "threshold_rule": "fixed",
+    "threshold": 0.6,
+    "require_signal": False,
+    "sampling": "uniform",
+    "threshold_quantile": 0.4,
+    "threshold_window": 256,
+}
+_PAPER = {**_RULES, "min_groups": 16, "warmup_steps": 15, "capacity": 512, "groups_per_update": 16}
 # MUSE's reward on forget prompts, a refusal and nothing else: a model this small hardly learns to copy names,
 # so that with the other half of the reward every forget prompt would stay hard.
 _SLOW = {"steps": 61, "learning_rate": 1e-4, "reward": {"lambda_forget": 1.0}}
-_MICRO = {"min_groups": 4, "warmup_steps": 2, "capacity": 32, "groups_per_update": 4}
+_MICRO = {**_RULES, "min_groups": 4, "warmup_steps": 2, "capacity": 32, "groups_per_update": 4}
 _TINY = {**_PAPER, "warmup_steps": 10, "capacity": 256}
 _TOFU = {"steps": 30, "learning_rate": 1e-4, "response_limit": 64, "reward": {"lambda_forget": 1.0}}
 
