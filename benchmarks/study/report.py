@@ -181,10 +181,7 @@ def overall(measured: Mapping[str, float]) -> float | None:
 
 def on_the_way(run: StudyRun) -> float | None:
     """ON_THE_WAY of a run that was validated."""
-    forget, *kept = (run.curves.get(f"{section}/recall") for section in SECTIONS)
-    if not forget or not all(kept):
-        return None
-    return (1 - mean(forget) + sum(mean(values) for values in kept if values)) / len(SECTIONS)
+    return overall({name: mean(values) for name, values in run.curves.items() if values})
 
 
 def solved_at(run: StudyRun) -> float | None:
