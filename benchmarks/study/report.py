@@ -104,28 +104,82 @@ def main() -> None:
 
 
 def build_report(runs: Sequence[StudyRun], command: str, path: Path) -> Report:
-    """A section a world."""
-    worlds = sorted({run.world for run in runs})
-    sections = [section_of(world, [run for run in runs if run.world == world]) for world in worlds]
+    """What was found in all worlds, then a section a world."""
+    by_world = {
+        world: [run for run in runs if run.world == world] for world in sorted({run.world for run in runs})
+    }
+    found = {world: compare_all(counted(of_world)) for world, of_world in by_world.items()}
+    sections = [Section("All worlds", tuple(world_tables(found)))] if any(found.values()) else []
+    sections += [section_of(world, of_world, found[world]) for world, of_world in by_world.items()]
     return Report("Does replay help?", sections, {"results": str(path)}, [command])
 
 
-def section_of(world: str, runs: Sequence[StudyRun]) -> Section:
+def counted(runs: Sequence[StudyRun]) -> list[StudyRun]:
+    """The runs on which nothing was chosen."""
+    return [run for run in runs if run.seed < CHOOSING_SEEDS]
+
+
+Pair = tuple[str, str]
+Found = Mapping[str, Mapping[Pair, Paired]]
+"""By primary measure and pair of arms, where both have been run on two seeds at least."""
+
+
+def compare_all(runs: Sequence[StudyRun]) -> Found:
+    """Every pair of COMPARED by every primary measure."""
+    every = {
+        measure: {pair: found for pair in COMPARED if (found := compare_arms(runs, *pair, measure))}
+        for measure in PRIMARY
+    }
+    return {measure: found for measure, found in every.items() if found}
+
+
+def world_tables(found: Mapping[str, Found]) -> Iterator[Table]:
+    """A table a primary measure."""
+    for measure in PRIMARY:
+        by_world = {world: of_world[measure] for world, of_world in found.items() if measure in of_world}
+        if by_world:
+            yield world_table(measure, by_world)
+
+
+def world_table(measure: str, by_world: Mapping[str, Mapping[Pair, Paired]]) -> Table:
+    """The difference of each pair of arms in each world."""
+    cells = {
+        pair: tuple(difference_cell(pairs[pair]) if pair in pairs else DASH for pairs in by_world.values())
+        for pair in COMPARED
+    }
+    rows = [Row(f"{arm} − {base}", row) for (arm, base), row in cells.items()]
+    return Table(
+        f"compared_worlds_{measure.replace('/', '_')}",
+        f"Differences in {in_words(measure)}, by world",
+        "arms",
+        tuple(Heading(world) for world in by_world),
+        tuple(rows),
+        "First arm minus second on the same seeds, with its 95 % interval; the tables of each world have "
+        "p-values, effect sizes and the number of seeds.",
+    )
+
+
+def in_words(measure: str) -> str:
+    """A measure's name for a title."""
+    return measure.replace("_", " ").replace("/", " ")
+
+
+def section_of(world: str, runs: Sequence[StudyRun], found: Found) -> Section:
     """Tables and figure of one world: of the runs that count, then of those that ours was chosen on."""
-    counted = [run for run in runs if run.seed < CHOOSING_SEEDS]
+    fresh = counted(runs)
     chosen_on = [run for run in runs if run.seed >= CHOOSING_SEEDS]
     parts: list[Table] = []
-    if counted:
-        parts.append(arm_table(f"outcomes_{world}", "Arms: outcomes", counted, OUTCOMES))
-        parts += comparison_tables(world, counted)
-        parts.append(arm_table(f"process_{world}", "Arms: process", counted, PROCESS))
+    if fresh:
+        parts.append(arm_table(f"outcomes_{world}", "Arms: outcomes", fresh, OUTCOMES))
+        parts += [comparison_table(world, measure, pairs) for measure, pairs in found.items()]
+        parts.append(arm_table(f"process_{world}", "Arms: process", fresh, PROCESS))
     if chosen_on:
         title = f"Seeds from {CHOOSING_SEEDS} on, for choosing: "
         parts.append(arm_table(f"choosing_outcomes_{world}", title + "outcomes", chosen_on, OUTCOMES))
         parts.append(arm_table(f"choosing_process_{world}", title + "process", chosen_on, PROCESS))
-    drawn = [arm for arm in DRAWN if any(run.arm == arm for run in counted)]
-    validated = any(run.curves.get("validated_at") for run in counted)
-    figures = [curve_figure(world, counted, drawn)] if drawn and validated else []
+    drawn = [arm for arm in DRAWN if any(run.arm == arm for run in fresh)]
+    validated = any(run.curves.get("validated_at") for run in fresh)
+    figures = [curve_figure(world, fresh, drawn)] if drawn and validated else []
     return Section(f"World: {world}", (*parts, *figures))
 
 
@@ -194,23 +248,6 @@ def solved_at(run: StudyRun) -> float | None:
     return next((step for step, reward in known if reward >= REACHED), run.final["steps"])
 
 
-def comparison_tables(world: str, runs: Sequence[StudyRun]) -> Iterator[Table]:
-    """A table a primary measure, a row a pair of arms; Holm over the pairs of each."""
-    for measure in PRIMARY:
-        found = {
-            pair: compared
-            for pair in COMPARED
-            if (compared := compare_arms(runs, *pair, measure)) is not None
-        }
-        corrected = holm([each.p_value for each in found.values()])
-        rows = [
-            comparison_row(*pair, compared, p_value)
-            for (pair, compared), p_value in zip(found.items(), corrected, strict=True)
-        ]
-        if rows:
-            yield comparison_table(world, measure, rows)
-
-
 def compare_arms(runs: Sequence[StudyRun], arm: str, base: str, measure: str) -> Paired | None:
     """Over the seeds that both have; None with fewer than two."""
     values = {
@@ -227,11 +264,16 @@ def compare_arms(runs: Sequence[StudyRun], arm: str, base: str, measure: str) ->
     return paired([values[arm][seed] for seed in seeds], [values[base][seed] for seed in seeds])
 
 
-def comparison_table(world: str, measure: str, rows: Sequence[Row]) -> Table:
-    """The pairs of arms by one measure."""
+def comparison_table(world: str, measure: str, pairs: Mapping[Pair, Paired]) -> Table:
+    """The pairs of arms by one measure, a row a pair; Holm over them."""
+    corrected = holm([found.p_value for found in pairs.values()])
+    rows = [
+        comparison_row(*pair, found, p_value)
+        for (pair, found), p_value in zip(pairs.items(), corrected, strict=True)
+    ]
     return Table(
         f"compared_{world}_{measure.replace('/', '_')}",
-        f"Differences in {measure.replace('_', ' ').replace('/', ' ')}",
+        f"Differences in {in_words(measure)}",
         "arms",
         (Heading("difference"), Heading("effect, d"), Heading("p"), Heading("p, Holm"), Heading("seeds")),
         tuple(rows),
@@ -243,13 +285,17 @@ def comparison_table(world: str, measure: str, rows: Sequence[Row]) -> Table:
 
 def comparison_row(arm: str, base: str, found: Paired, corrected: float) -> Row:
     """One pair."""
-    interval = f"{found.low:+.3f} to {found.high:+.3f}"
-    difference = Cell(f"{found.difference:+.3f}", found.difference, interval, (found.low, found.high))
-    if found.seeds < FEWEST_FOR_INTERVAL:
-        difference = number_cell(found.difference, "+.3f")
     effect = DASH if np.isnan(found.effect) else number_cell(found.effect, "+.2f")
     rest = (number_cell(found.p_value, ".4f"), number_cell(corrected, ".4f"), number_cell(found.seeds, "d"))
-    return Row(f"{arm} − {base}", (difference, effect, *rest))
+    return Row(f"{arm} − {base}", (difference_cell(found), effect, *rest))
+
+
+def difference_cell(found: Paired) -> Cell:
+    """The mean difference, with its interval where there are seeds enough."""
+    if found.seeds < FEWEST_FOR_INTERVAL:
+        return number_cell(found.difference, "+.3f")
+    interval = f"{found.low:+.3f} to {found.high:+.3f}"
+    return Cell(f"{found.difference:+.3f}", found.difference, interval, (found.low, found.high))
 
 
 def curve_figure(world: str, runs: Sequence[StudyRun], arms: Sequence[str]) -> Figure:

@@ -140,6 +140,21 @@ def test_seeds_that_an_arm_was_chosen_on_count_in_no_comparison(tmp_path: Path) 
     assert (row.cells[0].value, row.cells[-1].value) == (0.0, 2)
 
 
+def test_a_table_sets_the_worlds_side_by_side(tmp_path: Path) -> None:
+    runs = [
+        made_run(arm, seed, recall) for arm, recall in (("rule", 0.5), ("rerule", 0.75)) for seed in (1, 2)
+    ]
+    runs += [made_run(arm, seed, 0.5, "other") for arm in ("rerule", "random") for seed in (1, 2)]
+    runs += [made_run(arm, CHOOSING_SEEDS, 0.9, "tried") for arm in ("rerule", "rule")]
+    report = study_report.build_report(runs, "command", tmp_path)
+    table = {table.name: table for table in report.tables()}["compared_worlds_retain_unseen_recall"]
+    assert [heading.text for heading in table.headings] == ["other", "small"]
+    rows = {row.name: [cell.text for cell in row.cells] for row in table.rows}
+    assert rows["rerule − rule"] == ["–", "+0.250"]
+    assert rows["rerule − random"] == ["+0.000", "–"]
+    assert rows["rerule − equal_updates"] == ["–", "–"]
+
+
 def test_solved_means_the_first_validation_with_a_high_reward() -> None:
     run = made_run("rule", 1, 0.5)
     assert study_report.solved_at(run) == 40.0
