@@ -17,6 +17,7 @@ from benchmarks.study import comparison, results
 from benchmarks.study import report as study_report
 from benchmarks.study.arms import CHOOSING_SEEDS
 from benchmarks.study.comparison import expanded_level, paired
+from benchmarks.study.measures import on_the_way, overall, solved_at
 from benchmarks.study.runs import StudyError, StudyRun, write_run
 
 
@@ -155,27 +156,49 @@ def test_a_table_sets_the_worlds_side_by_side(tmp_path: Path) -> None:
     assert rows["rerule − equal_updates"] == ["–", "–"]
 
 
+def test_gains_are_told_apart_by_how_far_rule_comes(tmp_path: Path) -> None:
+    def complete(arm: str, seed: int, recall: float, world: str) -> StudyRun:
+        run = made_run(arm, seed, recall, world)
+        return replace(run, final={**run.final, "retain/recall": 0.5})
+
+    runs = []
+    for world, order in (("one", [1, 2, 3, 4, 5]), ("two", [5, 4, 3, 2, 1])):
+        # RULE ends in this order; ReRULE gains 0.3 over equal updates on each world's two lowest.
+        for rank, seed in enumerate(order):
+            runs.append(complete("rule", seed, 0.1 + rank / 10, world))
+            runs.append(complete("equal_updates", seed, 0.6, world))
+            runs.append(complete("rerule", seed, 0.9 if rank < 2 else 0.6, world))
+    report = study_report.build_report(runs, "command", tmp_path)
+    table = {table.name: table for table in report.tables()}["take_off"]
+    (row,) = table.rows
+    # A third of unseen recall's difference is overall's.
+    assert (row.name, [cell.text for cell in row.cells]) == (
+        "rerule − equal_updates",
+        ["+0.100", "+0.000", "4"],
+    )
+
+
 def test_solved_means_the_first_validation_with_a_high_reward() -> None:
     run = made_run("rule", 1, 0.5)
-    assert study_report.solved_at(run) == 40.0
+    assert solved_at(run) == 40.0
     early = {**run.curves, "early_hard/retain": [0.95, 0.5, 0.5]}
-    assert study_report.solved_at(replace(run, curves=early)) == 20.0
-    assert study_report.solved_at(replace(run, curves={**run.curves, "early_hard/retain": [0.1]})) == 40.0
-    assert study_report.solved_at(replace(run, curves={})) is None
+    assert solved_at(replace(run, curves=early)) == 20.0
+    assert solved_at(replace(run, curves={**run.curves, "early_hard/retain": [0.1]})) == 40.0
+    assert solved_at(replace(run, curves={})) is None
 
 
 def test_overall_is_the_mean_of_forgetting_keeping_and_the_unseen() -> None:
     final = made_run("rule", 1, 0.5).final
-    assert study_report.overall(final) is None
-    assert study_report.overall({**final, "retain/recall": 0.75}) == pytest.approx((0.75 + 0.75 + 0.5) / 3)
+    assert overall(final) is None
+    assert overall({**final, "retain/recall": 0.75}) == pytest.approx((0.75 + 0.75 + 0.5) / 3)
 
 
 def test_overall_on_the_way_is_its_mean_over_the_validations() -> None:
     run = made_run("rule", 1, 0.5)
     recalls = {"forget/recall": [0.5, 0.25], "retain/recall": [0.5, 1.0], "retain_unseen/recall": [0.2, 0.8]}
     run = replace(run, curves={**run.curves, **recalls})
-    assert study_report.on_the_way(run) == pytest.approx(((0.5 + 0.5 + 0.2) + (0.75 + 1.0 + 0.8)) / 6)
-    assert study_report.on_the_way(replace(run, curves={})) is None
+    assert on_the_way(run) == pytest.approx(((0.5 + 0.5 + 0.2) + (0.75 + 1.0 + 0.8)) / 6)
+    assert on_the_way(replace(run, curves={})) is None
 
 
 def test_curves_end_with_the_last_validation() -> None:

@@ -1,0 +1,132 @@
+"""Tables of the differences between arms, of one world and of all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from benchmarks.study.arms import COMPARED, OURS
+from benchmarks.study.comparison import FEWEST_FOR_INTERVAL, Paired, paired
+from benchmarks.study.measures import OVERALL, PRIMARY, seed_values
+from benchmarks.study.runs import StudyRun
+from recipe.rerule.evaluation.statistics.comparison import holm
+from recipe.rerule.reporting.document import DASH, Cell, Heading, Row, Table, number_cell
+
+TAKE_OFF, TAKE_OFF_BASE = ("rerule", "random", OURS), "equal_updates"
+Pair = tuple[str, str]
+Found = Mapping[str, Mapping[Pair, Paired]]
+"""By primary measure and pair of arms, where both have been run on two seeds at least."""
+
+
+def compare_all(runs: Sequence[StudyRun]) -> Found:
+    """Every pair of COMPARED by every primary measure."""
+    every = {
+        measure: {pair: found for pair in COMPARED if (found := compare_arms(runs, *pair, measure))}
+        for measure in PRIMARY
+    }
+    return {measure: found for measure, found in every.items() if found}
+
+
+def compare_arms(runs: Sequence[StudyRun], arm: str, base: str, measure: str) -> Paired | None:
+    """Over the seeds that both have; None with fewer than two."""
+    mine, theirs = (seed_values(runs, name, measure) for name in (arm, base))
+    seeds = sorted(mine.keys() & theirs.keys())
+    if len(seeds) < 2:
+        return None
+    return paired([mine[seed] for seed in seeds], [theirs[seed] for seed in seeds])
+
+
+def world_tables(found: Mapping[str, Found]) -> Iterator[Table]:
+    """A table a primary measure."""
+    for measure in PRIMARY:
+        by_world = {world: of_world[measure] for world, of_world in found.items() if measure in of_world}
+        if by_world:
+            yield world_table(measure, by_world)
+
+
+def world_table(measure: str, by_world: Mapping[str, Mapping[Pair, Paired]]) -> Table:
+    """The difference of each pair of arms in each world."""
+    cells = {
+        pair: tuple(difference_cell(pairs[pair]) if pair in pairs else DASH for pairs in by_world.values())
+        for pair in COMPARED
+    }
+    rows = [Row(f"{arm} − {base}", row) for (arm, base), row in cells.items()]
+    return Table(
+        f"compared_worlds_{measure.replace('/', '_')}",
+        f"Differences in {in_words(measure)}, by world",
+        "arms",
+        tuple(Heading(world) for world in by_world),
+        tuple(rows),
+        "First arm minus second on the same seeds, with its 95 % interval; the tables of each world have "
+        "p-values, effect sizes and the number of seeds.",
+    )
+
+
+def take_off_table(worlds: Sequence[Sequence[StudyRun]]) -> Iterator[Table]:
+    """What replay gains over equal updates where RULE comes less far, and where further."""
+    rows = []
+    for arm in TAKE_OFF:
+        lower, upper = zip(*(by_take_off(runs, arm) for runs in worlds), strict=True)
+        halves = [[pair for pairs in half for pair in pairs] for half in (lower, upper)]
+        if len(halves[0]) > 1:
+            found = [paired(*zip(*pairs, strict=True)) for pairs in halves]
+            seeds = number_cell(found[0].seeds, "d")
+            rows.append(Row(f"{arm} − {TAKE_OFF_BASE}", (*map(difference_cell, found), seeds)))
+    if rows:
+        yield Table(
+            "take_off",
+            "Gain in overall, by how far RULE comes",
+            "arms",
+            (Heading("less far"), Heading("further"), Heading("seeds, each")),
+            tuple(rows),
+            "Over all worlds. The seeds of each are halved by overall of RULE's run on the same "
+            "seed; the middle one of an odd number is left out.",
+        )
+
+
+def by_take_off(runs: Sequence[StudyRun], arm: str) -> tuple[list[tuple[float, float]], ...]:
+    """Overall of an arm and of the base on the seeds where RULE's is in its lower, and in its upper half."""
+    rule, mine, base = (seed_values(runs, name, OVERALL) for name in ("rule", arm, TAKE_OFF_BASE))
+    seeds = sorted(rule.keys() & mine.keys() & base.keys(), key=lambda seed: (rule[seed], seed))
+    half = len(seeds) // 2
+    return tuple([(mine[s], base[s]) for s in part] for part in (seeds[:half], seeds[len(seeds) - half :]))
+
+
+def comparison_table(world: str, measure: str, pairs: Mapping[Pair, Paired]) -> Table:
+    """The pairs of arms by one measure, a row a pair; Holm over them."""
+    corrected = holm([found.p_value for found in pairs.values()])
+    rows = [
+        comparison_row(*pair, found, p_value)
+        for (pair, found), p_value in zip(pairs.items(), corrected, strict=True)
+    ]
+    return Table(
+        f"compared_{world}_{measure.replace('/', '_')}",
+        f"Differences in {in_words(measure)}",
+        "arms",
+        (Heading("difference"), Heading("effect, d"), Heading("p"), Heading("p, Holm"), Heading("seeds")),
+        tuple(rows),
+        "First arm minus second on the same seeds, with its 95 % bootstrap interval over seeds (percentiles "
+        "moved out for few seeds; none below five); d: the mean difference in standard deviations of the "
+        "differences; p: exact permutation test; Holm: corrected for all pairs of this table.",
+    )
+
+
+def comparison_row(arm: str, base: str, found: Paired, corrected: float) -> Row:
+    """One pair."""
+    effect = DASH if np.isnan(found.effect) else number_cell(found.effect, "+.2f")
+    rest = (number_cell(found.p_value, ".4f"), number_cell(corrected, ".4f"), number_cell(found.seeds, "d"))
+    return Row(f"{arm} − {base}", (difference_cell(found), effect, *rest))
+
+
+def difference_cell(found: Paired) -> Cell:
+    """The mean difference, with its interval where there are seeds enough."""
+    if found.seeds < FEWEST_FOR_INTERVAL:
+        return number_cell(found.difference, "+.3f")
+    interval = f"{found.low:+.3f} to {found.high:+.3f}"
+    return Cell(f"{found.difference:+.3f}", found.difference, interval, (found.low, found.high))
+
+
+def in_words(measure: str) -> str:
+    """A measure's name for a title."""
+    return measure.replace("_", " ").replace("/", " ")
