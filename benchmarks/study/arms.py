@@ -133,6 +133,8 @@ CHOOSING_SEEDS = 101
 MAIN = ("rule", "rerule", "random", "equal_updates", "equal_compute", OURS)
 COMPARED = tuple((arm, base) for arm in ("rerule", OURS) for base in MAIN[:-1] if arm != base)
 """The pairs of arms that the questions are about."""
+EXPLAINING = ((OURS, "quantile_current"), ("quantile_current", "equal_updates"))
+"""What ours adds to equal updates in two parts: replay, and the choice of groups."""
 
 
 def settings_of(arm: Arm, world: StudyWorld, seed: int, compute: float | None = None) -> Settings:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from benchmarks.study.arms import COMPARED, OURS
+from benchmarks.study.arms import COMPARED, EXPLAINING, OURS
 from benchmarks.study.comparison import FEWEST_FOR_INTERVAL, Paired, paired
 from benchmarks.study.measures import OVERALL, PRIMARY, seed_values
 from benchmarks.study.runs import StudyRun
@@ -20,9 +20,10 @@ Found = Mapping[str, Mapping[Pair, Paired]]
 
 
 def compare_all(runs: Sequence[StudyRun]) -> Found:
-    """Every pair of COMPARED by every primary measure."""
+    """Every pair of COMPARED and EXPLAINING by every primary measure."""
+    pairs = (*COMPARED, *EXPLAINING)
     every = {
-        measure: {pair: found for pair in COMPARED if (found := compare_arms(runs, *pair, measure))}
+        measure: {pair: found for pair in pairs if (found := compare_arms(runs, *pair, measure))}
         for measure in PRIMARY
     }
     return {measure: found for measure, found in every.items() if found}
@@ -49,7 +50,7 @@ def world_table(measure: str, by_world: Mapping[str, Mapping[Pair, Paired]]) -> 
     """The difference of each pair of arms in each world."""
     cells = {
         pair: tuple(difference_cell(pairs[pair]) if pair in pairs else DASH for pairs in by_world.values())
-        for pair in COMPARED
+        for pair in (*COMPARED, *EXPLAINING)
     }
     rows = [Row(f"{arm} − {base}", row) for (arm, base), row in cells.items()]
     return Table(
@@ -94,11 +95,12 @@ def by_take_off(runs: Sequence[StudyRun], arm: str) -> tuple[list[tuple[float, f
 
 
 def comparison_table(world: str, measure: str, pairs: Mapping[Pair, Paired]) -> Table:
-    """The pairs of arms by one measure, a row a pair; Holm over them."""
-    corrected = holm([found.p_value for found in pairs.values()])
+    """The pairs of arms by one measure, a row a pair; Holm over those that the questions are about."""
+    asked = {pair: found for pair, found in pairs.items() if pair in COMPARED}
+    corrected = holm([found.p_value for found in asked.values()])
     rows = [
         comparison_row(*pair, found, p_value)
-        for (pair, found), p_value in zip(pairs.items(), corrected, strict=True)
+        for (pair, found), p_value in zip(asked.items(), corrected, strict=True)
     ]
     return Table(
         f"compared_{world}_{measure.replace('/', '_')}",
