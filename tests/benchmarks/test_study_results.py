@@ -15,7 +15,7 @@ from scipy.stats import norm, t, ttest_rel
 
 from benchmarks.study import comparison, results
 from benchmarks.study import report as study_report
-from benchmarks.study.arms import CHOOSING_SEEDS
+from benchmarks.study.arms import CHOOSING_SEEDS, OURS
 from benchmarks.study.comparison import expanded_level, paired
 from benchmarks.study.measures import on_the_way, overall, solved_at
 from benchmarks.study.runs import StudyError, StudyRun, write_run
@@ -154,6 +154,17 @@ def test_a_table_sets_the_worlds_side_by_side(tmp_path: Path) -> None:
     assert rows["rerule − rule"] == ["–", "+0.250"]
     assert rows["rerule − random"] == ["+0.000", "–"]
     assert rows["rerule − equal_updates"] == ["–", "–"]
+
+
+def test_what_explains_ours_is_shown_and_not_corrected_for(tmp_path: Path) -> None:
+    recalls = {OURS: 0.75, "quantile_current": 0.625, "equal_updates": 0.5}
+    runs = [made_run(arm, seed, recall) for arm, recall in recalls.items() for seed in (1, 2)]
+    tables = {table.name: table for table in study_report.build_report(runs, "command", tmp_path).tables()}
+    shown = {row.name: row.cells[0].text for row in tables["compared_worlds_retain_unseen_recall"].rows}
+    assert shown[f"{OURS} − quantile_current"] == "+0.125"
+    assert shown["quantile_current − equal_updates"] == "+0.125"
+    (row,) = tables["compared_small_retain_unseen_recall"].rows
+    assert (row.name, row.cells[2].text, row.cells[3].text) == (f"{OURS} − equal_updates", "0.5000", "0.5000")
 
 
 def test_gains_are_told_apart_by_how_far_rule_comes(tmp_path: Path) -> None:
