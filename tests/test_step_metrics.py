@@ -51,13 +51,14 @@ def test_a_step_without_update_has_no_update_seconds() -> None:
 @pytest.mark.parametrize(
     ("metrics", "end"),
     [
-        ({}, "hard groups 25%"),
-        ({"replay/size": 7.0, "replay/updates": 0.0}, "hard groups 25%  buffer 7"),
+        ({}, "hard groups 25% (below 0.94)"),
+        ({"replay/size": 7.0, "replay/updates": 0.0}, "hard groups 25% (below 0.94)  buffer 7"),
         ({"replay/size": 7.0, "replay/updates": 1.0, "replay/drawn_groups": 4.0}, "replayed 4 groups"),
         ({"replay/size": 7.0, "replay/updates": 1.0, "replay/drawn_groups": 0.0}, "update repeated"),
     ],
 )
 def test_the_progress_line_says_which_extra_update_was_done(metrics: dict[str, float], end: str) -> None:
-    line = progress_line(3, 9, {"reward/forget/mean": 0.125, "replay/hard_share": 0.25, **metrics})
-    assert line.startswith("step 3/9  reward forget 0.12  hard groups 25%")
+    shares = {"replay/hard_share": 0.25, "replay/threshold": 0.9375}
+    line = progress_line(3, 9, {"reward/forget/mean": 0.125, **shares, **metrics})
+    assert line.startswith("step 3/9  reward forget 0.12  hard groups 25% (below 0.94)")
     assert line.endswith(end)

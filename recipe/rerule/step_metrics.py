@@ -42,12 +42,12 @@ def part_seconds(driver: Mapping[str, float], updates: Sequence[Mapping[str, flo
 
 
 def progress_line(step: int, total: int, metrics: Mapping[str, float]) -> str:
-    """One line a step for a person: rewards by side, share of hard groups, buffer and extra updates."""
+    """One line a step for a person: rewards by side, hard groups and tau, buffer, extra updates."""
     parts = [f"step {step}/{total}"]
     for side in SIDES:
         if (reward := metrics.get(f"reward/{side}/mean")) is not None:
             parts.append(f"reward {side} {reward:.2f}")
-    parts.append(f"hard groups {metrics['replay/hard_share']:.0%}")
+    parts.append(f"hard groups {metrics['replay/hard_share']:.0%} (below {metrics['replay/threshold']:.2g})")
     if "replay/size" in metrics:
         parts.append(f"buffer {metrics['replay/size']:.0f}")
     if metrics.get("replay/drawn_groups"):

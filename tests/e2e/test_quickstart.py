@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from recipe.rerule.reporting.records import read_metrics
+from recipe.rerule.reporting.records import read_metrics, read_run
+from recipe.rerule.reporting.run_tables import MARK, hard_share
+from recipe.rerule.reporting.tokens import SIDES
 from tests.e2e.stack import run_script
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full, pytest.mark.timeout(2400)]
@@ -46,9 +48,10 @@ def test_the_target_is_forgotten_and_everyone_else_kept(out: Path) -> None:
 
 
 def test_the_world_is_neither_too_easy_nor_too_hard_for_rule(out: Path) -> None:
-    hard = [data["replay/hard_share"] for data in read_metrics(out / "rule").values()]
-    assert sum(hard[:10]) / 10 >= 0.25
-    assert sum(hard[-5:]) > 0
+    run = read_run("rule", out / "rule")
+    middle = len(run.steps) // 2
+    assert (hard_share(run, MARK, run.steps[:10], SIDES) or 0) >= 0.25
+    assert (hard_share(run, MARK, run.steps[middle:], SIDES) or 0) > 0
 
 
 def test_sampling_follows_training_through_the_whole_run(out: Path) -> None:

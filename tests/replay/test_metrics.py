@@ -15,6 +15,7 @@ def test_offer_metrics_count_hard_groups_by_side_and_mode_and_groups_without_sig
         make_group(3, side="retain", mode="qa", rewards=[1.0, 1.0], advantages=[0.0, 0.0]),
     ]
     assert offer_metrics(groups, threshold=0.6) == {
+        "replay/threshold": 0.6,
         "replay/hard_share": 2 / 4,
         "replay/hard_share/forget": 2 / 3,
         "replay/hard_share/forget/qa": 1.0,
@@ -26,7 +27,7 @@ def test_offer_metrics_count_hard_groups_by_side_and_mode_and_groups_without_sig
 
 
 def test_shares_of_no_groups_are_left_out() -> None:
-    assert offer_metrics([], threshold=0.6) == {}
+    assert offer_metrics([], threshold=0.6) == {"replay/threshold": 0.6}
     assert "replay/hard_share/retain" not in offer_metrics([make_group(side="forget")], threshold=0.6)
 
 

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
-from recipe.rerule.reporting.records import Prompt, Visit
+from recipe.rerule.reporting.records import Prompt, Run, Visit
 from recipe.rerule.reporting.run_tables import (
     cost_table,
     hard_share_table,
@@ -17,6 +18,14 @@ from recipe.rerule.reporting.run_tables import (
 )
 from recipe.rerule.reporting.tokens import TokenUse
 from tests.report.made import evaluation, run_of
+
+
+def prompts(**rewards: dict[int, float]) -> dict[int, Prompt]:
+    """A prompt a side, by the mean reward of its group at each step."""
+    return {
+        index: Prompt(index, side, "qa", "x", tuple(Visit(*visit) for visit in visits.items()))
+        for index, (side, visits) in enumerate(rewards.items())
+    }
 
 
 def config(admission: str = "hard", threshold: float = 0.4, enable: bool = True) -> dict:
@@ -72,7 +81,7 @@ def test_a_run_without_a_threshold_is_left_out_of_tau_and_has_a_dash_for_it():
     assert list(texts(table)) == ["rerule"]
     assert texts(storage_table([unknown, RANDOM], MUSE))["unknown"][:2] == ["hard", "–"]
     assert texts(storage_table([moving, RANDOM], MUSE))["moving"][:2] == ["hard", "–"]
-    assert texts(hard_share_table([moving]))["moving"][0] == "–"
+    assert texts(hard_share_table([moving]))["moving"] == ["0.6", *["–"] * 6]
     # Two thresholds are needed, and there is one.
     assert tau_table([unknown, RERULE, moving], evaluation(results=MUSE.results)) is None
 
@@ -92,10 +101,15 @@ def test_a_run_is_matched_to_its_model_by_folder_then_by_name(tmp_path: Path):
 
 
 def test_hard_share_is_of_the_first_and_the_last_third():
-    shares = [0.5, 0.25, 1.0, 1.0, 0.0]  # thirds are rounded up to two steps
-    run = run_of("a", [{"replay/hard_share": share, "replay/threshold": 0.6} for share in shares])
-    table = hard_share_table([run])
-    assert texts(table)["a"] == ["0.6", "0.375", "–", "–", "0.500", "–", "–"]
+    forget = {1: 0.3, 2: 0.5, 4: 0.9, 5: 0.2}
+    retain = {1: 0.6, 3: 0.0, 5: 0.59}
+    steps: list[dict[str, float]] = [{}] * 5  # a third is rounded up to two steps
+    moving = Run("moving", (1, 2, 3, 4, 5), tuple(steps), prompts(forget=forget, retain=retain))
+    tau = replace(moving, name="tau", config=config(threshold=0.4))
+    table = hard_share_table([moving, tau])
+    # At 0.6, step 1 has one hard group of two, step 2 its only one; step 4 none, step 5 both.
+    assert texts(table)["moving"] == ["0.6", "0.750", "1.000", "0.000", "0.500", "0.500", "1.000"]
+    assert texts(table)["tau"] == ["0.4", "0.250", "0.500", "0.000", "0.250", "0.500", "0.000"]
     assert [row.cells[1].value for row in table.rows if row.kind == "published"] == [0.675, 0.475, 0.543]
 
 

@@ -65,7 +65,6 @@ class StepLog:
         reasons = Counter(departure.reason for departure in self.departures)
         return {
             "replay/size": float(self.size),
-            "replay/threshold": self.threshold,
             "replay/admitted": float(len(self.stored)),
             "replay/evicted": float(len(self.departures)),
             **{f"replay/evicted/{reason}": float(count) for reason, count in reasons.items()},
@@ -90,12 +89,12 @@ class StepLog:
 
 
 def offer_metrics(groups: Sequence[RolloutGroup], threshold: float) -> dict[str, float]:
-    """Shares of the offered groups that are hard, and that carry no policy gradient.
+    """Tau, and the shares of the offered groups that are hard, and that carry no policy gradient.
 
     Needs no buffer, so a run without replay logs them too.
 
     Returns:
-        replay/hard_share, replay/hard_share/{side}, replay/hard_share/{side}/{mode} and
+        replay/threshold, replay/hard_share, replay/hard_share/{side}, replay/hard_share/{side}/{mode} and
         replay/zero_signal_share; a share of no groups is left out.
     """
     hard: dict[str, list[bool]] = defaultdict(list)
@@ -107,7 +106,8 @@ def offer_metrics(groups: Sequence[RolloutGroup], threshold: float) -> dict[str,
     shares = dict(hard)
     if groups:
         shares["replay/zero_signal_share"] = [not group.has_signal for group in groups]
-    return {name: sum(marks) / len(marks) for name, marks in shares.items()}
+    means = {name: sum(marks) / len(marks) for name, marks in shares.items()}
+    return {"replay/threshold": threshold, **means}
 
 
 def draw_metrics(draws: Sequence[Draw]) -> dict[str, float]:

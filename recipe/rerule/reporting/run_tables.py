@@ -11,7 +11,7 @@ from recipe.rerule.reporting.document import DASH, Cell, Heading, Row, Table, nu
 from recipe.rerule.reporting.evaluations import Evaluation
 from recipe.rerule.reporting.figures.benchmark import checkpoints_of
 from recipe.rerule.reporting.published import COST, HARD_SHARE, STORAGE, TAU, Published
-from recipe.rerule.reporting.records import Run, replay_start_step
+from recipe.rerule.reporting.records import Run, mean, replay_start_step
 from recipe.rerule.reporting.result_tables import (
     heading,
     published_name,
@@ -22,6 +22,8 @@ from recipe.rerule.reporting.result_tables import (
 from recipe.rerule.reporting.tokens import SIDES, TokenUse
 
 _REPLAY_PARTS = tuple(f"replay/seconds/{part}" for part in ("offer", "draw", "collate", "update", "record"))
+MARK = 0.6
+"""The paper's tau for RWKU and TOFU: what "hard" means of a run that has no fixed one."""
 _NOT_TRAINING = ("timing_s/testing", "timing_s/save_checkpoint")
 
 
@@ -142,21 +144,33 @@ def hard_share_table(runs: Sequence[Run]) -> Table:
             *(Heading(label, third) for third in thirds for label in ("all", "forget", "retain")),
         ),
         (*rows, *published),
-        "Share of a step's rollout groups whose mean reward is below tau, averaged over steps. The published "
-        "figures say early on, without the number of steps. " + published_notes(HARD_SHARE),
+        "Share of a step's rollout groups whose mean reward is below tau, averaged over steps. A run without "
+        f"a fixed tau is counted at {MARK:g}. The published figures say early on, without the number of "
+        "steps. " + published_notes(HARD_SHARE),
     )
 
 
 def _hard_share_cells(run: Run) -> tuple[Cell, ...]:
     """Tau, then the share of all, forget and retain groups in the first and in the last third."""
-    threshold = _first(run.series("replay/threshold"), _threshold(run))
+    fixed = _threshold(run)
+    threshold = MARK if fixed is None else fixed
     third = -(-len(run.steps) // 3)
     shares = [
-        _mean(run.series(f"replay/hard_share{side}")[part])
-        for part in (slice(0, third), slice(len(run.steps) - third, None))
-        for side in ("", "/forget", "/retain")
+        hard_share(run, threshold, steps, sides)
+        for steps in (run.steps[:third], run.steps[len(run.steps) - third :])
+        for sides in (SIDES, *((side,) for side in SIDES))
     ]
     return number_cell(threshold, ".2g"), *(number_cell(share, ".3f") for share in shares)
+
+
+def hard_share(run: Run, threshold: float, steps: Sequence[int], sides: Sequence[str]) -> float | None:
+    """Share of groups of `sides` with a mean reward below `threshold`; mean over `steps`, None without."""
+    hard: dict[int, list[float]] = {step: [] for step in steps}
+    for prompt in run.prompts.values():
+        for visit in prompt.visits if prompt.side in sides else ():
+            if visit.step in hard:
+                hard[visit.step].append(visit.mean_reward < threshold)
+    return _mean([mean(step) for step in hard.values() if step])
 
 
 def cost_table(runs: Sequence[Run]) -> Table:
@@ -280,10 +294,6 @@ def trained_tokens(run: Run, side: str) -> float | None:
 
 def _known(values: Sequence[float]) -> list[float]:
     return [value for value in values if not math.isnan(value)]
-
-
-def _first(values: Sequence[float], default: float | None) -> float | None:
-    return next(iter(_known(values)), default)
 
 
 def _mean(values: Sequence[float]) -> float | None:
