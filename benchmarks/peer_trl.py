@@ -146,6 +146,8 @@ def stage2_arguments(load: Workload, steps: int, run: Path) -> list[str]:
         f"replay.min_groups={load.prompts}",
         f"replay.groups_per_update={load.prompts}",
         "replay.admission=all",
+        "replay.require_signal=false",
+        "replay.sampling=uniform",
         "replay.warmup_steps=1",
         f"trainer.total_training_steps={steps}",
         f"trainer.default_local_dir={run}",

@@ -35,7 +35,12 @@ WARM_UP_STEPS = 2
 GROUPS, ROLLOUTS, PROMPT_TOKENS, RESPONSE_TOKENS = 1200, 8, 20, 38
 """A full buffer of the paper's RWKU setting, with rows as long as TOFU's on average."""
 RUN_STEPS = 12
-EVERY_STEP_REPLAYS = ("replay.admission=all", "replay.warmup_steps=1", "replay.min_groups=16")
+EVERY_STEP_REPLAYS = (
+    "replay.admission=all",
+    "replay.require_signal=false",
+    "replay.warmup_steps=1",
+    "replay.min_groups=16",
+)
 
 
 def main() -> None:

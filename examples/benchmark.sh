@@ -1,6 +1,7 @@
 # What the run_*.sh share: their settings from the environment, and one benchmark from data to report.
 # Sourced after common.sh.
-#   ARM        rule | rerule (default) | random: plain RULE, replay of hard groups, random storage
+#   ARM        rule | rerule (default) | random | recommended: plain RULE, the paper's replay of hard groups,
+#              random storage, replay as docs/results.md recommends
 #   MODEL      the model that is to forget: a Hugging Face folder or name
 #   DATA       the benchmark's files: a folder, or a name on the Hugging Face Hub
 #   OUT        where everything goes
@@ -13,11 +14,13 @@ ARM="${ARM:-rerule}" N_GPUS="${N_GPUS:-4}" NNODES="${NNODES:-1}" SMOKE="${SMOKE:
 PLATFORM=gpu PREPARE=() EVALUATE=(${EVALUATE_OPTIONS:-}) STAGE1=("trainer.n_gpus_per_node=$N_GPUS")
 STAGE2=("trainer.n_gpus_per_node=$N_GPUS" "trainer.nnodes=$NNODES" trainer.resume_mode=auto)
 
+RULES=paper/  # where stage 2's experiment is: the paper's, or ours
 case "$ARM" in
   rule) STAGE2+=(replay.enable=false) ;;
   rerule) ;;
   random) STAGE2+=(replay.admission=random) ;;
-  *) fail "ARM is $ARM; choose rule, rerule or random" ;;
+  recommended) RULES= ;;
+  *) fail "ARM is $ARM; choose rule, rerule, random or recommended" ;;
 esac
 [ "$NNODES" = 1 ] || STAGE2+=(+ray_kwargs.ray_init.address=auto)
 
@@ -50,7 +53,7 @@ run_benchmark() {
   say "stage 1, rejection steering: fine-tuning on refusals"
   stage1 "$out/stage1" "$experiment" "$model" "$data/sft.parquet" "${STAGE1[@]}"
   say "stage 2, $ARM: refusal boundary optimisation"
-  stage2 "$out/$ARM" "$experiment" "$out/stage1/model" "$data" "${STAGE2[@]}"
+  stage2 "$out/$ARM" "$RULES$experiment" "$out/stage1/model" "$data" "${STAGE2[@]}"
   say "evaluation"
   evaluate "$out/evaluation_$ARM" "$PLATFORM" "$data/probes.parquet" \
     base="$model" stage1="$out/stage1/model" "$ARM=$out/$ARM" "${EVALUATE[@]}"

@@ -47,9 +47,12 @@ def stage1(benchmark: str) -> DictConfig:
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
 def test_stage_2_has_the_papers_settings(benchmark: str) -> None:
     config, paper = stage2(benchmark), PAPER[benchmark]
-    for name in ("threshold", "min_groups", "warmup_steps", "capacity"):
+    for name in ("warmup_steps", "capacity"):
         assert config.replay[name] == paper[name]
     assert config.replay.groups_per_update == 32
+    replay = stage2(f"paper/{benchmark}").replay
+    for name in ("threshold", "min_groups", "warmup_steps", "capacity"):
+        assert replay[name] == paper[name]
     actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
     update, experience = paper["micro"]
     assert actor.ppo_micro_batch_size_per_gpu == update

@@ -86,7 +86,17 @@ def refusal(files: dict[str, Path], *more: str) -> str:
 
 def test_the_experiment_itself_is_accepted(files: dict[str, Path]) -> None:
     replay = settings.check(composed(overrides(files)))
-    assert (replay.threshold, replay.importance.clip_high) == (0.6, 1.3)
+    assert (replay.threshold, replay.importance.clip_high) == (None, 1.3)
+
+
+def test_a_threshold_goes_with_its_rule_alone(files: dict[str, Path]) -> None:
+    assert refusal(files, "replay.threshold=0.4") == (
+        "replay.threshold is 0.4, but replay.threshold_rule=quantile would not use it; "
+        "add replay.threshold_rule=fixed, or leave the threshold out"
+    )
+    assert "needs a number" in refusal(files, "replay.threshold_rule=fixed")
+    arguments = overrides(files, "replay.threshold=0.4", "replay.threshold_rule=fixed")
+    assert settings.check(composed(arguments)).threshold == 0.4
 
 
 @pytest.mark.parametrize(

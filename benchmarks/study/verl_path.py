@@ -124,6 +124,8 @@ def arguments(settings: Settings, data: Path, model: Path, folder: Path) -> list
     }
     values |= dict(flat(settings.reward, "reward.custom_reward_function.reward_kwargs"))
     values |= dict(flat(asdict(settings.replay), "replay"))
+    if settings.replay.threshold_rule == "quantile":
+        values["replay.threshold"] = None  # which the recipe refuses where nothing uses it
     return [f"{name}={plain(value)}" for name, value in values.items()]
 
 

@@ -101,8 +101,15 @@ def replay_config(config: DictConfig) -> ReplayConfig:
 
     Raises:
         ReplayConfigError: naming the key that is unknown, of the wrong type or out of range.
+        SettingsError: a threshold that its rule would not use.
     """
-    return ReplayConfig.from_dict(_plain(config.replay))
+    replay = ReplayConfig.from_dict(_plain(config.replay))
+    if replay.threshold_rule == "quantile" and replay.threshold is not None:
+        raise SettingsError(
+            f"replay.threshold is {replay.threshold:g}, but replay.threshold_rule=quantile would not use it; "
+            "add replay.threshold_rule=fixed, or leave the threshold out"
+        )
+    return replay
 
 
 def check_model(path: str, key: str) -> None:

@@ -21,7 +21,16 @@ CONFIG = WorldConfig(
     target_accuracy=0.0,
 )
 SIZES: dict[str, Any] = {"steps": 4, "prompts": 4, "rollouts": 3, "response_limit": 6}
-REPLAY = {"min_groups": 2, "warmup_steps": 1, "capacity": 16, "groups_per_update": 3, "threshold": 1.0}
+REPLAY: dict[str, Any] = {
+    "threshold_rule": "fixed",
+    "threshold": 1.0,
+    "require_signal": False,
+    "sampling": "uniform",
+    "min_groups": 2,
+    "warmup_steps": 1,
+    "capacity": 16,
+    "groups_per_update": 3,
+}
 
 
 def by_length(texts: list[str], rows: list[Any], options: dict[str, Any]) -> list[dict[str, float]]:

@@ -74,6 +74,10 @@ class Command:
         self.process.wait()
 
 
+PAPER_RULES = ["replay.threshold_rule=fixed", "replay.require_signal=false", "replay.sampling=uniform"]
+"""What the paper stores and draws, but for the threshold; few groups of an untrained model have signal."""
+
+
 def stage2_arguments(world: Path, run_folder: Path, *overrides: str) -> list[str]:
     """Arguments of a stage 2 on the micro world: 4 prompts x 4 rollouts a step, nearly every group hard."""
     return [
@@ -86,6 +90,7 @@ def stage2_arguments(world: Path, run_folder: Path, *overrides: str) -> list[str
         "data.train_batch_size=4",
         "actor_rollout_ref.actor.ppo_mini_batch_size=4",
         "actor_rollout_ref.rollout.n=4",
+        *PAPER_RULES,
         "replay.threshold=0.9",
         "replay.min_groups=6",
         "replay.warmup_steps=1",

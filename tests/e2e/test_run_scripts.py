@@ -69,7 +69,10 @@ def made_texts(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({"ARM": "best", "DATA": "x", "MODEL": "y"}, "error: ARM is best; choose rule, rerule or random"),
+        (
+            {"ARM": "best", "DATA": "x", "MODEL": "y"},
+            "error: ARM is best; choose rule, rerule, random or recommended",
+        ),
         ({"DATA": "x"}, "error: MODEL is not set: give the model that is to forget, or SMOKE=1"),
         ({"MODEL": "x"}, "error: DATA is not set: give the folder of the benchmark's files"),
     ],

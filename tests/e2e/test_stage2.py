@@ -278,6 +278,7 @@ OPTIONS = {
         "replay.sampling=prioritized",
         "replay.eviction=signal",
         "replay.threshold_rule=quantile",
+        "replay.threshold=null",
         "replay.threshold_quantile=0.9",
         "replay.importance.level=sequence",
         "replay.importance.truncation=second_moment",

@@ -23,7 +23,7 @@ RATE, STEPS = 2e-4, 4  # of experiment=tiny, and of the cosine schedule in worke
 @pytest.fixture(scope="module")
 def seen(micro_world: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("updates")
-    replay = Replay(ReplayConfig(threshold=1.0))
+    replay = Replay(ReplayConfig(threshold_rule="fixed", threshold=1.0))
     replay.offer([make_group(index, rewards=[0.0, 0.5]) for index in range(4)], step=1)
     save(replay, folder / "groups")
     job = {

@@ -8,6 +8,9 @@ import torch
 
 from recipe.rerule.replay import RolloutGroup, StoredGroup
 
+PAPER_RULES = {"threshold_rule": "fixed", "threshold": 0.6, "require_signal": False, "sampling": "uniform"}
+"""The paper's, where the defaults are ours."""
+
 
 def make_group(
     index: int = 0,

@@ -132,9 +132,10 @@ def test_signal_filter_needs_both() -> None:
 @pytest.mark.parametrize(
     ("changes", "rule"),
     [
-        ({}, HardAdmission()),
-        ({"admission": "all"}, AllAdmission()),
-        ({"admission": "all", "require_signal": True}, SignalAdmission(AllAdmission())),
+        ({}, SignalAdmission(HardAdmission())),
+        ({"require_signal": False}, HardAdmission()),
+        ({"admission": "all", "require_signal": False}, AllAdmission()),
+        ({"admission": "all"}, SignalAdmission(AllAdmission())),
     ],
 )
 def test_settings_choose_the_rule(changes: dict, rule: object) -> None:
@@ -143,6 +144,9 @@ def test_settings_choose_the_rule(changes: dict, rule: object) -> None:
 
 def test_random_rules_get_the_given_generator_and_rate() -> None:
     rng = random.Random(0)
-    assert build_admission(ReplayConfig(admission="random"), rng) == RandomAdmission(rng)
-    chosen = build_admission(ReplayConfig(admission="bernoulli", admission_rate=0.2), rng)
+    assert build_admission(ReplayConfig(admission="random", require_signal=False), rng) == RandomAdmission(
+        rng
+    )
+    settings = {"admission": "bernoulli", "admission_rate": 0.2, "require_signal": False}
+    chosen = build_admission(ReplayConfig.from_dict(settings), rng)
     assert chosen == BernoulliAdmission(0.2, rng)

@@ -10,21 +10,21 @@ from hypothesis import strategies as st
 from recipe.rerule.replay import ImportanceConfig, ReplayConfig, ReplayConfigError, config
 
 
-def test_defaults_are_those_of_the_design() -> None:
+def test_defaults_are_those_of_the_design_and_the_study() -> None:
     assert dataclasses.asdict(ReplayConfig.from_dict({})) == {
         "enable": True,
         "update": "stored",
         "updates_per_step": 1,
-        "threshold": 0.6,
-        "threshold_rule": "fixed",
-        "threshold_quantile": 0.4,
-        "threshold_window": 256,
-        "min_groups": 100,
+        "threshold": None,
+        "threshold_rule": "quantile",
+        "threshold_quantile": 0.5,
+        "threshold_window": 128,
+        "min_groups": 32,
         "warmup_steps": 15,
         "start": "after",
         "admission": "hard",
         "admission_rate": 0.5,
-        "require_signal": False,
+        "require_signal": True,
         "store_after_start": True,
         "set_aside_visits": None,
         "set_aside_reward": 0.0,
@@ -33,7 +33,7 @@ def test_defaults_are_those_of_the_design() -> None:
         "max_staleness": None,
         "max_reuse": None,
         "groups_per_update": 32,
-        "sampling": "uniform",
+        "sampling": "recent",
         "priority_half_life": 10.0,
         "use_kl_loss": True,
         "seed": 42,
@@ -101,13 +101,16 @@ def test_edges_of_the_ranges_are_accepted(mapping: dict) -> None:
 REFUSED = [
     (
         {"threshold": 1.5},
-        "replay.threshold is 1.5; it must lie in [0, 1]: the mean reward below which a group is hard",
+        "replay.threshold is 1.5; it must lie in [0, 1] or be null: the mean reward below which a group is",
     ),
     ({"threshold": -0.1}, "replay.threshold is -0.1; it must lie in [0, 1]"),
     ({"threshold": math.nan}, "replay.threshold is nan; it must lie in [0, 1]"),
     ({"threshold": "0.6"}, "replay.threshold is '0.6'; it must be a number"),
     ({"threshold": True}, "replay.threshold is True; it must be a number"),
-    ({"threshold": None}, "replay.threshold is None; it must be a number"),
+    (
+        {"threshold_rule": "fixed"},
+        "replay.threshold is null; replay.threshold_rule=fixed needs a number, 0.6 in the paper",
+    ),
     ({"min_groups": 0}, "replay.min_groups is 0; it must be at least 1"),
     ({"min_groups": True}, "replay.min_groups is True; it must be a whole number"),
     ({"min_groups": 80.0}, "replay.min_groups is 80.0; it must be a whole number"),
@@ -125,7 +128,7 @@ REFUSED = [
         "replay.admission is 'easy'; it must be one of hard, random, bernoulli, all: which",
     ),
     (
-        {"capacity": 99},
+        {"capacity": 99, "min_groups": 100},
         "replay.capacity is 99; it must be at least replay.min_groups, which is 100",
     ),
     (

@@ -11,6 +11,7 @@ import pytest
 from recipe.rerule.replay import Replay, ReplayConfig, ReplayStateError, RolloutGroup, save
 from recipe.rerule.replay.__main__ import main
 from recipe.rerule.replay.inspection import find, group_lines, summary, summary_lines
+from tests.replay.groups import PAPER_RULES
 
 MakeGroup = Callable[..., RolloutGroup]
 
@@ -18,8 +19,8 @@ MakeGroup = Callable[..., RolloutGroup]
 @pytest.fixture
 def checkpoint(make_group: MakeGroup, tmp_path: Path) -> Path:
     """Steps 1 and 2, three prompts; prompt 5 twice; all drawn once at step 2; group 6 has no signal."""
-    config = {"min_groups": 4, "warmup_steps": 1, "capacity": 8, "groups_per_update": 4, "threshold": 1.0}
-    replay = Replay(ReplayConfig.from_dict(config))
+    sizes = {"min_groups": 4, "warmup_steps": 1, "capacity": 8, "groups_per_update": 4}
+    replay = Replay(ReplayConfig.from_dict({**PAPER_RULES, **sizes, "threshold": 1.0}))
     replay.offer([make_group(5, step=1, rewards=[0.0, 1.0], lengths=[2, 3])], step=1)
     second = [
         make_group(5, step=2, rewards=[0.5, 0.5], lengths=[1, 1], advantages=[1.0, -2.0]),

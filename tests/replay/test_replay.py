@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from recipe.rerule.replay import Replay, ReplayConfig, ReplayStateError, RolloutGroup, collate
 from recipe.rerule.replay.metrics import Departure, Key
-from tests.replay.groups import contents, keys, make_group
+from tests.replay.groups import PAPER_RULES, contents, keys, make_group
 from tests.replay.runs import KINDS, buffered, configs, group_of, groups_of, offers, train_step
 
 
 def small_config(**changes: object) -> ReplayConfig:
-    base = {"min_groups": 3, "warmup_steps": 2, "capacity": 8, "groups_per_update": 3, "seed": 1}
-    return ReplayConfig.from_dict({**base, **changes})
+    sizes = {"min_groups": 3, "warmup_steps": 2, "capacity": 8, "groups_per_update": 3, "seed": 1}
+    return ReplayConfig.from_dict({**PAPER_RULES, **sizes, **changes})
 
 
 def offer(replay: Replay, step: int, *prompts: int, rewards: tuple[float, ...] = (0.0, 0.5)) -> None:

@@ -137,7 +137,7 @@ def test_prioritized_takes_one_number_a_group_whatever_it_draws() -> None:
 
 def test_settings_choose_the_sampler() -> None:
     rng = random.Random(0)
-    assert build_sampler(ReplayConfig(), rng) == UniformSampler(rng)
-    assert build_sampler(ReplayConfig(sampling="recent"), rng) == RecentSampler()
+    assert build_sampler(ReplayConfig(), rng) == RecentSampler()
+    assert build_sampler(ReplayConfig(sampling="uniform"), rng) == UniformSampler(rng)
     chosen = build_sampler(ReplayConfig(sampling="prioritized", priority_half_life=3.0), rng)
     assert chosen == PrioritizedSampler(3.0, rng)

@@ -132,7 +132,7 @@ def test_restored_threshold_continues_and_a_smaller_window_keeps_the_newest() ->
 
 
 def test_settings_choose_the_threshold() -> None:
-    assert build_threshold(ReplayConfig(threshold=0.4)) == FixedThreshold(0.4)
+    assert build_threshold(ReplayConfig(threshold_rule="fixed", threshold=0.4)) == FixedThreshold(0.4)
     config = ReplayConfig(threshold_rule="quantile", threshold_quantile=0.0, threshold_window=2)
     chosen = build_threshold(config)
     assert isinstance(chosen, QuantileThreshold)

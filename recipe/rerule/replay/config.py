@@ -45,7 +45,7 @@ _REPLAY_RULES = {
     "enable": _Rule("replay hard rollout groups, or do plain RULE"),
     "update": _Rule("what the extra update of a step trains on", choices=get_args(UpdateName)),
     "updates_per_step": _Rule("extra updates a training step", 1),
-    "threshold": _Rule("the mean reward below which a group is hard", 0, 1),
+    "threshold": _Rule("the mean reward below which a group is hard", 0, 1, optional_kind=float),
     "threshold_rule": _Rule("where the threshold comes from", choices=get_args(ThresholdRule)),
     "threshold_quantile": _Rule("the quantile of recent group means that is the threshold", 0, 1),
     "threshold_window": _Rule("how many recent group means that quantile is over", 1),
@@ -114,12 +114,14 @@ class ImportanceConfig:
 class ReplayConfig:
     """Everything that decides what is stored, when replay starts, and how much is drawn.
 
+    The defaults are those that docs/results.md recommends; the paper's are in config/experiment/paper.
+
     Attributes (paper symbol in brackets):
         enable: false is plain RULE.
         update: what the extra update trains on: "stored" groups (replay), or the step's own batch once more
             ("on_policy": the equal-update control, at the steps at which replay would update).
         updates_per_step: extra updates a step, each with its own draw.
-        threshold [tau]: a group is hard when its mean reward is below it.
+        threshold [tau]: a group is hard when its mean reward is below it; of threshold_rule "fixed" only.
         threshold_rule: "fixed" takes `threshold`; "quantile" the `threshold_quantile` of the last
             `threshold_window` group means instead.
         min_groups [B_min]: stored groups needed before replay starts.
@@ -152,16 +154,16 @@ class ReplayConfig:
     enable: bool = True
     update: UpdateName = "stored"
     updates_per_step: int = 1
-    threshold: float = 0.6
-    threshold_rule: ThresholdRule = "fixed"
-    threshold_quantile: float = 0.4
-    threshold_window: int = 256
-    min_groups: int = 100
+    threshold: float | None = None
+    threshold_rule: ThresholdRule = "quantile"
+    threshold_quantile: float = 0.5
+    threshold_window: int = 128
+    min_groups: int = 32
     warmup_steps: int = 15
     start: Start = "after"
     admission: AdmissionName = "hard"
     admission_rate: float = 0.5
-    require_signal: bool = False
+    require_signal: bool = True
     store_after_start: bool = True
     set_aside_visits: int | None = None
     set_aside_reward: float = 0.0
@@ -170,7 +172,7 @@ class ReplayConfig:
     max_staleness: int | None = None
     max_reuse: int | None = None
     groups_per_update: int = 32
-    sampling: SamplingName = "uniform"
+    sampling: SamplingName = "recent"
     priority_half_life: float = 10.0
     use_kl_loss: bool = True
     seed: int = 42
@@ -181,6 +183,10 @@ class ReplayConfig:
         _check_settings(self, "replay", _REPLAY_RULES)
         if not isinstance(self.importance, ImportanceConfig):
             raise ReplayConfigError(f"replay.importance is {self.importance!r}, not an ImportanceConfig")
+        if self.threshold_rule == "fixed" and self.threshold is None:
+            raise ReplayConfigError(
+                "replay.threshold is null; replay.threshold_rule=fixed needs a number, 0.6 in the paper"
+            )
         for name in ("min_groups", "groups_per_update"):
             needed = getattr(self, name)
             if self.capacity < needed:

@@ -82,4 +82,5 @@ def build_threshold(config: ReplayConfig) -> Threshold:
     """The threshold that the settings ask for."""
     if config.threshold_rule == "quantile":
         return QuantileThreshold(config.threshold_quantile, config.threshold_window)
+    assert config.threshold is not None  # ReplayConfig refuses that
     return FixedThreshold(config.threshold)
