@@ -25,7 +25,13 @@ SHARDS = [f"{part}_world_size_{RANKS}_rank_{rank}.pt" for rank in range(RANKS) f
 JSON_FILES = ["actor/fsdp_config.json", "actor/huggingface/config.json"]
 TORCH_FILES = [*(f"actor/{name}" for name in SHARDS), "data.pt"]
 PIECES = 3
-ONE_GROUP = {"min_groups": 1, "warmup_steps": 0, "capacity": 1, "groups_per_update": 1}
+ONE_GROUP = {
+    "admission": "all",
+    "min_groups": 1,
+    "warmup_steps": 0,
+    "capacity": 1,
+    "groups_per_update": 1,
+}
 
 
 class Stamp(NamedTuple):
