@@ -174,11 +174,12 @@ def test_gains_are_told_apart_by_how_far_rule_comes(tmp_path: Path) -> None:
 
     runs = []
     for world, order in (("one", [1, 2, 3, 4, 5]), ("two", [5, 4, 3, 2, 1])):
-        # RULE ends in this order; ReRULE gains 0.3 over equal updates on each world's two lowest.
+        # RULE ends in this order; ReRULE gains 0.3 over equal updates on each world's two lowest
+        # and loses as much on the middle one, which is in neither half.
         for rank, seed in enumerate(order):
             runs.append(complete("rule", seed, 0.1 + rank / 10, world))
             runs.append(complete("equal_updates", seed, 0.6, world))
-            runs.append(complete("rerule", seed, 0.9 if rank < 2 else 0.6, world))
+            runs.append(complete("rerule", seed, (0.9, 0.9, 0.3, 0.6, 0.6)[rank], world))
     report = study_report.build_report(runs, "command", tmp_path)
     table = {table.name: table for table in report.tables()}["take_off"]
     (row,) = table.rows
