@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from recipe.rerule.evaluation.table import Column, columns_of, legend
+from recipe.rerule.replay.threshold import is_hard
 from recipe.rerule.reporting.document import DASH, Cell, Heading, Row, Table, number_cell
 from recipe.rerule.reporting.evaluations import Evaluation
 from recipe.rerule.reporting.figures.benchmark import checkpoints_of
@@ -169,7 +170,7 @@ def hard_share(run: Run, threshold: float, steps: Sequence[int], sides: Sequence
     for prompt in run.prompts.values():
         for visit in prompt.visits if prompt.side in sides else ():
             if visit.step in hard:
-                hard[visit.step].append(visit.mean_reward < threshold)
+                hard[visit.step].append(is_hard(visit.mean_reward, threshold))
     return _mean([mean(step) for step in hard.values() if step])
 
 
