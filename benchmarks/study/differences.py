@@ -30,12 +30,12 @@ def compare_all(runs: Sequence[StudyRun]) -> Found:
 
 
 def compare_arms(runs: Sequence[StudyRun], arm: str, base: str, measure: str) -> Paired | None:
-    """Over the seeds that both have; None with fewer than two."""
+    """Over the starts (seed and stage-1 model) that both have; None with fewer than two."""
     mine, theirs = (seed_values(runs, name, measure) for name in (arm, base))
-    seeds = sorted(mine.keys() & theirs.keys())
-    if len(seeds) < 2:
+    starts = sorted(mine.keys() & theirs.keys())
+    if len(starts) < 2:
         return None
-    return paired([mine[seed] for seed in seeds], [theirs[seed] for seed in seeds])
+    return paired([mine[start] for start in starts], [theirs[start] for start in starts])
 
 
 def world_tables(found: Mapping[str, Found]) -> Iterator[Table]:
@@ -89,9 +89,9 @@ def take_off_table(worlds: Sequence[Sequence[StudyRun]]) -> Iterator[Table]:
 def by_take_off(runs: Sequence[StudyRun], arm: str) -> tuple[list[tuple[float, float]], ...]:
     """Overall of an arm and of the base on the seeds where RULE's is in its lower, and in its upper half."""
     rule, mine, base = (seed_values(runs, name, OVERALL) for name in ("rule", arm, TAKE_OFF_BASE))
-    seeds = sorted(rule.keys() & mine.keys() & base.keys(), key=lambda seed: (rule[seed], seed))
-    half = len(seeds) // 2
-    return tuple([(mine[s], base[s]) for s in part] for part in (seeds[:half], seeds[len(seeds) - half :]))
+    starts = sorted(rule.keys() & mine.keys() & base.keys(), key=lambda start: (rule[start], start))
+    half = len(starts) // 2
+    return tuple([(mine[s], base[s]) for s in part] for part in (starts[:half], starts[len(starts) - half :]))
 
 
 def comparison_table(world: str, measure: str, pairs: Mapping[Pair, Paired]) -> Table:

@@ -27,6 +27,8 @@ OVERALL = "overall"
 that each of them varies more between seeds than their mean, by which arms are compared first."""
 ON_THE_WAY = "overall_on_the_way"
 """Mean of OVERALL at all validations of a run: how soon, where it is still learning at its last step."""
+Start = tuple[int, str]
+"""Seed and stage-1 model of a run: runs that share both are compared with each other."""
 SECTIONS = ("forget", "retain", "retain_unseen")
 OUTCOMES = (
     Measure(OVERALL, Heading("overall", "", "high")),
@@ -86,8 +88,10 @@ def solved_at(run: StudyRun) -> float | None:
     return next((step for step, reward in known if reward >= REACHED), run.final["steps"])
 
 
-def seed_values(runs: Sequence[StudyRun], arm: str, measure: str) -> dict[int, float]:
-    """A measure of an arm by seed, of the runs that have it."""
+def seed_values(runs: Sequence[StudyRun], arm: str, measure: str) -> dict[Start, float]:
+    """A measure of an arm by where its runs start, of those that have it."""
     return {
-        run.seed: value for run in runs if run.arm == arm and (value := value_of(run, measure)) is not None
+        (run.seed, run.model): value
+        for run in runs
+        if run.arm == arm and (value := value_of(run, measure)) is not None
     }

@@ -1,7 +1,8 @@
 """A study's runs in one parquet file: python -m benchmarks.study.results pack DIR FILE (or unpack FILE DIR).
 
 Packed, the runs of every world in DIR are one small file, which can be committed. Unpacked into a folder,
-`python -m benchmarks.study --out DIR` goes on from them, on whatever machine.
+`python -m benchmarks.study --out DIR` goes on from them, on whatever machine, with seeds not yet begun: a
+seed's arms are compared with each other, and so have to start from the same trained stage-1 model.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ SCHEMA = pa.schema(
         "settings": pa.string(),
         "final": pa.map_(pa.string(), pa.float64()),
         "curves": pa.map_(pa.string(), pa.list_(pa.float32())),
+        "model": pa.string(),
     }
 )
 """One row a run; settings are JSON."""

@@ -34,6 +34,7 @@ class StudyRun:
         settings: of `loop.Settings`, as plain values.
         final: measures at the end, by name.
         curves: values over steps and validations, by name.
+        model: fingerprint of the stage-1 model; "" of runs made before it was kept.
     """
 
     world: str
@@ -43,6 +44,7 @@ class StudyRun:
     settings: dict[str, Any]
     final: Metrics
     curves: dict[str, list[float]] = field(default_factory=dict)
+    model: str = ""
 
 
 def study(
@@ -58,7 +60,7 @@ def study(
     tofu: folder of TOFU's files, for a world of its rows.
 
     Raises:
-        StudyError: a kept run has other settings.
+        StudyError: a kept run has other settings, or a seed was begun from another stage-1 model.
         ValueError: the world in `out` is another one.
     """
     data = Data.read(*prepare(world, out / name, tofu))
@@ -83,11 +85,30 @@ def one_run(name: str, world: StudyWorld, data: Data, arm: str, seed: int, out: 
     path = run_file(out, name, arm, seed)
     if path.is_file():
         return kept(path, settings)
+    check_model(data.fingerprint, seed, out / name)
     print(f"{name}: {arm}, seed {seed} ...", flush=True)
     measured = run_trial(data, settings, VALIDATE_EVERY, world.early_steps)
-    run = StudyRun(name, arm, seed, commit(), asdict(settings), measured.final, measured.curves)
+    run = StudyRun(
+        name, arm, seed, commit(), asdict(settings), measured.final, measured.curves, data.fingerprint
+    )
     write_run(run, out)
     return run
+
+
+def check_model(fingerprint: str, seed: int, folder: Path) -> None:
+    """Whether the kept runs of a seed start from this stage-1 model, as those it is compared with have to.
+
+    Trained again on another machine, the model is a slightly different one.
+
+    Raises:
+        StudyError: one starts from another.
+    """
+    for path in sorted((folder / "runs").glob(f"*-{seed}.json")):
+        if read_run(path).model != fingerprint:
+            raise StudyError(
+                f"{path} started from another stage-1 model, as is trained on another machine; "
+                "go on with other seeds, or choose another --out"
+            )
 
 
 def run_file(out: Path, world: str, arm: str, seed: int) -> Path:

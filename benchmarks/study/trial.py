@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,11 +24,15 @@ SAMPLED = 4
 
 @dataclass(frozen=True)
 class Data:
-    """A world as a run needs it: prompts of stage 2, held-out probes, and the folder of the stage-1 model."""
+    """A world as a run needs it: prompts of stage 2, held-out probes, and the folder of the stage-1 model.
+
+    fingerprint: of that model's weights.
+    """
 
     train: list[Row]
     probes: list[Row]
     model: Path
+    fingerprint: str
 
     @classmethod
     def read(cls, world: Path, model: Path) -> Data:
@@ -36,7 +41,16 @@ class Data:
             pq.read_table(world / "train.parquet").to_pylist(),
             pq.read_table(world / "probes.parquet").to_pylist(),
             model,
+            fingerprint_of(model),
         )
+
+
+def fingerprint_of(model: Path) -> str:
+    """Of a model folder's weights: 12 hexadecimal digits of their SHA-256."""
+    digest = hashlib.sha256()
+    for path in sorted(model.glob("*.safetensors")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 @dataclass

@@ -74,9 +74,13 @@ def one_run(name: str, world: StudyWorld, places: tuple[Path, Path], arm: str, s
     print(f"{name} through verl: {arm}, seed {seed} ...", flush=True)
     train(settings, data, model, folder)
     run = read_run(arm, folder)
-    final = validated(run, Data.read(data, model).probes) | {"steps": float(run.steps[-1])}
+    world_data = Data.read(data, model)
+    final = validated(run, world_data.probes) | {"steps": float(run.steps[-1])}
     curves = {ours: run.series(theirs) for ours, theirs in CURVES.items()}
-    write_run(StudyRun(name + SUFFIX, arm, seed, commit(), asdict(settings), final, curves), out)
+    made = StudyRun(
+        name + SUFFIX, arm, seed, commit(), asdict(settings), final, curves, world_data.fingerprint
+    )
+    write_run(made, out)
 
 
 def run_folder(out: Path, world: str, arm: str, seed: int) -> Path:

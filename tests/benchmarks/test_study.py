@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -231,6 +232,19 @@ def test_a_study_goes_on_where_it_stopped(tmp_path: Path, capsys: pytest.Capture
         runs.study("small", runs.shortened(small, 2), ["rerule"], [1], tmp_path)
     with pytest.raises(ValueError, match="of another stage 1"):
         runs.study("small", replace(small, steering=Steering(epochs=2)), ["rerule"], [1], tmp_path)
+
+
+def test_a_seed_goes_on_from_the_model_it_was_begun_with_alone(tmp_path: Path) -> None:
+    small = StudyWorld(CONFIG, Steering(), SIZES, REPLAY)
+    begun = runs.study("small", small, ["stage1"], [1], tmp_path)["stage1", 1]
+    weights = tmp_path / "small" / "stage1" / "model.safetensors"
+    assert begun.model == hashlib.sha256(weights.read_bytes()).hexdigest()[:12]
+    runs.write_run(replace(begun, model="of another"), tmp_path)
+    # What is kept is read, a new run of that seed is refused, and other seeds go on.
+    assert runs.study("small", small, ["stage1"], [1], tmp_path)["stage1", 1].model == "of another"
+    with pytest.raises(runs.StudyError, match=r"stage1-1\.json started from another stage-1 model"):
+        runs.study("small", small, ["rule"], [1], tmp_path)
+    assert runs.study("small", small, ["stage1"], [11], tmp_path)["stage1", 11].model == begun.model
 
 
 def test_a_damaged_run_is_named(tmp_path: Path) -> None:

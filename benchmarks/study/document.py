@@ -1,0 +1,217 @@
+"""The tables of docs/results.md: python -m benchmarks.study.document RESULTS DOCUMENT [--check]
+
+Each stands between two comments, the first of which names it (one of TABLES, and the world it is of). The
+command writes them anew from a result file; with --check it only says whether they are already so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import mean
+
+from benchmarks.study.arms import ARMS, CHOOSING_SEEDS, COMPARED, EXPLAINING, OURS
+from benchmarks.study.differences import compare_all, difference_cell, take_off_table, world_table
+from benchmarks.study.measures import ON_THE_WAY, OVERALL, Measure, value_of
+from benchmarks.study.report import counted, mean_cell
+from benchmarks.study.results import read_results
+from benchmarks.study.runs import StudyRun
+from recipe.rerule.evaluation.statistics.comparison import holm
+from recipe.rerule.reporting.document import DASH, Cell, Heading, Row, Table, number_cell
+from recipe.rerule.reporting.markdown import markdown_table
+
+Runs = Sequence[StudyRun]
+COMPARED_WORLDS = ("many", "slow", "slow_other", "tofu")
+"""In the order of the document."""
+MEASURES = {
+    "overall": OVERALL,
+    "on the way": ON_THE_WAY,
+    "forget": "forget/recall",
+    "retain": "retain/recall",
+    "unseen": "retain_unseen/recall",
+}
+"""Columns, by heading."""
+EARLY_HARD = "early_hard/retain"
+THROUGH_VERL = "many-verl"
+LAST_STEPS = slice(50, 60)
+"""Of a curve, whose mean is shown where single runs are."""
+_SPAN = re.compile(r"(<!-- table: (?P<name>[^\n]+?) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+
+
+def main() -> None:
+    """Write the tables, or check them."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.study.document", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("results", type=Path)
+    parser.add_argument("document", type=Path)
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail if a table is not as in RESULTS"
+    )
+    options = parser.parse_args()
+    try:
+        text = options.document.read_text(encoding="utf-8")
+        written = with_tables(text, read_results(options.results))
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
+    if written == text:
+        print(f"{options.document}: as in {options.results}")
+    elif options.check:
+        sys.exit(f"error: {options.document} is not as in {options.results}; run this without --check")
+    else:
+        options.document.write_text(written, encoding="utf-8")
+        print(f"{options.document}: tables written")
+
+
+def with_tables(text: str, runs: Runs) -> str:
+    """The document with each table made anew.
+
+    Raises:
+        ValueError: a comment names no table.
+    """
+    return _SPAN.sub(lambda span: f"{span[1]}{table_named(span['name'], runs)}\n{span[3]}", text)
+
+
+def table_named(name: str, runs: Runs) -> str:
+    """One table, in Markdown: one of TABLES, or one of WORLD_TABLES and a world.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    kind, _, world = name.rpartition(" ")
+    if name in TABLES:
+        return markdown_table(TABLES[name](runs))
+    if kind in WORLD_TABLES:
+        return markdown_table(WORLD_TABLES[kind]([run for run in runs if run.world == world]))
+    known = ", ".join([*TABLES, *(f"{kind} WORLD" for kind in WORLD_TABLES)])
+    raise ValueError(f"no table is named {name!r}; there are {known}")
+
+
+def worlds_side_by_side(base_arm: str) -> Callable[[Runs], Table]:
+    """Makes the table of what an arm gains over each control in overall, a column a world."""
+
+    def table(runs: Runs) -> Table:
+        found = {world: compare_all(counted(of_world(runs, world)))[OVERALL] for world in COMPARED_WORLDS}
+        whole = world_table(OVERALL, found)
+        names = [name_of(pair) for pair in (*COMPARED, *EXPLAINING) if pair[0] == base_arm]
+        return bare(whole.headings, [row for row in whole.rows if row.name in names])
+
+    return table
+
+
+def take_off(runs: Runs) -> Table:
+    """Gains over equal updates by how far RULE comes."""
+    (table,) = take_off_table([counted(of_world(runs, world)) for world in COMPARED_WORLDS])
+    headings = (
+        Heading("where RULE comes less far"),
+        Heading("where it comes further"),
+        Heading("seeds in each half"),
+    )
+    return bare(headings, table.rows)
+
+
+def loop_and_recipe(runs: Runs) -> Table:
+    """Sampled retain reward near the end of each run, of the loop and of the recipe, by seed."""
+    arms = [arm for arm in ARMS if of_arm(of_world(runs, THROUGH_VERL), arm)]
+    worlds = (THROUGH_VERL.removesuffix("-verl"), THROUGH_VERL)
+    rows = [
+        Row(code(arm), tuple(Cell(ends_of(counted(of_arm(of_world(runs, world), arm)))) for world in worlds))
+        for arm in arms
+    ]
+    return bare((Heading("loop"), Heading("recipe")), rows, lead="arm")
+
+
+def ends_of(runs: Runs) -> str:
+    """The last steps' mean sampled retain reward of each run, in the order of their seeds."""
+    ordered = sorted(runs, key=lambda run: run.seed)
+    return " ".join(f"{mean(run.curves['reward/retain'][LAST_STEPS]):.2f}" for run in ordered)
+
+
+def arms(runs: Runs) -> Table:
+    """Means of each arm over the seeds that count, in the order of ARMS."""
+    fresh = counted(runs)
+    headings = (Heading("seeds"), *map(Heading, MEASURES), Heading("early-hard"))
+    rows = [Row(code(arm), arm_cells(of_arm(fresh, arm))) for arm in ARMS if of_arm(fresh, arm)]
+    return bare(headings, rows, lead="arm")
+
+
+def ideas(runs: Runs) -> Table:
+    """Means of each arm over the seeds that ours was chosen on, the best first."""
+    tried = [run for run in runs if run.seed >= CHOOSING_SEEDS]
+    found = [(arm, of_arm(tried, arm)) for arm in ARMS if of_arm(tried, arm)]
+    found.sort(key=lambda each: -mean(value_of(run, OVERALL) or 0.0 for run in each[1]))
+    headings = (Heading(""), Heading("seeds"), *map(Heading, MEASURES), Heading("early-hard"))
+    rows = [Row(code(arm), (Cell(ARMS[arm].meaning), *arm_cells(of))) for arm, of in found]
+    return bare(headings, rows, lead="arm")
+
+
+def differences(runs: Runs) -> Table:
+    """Each pair that a question is about, by every measure; p-values of overall, corrected over the pairs."""
+    found = compare_all(counted(runs))
+    asked = [pair for pair in found[OVERALL] if pair in COMPARED]
+    corrected = holm([found[OVERALL][pair].p_value for pair in asked])
+    headings = list(map(Heading, MEASURES))
+    headings.insert(1, Heading("p, Holm"))
+    rows = []
+    for pair, p_value in zip(asked, corrected, strict=True):
+        cells = [difference_cell(found[measure][pair]) for measure in MEASURES.values()]
+        cells.insert(1, number_cell(p_value, ".3f"))
+        rows.append(Row(name_of(pair), tuple(cells)))
+    return bare(tuple(headings), rows)
+
+
+TABLES: dict[str, Callable[[Runs], Table]] = {
+    "gains of rerule": worlds_side_by_side("rerule"),
+    f"gains of {OURS}": worlds_side_by_side(OURS),
+    "gains of quantile_current": worlds_side_by_side("quantile_current"),
+    "take-off": take_off,
+    "loop and recipe": loop_and_recipe,
+}
+WORLD_TABLES: dict[str, Callable[[Runs], Table]] = {"arms": arms, "ideas": ideas, "differences": differences}
+
+
+def arm_cells(runs: Runs) -> tuple[Cell, ...]:
+    """Seeds, MEASURES and the early-hard prompts' reward; overall with its standard deviation."""
+    cells = [plain(mean_cell_named(runs, name)) for name in (*MEASURES.values(), EARLY_HARD)]
+    return (number_cell(len(runs), "d"), mean_cell_named(runs, OVERALL), *cells[1:])
+
+
+def mean_cell_named(runs: Runs, name: str) -> Cell:
+    """Mean and standard deviation of a measure, three decimals."""
+    return mean_cell(runs, Measure(name, Heading(name)))
+
+
+def plain(cell: Cell) -> Cell:
+    """The mean without its standard deviation."""
+    return DASH if cell.value is None else number_cell(cell.value, ".3f")
+
+
+def bare(headings: Sequence[Heading], rows: Sequence[Row], lead: str = "") -> Table:
+    """A table that stands in a text, which explains it."""
+    return Table("", "", lead, tuple(headings), tuple(rows), "")
+
+
+def of_world(runs: Runs, world: str) -> list[StudyRun]:
+    """The runs of a world."""
+    return [run for run in runs if run.world == world]
+
+
+def of_arm(runs: Runs, arm: str) -> list[StudyRun]:
+    """The runs of an arm."""
+    return [run for run in runs if run.arm == arm]
+
+
+def name_of(pair: tuple[str, str]) -> str:
+    """As the tables of differences name a pair of arms."""
+    return f"{pair[0]} − {pair[1]}"
+
+
+def code(arm: str) -> str:
+    """An arm's name as code."""
+    return f"`{arm}`"
+
+
+if __name__ == "__main__":
+    main()
