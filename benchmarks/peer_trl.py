@@ -27,6 +27,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from benchmarks.tofu import tofu
 from benchmarks.workload import Workload
@@ -69,7 +70,7 @@ def main() -> None:
         sys.exit(f"error: {error}")
 
 
-def compare(arguments: argparse.Namespace) -> dict[str, object]:
+def compare(arguments: argparse.Namespace) -> dict[str, Any]:
     """Both sides' figures, TRL's first: it is quicker to fail."""
     site = install_trl(arguments.cache / TRL)
     data = tofu(arguments.tofu) if arguments.tofu else world()
@@ -117,7 +118,7 @@ def run_trl(load: Workload, steps: int, site: Path, folder: Path) -> dict[str, f
     }
 
 
-def run_ours(load: Workload, steps: int, folder: Path) -> dict[str, object]:
+def run_ours(load: Workload, steps: int, folder: Path) -> dict[str, Any]:
     """Our figures, from a stage 2 as a user starts it; a step ends when its metrics are written."""
     run, log = folder / "run", folder / "ours.log"
     process = start(["-m", "recipe.rerule.main", *stage2_arguments(load, steps, run)], log, {})
@@ -188,7 +189,7 @@ def require_success(process: subprocess.Popen[bytes], log: Path, what: str) -> N
         raise PeerError(f"{what} failed with exit code {process.returncode}: {lines[-1]}")
 
 
-def our_figures(ends: Sequence[float], steps: Sequence[Mapping[str, float]]) -> dict[str, object]:
+def our_figures(ends: Sequence[float], steps: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     """Medians over the steps with a replay update, without the first and the last.
 
     Args:

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def main() -> None:
     cpu_before = time.process_time()
     records = _timed(seconds, "model", lambda: _records(targets, lambda probes: _varied(probes, rng)))
     anchors = [
-        _timed(seconds, text, lambda text=text: _records(targets, lambda p: rwku.anchor_answers(p, text)))
+        _timed(seconds, text, partial(_records, targets, partial(rwku.anchor_answers, text=text)))
         for text in ANCHORS
     ]
     _timed(seconds, "metrics", lambda: [_metrics(rows) for rows in (records, *anchors)])

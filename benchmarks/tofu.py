@@ -10,13 +10,17 @@ from typing import Any
 
 from data_prep.atomic import new_folder
 from data_prep.contract import Row, rl_row, write_rows
+from data_prep.prompts import Side
 from data_prep.sources import read_records
 from data_prep.world.config import WorldConfig
 from data_prep.world.model import encode_pairs, make_model, one_thread, train
 from data_prep.world.tokenizer import train_tokenizer
 
 OWN = Path("outputs/benchmarks/tofu")
-FILES = {"forget": ("forget01.json", 40), "retain": ("retain99_train600.json", 120)}
+FILES: dict[Side, tuple[str, int]] = {
+    "forget": ("forget01.json", 40),
+    "retain": ("retain99_train600.json", 120),
+}
 """For each side the file and how many of its rows."""
 SIZES = WorldConfig(batch_size=16, epochs=40, target_accuracy=0.9)
 
@@ -41,12 +45,12 @@ def read_pairs(path: Path) -> list[tuple[str, str]]:
     return [(record.text("question"), record.text("answer")) for record in read_records(path)]
 
 
-def _rows(pairs: dict[str, list[tuple[str, str]]]) -> list[Row]:
+def _rows(pairs: dict[Side, list[tuple[str, str]]]) -> list[Row]:
     sided = [(side, *pair) for side, of_side in pairs.items() for pair in of_side]
     return [_row(index, *row) for index, row in enumerate(sided)]
 
 
-def _row(index: int, side: str, question: str, answer: str) -> Row:
+def _row(index: int, side: Side, question: str, answer: str) -> Row:
     extra_info: dict[str, Any] = {
         "index": index,
         "mode": "qa",

@@ -112,6 +112,22 @@ def take_off(runs: Runs) -> Table:
     return bare(headings, table.rows)
 
 
+def by_model(runs: Runs) -> Table:
+    """Overall of RULE, and what arms gain, apart for each stage-1 model of the worlds that have several."""
+    blocks = dict[str, list[StudyRun]]()
+    for world in COMPARED_WORLDS:
+        fresh = counted(of_world(runs, world))
+        models = sorted({run.model for run in fresh})
+        for model in models if len(models) > 1 else ():
+            block = [run for run in fresh if run.model == model]
+            seeds = [run.seed for run in block]
+            blocks[f"{world}, seeds {min(seeds)} to {max(seeds)}"] = block
+    gains = world_table(OVERALL, {name: compare_all(block)[OVERALL] for name, block in blocks.items()})
+    asked = [name_of(pair) for pair in COMPARED]
+    rule = Row("rule", tuple(mean_cell_named(of_arm(block, "rule"), OVERALL) for block in blocks.values()))
+    return bare(gains.headings, [rule, *(row for row in gains.rows if row.name in asked)])
+
+
 def loop_and_recipe(runs: Runs) -> Table:
     """Sampled retain reward near the end of each run, of the loop and of the recipe, by seed."""
     arms = [arm for arm in ARMS if of_arm(of_world(runs, THROUGH_VERL), arm)]
@@ -167,6 +183,7 @@ TABLES: dict[str, Callable[[Runs], Table]] = {
     f"gains of {OURS}": worlds_side_by_side(OURS),
     "gains of quantile_current": worlds_side_by_side("quantile_current"),
     "take-off": take_off,
+    "models": by_model,
     "loop and recipe": loop_and_recipe,
 }
 WORLD_TABLES: dict[str, Callable[[Runs], Table]] = {"arms": arms, "ideas": ideas, "differences": differences}

@@ -17,6 +17,7 @@ from typing import Any
 from benchmarks.tofu import write_model
 from data_prep.atomic import MARKER, new_folder
 from data_prep.contract import Row, rl_row, sft_row, write_rows, write_sft_rows
+from data_prep.prompts import Side
 from data_prep.refusals import TEMPLATES
 from data_prep.sources import Record, read_records
 from data_prep.tofu.authors import author_names
@@ -97,7 +98,7 @@ def _authors(records: Sequence[Record], origin: str) -> list[str]:
 
 
 def _row(question: Question, field: str) -> Row:
-    side = "forget" if question.section == "forget" else "retain"
+    side: Side = "forget" if question.section == "forget" else "retain"
     extra_info: dict[str, Any] = {
         "index": question.index,
         "mode": "qa",

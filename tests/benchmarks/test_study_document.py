@@ -76,6 +76,19 @@ def test_worlds_stand_side_by_side() -> None:
     assert rows[1] == [f"{OURS} − rerule", *["+0.167"] * 4]
 
 
+def test_each_model_of_a_world_stands_for_itself() -> None:
+    retain = {("a", "rule"): 0.25, ("a", OURS): 0.5, ("b", "rule"): 0.75, ("b", OURS): 0.75}
+    runs = [
+        made_run(arm, seed + 10 * (model == "b"), value, "slow", model)
+        for (model, arm), value in retain.items()
+        for seed in (1, 2, 3)
+    ]
+    head, _, rule, *rows = lines(table_named("models", [*runs, made_run("rule", 1, 0.0, "tofu", "a")]))
+    assert head == ["", "slow, seeds 1 to 3", "slow, seeds 11 to 13"]
+    assert rule == ["rule", "0.500 ± 0.000", "0.667 ± 0.000"]
+    assert [f"{OURS} − rule", "+0.083", "+0.000"] in rows
+
+
 def test_the_command_writes_checks_and_refuses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
