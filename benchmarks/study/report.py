@@ -40,10 +40,10 @@ from recipe.rerule.reporting.document import (
 from recipe.rerule.reporting.figures.style import LINES, MAX_LINES, Fill, wide_and_narrow
 
 CURVES = (
+    ("retain/recall", "retain: recall of greedy answers"),
     ("retain_unseen/recall", "unseen: recall of greedy answers"),
     ("forget/recall", "forget: recall of greedy answers"),
     ("early_hard/retain", "early-hard retain prompts: reward"),
-    ("early_hard/forget", "early-hard forget prompts: reward"),
 )
 
 
