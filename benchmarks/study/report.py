@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from benchmarks.study.arms import ARMS, CHOOSING_SEEDS, MAIN
 from benchmarks.study.differences import (
@@ -156,6 +157,7 @@ def curve_filler(runs: Sequence[StudyRun], arms: Sequence[str]) -> Fill:
             steps, values = mean_curve([run for run in runs if run.arm == arm], name)
             axes.plot(steps, values, label=arm, **line)
         axes.set_ylim(-0.04, 1.04)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
     return fill
 
