@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.study.arms import ARMS, settings_of
 from benchmarks.study.loop import Metrics, Row, Settings
-from benchmarks.study.runs import StudyError, StudyRun, commit, run_file, write_run
+from benchmarks.study.runs import StudyError, StudyRun, check_model, commit, run_file, write_run
 from benchmarks.study.trial import Data, section_means
 from benchmarks.study.worlds import WORLDS, StudyWorld, prepare
 from recipe.rerule.reporting.evaluations import read_lines
@@ -63,23 +63,22 @@ def one_run(name: str, world: StudyWorld, places: tuple[Path, Path], arm: str, s
     """Make and keep a run unless it is kept.
 
     Raises:
-        StudyError: the recipe failed; the message names its log.
+        StudyError: the recipe failed, and the message names its log; or the seed was begun from another
+            stage-1 model.
     """
     if run_file(out, name + SUFFIX, arm, seed).is_file():
         return
-    data, model = places
+    data = Data.read(*places)
+    check_model(data.fingerprint, seed, out / (name + SUFFIX))
     settings = settings_of(ARMS[arm], world, seed)
     folder = run_folder(out, name, arm, seed)
     folder.parent.mkdir(parents=True, exist_ok=True)
     print(f"{name} through verl: {arm}, seed {seed} ...", flush=True)
-    train(settings, data, model, folder)
+    train(settings, *places, folder)
     run = read_run(arm, folder)
-    world_data = Data.read(data, model)
-    final = validated(run, world_data.probes) | {"steps": float(run.steps[-1])}
+    final = validated(run, data.probes) | {"steps": float(run.steps[-1])}
     curves = {ours: run.series(theirs) for ours, theirs in CURVES.items()}
-    made = StudyRun(
-        name + SUFFIX, arm, seed, commit(), asdict(settings), final, curves, world_data.fingerprint
-    )
+    made = StudyRun(name + SUFFIX, arm, seed, commit(), asdict(settings), final, curves, data.fingerprint)
     write_run(made, out)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks.study.results import read_results
+from benchmarks.study.runs import read_run, run_file, write_run
 from tests.e2e.stack import Command
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -70,3 +72,10 @@ def test_an_arm_goes_through_verl(command: Callable[..., Command], tmp_path: Pat
     assert len(made.curves["reward/retain"]) == 12
     assert {"forget/recall", "retain/recall", "retain_unseen/recall"} <= set(made.final)
     assert all(0 <= made.final[f"{section}/refused"] <= 1 for section in ("forget", "retain"))
+
+    kept = read_run(run_file(out, "micro-verl", "rerule", 1))
+    assert kept.model
+    write_run(replace(kept, model="of another"), out)
+    refused = command("-m", "benchmarks.study.verl_path", *arguments[:1], "rule", *arguments[2:])
+    assert refused.wait() == 1
+    assert "rerule-1.json started from another stage-1 model" in refused.output
