@@ -191,8 +191,8 @@ WORLD_TABLES: dict[str, Callable[[Runs], Table]] = {"arms": arms, "ideas": ideas
 
 def arm_cells(runs: Runs) -> tuple[Cell, ...]:
     """Seeds, MEASURES and the early-hard prompts' reward; overall with its standard deviation."""
-    cells = [plain(mean_cell_named(runs, name)) for name in (*MEASURES.values(), EARLY_HARD)]
-    return (number_cell(len(runs), "d"), mean_cell_named(runs, OVERALL), *cells[1:])
+    overall, *others = (mean_cell_named(runs, name) for name in (*MEASURES.values(), EARLY_HARD))
+    return (number_cell(len(runs), "d"), overall, *map(plain, others))
 
 
 def mean_cell_named(runs: Runs, name: str) -> Cell:
