@@ -20,6 +20,16 @@ def test_updates_are_counted_and_averaged_and_maxima_stay_maxima() -> None:
     assert update_metrics([]) == {"replay/updates": 0.0}
 
 
+def test_what_some_updates_do_not_report_is_that_of_the_others() -> None:
+    bounded, free = {"replay/pg_loss": 1.0, "replay/clip_high_bound": 1.5}, {"replay/pg_loss": 2.0}
+    for updates in ([bounded, free], [free, bounded]):
+        assert update_metrics(updates) == {
+            "replay/updates": 2.0,
+            "replay/pg_loss": 1.5,
+            "replay/clip_high_bound": 1.5,
+        }
+
+
 def test_seconds_add_up_over_the_updates_and_buffer_work_is_told_apart() -> None:
     driver = {
         "replay/seconds/offer": 1.0,

@@ -15,10 +15,15 @@ BUFFER_WORK = ("offer", "draw", "collate", "weigh", "record")
 
 
 def update_metrics(updates: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-    """replay/updates, and the mean (of `...max`: the maximum) of what the step's extra updates reported."""
-    names = updates[0] if updates else ()
-    reduced = reduce_metrics({name: [update[name] for update in updates] for name in names})
-    return {"replay/updates": float(len(updates)), **reduced}
+    """replay/updates, and the mean (of `...max`: the maximum) of what the step's extra updates reported.
+
+    Of what only some report, as a clip bound that was not needed in others, it is that of those.
+    """
+    values: dict[str, list[float]] = {}
+    for update in updates:
+        for name, value in update.items():
+            values.setdefault(name, []).append(value)
+    return {"replay/updates": float(len(updates)), **reduce_metrics(values)}
 
 
 def part_seconds(driver: Mapping[str, float], updates: Sequence[Mapping[str, float]]) -> dict[str, float]:
