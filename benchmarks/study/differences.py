@@ -52,7 +52,7 @@ def world_table(measure: str, by_world: Mapping[str, Mapping[Pair, Paired]]) -> 
         pair: tuple(difference_cell(pairs[pair]) if pair in pairs else DASH for pairs in by_world.values())
         for pair in (*COMPARED, *EXPLAINING)
     }
-    rows = [Row(f"{arm} − {base}", row) for (arm, base), row in cells.items()]
+    rows = [Row(name_of(pair), row) for pair, row in cells.items()]
     return Table(
         f"compared_worlds_{measure.replace('/', '_')}",
         f"Differences in {in_words(measure)}, by world",
@@ -73,7 +73,7 @@ def take_off_table(worlds: Sequence[Sequence[StudyRun]]) -> Iterator[Table]:
         if len(halves[0]) > 1:
             found = [paired(*zip(*pairs, strict=True)) for pairs in halves]
             seeds = number_cell(found[0].seeds, "d")
-            rows.append(Row(f"{arm} − {TAKE_OFF_BASE}", (*map(difference_cell, found), seeds)))
+            rows.append(Row(name_of((arm, TAKE_OFF_BASE)), (*map(difference_cell, found), seeds)))
     if rows:
         yield Table(
             "take_off",
@@ -96,12 +96,7 @@ def by_take_off(runs: Sequence[StudyRun], arm: str) -> tuple[list[tuple[float, f
 
 def comparison_table(world: str, measure: str, pairs: Mapping[Pair, Paired]) -> Table:
     """The pairs of arms by one measure, a row a pair; Holm over those that the questions are about."""
-    asked = {pair: found for pair, found in pairs.items() if pair in COMPARED}
-    corrected = holm([found.p_value for found in asked.values()])
-    rows = [
-        comparison_row(*pair, found, p_value)
-        for (pair, found), p_value in zip(asked.items(), corrected, strict=True)
-    ]
+    rows = [comparison_row(pair, pairs[pair], p_value) for pair, p_value in corrected(pairs).items()]
     return Table(
         f"compared_{world}_{measure.replace('/', '_')}",
         f"Differences in {in_words(measure)}",
@@ -114,11 +109,22 @@ def comparison_table(world: str, measure: str, pairs: Mapping[Pair, Paired]) -> 
     )
 
 
-def comparison_row(arm: str, base: str, found: Paired, corrected: float) -> Row:
-    """One pair."""
+def corrected(pairs: Mapping[Pair, Paired]) -> dict[Pair, float]:
+    """The p-values of the pairs that the questions are about, by Holm."""
+    asked = [pair for pair in pairs if pair in COMPARED]
+    return dict(zip(asked, holm([pairs[pair].p_value for pair in asked]), strict=True))
+
+
+def comparison_row(pair: Pair, found: Paired, p_value: float) -> Row:
+    """One pair, with its corrected p-value."""
     effect = DASH if np.isnan(found.effect) else number_cell(found.effect, "+.2f")
-    rest = (number_cell(found.p_value, ".4f"), number_cell(corrected, ".4f"), number_cell(found.seeds, "d"))
-    return Row(f"{arm} − {base}", (difference_cell(found), effect, *rest))
+    rest = (number_cell(found.p_value, ".4f"), number_cell(p_value, ".4f"), number_cell(found.seeds, "d"))
+    return Row(name_of(pair), (difference_cell(found), effect, *rest))
+
+
+def name_of(pair: Pair) -> str:
+    """As the tables name a pair of arms."""
+    return f"{pair[0]} − {pair[1]}"
 
 
 def difference_cell(found: Paired) -> Cell:

@@ -14,12 +14,18 @@ from pathlib import Path
 from statistics import mean
 
 from benchmarks.study.arms import ARMS, CHOOSING_SEEDS, COMPARED, EXPLAINING, OURS
-from benchmarks.study.differences import compare_all, difference_cell, take_off_table, world_table
+from benchmarks.study.differences import (
+    compare_all,
+    corrected,
+    difference_cell,
+    name_of,
+    take_off_table,
+    world_table,
+)
 from benchmarks.study.measures import ON_THE_WAY, OVERALL, Measure, value_of
 from benchmarks.study.report import counted, mean_cell
 from benchmarks.study.results import read_results
 from benchmarks.study.runs import StudyRun
-from recipe.rerule.evaluation.statistics.comparison import holm
 from recipe.rerule.reporting.document import DASH, Cell, Heading, Row, Table, number_cell
 from recipe.rerule.reporting.markdown import markdown_table
 
@@ -89,13 +95,13 @@ def table_named(name: str, runs: Runs) -> str:
     raise ValueError(f"no table is named {name!r}; there are {known}")
 
 
-def worlds_side_by_side(base_arm: str) -> Callable[[Runs], Table]:
+def worlds_side_by_side(arm: str) -> Callable[[Runs], Table]:
     """Makes the table of what an arm gains over each control in overall, a column a world."""
 
     def table(runs: Runs) -> Table:
         found = {world: compare_all(counted(of_world(runs, world)))[OVERALL] for world in COMPARED_WORLDS}
         whole = world_table(OVERALL, found)
-        names = [name_of(pair) for pair in (*COMPARED, *EXPLAINING) if pair[0] == base_arm]
+        names = [name_of(pair) for pair in (*COMPARED, *EXPLAINING) if pair[0] == arm]
         return bare(whole.headings, [row for row in whole.rows if row.name in names])
 
     return table
@@ -166,12 +172,10 @@ def ideas(runs: Runs) -> Table:
 def differences(runs: Runs) -> Table:
     """Each pair that a question is about, by every measure; p-values of overall, corrected over the pairs."""
     found = compare_all(counted(runs))
-    asked = [pair for pair in found[OVERALL] if pair in COMPARED]
-    corrected = holm([found[OVERALL][pair].p_value for pair in asked])
     headings = list(map(Heading, MEASURES))
     headings.insert(1, Heading("p, Holm"))
     rows = []
-    for pair, p_value in zip(asked, corrected, strict=True):
+    for pair, p_value in corrected(found[OVERALL]).items():
         cells = [difference_cell(found[measure][pair]) for measure in MEASURES.values()]
         cells.insert(1, number_cell(p_value, ".3f"))
         rows.append(Row(name_of(pair), tuple(cells)))
@@ -181,7 +185,6 @@ def differences(runs: Runs) -> Table:
 TABLES: dict[str, Callable[[Runs], Table]] = {
     "gains of rerule": worlds_side_by_side("rerule"),
     f"gains of {OURS}": worlds_side_by_side(OURS),
-    "gains of quantile_current": worlds_side_by_side("quantile_current"),
     "take-off": take_off,
     "models": by_model,
     "loop and recipe": loop_and_recipe,
@@ -218,11 +221,6 @@ def of_world(runs: Runs, world: str) -> list[StudyRun]:
 def of_arm(runs: Runs, arm: str) -> list[StudyRun]:
     """The runs of an arm."""
     return [run for run in runs if run.arm == arm]
-
-
-def name_of(pair: tuple[str, str]) -> str:
-    """As the tables of differences name a pair of arms."""
-    return f"{pair[0]} − {pair[1]}"
 
 
 def code(arm: str) -> str:
