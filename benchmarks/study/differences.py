@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.study.arms import COMPARED, EXPLAINING, OURS
 from benchmarks.study.comparison import FEWEST_FOR_INTERVAL, Paired, paired
-from benchmarks.study.measures import OVERALL, PRIMARY, seed_values
+from benchmarks.study.measures import ON_THE_WAY, OVERALL, PRIMARY, Start, seed_values
 from benchmarks.study.runs import StudyRun
 from recipe.rerule.evaluation.statistics.comparison import holm
 from recipe.rerule.reporting.document import DASH, Cell, Heading, Row, Table, number_cell
@@ -31,11 +31,29 @@ def compare_all(runs: Sequence[StudyRun]) -> Found:
 
 def compare_arms(runs: Sequence[StudyRun], arm: str, base: str, measure: str) -> Paired | None:
     """Over the starts (seed and stage-1 model) that both have; None with fewer than two."""
+    pairs = value_pairs(runs, arm, base, measure)
+    return paired(*zip(*pairs.values(), strict=True)) if len(pairs) > 1 else None
+
+
+def value_pairs(
+    runs: Sequence[StudyRun], arm: str, base: str, measure: str
+) -> dict[Start, tuple[float, float]]:
+    """A measure of both arms by the starts that both have, in order."""
     mine, theirs = (seed_values(runs, name, measure) for name in (arm, base))
-    starts = sorted(mine.keys() & theirs.keys())
-    if len(starts) < 2:
-        return None
-    return paired([mine[start] for start in starts], [theirs[start] for start in starts])
+    return {start: (mine[start], theirs[start]) for start in sorted(mine.keys() & theirs.keys())}
+
+
+def models_in_words(starts: Sequence[Sequence[Start]]) -> str:
+    """How many seeds and stage-1 models these comparisons are over, from the fewest to the most."""
+    seeds = [len(each) for each in starts]
+    models = [len({model for _, model in each}) for each in starts]
+    plural = "" if max(models) == 1 else "s"
+    return f"{span(seeds)} seeds, {span(models)} stage-1 model{plural}"
+
+
+def span(counts: Sequence[int]) -> str:
+    """Such as 8, or 7 to 9."""
+    return " to ".join(map(str, sorted({min(counts), max(counts)})))
 
 
 def world_tables(found: Mapping[str, Found]) -> Iterator[Table]:
@@ -77,17 +95,17 @@ def take_off_table(worlds: Sequence[Sequence[StudyRun]]) -> Iterator[Table]:
     if rows:
         yield Table(
             "take_off",
-            "Gain in overall, by how far RULE comes",
+            "Gain in mean score, by how far RULE comes",
             "arms",
             (Heading("less far"), Heading("further"), Heading("seeds, each")),
             tuple(rows),
-            "Over all worlds. The seeds of each are halved by overall of RULE's run on the same "
+            "Over all worlds. The seeds of each are halved by the mean score of RULE's run on the same "
             "seed; the middle one of an odd number is left out.",
         )
 
 
 def by_take_off(runs: Sequence[StudyRun], arm: str) -> tuple[list[tuple[float, float]], ...]:
-    """Overall of an arm and of the base on the seeds where RULE's is in its lower, and in its upper half."""
+    """Mean score of an arm and of the base where RULE's is in its lower, and in its upper half."""
     rule, mine, base = (seed_values(runs, name, OVERALL) for name in ("rule", arm, TAKE_OFF_BASE))
     starts = sorted(rule.keys() & mine.keys() & base.keys(), key=lambda start: (rule[start], start))
     half = len(starts) // 2
@@ -137,4 +155,5 @@ def difference_cell(found: Paired) -> Cell:
 
 def in_words(measure: str) -> str:
     """A measure's name for a title."""
-    return measure.replace("_", " ").replace("/", " ")
+    named = {OVERALL: "mean score", ON_THE_WAY: "mean over training"}
+    return named.get(measure, measure.replace("_", " ").replace("/", " "))

@@ -9,38 +9,65 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import mean
 
 from benchmarks.study.arms import ARMS, CHOOSING_SEEDS, COMPARED, EXPLAINING, OURS
+from benchmarks.study.coverage import coverage_table
 from benchmarks.study.differences import (
+    Pair,
     compare_all,
     corrected,
     difference_cell,
+    models_in_words,
     name_of,
     take_off_table,
+    value_pairs,
     world_table,
 )
-from benchmarks.study.measures import ON_THE_WAY, OVERALL, Measure, value_of
+from benchmarks.study.equal_compute import equal_compute_table
+from benchmarks.study.evidence import verdict_table
+from benchmarks.study.head_start import head_start_table
+from benchmarks.study.measures import (
+    ON_THE_WAY,
+    OVERALL,
+    REFUSED,
+    REFUSED_SAMPLED,
+    Measure,
+    Start,
+    value_of,
+)
+from benchmarks.study.pooled import pooled_table
+from benchmarks.study.refusal import refusal_table
 from benchmarks.study.report import counted, mean_cell
 from benchmarks.study.results import read_results
 from benchmarks.study.runs import StudyRun
+from benchmarks.study.tables import Runs, Worlds, bare, code, of_arm, of_world
+from benchmarks.study.take_off import both_table, share_table
 from recipe.rerule.reporting.document import DASH, Cell, Heading, Row, Table, number_cell
 from recipe.rerule.reporting.markdown import markdown_table
 
-Runs = Sequence[StudyRun]
 COMPARED_WORLDS = ("many", "slow", "slow_other", "tofu")
 """In the order of the document."""
 MEASURES = {
-    "overall": OVERALL,
-    "on the way": ON_THE_WAY,
+    "mean score": OVERALL,
+    "mean over training": ON_THE_WAY,
     "forget": "forget/recall",
     "retain": "retain/recall",
     "unseen": "retain_unseen/recall",
 }
 """Columns, by heading."""
 EARLY_HARD = "early_hard/retain"
+ARM_MEASURES = {
+    **MEASURES,
+    "early-hard": EARLY_HARD,
+    "forget refused, greedy": REFUSED,
+    "forget refused, sampled": REFUSED_SAMPLED,
+}
+"""Of an arm in a world, by heading."""
+HEAD_START = ((OURS, "rule"), (OURS, "rerule"), (OURS, "equal_updates"))
+POOLED = ((OURS, "rerule"), (OURS, "equal_updates"))
 THROUGH_VERL = "many-verl"
 LAST_STEPS = slice(50, 60)
 """Of a curve, whose mean is shown where single runs are."""
@@ -96,20 +123,38 @@ def table_named(name: str, runs: Runs) -> str:
 
 
 def worlds_side_by_side(arm: str) -> Callable[[Runs], Table]:
-    """Makes the table of what an arm gains over each control in overall, a column a world."""
+    """Makes the table of what an arm gains over each control in mean score, a column a world."""
+    pairs = [pair for pair in (*COMPARED, *EXPLAINING) if pair[0] == arm]
 
     def table(runs: Runs) -> Table:
-        found = {world: compare_all(counted(of_world(runs, world)))[OVERALL] for world in COMPARED_WORLDS}
-        whole = world_table(OVERALL, found)
-        names = [name_of(pair) for pair in (*COMPARED, *EXPLAINING) if pair[0] == arm]
-        return bare(whole.headings, [row for row in whole.rows if row.name in names])
+        worlds = counted_worlds(runs)
+        found = {world: compare_all(of_it)[OVERALL] for world, of_it in worlds.items()}
+        names = [name_of(pair) for pair in pairs]
+        rows = [row for row in world_table(OVERALL, found).rows if row.name in names]
+        headings = (Heading(f"{world} ({unit_of(of_it, pairs)})") for world, of_it in worlds.items())
+        return bare(tuple(headings), rows)
 
     return table
 
 
+def counted_worlds(runs: Runs) -> Worlds:
+    """The runs that count, of each world of the document."""
+    return {world: counted(of_world(runs, world)) for world in COMPARED_WORLDS}
+
+
+def unit_of(runs: Runs, pairs: Sequence[Pair]) -> str:
+    """Over how many seeds and stage-1 models these pairs are compared."""
+    return models_in_words([starts for pair in pairs if (starts := shared_starts(runs, pair))])
+
+
+def shared_starts(runs: Runs, pair: Pair) -> list[Start]:
+    """Seeds and stage-1 models that both arms of a pair were run on."""
+    return list(value_pairs(runs, *pair, OVERALL))
+
+
 def take_off(runs: Runs) -> Table:
     """Gains over equal updates by how far RULE comes."""
-    (table,) = take_off_table([counted(of_world(runs, world)) for world in COMPARED_WORLDS])
+    (table,) = take_off_table(list(counted_worlds(runs).values()))
     headings = (
         Heading("where RULE comes less far"),
         Heading("where it comes further"),
@@ -119,10 +164,9 @@ def take_off(runs: Runs) -> Table:
 
 
 def by_model(runs: Runs) -> Table:
-    """Overall of RULE, and what arms gain, apart for each stage-1 model of the worlds that have several."""
+    """Mean score of RULE and what arms gain, for each stage-1 model of the worlds that have several."""
     blocks = dict[str, list[StudyRun]]()
-    for world in COMPARED_WORLDS:
-        fresh = counted(of_world(runs, world))
+    for world, fresh in counted_worlds(runs).items():
         models = sorted({run.model for run in fresh})
         for model in models if len(models) > 1 else ():
             block = [run for run in fresh if run.model == model]
@@ -154,32 +198,55 @@ def ends_of(runs: Runs) -> str:
 def arms(runs: Runs) -> Table:
     """Means of each arm over the seeds that count, in the order of ARMS."""
     fresh = counted(runs)
-    headings = (Heading("seeds"), *map(Heading, MEASURES), Heading("early-hard"))
-    rows = [Row(code(arm), arm_cells(of_arm(fresh, arm))) for arm in ARMS if of_arm(fresh, arm)]
+    headings = (*map(Heading, ("seeds", "stage-1 models", "M tokens")), *map(Heading, ARM_MEASURES))
+    found = [(arm, own) for arm in ARMS if (own := of_arm(fresh, arm))]
+    rows = [
+        Row(code(arm), (*origin_cells(own), *mean_cells(own, ARM_MEASURES.values()))) for arm, own in found
+    ]
     return bare(headings, rows, lead="arm")
 
 
+def origin_cells(runs: Runs) -> tuple[Cell, ...]:
+    """How many seeds and stage-1 models the runs are of, and what they cost, mean over the seeds."""
+    compute = plain(mean_cell(runs, Measure("compute", Heading("")))).value
+    counts = (len(runs), len({run.model for run in runs}))
+    return (*(number_cell(count, "d") for count in counts), number_cell(compute, ".2f"))
+
+
 def ideas(runs: Runs) -> Table:
-    """Means of each arm over the seeds that ours was chosen on, the best first."""
+    """Means of each arm over the seeds for choosing, the best first."""
     tried = [run for run in runs if run.seed >= CHOOSING_SEEDS]
     found = [(arm, of_arm(tried, arm)) for arm in ARMS if of_arm(tried, arm)]
     found.sort(key=lambda each: -mean(value_of(run, OVERALL) or 0.0 for run in each[1]))
     headings = (Heading(""), Heading("seeds"), *map(Heading, MEASURES), Heading("early-hard"))
-    rows = [Row(code(arm), (Cell(ARMS[arm].meaning), *arm_cells(of))) for arm, of in found]
+    measured = (*MEASURES.values(), EARLY_HARD)
+    rows = [
+        Row(code(arm), (Cell(ARMS[arm].meaning), number_cell(len(own), "d"), *mean_cells(own, measured)))
+        for arm, own in found
+    ]
     return bare(headings, rows, lead="arm")
 
 
 def differences(runs: Runs) -> Table:
-    """Each pair that a question is about, by every measure; p-values of overall, corrected over the pairs."""
-    found = compare_all(counted(runs))
-    headings = list(map(Heading, MEASURES))
-    headings.insert(1, Heading("p, Holm"))
+    """Each pair that a question is about, by every measure; p-values of mean score, over all the pairs."""
+    fresh = counted(runs)
+    found = compare_all(fresh)
+    headings = list(map(Heading, ("seeds", "stage-1 models", *MEASURES)))
+    headings.insert(3, Heading("p, Holm"))
     rows = []
     for pair, p_value in corrected(found[OVERALL]).items():
-        cells = [difference_cell(found[measure][pair]) for measure in MEASURES.values()]
-        cells.insert(1, number_cell(p_value, ".3f"))
+        starts = shared_starts(fresh, pair)
+        counts = (len(starts), len({model for _, model in starts}))
+        cells = [number_cell(count, "d") for count in counts]
+        cells += [difference_cell(found[measure][pair]) for measure in MEASURES.values()]
+        cells.insert(3, number_cell(p_value, ".3f"))
         rows.append(Row(name_of(pair), tuple(cells)))
     return bare(tuple(headings), rows)
+
+
+def of_worlds(table: Callable[[Worlds], Table]) -> Callable[[Runs], Table]:
+    """A table that takes the runs that count by world, made from all runs."""
+    return lambda runs: table(counted_worlds(runs))
 
 
 TABLES: dict[str, Callable[[Runs], Table]] = {
@@ -188,14 +255,26 @@ TABLES: dict[str, Callable[[Runs], Table]] = {
     "take-off": take_off,
     "models": by_model,
     "loop and recipe": loop_and_recipe,
+    "verdicts": of_worlds(verdict_table),
+    "equal compute": of_worlds(lambda worlds: equal_compute_table(worlds, *EXPLAINING[0])),
+    "head start": of_worlds(lambda worlds: head_start_table(worlds, HEAD_START)),
+    "pooled": of_worlds(lambda worlds: pooled_table(worlds, POOLED)),
+    "runs that take off": of_worlds(share_table),
+    "coverage": lambda runs: coverage_table(counted(runs)),
+    "refusals": of_worlds(refusal_table),
 }
-WORLD_TABLES: dict[str, Callable[[Runs], Table]] = {"arms": arms, "ideas": ideas, "differences": differences}
+WORLD_TABLES: dict[str, Callable[[Runs], Table]] = {
+    "arms": arms,
+    "ideas": ideas,
+    "differences": differences,
+    "both take off": lambda runs: both_table(counted(runs)),
+}
 
 
-def arm_cells(runs: Runs) -> tuple[Cell, ...]:
-    """Seeds, MEASURES and the early-hard prompts' reward; overall with its standard deviation."""
-    overall, *others = (mean_cell_named(runs, name) for name in (*MEASURES.values(), EARLY_HARD))
-    return (number_cell(len(runs), "d"), overall, *map(plain, others))
+def mean_cells(runs: Runs, measures: Iterable[str]) -> tuple[Cell, ...]:
+    """Means of measures; the first with its standard deviation."""
+    first, *others = (mean_cell_named(runs, name) for name in measures)
+    return (first, *map(plain, others))
 
 
 def mean_cell_named(runs: Runs, name: str) -> Cell:
@@ -206,26 +285,6 @@ def mean_cell_named(runs: Runs, name: str) -> Cell:
 def plain(cell: Cell) -> Cell:
     """The mean without its standard deviation."""
     return DASH if cell.value is None else number_cell(cell.value, ".3f")
-
-
-def bare(headings: Sequence[Heading], rows: Sequence[Row], lead: str = "") -> Table:
-    """A table that stands in a text, which explains it."""
-    return Table("", "", lead, tuple(headings), tuple(rows), "")
-
-
-def of_world(runs: Runs, world: str) -> list[StudyRun]:
-    """The runs of a world."""
-    return [run for run in runs if run.world == world]
-
-
-def of_arm(runs: Runs, arm: str) -> list[StudyRun]:
-    """The runs of an arm."""
-    return [run for run in runs if run.arm == arm]
-
-
-def code(arm: str) -> str:
-    """An arm's name as code."""
-    return f"`{arm}`"
 
 
 if __name__ == "__main__":

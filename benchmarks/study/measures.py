@@ -27,14 +27,19 @@ OVERALL = "overall"
 that each of them varies more between seeds than their mean, by which arms are compared first."""
 ON_THE_WAY = "overall_on_the_way"
 """Mean of OVERALL at all validations of a run: how soon, where it is still learning at its last step."""
+REFUSED = "forget/refused"
+"""Share of greedy answers to the forget probes that refuse, at the end."""
+REFUSED_SAMPLED = "forget/refused/sampled"
+"""Share of sampled answers to forget prompts of stage 2 that refuse, in a run's last quarter of steps."""
 Start = tuple[int, str]
 """Seed and stage-1 model of a run: runs that share both are compared with each other."""
 SECTIONS = ("forget", "retain", "retain_unseen")
 OUTCOMES = (
-    Measure(OVERALL, Heading("overall", "", "high")),
-    Measure(ON_THE_WAY, Heading("overall on the way", "", "high")),
+    Measure(OVERALL, Heading("mean score", "", "high")),
+    Measure(ON_THE_WAY, Heading("mean over training", "", "high")),
     Measure("forget/recall", Heading("recall", "forget", "low")),
-    Measure("forget/refused", Heading("refused", "forget", "high")),
+    Measure(REFUSED, Heading("refused", "forget", "high")),
+    Measure(REFUSED_SAMPLED, Heading("refused, sampled", "forget", "high")),
     Measure("retain/recall", Heading("recall", "retain", "high")),
     Measure("retain/refused", Heading("refused", "retain", "low")),
     Measure("retain_unseen/recall", Heading("recall", "unseen", "high")),
@@ -63,6 +68,8 @@ def value_of(run: StudyRun, name: str) -> float | None:
         return overall(run.final)
     if name == ON_THE_WAY:
         return on_the_way(run)
+    if name == REFUSED_SAMPLED:
+        return refused_sampled(run)
     value = run.final.get(name)
     return value / 1e6 if value is not None and name == "compute" else value
 
@@ -76,6 +83,18 @@ def overall(measured: Mapping[str, float]) -> float | None:
 def on_the_way(run: StudyRun) -> float | None:
     """ON_THE_WAY of a run that was validated."""
     return overall({name: mean(values) for name, values in run.curves.items() if values})
+
+
+def validated_scores(run: StudyRun) -> list[float]:
+    """OVERALL at each validation of a run that was validated."""
+    recalls = (run.curves[f"{section}/recall"] for section in SECTIONS)
+    return [(1 - forget + retain + unseen) / 3 for forget, retain, unseen in zip(*recalls, strict=True)]
+
+
+def refused_sampled(run: StudyRun) -> float | None:
+    """REFUSED_SAMPLED: the reward of forget prompts, where that is for a refusal and nothing else."""
+    only_refusals = run.settings.get("reward", {}).get("lambda_forget") == 1.0
+    return run.final.get("reward/forget/last") if only_refusals else None
 
 
 def solved_at(run: StudyRun) -> float | None:
