@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import sqrt
 from statistics import NormalDist
 
@@ -47,12 +48,18 @@ def paired(arm: Sequence[float], base: Sequence[float]) -> Paired:
     Raises:
         ValueError: different lengths, no seed, or a value that is not finite.
     """
-    a, b = np.asarray(arm, float), np.asarray(base, float)
+    return _paired(tuple(map(float, arm)), tuple(map(float, base)), RESAMPLES)
+
+
+@lru_cache(maxsize=4096)
+def _paired(arm: tuple[float, ...], base: tuple[float, ...], resamples: int) -> Paired:
+    """Remembered, since several tables and sentences are about the same pairs."""
+    a, b = np.asarray(arm), np.asarray(base)
     found = compare(
         {_SET: {_VALUE: a}},
         {_SET: {_VALUE: b}},
         {_VALUE: mean_of(_VALUE, [_SET])},
-        resamples=RESAMPLES,
+        resamples=resamples,
         level=expanded_level(len(a)),
     )[_VALUE]
     differences = a - b

@@ -14,6 +14,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -75,6 +76,7 @@ def intervals(values: Array, resamples: Array) -> Array:
     return np.quantile(values @ resamples.T, [(1 - level) / 2, (1 + level) / 2], axis=1)
 
 
+@lru_cache(maxsize=256)
 def coverage(mixture: Mixture, seeds: int, trials: int, seed: int) -> float:
     """The share of trials whose interval over so many seeds holds the mean."""
     generator = np.random.default_rng([seed, seeds])

@@ -111,7 +111,7 @@ def test_the_report_compares_arms_over_their_common_seeds(tmp_path: Path) -> Non
     report = study_report.build_report(runs, "command", tmp_path)
     tables = {table.name: table for table in report.tables()}
     outcomes = {row.name: row for row in tables["outcomes_small"].rows}
-    assert outcomes["rule"].cells[7].text == "0.520 ± 0.010"
+    assert outcomes["rule"].cells[8].text == "0.520 ± 0.010"
     assert outcomes["rerule"].cells[0].text == "4"
     row, other = tables["compared_small_retain_unseen_recall"].rows
     assert (row.name, other.name) == ("rerule − rule", "rerule − random")

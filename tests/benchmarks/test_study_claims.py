@@ -1,0 +1,88 @@
+"""The sentences of docs/results.md and of the README's paragraph on the study, held to the committed runs."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.study import claims
+from benchmarks.study.arms import OURS
+from benchmarks.study.claim_values import NOT_SO, listed, when
+from benchmarks.study.claims import missing, study_paragraph, unheld
+from benchmarks.study.results import read_results
+from benchmarks.study.runs import StudyRun
+from benchmarks.study.statements import page_claims, readme_claims
+
+PAGE, README = (Path(name).read_text(encoding="utf-8") for name in ("docs/results.md", "README.md"))
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[StudyRun]:
+    return read_results(Path("benchmarks/study/results.parquet"))
+
+
+@pytest.fixture(scope="module")
+def of_page(runs: list[StudyRun]) -> list[str]:
+    return page_claims(runs)
+
+
+def test_each_statement_stands_on_its_page(runs: list[StudyRun], of_page: list[str]) -> None:
+    assert len(of_page) > 80
+    assert missing(PAGE, of_page) == []
+    assert missing(study_paragraph(README), readme_claims(runs)) == []
+
+
+def test_each_number_of_the_pages_is_from_a_statement_or_given(
+    runs: list[StudyRun], of_page: list[str]
+) -> None:
+    assert unheld(PAGE, of_page) == []
+    assert unheld(study_paragraph(README), readme_claims(runs)) == []
+
+
+def test_a_changed_number_and_a_new_one_are_found(of_page: list[str]) -> None:
+    changed = PAGE.replace("RULE gains +0.239 from", "RULE gains +0.339 from")
+    assert changed != PAGE
+    assert missing(changed, of_page) == ["RULE gains +0.239 from twice the learning rate"]
+    assert [text for text in unheld(changed, of_page) if "+0.339" in text]
+    (more,) = unheld(PAGE + "\nReplay gains 0.5 in all.\n", of_page)
+    assert "gains 0.5 in all" in more
+
+
+def test_other_runs_make_other_statements(runs: list[StudyRun]) -> None:
+    worse = [
+        replace(run, final=run.final | {"retain/recall": 0.0}) if run.arm == OURS else run for run in runs
+    ]
+    found = missing(study_paragraph(README), readme_claims(worse))
+    assert any("0 of 4 worlds and against equal updates in 0 of 4" in text for text in found)
+
+
+def test_what_does_not_hold_can_stand_nowhere() -> None:
+    assert when(True, "so it is") == "so it is"
+    assert missing("so it is", [when(False, "so it is")]) == [f"{NOT_SO}so it is"]
+    assert (listed(["a"]), listed(["a", "b", "c"])) == ("`a`", "`a`, `b` and `c`")
+
+
+def test_tables_code_and_settings_are_no_text() -> None:
+    page = "Held 0.5.\n| 0.6 |\n\n    run --x 0.7\n\n`y=0.8` and a setting 0.9, with\n35 % more.\n"
+    assert [text.split()[-2:] for text in unheld(page, ["Held 0.5"], ["a setting 0.9"])] == [["%", "more."]]
+
+
+def test_the_command_names_what_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results, page, readme = "benchmarks/study/results.parquet", tmp_path / "page.md", tmp_path / "README.md"
+    page.write_text(PAGE.replace("in 10 of the 12 rows", "in all rows"))
+    readme.write_text(README)
+    command = ["claims", results, "--page", str(page), "--readme", str(readme)]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit, match=r"not there: and is smaller at the last validation in 10 of the 12"):
+        claims.main()
+    page.write_text(PAGE)
+    claims.main()
+    assert "parts of sentences as in" in capsys.readouterr().out
+    readme.write_text("No such paragraph.")
+    with pytest.raises(SystemExit, match="error: the README has no paragraph"):
+        claims.main()
