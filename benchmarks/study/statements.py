@@ -263,9 +263,7 @@ def learning_rate(r: Results) -> Iterator[str]:
     yield f"The difference is {text_of(difference_cell(gain))} over {gain.seeds} seeds of one stage-1 model"
     found = compare_arms(r.worlds["slow"], OURS, "rule", OVERALL)
     assert found is not None
-    yield (
-        f"gains over RULE in `slow` ({found.difference:+.3f}), which ends there at {r.mean('slow', OURS):.3f}"
-    )
+    yield (f"gains {found.difference:+.3f} over RULE in `slow` and ends at {r.mean('slow', OURS):.3f}")
 
 
 def taking_off(r: Results) -> Iterator[str]:
@@ -279,8 +277,7 @@ def taking_off(r: Results) -> Iterator[str]:
         "and `random`, `equal_updates` and `equal_compute` do not on the same seed; both kinds of replay do",
     )
     share = share_cell(of_arm(r.worlds["many"], "rule"))
-    assert share.bounds is not None
-    yield f"Seven of eight is a share between {share.bounds[0]:.2f} and {share.bounds[1]:.2f}"
+    yield f"The 95 % interval of this share, {share.text}, is {share.interval}"
     halves = {
         base: split_by_take_off(r.worlds["many"], (OURS, base))[0] for base in ("rule", "equal_updates")
     }
@@ -308,12 +305,13 @@ def refusing(r: Results) -> Iterator[str]:
     greedy, sampled = (
         [r.mean("tofu", arm, name) for arm in ("rule", PAPER, OURS)] for name in (REFUSED, REFUSED_SAMPLED)
     )
-    yield f"the stage-1 model refuses {stage1:.3f} of the forget probes"
+    yield f"stage-1 models refuses {stage1:.3f} of the forget probes"
     yield f"RULE lowers this to {greedy[0]:.3f} and the paper's replay to {greedy[1]:.3f} (greedy)"
     yield f"in sampled answers RULE has {sampled[0]:.3f} and the paper's replay {sampled[1]:.3f}"
     yield f"The recommended replay has {greedy[2]:.3f} and {sampled[2]:.3f} there"
     below = [r.below(PAPER, "equal_updates", name) for name in (REFUSED, REFUSED_SAMPLED)]
     yield when(all(len(names) == len(WORLDS) for names in below), "each of these 8 intervals excludes 0")
+    yield f"RULE still refuses {r.mean('slow', 'rule', 'retain/refused'):.3f} of the retain probes at the end"
     yield f"refuses less than RULE in sampled answers ({r.gap(OURS, 'rule', 'slow', REFUSED_SAMPLED)})"
 
 
@@ -324,7 +322,11 @@ def together(r: Results) -> Iterator[str]:
         f"{each.over_seeds.difference:+.4f} ({each.student[0]:+.4f} to {each.student[1]:+.4f})"
         for each in found
     ]
-    yield f"the recommended replay has {texts[0]} over equal updates and {texts[1]} over the paper's replay"
+    counts = " and ".join(str(each.over_seeds.seeds) for each in found)
+    yield (
+        f"Over the seeds of both worlds ({counts}) the recommended replay has {texts[0]} over equal updates "
+        f"and {texts[1]} over the paper's replay"
+    )
     yield when(all(len(each.over_models) == 4 for each in found), "of which there are four")
 
 
