@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any
 
 import torch
+from omegaconf import DictConfig
 from tensordict import TensorDict
 from verl.single_controller.base.decorator import make_nd_compute_dataproto_dispatch_fn, register
 from verl.trainer.ppo.core_algos import agg_loss, kl_penalty
@@ -23,6 +24,7 @@ from verl.workers.config import ActorConfig, EngineConfig
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 from verl.workers.utils.padding import no_padding_2_padding
 
+from recipe.rerule.platform import sdpa
 from recipe.rerule.replay import (
     ImportanceConfig,
     RatioMoments,
@@ -53,6 +55,11 @@ class ReplayActorWorker(ActorRolloutRefWorker):
     With parameter or optimiser offload, verl loads and offloads around every update. Here all updates of a
     step share one round trip: each but the last carries the mark STAY_LOADED.
     """
+
+    def __init__(self, config: DictConfig, *args: Any, **kwargs: Any) -> None:
+        if sdpa.is_chosen(config.model):
+            sdpa.install()
+        super().__init__(config, *args, **kwargs)
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def update_actor(self, data: TensorDict) -> TensorDict:
