@@ -1,8 +1,8 @@
 """torch's own attention ("sdpa") in place of the package flash-attn, for verl's FSDP workers.
 
-verl's default is flash_attention_2. `model.override_config.attn_implementation=sdpa` needs no other package, on
-any device, with two stand-ins in each worker process: packed rows attend apart (`attention`), and log-probs are
-float32 (`log_probs`).
+verl's default is flash_attention_2. `model.override_config.attn_implementation=sdpa` needs no other package,
+on any device, with two stand-ins in each worker process: packed rows attend apart (`attention`), and
+log-probs are float32 (`log_probs`).
 """
 
 from __future__ import annotations
