@@ -18,20 +18,17 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 from recipe.rerule.replay import (
     PromptIdentity,
-    RatioMoments,
     Replay,
     ReplayConfig,
     RolloutGroup,
-    build_truncation,
     collate,
     is_hard,
-    k3,
     log_ratios,
+    low_var_kl,
     replay_loss,
     token_mean,
     uncollate,
-    unit_ratios,
-    weights,
+    weigh,
 )
 from reward.score import compute_score
 
@@ -39,8 +36,6 @@ Row = dict[str, Any]
 Metrics = dict[str, float]
 DUAL_CLIP = 3.0
 """verl's clip_ratio_c: bound on the ratio where the advantage is negative."""
-MAX_KL = 10.0
-"""verl's bound on a token's KL estimate; above it the token has no KL gradient."""
 
 
 @dataclass(frozen=True)
@@ -204,11 +199,6 @@ def ppo_loss(log_probs: Tensor, old: Tensor, advantages: Tensor, mask: Tensor, s
     return token_mean(bounded, mask)
 
 
-def low_var_kl(log_probs: Tensor, ref_log_probs: Tensor) -> Tensor:
-    """verl's `low_var_kl` of each token: `k3`, bounded."""
-    return k3(log_probs, ref_log_probs).clamp(max=MAX_KL)
-
-
 class Run:
     """A run of stage 2: `step` by `step`, with everything a study asks of it."""
 
@@ -330,12 +320,7 @@ class Run:
 
     def _weigh(self, batch: dict[str, Tensor], log_ratio: Tensor) -> tuple[Tensor, Metrics]:
         """The weights [R, T] of a replay update's tokens, and what there is to log of their ratios."""
-        config, mask = self.settings.replay.importance, batch["response_mask"]
-        units = unit_ratios(log_ratio, mask, config.level)
-        bounds = build_truncation(config).bounds(units)
-        moments = RatioMoments.of(units, log_ratio, mask, bounds)
-        weight = weights(units, mask, config.level, bounds, config.normalize, moments)
-        return weight, moments.metrics()
+        return weigh(log_ratio, batch["response_mask"], self.settings.replay.importance)
 
     def _descend(self, loss: Tensor, batch: dict[str, Tensor]) -> float:
         """One optimiser step; returns the gradient's norm before clipping."""

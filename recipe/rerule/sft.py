@@ -42,10 +42,14 @@ def _check_and_run(config: DictConfig) -> None:
 
 def train(config: DictConfig) -> None:
     """Run verl's SFT trainer as one rank of torch's launcher."""
+    from recipe.rerule.platform import sdpa
+
     if config.platform.name == "cpu":
         from recipe.rerule.platform import patches
 
         patches.install_in_engine()
+    if sdpa.is_chosen(config.model):
+        sdpa.install()
     from verl.trainer.sft_trainer import run_sft
 
     run_sft(config)

@@ -6,10 +6,12 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 import torch
+from omegaconf import DictConfig
 from tensordict import TensorDict
 from verl.single_controller.base.decorator import make_nd_compute_dataproto_dispatch_fn, register
 from verl.trainer.ppo.core_algos import agg_loss, kl_penalty
@@ -22,16 +24,16 @@ from verl.workers.config import ActorConfig, EngineConfig
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 from verl.workers.utils.padding import no_padding_2_padding
 
+from recipe.rerule.platform import sdpa
 from recipe.rerule.replay import (
     ImportanceConfig,
     RatioMoments,
     ReplayConfig,
-    build_truncation,
     log_ratios,
     replay_loss,
-    unit_ratios,
-    weights,
+    weigh,
 )
+from recipe.rerule.replay.importance import ONE_SHARD
 
 if os.environ.get("VERL_PLATFORM") == "cpu":
     from recipe.rerule.platform import patches
@@ -53,6 +55,11 @@ class ReplayActorWorker(ActorRolloutRefWorker):
     With parameter or optimiser offload, verl loads and offloads around every update. Here all updates of a
     step share one round trip: each but the last carries the mark STAY_LOADED.
     """
+
+    def __init__(self, config: DictConfig, *args: Any, **kwargs: Any) -> None:
+        if sdpa.is_chosen(config.model):
+            sdpa.install()
+        super().__init__(config, *args, **kwargs)
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def update_actor(self, data: TensorDict) -> TensorDict:
@@ -194,30 +201,29 @@ def _add_weights(
     """Put `replay_weights` [rows, T] float32 into `data`, normalised over all ranks; return their metrics."""
     mask = data["response_mask"]
     log_ratio = log_ratios(log_probs, data["old_log_probs"], mask)
-    units = unit_ratios(log_ratio, mask, config.level)
-    truncation = build_truncation(config)
-    bounds = truncation.bounds(_of_all_ranks(units, group) if truncation.needs_all_units else units)
-    moments = _summed_over_ranks(RatioMoments.of(units, log_ratio, mask, bounds), group)
-    data["replay_weights"] = weights(units, mask, config.level, bounds, config.normalize, moments).float()
-    return moments.metrics() | bounds.metrics()
+    found, metrics = weigh(log_ratio, mask, config, ONE_SHARD if group is None else Ranks(group))
+    data["replay_weights"] = found.float()
+    return metrics
 
 
-def _of_all_ranks(units: torch.Tensor, group: Any) -> torch.Tensor:
-    """The ranks' units one after the other; their counts may differ."""
-    if group is None:
-        return units
-    parts: list[Any] = [None] * torch.distributed.get_world_size(group)
-    torch.distributed.all_gather_object(parts, units, group=group)
-    return torch.cat(parts)
+@dataclass(frozen=True)
+class Ranks:
+    """The ranks of a process group, as the shards of a replay batch."""
 
+    group: Any
 
-def _summed_over_ranks(moments: RatioMoments, group: Any) -> RatioMoments:
-    if group is None:
-        return moments
-    sums, maximum = (tensor.to(get_device_name()) for tensor in moments.as_tensors())
-    torch.distributed.all_reduce(sums, group=group)
-    torch.distributed.all_reduce(maximum, op=torch.distributed.ReduceOp.MAX, group=group)
-    return RatioMoments.from_tensors(sums, maximum)
+    def all_units(self, units: torch.Tensor) -> torch.Tensor:
+        """The ranks' units one after the other; their counts may differ."""
+        parts: list[Any] = [None] * torch.distributed.get_world_size(self.group)
+        torch.distributed.all_gather_object(parts, units.cpu(), group=self.group)
+        return torch.cat(parts)
+
+    def total(self, moments: RatioMoments) -> RatioMoments:
+        """Summed over all ranks."""
+        sums, maximum = (tensor.to(get_device_name()) for tensor in moments.as_tensors())
+        torch.distributed.all_reduce(sums, group=self.group)
+        torch.distributed.all_reduce(maximum, op=torch.distributed.ReduceOp.MAX, group=self.group)
+        return RatioMoments.from_tensors(sums, maximum)
 
 
 def _train_with(worker: TrainingWorker, loss_fn: Any, data: TensorDict) -> TensorDict:

@@ -22,9 +22,10 @@ from recipe.rerule.evaluation.anchors import ANCHORS
 from recipe.rerule.evaluation.benchmarks import Benchmark, Record
 from recipe.rerule.evaluation.choice import add_benchmark_arguments, choose_benchmark, choose_texts
 from recipe.rerule.evaluation.engine.answers import discard
+from recipe.rerule.evaluation.engine.decoding import Decoding, add_decoding_arguments, decoding_of
 from recipe.rerule.evaluation.engine.models import Model, resolve_models
 from recipe.rerule.evaluation.engine.requests import Answers
-from recipe.rerule.evaluation.engine.run import Decoding, run
+from recipe.rerule.evaluation.engine.run import run
 from recipe.rerule.evaluation.output import check_free, json_lines, json_text, write_folder
 from recipe.rerule.evaluation.probes import Probe, count_by_section, file_sha256, read_probes
 from recipe.rerule.evaluation.statistics.comparison import compare_all
@@ -86,6 +87,7 @@ def add_model_parser(commands: Any) -> None:
     parser.add_argument(
         "--platform", choices=PLATFORMS, default="gpu", help="where vLLM runs (default: %(default)s)"
     )
+    add_decoding_arguments(parser)
     add_benchmark_arguments(parser)
     parser.set_defaults(run=run_model)
 
@@ -99,12 +101,12 @@ def run_model(options: argparse.Namespace) -> int:
 def checked(options: argparse.Namespace) -> Evaluation:
     """The evaluation asked for. Raises ValueError on anything wrong with it, before vLLM starts."""
     check_free(options.out, options.overwrite)
+    decoding = decoding_of(options)
     probes = read_probes(options.probes)
     benchmark = choose_benchmark(options, probes)
     texts = choose_texts(options, benchmark.name)
     models = resolve_models(options.model)
     select(options.platform)
-    decoding = Decoding(options.platform)
     references = benchmark.references()
     return Evaluation(benchmark, references, texts, models, options.probes, probes, decoding, options.out)
 
@@ -209,6 +211,7 @@ def _meta(evaluation: Evaluation) -> dict[str, Any]:
             "engine": "vLLM",
             "platform": decoding.platform,
             "dtype": decoding.dtype,
+            "tensor_parallel_size": decoding.tensor_parallel_size,
             "temperature": 0,
         },
         "anchors": ANCHORS,

@@ -1,4 +1,4 @@
-"""Attention over rows packed one after another, for transformers' "sdpa" on a processor.
+"""Attention over rows packed one after another, for transformers' "sdpa".
 
 verl packs the rows of a micro-batch into one (`use_remove_padding`) and tells them apart by positions that
 start again at 0. Flash attention takes that; transformers gives its sdpa a mask of all tokens by all tokens
@@ -96,7 +96,7 @@ def row_index(position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     tokens = position_ids.shape[-1]
     starts = torch.nonzero(position_ids[0] == 0).flatten()
     lengths = torch.diff(starts, append=starts.new_tensor([tokens]))
-    steps = torch.arange(int(lengths.max()))
+    steps = torch.arange(int(lengths.max()), device=position_ids.device)
     index = (starts[:, None] + steps).clamp(max=tokens - 1)
     return index, torch.nonzero((steps < lengths[:, None]).flatten()).flatten()
 

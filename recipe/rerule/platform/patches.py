@@ -20,16 +20,15 @@ def install_in_engine() -> None:
     from torch.distributed.fsdp import CPUOffloadPolicy
     from verl.workers.engine.fsdp import transformer_impl
 
-    from recipe.rerule.platform import attention
+    from recipe.rerule.platform import sdpa
 
     # verl: CPUOffloadPolicy(pin_memory=True) for forward-only engines; pinning needs an accelerator.
     def unpinned(pin_memory: bool = False) -> CPUOffloadPolicy:
         return CPUOffloadPolicy(pin_memory=False)
 
     transformer_impl.CPUOffloadPolicy = unpinned
-    score_labels_at_once()
     load_critic_without_flash_attention()
-    attention.install()
+    sdpa.install()
 
 
 def load_critic_without_flash_attention() -> None:
@@ -53,20 +52,6 @@ def load_critic_without_flash_attention() -> None:
         )
 
     model.load_valuehead_model = load
-
-
-def score_labels_at_once() -> None:
-    """Install the stand-in of `logprobs_from_logits_v2`: verl loops over rows, here single tokens."""
-    import torch
-    from verl.utils import torch_functional
-
-    def logprobs(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        losses = torch.nn.functional.cross_entropy(
-            logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), reduction="none"
-        )
-        return -losses.view(labels.shape)
-
-    torch_functional.logprobs_from_logits_v2 = logprobs
 
 
 def _answer_vllm_version() -> None:

@@ -1,9 +1,9 @@
 """Importance weights of stored rollouts: rho~ = Normalize(Clip(pi_theta / pi_theta_old)).
 
-A replay batch is spread over micro-batches and ranks, but the bound of a second-moment truncation, Normalize
-and the logged moments belong to the whole of it. Hence: ``unit_ratios`` on each shard; ``bounds`` of a
-truncation; ``RatioMoments`` added up over all shards; ``weights`` on each shard given the sum. A unit is what
-has one ratio: a valid token, or a sequence with a valid token. Everything is float64, without gradient.
+A replay batch is spread over ranks, but the bound of a second-moment truncation, Normalize and the logged
+moments belong to the whole of it. Hence ``weigh``: ``unit_ratios`` on each shard; ``bounds`` of a truncation;
+``RatioMoments`` added up over all shards; ``weights`` on each shard given the sum. A unit is what has one
+ratio: a valid token, or a sequence with a valid token. Everything is float64, without gradient.
 
 Log ratios are limited to +-MAX_LOG_RATIO before exp, as verl does, so that ratios and their squares stay
 finite; ratio_max and ratio_second_moment therefore saturate at exp(20) and exp(40).
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import astuple, dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -247,3 +247,50 @@ def weights(
         return spread
     spread[valid.any(dim=-1)] = unit_weights[:, None]
     return torch.where(valid, spread, 0.0)
+
+
+class Shards(Protocol):
+    """How the shards of a replay batch, one a rank, tell each other what belongs to the whole of it."""
+
+    def all_units(self, units: Tensor) -> Tensor:
+        """float64 [units of all shards], from this shard's [units]; in any order."""
+
+    def total(self, moments: RatioMoments) -> RatioMoments:
+        """The sum of all shards' moments, from this shard's."""
+
+
+class OneShard:
+    """The whole replay batch in one process."""
+
+    def all_units(self, units: Tensor) -> Tensor:
+        """The units themselves."""
+        return units
+
+    def total(self, moments: RatioMoments) -> RatioMoments:
+        """The moments themselves."""
+        return moments
+
+
+ONE_SHARD = OneShard()
+
+
+def weigh(
+    log_ratio: Tensor, mask: Tensor, config: ImportanceConfig, shards: Shards = ONE_SHARD
+) -> tuple[Tensor, dict[str, float]]:
+    """Weights rho~ of this shard's tokens, normalised over the whole replay batch, and its metrics.
+
+    Collective where `shards` is: every rank must call it.
+
+    Args:
+        log_ratio: float64 [rows, T] of ``log_ratios``.
+        mask: [rows, T].
+
+    Returns:
+        float64 [rows, T], 0 off the mask; ``RatioMoments.metrics`` and the truncation's bound.
+    """
+    units = unit_ratios(log_ratio, mask, config.level)
+    truncation = build_truncation(config)
+    bounds = truncation.bounds(shards.all_units(units) if truncation.needs_all_units else units)
+    moments = shards.total(RatioMoments.of(units, log_ratio, mask, bounds))
+    found = weights(units, mask, config.level, bounds, config.normalize, moments)
+    return found, moments.metrics() | bounds.metrics()

@@ -8,6 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+MAX_KL = 10.0
+"""verl's bound on a token's KL estimate; above it the token has no KL gradient."""
+
 Aggregate = Callable[[Tensor, Tensor], Tensor]
 Divergence = Callable[[Tensor, Tensor], Tensor]
 
@@ -24,6 +27,11 @@ def k3(log_probs: Tensor, ref_log_probs: Tensor) -> Tensor:
     """Schulman's low-variance KL(pi_theta || pi_ref) of each token: exp(d) - d - 1, d = ref - log pi."""
     difference = ref_log_probs - log_probs
     return difference.exp() - difference - 1
+
+
+def low_var_kl(log_probs: Tensor, ref_log_probs: Tensor) -> Tensor:
+    """verl's `low_var_kl` of each token: `k3`, bounded by MAX_KL."""
+    return k3(log_probs, ref_log_probs).clamp(max=MAX_KL)
 
 
 def replay_loss(

@@ -141,7 +141,7 @@ def test_what_the_worker_is_told(worker, models):
             {"ids": measured, "answer_start": len(ids("Who?")), "max_tokens": 1, "stop": []},
         ],
         "max_model_len": len(first) + 4,
-        "dtype": "float32",
+        "engine": {"dtype": "float32", "tensor_parallel_size": 1},
     }
 
 

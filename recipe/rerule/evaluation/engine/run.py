@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,42 +17,11 @@ from typing import Any
 from tqdm import tqdm
 
 from recipe.rerule.evaluation.engine.answers import KeptAnswers, kept_answers, locked
+from recipe.rerule.evaluation.engine.decoding import Decoding
 from recipe.rerule.evaluation.engine.encoding import Encoded, encode
 from recipe.rerule.evaluation.engine.models import Model, engine_key
 from recipe.rerule.evaluation.engine.process import EngineError, run_worker
 from recipe.rerule.evaluation.engine.requests import Answer, Answers, Request
-
-
-@dataclass(frozen=True)
-class Decoding:
-    """How models answer, besides always greedily.
-
-    Attributes:
-        platform: "gpu" or "cpu". On CPU the engine computes in float32 and swaps weights between models of
-            one architecture; on GPU it takes the model's own dtype and every model gets a fresh engine.
-    """
-
-    platform: str
-
-    @property
-    def dtype(self) -> str:
-        return "float32" if self.platform == "cpu" else "auto"
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """Of vLLM's process, where the caller's says nothing else: all cores, and little in the log."""
-        defaults = {
-            "OMP_NUM_THREADS": str(os.cpu_count() or 1),
-            # Binding threads to fixed cores would put two processes of one machine on the same cores.
-            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-            "VLLM_LOGGING_LEVEL": "WARNING",
-        }
-        # vLLM compiles a few helpers also where the model runs eagerly: 5 to 15 s, and a C++ compiler.
-        return defaults | ({"TORCH_COMPILE_DISABLE": "1"} if self.platform == "cpu" else {})
-
-    @property
-    def swaps_weights(self) -> bool:
-        return self.platform == "cpu"
 
 
 @dataclass(frozen=True)
@@ -154,7 +122,7 @@ def _job(tasks: list[_Task], decoding: Decoding) -> dict[str, Any]:
         "models": [{"path": str(task.model.path.resolve()), "ask": task.missing} for task in tasks],
         "requests": [_job_request(one) for one in encoded],
         "max_model_len": max(encoded[number].length for task in tasks for number in task.missing),
-        "dtype": decoding.dtype,
+        "engine": decoding.engine_arguments,
     }
 
 

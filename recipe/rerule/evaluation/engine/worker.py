@@ -1,10 +1,10 @@
 """The vLLM process of `generate`: one engine, the models of one job one after the other.
 
 The job is a JSON file {models: [{path, ask}], requests: [{ids, answer_start, max_tokens, stop}],
-max_model_len, dtype}, where `ask` are numbers of requests. A request with an answer_start is measured from
-that token on, any other is continued. Events go to standard output, one JSON object a line:
-{"answers": [{request, text, log_probs}]} as they come, all of a model before the next model's; or
-{"error": reason}. All other output goes to standard error. The process ends with its standard input, hence
+max_model_len, engine: further arguments of vLLM's LLM}, where `ask` are numbers of requests. A request with
+an answer_start is measured from that token on, any other is continued. Events go to standard output, one JSON
+object a line: {"answers": [{request, text, log_probs}]} as they come, all of a model before the next model's;
+or {"error": reason}. All other output goes to standard error. The process ends with its standard input, hence
 with the process that asked.
 """
 
@@ -55,7 +55,7 @@ def start_engine(job: dict[str, Any]) -> Any:
 
     return LLM(
         job["models"][0]["path"],
-        dtype=job["dtype"],
+        **job["engine"],
         enforce_eager=True,
         # What the requests need and no more: a model's full context may not fit into the cache.
         max_model_len=job["max_model_len"],

