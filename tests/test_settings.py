@@ -22,19 +22,18 @@ from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level, sentencepiece
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def write_model(folder: Path) -> None:
+    from transformers import LlamaConfig
+
+    shape = {"hidden_size": 8, "num_attention_heads": 2, "architectures": ["LlamaForCausalLM"]}
+    LlamaConfig(vocab_size=8, **shape).save_pretrained(folder)
+    byte_level(LLAMA3_TEMPLATE).save_pretrained(folder)
+
+
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, Path]:
     """A model folder that transformers can read the configuration of, and one valid parquet file."""
-    from transformers import LlamaConfig
-
-    model = {
-        "vocab_size": 8,
-        "hidden_size": 8,
-        "num_attention_heads": 2,
-        "architectures": ["LlamaForCausalLM"],
-    }
-    LlamaConfig(**model).save_pretrained(tmp_path / "model")
-    byte_level(LLAMA3_TEMPLATE).save_pretrained(tmp_path / "model")
+    write_model(tmp_path / "model")
     rows = [row(index) for index in range(20)]
     write_rows(tmp_path / "train.parquet", rows)
     return {"model": tmp_path / "model", "train": tmp_path / "train.parquet", "run": tmp_path / "run"}

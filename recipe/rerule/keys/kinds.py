@@ -44,7 +44,7 @@ class Number:
             limits.append(f">= {self.low:g}")
         if self.high < math.inf:
             limits.append(f"<= {self.high:g}")
-        return f"a number {' and '.join(limits)}".strip() + (" (.inf too)" if self.infinite else "")
+        return f"a number {' and '.join(limits)}".strip() + (" (inf too)" if self.infinite else "")
 
     def accepts(self, value: Any) -> bool:
         if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):

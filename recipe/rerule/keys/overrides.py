@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Sequence
 
 from hydra.errors import MissingConfigException, OverrideParseException
 
@@ -55,20 +56,30 @@ def explain(error: Exception, command: Command) -> str:
     return errors.describe(error)
 
 
-def _unknown_choice(group: str, choice: str, command: Command, options: list[str]) -> str:
+def _unknown_choice(group: str, choice: str, command: Command, options: Sequence[str]) -> str:
     known = command.options(group) or sorted(options)
     return f"{group} is {choice!r}; set it to one of {', '.join(known)}"
 
 
 def _unknown_key(name: str, command: Command) -> str:
-    near = nearest(name, [key.name for key in command.keys] + ["experiment", "platform"])
+    near = _nearest_of(name, command)
     guess = f"; did you mean {near}?" if near else "."
     return f"{name} is no setting{guess} --help lists ours, --cfg job all; +{name}=... adds one for verl"
 
 
+def _nearest_of(name: str, command: Command) -> str | None:
+    """The setting that was probably meant, one of those that --help lists before others."""
+    shown = [key.name for key in command.keys if key.shown]
+    return nearest(name, [*shown, "experiment", "platform"]) or nearest(
+        name, [key.name for key in command.keys]
+    )
+
+
 def nearest(name: str, known: list[str]) -> str | None:
-    """The name of `known` that `name` was probably meant to be: the same last part, or much alike."""
+    """The one of `known` with the same last part, or with all words of `name`, or else one much alike."""
     same_end = [key for key in known if key.endswith(f".{name.split('.')[-1]}")]
-    close = difflib.get_close_matches(name, same_end, n=1, cutoff=0.3)
-    close = close or difflib.get_close_matches(name, known, n=1, cutoff=0.7) or same_end
-    return close[0] if close else None
+    same_words = [key for key in known if all(word in key for word in re.split(r"[._]", name))]
+    for candidates, cutoff in ((same_end, 0.0), (same_words, 0.0), (known, 0.7)):
+        if close := difflib.get_close_matches(name, candidates, n=1, cutoff=cutoff):
+            return close[0]
+    return None

@@ -15,11 +15,11 @@ _MODULE = "recipe.rerule.replay.config"
 _FILE = Path(__file__).parents[1] / "replay" / "config.py"
 
 
-def keys() -> tuple[Key, ...]:
+def declared() -> tuple[Key, ...]:
     """One key for each setting of the replay."""
-    declared = _declarations()
-    own = _keys("replay", declared.ReplayConfig, declared.REPLAY_RULES)
-    return own + _keys("replay.importance", declared.ImportanceConfig, declared.IMPORTANCE_RULES)
+    module = _declarations()
+    own = _keys("replay", module.ReplayConfig, module.REPLAY_RULES)
+    return own + _keys("replay.importance", module.ImportanceConfig, module.IMPORTANCE_RULES)
 
 
 def _declarations() -> ModuleType:

@@ -35,7 +35,7 @@ class Command:
     @property
     def keys(self) -> tuple[Key, ...]:
         """All settings that are known, the replay's too."""
-        return self.single + (replay.keys() if self.single is stage2.KEYS else ())
+        return self.single + (replay.declared() if self.single is stage2.KEYS else ())
 
     @property
     def folder(self) -> Path:
@@ -92,7 +92,7 @@ def text(command: Command, program: str = "") -> str:
             "Settings, with their defaults (docs/configuration.md tells more):",
             *_lines(command),
             "",
-            "Every other setting of verl can be given too. --cfg job prints all of them with the run's values,",
+            "Every other setting of verl can be given too. --cfg job prints all of them as the run has them,",
             "+KEY=VALUE adds one that is not among them, --hydra-help is Hydra's own help.",
             "",
             "Examples:",

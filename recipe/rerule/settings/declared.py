@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import ConfigTypeError
 
 from recipe.rerule.keys.kinds import Key
 from recipe.rerule.settings.error import SettingsError
-
-_TO_BE_GIVEN = "???"  # OmegaConf's mark of a value that is still to be given
 
 
 def check_declared(config: DictConfig, keys: Iterable[Key]) -> None:
@@ -21,11 +20,10 @@ def check_declared(config: DictConfig, keys: Iterable[Key]) -> None:
     Raises:
         SettingsError: naming the key, its value and what is allowed.
     """
-    plain = OmegaConf.to_container(config, resolve=True)
     for key in keys:
-        value = _value(plain, key.name)
+        value = _value(config, key.name)
         if not key.accepts(value):
-            raise SettingsError(f"{key.name} is {shown(value)}; set it to {key.allowed} ({key.help})")
+            raise SettingsError(f"{key.name} is {shown(value)}; set it to {key.allowed}: {key.help}")
 
 
 def shown(value: Any) -> str:
@@ -33,14 +31,27 @@ def shown(value: Any) -> str:
     return {"None": "null", "True": "true", "False": "false"}.get(repr(value), repr(value))
 
 
-def _value(plain: Any, name: str) -> Any:
-    node, walked = plain, ""
-    for part in name.split("."):
-        if node is None:
-            return None
-        if not isinstance(node, dict):
+def _value(config: DictConfig, name: str) -> Any:
+    try:
+        value = OmegaConf.select(config, name)
+    except ConfigTypeError:  # a list where a group should be
+        value = None
+    if value is None:
+        _require_groups(config, name)
+    return (
+        OmegaConf.to_container(value, resolve=True) if isinstance(value, DictConfig | ListConfig) else value
+    )
+
+
+def _require_groups(config: DictConfig, name: str) -> None:
+    """Refuse a value where a group of settings should be, which hides the setting `name`."""
+    parts = name.split(".")[:-1]
+    for end in range(1, len(parts) + 1):
+        section = ".".join(parts[:end])
+        group = OmegaConf.select(config, section)
+        if group is None:
+            return
+        if not isinstance(group, DictConfig):
             raise SettingsError(
-                f"{walked} is {shown(node)}, but it is a group of settings; set its keys, such as {name}"
+                f"{section} is {shown(group)}, but it is a group of settings; set its keys, such as {name}"
             )
-        walked, node = f"{walked}.{part}".lstrip("."), node.get(part)
-    return None if node == _TO_BE_GIVEN else node

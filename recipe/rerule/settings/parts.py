@@ -1,7 +1,7 @@
 """Parts that settings name and Python looks up: modules, functions, classes, agent loops, loggers.
 
-A file of the user is parsed, not run, and a module is only found. Where verl does not know the name of a loss or
-an agent loop, the libraries of `external_lib` are imported, because they may register it.
+A file of the user is parsed, not run, and a module is only found. Where verl does not know the name of a loss
+or an agent loop, the libraries of `external_lib` are imported, because they may register it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from recipe.rerule.keys.verl_names import AGENT_LOOPS, REWARD_MANAGERS
+from recipe.rerule.settings.declared import shown
 from recipe.rerule.settings.error import SettingsError
 
 AGENT_LOOP = "rerule_single_turn_agent"
@@ -133,11 +134,16 @@ def _import_all(libraries: str | ListConfig | None) -> None:
 
 
 def _check_module(key: str, name: str) -> None:
-    if not _found(name):
+    if not _found(_module(name)):
         raise SettingsError(
             f"{key} is {name!r}, but Python finds no module of that name; correct it, or put its folder on "
             "PYTHONPATH"
         )
+
+
+def _module(name: str) -> str:
+    """The module of pkg://NAME, written with dots or slashes."""
+    return name.removeprefix("pkg://").replace("/", ".") if name.startswith("pkg://") else name
 
 
 def _found(module: str) -> bool:
@@ -149,18 +155,18 @@ def _found(module: str) -> bool:
 
 def _check_defined(section: str, path: str | None, name: str | None, path_key: str = "path") -> None:
     """Refuse a path (a file, or pkg://MODULE) that is not there, and a name that it does not define."""
-    if path is None or name is None:
-        raise SettingsError(f"{section}.{path_key} and {section}.name must both be set; one of them is null")
+    if path is None:
+        raise SettingsError(f"{section}.{path_key} is null; set it to a Python file, or to pkg://MODULE")
     source = _source_file(f"{section}.{path_key}", path)
     if source is None:
         return  # a module without Python source
     try:
         defined = set(_defined(ast.parse(source.read_text("utf-8"), str(source))))
     except (SyntaxError, ValueError, OSError) as error:
-        raise SettingsError(f"{section}.{path_key} is {path}, which is no Python file: {error}") from None
+        raise SettingsError(f"{section}.{path_key} is {path!r}, which is no Python file: {error}") from None
     if not {name, "*"} & defined:
         raise SettingsError(
-            f"{section}.name is {name!r}, which {path} does not define; set it to a name that it defines"
+            f"{section}.name is {shown(name)}, which {path} does not define; set it to a name that it defines"
         )
 
 
@@ -168,11 +174,12 @@ def _source_file(key: str, path: str) -> Path | None:
     if not path.startswith("pkg://"):
         file = Path(path.removeprefix("file://"))
         if not file.is_file():
-            raise SettingsError(f"{key} is {path}, which is no file; give a Python file, or pkg://MODULE")
+            raise SettingsError(
+                f"{key} is {path!r}, which is no file; set it to a Python file, or to pkg://MODULE"
+            )
         return file
-    module = path.removeprefix("pkg://").replace("/", ".")
-    _check_module(key, module)
-    spec = importlib.util.find_spec(module)
+    _check_module(key, path)
+    spec = importlib.util.find_spec(_module(path))
     origin = spec.origin if spec is not None else None
     return Path(origin) if origin is not None and origin.endswith(".py") else None
 
