@@ -308,7 +308,7 @@ def test_stage1_refuses_by_name(rows: int, override: str, line: str, files: dict
 @pytest.mark.parametrize(
     ("more", "line"),
     [
-        (["replay.tresh=1"], "Could not override 'replay.tresh'."),
+        (["replay.tresh=1"], "replay.tresh is no setting; did you mean replay.threshold?"),
         (["replay.threshold=1.5"], "replay.threshold is 1.5"),
         (["platform=gpu"], "platform=gpu, but torch sees no accelerator"),
     ],

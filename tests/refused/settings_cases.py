@@ -196,12 +196,6 @@ PARTS_2 = [
 TOGETHER_2 = [
     *refused(STAGE2, f"{ROLLOUT}.max_model_len", 10, 151, named="together are 152 tokens"),
     *refused(STAGE2, f"{ROLLOUT}.max_model_len", 4096, named="the model reads at most 2048 tokens"),
-    together(
-        STAGE2,
-        "refused",
-        "the model reads at most 2048",
-        {f"{ROLLOUT}.max_model_len": None, "data.max_response_length": 4000},
-    ),
     *refused(STAGE2, "data.train_batch_size", 17, named="no multiple of"),
     *refused(STAGE2, "data.train_batch_size", 48, named="hold 20 rows"),
     *refused(STAGE2, "trainer.n_gpus_per_node", 3, named="3 devices cannot share evenly"),
@@ -226,6 +220,12 @@ TOGETHER_2 = [
     *refused(STAGE2, f"{MODEL}.lora_rank", -1, 2.5, None),
 ]
 WARNED_2 = [
+    together(
+        STAGE2,
+        "warned",
+        "but the model reads at most 2048: longer responses are cut off",
+        {f"{ROLLOUT}.max_model_len": None, "data.max_response_length": 4000},
+    ),
     together(
         STAGE2, "warned", "replay.warmup_steps is 34, but the run has 34 steps", {"replay.warmup_steps": 34}
     ),

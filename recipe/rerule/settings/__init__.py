@@ -65,7 +65,8 @@ def check(config: DictConfig) -> ReplayConfig:
     conditions.check_checkpoints(config)
     # Model and rows.
     model = check_model(config.actor_rollout_ref.model.path, "actor_rollout_ref.model.path")
-    rows.check_context(config, model)
+    limit = rows.context_limit(model)
+    rows.check_context(config, limit)
     train, val = rows.read(config.data.train_files), rows.read(config.data.val_files)
     rows.require_batch(train, config.data)
     rows.check_raw(config, train + val)
@@ -73,6 +74,7 @@ def check(config: DictConfig) -> ReplayConfig:
     run_steps = steps.run_steps(config, train)
     # verl's own.
     conditions.check_verl(config)
+    _warn(rows.context_warnings(config.data, limit))
     _warn(steps.warm_up_warnings(config, "actor_rollout_ref.actor.optim", run_steps))
     _warn(steps.replay_warnings(config, replay, run_steps))
     _warn(steps.checkpoint_warnings(config.trainer))

@@ -40,26 +40,31 @@ def check_model(path: str, key: str) -> Any:
         raise SettingsError(f"{key} is {path}, which transformers cannot load: {reason}") from None
 
 
-def check_context(config: DictConfig, model: Any) -> None:
-    """Refuse a rollout engine that is to hold more tokens than the model reads.
-
-    model: transformers' configuration of it.
-    """
+def context_limit(model: Any) -> float:
+    """The most tokens that a model reads, given transformers' configuration of it."""
     limit = getattr(model.get_text_config(), "max_position_embeddings", None)
-    rollout, data = config.actor_rollout_ref.rollout, config.data
-    if limit is None:
-        return
+    return math.inf if limit is None else limit
+
+
+def check_context(config: DictConfig, limit: float) -> None:
+    """Refuse a rollout engine that is to hold more tokens than the model reads, which is `limit`."""
+    rollout = config.actor_rollout_ref.rollout
     if rollout.max_model_len is not None and rollout.max_model_len > limit:
         raise SettingsError(
             f"actor_rollout_ref.rollout.max_model_len is {rollout.max_model_len}, but the model reads at "
             f"most {limit} tokens; set it to {limit} or less, or to null for that"
         )
+
+
+def context_warnings(data: DictConfig, limit: float) -> list[str]:
+    """What to say where the model does not read the longest prompt and response together."""
     needed = data.max_prompt_length + data.max_response_length
-    if needed > limit:
-        raise SettingsError(
-            f"data.max_prompt_length and data.max_response_length together are {needed} tokens, but the "
-            f"model reads at most {limit}; lower one of them"
-        )
+    if needed <= limit:
+        return []
+    return [
+        f"data.max_prompt_length and data.max_response_length together are {needed} tokens, but the model "
+        f"reads at most {limit}: longer responses are cut off; lower one of them"
+    ]
 
 
 def read(files: Any) -> Files:
