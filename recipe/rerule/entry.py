@@ -25,23 +25,23 @@ def run_task(task: Callable[[DictConfig], None], command: usage.Command, program
     if {"--help", "-h"} & set(arguments):
         print(usage.text(command, program))
         return
-    with errors.one_line(ValueError, code=2):
+    from recipe.rerule.keys import overrides
+
+    with errors.one_line(overrides.OverrideError, code=2):
+        overrides.check_options(arguments)
         _announce(arguments)
         _compose(task, command)
 
 
 def _announce(arguments: list[str]) -> None:
-    """Refuse unknown options; tell of the seconds that importing verl takes."""
-    from recipe.rerule.keys import overrides
-
-    overrides.check_options(arguments)
+    # Importing verl takes seconds. A rank of torch's launcher has nothing new to tell.
     shows = any(argument.split("=")[0] in _ONLY_SHOWS for argument in arguments)
     if not shows and "RANK" not in os.environ:
         print("checking settings, model and rows ...", file=sys.stderr, flush=True)
 
 
 def _compose(task: Callable[[DictConfig], None], command: usage.Command) -> None:
-    """Raises: OverrideError, in place of what Hydra and OmegaConf raise."""
+    """Compose and run; what Hydra and OmegaConf raise becomes an OverrideError."""
     import hydra
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException

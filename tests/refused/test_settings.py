@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import math
 import resource
 import subprocess
 import sys
@@ -210,16 +212,43 @@ def test_every_declared_setting_is_one_of_the_configuration(
         assert name in OmegaConf.select(configs[group], section), key.name
 
 
-def test_cfg_job_still_prints_every_setting(tmp_path: Path) -> None:
+def test_cfg_job_still_prints_every_setting(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")  # which the command sets
+    monkeypatch.setattr(sys, "argv", ["sft", "platform=cpu", "optim.lr=0.5", "--cfg", "job"])
+    entry.run_task(pytest.fail, usage.STAGE1)
+    printed = capsys.readouterr()
+    config = OmegaConf.create(printed.out)
+    assert (config.optim.lr, config.platform.name) == (0.5, "cpu")
+    assert set(config) >= {"model", "data", "engine", "optim", "trainer"}
+    assert "checking" not in printed.err
+
+
+def test_the_check_warns_and_goes_on(folder: Path, tmp_path: Path) -> None:
+    """The command itself: what it tells while it imports verl, the warning, the end."""
+    files = [f"model.path={folder}/model", f"data.train_files={folder}/sft.parquet"]
     done = subprocess.run(
-        [sys.executable, "-m", "recipe.rerule.sft", "platform=cpu", "optim.lr=0.5", "--cfg", "job"],
+        [sys.executable, "-m", "recipe.rerule.check", "stage1", *files, "optim.lr_warmup_steps=20"],
         cwd=tmp_path,
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
-    assert done.returncode == 0, done.stderr
-    config = OmegaConf.create(done.stdout)
-    assert config.optim.lr == 0.5
-    assert "checking" not in done.stderr
+    assert (done.returncode, done.stdout) == (0, "stage 1: nothing wrong\n"), done.stderr
+    assert done.stderr.startswith("checking settings, model and rows ...\n")
+    assert [line for line in done.stderr.splitlines() if line.startswith("warning: ")] == [
+        "warning: optim.lr_warmup_steps is 20, but the run has 9 steps: the learning rate never reaches "
+        "4e-07; lower it, or make the run longer"
+    ]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_line_in_the_documentation_is_what_is_printed(configs: dict[str, DictConfig]) -> None:
+    config = copy.deepcopy(configs[STAGE2])
+    config.actor_rollout_ref.actor.optim.lr = math.nan
+    with pytest.raises(settings.SettingsError) as raised:
+        settings.check(config)
+    page = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
+    assert f"\n    error: {raised.value}\n" in page.read_text("utf-8")
