@@ -20,6 +20,7 @@ from tests.e2e.stack import ROOT
 
 BENCHMARKS = ("rwku", "muse_books", "tofu")
 FOLDER = ROOT / "recipe" / "rerule" / "config" / "experiment"
+COMMON = FOLDER.parent / "common"
 CHOICE = {
     "threshold_rule",
     "threshold",
@@ -63,7 +64,7 @@ def named(folder: Path, *files: str) -> dict[str, Any]:
 
 
 def pinned(benchmark: str) -> dict[str, Any]:
-    return named(FOLDER / "paper", "method_common", "replay_common", benchmark)
+    return named(COMMON / "paper", "method_common", "replay_common") | named(FOLDER / "paper", benchmark)
 
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
@@ -86,7 +87,7 @@ def test_every_key_of_the_replay_is_named(benchmark: str) -> None:
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
 def test_every_key_that_the_experiment_sets_is_named(benchmark: str) -> None:
-    assert named(FOLDER, "rule_common", benchmark).keys() <= pinned(benchmark).keys()
+    assert (named(COMMON, "rule_common") | named(FOLDER, benchmark)).keys() <= pinned(benchmark).keys()
 
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
@@ -98,7 +99,8 @@ def test_what_is_named_is_what_counts(benchmark: str) -> None:
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
 def test_the_files_share_no_key(benchmark: str) -> None:
-    parts = [named(FOLDER / "paper", name) for name in ("method_common", "replay_common", benchmark)]
+    parts = [named(COMMON / "paper", name) for name in ("method_common", "replay_common")]
+    parts.append(named(FOLDER / "paper", benchmark))
     assert sum(map(len, parts)) == len(pinned(benchmark))
 
 

@@ -11,23 +11,46 @@ import sys
 from omegaconf import DictConfig
 
 from recipe.rerule import entry, errors, main, sft
+from recipe.rerule.keys import usage
+
+PROGRAM = "python -m recipe.rerule.check"
+_USAGE = f"usage: {PROGRAM} {{stage1,stage2}} [KEY=VALUE ...] [--help]"
+_HELP = f"""{_USAGE}
+
+Makes all checks of a training command, and starts nothing: settings, run folder, model, rows, and the tokens
+of every row. It needs no accelerator. What is wrong is one line, with exit code 2; what is allowed but hardly
+meant is a line that begins with "warning:". KEY=VALUE are those of the training command:
+
+  {PROGRAM} stage1 ...   as python -m recipe.rerule.sft ...
+  {PROGRAM} stage2 ...   as python -m recipe.rerule.main ...
+
+"{PROGRAM} stage2 --help" lists the settings.
+
+Example:
+  {PROGRAM} stage2 experiment=rwku actor_rollout_ref.model.path=MODEL \\
+      data.train_files=DIR/train.parquet data.val_files=DIR/val.parquet"""
 
 
 def command() -> None:
     """Check what the command line describes."""
     stages = {"stage1": _stage1, "stage2": _stage2}
-    if len(sys.argv) < 2 or sys.argv[1] not in stages:
-        print("usage: python -m recipe.rerule.check {stage1,stage2} [hydra overrides]", file=sys.stderr)
+    stage = sys.argv[1] if len(sys.argv) > 1 else ""
+    if stage in ("--help", "-h"):
+        print(_HELP)
+    elif stage in stages:
+        del sys.argv[1]
+        stages[stage]()
+    else:
+        print(_USAGE, file=sys.stderr)
         sys.exit(2)
-    stages[sys.argv.pop(1)]()
 
 
 def _stage1() -> None:
-    entry.run_task(_check_stage1, config_path="config/stage1", config_name="sft_trainer")
+    entry.run_task(_check_stage1, usage.STAGE1, f"{PROGRAM} stage1")
 
 
 def _stage2() -> None:
-    entry.run_task(_check_stage2, config_path="config", config_name="rerule_trainer")
+    entry.run_task(_check_stage2, usage.STAGE2, f"{PROGRAM} stage2")
 
 
 def _check_stage1(config: DictConfig) -> None:

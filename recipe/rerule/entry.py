@@ -1,27 +1,58 @@
-"""What the Hydra commands share: composing the configuration, and refusing a wrong one in one line."""
+"""What the Hydra commands share: help, composing the configuration, and refusing a wrong one in one line."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 
-import hydra
-from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from recipe.rerule import errors
+from recipe.rerule.keys import usage
+
+_ONLY_SHOWS = ("--cfg", "-c", "--info", "-i", "--hydra-help", "--version", "--shell-completion", "-sc")
+"""Options with which Hydra shows something and starts nothing."""
 
 
-def run_task(task: Callable[[DictConfig], None], config_path: str, config_name: str) -> None:
-    """Compose the configuration from the command line and give it to `task`.
+def run_task(task: Callable[[DictConfig], None], command: usage.Command, program: str = "") -> None:
+    """Compose the configuration from the command line and give it to `task`; --help is answered at once.
 
-    `config_path` is relative to the module of `task`. A configuration that cannot be composed ends the
-    process with one line on stderr and exit code 2.
+    program: how the command is called, where not by its own name. A configuration that cannot be composed
+    ends the process with one line on stderr and exit code 2.
     """
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # hydra then raises, and we print its first line instead of a page
-    with errors.one_line(HydraException, OmegaConfBaseException, code=2):
-        hydra.main(config_path=config_path, config_name=config_name, version_base=None)(task)()
+    arguments = sys.argv[1:]
+    if {"--help", "-h"} & set(arguments):
+        print(usage.text(command, program))
+        return
+    from recipe.rerule.keys import overrides
+
+    with errors.one_line(overrides.OverrideError, code=2):
+        overrides.check_options(arguments)
+        _announce(arguments)
+        _compose(task, command)
+
+
+def _announce(arguments: list[str]) -> None:
+    # Importing verl takes seconds. A rank of torch's launcher has nothing new to tell.
+    shows = any(argument.split("=")[0] in _ONLY_SHOWS for argument in arguments)
+    if not shows and "RANK" not in os.environ:
+        print("checking settings, model and rows ...", file=sys.stderr, flush=True)
+
+
+def _compose(task: Callable[[DictConfig], None], command: usage.Command) -> None:
+    """Compose and run; what Hydra and OmegaConf raise becomes an OverrideError."""
+    import hydra
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    from recipe.rerule.keys import overrides
+
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # hydra then raises, and we print a line instead of a page
+    try:
+        hydra.main(config_path=str(command.folder), config_name=command.name, version_base=None)(task)()
+    except (HydraException, OmegaConfBaseException) as error:
+        raise overrides.OverrideError(overrides.explain(error, command)) from error
 
 
 def prepare(config: DictConfig, *required: str, require_accelerator: bool) -> None:

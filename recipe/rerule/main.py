@@ -11,13 +11,14 @@ import sys
 from omegaconf import DictConfig
 
 from recipe.rerule import entry, errors
+from recipe.rerule.keys import usage
 
 REQUIRED = ("actor_rollout_ref.model.path", "data.train_files", "data.val_files")
 
 
 def main() -> None:
     """Compose the configuration, check it, run; every failure ends in one line on stderr."""
-    entry.run_task(_check_and_run, config_path="config", config_name="rerule_trainer")
+    entry.run_task(_check_and_run, usage.STAGE2)
 
 
 def _check_and_run(config: DictConfig) -> None:

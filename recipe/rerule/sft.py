@@ -17,13 +17,14 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from recipe.rerule import entry, errors
+from recipe.rerule.keys import usage
 
 REQUIRED = ("model.path", "data.train_files")
 
 
 def main() -> None:
     """Compose the configuration, check it, train; every failure ends in one line on stderr."""
-    entry.run_task(_check_and_run, config_path="config/stage1", config_name="sft_trainer")
+    entry.run_task(_check_and_run, usage.STAGE1)
 
 
 def _check_and_run(config: DictConfig) -> None:

@@ -65,8 +65,8 @@ def test_nested_mapping_round_trips() -> None:
 
 def test_every_setting_has_a_rule() -> None:
     names = [field.name for field in dataclasses.fields(ReplayConfig) if field.name != "importance"]
-    assert list(config._REPLAY_RULES) == names
-    assert list(config._IMPORTANCE_RULES) == [field.name for field in dataclasses.fields(ImportanceConfig)]
+    assert list(config.REPLAY_RULES) == names
+    assert list(config.IMPORTANCE_RULES) == [field.name for field in dataclasses.fields(ImportanceConfig)]
 
 
 ACCEPTED_EDGES = [

@@ -33,7 +33,7 @@ class _Rule:
     optional_kind: type | None = None
 
 
-_IMPORTANCE_RULES = {
+IMPORTANCE_RULES = {
     "level": _Rule("unit of the importance ratio", choices=get_args(Level)),
     "truncation": _Rule("what bounds the importance ratio", choices=get_args(Truncation)),
     "clip_low": _Rule("lower bound of the importance ratio", 0, 1),
@@ -41,7 +41,7 @@ _IMPORTANCE_RULES = {
     "max_second_moment": _Rule("bound on the mean squared weight before Normalize", 1),
     "normalize": _Rule("divide the weights by their mean over the replay batch"),
 }
-_REPLAY_RULES = {
+REPLAY_RULES = {
     "enable": _Rule("replay hard rollout groups, or do plain RULE"),
     "update": _Rule("what the extra update of a step trains on", choices=get_args(UpdateName)),
     "updates_per_step": _Rule("extra updates a training step", 1),
@@ -59,7 +59,7 @@ _REPLAY_RULES = {
     "set_aside_visits": _Rule(
         "visits without reward after which a prompt is set aside", 1, optional_kind=int
     ),
-    "set_aside_reward": _Rule("the reward a prompt must exceed once not to be set aside"),
+    "set_aside_reward": _Rule("the reward a prompt must exceed once not to be set aside", -1e6, 1e6),
     "capacity": _Rule("the most groups the buffer keeps", 1),
     "eviction": _Rule("which group leaves a full buffer", choices=get_args(EvictionName)),
     "max_staleness": _Rule("training steps after which a stored group leaves", 0, optional_kind=int),
@@ -101,7 +101,7 @@ class ImportanceConfig:
     normalize: bool = True
 
     def __post_init__(self) -> None:
-        _check_settings(self, "replay.importance", _IMPORTANCE_RULES)
+        _check_settings(self, "replay.importance", IMPORTANCE_RULES)
 
     @classmethod
     def from_dict(cls, mapping: Mapping[str, Any]) -> ImportanceConfig:
@@ -180,7 +180,7 @@ class ReplayConfig:
     importance: ImportanceConfig = field(default_factory=ImportanceConfig)
 
     def __post_init__(self) -> None:
-        _check_settings(self, "replay", _REPLAY_RULES)
+        _check_settings(self, "replay", REPLAY_RULES)
         if not isinstance(self.importance, ImportanceConfig):
             raise ReplayConfigError(f"replay.importance is {self.importance!r}, not an ImportanceConfig")
         if self.threshold_rule == "fixed" and self.threshold is None:

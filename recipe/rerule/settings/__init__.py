@@ -1,0 +1,111 @@
+"""Checks of a configuration that need neither Ray nor an accelerator.
+
+Everything a user can get wrong is refused here, before any worker starts, with one line that names it. What
+is allowed but hardly meant is a warning. `check` and `check_stage1` are the lists of what is looked at.
+"""
+
+from __future__ import annotations
+
+from omegaconf import DictConfig
+
+from recipe.rerule import errors
+from recipe.rerule.keys import stage1, stage2
+from recipe.rerule.keys.verl_names import ESTIMATORS, GROUP_ESTIMATORS
+from recipe.rerule.replay import ReplayConfig
+from recipe.rerule.settings import conditions, parts, rows, steps
+from recipe.rerule.settings.conditions import replay_config, require_set
+from recipe.rerule.settings.declared import check_declared
+from recipe.rerule.settings.error import SettingsError
+from recipe.rerule.settings.parts import AGENT_LOOP, AGENT_LOOP_MODULE
+from recipe.rerule.settings.rows import Files, check_model
+
+__all__ = [
+    "AGENT_LOOP",
+    "AGENT_LOOP_MODULE",
+    "ESTIMATORS",
+    "GROUP_ESTIMATORS",
+    "Files",
+    "SettingsError",
+    "check",
+    "check_model",
+    "check_stage1",
+    "replay_config",
+    "require_set",
+]
+
+
+def check(config: DictConfig) -> ReplayConfig:
+    """Check a resolved stage-2 configuration; returns the typed replay settings.
+
+    Raises:
+        ValueError: one line naming the setting, file, row or model at fault.
+    """
+    # Settings, each by itself and together.
+    check_declared(config, stage2.KEYS)
+    replay = replay_config(config)
+    conditions.check_reward_options(conditions.plain(config, "reward.custom_reward_function"))
+    conditions.check_trainer(config)
+    conditions.check_replay_fits(config)
+    conditions.check_lora(config)
+    conditions.check_lengths(config)
+    conditions.check_batches(config)
+    conditions.check_replicas(config)
+    conditions.check_records(conditions.plain(config, "records"))
+    conditions.check_stop(config.data.stop, config.actor_rollout_ref.rollout.name)
+    # Parts that they name.
+    parts.check_libraries(config.actor_rollout_ref.model.external_lib, "actor_rollout_ref.model.external_lib")
+    parts.check_agent_loop(config)
+    parts.check_policy_loss(config)
+    parts.check_reward_function(config)
+    parts.check_data_set(config.data)
+    parts.check_optimizer(config, "actor_rollout_ref.actor.optim")
+    parts.check_loggers(config.trainer.logger)
+    # Folders.
+    conditions.check_run_folder(config.trainer)
+    conditions.check_checkpoints(config)
+    # Model and rows.
+    model = check_model(config.actor_rollout_ref.model.path, "actor_rollout_ref.model.path")
+    limit = rows.context_limit(model)
+    rows.check_context(config, limit)
+    train, val = rows.read(config.data.train_files), rows.read(config.data.val_files)
+    rows.require_batch(train, config.data)
+    rows.check_raw(config, train + val)
+    rows.check_prompts(config, train + val)
+    run_steps = steps.run_steps(config, train)
+    # verl's own.
+    conditions.check_verl(config)
+    _warn(rows.context_warnings(config.data, limit))
+    _warn(steps.warm_up_warnings(config, "actor_rollout_ref.actor.optim", run_steps))
+    _warn(steps.replay_warnings(config, replay, run_steps))
+    _warn(steps.checkpoint_warnings(config.trainer))
+    return replay
+
+
+def check_stage1(config: DictConfig) -> None:
+    """Check a resolved stage-1 configuration.
+
+    Raises:
+        ValueError: one line naming the setting, file, row or model at fault.
+    """
+    # Settings, each by itself and together.
+    check_declared(config, stage1.KEYS)
+    conditions.check_thinking(config.data)
+    conditions.check_sft_batches(config)
+    # Parts that they name.
+    parts.check_libraries(config.model.external_lib, "model.external_lib")
+    parts.check_data_set(config.data)
+    parts.check_optimizer(config, "optim")
+    parts.check_loggers(config.trainer.logger)
+    # Folders.
+    conditions.check_run_folder(config.trainer)
+    # Model and rows.
+    check_model(config.model.path, "model.path")
+    train = rows.read_sft(config.data.train_files)
+    rows.require_batch(train, config.data)
+    rows.check_conversations(config, train)
+    _warn(steps.warm_up_warnings(config, "optim", steps.run_steps(config, train)))
+
+
+def _warn(lines: list[str]) -> None:
+    for line in lines:
+        errors.warn(line)
