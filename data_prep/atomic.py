@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -50,21 +50,24 @@ def new_folder(target: Path, overwrite: bool, kind: Kind = DATA) -> Iterator[Pat
     with draft_folder(place) as scratch:
         yield scratch / DRAFT
         check_writable(target, overwrite, kind)
-        put_in_place(scratch, place, kind)
+        put_in_place(scratch, scratch / DRAFT, place, check_owned(place, kind) if place.exists() else [])
 
 
-def put_in_place(scratch: Path, target: Path, kind: Kind) -> None:
-    """Let the draft in a folder of `draft_folder` take the place of `target`, and remove what was there.
+def put_in_place(scratch: Path, draft: Path, target: Path, owned: Sequence[str]) -> None:
+    """Let a draft take the place of `target`, and remove what was there.
+
+    Args:
+        scratch: folder of `draft_folder`, in which the draft is.
+        owned: the relative paths of all files of `target`.
 
     Raises:
-        OwnershipError: something that the marker does not name appeared in the old folder meanwhile; the new
+        OwnershipError: something else appeared in the old folder meanwhile; the new
             one is in place, and the message says where that file is.
     """
-    draft, former = scratch / DRAFT, scratch / FORMER
+    former = scratch / FORMER
     if not target.exists():
         draft.rename(target)
         return
-    owned = check_owned(target, kind)
     if exchange(draft, target):
         former = draft
     else:
