@@ -14,7 +14,7 @@ from hydra.errors import InstantiationException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from data_prep.contract import Row
-from recipe.rerule import checkpoints, prompt_checks
+from recipe.rerule import checkpoints, prompt_checks, run_folder
 from recipe.rerule.replay import ReplayConfig
 
 Files = list[tuple[str, list[Row]]]
@@ -69,6 +69,7 @@ def check(config: DictConfig) -> ReplayConfig:
     _check_lora(config)
     _check_run_folder(config.trainer)
     _check_checkpoints(config)
+    run_folder.check(config.trainer.default_local_dir, stage=2)
     _check_records(_plain(config.records))
     _check_stop(config.data.stop, config.actor_rollout_ref.rollout.name)
     check_model(config.actor_rollout_ref.model.path, "actor_rollout_ref.model.path")
@@ -86,6 +87,7 @@ def check_stage1(config: DictConfig) -> None:
     from data_prep.contract import read_sft_rows
 
     _check_run_folder(config.trainer)
+    run_folder.check(config.trainer.default_local_dir, stage=1)
     if config.data.enable_thinking_default is not None:
         raise SettingsError(
             "data.enable_thinking_default is unknown to stage 2; set data.apply_chat_template_kwargs in both"
@@ -180,7 +182,7 @@ def _check_lora(config: DictConfig) -> None:
 
 def _check_run_folder(trainer: DictConfig) -> None:
     folder = trainer.default_local_dir
-    if trainer.resume_mode == "disable" and os.path.isdir(folder) and os.listdir(folder):
+    if trainer.resume_mode == "disable" and run_folder.is_begun(folder):
         raise SettingsError(
             f"trainer.default_local_dir is {folder}, which already holds a run; choose another folder, or "
             "trainer.resume_mode=auto to go on with it"
