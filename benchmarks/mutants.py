@@ -30,7 +30,10 @@ VERDICTS = {**dict.fromkeys([1, 3], "killed"), **dict.fromkeys([0, 5, 33], "surv
 
 def main() -> None:
     """Mutate, test and report; from the beginning, since mutmut does not notice changed tests."""
-    shutil.rmtree(FOLDER, ignore_errors=True)
+    if FOLDER.exists():
+        if not any(FOLDER.rglob("*.meta")):
+            sys.exit(f"error: {FOLDER.resolve()} is not mutmut's; move it away")
+        shutil.rmtree(FOLDER)
     began = time.monotonic()
     # One thread each: the mutants are tested in forks, as many at a time as there are cores. Given a pattern,
     # mutmut first runs the tests by their ids; an id it cannot find again would look like a kill.

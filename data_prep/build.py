@@ -16,6 +16,8 @@ from data_prep.atomic import MARKER, new_folder
 from data_prep.checks import CHECKS, drop, run_checks
 from data_prep.contract import write_rows, write_sft_rows
 from data_prep.draws import spread
+from data_prep.folders import DATA
+from data_prep.ownership import stamp_folder
 from data_prep.prompts import Benchmark, Prompt
 from data_prep.sources.tables import sha256_of_file
 from reward import RewardConfig
@@ -105,6 +107,7 @@ def _manifest(
     benchmark: Benchmark, found: Mapping[str, list[Prompt]], options: BuildOptions, folder: Path
 ) -> dict[str, Any]:
     return {
+        **stamp_folder(DATA, folder),
         "benchmark": benchmark.name,
         "settings": dict(benchmark.settings),
         "checked_for": {"rouge": options.reward.rouge, "gamma": options.reward.gamma},

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from data_prep.apart import check_apart, there
 from data_prep.atomic import check_writable
 from data_prep.build import BuildOptions, build, summary
 from data_prep.checks import DROPS
@@ -63,6 +64,8 @@ def add_stage1_modes(parser: argparse.ArgumentParser) -> None:
 
 
 Load = Callable[[Writer], Benchmark]
+_INPUTS = ("source", "probes", "passages", "retain_passages", "refusals", "refusal_phrases")
+"""Options that name a file or folder to read, of all benchmarks."""
 
 
 def make(load: Load, options: argparse.Namespace) -> None:
@@ -73,10 +76,21 @@ def make(load: Load, options: argparse.Namespace) -> None:
     if options.dry_run:
         print_estimate([load], options)
         return
-    check_writable(options.out, options.overwrite)
+    check_out(options)
     benchmark = loaded(load, options)
     manifest = build(benchmark, options.out, overwrite=options.overwrite, options=build_options(options))
     print(summary(options.out, manifest))
+
+
+def check_out(options: argparse.Namespace) -> None:
+    """Refuse an --out that must not be replaced, or that is not apart from what the command reads.
+
+    Raises ValueError.
+    """
+    inputs = there(*((f"--{name.replace('_', '-')}", getattr(options, name, None)) for name in _INPUTS))
+    cache = [] if options.base_url is None else [("--cache", options.cache)]
+    check_apart(options.out, *inputs, *cache)
+    check_writable(options.out, options.overwrite)
 
 
 def print_estimate(loads: Sequence[Load], options: argparse.Namespace) -> None:

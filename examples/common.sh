@@ -1,10 +1,24 @@
-# What the scripts of this folder share; sourced by them, from the repository's root.
+# What the scripts of this folder share; sourced by them, from the repository's root. They remove nothing but what
+# examples/remove_unfinished.py knows to be ours.
 
 say() { printf '\n[%3d s] %s\n' "$SECONDS" "$*"; }
 
 fail() {
   echo "error: $*" >&2
   exit 2
+}
+
+# there PATH: succeeds where something is at PATH, a link that leads nowhere included.
+there() { [ -e "$1" ] || [ -L "$1" ]; }
+
+# new_log NAME: NAME.log, or NAME.1.log and so on where that is taken: no log is overwritten.
+new_log() {
+  local log="$1.log" number=0
+  while there "$log"; do
+    number=$((number + 1))
+    log="$1.$number.log"
+  done
+  echo "$log"
 }
 
 # run LOG PATTERN COMMAND...: the whole output goes to LOG; lines that match PATTERN are shown.
@@ -18,15 +32,19 @@ run() {
   fi
 }
 
-# fresh DIR MARKER: succeeds when DIR must be built; a half-built one is removed.
-fresh() {
+# built DIR FILE: succeeds, and says so, where DIR is finished, which FILE tells.
+built() {
   if [ -e "$2" ]; then
     echo "reusing $1"
+  else
     return 1
   fi
-  if [ -e "$1" ]; then
-    echo "removing $1, which an interrupted run left unfinished"
-    rm -rf "$1"
+}
+
+# cleared DIR: removes what an interrupted run left unfinished; ends the script where that is not certain.
+cleared() {
+  if there "$1"; then
+    python examples/remove_unfinished.py "$1" || exit 2
   fi
 }
 
@@ -34,8 +52,9 @@ fresh() {
 stage1() {
   local out="$1" experiment="$2" model="$3" rows="$4"
   shift 4
-  if fresh "$out" "$out/model/config.json"; then
-    run "$out.log" '(Epoch [0-9/]+: +[0-9]+%|stage 1 finished.*|error: .*)' \
+  if ! built "$out" "$out/model/config.json"; then
+    cleared "$out"
+    run "$(new_log "$out")" '(Epoch [0-9/]+: +[0-9]+%|stage 1 finished.*|error: .*)' \
       python -m recipe.rerule.sft experiment="$experiment" model.path="$model" \
       data.train_files="$rows" trainer.default_local_dir="$out" "$@"
   fi
@@ -43,10 +62,11 @@ stage1() {
 
 # stage2 OUT EXPERIMENT MODEL DATA_FOLDER [override ...]
 stage2() {
-  local out="$1" experiment="$2" model="$3" data="$4"
+  local out="$1" experiment="$2" model="$3" data="$4" log
   shift 4
-  echo "starting Ray, the trainer and vLLM takes about a minute; the whole log is $out.log"
-  run "$out.log" '(step [0-9]+/[0-9]+ .*|stage 2 finished.*|.*already holds the run.*|error: .*)' \
+  log="$(new_log "$out")"
+  echo "starting Ray, the trainer and vLLM takes about a minute; the whole log is $log"
+  run "$log" '(step [0-9]+/[0-9]+ .*|stage 2 finished.*|.*already holds the run.*|error: .*)' \
     python -m recipe.rerule.main experiment="$experiment" actor_rollout_ref.model.path="$model" \
     data.train_files="$data/train.parquet" data.val_files="$data/val.parquet" \
     trainer.default_local_dir="$out" "$@"
@@ -60,7 +80,7 @@ evaluate() {
     arguments+=(--model "$1")
     shift
   done
-  if fresh "$out" "$out/results.json"; then
+  if ! built "$out" "$out/results.json"; then
     python -m recipe.rerule.evaluate model --platform "$platform" --probes "$probes" "${arguments[@]}" "$@" \
       --out "$out"
   fi

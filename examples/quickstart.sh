@@ -11,12 +11,16 @@ mkdir -p "$OUT"
 SECONDS=0
 
 say "1/6 the world: fictional people, and a small model trained from scratch to know them"
-python -m data_prep world --out "$OUT/world"
-if ! cmp -s "$OUT/world/manifest.json" "$OUT/built_from.json"; then
-  [ ! -e "$OUT/built_from.json" ] || echo "the world changed: what was built from the old one is removed"
-  rm -rf "$OUT"/{stage1,rule,rerule,evaluation,evaluation.partial,results.json,report.html,report.md,report}
-  cp "$OUT/world/manifest.json" "$OUT/built_from.json"
+# built_from.json says that what is in OUT was built here, and from which world.
+if ! there "$OUT/built_from.json"; then
+  for name in stage1 rule rerule evaluation results.json report.html report.md report; do
+    ! there "$OUT/$name" || fail "$OUT/$name is there, and no quickstart made it: give another OUT"
+  done
 fi
+python -m data_prep world --out "$OUT/world"
+there "$OUT/built_from.json" || cp "$OUT/world/manifest.json" "$OUT/built_from.json"
+cmp -s "$OUT/world/manifest.json" "$OUT/built_from.json" ||
+  fail "what is in $OUT was built from another world than $OUT/world: give another OUT, or delete $OUT"
 
 say "2/6 stage 1, rejection steering: fine-tuning on refusals"
 stage1 "$OUT/stage1" tiny "$OUT/world/model" "$OUT/world/sft.parquet"
@@ -25,7 +29,8 @@ stage1 "$OUT/stage1" tiny "$OUT/world/model" "$OUT/world/sft.parquet"
 arm() {
   local out="$OUT/$1"
   shift
-  if fresh "$out" "$out/latest_checkpointed_iteration.txt"; then
+  if ! built "$out" "$out/latest_checkpointed_iteration.txt"; then
+    cleared "$out"
     stage2 "$out" tiny "$OUT/stage1/model" "$OUT/world" "trainer.logger=[file]" "$@"
   fi
 }
@@ -36,16 +41,18 @@ say "4/6 stage 2, ReRULE: the same with replay of hard rollout groups"
 arm rerule
 
 say "5/6 evaluation on phrasings that no stage has trained on"
-[ -e "$OUT/evaluation/results.json" ] || rm -rf "$OUT"/report{,.html,.md}
 evaluate "$OUT/evaluation" cpu "$OUT/world/probes.parquet" base="$OUT/world/model" \
   stage1="$OUT/stage1/model" rule="$OUT/rule" rerule="$OUT/rerule"
-cp "$OUT/evaluation/results.json" "$OUT/results.json"
+if ! cmp -s "$OUT/evaluation/results.json" "$OUT/results.json"; then
+  ! there "$OUT/results.json" || fail "$OUT/results.json is not of $OUT/evaluation: move it away"
+  cp "$OUT/evaluation/results.json" "$OUT/results.json"
+fi
 
 say "6/6 report"
-if [ ! -e "$OUT/report.html" ]; then
-  python -m recipe.rerule.report --results "$OUT/evaluation" --run rule="$OUT/rule" \
-    --run rerule="$OUT/rerule" --data "$OUT/world" --out "$OUT/report.html"
-else
+if [ "$OUT/report.html" -nt "$OUT/evaluation/results.json" ]; then
   sed '/^### Paired tests/,$d' "$OUT/report.md"
+else
+  python -m recipe.rerule.report --results "$OUT/evaluation" --run rule="$OUT/rule" \
+    --run rerule="$OUT/rerule" --data "$OUT/world" --out "$OUT/report.html" --overwrite
 fi
 say "done; open $OUT/report.html"

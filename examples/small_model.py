@@ -14,6 +14,7 @@ from pathlib import Path
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
+from data_prep.atomic import new_folder
 from data_prep.contract import Row, read_rows, read_sft_rows
 from data_prep.world.config import WorldConfig
 from data_prep.world.model import make_model
@@ -31,8 +32,9 @@ def main() -> None:
     tokenizer = train_tokenizer(_texts(rows, read_sft_rows(options.data / "sft.parquet")), config.vocab_size)
     if any(row["extra_info"]["raw"] for row in rows):
         make_base(tokenizer)
-    make_model(config, tokenizer).save_pretrained(options.out)
-    tokenizer.save_pretrained(options.out)
+    with new_folder(options.out, overwrite=False) as folder:
+        make_model(config, tokenizer).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
 
 
 def make_base(tokenizer: PreTrainedTokenizerFast) -> None:

@@ -16,7 +16,7 @@ from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 
 from data_prep.contract import rl_row, sft_row, write_rows, write_sft_rows
-from recipe.rerule import settings
+from recipe.rerule import run_folder, settings
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level, sentencepiece
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -194,7 +194,7 @@ def test_a_missing_column_is_named(files: dict[str, Path]) -> None:
 
 
 def test_a_run_folder_in_use_is_refused_unless_resumed(files: dict[str, Path]) -> None:
-    files["run"].mkdir()
+    run_folder.begin(files["run"], stage=2)
     (files["run"] / "config.yaml").touch()
     assert str(files["run"]) in refusal(files)
     settings.check(composed(overrides(files, "trainer.resume_mode=auto")))

@@ -26,7 +26,7 @@ from benchmarks.study.differences import (
 from benchmarks.study.measures import OUTCOMES, PROCESS, Measure, value_of
 from benchmarks.study.results import read_results
 from benchmarks.study.runs import StudyRun
-from recipe.rerule.report import check_free, page_path, write_report
+from data_prep.apart import check_apart
 from recipe.rerule.reporting.document import (
     DASH,
     Cell,
@@ -39,6 +39,7 @@ from recipe.rerule.reporting.document import (
     number_cell,
 )
 from recipe.rerule.reporting.figures.style import LINES, MAX_LINES, Fill, wide_and_narrow
+from recipe.rerule.reporting.output import check_free, page_path, write_report
 
 CURVES = (
     ("retain/recall", "retain: recall of greedy answers"),
@@ -58,9 +59,11 @@ def main() -> None:
     options = parser.parse_args()
     try:
         page = page_path(options.out)
+        check_apart(page, ("FILE", options.results))
         check_free(page, options.overwrite)
         runs = read_results(options.results)
-        write_report(build_report(runs, f"python {' '.join(sys.argv)}", options.results), page)
+        report = build_report(runs, f"python {' '.join(sys.argv)}", options.results)
+        write_report(report, page, options.overwrite)
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
     print(f"report: {page}")

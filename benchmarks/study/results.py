@@ -35,7 +35,13 @@ SCHEMA = pa.schema(
 
 
 def write_results(path: Path, runs: Sequence[StudyRun]) -> None:
-    """Write runs by world, arm and seed. Curves are rounded to float32."""
+    """Write runs by world, arm and seed. Curves are rounded to float32.
+
+    Raises:
+        StudyError: something else than results of a study is at `path`.
+    """
+    if path.exists():
+        read_results(path)
     ordered = sorted(runs, key=lambda run: (run.world, run.arm, run.seed))
     rows = [{**asdict(run), "settings": json.dumps(run.settings, sort_keys=True)} for run in ordered]
     for row in rows:

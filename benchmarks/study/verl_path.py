@@ -90,6 +90,8 @@ def run_folder(out: Path, world: str, arm: str, seed: int) -> Path:
 def train(settings: Settings, data: Path, model: Path, folder: Path) -> None:
     """The recipe's command, its log beside its run folder. Raises StudyError where it fails."""
     log = folder.with_name("log.txt")
+    if log.exists():
+        raise StudyError(f"{log} is of an earlier run, which failed; move {folder.parent} away")
     command = [sys.executable, "-m", "recipe.rerule.main", *arguments(settings, data, model, folder)]
     with log.open("w") as output:
         done = subprocess.run(

@@ -9,8 +9,10 @@ from functools import partial
 from tqdm import tqdm
 
 from data_prep import options as shared
-from data_prep.atomic import MARKER, check_writable, new_folder
+from data_prep.atomic import MARKER, new_folder
 from data_prep.build import summary, write
+from data_prep.folders import DATA
+from data_prep.ownership import stamp_folder
 from data_prep.prompts import Benchmark
 from data_prep.rwku.benchmark import RwkuOptions, load
 from data_prep.rwku.targets import choose, target_folders
@@ -40,7 +42,7 @@ def run(options: argparse.Namespace) -> None:
     """Make a folder per target, all of them or none. Raises ValueError."""
     rwku = RwkuOptions(tuple(options.stage1_modes), options.val_rows, options.seed)
     if not options.dry_run:
-        check_writable(options.out, options.overwrite)
+        shared.check_out(options)
     chosen = choose(target_folders(options.source), options.target)
     loads = [partial(load, folder, rwku) for folder in chosen]
     if options.dry_run:
@@ -56,4 +58,5 @@ def _build(benchmarks: list[Benchmark], options: argparse.Namespace) -> None:
         for name, benchmark in zip(names, tqdm(benchmarks, unit="target", disable=None), strict=True):
             (draft / name).mkdir()
             tqdm.write(summary(options.out / name, write(benchmark, draft / name, cuts)))
-        (draft / MARKER).write_text(json.dumps({"benchmark": "rwku", "targets": names}, indent=1) + "\n")
+        manifest = {**stamp_folder(DATA, draft), "benchmark": "rwku", "targets": names}
+        (draft / MARKER).write_text(json.dumps(manifest, indent=1) + "\n")

@@ -13,6 +13,8 @@ from typing import Any
 
 from data_prep.atomic import MARKER, check_writable, new_folder
 from data_prep.contract import Row, write_rows, write_sft_rows
+from data_prep.folders import DATA
+from data_prep.ownership import stamp_folder
 from data_prep.sources.tables import sha256_of_file
 from data_prep.world.config import WorldConfig
 from data_prep.world.splits import World, make_world
@@ -88,6 +90,7 @@ def _prompt_and_gold(row: Row) -> tuple[str, str]:
 
 def _write_manifest(world: World, config: WorldConfig, accuracy: float, folder: Path) -> None:
     manifest = {
+        **stamp_folder(DATA, folder),
         "key": content_key(config),
         "config": asdict(config),
         "versions": _versions(),

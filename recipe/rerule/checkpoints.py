@@ -23,12 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from recipe.rerule.replay import durable
+from recipe.rerule.run_folder import foreign_to_checkpoint
 
 FORMAT_VERSION = 1
 MARKER_FILE = "complete.json"
 TRACKER_FILE = "latest_checkpointed_iteration.txt"
 
-_REMOVED = ".removed"
+_REMOVED, _KEPT = ".removed", ".kept"
 
 
 class CheckpointError(ValueError):
@@ -53,12 +54,19 @@ def step_folder(run_folder: str | Path, step: int) -> Path:
 def begin(run_folder: str | Path, step: int) -> None:
     """Make room for the checkpoint of a step: a folder left over from an earlier attempt is deleted.
 
-    Its files might be of other ranks or another run, and would be taken for parts of the new checkpoint.
+    Its files might be of other ranks or another run, and would be taken for parts of the new checkpoint. A
+    folder that holds a file which no run wrote is renamed instead, to global_step_N.kept.
     """
     _finish_removals(Path(run_folder))
     folder = step_folder(run_folder, step)
-    if folder.exists():
+    if not folder.exists():
+        return
+    if (foreign := foreign_to_checkpoint(folder)) is None:
         _remove(folder)
+    else:
+        kept = os.path.abspath(folder) + _KEPT
+        print(f"warning: {folder} is now {kept}, because no run wrote {foreign}", flush=True)
+        os.rename(folder, kept)
 
 
 def finish(run_folder: str | Path, step: int) -> None:
@@ -79,7 +87,8 @@ def finish(run_folder: str | Path, step: int) -> None:
 def keep(run_folder: str | Path, limit: int) -> None:
     """Delete the oldest complete checkpoints beyond `limit`. To be called after `finish`.
 
-    Folders that do not count are left alone: they may be another program's, and `begin` takes their place.
+    Folders that do not count are left alone: they may be another program's, and `begin` takes their place. So
+    are folders that hold a file which no run wrote.
 
     Raises:
         ValueError: `limit` is below 1.
@@ -88,7 +97,11 @@ def keep(run_folder: str | Path, limit: int) -> None:
         raise ValueError(f"{limit} checkpoints cannot be kept; keep at least 1")
     complete = [step for step in _steps(run_folder) if problem(step_folder(run_folder, step)) is None]
     for step in complete[:-limit]:
-        _remove(step_folder(run_folder, step))
+        folder = step_folder(run_folder, step)
+        if (foreign := foreign_to_checkpoint(folder)) is None:
+            _remove(folder)
+        else:
+            print(f"warning: {folder} is kept, because no run wrote {foreign}", flush=True)
 
 
 def problem(folder: str | Path) -> str | None:
@@ -241,4 +254,5 @@ def _remove(folder: Path) -> None:
 def _finish_removals(run_folder: Path) -> None:
     """Delete what an earlier process was killed while deleting."""
     for removed in run_folder.glob(f"global_step_*{_REMOVED}"):
-        shutil.rmtree(removed)
+        if foreign_to_checkpoint(removed) is None:
+            shutil.rmtree(removed)

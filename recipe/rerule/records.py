@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
+from recipe.rerule.run_folder import begin
+
 if TYPE_CHECKING:  # the report reads records without importing torch
     from omegaconf import DictConfig
 
@@ -32,7 +34,8 @@ if TYPE_CHECKING:  # the report reads records without importing torch
 def start(config: DictConfig) -> None:
     """Make the records folder, keep the configuration, and point verl's file logger into it."""
     run_folder = Path(config.trainer.default_local_dir)
-    (run_folder / "records").mkdir(parents=True, exist_ok=True)
+    begin(run_folder, stage=2)
+    (run_folder / "records").mkdir(exist_ok=True)
     OmegaConf.save(config, run_folder / "config.yaml")
     os.environ["VERL_FILE_LOGGER_PATH"] = str(_unused_metrics_file(run_folder))
 

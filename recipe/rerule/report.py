@@ -7,25 +7,20 @@ each table as CSV.
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from data_prep.apart import check_apart
 from recipe.rerule.evaluation.table import format_table
 from recipe.rerule.reporting.build import build_sections, commands_of, sources_of, title_of
-from recipe.rerule.reporting.csv_files import csv_text
 from recipe.rerule.reporting.document import Report
 from recipe.rerule.reporting.evaluations import Benchmark, read_benchmarks
 from recipe.rerule.reporting.figures.style import MAX_LINES
-from recipe.rerule.reporting.markdown import markdown_page
 from recipe.rerule.reporting.means import mean_over_targets
 from recipe.rerule.reporting.naturalness import read_naturalness
-from recipe.rerule.reporting.page import html_page
+from recipe.rerule.reporting.output import check_free, page_path, write_report
 from recipe.rerule.reporting.records import Run, read_run
-
-_OURS = {".png", ".csv"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(given)
     page = page_path(options.out)
     try:
+        _check_apart(options, page)
         check_free(page, options.overwrite)
         benchmarks = read_benchmarks(options.results)
         naturalness = read_naturalness(options.naturalness, benchmarks)
@@ -44,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sources_of(benchmarks, naturalness, runs, options.data),
             commands_of(benchmarks, naturalness, given),
         )
-        write_report(report, page)
+        write_report(report, page, options.overwrite)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -93,6 +89,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _check_apart(options: argparse.Namespace, page: Path) -> None:
+    """Refuse a page, Markdown or folder of files that is not apart from what is read. Raises ValueError."""
+    inputs = [("--results", path) for path in options.results]
+    inputs += [("--naturalness", path) for path in options.naturalness]
+    inputs += [] if options.data is None else [("--data", options.data / "train.parquet")]
+    runs = [("--run", Path(spec.partition("=")[2])) for spec in options.run if spec.partition("=")[2]]
+    for path in (page, page.with_suffix(".md"), page.with_suffix("")):
+        check_apart(path, *inputs, runs=runs)
+
+
 def _terminal_table(benchmark: Benchmark) -> str:
     mean = mean_over_targets(benchmark.targets)
     table = format_table(mean.results, mean.anchors, mean.convention, benchmark.name)
@@ -117,45 +123,6 @@ def read_runs(specs: Sequence[str]) -> list[Run]:
             raise ValueError(f"--run {name} is given twice; every run needs its own name")
         runs[name] = read_run(name, Path(folder))
     return list(runs.values())
-
-
-def page_path(out: Path) -> Path:
-    """`out` itself where it names an HTML file, else report.html in that folder."""
-    return out if out.suffix == ".html" else out / "report.html"
-
-
-def check_free(page: Path, overwrite: bool) -> None:
-    """Raises ValueError where a part of the report exists, unless `overwrite` is given and it can be ours."""
-    folder = page.with_suffix("")
-    for path in (page, page.with_suffix(".md"), folder):
-        if path.exists() and not overwrite:
-            raise ValueError(f"{path} exists already; give another --out, or --overwrite to replace it")
-    if folder.exists() and not (folder.is_dir() and all(file.suffix in _OURS for file in folder.iterdir())):
-        raise ValueError(
-            f"{folder} holds more than figures and tables of a report, so it is not replaced; give another "
-            "--out"
-        )
-
-
-def write_report(report: Report, page: Path) -> None:
-    """Write the page, its Markdown and the folder of files; each appears complete, the page last."""
-    folder = page.with_suffix("")
-    page.parent.mkdir(parents=True, exist_ok=True)
-    draft = page.with_name(f".{page.stem}.draft-{os.getpid()}")
-    (draft / "files").mkdir(parents=True)
-    try:
-        for figure in report.figures():
-            (draft / "files" / f"{figure.name}.png").write_bytes(figure.png)
-        for table in report.tables():
-            (draft / "files" / f"{table.name}.csv").write_text(csv_text(table), encoding="utf-8")
-        (draft / "page.md").write_text(markdown_page(report, folder.name), encoding="utf-8")
-        (draft / "page.html").write_text(html_page(report), encoding="utf-8")
-        shutil.rmtree(folder, ignore_errors=True)
-        (draft / "files").rename(folder)
-        (draft / "page.md").replace(page.with_suffix(".md"))
-        (draft / "page.html").replace(page)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
 
 
 if __name__ == "__main__":

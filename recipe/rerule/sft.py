@@ -16,7 +16,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from recipe.rerule import entry, errors
+from recipe.rerule import entry, errors, run_folder
 from recipe.rerule.keys import usage
 
 REQUIRED = ("model.path", "data.train_files")
@@ -37,6 +37,7 @@ def _check_and_run(config: DictConfig) -> None:
     with errors.one_line(Exception, code=1):
         if "RANK" in os.environ:
             return train(config)
+        run_folder.begin(config.trainer.default_local_dir, stage=1)
         _start_ranks(config)
         print(f"stage 1 finished: {publish_model(Path(config.trainer.default_local_dir))}", file=sys.stderr)
 

@@ -37,7 +37,8 @@ def test_the_last_line_is_json() -> None:
 
 
 def test_a_build_that_fails_ends_the_measurement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").mkdir()
     with pytest.raises(SystemExit) as caught:
-        benchmark.measure(tmp_path, tmp_path / "out", 8)
+        benchmark.measure(tmp_path / "empty", tmp_path / "out", 8)
     assert caught.value.code == 1
     assert "holds no target folder" in capsys.readouterr().err

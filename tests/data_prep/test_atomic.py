@@ -1,19 +1,39 @@
 from __future__ import annotations
 
+import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
+from data_prep import atomic
 from data_prep.atomic import new_folder
+from data_prep.folders import DATA
+from data_prep.ownership import stamp_folder
+from tests.checkpoint_faults import in_child
 
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+def fill(folder: Path, text: str) -> None:
+    """A file and the marker that names it."""
+    (folder / "rows.txt").write_text(text)
+    (folder / "manifest.json").write_text(json.dumps(stamp_folder(DATA, folder)))
+
+
 def make_world_folder(target: Path, text: str) -> None:
     target.mkdir()
-    (target / "manifest.json").write_text(text)
+    fill(target, text)
+
+
+@pytest.fixture(params=["exchanged in one step", "moved away and put in place"])
+def swapping(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways of replacing a folder; the second is that of file systems that know no exchange."""
+    if request.param.startswith("moved"):
+        monkeypatch.setattr(atomic, "exchange", lambda one, other: False)
 
 
 def test_a_folder_appears_whole_at_the_end(tmp_path: Path) -> None:
@@ -32,23 +52,26 @@ def test_an_error_leaves_nothing_new_and_the_old_untouched(tmp_path: Path) -> No
 
     def fail() -> None:
         with new_folder(target, overwrite=True) as draft:
-            (draft / "manifest.json").write_text("new")
+            fill(draft, "new")
             raise RuntimeError("stop")
 
     with pytest.raises(RuntimeError, match="stop"):
         fail()
-    assert (target / "manifest.json").read_text() == "old"
+    assert (target / "rows.txt").read_text() == "old"
     assert names(tmp_path) == ["world"]
 
 
+@pytest.mark.usefixtures("swapping")
 def test_overwrite_replaces_the_whole_folder(tmp_path: Path) -> None:
     target = tmp_path / "world"
     make_world_folder(target, "old")
-    (target / "stale.txt").write_text("stale")
+    (target / "part").mkdir()
+    (target / "part" / "more.txt").write_text("old")
+    (target / "manifest.json").write_text(json.dumps(stamp_folder(DATA, target)))
     with new_folder(target, overwrite=True) as draft:
-        (draft / "manifest.json").write_text("new")
-    assert names(target) == ["manifest.json"]
-    assert (target / "manifest.json").read_text() == "new"
+        fill(draft, "new")
+    assert names(target) == ["manifest.json", "rows.txt"]
+    assert (target / "rows.txt").read_text() == "new"
     assert names(tmp_path) == ["world"]
 
 
@@ -80,4 +103,120 @@ def test_a_folder_that_appears_meanwhile_is_not_replaced(tmp_path: Path) -> None
 
     with pytest.raises(ValueError, match="exists already"):
         build_slowly()
-    assert (target / "manifest.json").read_text() == "other"
+    assert (target / "rows.txt").read_text() == "other"
+
+
+def test_a_file_that_appears_meanwhile_is_not_removed(tmp_path: Path) -> None:
+    target = tmp_path / "world"
+    make_world_folder(target, "old")
+
+    def build_slowly() -> None:
+        with new_folder(target, overwrite=True) as draft:
+            fill(draft, "new")
+            (target / "mine.txt").write_text("mine")
+
+    with pytest.raises(ValueError, match=r"mine\.txt is not named"):
+        build_slowly()
+    assert names(target) == ["manifest.json", "mine.txt", "rows.txt"]
+    assert names(tmp_path) == ["world"]
+
+
+@pytest.mark.usefixtures("swapping")
+def test_a_file_that_appears_at_the_last_moment_is_kept_and_its_place_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "world"
+    make_world_folder(target, "old")
+    remove = atomic.remove_owned
+
+    def remove_late(folder: Path, paths: list[str]) -> None:
+        (folder / "mine.txt").write_text("mine")
+        remove(folder, paths)
+
+    monkeypatch.setattr(atomic, "remove_owned", remove_late)
+
+    def build() -> None:
+        with new_folder(target, overwrite=True) as draft:
+            fill(draft, "new")
+
+    with pytest.raises(ValueError, match="files that appeared") as caught:
+        build()
+    kept = Path(str(caught.value).split(" holds ")[0])
+    assert names(kept) == ["mine.txt"]
+    assert (target / "rows.txt").read_text() == "new"
+    monkeypatch.setattr(atomic, "remove_owned", remove)
+    build()
+    assert names(kept) == ["mine.txt"]
+
+
+def test_a_link_stays_and_the_folder_it_leads_to_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    make_world_folder(tmp_path / "disk" / "world", "old")
+    (tmp_path / "world").symlink_to(tmp_path / "disk" / "world")
+    with new_folder(tmp_path / "world", overwrite=True) as draft:
+        assert tmp_path / "disk" in draft.parents
+        fill(draft, "new")
+    assert (tmp_path / "world").is_symlink()
+    assert (tmp_path / "disk" / "world" / "rows.txt").read_text() == "new"
+    assert names(tmp_path / "disk") == ["world"]
+
+
+def test_a_link_that_leads_nowhere_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "world").symlink_to(tmp_path / "gone")
+    with pytest.raises(ValueError, match="leads nowhere"), new_folder(tmp_path / "world", overwrite=True):
+        pass
+    assert names(tmp_path) == ["world"]
+
+
+def kill(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def replace_and_die(target: Path, moment: str) -> None:
+    """Replace a folder in a process that is killed at this moment."""
+    if moment == "between two moves":
+        atomic.exchange = lambda one, other: False
+        rename = Path.rename
+        Path.rename = lambda self, other: kill() if self.name == "draft" else rename(self, other)  # type: ignore
+    if moment == "before the old one is removed":
+        atomic.remove_owned = kill
+    with new_folder(target, overwrite=True) as draft:
+        fill(draft, "new")
+        if moment == "while the draft is written":
+            kill()
+
+
+@pytest.mark.parametrize(
+    ("moment", "left"),
+    [
+        ("while the draft is written", "old"),
+        ("between two moves", None),
+        ("before the old one is removed", "new"),
+    ],
+)
+def test_a_kill_loses_nothing_and_the_next_command_leaves_no_draft(
+    moment: str, left: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "world"
+    make_world_folder(target, "old")
+    (tmp_path / ".world.draft-mine").mkdir()
+    (tmp_path / ".world.draft-mine" / "draft").write_text("mine")
+    status = os.waitpid(in_child(lambda: replace_and_die(target, moment)), 0)[1]
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    assert ((target / "rows.txt").read_text() if target.exists() else None) == left
+    assert len(names(tmp_path)) == (3 if left else 2)
+    with pytest.raises(ValueError, match="exists already"), new_folder(target, overwrite=False):
+        pass
+    assert (target / "rows.txt").read_text() == (left or "old")
+    assert ("world is back" in capsys.readouterr().err) == (left is None)
+    assert names(tmp_path) == [".world.draft-mine", "world"]
+
+
+def test_the_draft_of_a_living_process_is_left_alone(tmp_path: Path) -> None:
+    with new_folder(tmp_path / "world", overwrite=False) as first:
+        with new_folder(tmp_path / "world", overwrite=False) as second:
+            (second / "a.txt").write_text("second")
+        assert first.is_dir()
+        (tmp_path / "world" / "a.txt").unlink()
+        (tmp_path / "world").rmdir()
+    assert names(tmp_path / "world") == []

@@ -155,7 +155,11 @@ def test_a_folder_is_replaced_only_on_request(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"out exists already: give another folder, or --overwrite"):
         write(tmp_path / "out", other)
     assert contents(tmp_path / "out") == before
-    (tmp_path / "out" / "stale.txt").write_text("stale")
+    (tmp_path / "out" / "mine.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"out/mine\.txt is not named in manifest\.json"):
+        write(tmp_path / "out", other, overwrite=True)
+    assert contents(tmp_path / "out") == {**before, "mine.txt": b"mine"}
+    (tmp_path / "out" / "mine.txt").unlink()
     write(tmp_path / "out", other, overwrite=True)
     assert set(contents(tmp_path / "out")) == FILES
     assert read_rows(tmp_path / "out/train.parquet")[0]["data_source"] == "rerule/other"

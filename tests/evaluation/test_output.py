@@ -4,40 +4,50 @@ import json
 
 import pytest
 
-from recipe.rerule.evaluation.output import check_free, json_lines, json_text, write_folder
+from data_prep.atomic import check_writable
+from recipe.rerule.evaluation.output import EVALUATION, json_lines, json_text, write_folder
+
+
+def write(folder, files, overwrite=True, **meta):
+    write_folder(folder, EVALUATION, meta, files, overwrite)
 
 
 def test_a_folder_is_written_whole_and_replaced_whole(tmp_path):
     folder = tmp_path / "new" / "evaluation"
-    write_folder(folder, {"meta.json": "1", "old.json": "2"})
-    write_folder(folder, {"meta.json": "3"})
-    assert {file.name: file.read_text() for file in folder.iterdir()} == {"meta.json": "3"}
+    write(folder, {"old.json": "2"})
+    write(folder, {"new.json": "3"}, benchmark="tofu")
+    assert {file.name for file in folder.iterdir()} == {"meta.json", "new.json"}
+    assert json.loads((folder / "meta.json").read_text()) == {
+        "format": "rerule/evaluation",
+        "format_version": 2,
+        "contents": ["meta.json", "new.json"],
+        "benchmark": "tofu",
+    }
     assert [path.name for path in folder.parent.iterdir()] == ["evaluation"]
 
 
 def test_a_file_may_be_in_a_folder_of_its_own(tmp_path):
-    write_folder(tmp_path / "new", {"meta.json": "1", "logs/a b/LOG.json": "2"})
+    write(tmp_path / "new", {"logs/a b/LOG.json": "2"})
     assert (tmp_path / "new" / "logs" / "a b" / "LOG.json").read_text() == "2"
 
 
 def test_a_failed_write_leaves_what_was_there(tmp_path):
     folder = tmp_path / "evaluation"
-    write_folder(folder, {"meta.json": "1"})
+    write(folder, {"a.json": "1"})
     with pytest.raises(OSError, match="taken"):
-        write_folder(folder, {"meta.json": "2", "taken": "", "taken/file.json": "3"})
-    assert (folder / "meta.json").read_text() == "1"
+        write(folder, {"a.json": "2", "taken": "", "taken/file.json": "3"})
+    assert (folder / "a.json").read_text() == "1"
     assert [path.name for path in tmp_path.iterdir()] == ["evaluation"]
 
 
 def test_only_an_earlier_evaluation_is_overwritten_and_only_when_asked(tmp_path):
-    check_free(tmp_path / "new", overwrite=False)
-    write_folder(tmp_path / "earlier", {"meta.json": "{}"})
-    check_free(tmp_path / "earlier", overwrite=True)
-    with pytest.raises(ValueError, match="earlier exists already"):
-        check_free(tmp_path / "earlier", overwrite=False)
+    write(tmp_path / "new", {}, overwrite=False)
+    with pytest.raises(ValueError, match="new exists already"):
+        write(tmp_path / "new", {}, overwrite=False)
     (tmp_path / "thesis").mkdir()
-    with pytest.raises(ValueError, match=r"thesis holds no meta\.json"):
-        check_free(tmp_path / "thesis", overwrite=True)
+    (tmp_path / "thesis" / "thesis.tex").write_text("years of work")
+    with pytest.raises(ValueError, match=r"thesis has no meta\.json"):
+        check_writable(tmp_path / "thesis", True, EVALUATION)
 
 
 def test_json_is_read_back_and_refuses_what_is_no_json():

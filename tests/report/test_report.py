@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from recipe.rerule.report import main
+from recipe.rerule.reporting.output import _MARK_HTML, _MARK_MARKDOWN
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -27,6 +28,7 @@ def test_report_writes_page_markdown_and_figures(results_folder, run_folder, tmp
     assert set(tree(out)) == {
         "report.html",
         "report.md",
+        "report/contents.json",
         "report/results_world.csv",
         "report/all_metrics_world.csv",
         "report/hard_share.csv",
@@ -85,12 +87,83 @@ def test_an_earlier_report_is_replaced_only_when_asked(results_folder, tmp_path,
     assert "Another" in (tmp_path / "out" / "report.html").read_text()
 
 
-def test_a_folder_that_is_not_ours_is_never_replaced(results_folder, tmp_path, capsys):
-    (tmp_path / "out" / "report").mkdir(parents=True)
-    (tmp_path / "out" / "report" / "thesis.tex").write_text("years of work")
+@pytest.mark.parametrize(
+    "path",
+    [
+        "mine.html",
+        "mine.md",
+        "mine/thesis.tex",
+        "mine/chart.png",
+        "mine/numbers.csv",
+        "mine/results_world.csv",
+        "mine/contents.json",
+        "mine",
+    ],
+)
+@pytest.mark.parametrize(
+    "text", ["years of work", "# Work\n\n> a quotation\n", "<html><head></head></html>", ""]
+)
+def test_what_no_report_wrote_is_never_replaced(path, text, results_folder, tmp_path, capsys):
+    mine = tmp_path / "own" / path
+    mine.parent.mkdir(parents=True)
+    mine.write_text(text)
     before = tree(tmp_path)
-    assert main(["--results", f"{results_folder}", "--out", f"{tmp_path / 'out'}", "--overwrite"]) == 2
-    assert "holds more than figures and tables" in capsys.readouterr().err
+    out = tmp_path / "own" / "mine.html"
+    assert main(["--results", f"{results_folder}", "--out", f"{out}", "--overwrite"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {mine} ")
+    assert error.count("\n") == 1
+    assert tree(tmp_path) == before
+
+
+def test_a_file_beside_a_reports_figures_is_kept(results_folder, tmp_path, capsys):
+    arguments = ["--results", f"{results_folder}", "--out", f"{tmp_path / 'out'}", "--overwrite"]
+    assert main(arguments) == 0
+    (tmp_path / "out" / "report" / "mine.png").write_text("mine")
+    before = tree(tmp_path)
+    assert main(arguments) == 2
+    assert f"{tmp_path / 'out' / 'report' / 'mine.png'} is not named" in capsys.readouterr().err
+    assert tree(tmp_path) == before
+
+
+def as_released(out: Path) -> None:
+    """Makes a report one of 0.1.0, which did not say what it was."""
+    for path, mark in ((out / "report.html", _MARK_HTML), (out / "report.md", f"\n{_MARK_MARKDOWN}")):
+        text = path.read_text()
+        assert f"{mark}\n" in text
+        path.write_text(text.replace(f"{mark}\n", ""))
+    (out / "report" / "contents.json").unlink()
+
+
+def test_a_report_of_the_release_is_replaced(results_folder, tmp_path, capsys):
+    arguments = ["--results", f"{results_folder}", "--out", f"{tmp_path / 'out'}", "--overwrite"]
+    assert main(arguments) == 0
+    as_released(tmp_path / "out")
+    (tmp_path / "out" / "report" / "mine.csv").write_text("mine")
+    before = tree(tmp_path)
+    assert main(arguments) == 2
+    assert "report/mine.csv was not written by a report" in capsys.readouterr().err
+    assert tree(tmp_path) == before
+    (tmp_path / "out" / "report" / "mine.csv").unlink()
+    figure = tmp_path / "out" / "report" / "forget_retain_world.png"
+    drawn = figure.read_bytes()
+    figure.write_bytes(drawn[:-1])
+    assert main(arguments) == 2
+    assert "forget_retain_world.png was not written by a report" in capsys.readouterr().err
+    figure.write_bytes(drawn)
+    assert main(arguments) == 0
+    assert (tmp_path / "out" / "report" / "contents.json").is_file()
+
+
+@pytest.mark.parametrize("link", ["report.html", "report.md", "report"])
+def test_a_link_in_a_reports_place_is_kept(link, results_folder, tmp_path, capsys):
+    arguments = ["--results", f"{results_folder}", "--out", f"{tmp_path / 'out'}", "--overwrite"]
+    assert main(arguments) == 0
+    (tmp_path / "out" / link).rename(tmp_path / "elsewhere")
+    (tmp_path / "out" / link).symlink_to(tmp_path / "elsewhere")
+    before = tree(tmp_path)
+    assert main(arguments) == 2
+    assert f"{link} was not written by a report" in capsys.readouterr().err
     assert tree(tmp_path) == before
 
 

@@ -11,22 +11,24 @@ import importlib.metadata
 import platform as machine
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from data_prep.apart import check_apart, there
+from data_prep.atomic import check_writable
 from recipe.rerule.evaluation.anchors import ANCHORS
 from recipe.rerule.evaluation.benchmarks import Benchmark, Record
 from recipe.rerule.evaluation.choice import add_benchmark_arguments, choose_benchmark, choose_texts
-from recipe.rerule.evaluation.engine.answers import discard
 from recipe.rerule.evaluation.engine.decoding import Decoding, add_decoding_arguments, decoding_of
 from recipe.rerule.evaluation.engine.models import Model, resolve_models
 from recipe.rerule.evaluation.engine.requests import Answers
 from recipe.rerule.evaluation.engine.run import run
-from recipe.rerule.evaluation.output import check_free, json_lines, json_text, write_folder
+from recipe.rerule.evaluation.engine.answers import check_store, discard
+from recipe.rerule.evaluation.output import EVALUATION, json_lines, json_text, write_folder
 from recipe.rerule.evaluation.probes import Probe, count_by_section, file_sha256, read_probes
 from recipe.rerule.evaluation.statistics.comparison import compare_all
 from recipe.rerule.evaluation.statistics.intervals import intervals
@@ -52,11 +54,12 @@ class Evaluation:
     probes: list[Probe]
     decoding: Decoding
     out: Path
+    overwrite: bool
 
     @property
     def kept_answers(self) -> Path:
         """Where answers are kept until the folder is written."""
-        return self.out.with_name(f"{self.out.name}.partial")
+        return kept_answers_of(self.out)
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ def run_model(options: argparse.Namespace) -> int:
 
 def checked(options: argparse.Namespace) -> Evaluation:
     """The evaluation asked for. Raises ValueError on anything wrong with it, before vLLM starts."""
-    check_free(options.out, options.overwrite)
+    _check_out(options)
     decoding = decoding_of(options)
     probes = read_probes(options.probes)
     benchmark = choose_benchmark(options, probes)
@@ -108,7 +111,29 @@ def checked(options: argparse.Namespace) -> Evaluation:
     models = resolve_models(options.model)
     select(options.platform)
     references = benchmark.references()
-    return Evaluation(benchmark, references, texts, models, options.probes, probes, decoding, options.out)
+    _check_models(options.out, options.model, models)
+    return Evaluation(
+        benchmark, references, texts, models, options.probes, probes, decoding, options.out, options.overwrite
+    )
+
+
+def kept_answers_of(out: Path) -> Path:
+    """Where the answers of an evaluation are kept until its folder is written."""
+    return out.with_name(f"{out.name}.partial")
+
+
+def _check_out(options: argparse.Namespace) -> None:
+    """Refuse an --out that is not ours to replace, or is not apart from the inputs. Raises ValueError."""
+    inputs = {"--probes": options.probes, "--retain-log": options.retain_log, "--texts": options.texts}
+    check_apart(options.out, *there(*inputs.items()))
+    check_writable(options.out, options.overwrite, EVALUATION)
+    check_store(kept_answers_of(options.out))
+
+
+def _check_models(out: Path, given: Sequence[str], models: Sequence[Model]) -> None:
+    """Refuse an --out that holds a model or lies in one; in a run's folder it may lie. Raises ValueError."""
+    runs = there(*(("--model", one.partition("=")[2].removesuffix("@all")) for one in given))
+    check_apart(out, *(("--model", model.path) for model in models), runs=runs)
 
 
 def evaluate_models(evaluation: Evaluation) -> None:
@@ -119,7 +144,8 @@ def evaluate_models(evaluation: Evaluation) -> None:
     rows = {model.name: _row(evaluation, asked[model.name], model) for model in evaluation.models}
     anchors = _anchors(evaluation)
     results = evaluation.references | _metrics(rows)
-    write_folder(evaluation.out, {"results.json": json_text(results)} | _files(evaluation, rows, anchors))
+    files = {"results.json": json_text(results)} | _files(evaluation, rows, anchors)
+    write_folder(evaluation.out, EVALUATION, _meta(evaluation), files, evaluation.overwrite)
     discard(evaluation.kept_answers)
     print(format_table(results, _metrics(anchors), benchmark.convention, benchmark.name))
     print(f"written to {evaluation.out}")
@@ -152,7 +178,7 @@ def _metrics(rows: Mapping[str, Row]) -> dict[str, Metrics]:
 
 
 def _files(evaluation: Evaluation, rows: Mapping[str, Row], anchors: Mapping[str, Row]) -> dict[str, str]:
-    """The evaluation folder but for results.json, as {file: text}."""
+    """The evaluation folder but for results.json and meta.json, as {file: text}."""
     all_rows = {**rows, **anchors}
     files = {
         "anchors.json": json_text(_metrics(anchors)),
@@ -163,7 +189,6 @@ def _files(evaluation: Evaluation, rows: Mapping[str, Row], anchors: Mapping[str
         "responses.jsonl": json_lines(
             [{"model": name, **record} for name, row in rows.items() for record in row.records]
         ),
-        "meta.json": json_text(_meta(evaluation)),
     }
     texts = [{"model": name, **record} for name, row in rows.items() for record in row.texts]
     return files | ({"texts.jsonl": json_lines(texts)} if texts else {}) | _logs(evaluation.benchmark, rows)

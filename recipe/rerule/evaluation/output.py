@@ -8,30 +8,53 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.atomic import new_folder
+from data_prep.ownership import Kind, Patterns, stamp
 
-# Only a folder that holds this file is ours to replace.
-_MARKER = "meta.json"
-
-
-def check_free(folder: Path, overwrite: bool) -> None:
-    """Raises ValueError where `folder` exists, unless it is an earlier evaluation and `overwrite`."""
-    if not folder.exists():
-        return
-    if not overwrite:
-        raise ValueError(f"{folder} exists already; give another --out, or --overwrite to replace it")
-    if not (folder / _MARKER).is_file():
-        raise ValueError(
-            f"{folder} holds no {_MARKER}, so it is no evaluation to overwrite; give another --out"
-        )
+_MODEL_KEYS = {
+    "benchmark", "command", "models", "probes", "rouge_l_convention", "benchmark_settings", "decoding",
+    "anchors", "versions",
+}  # fmt: skip
+_UTILITY_KEYS = {
+    "benchmark", "command", "model", "target", "questions", "limit", "backend", "dtype", "chat", "versions",
+}  # fmt: skip
 
 
-def write_folder(folder: Path, files: Mapping[str, str]) -> None:
-    """Write `files` {name: text} as `folder`, replacing an earlier one only once the new one is complete.
+def _released_evaluation(meta: Mapping[str, Any]) -> Patterns | None:
+    """What 0.1.0's `evaluate model` wrote."""
+    if set(meta) != _MODEL_KEYS:
+        return None
+    return [
+        r"(results|anchors|intervals|comparisons)\.json",
+        r"(responses|texts)\.jsonl",
+        r"logs/[^/]+/(TOFU|MUSE)_EVAL\.json",
+    ]
 
-    A name may be a path within the folder.
+
+def _released_utility(meta: Mapping[str, Any]) -> Patterns | None:
+    """What 0.1.0's `evaluate utility` wrote."""
+    return [r"results\.json", r"samples\.jsonl"] if set(meta) == _UTILITY_KEYS else None
+
+
+EVALUATION = Kind("rerule/evaluation", "meta.json", _released_evaluation)
+UTILITY = Kind("rerule/utility", "meta.json", _released_utility)
+
+
+def write_folder(
+    folder: Path, kind: Kind, marker: Mapping[str, Any], files: Mapping[str, str], overwrite: bool
+) -> None:
+    """Write `files` {name: text} and the marker of `kind` as `folder`, once they are complete.
+
+    Args:
+        folder: where an earlier one is replaced, if `overwrite` says so.
+        marker: what the marker says in addition to what makes the folder ours.
+        files: whose names may be paths within the folder.
+
+    Raises:
+        ValueError: as `check_writable`, or NaN in the marker.
     """
-    with new_folder(folder, overwrite=True, marker=_MARKER) as draft:
-        for name, text in files.items():
+    with new_folder(folder, overwrite, kind) as draft:
+        texts = {**files, kind.marker: json_text({**stamp(kind, files), **marker})}
+        for name, text in texts.items():
             path = draft / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")

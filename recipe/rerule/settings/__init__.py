@@ -61,7 +61,7 @@ def check(config: DictConfig) -> ReplayConfig:
     parts.check_optimizer(config, "actor_rollout_ref.actor.optim")
     parts.check_loggers(config.trainer.logger)
     # Folders.
-    conditions.check_run_folder(config.trainer)
+    conditions.check_run_folder(config.trainer, stage=2)
     conditions.check_checkpoints(config)
     # Model and rows.
     model = check_model(config.actor_rollout_ref.model.path, "actor_rollout_ref.model.path")
@@ -97,7 +97,7 @@ def check_stage1(config: DictConfig) -> None:
     parts.check_optimizer(config, "optim")
     parts.check_loggers(config.trainer.logger)
     # Folders.
-    conditions.check_run_folder(config.trainer)
+    conditions.check_run_folder(config.trainer, stage=1)
     # Model and rows.
     check_model(config.model.path, "model.path")
     train = rows.read_sft(config.data.train_files)

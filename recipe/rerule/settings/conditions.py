@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ from hydra.errors import InstantiationException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from recipe.rerule import checkpoints
+from recipe.rerule import checkpoints, run_folder
 from recipe.rerule.keys.verl_names import GROUP_ESTIMATORS
 from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.settings.error import SettingsError
@@ -119,10 +118,11 @@ def check_lengths(config: DictConfig) -> None:
         )
 
 
-def check_run_folder(trainer: DictConfig) -> None:
-    """Refuse a new run in a folder that holds one."""
+def check_run_folder(trainer: DictConfig, stage: int) -> None:
+    """Refuse a folder that a run of this stage may not write to, and a new run in a folder that holds one."""
     folder = trainer.default_local_dir
-    if trainer.resume_mode == "disable" and os.path.isdir(folder) and os.listdir(folder):
+    run_folder.check(folder, stage)
+    if trainer.resume_mode == "disable" and run_folder.is_begun(folder):
         raise SettingsError(
             f"trainer.default_local_dir is {folder}, which already holds a run; choose another folder, or "
             "trainer.resume_mode=auto to go on with it"

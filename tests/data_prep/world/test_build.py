@@ -91,18 +91,20 @@ def test_a_different_world_is_refused_unless_asked_for(micro: Path, tmp_path: Pa
     assert contents(target)["train.parquet"] == contents(micro)["train.parquet"] != before["train.parquet"]
 
 
-def test_a_damaged_folder_is_not_up_to_date(tmp_path: Path) -> None:
+def test_a_damaged_folder_is_not_up_to_date_and_without_its_manifest_nobodys(tmp_path: Path) -> None:
     target = tmp_path / "world"
     build(MICRO, target, overwrite=False)
     good = (target / "val.parquet").read_bytes()
     (target / "val.parquet").write_bytes(good[:-1])
     with pytest.raises(ValueError, match="exists already"):
         build(MICRO, target, overwrite=False)
-    (target / "val.parquet").write_bytes(good)
+    assert build(MICRO, target, overwrite=True)
+    assert (target / "val.parquet").read_bytes() == good
     (target / "manifest.json").write_text("{")
     with pytest.raises(ValueError, match="exists already"):
         build(MICRO, target, overwrite=False)
-    assert build(MICRO, target, overwrite=True)
+    with pytest.raises(ValueError, match=r"manifest\.json was not written by this command"):
+        build(MICRO, target, overwrite=True)
     assert (target / "val.parquet").read_bytes() == good
 
 

@@ -218,7 +218,7 @@ def test_earlier_scores_are_not_replaced_unasked(
     assert run_judge(server, results, "--out", str(tmp_path / "scores"), *fresh) == 2
     assert "scores exists already" in capsys.readouterr().err
     assert run_judge(server, results, "--out", str(results), "--overwrite", *fresh) == 2
-    assert "has no naturalness.json" in capsys.readouterr().err
+    assert f"--out is {results}, which --results reads" in capsys.readouterr().err
     assert len(server.calls) == count
 
 

@@ -148,7 +148,8 @@ def test_a_missing_lm_eval_is_one_clear_line(tmp_path: Path, capsys: pytest.Capt
     model = tmp_path / "model"
     model.mkdir()
     (model / "config.json").write_text("{}")
-    target = written(tmp_path, FILES)
+    (tmp_path / "target").mkdir()
+    target = written(tmp_path / "target", FILES)
     arguments = ["--model", model, "--target", target, "--out", tmp_path / "out", "--platform", "cpu"]
     assert main(["utility", *map(str, arguments)]) == 2
     error = capsys.readouterr().err

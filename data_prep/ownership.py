@@ -1,0 +1,142 @@
+"""Which folders a command may replace: those in which a file of ours names everything that is there.
+
+That file, the folder's marker, is JSON with `format`, `format_version` and `contents`: the relative path of
+every file of the folder. Folders of release 0.1.0 have markers without these keys; they are known by the
+marker's other keys, and may hold the files that 0.1.0 wrote.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+FORMAT_VERSION = 2
+Patterns = Sequence[str]
+"""Regular expressions of relative paths; a path must match one of them in full."""
+
+
+class OwnershipError(ValueError):
+    """A folder is not ours to replace; the message is one line and says what to do."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of folder that commands write.
+
+    Attributes:
+        format: the marker's `format`, such as "rerule/data".
+        marker: name of the marker.
+        released: what a folder of release 0.1.0 may hold, by its marker; None where the marker is no such.
+    """
+
+    format: str
+    marker: str
+    released: Callable[[Mapping[str, Any]], Patterns | None]
+
+
+def stamp(kind: Kind, files: Collection[str]) -> dict[str, Any]:
+    """The keys by which a marker says that its folder is ours and holds `files`, the marker included."""
+    contents = sorted({*files, kind.marker})
+    return {"format": kind.format, "format_version": FORMAT_VERSION, "contents": contents}
+
+
+def stamp_folder(kind: Kind, folder: Path) -> dict[str, Any]:
+    """`stamp` of what is in a folder."""
+    return stamp(kind, list(paths_in(folder)))
+
+
+def check_owned(folder: Path, kind: Kind) -> list[str]:
+    """The relative paths of all files of a folder, every one of which its marker names.
+
+    Raises:
+        OwnershipError: the folder has no marker of this kind, or holds something its marker does not name.
+    """
+    found = list(paths_in(folder))
+    if found and kind.marker not in found:
+        raise OwnershipError(f"{folder} has no {kind.marker}, so it is not replaced: give another folder")
+    named = _named(folder, kind) if found else []
+    for path in found:
+        if not any(re.fullmatch(pattern, path) for pattern in named):
+            raise OwnershipError(
+                f"{folder / path} is not named in {kind.marker}, so {folder} is not replaced: move that file "
+                "away, or give another folder"
+            )
+    return found
+
+
+def remove_owned(folder: Path, paths: Collection[str]) -> None:
+    """Remove these files of a folder, and every folder that is empty then.
+
+    Raises:
+        OwnershipError: something else is in the folder, which stays.
+    """
+    for path in paths:
+        if not path.endswith("/"):
+            (folder / path).unlink(missing_ok=True)
+    for parent, _, _ in os.walk(folder, topdown=False):
+        if not os.listdir(parent):
+            os.rmdir(parent)
+    if folder.exists():
+        raise OwnershipError(f"{folder} holds files that appeared while it was replaced; they are kept there")
+
+
+def paths_in(folder: Path) -> Iterator[str]:
+    """Relative paths of all that is in a folder: files, links (which are not followed) and empty folders.
+
+    An empty folder's path ends in "/".
+    """
+    for parent, folders, files in os.walk(folder, onerror=_raise):
+        place = Path(parent).relative_to(folder)
+        links = [name for name in folders if (Path(parent) / name).is_symlink()]
+        yield from sorted((place / name).as_posix() for name in [*files, *links])
+        if not folders and not files and place != Path():
+            yield f"{place.as_posix()}/"
+
+
+def read_record(file: Path) -> dict[str, Any]:
+    """The JSON object in a file; {} where it is a link, no JSON or no object."""
+    try:
+        record = {} if file.is_symlink() else json.loads(file.read_bytes())
+    except (ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _named(folder: Path, kind: Kind) -> Patterns:
+    """What the marker names. Raises OwnershipError where it is not of this kind."""
+    record = read_record(folder / kind.marker)
+    if (found := record.get("format")) is not None and found != kind.format:
+        raise OwnershipError(
+            f"{folder} is of format {str(found)[:40]!r} by its {kind.marker}, and this command replaces only "
+            f"{kind.format}: give another folder"
+        )
+    patterns = _contents(record) if found else kind.released(record)
+    if patterns is None:
+        raise OwnershipError(
+            f"{folder / kind.marker} was not written by this command, so {folder} is not replaced: give "
+            "another folder"
+        )
+    return [*patterns, re.escape(kind.marker)]
+
+
+def _contents(record: Mapping[str, Any]) -> Patterns | None:
+    """The paths that a marker of today's format names; None where it is damaged or of another version."""
+    contents = record.get("contents")
+    if record.get("format_version") != FORMAT_VERSION or not isinstance(contents, list):
+        return None
+    if not all(isinstance(path, str) and _is_inside(path) for path in contents):
+        return None
+    return [re.escape(path) for path in contents]
+
+
+def _is_inside(path: str) -> bool:
+    return not PurePosixPath(path).is_absolute() and ".." not in PurePosixPath(path).parts
+
+
+def _raise(error: OSError) -> None:
+    raise error
