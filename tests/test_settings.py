@@ -17,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from data_prep.contract import rl_row, sft_row, write_rows, write_sft_rows
 from recipe.rerule import settings
+from tests.made_models import put_model
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level, sentencepiece
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,15 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, Path]:
     """A model folder that transformers can read the configuration of, and one valid parquet file."""
-    from transformers import LlamaConfig
-
-    model = {
-        "vocab_size": 8,
-        "hidden_size": 8,
-        "num_attention_heads": 2,
-        "architectures": ["LlamaForCausalLM"],
-    }
-    LlamaConfig(**model).save_pretrained(tmp_path / "model")
+    put_model(tmp_path / "model")
     byte_level(LLAMA3_TEMPLATE).save_pretrained(tmp_path / "model")
     rows = [row(index) for index in range(20)]
     write_rows(tmp_path / "train.parquet", rows)

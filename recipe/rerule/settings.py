@@ -14,7 +14,7 @@ from hydra.errors import InstantiationException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from data_prep.contract import Row
-from recipe.rerule import checkpoints, prompt_checks
+from recipe.rerule import checkpoints, data_checks, model_checks, prompt_checks, run_folder
 from recipe.rerule.replay import ReplayConfig
 
 Files = list[tuple[str, list[Row]]]
@@ -69,8 +69,10 @@ def check(config: DictConfig) -> ReplayConfig:
     _check_lora(config)
     _check_run_folder(config.trainer)
     _check_checkpoints(config)
+    checkpoints.check_trusted(config.trainer.default_local_dir, config.trainer.resume_mode)
     _check_records(_plain(config.records))
     _check_stop(config.data.stop, config.actor_rollout_ref.rollout.name)
+    model_checks.check_stage2(config)
     check_model(config.actor_rollout_ref.model.path, "actor_rollout_ref.model.path")
     _check_data(config)
     _check_verl(config)
@@ -86,12 +88,16 @@ def check_stage1(config: DictConfig) -> None:
     from data_prep.contract import read_sft_rows
 
     _check_run_folder(config.trainer)
+    checkpoints.check_trusted(config.trainer.default_local_dir, config.trainer.resume_mode)
     if config.data.enable_thinking_default is not None:
         raise SettingsError(
             "data.enable_thinking_default is unknown to stage 2; set data.apply_chat_template_kwargs in both"
         )
+    model_checks.check_stage1(config)
     check_model(config.model.path, "model.path")
     files = [(path, read_sft_rows(path)) for path in _paths(config.data.train_files)]
+    validation = _paths(config.data.val_files) if config.data.val_files else []
+    data_checks.check_stage1(files, [(path, read_sft_rows(path)) for path in validation])
     _require_batch(files, config.data.train_batch_size)
     _check_tokens(prompt_checks.check_conversations, files, config.model, config.data, config.data.max_length)
 
@@ -180,6 +186,7 @@ def _check_lora(config: DictConfig) -> None:
 
 def _check_run_folder(trainer: DictConfig) -> None:
     folder = trainer.default_local_dir
+    run_folder.check_writable(folder)
     if trainer.resume_mode == "disable" and os.path.isdir(folder) and os.listdir(folder):
         raise SettingsError(
             f"trainer.default_local_dir is {folder}, which already holds a run; choose another folder, or "
@@ -217,7 +224,9 @@ def _check_data(config: DictConfig) -> None:
     from data_prep.contract import read_rows
 
     train = [(path, read_rows(path)) for path in _paths(config.data.train_files)]
-    files = train + [(path, read_rows(path)) for path in _paths(config.data.val_files)]
+    validation = [(path, read_rows(path)) for path in _paths(config.data.val_files)]
+    data_checks.check_stage2(train, validation)
+    files = train + validation
     _require_batch(train, config.data.train_batch_size)
     _check_batches(config)
     _check_agent_loop(config, files)
@@ -306,10 +315,11 @@ def _check_tokens(
 ) -> None:
     """Run a check of `prompt_checks` on every file; no row is too long where verl is told to cut or drop."""
     tokenizer = prompt_checks.load_tokenizer(model)
+    known = model_checks.vocabulary_size(model.path, model.trust_remote_code)
     template = _plain(data.apply_chat_template_kwargs)
     shortens = data.truncation != "error" or data.get("filter_overlong_prompts", False)
     for path, rows in files:
-        check(path, rows, tokenizer, template, limit=math.inf if shortens else limit)
+        check(path, rows, tokenizer, template, limit=math.inf if shortens else limit, vocabulary=known)
 
 
 def _check_verl(config: DictConfig) -> None:

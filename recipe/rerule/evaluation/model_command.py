@@ -22,7 +22,7 @@ from recipe.rerule.evaluation.anchors import ANCHORS
 from recipe.rerule.evaluation.benchmarks import Benchmark, Record
 from recipe.rerule.evaluation.choice import add_benchmark_arguments, choose_benchmark, choose_texts
 from recipe.rerule.evaluation.engine.answers import discard
-from recipe.rerule.evaluation.engine.models import Model, resolve_models
+from recipe.rerule.evaluation.engine.models import Model, check_models, resolve_models
 from recipe.rerule.evaluation.engine.requests import Answers
 from recipe.rerule.evaluation.engine.run import Decoding, run
 from recipe.rerule.evaluation.output import check_free, json_lines, json_text, write_folder
@@ -103,6 +103,7 @@ def checked(options: argparse.Namespace) -> Evaluation:
     benchmark = choose_benchmark(options, probes)
     texts = choose_texts(options, benchmark.name)
     models = resolve_models(options.model)
+    check_models(models)
     select(options.platform)
     decoding = Decoding(options.platform)
     references = benchmark.references()
