@@ -1,4 +1,4 @@
-"""Model folders of a few kilobytes that are whole: a Llama of hidden size 8 whose weights are zeros and ones."""
+"""Folders of whole models of a few kilobytes: a Llama of hidden size 8 whose weights are zeros and ones."""
 
 from __future__ import annotations
 

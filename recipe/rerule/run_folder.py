@@ -22,11 +22,15 @@ def check_writable(folder: str | None, key: str = "trainer.default_local_dir") -
     if not folder or not folder.strip():
         raise RunFolderError(f"{key} is empty; give the folder of the run")
     place = Path(folder).absolute()
+    new = []
     while not os.path.lexists(place):
+        new.append(place.name)
         place = place.parent
     if not place.is_dir():
         kind = "a file" if place.exists() else "a link to nothing"
         raise RunFolderError(f"{key} is {folder}, but {place} is {kind}; give another folder")
+    if any(len(os.fsencode(name)) > os.pathconf(place, "PC_NAME_MAX") for name in new):
+        raise RunFolderError(f"{key} is {folder}, but no folder can have this name; give a shorter one")
     try:
         with tempfile.TemporaryDirectory(dir=place, prefix=".rerule-"):
             pass

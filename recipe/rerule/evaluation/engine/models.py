@@ -88,6 +88,8 @@ def _resolve(name: str, path: str) -> list[Model]:
     if path.endswith(_ALL):
         return _every_checkpoint(name, Path(path.removesuffix(_ALL)))
     folder = Path(path)
+    if folder.is_file():
+        raise ValueError(f"model {name}: {folder} {model_checks.other_kind(folder)}")
     if not folder.is_dir():
         return [Model(name, _from_hub(name, path))]
     if (folder / "config.json").is_file():
