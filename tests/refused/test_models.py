@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -105,7 +104,6 @@ def test_run_folder(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
 @pytest.mark.parametrize("case", RESUMES, ids=lambda case: case.name)
 def test_checkpoint(
     case: ResumeCase, whole: Path, tmp_path: Path, stage1: DictConfig, stage2: DictConfig
@@ -115,6 +113,9 @@ def test_checkpoint(
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(b"content")
     checkpoints.finish(tmp_path / "run", 3)
-    case.make(folder)
+    try:
+        case.make(folder)
+    except PermissionError:
+        pytest.skip("only root can give a file to another user")
     for call in trained(stage1, stage2, whole, tmp_path / "run", case.mode):
         assert_outcome(case, case.line, call)
