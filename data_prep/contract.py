@@ -6,12 +6,14 @@ extra keys are allowed. Every error is one line naming the file, the row (from 0
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from data_prep.text import control_character
 
 Row = dict[str, Any]
 
@@ -20,6 +22,7 @@ MODES = ("qa", "fb", "aa", "completion")
 SPLITS = ("train", "val", "probe")
 SECTIONS = ("forget", "retain", "retain_unseen")
 ROLES = ("system", "user", "assistant")
+_INT64 = range(-(2**63), 2**63)
 
 _MESSAGES = pa.list_(pa.struct({"role": pa.string(), "content": pa.string()}))
 RL_SCHEMA = pa.schema(
@@ -106,6 +109,7 @@ def sft_row(*, prompt: str, answer: str, extra_info: Row, raw: bool = False) -> 
 def write_rows(path: Path, rows: list[Row]) -> None:
     """Writes checked RL rows; the same rows give the same bytes. Raises ContractError."""
     validate_rows(rows, path.name)
+    _refuse_control_characters(rows, path.name)
     compared = any(row.get("reference") for row in rows)
     schema = RL_SCHEMA.append(REFERENCE) if compared else RL_SCHEMA
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
@@ -114,6 +118,7 @@ def write_rows(path: Path, rows: list[Row]) -> None:
 def write_sft_rows(path: Path, rows: list[Row]) -> None:
     """Writes checked stage-1 rows; the same rows give the same bytes. Raises ContractError."""
     validate_sft_rows(rows, path.name)
+    _refuse_control_characters(rows, path.name)
     pq.write_table(pa.Table.from_pylist(rows, schema=SFT_SCHEMA), path)
 
 
@@ -141,23 +146,65 @@ def validate_sft_rows(rows: list[Row], source: str) -> None:
     _validate(rows, source, _check_sft_row)
 
 
+def control_character_place(row: Row) -> str | None:
+    """The first text of a row with a control character, and which; None where no text has one."""
+    found = ((name, control_character(text)) for name, text in _texts(row))
+    return next((f"{name} holds {character}" for name, character in found if character), None)
+
+
+def _refuse_control_characters(rows: list[Row], source: str) -> None:
+    for number, row in enumerate(rows):
+        if place := control_character_place(row):
+            raise ContractError(f"{source}: row {number}: {place}; take it out")
+
+
+def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Every text inside a row, with its field."""
+    if isinstance(value, str):
+        yield name, value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _texts(inner, f"{name}.{key}" if name else key)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner, name)
+
+
 def _read(path: Path, schema: pa.Schema, optional: pa.Field | None = None) -> list[Row]:
-    if not path.is_file():
-        raise ContractError(f"{path}: no such file")
-    try:
-        table = pq.read_table(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        first_line = str(error).splitlines()[0]
-        raise ContractError(f"{path}: not a readable parquet file ({first_line})") from error
+    table = _table(path)
+    found = ", ".join(table.column_names)
     for field in schema:
         if field.name not in table.column_names:
-            raise ContractError(f"{path}: column {field.name} is missing")
+            raise ContractError(f"{path}: column {field.name} is missing; the columns found are {found}")
+        if table.column_names.count(field.name) > 1:
+            raise ContractError(f"{path}: column {field.name} is there twice")
         _check_type(table.schema.field(field.name).type, field.type, f"{path}: column {field.name}")
     if optional is not None and optional.name in table.column_names:
-        found = table.schema.field(optional.name).type
-        if not pa.types.is_null(found):
-            _check_type(found, optional.type, f"{path}: column {optional.name}")
-    return table.to_pylist()
+        reference = table.schema.field(optional.name).type
+        if not pa.types.is_null(reference):
+            _check_type(reference, optional.type, f"{path}: column {optional.name}")
+    try:
+        return table.to_pylist()
+    except UnicodeDecodeError as error:
+        raise ContractError(f"{path}: holds a text that is not UTF-8 ({error.reason})") from None
+
+
+def _table(path: Path) -> pa.Table:
+    if not path.exists():
+        raise ContractError(f"{path}: no such file")
+    if not path.is_file():
+        raise ContractError(
+            f"{path}: is a {'folder' if path.is_dir() else 'special file'}, not a parquet file"
+        )
+    if not path.stat().st_size:
+        raise ContractError(f"{path}: is empty")
+    try:
+        return pq.ParquetFile(path).read()
+    except (pa.ArrowException, OSError) as error:
+        first_line = str(error).splitlines()[0]
+        raise ContractError(
+            f"{path}: not a readable parquet file ({first_line}); python -m data_prep makes such files"
+        ) from error
 
 
 def _check_type(found: pa.DataType, wanted: pa.DataType, where: str) -> None:
@@ -226,6 +273,8 @@ def _check_extra_info(extra_info: Row | None, where: str) -> None:
         _bad(where, "extra_info", "is missing")
     if extra_info["index"] is None:
         _bad(where, "extra_info.index", "is missing")
+    if extra_info["index"] not in _INT64:
+        _bad(where, "extra_info.index", f"is {extra_info['index']}, expected a whole number of 64 bits")
     _check_one_of(extra_info["mode"], MODES, where, "extra_info.mode")
     _check_filled(extra_info["subject"], where, "extra_info.subject")
 

@@ -1,4 +1,4 @@
-"""What counts as the same prompt."""
+"""What counts as the same prompt, and what no text may hold."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 import unicodedata
 
 _NOT_IN_WORDS = re.compile(r"[^\w\s]")
+CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
+"""Control characters other than white space: a tab, a line end of any kind, a form feed."""
 
 
 def normalise(text: str) -> str:
@@ -16,6 +18,12 @@ def normalise(text: str) -> str:
     """
     folded = unicodedata.normalize("NFKC", text).casefold()
     return " ".join(re.sub("_+", "_", _NOT_IN_WORDS.sub(_replacement, folded)).split())
+
+
+def control_character(text: str) -> str | None:
+    """The first of CONTROL in a text, and where it is; None where there is none."""
+    found = CONTROL.search(text)
+    return found and f"the control character U+{ord(found[0]):04X} at character {found.start() + 1}"
 
 
 def _replacement(match: re.Match[str]) -> str:

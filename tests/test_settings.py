@@ -17,16 +17,14 @@ from omegaconf import DictConfig, OmegaConf
 
 from data_prep.contract import rl_row, sft_row, write_rows, write_sft_rows
 from recipe.rerule import run_folder, settings
+from tests.made_models import put_model
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level, sentencepiece
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def write_model(folder: Path) -> None:
-    from transformers import LlamaConfig
-
-    shape = {"hidden_size": 8, "num_attention_heads": 2, "architectures": ["LlamaForCausalLM"]}
-    LlamaConfig(vocab_size=8, **shape).save_pretrained(folder)
+    put_model(folder)
     byte_level(LLAMA3_TEMPLATE).save_pretrained(folder)
 
 

@@ -1,6 +1,7 @@
-"""Reading raw benchmark material: folders of JSON, JSON lines and CSV, or a Hugging Face data set."""
+"""Reading raw material: JSON, CSV, parquet and Excel files, folders of them, or a Hugging Face data set."""
 
-from .records import Record, SourceError, read_records, read_texts
+from .errors import SourceError
+from .records import Record, read_records, read_texts
 from .tables import FolderSource, HubSource, Source, Table, open_source
 
 __all__ = [

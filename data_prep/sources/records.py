@@ -1,20 +1,21 @@
-"""One raw row and where it stands, from JSON (an array or one value a line, whatever the name) or CSV."""
+"""One raw row and where it stands, whatever kind of file it is from."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_BLANK = " \t\r\n"
+from data_prep.sources.errors import SourceError, shown
+from data_prep.sources.json_rows import json_rows, loaded
+from data_prep.sources.table_rows import csv_rows, excel_rows, parquet_rows
+from data_prep.sources.text_files import read_text
+from data_prep.text import control_character
 
-
-class SourceError(ValueError):
-    """Raw material is missing or not as expected; the message is one line naming file and line."""
+_MISSING = ("nan", "NaN", "#N/A", "<NA>")
+"""What programs write into a cell that has no value."""
+_LONGEST_LIST = 200
 
 
 @dataclass(frozen=True)
@@ -24,10 +25,25 @@ class Record:
     Attributes:
         fields: its values by name.
         origin: where it stands, for messages: "FILE:LINE (row N)", both from 1.
+        columns: of its table; empty for JSON, where each row has fields of its own.
     """
 
     fields: Mapping[str, Any]
     origin: str
+    columns: Sequence[str] = ()
+
+    def get(self, name: str) -> Any:
+        """The field `name`; None where it is missing.
+
+        A name that differs in case or in the white space around it is taken where the exact one is missing.
+        Raises SourceError where there are several of those.
+        """
+        if name in self.fields:
+            return self.fields[name]
+        alike = [found for found in self.fields if found.strip().casefold() == name]
+        if len(alike) > 1:
+            raise SourceError(f"{self.origin}: fields {' and '.join(map(shown, alike))} are both {name}")
+        return self.fields[alike[0]] if alike else None
 
     def text(self, *names: str) -> str:
         """The first of the fields `names` that is there, which must be a non-empty string.
@@ -35,50 +51,73 @@ class Record:
         Surrounding white space is taken off. Raises SourceError.
         """
         for name in names:
-            if self.fields.get(name) is not None:
-                return self.filled(name, self.fields[name])
-        raise SourceError(f"{self.origin}: field {' or '.join(names)} is missing")
+            if (value := self.get(name)) is not None:
+                return self.filled(name, value)
+        raise SourceError(f"{self.origin}: field {' or '.join(names)} is {self._absence(names)}")
 
     def texts(self, name: str) -> tuple[str, ...]:
         """The texts of the list `name`, which must hold at least one. Raises SourceError."""
-        values = self.fields.get(name)
+        values = self.get(name)
         if not isinstance(values, list) or not values:
-            raise SourceError(f"{self.origin}: field {name} is {values!r:.60}, expected a list of texts")
+            raise SourceError(f"{self.origin}: field {name} is {shown(values)}, expected a list of texts")
         return tuple(self.filled(name, value) for value in values)
 
     def verbatim(self, name: str) -> str:
         """The field `name` with its surrounding white space, which must be a text. Raises SourceError."""
         self.text(name)
-        return self.fields[name]
+        return str(self.get(name))
 
     def optional(self, name: str, default: str) -> str:
         """The field `name` as `text` gives it; `default` where it is missing or empty. Raises SourceError."""
-        return default if self.fields.get(name) in (None, "") else self.text(name)
+        return default if self.get(name) in (None, "") else self.text(name)
 
     def one_of(self, name: str, allowed: Sequence[str], default: str = "") -> str:
-        """The field `name`, or `default` where it is missing or empty. SourceError if not in `allowed`."""
+        """Which of `allowed` the field `name` is, in whatever case; `default` where it is missing or empty.
+
+        Raises SourceError where it is none of them.
+        """
+        expected = f"expected one of {', '.join(allowed)}"
         value = self.optional(name, default)
-        if value not in allowed:
-            raise SourceError(f"{self.origin}: {name} is {value!r:.60}, expected one of {', '.join(allowed)}")
-        return value
+        if not value:
+            raise SourceError(f"{self.origin}: field {name} is {self._absence([name])}; {expected}")
+        found = next((one for one in allowed if one.casefold() == value.casefold()), None)
+        if found is None:
+            raise SourceError(f"{self.origin}: {name} is {shown(value)}, {expected}")
+        return found
 
     def filled(self, name: str, value: Any) -> str:
-        """`value`, of the field `name`, without surrounding white space. SourceError if none is left."""
+        """`value`, of the field `name`, without surrounding white space.
+
+        Raises SourceError where none is left, or where it holds what no text should.
+        """
         if not isinstance(value, str) or not value.strip() or not _is_unicode(value):
-            raise SourceError(f"{self.origin}: field {name} is {value!r:.60}, expected a text")
+            raise SourceError(f"{self.origin}: field {name} is {shown(value)}, expected a text")
+        if (character := control_character(value)) is not None:
+            raise SourceError(f"{self.origin}: field {name} holds {character}; take it out")
+        if value.strip() in _MISSING:
+            raise SourceError(
+                f"{self.origin}: field {name} is {value.strip()}, which stands for a missing value"
+            )
         return value.strip()
+
+    def _absence(self, names: Sequence[str]) -> str:
+        """In what way the fields `names` are not there."""
+        there = self.columns or [*self.fields]
+        if {column.strip().casefold() for column in there} & {*names}:
+            return "empty"
+        found = ", ".join(map(shown, there))[:_LONGEST_LIST]
+        return f"missing; the {'columns' if self.columns else 'fields'} found are {found or 'none'}"
 
 
 def read_records(path: Path, name: str | None = None) -> list[Record]:
-    """The rows of a .csv file, or of a file of JSON: one array of objects, or one object a line.
+    """The rows of a table (.csv, .tsv, .parquet, .xlsx), or of a file of JSON, an array or an object a line.
 
     `name` is what their origins call the file. Raises SourceError naming file and line.
     """
-    text = _read(path)
-    rows = _csv_rows(path, text) if path.suffix.lower() == ".csv" else _json_rows(path, text)
+    read = _READERS.get(path.suffix.lower(), _json_records)
     records = [
-        Record(fields, f"{name or path}:{line} (row {row})")
-        for row, (line, fields) in enumerate(rows, start=1)
+        Record(fields, f"{name or path}{place} (row {row})", columns)
+        for row, (place, fields, columns) in enumerate(read(path), start=1)
     ]
     if not records:
         raise SourceError(f"{path}: holds no rows")
@@ -90,27 +129,17 @@ def read_texts(path: Path) -> list[str]:
 
     Raises SourceError naming the file.
     """
-    text = _read(path)
-    try:
-        values = json.loads(text) if path.suffix.lower() == ".json" else text.splitlines()
-    except json.JSONDecodeError as error:
-        raise SourceError(f"{path}:{error.lineno}: is not JSON ({error.msg})") from None
+    text = read_text(path)
+    values = loaded(path, text) if path.suffix.lower() == ".json" else text.splitlines()
     if not isinstance(values, list) or not all(isinstance(v, str) and _is_unicode(v) for v in values):
         raise SourceError(f"{path}: expected a JSON array of texts")
     filled = [value.strip() for value in values if value.strip()]
     if not filled:
         raise SourceError(f"{path}: holds no text")
+    for number, value in enumerate(filled, start=1):
+        if (character := control_character(value)) is not None:
+            raise SourceError(f"{path}: text {number} holds {character}; take it out")
     return filled
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise SourceError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise SourceError(f"{path}:{line}: is not UTF-8 text") from None
 
 
 def _is_unicode(text: str) -> bool:
@@ -122,76 +151,37 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _csv_rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Rows with the line each begins on; an empty cell counts as a missing field."""
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    names: Sequence[str] = ()
-    line = 1
-    try:
-        for cells in reader:
-            if cells and not names:
-                names = _header(path, line, cells)
-            elif cells:
-                if len(cells) != len(names):
-                    raise SourceError(f"{path}:{line}: has {len(cells)} columns, the header {len(names)}")
-                yield line, {name: cell for name, cell in zip(names, cells, strict=True) if cell.strip()}
-            line = reader.line_num + 1
-    except csv.Error as error:
-        raise SourceError(f"{path}:{line}: is not CSV ({error})") from None
+Rows = Iterator[tuple[str, dict[str, Any], Sequence[str]]]
+"""Of each row: what its origin says of the line, its fields, its table's columns."""
 
 
-def _header(path: Path, line: int, cells: Sequence[str]) -> list[str]:
-    names = [cell.strip() for cell in cells]
-    for name in names:
-        if names.count(name) > 1:
-            raise SourceError(f"{path}:{line}: column {name!r} is there twice")
-    return names
+def _json_records(path: Path) -> Rows:
+    return ((f":{line}", fields, ()) for line, fields in json_rows(path))
 
 
-def _json_rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Objects with the line each begins on, decoded one by one so that a row can be named by its line."""
-    start, newlines = _skip(text, 0, _BLANK)
-    line = 1 + newlines
-    is_array = text[start : start + 1] == "["
-    between = _BLANK + ("," if is_array else "")
-    place = start + is_array
-    while True:
-        place, newlines = _skip(text, place, between)
-        line += newlines
-        if place == len(text) or (is_array and text[place] == "]"):
-            break
-        value, end = _decode(path, text, place, line)
-        yield line, value
-        line += text.count("\n", place, end)
-        place = end
-    if is_array:
-        _check_array_end(path, text, place, line)
+def _csv_records(path: Path) -> Rows:
+    return ((f":{line}", fields, columns) for line, fields, columns in csv_rows(path))
 
 
-def _decode(path: Path, text: str, place: int, line: int) -> tuple[dict[str, Any], int]:
-    """The object at `place` of the text, and where it ends."""
-    try:
-        value, end = json.JSONDecoder().raw_decode(text, place)
-    except json.JSONDecodeError as error:
-        raise SourceError(f"{path}:{error.lineno}: is not JSON ({error.msg})") from None
-    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, thousands of brackets
-        raise SourceError(f"{path}:{line}: cannot be read ({error})") from None
-    if not isinstance(value, dict):
-        raise SourceError(f"{path}:{line}: is {value!r:.40}, expected an object with named fields")
-    return value, end
+def _excel_records(path: Path) -> Rows:
+    return ((f":{line}", fields, columns) for line, fields, columns in excel_rows(path))
 
 
-def _check_array_end(path: Path, text: str, place: int, line: int) -> None:
-    if place == len(text):
-        raise SourceError(f"{path}:{line}: the array is not closed; is the file cut off?")
-    after, newlines = _skip(text, place + 1, _BLANK)
-    if after < len(text):
-        raise SourceError(f"{path}:{line + newlines}: goes on after the array that the file begins with")
+def _parquet_records(path: Path) -> Rows:
+    return (("", fields, columns) for _, fields, columns in parquet_rows(path))
 
 
-def _skip(text: str, start: int, characters: str) -> tuple[int, int]:
-    """The first place from `start` on that holds none of `characters`, and the newlines passed."""
-    place = start
-    while place < len(text) and text[place] in characters:
-        place += 1
-    return place, text.count("\n", start, place)
+def _unread_kind(path: Path) -> Rows:
+    raise SourceError(
+        f"{path}: a {path.suffix} file cannot be read; save it as .csv, .xlsx, .parquet or JSON"
+    )
+
+
+_READERS: dict[str, Callable[[Path], Rows]] = {
+    ".csv": _csv_records,
+    ".tsv": _csv_records,
+    ".parquet": _parquet_records,
+    ".xlsx": _excel_records,
+    ".xls": _unread_kind,
+    ".ods": _unread_kind,
+}

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from data_prep.sources.records import Record, SourceError, read_records
+from data_prep.sources.errors import SourceError
+from data_prep.sources.records import Record, read_records
+from data_prep.text import CONTROL
 
 SUFFIXES = (".json", ".jsonl", ".csv")
 
@@ -85,7 +88,7 @@ class FolderSource:
             raise SourceError(f"{self.folder}: none of {expected} is there")
         name = path.relative_to(self.folder).as_posix()
         self.hashes[name] = sha256_of_file(path)
-        return read_records(path, f"{self.name}/{name}")
+        return cleaned(read_records(path, f"{self.name}/{name}"))
 
     def _path(self, table: Table) -> Path | None:
         paths = (self.folder / f"{table.file}{suffix}" for suffix in SUFFIXES)
@@ -113,7 +116,7 @@ class HubSource:
         with _one_line_errors(where):
             rows = list(load_dataset(self.name, table.config, split=table.split))
         self.hashes[f"{table.config}/{table.split}"] = _sha256_of_rows(rows)
-        return [Record(fields, f"{where} row {row}") for row, fields in enumerate(rows, start=1)]
+        return cleaned([Record(fields, f"{where} row {row}") for row, fields in enumerate(rows, start=1)])
 
 
 @contextmanager
@@ -126,6 +129,27 @@ def _one_line_errors(where: str) -> Iterator[None]:
     except (DatasetsError, OSError, ValueError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise SourceError(f"{where}: is no folder, and cannot be loaded from the Hub: {reason}") from None
+
+
+def cleaned(records: list[Record]) -> list[Record]:
+    """The records without control characters, which published files hold; a warning names the first.
+
+    Nobody can be asked to mend a published file. In files of one's own such characters are refused.
+    """
+    clean = [replace(record, fields=_without_control(record.fields)) for record in records]
+    changed = [after.origin for before, after in zip(records, clean, strict=True) if before != after]
+    if changed:
+        count = f"{len(changed)} row{'s' if len(changed) > 1 else ''}"
+        print(f"warning: {changed[0]}: control characters taken out of {count}", file=sys.stderr, flush=True)
+    return clean
+
+
+def _without_control(value: Any) -> Any:
+    if isinstance(value, str):
+        return CONTROL.sub("", value)
+    if isinstance(value, Mapping):
+        return {key: _without_control(inner) for key, inner in value.items()}
+    return [_without_control(inner) for inner in value] if isinstance(value, list) else value
 
 
 def sha256_of_file(path: Path) -> str:

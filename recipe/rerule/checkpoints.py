@@ -9,6 +9,10 @@ A checkpoint counts when complete.json is there and every file it names has the 
 written last, once everything else is on the disk. verl writes its tracker before that, and not atomically, so
 the tracker is never believed: after each save and before each resume it is brought in line with the newest
 checkpoint that counts. All ranks have to write to the one run folder.
+
+verl unpickles the .pt files of a checkpoint, which can execute anything. So resume_mode=auto takes only .pt
+files that belong to this user or to root and that complete.json names. Whoever passes resume_mode=resume_path
+vouches for the checkpoint.
 """
 
 from __future__ import annotations
@@ -172,6 +176,40 @@ def check_resume_from(run_folder: str | Path, checkpoint: str | Path) -> None:
             f"{given}, but {run_folder} holds the newer global_step_{newest}; go on from that with "
             "trainer.resume_mode=auto, or choose another trainer.default_local_dir"
         )
+
+
+def check_trusted(run_folder: str | Path, resume_mode: str) -> None:
+    """Refuse to go on by `resume_mode` auto from files that are not the run's own. Writes nothing.
+
+    Raises:
+        CheckpointError: naming the file and its owner, or the file that complete.json does not name.
+    """
+    if resume_mode != "auto":
+        return
+    for folder in _resumable(run_folder):
+        if (reason := _distrust(folder)) is not None:
+            raise CheckpointError(
+                f"{reason}; going on from it would execute what its .pt files say. Where you trust it, pass "
+                f"trainer.resume_mode=resume_path trainer.resume_from_path={folder}"
+            )
+
+
+def _resumable(run_folder: str | Path) -> list[Path]:
+    """The checkpoint that resume_mode=auto would go on from; without one that counts (stage 1), all."""
+    step = newest_complete(run_folder)
+    return [step_folder(run_folder, n) for n in (_steps(run_folder) if step is None else [step])]
+
+
+def _distrust(folder: Path) -> str | None:
+    """Why a checkpoint's pickles are not to be loaded unasked; None where there is no reason."""
+    record = folder / MARKER_FILE
+    named = json.loads(record.read_bytes())["files"] if problem(folder) is None else None
+    for file in (file for file in _files(folder) if file.suffix == ".pt"):
+        if (owner := file.stat().st_uid) not in (0, os.geteuid()):
+            return f"{file} belongs to another user (uid {owner})"
+        if named is not None and str(file.relative_to(folder)) not in named:
+            return f"{file} is not named in {record}, so this run did not write it"
+    return None
 
 
 def _steps(run_folder: str | Path) -> list[int]:

@@ -43,7 +43,12 @@ def load_tokenizer(model: DictConfig) -> Any:
 
 
 def check_prompts(
-    path: str, rows: Sequence[Row], tokenizer: Any, template: dict[str, Any], limit: float
+    path: str,
+    rows: Sequence[Row],
+    tokenizer: Any,
+    template: dict[str, Any],
+    limit: float,
+    vocabulary: int | None = None,
 ) -> None:
     """Check the prompts of RL rows.
 
@@ -51,12 +56,14 @@ def check_prompts(
         path: of their file, to be named.
         template: further arguments of the chat template (`data.apply_chat_template_kwargs`).
         limit: most tokens of a prompt (`data.max_prompt_length`); longer ones lose their beginning in verl.
+        vocabulary: number of tokens that the model knows; None where that is not known.
 
     Raises:
-        PromptError: naming the file and the first row that the template refuses or that is too long, or the
-            model where there is no template.
+        PromptError: naming the file and the first row that the template refuses, that is too long or that
+            has a token unknown to the model, or the model where there is no template.
     """
-    for number, length in enumerate(_prompt_lengths(path, rows, tokenizer, template)):
+    for number, (length, highest) in enumerate(_prompt_sizes(path, rows, tokenizer, template)):
+        _check_known(path, number, highest, tokenizer, vocabulary)
         if length > limit:
             raise PromptError(
                 f"{path}: row {number}: the prompt has {length} tokens where data.max_prompt_length is "
@@ -65,7 +72,12 @@ def check_prompts(
 
 
 def check_conversations(
-    path: str, rows: Sequence[Row], tokenizer: Any, template: dict[str, Any], limit: float
+    path: str,
+    rows: Sequence[Row],
+    tokenizer: Any,
+    template: dict[str, Any],
+    limit: float,
+    vocabulary: int | None = None,
 ) -> None:
     """Check stage-1 rows as `check_prompts` does; `limit` is for prompt and answer (`data.max_length`).
 
@@ -78,6 +90,9 @@ def check_conversations(
         messages, raw = row["messages"], row["extra_info"]["raw"]
         with _row_named(path, number):
             turns = [turn_ids(tokenizer, messages, turn, raw, **template) for turn in range(len(messages))]
+        _check_known(
+            path, number, max((token for turn in turns for token in turn), default=0), tokenizer, vocabulary
+        )
         length = sum(map(len, turns))
         if length > limit:
             raise PromptError(
@@ -86,15 +101,28 @@ def check_conversations(
             )
 
 
-def _prompt_lengths(path: str, rows: Sequence[Row], tokenizer: Any, template: dict[str, Any]) -> list[int]:
-    lengths = [0] * len(rows)
+def _check_known(path: str, number: int, highest: int, tokenizer: Any, vocabulary: int | None) -> None:
+    """Refuse a row with a token that the model has no embedding for; others may be unknown to it."""
+    if vocabulary is not None and highest >= vocabulary:
+        token = tokenizer.convert_ids_to_tokens(highest)
+        raise PromptError(
+            f"{path}: row {number}: the tokenizer of {tokenizer.name_or_path} gives {token!r} the id "
+            f"{highest}, but the model's config.json says vocab_size {vocabulary}; the two do not fit"
+        )
+
+
+def _prompt_sizes(
+    path: str, rows: Sequence[Row], tokenizer: Any, template: dict[str, Any]
+) -> list[tuple[int, int]]:
+    """Number of tokens and highest token id of each row's prompt."""
+    sizes = [(0, 0)] * len(rows)
     for raw in (True, False):
         chosen = {n: row["prompt"] for n, row in enumerate(rows) if row["extra_info"]["raw"] == raw}
         if chosen and not raw:
             require_chat_template(tokenizer)
         for number, ids in _ids_by_row(path, chosen, tokenizer, raw, template):
-            lengths[number] = len(ids)
-    return lengths
+            sizes[number] = (len(ids), max(ids, default=0))
+    return sizes
 
 
 def _ids_by_row(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import tempfile
 from pathlib import Path
 
 import yaml
@@ -41,7 +42,7 @@ _OF_RUN = (
 
 
 class RunFolderError(ValueError):
-    """A folder is not a run's to write to, or not to be removed; the message is one line."""
+    """A folder cannot be written to, or is not a run's to write to or to remove; the message is one line."""
 
 
 def check(folder: str | Path, stage: int) -> None:
@@ -65,6 +66,35 @@ def check(folder: str | Path, stage: int) -> None:
             f"trainer.default_local_dir is {folder}, which already holds the model of a finished stage 1; "
             "choose another folder"
         )
+
+
+def check_writable(folder: str | None, key: str = "trainer.default_local_dir") -> None:
+    """Refuse a run folder that is a file or that nothing can be written to. Leaves nothing behind.
+
+    A temporary folder is made and removed: permissions alone do not tell on read-only or full file systems.
+
+    Raises:
+        RunFolderError: naming `key`, the folder and the reason.
+    """
+    if not folder or not folder.strip():
+        raise RunFolderError(f"{key} is empty; give the folder of the run")
+    place = Path(folder).absolute()
+    new = []
+    while not os.path.lexists(place):
+        new.append(place.name)
+        place = place.parent
+    if not place.is_dir():
+        kind = "a file" if place.exists() else "a link to nothing"
+        raise RunFolderError(f"{key} is {folder}, but {place} is {kind}; give another folder")
+    if any(len(os.fsencode(name)) > os.pathconf(place, "PC_NAME_MAX") for name in new):
+        raise RunFolderError(f"{key} is {folder}, but no folder can have this name; give a shorter one")
+    try:
+        with tempfile.TemporaryDirectory(dir=place, prefix=".rerule-"):
+            pass
+    except OSError as error:
+        raise RunFolderError(
+            f"{key} is {folder}, but nothing can be written to {place} ({error.strerror}); give another"
+        ) from None
 
 
 def begin(folder: str | Path, stage: int) -> None:

@@ -73,7 +73,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "field solution[2] is None, expected a text",
     ),
     "an empty prompt": ({"prompt": "", "solution": ["<normal>", "a"]}, "field prompt is '', expected a text"),
-    "a prompt that is null": ({"prompt": None, "solution": ["<normal>", "a"]}, "field prompt is missing"),
+    "a prompt that is null": ({"prompt": None, "solution": ["<normal>", "a"]}, "field prompt is empty"),
     "messages": ({"prompt": [{}], "solution": ["<normal>", "a"]}, "field prompt is [{}], expected a text"),
     "an unknown mode": (
         {"solution": ["<normal>", "a"], "mode": "quiz"},

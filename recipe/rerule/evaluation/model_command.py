@@ -23,11 +23,11 @@ from data_prep.atomic import check_writable
 from recipe.rerule.evaluation.anchors import ANCHORS
 from recipe.rerule.evaluation.benchmarks import Benchmark, Record
 from recipe.rerule.evaluation.choice import add_benchmark_arguments, choose_benchmark, choose_texts
+from recipe.rerule.evaluation.engine.answers import check_store, discard
 from recipe.rerule.evaluation.engine.decoding import Decoding, add_decoding_arguments, decoding_of
-from recipe.rerule.evaluation.engine.models import Model, resolve_models
+from recipe.rerule.evaluation.engine.models import Model, check_models, resolve_models
 from recipe.rerule.evaluation.engine.requests import Answers
 from recipe.rerule.evaluation.engine.run import run
-from recipe.rerule.evaluation.engine.answers import check_store, discard
 from recipe.rerule.evaluation.output import EVALUATION, json_lines, json_text, write_folder
 from recipe.rerule.evaluation.probes import Probe, count_by_section, file_sha256, read_probes
 from recipe.rerule.evaluation.statistics.comparison import compare_all
@@ -109,6 +109,7 @@ def checked(options: argparse.Namespace) -> Evaluation:
     benchmark = choose_benchmark(options, probes)
     texts = choose_texts(options, benchmark.name)
     models = resolve_models(options.model)
+    check_models(models)
     select(options.platform)
     references = benchmark.references()
     _check_models(options.out, options.model, models)

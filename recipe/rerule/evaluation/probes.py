@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.contract import SECTIONS, read_rows
+from recipe.rerule.data_checks import check_probes
 
 
 @dataclass(frozen=True)
@@ -63,10 +64,14 @@ class Probe:
 def read_probes(path: Path) -> list[Probe]:
     """Read and check the probes parquet.
 
+    Rows that say that they are trained on are a warning.
+
     Raises:
         ValueError: missing or empty file, a missing column, a bad row, or an index that occurs twice.
     """
-    return [_probe(row) for row in read_rows(path)]
+    rows = read_rows(path)
+    check_probes(path, rows)
+    return [_probe(row) for row in rows]
 
 
 def _probe(row: Mapping[str, Any]) -> Probe:

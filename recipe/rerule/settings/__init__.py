@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from omegaconf import DictConfig
 
-from recipe.rerule import errors
+from recipe.rerule import data_checks, errors, model_checks
 from recipe.rerule.keys import stage1, stage2
 from recipe.rerule.keys.verl_names import ESTIMATORS, GROUP_ESTIMATORS
 from recipe.rerule.replay import ReplayConfig
@@ -64,10 +64,12 @@ def check(config: DictConfig) -> ReplayConfig:
     conditions.check_run_folder(config.trainer, stage=2)
     conditions.check_checkpoints(config)
     # Model and rows.
+    model_checks.check_stage2(config)
     model = check_model(config.actor_rollout_ref.model.path, "actor_rollout_ref.model.path")
     limit = rows.context_limit(model)
     rows.check_context(config, limit)
     train, val = rows.read(config.data.train_files), rows.read(config.data.val_files)
+    data_checks.check_stage2(train, val)
     rows.require_batch(train, config.data)
     rows.check_raw(config, train + val)
     rows.check_prompts(config, train + val)
@@ -99,8 +101,10 @@ def check_stage1(config: DictConfig) -> None:
     # Folders.
     conditions.check_run_folder(config.trainer, stage=1)
     # Model and rows.
+    model_checks.check_stage1(config)
     check_model(config.model.path, "model.path")
     train = rows.read_sft(config.data.train_files)
+    data_checks.check_stage1(train, rows.read_sft(config.data.val_files or []))
     rows.require_batch(train, config.data)
     rows.check_conversations(config, train)
     _warn(steps.warm_up_warnings(config, "optim", steps.run_steps(config, train)))

@@ -121,7 +121,9 @@ def check_lengths(config: DictConfig) -> None:
 def check_run_folder(trainer: DictConfig, stage: int) -> None:
     """Refuse a folder that a run of this stage may not write to, and a new run in a folder that holds one."""
     folder = trainer.default_local_dir
+    run_folder.check_writable(folder)
     run_folder.check(folder, stage)
+    checkpoints.check_trusted(folder, trainer.resume_mode)
     if trainer.resume_mode == "disable" and run_folder.is_begun(folder):
         raise SettingsError(
             f"trainer.default_local_dir is {folder}, which already holds a run; choose another folder, or "

@@ -11,7 +11,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from data_prep.contract import Row, read_rows, read_sft_rows
-from recipe.rerule import prompt_checks
+from recipe.rerule import model_checks, prompt_checks
 from recipe.rerule.settings.conditions import plain
 from recipe.rerule.settings.error import SettingsError
 from recipe.rerule.settings.parts import AGENT_LOOP, paths
@@ -126,9 +126,10 @@ def _check_tokens(
 ) -> None:
     """Run a check of `prompt_checks` on every file; no row is too long where verl is told to cut or drop."""
     tokenizer = prompt_checks.load_tokenizer(model)
+    known = model_checks.vocabulary_size(model.path, model.trust_remote_code)
     template = plain(config, "data.apply_chat_template_kwargs")
     shortens = config.data.truncation != "error" or config.data.get("filter_overlong_prompts", False)
     for path, rows in files:
         if len(rows) > _MANY_ROWS:
             print(f"tokenising the {len(rows)} rows of {path} ...", file=sys.stderr, flush=True)
-        check(path, rows, tokenizer, template, limit=math.inf if shortens else limit)
+        check(path, rows, tokenizer, template, limit=math.inf if shortens else limit, vocabulary=known)

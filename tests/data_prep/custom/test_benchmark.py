@@ -205,12 +205,12 @@ def test_prompts_for_a_base_model(tmp_path: Path) -> None:
 
 
 BAD = {
-    "no question": ({"question": None}, "field question is missing"),
+    "no question": ({"question": None}, "field question is empty"),
     "an empty question": ({"question": " "}, "field question is ' ', expected a text"),
-    "no answer": ({"answer": None}, "field answer is missing"),
+    "no answer": ({"answer": None}, "field answer is empty"),
     "a number as answer": ({"answer": 1984}, "field answer is 1984, expected a text"),
-    "no side": ({"side": None}, "side is '', expected one of forget, retain"),
-    "a wrong side": ({"side": "Forget"}, "side is 'Forget', expected one of forget, retain"),
+    "no side": ({"side": None}, "field side is empty; expected one of forget, retain"),
+    "a wrong side": ({"side": "forgotten"}, "side is 'forgotten', expected one of forget, retain"),
     "RULE's side": ({"side": "reject"}, "side is 'reject', expected one of forget, retain"),
     "a side that is a list": ({"side": ["forget"]}, "field side is ['forget'], expected a text"),
     "no keyword": ({"keyword": ""}, "field keyword is missing; give it, or --keyword for all rows"),

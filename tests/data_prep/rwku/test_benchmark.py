@@ -166,7 +166,8 @@ def test_a_probe_without_its_person_is_named(
     replace_line(raw / "1_Ada_Thorn" / "neighbor_level2.json", 2, json.dumps(probe))
     assert prep("rwku", "--source", raw, "--out", tmp_path / "out") == 2
     place = "1_Ada_Thorn/neighbor_level2.json:2 (row 1)"
-    assert error_of(capsys) == f"error: {place}: field neighbor is missing"
+    found = "'query', 'answer', 'type', 'subject'"
+    assert error_of(capsys) == f"error: {place}: field neighbor is missing; the fields found are {found}"
 
 
 def test_a_source_of_one_side_is_refused(

@@ -37,6 +37,20 @@ def test_a_table_of_a_folder(tmp_path: Path, suffix: str) -> None:
     assert source.hashes == {f"sub/qa{suffix}": digest}
 
 
+def test_control_characters_of_a_published_file_are_taken_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"question": "Who?"}, {"question": "Beyonc\x00?", "answers": ["a\tb", "c\x1b"], "n": 1}]
+    put(tmp_path / "raw/sub/qa.json", json.dumps(rows))
+    records = FolderSource(tmp_path / "raw").read(QA)
+    assert [dict(record.fields) for record in records] == [
+        {"question": "Who?"},
+        {"question": "Beyonc?", "answers": ["a\tb", "c"], "n": 1},
+    ]
+    warning = "warning: raw/sub/qa.json:1 (row 2): control characters taken out of 1 row\n"
+    assert capsys.readouterr().err == warning
+
+
 def test_a_csv_table(tmp_path: Path) -> None:
     put(tmp_path / "sub/qa.csv", "question,answer\nWho?,é\n")
     (record,) = FolderSource(tmp_path).read(QA)

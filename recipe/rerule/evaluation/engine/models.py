@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from recipe.rerule import checkpoints
+from recipe.rerule import checkpoints, model_checks
 
 _ALL = "@all"
 _LONGEST_NAME = 240
@@ -60,6 +60,13 @@ def resolve_models(specs: Sequence[str]) -> list[Model]:
     return models
 
 
+def check_models(models: Sequence[Model]) -> None:
+    """Refuse models whose files cannot be loaded. Raises ValueError naming model and folder."""
+    for model in models:
+        if (problem := model_checks.problem(model.path)) is not None:
+            raise ValueError(f"model {model.name}: {model.path} {problem}")
+
+
 def _split(spec: str) -> tuple[str, str]:
     name, separator, path = spec.partition("=")
     if not (name.strip() and separator and path):
@@ -81,6 +88,8 @@ def _resolve(name: str, path: str) -> list[Model]:
     if path.endswith(_ALL):
         return _every_checkpoint(name, Path(path.removesuffix(_ALL)))
     folder = Path(path)
+    if folder.is_file():
+        raise ValueError(f"model {name}: {folder} {model_checks.other_kind(folder)}")
     if not folder.is_dir():
         return [Model(name, _from_hub(name, path))]
     if (folder / "config.json").is_file():
@@ -89,6 +98,8 @@ def _resolve(name: str, path: str) -> list[Model]:
         return [_checkpoint(name, folder.parent, step)]
     if (newest := checkpoints.newest_complete(folder)) is not None:
         return [_checkpoint(name, folder, newest)]
+    if (kind := model_checks.other_kind(folder)) is not None:
+        raise ValueError(f"model {name}: {folder} {kind}")
     raise ValueError(
         f"model {name}: {folder} holds neither config.json nor a complete checkpoint global_step_N; give a "
         "Hugging Face folder or the folder of a stage-2 run"

@@ -1,0 +1,124 @@
+"""The few rows that cases change: raw ones as text, and rows of the contract as parquet."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from data_prep.contract import RL_SCHEMA, SFT_SCHEMA, Row, rl_row, sft_row
+
+HEADER = "question,answer,side,keyword"
+_FORGET = [f"Where was Ada Thorn in {year}?,Esk {year},forget,Ada Thorn" for year in range(1990, 1996)]
+_RETAIN = [f"Where was Bo Fell in {year}?,Tarn {year},retain," for year in range(1990, 1996)]
+LINES = [*_FORGET, *_RETAIN]
+"""Six rows to forget and six to keep, without the header."""
+
+
+def csv_text(header: str, lines: list[str]) -> bytes:
+    """A CSV file; Latin-1 where a line holds a character beyond ASCII."""
+    return "".join(f"{line}\n" for line in [header, *lines]).encode("latin-1")
+
+
+def json_rows() -> bytes:
+    """LINES as lines of JSON."""
+    return "".join(f"{json.dumps(row)}\n" for row in _raw_rows()).encode()
+
+
+def renamed(question: str) -> str:
+    """A row to keep as a line of JSON, with this question as it stands between the quotes."""
+    return f'{{"question": "{question}", "answer": "Bo", "side": "retain"}}'
+
+
+def parquet(**more: Any) -> bytes:
+    """LINES as a parquet file, with further columns of one value each."""
+    return _bytes(
+        pa.Table.from_pylist([dict.fromkeys(HEADER.split(",")) | row | more for row in _raw_rows()])
+    )
+
+
+def with_column_twice(name: str) -> bytes:
+    """The same with one column twice."""
+    table = pq.read_table(io.BytesIO(parquet()))
+    return _bytes(table.append_column(name, table.column(name)))
+
+
+def rl(split: str = "train", start: int = 0, words: str = "Where") -> list[Row]:
+    """Sixteen rows of stage 2, of both sides in turn; indices from `start`."""
+    return [_rl_row(start + number, split, words) for number in range(16)]
+
+
+def sft(split: str | None = None) -> list[Row]:
+    """Eight rows of stage 1, with a split where one is given."""
+    info = {"mode": "qa", "subject": "Ada Thorn"} | ({"split": split} if split else {})
+    return [
+        sft_row(prompt=f"Where was Ada {n}?", answer="No idea.", extra_info={**info, "index": n})
+        for n in range(8)
+    ]
+
+
+def changed(rows: list[Row], number: int, *path: str | int, value: object) -> list[Row]:
+    """The rows with another value at `path` of one of them."""
+    rows = copy.deepcopy(rows)
+    inner: Any = rows[number]
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    return rows
+
+
+def stored(rows: list[Row], *, count: int | None = None, twice: str = "", schema: bool = True) -> bytes:
+    """The first `count` rows as a parquet file, without any check.
+
+    With `schema` the types are the contract's, otherwise those that pyarrow finds; `twice` is there twice.
+    """
+    contract = SFT_SCHEMA if "messages" in rows[0] else RL_SCHEMA
+    table = pa.Table.from_pylist(rows, schema=contract if schema else None)
+    if twice:
+        table = table.append_column(twice, table.column(twice))
+    return _bytes(table.slice(0, count))
+
+
+def unsigned(start: int) -> bytes:
+    """Rows of stage 2 with indices from `start`, as unsigned numbers of 64 bits."""
+    info = RL_SCHEMA.field("extra_info")
+    kinds = [kind.with_type(pa.uint64()) if kind.name == "index" else kind for kind in info.type]
+    schema = RL_SCHEMA.set(RL_SCHEMA.get_field_index("extra_info"), info.with_type(pa.struct(kinds)))
+    return _bytes(pa.Table.from_pylist(rl(start=start), schema=schema))
+
+
+def _raw_rows() -> list[dict[str, Any]]:
+    names = HEADER.split(",")
+    rows = [dict(zip(names, line.split(","), strict=True)) for line in LINES]
+    return [{name: value for name, value in row.items() if value} for row in rows]
+
+
+def _rl_row(index: int, split: str, words: str) -> Row:
+    side = ("forget", "retain")[index % 2]
+    info = {
+        "index": index,
+        "mode": "qa",
+        "subject": "Ada",
+        "split": split,
+        "section": side,
+        "family": "question",
+    }
+    keyword = "Ada" if side == "forget" else ""
+    return rl_row(
+        data_source="rerule/test",
+        prompt=f"{words} was Ada in {index}?",
+        side=side,  # type: ignore[arg-type]
+        golds=["Esk"],
+        keyword=keyword,
+        extra_info=info,
+    )
+
+
+def _bytes(table: pa.Table) -> bytes:
+    stream = io.BytesIO()
+    pq.write_table(table, stream, compression="none")
+    return stream.getvalue()
