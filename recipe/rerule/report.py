@@ -6,13 +6,14 @@ each table as CSV.
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from recipe.rerule import errors
+from recipe.rerule.arguments import ArgumentParser
 from recipe.rerule.evaluation.table import format_table
 from recipe.rerule.reporting.build import build_sections, commands_of, sources_of, title_of
 from recipe.rerule.reporting.csv_files import csv_text
@@ -26,6 +27,21 @@ from recipe.rerule.reporting.page import html_page
 from recipe.rerule.reporting.records import Run, read_run
 
 _OURS = {".png", ".csv"}
+_DESCRIPTION = """\
+Show results and training records as one page. Writes report.html (which needs no other file), report.md and,
+in a folder report/ next to them, each figure as PNG and each table as CSV."""
+_EXAMPLES = """\
+examples:
+  python -m recipe.rerule.report --results outputs/evaluation --out outputs/page
+      tables, intervals, paired tests and single answers of one evaluation, as outputs/page/report.html
+  python -m recipe.rerule.report --results outputs/evaluation --run rule=outputs/rule \\
+      --run rerule=outputs/rerule --data outputs/world --base base --out outputs/compared.html
+      with the training of two runs, and tests against the model "base"
+  python -m recipe.rerule.report --results outputs/king --results outputs/confucius --out outputs/rwku
+      two RWKU targets: every number is the mean over them
+
+docs/report.md says what each part shows.
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,30 +62,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         write_report(report, page)
     except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return errors.fail(error, 2)
     print("\n\n".join(map(_terminal_table, benchmarks)))
     print(f"report: {page}")
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m recipe.rerule.report", description=__doc__)
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
+        prog="python -m recipe.rerule.report", description=_DESCRIPTION, epilog=_EXAMPLES
+    )
     parser.add_argument(
         "--results",
         action="append",
         type=Path,
         required=True,
         metavar="FOLDER",
-        help="folder written by recipe.rerule.evaluate, or its results.json; repeat for more models, targets "
-        "or benchmarks",
+        help="folder written by `recipe.rerule.evaluate model`, or its results.json; repeat the option for "
+        "more models, targets or benchmarks",
     )
     parser.add_argument(
         "--run",
         action="append",
         default=[],
         metavar="NAME=FOLDER",
-        help="a stage-2 run whose training records to show; repeat for more",
+        help="a stage-2 run whose training records the page shows; repeat the option for more runs",
     )
     parser.add_argument(
         "--naturalness",
@@ -77,19 +94,32 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         default=[],
         metavar="FOLDER",
-        help="scores of `recipe.rerule.evaluate judge` on responses of a --results folder; repeat for more",
+        help="folder written by `recipe.rerule.evaluate judge` for one of the --results folders; repeat the "
+        "option for more",
     )
     parser.add_argument(
-        "--data", type=Path, help="folder of train.parquet, to count the tokens that runs used"
+        "--data",
+        type=Path,
+        metavar="FOLDER",
+        help="folder with the train.parquet of the runs, to count the tokens that they used",
     )
-    parser.add_argument("--base", help="model that paired tests are shown against (default: the first)")
     parser.add_argument(
-        "--out", type=Path, required=True, help="folder to write report.html to, or the page itself"
+        "--base", metavar="NAME", help="model that the paired tests compare with (default: the first one)"
     )
     parser.add_argument(
-        "--title", default="Unlearning report", help="heading of the page (default: %(default)s)"
+        "--out",
+        type=Path,
+        required=True,
+        metavar="PATH",
+        help="folder to write report.html to, or the page itself (NAME.html)",
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace an earlier report")
+    parser.add_argument(
+        "--title",
+        default="Unlearning report",
+        metavar="TEXT",
+        help="heading of the page (default: %(default)s)",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace an earlier report at --out")
     return parser
 
 
