@@ -13,8 +13,8 @@ from data_prep.checks import DROPS
 from data_prep.generate import Request, add_endpoint_arguments, endpoint_of, estimate
 from data_prep.prompts import Benchmark
 from data_prep.writers import Allowance, DryWriter, EndpointWriter, RuleWriter, Writer, explained
-from reward import RewardConfig
 from recipe.rerule.arguments import positive
+from reward import RewardConfig
 from reward.rouge import CONVENTIONS
 
 
@@ -38,8 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser, source_help: str) -> None:
         "--limit",
         type=positive,
         metavar="N",
-        help="for a try: at most N training prompts a side, N prompts of stage 1 and N probes; of each kind of "
-        "text that an endpoint writes, at most N requests are made (default: all)",
+        help="for a try: at most N training prompts a side, N prompts of stage 1 and N probes; at most N "
+        "requests to an endpoint for each kind of text that it writes (default: all)",
     )
     parser.add_argument(
         "--rouge", choices=CONVENTIONS, default="recall",
@@ -78,9 +78,7 @@ def make(load: Load, options: argparse.Namespace) -> None:
     check_writable(options.out, options.overwrite)
     benchmark = loaded(load, options)
     with explained(benchmark.failures):
-        manifest = build(
-            benchmark, options.out, overwrite=options.overwrite, options=build_options(options)
-        )
+        manifest = build(benchmark, options.out, overwrite=options.overwrite, options=build_options(options))
     print(summary(options.out, manifest))
 
 

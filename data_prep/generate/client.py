@@ -82,7 +82,9 @@ class Client:
     def _connection_error(self, error: APIConnectionError) -> Exception:
         cause = _root(error)
         if isinstance(cause, ssl.SSLError):
-            return EndpointError(f"{self._endpoint.base_url}: no connection: {self._line(_tls_reason(cause))}")
+            return EndpointError(
+                f"{self._endpoint.base_url}: no connection: {self._line(_tls_reason(cause))}"
+            )
         return UnreachableError(f"no connection ({self._line(_reason(cause))})")
 
     def _check_method(self, response: Any) -> None:
@@ -102,9 +104,8 @@ class Client:
         try:
             reply = _parsed(response.content)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError):
-            raise FaultError(
-                f"the response is no chat completion but {self._line(_sort(response))}{self._detour(response)}"
-            ) from None
+            sort = self._line(_sort(response)) + self._detour(response)
+            raise FaultError(f"the response is no chat completion but {sort}") from None
         if len(self._key) < _SHORTEST_SECRET:
             return reply
         return Reply(self._without_key(reply.text), self._without_key(reply.finish_reason), reply.usage)

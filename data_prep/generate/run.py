@@ -18,7 +18,7 @@ from data_prep.generate.plan import Plan, make_plan
 from data_prep.generate.task import Answer, Inputs, Request
 
 MOST_USELESS = 8
-"""Requests that may fail before any is answered: then the rest is not asked, since it would be for nothing."""
+"""Requests that may fail before any is answered; then the rest is not asked: it would be for nothing."""
 _INPUT_CHARS = 60
 
 
@@ -158,9 +158,9 @@ class _Run:
     def _give_up(self, key: str, last: AttemptError, attempts: int) -> None:
         """Notes that a request failed. Raises EndpointError, or _UselessError where asking on is useless."""
         if isinstance(last, UnreachableError) and not self._client.reached:
+            count = "once" if attempts == 1 else f"{attempts} times"
             raise EndpointError(
-                f"{self._endpoint.base_url}: {last}, {'once' if attempts == 1 else f'{attempts} times'}; is it "
-                "the right base URL, of a running server?"
+                f"{self._endpoint.base_url}: {last}, {count}; is it the right base URL, of a running server?"
             )
         self.misses[key] = _Miss(str(last), attempts)
         self._useless += not isinstance(last, UnfitError)  # there the endpoint does answer

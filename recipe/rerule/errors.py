@@ -65,9 +65,10 @@ def _message(error: BaseException) -> str:
 
 
 def _system_message(error: OSError) -> str:
-    """"data/mine.csv: no such file or directory", without the system's number for it."""
+    """ "data/mine.csv: no such file or directory", without the system's number for it."""
     names = [str(name) for name in (error.filename, error.filename2) if name is not None]
-    reason = error.strerror[:1].lower() + error.strerror[1:]
+    said = error.strerror or "refused by the system"
+    reason = said[:1].lower() + said[1:]
     return f"{' and '.join(names)}: {reason}" if names else reason
 
 

@@ -8,19 +8,32 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 MOST_LEVELS = 60
 """Nested objects and lists, the outermost counted: more would exhaust the stack of what reads them."""
 
+Objects = Callable[[list[tuple[str, Any]]], Any]
 
-def parse(text: str | bytes, *, nan: bool = False) -> Any:
+
+def unique(pairs: list[tuple[str, Any]]) -> Any:
+    """The object of these keys and values; refuses a key that is there twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise _DoubtfulError(f"has the key {_short(twice)} twice in one object")
+    return found
+
+
+def parse(text: str | bytes, *, nan: bool = False, objects: Objects = unique) -> Any:
     """The value in a JSON text.
 
     Args:
         nan: whether NaN and Infinity, which are not JSON, are read as Python writes them.
+        objects: what is made of an object's keys and values.
 
     Raises:
         ValueError: what is wrong, to be read after "FILE ": "is cut off in line 3", "is nested too deeply".
@@ -28,7 +41,7 @@ def parse(text: str | bytes, *, nan: bool = False) -> Any:
     try:
         decoded = text.decode("utf-8-sig") if isinstance(text, bytes) else text
         value = json.loads(
-            decoded, object_pairs_hook=_unique, parse_constant=None if nan else _refuse_constant
+            decoded, object_pairs_hook=objects, parse_constant=None if nan else _refuse_constant
         )
     except UnicodeDecodeError as error:
         raise ValueError(f"is not text in UTF-8 (byte {error.start + 1})") from None
@@ -54,8 +67,9 @@ def is_finite(value: Any) -> bool:
 
 def read_json(file: Path, *, nan: bool = False) -> Any:
     """The value in a JSON file. Raises ValueError, one line that names the file, and OSError."""
+    _check_file(file)
     try:
-        return parse(read_bytes(file), nan=nan)
+        return parse(file.read_bytes(), nan=nan)
     except ValueError as error:
         raise ValueError(f"{file} {error}") from None
 
@@ -65,29 +79,29 @@ def read_lines(file: Path, *, nan: bool = False) -> Iterator[tuple[int, Any]]:
 
     Raises ValueError, one line that names file and line, and OSError.
     """
-    # Not splitlines(): JSON may hold U+2028 and the like as they are.
-    for number, line in enumerate(read_bytes(file).split(b"\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            yield number, parse(line, nan=nan)
-        except ValueError as error:
-            raise ValueError(f"{file}: line {number} {str(error).removesuffix(' in line 1')}") from None
+    _check_file(file)
+    # As bytes: a text would end its lines at U+2028 and the like too, which JSON may hold as they are.
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                yield number, parse(line, nan=nan)
+            except ValueError as error:
+                raise ValueError(f"{file}: line {number} {str(error).removesuffix(' in line 1')}") from None
 
 
-def read_bytes(file: Path) -> bytes:
-    """What is in a file. Raises ValueError where there is no such file, and OSError."""
+def _check_file(file: Path) -> None:
     if file.is_dir():
-        raise ValueError("is a folder, not a file")
+        raise ValueError(f"{file} is a folder, not a file")
     if not file.is_file():
-        raise ValueError("does not exist")
-    return file.read_bytes()
+        raise ValueError(f"{file} does not exist")
 
 
 def check_levels(value: Any, most: int = MOST_LEVELS) -> None:
     """Raises ValueError where objects and lists are nested deeper than `most` levels."""
     level = [value]
-    for _ in range(most + 1):
+    for _ in range(most):
         level = [inner for outer in level for inner in _inner(outer) if isinstance(inner, dict | list)]
         if not level:
             return
@@ -112,15 +126,6 @@ def _check_characters(value: Any) -> None:
 
 class _DoubtfulError(Exception):
     """JSON of which two readers would make different things."""
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise _DoubtfulError(f"has the key {_short(twice)} twice in one object")
-    return found
 
 
 def _refuse_constant(name: str) -> Any:

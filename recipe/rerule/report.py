@@ -69,9 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> ArgumentParser:
-    parser = ArgumentParser(
-        prog="python -m recipe.rerule.report", description=_DESCRIPTION, epilog=_EXAMPLES
-    )
+    parser = ArgumentParser(prog="python -m recipe.rerule.report", description=_DESCRIPTION, epilog=_EXAMPLES)
     parser.add_argument(
         "--results",
         action="append",

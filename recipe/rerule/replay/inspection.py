@@ -150,7 +150,10 @@ def _is_run(value: Any) -> bool:
 
 def _is_visits(value: Any) -> bool:
     return isinstance(value, dict) and all(
-        index.removeprefix("-").isdecimal() and isinstance(visit, list) and len(visit) == 2 and all(map(_is_number, visit))
+        index.removeprefix("-").isdecimal()
+        and isinstance(visit, list)
+        and len(visit) == 2
+        and all(map(_is_number, visit))
         for index, visit in value.items()
     )
 
