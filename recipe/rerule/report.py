@@ -143,6 +143,9 @@ def read_runs(specs: Sequence[str]) -> list[Run]:
             raise ValueError(f"--run {spec!r} is not NAME=FOLDER")
         if name in runs:
             raise ValueError(f"--run {name} is given twice; every run needs its own name")
+        same = [other for other, run in runs.items() if run.folder.resolve() == Path(folder).resolve()]
+        if same:
+            errors.warn(f"the runs {same[0]} and {name} are one folder, {folder}: they are shown as two runs")
         runs[name] = read_run(name, Path(folder))
     return list(runs.values())
 
