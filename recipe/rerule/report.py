@@ -15,6 +15,7 @@ from pathlib import Path
 from recipe.rerule import errors
 from recipe.rerule.arguments import ArgumentParser
 from recipe.rerule.evaluation.table import format_table
+from recipe.rerule.progress import Progress
 from recipe.rerule.reporting.build import build_sections, commands_of, sources_of, title_of
 from recipe.rerule.reporting.csv_files import csv_text
 from recipe.rerule.reporting.document import Report
@@ -51,16 +52,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     page = page_path(options.out)
     try:
         check_free(page, options.overwrite)
-        benchmarks = read_benchmarks(options.results)
-        naturalness = read_naturalness(options.naturalness, benchmarks)
-        runs = read_runs(options.run)
-        report = Report(
-            options.title,
-            build_sections(benchmarks, naturalness, runs, options.base, options.data),
-            sources_of(benchmarks, naturalness, runs, options.data),
-            commands_of(benchmarks, naturalness, given),
-        )
-        write_report(report, page)
+        with Progress("report") as progress:
+            progress.doing("reading results and records")
+            benchmarks = read_benchmarks(options.results)
+            naturalness = read_naturalness(options.naturalness, benchmarks)
+            runs = read_runs(options.run)
+            progress.doing("making tables and figures")
+            report = Report(
+                options.title,
+                build_sections(benchmarks, naturalness, runs, options.base, options.data),
+                sources_of(benchmarks, naturalness, runs, options.data),
+                commands_of(benchmarks, naturalness, given),
+            )
+            progress.doing("writing the page")
+            write_report(report, page)
     except (ValueError, OSError) as error:
         return errors.fail(error, 2)
     print("\n\n".join(map(_terminal_table, benchmarks)))

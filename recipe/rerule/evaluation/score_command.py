@@ -18,7 +18,20 @@ from recipe.rerule.evaluation.logs.metrics import Scored
 from recipe.rerule.evaluation.logs.open_unlearning import Log, LogError, read_log
 from recipe.rerule.evaluation.logs.records import Record, by_model
 from recipe.rerule.json_input import read_json
+from recipe.rerule.progress import Progress
 
+_DESCRIPTION = """\
+Score a log of single samples without a model. Every number is computed from the samples; aggregates in the
+log are not used. docs/evaluation.md says how."""
+_EXAMPLES = """\
+examples:
+  python -m recipe.rerule.evaluate score --benchmark tofu --log TOFU_EVAL.json --retain-log RETAIN_EVAL.json
+      a log of open-unlearning; forget quality compares with the log of a retained model
+  python -m recipe.rerule.evaluate score --benchmark muse-books --log MUSE_EVAL.json --json
+      the last line of the output is one JSON object, for a program
+  python -m recipe.rerule.evaluate score --benchmark rwku --model rerule --log outputs/rwku/*/responses.jsonl
+      the answers of one model to several targets: every number is the mean over the targets
+"""
 _NAME_WIDTH = 34
 _ONE_NAME = {"muse": "muse-books", "muse_books": "muse-books"}
 _WIDTH = 100
@@ -30,22 +43,20 @@ def add_score_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "score",
         help="score a log of single samples without a model",
-        description=(
-            "Score a log of single samples without a model. Every number is computed from the samples; "
-            "aggregates in the log are not used. See docs/evaluation.md."
-        ),
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
     )
     _add_files(parser)
     parser.add_argument(
         "--metrics", metavar="NAME,...", help="only these, all of which must come out (default: what can be)"
     )
     parser.add_argument(
-        "--variants", action="store_true", help="other readings of the metrics too, under names of their own"
+        "--variants", action="store_true", help="also other definitions of the metrics, under other names"
     )
     parser.add_argument(
         "--allow-unequal",
         action="store_true",
-        help="TOFU: compare truth ratios with a retained model's over other questions too",
+        help="TOFU: compare with a retained model even where its log is of other questions",
     )
     parser.add_argument(
         "--json", action="store_true", help="end with one JSON object {metric: number} on a line"
@@ -54,7 +65,7 @@ def add_score_parser(commands: Any) -> None:
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--benchmark", choices=SCORERS, required=True, help="what the log is of")
+    parser.add_argument("--benchmark", choices=SCORERS, required=True, help="the benchmark of the log")
     parser.add_argument(
         "--log",
         type=Path,
@@ -67,18 +78,20 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         metavar="NAME",
-        help="rwku, world: whose records count, where the files hold several models'",
+        help="rwku, world: the model whose answers are scored, where the files hold those of several",
     )
     parser.add_argument(
         "--retain-log",
         type=Path,
+        metavar="FILE",
         help="log of the model trained without the forget set (TOFU: forget_quality; TOFU, MUSE: privleak)",
     )
 
 
 def run_score(options: argparse.Namespace) -> int:
     """Prints the metrics; exit code 0. Raises ValueError where the log cannot be scored."""
-    scored = SCORERS[options.benchmark](options)
+    with Progress(f"evaluate score: {options.log[0]}"):
+        scored = SCORERS[options.benchmark](options)
     for note in scored.notes:
         print(f"note: {note}", file=sys.stderr)
     print(format_metrics(scored.metrics))

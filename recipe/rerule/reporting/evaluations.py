@@ -135,8 +135,12 @@ def read_evaluation(path: Path) -> Evaluation:
     results_file = folder / "results.json" if folder == path else path
     meta = _read_meta(folder / "meta.json")
     benchmark = meta.get("benchmark", "world")
-    if not re.fullmatch(r"\w+", str(benchmark)):  # files of the report are named after it
-        raise ValueError(f"{folder / 'meta.json'}: benchmark is {benchmark!r}, which is no name of one")
+    if not isinstance(benchmark, str) or not re.fullmatch(
+        r"\w{1,60}", benchmark
+    ):  # files of the report are named after it
+        raise ValueError(
+            f"{folder / 'meta.json'}: benchmark is {str(benchmark)[:60]!r}, which is no name of one"
+        )
     evaluation = Evaluation(
         benchmark=benchmark,
         target=folder.name,

@@ -14,6 +14,8 @@ from recipe.rerule.json_input import parse as parse_json
 from recipe.rerule.records import metrics_files
 
 NAN = float("nan")
+_MOST = 2**53
+"""Whole numbers that a float, and so a figure's axis, tells apart."""
 _VALIDATION = "val-"
 """How verl's metrics of a validation begin."""
 Parsed = TypeVar("Parsed")
@@ -202,8 +204,8 @@ def _logged_number(value: Any) -> float:
 
 
 def _whole(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r} is no step or index")
+    if type(value) is not int or not 0 <= value <= _MOST:
+        raise ValueError("no step, index or count")
     return value
 
 

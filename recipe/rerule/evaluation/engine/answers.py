@@ -163,7 +163,7 @@ def _records(content: bytes) -> Iterator[tuple[str, Answer]]:
 def _parsed(line: bytes) -> dict[str, Any] | None:
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
 
