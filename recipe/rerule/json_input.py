@@ -135,8 +135,9 @@ def _refuse_constant(name: str) -> Any:
 def _reason(error: json.JSONDecodeError) -> str:
     if not error.doc.strip():
         return "is empty"
-    # A text that stops in a string is complained of at the string's beginning.
-    if error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string"):
+    # A text that stops in a string, number or word is complained of where that begins or before its end.
+    rest = "" if error.msg.startswith("Unterminated string") else error.doc[error.pos :]
+    if error.pos and error.msg != "Extra data" and re.fullmatch(r"[\w.+-]*\s*", rest):
         return f"is not complete JSON: it is cut off in line {error.lineno}"
     return f"is not JSON: {error.msg[0].lower()}{error.msg[1:]} in line {error.lineno}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from tests.data_prep.generate.server import (
     KEY,
@@ -161,4 +162,110 @@ ENDPOINT_CASES.append(
         ("--timeout", "0.2", "--patience", "0.5", "--attempts", "90"),
     )
 )
-CASES: list[Case] = [*ENDPOINT_CASES, *ADDRESS_CASES]
+
+
+@dataclass(frozen=True)
+class FileCase(Case):
+    """A file and the arguments of a command, in which {file} stands for it; `says` as above.
+
+    `content` is the file's text, or the JSON value in it; None for no file.
+    """
+
+    content: Any
+    arguments: tuple[str, ...]
+    says: str
+
+
+def _score(benchmark: str) -> tuple[str, ...]:
+    return ("evaluate", "score", "--benchmark", benchmark, "--log", "{file}")
+
+
+def _metric(name: str, **sample: Any) -> dict[str, Any]:
+    return {name: {"value_by_index": {"0": sample}}}
+
+
+_ANSWER = {
+    "index": 0, "section": "forget", "mode": "qa", "family": "direct", "subject": "Ada", "prompt": "Where?",
+    "golds": ["Paris"], "response": "In Paris.",
+}  # fmt: skip
+_TOFU = _metric("forget_Q_A_ROUGE", rougeL_recall=0.5)
+_MUSE = _metric("forget_knowmem_ROUGE", rougeL_f1=0.5)
+_NAN = float("nan")
+_SCORED: dict[str, tuple[Any, tuple[str, ...], str]] = {
+    "a MUSE log as TOFU": (_MUSE, _score("tofu"), "a log of MUSE, and --benchmark is tofu: score it with"),
+    "a TOFU log as MUSE": (_TOFU, _score("muse-books"), "a log of TOFU, and --benchmark is muse-books"),
+    "a TOFU log as RWKU": (_TOFU, _score("rwku"), "a log of TOFU, and --benchmark is rwku"),
+    "a MUSE log as the world": (_MUSE, _score("world"), "a log of MUSE, and --benchmark is world"),
+    "answers as TOFU": ([_ANSWER], _score("tofu"), "holds answers one by one, and --benchmark is tofu"),
+    "answers as MUSE": ([_ANSWER], _score("muse"), "score it with --benchmark rwku or world; logs of ours"),
+    "answers without a target as RWKU": ([_ANSWER], _score("rwku"), "score it with --benchmark world"),
+    "no file": (None, _score("tofu"), "input.json: no such file"),
+    "no file of answers": (None, _score("world"), "input.json does not exist"),
+    "an empty file": ("", _score("tofu"), "input.json is empty"),
+    "an empty file of answers": ("", _score("world"), "input.json: no records"),
+    "a cut log": ('{"forget_Q_A_ROUGE": {"value', _score("tofu"), "is not complete JSON: it is cut off in"),
+    "cut answers": ('{"index": 0}\n{"ind', _score("world"), "line 2 is not complete JSON: it is cut off"),
+    "a deep log": ("[" * 10_000, _score("tofu"), "input.json is nested too deeply"),
+    "deep answers": ("[" * 10_000, _score("rwku"), "input.json is nested too deeply"),
+    "a key twice": ('{"m": {"a": 1}, "m": {}}', _score("tofu"), "input.json: m occurs twice"),
+    "a log of a recall of 57": (
+        _metric("forget_Q_A_ROUGE", rougeL_recall=57), _score("tofu"),
+        "forget_Q_A_ROUGE, index 0: rougeL_recall is 57, outside [0, 1]",
+    ),
+    "a log of NaN": (
+        _metric("forget_Q_A_ROUGE", rougeL_recall=_NAN), _score("tofu"),
+        "index 0: rougeL_recall is nan; a metric over it would be meaningless",
+    ),
+    "a retained log of another benchmark": (
+        _MUSE, ("evaluate", "score", "--benchmark", "tofu", "--retain-log", "{file}", "--log", "{file}"),
+        "a log of MUSE, and --benchmark is tofu",
+    ),
+    "one file twice": ([_ANSWER], (*_score("world"), "{file}"), "input.json is given twice"),
+    "an unknown benchmark": ([_ANSWER], _score("mmlu"), "argument --benchmark: invalid choice: 'mmlu'"),
+    "no benchmark": ([_ANSWER], ("evaluate", "score", "--log", "{file}"), "are required: --benchmark; see"),
+    "an unknown command": (None, ("evaluate", "scores"), "argument COMMAND: invalid choice: 'scores'"),
+}  # fmt: skip
+
+
+def _report(*more: str) -> tuple[str, ...]:
+    return ("report", "--out", "{out}", "--results", "{file}", *more)
+
+
+_ROW = {"base": {"forget/recall": 0.5}}
+_REPORTED: dict[str, tuple[Any, tuple[str, ...], str]] = {
+    "no results": (None, _report(), "input.json does not exist"),
+    "empty results": ("", _report(), "input.json is empty"),
+    "cut results": ('{"base": {"forget/recall": 0.', _report(), "is not complete JSON: it is cut off"),
+    "deep results": ("[" * 10_000, _report(), "input.json is nested too deeply"),
+    "a list": ([_ROW], _report(), "is not {model: {metric: number}} as written by recipe.rerule.evaluate"),
+    "a model without metrics": ({"base": 3}, _report(), "is not {model: {metric: number}}"),
+    "NaN": ({"base": {"forget/recall": _NAN}}, _report(), "holds NaN, which is no number of JSON"),
+    "a recall of 57": ({"base": {"forget/recall": 57}}, _report(), "57, outside 0 to 1; evaluations give"),
+    "a recall below 0": ({"base": {"forget/recall": -0.5}}, _report(), "is -0.5, outside 0 to 1"),
+    "a recall in words": ({"base": {"forget/recall": "high"}}, _report(), "high, which is no number"),
+    "a huge number": ({"base": {"x": 10**400}}, _report(), "which is no number"),
+    "a model twice": ('{"base": {}, "base": {}}', _report(), "has the key 'base' twice in one object"),
+    "the same results twice": (_ROW, _report("--results", "{file}"), "input.json is given twice"),
+    "an unknown base": (_ROW, _report("--base", "nobody"), "--base nobody is none of the models base"),
+    "a run that is none": (_ROW, _report("--run", "a={out}"), "metrics.jsonl does not exist"),
+    "scores that are none": (_ROW, _report("--naturalness", "{out}"), "naturalness.json does not exist"),
+    "no output": (
+        _ROW,
+        ("report", "--results", "{file}"),
+        "are required: --out; see python -m",
+    ),
+    "an option that is none": (_ROW, _report("--titel", "x"), "unrecognized arguments: --titel x; see"),
+    "a checkpoint that is none": (_ROW, ("inspect", "inspect", "{file}"), "holds no replay state"),
+    "no checkpoint": (None, ("inspect", "inspect"), "are required: CHECKPOINT; see"),
+    "a benchmark that is none": (None, ("data_prep", "tofus"), "argument BENCHMARK: invalid choice: 'tofus'"),
+    "no source": (None, ("data_prep", "tofu", "--out", "{out}"), "are required: --source; see"),
+}
+FILE_CASES = [
+    FileCase(group, name, "refused", *case)
+    for group, cases in {
+        "inputs of evaluate score": _SCORED,
+        "inputs of the report and others": _REPORTED,
+    }.items()
+    for name, case in cases.items()
+]
+CASES: list[Case] = [*ENDPOINT_CASES, *ADDRESS_CASES, *FILE_CASES]

@@ -25,8 +25,8 @@ from tests.evaluation.made_logs import tofu_log
 from tests.refused.damage import damaged, written
 from tests.replay.groups import make_group
 
-EVERY = int(os.environ.get("RERULE_EVERY", "23"))
-REPORTS_EVERY = 1 if EVERY == 1 else 4 * EVERY
+EVERY = int(os.environ.get("RERULE_EVERY", "61"))
+REPORTS_EVERY = 1 if EVERY == 1 else 3 * EVERY
 UNREADABLE = ("Errno", "Traceback", "object has no", "indices must be", "not supported between", "unhashable")
 RECORD = {
     "model": "base", "index": 3, "section": "forget", "mode": "qa", "family": "direct", "subject": "Ada",
