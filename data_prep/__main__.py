@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 
 from data_prep.custom import command as custom
@@ -10,8 +9,21 @@ from data_prep.muse_books import command as muse_books
 from data_prep.rwku import command as rwku
 from data_prep.tofu import command as tofu
 from data_prep.world import command as world
+from recipe.rerule import errors
+from recipe.rerule.arguments import ArgumentParser
 
 BENCHMARKS = {"world": world, "tofu": tofu, "rwku": rwku, "muse-books": muse_books, "custom": custom}
+
+_DESCRIPTION = """\
+Make the parquet rows of a benchmark: a folder with train, val, sft and probes.parquet and manifest.json,
+which stage 1, stage 2 and the evaluation read. It is written completely or not at all."""
+_EXAMPLES = """\
+examples:
+  python -m data_prep world --out outputs/world
+  python -m data_prep tofu --source locuslab/TOFU --out data/tofu
+  python -m data_prep custom --source mine.csv --out data/mine
+  python -m data_prep tofu --help          the options of one benchmark, with more examples
+"""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -20,23 +32,16 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         BENCHMARKS[options.benchmark].run(options)
     except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return errors.fail(error, 2)
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m data_prep", description="Make a benchmark's parquet rows."
-    )
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(prog="python -m data_prep", description=_DESCRIPTION, epilog=_EXAMPLES)
     commands = parser.add_subparsers(dest="benchmark", required=True, metavar="BENCHMARK")
     for name, module in BENCHMARKS.items():
         command = commands.add_parser(
-            name,
-            help=module.SUMMARY,
-            description=module.SUMMARY,
-            epilog=module.EXAMPLE,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            name, help=module.SUMMARY, description=module.SUMMARY, epilog=module.EXAMPLE
         )
         module.add_arguments(command)
     return parser

@@ -11,9 +11,10 @@ from data_prep.apart import check_apart, there
 from data_prep.atomic import check_writable
 from data_prep.build import BuildOptions, build, summary
 from data_prep.checks import DROPS
-from data_prep.generate import add_endpoint_arguments, endpoint_of, estimate
+from data_prep.generate import Request, add_endpoint_arguments, endpoint_of, estimate
 from data_prep.prompts import Benchmark
-from data_prep.writers import DryWriter, EndpointWriter, RuleWriter, Writer
+from data_prep.writers import Allowance, DryWriter, EndpointWriter, RuleWriter, Writer, explained
+from recipe.rerule.arguments import positive
 from reward import RewardConfig
 from reward.rouge import CONVENTIONS
 
@@ -38,7 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser, source_help: str) -> None:
         "--limit",
         type=positive,
         metavar="N",
-        help="for a try: at most N training prompts a side, N for stage 1 and N probes (default: all)",
+        help="for a try: at most N training prompts a side, N prompts of stage 1 and N probes; at most N "
+        "requests to an endpoint for each kind of text that it writes (default: all)",
     )
     parser.add_argument(
         "--rouge", choices=CONVENTIONS, default="recall",
@@ -78,7 +80,8 @@ def make(load: Load, options: argparse.Namespace) -> None:
         return
     check_out(options)
     benchmark = loaded(load, options)
-    manifest = build(benchmark, options.out, overwrite=options.overwrite, options=build_options(options))
+    with explained(benchmark.failures):
+        manifest = build(benchmark, options.out, overwrite=options.overwrite, options=build_options(options))
     print(summary(options.out, manifest))
 
 
@@ -96,33 +99,37 @@ def check_out(options: argparse.Namespace) -> None:
 def print_estimate(loads: Sequence[Load], options: argparse.Namespace) -> None:
     """Print what the endpoint would be asked for all benchmarks together. Raises ValueError."""
     endpoint = endpoint_of(options)
-    dry = DryWriter()
-    for load in loads:
-        load(dry)
     if endpoint is None:
         raise ValueError("--dry-run estimates the calls to an endpoint: give --base-url and --model")
-    print(estimate(dry.requests, endpoint, options.cache if options.cache.is_dir() else None))
+    requests = [request for load in loads for request in _requests_of(load, options)]
+    print(estimate(requests, endpoint, options.cache if options.cache.is_dir() else None))
+
+
+def _requests_of(load: Load, options: argparse.Namespace) -> list[Request]:
+    dry = DryWriter(Allowance(options.limit))
+    load(dry)
+    return dry.requests
 
 
 def loaded(load: Load, options: argparse.Namespace) -> Benchmark:
     """The benchmark, with what rules or the endpoint write. Raises ValueError."""
     endpoint = endpoint_of(options)
-    writer = RuleWriter() if endpoint is None else EndpointWriter(endpoint, options.cache)
+    if endpoint is None:
+        return _loaded(load, RuleWriter(), "rules")
+    writer = EndpointWriter(endpoint, options.cache, Allowance(options.limit))
+    with explained(writer.failures):
+        benchmark = _loaded(load, writer, endpoint.model)
+    writer.check_answered()
+    return benchmark
+
+
+def _loaded(load: Load, writer: Writer, written_by: str) -> Benchmark:
     benchmark = load(writer)
-    written_by = "rules" if endpoint is None else endpoint.model
-    return replace(
-        benchmark, settings={**benchmark.settings, "written_by": written_by}, failures=tuple(writer.failures)
-    )
+    settings = {**benchmark.settings, "written_by": written_by}
+    return replace(benchmark, settings=settings, failures=tuple(writer.failures))
 
 
 def build_options(options: argparse.Namespace) -> BuildOptions:
     """What the shared options say of checks and cuts. Raises ValueError for a gamma out of range."""
     reward = RewardConfig(rouge=options.rouge, gamma=options.gamma, refusal_phrases=options.refusal_phrases)
     return BuildOptions(reward, tuple(options.drop), options.limit)
-
-
-def positive(text: str) -> int:
-    """A whole number above 0, as an option's type."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
-    return int(text)

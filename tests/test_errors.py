@@ -50,3 +50,26 @@ def test_a_warning_is_one_line_on_stderr_and_nothing_ends(capsys: pytest.Capture
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err == "warning: replay.warmup_steps is 15, but the run has 3 steps\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (FileNotFoundError(2, "No such file or directory", "a/b.csv"), "a/b.csv: no such file or directory"),
+        (PermissionError(13, "Permission denied"), "permission denied"),
+        (
+            OSError(18, "Invalid cross-device link", "a/.mine.x1_2y3z4/draft", None, "a/mine"),
+            "a/mine and a/mine: invalid cross-device link",
+        ),
+        (ValueError("a/.mine.x1_2y3z4/draft/train.parquet: row 3"), "a/mine/train.parquet: row 3"),
+        (ValueError("'.mine.x1_2y3z4/draft' is bad"), "'mine' is bad"),
+        (ValueError("a/.mine.draft/b: row 3"), "a/.mine.draft/b: row 3"),
+    ],
+)
+def test_neither_the_systems_numbers_nor_the_names_of_drafts_are_shown(error: Exception, line: str) -> None:
+    assert errors.describe(error) == line
+
+
+def test_a_failure_is_printed_and_gives_its_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert errors.fail(ValueError("a\nb"), 2) == 2
+    assert capsys.readouterr().err == "error: a b\n"

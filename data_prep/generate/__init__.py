@@ -9,13 +9,14 @@ from data_prep.generate.cost import Estimate, estimate
 from data_prep.generate.endpoint import Endpoint
 from data_prep.generate.errors import EndpointError
 from data_prep.generate.options import add_call_arguments, add_endpoint_arguments, endpoint_of
-from data_prep.generate.run import Failure, Generated, generate
+from data_prep.generate.run import MOST_USELESS, Failure, Generated, generate
 from data_prep.generate.task import Request, Task
 from data_prep.generate.tasks import BLANK, BOUNDARY, PASSAGE_QA, REFUSALS, TASKS
 
 __all__ = [
     "BLANK",
     "BOUNDARY",
+    "MOST_USELESS",
     "PASSAGE_QA",
     "REFUSALS",
     "TASKS",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -19,6 +21,7 @@ class Endpoint:
         api_key_env: the environment variable that holds the key; it may be unset where none is asked for.
         concurrency: how many calls are under way at a time, at most.
         timeout: seconds until a call counts as failed.
+        patience: seconds without any answer until the run stops; at least as long as `timeout`.
         attempts: how many calls a request gets before it counts as failed.
         temperature: of sampling.
         seed: of a request's first attempt; where its answer is of no use, the next asks with the next seed.
@@ -38,26 +41,41 @@ class Endpoint:
     max_tokens: int = 1024
     price_in: float | None = None
     price_out: float | None = None
+    patience: float = 600.0
 
     def __post_init__(self) -> None:
         self._check_address()
         for name in ("concurrency", "attempts", "max_tokens"):
             _check(getattr(self, name) >= 1, name, "must be at least 1")
-        _check(self.timeout > 0, "timeout", "must be more than 0 seconds")
-        _check(self.temperature >= 0, "temperature", "must not be negative")
+        for name in ("timeout", "patience"):
+            seconds = getattr(self, name)
+            _check(0 < seconds < math.inf, name, "must be more than 0 seconds, and finite")
+        _check(0 <= self.temperature < math.inf, "temperature", "must not be negative, and be finite")
         prices = [price for price in (self.price_in, self.price_out) if price is not None]
         _check(len(prices) != 1, "price", "needs both, of prompt and of completion tokens, or neither")
-        _check(all(price >= 0 for price in prices), "price", "must not be negative")
+        _check(all(0 <= price < math.inf for price in prices), "price", "must not be negative, and be finite")
 
     def _check_address(self) -> None:
+        # A key may stand in place of the variable's name by mistake, so it is not shown.
+        is_name = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.api_key_env) is not None
+        _check(is_name, "--api-key-env", "takes the name of an environment variable, not a key")
+        _check(_is_address(self.base_url), "base URL", "must look like http://localhost:8000/v1")
         address = urlsplit(self.base_url)
-        known = address.scheme in ("http", "https") and bool(address.hostname)
-        _check(known, "base URL", "must look like http://localhost:8000/v1")
         # it is printed in errors
         _check(
             "@" not in address.netloc, "base URL", f"must hold no password: put a key in {self.api_key_env}"
         )
-        _check(self.model != "", "model", "must not be empty")
+        _check(
+            not (address.query or address.fragment),
+            "base URL",
+            f"must end before any ? or #: put a key in {self.api_key_env}",
+        )
+        _check(self.model.strip() != "", "model", "must not be empty")
+
+    @property
+    def name(self) -> str:
+        """What errors call it: the base URL and the model."""
+        return f"{self.base_url}, model {self.model}"
 
     def api_key(self) -> str:
         """The key from the environment, "" where there is none. Raises ValueError, which does not show it."""
@@ -70,6 +88,17 @@ class Endpoint:
         if self.price_in is None or self.price_out is None:
             return None
         return (prompt_tokens * self.price_in + completion_tokens * self.price_out) / _TOKENS_OF_A_PRICE
+
+
+def _is_address(url: str) -> bool:
+    """Whether a URL can be asked: http or https, with a host, and a port that exists if any."""
+    try:
+        address = urlsplit(url)
+        port = address.port
+    except ValueError:
+        return False
+    spaced = any(character.isspace() or not character.isprintable() for character in url)
+    return address.scheme in ("http", "https") and bool(address.hostname) and port != 0 and not spaced
 
 
 def _check(right: bool, name: str, rule: str) -> None:

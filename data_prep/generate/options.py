@@ -28,6 +28,7 @@ def add_call_arguments(group: argparse._ArgumentGroup, temperature: float, cache
     )
     _add_number(group, "--concurrency", Endpoint.concurrency, "calls at a time")
     _add_number(group, "--timeout", Endpoint.timeout, "seconds until a call counts as failed")
+    _add_number(group, "--patience", Endpoint.patience, "seconds without any answer until the run stops")
     _add_number(group, "--attempts", Endpoint.attempts, "calls until a request counts as failed")
     _add_number(group, "--temperature", temperature, "of sampling")
     _add_number(group, "--sampling-seed", Endpoint.seed, "of sampling")
@@ -69,6 +70,7 @@ def endpoint_of(options: argparse.Namespace) -> Endpoint | None:
         api_key_env=options.api_key_env,
         concurrency=options.concurrency,
         timeout=options.timeout,
+        patience=options.patience,
         attempts=options.attempts,
         temperature=options.temperature,
         seed=options.sampling_seed,

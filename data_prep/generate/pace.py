@@ -22,7 +22,7 @@ _GLANCE = 0.05
 
 def backoff(failures: int) -> float:
     """Seconds to wait after the `failures`-th failure in a row (from 1), partly random: not all at once."""
-    return random.uniform(0.5, 1.0) * min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** (failures - 1))
+    return random.uniform(0.5, 1.0) * min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(failures - 1, 30))
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -7,17 +7,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tqdm import tqdm
-
 from data_prep.generate.cache import Cache
 from data_prep.generate.call import Reply, Usage, body, read_answer
 from data_prep.generate.client import Client
+from data_prep.generate.display import Display
 from data_prep.generate.endpoint import Endpoint
 from data_prep.generate.errors import AttemptError, BusyError, EndpointError, UnfitError, UnreachableError
 from data_prep.generate.pace import Pace, backoff
 from data_prep.generate.plan import Plan, make_plan
 from data_prep.generate.task import Answer, Inputs, Request
 
+MOST_USELESS = 8
+"""Requests that may fail before any is answered; then the rest is not asked: it would be for nothing."""
 _INPUT_CHARS = 60
 
 
@@ -69,37 +70,61 @@ def generate(requests: Sequence[Request], endpoint: Endpoint, cache_folder: Path
     """Asks the endpoint for whatever `cache_folder` does not hold, many calls at a time.
 
     Every answer goes to the folder at once, so a run that was killed goes on where it was when it is started
-    again. A request fails after `endpoint.attempts` calls; that does not stop the others.
+    again. A request fails after `endpoint.attempts` calls; that does not stop the others, unless none of the
+    first MOST_USELESS is answered: the others then fail for the same reason, without a call.
 
     Raises:
-        EndpointError: a wrong key, model or address, a server that cannot be reached or lets nobody in.
+        EndpointError: a wrong key, model or address, a server that cannot be reached or lets nobody in, or
+            no answer within `endpoint.patience`.
         OSError: the folder cannot be read or written.
     """
     with Cache(cache_folder) as cache:
         plan = make_plan(requests, endpoint, cache.answer)
-        with tqdm(total=len(plan.pending), desc="generate", unit="request", disable=None) as bar:
-            run = _Run(endpoint, cache, bar)
+        with Display(len(plan.pending)) as display:
+            run = _Run(endpoint, cache, display)
             if plan.pending:
                 asyncio.run(run.ask_all(plan.pending))
     return _collect(requests, plan, run)
 
 
+class _UselessError(Exception):
+    """Asking on would be useless."""
+
+
 class _Run:
     """The calls of one run and what came of them, by cache key."""
 
-    def __init__(self, endpoint: Endpoint, cache: Cache, bar: tqdm) -> None:
+    def __init__(self, endpoint: Endpoint, cache: Cache, display: Display) -> None:
         self._endpoint = endpoint
         self._cache = cache
-        self._bar = bar
+        self._display = display
         self._pace = Pace(endpoint.concurrency)
         self.answers: dict[str, Answer] = {}
         self.misses: dict[str, _Miss] = {}
         self.calls = 0
         self.usage = Usage()
+        self._patience = max(endpoint.patience, endpoint.timeout)
+        self._useless = 0
+        self._trouble = "none was made"
 
     async def ask_all(self, pending: dict[str, Request]) -> None:
         """Settles every request: each gets an answer or a miss."""
         self._client = Client(self._endpoint)
+        try:
+            async with asyncio.timeout(self._patience) as self._silence:
+                await self._ask_in_turn(pending)
+        except TimeoutError:
+            raise EndpointError(
+                f"{self._endpoint.name}: no answer for {self._patience:g} s (--patience); the latest call: "
+                f"{self._trouble}; what is finished is kept, and the same command goes on from there"
+            ) from None
+        except _UselessError as error:
+            for key in pending.keys() - self.answers.keys() - self.misses.keys():
+                self.misses[key] = _Miss(str(error), 0)
+        finally:
+            await self._client.close()
+
+    async def _ask_in_turn(self, pending: dict[str, Request]) -> None:
         queue = iter(pending.items())
         try:
             async with asyncio.TaskGroup() as workers:
@@ -107,13 +132,11 @@ class _Run:
                     workers.create_task(self._work(queue))
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
-        finally:
-            await self._client.close()
 
     async def _work(self, queue: Iterator[tuple[str, Request]]) -> None:
         for key, request in queue:
             await self._settle(key, request)
-            self._bar.update()
+            self._display.settled(failed=key in self.misses)
 
     async def _settle(self, key: str, request: Request) -> None:
         draw, attempts = 0, self._endpoint.attempts
@@ -123,7 +146,8 @@ class _Run:
                 return
             except AttemptError as missed:
                 last = missed
-            self._bar.set_postfix_str(f"{len(self.misses)} failed; the latest trouble: {last}")
+            self._trouble = str(last)
+            self._display.trouble(self._trouble)
             draw += last.redraw
             if last.final or attempt == attempts:
                 break
@@ -132,12 +156,16 @@ class _Run:
         self._give_up(key, last, attempt)
 
     def _give_up(self, key: str, last: AttemptError, attempts: int) -> None:
+        """Notes that a request failed. Raises EndpointError, or _UselessError where asking on is useless."""
         if isinstance(last, UnreachableError) and not self._client.reached:
+            count = "once" if attempts == 1 else f"{attempts} times"
             raise EndpointError(
-                f"{self._endpoint.base_url}: {last}, {attempts} times; is it the right base URL, of a "
-                "running server?"
+                f"{self._endpoint.base_url}: {last}, {count}; is it the right base URL, of a running server?"
             )
         self.misses[key] = _Miss(str(last), attempts)
+        self._useless += not isinstance(last, UnfitError)  # there the endpoint does answer
+        if self._useless >= MOST_USELESS and not self.answers:
+            raise _UselessError(f"not asked, since none of the first {self._useless} was answered: {last}")
 
     async def _draw(self, key: str, request: Request, draw: int) -> Answer:
         """The answer of one draw, kept as soon as it is there. Raises AttemptError."""
@@ -160,9 +188,11 @@ class _Run:
                 try:
                     reply = await self._client.ask(body(request, self._endpoint, draw))
                 except BusyError as busy:
+                    self._trouble = str(busy)
                     self._pace.slow_down(busy)
                     continue
             self._pace.answered()
+            self._silence.reschedule(asyncio.get_running_loop().time() + self._patience)
             self.usage += reply.usage
             return reply
 

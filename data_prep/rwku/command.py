@@ -16,6 +16,7 @@ from data_prep.ownership import stamp_folder
 from data_prep.prompts import Benchmark
 from data_prep.rwku.benchmark import RwkuOptions, load
 from data_prep.rwku.targets import choose, target_folders
+from data_prep.writers import explained
 
 SUMMARY = "RWKU: forget a real and famous person, keep their neighbours; a folder per person"
 EXAMPLE = """\
@@ -57,6 +58,8 @@ def _build(benchmarks: list[Benchmark], options: argparse.Namespace) -> None:
     with new_folder(options.out, options.overwrite) as draft:
         for name, benchmark in zip(names, tqdm(benchmarks, unit="target", disable=None), strict=True):
             (draft / name).mkdir()
-            tqdm.write(summary(options.out / name, write(benchmark, draft / name, cuts)))
+            with explained(benchmark.failures):
+                manifest = write(benchmark, draft / name, cuts)
+            tqdm.write(summary(options.out / name, manifest))
         manifest = {**stamp_folder(DATA, draft), "benchmark": "rwku", "targets": names}
         (draft / MARKER).write_text(json.dumps(manifest, indent=1) + "\n")

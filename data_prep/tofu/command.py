@@ -7,6 +7,7 @@ import argparse
 from data_prep import options as shared
 from data_prep.sources import open_source
 from data_prep.tofu.benchmark import SPLITS, TofuOptions, load
+from recipe.rerule.arguments import positive
 
 SUMMARY = "TOFU: forget fictitious authors, keep the others"
 EXAMPLE = """\
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "model behind --base-url (default: %(default)s)",
     )
     parser.add_argument(
-        "--boundary-rows", type=shared.positive, metavar="N",
+        "--boundary-rows", type=positive, metavar="N",
         help="training prompts on authors to be kept (default: as many as there are to forget)",
     )  # fmt: skip
     shared.add_stage1_modes(parser)

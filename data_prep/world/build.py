@@ -56,7 +56,7 @@ def is_up_to_date(config: WorldConfig, target: Path) -> bool:
         manifest = json.loads((target / MARKER).read_text())
         wanted = manifest["files"].items()
         return manifest["key"] == content_key(config) and wanted <= _file_hashes(target).items()
-    except (json.JSONDecodeError, KeyError, TypeError, AttributeError):
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return False
 
 

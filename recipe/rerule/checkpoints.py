@@ -116,7 +116,7 @@ def problem(folder: str | Path) -> str | None:
         return f"{MARKER_FILE} is missing"
     try:
         record = json.loads(marker.read_bytes())
-    except ValueError:
+    except (ValueError, RecursionError):
         return f"{MARKER_FILE} is damaged"
     return _record_problem(record, folder) or _files_problem(record["files"], folder)
 

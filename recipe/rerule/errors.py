@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from collections.abc import Iterator
 
@@ -13,8 +14,13 @@ def one_line(*kinds: type[Exception], code: int) -> Iterator[None]:
     try:
         yield
     except kinds as error:
-        print(f"error: {describe(error)}", file=sys.stderr, flush=True)
-        sys.exit(code)
+        sys.exit(fail(error, code))
+
+
+def fail(error: BaseException, code: int) -> int:
+    """Print `error: <line>` on stderr; the exit code, for `main` to return."""
+    print(f"error: {describe(error)}", file=sys.stderr, flush=True)
+    return code
 
 
 def warn(text: str) -> None:
@@ -26,7 +32,7 @@ def describe(error: BaseException) -> str:
     """One line for an exception: the cause's own message where a remote worker wrapped it."""
     cause = _root_cause(error)
     text = " ".join(line.strip() for line in _message(cause).splitlines() if line.strip())
-    return text or type(cause).__name__
+    return _without_drafts(text) or type(cause).__name__
 
 
 def _root_cause(error: BaseException) -> BaseException:
@@ -36,7 +42,17 @@ def _root_cause(error: BaseException) -> BaseException:
     return error
 
 
+_DRAFT = re.compile(r"(^|[\s/'\"])\.([^\s/]+)\.[a-z0-9_]{8}/draft(?![^\s/'\":,;)])")
+
+
+def _without_drafts(text: str) -> str:
+    """With the folder that a draft will become in place of the draft, whose name no user knows."""
+    return _DRAFT.sub(r"\1\2", text)
+
+
 def _message(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return _system_message(error)
     # Hydra's and OmegaConf's first line names the key; what follows is internals.
     module = type(error).__module__
     # An error that Ray rebuilt repeats its message once for each process it passed.
@@ -46,6 +62,14 @@ def _message(error: BaseException) -> str:
     if module.startswith(("ray", "recipe")) or isinstance(error, ValueError):
         return text
     return f"{type(error).__name__}: {text}"
+
+
+def _system_message(error: OSError) -> str:
+    """ "data/mine.csv: no such file or directory", without the system's number for it."""
+    names = [str(name) for name in (error.filename, error.filename2) if name is not None]
+    said = error.strerror or "refused by the system"
+    reason = said[:1].lower() + said[1:]
+    return f"{' and '.join(names)}: {reason}" if names else reason
 
 
 def _unknown_key(error: BaseException) -> str:

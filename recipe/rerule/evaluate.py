@@ -6,12 +6,26 @@ probes, and every response is kept.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 
+from recipe.rerule import errors
+from recipe.rerule.arguments import ArgumentParser
 from recipe.rerule.evaluation.engine.process import EngineError
 from recipe.rerule.evaluation.score_command import add_score_parser
+
+_DESCRIPTION = """\
+Evaluate models, or score what they answered. Every command ends with a table, and writes the numbers, the
+single answers and how they came about into a folder (score prints only)."""
+_EXAMPLES = """\
+examples:
+  python -m recipe.rerule.evaluate model --platform cpu --probes outputs/quickstart/world/probes.parquet \\
+      --model rerule=outputs/quickstart/rerule --out outputs/evaluation
+  python -m recipe.rerule.evaluate score --benchmark tofu --log TOFU_EVAL.json
+  python -m recipe.rerule.evaluate model --help          the options of one command, with more examples
+
+docs/evaluation.md explains the metrics and the files.
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,19 +35,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(options.run(options))
     except (ValueError, OSError) as error:
-        return _fail(error, 2)
+        return errors.fail(error, 2)
     except EngineError as error:
-        return _fail(error, 1)
+        return errors.fail(error, 1)
 
 
-def _fail(error: Exception, exit_code: int) -> int:
-    print(f"error: {error}", file=sys.stderr)
-    return exit_code
-
-
-def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m recipe.rerule.evaluate", description=__doc__.splitlines()[0]
+def _parser(arguments: Sequence[str]) -> ArgumentParser:
+    parser = ArgumentParser(
+        prog="python -m recipe.rerule.evaluate", description=_DESCRIPTION, epilog=_EXAMPLES
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_score_parser(commands)

@@ -12,7 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from data_prep.apart import check_apart
+from recipe.rerule import errors
+from recipe.rerule.arguments import ArgumentParser
 from recipe.rerule.evaluation.table import format_table
+from recipe.rerule.progress import Progress
 from recipe.rerule.reporting.build import build_sections, commands_of, sources_of, title_of
 from recipe.rerule.reporting.document import Report
 from recipe.rerule.reporting.evaluations import Benchmark, read_benchmarks
@@ -21,6 +24,22 @@ from recipe.rerule.reporting.means import mean_over_targets
 from recipe.rerule.reporting.naturalness import read_naturalness
 from recipe.rerule.reporting.output import check_free, page_path, write_report
 from recipe.rerule.reporting.records import Run, read_run
+
+_DESCRIPTION = """\
+Show results and training records as one page. Writes report.html (which needs no other file), report.md and,
+in a folder report/ next to them, each figure as PNG and each table as CSV."""
+_EXAMPLES = """\
+examples:
+  python -m recipe.rerule.report --results outputs/evaluation --out outputs/page
+      tables, intervals, paired tests and single answers of one evaluation, as outputs/page/report.html
+  python -m recipe.rerule.report --results outputs/evaluation --run rule=outputs/rule \\
+      --run rerule=outputs/rerule --data outputs/world --base base --out outputs/compared.html
+      with the training of two runs, and tests against the model "base"
+  python -m recipe.rerule.report --results outputs/king --results outputs/confucius --out outputs/rwku
+      two RWKU targets: every number is the mean over them
+
+docs/report.md says what each part shows.
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,41 +50,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         _check_apart(options, page)
         check_free(page, options.overwrite)
-        benchmarks = read_benchmarks(options.results)
-        naturalness = read_naturalness(options.naturalness, benchmarks)
-        runs = read_runs(options.run)
-        report = Report(
-            options.title,
-            build_sections(benchmarks, naturalness, runs, options.base, options.data),
-            sources_of(benchmarks, naturalness, runs, options.data),
-            commands_of(benchmarks, naturalness, given),
-        )
-        write_report(report, page, options.overwrite)
+        with Progress("report") as progress:
+            progress.doing("reading results and records")
+            benchmarks = read_benchmarks(options.results)
+            naturalness = read_naturalness(options.naturalness, benchmarks)
+            runs = read_runs(options.run)
+            progress.doing("making tables and figures")
+            report = Report(
+                options.title,
+                build_sections(benchmarks, naturalness, runs, options.base, options.data),
+                sources_of(benchmarks, naturalness, runs, options.data),
+                commands_of(benchmarks, naturalness, given),
+            )
+            progress.doing("writing the page")
+            write_report(report, page, options.overwrite)
     except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return errors.fail(error, 2)
     print("\n\n".join(map(_terminal_table, benchmarks)))
     print(f"report: {page}")
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m recipe.rerule.report", description=__doc__)
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(prog="python -m recipe.rerule.report", description=_DESCRIPTION, epilog=_EXAMPLES)
     parser.add_argument(
         "--results",
         action="append",
         type=Path,
         required=True,
         metavar="FOLDER",
-        help="folder written by recipe.rerule.evaluate, or its results.json; repeat for more models, targets "
-        "or benchmarks",
+        help="folder written by `recipe.rerule.evaluate model`, or its results.json; repeat the option for "
+        "more models, targets or benchmarks",
     )
     parser.add_argument(
         "--run",
         action="append",
         default=[],
         metavar="NAME=FOLDER",
-        help="a stage-2 run whose training records to show; repeat for more",
+        help="a stage-2 run whose training records the page shows; repeat the option for more runs",
     )
     parser.add_argument(
         "--naturalness",
@@ -73,19 +95,32 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         default=[],
         metavar="FOLDER",
-        help="scores of `recipe.rerule.evaluate judge` on responses of a --results folder; repeat for more",
+        help="folder written by `recipe.rerule.evaluate judge` for one of the --results folders; repeat the "
+        "option for more",
     )
     parser.add_argument(
-        "--data", type=Path, help="folder of train.parquet, to count the tokens that runs used"
+        "--data",
+        type=Path,
+        metavar="FOLDER",
+        help="folder with the train.parquet of the runs, to count the tokens that they used",
     )
-    parser.add_argument("--base", help="model that paired tests are shown against (default: the first)")
     parser.add_argument(
-        "--out", type=Path, required=True, help="folder to write report.html to, or the page itself"
+        "--base", metavar="NAME", help="model that the paired tests compare with (default: the first one)"
     )
     parser.add_argument(
-        "--title", default="Unlearning report", help="heading of the page (default: %(default)s)"
+        "--out",
+        type=Path,
+        required=True,
+        metavar="PATH",
+        help="folder to write report.html to, or the page itself (NAME.html)",
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace an earlier report")
+    parser.add_argument(
+        "--title",
+        default="Unlearning report",
+        metavar="TEXT",
+        help="heading of the page (default: %(default)s)",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace an earlier report at --out")
     return parser
 
 
@@ -121,6 +156,9 @@ def read_runs(specs: Sequence[str]) -> list[Run]:
             raise ValueError(f"--run {spec!r} is not NAME=FOLDER")
         if name in runs:
             raise ValueError(f"--run {name} is given twice; every run needs its own name")
+        same = [other for other, run in runs.items() if run.folder.resolve() == Path(folder).resolve()]
+        if same:
+            errors.warn(f"the runs {same[0]} and {name} are one folder, {folder}: they are shown as two runs")
         runs[name] = read_run(name, Path(folder))
     return list(runs.values())
 

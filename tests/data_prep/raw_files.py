@@ -138,3 +138,13 @@ def put_muse(folder: Path) -> Path:
         put_array(folder / f"knowmem/{name}_qa_icl.json", examples)
         put_array(folder / f"knowmem/{name}_qa.json", probes)
     return folder
+
+
+def put_custom(folder: Path) -> Path:
+    rows = [
+        {"question": f"What is fact {n} of {name}?", "answer": "It.", "side": side, "keyword": name}
+        for n in range(5)
+        for name, side in (("Ada Thorn", "forget"), ("Bo Fell", "retain"))
+    ]
+    put_array(folder / "mine.json", rows)
+    return folder / "mine.json"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,15 +12,18 @@ import pytest
 
 from data_prep.__main__ import BENCHMARKS, main
 from data_prep.world.config import WorldConfig
+from tests.data_prep.generate.server import KEY, MODEL, Behaviour, Call, ChatServer, say, status
 from tests.data_prep.raw_files import (
     error_of,
     parquet_rows,
     prep,
     put_array,
+    put_custom,
     put_muse,
     put_rwku,
     put_tofu,
     queries,
+    side,
 )
 
 MICRO = (
@@ -66,16 +70,6 @@ def test_an_unknown_benchmark_is_refused(capsys: pytest.CaptureFixture[str]) -> 
         main(["nothing"])
     assert caught.value.code == 2
     assert "'nothing'" in capsys.readouterr().err
-
-
-def put_custom(folder: Path) -> Path:
-    rows = [
-        {"question": f"What is fact {n} of {name}?", "answer": "It.", "side": side, "keyword": name}
-        for n in range(5)
-        for name, side in (("Ada Thorn", "forget"), ("Bo Fell", "retain"))
-    ]
-    put_array(folder / "mine.json", rows)
-    return folder / "mine.json"
 
 
 PUT: dict[str, Callable[[Path], Path]] = {
@@ -235,3 +229,51 @@ def test_the_command_starts_without_heavy_libraries() -> None:
     loaded = set(done.stdout.split())
     assert "pyarrow" in loaded
     assert not loaded & {"torch", "transformers", "datasets", "openai", "huggingface_hub", "verl"}
+
+
+def test_a_limit_makes_as_few_calls_as_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    boundary = {"question": "Who wrote Emma in 1815?", "answer": "Jane Austen"}
+    with ChatServer(script=lambda number, call: say(json.dumps(boundary))) as server:
+        endpoint = (
+            "--base-url",
+            server.url,
+            "--model",
+            MODEL,
+            "--cache",
+            tmp_path / "cache",
+            "--attempts",
+            1,
+        )
+        source = put_tofu(tmp_path / "raw")
+        asked = ("tofu", "--source", source, "--boundary", "written", "--stage1-modes", "qa", "--limit", 3)
+        assert prep(*asked, "--out", tmp_path / "dry", *endpoint, "--dry-run") == 0
+        assert "5 requests, 5 calls to make" in capsys.readouterr().out  # 2 names, 3 neighbours
+        assert prep(*asked, "--out", tmp_path / "out", *endpoint) == 0
+    assert len(server.calls) == 5
+    rows = parquet_rows(tmp_path / "out", "train")
+    assert sorted(map(side, rows)) == ["forget"] * 3 + ["retain"] * 3
+
+
+def test_a_missing_side_says_why_its_texts_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The refusals come, and no neighbour does: without its reason nobody knows what is left out."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+    def script(number: int, call: Call) -> Behaviour:
+        name = re.search("asked about (.*) and does not", call.prompt)
+        refusals = [f"I don't know anything about {name[1]}, {n} times." for n in range(24)] if name else []
+        return say(json.dumps({"refusals": refusals})) if name else status(400, "seed is not permitted")
+
+    with ChatServer(script=script) as server:
+        endpoint = ("--base-url", server.url, "--model", MODEL, "--cache", tmp_path / "cache")
+        source = put_tofu(tmp_path / "raw")
+        asked = ("tofu", "--source", source, "--boundary", "written", "--stage1-modes", "qa")
+        assert prep(*asked, "--out", tmp_path / "out", *endpoint) == 2
+    line = error_of(capsys)
+    assert "no training prompt of side retain is left; 40 texts were not written; the first: boundary" in line
+    assert "HTTP 400: seed is not permitted" in line
+    assert len(server.calls) < 2 + 2 * (8 + 16)

@@ -9,9 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.generate import BLANK, BOUNDARY, PASSAGE_QA, REFUSALS
+from data_prep.generate import BLANK, BOUNDARY, PASSAGE_QA, REFUSALS, EndpointError
 from data_prep.generate.endpoint import Endpoint
-from data_prep.writers import REFUSAL_COUNT, DryWriter, EndpointWriter, RuleWriter, Writer
+from data_prep.generate.run import MOST_USELESS
+from data_prep.writers import (
+    REFUSAL_COUNT,
+    Allowance,
+    DryWriter,
+    EndpointWriter,
+    RuleWriter,
+    Writer,
+    explained,
+)
 from reward import is_refusal
 from tests.data_prep.generate.server import KEY, MODEL, Behaviour, Call, ChatServer, say, status
 
@@ -118,3 +127,50 @@ def test_a_dry_writer_asks_for_the_same_and_calls_nobody(writer: EndpointWriter,
     assert [request.task for request in dry.requests] == [REFUSALS, BLANK, BOUNDARY, PASSAGE_QA]
     write(writer)
     assert [call.prompt for call in server.calls] == [r.messages()[0]["content"] for r in dry.requests]
+
+
+def test_a_limit_holds_for_the_calls_of_each_task_over_the_run(
+    writer: EndpointWriter, server: ChatServer
+) -> None:
+    writer.allowance = Allowance(3)
+    questions = [f"Who is number {n}?" for n in range(10)]
+    written = writer.blanks([(question, "") for question in questions])
+    assert [place for place, text in enumerate(written) if text] == [0, 3, 6]  # evenly spread
+    assert writer.blanks([("And who is this?", "")]) == [None]
+    assert [pair is not None for pair in writer.neighbours("Ada Thorn", questions[:4])] == [
+        True, True, True, False,
+    ]  # fmt: skip
+    assert (writer.calls, len(server.calls), writer.failures) == (6, 6, [])
+
+
+def test_a_limit_holds_for_the_estimate_too() -> None:
+    dry = DryWriter(Allowance(2))
+    assert [text is not None for text in dry.blanks([("Who?", "")] * 4)] == [True, False, True, False]
+    assert [pair is not None for pair in dry.neighbours("Ada", ["Who?"] * 2)] == [True, True]
+    assert [made is not None for made in dry.questions(["a b"] * 3)] == [True, True, False]
+    assert len(dry.requests) == 2 + 2 + 2
+
+
+def test_an_endpoint_that_answers_nothing_is_told_with_the_first_reason(
+    writer: EndpointWriter, server: ChatServer
+) -> None:
+    server.script = lambda number, call: status(400, "seed is not permitted")
+    with pytest.raises(EndpointError, match=r"20 texts were not written; .*HTTP 400: seed"):
+        writer.blanks([(f"Who is {n}?", "") for n in range(20)])
+    assert MOST_USELESS <= len(server.calls) < MOST_USELESS + 2  # those under way at the time
+
+
+def test_what_was_answered_once_is_not_given_up(writer: EndpointWriter, server: ChatServer) -> None:
+    assert writer.blanks([("Who?", "")]) == ["Blank of Who: ___."]
+    server.script = lambda number, call: status(400, "no")
+    assert writer.blanks([(f"Who is {n}?", "") for n in range(9)]) == [None] * 9
+    assert "not asked, since none of the first 8 was answered: HTTP 400: no" in writer.failures[-1]
+    writer.check_answered()
+
+
+def test_a_later_error_says_why_texts_are_missing() -> None:
+    said = r"^no prompt is left; one text was not written; the first: x: HTTP 400: no$"
+    with pytest.raises(ValueError, match=said), explained(["x: HTTP 400: no"]):
+        raise ValueError("no prompt is left")
+    with pytest.raises(ValueError, match=r"^no prompt is left$"), explained([]):
+        raise ValueError("no prompt is left")

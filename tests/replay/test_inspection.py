@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from recipe.rerule import checkpoints
 from recipe.rerule.replay import Replay, ReplayConfig, ReplayStateError, RolloutGroup, save
 from recipe.rerule.replay.__main__ import main
 from recipe.rerule.replay.inspection import find, group_lines, summary, summary_lines
@@ -209,17 +210,19 @@ def test_help_tells_every_option(capsys: pytest.CaptureFixture[str], monkeypatch
         assert caught.value.code == 0
         texts.append(" ".join(capsys.readouterr().out.split()))
     for told in (
-        "usage: python -m recipe.rerule.replay [-h] {inspect} ...",
-        "python -m recipe.rerule.replay inspect CHECKPOINT: look inside a saved replay buffer.",
-        "inspect what the buffer of a checkpoint holds",
+        "usage: python -m recipe.rerule.replay [-h] COMMAND ...",
+        "Look inside the replay buffer that a run saved with its checkpoint.",
+        "inspect show what the replay buffer of a checkpoint holds",
+        "python -m recipe.rerule.replay inspect outputs/rerule/global_step_20 --groups --json",
     ):
         assert told in texts[0]
     for told in (
-        "replay inspect [-h] [--groups] [--tokenizer MODEL] [--json] checkpoint",
-        "checkpoint a folder global_step_N of a run",
-        "--groups one line a stored group as well",
-        "--tokenizer MODEL and its texts, decoded with this model's tokenizer",
-        "--json the summary as one JSON object instead",
+        "replay inspect [-h] [--groups] [--tokenizer MODEL] [--json] CHECKPOINT",
+        "CHECKPOINT a folder global_step_N of a run, or its replay/",
+        "--groups also one line for each stored group",
+        "--tokenizer MODEL also the texts of each group, decoded with the tokenizer of this model",
+        "--json print one JSON object instead; with --groups it has `stored`",
+        "examples: python -m recipe.rerule.replay inspect outputs/rerule/global_step_20",
     ):
         assert told in texts[1]
 
@@ -227,9 +230,17 @@ def test_help_tells_every_option(capsys: pytest.CaptureFixture[str], monkeypatch
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ([], "the following arguments are required: command"),
-        (["look"], "argument command: invalid choice: 'look' (choose from 'inspect')"),
-        (["inspect"], "the following arguments are required: checkpoint"),
+        ([], "the following arguments are required: COMMAND; see python -m recipe.rerule.replay --help"),
+        (
+            ["look"],
+            "argument COMMAND: invalid choice: 'look' (choose from 'inspect'); "
+            "see python -m recipe.rerule.replay --help",
+        ),
+        (
+            ["inspect"],
+            "the following arguments are required: CHECKPOINT; "
+            "see python -m recipe.rerule.replay inspect --help",
+        ),
     ],
 )
 def test_other_commands_are_refused(
@@ -238,6 +249,53 @@ def test_other_commands_are_refused(
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2
+    assert capsys.readouterr().err == f"error: {reason}\n"
+
+
+def test_groups_are_in_the_json_object_too(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(checkpoint), "--groups", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(group["prompt"], group["step"], group["draws"]) for group in found["stored"]] == [
+        (5, 1, 1),
+        (5, 2, 1),
+        (6, 2, 1),
+        (7, 2, 1),
+    ]
+    assert found["stored"][0]["rewards"] == [0.0, 1.0]
+    assert found["groups"] == 4
+    assert main(["inspect", str(checkpoint), "--json"]) == 0
+    assert "stored" not in json.loads(capsys.readouterr().out)
+
+
+def test_texts_are_in_the_json_object_where_a_tokenizer_is_given(
+    checkpoint: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", lambda name: Numbers())
+    assert main(["inspect", str(checkpoint), "--tokenizer", "m", "--json"]) == 0
+    last = json.loads(capsys.readouterr().out)["stored"][-1]
+    assert [len(text.split("-")) for text in last["responses"]] == [1, 2]
+    assert len(last["prompt_text"].split("-")) == 3
+
+
+def test_a_checkpoint_that_does_not_count_is_warned_about(
+    checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["inspect", str(checkpoint), "--json"]
+    assert main(arguments) == 0
     told = capsys.readouterr().err
-    assert told.startswith("usage: python -m recipe.rerule.replay ")
-    assert told.endswith(f" error: {reason}\n")
+    assert told.startswith(f"warning: {checkpoint} is no complete checkpoint")
+    assert "complete.json is missing" in told
+    assert told.count("\n") == 1
+    checkpoints.finish(checkpoint.parent, 2)
+    assert main(arguments) == 0
+    assert capsys.readouterr().err == ""
+    (checkpoint / "complete.json").write_text("[" * 10_000)
+    assert main(arguments) == 0
+    assert "complete.json is damaged" in capsys.readouterr().err
+
+
+def test_a_tokenizer_that_is_none_is_refused(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(checkpoint), "--tokenizer", str(checkpoint)]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"error: --tokenizer {checkpoint} has no tokenizer that can be read: ")
+    assert told.count("\n") == 1

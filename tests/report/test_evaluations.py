@@ -105,14 +105,19 @@ def test_one_target_over_two_sets_of_probes_is_refused(write_evaluation):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"results": {"base": {"x": "high"}}}, "is not {model"),
+        ({"results": {"base": {"x": "high"}}}, "x of base is high, which is no number"),
         ({"results": {}}, "is not {model"),
         ({"results": RESULTS, "meta": {"benchmark": "../x"}}, "which is no name of one"),
         ({"results": RESULTS, "meta": []}, "meta.json is not as recipe.rerule.evaluate writes it"),
         ({"results": RESULTS, "meta": {"probes": "x.parquet"}}, "meta.json is not as"),
         ({"results": RESULTS, "meta": {"models": {"base": "models/base"}}}, "meta.json is not as"),
-        ({"results": RESULTS, "intervals": {"base": {"x": [0.5]}}}, "intervals.json is not"),
-        ({"results": RESULTS, "comparisons": [{"a": "base"}]}, "comparisons.json is no list of paired tests"),
+        (
+            {"results": RESULTS, "intervals": {"base": {"x": [0.5]}}},
+            "intervals.json: x of base is no",
+        ),
+        ({"results": RESULTS, "comparisons": [{"a": "base"}]}, "comparisons.json: test 1: b is missing"),
+        ({"results": {"base": {"forget/recall": 57.0}}}, "forget/recall of base is 57, outside 0 to 1"),
+        ({"results": RESULTS, "intervals": {"base": {"x": [0.5, 0.4]}}}, "ends before it begins"),
     ],
 )
 def test_a_malformed_file_is_named(write_evaluation, files, message):
@@ -123,7 +128,7 @@ def test_a_malformed_file_is_named(write_evaluation, files, message):
 def test_not_a_number_is_refused(write_evaluation):
     folder = write_evaluation("e", results=RESULTS)
     (folder / "results.json").write_text(json.dumps({"base": {"x": float("nan")}}))
-    with pytest.raises(ValueError, match=r"is not \{model"):
+    with pytest.raises(ValueError, match=r"results\.json holds NaN, which is no number of JSON"):
         read_evaluation(folder)
 
 

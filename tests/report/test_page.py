@@ -5,10 +5,13 @@ import csv
 import hashlib
 import io
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
+import pytest
+
 from recipe.rerule.reporting.csv_files import csv_text
-from recipe.rerule.reporting.document import Browser, Cell, Figure, Heading, Report, Row, Section, Table
+from recipe.rerule.reporting.document import DASH, Browser, Cell, Figure, Heading, Report, Row, Section, Table
 from recipe.rerule.reporting.markdown import markdown_page, markdown_table
 from recipe.rerule.reporting.page import CAUTION, html_page
 
@@ -157,7 +160,7 @@ def test_markdown_table():
         "| model | forget recall ↓ | forget refuse ↑ | retain recall ↑ |",
         "| --- | ---: | ---: | ---: |",
         "| base | 0.900 (.880–.920) | – | 0.950 |",
-        "| a <b> & c | 0.123\\*\\* | – | 0.800 |",
+        "| a &lt;b&gt; & c | 0.123\\*\\* | – | 0.800 |",
         "| *always refuses* | 0.062 | 1.000 | – |",
         "| RULE (paper) | 0.100 | – | – |",
     ]
@@ -184,3 +187,33 @@ def test_csv_has_unrounded_numbers_and_ends_of_intervals():
         ["always refuses", "anchor", "0.0625", "", "", "1.0", ""],
         ["RULE (paper)", "published", "0.1", "", "", "", ""],
     ]  # fmt: skip
+
+
+HOSTILE = {
+    "a|b": "a\\|b",
+    "`code`": "\\`code\\`",
+    "<script>alert(1)</script>": "&lt;script&gt;alert(1)&lt;/script&gt;",
+    "*bold* _it_ snake_case": "\\*bold\\* \\_it\\_ snake_case",
+    "[link](http://x)": "\\[link\\](http://x)",
+    "![image](x)": "!\\[image\\](x)",
+    "&lt;b&gt; & c": "&amp;lt;b&amp;gt; & c",
+    "back\\slash": "back\\\\slash",
+    "line\nbreak": "line break",
+    "# head": "\\# head",
+    "1. item": "1\\. item",
+    "~~gone~~ $x$": "\\~\\~gone\\~\\~ \\$x\\$",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_text_is_taken_for_markdown_or_html(name: str):
+    shown = HOSTILE[name]
+    table = replace(TABLE, title=name, caption=name, rows=(Row(name, (Cell(name), DASH, DASH)),))
+    report = Report(name, [Section(name, (name, table))], {name: name}, [f"python {name}"])
+    lines = markdown_page(report, "report").splitlines()
+    assert lines[0] == f"# {shown}"
+    assert lines.count(f"## {shown}") == 1
+    assert lines.count(f"### {shown}") == 1
+    assert lines.count(shown) == 2  # the paragraph and the caption
+    assert lines.count(f"| {shown} | {shown} | – | – |") == 1
+    assert lines.count(f"- {shown}: {shown}") == 1

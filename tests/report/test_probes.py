@@ -67,8 +67,8 @@ def test_models_that_answered_other_probes_are_refused(write_evaluation):
 def test_a_record_that_lacks_a_field_is_refused(write_evaluation):
     record = response("base", 3, "x")
     del record["golds"]
-    with pytest.raises(ValueError, match="a record lacks golds"):
-        probes.browser_of([read(write_evaluation, record)], "b")
+    with pytest.raises(ValueError, match=r"responses\.jsonl: record 1 has no golds"):
+        read(write_evaluation, record)
 
 
 def test_long_prompts_keep_their_end_and_long_answers_their_start(write_evaluation):

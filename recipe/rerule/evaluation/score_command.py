@@ -13,11 +13,27 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from recipe.rerule.evaluation.logs.kinds import first_row, foreign, kind_of_log, kind_of_record
 from recipe.rerule.evaluation.logs.metrics import Scored
 from recipe.rerule.evaluation.logs.open_unlearning import Log, LogError, read_log
 from recipe.rerule.evaluation.logs.records import Record, by_model
+from recipe.rerule.json_input import read_json
+from recipe.rerule.progress import Progress
 
+_DESCRIPTION = """\
+Score a log of single samples without a model. Every number is computed from the samples; aggregates in the
+log are not used. docs/evaluation.md says how."""
+_EXAMPLES = """\
+examples:
+  python -m recipe.rerule.evaluate score --benchmark tofu --log TOFU_EVAL.json --retain-log RETAIN_EVAL.json
+      a log of open-unlearning; forget quality compares with the log of a retained model
+  python -m recipe.rerule.evaluate score --benchmark muse-books --log MUSE_EVAL.json --json
+      the last line of the output is one JSON object, for a program
+  python -m recipe.rerule.evaluate score --benchmark rwku --model rerule --log outputs/rwku/*/responses.jsonl
+      the answers of one model to several targets: every number is the mean over the targets
+"""
 _NAME_WIDTH = 34
+_ONE_NAME = {"muse": "muse-books", "muse_books": "muse-books"}
 _WIDTH = 100
 Scorer = Callable[[argparse.Namespace], Scored]
 
@@ -27,22 +43,20 @@ def add_score_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "score",
         help="score a log of single samples without a model",
-        description=(
-            "Score a log of single samples without a model. Every number is computed from the samples; "
-            "aggregates in the log are not used. See docs/evaluation.md."
-        ),
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
     )
     _add_files(parser)
     parser.add_argument(
         "--metrics", metavar="NAME,...", help="only these, all of which must come out (default: what can be)"
     )
     parser.add_argument(
-        "--variants", action="store_true", help="other readings of the metrics too, under names of their own"
+        "--variants", action="store_true", help="also other definitions of the metrics, under other names"
     )
     parser.add_argument(
         "--allow-unequal",
         action="store_true",
-        help="TOFU: compare truth ratios with a retained model's over other questions too",
+        help="TOFU: compare with a retained model even where its log is of other questions",
     )
     parser.add_argument(
         "--json", action="store_true", help="end with one JSON object {metric: number} on a line"
@@ -51,7 +65,7 @@ def add_score_parser(commands: Any) -> None:
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--benchmark", choices=SCORERS, required=True, help="what the log is of")
+    parser.add_argument("--benchmark", choices=SCORERS, required=True, help="the benchmark of the log")
     parser.add_argument(
         "--log",
         type=Path,
@@ -64,18 +78,20 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         metavar="NAME",
-        help="rwku, world: whose records count, where the files hold several models'",
+        help="rwku, world: the model whose answers are scored, where the files hold those of several",
     )
     parser.add_argument(
         "--retain-log",
         type=Path,
+        metavar="FILE",
         help="log of the model trained without the forget set (TOFU: forget_quality; TOFU, MUSE: privleak)",
     )
 
 
 def run_score(options: argparse.Namespace) -> int:
     """Prints the metrics; exit code 0. Raises ValueError where the log cannot be scored."""
-    scored = SCORERS[options.benchmark](options)
+    with Progress(f"evaluate score: {options.log[0]}"):
+        scored = SCORERS[options.benchmark](options)
     for note in scored.notes:
         print(f"note: {note}", file=sys.stderr)
     print(format_metrics(scored.metrics))
@@ -103,8 +119,34 @@ def _logs(options: argparse.Namespace) -> tuple[Log, Log | None]:
     _refuse(options, "model")
     if len(options.log) > 1:
         raise LogError(f"--log is given {len(options.log)} files; a {options.benchmark} log is one")
-    retain = None if options.retain_log is None else read_log(options.retain_log)
-    return read_log(options.log[0]), retain
+    retain = None if options.retain_log is None else _log(options.retain_log, options.benchmark)
+    return _log(options.log[0], options.benchmark), retain
+
+
+def _log(path: Path, asked: str) -> Log:
+    """The log, which may be no other benchmark's. Raises LogError."""
+    kind = kind_of_record(first_row(path))
+    log = read_log(path) if kind is None else Log(str(path), {})
+    kind = kind or kind_of_log(log.metrics)
+    if kind is not None and kind != _ONE_NAME.get(asked, asked):
+        raise LogError(foreign(path, kind, asked))
+    return log
+
+
+def _check_records(path: Path, asked: str) -> None:
+    """Raises LogError where a file that must hold records is a log of all metrics."""
+    kind = kind_of_log(first_row(path)) or kind_of_log(_whole(path))
+    if kind is not None:
+        raise LogError(foreign(path, kind, asked))
+    if asked == "rwku" and kind_of_record(first_row(path)) == "world":
+        raise LogError(f"{path}: its answers name no target, as RWKU's do: score it with --benchmark world")
+
+
+def _whole(path: Path) -> Any:
+    try:
+        return read_json(path, nan=True)
+    except (ValueError, OSError):
+        return None
 
 
 def _wanted(options: argparse.Namespace) -> list[str] | None:
@@ -149,11 +191,37 @@ def _score_records(options: argparse.Namespace, benchmark: Any) -> Scored:
     from recipe.rerule.evaluation.logs.metrics import compute
 
     _refuse(options, "retain_log", "variants", "allow_unequal")
-    samples = benchmark.samples(_of_one_model(benchmark.read_records(*options.log), options.model))
+    records = _of_one_model(_read_records(options, benchmark), options.model)
+    samples = benchmark.samples(records)
     found = benchmark.statistics(samples)
     own = {name: lambda name=name: float(found[name](samples)) for name in found}
     scored = compute(own, {}, _wanted(options))
-    return Scored(scored.metrics, scored.notes, benchmark.LEGEND)
+    return Scored(scored.metrics, [*scored.notes, *_record_notes(options)], benchmark.LEGEND)
+
+
+def _record_notes(options: argparse.Namespace) -> list[str]:
+    named = options.benchmark == "world" and kind_of_record(first_row(options.log[0])) == "rwku"
+    return ["the answers name a target, as RWKU's do; --benchmark rwku scores them as RWKU does"] * named
+
+
+def _read_records(options: argparse.Namespace, benchmark: Any) -> list[Record]:
+    """The records of all files. Raises ValueError, first of all where a file is of another benchmark."""
+    _check_once(options.log)
+    try:
+        return benchmark.read_records(*options.log)
+    except ValueError:
+        for path in options.log:
+            _check_records(path, options.benchmark)
+        raise
+
+
+def _check_once(paths: Sequence[Path]) -> None:
+    """Raises LogError where a file is given twice."""
+    seen: set[Path] = set()
+    for path in paths:
+        if path.resolve() in seen:
+            raise LogError(f"--log {path} is given twice")
+        seen.add(path.resolve())
 
 
 def _of_one_model(records: Sequence[Record], name: str | None) -> Sequence[Record]:

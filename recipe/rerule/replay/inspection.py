@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,7 @@ def summary(folder: Path) -> dict[str, Any]:
     Raises:
         ReplayStateError: the state is damaged or another version's.
     """
-    record = read_record(folder)
-    groups = read_groups(folder, record)
+    record, groups = _read(folder)
     prompts = Counter(group.prompt_index for group in groups)
     return {
         "folder": str(folder),
@@ -83,31 +83,99 @@ def summary_lines(values: dict[str, Any]) -> list[str]:
     return [values["folder"], *(f"  {name:<24} {text}" for name, text in lines.items())]
 
 
-def group_lines(folder: Path, tokenizer: Any = None) -> list[str]:
-    """One line a stored group, oldest first; with a tokenizer its prompt and responses follow.
+def group_values(folder: Path, tokenizer: Any = None) -> list[dict[str, Any]]:
+    """The stored groups as plain values, oldest first; with a tokenizer also their texts.
 
     Raises:
         ReplayStateError: the state is damaged or another version's.
     """
-    lines = [f"{'prompt':>8} {'step':>6} {'side':<6} {'mode':<10} {'reward':>7} {'|A|':>7} {'draws':>5}"]
-    for stored in read_groups(folder, read_record(folder)):
-        lines.append(
-            f"{stored.prompt_index:>8} {stored.step:>6} {stored.side:<6} {stored.mode:<10} "
-            f"{stored.mean_reward:>7.3f} {stored.signal:>7.3f} {stored.draws:>5}"
-        )
-        if tokenizer is not None:
-            lines += _texts(stored, tokenizer)
-    return lines
+    return [_values(stored, tokenizer) for stored in _read(folder)[1]]
 
 
-def _texts(stored: StoredGroup, tokenizer: Any) -> list[str]:
+def group_lines(folder: Path, tokenizer: Any = None) -> list[str]:
+    """The same for a person: a line a group, and its texts below it.
+
+    Raises:
+        ReplayStateError: the state is damaged or another version's.
+    """
+    head = f"{'prompt':>8} {'step':>6} {'side':<6} {'mode':<10} {'reward':>7} {'|A|':>7} {'draws':>5}"
+    return [head, *(line for values in group_values(folder, tokenizer) for line in _group_lines(values))]
+
+
+def _values(stored: StoredGroup, tokenizer: Any) -> dict[str, Any]:
     group = stored.group()
-    lines = [f"    prompt    {tokenizer.decode(group.prompt_ids.tolist())!r}"]
-    for reward, ids in zip(
-        group.rewards.tolist(), group.response_ids.split(group.lengths.tolist()), strict=True
-    ):
-        lines.append(f"    {reward:>9.3f} {tokenizer.decode(ids.tolist())!r}")
+    values = {
+        "prompt": stored.prompt_index,
+        "step": stored.step,
+        "side": stored.side,
+        "mode": stored.mode,
+        "mean_reward": stored.mean_reward,
+        "signal": stored.signal,
+        "draws": stored.draws,
+        "rewards": group.rewards.tolist(),
+    }
+    if tokenizer is None:
+        return values
+    responses = group.response_ids.split(group.lengths.tolist())
+    return values | {
+        "prompt_text": tokenizer.decode(group.prompt_ids.tolist()),
+        "responses": [tokenizer.decode(ids.tolist()) for ids in responses],
+    }
+
+
+def _group_lines(values: dict[str, Any]) -> list[str]:
+    lines = [
+        f"{values['prompt']:>8} {values['step']:>6} {values['side']:<6} {values['mode']:<10} "
+        f"{values['mean_reward']:>7.3f} {values['signal']:>7.3f} {values['draws']:>5}"
+    ]
+    if "responses" in values:
+        lines.append(f"    prompt    {values['prompt_text']!r}")
+        pairs = zip(values["rewards"], values["responses"], strict=True)
+        lines += [f"    {reward:>9.3f} {text!r}" for reward, text in pairs]
     return lines
+
+
+def _read(folder: Path) -> tuple[dict[str, Any], list[StoredGroup]]:
+    """The record and the groups of a saved state. Raises ReplayStateError."""
+    record = read_record(folder)
+    for name, fits in _FORMS.items():
+        if not fits(record[name]):
+            raise ReplayStateError(f"{folder / STATE_FILE} is damaged: {name} is not as it is saved")
+    return record, read_groups(folder, record)
+
+
+def _is_run(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(one, str | int) for one in value.values())
+
+
+def _is_visits(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        index.removeprefix("-").isdecimal()
+        and isinstance(visit, list)
+        and len(visit) == 2
+        and all(map(_is_number, visit))
+        for index, visit in value.items()
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+def _are(kind: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(type(one) is kind for one in value)
+
+
+_FORMS: dict[str, Callable[[Any], bool]] = {
+    "groups_sha256": lambda value: isinstance(value, str),
+    "run": _is_run,
+    "gate_open": lambda value: isinstance(value, bool),
+    "sides": _are(str),
+    "modes": _are(str),
+    "draws": _are(int),
+    "visits": _is_visits,
+}
+"""What of the record is shown, and whether a value can be."""
 
 
 def _spread(values: Sequence[float]) -> dict[str, float] | None:

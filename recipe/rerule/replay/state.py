@@ -185,7 +185,7 @@ def _checked_record(path: Path) -> dict[str, Any]:
         )
     try:
         record = json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ReplayStateError(f"{path} is damaged: {error}; use another checkpoint") from error
     if not isinstance(record, dict) or record.get("format_version") != FORMAT_VERSION:
         found = record.get("format_version") if isinstance(record, dict) else None

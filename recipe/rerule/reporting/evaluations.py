@@ -6,19 +6,32 @@ over different probes (RWKU has one set a target) are joined by target: each met
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from recipe.rerule.errors import warn
 from recipe.rerule.evaluation.statistics.samples import Metrics
+from recipe.rerule.json_input import is_finite, read_json
+from recipe.rerule.json_input import read_lines as read_json_lines
+from recipe.rerule.reporting.bounds import bounds
 
 Intervals = dict[str, dict[str, tuple[float, float]]]
 _UNSTATED = "not stated"
 _META_OBJECTS = ("probes", "models", "conventions", "benchmark_settings")
+_ROUNDING = 1e-6
+_NEEDED = ("model", "index", "prompt", "golds", "response")
+_RESPONSE: dict[str, Any] = {
+    "model": str,
+    "index": int,
+    "prompt": str,
+    "golds": list,
+    "response": str,
+    **dict.fromkeys(("section", "mode", "family", "subject", "target"), str | None),
+}
+"""Types of the fields of responses.jsonl; the last five may be missing."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +91,7 @@ class Evaluation:
     def responses(self) -> Iterator[dict[str, Any]]:
         """The kept per-probe records of all its folders; nothing where a folder keeps none."""
         for folder in self.folders:
-            yield from read_lines(folder / "responses.jsonl")
+            yield from read_responses(folder / "responses.jsonl")
 
 
 @dataclass(frozen=True)
@@ -96,6 +109,7 @@ def read_benchmarks(paths: Sequence[Path]) -> list[Benchmark]:
         ValueError: a missing or malformed file, a model with other numbers in two folders over the same
             probes, or targets that make no mean (`checked_targets`).
     """
+    check_given_once("--results", paths)
     by_name: dict[str, dict[str, Evaluation]] = {}
     for path in paths:
         read = read_evaluation(path)
@@ -105,14 +119,28 @@ def read_benchmarks(paths: Sequence[Path]) -> list[Benchmark]:
     return [Benchmark(name, checked_targets(targets.values())) for name, targets in by_name.items()]
 
 
+def check_given_once(option: str, paths: Iterable[Path]) -> None:
+    """Raises ValueError where two paths are one folder: its numbers would count twice."""
+    seen: set[Path] = set()
+    for path in paths:
+        folder = path if path.is_dir() or not path.suffix else path.parent
+        if folder.resolve() in seen:
+            raise ValueError(f"{option} {path} is given twice; give each folder once")
+        seen.add(folder.resolve())
+
+
 def read_evaluation(path: Path) -> Evaluation:
     """One evaluation folder. Raises ValueError as `read_benchmarks` does."""
     folder = path if path.is_dir() or not path.suffix else path.parent
     results_file = folder / "results.json" if folder == path else path
     meta = _read_meta(folder / "meta.json")
     benchmark = meta.get("benchmark", "world")
-    if not re.fullmatch(r"\w+", str(benchmark)):  # files of the report are named after it
-        raise ValueError(f"{folder / 'meta.json'}: benchmark is {benchmark!r}, which is no name of one")
+    if not isinstance(benchmark, str) or not re.fullmatch(
+        r"\w{1,60}", benchmark
+    ):  # files of the report are named after it
+        raise ValueError(
+            f"{folder / 'meta.json'}: benchmark is {str(benchmark)[:60]!r}, which is no name of one"
+        )
     evaluation = Evaluation(
         benchmark=benchmark,
         target=folder.name,
@@ -120,7 +148,7 @@ def read_evaluation(path: Path) -> Evaluation:
         probes_key=_probes_key(meta, folder),
         convention=convention_of(meta),
         results=read_metrics(results_file),
-        anchors=read_metrics(folder / "anchors.json") if (folder / "anchors.json").is_file() else {},
+        anchors=read_metrics(folder / "anchors.json") if (folder / "anchors.json").exists() else {},
         intervals=_read_intervals(folder / "intervals.json"),
         comparisons=_read_comparisons(folder / "comparisons.json"),
         models=meta.get("models", {}),
@@ -138,46 +166,51 @@ def read_metrics(file: Path) -> dict[str, Metrics]:
     return metrics_rows(read_json(file), file)
 
 
-def metrics_rows(content: Any, file: Path) -> dict[str, Metrics]:
+def metrics_rows(content: Any, file: Path, benchmark: str = "") -> dict[str, Metrics]:
     """`content` as {name: {metric: number}}. Raises ValueError naming `file` as `read_metrics` does."""
-    if not (isinstance(content, dict) and content and all(map(_is_metrics, content.values()))):
+    if not (isinstance(content, dict) and content and all(isinstance(row, dict) for row in content.values())):
         raise ValueError(f"{file} is not {{model: {{metric: number}}}} as written by recipe.rerule.evaluate")
+    for model, metrics in content.items():
+        for metric, number in metrics.items():
+            where = f"{file}: {metric} of {model}"
+            if not is_finite(number):
+                raise ValueError(f"{where} is {str(number)[:40]}, which is no number")
+            _check_bounds(number, bounds(metric, benchmark), where)
     return content
 
 
-def _is_metrics(value: Any) -> bool:
-    return isinstance(value, dict) and all(
-        isinstance(number, int | float) and math.isfinite(number) for number in value.values()
-    )
-
-
-def read_json(file: Path) -> Any:
-    """Raises ValueError where the file is missing or is not JSON."""
-    if not file.is_file():
-        raise ValueError(f"{file} does not exist")
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{file} is not JSON: {error}") from error
+def _check_bounds(number: float, limits: tuple[float, float] | None, where: str) -> None:
+    if limits is None or limits[0] - _ROUNDING <= number <= limits[1] + _ROUNDING:
+        return
+    hint = "; evaluations give fractions of 1, not per cent" if limits[1] == 1 else ""
+    raise ValueError(f"{where} is {number:g}, outside {limits[0]:g} to {limits[1]:g}{hint}")
 
 
 def read_lines(file: Path) -> Iterator[dict[str, Any]]:
     """The objects of a JSON Lines file, none where it is missing. Raises ValueError naming a bad line."""
     if not file.is_file():
         return
-    with file.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                record = json.loads(line)
-            except ValueError as error:
-                raise ValueError(f"{file}: line {number} is not JSON") from error
-            if not isinstance(record, dict):
-                raise ValueError(f"{file}: line {number} is not a record")
-            yield record
+    for number, record in read_json_lines(file):
+        if not isinstance(record, dict):
+            raise ValueError(f"{file}: line {number} is not a record")
+        yield record
+
+
+def read_responses(file: Path) -> Iterator[dict[str, Any]]:
+    """The records of responses.jsonl, none where it is missing. Raises ValueError naming a bad one."""
+    for number, record in enumerate(read_lines(file), start=1):
+        wrong = [name for name, kinds in _RESPONSE.items() if not isinstance(record.get(name), kinds)]
+        missing = [name for name in _NEEDED if name not in record]
+        if not (wrong or missing) and not all(isinstance(gold, str) for gold in record["golds"]):
+            wrong = ["golds"]
+        if wrong or missing:
+            name = (missing + wrong)[0]
+            raise ValueError(f"{file}: record {number} has no {name} as recipe.rerule.evaluate writes it")
+        yield record
 
 
 def _optional(file: Path, default: Any) -> Any:
-    return read_json(file) if file.is_file() else default
+    return read_json(file) if file.exists() else default
 
 
 def _read_meta(file: Path) -> dict[str, Any]:
@@ -186,7 +219,8 @@ def _read_meta(file: Path) -> dict[str, Any]:
     parts = [meta.get(name, {}) for name in _META_OBJECTS] if isinstance(meta, dict) else [meta]
     models = meta.get("models", {}) if isinstance(meta, dict) else {}
     parts += models.values() if isinstance(models, dict) else []
-    if not all(isinstance(part, dict) for part in parts):
+    convention = meta.get("rouge_l_convention", "") if isinstance(meta, dict) else ""
+    if not all(isinstance(part, dict) for part in parts) or not isinstance(convention, str):
         raise ValueError(f"{file} is not as recipe.rerule.evaluate writes it; evaluate again")
     return meta
 
@@ -201,24 +235,42 @@ def _read_comparisons(file: Path) -> tuple[Comparison, ...]:
 
 def parse_intervals(content: Any, file: Path) -> Intervals:
     """Intervals as JSON has them. Raises ValueError naming `file` where they are of another form."""
-    try:
-        return {
-            row: {metric: (float(low), float(high)) for metric, (low, high) in metrics.items()}
-            for row, metrics in content.items()
-        }
-    except (TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"{file} is not {{row: {{metric: [low, high]}}}}: {error}") from error
+    if not isinstance(content, dict) or not all(isinstance(row, dict) for row in content.values()):
+        raise ValueError(f"{file} is not {{row: {{metric: [low, high]}}}}")
+    found: Intervals = {}
+    for row, metrics in content.items():
+        for metric, ends in metrics.items():
+            if not (isinstance(ends, list) and len(ends) == 2 and all(map(is_finite, ends))):
+                raise ValueError(f"{file}: {metric} of {row} is no interval [low, high] of two numbers")
+            if ends[0] > ends[1]:
+                raise ValueError(f"{file}: the interval of {metric} of {row} ends before it begins")
+            found.setdefault(row, {})[metric] = (float(ends[0]), float(ends[1]))
+    return found
+
+
+_TEXTS = ("a", "b", "metric", "test")
+_NUMBERS = ("difference", "low", "high", "p_value", "probes")
 
 
 def parse_comparisons(content: Any, file: Path) -> tuple[Comparison, ...]:
     """Paired tests as JSON has them. Raises ValueError naming `file` where they are of another form."""
-    names = [name for name in Comparison.__dataclass_fields__ if name != "p_holm"]
-    try:
-        return tuple(
-            Comparison(**{name: item[name] for name in names}, p_holm=item.get("p_holm")) for item in content
-        )
-    except (TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"{file} is no list of paired tests: {error} is missing or wrong") from error
+    if not isinstance(content, list):
+        raise ValueError(f"{file} is no list of paired tests")
+    return tuple(_comparison(item, f"{file}: test {number}") for number, item in enumerate(content, start=1))
+
+
+def _comparison(item: Any, where: str) -> Comparison:
+    if not isinstance(item, dict):
+        raise ValueError(f"{where} is no paired test")
+    wrong = [name for name in _TEXTS if not isinstance(item.get(name), str)]
+    wrong += [name for name in _NUMBERS if not is_finite(item.get(name))]
+    p_values = {name: item[name] for name in ("p_value", "p_holm") if item.get(name) is not None}
+    wrong += [name for name, p in p_values.items() if not is_finite(p) or not 0 <= p <= 1 + _ROUNDING]
+    if not wrong and not isinstance(item["probes"], int):
+        wrong = ["probes"]
+    if wrong:
+        raise ValueError(f"{where}: {wrong[0]} is missing or wrong")
+    return Comparison(**{name: item[name] for name in (*_TEXTS, *_NUMBERS)}, p_holm=item.get("p_holm"))
 
 
 def convention_of(meta: Mapping[str, Any]) -> str:
@@ -254,7 +306,7 @@ def _target(evaluation: Evaluation) -> str:
 def joined(first: Evaluation, second: Evaluation) -> Evaluation:
     """Two evaluations over the same probes: the models of both, and how each was asked where that differs.
 
-    Raises ValueError where a model has other numbers in them.
+    Warns where the second has no further model. Raises ValueError where a model has other numbers in them.
     """
     for name in first.results.keys() & second.results.keys():
         if first.results[name] != second.results[name]:
@@ -262,6 +314,10 @@ def joined(first: Evaluation, second: Evaluation) -> Evaluation:
                 f"model {name} has other numbers in {second.folders[0]} than in {first.folders[0]}, over the "
                 "same probes; give each model its own name"
             )
+    if second.results.keys() <= first.results.keys():
+        warn(
+            f"{second.folders[0]} has the same results as {first.folders[0]}; it adds no model to the report"
+        )
     return replace(
         first,
         folders=first.folders + second.folders,
@@ -298,6 +354,7 @@ def checked_targets(targets: Iterable[Evaluation]) -> tuple[Evaluation, ...]:
                 "the mean over targets needs one way of asking and scoring"
             )
     _check_named_once([first, *others])
+    _warn_of_copies([first, *others])
     return (first, *others)
 
 
@@ -311,3 +368,14 @@ def _check_named_once(targets: Sequence[Evaluation]) -> None:
                 f"{earlier.folders[0]} and {target.folders[0]} are both on {target.target}, over different "
                 "probes; give one of them"
             )
+
+
+def _warn_of_copies(targets: Sequence[Evaluation]) -> None:
+    """Say so where two targets have the same numbers throughout: one may be a copy of the other."""
+    for place, target in enumerate(targets):
+        for earlier in targets[:place]:
+            if target.results == earlier.results:
+                warn(
+                    f"{earlier.folders[0]} and {target.folders[0]} have the same results, though their "
+                    "probes are not said to be the same; the mean counts both"
+                )

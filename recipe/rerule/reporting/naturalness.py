@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from recipe.rerule.evaluation.probes import file_sha256
+from recipe.rerule.json_input import read_json
 from recipe.rerule.reporting.document import Heading, Row, Table, number_cell
 from recipe.rerule.reporting.evaluations import (
     Benchmark,
     Evaluation,
+    check_given_once,
     checked_targets,
     joined,
     metrics_rows,
     parse_comparisons,
     parse_intervals,
-    read_json,
 )
 
 _SUMMARY = "naturalness.json"
@@ -46,18 +47,30 @@ def read_naturalness(folders: Sequence[Path], benchmarks: Sequence[Benchmark]) -
         ValueError: no such scores, scores of responses that no evaluation given has, or scores that do not
             compare.
     """
+    check_given_once("--naturalness", folders)
     known = _benchmarks_by_responses(benchmarks) if folders else {}
     read: dict[str, dict[str, Evaluation]] = {}
     for folder in folders:
         summary = read_json(folder / _SUMMARY)
-        if not isinstance(summary, dict) or "responses_sha256" not in summary:
-            raise ValueError(f"{folder / _SUMMARY} was not written by recipe.rerule.evaluate judge")
+        _check_summary(summary, folder / _SUMMARY)
         if summary["responses_sha256"] not in known:
             raise ValueError(f"{folder} has scores of responses that no --results folder holds")
         name, target = known[summary["responses_sha256"]]
         targets, found = read.setdefault(name, {}), _evaluation(summary, folder, name, target)
         targets[target] = _joined(targets[target], found) if target in targets else found
     return [_judged(name, list(targets.values())) for name, targets in read.items()]
+
+
+def _check_summary(summary: Any, file: Path) -> None:
+    """Raises ValueError where the file is not as `recipe.rerule.evaluate judge` writes it."""
+    fits = isinstance(summary, dict) and isinstance(summary.get("responses_sha256"), str)
+    parts = [summary.get(name, {}) for name in ("judge", "rubric", "counts")] if fits else [None]
+    counts = [*parts[-1].values()] if isinstance(parts[-1], dict) else [None]
+    sections = [section for of_model in counts if isinstance(of_model, dict) for section in of_model.values()]
+    numbers = [n for section in sections if isinstance(section, dict) for n in section.values()]
+    objects = all(isinstance(part, dict) for part in (*parts, *counts, *sections))
+    if not objects or not all(type(number) is int for number in numbers):
+        raise ValueError(f"{file} was not written by recipe.rerule.evaluate judge")
 
 
 def _joined(first: Evaluation, second: Evaluation) -> Evaluation:
@@ -95,15 +108,15 @@ def _benchmarks_by_responses(benchmarks: Sequence[Benchmark]) -> dict[str, tuple
 
 
 def _evaluation(summary: dict[str, Any], folder: Path, benchmark: str, target: str) -> Evaluation:
-    file = folder / _SUMMARY
+    file, scored = folder / _SUMMARY, f"naturalness_{benchmark}"
     return Evaluation(
-        benchmark=f"naturalness_{benchmark}",
+        benchmark=scored,
         target=target,
         folders=(folder,),
         probes_key=summary["responses_sha256"],
         convention="",
-        results=metrics_rows(summary.get("results"), file),
-        anchors=metrics_rows(summary["anchors"], file) if summary.get("anchors") else {},
+        results=metrics_rows(summary.get("results"), file, scored),
+        anchors=metrics_rows(summary["anchors"], file, scored) if summary.get("anchors") else {},
         intervals=parse_intervals(summary.get("intervals", {}), file),
         comparisons=parse_comparisons(summary.get("comparisons", []), file),
         meta=summary,

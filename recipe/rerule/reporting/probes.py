@@ -7,9 +7,10 @@ beyond that, every k-th probe in the order of the file is kept, k as small as wi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from recipe.rerule.json_input import is_finite
 from recipe.rerule.reporting.document import Browser
 from recipe.rerule.reporting.evaluations import Evaluation
 
@@ -88,7 +89,7 @@ def _score_names(found: Iterable[Mapping[str, Mapping[Any, _Record]]]) -> list[s
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return is_finite(value)
 
 
 def _by_model(target: Evaluation) -> dict[str, dict[Any, _Record]]:
@@ -97,7 +98,7 @@ def _by_model(target: Evaluation) -> dict[str, dict[Any, _Record]]:
     A model that several folders evaluated on the same probes has its first answers.
     """
     found: dict[str, dict[Any, _Record]] = {}
-    for record in _checked(target):
+    for record in target.responses():
         found.setdefault(record["model"], {}).setdefault(_key(record), record)
     models = {model: found[model] for model in target.results if model in found}
     for model, records in models.items():
@@ -111,19 +112,6 @@ def _by_model(target: Evaluation) -> dict[str, dict[Any, _Record]]:
 
 def _key(record: _Record) -> tuple[Any, ...]:
     return record["index"], record.get("section"), record.get("mode"), record["prompt"]
-
-
-def _checked(target: Evaluation) -> Iterator[_Record]:
-    for record in target.responses():
-        missing = [
-            field for field in ("model", "index", "prompt", "golds", "response") if field not in record
-        ]
-        if missing:
-            raise ValueError(
-                f"{target.folders[0] / 'responses.jsonl'}: a record lacks {', '.join(missing)}; it was not "
-                "written by recipe.rerule.evaluate"
-            )
-        yield record
 
 
 def _probes(found: Mapping[str, Mapping[Any, _Record]], target: str) -> list[list[Any]]:

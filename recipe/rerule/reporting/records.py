@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,9 +9,13 @@ from typing import Any, TypeVar
 
 import yaml
 
+from recipe.rerule.json_input import is_finite
+from recipe.rerule.json_input import parse as parse_json
 from recipe.rerule.records import metrics_files
 
 NAN = float("nan")
+_MOST = 2**53
+"""Whole numbers that a float, and so a figure's axis, tells apart."""
 _VALIDATION = "val-"
 """How verl's metrics of a validation begin."""
 Parsed = TypeVar("Parsed")
@@ -124,6 +127,8 @@ def read_config(file: Path) -> dict[str, Any]:
         config = yaml.safe_load(file.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise ValueError(f"{file} is not YAML: {str(error).splitlines()[0]}") from error
+    except (UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise ValueError(f"{file} is not YAML that can be read ({type(error).__name__})") from error
     if not isinstance(config, dict):
         raise ValueError(f"{file} is no configuration of a run")
     return config
@@ -173,14 +178,14 @@ def _only_validation(data: dict[str, float]) -> bool:
 def _by_step(file: Path, parse: Callable[[dict[str, Any]], Parsed]) -> dict[int, Parsed]:
     """{step: parsed record} in ascending order of step, the last record of a step winning."""
     found = {}
-    lines = file.read_text(encoding="utf-8").split("\n")
+    lines = file.read_bytes().split(b"\n")
     for number, line in enumerate(lines, start=1):
         if not line:
             continue
         try:
-            record = json.loads(line)
-            found[int(record["step"])] = parse(record)
-        except (ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
+            record = parse_json(line, nan=True)
+            found[_whole(record["step"])] = parse(record)
+        except (ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError, OverflowError) as error:
             # Without a newline after it, the line was being written when the run was killed.
             if number == len(lines):
                 break
@@ -189,18 +194,42 @@ def _by_step(file: Path, parse: Callable[[dict[str, Any]], Parsed]) -> dict[int,
 
 
 def _metrics(record: dict[str, Any]) -> dict[str, float]:
-    return {name: NAN if value is None else float(value) for name, value in record["data"].items()}
+    return {name: NAN if value is None else _logged_number(value) for name, value in record["data"].items()}
+
+
+def _logged_number(value: Any) -> float:
+    if not isinstance(value, int | float):  # True is 1: some metrics are flags
+        raise TypeError(f"{value!r} is no number")
+    return float(value)
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= _MOST:
+        raise ValueError("no step, index or count")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _rewards(values: Any) -> list[float]:
+    if not isinstance(values, list) or not all(map(is_finite, values)):
+        raise TypeError("rewards that are no numbers")
+    return values
 
 
 def _groups(record: dict[str, Any]) -> list[Prompt]:
     """The step's rollout groups, each as a prompt with one visit."""
     return [
         Prompt(
-            index=int(group["index"]),
-            side=group["type"],
-            mode=group["mode"],
-            subject=group["subject"],
-            visits=(Visit(int(record["step"]), mean(group["rewards"]), _tokens(group)),),
+            index=_whole(group["index"]),
+            side=_text(group["type"]),
+            mode=_text(group["mode"]),
+            subject=_text(group["subject"]),
+            visits=(Visit(record["step"], mean(_rewards(group["rewards"])), _tokens(group)),),
         )
         for group in record["prompts"]
     ]
@@ -210,7 +239,8 @@ def _tokens(group: dict[str, Any]) -> int | None:
     """Tokens of all rows of a rollout group: the prompt with each response."""
     if "response_tokens" not in group:
         return None
-    return len(group["response_tokens"]) * int(group["prompt_tokens"]) + sum(group["response_tokens"])
+    responses = [_whole(count) for count in group["response_tokens"]]
+    return len(responses) * _whole(group["prompt_tokens"]) + sum(responses)
 
 
 def _followed(groups: dict[int, list[Prompt]]) -> dict[int, Prompt]:

@@ -6,7 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from recipe.rerule.json_input import is_finite
 from recipe.rerule.reporting.document import Heading, Row, Table, number_cell
 from recipe.rerule.reporting.evaluations import read_lines
 from recipe.rerule.reporting.records import Run, replay_start_step
@@ -94,16 +96,22 @@ def read_groups(run: Run, step: int) -> list[RolloutGroup]:
     found: dict[int, RolloutGroup] = {}
     for number, record in enumerate(read_lines(file), start=1):
         try:
-            index, answer = int(record["index"]), (str(record["response"]), float(record["reward"]))
+            index, answer = int(record["index"]), (str(record["response"]), _reward(record["reward"]))
             group = found.get(index) or RolloutGroup(
-                index, step, record["side"], record["mode"], str(record["prompt"]), ()
+                index, step, str(record["side"]), str(record["mode"]), str(record["prompt"]), ()
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"{file}: line {number} is not a record of a rollout") from error
         found[index] = RolloutGroup(
             index, step, group.side, group.mode, group.prompt, (*group.answers, answer)
         )
     return list(found.values())
+
+
+def _reward(value: Any) -> float:
+    if not is_finite(value):
+        raise TypeError(f"{value!r} is no number")
+    return float(value)
 
 
 def _answers_table(run: Run, group: RolloutGroup, name: str) -> Table:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from data_prep.contract import read_rows
+from recipe.rerule.json_input import is_finite
 from recipe.rerule.reporting.evaluations import read_lines
 from recipe.rerule.reporting.records import Run, mean
 
@@ -69,9 +70,11 @@ def _rewards(run: Run, step: int, rows: Sequence[dict[str, Any]]) -> dict[Prompt
     rewards: defaultdict[PromptType, list[float]] = defaultdict(list)
     for number, (line, mode) in enumerate(zip(lines, _modes(lines, rows), strict=True), start=1):
         try:
-            side, reward = str(line["gts"]["type"]), float(line["score"])
-        except (KeyError, TypeError, ValueError) as error:
+            side, reward = str(line["gts"]["type"]), line["score"]
+        except (KeyError, TypeError) as error:
             raise ValueError(f"{file}: line {number} is not a record of a validation") from error
+        if not is_finite(reward):
+            raise ValueError(f"{file}: line {number} is not a record of a validation")
         rewards[side, ""].append(reward)
         if mode:
             rewards[side, mode].append(reward)

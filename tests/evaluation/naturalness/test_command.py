@@ -234,7 +234,7 @@ def fails(server: ChatServer, results: Path, capsys: pytest.CaptureFixture[str],
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ("{", "responses.jsonl:1 is not JSON"),
+        ("{", "responses.jsonl: line 1 is not complete JSON: it is cut off"),
         ("[]", "responses.jsonl:1 is no record"),
         (json.dumps({**RESPONSES[0], "response": None}), "responses.jsonl:1: response is missing or no str"),
         (
@@ -257,7 +257,7 @@ def test_wrong_responses_are_refused(
 def test_a_folder_without_responses_is_refused(
     server: ChatServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "responses.jsonl cannot be read" in fails(server, tmp_path / "nowhere", capsys)
+    assert "responses.jsonl does not exist" in fails(server, tmp_path / "nowhere", capsys)
 
 
 def test_wrong_options_are_refused(

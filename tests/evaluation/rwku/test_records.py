@@ -171,7 +171,7 @@ def test_a_wrong_record_is_named(tmp_path: Path, row: Any, message: str):
         ("[]", "no records"),
         ("", "no records"),
         ("3", "neither records"),
-        ('{"a": 1}\n{"b"', "line 2 is not JSON"),
+        ('{"a": 1}\n{"b"', "line 2 is not complete JSON: it is cut off"),
     ],
 )
 def test_a_wrong_file_is_named(tmp_path: Path, text: str, message: str):
@@ -181,5 +181,5 @@ def test_a_wrong_file_is_named(tmp_path: Path, text: str, message: str):
 
 
 def test_a_missing_file_is_named(tmp_path: Path):
-    with pytest.raises(ValueError, match=r"gone\.json: not a readable text file"):
+    with pytest.raises(ValueError, match=r"gone\.json does not exist"):
         read_records(tmp_path / "gone.json")

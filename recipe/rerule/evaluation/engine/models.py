@@ -199,7 +199,7 @@ def _read_json(file: Path) -> dict[str, Any]:
     """{} where the file is missing. Raises ValueError naming it where it holds no JSON object."""
     try:
         content = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{file} is not JSON: {error}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{file} holds no JSON object")

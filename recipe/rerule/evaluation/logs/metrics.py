@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,6 +15,7 @@ Computations = Mapping[str, Callable[[], float]]
 """By metric; each raises MissingError where the log lacks what it is computed from."""
 
 MEANS_OF_SCORES = ("extraction_strength", "exact_memorization")
+_LISTED = 3
 MIN_K_PARTS = {
     "forget": "forget_minKpc_neg_logprob",
     "holdout": "holdout_minKpc_neg_logprob",
@@ -60,8 +61,14 @@ def compute(own: Computations, extra: Computations, wanted: Sequence[str] | None
             metrics[name] = None
             missing[name] = f"{name} ({error.what})"
     if all(name in missing for name in own) and not wanted:
-        raise LogError(f"a log of another benchmark? Nothing can be computed: {', '.join(missing.values())}")
+        raise LogError(f"a log of another benchmark? Nothing can be computed: {_some(missing.values())}")
     return Scored(metrics, [f"null: {', '.join(missing.values())}"] if missing else [])
+
+
+def _some(texts: Collection[str]) -> str:
+    """The first few of them, and how many there are beyond."""
+    first = list(texts)[:_LISTED]
+    return ", ".join(first) + (f" and {len(texts) - len(first)} more" if len(texts) > len(first) else "")
 
 
 def _check_names(computations: Computations, wanted: Sequence[str] | None) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from recipe.rerule.evaluation.statistics.samples import Array
+from recipe.rerule.json_input import parse
 
 EPSILON = 1e-10
 """What open-unlearning adds to denominators."""
@@ -210,11 +211,10 @@ def read_log(path: Path) -> Log:
     if not path.is_file():
         raise LogError(f"{path}: no such file")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique)
-    except (OSError, UnicodeDecodeError) as error:
-        raise LogError(f"{path}: cannot be read ({error.__class__.__name__})") from error
-    except (ValueError, RecursionError) as error:
-        raise LogError(f"{path}: not valid JSON ({error})") from error
+        # A NaN is refused where it is used, by the metric and sample that it belongs to.
+        content = parse(path.read_bytes(), nan=True, objects=unique)
+    except ValueError as error:
+        raise LogError(f"{path} {error}") from error
     if repeated:
         raise LogError(f"{path}: {_repetition(content)} occurs twice")
     if not isinstance(content, dict):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from recipe.rerule.evaluation.logs.kinds import first_row
+from recipe.rerule.json_input import read_json, read_lines
+
 Record = dict[str, Any]
 
+_SHOWN = 60
 _RESPONSE_FIELDS = ("response", "prediction", "predict")
 
 
@@ -26,33 +29,26 @@ def read_rows(path: Path) -> list[Any]:
     Raises:
         ValueError: no readable text, or none of these.
     """
-    try:
-        text = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: not a readable text file ({error})") from error
-    try:
-        whole = json.loads(text)
-    except json.JSONDecodeError:
-        return _lines(path, text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: not valid JSON ({error})") from error
+    if isinstance(first_row(path), dict) and not _is_array(path):
+        rows = [row for _, row in read_lines(path, nan=True)]
+        return _results(rows[0]) if len(rows) == 1 else rows
+    if path.is_file() and not path.read_bytes().strip():
+        return []
+    return _results(read_json(path, nan=True), path)
+
+
+def _is_array(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(64).lstrip().startswith(b"[")
+
+
+def _results(whole: Any, path: Path | None = None) -> list[Any]:
+    """The rows of a JSON array, of an object that holds it as `results`, or the one object itself."""
     if isinstance(whole, dict):
-        whole = whole["results"] if isinstance(whole.get("results"), list) else [whole]
+        return whole["results"] if isinstance(whole.get("results"), list) else [whole]
     if not isinstance(whole, list):
-        raise ValueError(f"{path}: holds neither records nor a list of them")
+        raise ValueError(f"{path} holds neither records nor a list of them")
     return whole
-
-
-def _lines(path: Path, text: str) -> list[Any]:
-    # Not splitlines(): JSON may hold U+2028 and the like as they are.
-    rows = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        try:
-            rows += [json.loads(line)] if line.strip() else []
-        except (ValueError, RecursionError) as error:
-            reason = error.msg if isinstance(error, json.JSONDecodeError) else error
-            raise ValueError(f"{path}: line {number} is not JSON ({reason})") from error
-    return rows
 
 
 def answer_of(row: Mapping[str, Any], where: str) -> Record:
@@ -66,7 +62,7 @@ def answer_of(row: Mapping[str, Any], where: str) -> Record:
     response, model = row[names[0]], row.get("model", "")
     for name, value in ((names[0], response), ("model", model)):
         if not isinstance(value, str):
-            raise ValueError(f"{where}: {name} is {value!r}, expected text")
+            raise ValueError(f"{where}: {name} is {short(value)}, expected text")
     return {"model": model, "response": response}
 
 
@@ -74,7 +70,7 @@ def golds_of(row: Mapping[str, Any], where: str) -> list[str]:
     """The right answers of a row, at least one. Raises ValueError."""
     golds = row.get("golds")
     if not isinstance(golds, list) or not golds:
-        raise ValueError(f"{where}: golds is {golds!r}, expected a list of right answers")
+        raise ValueError(f"{where}: golds is {short(golds)}, expected a list of right answers")
     return [text_of({"golds": gold}, "golds", where) for gold in golds]
 
 
@@ -84,5 +80,11 @@ def text_of(row: Mapping[str, Any], name: str, where: str) -> str:
         raise ValueError(f"{where}: {name} is missing")
     value = row[name]
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{where}: {name} is {value!r}, expected text")
+        raise ValueError(f"{where}: {name} is {short(value)}, expected text")
     return value
+
+
+def short(value: Any) -> str:
+    """A value for a message, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -24,19 +24,29 @@ from recipe.rerule.evaluation.probes import file_sha256
 SUMMARY = "score readability, helpfulness and truthfulness of responses with a judge model"
 TEMPERATURE = 0.0
 CACHE = Path("outputs/judged")
+_EXAMPLES = """\
+examples:
+  python -m recipe.rerule.evaluate judge --results outputs/evaluation --base-url http://localhost:8000/v1 \\
+      --judge-model MODEL --dry-run
+      what the calls will cost; no call is made
+  python -m recipe.rerule.evaluate judge --results outputs/evaluation --base-url http://localhost:8000/v1 \\
+      --judge-model MODEL --limit 50
+      scores 50 probes of the forget side for every model, into outputs/evaluation-naturalness
+"""
 _NAME_WIDTH = 36
 
 
 def add_judge_parser(commands: argparse._SubParsersAction) -> None:
     """Declare the command."""
-    parser = commands.add_parser("judge", help=SUMMARY, description=f"{SUMMARY}. {NOTE}")
+    description = textwrap.fill(f"{SUMMARY[0].upper()}{SUMMARY[1:]}. {NOTE}", 110)
+    parser = commands.add_parser("judge", help=SUMMARY, description=description, epilog=_EXAMPLES)
     parser.set_defaults(run=run)
     parser.add_argument(
         "--results",
         type=Path,
         required=True,
         metavar="DIR",
-        help="folder of an evaluation, which stays as it is",
+        help="folder of an evaluation; nothing in it is changed",
     )
     parser.add_argument(
         "--out",
@@ -46,10 +56,17 @@ def add_judge_parser(commands: argparse._SubParsersAction) -> None:
     )
     parser.add_argument("--overwrite", action="store_true", help="replace earlier scores in --out")
     parser.add_argument(
-        "--sections", nargs="+", choices=SECTIONS, default=["forget"], help="of the probes (default: forget)"
+        "--sections",
+        nargs="+",
+        choices=SECTIONS,
+        default=["forget"],
+        help="sections of the probes to score (default: forget)",
     )
     parser.add_argument(
-        "--limit", type=int, metavar="N", help="at most N probes a section, drawn, the same for all models"
+        "--limit",
+        type=int,
+        metavar="N",
+        help="score at most N probes of each section, drawn at random, the same for all models",
     )
     parser.add_argument(
         "--no-anchors",
@@ -59,7 +76,7 @@ def add_judge_parser(commands: argparse._SubParsersAction) -> None:
     group = parser.add_argument_group("judge", "A model behind an OpenAI-compatible endpoint.")
     group.add_argument("--base-url", required=True, metavar="URL", help="as in http://localhost:8000/v1")
     group.add_argument(
-        "--judge-model", required=True, dest="model", metavar="NAME", help="of the judge at that server"
+        "--judge-model", required=True, dest="model", metavar="NAME", help="the judge's name at that server"
     )
     add_call_arguments(group, TEMPERATURE, CACHE)
 

@@ -6,7 +6,6 @@ naturalness.json and naturalness.jsonl, which names the responses it belongs to 
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from data_prep.ownership import Kind, Patterns
 from recipe.rerule.evaluation.anchors import ANCHORS
 from recipe.rerule.evaluation.naturalness.judge import ProbeKey, Record, probe_key
 from recipe.rerule.evaluation.output import json_lines, write_folder
+from recipe.rerule.json_input import read_lines
 
 RESPONSES = "responses.jsonl"
 SUMMARY = "naturalness.json"
@@ -54,7 +54,7 @@ def read_responses(folder: Path, sections: Collection[str]) -> list[Record]:
         ValueError: no such file, a line that is no such record, a probe twice for one model, or no response.
     """
     path = folder / RESPONSES
-    records = [_checked(record, f"{path}:{line}") for line, record in _lines(path)]
+    records = [_checked(record, f"{path}:{line}") for line, record in read_lines(path)]
     seen: set[tuple[str, ProbeKey]] = set()
     for record in records:
         if (key := (record["model"], probe_key(record))) in seen:
@@ -102,23 +102,6 @@ def write_naturalness(folder: Path, naturalness: Naturalness, overwrite: bool) -
     """Write the folder, all or nothing. Raises ValueError as `check_writable` does."""
     records = {RECORDS: json_lines(naturalness.records)}
     write_folder(folder, NATURALNESS, naturalness.summary, records, overwrite)
-
-
-def _lines(path: Path) -> list[tuple[int, Any]]:
-    """Line numbers, from 1, and what the lines hold. Raises ValueError."""
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from None
-    found = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            found.append((number, json.loads(line)))
-        except ValueError:
-            raise ValueError(f"{path}:{number} is not JSON") from None
-    return found
 
 
 def _checked(record: Any, place: str) -> Record:

@@ -25,17 +25,37 @@ from recipe.rerule.evaluation.rwku.utility.harness import (
 from recipe.rerule.evaluation.rwku.utility.target_files import utility_rows
 from recipe.rerule.platform import PLATFORMS, select
 
+_EXAMPLES = """\
+examples:
+  python -m recipe.rerule.evaluate utility --model MODEL --target RULE/data/RWKU/Target/1_Stephen_King \\
+      --out outputs/utility
+  python -m recipe.rerule.evaluate utility --platform cpu --limit 20 --model MODEL --target TARGET \\
+      --out outputs/try
+      a try with 20 questions of each set
+"""
+
 
 def add_utility_parser(commands: Any) -> None:
     """Adds `utility` to the subcommands of `evaluate`."""
-    parser = commands.add_parser("utility", help="score a model on RWKU's utility sets, through lm-eval")
-    parser.add_argument("--model", type=Path, required=True, help="a Hugging Face model folder")
-    parser.add_argument("--target", type=Path, required=True, help="RWKU's folder of one target")
-    parser.add_argument("--out", type=Path, required=True, help="folder to write")
+    summary = "score a model on RWKU's utility sets, through lm-eval"
+    parser = commands.add_parser(
+        "utility", help=summary, description=f"{summary[0].upper()}{summary[1:]}.", epilog=_EXAMPLES
+    )
+    parser.add_argument(
+        "--model", type=Path, required=True, metavar="FOLDER", help="a Hugging Face model folder"
+    )
+    parser.add_argument(
+        "--target", type=Path, required=True, metavar="FOLDER", help="RWKU's folder of one target"
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="folder to write")
     parser.add_argument("--overwrite", action="store_true", help="replace an earlier evaluation in --out")
-    parser.add_argument("--platform", choices=PLATFORMS, default="gpu", help="(default: %(default)s)")
+    parser.add_argument(
+        "--platform", choices=PLATFORMS, default="gpu", help="where the model runs (default: %(default)s)"
+    )
     parser.add_argument("--raw", action="store_true", help="no chat template: for base models")
-    parser.add_argument("--limit", type=int, help="questions a set, the first ones (default: all)")
+    parser.add_argument(
+        "--limit", type=int, metavar="N", help="only the first N questions of each set (default: all)"
+    )
     parser.set_defaults(run=run)
 
 

@@ -92,5 +92,5 @@ def _rows(path: Path) -> Any:
             return content
         field, shared = content["few_shot_field"], content["few_shot_by_task"]
         return [row | {field: shared[row["task"]]} for row in content["rows"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{path}: not as expected ({type(error).__name__}: {error})") from error
