@@ -336,6 +336,7 @@ UNKNOWN = [
     ("data.batch_size=3", "did you mean data.train_batch_size?"),
     ("data.max_response_len=3", "did you mean data.max_response_length?"),
     ("xyzzy=1", "xyzzy is no setting."),
+    ("data=5", "a name without a dot is a group of settings: set its keys"),
     ("data.train_batch_size", "'data.train_batch_size' cannot be read as KEY=VALUE"),
     ("data.stop=[", "'data.stop=[' cannot be read as KEY=VALUE"),
 ]

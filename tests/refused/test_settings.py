@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
 
 from data_prep.contract import write_rows, write_sft_rows
 from recipe.rerule import entry, settings
@@ -151,6 +152,14 @@ def test_an_override_that_hydra_does_not_compose_is_explained(argument: str, nam
     line = overrides.explain(raised.value, usage.STAGE2)
     assert "\n" not in line
     assert named in line
+
+
+def test_an_interpolation_of_what_is_not_there_names_it() -> None:
+    config = composed("recipe.rerule.config", "rerule_trainer", ["data.seed=${data.sead}"])
+    with pytest.raises(OmegaConfBaseException) as raised:
+        OmegaConf.resolve(config)
+    line = overrides.explain(raised.value, usage.STAGE2)
+    assert line == "Interpolation key 'data.sead' not found"
 
 
 @pytest.mark.parametrize(("argument", "named"), OPTIONS)
