@@ -139,6 +139,7 @@ CHOICES_2 = [
     *refused(STAGE2, f"{ACTOR}.strategy", "fsdp3", "ddp", None),
     *refused(STAGE2, "actor_rollout_ref.ref.strategy", "fsdp3"),
     *refused(STAGE2, "critic.strategy", "fsdp3"),
+    *refused(STAGE2, "model_engine", "megatron", None),
     *refused(STAGE2, f"{ACTOR}.optim.lr_scheduler_type", "linear", None),
     *refused(STAGE2, f"{ACTOR}.optim.optimizer", "AdamX", "", None),
     *refused(STAGE2, f"{ACTOR}.optim.optimizer_impl", "torch.optimus", None),

@@ -227,6 +227,7 @@ _RECORDS = (
 )
 
 KEYS: tuple[Key, ...] = (
+    Key("model_engine", Choice(("dp",)), "verl's settings for FSDP, on which ReRULE runs"),
     *shared.model("actor_rollout_ref.model"),
     *_DATA,
     *_ACTOR,
