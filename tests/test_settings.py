@@ -235,6 +235,44 @@ def test_our_agent_loop_may_be_one_of_several_libraries(files: dict[str, Path]) 
     settings.check(composed(overrides(files, LOOP, libraries)))
 
 
+def test_a_library_may_register_a_loss_and_an_agent_loop(
+    files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (files["run"].parent / "settings_test_library.py").write_text(
+        "from verl.experimental.agent_loop import agent_loop, single_turn_agent_loop\n"
+        "from verl.trainer.ppo.core_algos import register_policy_loss\n"
+        "@agent_loop.register('settings_test_loop')\n"
+        "class Loop(single_turn_agent_loop.SingleTurnAgentLoop): pass\n"
+        "@register_policy_loss('settings_test_loss')\n"
+        "def loss(*arguments, **more): pass\n"
+    )
+    monkeypatch.syspath_prepend(files["run"].parent)
+    named = [
+        "actor_rollout_ref.actor.policy_loss.loss_mode=settings_test_loss",
+        "actor_rollout_ref.rollout.agent.default_agent_loop=settings_test_loop",
+    ]
+    assert "settings_test_loop" in refusal(files, *named[1:])
+    settings.check(
+        composed(overrides(files, *named, "actor_rollout_ref.model.external_lib=settings_test_library"))
+    )
+
+
+@pytest.mark.parametrize("manager", ["importlib", "register"])
+def test_a_reward_of_the_user_s_own(manager: str, files: dict[str, Path]) -> None:
+    reward, part = files["run"].parent / "own.py", "reward.custom_reward_function"
+    reward.write_text("raise SystemExit('checked, not run')\nasync def score(): pass\nclass Manager: pass\n")
+    own = [f"{part}.path={reward}", f"{part}.name=score"]
+    if manager == "importlib":
+        own += ["reward.reward_manager.source=importlib", "reward.reward_manager.name=Manager"]
+        own += [f"reward.reward_manager.module.path={reward}"]
+    settings.check(composed(overrides(files, *own)))
+    assert f"{part}.name is 'Score', which {reward} does not define" in refusal(
+        files, *own, f"{part}.name=Score"
+    )
+    reward.write_text("def score(:")
+    assert "which is no Python file" in refusal(files, *own)
+
+
 def test_chat_rows_need_a_chat_template(files: dict[str, Path]) -> None:
     sentencepiece().save_pretrained(files["model"])
     (files["model"] / "chat_template.jinja").unlink()

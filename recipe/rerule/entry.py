@@ -51,7 +51,7 @@ def _compose(task: Callable[[DictConfig], None], command: usage.Command) -> None
     os.environ["HYDRA_FULL_ERROR"] = "1"  # hydra then raises, and we print a line instead of a page
     try:
         hydra.main(config_path=str(command.folder), config_name=command.name, version_base=None)(task)()
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise overrides.OverrideError(overrides.explain(error, command)) from error
 
 

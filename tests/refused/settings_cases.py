@@ -139,6 +139,7 @@ CHOICES_2 = [
     *refused(STAGE2, f"{ACTOR}.strategy", "fsdp3", "ddp", None),
     *refused(STAGE2, "actor_rollout_ref.ref.strategy", "fsdp3"),
     *refused(STAGE2, "critic.strategy", "fsdp3"),
+    *refused(STAGE2, "model_engine", "megatron", None),
     *refused(STAGE2, f"{ACTOR}.optim.lr_scheduler_type", "linear", None),
     *refused(STAGE2, f"{ACTOR}.optim.optimizer", "AdamX", "", None),
     *refused(STAGE2, f"{ACTOR}.optim.optimizer_impl", "torch.optimus", None),
@@ -336,6 +337,7 @@ UNKNOWN = [
     ("data.batch_size=3", "did you mean data.train_batch_size?"),
     ("data.max_response_len=3", "did you mean data.max_response_length?"),
     ("xyzzy=1", "xyzzy is no setting."),
+    ("data=5", "a name without a dot is a group of settings: set its keys"),
     ("data.train_batch_size", "'data.train_batch_size' cannot be read as KEY=VALUE"),
     ("data.stop=[", "'data.stop=[' cannot be read as KEY=VALUE"),
 ]

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
 
 from data_prep.contract import write_rows, write_sft_rows
 from recipe.rerule import entry, settings
@@ -153,6 +154,14 @@ def test_an_override_that_hydra_does_not_compose_is_explained(argument: str, nam
     assert named in line
 
 
+def test_an_interpolation_of_what_is_not_there_names_it() -> None:
+    config = composed("recipe.rerule.config", "rerule_trainer", ["data.seed=${data.sead}"])
+    with pytest.raises(OmegaConfBaseException) as raised:
+        OmegaConf.resolve(config)
+    line = overrides.explain(raised.value, usage.STAGE2)
+    assert line == "Interpolation key 'data.sead' not found"
+
+
 @pytest.mark.parametrize(("argument", "named"), OPTIONS)
 def test_an_option_that_there_is_not_is_refused(
     argument: str, named: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -209,7 +218,7 @@ def test_every_declared_setting_is_one_of_the_configuration(
     assert len({key.name for key in keys}) == len(keys)
     for key in keys:
         section, _, name = key.name.rpartition(".")
-        assert name in OmegaConf.select(configs[group], section), key.name
+        assert name in (OmegaConf.select(configs[group], section) if section else configs[group]), key.name
 
 
 def test_cfg_job_still_prints_every_setting(

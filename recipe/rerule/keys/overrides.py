@@ -53,6 +53,8 @@ def explain(error: Exception, command: Command) -> str:
         return _unknown_choice(found[1], found[2], command, error.options or [])
     if found := re.search(r"Could not override '([^'=@]+)", text):
         return _unknown_key(found[1], command)
+    if text.startswith("Config group override"):
+        return f"a name without a dot is a group of settings: set its keys one by one, as KEY=VALUE ({text})"
     return errors.describe(error)
 
 

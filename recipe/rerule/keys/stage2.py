@@ -19,7 +19,7 @@ _DATA = (
         "strings that end a response",
         shown=True,
     ),
-    Key("data.seed", shared.SEED, "of the run: order, responses and replay's draws", shown=True),
+    Key("data.seed", shared.SEED, "seed of the run (order, responses, replay's draws)", shown=True),
     Key("data.shuffle", Flag(), "prompts in another order each epoch"),
     Key("data.truncation", Choice(names.TRUNCATIONS), "what happens to a longer prompt", shown=True),
     Key("data.filter_overlong_prompts", Flag(), "longer prompts are left out"),
@@ -79,7 +79,7 @@ _REFERENCE = (
 )
 _ROLLOUT = (
     Key("actor_rollout_ref.rollout.name", Choice(names.ENGINES), "the rollout engine"),
-    Key("actor_rollout_ref.rollout.n", _COUNT, "responses a prompt: one rollout group", shown=True),
+    Key("actor_rollout_ref.rollout.n", _COUNT, "responses a prompt, one rollout group", shown=True),
     Key("actor_rollout_ref.rollout.temperature", Number(above=0, high=100), "of sampling", shown=True),
     Key("actor_rollout_ref.rollout.top_p", Number(above=0, high=1), "share of probability that is sampled"),
     Key("actor_rollout_ref.rollout.top_k", Whole(1, also=(-1, 0)), "tokens that are sampled; -1 takes all"),
@@ -227,6 +227,7 @@ _RECORDS = (
 )
 
 KEYS: tuple[Key, ...] = (
+    Key("model_engine", Choice(("dp",)), "verl's settings for FSDP, on which ReRULE runs"),
     *shared.model("actor_rollout_ref.model"),
     *_DATA,
     *_ACTOR,
