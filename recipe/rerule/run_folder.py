@@ -91,7 +91,8 @@ def foreign_to_checkpoint(folder: Path) -> Path | None:
     named = read_record(folder / _COMPLETE).get("files") if (folder / _COMPLETE).is_file() else None
     own = {*named, _COMPLETE, f"{_COMPLETE}.tmp"} if isinstance(named, dict) else None
     for path in paths_in(folder):
-        if path not in own if own is not None else not re.fullmatch(_OF_CHECKPOINT, path):
+        known = path in own if own is not None else re.fullmatch(_OF_CHECKPOINT, path)
+        if not known and not path.endswith("/"):  # a removal that was interrupted leaves empty folders
             return folder / path
     return None
 
