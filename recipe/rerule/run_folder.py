@@ -78,7 +78,7 @@ def begin(folder: str | Path, stage: int) -> None:
 
 def is_begun(folder: str | Path) -> bool:
     """Whether the folder holds more than the word that a run has begun there."""
-    return os.path.isdir(folder) and set(os.listdir(folder)) > {MARKER}
+    return os.path.isdir(folder) and bool(set(os.listdir(folder)) - {MARKER})
 
 
 def foreign_to_checkpoint(folder: Path) -> Path | None:
