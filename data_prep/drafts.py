@@ -43,7 +43,7 @@ def draft_folder(target: Path) -> Iterator[Path]:
             yield folder
             _remove(folder)
     except BaseException:
-        _remove(folder)
+        _finish(folder, target)
         raise
 
 
@@ -68,14 +68,14 @@ def _prefix(target: Path) -> str:
 
 
 def _finish(folder: Path, target: Path) -> None:
-    """What the killed process would have done at its end."""
+    """Put back what was moved away from `target`, and remove the rest: after a kill or an error."""
     former = folder / FORMER
     if former.exists() and (folder / DRAFT).exists():
         if os.path.lexists(target):
-            print(f"warning: {former} is what an interrupted command found at {target}", file=sys.stderr)
+            print(f"warning: {former} is what a command that ended early found at {target}", file=sys.stderr)
             return
         former.rename(target)
-        print(f"warning: {target} is back, which an interrupted command had moved away", file=sys.stderr)
+        print(f"warning: {target} is back, which a command that ended early had moved away", file=sys.stderr)
     _remove(folder)
 
 

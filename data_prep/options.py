@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser, source_help: str) -> None:
     """Declare --source, --out, --overwrite, --seed, --val-rows, --drop, --rouge and --gamma."""
     parser.add_argument("--source", required=True, metavar="DIR_OR_NAME", help=source_help)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder to make")
-    parser.add_argument("--overwrite", action="store_true", help="replace all of DIR if this program made it")
+    parser.add_argument("--overwrite", action="store_true", help="replace DIR if this program made all of it")
     parser.add_argument(
         "--seed", type=int, default=42, metavar="N", help="of every draw (default: %(default)s)"
     )

@@ -83,6 +83,7 @@ def test_a_folder_in_which_nothing_but_the_beginning_is_holds_no_run(tmp_path: P
     assert not run_folder.is_begun(tmp_path / "run")
     put(tmp_path / "run", "config.yaml")
     assert run_folder.is_begun(tmp_path / "run")
+    assert run_folder.is_begun(put(tmp_path / "of the release", "notes.txt"))
 
 
 UNFINISHED = (

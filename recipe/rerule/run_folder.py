@@ -108,7 +108,7 @@ def begin(folder: str | Path, stage: int) -> None:
 
 def is_begun(folder: str | Path) -> bool:
     """Whether the folder holds more than the word that a run has begun there."""
-    return os.path.isdir(folder) and set(os.listdir(folder)) > {MARKER}
+    return os.path.isdir(folder) and bool(set(os.listdir(folder)) - {MARKER})
 
 
 def foreign_to_checkpoint(folder: Path) -> Path | None:
@@ -121,7 +121,8 @@ def foreign_to_checkpoint(folder: Path) -> Path | None:
     named = read_record(folder / _COMPLETE).get("files") if (folder / _COMPLETE).is_file() else None
     own = {*named, _COMPLETE, f"{_COMPLETE}.tmp"} if isinstance(named, dict) else None
     for path in paths_in(folder):
-        if path not in own if own is not None else not re.fullmatch(_OF_CHECKPOINT, path):
+        known = path in own if own is not None else re.fullmatch(_OF_CHECKPOINT, path)
+        if not known and not path.endswith("/"):  # a removal that was interrupted leaves empty folders
             return folder / path
     return None
 

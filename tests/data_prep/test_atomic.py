@@ -168,6 +168,33 @@ def test_a_link_that_leads_nowhere_is_refused(tmp_path: Path) -> None:
     assert names(tmp_path) == ["world"]
 
 
+@pytest.mark.parametrize("error", [OSError("disk"), KeyboardInterrupt()], ids=repr)
+def test_an_error_between_two_moves_puts_the_old_folder_back(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "world"
+    make_world_folder(target, "old")
+    monkeypatch.setattr(atomic, "exchange", lambda one, other: False)
+    rename = Path.rename
+
+    def fail(self: Path, other: Path) -> Path:
+        if self.name == "draft":
+            raise error
+        return rename(self, other)
+
+    monkeypatch.setattr(Path, "rename", fail)
+
+    def build() -> None:
+        with new_folder(target, overwrite=True) as draft:
+            fill(draft, "new")
+
+    with pytest.raises(type(error)):
+        build()
+    assert (target / "rows.txt").read_text() == "old"
+    assert names(tmp_path) == ["world"]
+    assert "world is back" in capsys.readouterr().err
+
+
 def kill(*_: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
