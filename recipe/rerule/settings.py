@@ -73,7 +73,8 @@ def check(config: DictConfig) -> ReplayConfig:
     _check_records(_plain(config.records))
     _check_stop(config.data.stop, config.actor_rollout_ref.rollout.name)
     model_checks.check_stage2(config)
-    check_model(config.actor_rollout_ref.model.path, "actor_rollout_ref.model.path")
+    model = config.actor_rollout_ref.model
+    check_model(model.path, "actor_rollout_ref.model.path", model.trust_remote_code)
     _check_data(config)
     _check_verl(config)
     return replay
@@ -94,7 +95,7 @@ def check_stage1(config: DictConfig) -> None:
             "data.enable_thinking_default is unknown to stage 2; set data.apply_chat_template_kwargs in both"
         )
     model_checks.check_stage1(config)
-    check_model(config.model.path, "model.path")
+    check_model(config.model.path, "model.path", config.model.trust_remote_code)
     files = [(path, read_sft_rows(path)) for path in _paths(config.data.train_files)]
     validation = _paths(config.data.val_files) if config.data.val_files else []
     data_checks.check_stage1(files, [(path, read_sft_rows(path)) for path in validation])
@@ -118,8 +119,8 @@ def replay_config(config: DictConfig) -> ReplayConfig:
     return replay
 
 
-def check_model(path: str, key: str) -> None:
-    """Refuse a model that transformers cannot find.
+def check_model(path: str, key: str, trust_remote_code: bool = False) -> None:
+    """Refuse a model that transformers cannot find, or whose own code it is not told to trust.
 
     Raises:
         SettingsError: naming `key` and `path`.
@@ -130,7 +131,7 @@ def check_model(path: str, key: str) -> None:
     if os.path.isabs(path) and not os.path.isdir(path):
         raise SettingsError(f"{key} is {path}, which does not exist; give a Hugging Face folder or name")
     try:
-        AutoConfig.from_pretrained(path)
+        AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise SettingsError(f"{key} is {path}, which transformers cannot load: {reason}") from None

@@ -85,11 +85,18 @@ def test_model(case: ModelCase, whole: Path, tmp_path: Path, stage1: DictConfig,
 
 
 @pytest.mark.parametrize("case", TOKENIZERS, ids=lambda case: case.name)
-def test_tokenizer(
-    case: ModelCase, whole: Path, tmp_path: Path, stage1: DictConfig, stage2: DictConfig
+def test_tokenizer_and_code(
+    case: ModelCase,
+    whole: Path,
+    tmp_path: Path,
+    stage1: DictConfig,
+    stage2: DictConfig,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("builtins.input", lambda *_: "y")  # nobody is to be asked whether to trust the code
     for call in trained(stage1, stage2, case.make(whole), tmp_path / "run"):
         assert_outcome(case, case.line, call)
+    assert not (whole / "executed").exists()
 
 
 @pytest.mark.parametrize("case", FOLDERS, ids=lambda case: case.name)
