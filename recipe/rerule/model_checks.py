@@ -1,8 +1,8 @@
 """What is wrong with a model's folder, found from its files before anything loads it.
 
-Looked at: which files are there, header and length of every weight file, the shape of the embeddings,
-the numbers of the layers, and the values of the smallest tensors, up to SCANNED bytes in all. That takes about
-a second for a model of any size.
+Looked at: which files are there, header and length of every weight file, the shape of the embeddings, the
+numbers of the layers, and the values of the smallest tensors, up to SCANNED bytes in all. That takes about a
+second for a model of any size.
 """
 
 from __future__ import annotations

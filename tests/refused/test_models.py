@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -46,11 +47,17 @@ def stage2(rows: Path) -> DictConfig:
     return composed("recipe.rerule.config", "rerule_trainer", BATCH, *files)
 
 
-@pytest.fixture
-def whole(tmp_path: Path) -> Path:
-    folder = put_model(tmp_path / "given")
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = put_model(tmp_path_factory.mktemp("models") / "model")
     byte_level(LLAMA3_TEMPLATE).save_pretrained(folder)
     return folder
+
+
+@pytest.fixture
+def whole(model: Path, tmp_path: Path) -> Path:
+    """A whole model's folder, which the test may change."""
+    return shutil.copytree(model, tmp_path / "given")
 
 
 def assert_outcome(case: Case, line: str, call: Callable[[], object]) -> None:
