@@ -29,9 +29,14 @@ def tensors() -> dict[str, Any]:
 
 def put_model(folder: Path, **changes: Any) -> Path:
     """A folder with config.json, `changes` in it, and model.safetensors; no tokenizer."""
-    from safetensors.torch import save_file
-
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(CONFIG | changes), encoding="utf-8")
-    save_file(tensors(), folder / "model.safetensors", metadata={"format": "pt"})
+    put_weights(folder)
     return folder
+
+
+def put_weights(folder: Path) -> None:
+    """model.safetensors with `tensors`."""
+    from safetensors.torch import save_file
+
+    save_file(tensors(), folder / "model.safetensors", metadata={"format": "pt"})

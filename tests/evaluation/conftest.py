@@ -10,6 +10,7 @@ import pytest
 
 from data_prep.contract import rl_row, write_rows
 from recipe.rerule.evaluation.probes import Probe, Reference
+from tests.made_models import put_weights
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
 
 # By section, as TOFU has it: on its own authors alone is there a paraphrase.
@@ -130,18 +131,20 @@ def tokenizer_folder(tmp_path: Path) -> Path:
     folder = tmp_path / "tokenizer"
     byte_level(LLAMA3_TEMPLATE).save_pretrained(folder)
     (folder / "config.json").write_text("{}")
+    put_weights(folder)
     return folder
 
 
 @pytest.fixture
 def model_folder(tmp_path: Path) -> Callable[..., Path]:
-    """model_folder(name, files {name: text}): a folder with those files and a config.json."""
+    """model_folder(name, files {name: text}): a folder with those files, a config.json and weights."""
 
     def make(name: str, **files: str) -> Path:
         folder = tmp_path / name
         folder.mkdir(parents=True)
         for file, text in {"config.json": "{}", **files}.items():
             (folder / file).write_text(text)
+        put_weights(folder)
         return folder
 
     return make

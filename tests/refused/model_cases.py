@@ -281,6 +281,9 @@ def _put(file: Path, content: bytes) -> None:
     file.write_bytes(content)
 
 
+TRAINED = "tokenizers and code of stages 1 and 2"
+
+
 def _no_tokenizer(folder: Path) -> Path:
     return _without("tokenizer*")(folder)
 
@@ -299,15 +302,18 @@ def _broken_tokenizer(folder: Path) -> Path:
     return folder
 
 
+def _own_code(folder: Path) -> Path:
+    """A model that brings the class of its configuration: Python code, which would leave a file."""
+    (folder / "own.py").write_text(f"open({str(folder / 'executed')!r}, 'w')")
+    return _config(model_type="own", auto_map={"AutoConfig": "own.Config"})(folder)
+
+
 TOKENIZERS = [
+    ModelCase(TRAINED, "code of the model's own", "refused", _own_code, "must be executed to correctly"),
+    ModelCase(TRAINED, "none", "refused", _no_tokenizer, "has no tokenizer that transformers"),
+    ModelCase(TRAINED, "cut off", "refused", _broken_tokenizer, "has no tokenizer that"),
     ModelCase(
-        "tokenizers of stage 1 and 2", "none", "refused", _no_tokenizer, "has no tokenizer that transformers"
-    ),
-    ModelCase(
-        "tokenizers of stage 1 and 2", "cut off", "refused", _broken_tokenizer, "has no tokenizer that"
-    ),
-    ModelCase(
-        "tokenizers of stage 1 and 2",
+        TRAINED,
         "of a larger model",
         "refused",
         _small_vocabulary,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -46,11 +47,17 @@ def stage2(rows: Path) -> DictConfig:
     return composed("recipe.rerule.config", "rerule_trainer", BATCH, *files)
 
 
-@pytest.fixture
-def whole(tmp_path: Path) -> Path:
-    folder = put_model(tmp_path / "given")
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = put_model(tmp_path_factory.mktemp("models") / "model")
     byte_level(LLAMA3_TEMPLATE).save_pretrained(folder)
     return folder
+
+
+@pytest.fixture
+def whole(model: Path, tmp_path: Path) -> Path:
+    """A whole model's folder, which the test may change."""
+    return shutil.copytree(model, tmp_path / "given")
 
 
 def assert_outcome(case: Case, line: str, call: Callable[[], object]) -> None:
@@ -85,11 +92,18 @@ def test_model(case: ModelCase, whole: Path, tmp_path: Path, stage1: DictConfig,
 
 
 @pytest.mark.parametrize("case", TOKENIZERS, ids=lambda case: case.name)
-def test_tokenizer(
-    case: ModelCase, whole: Path, tmp_path: Path, stage1: DictConfig, stage2: DictConfig
+def test_tokenizer_and_code(
+    case: ModelCase,
+    whole: Path,
+    tmp_path: Path,
+    stage1: DictConfig,
+    stage2: DictConfig,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("builtins.input", lambda *_: "y")  # nobody is to be asked whether to trust the code
     for call in trained(stage1, stage2, case.make(whole), tmp_path / "run"):
         assert_outcome(case, case.line, call)
+    assert not (whole / "executed").exists()
 
 
 @pytest.mark.parametrize("case", FOLDERS, ids=lambda case: case.name)

@@ -65,7 +65,8 @@ def check(config: DictConfig) -> ReplayConfig:
     conditions.check_checkpoints(config)
     # Model and rows.
     model_checks.check_stage2(config)
-    model = check_model(config.actor_rollout_ref.model.path, "actor_rollout_ref.model.path")
+    policy = config.actor_rollout_ref.model
+    model = check_model(policy.path, "actor_rollout_ref.model.path", policy.trust_remote_code)
     limit = rows.context_limit(model)
     rows.check_context(config, limit)
     train, val = rows.read(config.data.train_files), rows.read(config.data.val_files)
@@ -102,7 +103,7 @@ def check_stage1(config: DictConfig) -> None:
     conditions.check_run_folder(config.trainer, stage=1)
     # Model and rows.
     model_checks.check_stage1(config)
-    check_model(config.model.path, "model.path")
+    check_model(config.model.path, "model.path", config.model.trust_remote_code)
     train = rows.read_sft(config.data.train_files)
     data_checks.check_stage1(train, rows.read_sft(config.data.val_files or []))
     rows.require_batch(train, config.data)

@@ -22,8 +22,11 @@ Files = list[tuple[str, list[Row]]]
 _MANY_ROWS = 10_000  # tokenising more takes seconds, of which the user is told
 
 
-def check_model(path: str, key: str) -> Any:
-    """Refuse a model that transformers cannot find; returns its configuration.
+def check_model(path: str, key: str, trust_remote_code: bool = False) -> Any:
+    """Refuse a model that transformers cannot find, or whose own code it is not told to trust.
+
+    Returns:
+        transformers' configuration of it.
 
     Raises:
         SettingsError: naming `key` and `path`.
@@ -34,7 +37,7 @@ def check_model(path: str, key: str) -> Any:
     if os.path.isabs(path) and not os.path.isdir(path):
         raise SettingsError(f"{key} is {path}, which does not exist; give a Hugging Face folder or name")
     try:
-        return AutoConfig.from_pretrained(path)
+        return AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise SettingsError(f"{key} is {path}, which transformers cannot load: {reason}") from None
