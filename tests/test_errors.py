@@ -43,3 +43,10 @@ def test_a_wrong_override_is_one_line_that_names_it(override: str) -> None:
     line = errors.describe(raised.value)
     assert "\n" not in line
     assert override.split("=")[-1] in line or override.split("=")[0] in line
+
+
+def test_a_warning_is_one_line_on_stderr_and_nothing_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    errors.warn("replay.warmup_steps is 15,\n  but the run has 3 steps")
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == "warning: replay.warmup_steps is 15, but the run has 3 steps\n"

@@ -1,4 +1,4 @@
-"""Failures as a user should meet them: one line that names what is wrong, and an exit code."""
+"""Failures and warnings as a user should meet them: one line that names what is wrong."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ def one_line(*kinds: type[Exception], code: int) -> Iterator[None]:
     except kinds as error:
         print(f"error: {describe(error)}", file=sys.stderr, flush=True)
         sys.exit(code)
+
+
+def warn(text: str) -> None:
+    """Print `warning: <text>` as one line on stderr; the command goes on and its exit code is unaffected."""
+    print(f"warning: {' '.join(text.split())}", file=sys.stderr, flush=True)
 
 
 def describe(error: BaseException) -> str:
