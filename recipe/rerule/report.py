@@ -13,8 +13,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from recipe.rerule import errors
 from recipe.rerule.evaluation.table import format_table
-from recipe.rerule.reporting.build import build_sections, commands_of, sources_of, title_of
+from recipe.rerule.reporting.build import build_sections, commands_of, sources_of, warnings_of
 from recipe.rerule.reporting.csv_files import csv_text
 from recipe.rerule.reporting.document import Report
 from recipe.rerule.reporting.evaluations import Benchmark, read_benchmarks
@@ -25,6 +26,7 @@ from recipe.rerule.reporting.naturalness import read_naturalness
 from recipe.rerule.reporting.page import html_page
 from recipe.rerule.reporting.records import Run, read_run
 
+_TITLE = "Unlearning report"
 _OURS = {".png", ".csv"}
 
 
@@ -35,11 +37,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     page = page_path(options.out)
     try:
         check_free(page, options.overwrite)
-        benchmarks = read_benchmarks(options.results)
+        benchmarks = read_benchmarks(options.results, options.title)
         naturalness = read_naturalness(options.naturalness, benchmarks)
         runs = read_runs(options.run)
         report = Report(
-            options.title,
+            options.title or _TITLE,
             build_sections(benchmarks, naturalness, runs, options.base, options.data),
             sources_of(benchmarks, naturalness, runs, options.data),
             commands_of(benchmarks, naturalness, given),
@@ -49,6 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     print("\n\n".join(map(_terminal_table, benchmarks)))
+    for line in warnings_of(benchmarks, options.base):
+        errors.warn(line)
     print(f"report: {page}")
     return 0
 
@@ -87,7 +91,8 @@ def _parser() -> argparse.ArgumentParser:
         "--out", type=Path, required=True, help="folder to write report.html to, or the page itself"
     )
     parser.add_argument(
-        "--title", default="Unlearning report", help="heading of the page (default: %(default)s)"
+        "--title",
+        help=f"heading of the page, and of the results on data of your own (default: {_TITLE}; Your data)",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace an earlier report")
     return parser
@@ -96,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
 def _terminal_table(benchmark: Benchmark) -> str:
     mean = mean_over_targets(benchmark.targets)
     table = format_table(mean.results, mean.anchors, mean.convention, benchmark.name)
-    return f"{title_of(benchmark.name)}\n{table}"
+    return f"{benchmark.title}\n{table}"
 
 
 def read_runs(specs: Sequence[str]) -> list[Run]:

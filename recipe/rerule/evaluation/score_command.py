@@ -58,13 +58,13 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         required=True,
         metavar="FILE",
-        help="per-sample values: TOFU_EVAL.json, MUSE_EVAL.json, or records of rwku or world "
+        help="per-sample values: TOFU_EVAL.json, MUSE_EVAL.json, or records of rwku, world or custom "
         "(responses.jsonl), of which several files count together",
     )
     parser.add_argument(
         "--model",
         metavar="NAME",
-        help="rwku, world: whose records count, where the files hold several models'",
+        help="rwku, world, custom: whose records count, where the files hold several models'",
     )
     parser.add_argument(
         "--retain-log",
@@ -182,5 +182,6 @@ SCORERS: Mapping[str, Scorer] = {
     "muse_books": _score_muse,
     "rwku": _score_rwku,
     "world": _score_world,
+    "custom": _score_world,
 }
 """By the name of the benchmark."""
