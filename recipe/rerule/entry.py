@@ -8,9 +8,12 @@ from collections.abc import Callable
 import hydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 
-from recipe.rerule import errors
+from recipe.rerule import errors, sizes
+
+_OMEGACONF_SAYS = "ValueError raised while resolving interpolation: "
+"""What stands before the reason why a size of `sizes` cannot be derived."""
 
 
 def run_task(task: Callable[[DictConfig], None], config_path: str, config_name: str) -> None:
@@ -19,6 +22,7 @@ def run_task(task: Callable[[DictConfig], None], config_path: str, config_name: 
     `config_path` is relative to the module of `task`. A configuration that cannot be composed ends the
     process with one line on stderr and exit code 2.
     """
+    sizes.register()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # hydra then raises, and we print its first line instead of a page
     with errors.one_line(HydraException, OmegaConfBaseException, code=2):
         hydra.main(config_path=config_path, config_name=config_name, version_base=None)(task)()
@@ -33,5 +37,8 @@ def prepare(config: DictConfig, *required: str, require_accelerator: bool) -> No
     from recipe.rerule import platform, settings
 
     settings.require_set(config, *required)
-    OmegaConf.resolve(config)
+    try:
+        OmegaConf.resolve(config)
+    except InterpolationResolutionError as error:
+        raise ValueError(str(error).split("\n")[0].removeprefix(_OMEGACONF_SAYS)) from error
     platform.select(config.platform.name, require_accelerator=require_accelerator)

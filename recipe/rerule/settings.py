@@ -14,7 +14,7 @@ from hydra.errors import InstantiationException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from data_prep.contract import Row
-from recipe.rerule import checkpoints, prompt_checks
+from recipe.rerule import checkpoints, learning, prompt_checks
 from recipe.rerule.replay import ReplayConfig
 
 Files = list[tuple[str, list[Row]]]
@@ -74,6 +74,7 @@ def check(config: DictConfig) -> ReplayConfig:
     check_model(config.actor_rollout_ref.model.path, "actor_rollout_ref.model.path")
     _check_data(config)
     _check_verl(config)
+    learning.before_stage2(config)
     return replay
 
 
@@ -94,6 +95,7 @@ def check_stage1(config: DictConfig) -> None:
     files = [(path, read_sft_rows(path)) for path in _paths(config.data.train_files)]
     _require_batch(files, config.data.train_batch_size)
     _check_tokens(prompt_checks.check_conversations, files, config.model, config.data, config.data.max_length)
+    learning.before_stage1(config)
 
 
 def replay_config(config: DictConfig) -> ReplayConfig:

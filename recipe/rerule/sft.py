@@ -16,7 +16,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from recipe.rerule import entry, errors
+from recipe.rerule import entry, errors, records
 
 REQUIRED = ("model.path", "data.train_files")
 
@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def _check_and_run(config: DictConfig) -> None:
-    from recipe.rerule import settings
+    from recipe.rerule import learning, settings
 
     with errors.one_line(ValueError, code=2):
         entry.prepare(config, *REQUIRED, require_accelerator=config.platform.require_accelerator)
@@ -38,6 +38,7 @@ def _check_and_run(config: DictConfig) -> None:
             return train(config)
         _start_ranks(config)
         print(f"stage 1 finished: {publish_model(Path(config.trainer.default_local_dir))}", file=sys.stderr)
+        learning.after_stage1(config)
 
 
 def train(config: DictConfig) -> None:
@@ -48,6 +49,8 @@ def train(config: DictConfig) -> None:
         patches.install_in_engine()
     from verl.trainer.sft_trainer import run_sft
 
+    if os.environ["RANK"] == "0":
+        records.start(config)
     run_sft(config)
 
 
