@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from recipe.rerule import learning
+from tests.made_runs import stage1_run, stage2_run
 from tests.test_sizes import rows_file, stage1, stage2
 
 pytestmark = pytest.mark.usefixtures("_registered")
@@ -23,47 +21,6 @@ def _registered() -> None:
     sizes.register()
 
 
-def stage1_run(folder: Path, losses: Sequence[float]) -> DictConfig:
-    put_lines(folder, "metrics.jsonl", [{"train/loss": loss} for loss in losses])
-    return OmegaConf.create({"trainer": {"default_local_dir": str(folder)}})
-
-
-def put_lines(folder: Path, name: str, steps: Sequence[dict[str, Any]], key: str = "data") -> None:
-    (folder / "records").mkdir(parents=True, exist_ok=True)
-    lines = [json.dumps({"step": step, key: content}) for step, content in enumerate(steps, start=1)]
-    (folder / "records" / name).write_text("\n".join(lines) + "\n")
-
-
-def stage2_run(
-    folder: Path,
-    forget: Sequence[float],
-    *,
-    updates: float = 1.0,
-    no_signal: float = 0.5,
-    refused: float = 0.5,
-    size: float = 20,
-    **replay: Any,
-) -> DictConfig:
-    """A run with these forget rewards, one prompt a step, and a retain prompt that always earns 1."""
-    metrics = {
-        "replay/updates": updates,
-        "replay/zero_signal_share": no_signal,
-        "refused/forget/mean": refused,
-        "replay/size": size,
-    }
-    put_lines(folder, "metrics.jsonl", [metrics] * len(forget))
-    prompts = [[prompt(0, "forget", reward), prompt(1, "retain", 1.0)] for reward in forget]
-    put_lines(folder, "prompts.jsonl", prompts, "prompts")  # type: ignore[arg-type]
-    settings = {"enable": True, "update": "stored", "min_groups": 32, "warmup_steps": 15} | replay
-    config = OmegaConf.create({"trainer": {"default_local_dir": str(folder)}, "replay": settings})
-    OmegaConf.save(config, folder / "config.yaml")
-    return config
-
-
-def prompt(index: int, side: str, reward: float) -> dict[str, Any]:
-    return {"index": index, "type": side, "mode": "qa", "subject": "Ada", "rewards": [reward, reward]}
-
-
 def warnings(capsys: pytest.CaptureFixture[str]) -> list[str]:
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -71,82 +28,17 @@ def warnings(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return [line.removeprefix("warning: ") for line in captured.err.splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("losses", "warned"),
-    [
-        ([8.20, 7.69, 8.17], "8.2 in the first quarter of the steps, 8.17 in the last"),
-        ([2.0] * 8, "2 in the first quarter of the steps, 2 in the last"),
-        ([2.0, 2.0, 1.95, 1.95], "hardly changed"),  # 2.5 % less
-        ([2.0, 1.9, 1.8, 1.7], ""),
-        ([8.0, 9.0, 5.0, 4.0], ""),
-        ([], ""),
-    ],
-)
-def test_the_loss_of_stage_1(
-    losses: list[float], warned: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = stage1_run(tmp_path, losses or [2.0, 1.0])
-    if not losses:
-        (tmp_path / "records" / "metrics.jsonl").unlink()  # trainer.logger=[console]
+def test_a_stage_1_without_metrics_says_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = stage1_run(tmp_path, [2.0, 2.0])
+    (tmp_path / "records" / "metrics.jsonl").unlink()  # trainer.logger=[console]
     learning.after_stage1(config)
-    found = warnings(capsys)
-    assert len(found) == bool(warned)
-    assert warned in "".join(found)
-
-
-RISING = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
-
-
-def test_a_run_that_learns_is_not_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    learning.after_stage2(stage2_run(tmp_path, RISING))
-    assert warnings(capsys) == []
-
-
-@pytest.mark.parametrize(
-    ("changes", "warned"),
-    [
-        ({"forget": [0.0] * 3}, "no response to a forget prompt earned any reward in 3 steps"),
-        ({"refused": 0.0}, "no response to a forget prompt was a refusal in 8 steps"),
-        (
-            {"forget": [0.2] * 8},
-            "the reward of forget prompts did not rise: 0.20 in the first quarter of the steps, 0.20",
-        ),
-        ({"no_signal": 1.0}, "in no step did the responses to one prompt earn different rewards"),
-        (
-            {"updates": 0.0, "size": 7},
-            "no replay update happened in 8 steps: the buffer held 7 groups at most, where replay.min_groups "
-            "is 32 and replay.warmup_steps 15",
-        ),
-    ],
-)
-def test_a_run_that_learns_nothing(
-    changes: dict[str, Any], warned: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    learning.after_stage2(stage2_run(tmp_path, **({"forget": RISING} | changes)))
-    (found,) = warnings(capsys)
-    assert warned in found
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"forget": [0.9] * 8},  # high from the first step on
-        {"forget": [0.2] * 3},  # too short to say that it does not rise
-        {"updates": 0.0, "enable": False},
-        {"updates": 0.0, "update": "on_policy"},
-    ],
-)
-def test_what_is_no_reason_to_warn(
-    changes: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    learning.after_stage2(stage2_run(tmp_path, **({"forget": RISING} | changes)))
     assert warnings(capsys) == []
 
 
 def test_records_that_cannot_be_read_do_not_fail_a_finished_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = stage2_run(tmp_path, RISING)
+    config = stage2_run(tmp_path, (0.1, 0.8))
     (tmp_path / "records" / "metrics.jsonl").write_text("no json\n{}\n")
     learning.after_stage2(config)
     (found,) = warnings(capsys)
