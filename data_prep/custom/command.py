@@ -81,8 +81,8 @@ def few_probes(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
     """A line for each side with fewer than `LEAST_PROBES` probes, of their number by side and mode."""
     found = {side: sum(counts.get(side, {}).values()) for side in ("forget", "retain")}
     return [
-        f"{number} probes of side {side}: the evaluation gives no interval and no test of fewer than "
-        f"{LEAST_PROBES}; give --probes, or a larger --probe-share"
+        f"side {side} has too few probes ({number}): the evaluation gives no interval and no test of fewer "
+        f"than {LEAST_PROBES}; give --probes, or a larger --probe-share"
         for side, number in found.items()
         if number < LEAST_PROBES
     ]

@@ -36,7 +36,7 @@ def _check_stage1(config: DictConfig) -> None:
     with errors.one_line(ValueError, code=2):
         entry.prepare(config, *sft.REQUIRED, require_accelerator=False)
         settings.check_stage1(config)
-    print(f"stage 1: {learning.plan(config)}; learning rate {config.optim.lr:g}")
+    print(f"stage 1: {learning.plan(config)}, learning rate {config.optim.lr:g}")
     print("stage 1: nothing wrong")
 
 
@@ -47,7 +47,7 @@ def _check_stage2(config: DictConfig) -> None:
         entry.prepare(config, *main.REQUIRED, require_accelerator=False)
         settings.check(config)
     rate = config.actor_rollout_ref.actor.optim.lr
-    print(f"stage 2: {learning.plan(config)}; learning rate {rate:g}{_replay(config)}")
+    print(f"stage 2: {learning.plan(config)}, learning rate {rate:g}{_replay(config)}")
     print("stage 2: nothing wrong")
 
 

@@ -43,7 +43,7 @@ def plan(config: DictConfig) -> str:
     """The sizes of a resolved configuration of either stage for a person."""
     rows, epochs = sizes.count_rows(config.data.train_files), config.trainer.total_epochs
     steps, batch = planned_steps(config), config.data.train_batch_size
-    return f"{steps} steps of {batch} prompts ({rows} rows, at most {epochs} epochs)"
+    return f"{steps} steps, batch {batch}, {rows} rows, at most {epochs} epochs"
 
 
 def planned_steps(config: DictConfig) -> int:

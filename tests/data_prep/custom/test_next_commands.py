@@ -116,8 +116,8 @@ def test_few_probes_are_warned_of_when_they_are_held_out(
     source = put_csv(tmp_path / "mine.csv", rows(40))
     assert prep("custom", "--source", source, "--out", tmp_path / "out") == 0
     assert capsys.readouterr().err.splitlines() == [
-        f"warning: 2 probes of side {side}: the evaluation gives no interval and no test of fewer than 6; "
-        "give --probes, or a larger --probe-share"
+        f"warning: side {side} has too few probes (2): the evaluation gives no interval and no test of fewer "
+        "than 6; give --probes, or a larger --probe-share"
         for side in ("forget", "retain")
     ]
     assert command.LEAST_PROBES == few.LEAST_PROBES
