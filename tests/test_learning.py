@@ -85,3 +85,8 @@ def test_a_cosine_is_half_its_peak_on_average() -> None:
     assert learning.rate_sum(OmegaConf.create(optim), 10) == pytest.approx(1.5 + 3)
     share = optim | {"lr_warmup_steps": -1, "lr_warmup_steps_ratio": 0.4, "lr_scheduler_type": "constant"}
     assert learning.rate_sum(OmegaConf.create(share), 10) == pytest.approx(1.5 + 6)
+
+
+def test_the_sizes_that_check_prints(tmp_path: Path) -> None:
+    config = stage2(f"data.train_files={rows_file(tmp_path, 100)}")
+    assert learning.plan(config) == "42 steps, batch 16, 100 rows, at most 7 epochs"

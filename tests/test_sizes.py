@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError
 
 import recipe.rerule.config.stage1
-from recipe.rerule import sizes
+from recipe.rerule import entry, sizes
 
 # rows: batch, epochs, steps, replay warm-up, threshold window, capacity
 STAGE2 = {
@@ -126,3 +126,9 @@ def test_rows_that_cannot_be_counted(file: str | None, reason: str, tmp_path: Pa
     overrides = [] if file is None else [f"data.train_files={tmp_path / file}"]
     with pytest.raises(InterpolationResolutionError, match=reason):
         _ = stage2(*overrides).data.train_batch_size
+
+
+def test_a_run_that_cannot_count_its_rows_says_why_in_plain_words(tmp_path: Path) -> None:
+    config = stage2(f"data.train_files={tmp_path / 'missing.parquet'}")
+    with pytest.raises(ValueError, match=r"^\S*missing.parquet: no such file$"):
+        entry.prepare(config, require_accelerator=False)
