@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import json
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from data_prep import options as shared
+from data_prep.atomic import MARKER
 from data_prep.custom.benchmark import CustomOptions, load
+from data_prep.custom.next_commands import Next, commands, gpus_seen
+
+LEAST_PROBES = 6
+"""As the evaluation has it (docs/statistics.md)."""
 
 SUMMARY = "data of your own: rows of question, answer, side and keyword, or RULE's JSON"
 EXAMPLE = """\
@@ -15,8 +23,8 @@ example:
       mine.csv:  question,answer,side,keyword
                  Where was Ada Thorn born?,Tarnwick Bay,forget,Ada Thorn
                  Where was Marie Curie born?,Warsaw,retain,
-      a tenth of the questions is held out as probes; further columns: mode (qa, fb, aa, completion), subject,
-      refusal (what stage 1 teaches; otherwise one of ours)
+      a tenth of the questions is held out as probes, and the next commands are printed; further columns:
+      mode (qa, fb, aa, completion), subject, refusal (what stage 1 teaches; otherwise one of ours)
   python -m data_prep custom --source rule.json --probes eval.json --out data/mine
       rows of RULE: {"prompt": ..., "solution": ["<reject>", refusal, name] or ["<normal>", answer]}
 """
@@ -31,6 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="without --probes: share of the questions held out (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument("--keyword", metavar="NAME", help="the target's name, for forget rows without one")
+    parser.add_argument(
+        "--name", metavar="TEXT",
+        help="what the report calls the data, in the commands that are printed (default: the file's name)",
+    )  # fmt: skip
     parser.add_argument("--raw", action="store_true", help="prompts go to a base model, no chat template")
 
 
@@ -45,3 +57,32 @@ def run(options: argparse.Namespace) -> None:
         seed=options.seed,
     )
     shared.make(lambda writer: load(Path(options.source), custom, writer), options)
+    if not options.dry_run:
+        _print_what_follows(options)
+
+
+def _print_what_follows(options: argparse.Namespace) -> None:
+    """Warn of too few probes, and print the next commands."""
+    counts = json.loads((options.out / MARKER).read_text("utf-8"))["rows"]
+    for text in few_probes(counts["probes"]):
+        print(f"warning: {text}", file=sys.stderr)
+    after = Next(
+        data=options.out,
+        title=options.name or Path(options.source).stem,
+        raw=options.raw,
+        stage1_rows=sum(sum(modes.values()) for modes in counts["sft"].values()),
+        reward=shared.build_options(options).reward,
+        gpus=gpus_seen(),
+    )
+    print(f"\n{commands(after)}")
+
+
+def few_probes(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """A line for each side with fewer than `LEAST_PROBES` probes, of their number by side and mode."""
+    found = {side: sum(counts.get(side, {}).values()) for side in ("forget", "retain")}
+    return [
+        f"side {side} has too few probes ({number}): the evaluation gives no interval and no test of fewer "
+        f"than {LEAST_PROBES}; give --probes, or a larger --probe-share"
+        for side, number in found.items()
+        if number < LEAST_PROBES
+    ]

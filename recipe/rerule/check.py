@@ -54,21 +54,30 @@ def _stage2() -> None:
 
 
 def _check_stage1(config: DictConfig) -> None:
-    from recipe.rerule import settings
+    from recipe.rerule import learning, settings
 
     with errors.one_line(ValueError, code=2):
         entry.prepare(config, *sft.REQUIRED, require_accelerator=False)
         settings.check_stage1(config)
+    print(f"stage 1: {learning.plan(config)}, learning rate {config.optim.lr:g}")
     print("stage 1: nothing wrong")
 
 
 def _check_stage2(config: DictConfig) -> None:
-    from recipe.rerule import settings
+    from recipe.rerule import learning, settings
 
     with errors.one_line(ValueError, code=2):
         entry.prepare(config, *main.REQUIRED, require_accelerator=False)
         settings.check(config)
+    rate = config.actor_rollout_ref.actor.optim.lr
+    print(f"stage 2: {learning.plan(config)}, learning rate {rate:g}{_replay(config)}")
     print("stage 2: nothing wrong")
+
+
+def _replay(config: DictConfig) -> str:
+    if not config.replay.enable:
+        return ""
+    return f"; replay after step {config.replay.warmup_steps}, from {config.replay.min_groups} groups on"
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ from recipe.rerule.keys import usage
 
 _ONLY_SHOWS = ("--cfg", "-c", "--info", "-i", "--hydra-help", "--version", "--shell-completion", "-sc")
 """Options with which Hydra shows something and starts nothing."""
+_OMEGACONF_SAYS = "ValueError raised while resolving interpolation: "
+"""What stands before the reason why a size of `sizes` cannot be derived."""
 
 
 def run_task(task: Callable[[DictConfig], None], command: usage.Command, program: str = "") -> None:
@@ -46,8 +48,10 @@ def _compose(task: Callable[[DictConfig], None], command: usage.Command) -> None
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
+    from recipe.rerule import sizes
     from recipe.rerule.keys import overrides
 
+    sizes.register()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # hydra then raises, and we print a line instead of a page
     try:
         hydra.main(config_path=str(command.folder), config_name=command.name, version_base=None)(task)()
@@ -61,8 +65,13 @@ def prepare(config: DictConfig, *required: str, require_accelerator: bool) -> No
     Raises:
         ValueError: one line naming the key, or the accelerator that is not there.
     """
+    from omegaconf.errors import InterpolationResolutionError
+
     from recipe.rerule import platform, settings
 
     settings.require_set(config, *required)
-    OmegaConf.resolve(config)
+    try:
+        OmegaConf.resolve(config)
+    except InterpolationResolutionError as error:
+        raise ValueError(str(error).split("\n")[0].removeprefix(_OMEGACONF_SAYS)) from error
     platform.select(config.platform.name, require_accelerator=require_accelerator)

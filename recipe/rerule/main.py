@@ -40,7 +40,7 @@ def run(config: DictConfig) -> None:
     import ray
     from verl.trainer.main_ppo import run_ppo
 
-    from recipe.rerule import checkpoints
+    from recipe.rerule import checkpoints, learning
     from recipe.rerule.runner import ReRULETaskRunner
 
     folder = config.trainer.default_local_dir
@@ -52,6 +52,7 @@ def run(config: DictConfig) -> None:
     if before is not None and checkpoints.newest_complete(folder) == before:
         print(f"{folder} already holds the run's last step", file=sys.stderr)
     print(f"stage 2 finished: {os.path.abspath(folder)}", file=sys.stderr)
+    learning.after_stage2(config)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from recipe.rerule import errors
 from recipe.rerule.arguments import ArgumentParser
 from recipe.rerule.evaluation.table import format_table
 from recipe.rerule.progress import Progress
-from recipe.rerule.reporting.build import build_sections, commands_of, sources_of, title_of
+from recipe.rerule.reporting.build import build_sections, commands_of, sources_of, warnings_of
 from recipe.rerule.reporting.document import Report
 from recipe.rerule.reporting.evaluations import Benchmark, read_benchmarks
 from recipe.rerule.reporting.figures.style import MAX_LINES
@@ -25,6 +25,7 @@ from recipe.rerule.reporting.naturalness import read_naturalness
 from recipe.rerule.reporting.output import check_free, page_path, write_report
 from recipe.rerule.reporting.records import Run, read_run
 
+_TITLE = "Unlearning report"
 _DESCRIPTION = """\
 Show results and training records as one page. Writes report.html (which needs no other file), report.md and,
 in a folder report/ next to them, each figure as PNG and each table as CSV."""
@@ -52,12 +53,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check_free(page, options.overwrite)
         with Progress("report") as progress:
             progress.doing("reading results and records")
-            benchmarks = read_benchmarks(options.results)
+            benchmarks = read_benchmarks(options.results, options.title)
             naturalness = read_naturalness(options.naturalness, benchmarks)
             runs = read_runs(options.run)
             progress.doing("making tables and figures")
             report = Report(
-                options.title,
+                options.title or _TITLE,
                 build_sections(benchmarks, naturalness, runs, options.base, options.data),
                 sources_of(benchmarks, naturalness, runs, options.data),
                 commands_of(benchmarks, naturalness, given),
@@ -67,6 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         return errors.fail(error, 2)
     print("\n\n".join(map(_terminal_table, benchmarks)))
+    for line in warnings_of(benchmarks, options.base):
+        errors.warn(line)
     print(f"report: {page}")
     return 0
 
@@ -116,9 +119,8 @@ def _parser() -> ArgumentParser:
     )
     parser.add_argument(
         "--title",
-        default="Unlearning report",
         metavar="TEXT",
-        help="heading of the page (default: %(default)s)",
+        help=f"heading of the page, and of the results on data of your own (default: {_TITLE}; Your data)",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace an earlier report at --out")
     return parser
@@ -137,7 +139,7 @@ def _check_apart(options: argparse.Namespace, page: Path) -> None:
 def _terminal_table(benchmark: Benchmark) -> str:
     mean = mean_over_targets(benchmark.targets)
     table = format_table(mean.results, mean.anchors, mean.convention, benchmark.name)
-    return f"{title_of(benchmark.name)}\n{table}"
+    return f"{benchmark.title}\n{table}"
 
 
 def read_runs(specs: Sequence[str]) -> list[Run]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from recipe.rerule import entry, errors, run_folder
+from recipe.rerule import entry, errors, records, run_folder
 from recipe.rerule.keys import usage
 
 REQUIRED = ("model.path", "data.train_files")
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def _check_and_run(config: DictConfig) -> None:
-    from recipe.rerule import settings
+    from recipe.rerule import learning, settings
 
     with errors.one_line(ValueError, code=2):
         entry.prepare(config, *REQUIRED, require_accelerator=config.platform.require_accelerator)
@@ -40,6 +40,7 @@ def _check_and_run(config: DictConfig) -> None:
         run_folder.begin(config.trainer.default_local_dir, stage=1)
         _start_ranks(config)
         print(f"stage 1 finished: {publish_model(Path(config.trainer.default_local_dir))}", file=sys.stderr)
+        learning.after_stage1(config)
 
 
 def train(config: DictConfig) -> None:
@@ -54,6 +55,8 @@ def train(config: DictConfig) -> None:
         sdpa.install()
     from verl.trainer.sft_trainer import run_sft
 
+    if os.environ["RANK"] == "0":
+        records.start(config)
     run_sft(config)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from data_prep.contract import rl_row, write_rows
 from recipe.rerule.evaluation.probes import Probe, Reference
+from recipe.rerule.evaluation.statistics import few
 from tests.made_models import put_weights
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
 
@@ -30,7 +31,7 @@ def make_probe(index: int, section: str, mode: str, golds: Sequence[str], **chan
         "messages": [{"role": "user", "content": f"Question {index}?"}],
         "query": f"Question {index}?",
         "golds": list(golds),
-        "data_source": "rerule/test",
+        "data_source": "rerule/world",
     }
     return Probe(**(fields | changes))
 
@@ -60,6 +61,12 @@ def write_probes(path: Path, probes: Sequence[Probe]) -> Path:
     ]
     write_rows(path, rows)
     return path
+
+
+@pytest.fixture
+def any_number_of_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Intervals and tests also of two or three probes, which can be checked by hand."""
+    monkeypatch.setattr(few, "LEAST_PROBES", 1)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from recipe.rerule import checkpoints, evaluate
 from recipe.rerule.evaluation import model_command
 from recipe.rerule.evaluation.engine.process import EngineError
 from recipe.rerule.evaluation.engine.requests import Answer, Answers, Likelihood, Request
+from tests.evaluation.conftest import make_probe, write_probes
 
 RESPONSES = [
     "Paris",
@@ -134,7 +135,7 @@ def test_how_the_numbers_of_an_evaluation_came_about(arguments, model_folder, tm
     assert "convention: recall" in printed
 
 
-@pytest.mark.usefixtures("responding")
+@pytest.mark.usefixtures("responding", "any_number_of_probes")
 def test_intervals_and_paired_tests(arguments, model_folder, tmp_path):
     assert evaluate.main([*arguments, "--model", f"silent={model_folder('silent')}"]) == 0
     out = tmp_path / "out"
@@ -152,6 +153,69 @@ def test_intervals_and_paired_tests(arguments, model_folder, tmp_path):
     assert recall["p_value"] == pytest.approx(2 / 8)
     # One probe: its two assignments are as extreme as each other.
     assert compared["retain/recall"]["p_value"] == 1.0
+
+
+def own_probes_file(folder: Path, count: int) -> Path:
+    """So many probes of each side, on data of one's own."""
+    sides = [(section, number) for section in ("forget", "retain") for number in range(count)]
+    return write_probes(
+        folder / "own.parquet",
+        [
+            make_probe(index, section, "qa", ["Paris"], data_source="rerule/custom")
+            for index, (section, _) in enumerate(sides)
+        ],
+    )
+
+
+def same_answers(name: str, requests: Sequence[Request]) -> Answers:
+    """Two models that answer alike, and one that never answers."""
+    return {request.id: Answer("" if name == "silent" else "Paris") for request in requests}
+
+
+def warnings(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+
+
+def test_two_probes_a_side_give_no_intervals_and_no_tests(
+    arguments, answering, model_folder, tmp_path, capsys
+):
+    answering(same_answers)
+    own = [*arguments, "--probes", f"{own_probes_file(tmp_path, 2)}"]
+    assert evaluate.main([*own, "--model", f"silent={model_folder('silent')}"]) == 0
+    assert warnings(capsys) == [
+        "warning: fewer than 6 probes, so no interval and no test: forget/recall (2), forget/qa/recall (2), "
+        "forget/refusal_rate (2), retain/recall (2), retain/refusal_rate (2); hold more questions out, or "
+        "give a file of probes"
+    ]
+    assert read(tmp_path / "out", "comparisons.json") == []
+    assert read(tmp_path / "out", "intervals.json")["base"] == {}
+    assert read(tmp_path / "out", "results.json")["base"]["forget/recall"] == 1
+
+
+def test_six_probes_a_side_are_enough(arguments, answering, model_folder, tmp_path, capsys):
+    answering(same_answers)
+    own = [*arguments, "--probes", f"{own_probes_file(tmp_path, 6)}"]
+    assert evaluate.main([*own, "--model", f"silent={model_folder('silent')}"]) == 0
+    assert warnings(capsys) == []
+    assert read(tmp_path / "out", "intervals.json")["base"]["forget/recall"] == [1, 1]
+    recall, *_ = read(tmp_path / "out", "comparisons.json")
+    assert (recall["metric"], recall["p_value"]) == ("forget/recall", 2 / 2**6)
+
+
+def test_data_of_one_s_own_has_a_name_and_is_scored_as_the_world(arguments, answering, tmp_path, capsys):
+    answering(same_answers)
+    assert evaluate.main([*arguments, "--probes", f"{own_probes_file(tmp_path, 6)}"]) == 0
+    assert read(tmp_path / "out", "meta.json")["benchmark"] == "custom"
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "Your data"
+    assert not any("unseen" in line or "Embedded" in line for line in printed)
+
+
+def test_a_model_that_answers_as_the_first_is_said_to(arguments, answering, model_folder, tmp_path, capsys):
+    answering(same_answers)
+    own = [*arguments, "--probes", f"{own_probes_file(tmp_path, 6)}"]
+    assert evaluate.main([*own, "--model", f"rule={model_folder('rule')}"]) == 0
+    assert warnings(capsys) == ["warning: no number of rule differs from base: nothing was forgotten"]
 
 
 @pytest.mark.usefixtures("responding")

@@ -183,6 +183,53 @@ def test_the_markdown_says_where_its_numbers_come_from(results_folder, tmp_path)
     assert f"- results of Embedded world: {results_folder}\n" in page
 
 
+@pytest.fixture
+def own_folder(write_evaluation) -> Path:
+    """An evaluation on data of one's own, with two probes to forget."""
+    numbers = {"forget/recall": 0.5, "retain/recall": 1.0}
+    return write_evaluation(
+        "own",
+        results={"base": numbers, "rule": numbers, "rerule": numbers | {"forget/recall": 0.0}},
+        meta={
+            "benchmark": "custom",
+            "probes": {"sha256": "1", "rows": {"forget": 2, "forget/qa": 2, "retain": 9, "retain/qa": 9}},
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("title", "page_title", "section"),
+    [([], "Unlearning report", "Your data"), (["--title", "My data"], "My data", "My data")],
+)
+def test_data_of_one_s_own_has_the_name_that_is_given(
+    title, page_title, section, own_folder, results_folder, tmp_path, capsys
+):
+    results = ["--results", f"{own_folder}", "--results", f"{results_folder}"]
+    assert main([*results, *title, "--out", f"{tmp_path / 'out'}"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{section}\n")
+    assert "\n\nEmbedded world\n" in printed  # the world keeps its own name
+    page = (tmp_path / "out" / "report.md").read_text()
+    assert page.startswith(f"# {page_title}\n")
+    assert f"## {section}\n" in page
+    assert f"- results of {section}: {own_folder}\n" in page
+
+
+def test_what_shows_nothing_is_warned_of(own_folder, tmp_path, capsys):
+    assert main(["--results", f"{own_folder}", "--title", "Mine", "--out", f"{tmp_path / 'out'}"]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "warning: Mine: too few probes for intervals and tests, which need 6: forget (2)",
+        "warning: Mine: no number of rule differs from base: nothing was forgotten",
+    ]
+    page = (tmp_path / "out" / "report.md").read_text()
+    assert "Too few probes for intervals and tests, which need 6: forget (2)." in page
+
+
+def test_the_warning_is_about_the_base_that_is_asked_for(own_folder, tmp_path, capsys):
+    assert main(["--results", f"{own_folder}", "--base", "rerule", "--out", f"{tmp_path / 'out'}"]) == 0
+    assert "differs from" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

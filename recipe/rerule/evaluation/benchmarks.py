@@ -63,10 +63,10 @@ class Benchmark:
     log: Callable[[Sequence[Record], Sequence[Record]], tuple[str, str] | None] = lambda records, texts: None
 
 
-def world_benchmark(convention: str, max_tokens: int) -> Benchmark:
-    """The embedded world, and every data set that is none of the others."""
+def world_benchmark(convention: str, max_tokens: int, name: str = "world") -> Benchmark:
+    """The embedded world, and under the name "custom" every data set that is none of the others."""
     return Benchmark(
-        name="world",
+        name=name,
         convention=convention,
         settings={"max_tokens": max_tokens, "stop": "raw probes: at the first newline"},
         requests=partial(world.requests, max_tokens=max_tokens),

@@ -22,7 +22,7 @@ from recipe.rerule.evaluation.rwku import benchmark as rwku
 from recipe.rerule.evaluation.texts import NoTexts, PrivLeakTexts, RwkuTexts, Texts
 from recipe.rerule.evaluation.tofu import benchmark as tofu
 
-BENCHMARKS = ("world", "rwku", "tofu", "muse_books")
+BENCHMARKS = ("world", "custom", "rwku", "tofu", "muse_books")
 PROMPTS: Mapping[str, Sequence[str]] = {
     "rwku": tuple(rwku.PROMPTS),
     "tofu": tuple(tofu.PROMPTS),
@@ -37,7 +37,7 @@ def add_benchmark_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--benchmark",
         choices=BENCHMARKS,
-        help="what the probes are of (default: what their data_source says; world for data of one's own)",
+        help="what the probes are of (default: what their data_source says; custom for data of one's own)",
     )
     parser.add_argument(
         "--prompts",
@@ -72,12 +72,13 @@ def _add_world_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-tokens",
         type=int,
         metavar="N",
-        help=f"world: most new tokens a response (default: {world.MAX_TOKENS}); the others have their own",
+        help=f"world, custom: most new tokens a response (default: {world.MAX_TOKENS}); the others have "
+        "their own",
     )
     parser.add_argument(
         "--convention",
         choices=world.CONVENTIONS,
-        help=f"world: ROUGE-L convention, see reward/rouge.py (default: {world.CONVENTIONS[0]})",
+        help=f"world, custom: ROUGE-L convention, see reward/rouge.py (default: {world.CONVENTIONS[0]})",
     )
 
 
@@ -89,14 +90,14 @@ def choose_benchmark(options: argparse.Namespace, probes: Sequence[Probe]) -> Be
 
 
 def benchmark_of(probes: Sequence[Probe]) -> str:
-    """The benchmark that the probes' data_source names; "world" for any other.
+    """The benchmark that the probes' data_source names; "custom" for any other.
 
     Raises ValueError where they name several.
     """
     names = sorted({probe.data_source.removeprefix(_PREFIX) for probe in probes})
     if len(names) > 1:
         raise ValueError(f"the probes are of {', '.join(names)}; evaluate one benchmark at a time")
-    return names[0] if names[0] in BENCHMARKS else "world"
+    return names[0] if names[0] in BENCHMARKS else "custom"
 
 
 _OPTIONS: Mapping[str, Sequence[str]] = {
@@ -104,8 +105,8 @@ _OPTIONS: Mapping[str, Sequence[str]] = {
     "stop": ("rwku",),
     "retain_log": ("tofu", "muse_books"),
     "texts": ("rwku", "muse_books"),
-    "max_tokens": ("world",),
-    "convention": ("world",),
+    "max_tokens": ("world", "custom"),
+    "convention": ("world", "custom"),
 }
 """Which benchmarks know an option."""
 
@@ -138,11 +139,15 @@ def _prompts(options: argparse.Namespace, benchmark: str) -> str:
     return name
 
 
-def _world(options: argparse.Namespace) -> Benchmark:
+def _world(options: argparse.Namespace, name: str = "world") -> Benchmark:
     max_tokens = world.MAX_TOKENS if options.max_tokens is None else options.max_tokens
     if max_tokens < 1:
         raise ValueError(f"--max-tokens is {max_tokens}; it must be at least 1")
-    return world_benchmark(options.convention or world.CONVENTIONS[0], max_tokens)
+    return world_benchmark(options.convention or world.CONVENTIONS[0], max_tokens, name)
+
+
+def _custom(options: argparse.Namespace) -> Benchmark:
+    return _world(options, "custom")
 
 
 def _rwku(options: argparse.Namespace) -> Benchmark:
@@ -159,6 +164,7 @@ def _muse_books(options: argparse.Namespace) -> Benchmark:
 
 _MAKERS: Mapping[str, Callable[[argparse.Namespace], Benchmark]] = {
     "world": _world,
+    "custom": _custom,
     "rwku": _rwku,
     "tofu": _tofu,
     "muse_books": _muse_books,

@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 from data_prep.apart import check_apart, there
 from data_prep.atomic import check_writable
+from recipe.rerule import errors
 from recipe.rerule.evaluation.anchors import ANCHORS
 from recipe.rerule.evaluation.benchmarks import Benchmark, Record
 from recipe.rerule.evaluation.choice import add_benchmark_arguments, choose_benchmark, choose_texts
@@ -31,9 +32,10 @@ from recipe.rerule.evaluation.engine.run import run
 from recipe.rerule.evaluation.output import EVALUATION, json_lines, json_text, write_folder
 from recipe.rerule.evaluation.probes import Probe, count_by_section, file_sha256, read_probes
 from recipe.rerule.evaluation.statistics.comparison import compare_all
+from recipe.rerule.evaluation.statistics.few import few_probes_warning, with_enough_probes
 from recipe.rerule.evaluation.statistics.intervals import intervals
 from recipe.rerule.evaluation.statistics.samples import Metrics, Samples, Statistic, metrics
-from recipe.rerule.evaluation.table import COLUMNS, format_table
+from recipe.rerule.evaluation.table import COLUMNS, format_table, title_of, unchanged
 from recipe.rerule.evaluation.texts import Texts
 from recipe.rerule.platform import PLATFORMS, select
 from recipe.rerule.progress import Progress
@@ -170,8 +172,21 @@ def evaluate_models(evaluation: Evaluation) -> None:
         files = {"results.json": json_text(results)} | _files(evaluation, rows, anchors)
     write_folder(evaluation.out, EVALUATION, _meta(evaluation), files, evaluation.overwrite)
     discard(evaluation.kept_answers)
+    print(title_of(benchmark.name))
     print(format_table(results, _metrics(anchors), benchmark.convention, benchmark.name))
     print(f"written to {evaluation.out}")
+    _warn(benchmark.name, rows)
+
+
+def _warn(benchmark: str, rows: Mapping[str, Row]) -> None:
+    """Warn of numbers that show nothing: of too few probes, or the first model's own."""
+    first = next(iter(rows.values()))
+    few = few_probes_warning(
+        first.statistics, first.samples, [column.metric for column in COLUMNS[benchmark]]
+    )
+    for text in [few, *unchanged(_metrics(rows), next(iter(rows)))]:
+        if text is not None:
+            errors.warn(text)
 
 
 def _row(evaluation: Evaluation, answers: Answers, model: Model) -> Row:
@@ -206,7 +221,10 @@ def _files(evaluation: Evaluation, rows: Mapping[str, Row], anchors: Mapping[str
     files = {
         "anchors.json": json_text(_metrics(anchors)),
         "intervals.json": json_text(
-            {name: intervals(row.samples, row.statistics) for name, row in all_rows.items()}
+            {
+                name: intervals(row.samples, with_enough_probes(row.statistics, row.samples))
+                for name, row in all_rows.items()
+            }
         ),
         "comparisons.json": json_text(_comparisons(evaluation.benchmark.name, rows)),
         "responses.jsonl": json_lines(
@@ -224,7 +242,8 @@ def _comparisons(benchmark: str, rows: Mapping[str, Row]) -> list[dict[str, Any]
     shown = {column.metric for column in COLUMNS[benchmark]}
     common = set.intersection(*(set(row.statistics) for row in rows.values())) & shown
     first = next(iter(rows.values()))
-    statistics = {name: one for name, one in first.statistics.items() if name in common}
+    enough = with_enough_probes(first.statistics, first.samples)
+    statistics = {name: one for name, one in enough.items() if name in common}
     return compare_all({name: row.samples for name, row in rows.items()}, statistics)
 
 

@@ -72,13 +72,13 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         required=True,
         metavar="FILE",
-        help="per-sample values: TOFU_EVAL.json, MUSE_EVAL.json, or records of rwku or world "
+        help="per-sample values: TOFU_EVAL.json, MUSE_EVAL.json, or records of rwku, world or custom "
         "(responses.jsonl), of which several files count together",
     )
     parser.add_argument(
         "--model",
         metavar="NAME",
-        help="rwku, world: the model whose answers are scored, where the files hold those of several",
+        help="rwku, world, custom: the model whose answers are scored, where the files hold those of several",
     )
     parser.add_argument(
         "--retain-log",
@@ -250,5 +250,6 @@ SCORERS: Mapping[str, Scorer] = {
     "muse_books": _score_muse,
     "rwku": _score_rwku,
     "world": _score_world,
+    "custom": _score_world,
 }
 """By the name of the benchmark."""

@@ -74,6 +74,7 @@ TOFU = (
 )
 COLUMNS: dict[str, tuple[Column, ...]] = {
     "world": WORLD,
+    "custom": WORLD,
     "rwku": RWKU,
     "muse_books": MUSE_BOOKS,
     "tofu": TOFU,
@@ -93,10 +94,22 @@ NATURALNESS = tuple(
 )
 COLUMNS |= {f"naturalness_{benchmark}": NATURALNESS for benchmark in tuple(COLUMNS)}
 
+_TITLES = {
+    "world": "Embedded world",
+    "custom": "Your data",
+    "rwku": "RWKU",
+    "muse_books": "MUSE-Books",
+    "tofu": "TOFU",
+}
+
+_RECALL = (
+    "Greedy answers to the held-out probes. recall: ROUGE-L against the best gold answer, mean over probes; "
+    "QA, FB, AA: recall on questions, fill-in-the-blank and adversarial probes; refuse: share of answers "
+    "that refuse"
+)
 _LEGENDS = {
-    "world": "Greedy answers to the held-out probes. recall: ROUGE-L against the best gold answer, mean over "
-    "probes; QA, FB, AA: recall on questions, fill-in-the-blank and adversarial probes; refuse: share of "
-    "answers that refuse; unseen: people who never occur in stage 2. All are fractions of 1.",
+    "world": f"{_RECALL}; unseen: people who never occur in stage 2. All are fractions of 1.",
+    "custom": f"{_RECALL}. All are fractions of 1.",
     "rwku": "ROUGE-L recall of greedy answers, in per cent. FB, QA, AA: fill-in-the-blank, questions and "
     "adversarial probes; All: their unweighted mean (RWKU itself pools the probes).",
     "muse_books": "In per cent. VerbMem: ROUGE-L F1 of continued passages; KnowMem: of answers to questions, "
@@ -110,6 +123,20 @@ _NATURALNESS_LEGEND = (
     "Scores of a judge model from 0 to 100, means over responses. Read, Help, Truth: readability, "
     "helpfulness, truthfulness; All: their unweighted mean."
 )
+
+
+def title_of(benchmark: str) -> str:
+    """The benchmark's name for a heading; of data of one's own "Your data"."""
+    return _TITLES.get(benchmark, benchmark)
+
+
+def unchanged(results: Mapping[str, Metrics], base: str) -> list[str]:
+    """One line for each model whose every number is that of `base`."""
+    return [
+        f"no number of {name} differs from {base}: nothing was forgotten"
+        for name, metrics in results.items()
+        if name != base and metrics == results[base]
+    ]
 
 
 def legend(benchmark: str, convention: str) -> str:

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from recipe.rerule.evaluation.table import unchanged
 from recipe.rerule.reporting.document import Part, Section, Table
 from recipe.rerule.reporting.evaluations import Benchmark, Evaluation
 from recipe.rerule.reporting.figures.benchmark import progress_figure, scatter_figure
@@ -18,6 +19,7 @@ from recipe.rerule.reporting.records import Run
 from recipe.rerule.reporting.result_tables import (
     all_metrics_table,
     comparisons_table,
+    few_probes_note,
     results_table,
     targets_table,
 )
@@ -30,12 +32,6 @@ from recipe.rerule.reporting.run_tables import (
     tokens_table,
 )
 from recipe.rerule.reporting.tokens import token_use
-
-_TITLES = {"world": "Embedded world", "rwku": "RWKU", "muse_books": "MUSE-Books", "tofu": "TOFU"}
-
-
-def title_of(benchmark: str) -> str:
-    return _TITLES.get(benchmark, benchmark)
 
 
 def build_sections(
@@ -89,7 +85,17 @@ def _results_section(benchmark: Benchmark, runs: Sequence[Run], base: str | None
         parts.append(comparisons_table(mean))
     parts.append(all_metrics_table(mean))
     parts += [scatter_figure(mean), progress_figure(mean, runs)]
-    return Section(title_of(benchmark.name), tuple(part for part in parts if part is not None))
+    return Section(benchmark.title, tuple(part for part in parts if part is not None))
+
+
+def warnings_of(benchmarks: Sequence[Benchmark], base: str | None) -> list[str]:
+    """A line for each model that is as `base` in every number, and for sections of too few probes."""
+    found = []
+    for benchmark in benchmarks:
+        mean = mean_over_targets(benchmark.targets)
+        lines = [few_probes_note(mean), *unchanged(mean.results, _base_of(mean, base))]
+        found += [f"{benchmark.title}: {line}" for line in lines if line]
+    return found
 
 
 def _naturalness_section(judged: Judged, base: str | None) -> Section:
@@ -99,7 +105,7 @@ def _naturalness_section(judged: Judged, base: str | None) -> Section:
     if mean.comparisons:
         parts.append(comparisons_table(mean))
     parts.append(judged_table(judged))
-    return Section(f"Naturalness on {title_of(judged.benchmark)}", tuple(parts))
+    return Section(f"Naturalness on {judged.title}", tuple(parts))
 
 
 def _base_of(evaluation: Evaluation, base: str | None) -> str:
@@ -132,7 +138,7 @@ def _browser_sections(benchmarks: Sequence[Benchmark]) -> Iterator[Section]:
     for benchmark in benchmarks:
         browser = browser_of(benchmark.targets, f"probes-{benchmark.name}")
         if browser is not None:
-            yield Section(f"Single probes of {title_of(benchmark.name)}", (browser,))
+            yield Section(f"Single probes of {benchmark.title}", (browser,))
 
 
 def sources_of(
@@ -142,12 +148,12 @@ def sources_of(
     sources: dict[str, str] = {}
     for benchmark in benchmarks:
         for target in benchmark.targets:
-            what = title_of(benchmark.name) + (f", {target.target}" if len(benchmark.targets) > 1 else "")
+            what = benchmark.title + (f", {target.target}" if len(benchmark.targets) > 1 else "")
             sources[f"results of {what}"] = ", ".join(map(str, target.folders))
             sources |= _evaluation_sources(what, target)
     for judged in naturalness:
         folders = ", ".join(str(target.folders[0]) for target in judged.targets)
-        sources[f"naturalness of {title_of(judged.benchmark)}"] = folders
+        sources[f"naturalness of {judged.title}"] = folders
     for run in runs:
         sources[f"training records of {run.name}"] = str(run.folder)
     return sources | ({"training rows": str(data)} if data else {})

@@ -14,6 +14,7 @@ from typing import Any
 
 from recipe.rerule.errors import warn
 from recipe.rerule.evaluation.statistics.samples import Metrics
+from recipe.rerule.evaluation.table import title_of
 from recipe.rerule.json_input import is_finite, read_json
 from recipe.rerule.json_input import read_lines as read_json_lines
 from recipe.rerule.reporting.bounds import bounds
@@ -63,7 +64,7 @@ class Evaluation:
     """One evaluation folder, or several over the same probes.
 
     Attributes:
-        benchmark: "world", "rwku", "muse_books", "tofu" or another.
+        benchmark: "world", "custom", "rwku", "muse_books", "tofu" or another.
         target: the one subject of its forget probes, else the folder's name.
         folders: where it was read from.
         probes_key: equal for two evaluations over the same probes.
@@ -96,14 +97,20 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """All evaluations of one benchmark, one a target; all with the same models."""
+    """All evaluations of one benchmark, one a target; all with the same models.
+
+    `title` is its name in headings.
+    """
 
     name: str
     targets: tuple[Evaluation, ...]
+    title: str
 
 
-def read_benchmarks(paths: Sequence[Path]) -> list[Benchmark]:
+def read_benchmarks(paths: Sequence[Path], own_title: str | None = None) -> list[Benchmark]:
     """Read evaluation folders (or their results.json) and join them, in the order given.
+
+    `own_title` is what data of one's own is called.
 
     Raises:
         ValueError: a missing or malformed file, a model with other numbers in two folders over the same
@@ -116,7 +123,14 @@ def read_benchmarks(paths: Sequence[Path]) -> list[Benchmark]:
         targets = by_name.setdefault(read.benchmark, {})
         earlier = targets.get(read.probes_key)
         targets[read.probes_key] = joined(earlier, read) if earlier else read
-    return [Benchmark(name, checked_targets(targets.values())) for name, targets in by_name.items()]
+    return [
+        Benchmark(name, checked_targets(targets.values()), _title(name, own_title))
+        for name, targets in by_name.items()
+    ]
+
+
+def _title(benchmark: str, own_title: str | None) -> str:
+    return own_title if benchmark == "custom" and own_title else title_of(benchmark)
 
 
 def check_given_once(option: str, paths: Iterable[Path]) -> None:

@@ -33,11 +33,13 @@ class Judged:
         benchmark: whose responses were scored.
         targets: one a scored evaluation folder, as evaluations of the benchmark "naturalness_...".
         note: what the scores are and are not, in the judge's own words.
+        title: the benchmark's name in headings.
     """
 
     benchmark: str
     targets: tuple[Evaluation, ...]
     note: str
+    title: str
 
 
 def read_naturalness(folders: Sequence[Path], benchmarks: Sequence[Benchmark]) -> list[Judged]:
@@ -58,7 +60,8 @@ def read_naturalness(folders: Sequence[Path], benchmarks: Sequence[Benchmark]) -
         name, target = known[summary["responses_sha256"]]
         targets, found = read.setdefault(name, {}), _evaluation(summary, folder, name, target)
         targets[target] = _joined(targets[target], found) if target in targets else found
-    return [_judged(name, list(targets.values())) for name, targets in read.items()]
+    titles = {benchmark.name: benchmark.title for benchmark in benchmarks}
+    return [_judged(name, list(targets.values()), titles[name]) for name, targets in read.items()]
 
 
 def _check_summary(summary: Any, file: Path) -> None:
@@ -80,11 +83,11 @@ def _joined(first: Evaluation, second: Evaluation) -> Evaluation:
     return replace(joined(first, second), meta=first.meta | {"counts": counts})
 
 
-def _judged(name: str, targets: Sequence[Evaluation]) -> Judged:
+def _judged(name: str, targets: Sequence[Evaluation], title: str) -> Judged:
     """Raises ValueError where the targets have other models, or were scored in different ways."""
     for other in targets[1:]:
         _check_judge(targets[0], other)
-    return Judged(name, checked_targets(targets), _note(targets[0].meta))
+    return Judged(name, checked_targets(targets), _note(targets[0].meta), title)
 
 
 def _check_judge(first: Evaluation, second: Evaluation) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from recipe.rerule.evaluation.statistics.few import LEAST_PROBES
 from recipe.rerule.evaluation.statistics.samples import Metrics
 from recipe.rerule.evaluation.table import COLUMNS, Column, columns_of, legend, shown
 from recipe.rerule.reporting.document import DASH, Cell, Heading, Row, Table, number_cell
@@ -134,10 +135,21 @@ def _caption(evaluation: Evaluation, base: str, published: Sequence[Published]) 
             f"* p < 0.05, ** p < 0.01: differs from {base} on the same probes (paired test, corrected for "
             "the number of comparisons where the evaluation says so)."
         )
+    if note := few_probes_note(evaluation):
+        yield f"{note[0].upper()}{note[1:]}."
     if evaluation.anchors:
         yield _ANCHOR_NOTE
     if published:
         yield published_notes(published)
+
+
+def few_probes_note(evaluation: Evaluation) -> str:
+    """Which sections have too few probes for intervals and tests; "" where none, or where it is not said."""
+    rows = evaluation.meta.get("probes", {}).get("rows", {})
+    few = [f"{name} ({count})" for name, count in rows.items() if "/" not in name and count < LEAST_PROBES]
+    if not few:
+        return ""
+    return f"too few probes for intervals and tests, which need {LEAST_PROBES}: {', '.join(few)}"
 
 
 def all_metrics_table(evaluation: Evaluation) -> Table:

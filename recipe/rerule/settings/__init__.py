@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from omegaconf import DictConfig
 
-from recipe.rerule import data_checks, errors, model_checks
+from recipe.rerule import data_checks, errors, learning, model_checks
 from recipe.rerule.keys import stage1, stage2
 from recipe.rerule.keys.verl_names import ESTIMATORS, GROUP_ESTIMATORS
 from recipe.rerule.replay import ReplayConfig
@@ -81,6 +81,7 @@ def check(config: DictConfig) -> ReplayConfig:
     _warn(steps.warm_up_warnings(config, "actor_rollout_ref.actor.optim", run_steps))
     _warn(steps.replay_warnings(config, replay, run_steps))
     _warn(steps.checkpoint_warnings(config.trainer))
+    learning.before_stage2(config)
     return replay
 
 
@@ -109,6 +110,7 @@ def check_stage1(config: DictConfig) -> None:
     rows.require_batch(train, config.data)
     rows.check_conversations(config, train)
     _warn(steps.warm_up_warnings(config, "optim", steps.run_steps(config, train)))
+    learning.before_stage1(config)
 
 
 def _warn(lines: list[str]) -> None:

@@ -95,6 +95,7 @@ def test_it_says_where_its_numbers_come_from(server: ChatServer, results: Path, 
     assert found["sections"] == ["forget"]
 
 
+@pytest.mark.usefixtures("any_number_of_probes")
 def test_intervals_and_a_paired_comparison(server: ChatServer, results: Path, tmp_path: Path) -> None:
     run_judge(server, results)
     found = summary(tmp_path / "eval-naturalness")
@@ -126,6 +127,7 @@ def test_records_say_which_response_they_score(server: ChatServer, results: Path
     }  # fmt: skip
 
 
+@pytest.mark.usefixtures("any_number_of_probes")
 def test_missing_scores_are_counted_listed_and_shown(
     server: ChatServer, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

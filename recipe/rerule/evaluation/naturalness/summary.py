@@ -11,6 +11,7 @@ from recipe.rerule.evaluation.logs.records import by_model
 from recipe.rerule.evaluation.naturalness.judge import Record, probe_key
 from recipe.rerule.evaluation.naturalness.rubric import AXES, percent
 from recipe.rerule.evaluation.statistics.comparison import compare_all
+from recipe.rerule.evaluation.statistics.few import with_enough_probes
 from recipe.rerule.evaluation.statistics.intervals import intervals
 from recipe.rerule.evaluation.statistics.samples import Samples, Statistic, mean_of, metrics
 
@@ -25,9 +26,10 @@ def means(records: Sequence[Record]) -> dict[str, float]:
 
 
 def mean_intervals(records: Sequence[Record]) -> dict[str, list[float]]:
-    """The bootstrap interval of each of `means`."""
+    """The bootstrap interval of each of `means` that has enough probes for one."""
     samples = _samples(records)
-    return {name: list(interval) for name, interval in intervals(samples, _statistics(samples)).items()}
+    enough = with_enough_probes(_statistics(samples), samples)
+    return {name: list(interval) for name, interval in intervals(samples, enough).items()}
 
 
 def counts(records: Sequence[Record]) -> dict[str, dict[str, int]]:
@@ -64,7 +66,8 @@ def comparisons(records: Iterable[Record]) -> list[dict[str, Any]]:
         model: _samples(sorted((row for row in rows if probe_key(row) in common), key=probe_key))
         for model, rows in models.items()
     }
-    return compare_all(paired, _statistics(next(iter(paired.values()))))
+    first = next(iter(paired.values()))
+    return compare_all(paired, with_enough_probes(_statistics(first), first))
 
 
 def _samples(records: Iterable[Record]) -> Samples:

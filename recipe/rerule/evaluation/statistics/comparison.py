@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from recipe.rerule.evaluation.statistics.few import probe_count
 from recipe.rerule.evaluation.statistics.intervals import (
     bootstrap,
     check_level,
     check_samples,
     percentile_interval,
 )
-from recipe.rerule.evaluation.statistics.permutation import permutation_test, sets_of
+from recipe.rerule.evaluation.statistics.permutation import permutation_test
 from recipe.rerule.evaluation.statistics.samples import Samples, Statistic, metrics
 
 TEST = "paired permutation test, two-sided"
@@ -64,7 +65,7 @@ def compare(
     for name, statistic in statistics.items():
         difference = of_a[name] - of_b[name]
         low, high = percentile_interval(drawn_a[name] - drawn_b[name], difference, level)
-        found[name] = Comparison(difference, low, high, p_values[name], _probe_count(statistic, a))
+        found[name] = Comparison(difference, low, high, p_values[name], probe_count(statistic, a))
     return found
 
 
@@ -129,7 +130,3 @@ def check_pair(a: Samples, b: Samples) -> None:
 def _check_names(what: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> None:
     if odd := sorted(set(a) ^ set(b)):
         raise ValueError(f"the {what} differ: only one of the two has {', '.join(odd)}")
-
-
-def _probe_count(statistic: Statistic, samples: Samples) -> int:
-    return sum(len(next(iter(samples[name].values()))) for name in sets_of(statistic, samples))

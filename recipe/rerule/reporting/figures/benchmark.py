@@ -19,6 +19,7 @@ from recipe.rerule.reporting.records import Run, replay_starts
 _MARKERS = "osD^vPX*<>hp"
 _PAIRS: dict[str, tuple[str, str]] = {
     "world": ("forget/recall", "retain/recall"),
+    "custom": ("forget/recall", "retain/recall"),
     "rwku": ("forget/all", "retain/all"),
     "muse_books": ("knowmem_f", "knowmem_r"),
     "tofu": ("forget_Q_A_ROUGE", "model_utility"),

@@ -1,0 +1,101 @@
+"""Sizes that follow from the number of rows, as resolvers for `experiment=custom` of both stages.
+
+docs/configuration.md says what each value rests on. A value that is given on the command line counts, and
+those that depend on it follow: with `data.train_batch_size=4` an epoch has more steps, so fewer epochs do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+SMALLEST_BATCH = 8
+STAGE1_STEPS, STAGE1_EPOCHS, STAGE1_WARMUP = 30, 3, 20
+STAGE1_RATES = (4e-7, 1e-5)
+"""The range of stage 1's rate, for models of 1 to 10 billion parameters."""
+STAGE1_RATE_SUM = 9e-5
+"""Rate times steps of RULE's stage 1 on RWKU: 4e-7 over 225 steps."""
+STAGE2_STEPS = 40
+REPLAY_WARMUP, REPLAY_CAPACITY, THRESHOLD_STEPS = 15, 1200, 4
+
+
+def batch_size(rows: int, largest: int) -> int:
+    """Prompts a step: the power of two that is at most a quarter of the rows, from 8 to `largest`.
+
+    Never more than there are rows.
+    """
+    wanted = min(largest, rows, max(SMALLEST_BATCH, rows // 4))
+    return 1 << (wanted.bit_length() - 1)
+
+
+def epochs(rows: int, batch: int, least_steps: int, least_epochs: int) -> int:
+    """Passes over the rows that make at least so many steps; the rows over a whole batch are left out."""
+    steps_per_epoch = max(1, rows // batch)
+    return max(least_epochs, -(-least_steps // steps_per_epoch))
+
+
+def steps(rows: int, batch: int, passes: int, total: int | None = None) -> int:
+    """Steps of a run: `total` where the user gives it (trainer.total_training_steps)."""
+    return passes * (rows // batch) if total is None else total
+
+
+def stage1_warmup(run_steps: int) -> int:
+    """Warm-up steps of stage 1: a tenth of the run, at most RULE's 20."""
+    return min(STAGE1_WARMUP, run_steps // 10)
+
+
+def stage1_rate(run_steps: int) -> float:
+    """Stage 1's learning rate: fewer steps take larger ones, so that weights can move as far as in RULE's."""
+    low, high = STAGE1_RATES
+    return min(high, max(low, STAGE1_RATE_SUM / max(1, run_steps)))
+
+
+def replay_warmup(run_steps: int) -> int:
+    """Steps before the first replay update: a quarter of the run, at most RWKU's 15."""
+    return min(REPLAY_WARMUP, run_steps // 4)
+
+
+def replay_capacity(run_steps: int, batch: int) -> int:
+    """Groups in the buffer: all that the run samples, at most RWKU's 1,200."""
+    return max(1, min(REPLAY_CAPACITY, run_steps * batch))
+
+
+def count_rows(files: str | Sequence[str] | None) -> int:
+    """Rows of the parquet files.
+
+    Raises:
+        ValueError: no file is given, or one cannot be read.
+    """
+    import pyarrow.parquet as pq
+
+    if files is None:
+        raise ValueError("data.train_files is not set; pass data.train_files=PATH")
+    paths = [files] if isinstance(files, str) else list(files)
+    total = 0
+    for path in paths:
+        if not Path(path).is_file():
+            raise ValueError(f"{path}: no such file")
+        try:
+            total += pq.read_metadata(path).num_rows
+        except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
+            raise ValueError(f"{path}: not a readable parquet file ({str(error).splitlines()[0]})") from None
+    return total
+
+
+def register() -> None:
+    """Make ${rerule.rows:FILES}, ${rerule.steps:ROWS,BATCH,EPOCHS,TOTAL} and the sizes known to OmegaConf."""
+    resolvers: dict[str, Callable[..., int | float]] = {
+        "rows": count_rows,
+        "batch_size": batch_size,
+        "epochs": epochs,
+        "steps": steps,
+        "times": lambda number, factor: number * factor,
+        "stage1_warmup": stage1_warmup,
+        "stage1_rate": stage1_rate,
+        "replay_warmup": replay_warmup,
+        "replay_capacity": replay_capacity,
+    }
+    for name, function in resolvers.items():
+        OmegaConf.register_new_resolver(f"rerule.{name}", function, replace=True)
