@@ -70,6 +70,7 @@ def check(config: DictConfig) -> ReplayConfig:
     _check_run_folder(config.trainer)
     _check_checkpoints(config)
     run_folder.check(config.trainer.default_local_dir, stage=2)
+    _check_dumps(config.trainer)
     _check_records(_plain(config.records))
     _check_stop(config.data.stop, config.actor_rollout_ref.rollout.name)
     check_model(config.actor_rollout_ref.model.path, "actor_rollout_ref.model.path")
@@ -187,6 +188,12 @@ def _check_run_folder(trainer: DictConfig) -> None:
             f"trainer.default_local_dir is {folder}, which already holds a run; choose another folder, or "
             "trainer.resume_mode=auto to go on with it"
         )
+
+
+def _check_dumps(trainer: DictConfig) -> None:
+    for key in ("validation_data_dir", "rollout_data_dir"):
+        if (folder := trainer.get(key)) is not None:
+            run_folder.check_dumps(f"trainer.{key}", folder, resumed=trainer.resume_mode != "disable")
 
 
 def _check_checkpoints(config: DictConfig) -> None:
