@@ -86,6 +86,18 @@ def test_a_folder_in_which_nothing_but_the_beginning_is_holds_no_run(tmp_path: P
     assert run_folder.is_begun(put(tmp_path / "of the release", "notes.txt"))
 
 
+def test_verls_dumps_go_where_nothing_else_is(tmp_path: Path) -> None:
+    key = "trainer.validation_data_dir"
+    run_folder.check_dumps(key, tmp_path / "none", resumed=False)
+    put(tmp_path / "dumps", "3.jsonl")
+    run_folder.check_dumps(key, tmp_path / "dumps", resumed=True)
+    with pytest.raises(ValueError, match=r"dumps, which holds 3\.jsonl already"):
+        run_folder.check_dumps(key, tmp_path / "dumps", resumed=False)
+    put(tmp_path / "dumps", "notes.txt")
+    with pytest.raises(ValueError, match="which holds notes.txt already"):
+        run_folder.check_dumps(key, tmp_path / "dumps", resumed=True)
+
+
 UNFINISHED = (
     "config.yaml",
     "records/metrics.jsonl",

@@ -198,6 +198,14 @@ def test_a_run_folder_in_use_is_refused_unless_resumed(files: dict[str, Path]) -
     settings.check(composed(overrides(files, "trainer.resume_mode=auto")))
 
 
+def test_checkpoints_of_another_program_are_refused(files: dict[str, Path]) -> None:
+    folder = files["run"] / "global_step_3" / "actor"
+    folder.mkdir(parents=True)
+    (folder / "model_world_size_1_rank_0.pt").touch()
+    line = refusal(files, "trainer.resume_mode=auto")
+    assert f"trainer.default_local_dir is {files['run']}, and the global_step_3 there is not of a run" in line
+
+
 LOOP = f"actor_rollout_ref.rollout.agent.default_agent_loop={settings.AGENT_LOOP}"
 
 

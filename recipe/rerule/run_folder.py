@@ -97,6 +97,23 @@ def check_writable(folder: str | None, key: str = "trainer.default_local_dir") -
         ) from None
 
 
+def check_dumps(key: str, folder: str | Path, resumed: bool) -> None:
+    """Refuse a folder in which verl would write STEP.jsonl over files of somebody else.
+
+    Args:
+        key: the setting that names the folder, such as "trainer.validation_data_dir".
+        resumed: whether files STEP.jsonl may be there, of the run that goes on.
+
+    Raises:
+        RunFolderError: naming the key, the folder and the first such file.
+    """
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+        if not (resumed and re.fullmatch(r"\d+\.jsonl", name)):
+            raise RunFolderError(
+                f"{key} is {folder}, which holds {name} already; choose a folder that is empty or missing"
+            )
+
+
 def begin(folder: str | Path, stage: int) -> None:
     """Say that the folder, made where it is missing, is of a run of this stage. Raises OSError."""
     folder = Path(folder)

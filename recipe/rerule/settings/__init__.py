@@ -63,6 +63,7 @@ def check(config: DictConfig) -> ReplayConfig:
     # Folders.
     conditions.check_run_folder(config.trainer, stage=2)
     conditions.check_checkpoints(config)
+    conditions.check_dumps(config.trainer)
     # Model and rows.
     model_checks.check_stage2(config)
     policy = config.actor_rollout_ref.model

@@ -131,6 +131,13 @@ def check_run_folder(trainer: DictConfig, stage: int) -> None:
         )
 
 
+def check_dumps(trainer: DictConfig) -> None:
+    """Refuse a folder in which verl would write responses over somebody else's files."""
+    for key in ("validation_data_dir", "rollout_data_dir"):
+        if (folder := trainer.get(key)) is not None:
+            run_folder.check_dumps(f"trainer.{key}", folder, resumed=trainer.resume_mode != "disable")
+
+
 def check_checkpoints(config: DictConfig) -> None:
     """Refuse a checkpoint that cannot be gone on from, and settings that would lose the last one."""
     trainer = config.trainer
