@@ -121,6 +121,5 @@ def test_what_is_repeated_or_copied_is_warned_about(
         (tmp_path / name / "meta.json").write_text('{"probes": {"sha256": "ab"}}')
     assert report.main([*given, "--out", str(tmp_path / "b")]) == 0
     told = capsys.readouterr().err
-    assert told == (
-        f"warning: {tmp_path / 'two'} has the same results as {tmp_path / 'one'}; it adds no model to the report\n"
-    )
+    same = f"{tmp_path / 'two'} has the same results as {tmp_path / 'one'}"
+    assert told == f"warning: {same}; it adds no model to the report\n"
