@@ -60,7 +60,7 @@ setup(
     version="0.1.0",
     description="Reinforcement unlearning with off-policy replay of hard rollout groups, for verl",
     license="Apache-2.0",
-    python_requires=">=3.11,<3.12",
+    python_requires=">=3.11,<3.13",
     packages=find_namespace_packages(
         include=["recipe", "recipe.*", "reward", "reward.*", "data_prep", "data_prep.*"]
     ),
