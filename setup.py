@@ -41,6 +41,7 @@ EXTRAS = {
     "gpu": ["verl[vllm]==0.9.1"],
     # RWKU's utility sets.
     "utility": ["lm_eval==0.4.13"],
+    # uv: resolves requirements/gpu.txt (make lock).
     # playwright: drives a Chromium that is there already, for the test of the report's page.
     "dev": [
         "pytest",
@@ -52,6 +53,7 @@ EXTRAS = {
         "mutmut",
         "rouge==1.0.1",
         "playwright",
+        "uv",
     ],
 }
 
