@@ -1,11 +1,13 @@
 """What `check install` says of installations: the one that runs the tests, and others laid out by hand.
 
-A made installation is a folder of metadata with the versions that requirements/gpu.txt pins, which Python's
-own importlib.metadata reads in a process without site-packages, and hand-made modules in place of compiled ones.
+A made installation is a folder of metadata with the versions that requirements/gpu.txt pins, read by
+Python's own importlib.metadata in a process without site-packages, and of modules in place of compiled ones.
 """
 
 from __future__ import annotations
 
+import copy
+import functools
 import os
 import shutil
 import subprocess
@@ -252,10 +254,22 @@ def test_a_driver_too_old_for_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert list(installation._cuda_faults(fake)) == []
 
 
-def stage(number: int, *overrides: str) -> DictConfig:
+@functools.cache
+def composed(number: int) -> DictConfig:
     where, name = {1: (".stage1", "sft_trainer"), 2: ("", "rerule_trainer")}[number]
     with initialize_config_module(f"recipe.rerule.config{where}", version_base=None):
-        return compose(name, ["platform=gpu", *overrides])
+        return compose(name, ["platform=gpu"])
+
+
+def stage(number: int, values: dict[str, str] | None = None) -> DictConfig:
+    """The configuration of a stage on GPUs, with other values of some keys."""
+    config = copy.deepcopy(composed(number))
+    for key, value in (values or {}).items():
+        OmegaConf.update(config, key, value, force_add=True)
+    return config
+
+
+SDPA = {"actor_rollout_ref.model.override_config.attn_implementation": "sdpa"}
 
 
 @pytest.mark.parametrize(
@@ -265,19 +279,15 @@ def test_missing_flash_attention_is_refused_before_anything_starts(
     number: int, section: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     key = f"{section}.attn_implementation"
-    config = stage(number)
-    entry.prepare(config, require_accelerator=False)
-    assert capsys.readouterr().err.startswith(
-        f"warning: here, where torch sees no accelerator: {key} is flash"
-    )
+    unset = f"{key} is flash_attention_2, verl's default, but flash-attn is missing"
+    entry.prepare(stage(number), require_accelerator=False)
+    assert capsys.readouterr().err.startswith(f"warning: here, where torch sees no accelerator: {unset}")
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
-    with pytest.raises(
-        ValueError, match=f"{key} is flash_attention_2, verl's default, but flash-attn is missing"
-    ):
-        entry.prepare(config, require_accelerator=True)
+    with pytest.raises(ValueError, match=f"^{unset}"):
+        entry.prepare(stage(number), require_accelerator=True)
     with pytest.raises(ValueError, match=rf"or set \+\+{key}=sdpa$"):
-        entry.prepare(stage(number, f"++{key}=flash_attention_2"), require_accelerator=True)
-    entry.prepare(stage(number, f"++{key}=sdpa"), require_accelerator=True)
+        entry.prepare(stage(number, {key: "flash_attention_2"}), require_accelerator=True)
+    entry.prepare(stage(number, {key: "sdpa"}), require_accelerator=True)
     assert capsys.readouterr().err == ""
 
 
@@ -291,22 +301,15 @@ def test_flash_attention_that_is_there_is_not_refused(
     del sys.modules["flash_attn"]
     module(tmp_path, "flash_attn", f"raise ImportError({UNDEFINED!r})")
     add(tmp_path, "flash-attn", "2.8.3")
-    with pytest.raises(
-        ValueError, match=rf"flash-attn 2\.8\.3 is built for another torch than .*{UNDEFINED}"
-    ):
+    broken = rf"flash-attn 2\.8\.3 is built for another torch than .*{UNDEFINED}"
+    with pytest.raises(ValueError, match=broken):
         entry.prepare(stage(2), require_accelerator=True)
 
 
 def test_a_critic_needs_flash_attention_whatever_the_actor_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
-    config = stage(
-        2,
-        "++actor_rollout_ref.model.override_config.attn_implementation=sdpa",
-        "algorithm.adv_estimator=gae",
-    )
-    with pytest.raises(
-        ValueError, match="verl loads a critic with flash attention, but flash-attn is missing"
-    ):
+    config = stage(2, {**SDPA, "algorithm.adv_estimator": "gae"})
+    with pytest.raises(ValueError, match="a critic with flash attention, but flash-attn is missing"):
         entry.prepare(config, require_accelerator=True)
     OmegaConf.update(config, "critic.enable", False)
     entry.prepare(config, require_accelerator=True)
