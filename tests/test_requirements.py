@@ -113,3 +113,11 @@ def test_torch_cuda_txt_goes_with_the_torch_of_cpu_txt() -> None:
     """Its pins are what torch's CUDA build asks for; the release is the one that cpu.txt pins."""
     comment = (ROOT / "requirements/torch_cuda.txt").read_text().splitlines()[0]
     assert f"torch {pins('cpu.txt')['torch']}" in comment
+
+
+def test_the_page_on_installation_names_the_pinned_versions() -> None:
+    pinned = {**pins("gpu.txt"), "flash-attn": "2.8.3"}
+    named = re.findall(r"([A-Za-z-]+)==([0-9.]+[0-9])", (ROOT / "docs/installation.md").read_text())
+    assert len(named) > 6
+    for name, version in named:
+        assert version == pinned[canonicalize_name(name)], name

@@ -47,6 +47,7 @@ def command(arguments: Sequence[str]) -> None:
     attention = options.pop("attn_implementation", None) or FLASH_ATTENTION
     if options or chosen not in PLATFORMS:
         sys.exit(_fail([], _USAGE))
+    print(f"checking what is installed for platform={chosen}; torch and vLLM are loaded", file=sys.stderr)
     found = faults(chosen, attention)
     if found:
         sys.exit(_fail(found, f"not ready for platform={chosen}; docs/installation.md says how to install"))
