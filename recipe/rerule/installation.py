@@ -286,9 +286,7 @@ def _vllm_faults() -> Iterator[str]:
         return
     for module in ("vllm", "vllm._C"):
         reason = _import_fault(module)
-        if (
-            reason is not None and reason != "No module named 'vllm._C'"
-        ):  # not every build has a part of this name
+        if reason not in (None, "No module named 'vllm._C'"):  # not every build has a part of this name
             yield f"{name} {version} does not load with torch {_version('torch')}: {reason}"
             return
 
