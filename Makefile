@@ -1,22 +1,24 @@
-# Targets a user needs: setup, quickstart, test, test-full, lint, mutants, bench. Each sets up .venv first if it is
-# missing.
-PYTHON ?= $(shell command -v python3.11 || command -v python3)
+# Targets a user needs: setup, quickstart, test, test-full, lint, mutants, bench, lock. Each sets up .venv first if it
+# is missing.
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
 # Where torch's CPU wheels come from, if the default package index has none: make setup TORCH_INDEX=URL
 TORCH_INDEX ?=
+# Where no CPU wheels can be had: make setup TORCH_CUDA=1 takes torch's CUDA build with its libraries (3 GB more).
+TORCH_CUDA ?=
 INSTALLED := $(VENV)/.installed
 
-.PHONY: setup quickstart test test-full lint mutants bench clean
+.PHONY: setup quickstart test test-full lint mutants bench lock clean
 
 setup: $(INSTALLED)
 
 $(INSTALLED): requirements/cpu.txt requirements/dev.txt setup.py
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
-	  { echo "error: $(PYTHON) is not Python 3.11; pass make PYTHON=/path/to/python3.11"; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' || \
+	  { echo "error: $(PYTHON) is not Python 3.11 or 3.12; pass make PYTHON=/path/to/python3.12"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --no-deps --progress-bar on $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) \
-	  -r requirements/cpu.txt -r requirements/dev.txt
+	  -r requirements/cpu.txt -r requirements/dev.txt $(if $(TORCH_CUDA),-r requirements/torch_cuda.txt)
 	$(BIN)/pip install --no-deps --no-build-isolation -e .
 	$(BIN)/python requirements/check.py
 	touch $@
@@ -40,6 +42,19 @@ mutants: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.replay_cost
+
+# requirements/gpu.txt, resolved for CPython 3.11; the second resolution says whether 3.12 takes the same pins.
+# Pins that still fit are kept; make lock LOCK_OPTIONS=--upgrade takes the newest.
+LOCK_OPTIONS ?=
+LOCK = $(BIN)/uv pip compile --quiet $(LOCK_OPTIONS) setup.py --extra gpu --constraints requirements/gpu_bounds.txt \
+  --python-platform x86_64-manylinux_2_31 --no-annotate \
+  --custom-compile-command "make lock (CPython 3.11 and 3.12, Linux x86-64; docs/installation.md)"
+
+lock: $(INSTALLED)
+	$(LOCK) --python-version 3.11 --output-file requirements/gpu.txt
+	cp requirements/gpu.txt $(VENV)/gpu-3.12.txt
+	$(LOCK) --python-version 3.12 --output-file $(VENV)/gpu-3.12.txt
+	diff requirements/gpu.txt $(VENV)/gpu-3.12.txt
 
 clean:
 	rm -rf $(VENV) build dist mutants *.egg-info

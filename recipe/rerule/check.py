@@ -1,20 +1,20 @@
 """Checks a configuration without running it: python -m recipe.rerule.check {stage1,stage2} [overrides].
 
 The same checks as before a run, of settings, model, rows and tokens, on a machine without an accelerator.
+`python -m recipe.rerule.check install` checks what is installed (`installation`), so imports are late here.
 Exit codes: 0 nothing wrong, 2 otherwise, with one line that says what.
 """
 
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
-from omegaconf import DictConfig
-
-from recipe.rerule import entry, errors, main, sft
-from recipe.rerule.keys import usage
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 PROGRAM = "python -m recipe.rerule.check"
-_USAGE = f"usage: {PROGRAM} {{stage1,stage2}} [KEY=VALUE ...] [--help]"
+_USAGE = f"usage: {PROGRAM} {{stage1,stage2,install}} [KEY=VALUE ...] [--help]"
 _HELP = f"""{_USAGE}
 
 Makes all checks of a training command, and starts nothing: settings, run folder, model, rows, and the tokens
@@ -24,7 +24,8 @@ meant is a line that begins with "warning:". KEY=VALUE are those of the training
   {PROGRAM} stage1 ...   as python -m recipe.rerule.sft ...
   {PROGRAM} stage2 ...   as python -m recipe.rerule.main ...
 
-"{PROGRAM} stage2 --help" lists the settings.
+"{PROGRAM} stage2 --help" lists the settings. "{PROGRAM} install" names each package that is
+missing, too old, or built for another torch.
 
 Example:
   {PROGRAM} stage2 experiment=rwku actor_rollout_ref.model.path=MODEL \\
@@ -33,7 +34,7 @@ Example:
 
 def command() -> None:
     """Check what the command line describes."""
-    stages = {"stage1": _stage1, "stage2": _stage2}
+    stages = {"stage1": _stage1, "stage2": _stage2, "install": _install}
     stage = sys.argv[1] if len(sys.argv) > 1 else ""
     if stage in ("--help", "-h"):
         print(_HELP)
@@ -45,16 +46,28 @@ def command() -> None:
         sys.exit(2)
 
 
+def _install() -> None:
+    from recipe.rerule import installation
+
+    installation.command(sys.argv[1:])
+
+
 def _stage1() -> None:
+    from recipe.rerule import entry
+    from recipe.rerule.keys import usage
+
     entry.run_task(_check_stage1, usage.STAGE1, f"{PROGRAM} stage1")
 
 
 def _stage2() -> None:
+    from recipe.rerule import entry
+    from recipe.rerule.keys import usage
+
     entry.run_task(_check_stage2, usage.STAGE2, f"{PROGRAM} stage2")
 
 
 def _check_stage1(config: DictConfig) -> None:
-    from recipe.rerule import learning, settings
+    from recipe.rerule import entry, errors, learning, settings, sft
 
     with errors.one_line(ValueError, code=2):
         entry.prepare(config, *sft.REQUIRED, require_accelerator=False)
@@ -64,7 +77,7 @@ def _check_stage1(config: DictConfig) -> None:
 
 
 def _check_stage2(config: DictConfig) -> None:
-    from recipe.rerule import learning, settings
+    from recipe.rerule import entry, errors, learning, main, settings
 
     with errors.one_line(ValueError, code=2):
         entry.prepare(config, *main.REQUIRED, require_accelerator=False)

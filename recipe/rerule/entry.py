@@ -63,11 +63,11 @@ def prepare(config: DictConfig, *required: str, require_accelerator: bool) -> No
     """Resolve a configuration in which the keys `required` are set, and set its platform.
 
     Raises:
-        ValueError: one line naming the key, or the accelerator that is not there.
+        ValueError: one line naming the key, or what is not there: an accelerator, flash attention.
     """
     from omegaconf.errors import InterpolationResolutionError
 
-    from recipe.rerule import platform, settings
+    from recipe.rerule import installation, platform, settings
 
     settings.require_set(config, *required)
     try:
@@ -75,3 +75,4 @@ def prepare(config: DictConfig, *required: str, require_accelerator: bool) -> No
     except InterpolationResolutionError as error:
         raise ValueError(str(error).split("\n")[0].removeprefix(_OMEGACONF_SAYS)) from error
     platform.select(config.platform.name, require_accelerator=require_accelerator)
+    installation.require_attention(config)

