@@ -9,6 +9,7 @@ from setuptools import find_namespace_packages, setup
 # ray: processes.  rouge-score: ROUGE-L.  safetensors: replay state that executes nothing on loading.
 # pyarrow: parquet.  matplotlib, pillow: figures of the report.  pyyaml: configurations of runs.
 # datasets, huggingface-hub: raw benchmarks by name.
+# psutil: which processes a command has started.
 # openai, jsonschema: generated data through an endpoint, and its form.
 INSTALL_REQUIRES = [
     "verl==0.9.1",
@@ -32,6 +33,7 @@ INSTALL_REQUIRES = [
     "openai",
     "jsonschema",
     "tqdm",
+    "psutil",
 ]
 
 EXTRAS = {

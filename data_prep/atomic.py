@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from recipe.rerule.disk import named
+
 MARKER = "manifest.json"
 
 
@@ -29,11 +31,12 @@ def check_writable(target: Path, overwrite: bool, marker: str = MARKER) -> None:
 def new_folder(target: Path, overwrite: bool, marker: str = MARKER) -> Iterator[Path]:
     """Yields a draft folder beside `target`, which takes its place when the block ends without an error.
 
-    After an error nothing is left and `target` is as it was. Raises ValueError as `check_writable` does.
+    After an error nothing is left and `target` is as it was. Raises ValueError as `check_writable` does, and
+    DiskFullError where there is no room.
     """
     check_writable(target, overwrite, marker)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch:
+    with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch, named(target, scratch):
         draft = Path(scratch, "draft")
         draft.mkdir()
         yield draft

@@ -10,20 +10,25 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from recipe.rerule import signals
 from recipe.rerule.evaluation.engine.process import EngineError
 from recipe.rerule.evaluation.score_command import add_score_parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0; 2 where the input is wrong or a file cannot be read or written; 1 where vLLM fails."""
+    """Exit code 0; 2 where the input is wrong or a file cannot be read or written; 1 where vLLM fails.
+
+    A process stopped by SIGTERM or SIGINT ends with 143 or 130.
+    """
     given = sys.argv[1:] if arguments is None else list(arguments)
-    options = _parser(given).parse_args(given)
-    try:
-        return int(options.run(options))
-    except (ValueError, OSError) as error:
-        return _fail(error, 2)
-    except EngineError as error:
-        return _fail(error, 1)
+    with signals.one_line():
+        options = _parser(given).parse_args(given)
+        try:
+            return int(options.run(options))
+        except (ValueError, OSError) as error:
+            return _fail(error, 2)
+        except EngineError as error:
+            return _fail(error, 1)
 
 
 def _fail(error: Exception, exit_code: int) -> int:

@@ -16,6 +16,8 @@ import ray
 from ray.exceptions import RayActorError
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 
+from recipe.rerule.cluster import alive_nodes, dead_node
+
 INTERVAL_SECONDS = 5.0
 ENGINE_FAILURES = 2
 """Refused health requests in a row after which an engine counts as dead."""
@@ -40,6 +42,7 @@ class Watch:
         }
         self._pings: dict[str, Any] = {}
         self._failures = dict.fromkeys(self._engines, 0)
+        self._nodes = alive_nodes()
         self._stop = threading.Event()
         self._reason: str | None = None
         self._thread = threading.Thread(target=self._loop, name="rerule-watch", daemon=True)
@@ -58,8 +61,10 @@ class Watch:
 
     def _loop(self) -> None:
         while not self._stop.wait(INTERVAL_SECONDS):
-            self._reason = self._dead_actor() or self._dead_engine()
-            if self._reason is not None:
+            reason = self._dead_actor() or self._dead_engine()
+            if reason is not None:
+                # Where a whole node is gone, its processes are only what was noticed first.
+                self._reason = dead_node(self._nodes) or reason
                 print(f"run ended: {self._reason}", flush=True)
                 # Calls to them then raise in the trainer, whatever it waits for.
                 for actor in self._actors.values():
