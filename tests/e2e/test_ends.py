@@ -254,10 +254,11 @@ def test_stage_1_is_terminated(
 
 
 @full
-def test_stage_1_of_two_ranks_is_terminated(
+def test_a_termination_kills_both_ranks_of_stage_1(
     command: Callable[..., Command], micro_world: Path, tmp_path: Path, nothing_left: None
 ) -> None:
-    assert_stage_1_ends(command, micro_world, tmp_path, "trainer.n_gpus_per_node=2")
+    ranks = ("trainer.n_gpus_per_node=2", "data.micro_batch_size_per_gpu=4")
+    assert_stage_1_ends(command, micro_world, tmp_path, *ranks)
 
 
 def assert_stage_1_ends(
