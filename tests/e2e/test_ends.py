@@ -397,3 +397,35 @@ def foreign_processes(address: str) -> set[str]:
         except psutil.Error:
             continue
     return found
+
+
+@full
+def test_a_node_that_dies_is_named(
+    command: Callable[..., Command],
+    micro_world: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two raylets stand for two machines; the rank on the other one then only sees a closed connection."""
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    node = {"num_cpus": 12, "num_gpus": 1}
+    cluster = Cluster(initialize_head=True, head_node_args=node | {"include_dashboard": False})
+    try:
+        other = cluster.add_node(**node)
+        run = command(
+            "-m",
+            "recipe.rerule.main",
+            *stage2_arguments(micro_world, tmp_path / "run", "trainer.total_training_steps=50"),
+            "trainer.nnodes=2",
+            f"+ray_kwargs.ray_init.address={cluster.address}",
+        )
+        run.wait_until(lambda: "step 1/50" in run.output)
+        cluster.remove_node(other, allow_graceful=False)
+        assert run.wait(120) == 1
+        (line,) = [line for line in run.output.splitlines() if line.startswith("error: ")]
+        assert line.startswith(f"error: node {socket.gethostname()} (")
+        assert ") died: " in line
+    finally:
+        cluster.shutdown()
