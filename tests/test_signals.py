@@ -104,7 +104,8 @@ with signals.one_line(), signals.last_act(lambda: Path({str(mark)!r}).touch()):
 def test_what_a_library_makes_of_a_signal_is_still_one_line(tmp_path: Path) -> None:
     process = started(
         """
-with signals.one_line():
+from recipe.rerule import errors
+with signals.one_line(), errors.one_line(Exception, code=1):
     try:
         print("ready", flush=True)
         time.sleep(60)

@@ -6,13 +6,20 @@ import contextlib
 import sys
 from collections.abc import Iterator
 
+from recipe.rerule import signals
+
 
 @contextlib.contextmanager
 def one_line(*kinds: type[Exception], code: int) -> Iterator[None]:
-    """Turn an exception of `kinds` into `error: <line>` on stderr and exit code `code`."""
+    """Turn an exception of `kinds` into `error: <line>` on stderr and exit code `code`.
+
+    What is raised after a signal is its consequence and passes: `signals.one_line` has the line then.
+    """
     try:
         yield
     except kinds as error:
+        if signals.received():
+            raise
         print(f"error: {describe(error)}", file=sys.stderr, flush=True)
         sys.exit(code)
 

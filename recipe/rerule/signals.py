@@ -71,6 +71,11 @@ def last_act(act: Callable[[], object]) -> Iterator[None]:
         _last_acts.remove(act)
 
 
+def received() -> bool:
+    """Whether a signal has asked this process to end."""
+    return _received is not None
+
+
 def _stop(number: int, _: FrameType | None) -> None:
     global _received
     if _received is not None:
