@@ -17,7 +17,7 @@ from typing import Any
 
 import ray
 from omegaconf import DictConfig, OmegaConf, open_dict
-from ray.exceptions import RayActorError
+from ray.exceptions import ActorUnavailableError, RayActorError
 
 from recipe.rerule import platform, scratch, signals
 from recipe.rerule.processes import Started
@@ -98,7 +98,10 @@ def of_run(config: DictConfig, runner: type) -> Iterator[TaskRunner]:
         try:
             yield task_runner
         except RayActorError as error:
-            if (dead := dead_node(task_runner.nodes, NODE_DEATH_SECONDS)) is not None:
+            # A process that died on a living node is known to be dead; of a dead node Ray is not sure at first.
+            unsure = isinstance(error, ActorUnavailableError) or len(task_runner.nodes) > 1
+            dead = dead_node(task_runner.nodes, NODE_DEATH_SECONDS if unsure else 0)
+            if dead is not None:
                 raise NodeError(dead) from error
             raise
         finally:
