@@ -9,6 +9,7 @@ from setuptools import find_namespace_packages, setup
 # ray: processes.  rouge-score: ROUGE-L.  safetensors: replay state that executes nothing on loading.
 # pyarrow: parquet.  matplotlib, pillow: figures of the report.  pyyaml: configurations of runs.
 # datasets, huggingface-hub: raw benchmarks by name.
+# psutil: which processes a command has started.
 # openai, jsonschema: generated data through an endpoint, and its form.
 # Bounds: verl==0.9.1, because the recipe subclasses verl's trainer, workers and engine, which change with
 # every release; transformers and tensordict are bounded as verl 0.9.1 bounds them.
@@ -34,6 +35,7 @@ INSTALL_REQUIRES = [
     "openai",
     "jsonschema",
     "tqdm",
+    "psutil",
 ]
 
 EXTRAS = {

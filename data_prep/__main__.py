@@ -9,7 +9,7 @@ from data_prep.muse_books import command as muse_books
 from data_prep.rwku import command as rwku
 from data_prep.tofu import command as tofu
 from data_prep.world import command as world
-from recipe.rerule import errors
+from recipe.rerule import errors, signals
 from recipe.rerule.arguments import ArgumentParser
 
 BENCHMARKS = {"world": world, "tofu": tofu, "rwku": rwku, "muse-books": muse_books, "custom": custom}
@@ -27,13 +27,17 @@ examples:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs one benchmark's command; returns the exit code, 2 for a wrong input."""
-    options = _parser().parse_args(arguments)
-    try:
-        BENCHMARKS[options.benchmark].run(options)
-    except (ValueError, OSError) as error:
-        return errors.fail(error, 2)
-    return 0
+    """Runs one benchmark's command; returns the exit code, 2 for a wrong input.
+
+    A process stopped by SIGTERM or SIGINT ends with 143 or 130, and leaves no draft.
+    """
+    with signals.one_line():
+        options = _parser().parse_args(arguments)
+        try:
+            BENCHMARKS[options.benchmark].run(options)
+        except (ValueError, OSError) as error:
+            return errors.fail(error, 2)
+        return 0
 
 
 def _parser() -> ArgumentParser:

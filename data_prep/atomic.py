@@ -11,6 +11,7 @@ from pathlib import Path
 from data_prep.drafts import DRAFT, FORMER, draft_folder, keep, recover
 from data_prep.folders import DATA
 from data_prep.ownership import Kind, OwnershipError, check_owned, remove_owned
+from recipe.rerule.disk import named
 
 MARKER = DATA.marker
 _HERE, _EXCHANGE = -100, 2  # Linux: AT_FDCWD, RENAME_EXCHANGE
@@ -43,11 +44,12 @@ def new_folder(target: Path, overwrite: bool, kind: Kind = DATA) -> Iterator[Pat
     The block writes the marker of `kind`, without which the folder will not be replaced by a later one. Where
     `target` is a link to a folder, the folder it leads to is replaced and the link stays.
 
-    After an error nothing is left and `target` is as it was. Raises ValueError as `check_writable` does.
+    After an error nothing is left and `target` is as it was. Raises ValueError as `check_writable` does, and
+    DiskFullError where there is no room.
     """
     check_writable(target, overwrite, kind)
     place = _followed(target)
-    with draft_folder(place) as scratch:
+    with draft_folder(place) as scratch, named(target, scratch):
         yield scratch / DRAFT
         check_writable(target, overwrite, kind)
         put_in_place(scratch, scratch / DRAFT, place, check_owned(place, kind) if place.exists() else [])

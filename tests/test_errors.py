@@ -58,11 +58,11 @@ def test_a_warning_is_one_line_on_stderr_and_nothing_ends(capsys: pytest.Capture
         (FileNotFoundError(2, "No such file or directory", "a/b.csv"), "a/b.csv: no such file or directory"),
         (PermissionError(13, "Permission denied"), "permission denied"),
         (
-            OSError(18, "Invalid cross-device link", "a/.mine.x1_2y3z4/draft", None, "a/mine"),
+            OSError(18, "Invalid cross-device link", "a/.mine.draft-01ab23cd/draft", None, "a/mine"),
             "a/mine and a/mine: invalid cross-device link",
         ),
-        (ValueError("a/.mine.x1_2y3z4/draft/train.parquet: row 3"), "a/mine/train.parquet: row 3"),
-        (ValueError("'.mine.x1_2y3z4/draft' is bad"), "'mine' is bad"),
+        (ValueError("a/.mine.draft-01ab23cd/draft/train.parquet: row 3"), "a/mine/train.parquet: row 3"),
+        (ValueError("'.mine.draft-01ab23cd/draft' is bad"), "'mine' is bad"),
         (ValueError("a/.mine.draft/b: row 3"), "a/.mine.draft/b: row 3"),
     ],
 )

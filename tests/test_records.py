@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 
 from recipe.rerule import records
 from recipe.rerule.replay import RolloutGroup
+from recipe.rerule.reporting.records import read_metrics
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
 
 NAMES = {4: "Ada", 9: "Ben"}
@@ -106,3 +107,37 @@ def test_responses_are_written_as_text_and_written_anew(tmp_path: Path) -> None:
         common | {"response": text, "response_ids": row.tolist(), "reward": reward}
         for text, row, reward in zip(texts, rows, [0.5, 1.0], strict=True)
     ]
+
+
+def test_metrics_of_a_saved_step_are_kept_until_verl_logs_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """verl logs after the checkpoint: a run killed in between has the step in our file alone."""
+    monkeypatch.setenv("VERL_FILE_LOGGER_PATH", "")
+    config = OmegaConf.create({"trainer": {"default_local_dir": str(tmp_path)}})
+    for start, saved in enumerate([{"kl": 0.5, "name": "x", "nan": float("nan")}, {"kl": 0.25}]):
+        records.start(config)
+        logged = Path(os.environ["VERL_FILE_LOGGER_PATH"])
+        logged.write_text(json.dumps({"step": start + 1, "data": {"kl": 1.0, "seconds": 2.0}}) + "\n")
+        records.keep_metrics(start + 1, {"kl": 9.0})
+        records.keep_metrics(start + 2, saved)
+    names = [path.name for path in records.metrics_files(tmp_path)]
+    assert names == ["metrics_at_save.jsonl", "metrics.jsonl", "metrics_at_save.1.jsonl", "metrics.1.jsonl"]
+    first = (tmp_path / "records" / "metrics_at_save.jsonl").read_text().splitlines()
+    assert json.loads(first[1]) == {"step": 2, "data": {"kl": 0.5, "nan": None}}
+    found = read_metrics(tmp_path)
+    assert found == {1: {"kl": 1.0, "seconds": 2.0}, 2: {"kl": 1.0, "seconds": 2.0}, 3: {"kl": 0.25}}
+
+
+def test_a_line_torn_by_a_kill_does_not_spoil_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VERL_FILE_LOGGER_PATH", "")
+    config = OmegaConf.create({"trainer": {"default_local_dir": str(tmp_path)}})
+    records.start(config)
+    records.append_prompts(str(tmp_path), 1, [], {})
+    file = tmp_path / "records" / "prompts.jsonl"
+    file.write_text(file.read_text() + '{"step": 2, "pro')
+    records.start(config)
+    records.append_prompts(str(tmp_path), 2, [], {})
+    assert [json.loads(line)["step"] for line in file.read_text().splitlines()] == [1, 2]

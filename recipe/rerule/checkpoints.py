@@ -127,6 +127,14 @@ def newest_complete(run_folder: str | Path) -> int | None:
     return next((step for step in steps if problem(step_folder(run_folder, step)) is None), None)
 
 
+def bytes_of_newest(run_folder: str | Path) -> int | None:
+    """Bytes of the run's newest checkpoint that counts; None without one."""
+    step = newest_complete(run_folder)
+    if step is None:
+        return None
+    return sum(json.loads((step_folder(run_folder, step) / MARKER_FILE).read_bytes())["files"].values())
+
+
 def prepare_resume(run_folder: str | Path) -> Resume:
     """For trainer.resume_mode=auto: make verl go on from the newest complete checkpoint.
 

@@ -7,13 +7,20 @@ import re
 import sys
 from collections.abc import Iterator
 
+from recipe.rerule import signals
+
 
 @contextlib.contextmanager
 def one_line(*kinds: type[Exception], code: int) -> Iterator[None]:
-    """Turn an exception of `kinds` into `error: <line>` on stderr and exit code `code`."""
+    """Turn an exception of `kinds` into `error: <line>` on stderr and exit code `code`.
+
+    What is raised after a signal is its consequence and passes: `signals.one_line` has the line then.
+    """
     try:
         yield
     except kinds as error:
+        if signals.received():
+            raise
         sys.exit(fail(error, code))
 
 
@@ -42,7 +49,7 @@ def _root_cause(error: BaseException) -> BaseException:
     return error
 
 
-_DRAFT = re.compile(r"(^|[\s/'\"])\.([^\s/]+)\.[a-z0-9_]{8}/draft(?![^\s/'\":,;)])")
+_DRAFT = re.compile(r"(^|[\s/'\"])\.([^\s/]+)\.draft-[0-9a-f]{8}/draft(?![^\s/'\":,;)])")
 
 
 def _without_drafts(text: str) -> str:

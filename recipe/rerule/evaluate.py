@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from recipe.rerule import errors
+from recipe.rerule import errors, signals
 from recipe.rerule.arguments import ArgumentParser
 from recipe.rerule.evaluation.engine.process import EngineError
 from recipe.rerule.evaluation.score_command import add_score_parser
@@ -29,15 +29,19 @@ docs/evaluation.md explains the metrics and the files.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0; 2 where the input is wrong or a file cannot be read or written; 1 where vLLM fails."""
+    """Exit code 0; 2 where the input is wrong or a file cannot be read or written; 1 where vLLM fails.
+
+    A process stopped by SIGTERM or SIGINT ends with 143 or 130.
+    """
     given = sys.argv[1:] if arguments is None else list(arguments)
-    options = _parser(given).parse_args(given)
-    try:
-        return int(options.run(options))
-    except (ValueError, OSError) as error:
-        return errors.fail(error, 2)
-    except EngineError as error:
-        return errors.fail(error, 1)
+    with signals.one_line():
+        options = _parser(given).parse_args(given)
+        try:
+            return int(options.run(options))
+        except (ValueError, OSError) as error:
+            return errors.fail(error, 2)
+        except EngineError as error:
+            return errors.fail(error, 1)
 
 
 def _parser(arguments: Sequence[str]) -> ArgumentParser:

@@ -1,6 +1,7 @@
 """Stage 2: `python -m recipe.rerule.main [hydra overrides]`.
 
-Exit codes: 0 finished, 1 the run failed, 2 the settings or data were refused before any worker started.
+Exit codes: 0 finished, 1 the run failed, 2 the settings or data were refused before any worker started,
+130 and 143 stopped by SIGINT and SIGTERM.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import sys
 
 from omegaconf import DictConfig
 
-from recipe.rerule import entry, errors
+from recipe.rerule import entry, errors, run_folder, run_lock, signals
 from recipe.rerule.keys import usage
 
 REQUIRED = ("actor_rollout_ref.model.path", "data.train_files", "data.val_files")
@@ -18,7 +19,8 @@ REQUIRED = ("actor_rollout_ref.model.path", "data.train_files", "data.val_files"
 
 def main() -> None:
     """Compose the configuration, check it, run; every failure ends in one line on stderr."""
-    entry.run_task(_check_and_run, usage.STAGE2)
+    with signals.one_line():
+        entry.run_task(_check_and_run, usage.STAGE2)
 
 
 def _check_and_run(config: DictConfig) -> None:
@@ -27,32 +29,44 @@ def _check_and_run(config: DictConfig) -> None:
     with errors.one_line(ValueError, code=2):
         entry.prepare(config, *REQUIRED, require_accelerator=config.platform.require_accelerator)
         settings.check(config)
-    with errors.one_line(Exception, code=1):
+    with errors.one_line(Exception, code=1), errors.one_line(run_lock.BusyError, code=2):
         run(config)
 
 
 def run(config: DictConfig) -> None:
     """Run stage 2 with a checked configuration; returns when the last step is saved.
 
+    However the run ends, its processes have ended when this returns or raises.
+
     Raises:
+        run_lock.BusyError: another run is writing into the run folder.
+        cluster.NodeError: a machine died; the message says which.
         ray.exceptions.RayError: a worker failed; the cause says which and why.
     """
-    import ray
     from verl.trainer.main_ppo import run_ppo
 
-    from recipe.rerule import checkpoints, learning
+    from recipe.rerule import checkpoints, cluster, learning
     from recipe.rerule.runner import ReRULETaskRunner
 
     folder = config.trainer.default_local_dir
-    before = checkpoints.newest_complete(folder)
-    try:
-        run_ppo(config, task_runner_class=ray.remote(ReRULETaskRunner))
-    finally:
-        ray.shutdown()
-    if before is not None and checkpoints.newest_complete(folder) == before:
-        print(f"{folder} already holds the run's last step", file=sys.stderr)
+    run_folder.begin(folder, stage=2)
+    with run_lock.held(folder), signals.one_line(lambda: _how_to_go_on(folder)):
+        before = checkpoints.newest_complete(folder)
+        with cluster.of_run(config, ReRULETaskRunner) as task_runner:
+            run_ppo(config, task_runner_class=task_runner)
+        if before is not None and checkpoints.newest_complete(folder) == before:
+            print(f"{folder} already holds the run's last step", file=sys.stderr)
     print(f"stage 2 finished: {os.path.abspath(folder)}", file=sys.stderr)
     learning.after_stage2(config)
+
+
+def _how_to_go_on(folder: str) -> str:
+    from recipe.rerule import checkpoints
+
+    step = checkpoints.newest_complete(folder)
+    if step is None:
+        return f"{folder} holds no complete checkpoint"
+    return f"trainer.resume_mode=auto goes on from {folder}/global_step_{step}"
 
 
 if __name__ == "__main__":

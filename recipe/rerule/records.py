@@ -4,6 +4,9 @@
 <run>/records/metrics.jsonl   verl's file logger: {"step": int, "data": {metric: number}}; a resumed run
                               writes metrics.1.jsonl, metrics.2.jsonl ... and later files win where
                               steps overlap
+<run>/records/metrics_at_save.jsonl  what was known of the metrics of a step when its checkpoint was saved;
+                              verl logs the step after that, so a run killed in between has them here alone;
+                              metrics_at_save.N.jsonl beside metrics.N.jsonl, which counts first
 <run>/records/prompts.jsonl   {"step": int, "prompts": [{"index", "type", "mode", "subject", "rewards",
                               "prompt_tokens", "response_tokens"}]}; appended to, the last line of a step
                               counts
@@ -16,41 +19,86 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
-
-from recipe.rerule.run_folder import begin
 
 if TYPE_CHECKING:  # the report reads records without importing torch
     from omegaconf import DictConfig
 
     from recipe.rerule.replay import RolloutGroup, StepLog
 
+LOGGED = "metrics"
+"""Stem of the files that verl's logger writes."""
+AT_SAVE = "metrics_at_save"
+"""Stem of the files of metrics that were kept when a step was saved."""
+
 
 def start(config: DictConfig) -> None:
     """Make the records folder, keep the configuration, and point verl's file logger into it."""
     run_folder = Path(config.trainer.default_local_dir)
-    begin(run_folder, stage=2)
-    (run_folder / "records").mkdir(exist_ok=True)
+    (run_folder / "records").mkdir(parents=True, exist_ok=True)
+    _drop_torn_lines(run_folder / "records")
     OmegaConf.save(config, run_folder / "config.yaml")
     os.environ["VERL_FILE_LOGGER_PATH"] = str(_unused_metrics_file(run_folder))
 
 
 def metrics_files(run_folder: Path) -> list[Path]:
-    """The run's metrics files in the order they were written: one for each start."""
+    """The run's metrics files, later ones counting where steps overlap: two for each start."""
     folder = run_folder / "records"
-    resumed = sorted(folder.glob("metrics.*.jsonl"), key=lambda path: int(path.name.split(".")[1]))
-    return [path for path in (folder / "metrics.jsonl", *resumed) if path.is_file()]
+    starts = range(_starts(folder))
+    names = [name for number in starts for name in (_numbered(AT_SAVE, number), _numbered(LOGGED, number))]
+    return [folder / name for name in names if (folder / name).is_file()]
+
+
+def _starts(folder: Path) -> int:
+    """How often the run was started, by its metrics files."""
+    found = [path.name.split(".")[1] for stem in (LOGGED, AT_SAVE) for path in folder.glob(f"{stem}.*jsonl")]
+    return max((1 if part == "jsonl" else int(part) + 1 for part in found), default=0)
+
+
+def _numbered(stem: str, start: int) -> str:
+    return f"{stem}.{start}.jsonl" if start else f"{stem}.jsonl"
 
 
 def _unused_metrics_file(run_folder: Path) -> Path:
     # verl's file logger truncates the file it opens.
-    number = len(metrics_files(run_folder))
-    return run_folder / "records" / (f"metrics.{number}.jsonl" if number else "metrics.jsonl")
+    folder = run_folder / "records"
+    return folder / _numbered(LOGGED, _starts(folder))
+
+
+def _drop_torn_lines(folder: Path) -> None:
+    """Cut off what a kill left of a last line: the next one would be appended to it."""
+    for path in (folder / "prompts.jsonl", folder / "replay.jsonl"):
+        content = path.read_bytes() if path.is_file() else b""
+        if content and not content.endswith(b"\n"):
+            os.truncate(path, content.rfind(b"\n") + 1)
+
+
+def keep_metrics(step: int, metrics: Mapping[str, Any]) -> None:
+    """Keep the metrics of a step that is being saved, and put all records so far on the disk.
+
+    To be called after `start`, in the same process, before the step's checkpoint counts. What is no number is
+    left out.
+    """
+    from recipe.rerule.replay import durable
+
+    logged = Path(os.environ["VERL_FILE_LOGGER_PATH"])
+    numbers = {name: _number(value) for name, value in metrics.items() if isinstance(value, Real)}
+    name = logged.name.replace(LOGGED, AT_SAVE, 1)
+    _append(logged.parents[1], name, {"step": step, "data": numbers})
+    for path in logged.parent.glob("*.jsonl"):
+        durable.flush(path)
+    durable.flush(logged.parent)
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if math.isfinite(value) else None
 
 
 def append_prompts(
@@ -108,6 +156,6 @@ def append_replay(run_folder: str, log: StepLog) -> None:
     _append(run_folder, "replay.jsonl", log.record())
 
 
-def _append(run_folder: str, name: str, record: Mapping[str, Any]) -> None:
+def _append(run_folder: str | Path, name: str, record: Mapping[str, Any]) -> None:
     with open(Path(run_folder) / "records" / name, "a", encoding="utf-8") as file:
         file.write(json.dumps(record) + "\n")

@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from verl.trainer.main_ppo_v0 import BaseTaskRunner
 from verl.trainer.ppo.utils import create_rl_dataset, create_rl_sampler, need_critic
 
-from recipe.rerule import records, settings
+from recipe.rerule import disk, records, settings
 from recipe.rerule.trainer import ReRULETrainer
 from recipe.rerule.watch import Watch
 from recipe.rerule.worker import ReplayActorWorker
@@ -29,16 +29,18 @@ class ReRULETaskRunner(BaseTaskRunner):
         """Build the trainer and run it to its last step.
 
         Raises:
-            WorkerFailureError: a worker or rollout engine died; the message says which and why.
+            WorkerFailureError: a worker, rollout engine or node died; the message says which and why.
+            DiskFullError: the run folder's disk is full.
         """
         OmegaConf.resolve(config)
         trainer = self._build_trainer(config)
         if trainer.is_finished():
             return
-        records.start(config)
-        trainer.init_workers()
-        with Watch(trainer):
-            trainer.fit()
+        with disk.named(config.trainer.default_local_dir):
+            records.start(config)
+            trainer.init_workers()
+            with Watch(trainer):
+                trainer.fit()
 
     def _build_trainer(self, config: DictConfig) -> ReRULETrainer:
         from verl.utils.config import omega_conf_to_dataclass

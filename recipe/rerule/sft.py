@@ -3,28 +3,39 @@
 verl's own SFT trainer on (forget prompt, refusal) pairs, ending in the Hugging Face folder <run>/model. With
 `trainer.n_gpus_per_node` above 1 the command starts its ranks itself, through torch's launcher.
 
-Exit codes: 0 finished, 1 the run failed, 2 the settings or data were refused before anything started.
+Exit codes: 0 finished, 1 the run failed, 2 the settings or data were refused before anything started,
+130 and 143 stopped by SIGINT and SIGTERM.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from omegaconf import DictConfig
 
-from recipe.rerule import entry, errors, records, run_folder
+from recipe.rerule import disk, entry, errors, records, run_folder, run_lock, scratch, signals
 from recipe.rerule.keys import usage
+from recipe.rerule.processes import Started
 
 REQUIRED = ("model.path", "data.train_files")
 
 
+class StageError(RuntimeError):
+    """Stage 1 failed in a process that it had started; the message is one line."""
+
+
 def main() -> None:
     """Compose the configuration, check it, train; every failure ends in one line on stderr."""
-    entry.run_task(_check_and_run, usage.STAGE1)
+    # A rank ends at once and without a word; the command that started it has the line.
+    with contextlib.nullcontext() if "RANK" in os.environ else signals.one_line():
+        entry.run_task(_check_and_run, usage.STAGE1)
 
 
 def _check_and_run(config: DictConfig) -> None:
@@ -34,17 +45,32 @@ def _check_and_run(config: DictConfig) -> None:
         entry.prepare(config, *REQUIRED, require_accelerator=config.platform.require_accelerator)
         if "RANK" not in os.environ:
             settings.check_stage1(config)
-    with errors.one_line(Exception, code=1):
+    with errors.one_line(Exception, code=1), errors.one_line(run_lock.BusyError, code=2):
         if "RANK" in os.environ:
             return train(config)
-        run_folder.begin(config.trainer.default_local_dir, stage=1)
-        _start_ranks(config)
-        print(f"stage 1 finished: {publish_model(Path(config.trainer.default_local_dir))}", file=sys.stderr)
+        folder = Path(config.trainer.default_local_dir)
+        run_folder.begin(folder, stage=1)
+        with run_lock.held(folder), _temporary_files():
+            _start_ranks(config)
+            print(f"stage 1 finished: {publish_model(folder)}", file=sys.stderr)
         learning.after_stage1(config)
 
 
+@contextlib.contextmanager
+def _temporary_files() -> Iterator[None]:
+    """A temporary folder for this process and its ranks, removed when the block is left."""
+    with scratch.folder() as folder:
+        os.environ.update(scratch.environment(folder))
+        tempfile.tempdir = str(folder)
+        yield
+
+
 def train(config: DictConfig) -> None:
-    """Run verl's SFT trainer as one rank of torch's launcher."""
+    """Run verl's SFT trainer as one rank of torch's launcher.
+
+    Raises:
+        DiskFullError: the run folder's disk is full.
+    """
     from recipe.rerule.platform import sdpa
 
     if config.platform.name == "cpu":
@@ -57,7 +83,8 @@ def train(config: DictConfig) -> None:
 
     if os.environ["RANK"] == "0":
         records.start(config)
-    run_sft(config)
+    with disk.named(config.trainer.default_local_dir):
+        run_sft(config)
 
 
 def _start_ranks(config: DictConfig) -> None:
@@ -67,7 +94,20 @@ def _start_ranks(config: DictConfig) -> None:
         return train(config)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     ranks = f"--nproc-per-node={config.trainer.n_gpus_per_node}"
-    subprocess.run([*launcher, ranks, "-m", "recipe.rerule.sft", *sys.argv[1:]], check=True)
+    _run_launcher([*launcher, ranks, "-m", "recipe.rerule.sft", *sys.argv[1:]])
+
+
+def _run_launcher(command: list[str]) -> None:
+    """Run torch's launcher to its end; it and its ranks have ended when this returns or raises."""
+    with subprocess.Popen(command) as launcher:
+        ranks = Started(launcher.pid)
+        try:
+            with signals.last_act(ranks.kill):
+                exit_code = launcher.wait()
+        finally:
+            ranks.end(grace=0)
+    if exit_code:
+        raise StageError(f"a rank of stage 1 failed (exit code {exit_code}); its own error stands above")
 
 
 def _free_port() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.metric import reduce_metrics
 from verl.utils.profiler.performance import simple_timer
 
-from recipe.rerule import checkpoints, records
+from recipe.rerule import checkpoints, disk, records
 from recipe.rerule.data_order import restore_epoch_end
 from recipe.rerule.identity import run_identity
 from recipe.rerule.replay import (
@@ -26,7 +27,7 @@ from recipe.rerule.replay import (
     save,
 )
 from recipe.rerule.rollouts import for_workers, labels, replay_batch, reward_metrics, rollout_groups
-from recipe.rerule.step_metrics import part_seconds, progress_line, update_metrics
+from recipe.rerule.step_metrics import metrics_before_save, part_seconds, progress_line, update_metrics
 from recipe.rerule.worker import PAUSE_SCHEDULE, STAY_LOADED
 
 
@@ -75,6 +76,7 @@ class ReRULETrainer(RayPPOTrainer):
         metrics.update(self._replay_metrics(groups, extra))
         metrics.update(part_seconds(seconds, extra))
         print(progress_line(self.global_steps, self.total_training_steps, metrics), flush=True)
+        self._last_update = batch, output
         return output
 
     def _compute_old_log_prob(self, batch: DataProto) -> tuple[DataProto, float]:
@@ -155,13 +157,30 @@ class ReRULETrainer(RayPPOTrainer):
     def _save_checkpoint(self) -> None:
         run_folder = self.config.trainer.default_local_dir
         checkpoints.begin(run_folder, self.global_steps)
-        if self.replay is not None:
-            folder = checkpoints.step_folder(run_folder, self.global_steps)
-            save(self.replay, folder / "replay", run_identity(self.config, self.tokenizer))
-        super()._save_checkpoint()
-        checkpoints.finish(run_folder, self.global_steps)
+        folder = checkpoints.step_folder(run_folder, self.global_steps)
+        needed = functools.partial(checkpoints.bytes_of_newest, run_folder)
+        with self._discarded_without_room(), disk.named(folder, needed=needed):
+            if self.replay is not None:
+                save(self.replay, folder / "replay", run_identity(self.config, self.tokenizer))
+            super()._save_checkpoint()
+            self._keep_metrics()
+            checkpoints.finish(run_folder, self.global_steps)
         if self._checkpoints_to_keep is not None:
             checkpoints.keep(run_folder, self._checkpoints_to_keep)
+
+    @contextlib.contextmanager
+    def _discarded_without_room(self) -> Iterator[None]:
+        """Where the disk is full, delete what was written of the step's checkpoint."""
+        try:
+            yield
+        except disk.DiskFullError:
+            checkpoints.begin(self.config.trainer.default_local_dir, self.global_steps)
+            raise
+
+    def _keep_metrics(self) -> None:
+        """Put the step's metrics on the disk before its checkpoint counts; verl logs them after it."""
+        metrics = metrics_before_save(*self._last_update, self.use_critic)
+        records.keep_metrics(self.global_steps, metrics | {"training/global_step": self.global_steps})
 
     def _load_checkpoint(self) -> None:
         folder = self._prepare_resume()

@@ -7,6 +7,7 @@ never comes, and Ray has nothing to report since the waiting worker is alive.
 from __future__ import annotations
 
 import threading
+import time
 import urllib.error
 import urllib.request
 from types import TracebackType
@@ -16,9 +17,13 @@ import ray
 from ray.exceptions import RayActorError
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 
+from recipe.rerule.cluster import NODE_DEATH_SECONDS, alive_nodes, dead_node
+
 INTERVAL_SECONDS = 5.0
 ENGINE_FAILURES = 2
 """Refused health requests in a row after which an engine counts as dead."""
+NOTICE_PINGS, NOTICE_SECONDS = 4, 0.5
+"""How often, and how far apart, the actors are asked once more after the trainer has failed."""
 
 
 class WorkerFailureError(RuntimeError):
@@ -40,6 +45,7 @@ class Watch:
         }
         self._pings: dict[str, Any] = {}
         self._failures = dict.fromkeys(self._engines, 0)
+        self._nodes = alive_nodes()
         self._stop = threading.Event()
         self._reason: str | None = None
         self._thread = threading.Thread(target=self._loop, name="rerule-watch", daemon=True)
@@ -53,8 +59,12 @@ class Watch:
     ) -> None:
         self._stop.set()
         self._thread.join(timeout=INTERVAL_SECONDS)
-        if error is not None and self._reason is not None:
-            raise WorkerFailureError(self._reason) from error
+        if error is None:
+            return
+        # What failed may have noticed a death before the watch came round.
+        reason = self._reason or self._dead_actor_soon()
+        if reason is not None:
+            raise WorkerFailureError(self._dead_node() or reason) from error
 
     def _loop(self) -> None:
         while not self._stop.wait(INTERVAL_SECONDS):
@@ -65,6 +75,17 @@ class Watch:
                 for actor in self._actors.values():
                     ray.kill(actor)
                 return
+
+    def _dead_node(self) -> str | None:
+        """Of several nodes the one that is gone, whose processes were only what was noticed first."""
+        return dead_node(self._nodes, NODE_DEATH_SECONDS) if len(self._nodes) > 1 else None
+
+    def _dead_actor_soon(self) -> str | None:
+        for _ in range(NOTICE_PINGS):
+            if (reason := self._dead_actor()) is not None:
+                return reason
+            time.sleep(NOTICE_SECONDS)
+        return None
 
     def _dead_actor(self) -> str | None:
         for name, actor in self._actors.items():

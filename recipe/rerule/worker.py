@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 from tensordict import TensorDict
-from verl.single_controller.base.decorator import make_nd_compute_dataproto_dispatch_fn, register
+from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
 from verl.trainer.ppo.core_algos import agg_loss, kl_penalty
 from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
@@ -24,6 +25,7 @@ from verl.workers.config import ActorConfig, EngineConfig
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 from verl.workers.utils.padding import no_padding_2_padding
 
+from recipe.rerule.cluster import SOCKET_NUMBER
 from recipe.rerule.platform import sdpa
 from recipe.rerule.replay import (
     ImportanceConfig,
@@ -60,6 +62,13 @@ class ReplayActorWorker(ActorRolloutRefWorker):
         if sdpa.is_chosen(config.model):
             sdpa.install()
         super().__init__(config, *args, **kwargs)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def init_model(self) -> None:
+        """verl's, with a weight-transfer socket that no other run on this machine has."""
+        super().init_model()
+        if (handle := getattr(self.rollout, "zmq_handle", None)) is not None:
+            self.rollout.zmq_handle = own_socket(handle, int(os.environ.get(SOCKET_NUMBER, "0")))
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def update_actor(self, data: TensorDict) -> TensorDict:
@@ -104,6 +113,11 @@ class ReplayActorWorker(ActorRolloutRefWorker):
             if not stay:
                 self._step_context.__exit__(None, None, None)
                 del self._step_context
+
+
+def own_socket(handle: str, number: int) -> str:
+    """The address at which verl's rollout engine asks for weights, given its own and SOCKET_NUMBER."""
+    return re.sub(r"(?<=-rank-)\d+(?=\.sock$)", lambda rank: str(int(rank[0]) + number), handle)
 
 
 @contextlib.contextmanager

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -39,6 +41,25 @@ def test_a_world_is_built_once(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out.splitlines()[-1] == f"{tmp_path / 'w'}: built"
     assert main(arguments) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'w'}: up to date\n"
+
+
+def test_a_build_that_is_stopped_is_one_line_and_leaves_no_draft(tmp_path: Path) -> None:
+    arguments = ["world", "--out", str(tmp_path / "w"), *MICRO.split(), "--epochs", "1000000"]
+    errors = tmp_path / "output.txt"
+    with errors.open("w") as output:
+        build = subprocess.Popen(
+            [sys.executable, "-m", "data_prep", *arguments], stdout=output, stderr=subprocess.STDOUT
+        )
+        deadline = time.monotonic() + 120
+        while "epoch" not in errors.read_text() and time.monotonic() < deadline:
+            assert build.poll() is None, errors.read_text()
+            time.sleep(0.1)
+        assert len(list(tmp_path.iterdir())) == 2
+        build.send_signal(signal.SIGTERM)
+        assert build.wait(40) == 143
+    assert errors.read_text().splitlines()[-1] == "error: stopped by SIGTERM"
+    assert "Traceback" not in errors.read_text()
+    assert list(tmp_path.iterdir()) == [errors]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -23,6 +24,8 @@ class Command:
     def __init__(self, arguments: list[str], log: Path) -> None:
         self.log = log
         self._descendants: dict[int, psutil.Process] = {}
+        self.seen: set[str] = set()
+        """Names of all processes it was seen to start."""
         with open(log, "w") as output:
             self.process = subprocess.Popen(
                 [sys.executable, *arguments],
@@ -30,6 +33,7 @@ class Command:
                 stderr=subprocess.STDOUT,
                 cwd=ROOT,
                 env=os.environ | {"HF_HUB_OFFLINE": "1"},
+                start_new_session=True,
             )
 
     @property
@@ -43,7 +47,19 @@ class Command:
         except psutil.NoSuchProcess:
             found = []
         self._descendants.update({process.pid: process for process in found})
+        for process in found:
+            with contextlib.suppress(psutil.Error):
+                self.seen.add(process.name())
         return found
+
+    def alive(self) -> list[str]:
+        """Command lines of the descendants seen so far that still run."""
+        lines = []
+        for process in self._descendants.values():
+            with contextlib.suppress(psutil.Error):
+                if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                    lines.append(" ".join(process.cmdline()))
+        return lines
 
     def wait_until(self, condition: Callable[[], Any], limit: float = LIMIT_SECONDS) -> None:
         """Wait for `condition`; fails with the log's end when the command ends or the limit passes first."""

@@ -62,6 +62,12 @@ def select(name: str, require_accelerator: bool = True) -> None:
         patches.install()
 
 
+def environment(name: str) -> dict[str, str]:
+    """What the workers of a run must find in their environment, as `select` has set it in this process."""
+    names = (*_CPU_ENVIRONMENT, "OMP_NUM_THREADS") if name == "cpu" else ()
+    return {key: os.environ[key] for key in names if key in os.environ}
+
+
 def _require_accelerator() -> None:
     import torch
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from recipe.rerule import disk
 from recipe.rerule.evaluation.engine.models import Model
 from recipe.rerule.evaluation.engine.requests import Answer
 from recipe.rerule.replay import durable
@@ -122,10 +123,10 @@ class KeptAnswers:
             _line({"key": key, "id": name, **_fields(answer)}) for key, (name, answer) in answers.items()
         ]
         try:
-            with self.path.open("ab") as file:
+            with disk.named(self.path), self.path.open("ab") as file:
                 file.write(b"".join(lines))
         except OSError as error:
-            raise StoreError(f"{self.path}: an answer cannot be kept: {error.strerror}") from error
+            raise StoreError(f"{self.path}: an answer cannot be kept: {error.strerror or error}") from error
         self.answers |= {key: answer for key, (_, answer) in answers.items()}
 
 

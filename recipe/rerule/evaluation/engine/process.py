@@ -12,10 +12,12 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from recipe.rerule import scratch
+from recipe.rerule.processes import Started
 
 WORKER_COMMAND = (sys.executable, "-m", "recipe.rerule.evaluation.engine.worker")
 _ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
@@ -34,10 +36,10 @@ def run_worker(job: dict[str, Any], defaults: Mapping[str, str]) -> Generator[di
     Raises:
         EngineError: the worker reported an error or ended before its last answer.
     """
-    with tempfile.TemporaryDirectory(prefix="rerule-evaluate-") as folder:
-        job_file, log_file = Path(folder, "job.json"), Path(folder, "worker.log")
+    with scratch.folder() as folder:
+        job_file, log_file = folder / "job.json", folder / "worker.log"
         job_file.write_text(json.dumps(job))
-        environment = {**defaults, **os.environ, **_ENVIRONMENT}
+        environment = {**defaults, **os.environ, **_ENVIRONMENT, **scratch.environment(folder)}
         with log_file.open("w") as log, _worker_process(job_file, log, environment) as process:
             for event in _events(process):
                 if "error" in event:
@@ -58,7 +60,7 @@ def _events(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
 
 @contextlib.contextmanager
 def _worker_process(job_file: Path, log: Any, environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """The worker, logging to `log`; killed on leaving, so that nothing waits for vLLM's own exit.
+    """The worker, logging to `log`; killed on leaving with all it started, so that nothing waits for vLLM.
 
     Its standard input is a pipe that nobody writes to: it closes with this process, and the worker then ends.
     """
@@ -71,10 +73,11 @@ def _worker_process(job_file: Path, log: Any, environment: dict[str, str]) -> It
         env=environment,
         text=True,
     )
+    started = Started(process.pid)
     try:
         yield process
     finally:
-        process.kill()
+        started.end(grace=0)
         process.wait()
         for pipe in (process.stdin, process.stdout):
             assert pipe is not None

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -27,6 +28,7 @@ vocabulary for each, which its memory plan leaves out: 512 rows of 128 Ki entrie
 
 
 def main(job_file: str) -> int:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the asker too, whose end is this process's
     send = _event_channel()
     threading.Thread(target=_end_with_asker, daemon=True).start()
     try:
