@@ -17,12 +17,14 @@ from pathlib import Path
 import yaml
 
 from data_prep.ownership import paths_in, read_record, remove_owned
+from recipe.rerule import run_lock
 
 MARKER = "run.json"
 FORMAT, FORMAT_VERSION = "rerule/run", 2
 _COMPLETE = "complete.json"
 _WRITTEN = re.compile(
-    r"run\.json|config\.yaml|records|model|latest_checkpointed_iteration\.txt(\.tmp)?|global_step_\d+(\.removed)?"
+    r"run\.(json|lock)|config\.yaml|records|model|latest_checkpointed_iteration\.txt(\.tmp)?|"
+    r"global_step_\d+(\.removed)?"
 )
 """Names in a run folder that a run may change or remove."""
 _STAGE1_RELEASED = re.compile(r"model|latest_checkpointed_iteration\.txt|global_step_\d+")
@@ -35,7 +37,7 @@ _OF_CHECKPOINT = (
     r"(actor|critic|replay)/|replay/(state\.json|groups-[0-9a-f]+\.safetensors)(\.tmp)?"
 )
 _OF_RUN = (
-    r"run\.json|config\.yaml|latest_checkpointed_iteration\.txt(\.tmp)?|records/|"
+    r"run\.(json|lock)|config\.yaml|latest_checkpointed_iteration\.txt(\.tmp)?|records/|"
     r"records/(metrics\w*|prompts|replay)(\.\d+)?\.jsonl|records/(rollouts|validation)/(\d+\.jsonl)?|"
     rf"global_step_\d+(\.removed)?/({_OF_CHECKPOINT})"
 )
@@ -125,7 +127,7 @@ def begin(folder: str | Path, stage: int) -> None:
 
 def is_begun(folder: str | Path) -> bool:
     """Whether the folder holds more than the word that a run has begun there."""
-    return os.path.isdir(folder) and bool(set(os.listdir(folder)) - {MARKER})
+    return os.path.isdir(folder) and bool(set(os.listdir(folder)) - {MARKER, run_lock.FILE})
 
 
 def foreign_to_checkpoint(folder: Path) -> Path | None:
