@@ -94,7 +94,7 @@ def test_verls_dumps_go_where_nothing_else_is(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"dumps, which holds 3\.jsonl already"):
         run_folder.check_dumps(key, tmp_path / "dumps", resumed=False)
     put(tmp_path / "dumps", "notes.txt")
-    with pytest.raises(ValueError, match="which holds notes.txt already"):
+    with pytest.raises(ValueError, match=r"which holds notes\.txt already"):
         run_folder.check_dumps(key, tmp_path / "dumps", resumed=True)
 
 
