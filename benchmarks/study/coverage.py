@@ -29,7 +29,7 @@ from benchmarks.study.tables import Runs, bare, of_world
 from benchmarks.study.take_off import split_by_take_off
 from recipe.rerule.evaluation.statistics.samples import Array
 from recipe.rerule.reporting.document import Heading, Row, Table, number_cell
-from recipe.rerule.reporting.markdown import markdown_table
+from recipe.rerule.reporting import markdown
 
 WORLD = "many"
 PAIRS: tuple[Pair, ...] = tuple(
@@ -113,7 +113,8 @@ def main() -> None:
         runs = counted(read_results(options.results))
     except ValueError as error:
         sys.exit(f"error: {error}")
-    print(markdown_table(coverage_table(runs, options.trials, options.seed)))
+    table = coverage_table(runs, options.trials, options.seed)
+    print(markdown.markdown_table(table, markdown.plain))
 
 
 if __name__ == "__main__":

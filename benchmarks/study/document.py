@@ -46,7 +46,7 @@ from benchmarks.study.runs import StudyRun
 from benchmarks.study.tables import Runs, Worlds, bare, code, of_arm, of_world
 from benchmarks.study.take_off import both_table, share_table
 from recipe.rerule.reporting.document import DASH, Cell, Heading, Row, Table, number_cell
-from recipe.rerule.reporting.markdown import markdown_table
+from recipe.rerule.reporting import markdown
 
 COMPARED_WORLDS = ("many", "slow", "slow_other", "tofu")
 """In the order of the document."""
@@ -115,9 +115,10 @@ def table_named(name: str, runs: Runs) -> str:
     """
     kind, _, world = name.rpartition(" ")
     if name in TABLES:
-        return markdown_table(TABLES[name](runs))
+        return markdown.markdown_table(TABLES[name](runs), markdown.plain)
     if kind in WORLD_TABLES:
-        return markdown_table(WORLD_TABLES[kind]([run for run in runs if run.world == world]))
+        table = WORLD_TABLES[kind]([run for run in runs if run.world == world])
+        return markdown.markdown_table(table, markdown.plain)
     known = ", ".join([*TABLES, *(f"{kind} WORLD" for kind in WORLD_TABLES)])
     raise ValueError(f"no table is named {name!r}; there are {known}")
 

@@ -98,7 +98,7 @@ def of_run(config: DictConfig, runner: type) -> Iterator[TaskRunner]:
         try:
             yield task_runner
         except RayActorError as error:
-            # Of a dead node Ray is not sure at first; a process that died on a living one is known as dead.
+            # Of a dead node Ray is not sure at first; a process that died alone is known to be dead.
             unsure = isinstance(error, ActorUnavailableError) or len(task_runner.nodes) > 1
             dead = dead_node(task_runner.nodes, NODE_DEATH_SECONDS if unsure else 0)
             if dead is not None:

@@ -19,7 +19,7 @@ from tests.made_models import put_model
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
 from tests.refused.cases import Case
 from tests.refused.data_cases import RAW, ROWS, RawCase, RowsCase
-from tests.refused.rows import LINES
+from tests.refused.rows import LINES, rl, stored
 
 BATCH = "actor_rollout_ref.actor.ppo_mini_batch_size=8"
 
@@ -43,7 +43,7 @@ def stage2(model: Path) -> DictConfig:
 
 def composed(module: str, name: str, *overrides: str) -> DictConfig:
     """The resolved configuration of a stage on the CPU, without files of rows."""
-    rows = ["data.train_files=[]", "data.val_files=[]", "trainer.default_local_dir=run"]
+    rows = ["data.train_files=none", "data.val_files=none", "trainer.default_local_dir=run"]
     with initialize_config_module(module, version_base=None):
         config = compose(name, ["experiment=tiny", "data.train_batch_size=8", *rows, *overrides])
     OmegaConf.resolve(config)
@@ -73,7 +73,8 @@ def test_raw_file(case: RawCase, tmp_path: Path, capsys: pytest.CaptureFixture[s
     source = put(tmp_path / case.file, case.make())
     before = everything(tmp_path)
     code = data_prep(["custom", "--source", str(source), "--out", str(tmp_path / "out")])
-    errors = capsys.readouterr().err.splitlines()
+    # Twelve rows leave a probe or two a side, which is said and no fault of the file.
+    errors = [line for line in capsys.readouterr().err.splitlines() if "has too few probes" not in line]
     if case.outcome == "valid":
         assert (code, errors) == (0, [])
         rows = json.loads((tmp_path / "out" / "manifest.json").read_text())["rows"]
@@ -112,7 +113,11 @@ def test_rows(
         return outcome(case, case.line, lambda: read_probes(Path(train[0])), capsys)
     config = copy.deepcopy(stage1 if case.command == "stage1" else stage2)
     config.data.train_files, config.trainer.default_local_dir = train, str(tmp_path / "run")
-    config.data.val_files = files(tmp_path, "val", case.validation(), train) if case.validation else []
+    validation = (
+        case.validation
+        or {"stage1": lambda: [], "stage2": lambda: [stored(rl("val", start=50))]}[case.command]
+    )
+    config.data.val_files = files(tmp_path, "val", validation(), train) or None
     outcome(case, case.line, lambda: check(case.command, config), capsys)
 
 

@@ -6,7 +6,7 @@ Names, titles and answers are others' texts: nothing in them is taken for Markdo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import quote
 
 from recipe.rerule.reporting.document import Browser, Cell, Figure, Part, Report, Row, Table
@@ -18,11 +18,11 @@ _MARKUP = re.compile(r"[\\`*\[\]<>|~$]|(?<!\w)_|_(?!\w)|^(?:[#+=-]+|\d+[.)])(?=\
 
 def markdown_page(report: Report, folder: str) -> str:
     """Everything but the probe browser; figures are linked from `folder`."""
-    parts = [f"# {_text(report.title)}", f"> {_text(CAUTION)}"]
+    parts = [f"# {escaped(report.title)}", f"> {escaped(CAUTION)}"]
     for section in report.sections:
-        parts.append(f"## {_text(section.title)}")
+        parts.append(f"## {escaped(section.title)}")
         parts += [text for part in section.parts for text in _part(part, folder)]
-    sources = "\n".join(f"- {_text(what)}: {_text(text)}" for what, text in report.sources.items())
+    sources = "\n".join(f"- {escaped(what)}: {escaped(text)}" for what, text in report.sources.items())
     commands = "\n".join(f"    {' '.join(command.split())}" for command in report.commands)
     return "\n\n".join([*parts, "## Where this comes from", sources, "Commands:", commands]) + "\n"
 
@@ -30,40 +30,45 @@ def markdown_page(report: Report, folder: str) -> str:
 def _part(part: Part, folder: str) -> Iterator[str]:
     match part:
         case str():
-            yield _text(part)
+            yield escaped(part)
         case Table():
-            yield f"### {_text(part.title)}"
+            yield f"### {escaped(part.title)}"
             yield markdown_table(part)
-            yield _text(part.caption)
+            yield escaped(part.caption)
         case Figure():
-            yield f"### {_text(part.title)}"
-            yield f"![{_text(part.alt)}]({quote(folder)}/{part.name}.png)"
-            yield _text(part.explanation)
+            yield f"### {escaped(part.title)}"
+            yield f"![{escaped(part.alt)}]({quote(folder)}/{part.name}.png)"
+            yield escaped(part.explanation)
         case Browser():
             note = f"{part.note} The page shows them; they are in responses.jsonl of the evaluation."
-            yield _text(note)
+            yield escaped(note)
 
 
-def markdown_table(table: Table) -> str:
-    """Models upright, constant answers in italics; no text ends its cell."""
-    heads = [_text(head) for head in (table.lead, *(heading.full_text for heading in table.headings))]
-    lines = [_line(heads), _line(["---", *("---:" for _ in table.headings)])]
-    return "\n".join([*lines, *(_line([_name(row), *map(_cell, row.cells)]) for row in table.rows)])
-
-
-def _name(row: Row) -> str:
-    name = _text(row.name)
-    return f"*{name}*" if row.kind == "anchor" else name
-
-
-def _cell(cell: Cell) -> str:
-    interval = f" ({_text(cell.interval)})" if cell.interval else ""
-    return _text(cell.text) + _text(cell.mark) + interval
-
-
-def _text(text: str) -> str:
+def escaped(text: str) -> str:
     """The text on one line, as it reads: HTML's characters by their names, Markdown's with a backslash."""
-    return _MARKUP.sub(_escaped, " ".join(text.split()))
+    return _MARKUP.sub(_escaped, plain(text))
+
+
+def plain(text: str) -> str:
+    """The text on one line; what is Markdown in it stays Markdown."""
+    return " ".join(text.split())
+
+
+def markdown_table(table: Table, text: Callable[[str], str] = escaped) -> str:
+    """Models upright, constant answers in italics; with `escaped` no text ends its cell."""
+    heads = [text(head) for head in (table.lead, *(heading.full_text for heading in table.headings))]
+    lines = [_line(heads), _line(["---", *("---:" for _ in table.headings)])]
+    rows = (_line([_name(row, text), *(_cell(cell, text) for cell in row.cells)]) for row in table.rows)
+    return "\n".join([*lines, *rows])
+
+
+def _name(row: Row, text: Callable[[str], str]) -> str:
+    return f"*{text(row.name)}*" if row.kind == "anchor" else text(row.name)
+
+
+def _cell(cell: Cell, text: Callable[[str], str]) -> str:
+    interval = f" ({text(cell.interval)})" if cell.interval else ""
+    return text(cell.text) + text(cell.mark) + interval
 
 
 def _escaped(found: re.Match[str]) -> str:
