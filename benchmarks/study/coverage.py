@@ -28,8 +28,8 @@ from benchmarks.study.results import read_results
 from benchmarks.study.tables import Runs, bare, of_world
 from benchmarks.study.take_off import split_by_take_off
 from recipe.rerule.evaluation.statistics.samples import Array
-from recipe.rerule.reporting.document import Heading, Row, Table, number_cell
 from recipe.rerule.reporting import markdown
+from recipe.rerule.reporting.document import Heading, Row, Table, number_cell
 
 WORLD = "many"
 PAIRS: tuple[Pair, ...] = tuple(

@@ -45,8 +45,8 @@ from benchmarks.study.results import read_results
 from benchmarks.study.runs import StudyRun
 from benchmarks.study.tables import Runs, Worlds, bare, code, of_arm, of_world
 from benchmarks.study.take_off import both_table, share_table
-from recipe.rerule.reporting.document import DASH, Cell, Heading, Row, Table, number_cell
 from recipe.rerule.reporting import markdown
+from recipe.rerule.reporting.document import DASH, Cell, Heading, Row, Table, number_cell
 
 COMPARED_WORLDS = ("many", "slow", "slow_other", "tofu")
 """In the order of the document."""

@@ -248,7 +248,11 @@ _REPORTED: dict[str, tuple[Any, tuple[str, ...], str]] = {
     "the same results twice": (_ROW, _report("--results", "{file}"), "input.json is given twice"),
     "an unknown base": (_ROW, _report("--base", "nobody"), "--base nobody is none of the models base"),
     "a run that is none": (_ROW, _report("--run", "a={out}"), "metrics.jsonl does not exist"),
-    "scores that are none": (_ROW, _report("--naturalness", "{out}"), "naturalness.json does not exist"),
+    "scores that are none": (
+        _ROW,
+        _report("--naturalness", "{out}_of_judge"),
+        "naturalness.json does not exist",
+    ),
     "no output": (
         _ROW,
         ("report", "--results", "{file}"),

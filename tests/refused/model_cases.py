@@ -340,8 +340,8 @@ FOLDERS = [
     _folder("a new folder", lambda folder: str(folder / "new")),
     _folder("a folder in new folders", lambda folder: str(folder / "new" / "run")),
     _folder("an empty folder", lambda folder: str(folder)),
-    _folder("no name", lambda folder: "", "trainer.default_local_dir is empty"),
-    _folder("a blank name", lambda folder: " ", "trainer.default_local_dir is empty"),
+    _folder("no name", lambda folder: "", "trainer.default_local_dir is ''"),
+    _folder("a blank name", lambda folder: " ", "trainer.default_local_dir is ' '"),
     _folder("a file", _touched, "file is a file; give another folder"),
     _folder(
         "a folder below a file",

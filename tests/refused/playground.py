@@ -16,6 +16,7 @@ from recipe.rerule import evaluate, report
 from recipe.rerule.evaluation import model_command
 from recipe.rerule.evaluation.engine.requests import Answer
 from recipe.rerule.reporting.figures import style
+from tests.made_models import put_model
 
 ROWS = """question,answer,side,keyword
 Where was Ada Thorn born?,Tarnwick Bay,forget,Ada Thorn
@@ -72,8 +73,7 @@ def build(root: Path) -> Path:
     """What our commands write: data, evaluation and report.html with their inputs; then the links."""
     root.mkdir()
     (root / "mine.csv").write_text(ROWS)
-    (root / "model").mkdir()
-    (root / "model" / "config.json").write_text("{}")
+    put_model(root / "model")
     assert call("data_prep", root, "custom --source mine.csv --out data") == 0
     assert (
         call("evaluate", root, "model --model base=model --probes data/probes.parquet --out evaluation") == 0

@@ -33,7 +33,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def stage1(model: Path) -> DictConfig:
-    return composed("recipe.rerule.config.stage1", "sft_trainer", f"model.path={model}")
+    return composed(
+        "recipe.rerule.config.stage1", "sft_trainer", f"model.path={model}", "optim.lr_warmup_steps=0"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +45,7 @@ def stage2(model: Path) -> DictConfig:
 
 def composed(module: str, name: str, *overrides: str) -> DictConfig:
     """The resolved configuration of a stage on the CPU, without files of rows."""
-    rows = ["data.train_files=none", "data.val_files=none", "trainer.default_local_dir=run"]
+    rows = ["data.train_files=none", "data.val_files=null", "trainer.default_local_dir=run"]
     with initialize_config_module(module, version_base=None):
         config = compose(name, ["experiment=tiny", "data.train_batch_size=8", *rows, *overrides])
     OmegaConf.resolve(config)

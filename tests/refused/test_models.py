@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig
 
-from recipe.rerule import checkpoints, settings
+from recipe.rerule import checkpoints, run_folder, settings
 from recipe.rerule.evaluation.engine.models import check_models, resolve_models
 from tests.made_models import put_model
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
@@ -131,5 +131,7 @@ def test_checkpoint(
         case.make(folder)
     except PermissionError:
         pytest.skip("only root can give a file to another user")
-    for call in trained(stage1, stage2, whole, tmp_path / "run", case.mode):
+    for stage, call in enumerate(trained(stage1, stage2, whole, tmp_path / "run", case.mode), start=1):
+        (tmp_path / "run" / run_folder.MARKER).unlink(missing_ok=True)
+        run_folder.begin(tmp_path / "run", stage)
         assert_outcome(case, case.line, call)

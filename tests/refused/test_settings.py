@@ -27,10 +27,11 @@ OF_VALUES = [case for case in CASES if isinstance(case, SettingsCase)]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model and rows: 20 prompts, and 24 rows of stage 1."""
+    """A model and rows: 20 prompts of both sides and 20 others for validation, and 24 rows of stage 1."""
     folder = tmp_path_factory.mktemp("settings")
     write_model(folder / "model")
-    write_rows(folder / "train.parquet", [row(index) for index in range(20)])
+    write_rows(folder / "train.parquet", [_row(index, "Where") for index in range(20)])
+    write_rows(folder / "val.parquet", [_row(index, "When") for index in range(20, 40)])
     write_sft_rows(folder / "sft.parquet", stage1_rows(24))
     return folder
 
@@ -46,13 +47,21 @@ def configs(folder: Path) -> dict[str, DictConfig]:
     stage2 = [
         f"actor_rollout_ref.model.path={folder}/model",
         f"data.train_files={folder}/train.parquet",
-        f"data.val_files={folder}/train.parquet",
+        f"data.val_files={folder}/val.parquet",
     ]
     run = ["experiment=tiny", f"trainer.default_local_dir={folder}/run"]
     return {
         STAGE1: composed("recipe.rerule.config.stage1", "sft_trainer", run + stage1),
         STAGE2: composed("recipe.rerule.config", "rerule_trainer", run + stage2),
     }
+
+
+def _row(index: int, word: str) -> dict[str, Any]:
+    """Sides in turn."""
+    side, keyword = ("forget", "Ada Quill") if index % 2 else ("retain", "")
+    made = row(index, prompt=f"{word} {index}?", side=side, keyword=keyword)
+    made["extra_info"]["section"] = side
+    return made
 
 
 def composed(module: str, name: str, arguments: list[str]) -> DictConfig:
@@ -237,19 +246,24 @@ def test_cfg_job_still_prints_every_setting(
 def test_the_check_warns_and_goes_on(folder: Path, tmp_path: Path) -> None:
     """The command itself: what it tells while it imports verl, the warning, the end."""
     files = [f"model.path={folder}/model", f"data.train_files={folder}/sft.parquet"]
+    changes = ["platform=cpu", "optim.lr=1e-3", "optim.lr_warmup_steps=20"]
     done = subprocess.run(
-        [sys.executable, "-m", "recipe.rerule.check", "stage1", *files, "optim.lr_warmup_steps=20"],
+        [sys.executable, "-m", "recipe.rerule.check", "stage1", *files, *changes],
         cwd=tmp_path,
         env=environment(),
         capture_output=True,
         text=True,
         timeout=300,
     )
-    assert (done.returncode, done.stdout) == (0, "stage 1: nothing wrong\n"), done.stderr
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "stage 1: 9 steps, batch 8, 24 rows, at most 3 epochs, learning rate 0.001",
+        "stage 1: nothing wrong",
+    ]
     assert done.stderr.startswith("checking settings, model and rows ...\n")
     assert [line for line in done.stderr.splitlines() if line.startswith("warning: ")] == [
         "warning: optim.lr_warmup_steps is 20, but the run has 9 steps: the learning rate never reaches "
-        "4e-07; lower it, or make the run longer"
+        "0.001; lower it, or make the run longer"
     ]
     assert list(tmp_path.iterdir()) == []
 
