@@ -7,7 +7,6 @@ from typing import Any
 
 from verl import DataProto
 from verl.trainer.ppo.metric_utils import compute_data_metrics
-from verl.utils.debug.metrics import calculate_debug_metrics
 from verl.utils.metric import reduce_metrics
 
 from recipe.rerule.replay.group import SIDES
@@ -50,14 +49,8 @@ def part_seconds(driver: Mapping[str, float], updates: Sequence[Mapping[str, flo
 
 
 def metrics_before_save(batch: DataProto, output: DataProto, use_critic: bool) -> dict[str, Any]:
-    """What verl will log of a step, as far as it is known after the actor's update.
-
-    Seconds of the whole step, throughput, entropy and validation are known only later.
-    """
-    metrics = reduce_metrics(dict(output.meta_info["metrics"])) | compute_data_metrics(batch, use_critic)
-    if "rollout_log_probs" in batch.batch:
-        metrics |= calculate_debug_metrics(batch)
-    return metrics
+    """What verl adds of a step's batch and of the actor's update, and only when it logs the step."""
+    return reduce_metrics(dict(output.meta_info["metrics"])) | compute_data_metrics(batch, use_critic)
 
 
 def progress_line(step: int, total: int, metrics: Mapping[str, float]) -> str:

@@ -41,6 +41,7 @@ class ReRULETrainer(RayPPOTrainer):
 
     def __init__(self, *args: Any, replay_config: ReplayConfig, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._fit_metrics: dict[str, Any] = {}
         self.replay_config = replay_config
         self.replay = Replay(replay_config) if replay_config.enable else None
         self._threshold = build_threshold(replay_config)  # of a run without replay, for its hard share
@@ -90,6 +91,10 @@ class ReRULETrainer(RayPPOTrainer):
 
     def _update_critic(self, batch: DataProto) -> DataProto:
         return super()._update_critic(for_workers(batch))
+
+    def _balance_batch(self, batch: DataProto, metrics: dict[str, Any], **options: Any) -> None:
+        super()._balance_batch(batch, metrics, **options)
+        self._fit_metrics = metrics  # verl adds to it as the step goes on, and logs it after the checkpoint
 
     def _draws(self) -> list[list[RolloutGroup]]:
         """The groups of each extra update of this step; none while the gate is closed."""
@@ -179,8 +184,10 @@ class ReRULETrainer(RayPPOTrainer):
 
     def _keep_metrics(self) -> None:
         """Put the step's metrics on the disk before its checkpoint counts; verl logs them after it."""
-        metrics = metrics_before_save(*self._last_update, self.use_critic)
-        records.keep_metrics(self.global_steps, metrics | {"training/global_step": self.global_steps})
+        metrics = self._fit_metrics | metrics_before_save(*self._last_update, self.use_critic)
+        epoch = (self.global_steps - 1) // len(self.train_dataloader)
+        place = {"training/global_step": self.global_steps, "training/epoch": epoch}
+        records.keep_metrics(self.global_steps, metrics | place)
 
     def _load_checkpoint(self) -> None:
         folder = self._prepare_resume()
