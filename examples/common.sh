@@ -54,7 +54,7 @@ stage1() {
   shift 4
   if ! built "$out" "$out/model/config.json"; then
     cleared "$out"
-    run "$(new_log "$out")" '(Epoch [0-9/]+: +[0-9]+%|stage 1 finished.*|error: .*)' \
+    run "$(new_log "$out")" '(Epoch [0-9/]+: +[0-9]+%|stage 1 finished.*|warning: .*|error: .*)' \
       python -m recipe.rerule.sft experiment="$experiment" model.path="$model" \
       data.train_files="$rows" trainer.default_local_dir="$out" "$@"
   fi
@@ -66,7 +66,7 @@ stage2() {
   shift 4
   log="$(new_log "$out")"
   echo "starting Ray, the trainer and vLLM takes about a minute; the whole log is $log"
-  run "$log" '(step [0-9]+/[0-9]+ .*|stage 2 finished.*|.*already holds the run.*|error: .*)' \
+  run "$log" '(step [0-9]+/[0-9]+ .*|stage 2 finished.*|.*already holds the run.*|warning: .*|error: .*)' \
     python -m recipe.rerule.main experiment="$experiment" actor_rollout_ref.model.path="$model" \
     data.train_files="$data/train.parquet" data.val_files="$data/val.parquet" \
     trainer.default_local_dir="$out" "$@"
