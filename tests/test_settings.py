@@ -169,6 +169,7 @@ def test_ppo_takes_a_single_response_a_prompt(files: dict[str, Path]) -> None:
 def test_an_incomplete_checkpoint_is_refused_by_path(files: dict[str, Path]) -> None:
     folder = files["run"] / "global_step_3"
     folder.mkdir(parents=True)
+    run_folder.begin(files["run"], stage=2)
     line = refusal(files, "trainer.resume_mode=resume_path", f"trainer.resume_from_path={folder}")
     assert f"trainer.resume_from_path is {folder}, which is incomplete" in line
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import data_prep.world.model
 from benchmarks.gpu_check import numerics, updates
 from benchmarks.gpu_check.lines import Line, as_json, table
 
@@ -55,12 +57,20 @@ def test_the_first_parts_import_nothing_else() -> None:
     assert ended.stdout.strip() == "[]"
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Tensors this small gain nothing from a second thread, and lose much where the machine is busy."""
+    with data_prep.world.model.one_thread():
+        yield
+
+
 def failures() -> set[str]:
     """What fails in float32, without the number of micro-batches."""
     lines = [line for line in numerics.check("cpu", small=True) if "float32" in line.what]
     return {line.what.rsplit(" ", 1)[-1] for line in lines if not line.passed}
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_weights_a_little_off_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     right = updates.weigh
 
@@ -73,6 +83,7 @@ def test_weights_a_little_off_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {"weights", "gradient"} <= failures()
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_rows_that_see_each_other_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     """Packed rows that are told apart no more: every later row has another row as its context."""
     right = updates.packed_log_probs
