@@ -101,11 +101,16 @@ def test_kills_a_second_run_and_a_termination_lose_nothing(
     ]
 
     first = command(*arguments)
+    first.wait_until(lambda: (run_folder / "run.lock").exists())
+    second = command(*arguments)
+    assert second.wait(120) == 2
+    (line,) = errors_of(second)
+    assert f"{run_folder} is in use by another run (process {first.process.pid} on " in line
+
     first.wait_until(lambda: f"step 1/{STEPS}" in first.output)
     # From here on the first run may save at any time, so that what follows has no time to spare.
     (writer,) = processes_named(first, "WorkerDict")
     folder = run_folder / "global_step_2"
-    second = command(*arguments)
     wait_fast(lambda: any(folder.glob("actor/*.pt")), first)
     writer.kill()
     written = {path.name for path in folder.rglob("*")}
@@ -115,9 +120,6 @@ def test_kills_a_second_run_and_a_termination_lose_nothing(
     (line,) = errors_of(first)
     assert "actor worker 0" in line or "ActorDied" in line or "died" in line
     assert_all_have_ended(first)
-    assert second.wait(120) == 2
-    (line,) = errors_of(second)
-    assert f"{run_folder} is in use by another run (process {first.process.pid} on " in line
 
     third = command(*arguments)
     folder = run_folder / "global_step_3"
@@ -369,7 +371,7 @@ def test_runs_beside_and_in_somebody_elses_cluster(
     joined.wait_until(lambda: "step 2/50" in joined.output)
     assert "Connecting to existing Ray cluster" in joined.output
     assert not any("raylet" in name for name in joined.seen)
-    assert sorted(read_metrics(run_folder)) == [1]
+    assert read_metrics(run_folder).keys() in ({1}, {1, 2})  # verl logs a step after it has told it
     joined.process.send_signal(signal.SIGTERM)
     assert joined.wait(SHUTDOWN_SECONDS) == 143
     deadline = time.monotonic() + 30
