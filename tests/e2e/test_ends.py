@@ -56,6 +56,14 @@ def nothing_left() -> Iterator[None]:
     assert temporary_files() - before == set()
 
 
+@pytest.fixture
+def nothing_left_but_semaphores() -> Iterator[None]:
+    """The same where processes are killed: nobody can delete a killed one's semaphores (32 bytes each)."""
+    before = temporary_files()
+    yield
+    assert {file for file in temporary_files() - before if "/sem.mp-" not in file} == set()
+
+
 def errors_of(run: Command) -> list[str]:
     assert "Traceback" not in run.output, run.output[-3000:]
     return [line for line in run.output.splitlines() if line.startswith("error: ")]
@@ -84,7 +92,7 @@ def processes_named(run: Command, name: str) -> list[psutil.Process]:
 
 @full
 def test_kills_a_second_run_and_a_termination_lose_nothing(
-    command: Callable[..., Command], micro_world: Path, tmp_path: Path, nothing_left: None
+    command: Callable[..., Command], micro_world: Path, tmp_path: Path, nothing_left_but_semaphores: None
 ) -> None:
     """A worker is killed in a checkpoint's write, then runner and driver right after one, then SIGTERM comes.
 
@@ -129,12 +137,14 @@ def test_kills_a_second_run_and_a_termination_lose_nothing(
     runner.kill()
     third.process.kill()
     third.process.wait()
-    assert_all_have_ended(third, seconds=30)
+    # Ray's own agents try for a minute to tell the dead driver of it, and end then.
+    assert_all_have_ended(third, seconds=120)
     assert 3 not in logged_by_verl(run_folder)
     kept = read_metrics(run_folder)[3]
     assert kept["training/global_step"] == 3
     logged = read_metrics(run_folder)[2]
-    missing = set(logged) - set(kept)
+    # A step has the rewards of the sides and modes that it drew.
+    missing = {name for name in set(logged) - set(kept) if not re.search("/(forget|retain)/", name)}
     assert {name.split("/")[0] for name in missing} <= {"timing_s", "timing_per_token_ms", "perf"}, missing
 
     fourth = command(*arguments)
