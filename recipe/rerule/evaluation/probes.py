@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep.contract import SECTIONS, read_rows
-from recipe.rerule.data_checks import check_probes
+from data_prep.contract import SECTIONS, Row, control_character_place, read_rows
+from recipe.rerule import errors
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,28 @@ def read_probes(path: Path) -> list[Probe]:
         ValueError: missing or empty file, a missing column, a bad row, or an index that occurs twice.
     """
     rows = read_rows(path)
-    check_probes(path, rows)
+    for warning in (_training_row(rows), _control_character(rows)):
+        if warning is not None:
+            errors.warn(f"{path}: {warning}")
     return [_probe(row) for row in rows]
+
+
+def _training_row(rows: Sequence[Row]) -> str | None:
+    """What to say of the first row that says that it is trained on."""
+    for number, row in enumerate(rows):
+        if row["extra_info"]["split"] == "train":
+            return (
+                f"row {number}: extra_info.split is 'train': models may have been trained on these rows; "
+                "evaluate on probes.parquet"
+            )
+    return None
+
+
+def _control_character(rows: Sequence[Row]) -> str | None:
+    """What to say of the first row that has one in a text."""
+    places = ((number, control_character_place(row)) for number, row in enumerate(rows))
+    found = next(((number, place) for number, place in places if place), None)
+    return found and f"row {found[0]}: {found[1]}; models see it as part of the text"
 
 
 def _probe(row: Mapping[str, Any]) -> Probe:

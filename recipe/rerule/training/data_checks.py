@@ -1,0 +1,129 @@
+"""What rows of training and validation files say about themselves, checked before anything starts.
+
+Training on probes is refused. What probably is a mistake but can be meant is one warning each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from data_prep.contract import Row, control_character_place
+from recipe.rerule import errors
+
+Files = list[tuple[str, list[Row]]]
+"""Path and rows of each data file."""
+
+
+class DataError(ValueError):
+    """Rows that must not be trained on; the message is one line naming file and row."""
+
+
+def check_stage1(train: Files, validation: Files) -> None:
+    """Check the rows of stage 1 against each other, and warn.
+
+    Raises:
+        DataError: a row is a probe.
+    """
+    _refuse_probes(train)
+    _warn(
+        [
+            *_repetitions(train, "messages"),
+            *_validation_rows(train),
+            *_trained_validation(train, validation, "messages"),
+            *_control_characters([*train, *validation]),
+        ]
+    )
+
+
+def check_stage2(train: Files, validation: Files) -> None:
+    """Check the rows of stage 2 against each other, and warn.
+
+    Raises:
+        DataError: a training row is a probe.
+    """
+    _refuse_probes(train)
+    _warn(
+        [
+            *_missing_sides(train),
+            *_repetitions(train, "prompt"),
+            *_validation_rows(train),
+            *_trained_validation(train, validation, "prompt"),
+            *_control_characters([*train, *validation]),
+        ]
+    )
+
+
+def _warn(lines: list[str]) -> None:
+    for line in lines:
+        errors.warn(line)
+
+
+def _refuse_probes(train: Files) -> None:
+    for path, number, row in _rows(train):
+        if row["extra_info"].get("split") == "probe":
+            raise DataError(
+                f"{path}: row {number}: extra_info.split is 'probe': a model must not be trained on the rows "
+                "that it is evaluated on; take it out of data.train_files"
+            )
+
+
+def _missing_sides(train: Files) -> Iterator[str]:
+    sides = {row["reward_model"]["ground_truth"]["type"] for _, _, row in _rows(train)}
+    if "forget" not in sides:
+        yield "data.train_files hold no row of type forget, so nothing is to be forgotten"
+    if "retain" not in sides:
+        yield (
+            "data.train_files hold no row of type retain; without boundary prompts a model learns to refuse "
+            "everything"
+        )
+
+
+def _repetitions(train: Files, field: str) -> Iterator[str]:
+    """A row that occurs twice, and two rows of one index that are not the same; of each kind the first."""
+    seen: dict[int, tuple[str, int, Row]] = {}
+    same = different = False
+    for path, number, row in _rows(train):
+        before, line, first = seen.setdefault(row["extra_info"]["index"], (path, number, row))
+        if first is row:
+            continue
+        if row[field] == first[field] and not same:
+            same = True
+            yield f"{path}: row {number} is also row {line} of {before}, and will count twice in each epoch"
+        elif row[field] != first[field] and not different:
+            different = True
+            yield (
+                f"{path}: row {number}: extra_info.index {row['extra_info']['index']} is also that of row "
+                f"{line} of {before}, another prompt; what is kept by index will mix the two"
+            )
+
+
+def _validation_rows(train: Files) -> Iterator[str]:
+    for path, number, row in _rows(train):
+        if row["extra_info"].get("split") == "val":
+            yield (
+                f"{path}: row {number}: extra_info.split is 'val': validation rows are drawn from the "
+                "probes, so that evaluation would measure what was trained"
+            )
+            return
+
+
+def _trained_validation(train: Files, validation: Files, field: str) -> Iterator[str]:
+    """Nothing where some rows are not trained on: TOFU validates on its forget rows by design."""
+    trained = {str(row[field]) for _, _, row in _rows(train)}
+    if validation and all(str(row[field]) in trained for _, _, row in _rows(validation)):
+        yield (
+            "every row of data.val_files is also in data.train_files, so that validation measures what was "
+            "trained; give other rows"
+        )
+
+
+def _control_characters(files: Files) -> Iterator[str]:
+    for path, number, row in _rows(files):
+        if place := control_character_place(row):
+            yield f"{path}: row {number}: {place}; models see it as part of the text"
+            return
+
+
+def _rows(files: Files) -> Iterator[tuple[str, int, Row]]:
+    """Every row with its file and number."""
+    return ((path, number, row) for path, rows in files for number, row in enumerate(rows))

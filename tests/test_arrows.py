@@ -1,0 +1,110 @@
+"""Which room of the project imports which: docs/architecture.md's table, held to the code."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FOR_ALL = {"errors", "files", "process"}
+"""The standard library and psutil alone; everyone may use them."""
+DATA = {"data_prep.contract"}
+FOLDERS = {"data_prep.atomic", "data_prep.drafts", "data_prep.ownership", "data_prep.apart"}
+"""How folders appear whole, and whose they are; the standard library alone."""
+ARROWS: dict[str, set[str]] = {
+    "process": set(),
+    "files": set(),
+    "errors": set(),
+    "replay": set(),
+    "reward": set(),
+    "runs": {"replay", *FOLDERS},
+    "platform": {"training.agent_loop", "training.settings"},
+    "training": {"replay", "runs", "platform", "reward", *DATA},
+    "unlearning": {"training", "runs", "platform", "reward", *DATA},
+    "evaluation": {"reward", "runs", "platform", "training.prompts", "data_prep.generate", *DATA, *FOLDERS},
+    "reporting": {"evaluation", "runs", "replay", *DATA, *FOLDERS},
+    "data_prep": {"reward"},
+}
+"""Room to the rooms it may import, or the modules of a room where it may not import all."""
+COMMANDS = {"main", "sft", "unlearn", "task_vector", "evaluate", "report", "export", "check", "minimal"}
+NAMES_OF_USERS = {"agent_loop", "sft_dataset"}
+"""Modules of one line, which configurations name."""
+
+
+def test_the_top_of_the_recipe_holds_commands_and_rooms_alone() -> None:
+    found = {path.stem for path in (ROOT / "recipe" / "rerule").glob("*.py")} - {"__init__"}
+    assert found <= COMMANDS | NAMES_OF_USERS | {"errors", "files"}
+    rooms = {path.parent.name for path in (ROOT / "recipe" / "rerule").glob("*/__init__.py")}
+    assert rooms <= set(ARROWS) | {"config"}
+    for name in NAMES_OF_USERS:
+        module = ast.parse((ROOT / "recipe" / "rerule" / f"{name}.py").read_text())
+        assert [type(line) for line in module.body] == [ast.Expr, ast.ImportFrom], name
+
+
+def test_rooms_import_only_what_their_arrows_allow() -> None:
+    wrong = [
+        f"{file.relative_to(ROOT)} imports {module}"
+        for room, allowed in ARROWS.items()
+        for file in files_of(room)
+        if file.stem != "__main__"
+        for module in imported(file)
+        if (of := room_of(module)) not in {None, room} and not is_allowed(module, allowed | FOR_ALL)
+        if of != room
+    ]
+    assert wrong == []
+
+
+def test_what_all_may_use_imports_nothing_that_has_to_be_installed_but_psutil() -> None:
+    found = {
+        module.split(".")[0]
+        for room in FOR_ALL
+        for file in files_of(room)
+        for module in imported(file, everything=True)
+    }
+    assert found & {"torch", "verl", "ray", "vllm", "hydra", "omegaconf", "transformers", "numpy"} == set()
+
+
+def test_the_arrows_have_no_circle() -> None:
+    whole = {room: {name.split(".")[0] for name in allowed} for room, allowed in ARROWS.items()}
+    whole["platform"] = set()  # it replaces verl's agent loop by one that extends training's
+    left = dict(whole)
+    while left:
+        free = [room for room, allowed in left.items() if not (allowed - {room, "data_prep"}) & set(left)]
+        assert free, left
+        for room in free:
+            del left[room]
+
+
+def files_of(room: str) -> list[Path]:
+    folder = ROOT / room if room in {"reward", "data_prep"} else ROOT / "recipe" / "rerule" / room
+    return sorted(folder.glob("**/*.py")) if folder.is_dir() else [folder.with_suffix(".py")] * exists(folder)
+
+
+def exists(folder: Path) -> int:
+    return int(folder.with_suffix(".py").is_file())
+
+
+def imported(file: Path, everything: bool = False) -> Iterator[str]:
+    """Modules that a file imports, wherever in it: those of this project, or all."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            names = [name.name for name in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{name.name}" for name in node.names]
+        else:
+            continue
+        yield from (name for name in names if everything or room_of(name) is not None)
+
+
+def room_of(module: str) -> str | None:
+    """The room of a module of this project."""
+    parts = module.split(".")
+    if parts[:2] == ["recipe", "rerule"] and len(parts) > 2:
+        return parts[2]
+    return parts[0] if parts[0] in {"reward", "data_prep"} else None
+
+
+def is_allowed(module: str, allowed: set[str]) -> bool:
+    name = module.removeprefix("recipe.rerule.")
+    return any(name == one or name.startswith(f"{one}.") for one in allowed)
