@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from matplotlib import pyplot as plt
 
 from recipe.rerule.reporting.figures import style
 
 Lines = list[dict[str, Any]]
-WriteRun = Callable[..., Path]
 
 RESULTS = {
     "base": {
@@ -32,25 +30,6 @@ RESULTS = {
     },
 }
 ANCHORS = {"always refuses": {"forget/recall": 0.0625, "forget/refusal_rate": 1.0, "retain/recall": 0.03}}
-
-
-@pytest.fixture
-def write_run(tmp_path: Path) -> WriteRun:
-    """write_run(name, metrics lines, prompts lines or None, replay settings or None) -> the run folder."""
-
-    def write(
-        name: str, metrics: Lines, prompts: Lines | None = None, replay: dict[str, Any] | None = None
-    ) -> Path:
-        records = tmp_path / name / "records"
-        records.mkdir(parents=True)
-        (records / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in metrics))
-        if prompts is not None:
-            (records / "prompts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in prompts))
-        if replay is not None:
-            (tmp_path / name / "config.yaml").write_text(yaml.safe_dump({"replay": replay}))
-        return tmp_path / name
-
-    return write
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 from recipe.rerule.training.keys.kinds import Choice, Flag, Key, Kind, Number, Whole
 
 _MODULE = "recipe.rerule.replay.config"
-_FILE = Path(__file__).parents[1] / "replay" / "config.py"
+_FILE = Path(__file__).parents[2] / "replay" / "config.py"
 
 
 def declared() -> tuple[Key, ...]:

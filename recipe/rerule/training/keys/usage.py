@@ -12,7 +12,7 @@ import yaml
 from recipe.rerule.training.keys import replay, stage1, stage2
 from recipe.rerule.training.keys.kinds import Key
 
-CONFIG = Path(__file__).parents[1] / "config"
+CONFIG = Path(__file__).parents[2] / "config"
 _WIDTH = 62  # columns of a key and its default
 
 
