@@ -33,7 +33,7 @@ from benchmarks.tofu import tofu
 from benchmarks.workload import Workload
 from benchmarks.world import world
 from recipe.rerule.platform.select import select
-from recipe.rerule.reporting.records import read_metrics
+from recipe.rerule.runs.history import read_metrics
 
 ROOT = Path(__file__).resolve().parents[1]
 TRL = "trl==1.10.0"

@@ -29,7 +29,7 @@ from omegaconf import OmegaConf
 
 from benchmarks.world import world
 from recipe.rerule.replay import Replay, ReplayConfig, RolloutGroup, load, save
-from recipe.rerule.reporting.records import read_metrics
+from recipe.rerule.runs.history import read_metrics
 
 WARM_UP_STEPS = 2
 GROUPS, ROLLOUTS, PROMPT_TOKENS, RESPONSE_TOKENS = 1200, 8, 20, 38

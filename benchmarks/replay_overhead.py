@@ -529,7 +529,7 @@ def measured(run: Path) -> dict[str, float]:
     from omegaconf import OmegaConf
 
     from benchmarks.replay_cost import run_cost
-    from recipe.rerule.reporting.records import read_metrics
+    from recipe.rerule.runs.history import read_metrics
 
     figures = run_cost(run) if (run / "config.yaml").is_file() else {}
     if "replay_update_ratio" not in figures:

@@ -9,8 +9,9 @@ from data_prep.muse_books import command as muse_books
 from data_prep.rwku import command as rwku
 from data_prep.tofu import command as tofu
 from data_prep.world import command as world
-from recipe.rerule import errors, signals
-from recipe.rerule.arguments import ArgumentParser
+from recipe.rerule import errors
+from recipe.rerule.process import signals
+from recipe.rerule.process.arguments import ArgumentParser
 
 BENCHMARKS = {"world": world, "tofu": tofu, "rwku": rwku, "muse-books": muse_books, "custom": custom}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from data_prep.drafts import DRAFT, FORMER, draft_folder, keep, recover
 from data_prep.folders import DATA
 from data_prep.ownership import Kind, OwnershipError, check_owned, remove_owned
-from recipe.rerule.disk import named
+from recipe.rerule.process.disk import named
 
 MARKER = DATA.marker
 _HERE, _EXCHANGE = -100, 2  # Linux: AT_FDCWD, RENAME_EXCHANGE

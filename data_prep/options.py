@@ -14,7 +14,7 @@ from data_prep.checks import DROPS
 from data_prep.generate import Request, add_endpoint_arguments, endpoint_of, estimate
 from data_prep.prompts import Benchmark
 from data_prep.writers import Allowance, DryWriter, EndpointWriter, RuleWriter, Writer, explained
-from recipe.rerule.arguments import positive
+from recipe.rerule.process.arguments import positive
 from reward import RewardConfig
 from reward.rouge import CONVENTIONS
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from recipe.rerule.run_folder import remove_unfinished
+from recipe.rerule.runs.run_folder import remove_unfinished
 
 
 def main() -> int:

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from recipe.rerule import checkpoints, replay
+from recipe.rerule import replay
+from recipe.rerule.runs import checkpoints
 
 RANKS = 2
 SHARDS = [f"{part}_world_size_{RANKS}_rank_{rank}.pt" for rank in range(RANKS) for part in ("model", "optim")]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from recipe.rerule import run_folder
+from recipe.rerule.runs import run_folder
 
 ROOT = Path(__file__).parents[1]
 

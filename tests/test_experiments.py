@@ -13,7 +13,7 @@ from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 
 import recipe.rerule.config.stage1
-from recipe.rerule import settings
+from recipe.rerule.training import settings
 from reward import RewardConfig
 from reward.score import benchmark_reward
 from tests.e2e.stack import ROOT

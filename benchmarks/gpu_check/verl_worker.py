@@ -111,8 +111,8 @@ def replay_gradient(
     """The gradient of one replay update by parameter name, and what the worker reports."""
     from verl.utils import tensordict_utils as tu
 
-    from recipe.rerule.rollouts import replay_batch
-    from recipe.rerule.worker import ReplayActorWorker
+    from recipe.rerule.training.batches import replay_batch
+    from recipe.rerule.training.worker import ReplayActorWorker
 
     worker = ReplayActorWorker(config=config, role="actor")
     worker.init_model()

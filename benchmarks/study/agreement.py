@@ -27,7 +27,7 @@ from benchmarks.study.verl_path import ARMS_HERE, run_folder
 from benchmarks.study.worlds import WORLDS, StudyWorld, prepare
 from recipe.rerule.replay import RolloutGroup
 from recipe.rerule.reporting.evaluations import read_lines
-from recipe.rerule.reporting.records import read_run
+from recipe.rerule.runs.history import read_run
 
 Line = Mapping[str, Any]
 ARMS_AGAIN = [name for name in ARMS_HERE if ARMS[name].replay.get("update") != "on_policy"]

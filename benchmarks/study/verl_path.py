@@ -22,7 +22,7 @@ from benchmarks.study.runs import StudyError, StudyRun, check_model, commit, run
 from benchmarks.study.trial import Data, section_means
 from benchmarks.study.worlds import WORLDS, StudyWorld, prepare
 from recipe.rerule.reporting.evaluations import read_lines
-from recipe.rerule.reporting.records import Run, read_run
+from recipe.rerule.runs.history import Run, read_run
 
 SUFFIX = "-verl"
 CURVES = {

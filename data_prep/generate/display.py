@@ -7,7 +7,7 @@ from types import TracebackType
 
 from tqdm import tqdm
 
-from recipe.rerule.progress import Progress
+from recipe.rerule.process.progress import Progress
 
 _WHAT, _UNIT = "generate", "requests"
 

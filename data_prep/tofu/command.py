@@ -7,7 +7,7 @@ import argparse
 from data_prep import options as shared
 from data_prep.sources import open_source
 from data_prep.tofu.benchmark import SPLITS, TofuOptions, load
-from recipe.rerule.arguments import positive
+from recipe.rerule.process.arguments import positive
 
 SUMMARY = "TOFU: forget fictitious authors, keep the others"
 EXAMPLE = """\

@@ -47,27 +47,28 @@ def command() -> None:
 
 
 def _install() -> None:
-    from recipe.rerule import installation
+    from recipe.rerule.training import installation
 
     installation.command(sys.argv[1:])
 
 
 def _stage1() -> None:
-    from recipe.rerule import entry
-    from recipe.rerule.keys import usage
+    from recipe.rerule.training import entry
+    from recipe.rerule.training.keys import usage
 
     entry.run_task(_check_stage1, usage.STAGE1, f"{PROGRAM} stage1")
 
 
 def _stage2() -> None:
-    from recipe.rerule import entry
-    from recipe.rerule.keys import usage
+    from recipe.rerule.training import entry
+    from recipe.rerule.training.keys import usage
 
     entry.run_task(_check_stage2, usage.STAGE2, f"{PROGRAM} stage2")
 
 
 def _check_stage1(config: DictConfig) -> None:
-    from recipe.rerule import entry, errors, learning, settings, sft
+    from recipe.rerule import errors, sft
+    from recipe.rerule.training import entry, learning, settings
 
     with errors.one_line(ValueError, code=2):
         entry.prepare(config, *sft.REQUIRED, require_accelerator=False)
@@ -77,7 +78,8 @@ def _check_stage1(config: DictConfig) -> None:
 
 
 def _check_stage2(config: DictConfig) -> None:
-    from recipe.rerule import entry, errors, learning, main, settings
+    from recipe.rerule import errors, main
+    from recipe.rerule.training import entry, learning, settings
 
     with errors.one_line(ValueError, code=2):
         entry.prepare(config, *main.REQUIRED, require_accelerator=False)

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 
-from recipe.rerule import signals
+from recipe.rerule.process import signals
 
 
 @contextlib.contextmanager

@@ -9,10 +9,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from recipe.rerule import errors, signals
-from recipe.rerule.arguments import ArgumentParser
+from recipe.rerule import errors
 from recipe.rerule.evaluation.engine.process import EngineError
 from recipe.rerule.evaluation.score_command import add_score_parser
+from recipe.rerule.process import signals
+from recipe.rerule.process.arguments import ArgumentParser
 
 _DESCRIPTION = """\
 Evaluate models, or score what they answered. Every command ends with a table, and writes the numbers, the

@@ -11,8 +11,11 @@ import sys
 
 from omegaconf import DictConfig
 
-from recipe.rerule import entry, errors, run_folder, run_lock, signals
-from recipe.rerule.keys import usage
+from recipe.rerule import errors
+from recipe.rerule.process import signals
+from recipe.rerule.runs import run_folder, run_lock
+from recipe.rerule.training import entry
+from recipe.rerule.training.keys import usage
 
 REQUIRED = ("actor_rollout_ref.model.path", "data.train_files", "data.val_files")
 
@@ -24,7 +27,7 @@ def main() -> None:
 
 
 def _check_and_run(config: DictConfig) -> None:
-    from recipe.rerule import settings
+    from recipe.rerule.training import settings
 
     with errors.one_line(ValueError, code=2):
         entry.prepare(config, *REQUIRED, require_accelerator=config.platform.require_accelerator)
@@ -45,8 +48,9 @@ def run(config: DictConfig) -> None:
     """
     from verl.trainer.main_ppo import run_ppo
 
-    from recipe.rerule import checkpoints, cluster, learning
-    from recipe.rerule.runner import ReRULETaskRunner
+    from recipe.rerule.runs import checkpoints
+    from recipe.rerule.training import cluster, learning
+    from recipe.rerule.training.runner import ReRULETaskRunner
 
     folder = config.trainer.default_local_dir
     run_folder.begin(folder, stage=2)
@@ -61,7 +65,7 @@ def run(config: DictConfig) -> None:
 
 
 def _how_to_go_on(folder: str) -> str:
-    from recipe.rerule import checkpoints
+    from recipe.rerule.runs import checkpoints
 
     step = checkpoints.newest_complete(folder)
     if step is None:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from data_prep.apart import check_apart
 from recipe.rerule import errors
-from recipe.rerule.arguments import ArgumentParser
 from recipe.rerule.evaluation.table import format_table
-from recipe.rerule.progress import Progress
+from recipe.rerule.process.arguments import ArgumentParser
+from recipe.rerule.process.progress import Progress
 from recipe.rerule.reporting.build import build_sections, commands_of, sources_of, warnings_of
 from recipe.rerule.reporting.document import Report
 from recipe.rerule.reporting.evaluations import Benchmark, read_benchmarks
@@ -23,7 +23,7 @@ from recipe.rerule.reporting.figures.style import MAX_LINES
 from recipe.rerule.reporting.means import mean_over_targets
 from recipe.rerule.reporting.naturalness import read_naturalness
 from recipe.rerule.reporting.output import check_free, page_path, write_report
-from recipe.rerule.reporting.records import Run, read_run
+from recipe.rerule.runs.history import Run, read_run
 
 _TITLE = "Unlearning report"
 _DESCRIPTION = """\

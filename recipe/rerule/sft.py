@@ -20,9 +20,12 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from recipe.rerule import disk, entry, errors, records, run_folder, run_lock, scratch, signals
-from recipe.rerule.keys import usage
-from recipe.rerule.processes import Started
+from recipe.rerule import errors
+from recipe.rerule.process import disk, scratch, signals
+from recipe.rerule.process.processes import Started
+from recipe.rerule.runs import run_folder, run_lock, run_log
+from recipe.rerule.training import entry
+from recipe.rerule.training.keys import usage
 
 REQUIRED = ("model.path", "data.train_files")
 
@@ -39,7 +42,7 @@ def main() -> None:
 
 
 def _check_and_run(config: DictConfig) -> None:
-    from recipe.rerule import learning, settings
+    from recipe.rerule.training import learning, settings
 
     with errors.one_line(ValueError, code=2):
         entry.prepare(config, *REQUIRED, require_accelerator=config.platform.require_accelerator)
@@ -82,7 +85,7 @@ def train(config: DictConfig) -> None:
     from verl.trainer.sft_trainer import run_sft
 
     if os.environ["RANK"] == "0":
-        records.start(config)
+        run_log.start(config)
     with disk.named(config.trainer.default_local_dir):
         run_sft(config)
 

@@ -21,9 +21,9 @@ from verl.trainer.main_ppo import run_ppo
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 
 from recipe.rerule import platform
-from recipe.rerule import runner as runner_module
-from recipe.rerule.runner import ReRULETaskRunner
-from recipe.rerule.trainer import ReRULETrainer
+from recipe.rerule.training import runner as runner_module
+from recipe.rerule.training.runner import ReRULETaskRunner
+from recipe.rerule.training.trainer import ReRULETrainer
 
 
 class Recorder:

@@ -27,8 +27,8 @@ from verl.utils.distributed import initialize_global_process_group  # noqa: E402
 from verl.workers.utils.padding import no_padding_2_padding  # noqa: E402
 
 from recipe.rerule.replay import ReplayConfig, RolloutGroup  # noqa: E402
-from recipe.rerule.rollouts import replay_batch  # noqa: E402
-from recipe.rerule.worker import ReplayActorWorker  # noqa: E402
+from recipe.rerule.training.batches import replay_batch  # noqa: E402
+from recipe.rerule.training.worker import ReplayActorWorker  # noqa: E402
 
 LEARNING_RATE = 1e3
 """Large, so that the change of a parameter loses nothing to the rounding of its sum with the parameter."""

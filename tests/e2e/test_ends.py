@@ -20,9 +20,9 @@ import pytest
 import torch
 
 from data_prep.contract import read_rows
-from recipe.rerule import checkpoints
 from recipe.rerule.replay.state import read_groups, read_record
-from recipe.rerule.reporting.records import read_metrics
+from recipe.rerule.runs import checkpoints
+from recipe.rerule.runs.history import read_metrics
 from tests.e2e.stack import Command, stage2_arguments
 from tests.small_disk import mounted
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from recipe.rerule.reporting.records import read_run
+from recipe.rerule.runs.history import read_run
 from tests.e2e.stack import ROOT
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full, pytest.mark.timeout(1500)]

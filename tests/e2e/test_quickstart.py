@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from recipe.rerule.reporting.records import read_metrics, read_run
 from recipe.rerule.reporting.run_tables import MARK, hard_share
 from recipe.rerule.reporting.tokens import SIDES
+from recipe.rerule.runs.history import read_metrics, read_run
 from tests.e2e.stack import run_script
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full, pytest.mark.timeout(2400)]

@@ -14,8 +14,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from data_prep.contract import Row, read_rows, read_sft_rows, write_rows, write_sft_rows
 from recipe.rerule.replay import RolloutGroup
 from recipe.rerule.replay.state import read_groups, read_record
-from recipe.rerule.reporting.records import read_metrics
-from recipe.rerule.settings import AGENT_LOOP
+from recipe.rerule.runs.history import read_metrics
+from recipe.rerule.training.settings import AGENT_LOOP
 from tests.e2e.stack import Command, stage2_arguments
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full, pytest.mark.timeout(900)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from data_prep.contract import read_rows
-from recipe.rerule.reporting.records import read_metrics
+from recipe.rerule.runs.history import read_metrics
 from tests.e2e.stack import ROOT, run_script
 
 DATA = ROOT.parent / "shared" / "data"

@@ -16,7 +16,7 @@ import torch
 
 from data_prep.contract import read_rows
 from recipe.rerule.replay.state import read_groups, read_record
-from recipe.rerule.reporting.records import read_metrics
+from recipe.rerule.runs.history import read_metrics
 from reward.score import compute_score
 from tests.e2e.stack import Command, stage2_arguments
 

@@ -27,8 +27,8 @@ from verl.utils import tensordict_utils as tu  # noqa: E402
 from verl.utils.distributed import initialize_global_process_group  # noqa: E402
 
 from recipe.rerule.replay import Replay, ReplayConfig, RolloutGroup, collate, load  # noqa: E402
-from recipe.rerule.rollouts import replay_batch  # noqa: E402
-from recipe.rerule.worker import PAUSE_SCHEDULE, STAY_LOADED, ReplayActorWorker  # noqa: E402
+from recipe.rerule.training.batches import replay_batch  # noqa: E402
+from recipe.rerule.training.worker import PAUSE_SCHEDULE, STAY_LOADED, ReplayActorWorker  # noqa: E402
 
 
 def main() -> None:

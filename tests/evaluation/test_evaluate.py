@@ -9,10 +9,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from recipe.rerule import checkpoints, evaluate
+from recipe.rerule import evaluate
 from recipe.rerule.evaluation import model_command
 from recipe.rerule.evaluation.engine.process import EngineError
 from recipe.rerule.evaluation.engine.requests import Answer, Answers, Likelihood, Request
+from recipe.rerule.runs import checkpoints
 from tests.evaluation.conftest import make_probe, write_probes
 
 RESPONSES = [

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from recipe.rerule import learning
+from recipe.rerule.training import learning
 from tests.made_runs import stage1_run, stage2_run
 from tests.refused.custom_cases import CASES, STAGE1, RunCase
 

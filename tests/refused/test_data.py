@@ -13,8 +13,8 @@ from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 
 from data_prep.__main__ import main as data_prep
-from recipe.rerule import settings
 from recipe.rerule.evaluation.probes import read_probes
+from recipe.rerule.training import settings
 from tests.made_models import put_model
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
 from tests.refused.cases import Case

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig
 
-from recipe.rerule import checkpoints, run_folder, settings
 from recipe.rerule.evaluation.engine.models import check_models, resolve_models
+from recipe.rerule.runs import checkpoints, run_folder
+from recipe.rerule.training import settings
 from tests.made_models import put_model
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
 from tests.refused.cases import Case

@@ -17,10 +17,10 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from data_prep.contract import write_rows, write_sft_rows
-from recipe.rerule import entry, settings
-from recipe.rerule.keys import overrides, stage1, stage2, usage
+from recipe.rerule.training import entry, settings
+from recipe.rerule.training.keys import overrides, stage1, stage2, usage
 from tests.refused.settings_cases import CASES, OPTIONS, STAGE1, STAGE2, UNKNOWN, SettingsCase
-from tests.test_settings import environment, row, stage1_rows, write_model
+from tests.training.test_settings import environment, row, stage1_rows, write_model
 
 OF_VALUES = [case for case in CASES if isinstance(case, SettingsCase)]
 

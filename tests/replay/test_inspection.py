@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from recipe.rerule import checkpoints
 from recipe.rerule.replay import Replay, ReplayConfig, ReplayStateError, RolloutGroup, save
 from recipe.rerule.replay.__main__ import main
 from recipe.rerule.replay.inspection import find, group_lines, summary, summary_lines
+from recipe.rerule.runs import checkpoints
 from tests.replay.groups import PAPER_RULES
 
 MakeGroup = Callable[..., RolloutGroup]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from recipe.rerule.reporting.evaluations import Comparison, Evaluation
-from recipe.rerule.reporting.records import Run
+from recipe.rerule.runs.history import Run
 
 
 def evaluation(**changes: Any) -> Evaluation:

@@ -8,7 +8,7 @@ import pytest
 
 from recipe.rerule.reporting.evaluations import Evaluation
 from recipe.rerule.reporting.figures import benchmark, style, training
-from recipe.rerule.reporting.records import Prompt, Run, Visit
+from recipe.rerule.runs.history import Prompt, Run, Visit
 
 
 def run_of(name: str, metrics: list[dict[str, float]], prompts: dict[int, Prompt] | None = None) -> Run:

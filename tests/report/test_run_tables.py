@@ -4,7 +4,6 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from recipe.rerule.reporting.records import Prompt, Run, Visit
 from recipe.rerule.reporting.run_tables import (
     cost_table,
     hard_share_table,
@@ -17,6 +16,7 @@ from recipe.rerule.reporting.run_tables import (
     trained_tokens,
 )
 from recipe.rerule.reporting.tokens import TokenUse
+from recipe.rerule.runs.history import Prompt, Run, Visit
 from tests.report.made import evaluation, run_of
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from recipe.rerule.reporting.records import Prompt, Visit
 from recipe.rerule.reporting.tokens import row_lengths, token_use, tokenizer_of
+from recipe.rerule.runs.history import Prompt, Visit
 from tests.evaluation.conftest import make_probe, write_probes
 from tests.report.made import run_of
 

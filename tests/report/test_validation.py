@@ -13,8 +13,8 @@ from recipe.rerule.reporting.figures.validation import (
     type_panels,
     validation_figure,
 )
-from recipe.rerule.reporting.records import Run, read_config, read_run
 from recipe.rerule.reporting.validation import curves_by_source, curves_by_type
+from recipe.rerule.runs.history import Run, read_config, read_run
 
 KEPT = ["forget", "forget", "retain"]
 MODES = ["qa", "fb", "qa"]

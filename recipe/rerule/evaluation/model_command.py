@@ -38,7 +38,7 @@ from recipe.rerule.evaluation.statistics.samples import Metrics, Samples, Statis
 from recipe.rerule.evaluation.table import COLUMNS, format_table, title_of, unchanged
 from recipe.rerule.evaluation.texts import Texts
 from recipe.rerule.platform import PLATFORMS, select
-from recipe.rerule.progress import Progress
+from recipe.rerule.process.progress import Progress
 
 MOST_COMPARED = 6
 """Models up to which every two are tested against each other; beyond, the tests would take minutes."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.contract import SECTIONS, read_rows
-from recipe.rerule.data_checks import check_probes
+from recipe.rerule.training.data_checks import check_probes
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from recipe.rerule.evaluation.logs.metrics import Scored
 from recipe.rerule.evaluation.logs.open_unlearning import Log, LogError, read_log
 from recipe.rerule.evaluation.logs.records import Record, by_model
 from recipe.rerule.json_input import read_json
-from recipe.rerule.progress import Progress
+from recipe.rerule.process.progress import Progress
 
 _DESCRIPTION = """\
 Score a log of single samples without a model. Every number is computed from the samples; aggregates in the

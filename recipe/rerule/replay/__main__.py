@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from recipe.rerule import checkpoints, errors
-from recipe.rerule.arguments import ArgumentParser
+from recipe.rerule import errors
+from recipe.rerule.process.arguments import ArgumentParser
+from recipe.rerule.runs import checkpoints
 
 from .inspection import find, group_lines, group_values, summary, summary_lines
 from .replay import ReplayStateError

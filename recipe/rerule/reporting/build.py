@@ -15,7 +15,6 @@ from recipe.rerule.reporting.figures.validation import validation_figure
 from recipe.rerule.reporting.means import mean_over_targets
 from recipe.rerule.reporting.naturalness import Judged, judged_table
 from recipe.rerule.reporting.probes import browser_of
-from recipe.rerule.reporting.records import Run
 from recipe.rerule.reporting.result_tables import (
     all_metrics_table,
     comparisons_table,
@@ -32,6 +31,7 @@ from recipe.rerule.reporting.run_tables import (
     tokens_table,
 )
 from recipe.rerule.reporting.tokens import token_use
+from recipe.rerule.runs.history import Run
 
 
 def build_sections(

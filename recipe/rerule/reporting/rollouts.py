@@ -11,7 +11,7 @@ from typing import Any
 from recipe.rerule.json_input import is_finite
 from recipe.rerule.reporting.document import Heading, Row, Table, number_cell
 from recipe.rerule.reporting.evaluations import read_lines
-from recipe.rerule.reporting.records import Run, replay_start_step
+from recipe.rerule.runs.history import Run, replay_start_step
 
 GROUPS_PER_SIDE = 2
 

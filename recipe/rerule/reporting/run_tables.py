@@ -12,7 +12,6 @@ from recipe.rerule.reporting.document import DASH, Cell, Heading, Row, Table, nu
 from recipe.rerule.reporting.evaluations import Evaluation
 from recipe.rerule.reporting.figures.benchmark import checkpoints_of
 from recipe.rerule.reporting.published import COST, HARD_SHARE, STORAGE, TAU, Published
-from recipe.rerule.reporting.records import Run, mean, replay_start_step
 from recipe.rerule.reporting.result_tables import (
     heading,
     published_name,
@@ -21,6 +20,7 @@ from recipe.rerule.reporting.result_tables import (
     value_cells,
 )
 from recipe.rerule.reporting.tokens import SIDES, TokenUse
+from recipe.rerule.runs.history import Run, mean, replay_start_step
 
 _REPLAY_PARTS = tuple(f"replay/seconds/{part}" for part in ("offer", "draw", "collate", "update", "record"))
 MARK = 0.6

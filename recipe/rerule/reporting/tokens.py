@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.contract import read_rows
-from recipe.rerule.reporting.records import Run
+from recipe.rerule.runs.history import Run
 
 Count = Callable[[list[str]], list[int]]
 """Texts to their numbers of tokens."""

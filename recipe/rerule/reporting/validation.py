@@ -14,7 +14,7 @@ from typing import Any
 from data_prep.contract import read_rows
 from recipe.rerule.json_input import is_finite
 from recipe.rerule.reporting.evaluations import read_lines
-from recipe.rerule.reporting.records import Run, mean
+from recipe.rerule.runs.history import Run, mean
 
 Curve = dict[int, float]
 """Mean reward by step."""

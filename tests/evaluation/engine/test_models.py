@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from recipe.rerule import checkpoints
 from recipe.rerule.evaluation.engine.models import Model, context_length, engine_key, resolve_models
+from recipe.rerule.runs import checkpoints
 
 TOKENIZER = {"model": {"vocab": {"a": 0}}, "padding": None, "truncation": None}
 FILES = {

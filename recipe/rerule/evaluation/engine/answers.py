@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from recipe.rerule import disk
 from recipe.rerule.evaluation.engine.models import Model
 from recipe.rerule.evaluation.engine.requests import Answer
+from recipe.rerule.process import disk
 from recipe.rerule.replay import durable
 
 FORMAT_VERSION = 1

@@ -14,7 +14,7 @@ from jinja2 import TemplateError
 
 from recipe.rerule.evaluation.engine.models import Model, context_length, engine_key
 from recipe.rerule.evaluation.engine.requests import Generation, Likelihood, PromptText, Request
-from recipe.rerule.prompts import (
+from recipe.rerule.training.prompts import (
     PromptError,
     answer_ids,
     chat_answer_ids,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from recipe.rerule import checkpoints, model_checks
+from recipe.rerule.runs import checkpoints, model_checks
 
 _ALL = "@all"
 _LONGEST_NAME = 240

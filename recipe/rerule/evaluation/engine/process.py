@@ -16,8 +16,8 @@ from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from recipe.rerule import scratch
-from recipe.rerule.processes import Started
+from recipe.rerule.process import scratch
+from recipe.rerule.process.processes import Started
 
 WORKER_COMMAND = (sys.executable, "-m", "recipe.rerule.evaluation.engine.worker")
 _ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}

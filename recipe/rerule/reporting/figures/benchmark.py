@@ -14,7 +14,7 @@ from recipe.rerule.evaluation.table import COLUMNS, Column
 from recipe.rerule.reporting.document import ARROWS, Figure
 from recipe.rerule.reporting.evaluations import Evaluation
 from recipe.rerule.reporting.figures.style import LINES, Fill, mark_starts, wide_and_narrow
-from recipe.rerule.reporting.records import Run, replay_starts
+from recipe.rerule.runs.history import Run, replay_starts
 
 _MARKERS = "osD^vPX*<>hp"
 _PAIRS: dict[str, tuple[str, str]] = {

@@ -19,7 +19,7 @@ from recipe.rerule.reporting.figures.style import (
     say_not_recorded,
     wide_and_narrow,
 )
-from recipe.rerule.reporting.records import Prompt, Run, hardest_prompts, replay_start_step, replay_starts
+from recipe.rerule.runs.history import Prompt, Run, hardest_prompts, replay_start_step, replay_starts
 
 HARDEST_COUNT = 6
 STEP = "training step"

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from recipe.rerule.reporting.document import Figure
 from recipe.rerule.reporting.figures.style import LINES, Fill, mark_starts, wide_and_narrow
 from recipe.rerule.reporting.figures.training import STEP, names, set_limits, start_sentence
-from recipe.rerule.reporting.records import Run, replay_starts
 from recipe.rerule.reporting.validation import Curve, curves_by_source, curves_by_type, sides_first
+from recipe.rerule.runs.history import Run, replay_starts
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,304 @@
+"""Which checkpoints of a run count, and how they come and go without one ever being lost or half there.
+
+<run>/global_step_N/                        everything of step N: model, optimiser, data order, replay
+<run>/global_step_N/complete.json           {"format_version", "step", "files": {relative path: bytes}}
+<run>/latest_checkpointed_iteration.txt     verl's tracker: the step verl goes on from
+<run>/global_step_N.removed/                being deleted
+
+A checkpoint counts when complete.json is there and every file it names has the size it names. That file is
+written last, once everything else is on the disk. verl writes its tracker before that, and not atomically, so
+the tracker is never believed: after each save and before each resume it is brought in line with the newest
+checkpoint that counts. All ranks have to write to the one run folder.
+
+verl unpickles the .pt files of a checkpoint, which can execute anything. So resume_mode=auto takes only .pt
+files that belong to this user or to root and that complete.json names. Whoever passes resume_mode=resume_path
+vouches for the checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recipe.rerule.replay import durable
+from recipe.rerule.runs.run_folder import foreign_to_checkpoint
+
+FORMAT_VERSION = 1
+MARKER_FILE = "complete.json"
+TRACKER_FILE = "latest_checkpointed_iteration.txt"
+
+_REMOVED, _KEPT = ".removed", ".kept"
+
+
+class CheckpointError(ValueError):
+    """A checkpoint cannot be used; the message is one line and says what to do."""
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Where a run goes on."""
+
+    step: int | None
+    """The checkpoint's step; None: nothing to go on from, the run starts from the beginning."""
+    notice: str | None
+    """One line for the user where the newest folder or the tracker could not be used."""
+
+
+def step_folder(run_folder: str | Path, step: int) -> Path:
+    """Where the checkpoint of a step is; verl's name for it."""
+    return Path(run_folder) / f"global_step_{step}"
+
+
+def begin(run_folder: str | Path, step: int) -> None:
+    """Make room for the checkpoint of a step: a folder left over from an earlier attempt is deleted.
+
+    Its files might be of other ranks or another run, and would be taken for parts of the new checkpoint. A
+    folder that holds a file which no run wrote is renamed instead, to global_step_N.kept.
+    """
+    _finish_removals(Path(run_folder))
+    folder = step_folder(run_folder, step)
+    if not folder.exists():
+        return
+    if (foreign := foreign_to_checkpoint(folder)) is None:
+        _remove(folder)
+    else:
+        kept = os.path.abspath(folder) + _KEPT
+        print(f"warning: {folder} is now {kept}, because no run wrote {foreign}", flush=True)
+        os.rename(folder, kept)
+
+
+def finish(run_folder: str | Path, step: int) -> None:
+    """Make the checkpoint of a step count, now that every part of it is written; then name it in the tracker.
+
+    Raises:
+        OSError: the disk refused; the checkpoint may not count then, and the one before it still does.
+    """
+    folder = step_folder(run_folder, step)
+    sizes = {str(path.relative_to(folder)): path.stat().st_size for path in _files(folder)}
+    _flush_tree(folder)
+    durable.flush(folder.parent)
+    record = {"format_version": FORMAT_VERSION, "step": step, "files": sizes}
+    durable.write(folder / MARKER_FILE, json.dumps(record).encode())
+    durable.write(Path(run_folder) / TRACKER_FILE, str(step).encode())
+
+
+def keep(run_folder: str | Path, limit: int) -> None:
+    """Delete the oldest complete checkpoints beyond `limit`. To be called after `finish`.
+
+    Folders that do not count are left alone: they may be another program's, and `begin` takes their place. So
+    are folders that hold a file which no run wrote.
+
+    Raises:
+        ValueError: `limit` is below 1.
+    """
+    if limit < 1:
+        raise ValueError(f"{limit} checkpoints cannot be kept; keep at least 1")
+    complete = [step for step in _steps(run_folder) if problem(step_folder(run_folder, step)) is None]
+    for step in complete[:-limit]:
+        folder = step_folder(run_folder, step)
+        if (foreign := foreign_to_checkpoint(folder)) is None:
+            _remove(folder)
+        else:
+            print(f"warning: {folder} is kept, because no run wrote {foreign}", flush=True)
+
+
+def problem(folder: str | Path) -> str | None:
+    """Why the checkpoint in this folder does not count; None if it does."""
+    folder = Path(folder)
+    marker = folder / MARKER_FILE
+    if not marker.is_file():
+        return f"{MARKER_FILE} is missing"
+    try:
+        record = json.loads(marker.read_bytes())
+    except (ValueError, RecursionError):
+        return f"{MARKER_FILE} is damaged"
+    return _record_problem(record, folder) or _files_problem(record["files"], folder)
+
+
+def newest_complete(run_folder: str | Path) -> int | None:
+    """The highest step of the run whose checkpoint counts; None without one."""
+    steps = reversed(_steps(run_folder))
+    return next((step for step in steps if problem(step_folder(run_folder, step)) is None), None)
+
+
+def bytes_of_newest(run_folder: str | Path) -> int | None:
+    """Bytes of the run's newest checkpoint that counts; None without one."""
+    step = newest_complete(run_folder)
+    if step is None:
+        return None
+    return sum(json.loads((step_folder(run_folder, step) / MARKER_FILE).read_bytes())["files"].values())
+
+
+def prepare_resume(run_folder: str | Path) -> Resume:
+    """For trainer.resume_mode=auto: make verl go on from the newest complete checkpoint.
+
+    verl follows the tracker, which is rewritten to that step; without such a checkpoint it is removed, and
+    verl starts from the beginning.
+    """
+    run_folder = Path(run_folder)
+    step = newest_complete(run_folder)
+    fault = _newest_folder_fault(run_folder) or _tracker_fault(run_folder, step)
+    _set_tracker(run_folder, step)
+    if fault is None:
+        return Resume(step, None)
+    start = "starting from the beginning" if step is None else f"going on from global_step_{step}"
+    return Resume(step, f"{fault}; {start}")
+
+
+def prepare_resume_from(run_folder: str | Path, checkpoint: str | Path) -> None:
+    """For trainer.resume_mode=resume_path: check the checkpoint; verl then goes on from it.
+
+    The tracker is repaired too, since verl reads it in this mode as well and fails where it is torn.
+
+    Raises:
+        CheckpointError: as ``check_resume_from``.
+    """
+    check_resume_from(run_folder, checkpoint)
+    _set_tracker(Path(run_folder), newest_complete(run_folder))
+
+
+def check_resume_from(run_folder: str | Path, checkpoint: str | Path) -> None:
+    """For trainer.resume_mode=resume_path: refuse a checkpoint no run may go on from. Writes nothing.
+
+    A checkpoint older than the newest of the run folder is refused: killed before its first save, the run
+    would otherwise go on, by resume_mode=auto, from the newer one that the user had turned away from.
+
+    Raises:
+        CheckpointError: the checkpoint does not count, or is older than the newest of the run folder.
+    """
+    given = f"trainer.resume_from_path is {checkpoint}"
+    step = step_of(os.path.basename(checkpoint))
+    if step is None:
+        raise CheckpointError(f"{given}; its last part has to be global_step_N, with no / after it")
+    if (reason := problem(checkpoint)) is not None:
+        raise CheckpointError(f"{given}, which is incomplete: {reason}; choose another checkpoint")
+    newest = newest_complete(run_folder)
+    if newest is not None and newest > step:
+        raise CheckpointError(
+            f"{given}, but {run_folder} holds the newer global_step_{newest}; go on from that with "
+            "trainer.resume_mode=auto, or choose another trainer.default_local_dir"
+        )
+
+
+def check_trusted(run_folder: str | Path, resume_mode: str) -> None:
+    """Refuse to go on by `resume_mode` auto from files that are not the run's own. Writes nothing.
+
+    Raises:
+        CheckpointError: naming the file and its owner, or the file that complete.json does not name.
+    """
+    if resume_mode != "auto":
+        return
+    for folder in _resumable(run_folder):
+        if (reason := _distrust(folder)) is not None:
+            raise CheckpointError(
+                f"{reason}; going on from it would execute what its .pt files say. Where you trust it, pass "
+                f"trainer.resume_mode=resume_path trainer.resume_from_path={folder}"
+            )
+
+
+def _resumable(run_folder: str | Path) -> list[Path]:
+    """The checkpoint that resume_mode=auto would go on from; without one that counts (stage 1), all."""
+    step = newest_complete(run_folder)
+    return [step_folder(run_folder, n) for n in (_steps(run_folder) if step is None else [step])]
+
+
+def _distrust(folder: Path) -> str | None:
+    """Why a checkpoint's pickles are not to be loaded unasked; None where there is no reason."""
+    record = folder / MARKER_FILE
+    named = json.loads(record.read_bytes())["files"] if problem(folder) is None else None
+    for file in (file for file in _files(folder) if file.suffix == ".pt"):
+        if (owner := file.stat().st_uid) not in (0, os.geteuid()):
+            return f"{file} belongs to another user (uid {owner})"
+        if named is not None and str(file.relative_to(folder)) not in named:
+            return f"{file} is not named in {record}, so this run did not write it"
+    return None
+
+
+def _steps(run_folder: str | Path) -> list[int]:
+    """Steps that have a folder, complete or not, in ascending order."""
+    folder = Path(run_folder)
+    found = [step_of(path.name) for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
+    return sorted(step for step in found if step is not None)
+
+
+def step_of(name: str) -> int | None:
+    """The step of a checkpoint folder's name; None where it is no such name."""
+    match = re.fullmatch(r"global_step_(0|[1-9][0-9]*)", name)
+    return int(match[1]) if match else None
+
+
+def _record_problem(record: Any, folder: Path) -> str | None:
+    version = record.get("format_version") if isinstance(record, dict) else None
+    if version != FORMAT_VERSION:
+        return f"{MARKER_FILE} has format version {version}, and this program reads {FORMAT_VERSION}"
+    if not isinstance(record.get("files"), dict):
+        return f"{MARKER_FILE} is damaged"
+    if record.get("step") != step_of(folder.name):
+        return f"{MARKER_FILE} is of step {record.get('step')}"
+    return None
+
+
+def _files_problem(files: dict[str, Any], folder: Path) -> str | None:
+    for name, size in files.items():
+        path = folder / name
+        if not path.is_file():
+            return f"{name} is missing"
+        if (found := path.stat().st_size) != size:
+            return f"{name} has {found} bytes instead of {size}"
+    return None
+
+
+def _newest_folder_fault(run_folder: Path) -> str | None:
+    steps = _steps(run_folder)
+    if not steps:
+        return None
+    folder = step_folder(run_folder, steps[-1])
+    reason = problem(folder)
+    return None if reason is None else f"checkpoint {folder} is incomplete: {reason}"
+
+
+def _tracker_fault(run_folder: Path, step: int | None) -> str | None:
+    tracker = run_folder / TRACKER_FILE
+    if not tracker.is_file():
+        return None if step is None else f"{tracker} is missing"
+    text = tracker.read_text(encoding="utf-8", errors="replace")
+    return None if text == str(step) else f"{tracker} says {text[:20]!r}"
+
+
+def _set_tracker(run_folder: Path, step: int | None) -> None:
+    tracker = run_folder / TRACKER_FILE
+    if step is None:
+        tracker.unlink(missing_ok=True)
+    elif _tracker_fault(run_folder, step) is not None:
+        durable.write(tracker, str(step).encode())
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def _flush_tree(folder: Path) -> None:
+    """Put every file and folder below and including this one on the disk, whichever process wrote them."""
+    for path in folder.rglob("*"):
+        durable.flush(path)
+    durable.flush(folder)
+
+
+def _remove(folder: Path) -> None:
+    # Renamed first, so that what a kill leaves half deleted is known as such: the next `begin` deletes it.
+    removed = folder.with_name(folder.name + _REMOVED)
+    os.rename(folder, removed)
+    shutil.rmtree(removed)
+
+
+def _finish_removals(run_folder: Path) -> None:
+    """Delete what an earlier process was killed while deleting."""
+    for removed in run_folder.glob(f"global_step_*{_REMOVED}"):
+        if foreign_to_checkpoint(removed) is None:
+            shutil.rmtree(removed)

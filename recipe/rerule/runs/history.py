@@ -1,0 +1,285 @@
+"""Training records of stage-2 runs: <run>/config.yaml, and metrics and prompts in <run>/records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from recipe.rerule.json_input import is_finite
+from recipe.rerule.json_input import parse as parse_json
+from recipe.rerule.runs.run_log import metrics_files
+
+NAN = float("nan")
+_MOST = 2**53
+"""Whole numbers that a float, and so a figure's axis, tells apart."""
+_VALIDATION = "val-"
+"""How verl's metrics of a validation begin."""
+Parsed = TypeVar("Parsed")
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One rollout group: `mean_reward` of a prompt's n responses at `step`.
+
+    `tokens` are those of all its rows, prompt and response; None where the run did not record them.
+    """
+
+    step: int
+    mean_reward: float
+    tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A training prompt followed over a run; `visits` are in order of step.
+
+    Attributes:
+        index: stable prompt index of the data contract.
+        side: "forget" or "retain".
+        mode: "qa", "fb", ...
+        subject: whom it is about.
+    """
+
+    index: int
+    side: str
+    mode: str
+    subject: str
+    visits: tuple[Visit, ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """The records of one run under the name it has in the report.
+
+    Attributes:
+        name: as given on the command line.
+        steps: the training steps recorded, ascending.
+        metrics: at each of `steps`, the metrics logged then.
+        prompts: by prompt index; empty where the run kept no prompt records.
+        folder: where it was read from.
+        config: its resolved configuration; empty where the run kept none.
+        validations: at each step where it validated, what verl logged of that; step 0 is before training.
+    """
+
+    name: str
+    steps: tuple[int, ...]
+    metrics: tuple[dict[str, float], ...]
+    prompts: dict[int, Prompt]
+    folder: Path = Path()
+    config: dict[str, Any] = field(default_factory=dict)
+    validations: dict[int, dict[str, float]] = field(default_factory=dict)
+
+    def series(self, metric: str) -> list[float]:
+        """The metric at each of `steps`, NaN where it was not logged."""
+        return [at_step.get(metric, NAN) for at_step in self.metrics]
+
+    def setting(self, key: str) -> Any:
+        """The configured value of a dotted key such as "replay.threshold", None where it is not recorded."""
+        value: Any = self.config
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        return value
+
+    @property
+    def storage(self) -> str:
+        """What replay stores: "none" (plain RULE), "hard", "random", ...; "not recorded" without a config."""
+        if not self.config:
+            return "not recorded"
+        return str(self.setting("replay.admission")) if self.setting("replay.enable") else "none"
+
+
+def read_run(name: str, folder: Path) -> Run:
+    """Read a run's records.
+
+    A step recorded twice (a run resumed from an earlier checkpoint) counts as recorded last. A last line cut
+    short by a kill is left out.
+
+    Raises:
+        ValueError: no metrics.jsonl, no step in it, or a line that is not such a record.
+    """
+    try:
+        metrics = read_metrics(folder)
+    except ValueError as error:
+        raise ValueError(f"run {name}: {error}") from error
+    prompts_file = folder / "records" / "prompts.jsonl"
+    groups = _by_step(prompts_file, _groups) if prompts_file.is_file() else {}
+    config = read_config(folder / "config.yaml")
+    return Run(
+        name,
+        tuple(metrics),
+        tuple(metrics.values()),
+        _followed(groups),
+        folder,
+        config,
+        read_validations(folder),
+    )
+
+
+def read_config(file: Path) -> dict[str, Any]:
+    """A run's configuration, {} where it kept none. Raises ValueError where the file is no YAML mapping."""
+    if not file.is_file():
+        return {}
+    try:
+        config = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{file} is not YAML: {str(error).splitlines()[0]}") from error
+    except (UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise ValueError(f"{file} is not YAML that can be read ({type(error).__name__})") from error
+    if not isinstance(config, dict):
+        raise ValueError(f"{file} is no configuration of a run")
+    return config
+
+
+def read_metrics(folder: Path) -> dict[int, dict[str, float]]:
+    """Metrics of a run folder by training step, ascending; where a resumed run overlaps, the later ones.
+
+    Raises:
+        ValueError: no metrics.jsonl, no step in it, or a line that is not such a record.
+    """
+    metrics = {step: data for step, data in _logged(folder).items() if not _only_validation(data)}
+    if not metrics:
+        raise ValueError(f"{metrics_files(folder)[-1]} holds no step; the run ended before its first one")
+    return metrics
+
+
+def read_validations(folder: Path) -> dict[int, dict[str, float]]:
+    """verl's metrics of a run's validations by step, ascending; step 0 is before training.
+
+    Raises ValueError as `read_metrics` does, but for a run without a step.
+    """
+    found = {
+        step: {name: value for name, value in data.items() if name.startswith(_VALIDATION)}
+        for step, data in _logged(folder).items()
+    }
+    return {step: data for step, data in found.items() if data}
+
+
+def _logged(folder: Path) -> dict[int, dict[str, float]]:
+    """All that was logged at each step, ascending."""
+    files = metrics_files(folder)
+    if not files:
+        missing = folder / "records" / "metrics.jsonl"
+        raise ValueError(f"{missing} does not exist; give the folder of a stage-2 run")
+    logged: dict[int, dict[str, float]] = {}
+    for step, data in (item for file in files for item in _by_step(file, _metrics).items()):
+        # With trainer.val_before_train a resumed run logs the step it goes on from again, with that alone.
+        logged[step] = logged.get(step, {}) | data if _only_validation(data) else data
+    return dict(sorted(logged.items()))
+
+
+def _only_validation(data: dict[str, float]) -> bool:
+    return bool(data) and all(name.startswith(_VALIDATION) for name in data)
+
+
+def _by_step(file: Path, parse: Callable[[dict[str, Any]], Parsed]) -> dict[int, Parsed]:
+    """{step: parsed record} in ascending order of step, the last record of a step winning."""
+    found = {}
+    lines = file.read_bytes().split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        if not line:
+            continue
+        try:
+            record = parse_json(line, nan=True)
+            found[_whole(record["step"])] = parse(record)
+        except (ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError, OverflowError) as error:
+            # Without a newline after it, the line was being written when the run was killed.
+            if number == len(lines):
+                break
+            raise ValueError(f"{file}: line {number} is not a record of a training step") from error
+    return dict(sorted(found.items()))
+
+
+def _metrics(record: dict[str, Any]) -> dict[str, float]:
+    return {name: NAN if value is None else _logged_number(value) for name, value in record["data"].items()}
+
+
+def _logged_number(value: Any) -> float:
+    if not isinstance(value, int | float):  # True is 1: some metrics are flags
+        raise TypeError(f"{value!r} is no number")
+    return float(value)
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= _MOST:
+        raise ValueError("no step, index or count")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _rewards(values: Any) -> list[float]:
+    if not isinstance(values, list) or not all(map(is_finite, values)):
+        raise TypeError("rewards that are no numbers")
+    return values
+
+
+def _groups(record: dict[str, Any]) -> list[Prompt]:
+    """The step's rollout groups, each as a prompt with one visit."""
+    return [
+        Prompt(
+            index=_whole(group["index"]),
+            side=_text(group["type"]),
+            mode=_text(group["mode"]),
+            subject=_text(group["subject"]),
+            visits=(Visit(record["step"], mean(_rewards(group["rewards"])), _tokens(group)),),
+        )
+        for group in record["prompts"]
+    ]
+
+
+def _tokens(group: dict[str, Any]) -> int | None:
+    """Tokens of all rows of a rollout group: the prompt with each response."""
+    if "response_tokens" not in group:
+        return None
+    responses = [_whole(count) for count in group["response_tokens"]]
+    return len(responses) * _whole(group["prompt_tokens"]) + sum(responses)
+
+
+def _followed(groups: dict[int, list[Prompt]]) -> dict[int, Prompt]:
+    """The prompts by index, each with all its visits."""
+    prompts: dict[int, Prompt] = {}
+    for prompt in (prompt for at_step in groups.values() for prompt in at_step):
+        earlier = prompts[prompt.index].visits if prompt.index in prompts else ()
+        prompts[prompt.index] = replace(prompt, visits=earlier + prompt.visits)
+    return prompts
+
+
+def replay_start_step(run: Run) -> int | None:
+    """The first step with a replay update, or None where the run made none."""
+    updates = run.series("replay/updates")
+    return next((step for step, count in zip(run.steps, updates, strict=True) if count > 0), None)
+
+
+def replay_starts(runs: Sequence[Run]) -> dict[str, int]:
+    """{run: step of its first replay update}, of the runs that make one."""
+    return {run.name: start for run in runs if (start := replay_start_step(run)) is not None}
+
+
+def early_reward(prompt: Prompt) -> float:
+    """Mean reward over the first third of the prompt's visits, rounded up to a whole visit."""
+    third = -(-len(prompt.visits) // 3)
+    return mean([visit.mean_reward for visit in prompt.visits[:third]])
+
+
+def hardest_prompts(runs: Sequence[Run], count: int) -> list[int]:
+    """Indices of the `count` prompts that earned least at first, hardest first, equal ones by index.
+
+    With several runs, only prompts that all of them trained on count, by the mean of their early rewards over
+    the runs: the same prompts for all runs, favouring none.
+    """
+    shared = set.intersection(*(set(run.prompts) for run in runs))
+    hardness = {index: mean([early_reward(run.prompts[index]) for run in runs]) for index in shared}
+    return sorted(shared, key=lambda index: (hardness[index], index))[:count]
+
+
+def mean(values: Sequence[float]) -> float:
+    """Arithmetic mean of at least one value."""
+    return sum(values) / len(values)

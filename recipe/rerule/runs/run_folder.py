@@ -1,0 +1,190 @@
+"""Whose a run folder is: a run writes only into a folder of its own, and only what runs write is removed.
+
+<run>/run.json    {"format": "rerule/run", "format_version": 2, "stage": 1 | 2}; written when the run starts
+
+Runs of release 0.1.0 have no run.json; those of stage 2 are known by their config.yaml, those of stage 1 by
+what their folder holds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from pathlib import Path
+
+import yaml
+
+from data_prep.ownership import paths_in, read_record, remove_owned
+from recipe.rerule.runs import run_lock
+
+MARKER = "run.json"
+FORMAT, FORMAT_VERSION = "rerule/run", 2
+_COMPLETE = "complete.json"
+_WRITTEN = re.compile(
+    r"run\.(json|lock)|config\.yaml|records|model|latest_checkpointed_iteration\.txt(\.tmp)?|"
+    r"global_step_\d+(\.removed)?"
+)
+"""Names in a run folder that a run may change or remove."""
+_STAGE1_RELEASED = re.compile(r"model|latest_checkpointed_iteration\.txt|global_step_\d+")
+_CONFIG_KEYS = {"actor_rollout_ref", "data", "platform", "records", "replay", "reward", "trainer"}
+_HUGGING_FACE = r"[\w.-]+\.(json|safetensors|jinja|model|py)|(vocab|merges)\.txt"
+_VERL = r"(fsdp_config|lora_train_meta)\.json|(model|optim|extra_state)_world_size_\d+_rank_\d+\.pt"
+_OF_CHECKPOINT = (
+    r"complete\.json(\.tmp)?|data(_\d+)?\.pt|"
+    rf"((actor|critic)/)?((huggingface|lora_adapter)/({_HUGGING_FACE})?|{_VERL})|"
+    r"(actor|critic|replay)/|replay/(state\.json|groups-[0-9a-f]+\.safetensors)(\.tmp)?"
+)
+_OF_RUN = (
+    r"run\.(json|lock)|config\.yaml|latest_checkpointed_iteration\.txt(\.tmp)?|records/|"
+    r"records/(metrics\w*|prompts|replay)(\.\d+)?\.jsonl|records/(rollouts|validation)/(\d+\.jsonl)?|"
+    rf"global_step_\d+(\.removed)?/({_OF_CHECKPOINT})"
+)
+
+
+class RunFolderError(ValueError):
+    """A folder cannot be written to, or is not a run's to write to or to remove; the message is one line."""
+
+
+def check(folder: str | Path, stage: int) -> None:
+    """Refuse a run folder in which a run would change or remove what no run of this stage wrote.
+
+    Files that a run does not touch may be there. A folder that does not exist is free.
+
+    Raises:
+        RunFolderError: naming the folder and the first such file.
+    """
+    folder = Path(folder)
+    names = sorted(os.listdir(folder)) if folder.is_dir() else []
+    taken = [name for name in names if _WRITTEN.fullmatch(name)]
+    if taken and not _is_run(folder, stage, names):
+        raise RunFolderError(
+            f"trainer.default_local_dir is {folder}, and the {taken[0]} there is not of a run of stage "
+            f"{stage}, which would write it; choose another folder"
+        )
+    if stage == 1 and os.path.lexists(folder / "model"):
+        raise RunFolderError(
+            f"trainer.default_local_dir is {folder}, which already holds the model of a finished stage 1; "
+            "choose another folder"
+        )
+
+
+def check_writable(folder: str | None, key: str = "trainer.default_local_dir") -> None:
+    """Refuse a run folder that is a file or that nothing can be written to. Leaves nothing behind.
+
+    A temporary folder is made and removed: permissions alone do not tell on read-only or full file systems.
+
+    Raises:
+        RunFolderError: naming `key`, the folder and the reason.
+    """
+    if not folder or not folder.strip():
+        raise RunFolderError(f"{key} is empty; give the folder of the run")
+    place = Path(folder).absolute()
+    new = []
+    while not os.path.lexists(place):
+        new.append(place.name)
+        place = place.parent
+    if not place.is_dir():
+        kind = "a file" if place.exists() else "a link to nothing"
+        raise RunFolderError(f"{key} is {folder}, but {place} is {kind}; give another folder")
+    if any(len(os.fsencode(name)) > os.pathconf(place, "PC_NAME_MAX") for name in new):
+        raise RunFolderError(f"{key} is {folder}, but no folder can have this name; give a shorter one")
+    try:
+        with tempfile.TemporaryDirectory(dir=place, prefix=".rerule-"):
+            pass
+    except OSError as error:
+        raise RunFolderError(
+            f"{key} is {folder}, but nothing can be written to {place} ({error.strerror}); give another"
+        ) from None
+
+
+def check_dumps(key: str, folder: str | Path, resumed: bool) -> None:
+    """Refuse a folder in which verl would write STEP.jsonl over files of somebody else.
+
+    Args:
+        key: the setting that names the folder, such as "trainer.validation_data_dir".
+        resumed: whether files STEP.jsonl may be there, of the run that goes on.
+
+    Raises:
+        RunFolderError: naming the key, the folder and the first such file.
+    """
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+        if not (resumed and re.fullmatch(r"\d+\.jsonl", name)):
+            raise RunFolderError(
+                f"{key} is {folder}, which holds {name} already; choose a folder that is empty or missing"
+            )
+
+
+def begin(folder: str | Path, stage: int) -> None:
+    """Say that the folder, made where it is missing, is of a run of this stage. Raises OSError."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / MARKER).exists():
+        record = {"format": FORMAT, "format_version": FORMAT_VERSION, "stage": stage}
+        (folder / MARKER).write_text(json.dumps(record) + "\n")
+
+
+def is_begun(folder: str | Path) -> bool:
+    """Whether the folder holds more than the word that a run has begun there."""
+    return os.path.isdir(folder) and bool(set(os.listdir(folder)) - {MARKER, run_lock.FILE})
+
+
+def foreign_to_checkpoint(folder: Path) -> Path | None:
+    """The first file of a folder global_step_N that no run wrote there; None where there is none.
+
+    Where complete.json names the files of the checkpoint, every other one is foreign.
+    """
+    if folder.is_symlink() or not folder.is_dir():
+        return folder
+    named = read_record(folder / _COMPLETE).get("files") if (folder / _COMPLETE).is_file() else None
+    own = {*named, _COMPLETE, f"{_COMPLETE}.tmp"} if isinstance(named, dict) else None
+    for path in paths_in(folder):
+        known = path in own if own is not None else re.fullmatch(_OF_CHECKPOINT, path)
+        if not known and not path.endswith("/"):  # a removal that was interrupted leaves empty folders
+            return folder / path
+    return None
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove a run folder that a killed run left without its result.
+
+    Raises:
+        RunFolderError: no run of ours began it, or something is there that no run writes; nothing is removed.
+    """
+    if folder.is_symlink() or not _has_marker(folder):
+        raise RunFolderError(
+            f"{folder} is unfinished, and no {MARKER} says that a run began it, so it is kept: move it away"
+        )
+    found = list(paths_in(folder))
+    for path in found:
+        if not re.fullmatch(_OF_RUN, path):
+            raise RunFolderError(
+                f"{folder} is unfinished, and no run wrote {folder / path}, so it is kept: move that file "
+                "away"
+            )
+    remove_owned(folder, found)
+
+
+def _is_run(folder: Path, stage: int, names: list[str]) -> bool:
+    if MARKER in names:
+        return _has_marker(folder) and read_record(folder / MARKER)["stage"] == stage
+    if stage == 1:
+        return all(_STAGE1_RELEASED.fullmatch(name) for name in names)
+    return _is_our_config(folder / "config.yaml")
+
+
+def _has_marker(folder: Path) -> bool:
+    marker = folder / MARKER
+    record = read_record(marker) if marker.is_file() else {}
+    return record.get("format") == FORMAT and record.get("stage") in (1, 2)
+
+
+def _is_our_config(path: Path) -> bool:
+    if path.is_symlink() or not path.is_file():
+        return False
+    try:
+        config = yaml.safe_load(path.read_bytes())
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return False
+    return isinstance(config, dict) and set(config) >= _CONFIG_KEYS

@@ -1,0 +1,199 @@
+"""The Ray cluster of a stage-2 run: one of its own, or a running one whose address was given.
+
+Without an address a run on one node starts its own, whatever else runs on the machine. An address is
+`ray_kwargs.ray_init.address` or the environment's RAY_ADDRESS; several nodes always join a running cluster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import ray
+from omegaconf import DictConfig, OmegaConf, open_dict
+from ray.exceptions import ActorUnavailableError, RayActorError
+
+from recipe.rerule import platform
+from recipe.rerule.process import scratch, signals
+from recipe.rerule.process.processes import Started
+
+SOCKET_NUMBER = "VERL_ZMQ_BASE_TRAINER_RANK"
+"""Environment variable with a number that verl's rollout engine adds to that of its weight socket."""
+NODE_DEATH_SECONDS = 30.0
+"""How long the cluster may take to notice that a node is gone, after processes on it are."""
+_PASSED_ON = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+_PATHS = (
+    "actor_rollout_ref.model.path",
+    "critic.model.path",
+    "data.train_files",
+    "data.val_files",
+    "reward.custom_reward_function.path",
+    "reward.custom_reward_function.reward_kwargs.refusal_phrases",
+)
+_SOCKETS = 100
+"""Numbers of weight-transfer sockets that one run has to itself on a node: more than it has devices."""
+
+
+class NodeError(RuntimeError):
+    """A machine of the cluster died; the message says which."""
+
+
+class TaskRunner:
+    """What verl's `run_ppo` starts, in place of `ray.remote(runner)`; it does so right after `ray.init`.
+
+    Attributes:
+        handle: the started actor; None before.
+        nodes: Ray's records of the nodes that were alive then, by id.
+    """
+
+    def __init__(self, runner: Any, when_connected: Callable[[], object]) -> None:
+        self._runner = runner
+        self._when_connected = when_connected
+        self.handle: Any = None
+        self.nodes: dict[str, dict[str, Any]] = {}
+
+    def options(self, **options: Any) -> TaskRunner:
+        """As of a Ray actor class."""
+        self._runner = self._runner.options(**options)
+        return self
+
+    def remote(self) -> Any:
+        """As of a Ray actor class."""
+        signals.take()  # ray.init has replaced the handlers
+        self._when_connected()
+        self.nodes = alive_nodes()
+        self.handle = self._runner.remote()
+        return self.handle
+
+
+@contextlib.contextmanager
+def of_run(config: DictConfig, runner: type) -> Iterator[TaskRunner]:
+    """Settle which cluster `run_ppo` uses; yields what it starts there.
+
+    When the block is left, all processes of the run have ended and their temporary files are gone. Of a
+    cluster that was joined, these are the run's own alone, and temporary files stay there.
+
+    Raises:
+        NodeError: in place of Ray's error, where a machine of the run died.
+    """
+    started = Started()
+    asked = copy.deepcopy(config.ray_kwargs)
+    # The run's config.yaml says what the user asked for.
+    task_runner = TaskRunner(
+        ray.remote(runner), lambda: OmegaConf.update(config, "ray_kwargs", asked, merge=False)
+    )
+    with (
+        scratch.folder() as temporary,
+        started.followed(),
+        signals.last_act(started.kill),
+        _sockets() as number,
+    ):
+        joins = choose(config)
+        give_environment(config, number | ({} if joins else scratch.environment(temporary)))
+        try:
+            yield task_runner
+        except RayActorError as error:
+            # Of a dead node Ray is not sure at first; a process that died alone is known to be dead.
+            unsure = isinstance(error, ActorUnavailableError) or len(task_runner.nodes) > 1
+            dead = dead_node(task_runner.nodes, NODE_DEATH_SECONDS if unsure else 0)
+            if dead is not None:
+                raise NodeError(dead) from error
+            raise
+        finally:
+            started.remember()
+            if joins and task_runner.handle is not None:
+                ray.kill(task_runner.handle)
+            ray.shutdown()
+            started.end()
+
+
+def choose(config: DictConfig) -> bool:
+    """Settle the cluster in the configuration; returns whether it is one that runs already."""
+    options = config.ray_kwargs.ray_init
+    address = options.get("address") or os.environ.get("RAY_ADDRESS")
+    if address is None and config.trainer.nnodes == 1:
+        address = "local"
+    if address == "local":
+        with open_dict(options):
+            options.address = address
+        return False
+    if config.platform.name == "cpu":
+        # The platform's own counts; Ray refuses any for a cluster that has its own.
+        options.num_cpus = options.num_gpus = None
+    _make_absolute(config)
+    return True
+
+
+def give_environment(config: DictConfig, variables: Mapping[str, str]) -> None:
+    """Have every worker of the run see the platform's environment and `variables`, wherever it starts.
+
+    What the user set in `ray_kwargs.ray_init.runtime_env.env_vars` comes first.
+    """
+    offline = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    given = OmegaConf.select(config, "ray_kwargs.ray_init.runtime_env.env_vars") or {}
+    merged = {**platform.environment(config.platform.name), **offline, **variables, **given}
+    with open_dict(config.ray_kwargs.ray_init):
+        OmegaConf.update(config, "ray_kwargs.ray_init.runtime_env.env_vars", merged, force_add=True)
+
+
+def _make_absolute(config: DictConfig) -> None:
+    """Paths of this machine, for workers that start in another folder."""
+    for key in _PATHS:
+        value = OmegaConf.select(config, key)
+        made = [_absolute(one) for one in value] if OmegaConf.is_list(value) else _absolute(value)
+        if made != value:
+            OmegaConf.update(config, key, made)
+    config.trainer.default_local_dir = os.path.abspath(config.trainer.default_local_dir)
+
+
+def _absolute(value: Any) -> Any:
+    return os.path.abspath(value) if isinstance(value, str) and os.path.exists(value) else value
+
+
+@contextlib.contextmanager
+def _sockets() -> Iterator[dict[str, str]]:
+    """Environment with the run's own numbers for the sockets of weight transfer.
+
+    verl names them by Ray's job id, which is the same in every cluster that a run starts for itself: two runs
+    on one machine would send weights to each other's rollout engines.
+    """
+    first = secrets.randbelow(10**9) + 10**9
+    try:
+        yield {SOCKET_NUMBER: str(first * _SOCKETS)}
+    finally:
+        for path in Path("/tmp").glob(f"rl-colocate-zmq-*-rank-{first}[0-9][0-9].sock"):
+            path.unlink(missing_ok=True)
+
+
+def alive_nodes() -> dict[str, dict[str, Any]]:
+    """Ray's records of the nodes that are alive, by id."""
+    return {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}
+
+
+def dead_node(before: Mapping[str, Mapping[str, Any]], wait_seconds: float = 0.0) -> str | None:
+    """One line that names a node of `before` that is dead now; None where none died within `wait_seconds`."""
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        try:
+            dead = [node for node in ray.nodes() if not node["Alive"] and node["NodeID"] in before]
+        except Exception as error:  # Ray's global state cannot be asked any more
+            return f"the head node of the Ray cluster cannot be reached: {error}" if before else None
+        if dead:
+            return _death(dead[0])
+        if time.monotonic() >= deadline:
+            return None
+        time.sleep(0.5)
+
+
+def _death(node: Mapping[str, Any]) -> str:
+    reason = " ".join(str(node.get("DeathReasonMessage") or "no reason known").split())
+    return (
+        f"node {node['NodeManagerHostname']} ({node['NodeManagerAddress']}) died: {reason}; "
+        "trainer.resume_mode=auto goes on from the last checkpoint"
+    )

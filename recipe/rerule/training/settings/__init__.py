@@ -1,0 +1,121 @@
+"""Checks of a configuration that need neither Ray nor an accelerator.
+
+Everything a user can get wrong is refused here, before any worker starts, with one line that names it. What
+is allowed but hardly meant is a warning. `check` and `check_stage1` are the lists of what is looked at.
+"""
+
+from __future__ import annotations
+
+from omegaconf import DictConfig
+
+from recipe.rerule import errors
+from recipe.rerule.replay import ReplayConfig
+from recipe.rerule.runs import model_checks
+from recipe.rerule.training import data_checks, learning
+from recipe.rerule.training.keys import stage1, stage2
+from recipe.rerule.training.keys.verl_names import ESTIMATORS, GROUP_ESTIMATORS
+from recipe.rerule.training.settings import conditions, parts, rows, steps
+from recipe.rerule.training.settings.conditions import replay_config, require_set
+from recipe.rerule.training.settings.declared import check_declared
+from recipe.rerule.training.settings.error import SettingsError
+from recipe.rerule.training.settings.parts import AGENT_LOOP, AGENT_LOOP_MODULE
+from recipe.rerule.training.settings.rows import Files, check_model
+
+__all__ = [
+    "AGENT_LOOP",
+    "AGENT_LOOP_MODULE",
+    "ESTIMATORS",
+    "GROUP_ESTIMATORS",
+    "Files",
+    "SettingsError",
+    "check",
+    "check_model",
+    "check_stage1",
+    "replay_config",
+    "require_set",
+]
+
+
+def check(config: DictConfig) -> ReplayConfig:
+    """Check a resolved stage-2 configuration; returns the typed replay settings.
+
+    Raises:
+        ValueError: one line naming the setting, file, row or model at fault.
+    """
+    # Settings, each by itself and together.
+    check_declared(config, stage2.KEYS)
+    replay = replay_config(config)
+    conditions.check_reward_options(conditions.plain(config, "reward.custom_reward_function"))
+    conditions.check_trainer(config)
+    conditions.check_replay_fits(config)
+    conditions.check_lora(config)
+    conditions.check_lengths(config)
+    conditions.check_batches(config)
+    conditions.check_replicas(config)
+    conditions.check_records(conditions.plain(config, "records"))
+    conditions.check_stop(config.data.stop, config.actor_rollout_ref.rollout.name)
+    # Parts that they name.
+    parts.check_libraries(config.actor_rollout_ref.model.external_lib, "actor_rollout_ref.model.external_lib")
+    parts.check_agent_loop(config)
+    parts.check_policy_loss(config)
+    parts.check_reward_function(config)
+    parts.check_data_set(config.data)
+    parts.check_optimizer(config, "actor_rollout_ref.actor.optim")
+    parts.check_loggers(config.trainer.logger)
+    # Folders.
+    conditions.check_run_folder(config.trainer, stage=2)
+    conditions.check_checkpoints(config)
+    conditions.check_dumps(config.trainer)
+    # Model and rows.
+    model_checks.check_stage2(config)
+    policy = config.actor_rollout_ref.model
+    model = check_model(policy.path, "actor_rollout_ref.model.path", policy.trust_remote_code)
+    limit = rows.context_limit(model)
+    rows.check_context(config, limit)
+    train, val = rows.read(config.data.train_files), rows.read(config.data.val_files)
+    data_checks.check_stage2(train, val)
+    rows.require_batch(train, config.data)
+    rows.check_raw(config, train + val)
+    rows.check_prompts(config, train + val)
+    run_steps = steps.run_steps(config, train)
+    # verl's own.
+    conditions.check_verl(config)
+    _warn(rows.context_warnings(config.data, limit))
+    _warn(steps.warm_up_warnings(config, "actor_rollout_ref.actor.optim", run_steps))
+    _warn(steps.replay_warnings(config, replay, run_steps))
+    _warn(steps.checkpoint_warnings(config.trainer))
+    learning.before_stage2(config)
+    return replay
+
+
+def check_stage1(config: DictConfig) -> None:
+    """Check a resolved stage-1 configuration.
+
+    Raises:
+        ValueError: one line naming the setting, file, row or model at fault.
+    """
+    # Settings, each by itself and together.
+    check_declared(config, stage1.KEYS)
+    conditions.check_thinking(config.data)
+    conditions.check_sft_batches(config)
+    # Parts that they name.
+    parts.check_libraries(config.model.external_lib, "model.external_lib")
+    parts.check_data_set(config.data)
+    parts.check_optimizer(config, "optim")
+    parts.check_loggers(config.trainer.logger)
+    # Folders.
+    conditions.check_run_folder(config.trainer, stage=1)
+    # Model and rows.
+    model_checks.check_stage1(config)
+    check_model(config.model.path, "model.path", config.model.trust_remote_code)
+    train = rows.read_sft(config.data.train_files)
+    data_checks.check_stage1(train, rows.read_sft(config.data.val_files or []))
+    rows.require_batch(train, config.data)
+    rows.check_conversations(config, train)
+    _warn(steps.warm_up_warnings(config, "optim", steps.run_steps(config, train)))
+    learning.before_stage1(config)
+
+
+def _warn(lines: list[str]) -> None:
+    for line in lines:
+        errors.warn(line)

@@ -1,0 +1,247 @@
+"""Conditions between settings that need no file of the user's; each function refuses one kind of mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hydra.errors import InstantiationException
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from recipe.rerule.replay import ReplayConfig
+from recipe.rerule.runs import checkpoints, run_folder
+from recipe.rerule.training.keys.verl_names import GROUP_ESTIMATORS
+from recipe.rerule.training.settings.error import SettingsError
+
+
+def require_set(config: DictConfig, *keys: str) -> None:
+    """Refuse a configuration in which one of the mandatory `keys` is unset.
+
+    Raises:
+        SettingsError: naming the first such key.
+    """
+    for key in keys:
+        if OmegaConf.select(config, key) is None:
+            raise SettingsError(f"{key} is not set; pass {key}=PATH")
+
+
+def replay_config(config: DictConfig) -> ReplayConfig:
+    """The typed `replay` section.
+
+    Raises:
+        ReplayConfigError: naming the key that is unknown, of the wrong type or out of range.
+        SettingsError: a threshold that its rule would not use.
+    """
+    replay = ReplayConfig.from_dict(plain(config, "replay"))
+    if replay.threshold_rule == "quantile" and replay.threshold is not None:
+        raise SettingsError(
+            f"replay.threshold is {replay.threshold:g}, but replay.threshold_rule=quantile would not use it; "
+            "add replay.threshold_rule=fixed, or leave the threshold out"
+        )
+    return replay
+
+
+def plain(config: DictConfig, section: str) -> dict[str, Any]:
+    """A section as plain values.
+
+    Raises:
+        SettingsError: the section is a single value.
+    """
+    node = OmegaConf.select(config, section)
+    if not isinstance(node, DictConfig):
+        raise SettingsError(f"{section} is {node!r}, but it is a group of settings; set one of its keys")
+    values = OmegaConf.to_container(node, resolve=True)
+    assert isinstance(values, dict)
+    return {str(key): value for key, value in values.items()}
+
+
+def check_reward_options(settings: Mapping[str, Any]) -> None:
+    """Refuse options that our reward does not know; a reward of the user's own checks its options itself."""
+    if settings.get("path") != "pkg://reward.score":
+        return
+    from reward.score import check_options
+
+    try:
+        check_options(dict(settings.get("reward_kwargs") or {}))
+    except ValueError as error:
+        raise SettingsError(f"reward.custom_reward_function.reward_kwargs: {error}") from None
+
+
+def check_trainer(config: DictConfig) -> None:
+    """Refuse verl's other trainer, and groups of one response where groups are compared."""
+    if config.trainer.use_v1:
+        raise SettingsError("trainer.use_v1 is true; ReRULE extends verl's RayPPOTrainer: set it to false")
+    estimator = config.algorithm.adv_estimator
+    if estimator in GROUP_ESTIMATORS and config.actor_rollout_ref.rollout.n < 2:
+        raise SettingsError(
+            f"actor_rollout_ref.rollout.n is below 2; {estimator} needs at least two responses a prompt"
+        )
+
+
+def check_replay_fits(config: DictConfig) -> None:
+    """Refuse a replay that the actor's settings do not allow."""
+    if not config.replay.enable:
+        return
+    if config.replay.use_kl_loss and not config.actor_rollout_ref.actor.use_kl_loss:
+        raise SettingsError(
+            "replay.use_kl_loss is true but actor_rollout_ref.actor.use_kl_loss is false, so there are no "
+            "reference log-probs; set both alike"
+        )
+    if config.actor_rollout_ref.actor.ulysses_sequence_parallel_size > 1:
+        raise SettingsError(
+            "actor_rollout_ref.actor.ulysses_sequence_parallel_size is above 1, which replay does not "
+            "support; set it to 1 or replay.enable=false"
+        )
+
+
+def check_lora(config: DictConfig) -> None:
+    """Refuse an adapter that platform=cpu cannot sample from."""
+    model = config.actor_rollout_ref.model
+    adapter = model.lora_rank > 0 or model.lora.rank > 0 or model.lora_adapter_path is not None
+    if config.platform.name == "cpu" and adapter and not model.lora.merge:
+        raise SettingsError(
+            "platform=cpu cannot send a LoRA adapter to the rollout engine; set "
+            "actor_rollout_ref.model.lora.merge=true"
+        )
+
+
+def check_lengths(config: DictConfig) -> None:
+    """Refuse a rollout engine that cannot hold a prompt and a response."""
+    rollout, data = config.actor_rollout_ref.rollout, config.data
+    needed = data.max_prompt_length + data.max_response_length
+    if rollout.max_model_len is not None and rollout.max_model_len < needed:
+        raise SettingsError(
+            f"actor_rollout_ref.rollout.max_model_len is {rollout.max_model_len}, but data.max_prompt_length "
+            f"and data.max_response_length together are {needed} tokens; set it to {needed} or more, or to "
+            "null for the model's limit"
+        )
+
+
+def check_run_folder(trainer: DictConfig, stage: int) -> None:
+    """Refuse a folder that a run of this stage may not write to, and a new run in a folder that holds one."""
+    folder = trainer.default_local_dir
+    run_folder.check_writable(folder)
+    run_folder.check(folder, stage)
+    checkpoints.check_trusted(folder, trainer.resume_mode)
+    if trainer.resume_mode == "disable" and run_folder.is_begun(folder):
+        raise SettingsError(
+            f"trainer.default_local_dir is {folder}, which already holds a run; choose another folder, or "
+            "trainer.resume_mode=auto to go on with it"
+        )
+
+
+def check_dumps(trainer: DictConfig) -> None:
+    """Refuse a folder in which verl would write responses over somebody else's files."""
+    for key in ("validation_data_dir", "rollout_data_dir"):
+        if (folder := trainer.get(key)) is not None:
+            run_folder.check_dumps(f"trainer.{key}", folder, resumed=trainer.resume_mode != "disable")
+
+
+def check_checkpoints(config: DictConfig) -> None:
+    """Refuse a checkpoint that cannot be gone on from, and settings that would lose the last one."""
+    trainer = config.trainer
+    if trainer.resume_mode == "resume_path":
+        require_set(config, "trainer.resume_from_path")
+        checkpoints.check_resume_from(trainer.default_local_dir, trainer.resume_from_path)
+    if trainer.get("remove_previous_ckpt_in_save"):
+        raise SettingsError(
+            "trainer.remove_previous_ckpt_in_save would delete the last complete checkpoint before the next "
+            "is written; use trainer.max_actor_ckpt_to_keep=1 instead"
+        )
+    if config.actor_rollout_ref.actor.checkpoint.get("async_save"):
+        raise SettingsError(
+            "actor_rollout_ref.actor.checkpoint.async_save is true, but a checkpoint must be written before "
+            "it counts; set it to false"
+        )
+
+
+def check_records(records: Mapping[str, Any]) -> None:
+    """Refuse kinds of records that there are not."""
+    unknown = sorted(set(records) - {"rollouts"})
+    if unknown:
+        raise SettingsError(f"records.{unknown[0]} is unknown; the only key is records.rollouts")
+
+
+def check_stop(stop: ListConfig, engine: str) -> None:
+    """Refuse stop strings that would not be found."""
+    escaped = [text for text in stop if "\\n" in text]
+    if escaped:
+        raise SettingsError(
+            f'data.stop holds {escaped[0]}, a backslash and an n; for a newline write "\\n" in YAML and '
+            "data.stop=$'[\"\\n\"]' in bash"
+        )
+    if stop and engine != "vllm":
+        raise SettingsError(
+            f"data.stop is set, but verl gives {engine} no tokenizer to find stop strings with; set "
+            "actor_rollout_ref.rollout.name=vllm"
+        )
+
+
+def check_batches(config: DictConfig) -> None:
+    """Refuse a step that mini-batches or devices cannot share evenly."""
+    mini_batch = config.actor_rollout_ref.actor.ppo_mini_batch_size
+    if config.data.train_batch_size % mini_batch:
+        raise SettingsError(
+            f"data.train_batch_size is {config.data.train_batch_size}, no multiple of "
+            f"actor_rollout_ref.actor.ppo_mini_batch_size, which is {mini_batch}; make them equal for one "
+            "optimiser step a training step"
+        )
+    rows_a_step = config.data.train_batch_size * config.actor_rollout_ref.rollout.n
+    devices = config.trainer.n_gpus_per_node * config.trainer.nnodes
+    if rows_a_step % devices:
+        raise SettingsError(
+            f"data.train_batch_size x rollout.n gives {rows_a_step} rows a step, which {devices} devices "
+            "cannot share evenly; change one of them"
+        )
+
+
+def check_replicas(config: DictConfig) -> None:
+    """Refuse a rollout replica that needs more devices than there are, or leaves some over."""
+    size = config.actor_rollout_ref.rollout.tensor_model_parallel_size
+    devices = config.trainer.n_gpus_per_node * config.trainer.nnodes
+    if devices % size:
+        raise SettingsError(
+            f"actor_rollout_ref.rollout.tensor_model_parallel_size is {size}, which does not divide the "
+            f"{devices} devices of trainer.n_gpus_per_node x trainer.nnodes; set it to a divisor"
+        )
+
+
+def check_sft_batches(config: DictConfig) -> None:
+    """Refuse a stage-1 step that the ranks cannot share evenly, and validation without rows."""
+    batch, ranks = config.data.train_batch_size, config.trainer.n_gpus_per_node
+    if batch % ranks:
+        raise SettingsError(
+            f"data.train_batch_size is {batch}, which {ranks} devices (trainer.n_gpus_per_node) cannot share "
+            "evenly; change one of them"
+        )
+    if config.data.val_files is None and config.trainer.test_freq != -1:
+        raise SettingsError(
+            f"trainer.test_freq is {config.trainer.test_freq}, but data.val_files is null; give files to "
+            "validate on, or set trainer.test_freq=-1"
+        )
+
+
+def check_thinking(data: DictConfig) -> None:
+    """Refuse a setting of stage 1 that stage 2 lacks, so that prompts stay the same in both."""
+    if data.enable_thinking_default is not None:
+        raise SettingsError(
+            "data.enable_thinking_default is unknown to stage 2; set data.apply_chat_template_kwargs in both"
+        )
+
+
+def check_verl(config: DictConfig) -> None:
+    """Refuse what verl's own checks refuse."""
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
+
+    try:
+        validate_config(
+            config=config,
+            use_reference_policy=need_reference_policy(config),
+            use_critic=need_critic(config),
+        )
+    except (AssertionError, ValueError, TypeError, InstantiationException, OmegaConfBaseException) as error:
+        # verl builds its configuration classes through Hydra, which wraps what they raise.
+        reason = error.__cause__ or error
+        raise SettingsError(f"verl refuses the configuration: {str(reason) or repr(reason)}") from None

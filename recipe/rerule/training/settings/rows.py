@@ -1,0 +1,139 @@
+"""Conditions between settings and the rows and model that they name."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from omegaconf import DictConfig
+
+from data_prep.contract import Row, read_rows, read_sft_rows
+from recipe.rerule.runs import model_checks
+from recipe.rerule.training import prompt_checks
+from recipe.rerule.training.settings.conditions import plain
+from recipe.rerule.training.settings.error import SettingsError
+from recipe.rerule.training.settings.parts import AGENT_LOOP, paths
+
+Files = list[tuple[str, list[Row]]]
+"""Path and rows of each data file."""
+
+_MANY_ROWS = 10_000  # tokenising more takes seconds, of which the user is told
+
+
+def check_model(path: str, key: str, trust_remote_code: bool = False) -> Any:
+    """Refuse a model that transformers cannot find, or whose own code it is not told to trust.
+
+    Returns:
+        transformers' configuration of it.
+
+    Raises:
+        SettingsError: naming `key` and `path`.
+    """
+    from transformers import AutoConfig
+
+    path = os.path.expanduser(path)
+    if os.path.isabs(path) and not os.path.isdir(path):
+        raise SettingsError(f"{key} is {path}, which does not exist; give a Hugging Face folder or name")
+    try:
+        return AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise SettingsError(f"{key} is {path}, which transformers cannot load: {reason}") from None
+
+
+def context_limit(model: Any) -> float:
+    """The most tokens that a model reads, given transformers' configuration of it."""
+    limit = getattr(model.get_text_config(), "max_position_embeddings", None)
+    return math.inf if limit is None else limit
+
+
+def check_context(config: DictConfig, limit: float) -> None:
+    """Refuse a rollout engine that is to hold more tokens than the model reads, which is `limit`."""
+    rollout = config.actor_rollout_ref.rollout
+    if rollout.max_model_len is not None and rollout.max_model_len > limit:
+        raise SettingsError(
+            f"actor_rollout_ref.rollout.max_model_len is {rollout.max_model_len}, but the model reads at "
+            f"most {limit} tokens; set it to {limit} or less, or to null for that"
+        )
+
+
+def context_warnings(data: DictConfig, limit: float) -> list[str]:
+    """What to say where the model does not read the longest prompt and response together."""
+    needed = data.max_prompt_length + data.max_response_length
+    if needed <= limit:
+        return []
+    return [
+        f"data.max_prompt_length and data.max_response_length together are {needed} tokens, but the model "
+        f"reads at most {limit}: longer responses are cut off; lower one of them"
+    ]
+
+
+def read(files: Any) -> Files:
+    """Rows of stage 2's files; refuses as `read_rows`."""
+    return [(path, read_rows(path)) for path in paths(files)]
+
+
+def read_sft(files: Any) -> Files:
+    """Rows of stage 1's files; refuses as `read_sft_rows`."""
+    return [(path, read_sft_rows(path)) for path in paths(files)]
+
+
+def require_batch(files: Files, data: DictConfig) -> None:
+    """Refuse a batch that is larger than all rows."""
+    rows = usable(files, data)
+    if rows < data.train_batch_size:
+        raise SettingsError(
+            f"data.train_batch_size is {data.train_batch_size} but data.train_files hold {rows} rows; "
+            "lower it"
+        )
+
+
+def usable(files: Files, data: DictConfig) -> int:
+    """How many rows of `files` a run trains on."""
+    rows = sum(len(rows) for _, rows in files)
+    return min(rows, data.train_max_samples) if data.train_max_samples > 0 else rows
+
+
+def check_raw(config: DictConfig, files: Files) -> None:
+    """Refuse raw prompts and stop strings that the agent loop of the run would not know of."""
+    agent = config.actor_rollout_ref.rollout.agent.default_agent_loop
+    raw = [path for path, rows in files if any(row["extra_info"]["raw"] for row in rows)]
+    if agent != AGENT_LOOP and (raw or config.data.stop):
+        reason = f"{raw[0]} holds raw prompts" if raw else "data.stop is set"
+        raise SettingsError(
+            f"{reason}, which the agent loop {agent} does not know; set "
+            f"actor_rollout_ref.rollout.agent.default_agent_loop={AGENT_LOOP}"
+        )
+    if raw and config.data.filter_overlong_prompts:
+        raise SettingsError(
+            f"{raw[0]} holds raw prompts, but data.filter_overlong_prompts measures with the chat template; "
+            "set it to false"
+        )
+
+
+def check_prompts(config: DictConfig, files: Files) -> None:
+    """Refuse prompts that the chat template refuses, or that are too long."""
+    model, longest = config.actor_rollout_ref.model, config.data.max_prompt_length
+    _check_tokens(prompt_checks.check_prompts, files, model, config, longest)
+
+
+def check_conversations(config: DictConfig, files: Files) -> None:
+    """The same of stage 1's rows."""
+    _check_tokens(prompt_checks.check_conversations, files, config.model, config, config.data.max_length)
+
+
+def _check_tokens(
+    check: Callable[..., None], files: Files, model: DictConfig, config: DictConfig, limit: int
+) -> None:
+    """Run a check of `prompt_checks` on every file; no row is too long where verl is told to cut or drop."""
+    tokenizer = prompt_checks.load_tokenizer(model)
+    known = model_checks.vocabulary_size(model.path, model.trust_remote_code)
+    template = plain(config, "data.apply_chat_template_kwargs")
+    shortens = config.data.truncation != "error" or config.data.get("filter_overlong_prompts", False)
+    for path, rows in files:
+        if len(rows) > _MANY_ROWS:
+            print(f"tokenising the {len(rows)} rows of {path} ...", file=sys.stderr, flush=True)
+        check(path, rows, tokenizer, template, limit=math.inf if shortens else limit, vocabulary=known)

@@ -1,0 +1,231 @@
+"""ReRULE's trainer: verl's RayPPOTrainer with one hook, the extra updates after the on-policy update."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from verl import DataProto
+from verl.trainer.ppo.ray_trainer import RayPPOTrainer
+from verl.utils import tensordict_utils as tu
+from verl.utils.metric import reduce_metrics
+from verl.utils.profiler.performance import simple_timer
+
+from recipe.rerule.process import disk
+from recipe.rerule.replay import (
+    Replay,
+    ReplayConfig,
+    RolloutGroup,
+    build_threshold,
+    load,
+    offer_metrics,
+    save,
+)
+from recipe.rerule.runs import checkpoints, run_log
+from recipe.rerule.runs.data_order import restore_epoch_end
+from recipe.rerule.runs.fingerprint import run_identity
+from recipe.rerule.training.batches import for_workers, labels, replay_batch, reward_metrics, rollout_groups
+from recipe.rerule.training.step_metrics import (
+    metrics_before_save,
+    part_seconds,
+    progress_line,
+    update_metrics,
+)
+from recipe.rerule.training.worker import PAUSE_SCHEDULE, STAY_LOADED
+
+
+class ReRULETrainer(RayPPOTrainer):
+    """With `replay_config.enable` false this is plain RULE: verl's worker calls with verl's data, but for the
+    columns that no worker reads (see `rollouts.for_workers`).
+
+    `fit()` calls `_update_actor` once a step, before the checkpoint and before the weights go to the rollout
+    engine, so both see the model after the last update of the step.
+    """
+
+    def __init__(self, *args: Any, replay_config: ReplayConfig, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._fit_metrics: dict[str, Any] = {}
+        self.replay_config = replay_config
+        self.replay = Replay(replay_config) if replay_config.enable else None
+        self._threshold = build_threshold(replay_config)  # of a run without replay, for its hard share
+        # verl would delete the oldest checkpoint before the next one is whole; we do it afterwards.
+        self._checkpoints_to_keep = self.config.trainer.max_actor_ckpt_to_keep
+        self.config.trainer.max_actor_ckpt_to_keep = self.config.trainer.max_critic_ckpt_to_keep = None
+
+    def is_finished(self) -> bool:
+        """Whether the run to be resumed has already done its last step; verl would do one more."""
+        trainer = self.config.trainer
+        step = {
+            "auto": checkpoints.newest_complete(trainer.default_local_dir),
+            "resume_path": checkpoints.step_of(Path(trainer.resume_from_path or "").name),
+        }.get(trainer.resume_mode)
+        return step is not None and step >= self.total_training_steps
+
+    def _update_actor(self, batch: DataProto) -> DataProto:
+        seconds: dict[str, float] = {}
+        with simple_timer("replay/seconds/offer", seconds):
+            groups = rollout_groups(batch, self.global_steps, self.config.actor_rollout_ref.rollout.n)
+            if self.replay is not None:
+                self.replay.offer(groups, self.global_steps)
+        with simple_timer("replay/seconds/draw", seconds):
+            draws = self._draws()
+        # What is drawn does not depend on the policy; drawing first tells the worker that more is to come.
+        with _marked(batch, {STAY_LOADED: True} if draws else {}):
+            output = super()._update_actor(for_workers(batch))
+        extra = self._extra_updates(batch, draws, seconds)
+        with simple_timer("replay/seconds/record", seconds):
+            self._record(batch, groups)
+        metrics = output.meta_info["metrics"]
+        metrics.update(reward_metrics(batch))
+        metrics.update(self._replay_metrics(groups, extra))
+        metrics.update(part_seconds(seconds, extra))
+        print(progress_line(self.global_steps, self.total_training_steps, metrics), flush=True)
+        self._last_update = batch, output
+        return output
+
+    def _compute_old_log_prob(self, batch: DataProto) -> tuple[DataProto, float]:
+        return super()._compute_old_log_prob(for_workers(batch))
+
+    def _compute_ref_log_prob(self, batch: DataProto) -> DataProto:
+        return super()._compute_ref_log_prob(for_workers(batch))
+
+    def _compute_values(self, batch: DataProto) -> DataProto:
+        return super()._compute_values(for_workers(batch))
+
+    def _update_critic(self, batch: DataProto) -> DataProto:
+        return super()._update_critic(for_workers(batch))
+
+    def _balance_batch(self, batch: DataProto, metrics: dict[str, Any], **options: Any) -> None:
+        super()._balance_batch(batch, metrics, **options)
+        self._fit_metrics = metrics  # verl adds to it as the step goes on, and logs it after the checkpoint
+
+    def _draws(self) -> list[list[RolloutGroup]]:
+        """The groups of each extra update of this step; none while the gate is closed."""
+        if self.replay is None:
+            return []
+        dp_size = self._get_dp_size(self.actor_rollout_wg, "actor")
+        draws = [
+            self.replay.draw(self.global_steps, dp_size) for _ in range(self.replay_config.updates_per_step)
+        ]
+        if self.replay_config.update == "on_policy":
+            self.replay.log.draws.clear()  # they only tell when replay would have updated
+        return [drawn for drawn in draws if drawn]
+
+    def _extra_updates(
+        self, batch: DataProto, draws: Sequence[list[RolloutGroup]], seconds: dict[str, float]
+    ) -> list[dict[str, float]]:
+        """One extra update for each draw; returns the metrics of each."""
+        metrics = []
+        for number, drawn in enumerate(draws, start=1):
+            stay = number < len(draws)
+            if self.replay_config.update == "on_policy":
+                with simple_timer("replay/seconds/update", seconds):
+                    metrics.append(self._update_actor_again(batch, stay))
+            else:
+                with simple_timer("replay/seconds/collate", seconds):
+                    data = self._replay_data(drawn, stay)
+                with simple_timer("replay/seconds/update", seconds):
+                    output = self.actor_rollout_wg.update_actor_replay(data)
+                metrics.append(dict(tu.get(output, "metrics")))
+        return metrics
+
+    def _update_actor_again(self, batch: DataProto, stay: bool) -> dict[str, float]:
+        """The equal-update control: this step's on-policy update once more, the schedule unmoved."""
+        marks = {PAUSE_SCHEDULE: True} | ({STAY_LOADED: True} if stay else {})
+        with _marked(batch, marks):
+            output = super()._update_actor(for_workers(batch))
+        metrics = reduce_metrics(output.meta_info["metrics"])
+        return {"replay/pg_loss": metrics["actor/pg_loss"], "replay/grad_norm": metrics["actor/grad_norm"]}
+
+    def _replay_data(self, drawn: list[RolloutGroup], stay: bool) -> Any:
+        temperature = self.config.actor_rollout_ref.rollout.temperature
+        data = replay_batch(drawn, self.replay_config, self.tokenizer.pad_token_id, temperature)
+        if stay:
+            tu.assign_non_tensor(data, **{STAY_LOADED: True})
+        return data
+
+    def _replay_metrics(
+        self, groups: list[RolloutGroup], updates: Sequence[Mapping[str, float]]
+    ) -> dict[str, float]:
+        if self.replay is None:
+            return offer_metrics(groups, self._threshold.update(groups))
+        return self.replay.log.metrics() | update_metrics(updates)
+
+    def _record(self, batch: DataProto, groups: list[RolloutGroup]) -> None:
+        run_folder = self.config.trainer.default_local_dir
+        label_of = {label.index: label for label in labels(batch)}
+        subjects = {index: label.subject for index, label in label_of.items()}
+        run_log.append_prompts(run_folder, self.global_steps, groups, subjects)
+        if self.config.records.rollouts:
+            queries = {index: label.query for index, label in label_of.items()}
+            run_log.write_rollouts(run_folder, self.global_steps, groups, queries, self.tokenizer)
+        if self.replay is not None:
+            run_log.append_replay(run_folder, self.replay.log)
+
+    def _save_checkpoint(self) -> None:
+        run_folder = self.config.trainer.default_local_dir
+        checkpoints.begin(run_folder, self.global_steps)
+        folder = checkpoints.step_folder(run_folder, self.global_steps)
+        needed = functools.partial(checkpoints.bytes_of_newest, run_folder)
+        with self._discarded_without_room(), disk.named(folder, needed=needed):
+            if self.replay is not None:
+                save(self.replay, folder / "replay", run_identity(self.config, self.tokenizer))
+            super()._save_checkpoint()
+            self._keep_metrics()
+            checkpoints.finish(run_folder, self.global_steps)
+        if self._checkpoints_to_keep is not None:
+            checkpoints.keep(run_folder, self._checkpoints_to_keep)
+
+    @contextlib.contextmanager
+    def _discarded_without_room(self) -> Iterator[None]:
+        """Where the disk is full, delete what was written of the step's checkpoint."""
+        try:
+            yield
+        except disk.DiskFullError:
+            checkpoints.begin(self.config.trainer.default_local_dir, self.global_steps)
+            raise
+
+    def _keep_metrics(self) -> None:
+        """Put the step's metrics on the disk before its checkpoint counts; verl logs them after it."""
+        metrics = self._fit_metrics | metrics_before_save(*self._last_update, self.use_critic)
+        epoch = (self.global_steps - 1) // len(self.train_dataloader)
+        place = {"training/global_step": self.global_steps, "training/epoch": epoch}
+        run_log.keep_metrics(self.global_steps, metrics | place)
+
+    def _load_checkpoint(self) -> None:
+        folder = self._prepare_resume()
+        super()._load_checkpoint()
+        if folder is None:
+            return
+        restore_epoch_end(self.train_dataloader, self.global_steps, folder)
+        if self.replay is not None and self.replay_config.restore:
+            load(self.replay, folder / "replay", run_identity(self.config, self.tokenizer))
+
+    def _prepare_resume(self) -> Path | None:
+        """The checkpoint this run goes on from, which verl's `_load_checkpoint` then finds too."""
+        trainer = self.config.trainer
+        if trainer.resume_mode == "resume_path":
+            checkpoints.prepare_resume_from(trainer.default_local_dir, trainer.resume_from_path)
+            return Path(trainer.resume_from_path)
+        if trainer.resume_mode == "disable":
+            return None
+        resume = checkpoints.prepare_resume(trainer.default_local_dir)
+        if resume.notice is not None:
+            print(resume.notice, flush=True)
+        if resume.step is None:
+            return None
+        return checkpoints.step_folder(trainer.default_local_dir, resume.step)
+
+
+@contextlib.contextmanager
+def _marked(batch: DataProto, marks: Mapping[str, bool]) -> Iterator[None]:
+    """`marks` in the batch's meta_info, which verl passes on to the worker."""
+    batch.meta_info.update(marks)
+    try:
+        yield
+    finally:
+        for mark in marks:
+            del batch.meta_info[mark]

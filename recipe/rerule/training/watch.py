@@ -1,0 +1,144 @@
+"""Watches the processes of a run, so that one that dies ends the run with the reason.
+
+Without it a rollout engine killed during a weight sync leaves the trainer waiting for an acknowledgement that
+never comes, and Ray has nothing to report since the waiting worker is alive.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import urllib.error
+import urllib.request
+from types import TracebackType
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError
+from verl.trainer.ppo.ray_trainer import RayPPOTrainer
+
+from recipe.rerule.training.cluster import NODE_DEATH_SECONDS, alive_nodes, dead_node
+
+INTERVAL_SECONDS = 5.0
+ENGINE_FAILURES = 2
+"""Refused health requests in a row after which an engine counts as dead."""
+NOTICE_PINGS, NOTICE_SECONDS = 4, 0.5
+"""How often, and how far apart, the actors are asked once more after the trainer has failed."""
+
+
+class WorkerFailureError(RuntimeError):
+    """A process of the run died; the message says which and why."""
+
+
+class Watch:
+    """Context manager around `trainer.fit()`.
+
+    Raises:
+        WorkerFailureError: on leaving, in place of what the trainer raised after its workers were ended.
+    """
+
+    def __init__(self, trainer: RayPPOTrainer) -> None:
+        self._actors = actors_of(trainer)
+        self._engines = {
+            f"rollout engine {number}": replica.server_address
+            for number, replica in enumerate(trainer.llm_server_manager.get_replicas())
+        }
+        self._pings: dict[str, Any] = {}
+        self._failures = dict.fromkeys(self._engines, 0)
+        self._nodes = alive_nodes()
+        self._stop = threading.Event()
+        self._reason: str | None = None
+        self._thread = threading.Thread(target=self._loop, name="rerule-watch", daemon=True)
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join(timeout=INTERVAL_SECONDS)
+        if error is None:
+            return
+        # What failed may have noticed a death before the watch came round.
+        reason = self._reason or self._dead_actor_soon()
+        if reason is not None:
+            raise WorkerFailureError(self._dead_node() or reason) from error
+
+    def _loop(self) -> None:
+        while not self._stop.wait(INTERVAL_SECONDS):
+            self._reason = self._dead_actor() or self._dead_engine()
+            if self._reason is not None:
+                print(f"run ended: {self._reason}", flush=True)
+                # Calls to them then raise in the trainer, whatever it waits for.
+                for actor in self._actors.values():
+                    ray.kill(actor)
+                return
+
+    def _dead_node(self) -> str | None:
+        """Of several nodes the one that is gone, whose processes were only what was noticed first."""
+        return dead_node(self._nodes, NODE_DEATH_SECONDS) if len(self._nodes) > 1 else None
+
+    def _dead_actor_soon(self) -> str | None:
+        for _ in range(NOTICE_PINGS):
+            if (reason := self._dead_actor()) is not None:
+                return reason
+            time.sleep(NOTICE_SECONDS)
+        return None
+
+    def _dead_actor(self) -> str | None:
+        for name, actor in self._actors.items():
+            ping = self._pings.setdefault(name, actor.__ray_ready__.remote())
+            done, _ = ray.wait([ping], timeout=0)
+            if not done:
+                continue  # busy: the call waits its turn, and fails at once when the process dies
+            del self._pings[name]
+            try:
+                ray.get(ping)
+            except RayActorError as error:
+                return f"{name} died: {_first_sentence(error)}"
+        return None
+
+    def _dead_engine(self) -> str | None:
+        for name, address in self._engines.items():
+            failure = engine_failure(address)
+            self._failures[name] = self._failures[name] + 1 if failure else 0
+            if failure and self._failures[name] >= ENGINE_FAILURES:
+                return f"{name} ({address}) is dead: {failure}"
+        return None
+
+
+def actors_of(trainer: RayPPOTrainer) -> dict[str, Any]:
+    """The Ray actors of an initialised trainer by a name for messages."""
+    actors: dict[str, Any] = {}
+    kinds = {
+        "actor worker": trainer.actor_rollout_wg.workers,
+        "reward worker": trainer.reward_loop_manager.reward_loop_workers,
+        "agent loop worker": trainer.async_rollout_manager.agent_loop_workers,
+        "rollout server": [
+            server for replica in trainer.llm_server_manager.get_replicas() for server in replica.servers
+        ],
+    }
+    for kind, handles in kinds.items():
+        actors |= {f"{kind} {number}": handle for number, handle in enumerate(handles)}
+    return actors
+
+
+def engine_failure(address: str) -> str | None:
+    """Why vLLM's /health at `address` (host:port) refuses; None when it answers or is merely slow."""
+    try:
+        with urllib.request.urlopen(f"http://{address}/health", timeout=INTERVAL_SECONDS):
+            return None
+    except urllib.error.HTTPError as error:
+        return f"its health check answers {error.code}"
+    except urllib.error.URLError as error:
+        return None if isinstance(error.reason, TimeoutError) else f"its health check fails: {error.reason}"
+    except TimeoutError:
+        return None
+    except OSError as error:
+        return f"its health check fails: {error}"
+
+
+def _first_sentence(error: BaseException) -> str:
+    return " ".join(str(error).split())

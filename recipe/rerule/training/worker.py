@@ -1,0 +1,337 @@
+"""The actor worker of stage 2: verl's, with one method more."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+from tensordict import TensorDict
+from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
+from verl.trainer.ppo.core_algos import agg_loss, kl_penalty
+from verl.utils import tensordict_utils as tu
+from verl.utils.config import omega_conf_to_dataclass
+from verl.utils.device import get_device_name
+from verl.utils.metric import AggregationType, Metric
+from verl.utils.profiler.performance import simple_timer
+from verl.workers.config import ActorConfig, EngineConfig
+from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
+from verl.workers.utils.padding import no_padding_2_padding
+
+from recipe.rerule.platform import sdpa
+from recipe.rerule.replay import (
+    ImportanceConfig,
+    RatioMoments,
+    ReplayConfig,
+    log_ratios,
+    replay_loss,
+    weigh,
+)
+from recipe.rerule.replay.importance import ONE_SHARD
+from recipe.rerule.training.cluster import SOCKET_NUMBER
+
+if os.environ.get("VERL_PLATFORM") == "cpu":
+    from recipe.rerule.platform import patches
+
+    patches.install_in_engine()
+
+Loss = Callable[[TensorDict, torch.Tensor], tuple[torch.Tensor, dict[str, Metric]]]
+"""Loss and metrics of one micro-batch, given its rows and the log-probs of their responses."""
+
+STAY_LOADED = "rerule_stay_loaded"
+"""Mark in an update's data: another update of the same step follows."""
+PAUSE_SCHEDULE = "rerule_pause_schedule"
+"""Mark in an update's data: the learning-rate schedule does not move."""
+
+
+class ReplayActorWorker(ActorRolloutRefWorker):
+    """Actor, rollout and reference in one worker, as verl's, plus the extra updates of a step.
+
+    With parameter or optimiser offload, verl loads and offloads around every update. Here all updates of a
+    step share one round trip: each but the last carries the mark STAY_LOADED.
+    """
+
+    def __init__(self, config: DictConfig, *args: Any, **kwargs: Any) -> None:
+        if sdpa.is_chosen(config.model):
+            sdpa.install()
+        super().__init__(config, *args, **kwargs)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def init_model(self) -> None:
+        """verl's, with a weight-transfer socket that no other run on this machine has."""
+        super().init_model()
+        if (handle := getattr(self.rollout, "zmq_handle", None)) is not None:
+            self.rollout.zmq_handle = own_socket(handle, int(os.environ.get(SOCKET_NUMBER, "0")))
+
+    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
+    def update_actor(self, data: TensorDict) -> TensorDict:
+        """verl's on-policy update; without our marks in `data` it is nothing else."""
+        stay = tu.pop(data, STAY_LOADED, default=False)
+        paused = tu.pop(data, PAUSE_SCHEDULE, default=False)
+        if not stay and not paused:
+            return super().update_actor(data)
+        tu.assign_non_tensor(data, disable_auto_offload=True)
+        with self._loaded(stay), _paused_schedule(self.actor) if paused else contextlib.nullcontext():
+            return super().update_actor(data)
+
+    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
+    def update_actor_replay(self, data: TensorDict) -> TensorDict:
+        """One optimiser step on stored groups; the learning-rate schedule does not move.
+
+        Args:
+            data: this rank's rows, as `rollouts.replay_batch` makes them, with the ReplayConfig as
+                `replay_config`.
+
+        Returns:
+            "metrics": {name: float} over the whole replay batch, equal on every rank but for the seconds.
+        """
+        config = tu.pop(data, "replay_config")
+        with self._loaded(tu.pop(data, STAY_LOADED, default=False)):
+            metrics = replay_update(self.actor, data, config, self._actor_config)
+        return tu.get_tensordict({}, non_tensor_dict={"metrics": metrics})
+
+    @functools.cached_property
+    def _actor_config(self) -> ActorConfig:
+        return omega_conf_to_dataclass(self.config.actor)
+
+    @contextlib.contextmanager
+    def _loaded(self, stay: bool) -> Iterator[None]:
+        """Parameters and optimiser on the device for an update, and after it while `stay`."""
+        if not hasattr(self, "_step_context"):
+            self._step_context = self.actor.engine.train_mode()
+            self._step_context.__enter__()
+        try:
+            yield
+        finally:
+            if not stay:
+                self._step_context.__exit__(None, None, None)
+                del self._step_context
+
+
+def own_socket(handle: str, number: int) -> str:
+    """The address at which verl's rollout engine asks for weights, given its own and SOCKET_NUMBER."""
+    return re.sub(r"(?<=-rank-)\d+(?=\.sock$)", lambda rank: str(int(rank[0]) + number), handle)
+
+
+@contextlib.contextmanager
+def _paused_schedule(worker: TrainingWorker) -> Iterator[None]:
+    """verl's update without its step of the learning-rate schedule; it reports the rate as it is."""
+    engine = worker.engine
+    engine.lr_scheduler_step = lambda: engine.lr_scheduler.get_last_lr()[0]
+    try:
+        yield
+    finally:
+        del engine.lr_scheduler_step
+
+
+def replay_update(
+    worker: TrainingWorker, data: TensorDict, config: ReplayConfig, actor_config: ActorConfig
+) -> dict[str, float]:
+    """The replay update of one rank: weigh under the policy as it is, then one optimiser step.
+
+    Normalised weights need the log-probs of the whole replay batch before the first gradient, hence a pass
+    of its own; where the batch is one micro-batch on every rank, the training pass has them all itself.
+    Parameters and optimiser must be on the device. Collective: every rank must call it.
+    """
+    use_kl = config.use_kl_loss and actor_config.use_kl_loss
+    seconds: dict[str, float] = {}
+    weigh = functools.partial(
+        _add_weights, config=config.importance, group=worker.engine.get_data_parallel_group()
+    )
+    loss = functools.partial(replay_batch_loss, actor_config, use_kl)
+    metrics: dict[str, float] = {}
+    if is_one_micro_batch(worker.engine_config, data):
+        loss = functools.partial(_weigh_then, loss, weigh, metrics, seconds)
+    else:
+        with simple_timer("replay/seconds/log_prob", seconds):
+            log_probs = _current_log_probs(worker, data)
+        with simple_timer("replay/seconds/weigh", seconds):
+            metrics |= weigh(data, log_probs)
+    with simple_timer("replay/seconds/train", seconds):
+        output = _train_with(worker, functools.partial(_loss_of_output, loss), data)
+    return metrics | _replay_metrics(tu.get(output, "metrics"), use_kl) | seconds
+
+
+def is_one_micro_batch(engine_config: EngineConfig, data: TensorDict) -> bool:
+    """Whether verl trains on each rank's rows as one micro-batch; the same answer on every rank."""
+    if engine_config.use_dynamic_bsz:
+        # Of all ranks' rows together, which is more than any rank has.
+        return sum(tu.get(data, "global_token_num")) <= engine_config.max_token_len_per_gpu
+    return micro_batch_size(len(data), engine_config.micro_batch_size_per_gpu) == len(data)
+
+
+def _weigh_then(
+    loss: Loss,
+    weigh: Callable[[TensorDict, torch.Tensor], dict[str, float]],
+    metrics: dict[str, float],
+    seconds: dict[str, float],
+    data: TensorDict,
+    log_probs: torch.Tensor,
+) -> tuple[torch.Tensor, dict[str, Metric]]:
+    """`loss` of the only micro-batch, which is weighed by the log-probs of its own forward pass.
+
+    Raises:
+        RuntimeError: a second micro-batch, whose weights would be normalised apart.
+    """
+    if metrics:
+        raise RuntimeError("the replay batch was split into micro-batches after it had been weighed as one")
+    with simple_timer("replay/seconds/weigh", seconds):
+        metrics |= weigh(data, log_probs.detach().float())
+    return loss(data, log_probs)
+
+
+def _loss_of_output(
+    loss: Loss, model_output: dict[str, torch.Tensor], data: TensorDict, dp_group: Any = None
+) -> tuple[torch.Tensor, dict[str, Metric]]:
+    """`loss` in the form verl's engines call."""
+    return loss(data, no_padding_2_padding(model_output["log_probs"], data))
+
+
+def _current_log_probs(worker: TrainingWorker, data: TensorDict) -> torch.Tensor:
+    """log pi_theta of the stored responses, [rows, T] float32, without gradient."""
+    # A shallow copy, because infer_batch leaves its own micro-batch settings in what it gets.
+    rows = data.copy()
+    limit = worker.engine_config.infer_micro_batch_size_per_gpu
+    tu.assign_non_tensor(
+        rows,
+        compute_loss=False,
+        disable_auto_offload=True,
+        micro_batch_size_per_gpu=micro_batch_size(len(data), limit),
+    )
+    output = worker.infer_batch(rows)
+    return no_padding_2_padding(tu.get(output, "log_probs"), data).float()
+
+
+def _add_weights(
+    data: TensorDict, log_probs: torch.Tensor, config: ImportanceConfig, group: Any
+) -> dict[str, float]:
+    """Put `replay_weights` [rows, T] float32 into `data`, normalised over all ranks; return their metrics."""
+    mask = data["response_mask"]
+    log_ratio = log_ratios(log_probs, data["old_log_probs"], mask)
+    found, metrics = weigh(log_ratio, mask, config, ONE_SHARD if group is None else Ranks(group))
+    data["replay_weights"] = found.float()
+    return metrics
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The ranks of a process group, as the shards of a replay batch."""
+
+    group: Any
+
+    def all_units(self, units: torch.Tensor) -> torch.Tensor:
+        """The ranks' units one after the other; their counts may differ."""
+        parts: list[Any] = [None] * torch.distributed.get_world_size(self.group)
+        torch.distributed.all_gather_object(parts, units.cpu(), group=self.group)
+        return torch.cat(parts)
+
+    def total(self, moments: RatioMoments) -> RatioMoments:
+        """Summed over all ranks."""
+        sums, maximum = (tensor.to(get_device_name()) for tensor in moments.as_tensors())
+        torch.distributed.all_reduce(sums, group=self.group)
+        torch.distributed.all_reduce(maximum, op=torch.distributed.ReduceOp.MAX, group=self.group)
+        return RatioMoments.from_tensors(sums, maximum)
+
+
+def _train_with(worker: TrainingWorker, loss_fn: Any, data: TensorDict) -> TensorDict:
+    """verl's `train_batch` with another loss function: one optimiser step, no schedule step."""
+    on_policy_loss = worker.loss_fn
+    limit = worker.engine_config.micro_batch_size_per_gpu
+    tu.assign_non_tensor(
+        data, disable_auto_offload=True, micro_batch_size_per_gpu=micro_batch_size(len(data), limit)
+    )
+    worker.set_loss_fn(loss_fn)
+    try:
+        return worker.train_batch(data)
+    finally:
+        worker.set_loss_fn(on_policy_loss)
+
+
+def micro_batch_size(rows: int, limit: int | None) -> int | None:
+    """The largest size up to `limit` that divides `rows`.
+
+    verl wants equal micro-batches, and a replay batch has fewer rows while the buffer is small. None, for
+    dynamic batch sizes, stays None.
+    """
+    return limit and max(size for size in range(1, min(rows, limit) + 1) if rows % size == 0)
+
+
+def replay_batch_loss(
+    actor_config: ActorConfig, use_kl: bool, data: TensorDict, log_probs: torch.Tensor
+) -> tuple[torch.Tensor, dict[str, Metric]]:
+    """The replay loss of one micro-batch of a replay batch, and its metrics.
+
+    Aggregation is the actor's own `loss_agg_mode` over the whole replay batch, so that micro-batches and
+    ranks do not matter; the KL term is the actor's own estimator and coefficient.
+
+    Args:
+        data: the rows, already weighed.
+        log_probs: log pi_theta of their responses, [rows, T].
+    """
+    dp_size = data["dp_size"]
+    aggregate = functools.partial(
+        agg_loss,
+        loss_agg_mode=actor_config.loss_agg_mode,
+        dp_size=dp_size,
+        batch_num_tokens=data["batch_num_tokens"],
+        global_batch_size=data["global_batch_size"],
+        loss_scale_factor=actor_config.loss_scale_factor,
+    )
+    loss = replay_loss(
+        log_probs,
+        data["replay_weights"],
+        data["advantages"],
+        data["response_mask"],
+        aggregate,
+        ref_log_probs=data["ref_log_prob"] if use_kl else None,
+        kl_coef=actor_config.kl_loss_coef if use_kl else 0.0,
+        kl=functools.partial(kl_penalty, kl_penalty=actor_config.kl_loss_type),
+    )
+    metrics = {
+        "replay/pg_loss": Metric(AggregationType.SUM, loss.policy_gradient),
+        "replay/kl_loss": Metric(AggregationType.SUM, loss.kl),
+        "replay/pg_signal_squared": Metric(
+            AggregationType.SUM, _squared_signal(loss.policy_gradient, log_probs, dp_size)
+        ),
+    }
+    return loss.total, metrics
+
+
+def _squared_signal(policy_gradient: torch.Tensor, log_probs: torch.Tensor, dp_size: int) -> torch.Tensor:
+    """Squared norm of the policy-gradient loss's derivative by log pi, of this micro-batch's rows.
+
+    Each rank's loss is scaled by dp_size and verl averages metrics over ranks, hence one division.
+    """
+    if not log_probs.requires_grad:
+        return torch.zeros(())
+    (derivative,) = torch.autograd.grad(policy_gradient, log_probs, retain_graph=True)
+    return derivative.square().sum() / dp_size
+
+
+def _replay_metrics(output: dict[str, Any], use_kl: bool) -> dict[str, float]:
+    """verl's training output as replay/... metrics; values come per rank and micro-batch."""
+    flat = {name: _reduced(value) for name, value in output.items()}
+    metrics = {
+        "replay/pg_loss": flat["replay/pg_loss"],
+        "replay/pg_signal_norm": flat["replay/pg_signal_squared"] ** 0.5,
+        "replay/grad_norm": flat["grad_norm"],
+    }
+    return metrics | ({"replay/kl_loss": flat["replay/kl_loss"]} if use_kl else {})
+
+
+def _reduced(value: Any) -> float:
+    if isinstance(value, Metric):
+        return float(value.aggregate())
+    if isinstance(value, list):
+        if value and isinstance(value[0], Metric):
+            return float(Metric.aggregate_dp(value))
+        values = list(chain.from_iterable(v if isinstance(v, list) else [v] for v in value))
+        return float(sum(values) / len(values))
+    return float(value)

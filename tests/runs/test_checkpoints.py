@@ -1,0 +1,484 @@
+"""Whatever fails or dies while a checkpoint is saved, a run goes on from a whole one, the newest there is."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import shutil
+import signal
+import struct
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from recipe.rerule.runs import checkpoints
+from recipe.rerule.runs.checkpoints import MARKER_FILE, TRACKER_FILE, CheckpointError, Resume, step_folder
+from tests import checkpoint_faults as faults
+
+PREVIOUS, NEW = 6, 9
+
+
+MEMORY = Path("/dev/shm")
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[Path]:
+    """A folder that no disk slows down, where the system has one; killed processes cannot tell it apart."""
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else tmp_path) as folder:
+        yield Path(folder)
+
+
+def make_run(run: Path, *steps: int, limit: int = 9) -> Path:
+    """A run folder with a whole checkpoint of each step."""
+    run.mkdir()
+    for step in steps:
+        faults.save_checkpoint(run, step, limit)
+    return run
+
+
+def tracker(run: Path) -> str:
+    return (run / TRACKER_FILE).read_text()
+
+
+def folders(run: Path) -> set[str]:
+    return {path.name for path in run.iterdir() if path.is_dir()}
+
+
+def assert_whole(run: Path, step: int | None) -> None:
+    """The checkpoint of `step` loads, holds parts of one attempt only, and is where verl will go on."""
+    assert step is not None
+    assert {stamp.step for stamp in faults.stamps(step_folder(run, step))} == {step}
+    assert len(faults.stamps(step_folder(run, step))) == 1
+    assert tracker(run) == str(step)
+
+
+# A fault at every call.
+
+
+def clean_run(run: Path) -> None:
+    """Two checkpoints, so that saving a third deletes one."""
+    make_run(run, 3, PREVIOUS)
+
+
+def scarred_run(run: Path) -> None:
+    """The same after kills while deleting, and during an attempt at NEW by a run of more ranks."""
+    clean_run(run)
+    stale = step_folder(run, NEW)
+    faults.write_verl_parts(stale, faults.new_stamp(NEW))
+    shutil.copy(stale / "data.pt", stale / "actor" / "model_world_size_4_rank_3.pt")
+    shutil.copytree(stale / "actor", run / "global_step_0.removed" / "actor")
+    (run / TRACKER_FILE).write_text("")
+
+
+@pytest.mark.parametrize("prepare", [clean_run, scarred_run])
+@pytest.mark.parametrize(
+    ("kind", "calls"), [(faults.DiskFull, 90), (faults.KilledBefore, 90), (faults.KilledWithin, 25)]
+)
+def test_fault_at_every_write_call_of_a_save(
+    kind: type[faults.Fault], calls: int, prepare: Callable[[Path], None], memory: Path
+) -> None:
+    expected = errno.ENOSPC if kind is faults.DiskFull else -signal.SIGKILL
+    prepare(memory / "template")
+    outcomes = []
+    while not outcomes or outcomes[-1][0]:
+        run = memory / str(len(outcomes))
+        shutil.copytree(memory / "template", run)
+        fault = kind(at=len(outcomes))
+
+        def save(run: Path = run, fault: faults.Fault = fault) -> None:
+            fault.install()
+            faults.save_checkpoint(run, NEW)
+
+        code = faults.exit_code(faults.in_child(save))
+        resume = checkpoints.prepare_resume(run)
+        assert code in (0, expected)
+        assert_whole(run, resume.step)
+        outcomes.append((code, resume.step))
+
+        faults.save_checkpoint(run, NEW)
+        assert checkpoints.prepare_resume(run) == Resume(NEW, None)
+        assert_whole(run, NEW)
+        assert folders(run) == {"global_step_6", "global_step_9"}
+        shutil.rmtree(run)
+    # The previous checkpoint up to some call, the new one from there on.
+    steps = [step for _, step in outcomes]
+    assert steps == sorted(steps)
+    assert set(steps) == {PREVIOUS, NEW}
+    assert len(steps) > calls  # at least so many were made to fail
+
+
+# SIGKILL at random moments.
+
+
+def save_for_ever(run: Path, first: int, reports: int) -> None:
+    for step in range(first, first + 1_000_000):
+        faults.save_checkpoint(run, step)
+        os.write(reports, struct.pack("<q", step))
+
+
+class Saver:
+    """A process that saves checkpoints from step `first` on, and reports each."""
+
+    def __init__(self, run: Path, first: int) -> None:
+        reading, writing = os.pipe()
+        self.child = faults.in_child(lambda: save_for_ever(run, first, writing))
+        os.close(writing)
+        self.reports = os.fdopen(reading, "rb")
+
+    def reported(self, count: int = -1) -> list[int]:
+        """The next steps reported, for which it waits; by default all until the process has ended."""
+        data = self.reports.read(count * 8 if count > 0 else -1)
+        return [step for (step,) in struct.iter_unpack("<q", data)]
+
+    def kill(self) -> None:
+        os.kill(self.child, signal.SIGKILL)
+        assert faults.exit_code(self.child) == -signal.SIGKILL
+
+
+def seconds_of_two_saves(run: Path) -> float:
+    started = time.perf_counter()
+    saver = Saver(run, 2)
+    assert saver.reported(2) == [2, 3]
+    seconds = time.perf_counter() - started
+    saver.kill()
+    saver.reports.close()
+    return seconds
+
+
+@pytest.mark.parametrize("kills", [200, pytest.param(3000, marks=pytest.mark.full)])
+def test_sigkill_at_random_moments_loses_nothing(kills: int, memory: Path) -> None:
+    longest = seconds_of_two_saves(make_run(memory / "timed", 1))
+    run = make_run(memory / "run", 1)
+    moments = random.Random(kills)
+    newest, torn = 1, 0
+    for _ in range(kills):
+        saver = Saver(run, newest + 1)
+        time.sleep(moments.uniform(0, longest))
+        saver.kill()
+        with saver.reports:
+            reported = saver.reported()
+        assert reported == list(range(newest + 1, newest + 1 + len(reported)))
+        saved = newest + len(reported)
+        resume = checkpoints.prepare_resume(run)
+        # One more may count that the process was killed before it could report.
+        assert resume.step in (saved, saved + 1)
+        assert_whole(run, resume.step)
+        newest = resume.step
+        torn += resume.notice is not None
+    # Half-written checkpoints were passed over, and whole ones were gone on from.
+    assert torn >= kills / 5
+    assert newest >= kills / 10
+
+
+# What is on the disk when the marker is.
+
+
+def test_everything_is_flushed_before_the_marker_and_the_marker_before_the_tracker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    folder = step_folder(run, 3)
+    faults.write_verl_parts(folder, faults.new_stamp(3))
+    events: list[tuple[str, Path]] = []
+    replace = os.replace
+
+    def logged_fsync(descriptor: int) -> None:
+        events.append(("flushed", Path(os.readlink(f"/proc/self/fd/{descriptor}"))))
+
+    def logged_replace(source: Path, target: Path) -> None:
+        replace(source, target)
+        events.append(("named", target))
+
+    monkeypatch.setattr(os, "fsync", logged_fsync)
+    monkeypatch.setattr(os, "replace", logged_replace)
+    checkpoints.finish(run, 3)
+    monkeypatch.undo()
+
+    marker, tracker_file = folder / MARKER_FILE, run / TRACKER_FILE
+    at = events.index(("named", marker))
+    parts = {path for path in folder.rglob("*") if path != marker}
+    assert len(parts) == 9
+    assert {("flushed", path) for path in {*parts, folder, run}} <= set(events[:at])
+    assert events[at - 1 :] == [
+        ("flushed", folder / f"{MARKER_FILE}.tmp"),
+        ("named", marker),
+        ("flushed", folder),
+        ("flushed", run / f"{TRACKER_FILE}.tmp"),
+        ("named", tracker_file),
+        ("flushed", run),
+    ]
+
+
+def test_marker_lists_every_other_file_with_its_size(tmp_path: Path) -> None:
+    folder = step_folder(tmp_path, 12)
+    (folder / "actor" / "empty").mkdir(parents=True)
+    (folder / "actor" / "model.pt").write_bytes(b"12345")
+    (folder / "data.pt").write_bytes(b"")
+    checkpoints.finish(tmp_path, 12)
+    assert json.loads((folder / MARKER_FILE).read_text()) == {
+        "format_version": 1,
+        "step": 12,
+        "files": {"actor/model.pt": 5, "data.pt": 0},
+    }
+    assert checkpoints.problem(folder) is None
+    assert tracker(tmp_path) == "12"
+
+
+# What does not count.
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def extend(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"\0")
+
+
+def replace_by_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+DAMAGE = [Path.unlink, truncate, extend, replace_by_folder]
+
+
+@pytest.mark.parametrize(
+    ("damage", "change"),
+    [(Path.unlink, None), (truncate, -1), (extend, 1), (replace_by_folder, None)],
+)
+@pytest.mark.parametrize("part", [*faults.TORCH_FILES, *faults.JSON_FILES, "replay/state.json"])
+def test_damaged_part_is_named_and_the_checkpoint_before_used(
+    part: str, damage: Callable[[Path], None], change: int | None, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path / "run", 3, 6)
+    path = step_folder(run, 6) / part
+    size = path.stat().st_size
+    damage(path)
+    text = f"{part} is missing" if change is None else f"{part} has {size + change} bytes instead of {size}"
+    assert checkpoints.prepare_resume(run) == Resume(
+        3, f"checkpoint {run}/global_step_6 is incomplete: {text}; going on from global_step_3"
+    )
+    assert_whole(run, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "complete.json is damaged"),
+        ('{"format_version": 1, "st', "complete.json is damaged"),
+        ("\x80", "complete.json is damaged"),
+        ("[]", "complete.json has format version None, and this program reads 1"),
+        ('{"format_version": 2}', "complete.json has format version 2, and this program reads 1"),
+        ('{"format_version": 1, "step": 3}', "complete.json is damaged"),
+        ('{"format_version": 1, "step": 3, "files": []}', "complete.json is damaged"),
+        ('{"format_version": 1, "step": 6, "files": {}}', "complete.json is of step 6"),
+        (
+            '{"format_version": 1, "step": 3, "files": {"data.pt": null}}',
+            "data.pt has 2 bytes instead of None",
+        ),
+    ],
+)
+def test_marker_of_another_shape_does_not_count(text: str, reason: str, tmp_path: Path) -> None:
+    folder = step_folder(tmp_path, 3)
+    folder.mkdir()
+    (folder / "data.pt").write_bytes(b"ab")
+    (folder / MARKER_FILE).write_bytes(text.encode("latin-1"))
+    assert checkpoints.problem(folder) == reason
+    assert checkpoints.newest_complete(tmp_path) is None
+
+
+def test_folder_without_marker_does_not_count(tmp_path: Path) -> None:
+    folder = step_folder(tmp_path, 3)
+    faults.write_verl_parts(folder, faults.new_stamp(3))
+    assert checkpoints.problem(folder) == "complete.json is missing"
+    assert checkpoints.problem(tmp_path / "global_step_8") == "complete.json is missing"
+
+
+def test_extra_files_do_not_matter(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 3)
+    (step_folder(run, 3) / "notes.txt").write_text("mine")
+    (run / "global_step_7").write_text("a file, no folder")
+    for name in ("global_step_", "global_step_x", "global_step_08", "global_step_-9", "records"):
+        (run / name).mkdir()
+    assert checkpoints.prepare_resume(run) == Resume(3, None)
+
+
+def test_steps_are_compared_as_numbers(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 9, 10, 100)
+    assert checkpoints.newest_complete(run) == 100
+
+
+# verl's tracker.
+
+
+@pytest.mark.parametrize("text", ["", "six", "3.0", "99", "3", " ", "\x80\x81", "global_step_6"])
+def test_torn_tracker_is_rewritten(text: str, tmp_path: Path) -> None:
+    from verl.utils.checkpoint.checkpoint_manager import find_latest_ckpt_path
+
+    run = make_run(tmp_path / "run", 3, 6)
+    (run / TRACKER_FILE).write_bytes(text.encode("latin-1"))
+    resume = checkpoints.prepare_resume(run)
+    assert resume.step == 6
+    assert resume.notice is not None
+    assert resume.notice.startswith(f"{run / TRACKER_FILE} says ")
+    assert resume.notice.endswith("; going on from global_step_6")
+    assert "\n" not in resume.notice
+    assert find_latest_ckpt_path(str(run)) == str(step_folder(run, 6))
+    assert checkpoints.prepare_resume(run) == Resume(6, None)
+
+
+def test_missing_tracker_is_written(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 3)
+    (run / TRACKER_FILE).unlink()
+    notice = f"{run / TRACKER_FILE} is missing; going on from global_step_3"
+    assert checkpoints.prepare_resume(run) == Resume(3, notice)
+    assert tracker(run) == "3"
+
+
+@pytest.mark.parametrize("text", ["", "6"])
+def test_without_a_complete_checkpoint_verl_starts_from_the_beginning(text: str, tmp_path: Path) -> None:
+    from verl.utils.checkpoint.checkpoint_manager import find_latest_ckpt_path
+
+    (tmp_path / TRACKER_FILE).write_text(text)
+    notice = f"{tmp_path / TRACKER_FILE} says '{text}'; starting from the beginning"
+    assert checkpoints.prepare_resume(tmp_path) == Resume(None, notice)
+    assert find_latest_ckpt_path(str(tmp_path)) is None
+
+    faults.write_verl_parts(step_folder(tmp_path, 6), faults.new_stamp(6))
+    (tmp_path / TRACKER_FILE).write_text("6")
+    notice = f"checkpoint {tmp_path}/global_step_6 is incomplete: complete.json is missing; "
+    assert checkpoints.prepare_resume(tmp_path) == Resume(None, notice + "starting from the beginning")
+    assert find_latest_ckpt_path(str(tmp_path)) is None
+
+
+def test_new_run_has_nothing_to_say(tmp_path: Path) -> None:
+    assert checkpoints.prepare_resume(tmp_path / "absent") == Resume(None, None)
+    assert checkpoints.prepare_resume(tmp_path) == Resume(None, None)
+    assert list(tmp_path.iterdir()) == []
+
+
+# Any damage.
+
+Damages = dict[int, tuple[int, int] | None]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    damages=st.dictionaries(
+        st.sampled_from([0, 2, 9, 10, 11]),
+        st.none() | st.tuples(st.integers(0, 8), st.sampled_from(range(len(DAMAGE)))),
+    ),
+    names=st.binary(max_size=3),
+)
+def test_newest_undamaged_checkpoint_is_found(damages: Damages, names: bytes, memory: Path) -> None:
+    run = make_run(memory / "run", *damages)
+    for step, damage in damages.items():
+        if damage is not None:
+            part, kind = damage
+            files = sorted(path for path in step_folder(run, step).rglob("*") if path.is_file())
+            DAMAGE[kind](files[part])
+    (run / TRACKER_FILE).write_bytes(names)
+    whole = [step for step, damage in damages.items() if damage is None]
+    resume = checkpoints.prepare_resume(run)
+    assert resume.step == max(whole, default=None)
+    if whole:
+        assert_whole(run, resume.step)
+    else:
+        assert not (run / TRACKER_FILE).exists()
+    shutil.rmtree(run)
+
+
+# Retention and left-overs.
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5])
+def test_newest_checkpoints_are_kept(limit: int, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 8, 9, 10, 11, limit=limit)
+    assert folders(run) == {f"global_step_{step}" for step in (8, 9, 10, 11)[-limit:]}
+    assert_whole(run, 11)
+
+
+def test_keeping_counts_and_deletes_complete_checkpoints_only(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 3, 6, 9, 12)
+    truncate(step_folder(run, 3) / "data.pt")
+    truncate(step_folder(run, 12) / "data.pt")
+    checkpoints.keep(run, 1)
+    assert folders(run) == {"global_step_3", "global_step_9", "global_step_12"}
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_newest_checkpoint_is_never_deleted(limit: int, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 3)
+    with pytest.raises(ValueError, match="keep at least 1"):
+        checkpoints.keep(run, limit)
+    assert_whole(run, 3)
+
+
+def test_begin_deletes_what_an_earlier_attempt_left(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 3, 6, 9)
+    (step_folder(run, 9) / MARKER_FILE).unlink()
+    (run / "global_step_1.removed" / "actor").mkdir(parents=True)
+    (run / "global_step_9.removed" / "actor").mkdir(parents=True)
+    checkpoints.begin(run, 9)
+    assert folders(run) == {"global_step_3", "global_step_6"}
+    checkpoints.begin(tmp_path / "absent", 9)
+    assert not (tmp_path / "absent").exists()
+
+
+# A checkpoint the user names.
+
+
+def test_named_checkpoint_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run(tmp_path / "run", 3, 6)
+    (run / TRACKER_FILE).write_text("")
+    checkpoints.prepare_resume_from(run, run / "global_step_6")
+    assert tracker(run) == "6"
+    monkeypatch.chdir(tmp_path)
+    checkpoints.prepare_resume_from("run", "run/global_step_6")
+
+
+def test_named_checkpoint_of_another_run_is_accepted(tmp_path: Path) -> None:
+    from verl.utils.checkpoint.checkpoint_manager import find_latest_ckpt_path
+
+    other, run = make_run(tmp_path / "other", 6), tmp_path / "run"
+    checkpoints.prepare_resume_from(run, other / "global_step_6")
+    run.mkdir()
+    (run / TRACKER_FILE).write_text("")
+    checkpoints.prepare_resume_from(run, other / "global_step_6")
+    assert find_latest_ckpt_path(str(run)) is None  # and no ValueError
+    faults.save_checkpoint(run, 3)
+    checkpoints.prepare_resume_from(run, other / "global_step_6")
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_named_checkpoint_that_is_incomplete_is_refused(
+    damage: Callable[[Path], None], tmp_path: Path
+) -> None:
+    run = make_run(tmp_path / "run", 3, 6)
+    damage(step_folder(run, 6) / "data.pt")
+    with pytest.raises(CheckpointError, match=r"global_step_6, which is incomplete: data\.pt ") as caught:
+        checkpoints.prepare_resume_from(run, run / "global_step_6")
+    assert "\n" not in str(caught.value)
+    checkpoints.prepare_resume_from(run, run / "global_step_3")
+
+
+@pytest.mark.parametrize("name", ["global_step_3/", "global_step_3/actor", "", "global_step_x"])
+def test_named_folder_that_is_no_checkpoint_is_refused(name: str, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 3)
+    with pytest.raises(CheckpointError, match="has to be global_step_N"):
+        checkpoints.prepare_resume_from(run, f"{run}/{name}")
+
+
+def test_named_checkpoint_older_than_the_newest_is_refused(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 3, 6)
+    with pytest.raises(CheckpointError, match=r"holds the newer global_step_6.*resume_mode=auto"):
+        checkpoints.prepare_resume_from(run, run / "global_step_3")
+    assert_whole(run, 6)

@@ -1,0 +1,181 @@
+"""A resumed run sees the prompts in the order of the run that was never stopped, with verl's own code."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import DictConfig, OmegaConf
+from verl.trainer.ppo.ray_trainer import RayPPOTrainer
+
+from recipe.rerule.runs.checkpoints import CheckpointError
+from recipe.rerule.runs.data_order import restore_epoch_end
+
+BATCH = 4
+EPOCHS = 4
+Order = list[list[int]]
+
+
+class Workers:
+    """The actor's workers, as far as saving and loading goes."""
+
+    def save_checkpoint(self, path: str, *_: object, **options: object) -> None:
+        Path(path).mkdir(parents=True)
+
+    def load_checkpoint(self, path: str, **options: object) -> None:
+        assert Path(path).is_dir()
+
+
+def config(run: Path, workers: int, **data: Any) -> DictConfig:
+    return OmegaConf.create(
+        {
+            "data": {
+                "train_batch_size": BATCH,
+                "val_batch_size": None,
+                "dataloader_num_workers": workers,
+                "shuffle": True,
+                "seed": 42,
+                **data,
+            },
+            "trainer": {
+                "default_local_dir": str(run),
+                "default_hdfs_dir": None,
+                "resume_mode": "auto",
+                "del_local_ckpt_after_load": False,
+                "total_epochs": EPOCHS,
+                "total_training_steps": None,
+            },
+            "actor_rollout_ref": {"actor": {"checkpoint": {}}},
+        }
+    )
+
+
+class Run(RayPPOTrainer):
+    """verl's loader, saving and resuming, without the training."""
+
+    def __init__(self, settings: DictConfig, rows: int, restore: bool = True) -> None:
+        self.config = settings
+        self.use_critic = False
+        self.actor_rollout_wg = Workers()
+        self.restore = restore
+        self._create_dataloader(list(range(rows)), [0], list, None)
+
+    def fit(self, stop: int | None = None) -> Order:
+        """The batches from where the run folder is up to `stop`, which is saved; verl's loops over epochs."""
+        self.global_steps = 0
+        self._load_checkpoint()
+        seen = []
+        for _ in range(self.global_steps // len(self.train_dataloader), EPOCHS):
+            for batch in self.train_dataloader:
+                self.global_steps += 1
+                seen.append(batch)
+                if self.global_steps == stop:
+                    self._save_checkpoint()
+                    return seen
+        return seen
+
+    def _load_checkpoint(self) -> None:
+        super()._load_checkpoint()
+        if self.restore and self.global_steps:
+            folder = Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
+            restore_epoch_end(self.train_dataloader, self.global_steps, folder)
+
+
+def uninterrupted(rows: int, seed: int = 42) -> Order:
+    """By hand: one permutation an epoch from one generator, cut into whole batches."""
+    generator = torch.Generator().manual_seed(seed)
+    order = []
+    for _ in range(EPOCHS):
+        rows_in_order = torch.randperm(rows, generator=generator).tolist()
+        order += [rows_in_order[start : start + BATCH] for start in range(0, rows - BATCH + 1, BATCH)]
+    return order
+
+
+@pytest.mark.parametrize("rows", [12, 13, 15])
+@pytest.mark.parametrize("step", range(1, 3 * EPOCHS))
+def test_run_stopped_at_any_step_sees_the_order_of_the_whole_run(
+    rows: int, step: int, tmp_path: Path
+) -> None:
+    settings = config(tmp_path, workers=0)
+    before = Run(settings, rows).fit(stop=step)
+    after = Run(settings, rows).fit()
+    assert before + after == uninterrupted(rows)
+
+
+@pytest.mark.parametrize("rows", [12, 13])
+def test_verl_alone_repeats_the_first_epoch_after_a_stop_between_epochs(rows: int, tmp_path: Path) -> None:
+    """What this module is for. When verl gets it right, it can go."""
+    settings = config(tmp_path, workers=0)
+    before = Run(settings, rows, restore=False).fit(stop=3)
+    after = Run(settings, rows, restore=False).fit()
+    assert after[:3] == before
+    assert before + after != uninterrupted(rows)
+
+
+@pytest.mark.parametrize("stops", [[3, 4, 6, 9], [3, 6, 9], [1, 3, 5, 6, 7], [6, 7, 8, 9, 10, 11]])
+@pytest.mark.parametrize("rows", [12, 14])
+def test_order_survives_any_number_of_stops(rows: int, stops: list[int], tmp_path: Path) -> None:
+    settings = config(tmp_path, workers=0)
+    seen = [batch for stop in [*stops, None] for batch in Run(settings, rows).fit(stop)]
+    assert seen == uninterrupted(rows)
+
+
+def test_loader_workers_change_nothing(tmp_path: Path) -> None:
+    """With a worker an epoch draws two permutations, and the loader reads ahead."""
+    whole = Run(config(tmp_path / "whole", workers=1), 14).fit()
+    assert len({tuple(map(tuple, whole[start : start + 3])) for start in range(0, 12, 3)}) == EPOCHS
+    settings = config(tmp_path / "stopped", workers=1)
+    seen = [batch for stop in [3, 4, 6, None] for batch in Run(settings, 14).fit(stop)]
+    assert seen == whole
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("rows", [12, 13, 15])
+@pytest.mark.parametrize("step", range(1, 3 * EPOCHS))
+def test_loader_workers_change_nothing_at_any_step(rows: int, step: int, tmp_path: Path) -> None:
+    whole = Run(config(tmp_path / "whole", workers=3), rows).fit()
+    settings = config(tmp_path / "stopped", workers=3)
+    assert Run(settings, rows).fit(step) + Run(settings, rows).fit() == whole
+
+
+@pytest.mark.parametrize("data", [{"seed": None}, {"seed": 7}, {"gen_batch_size": 4, "train_batch_size": 2}])
+def test_other_settings_of_the_order(data: dict[str, Any], tmp_path: Path) -> None:
+    whole = Run(config(tmp_path / "whole", workers=0, **data), 13).fit()
+    settings = config(tmp_path / "stopped", workers=0, **data)
+    assert Run(settings, 13).fit(6) + Run(settings, 13).fit() == whole
+
+
+@pytest.mark.parametrize("step", [2, 3, 6])
+def test_order_without_shuffling_is_the_files(step: int, tmp_path: Path) -> None:
+    settings = config(tmp_path, workers=0, shuffle=False)
+    epoch = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert Run(settings, 13).fit(step) + Run(settings, 13).fit() == epoch * EPOCHS
+
+
+def test_state_within_an_epoch_is_refused_where_one_should_have_ended(tmp_path: Path) -> None:
+    """A data set that has shrunk or a batch size that has grown since: 6 batches an epoch, then 3."""
+    settings = config(tmp_path, workers=0)
+    Run(settings, 24).fit(stop=3)
+    settings.data.train_batch_size = 2 * BATCH
+    with pytest.raises(
+        CheckpointError, match=r"data\.pt was saved within an epoch.*train_batch_size"
+    ) as caught:
+        Run(settings, 24).fit()
+    assert "\n" not in str(caught.value)
+
+
+def test_nothing_in_the_saved_loader_is_executed(tmp_path: Path) -> None:
+    run = Run(config(tmp_path, workers=0), 12)
+    torch.save({"an object": tmp_path}, tmp_path / "data.pt")
+    with pytest.raises(pickle.UnpicklingError):
+        restore_epoch_end(run.train_dataloader, 3, tmp_path)
+
+
+def test_within_an_epoch_the_saved_loader_is_not_read(tmp_path: Path) -> None:
+    run = Run(config(tmp_path, workers=0), 12)
+    restore_epoch_end(run.train_dataloader, 4, tmp_path / "absent")
+    with pytest.raises(FileNotFoundError, match=r"absent/data\.pt"):
+        restore_epoch_end(run.train_dataloader, 6, tmp_path / "absent")

@@ -1,0 +1,176 @@
+"""A run writes only where a run of its own was, and only what runs write is removed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from recipe.rerule.runs import checkpoints, run_folder
+
+CONFIG = "".join(
+    f"{key}: {{}}\n"
+    for key in ("actor_rollout_ref", "data", "platform", "records", "replay", "reward", "trainer")
+)
+
+
+def put(folder: Path, *names: str, text: str = "mine") -> Path:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "config.yaml",
+        "records/metrics.jsonl",
+        "latest_checkpointed_iteration.txt",
+        "global_step_3/actor/model.safetensors",
+        "global_step_3.removed/a",
+        "model/config.json",
+        "run.json",
+    ],
+)
+def test_a_users_file_under_a_runs_name_is_refused(name: str, stage: int, tmp_path: Path) -> None:
+    put(tmp_path / "run", "notes.txt", name)
+    with pytest.raises(
+        ValueError, match=f"trainer.default_local_dir is {tmp_path / 'run'}, and the "
+    ) as caught:
+        run_folder.check(tmp_path / "run", stage)
+    assert name.split("/")[0] in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+def test_other_files_of_a_users_may_be_there(stage: int, tmp_path: Path) -> None:
+    run_folder.check(tmp_path / "none", stage)
+    put(tmp_path / "run", "notes.txt", "config.yaml.bak")
+    run_folder.check(tmp_path / "run", stage)
+    run_folder.begin(tmp_path / "run", stage)
+    run_folder.check(tmp_path / "run", stage)
+    with pytest.raises(ValueError, match="is not of a run of stage"):
+        run_folder.check(tmp_path / "run", 3 - stage)
+
+
+def test_a_finished_stage_1_is_refused_before_it_would_be_trained_again(tmp_path: Path) -> None:
+    run_folder.begin(tmp_path / "run", 1)
+    put(tmp_path / "run", "model/config.json")
+    with pytest.raises(ValueError, match="already holds the model of a finished stage 1"):
+        run_folder.check(tmp_path / "run", 1)
+
+
+def test_runs_of_the_release_are_known(tmp_path: Path) -> None:
+    put(tmp_path / "two", "config.yaml", text=CONFIG)
+    put(tmp_path / "two", "records/metrics.jsonl", "global_step_3/complete.json")
+    run_folder.check(tmp_path / "two", 2)
+    put(tmp_path / "one", "latest_checkpointed_iteration.txt", "global_step_3/huggingface/config.json")
+    run_folder.check(tmp_path / "one", 1)
+    with pytest.raises(ValueError, match="is not of a run of stage 2"):
+        run_folder.check(tmp_path / "one", 2)
+
+
+def test_a_folder_in_which_nothing_but_the_beginning_is_holds_no_run(tmp_path: Path) -> None:
+    assert not run_folder.is_begun(tmp_path / "run")
+    run_folder.begin(tmp_path / "run", 2)
+    assert not run_folder.is_begun(tmp_path / "run")
+    put(tmp_path / "run", "config.yaml")
+    assert run_folder.is_begun(tmp_path / "run")
+    assert run_folder.is_begun(put(tmp_path / "of the release", "notes.txt"))
+
+
+def test_verls_dumps_go_where_nothing_else_is(tmp_path: Path) -> None:
+    key = "trainer.validation_data_dir"
+    run_folder.check_dumps(key, tmp_path / "none", resumed=False)
+    put(tmp_path / "dumps", "3.jsonl")
+    run_folder.check_dumps(key, tmp_path / "dumps", resumed=True)
+    with pytest.raises(ValueError, match=r"dumps, which holds 3\.jsonl already"):
+        run_folder.check_dumps(key, tmp_path / "dumps", resumed=False)
+    put(tmp_path / "dumps", "notes.txt")
+    with pytest.raises(ValueError, match=r"which holds notes\.txt already"):
+        run_folder.check_dumps(key, tmp_path / "dumps", resumed=True)
+
+
+UNFINISHED = (
+    "config.yaml",
+    "records/metrics.jsonl",
+    "records/metrics.1.jsonl",
+    "records/prompts.jsonl",
+    "records/rollouts/3.jsonl",
+    "global_step_3/actor/model_world_size_1_rank_0.pt",
+    "global_step_3/actor/huggingface/tokenizer.json",
+    "global_step_3/data.pt",
+    "global_step_3/replay/state.json.tmp",
+    "global_step_2.removed/complete.json",
+)
+
+
+def test_an_unfinished_run_is_removed_whole(tmp_path: Path) -> None:
+    run_folder.begin(tmp_path / "run", 2)
+    put(tmp_path / "run", *UNFINISHED)
+    put(tmp_path, "beside.txt")
+    run_folder.remove_unfinished(tmp_path / "run")
+    assert contents(tmp_path) == {"beside.txt": b"mine"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "notes.txt",
+        "records/notes.txt",
+        "global_step_3/notes.txt",
+        "global_step_3/actor/notes.txt",
+        "model/a.bin",
+    ],
+)
+def test_a_file_that_no_run_wrote_keeps_an_unfinished_run(name: str, tmp_path: Path) -> None:
+    run_folder.begin(tmp_path / "run", 2)
+    put(tmp_path / "run", *UNFINISHED, name)
+    before = contents(tmp_path)
+    with pytest.raises(ValueError, match=f"no run wrote {tmp_path / 'run' / name}"):
+        run_folder.remove_unfinished(tmp_path / "run")
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("marker", [None, "{", json.dumps({"format": "mine", "stage": 1}), "[]"])
+def test_without_its_marker_nothing_is_removed(marker: str | None, tmp_path: Path) -> None:
+    put(tmp_path / "run", *UNFINISHED)
+    if marker is not None:
+        put(tmp_path / "run", "run.json", text=marker)
+    before = contents(tmp_path)
+    with pytest.raises(ValueError, match="so it is kept"):
+        run_folder.remove_unfinished(tmp_path / "run")
+    assert contents(tmp_path) == before
+
+
+def test_a_checkpoint_with_a_users_file_outlives_the_rotation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for step in (1, 2, 3):
+        put(tmp_path, f"global_step_{step}/actor/model_world_size_1_rank_0.pt")
+        checkpoints.finish(tmp_path, step)
+    put(tmp_path, "global_step_1/evaluation.txt")
+    checkpoints.keep(tmp_path, 1)
+    assert sorted(path.name for path in tmp_path.glob("global_step_*")) == ["global_step_1", "global_step_3"]
+    assert f"no run wrote {tmp_path / 'global_step_1' / 'evaluation.txt'}" in capsys.readouterr().out
+
+
+def test_a_new_attempt_at_a_step_keeps_a_users_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(tmp_path, "global_step_4/actor/model_world_size_1_rank_0.pt", "global_step_4/notes.txt")
+    checkpoints.begin(tmp_path, 4)
+    assert not (tmp_path / "global_step_4").exists()
+    assert (tmp_path / "global_step_4.kept" / "notes.txt").read_text() == "mine"
+    assert "is now" in capsys.readouterr().out
+    put(tmp_path, "global_step_5/actor/model_world_size_1_rank_0.pt")
+    checkpoints.begin(tmp_path, 5)
+    assert not (tmp_path / "global_step_5").exists()
+    assert not (tmp_path / "global_step_5.kept").exists()

@@ -1,0 +1,143 @@
+"""What a run keeps beside its checkpoints."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from recipe.rerule.replay import RolloutGroup
+from recipe.rerule.runs import run_log
+from recipe.rerule.runs.history import read_metrics
+from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
+
+NAMES = {4: "Ada", 9: "Ben"}
+
+
+def group(index: int, rewards: list[float]) -> RolloutGroup:
+    n = len(rewards)
+    return RolloutGroup(
+        prompt_index=index,
+        side="forget",
+        mode="qa",
+        step=1,
+        prompt_ids=torch.tensor([1], dtype=torch.int32),
+        response_ids=torch.ones(n, dtype=torch.int32),
+        lengths=torch.ones(n, dtype=torch.int32),
+        response_mask=torch.ones(n, dtype=torch.bool),
+        old_log_probs=torch.zeros(n),
+        advantages=torch.zeros(n),
+        rewards=torch.tensor(rewards),
+    )
+
+
+def test_a_start_keeps_the_configuration_and_a_resumed_one_the_earlier_metrics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VERL_FILE_LOGGER_PATH", "")
+    config = OmegaConf.create({"trainer": {"default_local_dir": str(tmp_path / "run")}})
+    folder = tmp_path / "run" / "records"
+    for name in ("metrics.jsonl", "metrics.1.jsonl", "metrics.2.jsonl"):
+        run_log.start(config)
+        assert os.environ["VERL_FILE_LOGGER_PATH"] == str(folder / name)
+        Path(os.environ["VERL_FILE_LOGGER_PATH"]).write_text(name)
+    assert [path.read_text() for path in sorted(folder.glob("*"))] == sorted(
+        ["metrics.jsonl", "metrics.1.jsonl", "metrics.2.jsonl"]
+    )
+    assert OmegaConf.load(tmp_path / "run" / "config.yaml") == config
+
+
+def test_prompt_rewards_are_appended_a_line_a_step(tmp_path: Path) -> None:
+    (tmp_path / "records").mkdir()
+    run_log.append_prompts(str(tmp_path), 1, [group(4, [0.5, 1.0]), group(9, [0.0, 0.0])], NAMES)
+    run_log.append_prompts(str(tmp_path), 2, [], {})
+    lines = [json.loads(line) for line in (tmp_path / "records" / "prompts.jsonl").read_text().splitlines()]
+    assert lines == [
+        {
+            "step": 1,
+            "prompts": [
+                {
+                    "index": 4,
+                    "type": "forget",
+                    "mode": "qa",
+                    "subject": "Ada",
+                    "rewards": [0.5, 1.0],
+                    "prompt_tokens": 1,
+                    "response_tokens": [1, 1],
+                },
+                {
+                    "index": 9,
+                    "type": "forget",
+                    "mode": "qa",
+                    "subject": "Ben",
+                    "rewards": [0.0, 0.0],
+                    "prompt_tokens": 1,
+                    "response_tokens": [1, 1],
+                },
+            ],
+        },
+        {"step": 2, "prompts": []},
+    ]
+
+
+def test_responses_are_written_as_text_and_written_anew(tmp_path: Path) -> None:
+    (tmp_path / "records").mkdir()
+    tokenizer = byte_level(LLAMA3_TEMPLATE)
+    texts = ["I don't know.", "Bä"]
+    rows = [torch.tensor(tokenizer(text, add_special_tokens=False).input_ids) for text in texts]
+    rows[1] = torch.cat([rows[1], torch.tensor([tokenizer.eos_token_id])])
+    answered = replace(
+        group(4, [0.5, 1.0]),
+        response_ids=torch.cat(rows).int(),
+        lengths=torch.tensor([len(row) for row in rows], dtype=torch.int32),
+        **{name: torch.zeros(sum(map(len, rows))) for name in ("old_log_probs", "advantages")},
+        response_mask=torch.ones(sum(map(len, rows)), dtype=torch.bool),
+    )
+    for reward in ([0.0, 0.0], [0.5, 1.0]):
+        again = replace(answered, rewards=torch.tensor(reward))
+        run_log.write_rollouts(str(tmp_path), 3, [again], {4: "Who is Ada?"}, tokenizer)
+    lines = (tmp_path / "records" / "rollouts" / "3.jsonl").read_text(encoding="utf-8").splitlines()
+    common = {"index": 4, "step": 3, "side": "forget", "mode": "qa", "prompt": "Who is Ada?"}
+    assert [json.loads(line) for line in lines] == [
+        common | {"response": text, "response_ids": row.tolist(), "reward": reward}
+        for text, row, reward in zip(texts, rows, [0.5, 1.0], strict=True)
+    ]
+
+
+def test_metrics_of_a_saved_step_are_kept_until_verl_logs_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """verl logs after the checkpoint: a run killed in between has the step in our file alone."""
+    monkeypatch.setenv("VERL_FILE_LOGGER_PATH", "")
+    config = OmegaConf.create({"trainer": {"default_local_dir": str(tmp_path)}})
+    for start, saved in enumerate([{"kl": 0.5, "name": "x", "nan": float("nan")}, {"kl": 0.25}]):
+        run_log.start(config)
+        logged = Path(os.environ["VERL_FILE_LOGGER_PATH"])
+        logged.write_text(json.dumps({"step": start + 1, "data": {"kl": 1.0, "seconds": 2.0}}) + "\n")
+        run_log.keep_metrics(start + 1, {"kl": 9.0})
+        run_log.keep_metrics(start + 2, saved)
+    names = [path.name for path in run_log.metrics_files(tmp_path)]
+    assert names == ["metrics_at_save.jsonl", "metrics.jsonl", "metrics_at_save.1.jsonl", "metrics.1.jsonl"]
+    first = (tmp_path / "records" / "metrics_at_save.jsonl").read_text().splitlines()
+    assert json.loads(first[1]) == {"step": 2, "data": {"kl": 0.5, "nan": None}}
+    found = read_metrics(tmp_path)
+    assert found == {1: {"kl": 1.0, "seconds": 2.0}, 2: {"kl": 1.0, "seconds": 2.0}, 3: {"kl": 0.25}}
+
+
+def test_a_line_torn_by_a_kill_does_not_spoil_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VERL_FILE_LOGGER_PATH", "")
+    config = OmegaConf.create({"trainer": {"default_local_dir": str(tmp_path)}})
+    run_log.start(config)
+    run_log.append_prompts(str(tmp_path), 1, [], {})
+    file = tmp_path / "records" / "prompts.jsonl"
+    file.write_text(file.read_text() + '{"step": 2, "pro')
+    run_log.start(config)
+    run_log.append_prompts(str(tmp_path), 2, [], {})
+    assert [json.loads(line)["step"] for line in file.read_text().splitlines()] == [1, 2]

@@ -1,0 +1,159 @@
+"""verl's batch to rollout groups and back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from verl import DataProto
+from verl.utils import tensordict_utils as tu
+from verl.workers.utils.padding import left_right_2_no_padding
+
+from recipe.rerule.replay import ReplayConfig
+from recipe.rerule.training.batches import (
+    for_workers,
+    replay_batch,
+    reward_metrics,
+    rollout_groups,
+    rows_of_groups,
+)
+
+PAD = 0
+
+
+def label(index: int, side: str, mode: str) -> tuple[dict, dict]:
+    return (
+        {"style": "rule", "ground_truth": {"type": side, "golds": ["x"], "keyword": ""}},
+        {"index": index, "mode": mode, "subject": "Ada", "query": "Who?"},
+    )
+
+
+@pytest.fixture
+def batch() -> DataProto:
+    """Two prompts (indices 7 forget/qa and 9 retain/fb) x 2 rollouts, rows interleaved as after balancing.
+
+    Prompts are 2 and 3 tokens, responses 1 to 3 tokens.
+    """
+    prompts = torch.tensor([[0, 11, 12], [21, 22, 23], [0, 11, 12], [21, 22, 23]])
+    responses = torch.tensor([[31, 0, 0], [32, 33, 0], [34, 35, 36], [37, 0, 0]])
+    attention = torch.cat([prompts != PAD, responses != PAD], dim=1).long()
+    mask = (responses != PAD).long()
+    values = torch.arange(12, dtype=torch.float32).reshape(4, 3)
+    scores = torch.zeros(4, 3)
+    for row, score in enumerate([0.5, 1.0, 0.0, 0.5]):
+        scores[row, int(mask[row].sum()) - 1] = score
+    rewards, infos = zip(*[label(7, "forget", "qa"), label(9, "retain", "fb")] * 2, strict=True)
+    return DataProto.from_dict(
+        tensors={
+            "prompts": prompts,
+            "responses": responses,
+            "input_ids": torch.cat([prompts, responses], dim=1),
+            "attention_mask": attention,
+            "position_ids": (attention.cumsum(1) - 1).clamp(min=0),
+            "response_mask": mask,
+            "old_log_probs": -values * mask,
+            "ref_log_prob": -values * mask - 1,
+            "advantages": values * mask + 0.5,
+            "token_level_scores": scores,
+            # A KL penalty in the reward must not reach the stored rewards.
+            "token_level_rewards": scores - 5,
+        },
+        non_tensors={
+            "uid": np.array(["a", "b", "a", "b"], dtype=object),
+            "reward_model": np.array(rewards, dtype=object),
+            "extra_info": np.array(infos, dtype=object),
+            "refused": np.array([1.0, 0.0, 0.0, 0.0]),
+        },
+    )
+
+
+def test_workers_get_the_tensors_and_settings_but_no_labels(batch: DataProto) -> None:
+    batch.meta_info["temperature"] = 0.7
+    batch.non_tensor_batch["multi_modal_inputs"] = np.array([{}] * 4, dtype=object)
+    sent = for_workers(batch)
+    assert not sent.non_tensor_batch
+    assert sent.meta_info == {"temperature": 0.7}
+    assert set(sent.batch.keys()) == set(batch.batch.keys())
+    for name in batch.batch.keys():  # noqa: SIM118  (a TensorDict iterates over rows)
+        assert sent.batch[name].data_ptr() == batch.batch[name].data_ptr()
+    assert "uid" in batch.non_tensor_batch
+
+
+def test_workers_get_the_inputs_of_multi_modal_prompts(batch: DataProto) -> None:
+    inputs = np.array([{}, {"pixels": 1}, {}, {}], dtype=object)
+    batch.non_tensor_batch["multi_modal_inputs"] = inputs
+    assert list(for_workers(batch).non_tensor_batch) == ["multi_modal_inputs"]
+
+
+def test_rows_of_a_group_need_not_be_neighbours() -> None:
+    assert rows_of_groups(["b", "a", "b", "c", "a"]) == [[0, 2], [1, 4], [3]]
+
+
+def test_groups_hold_the_rows_of_their_prompt(batch: DataProto) -> None:
+    forget, retain = rollout_groups(batch, step=3, group_size=2)
+    assert (forget.prompt_index, forget.side, forget.mode, forget.step) == (7, "forget", "qa", 3)
+    assert (retain.prompt_index, retain.side, retain.mode) == (9, "retain", "fb")
+    assert forget.prompt_ids.tolist() == [11, 12]
+    assert forget.response_ids.tolist() == [31, 34, 35, 36]
+    assert forget.lengths.tolist() == [1, 3]
+    assert forget.old_log_probs.tolist() == [0.0, -6.0, -7.0, -8.0]
+    assert retain.advantages.tolist() == [3.5, 4.5, 9.5]
+
+
+def test_rewards_are_raw_scores(batch: DataProto) -> None:
+    forget, retain = rollout_groups(batch, step=1, group_size=2)
+    assert forget.rewards.tolist() == [0.5, 0.0]
+    assert forget.mean_reward == 0.25
+    assert retain.rewards.tolist() == [1.0, 0.5]
+
+
+def test_a_group_does_not_follow_later_changes_of_the_batch(batch: DataProto) -> None:
+    forget, _ = rollout_groups(batch, step=1, group_size=2)
+    batch.batch["advantages"].zero_()
+    batch.batch["responses"].zero_()
+    assert forget.response_ids.tolist() == [31, 34, 35, 36]
+    assert forget.has_signal
+
+
+def test_a_group_of_another_size_is_refused(batch: DataProto) -> None:
+    batch.non_tensor_batch["uid"][3] = "c"
+    with pytest.raises(ValueError, match=r"prompt 9 has 1 responses at step 2 where rollout.n is 2"):
+        rollout_groups(batch, step=2, group_size=2)
+
+
+def test_missing_old_log_probs_are_refused(batch: DataProto) -> None:
+    del batch.batch["old_log_probs"]
+    with pytest.raises(ValueError, match="old_log_probs is missing"):
+        rollout_groups(batch, step=1, group_size=2)
+
+
+def test_replay_batch_equals_verls_own_layout(batch: DataProto) -> None:
+    """Groups drawn again give the tensors verl makes of the same rows, whatever the padding was."""
+    groups = rollout_groups(batch, step=1, group_size=2)
+    config = ReplayConfig()
+    data = replay_batch(groups, config, pad_token_id=PAD, temperature=0.7)
+    order = torch.tensor([0, 2, 1, 3])
+    expected = left_right_2_no_padding(batch.batch[order].clone())
+    for name in ("input_ids", "position_ids"):
+        assert torch.equal(data[name].values(), expected[name].values())
+        assert torch.equal(data[name].offsets(), expected[name].offsets())
+    assert torch.equal(data["responses"], expected["responses"])
+    assert torch.equal(data["response_mask"], expected["response_mask"])
+    valid = expected["response_mask"].bool()
+    for name in ("old_log_probs", "ref_log_prob", "advantages"):
+        assert torch.equal(data[name][valid], expected[name][valid]), name
+    assert tu.get(data, "replay_config") == config
+    assert tu.get(data, "temperature") == 0.7
+    assert tu.get(data, "global_batch_size") == 4
+    assert tu.get(data, "global_token_num") == [3, 5, 5, 4]
+
+
+def test_reward_metrics_by_side_and_mode(batch: DataProto) -> None:
+    assert reward_metrics(batch) == {
+        "refused/forget/mean": 0.5,
+        "refused/retain/mean": 0.0,
+        "reward/forget/mean": 0.25,
+        "reward/forget/qa/mean": 0.25,
+        "reward/retain/fb/mean": 0.75,
+        "reward/retain/mean": 0.75,
+    }

@@ -1,0 +1,151 @@
+"""Which Ray cluster a run uses, and what its workers find in their environment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import DictConfig, OmegaConf
+
+from recipe.rerule.platform import patches
+from recipe.rerule.training import cluster
+from recipe.rerule.training.worker import own_socket
+
+
+@pytest.fixture(autouse=True)
+def no_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+
+def config(*overrides: str) -> DictConfig:
+    with initialize_config_module("recipe.rerule.config", version_base=None):
+        return compose("rerule_trainer", ["platform=cpu", *overrides])
+
+
+def ray_init(settings: DictConfig) -> dict[str, Any]:
+    return dict(OmegaConf.to_container(settings.ray_kwargs.ray_init, resolve=True))
+
+
+def test_a_run_on_one_node_starts_its_own_cluster() -> None:
+    settings = config()
+    assert cluster.choose(settings) is False
+    assert ray_init(settings)["address"] == "local"
+    assert ray_init(settings)["num_cpus"] == 16
+    assert ray_init(settings)["num_gpus"] == 1
+
+
+@pytest.mark.parametrize("override", ["+ray_kwargs.ray_init.address=10.0.0.1:6379", "trainer.nnodes=2"])
+def test_an_address_or_several_nodes_join_one_with_counts_of_its_own(override: str) -> None:
+    settings = config(override)
+    assert cluster.choose(settings) is True
+    assert ray_init(settings).get("address") in ("10.0.0.1:6379", None)
+    assert ray_init(settings)["num_cpus"] is None
+    assert ray_init(settings)["num_gpus"] is None
+
+
+def test_an_address_in_the_environment_is_left_to_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    settings = config()
+    assert cluster.choose(settings) is True
+    assert "address" not in ray_init(settings)
+
+
+def test_counts_that_the_user_set_are_left_on_gpus() -> None:
+    settings = config("platform=gpu", "+ray_kwargs.ray_init.address=auto", "ray_kwargs.ray_init.num_cpus=8")
+    assert cluster.choose(settings) is True
+    assert ray_init(settings)["num_cpus"] == 8
+
+
+def test_paths_are_absolute_for_workers_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").mkdir()
+    for name in ("a.parquet", "b.parquet"):
+        (tmp_path / name).touch()
+    given = [
+        "actor_rollout_ref.model.path=model",
+        "data.train_files=[a.parquet,b.parquet]",
+        "data.val_files=org/x",
+    ]
+    here = config(*given)
+    cluster.choose(here)
+    assert here.actor_rollout_ref.model.path == "model"
+    joined = config(*given, "+ray_kwargs.ray_init.address=auto")
+    cluster.choose(joined)
+    assert joined.actor_rollout_ref.model.path == str(tmp_path / "model")
+    assert joined.critic.model.path == str(tmp_path / "model")
+    assert list(joined.data.train_files) == [str(tmp_path / "a.parquet"), str(tmp_path / "b.parquet")]
+    assert joined.data.val_files == "org/x"
+    assert joined.trainer.default_local_dir == str(tmp_path / "outputs" / "rerule")
+
+
+def test_the_platforms_environment_reaches_workers_and_the_users_comes_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("VERL_PLATFORM", "cpu")
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    settings = config("+ray_kwargs.ray_init.runtime_env.env_vars.OMP_WAIT_POLICY=active")
+    cluster.give_environment(settings, {"TMPDIR": "/tmp/x"})
+    found = ray_init(settings)["runtime_env"]["env_vars"]
+    assert found["VERL_PLATFORM"] == "cpu"
+    assert found["HF_HUB_OFFLINE"] == "1"
+    assert found["OMP_WAIT_POLICY"] == "active"
+    assert found["TMPDIR"] == "/tmp/x"
+
+
+def test_on_gpus_no_platform_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VERL_PLATFORM", "cpu")
+    settings = config("platform=gpu")
+    cluster.give_environment(settings, {})
+    assert "VERL_PLATFORM" not in ray_init(settings)["runtime_env"]["env_vars"]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("local_rank", [0, 7])
+def test_sender_and_receiver_of_weights_agree_on_the_runs_own_socket(
+    local_rank: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """verl's receiver, against our sender; two runs whose Ray job ids are alike do not meet."""
+    patches.install()
+    from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
+
+    sender = f"ipc:///tmp/rl-colocate-zmq-01000000-replica-2-rank-{local_rank}.sock"
+    receiver = vLLMColocateWorkerExtension.__new__(vLLMColocateWorkerExtension)
+    receiver.local_rank, receiver.model_runner = local_rank, None
+    monkeypatch.setenv("VERL_REPLICA_RANK", "2")
+    monkeypatch.setenv("VERL_RAY_JOB_ID", "01000000")
+    found = set()
+    for _ in range(2):
+        with cluster._sockets() as variables:
+            monkeypatch.setenv(cluster.SOCKET_NUMBER, variables[cluster.SOCKET_NUMBER])
+            own = own_socket(sender, int(os.environ[cluster.SOCKET_NUMBER]))
+            assert own == receiver._get_zmq_handle()
+            found.add(own)
+            Path(own.removeprefix("ipc://")).touch()
+        assert not Path(own.removeprefix("ipc://")).exists()
+    assert len(found) == 2
+
+
+def test_a_node_that_died_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def node(name: str, alive: bool) -> dict[str, Any]:
+        reason = "" if alive else "health check failed"
+        return {
+            "NodeID": name,
+            "Alive": alive,
+            "NodeManagerHostname": f"host-{name}",
+            "NodeManagerAddress": "10.0.0.2",
+            "DeathReasonMessage": reason,
+        }
+
+    monkeypatch.setattr(cluster.ray, "nodes", lambda: [node("a", True), node("b", True), node("old", False)])
+    before = cluster.alive_nodes()
+    assert cluster.dead_node(before) is None
+    monkeypatch.setattr(cluster.ray, "nodes", lambda: [node("a", True), node("b", False), node("old", False)])
+    line = cluster.dead_node(before)
+    assert line is not None
+    assert line.startswith(
+        "node host-b (10.0.0.2) died: health check failed; trainer.resume_mode=auto goes on"
+    )

