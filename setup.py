@@ -8,6 +8,7 @@ from setuptools import find_namespace_packages, setup
 # verl: trainer, workers, data flow.  torch, transformers: models.  hydra-core, omegaconf: configuration.
 # ray: processes.  rouge-score: ROUGE-L.  safetensors: replay state that executes nothing on loading.
 # pyarrow: parquet.  matplotlib, pillow: figures of the report.  pyyaml: configurations of runs.
+# jinja2, markupsafe: the report's page from templates that escape every value.
 # datasets, huggingface-hub: raw benchmarks by name.
 # psutil: which processes a command has started.
 # openai, jsonschema: generated data through an endpoint, and its form.
@@ -29,6 +30,8 @@ INSTALL_REQUIRES = [
     "safetensors",
     "matplotlib",
     "pillow",
+    "jinja2",
+    "markupsafe",
     "pyyaml",
     "datasets",
     "huggingface-hub",
@@ -79,6 +82,7 @@ setup(
     package_data={
         "recipe.rerule.config": ["*.yaml", "*/*.yaml", "*/*/*.yaml"],
         "recipe.rerule.reporting.assets": ["*.css", "*.js"],
+        "recipe.rerule.reporting.templates": ["*.html"],
     },
     install_requires=INSTALL_REQUIRES,
     extras_require=EXTRAS,

@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from recipe.rerule.files import json_lines
+
 PROBES, TARGETS = 13_131, 10
 MODELS = {
     "original": (0.75, 0.9),
@@ -72,7 +74,7 @@ def write_target(folder: Path, target: int, indices: range) -> Path:
     }
     for name, content in files.items():
         (folder / name).write_text(json.dumps(content))
-    (folder / "responses.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (folder / "responses.jsonl").write_text(json_lines(records), encoding="utf-8")
     return folder
 
 

@@ -30,11 +30,23 @@ def check_writable(target: Path, overwrite: bool, kind: Kind = DATA) -> None:
     recover(place)
     if not place.exists():
         return
-    if not overwrite:
-        raise ValueError(f"{target} exists already: give another folder, or --overwrite to replace it")
+    check_may_replace(target, overwrite)
     if not place.is_dir():
         raise ValueError(f"{target} has no {kind.marker}, so it is not replaced: give another folder")
     check_owned(target, kind)
+
+
+def check_may_replace(place: Path, overwrite: bool, instead: str = "folder") -> None:
+    """Refuses to replace what is at `place` unless it was asked to.
+
+    Args:
+        instead: what to give another one of.
+
+    Raises:
+        ValueError: `overwrite` is false.
+    """
+    if not overwrite:
+        raise ValueError(f"{place} exists already: give another {instead}, or --overwrite to replace it")
 
 
 @contextmanager

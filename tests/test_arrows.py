@@ -13,7 +13,7 @@ DATA = {"data_prep.contract"}
 FOLDERS = {"data_prep.atomic", "data_prep.drafts", "data_prep.ownership", "data_prep.apart"}
 """How folders appear whole, and whose they are; the standard library alone."""
 ARROWS: dict[str, set[str]] = {
-    "process": set(),
+    "process": {"data_prep.strict_json"},
     "files": set(),
     "errors": set(),
     "replay": set(),

@@ -99,6 +99,16 @@ def test_dev_tools_of_setup_are_pinned(project: dict[str, Any]) -> None:
     )
 
 
+@pytest.mark.parametrize("folder", ["assets", "templates"])
+def test_what_the_page_is_made_from_is_packaged(project: dict[str, Any], folder: str) -> None:
+    place = ROOT / "recipe/rerule/reporting" / folder
+    patterns = project["package_data"][f"recipe.rerule.reporting.{folder}"]
+    packaged = {path for pattern in patterns for path in place.glob(pattern)}
+    there = {path for path in place.iterdir() if path.suffix != ".py" and path.is_file()}
+    assert len(there) >= 2
+    assert there == packaged
+
+
 def test_both_supported_pythons_are_allowed(project: dict[str, Any]) -> None:
     allowed = SpecifierSet(project["python_requires"])
     assert [python for python in ("3.10", "3.11.0", "3.12.9", "3.13.0") if allowed.contains(python)] == [

@@ -9,16 +9,14 @@ killed process loses none, a power cut at most the last seconds.
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
+from data_prep.generate.kept import SUFFIX, line_of, records_of
 from data_prep.generate.task import Answer
-
-_SUFFIX = ".jsonl"
 
 
 class Cache:
@@ -32,9 +30,9 @@ class Cache:
         self._answers: dict[str, Answer] = {}
         self._unfit: dict[str, dict[int, str]] = {}
         self._file: BinaryIO | None = None
-        for path in sorted(folder.glob(f"*{_SUFFIX}")):  # the oldest first: a later answer replaces it
-            for line in path.read_bytes().split(b"\n"):
-                self._remember(_parse(line))
+        for path in sorted(folder.glob(f"*{SUFFIX}")):  # the oldest first: a later answer replaces it
+            for record in records_of(path.read_bytes()):
+                self._remember(record)
 
     def __enter__(self) -> Cache:
         return self
@@ -65,9 +63,9 @@ class Cache:
     def _put(self, record: dict[str, Any]) -> None:
         if self._file is None:
             self._folder.mkdir(parents=True, exist_ok=True)
-            name = f"{time.time_ns():020d}-{uuid.uuid4().hex}{_SUFFIX}"
+            name = f"{time.time_ns():020d}-{uuid.uuid4().hex}{SUFFIX}"
             self._file = open(self._folder / name, "xb")  # noqa: SIM115 (closed by __exit__)
-        self._file.write(json.dumps(record).encode() + b"\n")
+        self._file.write(line_of(record))
         self._file.flush()
         self._remember(record)
 
@@ -77,12 +75,3 @@ class Cache:
                 self._answers[key] = answer
             case {"key": str(key), "draw": int(draw), "unfit": str(problem)}:
                 self._unfit.setdefault(key, {})[draw] = problem
-
-
-def _parse(line: bytes) -> dict[str, Any]:
-    """The record of a line; an empty one where the line is torn or foreign."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return record if isinstance(record, dict) else {}

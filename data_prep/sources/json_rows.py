@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from data_prep.sources.errors import SourceError, shown
 from data_prep.sources.text_files import read_text
+from data_prep.strict_json import RepeatedKeyError, unique
 
 _BLANK = " \t\r\n"
-
-
-class _RepeatedKeyError(ValueError):
-    """An object has a key twice, of which Python would keep the last."""
 
 
 def json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -46,36 +44,32 @@ def json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def loaded(path: Path, text: str) -> Any:
     """The one value of a JSON text. Raises SourceError naming the file."""
-    try:
-        return json.loads(text, object_pairs_hook=_object)
-    except json.JSONDecodeError as error:
-        raise SourceError(f"{path}:{error.lineno}: is not JSON ({error.msg})") from None
-    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, thousands of brackets
-        raise SourceError(f"{path}: cannot be read ({error})") from None
+    with _refused(path, ""):
+        return json.loads(text, object_pairs_hook=unique)
 
 
 def _decode(path: Path, text: str, place: int, line: int, row: int) -> tuple[dict[str, Any], int]:
     """The object at `place` of the text, and where it ends."""
-    try:
-        value, end = json.JSONDecoder(object_pairs_hook=_object).raw_decode(text, place)
-    except json.JSONDecodeError as error:
-        raise SourceError(f"{path}:{error.lineno}: is not JSON ({error.msg})") from None
-    except _RepeatedKeyError as error:
-        raise SourceError(f"{path}:{line} (row {row}): {error}") from None
-    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, thousands of brackets
-        raise SourceError(f"{path}:{line}: cannot be read ({error})") from None
+    with _refused(path, f":{line}", f" (row {row})"):
+        value, end = json.JSONDecoder(object_pairs_hook=unique).raw_decode(text, place)
     if not isinstance(value, dict):
         raise SourceError(f"{path}:{line}: is {shown(value)}, expected an object with named fields")
     return value, end
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise _RepeatedKeyError(f"key {shown(twice)} is there twice; keep one of them")
-    return value
+@contextmanager
+def _refused(path: Path, line: str, row: str = "") -> Iterator[None]:
+    """Turn what json raises into a SourceError that names the file and the place in it."""
+    try:
+        yield
+    except json.JSONDecodeError as error:
+        raise SourceError(f"{path}:{error.lineno}: is not JSON ({error.msg})") from None
+    except RepeatedKeyError as error:
+        raise SourceError(
+            f"{path}{line}{row}: key {shown(error.key)} is there twice; keep one of them"
+        ) from None
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, thousands of brackets
+        raise SourceError(f"{path}{line}: cannot be read ({error})") from None
 
 
 def _check_array_end(path: Path, text: str, place: int, line: int) -> None:

@@ -40,7 +40,8 @@ back.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from reward.refusal.clauses import Clause, clauses
@@ -91,7 +92,33 @@ def is_refusal(text: str, phrases: RefusalPhrases | None = None) -> bool:
     return _declines_early(sentences)
 
 
+@dataclass(frozen=True)
+class _Statement:
+    """A sentence that says more than a courtesy.
+
+    Attributes:
+        text: the sentence.
+        parts: its clauses.
+        following: the sentence after it, "" for none.
+        guessed: whether it, or a statement before it, begins a guess.
+        answered: whether something before it may be an answer.
+        is_first: whether no statement before it, echoes of the question apart, counts.
+    """
+
+    text: str
+    parts: Sequence[Clause]
+    following: str
+    guessed: bool
+    answered: bool
+    is_first: bool
+
+
 def _declines_early(sentences: Sequence[str]) -> bool:
+    return any(map(_is_declining, _statements(sentences)))
+
+
+def _statements(sentences: Sequence[str]) -> Iterator[_Statement]:
+    """The statements that may carry a refusal: up to the SENTENCES-th that is no echo of the question."""
     counted, guessed, answered = 0, False, False
     for sentence, following in pairwise([*sentences, ""]):
         parts = clauses(sentence)
@@ -99,15 +126,19 @@ def _declines_early(sentences: Sequence[str]) -> bool:
             answered = answered or bool(_ANSWER_IN_ONE_WORD.match(sentence))
             continue
         guessed = guessed or begins_guess(parts)
-        limits = counted > 0 and is_limit(sentence)
-        declined = not limits and _declines(parts, guessed=guessed, may_deflect=not answered)
-        if declined and not is_taken_back_by(clauses(following)):
-            return True
+        yield _Statement(sentence, parts, following, guessed, answered, is_first=counted == 0)
         answered = True
         counted += not _echoes_question(sentence)
         if counted == SENTENCES:
-            break
-    return False
+            return
+
+
+def _is_declining(statement: _Statement) -> bool:
+    """Whether the statement declines, and the sentence after it does not take that back."""
+    if not statement.is_first and is_limit(statement.text):
+        return False
+    declined = _declines(statement.parts, guessed=statement.guessed, may_deflect=not statement.answered)
+    return declined and not is_taken_back_by(clauses(statement.following))
 
 
 def _declines(parts: Sequence[Clause], *, guessed: bool, may_deflect: bool) -> bool:

@@ -352,8 +352,24 @@ OPTIONS = [
     ("-x", "-x is no option"),
 ]
 """Options that the commands refuse."""
+CONFIG_NAMES = [
+    (
+        "--config-name experiment/rwku",
+        "--config-name is experiment/rwku, a part of the configuration",
+        "experiment=rwku",
+    ),
+    ("--config-name=rwku", "--config-name is rwku, a part of", "experiment=rwku"),
+    ("-cn experiment/paper/tofu.yaml", "-cn is experiment/paper/tofu, a part of", "experiment=paper/tofu"),
+    ("-cn=platform/cpu", "-cn is platform/cpu, a part of", "platform=cpu"),
+    (
+        "--config-name common/rule_common",
+        "--config-name is common/rule_common, a part of",
+        "leave the option out",
+    ),
+]
+"""Parts of the configuration, given as all of it; what the line must hold, and how it must end."""
 CASES = [
     *(NUMBERS_2 + REPLAY_2 + CHOICES_2 + FLAGS_2 + PARTS_2 + TOGETHER_2 + WARNED_2 + VALID_2),
     *(NUMBERS_1 + OTHERS_1),
-    *(Case(COMMANDS, argument, "refused") for argument, _ in (*UNKNOWN, *OPTIONS)),
+    *(Case(COMMANDS, argument, "refused") for argument, *_ in (*UNKNOWN, *OPTIONS, *CONFIG_NAMES)),
 ]

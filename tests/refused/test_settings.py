@@ -19,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 from data_prep.contract import write_rows, write_sft_rows
 from recipe.rerule.training import entry, settings
 from recipe.rerule.training.keys import overrides, stage1, stage2, usage
-from tests.refused.settings_cases import CASES, OPTIONS, STAGE1, STAGE2, UNKNOWN, SettingsCase
+from tests.refused.settings_cases import CASES, CONFIG_NAMES, OPTIONS, STAGE1, STAGE2, UNKNOWN, SettingsCase
 from tests.training.test_settings import environment, row, stage1_rows, write_model
 
 OF_VALUES = [case for case in CASES if isinstance(case, SettingsCase)]
@@ -182,6 +182,37 @@ def test_an_option_that_there_is_not_is_refused(
     error = capsys.readouterr().err
     assert error.startswith(f"error: {named}")
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(("arguments", "named", "advice"), CONFIG_NAMES)
+def test_a_part_given_as_the_whole_configuration_is_refused(
+    arguments: str,
+    named: str,
+    advice: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["main", *arguments.split(), "platform=cpu"])
+    with pytest.raises(SystemExit) as exit_:
+        entry.run_task(pytest.fail, usage.STAGE2)
+    assert exit_.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {named}")
+    assert error.endswith(f"{advice}\n")
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--config-name", "rerule_trainer"],
+        ["--config-name=nothing"],
+        ["experiment=rwku"],
+        ["--config-dir", "mine", "--config-name", "rwku"],
+    ],
+)
+def test_other_names_of_configurations_are_left_to_hydra(arguments: list[str]) -> None:
+    overrides.check_config_name(arguments, usage.STAGE2)
 
 
 @pytest.mark.parametrize("module", ["main", "sft", "check"])

@@ -5,8 +5,10 @@ import csv
 import hashlib
 import io
 import re
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 
@@ -153,6 +155,53 @@ def test_page_says_caution_captions_and_commands():
         "3 probes.",
     ):
         assert said in text
+
+
+SCRIPT = "\"'><script>alert(1)</script>{{ 7 * 7 }}{% x %}"
+PLAIN_FIELDS = {"aim"}
+"""Fields that take one of a few words, and no text of others."""
+
+
+def with_script(value: Any, place: str = "report") -> Iterator[tuple[str, Any]]:
+    """The value with SCRIPT in place of one of its texts, once for each text in it, and its place."""
+    if isinstance(value, str):
+        yield place, SCRIPT
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield f"{place}, key {key}", {SCRIPT if name == key else name: one for name, one in value.items()}
+            for where, changed in with_script(inner, f"{place}[{key}]"):
+                yield where, {**value, key: changed}
+    elif isinstance(value, list | tuple):
+        for number, inner in enumerate(value):
+            for where, changed in with_script(inner, f"{place}[{number}]"):
+                yield where, type(value)([*value[:number], changed, *value[number + 1 :]])
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            if field.name not in PLAIN_FIELDS:
+                for where, changed in with_script(getattr(value, field.name), f"{place}.{field.name}"):
+                    yield where, replace(value, **{field.name: changed})
+
+
+def test_no_text_is_taken_for_html_or_a_template():
+    usual = Page(html_page(report()))
+    names = {(tag, name) for tag, name, _ in usual.attributes}
+    changed = dict(with_script(report()))
+    assert len(changed) > 60
+    shown = set()
+    for where, hostile in changed.items():
+        page = Page(html_page(hostile))
+        assert page.tags.count("script") == usual.tags.count("script"), where
+        assert {(tag, name) for tag, name, _ in page.attributes} <= names, where
+        assert page.open == [], where
+        if SCRIPT in page.text + "".join(f"{value}" for _, _, value in page.attributes):
+            shown.add(where)
+    places = "report.sections[0].parts"
+    names_of_files = {f"{places}[{number}].name" for number in (0, 1, 2)}
+    assert changed.keys() - shown == {
+        *names_of_files,
+        f"{places}[4].title",  # the section has the browser's title
+        f"{places}[4].data, key probes",  # packed
+    }
 
 
 def test_markdown_table():

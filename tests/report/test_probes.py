@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recipe.rerule.reporting import probes
-from recipe.rerule.reporting.browser import browser_html, pack, unpack
+from recipe.rerule.reporting.browser import pack, unpack
 from recipe.rerule.reporting.evaluations import read_evaluation
+from recipe.rerule.reporting.page import part_html
 from tests.report.conftest import response
 
 RESULTS = {"base": {"x": 0.5}, "rule": {"x": 0.25}}
@@ -114,7 +115,7 @@ def test_packing_is_undone_by_unpacking(data):
 
 def test_html_of_the_browser_holds_no_raw_answer(write_evaluation):
     evaluation = read(write_evaluation, response("base", 3, "</script><b>"), results={"base": {"x": 0.5}})
-    html = browser_html(probes.browser_of([evaluation], "probes-x"))
+    html = part_html(probes.browser_of([evaluation], "probes-x"))
     assert "<b>" not in html
     assert html.count("</script>") == 1
     assert 'id="probes-x-data"' in html

@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
-from recipe.rerule.runs import checkpoints, run_folder
+from recipe.rerule.runs import checkpoints, run_folder, run_log
 
 CONFIG = "".join(
     f"{key}: {{}}\n"
@@ -84,6 +85,40 @@ def test_a_folder_in_which_nothing_but_the_beginning_is_holds_no_run(tmp_path: P
     put(tmp_path / "run", "config.yaml")
     assert run_folder.is_begun(tmp_path / "run")
     assert run_folder.is_begun(put(tmp_path / "of the release", "notes.txt"))
+
+
+@pytest.fixture
+def failed_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What a run leaves that fails before its first step."""
+    monkeypatch.setenv("VERL_FILE_LOGGER_PATH", "")
+    folder = tmp_path / "run"
+    run_folder.begin(folder, 1)
+    run_log.start(OmegaConf.create({"trainer": {"default_local_dir": str(folder)}}))
+    return put(folder, "records/metrics.jsonl", "run.lock", ".hydra/config.yaml", text="")
+
+
+def test_a_start_that_failed_holds_no_run_and_can_be_made_again(failed_start: Path) -> None:
+    run_folder.check(failed_start, 1)
+    assert not run_folder.is_begun(failed_start)
+    with pytest.raises(ValueError, match="is not of a run of stage 2"):
+        run_folder.check(failed_start, 2)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "records/metrics.jsonl",
+        "global_step_1/data.pt",
+        "latest_checkpointed_iteration.txt",
+        "model/config.json",
+        "notes.txt",
+        "records/notes.txt",
+        "config.yaml",
+    ],
+)
+def test_a_start_with_anything_more_holds_a_run(name: str, failed_start: Path) -> None:
+    put(failed_start, name)
+    assert run_folder.is_begun(failed_start)
 
 
 def test_verls_dumps_go_where_nothing_else_is(tmp_path: Path) -> None:

@@ -337,6 +337,17 @@ def test_stage1_accepts_rows_of_both_kinds(files: dict[str, Path]) -> None:
     check_stage1(files, stage1_rows(8, raw=True))
 
 
+def test_stage1_can_be_started_again_where_it_failed_before_its_first_step(files: dict[str, Path]) -> None:
+    run_folder.begin(files["run"], stage=1)
+    (files["run"] / "config.yaml").write_text("trainer: {}\n")
+    (files["run"] / "records").mkdir()
+    (files["run"] / "records" / "metrics.jsonl").touch()
+    check_stage1(files, stage1_rows(8))
+    (files["run"] / "records" / "metrics.jsonl").write_text("{}\n")
+    with pytest.raises(ValueError, match="which already holds a run; choose another folder"):
+        check_stage1(files, stage1_rows(8))
+
+
 @pytest.mark.parametrize(
     ("rows", "override", "line"),
     [

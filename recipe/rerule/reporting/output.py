@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from data_prep.atomic import put_in_place
+from data_prep.atomic import check_may_replace, put_in_place
 from data_prep.drafts import DRAFT, draft_folder, recover
 from data_prep.ownership import Kind, check_owned, paths_in, stamp
 from recipe.rerule.reporting.csv_files import csv_text
@@ -24,6 +24,7 @@ from recipe.rerule.reporting.page import html_page
 FILES = Kind("rerule/report", "contents.json", lambda marker: None)
 """The folder of figures and tables."""
 _MARK_HTML = '<meta name="generator" content="rerule/report">'
+"""Stands in templates/page.html."""
 _MARK_MARKDOWN = "<!-- rerule/report -->"
 _HEAD_END = "</head>"
 _RELEASED_HTML = '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -48,11 +49,11 @@ def check_free(page: Path, overwrite: bool) -> None:
     folder = page.with_suffix("")
     recover(folder)
     for path in (page, page.with_suffix(".md"), folder):
-        if os.path.lexists(path) and not overwrite:
-            raise ValueError(f"{path} exists already; give another --out, or --overwrite to replace it")
+        if os.path.lexists(path):
+            check_may_replace(path, overwrite, "--out")
     for path, known in ((page, _is_page), (page.with_suffix(".md"), _is_markdown)):
         if os.path.lexists(path) and (path.is_symlink() or not path.is_file() or not known(_text(path))):
-            raise ValueError(f"{path} was not written by a report, so it is not replaced; give another --out")
+            raise _not_ours(path)
     _owned_files(folder, page)
 
 
@@ -68,8 +69,7 @@ def write_report(report: Report, page: Path, overwrite: bool) -> None:
         _write_files(report, draft / "files")
         markdown = f"{markdown_page(report, folder.name)}\n{_MARK_MARKDOWN}\n"
         (draft / "page.md").write_text(markdown, encoding="utf-8")
-        html = html_page(report).replace(_HEAD_END, f"{_MARK_HTML}\n{_HEAD_END}", 1)
-        (draft / "page.html").write_text(html, encoding="utf-8")
+        (draft / "page.html").write_text(html_page(report), encoding="utf-8")
         check_free(page, overwrite)
         put_in_place(scratch, draft / "files", folder, _owned_files(folder, page))
         (draft / "page.md").replace(page.with_suffix(".md"))
@@ -94,7 +94,7 @@ def _owned_files(folder: Path, page: Path) -> list[str]:
     if not os.path.lexists(folder):
         return []
     if folder.is_symlink() or not folder.is_dir():
-        raise ValueError(f"{folder} was not written by a report, so it is not replaced; give another --out")
+        raise _not_ours(folder)
     if os.path.lexists(folder / FILES.marker):
         return check_owned(folder, FILES)
     for foreign in _foreign_to_released(folder, page):
@@ -103,6 +103,10 @@ def _owned_files(folder: Path, page: Path) -> list[str]:
             "or give another --out"
         )
     return list(paths_in(folder))
+
+
+def _not_ours(path: Path) -> ValueError:
+    return ValueError(f"{path} was not written by a report, so it is not replaced; give another --out")
 
 
 def _foreign_to_released(folder: Path, page: Path) -> Iterator[str]:

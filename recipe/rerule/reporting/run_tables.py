@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from recipe.rerule.evaluation.table import Column, columns_of, legend
@@ -214,26 +215,48 @@ _COST_CAPTION = (
 )
 
 
+@dataclass(frozen=True)
+class _Step:
+    """A step's number, its seconds, those of them that replay took, and its replay updates."""
+
+    number: int
+    seconds: float
+    replay: float
+    updates: float
+
+
 def _cost_cells(run: Run, start: int | None) -> tuple[Cell, ...]:
     """A run's cells in the cost table; `start` is the step that divides it."""
-    seconds, replay, updates = step_seconds(run), replay_seconds(run), run.series("replay/updates")
-    timed = [place for place, value in enumerate(seconds) if place > 0 and not math.isnan(value)]
-    before = [place for place in timed if start is None or run.steps[place] < start]
-    after = [place for place in timed if start is not None and run.steps[place] >= start]
-    replayed = [place for place in timed if updates[place] > 0]
-    spent = sum(replay[place] for place in timed)
-    whole = sum(seconds[place] for place in timed)
+    steps, divide = _timed_steps(run), math.inf if start is None else start
     total = _sum(run.series("timing_s/step"))
-    replays = bool(replayed)
     return (
         number_cell(float(len(run.steps)), ".0f"),
         number_cell(total / 3600 if total else None, ".2f"),
-        number_cell(_mean([seconds[place] for place in before]), ".2f"),
-        number_cell(_mean([seconds[place] for place in after]), ".2f"),
-        number_cell(_mean([replay[place] for place in replayed]), ".2f"),
-        number_cell(_ratio([replay[p] for p in replayed], [seconds[p] for p in replayed]), ".1%"),
-        number_cell(spent / whole if replays else None, ".1%"),
-        number_cell(spent / (whole - spent) if replays else None, "+.1%"),
+        number_cell(_mean([step.seconds for step in steps if step.number < divide]), ".2f"),
+        number_cell(_mean([step.seconds for step in steps if step.number >= divide]), ".2f"),
+        *_replay_cells(steps),
+    )
+
+
+def _timed_steps(run: Run) -> list[_Step]:
+    """The steps whose time was logged, without the first, which warms up."""
+    columns = (run.steps, step_seconds(run), replay_seconds(run), run.series("replay/updates"))
+    steps = [_Step(*values) for values in zip(*columns, strict=True)]
+    return [step for step in steps[1:] if not math.isnan(step.seconds)]
+
+
+def _replay_cells(steps: Sequence[_Step]) -> tuple[Cell, ...]:
+    """Replay's seconds a step with an update, its share of that step and of the run, and what it adds."""
+    replayed = [step for step in steps if step.updates > 0]
+    if not replayed:
+        return (DASH,) * 4
+    of_replayed = [step.replay for step in replayed]
+    spent, others = [step.replay for step in steps], [step.seconds - step.replay for step in steps]
+    return (
+        number_cell(_mean(of_replayed), ".2f"),
+        number_cell(_ratio(of_replayed, [step.seconds for step in replayed]), ".1%"),
+        number_cell(_ratio(spent, [step.seconds for step in steps]), ".1%"),
+        number_cell(_ratio(spent, others), "+.1%"),
     )
 
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recipe.rerule.replay import durable
+from recipe.rerule import files
 from recipe.rerule.runs.run_folder import foreign_to_checkpoint
 
 FORMAT_VERSION = 1
@@ -81,11 +81,11 @@ def finish(run_folder: str | Path, step: int) -> None:
     """
     folder = step_folder(run_folder, step)
     sizes = {str(path.relative_to(folder)): path.stat().st_size for path in _files(folder)}
-    _flush_tree(folder)
-    durable.flush(folder.parent)
+    files.flush_tree(folder)
+    files.flush(folder.parent)
     record = {"format_version": FORMAT_VERSION, "step": step, "files": sizes}
-    durable.write(folder / MARKER_FILE, json.dumps(record).encode())
-    durable.write(Path(run_folder) / TRACKER_FILE, str(step).encode())
+    files.write(folder / MARKER_FILE, json.dumps(record).encode())
+    files.write(Path(run_folder) / TRACKER_FILE, str(step).encode())
 
 
 def keep(run_folder: str | Path, limit: int) -> None:
@@ -244,8 +244,8 @@ def _record_problem(record: Any, folder: Path) -> str | None:
     return None
 
 
-def _files_problem(files: dict[str, Any], folder: Path) -> str | None:
-    for name, size in files.items():
+def _files_problem(sizes: dict[str, Any], folder: Path) -> str | None:
+    for name, size in sizes.items():
         path = folder / name
         if not path.is_file():
             return f"{name} is missing"
@@ -276,18 +276,11 @@ def _set_tracker(run_folder: Path, step: int | None) -> None:
     if step is None:
         tracker.unlink(missing_ok=True)
     elif _tracker_fault(run_folder, step) is not None:
-        durable.write(tracker, str(step).encode())
+        files.write(tracker, str(step).encode())
 
 
 def _files(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.rglob("*")) if path.is_file())
-
-
-def _flush_tree(folder: Path) -> None:
-    """Put every file and folder below and including this one on the disk, whichever process wrote them."""
-    for path in folder.rglob("*"):
-        durable.flush(path)
-    durable.flush(folder)
 
 
 def _remove(folder: Path) -> None:

@@ -20,7 +20,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from recipe.rerule.replay import durable
+from recipe.rerule import files
 
 DType = Literal["float32", "bfloat16"]
 DTYPES: tuple[str, ...] = get_args(DType)
@@ -82,10 +82,10 @@ def start_tensor(start: Path, name: str) -> Tensor | None:
     index = start / _INDEX
     if index.is_file():
         file = json.loads(index.read_text("utf-8"))["weight_map"].get(name)
-        files = [start / file] if file else []
+        holders = [start / file] if file else []
     else:
-        files = weight_files(start)
-    for path in files:
+        holders = weight_files(start)
+    for path in holders:
         with safe_open(path, framework="pt") as tensors:
             if name in tensors.keys():  # noqa: SIM118
                 return tensors.get_tensor(name)
@@ -112,10 +112,8 @@ def _as(tensor: Tensor, dtype: DType) -> Tensor:
 
 
 def _replace(file: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None) -> None:
-    draft = file.with_name(file.name + ".tmp")
-    save_file(tensors, draft, metadata=metadata)
-    durable.flush(draft)
-    draft.replace(file)
+    with files.replacing(file) as draft:
+        save_file(tensors, draft, metadata=metadata)
 
 
 def _say_dtype(folder: Path, dtype: DType) -> None:
@@ -123,7 +121,7 @@ def _say_dtype(folder: Path, dtype: DType) -> None:
     for name, changes in _described(folder, dtype):
         path = folder / name
         content = json.loads(path.read_text("utf-8"))
-        durable.write(path, json.dumps(content | changes, indent=2).encode() + b"\n")
+        files.write(path, json.dumps(content | changes, indent=2).encode() + b"\n")
 
 
 def _described(folder: Path, dtype: DType) -> Iterator[tuple[str, dict[str, object]]]:

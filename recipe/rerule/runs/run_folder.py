@@ -13,6 +13,7 @@ import os
 import re
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -41,6 +42,10 @@ _OF_RUN = (
     r"records/(metrics\w*|prompts|replay)(\.\d+)?\.jsonl|records/(rollouts|validation)/(\d+\.jsonl)?|"
     rf"global_step_\d+(\.removed)?/({_OF_CHECKPOINT})"
 )
+
+
+_OF_START = rf"{re.escape(MARKER)}|{re.escape(run_lock.FILE)}|\.hydra/((config|hydra|overrides)\.yaml)?"
+_EMPTY_AT_START = r"records/((metrics|metrics_at_save|prompts|replay)(\.\d+)?\.jsonl|(rollouts|validation)/)?"
 
 
 class RunFolderError(ValueError):
@@ -126,8 +131,21 @@ def begin(folder: str | Path, stage: int) -> None:
 
 
 def is_begun(folder: str | Path) -> bool:
-    """Whether the folder holds more than the word that a run has begun there."""
-    return os.path.isdir(folder) and bool(set(os.listdir(folder)) - {MARKER, run_lock.FILE})
+    """Whether the folder holds more than a run writes before its first step.
+
+    A run that failed by then left its marker and lock, its configuration, what Hydra keeps of that, and
+    records without a word: another run may begin there.
+    """
+    folder = Path(folder)
+    return folder.is_dir() and not all(_is_of_start(folder, path) for path in paths_in(folder))
+
+
+def _is_of_start(folder: Path, path: str) -> bool:
+    if path == "config.yaml":
+        return bool(_config_of(folder / path))
+    if re.fullmatch(_EMPTY_AT_START, path):
+        return path.endswith("/") or (folder / path).lstat().st_size == 0  # a link has a size
+    return re.fullmatch(_OF_START, path) is not None
 
 
 def foreign_to_checkpoint(folder: Path) -> Path | None:
@@ -181,10 +199,15 @@ def _has_marker(folder: Path) -> bool:
 
 
 def _is_our_config(path: Path) -> bool:
+    return set(_config_of(path)) >= _CONFIG_KEYS
+
+
+def _config_of(path: Path) -> dict[str, Any]:
+    """The configuration that a run kept; {} where the file is a link, no YAML or no configuration."""
     if path.is_symlink() or not path.is_file():
-        return False
+        return {}
     try:
         config = yaml.safe_load(path.read_bytes())
     except (yaml.YAMLError, ValueError, RecursionError):
-        return False
-    return isinstance(config, dict) and set(config) >= _CONFIG_KEYS
+        return {}
+    return config if isinstance(config, dict) else {}

@@ -18,7 +18,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,6 +26,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
+
+from recipe.rerule import files
 
 if TYPE_CHECKING:  # the report reads records without importing torch
     from omegaconf import DictConfig
@@ -43,7 +44,8 @@ def start(config: DictConfig) -> None:
     """Make the records folder, keep the configuration, and point verl's file logger into it."""
     run_folder = Path(config.trainer.default_local_dir)
     (run_folder / "records").mkdir(parents=True, exist_ok=True)
-    _drop_torn_lines(run_folder / "records")
+    for name in ("prompts.jsonl", "replay.jsonl"):
+        files.drop_torn_line(run_folder / "records" / name)
     OmegaConf.save(config, run_folder / "config.yaml")
     os.environ["VERL_FILE_LOGGER_PATH"] = str(_unused_metrics_file(run_folder))
 
@@ -72,29 +74,19 @@ def _unused_metrics_file(run_folder: Path) -> Path:
     return folder / _numbered(LOGGED, _starts(folder))
 
 
-def _drop_torn_lines(folder: Path) -> None:
-    """Cut off what a kill left of a last line: the next one would be appended to it."""
-    for path in (folder / "prompts.jsonl", folder / "replay.jsonl"):
-        content = path.read_bytes() if path.is_file() else b""
-        if content and not content.endswith(b"\n"):
-            os.truncate(path, content.rfind(b"\n") + 1)
-
-
 def keep_metrics(step: int, metrics: Mapping[str, Any]) -> None:
     """Keep the metrics of a step that is being saved, and put all records so far on the disk.
 
     To be called after `start`, in the same process, before the step's checkpoint counts. What is no number is
     left out.
     """
-    from recipe.rerule.replay import durable
-
     logged = Path(os.environ["VERL_FILE_LOGGER_PATH"])
     numbers = {name: _number(value) for name, value in metrics.items() if isinstance(value, Real)}
     name = logged.name.replace(LOGGED, AT_SAVE, 1)
     _append(logged.parents[1], name, {"step": step, "data": numbers})
     for path in logged.parent.glob("*.jsonl"):
-        durable.flush(path)
-    durable.flush(logged.parent)
+        files.flush(path)
+    files.flush(logged.parent)
 
 
 def _number(value: Any) -> float | None:
@@ -147,8 +139,7 @@ def write_rollouts(
     ]
     folder = Path(run_folder) / "records" / "rollouts"
     folder.mkdir(exist_ok=True)
-    with open(folder / f"{step}.jsonl", "w", encoding="utf-8") as file:
-        file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    (folder / f"{step}.jsonl").write_text(files.json_lines(lines, nan=True), encoding="utf-8")
 
 
 def append_replay(run_folder: str, log: StepLog) -> None:
@@ -157,5 +148,4 @@ def append_replay(run_folder: str, log: StepLog) -> None:
 
 
 def _append(run_folder: str | Path, name: str, record: Mapping[str, Any]) -> None:
-    with open(Path(run_folder) / "records" / name, "a", encoding="utf-8") as file:
-        file.write(json.dumps(record) + "\n")
+    files.append_line(Path(run_folder) / "records" / name, record)

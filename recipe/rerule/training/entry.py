@@ -31,6 +31,7 @@ def run_task(task: Callable[[DictConfig], None], command: usage.Command, program
 
     with errors.one_line(overrides.OverrideError, code=2):
         overrides.check_options(arguments)
+        overrides.check_config_name(arguments, command)
         _announce(arguments)
         _compose(task, command)
 

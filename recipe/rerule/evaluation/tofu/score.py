@@ -38,24 +38,37 @@ def score(
     """
     reader = LogReader(as_open_unlearning(log))
     retain = None if retain_log is None else LogReader(as_open_unlearning(retain_log))
-    computations: dict[str, Callable[[], float]] = {
+    computations = _computations(reader, retain, allow_unequal)
+    if variants:
+        computations |= _variants(reader, retain, allow_unequal)
+    scored = compute(computations, extra_computations(log, retain_log, reader.notes), wanted)
+    notes = [*reader.notes, *(retain.notes if retain else []), *scored.notes]
+    # What a log itself says against a retained model can be checked only where that model's log is given.
+    not_held = () if retain_log else ("forget_quality", "privleak")
+    held = {name: value for name, value in scored.metrics.items() if name not in not_held}
+    return Scored(
+        scored.metrics, list(dict.fromkeys([*notes, *own_aggregates(log, held)])), definitions.LEGEND
+    )
+
+
+Computations = dict[str, Callable[[], float]]
+"""How each metric is computed, by name."""
+
+
+def _computations(reader: LogReader, retain: LogReader | None, allow_unequal: bool) -> Computations:
+    """The metrics that open-unlearning has."""
+    return {
         "model_utility": partial(_model_utility, reader),
         "forget_quality": partial(_official_forget_quality, reader, retain, allow_unequal),
         **{name: partial(_part, reader, part) for name, part in definitions.PARTS.items()},
     }
-    if variants:
-        computations |= {
-            name: partial(_part, reader, variant) for name, variant in definitions.VARIANTS.items()
-        }
-        computations["forget_quality_arithmetic"] = partial(
-            _forget_quality, reader, retain, "arithmetic_truth_ratio", allow_unequal
-        )
-    scored = compute(computations, extra_computations(log, retain_log, reader.notes), wanted)
-    against_retain = () if retain_log else ("forget_quality", "privleak")
-    checked = {name: value for name, value in scored.metrics.items() if name not in against_retain}
-    notes = reader.notes + (retain.notes if retain else []) + scored.notes
-    unique = list(dict.fromkeys([*notes, *own_aggregates(log, checked)]))
-    return Scored(scored.metrics, unique, definitions.LEGEND)
+
+
+def _variants(reader: LogReader, retain: LogReader | None, allow_unequal: bool) -> Computations:
+    """Other readings of the same metrics."""
+    arithmetic = partial(_forget_quality, reader, retain, "arithmetic_truth_ratio", allow_unequal)
+    parts = {name: partial(_part, reader, variant) for name, variant in definitions.VARIANTS.items()}
+    return {**parts, "forget_quality_arithmetic": arithmetic}
 
 
 def _part(reader: LogReader, part: Callable[[Any], Array]) -> float:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 from hydra.errors import MissingConfigException, OverrideParseException
 
 from recipe.rerule import errors
-from recipe.rerule.training.keys.usage import Command
+from recipe.rerule.training.keys.usage import GROUPS, Command
 
 _LONG = ("--help", "--hydra-help", "--version", "--cfg", "--resolve", "--package", "--run", "--info")
 _RARE = ("--shell-completion", "--config-path", "--config-name", "--config-dir", "--experimental-rerun")
 _SHORT = ("-h", "-c", "-p", "-r", "-i", "-sc", "-cp", "-cn", "-cd")
+_NAME = {"--config-name", "-cn"}
+_OWN_FOLDER = {"--config-path", "-cp", "--config-dir", "-cd"}
+"""Options of those who bring configurations of their own."""
 _OPTIONS = {*_LONG, *_RARE, *_SHORT}
 """Hydra's options."""
 
@@ -39,6 +43,33 @@ def check_options(arguments: list[str]) -> None:
             raise OverrideError(
                 f"{option} is no option; write settings as KEY=VALUE without dashes. --help lists them"
             )
+
+
+def check_config_name(arguments: list[str], command: Command) -> None:
+    """Refuse `--config-name` with a part of the command's configuration, such as experiment/rwku.
+
+    Raises:
+        OverrideError: naming the option, and what to write.
+    """
+    given = {argument.split("=")[0] for argument in arguments}
+    if given & _OWN_FOLDER:
+        return
+    for argument, following in pairwise([*arguments, ""]):
+        option, equals, value = argument.partition("=")
+        name = (value if equals else following).removesuffix(".yaml")
+        if option in _NAME and (advice := _instead_of_part(name, command)):
+            raise OverrideError(
+                f"{option} is {name}, a part of the configuration and not all of it; {advice}"
+            )
+
+
+def _instead_of_part(name: str, command: Command) -> str | None:
+    """What to do instead of taking `name` for the whole configuration; None where it is no part of one."""
+    for group in GROUPS:
+        if (choice := name.removeprefix(f"{group}/")) in command.options(group):
+            return f"write {group}={choice}"
+    is_part = name != command.name and (command.folder / f"{name}.yaml").is_file()
+    return "leave the option out" if is_part else None
 
 
 def explain(error: Exception, command: Command) -> str:
@@ -72,9 +103,7 @@ def _unknown_key(name: str, command: Command) -> str:
 def _nearest_of(name: str, command: Command) -> str | None:
     """The setting that was probably meant, one of those that --help lists before others."""
     shown = [key.name for key in command.keys if key.shown]
-    return nearest(name, [*shown, "experiment", "platform"]) or nearest(
-        name, [key.name for key in command.keys]
-    )
+    return nearest(name, [*shown, *GROUPS]) or nearest(name, [key.name for key in command.keys])
 
 
 def nearest(name: str, known: list[str]) -> str | None:

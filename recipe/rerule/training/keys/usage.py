@@ -12,6 +12,8 @@ import yaml
 from recipe.rerule.training.keys import replay, stage1, stage2
 from recipe.rerule.training.keys.kinds import Key
 
+GROUPS = ("experiment", "platform")
+"""Groups of settings that are chosen together, by one override."""
 CONFIG = Path(__file__).parents[2] / "config"
 _WIDTH = 62  # columns of a key and its default
 
@@ -87,7 +89,7 @@ def text(command: Command, program: str = "") -> str:
             command.what,
             "",
             "Groups of settings, chosen together:",
-            *(f"  {group}={'|'.join(command.options(group))}" for group in ("experiment", "platform")),
+            *(f"  {group}={'|'.join(command.options(group))}" for group in GROUPS),
             "",
             "Settings, with their defaults (docs/configuration.md tells more):",
             *_lines(command),

@@ -15,7 +15,7 @@ from typing import Any
 
 from data_prep.apart import check_apart
 from data_prep.atomic import check_writable
-from recipe.rerule.evaluation.output import UTILITY, json_lines, json_text, write_folder
+from recipe.rerule.evaluation.output import UTILITY, json_text, write_folder
 from recipe.rerule.evaluation.rwku.utility.harness import (
     Settings,
     UtilityResult,
@@ -23,6 +23,7 @@ from recipe.rerule.evaluation.rwku.utility.harness import (
     require_lm_eval,
 )
 from recipe.rerule.evaluation.rwku.utility.target_files import utility_rows
+from recipe.rerule.files import json_lines
 from recipe.rerule.platform import PLATFORMS, select
 
 _EXAMPLES = """\

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from recipe.rerule.evaluation.rwku.utility.target_files import Row
+from recipe.rerule.files import json_lines
 
 _LETTERS = "ABCD"
 _NO_SHOTS = {"num_fewshot": 0, "fewshot_split": None, "training_split": None, "fewshot_config": None}
@@ -124,7 +125,7 @@ def write_tasks(
     for name, task in written.items():
         data = folder / f"{name}.jsonl"
         documents = [task.document(row) for row in rows[task.rows]]
-        data.write_text("".join(json.dumps(document) + "\n" for document in documents), encoding="utf-8")
+        data.write_text(json_lines(documents), encoding="utf-8")
         definition = _definition(name, task, lm_eval_tasks, data, folder / "cache")
         # JSON is YAML.
         (folder / f"{name}.yaml").write_text(json.dumps(definition, indent=2), encoding="utf-8")

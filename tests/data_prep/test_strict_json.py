@@ -1,13 +1,12 @@
-"""JSON that others wrote is read, or refused with a reason that names what is wrong and where."""
+"""JSON that others wrote is read, or refused with a reason that names what is wrong."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
-from recipe.rerule.json_input import MOST_LEVELS, is_finite, parse, read_json, read_lines
+from data_prep.strict_json import MOST_LEVELS, RepeatedKeyError, is_finite, parse, unique
 
 
 @pytest.mark.parametrize(
@@ -47,27 +46,11 @@ def test_what_is_right_is_read() -> None:
     assert parse("[NaN]", nan=True)[0] != parse("[NaN]", nan=True)[0]
 
 
-def test_files_are_named(tmp_path: Path) -> None:
-    file = tmp_path / "a.json"
-    for content, reason in ((None, "does not exist"), ("{", "is not complete JSON: it is cut off in line 1")):
-        if content is not None:
-            file.write_text(content)
-        with pytest.raises(ValueError, match=r".") as refused:
-            read_json(file)
-        assert str(refused.value) == f"{file} {reason}"
-    with pytest.raises(ValueError, match=f"{tmp_path} is a folder, not a file"):
-        read_json(tmp_path)
-
-
-def test_lines_are_numbered_and_hold_any_character_but_a_line_feed(tmp_path: Path) -> None:
-    file = tmp_path / "a.jsonl"
-    file.write_text('{"a": "x\u2028y"}\n\n[1]\n{"a": ', encoding="utf-8")
-    lines = read_lines(file)
-    assert next(lines) == (1, {"a": "x\u2028y"})
-    assert next(lines) == (3, [1])
-    with pytest.raises(ValueError, match=r".") as refused:
-        next(lines)
-    assert str(refused.value) == f"{file}: line 4 is not complete JSON: it is cut off"
+def test_a_key_that_is_there_twice_is_named() -> None:
+    assert unique([("a", 1), ("b", 2)]) == {"a": 1, "b": 2}
+    with pytest.raises(RepeatedKeyError) as refused:
+        unique([("a", 1), ("b", 2), ("b", 2)])
+    assert refused.value.key == "b"
 
 
 @pytest.mark.parametrize(

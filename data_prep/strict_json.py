@@ -1,4 +1,4 @@
-"""JSON that others may have written: read with reasons that a user understands, and refused where it lies.
+"""JSON that others may have written, read strictly: what is wrong with it is said, and nothing is guessed.
 
 Nested deeper than MOST_LEVELS, or with one key twice in an object, it was not written for this program.
 """
@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 MOST_LEVELS = 60
@@ -18,13 +17,21 @@ MOST_LEVELS = 60
 Objects = Callable[[list[tuple[str, Any]]], Any]
 
 
+class RepeatedKeyError(ValueError):
+    """An object has `key` twice, of which Python would keep the last."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"has the key {_short(key)} twice in one object")
+        self.key = key
+
+
 def unique(pairs: list[tuple[str, Any]]) -> Any:
-    """The object of these keys and values; refuses a key that is there twice."""
+    """The object of these keys and values. Raises RepeatedKeyError where a key is there twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise _DoubtfulError(f"has the key {_short(twice)} twice in one object")
+        raise RepeatedKeyError(twice)
     return found
 
 
@@ -49,7 +56,7 @@ def parse(text: str | bytes, *, nan: bool = False, objects: Objects = unique) ->
         raise ValueError(_reason(error)) from None
     except RecursionError:
         raise ValueError("is nested too deeply") from None
-    except _DoubtfulError as error:
+    except (RepeatedKeyError, _ConstantError) as error:
         raise ValueError(str(error)) from None
     except ValueError:  # the interpreter's limit for whole numbers
         raise ValueError("holds a number of too many digits") from None
@@ -63,39 +70,6 @@ def is_finite(value: Any) -> bool:
     """Whether a value is a number that a float holds; true and false are none."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return number and abs(value) <= sys.float_info.max
-
-
-def read_json(file: Path, *, nan: bool = False) -> Any:
-    """The value in a JSON file. Raises ValueError, one line that names the file, and OSError."""
-    _check_file(file)
-    try:
-        return parse(file.read_bytes(), nan=nan)
-    except ValueError as error:
-        raise ValueError(f"{file} {error}") from None
-
-
-def read_lines(file: Path, *, nan: bool = False) -> Iterator[tuple[int, Any]]:
-    """Line numbers, from 1, and values of a file of JSON lines; empty lines are passed over.
-
-    Raises ValueError, one line that names file and line, and OSError.
-    """
-    _check_file(file)
-    # As bytes: a text would end its lines at U+2028 and the like too, which JSON may hold as they are.
-    with file.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                yield number, parse(line, nan=nan)
-            except ValueError as error:
-                raise ValueError(f"{file}: line {number} {str(error).removesuffix(' in line 1')}") from None
-
-
-def _check_file(file: Path) -> None:
-    if file.is_dir():
-        raise ValueError(f"{file} is a folder, not a file")
-    if not file.is_file():
-        raise ValueError(f"{file} does not exist")
 
 
 def check_levels(value: Any, most: int = MOST_LEVELS) -> None:
@@ -124,12 +98,12 @@ def _check_characters(value: Any) -> None:
         raise ValueError("holds half of a surrogate pair, which is no character") from None
 
 
-class _DoubtfulError(Exception):
-    """JSON of which two readers would make different things."""
+class _ConstantError(ValueError):
+    """NaN or Infinity, which Python alone reads."""
 
 
 def _refuse_constant(name: str) -> Any:
-    raise _DoubtfulError(f"holds {name}, which is no number of JSON")
+    raise _ConstantError(f"holds {name}, which is no number of JSON")
 
 
 def _reason(error: json.JSONDecodeError) -> str:

@@ -1,0 +1,1 @@
+"""HTML of the page, as Jinja2 templates of the package; every value in them is escaped."""
