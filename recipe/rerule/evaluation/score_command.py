@@ -17,7 +17,7 @@ from recipe.rerule.evaluation.logs.kinds import first_row, foreign, kind_of_log,
 from recipe.rerule.evaluation.logs.metrics import Scored
 from recipe.rerule.evaluation.logs.open_unlearning import Log, LogError, read_log
 from recipe.rerule.evaluation.logs.records import Record, by_model
-from recipe.rerule.json_input import read_json
+from recipe.rerule.process.json_input import read_json
 from recipe.rerule.process.progress import Progress
 
 _DESCRIPTION = """\

@@ -15,8 +15,8 @@ from typing import Any
 from recipe.rerule.errors import warn
 from recipe.rerule.evaluation.statistics.samples import Metrics
 from recipe.rerule.evaluation.table import title_of
-from recipe.rerule.json_input import is_finite, read_json
-from recipe.rerule.json_input import read_lines as read_json_lines
+from recipe.rerule.process.json_input import is_finite, read_json
+from recipe.rerule.process.json_input import read_lines as read_json_lines
 from recipe.rerule.reporting.bounds import bounds
 
 Intervals = dict[str, dict[str, tuple[float, float]]]

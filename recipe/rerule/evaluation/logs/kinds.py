@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from recipe.rerule.json_input import parse
+from recipe.rerule.process.json_input import parse
 
 TITLES = {"tofu": "TOFU", "muse-books": "MUSE", "rwku": "RWKU", "world": "the embedded world"}
 """Benchmarks as `evaluate score` calls them, and as a reader does."""

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from recipe.rerule.evaluation.statistics.samples import Array
-from recipe.rerule.json_input import parse
+from recipe.rerule.process.json_input import parse
 
 EPSILON = 1e-10
 """What open-unlearning adds to denominators."""

@@ -16,7 +16,7 @@ from data_prep.ownership import Kind, Patterns
 from recipe.rerule.evaluation.anchors import ANCHORS
 from recipe.rerule.evaluation.naturalness.judge import ProbeKey, Record, probe_key
 from recipe.rerule.evaluation.output import json_lines, write_folder
-from recipe.rerule.json_input import read_lines
+from recipe.rerule.process.json_input import read_lines
 
 RESPONSES = "responses.jsonl"
 SUMMARY = "naturalness.json"

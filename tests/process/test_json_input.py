@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recipe.rerule.json_input import MOST_LEVELS, is_finite, parse, read_json, read_lines
+from recipe.rerule.process.json_input import MOST_LEVELS, is_finite, parse, read_json, read_lines
 
 
 @pytest.mark.parametrize(
