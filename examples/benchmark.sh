@@ -5,13 +5,31 @@
 #   MODEL      the model that is to forget: a Hugging Face folder or name
 #   DATA       the benchmark's files: a folder, or a name on the Hugging Face Hub
 #   OUT        where everything goes
-#   N_GPUS     per node (default 4); NNODES: nodes of a Ray cluster that is already running (default 1)
+#   N_GPUS     per node (default 4); NNODES: nodes of a Ray cluster that is already running (default 1);
+#              together 1, 2, 4, 8, 16 or 32 devices
 #   EVALUATE_OPTIONS  of recipe.rerule.evaluate model, such as "--prompts llama-2"
 #   SMOKE=1    the same on a laptop: a small untrained model, few rows, three steps; needs DATA alone
 
 ARM="${ARM:-rerule}" N_GPUS="${N_GPUS:-4}" NNODES="${NNODES:-1}" SMOKE="${SMOKE:-0}"
+
+# fit_devices: refuses numbers of devices that cannot share a step, and sets STAGE1_GPUS: stage 1 runs on the first
+# node, and has batches of 8 rows. Micro-batches follow from the devices (recipe/rerule/training/sizes.py).
+fit_devices() {
+  local name
+  for name in N_GPUS NNODES; do
+    [[ "${!name}" =~ ^[1-9][0-9]{0,2}$ ]] || fail "$name is ${!name}; give a whole number above 0"
+  done
+  case $((N_GPUS * NNODES)) in
+    1 | 2 | 4 | 8 | 16 | 32) ;;
+    *) fail "N_GPUS x NNODES is $((N_GPUS * NNODES)); give 1, 2, 4, 8, 16 or 32 devices: others cannot share" \
+      "the 256 responses and 32 replayed groups of a step evenly" ;;
+  esac
+  STAGE1_GPUS=$((N_GPUS < 8 ? N_GPUS : 8))
+}
+fit_devices
+
 # shellcheck disable=SC2206  # the options are words
-PLATFORM=gpu PREPARE=() EVALUATE=(${EVALUATE_OPTIONS:-}) STAGE1=("trainer.n_gpus_per_node=$N_GPUS")
+PLATFORM=gpu PREPARE=() EVALUATE=(${EVALUATE_OPTIONS:-}) STAGE1=("trainer.n_gpus_per_node=$STAGE1_GPUS")
 STAGE2=("trainer.n_gpus_per_node=$N_GPUS" "trainer.nnodes=$NNODES" trainer.resume_mode=auto)
 
 RULES=paper/  # where stage 2's experiment is: the paper's, or ours

@@ -1,16 +1,21 @@
-"""Sizes that follow from the number of rows, as resolvers for `experiment=custom` of both stages.
+"""Sizes that follow from others, as resolvers for the configuration of both stages.
 
+From the number of rows: all of `experiment=custom`. From the number of devices: micro-batches, everywhere.
 docs/configuration.md says what each value rests on. A value that is given on the command line counts, and
 those that depend on it follow: with `data.train_batch_size=4` an epoch has more steps, so fewer epochs do.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
+MOST_ROWS = 65536
+"""More rows than a device can hold in one pass."""
 SMALLEST_BATCH = 8
 STAGE1_STEPS, STAGE1_EPOCHS, STAGE1_WARMUP = 30, 3, 20
 STAGE1_RATES = (4e-7, 1e-5)
@@ -62,6 +67,45 @@ def replay_capacity(run_steps: int, batch: int) -> int:
     return max(1, min(REPLAY_CAPACITY, run_steps * batch))
 
 
+def largest_divisor(number: int, limit: int) -> int:
+    """The largest divisor of `number` that is at most `limit` (and at most MOST_ROWS)."""
+    return next(size for size in range(min(number, limit, MOST_ROWS), 0, -1) if number % size == 0)
+
+
+def engine_length(prompt: int, response: int) -> int | None:
+    """Tokens that the rollout engine plans for: the longest prompt and the longest response.
+
+    None where one of them is no count of tokens: `settings` refuses that by name.
+    """
+    return prompt + response if type(prompt) is type(response) is int else None
+
+
+def micro_batch(limit: int, *, _root_: DictConfig) -> int:
+    """Stage 2's rows a pass of one device: the most up to `limit` that divide its rows of a mini-batch.
+
+    They divide its rows of the whole step too, for micro-batches of log-probs.
+    """
+    responses = ("actor_rollout_ref.actor.ppo_mini_batch_size", "actor_rollout_ref.rollout.n")
+    return _fitting(limit, _root_, responses, ("trainer.n_gpus_per_node", "trainer.nnodes"))
+
+
+def stage1_micro_batch(limit: int, *, _root_: DictConfig) -> int:
+    """Stage 1's rows a pass of one device: the most up to `limit` that divide its rows of a batch."""
+    return _fitting(limit, _root_, ("data.train_batch_size",), ("trainer.n_gpus_per_node",))
+
+
+def _fitting(limit: int, config: DictConfig, rows: Sequence[str], devices: Sequence[str]) -> int:
+    """`limit` where the rows cannot be shared: `settings` refuses that, and names the reason."""
+    try:
+        values = [OmegaConf.select(config, key) for key in (*rows, *devices)]
+    except OmegaConfBaseException:
+        return limit
+    if not all(type(value) is int and value > 0 for value in values):
+        return limit
+    shared, left = divmod(math.prod(values[: len(rows)]), math.prod(values[len(rows) :]))
+    return limit if left else largest_divisor(shared, limit)
+
+
 def count_rows(files: str | Sequence[str] | None) -> int:
     """Rows of the parquet files.
 
@@ -85,8 +129,14 @@ def count_rows(files: str | Sequence[str] | None) -> int:
 
 
 def register() -> None:
-    """Make ${rerule.rows:FILES}, ${rerule.steps:ROWS,BATCH,EPOCHS,TOTAL} and the sizes known to OmegaConf."""
+    """Make ${rerule.rows:FILES}, ${rerule.steps:ROWS,BATCH,EPOCHS,TOTAL} and the sizes known to OmegaConf.
+
+    Importing `recipe.rerule.config` does it too.
+    """
     resolvers: dict[str, Callable[..., int | float]] = {
+        "engine_length": engine_length,
+        "micro_batch": micro_batch,
+        "stage1_micro_batch": stage1_micro_batch,
         "rows": count_rows,
         "batch_size": batch_size,
         "epochs": epochs,

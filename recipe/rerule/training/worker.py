@@ -36,6 +36,7 @@ from recipe.rerule.replay import (
 )
 from recipe.rerule.replay.importance import ONE_SHARD
 from recipe.rerule.training.cluster import SOCKET_NUMBER
+from recipe.rerule.training.sizes import largest_divisor
 
 if os.environ.get("VERL_PLATFORM") == "cpu":
     from recipe.rerule.platform import patches
@@ -260,7 +261,7 @@ def micro_batch_size(rows: int, limit: int | None) -> int | None:
     verl wants equal micro-batches, and a replay batch has fewer rows while the buffer is small. None, for
     dynamic batch sizes, stays None.
     """
-    return limit and max(size for size in range(1, min(rows, limit) + 1) if rows % size == 0)
+    return limit and largest_divisor(rows, limit)
 
 
 def replay_batch_loss(

@@ -27,6 +27,13 @@ KEYS: tuple[Key, ...] = (
     Key("data.custom_cls.path", Text("a module (pkg://...) or a file"), "the data set", null="verl's own"),
     Key("data.custom_cls.name", Text("the name of a class"), "the data set's class", null="verl's own"),
     Key("engine.strategy", Choice(names.ACTOR_STRATEGIES), "verl's training engine"),
+    Key("engine.ulysses_sequence_parallel_size", shared.COUNT, "devices that share a sequence"),
+    Key("engine.fsdp_size", Whole(1, also=(-1,)), "devices that share the weights; -1 takes all"),
+    Key(
+        "engine.turbo_config.distributed.ulysses_parallel_size",
+        shared.COUNT,
+        "devices that share a sequence, with fsdp_turbo",
+    ),
     *shared.optimizer("optim"),
     Key(
         "checkpoint.save_contents",

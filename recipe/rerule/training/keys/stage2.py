@@ -7,10 +7,26 @@ from recipe.rerule.training.keys import verl_names as names
 from recipe.rerule.training.keys.kinds import Choice, Elsewhere, Flag, Key, ListOf, Number, Text, Whole
 
 _COUNT, _TOKENS = shared.COUNT, Whole(1, shared.MOST_TOKENS)
+
+
+def _devices(section: str) -> tuple[Key, ...]:
+    """How an engine's devices are arranged, `section` being where its part for FSDP stands."""
+    return (
+        Key(f"{section}.ulysses_sequence_parallel_size", _COUNT, "devices that share a sequence"),
+        Key(f"{section}.fsdp_size", Whole(1, also=(-1,)), "devices that share the weights; -1 takes all"),
+        Key(
+            f"{section}.turbo_config.distributed.ulysses_parallel_size",
+            _COUNT,
+            "devices that share a sequence, with fsdp_turbo",
+        ),
+    )
+
+
 _DATA = (
     Key("data.train_files", shared.FILES, "prompts that are trained on (train.parquet)", shown=True),
     Key("data.val_files", shared.FILES, "prompts of validation (val.parquet)", shown=True),
     Key("data.train_batch_size", _COUNT, "prompts a step", shown=True),
+    Key("data.gen_batch_size", _COUNT, "prompts that verl fetches for a step", null="train_batch_size"),
     Key("data.max_prompt_length", _TOKENS, "the most tokens of a prompt", shown=True),
     Key("data.max_response_length", _TOKENS, "the most tokens of a response", shown=True),
     Key(
@@ -66,6 +82,8 @@ _ACTOR = (
         ListOf(Choice(names.CHECKPOINT_CONTENTS)),
         "what a resumed run takes from it",
     ),
+    Key("actor_rollout_ref.actor.use_prefix_grouper", Flag(), "one pass for what the responses share"),
+    *_devices("actor_rollout_ref.actor.fsdp_config"),
     *shared.optimizer("actor_rollout_ref.actor.optim"),
 )
 _REFERENCE = (
@@ -76,6 +94,10 @@ _REFERENCE = (
         "responses a pass of the reference",
         null="with log_prob_use_dynamic_bsz",
     ),
+    Key("actor_rollout_ref.ref.log_prob_use_dynamic_bsz", Flag(), "passes by tokens"),
+    Key("actor_rollout_ref.ref.log_prob_max_token_len_per_gpu", _COUNT, "tokens a pass of one device"),
+    Key("actor_rollout_ref.ref.ulysses_sequence_parallel_size", _COUNT, "devices that share a sequence"),
+    *_devices("actor_rollout_ref.ref.fsdp_config"),
 )
 _ROLLOUT = (
     Key("actor_rollout_ref.rollout.name", Choice(names.ENGINES), "the rollout engine"),
@@ -93,6 +115,7 @@ _ROLLOUT = (
         shown=True,
     ),
     Key("actor_rollout_ref.rollout.tensor_model_parallel_size", _COUNT, "devices of one rollout replica"),
+    Key("actor_rollout_ref.rollout.data_parallel_size", _COUNT, "parts of one rollout replica"),
     Key(
         "actor_rollout_ref.rollout.max_model_len",
         _TOKENS,
@@ -111,6 +134,8 @@ _ROLLOUT = (
         "responses a pass for old log-probs",
         null="with log_prob_use_dynamic_bsz",
     ),
+    Key("actor_rollout_ref.rollout.log_prob_use_dynamic_bsz", Flag(), "passes by tokens, as the actor's"),
+    Key("actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu", _COUNT, "tokens a pass of one device"),
     Key("actor_rollout_ref.rollout.agent.num_workers", _COUNT, "processes that send prompts"),
     Key(
         "actor_rollout_ref.rollout.agent.default_agent_loop",
@@ -134,9 +159,12 @@ _CRITIC = (
     Key("critic.enable", Flag(), "whether there is a critic", null="with adv_estimator=gae"),
     Key("critic.strategy", Choice(names.CRITIC_STRATEGIES), "engine of the critic"),
     Key("critic.ppo_micro_batch_size_per_gpu", _COUNT, "responses a pass", null="with use_dynamic_bsz"),
+    Key("critic.ppo_mini_batch_size", _COUNT, "prompts an optimiser step of the critic"),
+    Key("critic.ppo_max_token_len_per_gpu", _COUNT, "tokens a pass of one device"),
     Key("critic.ppo_epochs", _COUNT, "passes over a step's responses"),
     Key("critic.cliprange_value", Number(above=0), "clip range of the value loss"),
     Key("critic.loss_agg_mode", Choice(names.LOSS_AGGREGATIONS), "how tokens are averaged"),
+    *_devices("critic.fsdp"),
     *shared.optimizer("critic.optim", shown=False),
 )
 _ALGORITHM = (

@@ -14,7 +14,7 @@ from recipe.rerule.runs import model_checks
 from recipe.rerule.training import data_checks, learning
 from recipe.rerule.training.keys import stage1, stage2
 from recipe.rerule.training.keys.verl_names import ESTIMATORS, GROUP_ESTIMATORS
-from recipe.rerule.training.settings import conditions, parts, rows, steps
+from recipe.rerule.training.settings import conditions, devices, divisions, parts, rows, steps
 from recipe.rerule.training.settings.conditions import replay_config, require_set
 from recipe.rerule.training.settings.declared import check_declared
 from recipe.rerule.training.settings.error import SettingsError
@@ -50,8 +50,8 @@ def check(config: DictConfig) -> ReplayConfig:
     conditions.check_replay_fits(config)
     conditions.check_lora(config)
     conditions.check_lengths(config)
-    conditions.check_batches(config)
-    conditions.check_replicas(config)
+    divisions.check_stage2(config)
+    divisions.check_draws(config, replay)
     conditions.check_records(conditions.plain(config, "records"))
     conditions.check_stop(config.data.stop, config.actor_rollout_ref.rollout.name)
     # Parts that they name.
@@ -70,6 +70,7 @@ def check(config: DictConfig) -> ReplayConfig:
     model_checks.check_stage2(config)
     policy = config.actor_rollout_ref.model
     model = check_model(policy.path, "actor_rollout_ref.model.path", policy.trust_remote_code)
+    devices.check_heads(config, model, devices.ACTOR)
     limit = rows.context_limit(model)
     rows.check_context(config, limit)
     train, val = rows.read(config.data.train_files), rows.read(config.data.val_files)
@@ -83,6 +84,7 @@ def check(config: DictConfig) -> ReplayConfig:
     _warn(rows.context_warnings(config.data, limit))
     _warn(steps.warm_up_warnings(config, "actor_rollout_ref.actor.optim", run_steps))
     _warn(steps.replay_warnings(config, replay, run_steps))
+    _warn(divisions.draw_warnings(config, replay))
     _warn(steps.checkpoint_warnings(config.trainer))
     learning.before_stage2(config)
     return replay
@@ -97,7 +99,8 @@ def check_stage1(config: DictConfig) -> None:
     # Settings, each by itself and together.
     check_declared(config, stage1.KEYS)
     conditions.check_thinking(config.data)
-    conditions.check_sft_batches(config)
+    divisions.check_stage1(config)
+    conditions.check_sft_validation(config)
     # Parts that they name.
     parts.check_libraries(config.model.external_lib, "model.external_lib")
     parts.check_data_set(config.data)
@@ -107,10 +110,12 @@ def check_stage1(config: DictConfig) -> None:
     conditions.check_run_folder(config.trainer, stage=1)
     # Model and rows.
     model_checks.check_stage1(config)
-    check_model(config.model.path, "model.path", config.model.trust_remote_code)
-    train = rows.read_sft(config.data.train_files)
-    data_checks.check_stage1(train, rows.read_sft(config.data.val_files or []))
+    model = check_model(config.model.path, "model.path", config.model.trust_remote_code)
+    devices.check_heads(config, model, devices.STAGE1)
+    train, val = rows.read_sft(config.data.train_files), rows.read_sft(config.data.val_files or [])
+    data_checks.check_stage1(train, val)
     rows.require_batch(train, config.data)
+    rows.require_validation_batch(val, config.data)
     rows.check_conversations(config, train)
     _warn(steps.warm_up_warnings(config, "optim", steps.run_steps(config, train)))
     learning.before_stage1(config)

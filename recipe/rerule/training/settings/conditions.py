@@ -12,7 +12,18 @@ from omegaconf.errors import OmegaConfBaseException
 from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.runs import checkpoints, run_folder
 from recipe.rerule.training.keys.verl_names import GROUP_ESTIMATORS
+from recipe.rerule.training.settings import devices
 from recipe.rerule.training.settings.error import SettingsError
+
+_VERL_REFUSES = (
+    AssertionError,
+    NotImplementedError,
+    ValueError,
+    TypeError,
+    InstantiationException,
+    OmegaConfBaseException,
+)
+"""What verl's checks raise."""
 
 
 def require_set(config: DictConfig, *keys: str) -> None:
@@ -88,10 +99,11 @@ def check_replay_fits(config: DictConfig) -> None:
             "replay.use_kl_loss is true but actor_rollout_ref.actor.use_kl_loss is false, so there are no "
             "reference log-probs; set both alike"
         )
-    if config.actor_rollout_ref.actor.ulysses_sequence_parallel_size > 1:
+    key, size = devices.sequence_parallel(config, devices.ACTOR)
+    if size > 1:
         raise SettingsError(
-            "actor_rollout_ref.actor.ulysses_sequence_parallel_size is above 1, which replay does not "
-            "support; set it to 1 or replay.enable=false"
+            f"{key} is {size}, but replay does not support devices that share a sequence; set it to 1, or "
+            "replay.enable=false"
         )
 
 
@@ -178,43 +190,8 @@ def check_stop(stop: ListConfig, engine: str) -> None:
         )
 
 
-def check_batches(config: DictConfig) -> None:
-    """Refuse a step that mini-batches or devices cannot share evenly."""
-    mini_batch = config.actor_rollout_ref.actor.ppo_mini_batch_size
-    if config.data.train_batch_size % mini_batch:
-        raise SettingsError(
-            f"data.train_batch_size is {config.data.train_batch_size}, no multiple of "
-            f"actor_rollout_ref.actor.ppo_mini_batch_size, which is {mini_batch}; make them equal for one "
-            "optimiser step a training step"
-        )
-    rows_a_step = config.data.train_batch_size * config.actor_rollout_ref.rollout.n
-    devices = config.trainer.n_gpus_per_node * config.trainer.nnodes
-    if rows_a_step % devices:
-        raise SettingsError(
-            f"data.train_batch_size x rollout.n gives {rows_a_step} rows a step, which {devices} devices "
-            "cannot share evenly; change one of them"
-        )
-
-
-def check_replicas(config: DictConfig) -> None:
-    """Refuse a rollout replica that needs more devices than there are, or leaves some over."""
-    size = config.actor_rollout_ref.rollout.tensor_model_parallel_size
-    devices = config.trainer.n_gpus_per_node * config.trainer.nnodes
-    if devices % size:
-        raise SettingsError(
-            f"actor_rollout_ref.rollout.tensor_model_parallel_size is {size}, which does not divide the "
-            f"{devices} devices of trainer.n_gpus_per_node x trainer.nnodes; set it to a divisor"
-        )
-
-
-def check_sft_batches(config: DictConfig) -> None:
-    """Refuse a stage-1 step that the ranks cannot share evenly, and validation without rows."""
-    batch, ranks = config.data.train_batch_size, config.trainer.n_gpus_per_node
-    if batch % ranks:
-        raise SettingsError(
-            f"data.train_batch_size is {batch}, which {ranks} devices (trainer.n_gpus_per_node) cannot share "
-            "evenly; change one of them"
-        )
+def check_sft_validation(config: DictConfig) -> None:
+    """Refuse validation of stage 1 without rows."""
     if config.data.val_files is None and config.trainer.test_freq != -1:
         raise SettingsError(
             f"trainer.test_freq is {config.trainer.test_freq}, but data.val_files is null; give files to "
@@ -231,9 +208,9 @@ def check_thinking(data: DictConfig) -> None:
 
 
 def check_verl(config: DictConfig) -> None:
-    """Refuse what verl's own checks refuse."""
+    """Refuse what verl's own checks refuse, and rollout settings that its workers would refuse."""
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
-    from verl.utils.config import validate_config
+    from verl.utils.config import omega_conf_to_dataclass, validate_config
 
     try:
         validate_config(
@@ -241,7 +218,8 @@ def check_verl(config: DictConfig) -> None:
             use_reference_policy=need_reference_policy(config),
             use_critic=need_critic(config),
         )
-    except (AssertionError, ValueError, TypeError, InstantiationException, OmegaConfBaseException) as error:
+        omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
+    except _VERL_REFUSES as error:
         # verl builds its configuration classes through Hydra, which wraps what they raise.
         reason = error.__cause__ or error
         raise SettingsError(f"verl refuses the configuration: {str(reason) or repr(reason)}") from None

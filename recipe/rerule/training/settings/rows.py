@@ -56,7 +56,8 @@ def check_context(config: DictConfig, limit: float) -> None:
     if rollout.max_model_len is not None and rollout.max_model_len > limit:
         raise SettingsError(
             f"actor_rollout_ref.rollout.max_model_len is {rollout.max_model_len}, but the model reads at "
-            f"most {limit} tokens; set it to {limit} or less, or to null for that"
+            f"most {limit} tokens; lower data.max_prompt_length or data.max_response_length, or set it to "
+            "null, which cuts off longer responses"
         )
 
 
@@ -88,6 +89,18 @@ def require_batch(files: Files, data: DictConfig) -> None:
         raise SettingsError(
             f"data.train_batch_size is {data.train_batch_size} but data.train_files hold {rows} rows; "
             "lower it"
+        )
+
+
+def require_validation_batch(files: Files, data: DictConfig) -> None:
+    """Refuse stage 1's validation on less than a batch, which verl would drop: the loss would be nan."""
+    rows = sum(len(rows) for _, rows in files)
+    used = min(rows, data.val_max_samples) if data.val_max_samples > 0 else rows
+    if files and used < data.train_batch_size:
+        raise SettingsError(
+            f"data.val_files give {used} rows, less than a batch of data.train_batch_size="
+            f"{data.train_batch_size}, so that verl would validate on none; give more rows, or set "
+            "data.val_files=null"
         )
 
 
