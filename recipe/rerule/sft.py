@@ -42,6 +42,7 @@ def main() -> None:
 
 
 def _check_and_run(config: DictConfig) -> None:
+    from recipe.rerule.runs import final_weights
     from recipe.rerule.training import learning, settings
 
     with errors.one_line(ValueError, code=2):
@@ -55,6 +56,8 @@ def _check_and_run(config: DictConfig) -> None:
         run_folder.begin(folder, stage=1)
         with run_lock.held(folder), _temporary_files():
             _start_ranks(config)
+            with disk.named(folder):
+                final_weights.settle(written_model(folder), config.save.weights_dtype, config.model.path)
             print(f"stage 1 finished: {publish_model(folder)}", file=sys.stderr)
         learning.after_stage1(config)
 
@@ -119,8 +122,8 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def publish_model(run_folder: Path) -> Path:
-    """Move the last checkpoint's Hugging Face folder to <run>/model, in one rename.
+def written_model(run_folder: Path) -> Path:
+    """The last checkpoint's Hugging Face folder.
 
     Raises:
         FileNotFoundError: no checkpoint holds one.
@@ -129,8 +132,17 @@ def publish_model(run_folder: Path) -> Path:
     last = max(written, key=lambda path: int(path.parent.name.removeprefix("global_step_")), default=None)
     if last is None:
         raise FileNotFoundError(f"{run_folder} holds no global_step_N/huggingface: stage 1 wrote no model")
+    return last
+
+
+def publish_model(run_folder: Path) -> Path:
+    """Move the last checkpoint's Hugging Face folder to <run>/model, in one rename.
+
+    Raises:
+        FileNotFoundError: no checkpoint holds one.
+    """
     model = run_folder / "model"
-    os.replace(last, model)
+    os.replace(written_model(run_folder), model)
     return model
 
 

@@ -231,6 +231,78 @@ def test_marker_lists_every_other_file_with_its_size(tmp_path: Path) -> None:
     assert tracker(tmp_path) == "12"
 
 
+# Files of every rank.
+
+RANK_FILES = ["actor/model_world_size_2_rank_0.pt", "actor/optim_world_size_2_rank_1.pt"]
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No wait for a file system that shows files of other nodes late."""
+    monkeypatch.setattr(checkpoints, "RANK_FILES_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("patience")
+@pytest.mark.parametrize("missing", [*RANK_FILES, "critic/extra_state_world_size_4_rank_3.pt"])
+def test_a_checkpoint_without_a_ranks_file_does_not_become_complete(missing: str, tmp_path: Path) -> None:
+    """As where a node writes to a disk that the others do not share."""
+    run = make_run(tmp_path / "run", 3)
+    folder = step_folder(run, 6)
+    faults.write_verl_parts(folder, faults.new_stamp(6))
+    if missing.startswith("critic/"):
+        (folder / "critic").mkdir()
+        for rank in range(4):
+            (folder / "critic" / f"extra_state_world_size_4_rank_{rank}.pt").touch()
+    (folder / missing).unlink()
+    with pytest.raises(CheckpointError) as caught:
+        checkpoints.finish(run, 6)
+    assert str(caught.value) == (
+        f"checkpoint {folder} is incomplete: {missing} is missing; every rank must write to the same folder, "
+        "so trainer.default_local_dir must be on a disk that all nodes share"
+    )
+    assert not (folder / MARKER_FILE).exists()
+    assert checkpoints.prepare_resume(run).step == 3
+    assert_whole(run, 3)
+
+
+def test_a_marker_that_lists_the_files_of_one_node_alone_does_not_count(tmp_path: Path) -> None:
+    """Written by a version that did not look at the ranks."""
+    run = make_run(tmp_path / "run", 3, 6)
+    marker = step_folder(run, 6) / MARKER_FILE
+    record = json.loads(marker.read_text())
+    del record["files"][RANK_FILES[1]]
+    (step_folder(run, 6) / RANK_FILES[1]).unlink()
+    marker.write_text(json.dumps(record))
+    assert checkpoints.prepare_resume(run) == Resume(
+        3,
+        f"checkpoint {run}/global_step_6 is incomplete: {RANK_FILES[1]} is missing; "
+        "going on from global_step_3",
+    )
+    with pytest.raises(CheckpointError, match=r"which is incomplete: actor/optim_world_size_2_rank_1\.pt"):
+        checkpoints.prepare_resume_from(run, step_folder(run, 6))
+
+
+def test_files_that_appear_late_are_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = step_folder(tmp_path, 6)
+    faults.write_verl_parts(folder, faults.new_stamp(6))
+    late = folder / RANK_FILES[1]
+    hidden = late.rename(tmp_path / "hidden")
+    pauses: list[float] = []
+
+    def appear(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            hidden.rename(late)
+
+    monkeypatch.setattr(checkpoints.time, "sleep", appear)
+    checkpoints.finish(tmp_path, 6)
+    assert len(pauses) == 3
+    assert checkpoints.problem(folder) is None
+    assert capsys.readouterr().out == f"waiting in {folder}, where {RANK_FILES[1]} is missing ...\n"
+
+
 # What does not count.
 
 
@@ -412,6 +484,49 @@ def test_keeping_counts_and_deletes_complete_checkpoints_only(tmp_path: Path) ->
     truncate(step_folder(run, 12) / "data.pt")
     checkpoints.keep(run, 1)
     assert folders(run) == {"global_step_3", "global_step_9", "global_step_12"}
+
+
+def finish_interim(run: Path, *steps: int) -> None:
+    """As after an interim save of each of these steps."""
+    for step in steps:
+        faults.write_verl_parts(step_folder(run, step), faults.new_stamp(step))
+        checkpoints.finish(run, step, interim=True)
+        checkpoints.drop_interim(run)
+
+
+def test_an_interim_checkpoint_is_there_until_the_next_one_is_complete(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 3)
+    finish_interim(run, 5)
+    assert folders(run) == {"global_step_3", "global_step_5"}
+    assert checkpoints.prepare_resume(run) == Resume(5, None)
+    finish_interim(run, 7)
+    assert folders(run) == {"global_step_3", "global_step_7"}
+    faults.write_verl_parts(step_folder(run, 8), faults.new_stamp(8))
+    checkpoints.drop_interim(run)  # step 8 is not complete
+    assert folders(run) == {"global_step_3", "global_step_7", "global_step_8"}
+    checkpoints.finish(run, 8)
+    checkpoints.drop_interim(run)
+    assert folders(run) == {"global_step_3", "global_step_8"}
+    checkpoints.drop_interim(run)
+    assert folders(run) == {"global_step_3", "global_step_8"}
+
+
+def test_an_interim_checkpoint_with_a_file_of_the_users_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(tmp_path / "run")
+    finish_interim(run, 5)
+    (step_folder(run, 5) / "notes.txt").write_text("mine")
+    finish_interim(run, 6, 7)
+    assert folders(run) == {"global_step_5", "global_step_7"}
+    assert "is kept, because no run wrote" in capsys.readouterr().out
+
+
+def test_interim_is_in_the_marker_of_such_a_checkpoint_alone(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 3)
+    finish_interim(run, 5)
+    markers = [json.loads((step_folder(run, step) / MARKER_FILE).read_text()) for step in (3, 5)]
+    assert [set(marker) - {"format_version", "step", "files"} for marker in markers] == [set(), {"interim"}]
 
 
 @pytest.mark.parametrize("limit", [0, -1])

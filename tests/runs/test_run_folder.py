@@ -141,6 +141,8 @@ UNFINISHED = (
     "records/rollouts/3.jsonl",
     "global_step_3/actor/model_world_size_1_rank_0.pt",
     "global_step_3/actor/huggingface/tokenizer.json",
+    "global_step_3/actor/huggingface/model-00001-of-00002.safetensors.tmp",
+    "global_step_3/actor/huggingface/config.json.tmp",
     "global_step_3/data.pt",
     "global_step_3/replay/state.json.tmp",
     "global_step_2.removed/complete.json",

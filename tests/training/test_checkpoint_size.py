@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from recipe.rerule.training.checkpoint_size import (
     checkpoint_bytes,
+    draft_bytes,
     free_bytes,
     most_at_once,
     parameter_count,
@@ -23,6 +23,14 @@ def test_eight_billion_parameters_take_128_gb() -> None:
     sizes = checkpoint_bytes(8_000_000_000, ["model", "optimizer", "extra", "hf_model"])
     assert sizes == {"model": 32 * 10**9, "optimizer": 64 * 10**9, "hf_model": 32 * 10**9}
     assert checkpoint_bytes(10, ["hf_model"]) == {"hf_model": 40}
+
+
+def test_rounded_weights_take_half_and_for_a_while_the_float32_ones_too() -> None:
+    sizes = checkpoint_bytes(10, ["model", "hf_model"], "bfloat16")
+    assert sizes == {"model": 40, "hf_model": 20}
+    assert draft_bytes(sizes, "bfloat16") == 40
+    assert draft_bytes(checkpoint_bytes(10, ["model", "hf_model"]), "float32") == 0
+    assert draft_bytes({"model": 40}, "bfloat16") == 0
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -54,7 +62,7 @@ def test_checkpoints_on_the_disk_at_once(kept: int | None, saves: int, expected:
     ("frequency", "steps", "expected"), [(10, 37, 4), (10, 40, 4), (1_000_000, 37, 1), (-1, 5, 1), (1, 3, 3)]
 )
 def test_saves_of_a_run(frequency: int, steps: int, expected: int) -> None:
-    assert steps_saved(SimpleNamespace(save_freq=frequency), steps) == expected
+    assert steps_saved(frequency, steps) == expected
 
 
 def test_the_sentence_names_size_and_free_space() -> None:

@@ -59,28 +59,6 @@ def test_counts_that_the_user_set_are_left_on_gpus() -> None:
     assert ray_init(settings)["num_cpus"] == 8
 
 
-def test_paths_are_absolute_for_workers_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "model").mkdir()
-    for name in ("a.parquet", "b.parquet"):
-        (tmp_path / name).touch()
-    given = [
-        "actor_rollout_ref.model.path=model",
-        "data.train_files=[a.parquet,b.parquet]",
-        "data.val_files=org/x",
-    ]
-    here = config(*given)
-    cluster.choose(here)
-    assert here.actor_rollout_ref.model.path == "model"
-    joined = config(*given, "+ray_kwargs.ray_init.address=auto")
-    cluster.choose(joined)
-    assert joined.actor_rollout_ref.model.path == str(tmp_path / "model")
-    assert joined.critic.model.path == str(tmp_path / "model")
-    assert list(joined.data.train_files) == [str(tmp_path / "a.parquet"), str(tmp_path / "b.parquet")]
-    assert joined.data.val_files == "org/x"
-    assert joined.trainer.default_local_dir == str(tmp_path / "outputs" / "rerule")
-
-
 def test_the_platforms_environment_reaches_workers_and_the_users_comes_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

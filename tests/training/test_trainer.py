@@ -7,10 +7,58 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 
+from recipe.rerule.runs.save_clock import SaveClock
 from recipe.rerule.training import trainer as module
 from recipe.rerule.training.trainer import ReRULETrainer
+
+
+def saving(minutes: float | None, save_freq: int = 1_000_000) -> tuple[Any, list[float], list[str]]:
+    """A trainer of 100 steps that only saves; the seconds of its clock, and its calls for a checkpoint."""
+    seconds, calls = [0.0], []
+    trainer: Any = object.__new__(ReRULETrainer)
+    trainer.config = OmegaConf.create({"trainer": {"save_freq": save_freq}})
+    trainer._save_freq, trainer.total_training_steps = save_freq, 100
+    trainer._save_clock = SaveClock(minutes, now=lambda: seconds[0])
+    trainer._save = lambda interim: calls.append("interim" if interim else "asked for")
+    return trainer, seconds, calls
+
+
+def run_steps(trainer: Any, seconds: list[float], steps: int, seconds_a_step: float) -> list[int]:
+    """What verl's `fit` does about checkpoints, by its condition; returns the steps that were saved."""
+    saved = []
+    for step in range(1, steps + 1):
+        trainer.global_steps = step
+        seconds[0] += seconds_a_step
+        trainer._save_this_step_if_due()
+        last, frequency = step >= trainer.total_training_steps, trainer.config.trainer.save_freq
+        if frequency > 0 and (last or step % frequency == 0):
+            saved.append(step)
+            trainer._save_checkpoint()
+    return saved
+
+
+@pytest.mark.parametrize(
+    ("minutes", "save_freq", "saved", "interim"),
+    [
+        (None, 1_000_000, [100], 0),
+        (60, 1_000_000, [8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 100], 12),  # 450 s a step
+        (60, 20, [8, 16, 20, 28, 36, 40, 48, 56, 60, 68, 76, 80, 88, 96, 100], 10),
+        (60, 4, list(range(4, 101, 4)), 0),
+        (0.1, 1_000_000, list(range(1, 101)), 99),
+        (60, -1, [], 0),
+    ],
+)
+def test_checkpoints_by_time_come_between_those_asked_for(
+    minutes: float | None, save_freq: int, saved: list[int], interim: int
+) -> None:
+    trainer, seconds, calls = saving(minutes, save_freq)
+    assert run_steps(trainer, seconds, 100, 450.0) == saved
+    assert calls.count("interim") == interim
+    assert calls[-1:] == (["asked for"] if saved else [])
+    assert trainer.config.trainer.save_freq == save_freq
 
 
 def test_metrics_that_verl_has_collected_by_then_are_kept_with_the_updates_own(

@@ -1,14 +1,16 @@
 """Which checkpoints of a run count, and how they come and go without one ever being lost or half there.
 
 <run>/global_step_N/                        everything of step N: model, optimiser, data order, replay
-<run>/global_step_N/complete.json           {"format_version", "step", "files": {relative path: bytes}}
+<run>/global_step_N/complete.json           {"format_version", "step", "files": {relative path: bytes}}, and
+                                            "interim": true where it is for going on alone
 <run>/latest_checkpointed_iteration.txt     verl's tracker: the step verl goes on from
 <run>/global_step_N.removed/                being deleted
 
 A checkpoint counts when complete.json is there and every file it names has the size it names. That file is
 written last, once everything else is on the disk. verl writes its tracker before that, and not atomically, so
 the tracker is never believed: after each save and before each resume it is brought in line with the newest
-checkpoint that counts. All ranks have to write to the one run folder.
+checkpoint that counts. All ranks have to write to the one run folder: a checkpoint that lacks a rank's file,
+which is known from the names of the others', does not count.
 
 verl unpickles the .pt files of a checkpoint, which can execute anything. So resume_mode=auto takes only .pt
 files that belong to this user or to root and that complete.json names. Whoever passes resume_mode=resume_path
@@ -21,7 +23,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +36,11 @@ FORMAT_VERSION = 1
 MARKER_FILE = "complete.json"
 TRACKER_FILE = "latest_checkpointed_iteration.txt"
 
+RANK_FILES_SECONDS = 60.0
+"""How long the file of a rank on another node may take to be seen: network file systems cache folders."""
+
 _REMOVED, _KEPT = ".removed", ".kept"
+_RANK_FILE = re.compile(r"(.*_world_size_(\d+)_rank_)\d+\.pt")
 
 
 class CheckpointError(ValueError):
@@ -73,17 +80,22 @@ def begin(run_folder: str | Path, step: int) -> None:
         os.rename(folder, kept)
 
 
-def finish(run_folder: str | Path, step: int) -> None:
+def finish(run_folder: str | Path, step: int, interim: bool = False) -> None:
     """Make the checkpoint of a step count, now that every part of it is written; then name it in the tracker.
 
+    interim: said in complete.json, for `drop_interim`.
+
     Raises:
+        CheckpointError: a rank's file is missing; the checkpoint does not count.
         OSError: the disk refused; the checkpoint may not count then, and the one before it still does.
     """
     folder = step_folder(run_folder, step)
+    _require_rank_files(folder)
     sizes = {str(path.relative_to(folder)): path.stat().st_size for path in _files(folder)}
     files.flush_tree(folder)
     files.flush(folder.parent)
     record = {"format_version": FORMAT_VERSION, "step": step, "files": sizes}
+    record |= {"interim": True} if interim else {}
     files.write(folder / MARKER_FILE, json.dumps(record).encode())
     files.write(Path(run_folder) / TRACKER_FILE, str(step).encode())
 
@@ -99,13 +111,18 @@ def keep(run_folder: str | Path, limit: int) -> None:
     """
     if limit < 1:
         raise ValueError(f"{limit} checkpoints cannot be kept; keep at least 1")
-    complete = [step for step in _steps(run_folder) if problem(step_folder(run_folder, step)) is None]
-    for step in complete[:-limit]:
-        folder = step_folder(run_folder, step)
-        if (foreign := foreign_to_checkpoint(folder)) is None:
-            _remove(folder)
-        else:
-            print(f"warning: {folder} is kept, because no run wrote {foreign}", flush=True)
+    for folder in _complete(run_folder)[:-limit]:
+        _remove_own(folder)
+
+
+def drop_interim(run_folder: str | Path) -> None:
+    """Delete the interim checkpoints, but for the newest complete one. To be called after `finish`.
+
+    As `keep`, it leaves folders alone that do not count or that hold a file which no run wrote.
+    """
+    for folder in _complete(run_folder)[:-1]:
+        if json.loads((folder / MARKER_FILE).read_bytes()).get("interim") is True:
+            _remove_own(folder)
 
 
 def problem(folder: str | Path) -> str | None:
@@ -118,7 +135,8 @@ def problem(folder: str | Path) -> str | None:
         record = json.loads(marker.read_bytes())
     except (ValueError, RecursionError):
         return f"{MARKER_FILE} is damaged"
-    return _record_problem(record, folder) or _files_problem(record["files"], folder)
+    reason = _record_problem(record, folder)
+    return reason or _ranks_problem(record["files"]) or _files_problem(record["files"], folder)
 
 
 def newest_complete(run_folder: str | Path) -> int | None:
@@ -202,6 +220,12 @@ def check_trusted(run_folder: str | Path, resume_mode: str) -> None:
             )
 
 
+def _complete(run_folder: str | Path) -> list[Path]:
+    """The checkpoints that count, the newest last."""
+    folders = [step_folder(run_folder, step) for step in _steps(run_folder)]
+    return [folder for folder in folders if problem(folder) is None]
+
+
 def _resumable(run_folder: str | Path) -> list[Path]:
     """The checkpoint that resume_mode=auto would go on from; without one that counts (stage 1), all."""
     step = newest_complete(run_folder)
@@ -244,6 +268,28 @@ def _record_problem(record: Any, folder: Path) -> str | None:
     return None
 
 
+def _ranks_problem(names: Collection[str]) -> str | None:
+    """The first file that a rank did not write, by the names of the others' files; None without one."""
+    of_ranks = {(found[1], int(found[2])) for name in names if (found := _RANK_FILE.fullmatch(name))}
+    expected = (f"{stem}{rank}.pt" for stem, ranks in sorted(of_ranks) for rank in range(ranks))
+    missing = next((name for name in expected if name not in names), None)
+    return None if missing is None else f"{missing} is missing"
+
+
+def _require_rank_files(folder: Path) -> None:
+    deadline, told = time.monotonic() + RANK_FILES_SECONDS, False
+    while (reason := _ranks_problem({str(path.relative_to(folder)) for path in _files(folder)})) is not None:
+        if time.monotonic() >= deadline:
+            raise CheckpointError(
+                f"checkpoint {folder} is incomplete: {reason}; every rank must write to the same folder, so "
+                "trainer.default_local_dir must be on a disk that all nodes share"
+            )
+        if not told:
+            print(f"waiting in {folder}, where {reason} ...", flush=True)
+            told = True
+        time.sleep(1.0)
+
+
 def _files_problem(sizes: dict[str, Any], folder: Path) -> str | None:
     for name, size in sizes.items():
         path = folder / name
@@ -281,6 +327,13 @@ def _set_tracker(run_folder: Path, step: int | None) -> None:
 
 def _files(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def _remove_own(folder: Path) -> None:
+    if (foreign := foreign_to_checkpoint(folder)) is None:
+        _remove(folder)
+    else:
+        print(f"warning: {folder} is kept, because no run wrote {foreign}", flush=True)
 
 
 def _remove(folder: Path) -> None:

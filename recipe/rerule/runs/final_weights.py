@@ -10,10 +10,11 @@ counted.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from safetensors import safe_open
@@ -24,27 +25,71 @@ from recipe.rerule import files
 
 DType = Literal["float32", "bfloat16"]
 DTYPES: tuple[str, ...] = get_args(DType)
+_SAFETENSORS_NAMES = {"float32": "F32", "bfloat16": "BF16"}
 _INDEX = "model.safetensors.index.json"
 
 
 @dataclass(frozen=True)
 class Rounding:
-    """Weights that training changed, and those of them that rounding put back to the start model's value."""
+    """Weights that training changed, and those of them that rounding put back to the start model's value.
+
+    compared: weights that the start model has too.
+    """
 
     changed: int = 0
     undone: int = 0
+    compared: int = 0
 
     def __add__(self, other: Rounding) -> Rounding:
-        return Rounding(self.changed + other.changed, self.undone + other.undone)
+        return Rounding(
+            self.changed + other.changed, self.undone + other.undone, self.compared + other.compared
+        )
 
     def sentence(self) -> str:
         """For a person, in one line."""
+        if not self.compared:
+            return (
+                "weights are rounded to bfloat16; how many changes that undoes is not known, because the "
+                "start model's safetensors files are not on this disk, or have other weights"
+            )
         if not self.changed:
-            return "no weight differs from the start model's"
+            return "weights are rounded to bfloat16; none of them differs from the start model's"
         share = self.undone / self.changed
         return (
             f"rounding to bfloat16 undoes the change of {share:.1%} of the {self.changed:,} changed weights"
         )
+
+
+def settle(folder: Path, dtype: DType, model: str) -> None:
+    """Give the weights that verl has written their final dtype, and say what rounding undoes.
+
+    A folder without safetensors files stays as it is.
+
+    Args:
+        folder: of a Hugging Face model.
+        model: that training started from, a folder or a name on the Hub.
+
+    Raises:
+        OSError: a file cannot be read or written.
+    """
+    if not weight_files(folder):
+        return
+    start = None if dtype == "float32" else start_folder(model)
+    rounding = write_as(folder, dtype, start)
+    if dtype != "float32":
+        print(f"{folder}: {rounding.sentence()}", flush=True)
+
+
+def start_folder(model: str) -> Path | None:
+    """Where a model's files are on this disk, looked up in the Hub's cache by name; None if they are not."""
+    if os.path.isdir(path := os.path.expanduser(model)):
+        return Path(path)
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(model, local_files_only=True))
+    except (OSError, ValueError):
+        return None
 
 
 def write_as(folder: Path, dtype: DType, start: Path | None) -> Rounding:
@@ -62,11 +107,15 @@ def write_as(folder: Path, dtype: DType, start: Path | None) -> Rounding:
     rounding = Rounding()
     for file in weight_files(folder):
         with safe_open(file, framework="pt") as tensors:
-            found = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118
+            if start is None and _is_all(tensors, dtype):
+                continue
+            rounded = {}
+            for name in tensors.keys():  # noqa: SIM118
+                trained = tensors.get_tensor(name)
+                rounded[name] = _as(trained, dtype)
+                if start is not None:
+                    rounding += _count(start, name, trained, rounded[name])
             metadata = tensors.metadata()
-        rounded = {name: _as(tensor, dtype) for name, tensor in found.items()}
-        if start is not None:
-            rounding += sum((_count(found, rounded, name, start) for name in found), Rounding())
         _replace(file, rounded, metadata)
     _say_dtype(folder, dtype)
     return rounding
@@ -85,7 +134,7 @@ def start_tensor(start: Path, name: str) -> Tensor | None:
         holders = [start / file] if file else []
     else:
         holders = weight_files(start)
-    for path in holders:
+    for path in filter(Path.is_file, holders):  # the Hub's cache may lack some
         with safe_open(path, framework="pt") as tensors:
             if name in tensors.keys():  # noqa: SIM118
                 return tensors.get_tensor(name)
@@ -97,14 +146,20 @@ def rounding_of(before: Tensor, after: Tensor, rounded: Tensor) -> Rounding:
     before, after = before.float(), after.float()
     changed = after != before
     undone = changed & (rounded.float() == before.to(rounded.dtype).float())
-    return Rounding(int(changed.sum()), int(undone.sum()))
+    return Rounding(int(changed.sum()), int(undone.sum()), changed.numel())
 
 
-def _count(found: Mapping[str, Tensor], rounded: Mapping[str, Tensor], name: str, start: Path) -> Rounding:
+def _count(start: Path, name: str, trained: Tensor, rounded: Tensor) -> Rounding:
     before = start_tensor(start, name)
-    if before is None or before.shape != found[name].shape:
+    if before is None or before.shape != trained.shape:
         return Rounding()
-    return rounding_of(before, found[name], rounded[name])
+    return rounding_of(before, trained, rounded)
+
+
+def _is_all(tensors: Any, dtype: DType) -> bool:
+    """Whether every number of an opened file has this dtype; integers do not count."""
+    found = {str(tensors.get_slice(name).get_dtype()) for name in tensors.keys()}  # noqa: SIM118
+    return {one for one in found if "F" in one} <= {_SAFETENSORS_NAMES[dtype]}
 
 
 def _as(tensor: Tensor, dtype: DType) -> Tensor:
@@ -126,17 +181,28 @@ def _say_dtype(folder: Path, dtype: DType) -> None:
 
 def _described(folder: Path, dtype: DType) -> Iterator[tuple[str, dict[str, object]]]:
     config = json.loads((folder / "config.json").read_text("utf-8"))
-    # transformers 5 writes "dtype"; earlier versions, and readers of them, know "torch_dtype".
-    key = "torch_dtype" if "torch_dtype" in config else "dtype"
-    yield "config.json", {key: dtype}
+    yield "config.json", _with_dtype(config, dtype)
     if (folder / _INDEX).is_file():
         metadata = json.loads((folder / _INDEX).read_text("utf-8")).get("metadata", {})
         yield _INDEX, {"metadata": metadata | {"total_size": _tensor_bytes(folder)}}
+
+
+def _with_dtype(config: dict[str, Any], dtype: DType) -> dict[str, Any]:
+    """The same configuration of weights of this dtype; those of a model's parts (text_config) stand in it."""
+    parts = {
+        name: _with_dtype(part, dtype)
+        for name, part in config.items()
+        if isinstance(part, dict) and {"dtype", "torch_dtype"} & set(part)
+    }
+    # transformers 5 writes "dtype"; earlier versions, and readers of them, know "torch_dtype".
+    key = "torch_dtype" if "torch_dtype" in config else "dtype"
+    return config | parts | {key: dtype}
 
 
 def _tensor_bytes(folder: Path) -> int:
     total = 0
     for file in weight_files(folder):
         with safe_open(file, framework="pt") as tensors:
-            total += sum(tensors.get_tensor(name).nbytes for name in tensors.keys())  # noqa: SIM118
+            for name in tensors.keys():  # noqa: SIM118
+                total += tensors.get_tensor(name).nbytes
     return total

@@ -30,7 +30,7 @@ _WRITTEN = re.compile(
 """Names in a run folder that a run may change or remove."""
 _STAGE1_RELEASED = re.compile(r"model|latest_checkpointed_iteration\.txt|global_step_\d+")
 _CONFIG_KEYS = {"actor_rollout_ref", "data", "platform", "records", "replay", "reward", "trainer"}
-_HUGGING_FACE = r"[\w.-]+\.(json|safetensors|jinja|model|py)|(vocab|merges)\.txt"
+_HUGGING_FACE = r"[\w.-]+\.((json|safetensors)(\.tmp)?|jinja|model|py)|(vocab|merges)\.txt"
 _VERL = r"(fsdp_config|lora_train_meta)\.json|(model|optim|extra_state)_world_size_\d+_rank_\d+\.pt"
 _OF_CHECKPOINT = (
     r"complete\.json(\.tmp)?|data(_\d+)?\.pt|"

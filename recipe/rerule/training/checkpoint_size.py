@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
 
 FLOAT32 = 4
 """Bytes; verl keeps and writes weights and Adam's two moments in float32, and its Hugging Face folder too."""
-_BYTES_A_WEIGHT = {"model": FLOAT32, "optimizer": 2 * FLOAT32, "hf_model": FLOAT32}
+BYTES = {"float32": FLOAT32, "bfloat16": 2}
+"""Of one weight in a Hugging Face folder, by save.weights_dtype."""
 GB = 1e9
 
 
@@ -28,9 +28,19 @@ def parameter_count(model: str, trust_remote_code: bool = False) -> int:
     return sum(weight.numel() for weight in made.parameters())
 
 
-def checkpoint_bytes(parameters: int, contents: Collection[str]) -> dict[str, int]:
+def checkpoint_bytes(
+    parameters: int, contents: Collection[str], weights_dtype: str = "float32"
+) -> dict[str, int]:
     """Bytes of each part of verl's `checkpoint.save_contents`, over all ranks; all weights are trained."""
-    return {name: parameters * size for name, size in _BYTES_A_WEIGHT.items() if name in contents}
+    of_a_weight = {"model": FLOAT32, "optimizer": 2 * FLOAT32, "hf_model": BYTES[weights_dtype]}
+    return {name: parameters * size for name, size in of_a_weight.items() if name in contents}
+
+
+def draft_bytes(sizes: Mapping[str, int], weights_dtype: str) -> int:
+    """What a checkpoint takes for a while beyond its size: verl's float32 weights, until they are rounded."""
+    if weights_dtype == "float32":
+        return 0
+    return sizes.get("hf_model", 0) * FLOAT32 // BYTES[weights_dtype]
 
 
 def most_at_once(kept: int | None, saves: int) -> int:
@@ -61,9 +71,6 @@ def free_bytes(folder: str | Path) -> tuple[int, Path]:
     return shutil.disk_usage(found).free, found
 
 
-def steps_saved(trainer: Any, steps: int) -> int:
-    """Checkpoints that `trainer.save_freq` gives in so many steps; the last step is always one."""
-    frequency = trainer.save_freq
-    if not isinstance(frequency, int) or frequency < 1:
-        return 1
-    return steps // frequency + (1 if steps % frequency else 0)
+def steps_saved(frequency: int, steps: int) -> int:
+    """Checkpoints that trainer.save_freq gives in so many steps; the last step is always one."""
+    return 1 if frequency < 1 else -(-steps // frequency)

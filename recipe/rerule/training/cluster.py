@@ -22,20 +22,13 @@ from ray.exceptions import ActorUnavailableError, RayActorError
 from recipe.rerule import platform
 from recipe.rerule.process import scratch, signals
 from recipe.rerule.process.processes import Started
+from recipe.rerule.training import local_paths
 
 SOCKET_NUMBER = "VERL_ZMQ_BASE_TRAINER_RANK"
 """Environment variable with a number that verl's rollout engine adds to that of its weight socket."""
 NODE_DEATH_SECONDS = 30.0
 """How long the cluster may take to notice that a node is gone, after processes on it are."""
 _PASSED_ON = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-_PATHS = (
-    "actor_rollout_ref.model.path",
-    "critic.model.path",
-    "data.train_files",
-    "data.val_files",
-    "reward.custom_reward_function.path",
-    "reward.custom_reward_function.reward_kwargs.refusal_phrases",
-)
 _SOCKETS = 100
 """Numbers of weight-transfer sockets that one run has to itself on a node: more than it has devices."""
 
@@ -82,6 +75,7 @@ def of_run(config: DictConfig, runner: type) -> Iterator[TaskRunner]:
     Raises:
         NodeError: in place of Ray's error, where a machine of the run died.
     """
+    local_paths.make_absolute(config)
     started = Started()
     asked = copy.deepcopy(config.ray_kwargs)
     # The run's config.yaml says what the user asked for.
@@ -126,7 +120,6 @@ def choose(config: DictConfig) -> bool:
     if config.platform.name == "cpu":
         # The platform's own counts; Ray refuses any for a cluster that has its own.
         options.num_cpus = options.num_gpus = None
-    _make_absolute(config)
     return True
 
 
@@ -140,20 +133,6 @@ def give_environment(config: DictConfig, variables: Mapping[str, str]) -> None:
     merged = {**platform.environment(config.platform.name), **offline, **variables, **given}
     with open_dict(config.ray_kwargs.ray_init):
         OmegaConf.update(config, "ray_kwargs.ray_init.runtime_env.env_vars", merged, force_add=True)
-
-
-def _make_absolute(config: DictConfig) -> None:
-    """Paths of this machine, for workers that start in another folder."""
-    for key in _PATHS:
-        value = OmegaConf.select(config, key)
-        made = [_absolute(one) for one in value] if OmegaConf.is_list(value) else _absolute(value)
-        if made != value:
-            OmegaConf.update(config, key, made)
-    config.trainer.default_local_dir = os.path.abspath(config.trainer.default_local_dir)
-
-
-def _absolute(value: Any) -> Any:
-    return os.path.abspath(value) if isinstance(value, str) and os.path.exists(value) else value
 
 
 @contextlib.contextmanager

@@ -24,9 +24,10 @@ from recipe.rerule.replay import (
     offer_metrics,
     save,
 )
-from recipe.rerule.runs import checkpoints, run_log
+from recipe.rerule.runs import checkpoints, final_weights, run_log
 from recipe.rerule.runs.data_order import restore_epoch_end
 from recipe.rerule.runs.fingerprint import run_identity
+from recipe.rerule.runs.save_clock import SaveClock
 from recipe.rerule.training.batches import for_workers, labels, replay_batch, reward_metrics, rollout_groups
 from recipe.rerule.training.step_metrics import (
     metrics_before_save,
@@ -54,6 +55,8 @@ class ReRULETrainer(RayPPOTrainer):
         # verl would delete the oldest checkpoint before the next one is whole; we do it afterwards.
         self._checkpoints_to_keep = self.config.trainer.max_actor_ckpt_to_keep
         self.config.trainer.max_actor_ckpt_to_keep = self.config.trainer.max_critic_ckpt_to_keep = None
+        self._save_freq = self.config.trainer.save_freq
+        self._save_clock = SaveClock(self.config.save.minutes)
 
     def is_finished(self) -> bool:
         """Whether the run to be resumed has already done its last step; verl would do one more."""
@@ -84,6 +87,7 @@ class ReRULETrainer(RayPPOTrainer):
         metrics.update(part_seconds(seconds, extra))
         print(progress_line(self.global_steps, self.total_training_steps, metrics), flush=True)
         self._last_update = batch, output
+        self._save_this_step_if_due()
         return output
 
     def _compute_old_log_prob(self, batch: DataProto) -> tuple[DataProto, float]:
@@ -165,7 +169,21 @@ class ReRULETrainer(RayPPOTrainer):
         if self.replay is not None:
             run_log.append_replay(run_folder, self.replay.log)
 
+    def _save_this_step_if_due(self) -> None:
+        """Where a checkpoint is due by time, have `fit` save this step: it reads save_freq after this."""
+        if self._save_freq < 1 or not self._save_clock.is_due():
+            return
+        asked_for = self.global_steps % self._save_freq == 0 or self.global_steps >= self.total_training_steps
+        if not asked_for:
+            self.config.trainer.save_freq = 1
+
     def _save_checkpoint(self) -> None:
+        interim = self.config.trainer.save_freq != self._save_freq
+        self.config.trainer.save_freq = self._save_freq
+        self._save(interim)
+        self._save_clock.restart()
+
+    def _save(self, interim: bool) -> None:
         run_folder = self.config.trainer.default_local_dir
         checkpoints.begin(run_folder, self.global_steps)
         folder = checkpoints.step_folder(run_folder, self.global_steps)
@@ -174,10 +192,19 @@ class ReRULETrainer(RayPPOTrainer):
             if self.replay is not None:
                 save(self.replay, folder / "replay", run_identity(self.config, self.tokenizer))
             super()._save_checkpoint()
+            self._set_dtype_of_weights(folder)
             self._keep_metrics()
-            checkpoints.finish(run_folder, self.global_steps)
+            checkpoints.finish(run_folder, self.global_steps, interim)
+        checkpoints.drop_interim(run_folder)
         if self._checkpoints_to_keep is not None:
             checkpoints.keep(run_folder, self._checkpoints_to_keep)
+
+    def _set_dtype_of_weights(self, folder: Path) -> None:
+        for part, model in (
+            ("actor", self.config.actor_rollout_ref.model),
+            ("critic", self.config.critic.model),
+        ):
+            final_weights.settle(folder / part / "huggingface", self.config.save.weights_dtype, model.path)
 
     @contextlib.contextmanager
     def _discarded_without_room(self) -> Iterator[None]:

@@ -24,6 +24,8 @@ ENGINE_FAILURES = 2
 """Refused health requests in a row after which an engine counts as dead."""
 NOTICE_PINGS, NOTICE_SECONDS = 4, 0.5
 """How often, and how far apart, the actors are asked once more after the trainer has failed."""
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Asks nodes of the cluster, which a proxy of the environment (http_proxy) need not reach."""
 
 
 class WorkerFailureError(RuntimeError):
@@ -128,7 +130,7 @@ def actors_of(trainer: RayPPOTrainer) -> dict[str, Any]:
 def engine_failure(address: str) -> str | None:
     """Why vLLM's /health at `address` (host:port) refuses; None when it answers or is merely slow."""
     try:
-        with urllib.request.urlopen(f"http://{address}/health", timeout=INTERVAL_SECONDS):
+        with _DIRECT.open(f"http://{address}/health", timeout=INTERVAL_SECONDS):
             return None
     except urllib.error.HTTPError as error:
         return f"its health check answers {error.code}"

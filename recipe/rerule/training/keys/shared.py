@@ -35,6 +35,13 @@ PLATFORM = (
     ),
 )
 
+WEIGHTS_DTYPE = Key(
+    "save.weights_dtype",
+    Choice(("float32", "bfloat16")),
+    "of the written Hugging Face folder; bfloat16 rounds",
+    shown=True,
+)
+
 
 def optimizer(section: str, shown: bool = True) -> tuple[Key, ...]:
     """The keys of an optimiser, `section` being where they stand."""

@@ -42,6 +42,7 @@ KEYS: tuple[Key, ...] = (
     ),
     *shared.PLATFORM,
     *shared.trainer(every=_AFTER_EPOCHS, nnodes=_ONE_NODE),
+    shared.WEIGHTS_DTYPE,
     Key("trainer.max_ckpt_to_keep", shared.COUNT, "checkpoints kept", null="all"),
     Key("trainer.seed", shared.SEED, "seed of the run"),
 )

@@ -249,6 +249,16 @@ _TRAINER = (
     Key("trainer.ray_wait_register_center_timeout", _COUNT, "seconds that verl waits for workers"),
     Key("trainer.use_v1", Flag(), "must be false: ReRULE extends verl's RayPPOTrainer"),
 )
+_SAVE = (
+    Key(
+        "save.minutes",
+        Number(above=0),
+        "minutes after which a checkpoint is saved between those of trainer.save_freq",
+        null="none is saved by time",
+        shown=True,
+    ),
+    shared.WEIGHTS_DTYPE,
+)
 _RECORDS = (
     Key("records.rollouts", Flag(), "keep every response of every step as text", shown=True),
     Key("ray_kwargs.ray_init.num_cpus", Number(above=0), "CPUs that Ray counts", null="the machine's"),
@@ -266,6 +276,7 @@ KEYS: tuple[Key, ...] = (
     *_REWARD,
     *shared.PLATFORM,
     *_TRAINER,
+    *_SAVE,
     *_RECORDS,
 )
 """All that are checked one by one."""

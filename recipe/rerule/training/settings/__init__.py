@@ -14,7 +14,7 @@ from recipe.rerule.runs import model_checks
 from recipe.rerule.training import data_checks, learning
 from recipe.rerule.training.keys import stage1, stage2
 from recipe.rerule.training.keys.verl_names import ESTIMATORS, GROUP_ESTIMATORS
-from recipe.rerule.training.settings import conditions, devices, divisions, parts, rows, steps
+from recipe.rerule.training.settings import conditions, devices, divisions, parts, rows, saving, steps
 from recipe.rerule.training.settings.conditions import replay_config, require_set
 from recipe.rerule.training.settings.declared import check_declared
 from recipe.rerule.training.settings.error import SettingsError
@@ -53,6 +53,7 @@ def check(config: DictConfig) -> ReplayConfig:
     divisions.check_stage2(config)
     divisions.check_draws(config, replay)
     conditions.check_records(conditions.plain(config, "records"))
+    saving.check_save(conditions.plain(config, "save"), stage2.KEYS)
     conditions.check_stop(config.data.stop, config.actor_rollout_ref.rollout.name)
     # Parts that they name.
     parts.check_libraries(config.actor_rollout_ref.model.external_lib, "actor_rollout_ref.model.external_lib")
@@ -86,6 +87,7 @@ def check(config: DictConfig) -> ReplayConfig:
     _warn(steps.replay_warnings(config, replay, run_steps))
     _warn(divisions.draw_warnings(config, replay))
     _warn(steps.checkpoint_warnings(config.trainer))
+    saving.say_disk_stage2(config, run_steps)
     learning.before_stage2(config)
     return replay
 
@@ -101,6 +103,7 @@ def check_stage1(config: DictConfig) -> None:
     conditions.check_thinking(config.data)
     divisions.check_stage1(config)
     conditions.check_sft_validation(config)
+    saving.check_save(conditions.plain(config, "save"), stage1.KEYS)
     # Parts that they name.
     parts.check_libraries(config.model.external_lib, "model.external_lib")
     parts.check_data_set(config.data)
@@ -117,7 +120,9 @@ def check_stage1(config: DictConfig) -> None:
     rows.require_batch(train, config.data)
     rows.require_validation_batch(val, config.data)
     rows.check_conversations(config, train)
-    _warn(steps.warm_up_warnings(config, "optim", steps.run_steps(config, train)))
+    run_steps = steps.run_steps(config, train)
+    _warn(steps.warm_up_warnings(config, "optim", run_steps))
+    saving.say_disk_stage1(config, run_steps)
     learning.before_stage1(config)
 
 
