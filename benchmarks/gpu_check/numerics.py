@@ -17,7 +17,7 @@ from benchmarks.gpu_check.lines import Line
 from benchmarks.gpu_check.made import Rows, Shape, llama, random_groups, with_log_probs
 from benchmarks.gpu_check.updates import Outcome, replay_update
 from recipe.rerule.platform import attention
-from recipe.rerule.replay import ImportanceConfig, RolloutGroup, collate
+from recipe.rerule.replay import ImportanceConfig, RolloutGroup, pad_groups
 
 KL_COEF = 0.01
 NOISE = 0.02
@@ -88,7 +88,7 @@ def _compared(
     what: str,
 ) -> Iterator[Line]:
     device = next(model.parameters()).device
-    batch = {name: plane.to(device) for name, plane in collate(groups, pad_token_id=0).items()}
+    batch = {name: plane.to(device) for name, plane in pad_groups(groups, pad_token_id=0).items()}
     model.zero_grad()
     found = replay_update(model, batch, micro_batch, ImportanceConfig(), KL_COEF)
     parts = -(-len(batch["responses"]) // micro_batch)

@@ -17,7 +17,7 @@ from benchmarks.gpu_check.lines import Line
 from benchmarks.gpu_check.made import Rows, Shape, llama, random_groups
 from benchmarks.gpu_check.updates import Batch, on_policy_update, replay_update
 from recipe.rerule.platform import attention
-from recipe.rerule.replay import ImportanceConfig, collate
+from recipe.rerule.replay import ImportanceConfig, pad_groups
 
 KL_COEF = 0.01
 REPEATS = 3
@@ -44,7 +44,7 @@ def _measured(shape: Shape, rows: Rows, device: str) -> Iterator[Line]:
     model = llama(shape, device, dtype)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-6)
     groups = random_groups(rows, shape.vocabulary)
-    batch = {name: plane.to(device) for name, plane in collate(groups, pad_token_id=0).items()}
+    batch = {name: plane.to(device) for name, plane in pad_groups(groups, pad_token_id=0).items()}
     updates = _updates(model, batch, rows)
     measured = {name: _cost(update, optimizer, device) for name, update in updates.items()}
     part = f"{shape.layers} layers of {shape.name}"

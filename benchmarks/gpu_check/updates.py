@@ -17,7 +17,7 @@ from recipe.rerule.platform.log_probs import label_log_probs
 from recipe.rerule.replay import ImportanceConfig, log_ratios, low_var_kl, replay_loss, weigh
 
 Batch = dict[str, Tensor]
-"""As `replay.collate` makes it."""
+"""As `replay.pad_groups` makes it."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from benchmarks.study.loop import Metrics, Row, Run, identity
 from recipe.rerule.replay import RolloutGroup
-from recipe.rerule.replay.stored import StoredGroup
+from recipe.rerule.replay.buffer import StoredGroup
 
 _SIDES = ("forget", "retain")
 
@@ -104,7 +104,7 @@ class BalancedSampler:
     rng: random.Random
 
     def sample(self, groups: Sequence[StoredGroup], k: int, step: int) -> list[StoredGroup]:
-        """`k` different groups, as `replay.sampling.Sampler` wants it."""
+        """`k` different groups, as `replay.selection.Sampler` wants it."""
         forget, retain = ([group for group in groups if group.group().side == side] for side in _SIDES)
         of_forget = min(len(forget), max(k // 2, k - len(retain)))
         return self.rng.sample(forget, of_forget) + self.rng.sample(retain, k - of_forget)

@@ -26,7 +26,7 @@ from verl.trainer.ppo.ray_trainer import RayPPOTrainer  # noqa: E402
 from verl.utils import tensordict_utils as tu  # noqa: E402
 from verl.utils.distributed import initialize_global_process_group  # noqa: E402
 
-from recipe.rerule.replay import Replay, ReplayConfig, RolloutGroup, collate, load  # noqa: E402
+from recipe.rerule.replay import Replay, ReplayConfig, RolloutGroup, load, pad_groups  # noqa: E402
 from recipe.rerule.training.batches import replay_batch  # noqa: E402
 from recipe.rerule.training.worker import PAUSE_SCHEDULE, STAY_LOADED, ReplayActorWorker  # noqa: E402
 
@@ -86,7 +86,7 @@ def on_policy(
 ) -> float:
     """verl's own way from a batch to the worker's update; returns the learning rate it reports."""
     trainer = SimpleNamespace(config=config, actor_rollout_wg=worker)
-    rows = collate(groups, pad_token_id=0)
+    rows = pad_groups(groups, pad_token_id=0)
     del rows["rewards"]
     batch = DataProto.from_single_dict(rows, meta_info={"temperature": 1.0, **marks})
     batch.non_tensor_batch["uid"] = np.array([str(row) for row in range(len(batch))], dtype=object)

@@ -124,6 +124,12 @@ REPLAY_2 = [
         for name in ("update", "threshold_rule", "start", "admission", "eviction", "sampling")
         for case in refused(STAGE2, f"replay.{name}", "typo", None, 3, named=f"replay.{name}")
     ),
+    *(
+        case
+        for name in ("threshold_rule", "admission", "eviction", "sampling")
+        for case in refused(STAGE2, f"replay.{name}", "nowhere.rules:Own", ":Own", "rules:", "my rules:Own")
+    ),
+    *refused(STAGE2, "replay.start", "rules:Own"),
     *refused(STAGE2, "replay.importance.level", "typo", None, named="replay.importance.level"),
     *refused(STAGE2, "replay.importance.truncation", "typo", None, named="replay.importance.truncation"),
     *(

@@ -82,7 +82,7 @@ def configs(**fixed: Any) -> st.SearchStrategy[ReplayConfig]:
 
 def buffered(replay: Replay) -> list[tuple[object, ...]]:
     """The buffer's contents in order, bit for bit, with the number of draws."""
-    return [(stored.draws, contents(stored.group())) for stored in replay.buffer]
+    return [(stored.reuse_count, contents(stored.group())) for stored in replay.buffer]
 
 
 def train_step(replay: Replay, kinds: list[int], step: int, ranks: int = 1) -> dict[str, Any]:

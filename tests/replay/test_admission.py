@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipe.rerule.replay import ReplayConfig, RolloutGroup
-from recipe.rerule.replay.admission import (
+from recipe.rerule.replay.selection import (
     AllAdmission,
     BernoulliAdmission,
     HardAdmission,

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipe.rerule.replay import ReplayBuffer
-from recipe.rerule.replay.eviction import SignalEviction, StalenessEviction
+from recipe.rerule.replay.buffer import SignalEviction, StalenessEviction
 from tests.replay.groups import contents, keys, make_group
 
 
@@ -36,10 +36,10 @@ def test_stored_group_is_a_copy_with_the_draws_given() -> None:
     buffer = ReplayBuffer(2)
     group = make_group(4)
     before = contents(group)
-    buffer.add(group, draws=5)
+    buffer.add(group, reuse_count=5)
     buffer.add(make_group(6))
     group.advantages.zero_()
-    assert [stored.draws for stored in buffer] == [5, 0]
+    assert [stored.reuse_count for stored in buffer] == [5, 0]
     assert contents(next(iter(buffer)).group()) == before
 
 

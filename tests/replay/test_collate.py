@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipe.rerule.replay import PromptIdentity, RolloutGroup, collate, uncollate
+from recipe.rerule import replay
+from recipe.rerule.replay import PromptIdentity, RolloutGroup, pad_groups, uncollate, unpad_rows
 
 MakeGroup = Callable[..., RolloutGroup]
 Contents = Callable[[RolloutGroup], dict[str, object]]
@@ -52,7 +53,7 @@ def two_groups() -> list[RolloutGroup]:
 
 
 def test_rows_by_hand() -> None:
-    batch = collate(two_groups(), pad_token_id=PAD)
+    batch = pad_groups(two_groups(), pad_token_id=PAD)
     expected = {
         "prompts": [[1, 2, 3], [1, 2, 3], [PAD, PAD, 4]],
         "responses": [[11, PAD, PAD], [21, 22, PAD], [31, 32, 33]],
@@ -73,14 +74,14 @@ def test_rows_by_hand() -> None:
 
 def test_reference_is_left_out_when_a_group_lacks_it() -> None:
     first, second = two_groups()
-    batch = collate([first, dataclasses.replace(second, ref_log_probs=None)], pad_token_id=PAD)
+    batch = pad_groups([first, dataclasses.replace(second, ref_log_probs=None)], pad_token_id=PAD)
     assert "ref_log_prob" not in batch
     assert batch["old_log_probs"].shape == (3, 3)
 
 
 def test_nothing_to_collate_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^there are no rollout groups to collate$"):
-        collate([], pad_token_id=PAD)
+        pad_groups([], pad_token_id=PAD)
 
 
 shapes = st.lists(
@@ -99,7 +100,7 @@ def test_groups_come_back_from_their_rows(
         make_group(i, prompt_length=p, lengths=lengths, rewards=[0.5] * len(lengths), with_ref=with_ref)
         for i, (p, lengths) in enumerate(shapes)
     ]
-    batch = collate(groups, pad_token_id=1)  # 1 occurs among the real tokens too
+    batch = pad_groups(groups, pad_token_id=1)  # 1 occurs among the real tokens too
     assert ("ref_log_prob" in batch) == with_ref
     if with_ref:
         batch["ref_log_probs"] = batch.pop("ref_log_prob")
@@ -115,3 +116,49 @@ def test_groups_come_back_from_their_rows(
 
 def identity(group: RolloutGroup) -> PromptIdentity:
     return PromptIdentity(group.prompt_index, group.side, group.mode)
+
+
+def equal_groups(make_group: MakeGroup, with_ref: bool = True) -> list[RolloutGroup]:
+    return [
+        make_group(index, prompt_length=1 + index, lengths=[2, index], with_ref=with_ref)
+        for index in (1, 2, 3)
+    ]
+
+
+@pytest.mark.parametrize("with_ref", [False, True])
+def test_a_whole_batch_comes_back_as_it_was_padded(
+    with_ref: bool, make_group: MakeGroup, contents: Contents
+) -> None:
+    """Names that a group does not keep, as input_ids, are ignored."""
+    groups = equal_groups(make_group, with_ref)
+    back = unpad_rows([identity(group) for group in groups], 1, pad_groups(groups, pad_token_id=1))
+    assert [contents(group) for group in back] == [contents(group) for group in groups]
+
+
+@pytest.mark.parametrize(
+    "name", ["prompts", "responses", "attention_mask", "response_mask", "advantages", "rewards"]
+)
+@pytest.mark.parametrize("given", [False, True], ids=["missing", "None"])
+def test_rows_that_are_missing_are_named(name: str, given: bool, make_group: MakeGroup) -> None:
+    groups = equal_groups(make_group)
+    rows: dict[str, Any] = pad_groups(groups, pad_token_id=1)
+    del rows[name]
+    if given:
+        rows[name] = None
+    with pytest.raises(ValueError, match=rf"^rollout groups of step 4: {name} is missing$"):
+        unpad_rows([identity(group) for group in groups], 4, rows)
+
+
+def test_the_names_of_the_first_releases_go_on_working(make_group: MakeGroup, contents: Contents) -> None:
+    assert replay.collate is replay.pad_groups
+    assert replay.unit_ratios is replay.importance_ratios
+    assert replay.RatioMoments is replay.ImportanceStats
+    groups = equal_groups(make_group)
+    rows = pad_groups(groups, pad_token_id=1)
+    back = uncollate(
+        [identity(group) for group in groups],
+        1,
+        ref_log_probs=rows["ref_log_prob"],
+        **{name: plane for name, plane in rows.items() if name != "ref_log_prob"},
+    )
+    assert [contents(group) for group in back] == [contents(group) for group in groups]

@@ -125,7 +125,8 @@ REFUSED = [
     ({"start": ["at"]}, "replay.start is ['at']; it must be one of after, at"),
     (
         {"admission": "easy"},
-        "replay.admission is 'easy'; it must be one of hard, random, bernoulli, all: which",
+        "replay.admission is 'easy'; it must be one of hard, random, bernoulli, all, "
+        "or package.module:Class: which",
     ),
     (
         {"capacity": 99, "min_groups": 100},
@@ -137,7 +138,10 @@ REFUSED = [
     ),
     ({"update": "none"}, "replay.update is 'none'; it must be one of stored, on_policy: what the extra"),
     ({"updates_per_step": 0}, "replay.updates_per_step is 0; it must be at least 1: extra updates"),
-    ({"threshold_rule": "mean"}, "replay.threshold_rule is 'mean'; it must be one of fixed, quantile: where"),
+    (
+        {"threshold_rule": "mean"},
+        "replay.threshold_rule is 'mean'; it must be one of fixed, quantile, or package.module:Class: where",
+    ),
     ({"threshold_quantile": 1.1}, "replay.threshold_quantile is 1.1; it must lie in [0, 1]: the quantile"),
     ({"threshold_window": 0}, "replay.threshold_window is 0; it must be at least 1: how many"),
     ({"store_after_start": None}, "replay.store_after_start is None; it must be true or false: go on"),
@@ -149,13 +153,18 @@ REFUSED = [
     ({"set_aside_visits": True}, "replay.set_aside_visits is True; it must be a whole number or be null"),
     ({"set_aside_reward": None}, "replay.set_aside_reward is None; it must be a number: the reward"),
     ({"set_aside_reward": math.nan}, "replay.set_aside_reward is nan; it must "),
-    ({"eviction": "lifo"}, "replay.eviction is 'lifo'; it must be one of fifo, staleness, signal: which"),
+    (
+        {"eviction": "lifo"},
+        "replay.eviction is 'lifo'; it must be one of fifo, staleness, signal, "
+        "or package.module:Class: which",
+    ),
     ({"max_staleness": -1}, "replay.max_staleness is -1; it must be at least 0 or be null: training steps"),
     ({"max_reuse": 0}, "replay.max_reuse is 0; it must be at least 1 or be null: draws after which"),
     ({"max_reuse": "2"}, "replay.max_reuse is '2'; it must be a whole number or be null"),
     (
         {"sampling": "best"},
-        "replay.sampling is 'best'; it must be one of uniform, recent, prioritized: how groups are drawn",
+        "replay.sampling is 'best'; it must be one of uniform, recent, prioritized, "
+        "or package.module:Class: how groups are drawn",
     ),
     ({"priority_half_life": 0.0}, "replay.priority_half_life is 0.0; it must be at least 0.001: training"),
     ({"restore": "no"}, "replay.restore is 'no'; it must be true or false: continue with"),

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from recipe.rerule.replay import ReplayConfig, StoredGroup
-from recipe.rerule.replay.eviction import (
+from recipe.rerule.replay.buffer import (
     FifoEviction,
     ReuseLimit,
     SignalEviction,

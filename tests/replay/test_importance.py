@@ -13,11 +13,11 @@ from recipe.rerule.replay import ImportanceConfig
 from recipe.rerule.replay.importance import (
     Bounds,
     ClipTruncation,
-    RatioMoments,
+    ImportanceStats,
     SecondMomentTruncation,
     build_truncation,
+    importance_ratios,
     log_ratios,
-    unit_ratios,
     weights,
 )
 from tests.replay.second_moment import largest_bound
@@ -41,16 +41,16 @@ def batch(rows: int, width: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
     return log_probs, old, mask
 
 
-def moments_of(log_ratio: Tensor, mask: Tensor, config: ImportanceConfig) -> RatioMoments:
-    units = unit_ratios(log_ratio, mask, config.level)
-    return RatioMoments.of(units, log_ratio, mask, build_truncation(config).bounds(units))
+def moments_of(log_ratio: Tensor, mask: Tensor, config: ImportanceConfig) -> ImportanceStats:
+    units = importance_ratios(log_ratio, mask, config.level)
+    return ImportanceStats.of(units, log_ratio, mask, build_truncation(config).bounds(units))
 
 
 def weigh(log_probs: Tensor, old: Tensor, mask: Tensor, config: ImportanceConfig) -> Tensor:
     log_ratio = log_ratios(log_probs, old, mask)
-    units = unit_ratios(log_ratio, mask, config.level)
+    units = importance_ratios(log_ratio, mask, config.level)
     bounds = build_truncation(config).bounds(units)
-    moments = RatioMoments.of(units, log_ratio, mask, bounds)
+    moments = ImportanceStats.of(units, log_ratio, mask, bounds)
     return weights(units, mask, config.level, bounds, config.normalize, moments)
 
 
@@ -68,7 +68,9 @@ def test_ratio_by_hand_at_every_level() -> None:
         "sequence_sum": [16, 0.5],
     }
     for level, values in expected.items():
-        torch.testing.assert_close(unit_ratios(log_ratio, mask, level), float64(*values), rtol=1e-6, atol=0)
+        torch.testing.assert_close(
+            importance_ratios(log_ratio, mask, level), float64(*values), rtol=1e-6, atol=0
+        )
 
 
 @pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
@@ -100,7 +102,7 @@ def test_weights_carry_no_gradient(level: Any, truncation: str) -> None:
 def test_huge_log_ratios_stay_finite(level: Any, difference: float, limited: float) -> None:
     one = torch.ones(1, 1)
     log_ratio = log_ratios(torch.tensor([[difference]]), torch.zeros(1, 1), one)
-    assert float(unit_ratios(log_ratio, one, level)) == math.exp(limited)
+    assert float(importance_ratios(log_ratio, one, level)) == math.exp(limited)
     metrics = moments_of(log_ratio, one, ImportanceConfig(level=level)).metrics()
     assert all(math.isfinite(value) for value in metrics.values())
     assert metrics["replay/kl_old_current"] == pytest.approx(math.exp(limited) - 1 - limited, rel=1e-14)
@@ -108,14 +110,14 @@ def test_huge_log_ratios_stay_finite(level: Any, difference: float, limited: flo
 
 def test_the_limit_is_on_the_sum_at_level_sequence_sum() -> None:
     log_ratio, mask = float64(25, -24)[None], torch.ones(1, 2)
-    assert float(unit_ratios(log_ratio, mask, "sequence_sum")) == math.e
+    assert float(importance_ratios(log_ratio, mask, "sequence_sum")) == math.e
 
 
 def test_moments_and_weights_by_hand() -> None:
     log_ratio = float64(0.5, 1.0, 1.0, 2.0, 1.0, 1.0).log().reshape(2, 3)
     mask = torch.tensor([[1, 1, 0], [1, 0, 0]])
-    units, bounds = unit_ratios(log_ratio, mask, "token"), Bounds(0.8, 1.3)
-    moments = RatioMoments.of(units, log_ratio, mask, bounds)
+    units, bounds = importance_ratios(log_ratio, mask, "token"), Bounds(0.8, 1.3)
+    moments = ImportanceStats.of(units, log_ratio, mask, bounds)
     assert moments.metrics() == pytest.approx(
         {
             "replay/ratio_mean": 3.5 / 3,
@@ -139,7 +141,7 @@ def test_moments_and_weights_by_hand() -> None:
 def test_sequence_weights_are_one_a_row_on_its_valid_tokens(level: Any) -> None:
     mask = torch.tensor([[1, 0, 1], [0, 0, 0], [0, 1, 0]])
     units = float64(1.2, 0.9)
-    w = weights(units, mask, level, Bounds(0.0, math.inf), False, RatioMoments())
+    w = weights(units, mask, level, Bounds(0.0, math.inf), False, ImportanceStats())
     assert torch.equal(w, float64(1.2, 0, 1.2, 0, 0, 0, 0, 0.9, 0).reshape(3, 3))
 
 
@@ -176,7 +178,7 @@ def test_kl_of_a_policy_that_hardly_moved_keeps_its_digits() -> None:
 
 def test_ratios_on_a_bound_are_not_counted_as_clipped() -> None:
     units, mask = float64(0.8, 1.3), torch.ones(1, 2)
-    moments = RatioMoments.of(units, units.log()[None], mask, Bounds(0.8, 1.3))
+    moments = ImportanceStats.of(units, units.log()[None], mask, Bounds(0.8, 1.3))
     assert (moments.clipped_low, moments.clipped_high) == (0, 0)
 
 
@@ -220,12 +222,12 @@ def test_weights_and_moments_do_not_depend_on_how_rows_are_split(
     whole = weigh(log_probs, old, mask, config)
     shards = [[i for i in range(rows) if owner[i] == rank] for rank in range(4)]  # some may be empty
     shard_logs = [log_ratios(log_probs[s], old[s], mask[s]) for s in shards]
-    shard_units = [unit_ratios(log, mask[s], level) for s, log in zip(shards, shard_logs, strict=True)]
+    shard_units = [importance_ratios(log, mask[s], level) for s, log in zip(shards, shard_logs, strict=True)]
     rule = build_truncation(config)
-    moments = RatioMoments()
+    moments = ImportanceStats()
     for shard, log_ratio, units in zip(shards, shard_logs, shard_units, strict=True):
         bounds = rule.bounds(torch.cat(shard_units) if rule.needs_all_units else units)
-        moments = moments + RatioMoments.of(units, log_ratio, mask[shard], bounds)
+        moments = moments + ImportanceStats.of(units, log_ratio, mask[shard], bounds)
     for shard, units in zip(shards, shard_units, strict=True):
         bounds = rule.bounds(torch.cat(shard_units) if rule.needs_all_units else units)
         part = weights(units, mask[shard], level, bounds, normalize, moments)
@@ -253,12 +255,12 @@ def test_moments_travel_as_tensors_to_be_reduced() -> None:
         parts.append(moments_of(log_ratios(log_probs, old, mask), mask, ImportanceConfig()))
     tensors = [part.as_tensors() for part in parts]
     assert all(sums.dtype == maximum.dtype == torch.float64 for sums, maximum in tensors)
-    reduced = RatioMoments.from_tensors(
+    reduced = ImportanceStats.from_tensors(
         tensors[0][0] + tensors[1][0], torch.maximum(tensors[0][1], tensors[1][1])
     )
     assert reduced == parts[0] + parts[1]
     assert reduced.max_ratio == max(part.max_ratio for part in parts)
-    assert parts[0] + RatioMoments() == parts[0]
+    assert parts[0] + ImportanceStats() == parts[0]
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -267,7 +269,7 @@ def test_no_unit_at_all(level: Any, truncation: str) -> None:
     nothing = torch.zeros(2, 3, dtype=torch.float64)
     config = ImportanceConfig(level=level, **TRUNCATIONS[truncation])
     moments = moments_of(nothing, nothing, config)
-    assert moments == RatioMoments()
+    assert moments == ImportanceStats()
     assert moments.metrics() == {}
     assert torch.equal(weigh(nothing, nothing, nothing, config), nothing)
 
@@ -285,7 +287,7 @@ def test_effective_sample_size_is_a_share(seed: int, level: Any, truncation: str
 
 def test_effective_sample_size_does_not_exceed_1_by_rounding() -> None:
     rounded_up = math.nextafter(3.0, 4.0)
-    moments = RatioMoments(count=3.0, tokens=3.0, sum_weight=rounded_up, sum_squared_weight=3.0)
+    moments = ImportanceStats(count=3.0, tokens=3.0, sum_weight=rounded_up, sum_squared_weight=3.0)
     assert moments.metrics()["replay/effective_sample_size"] == 1.0
 
 

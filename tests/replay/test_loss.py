@@ -19,10 +19,10 @@ from recipe.rerule.replay import (
     token_mean,
 )
 from recipe.rerule.replay.importance import (
-    RatioMoments,
+    ImportanceStats,
     build_truncation,
+    importance_ratios,
     log_ratios,
-    unit_ratios,
     weights,
 )
 from tests.replay.second_moment import largest_bound
@@ -168,11 +168,13 @@ def weights_of_shards(config: ImportanceConfig, log_probs: Tensor, split: list[l
     """rho~ of each shard, by way of units and moments gathered from all of them."""
     old, mask = softmax_policy()["old"], torch.tensor(MASK)
     logs = [log_ratios(log_probs[rows], old[rows], mask[rows]) for rows in split]
-    units = [unit_ratios(part, mask[rows], config.level) for part, rows in zip(logs, split, strict=True)]
+    units = [
+        importance_ratios(part, mask[rows], config.level) for part, rows in zip(logs, split, strict=True)
+    ]
     bounds = build_truncation(config).bounds(torch.cat(units))
-    moments = RatioMoments()
+    moments = ImportanceStats()
     for part, log_ratio, rows in zip(units, logs, split, strict=True):
-        moments = moments + RatioMoments.of(part, log_ratio, mask[rows], bounds)
+        moments = moments + ImportanceStats.of(part, log_ratio, mask[rows], bounds)
     return [
         weights(part, mask[rows], config.level, bounds, config.normalize, moments)
         for part, rows in zip(units, split, strict=True)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 from recipe.rerule.replay import StepLog, offer_metrics
-from recipe.rerule.replay.metrics import Departure, Draw, Key, draw_metrics
+from recipe.rerule.replay.log import Departure, Draw, Key, draw_metrics
 from tests.replay.groups import make_group
 
 

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipe.rerule.replay import Replay, ReplayConfig, ReplayStateError, RolloutGroup, collate
-from recipe.rerule.replay.metrics import Departure, Key
+from recipe.rerule.replay import Replay, ReplayConfig, ReplayStateError, RolloutGroup, pad_groups
+from recipe.rerule.replay.log import Departure, Key
 from tests.replay.groups import PAPER_RULES, contents, keys, make_group
 from tests.replay.runs import KINDS, buffered, configs, group_of, groups_of, offers, train_step
 
@@ -61,7 +61,7 @@ def test_draws_are_logged_with_age_and_earlier_draws() -> None:
     assert [draw.reuse for draw in replay.log.draws] == [[0, 1], [1, 2]]
     assert [keys(draw.groups) for draw in replay.log.draws] == [keys(first), keys(second)]
     assert replay.log.gate_open
-    assert [stored.draws for stored in replay.buffer] == [3, 2]
+    assert [stored.reuse_count for stored in replay.buffer] == [3, 2]
 
 
 def test_storing_goes_on_before_and_after_the_gate_opens() -> None:
@@ -189,7 +189,7 @@ def test_settings_choose_who_leaves_a_full_buffer(eviction: str, left: list[Key]
     """Prompt 0 is the first in, prompt 1 as old and drawn more often, prompt 2 has the least signal."""
     replay = Replay(small_config(eviction=eviction, capacity=3, admission="all"))
     replay.offer([make_group(0, 1, advantages=(0.5, -0.5)), make_group(1, 1, advantages=(1.0, -1.0))], 1)
-    list(replay.buffer)[1].draws = 2
+    list(replay.buffer)[1].reuse_count = 2
     replay.offer([make_group(2, 2, advantages=(0.1, -0.1)), make_group(3, 2, advantages=(2.0, -2.0))], 2)
     assert replay.log.departures == [Departure(left[0], "capacity")]
 
@@ -261,7 +261,7 @@ def test_contents_and_sizes_of_draws_are_those_of_a_list(
     for step, kinds in enumerate(run, start=1):
         replay.offer(groups_of(kinds, step), step)
         model.offer(kinds, step)
-        assert [[one.prompt_index, one.step, one.draws] for one in replay.buffer] == model.rows
+        assert [[one.prompt_index, one.step, one.reuse_count] for one in replay.buffer] == model.rows
         for _ in range(config.updates_per_step):
             size = model.size_of_draw(step, ranks)
             drawn = keys(replay.draw(step, ranks))
@@ -301,7 +301,7 @@ def test_what_holds_after_any_sequence_of_operations(
         for stored in replay.buffer:
             assert stored.prompt_index not in log.set_aside
             assert config.max_staleness is None or stored.staleness(step) <= config.max_staleness
-            assert config.max_reuse is None or stored.draws <= config.max_reuse
+            assert config.max_reuse is None or stored.reuse_count <= config.max_reuse
 
 
 def group_of_stored(stored: Any) -> RolloutGroup:
@@ -355,12 +355,12 @@ def test_collated_rows_of_a_draw_are_copies_too() -> None:
     replay = Replay(small_config(min_groups=1))
     offer(replay, 3, 5)
     before = buffered(replay)
-    batch = collate(replay.draw(3), pad_token_id=0)
+    batch = pad_groups(replay.draw(3), pad_token_id=0)
     responses = batch["responses"].clone()
     for tensor in batch.values():
         tensor.add_(7)
     assert [kept for _, kept in buffered(replay)] == [kept for _, kept in before]
-    assert torch.equal(collate(replay.draw(3), pad_token_id=0)["responses"], responses)
+    assert torch.equal(pad_groups(replay.draw(3), pad_token_id=0)["responses"], responses)
 
 
 def test_seeds_differ_in_their_draws() -> None:
@@ -409,7 +409,7 @@ def test_taken_state_does_not_follow_later_offers_and_draws() -> None:
     state = replay.state_dict()
     offer(replay, 2, 1)
     replay.draw(2)
-    assert [(stored.prompt_index, stored.draws) for stored in state["groups"]] == [(0, 0)]
+    assert [(stored.prompt_index, stored.reuse_count) for stored in state["groups"]] == [(0, 0)]
     assert state["visits"] == {"0": (1, 0.5)}
 
 
@@ -421,7 +421,7 @@ def test_two_replays_loaded_from_one_state_do_not_share_groups() -> None:
     first.load_state_dict(state)
     second.load_state_dict(state)
     first.draw(1)
-    assert [stored.draws for stored in second.buffer] == [0]
+    assert [stored.reuse_count for stored in second.buffer] == [0]
 
 
 def test_more_groups_than_the_capacity_are_refused_and_nothing_changes() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipe.rerule.replay import ReplayConfig, StoredGroup
-from recipe.rerule.replay.sampling import (
+from recipe.rerule.replay.selection import (
     PrioritizedSampler,
     RecentSampler,
     Sampler,

@@ -37,7 +37,7 @@ def filled(steps: int = 6, **changes: object) -> Replay:
 def snapshot(replay: Replay) -> dict[str, Any]:
     """All of a state, in a form that compares with ==."""
     taken = replay.state_dict()
-    groups = [(stored.draws, contents(stored.group())) for stored in taken.pop("groups")]
+    groups = [(stored.reuse_count, contents(stored.group())) for stored in taken.pop("groups")]
     return {**taken, "groups": groups}
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipe.rerule.replay import Replay, ReplayConfig, RolloutGroup, StoredGroup
-from recipe.rerule.replay.stored import priority
+from recipe.rerule.replay.selection import priority
 from tests.replay.groups import contents, make_group
 
 
@@ -18,15 +18,15 @@ def test_facts_of_a_group_by_hand() -> None:
     group = make_group(
         7, step=4, rewards=[0.0, 1.0, 1.0], lengths=[2, 1, 1], advantages=[-1.0, 0.5, 0.0], side="retain"
     )
-    stored = StoredGroup.of(group, draws=3)
+    stored = StoredGroup.of(group, reuse_count=3)
     assert (stored.prompt_index, stored.side, stored.mode, stored.step) == (7, "retain", "qa", 4)
     assert (stored.n, stored.prompt_length, stored.tokens, stored.has_ref) == (3, 3, 4, True)
     assert stored.mean_reward == pytest.approx(2 / 3)
     assert stored.signal == (1 + 1 + 0.5 + 0) / 4
-    assert stored.draws == 3
+    assert stored.reuse_count == 3
     # 3 prompt tokens, 3 lengths and rewards, 4 response tokens with 4 four-byte planes and a mask.
     assert stored.nbytes == 4 * 3 + 2 * 4 * 3 + 4 * (4 * 4 + 1) == group.nbytes
-    assert StoredGroup.of(group).draws == 0
+    assert StoredGroup.of(group).reuse_count == 0
 
 
 def test_signal_is_over_valid_tokens_only() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipe.rerule.replay import ReplayConfig, build_threshold, is_hard
-from recipe.rerule.replay.threshold import FixedThreshold, QuantileThreshold
+from recipe.rerule.replay.selection import FixedThreshold, QuantileThreshold
 from tests.replay.groups import make_group
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from recipe.rerule.replay.visits import Visits
+from recipe.rerule.replay.buffer import Visits
 from tests.replay.groups import make_group
 
 

@@ -12,9 +12,8 @@ from verl.workers.utils.padding import left_right_2_no_padding
 from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.training.batches import (
     for_workers,
+    read,
     replay_batch,
-    reward_metrics,
-    rollout_groups,
     rows_of_groups,
 )
 
@@ -90,7 +89,7 @@ def test_rows_of_a_group_need_not_be_neighbours() -> None:
 
 
 def test_groups_hold_the_rows_of_their_prompt(batch: DataProto) -> None:
-    forget, retain = rollout_groups(batch, step=3, group_size=2)
+    forget, retain = read(batch, step=3, group_size=2).groups
     assert (forget.prompt_index, forget.side, forget.mode, forget.step) == (7, "forget", "qa", 3)
     assert (retain.prompt_index, retain.side, retain.mode) == (9, "retain", "fb")
     assert forget.prompt_ids.tolist() == [11, 12]
@@ -101,14 +100,14 @@ def test_groups_hold_the_rows_of_their_prompt(batch: DataProto) -> None:
 
 
 def test_rewards_are_raw_scores(batch: DataProto) -> None:
-    forget, retain = rollout_groups(batch, step=1, group_size=2)
+    forget, retain = read(batch, step=1, group_size=2).groups
     assert forget.rewards.tolist() == [0.5, 0.0]
     assert forget.mean_reward == 0.25
     assert retain.rewards.tolist() == [1.0, 0.5]
 
 
 def test_a_group_does_not_follow_later_changes_of_the_batch(batch: DataProto) -> None:
-    forget, _ = rollout_groups(batch, step=1, group_size=2)
+    forget, _ = read(batch, step=1, group_size=2).groups
     batch.batch["advantages"].zero_()
     batch.batch["responses"].zero_()
     assert forget.response_ids.tolist() == [31, 34, 35, 36]
@@ -118,18 +117,18 @@ def test_a_group_does_not_follow_later_changes_of_the_batch(batch: DataProto) ->
 def test_a_group_of_another_size_is_refused(batch: DataProto) -> None:
     batch.non_tensor_batch["uid"][3] = "c"
     with pytest.raises(ValueError, match=r"prompt 9 has 1 responses at step 2 where rollout.n is 2"):
-        rollout_groups(batch, step=2, group_size=2)
+        read(batch, step=2, group_size=2)
 
 
 def test_missing_old_log_probs_are_refused(batch: DataProto) -> None:
     del batch.batch["old_log_probs"]
     with pytest.raises(ValueError, match="old_log_probs is missing"):
-        rollout_groups(batch, step=1, group_size=2)
+        read(batch, step=1, group_size=2)
 
 
 def test_replay_batch_equals_verls_own_layout(batch: DataProto) -> None:
     """Groups drawn again give the tensors verl makes of the same rows, whatever the padding was."""
-    groups = rollout_groups(batch, step=1, group_size=2)
+    groups = read(batch, step=1, group_size=2).groups
     config = ReplayConfig()
     data = replay_batch(groups, config, pad_token_id=PAD, temperature=0.7)
     order = torch.tensor([0, 2, 1, 3])
@@ -149,7 +148,7 @@ def test_replay_batch_equals_verls_own_layout(batch: DataProto) -> None:
 
 
 def test_reward_metrics_by_side_and_mode(batch: DataProto) -> None:
-    assert reward_metrics(batch) == {
+    assert read(batch, step=1, group_size=2).reward_metrics == {
         "refused/forget/mean": 0.5,
         "refused/retain/mean": 0.0,
         "reward/forget/mean": 0.25,
@@ -157,3 +156,20 @@ def test_reward_metrics_by_side_and_mode(batch: DataProto) -> None:
         "reward/retain/fb/mean": 0.75,
         "reward/retain/mean": 0.75,
     }
+
+
+def test_labels_are_by_prompt_and_the_workers_get_none(batch: DataProto) -> None:
+    rollouts = read(batch, step=1, group_size=2)
+    assert set(rollouts.sent.batch.keys()) == set(batch.batch.keys())
+    assert not rollouts.sent.non_tensor_batch
+    assert {index: (label.side, label.query) for index, label in rollouts.prompts.items()} == {
+        7: ("forget", "Who?"),
+        9: ("retain", "Who?"),
+    }
+
+
+def test_rewards_without_refusals_have_no_refusal_metric(batch: DataProto) -> None:
+    del batch.non_tensor_batch["refused"]
+    metrics = read(batch, step=1, group_size=2).reward_metrics
+    assert [name for name in metrics if name.startswith("refused")] == []
+    assert metrics["reward/forget/mean"] == 0.25

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from recipe.rerule.training.step_metrics import part_seconds, progress_line, update_metrics
+from recipe.rerule.replay.log import part_seconds, update_metrics
+from recipe.rerule.training.step_metrics import progress_line
 
 
 def test_updates_are_counted_and_averaged_and_maxima_stay_maxima() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -13,15 +12,15 @@ from tensordict import TensorDict
 from verl.utils import tensordict_utils as tu
 from verl.utils.metric import AggregationType, Metric
 from verl.workers.config import FSDPActorConfig
+from verl.workers.utils.padding import no_padding_2_padding
 
+from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.training.worker import (
-    _loss_of_output,
+    ReplayUpdate,
     _reduced,
     _replay_metrics,
-    _weigh_then,
     is_one_micro_batch,
     micro_batch_size,
-    replay_batch_loss,
 )
 
 
@@ -53,18 +52,34 @@ def test_one_micro_batch_is_told_from_several(settings: dict[str, Any], one: boo
 
 def test_a_batch_weighed_as_one_must_not_be_split() -> None:
     """The second micro-batch would be normalised by its own weights alone."""
-    metrics: dict[str, float] = {}
-    weighed = functools.partial(
-        _weigh_then,
-        lambda *_: (torch.zeros(()), {}),
-        lambda *_: {"replay/ratio_mean": 1.0},
-        metrics,
-        {},
-    )
-    _loss_of_output(weighed, *micro_batch(slice(0, 2), tokens=7))
-    assert metrics == {"replay/ratio_mean": 1.0}
+    update = ReplayUpdate(ReplayConfig(), actor_config(), group=None)
+    update.loss(*not_weighed(slice(0, 2)))
+    assert update.ratio_metrics is not None
+    assert update.ratio_metrics["replay/ratio_mean"] == pytest.approx(math.exp(0.1))
     with pytest.raises(RuntimeError, match="was split into micro-batches"):
-        _loss_of_output(weighed, *micro_batch(slice(2, 4), tokens=7))
+        update.loss(*not_weighed(slice(2, 4)))
+
+
+def test_a_batch_without_weights_is_weighed_by_its_own_log_probs() -> None:
+    """All ratios are exp(0.1), within the clip range: normalised, every weight is 1."""
+    output, data = not_weighed(slice(0, 4))
+    update = ReplayUpdate(ReplayConfig(), actor_config(), group=None)
+    loss, _ = update.loss(output, data)
+    assert data["replay_weights"].tolist() == [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0], [1.0, 0.0]]
+    assert "replay/seconds/weigh" in update.seconds
+    weighed, same = micro_batch(slice(0, 4), tokens=7)
+    same["replay_weights"] = data["replay_weights"]
+    expected, _ = ReplayUpdate(ReplayConfig(), actor_config(), group=None).loss(weighed, same)
+    assert float(loss) == pytest.approx(float(expected), rel=1e-12)
+
+
+def not_weighed(rows: slice) -> tuple[dict[str, torch.Tensor], TensorDict]:
+    """As `micro_batch`, before it is weighed; every log ratio is 0.1."""
+    output, data = micro_batch(rows, tokens=7)
+    del data["replay_weights"]
+    log_probs = no_padding_2_padding(output["log_probs"], data)
+    data["old_log_probs"] = log_probs.detach().float() - 0.1
+    return output, data
 
 
 def actor_config(loss_agg_mode: str = "token-mean") -> FSDPActorConfig:
@@ -115,7 +130,7 @@ def engine_loss(
     config: FSDPActorConfig, use_kl: bool, output: dict[str, torch.Tensor], data: TensorDict
 ) -> tuple[torch.Tensor, dict[str, Metric]]:
     """The loss as verl's engine calls it."""
-    return _loss_of_output(functools.partial(replay_batch_loss, config, use_kl), output, data)
+    return ReplayUpdate(ReplayConfig(use_kl_loss=use_kl), config, group=None).loss(output, data)
 
 
 def by_hand(tokens: int) -> tuple[float, float]:

@@ -1,18 +1,20 @@
 """Off-policy replay of rollout groups (ReRULE): plain Python and torch, usable from any trainer.
 
-``Replay`` keeps groups and hands them out; ``uncollate`` and ``collate`` take padding off and put it on;
-``log_ratios`` and ``weigh`` weigh them; ``replay_loss`` is the loss;
+``ReplayHook`` is what ReRULE adds to a training step. Around it: ``unpad_rows`` and ``pad_groups`` take
+padding off and put it on; ``log_ratios`` and ``weigh`` weigh drawn groups; ``replay_loss`` is the loss;
 ``save`` and ``load`` carry a ``Replay`` over a restart.
-Each strategy (threshold, admission, eviction, sampling, truncation) is a small class in the module of its
-name, chosen by ``ReplayConfig``.
+Each strategy (threshold, admission, eviction, sampling, truncation) is a small class, chosen by
+``ReplayConfig``; ``custom`` takes those of the user's own.
 """
 
-from .buffer import ReplayBuffer
-from .collate import collate
+from .buffer import ReplayBuffer, StoredGroup
 from .config import ImportanceConfig, ReplayConfig, ReplayConfigError
-from .gate import Gate
-from .group import PromptIdentity, RolloutGroup
-from .importance import RatioMoments, build_truncation, log_ratios, unit_ratios, weigh, weights
+from .custom import ReplayRuleError
+from .former_names import RatioMoments, collate, uncollate, unit_ratios
+from .group import PromptIdentity, RolloutGroup, pad_groups, unpad_rows
+from .hook import ReplayHook, StepPlan
+from .importance import ImportanceStats, build_truncation, importance_ratios, log_ratios, weigh, weights
+from .log import StepLog, offer_metrics
 from .loss import (
     ReplayLoss,
     k3,
@@ -22,36 +24,39 @@ from .loss import (
     seq_mean_token_sum,
     token_mean,
 )
-from .metrics import StepLog, offer_metrics
 from .replay import Replay, ReplayStateError
+from .selection import Gate, build_threshold, is_hard
 from .state import load, save
-from .stored import StoredGroup
-from .threshold import build_threshold, is_hard
-from .uncollate import uncollate
 
 __all__ = [
     "Gate",
     "ImportanceConfig",
+    "ImportanceStats",
     "PromptIdentity",
     "RatioMoments",
     "Replay",
     "ReplayBuffer",
     "ReplayConfig",
     "ReplayConfigError",
+    "ReplayHook",
     "ReplayLoss",
+    "ReplayRuleError",
     "ReplayStateError",
     "RolloutGroup",
     "StepLog",
+    "StepPlan",
     "StoredGroup",
     "build_threshold",
     "build_truncation",
     "collate",
+    "importance_ratios",
     "is_hard",
     "k3",
     "load",
     "log_ratios",
     "low_var_kl",
     "offer_metrics",
+    "pad_groups",
     "replay_loss",
     "save",
     "seq_mean_token_mean",
@@ -59,6 +64,7 @@ __all__ = [
     "token_mean",
     "uncollate",
     "unit_ratios",
+    "unpad_rows",
     "weigh",
     "weights",
 ]

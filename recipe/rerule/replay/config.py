@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
+
+CLASS_PATH = "package.module:Class"
+_CLASS_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 Level = Literal["token", "sequence", "sequence_sum"]
 Start = Literal["after", "at"]
@@ -18,19 +22,28 @@ SamplingName = Literal["uniform", "recent", "prioritized"]
 UpdateName = Literal["stored", "on_policy"]
 
 
+def is_class_path(value: object) -> bool:
+    """Whether a setting names a class of the user's own, as CLASS_PATH does."""
+    return isinstance(value, str) and _CLASS_PATH.fullmatch(value) is not None
+
+
 class ReplayConfigError(ValueError):
     """A replay setting is unknown, has the wrong type, or does not fit; the message is one line naming it."""
 
 
 @dataclass(frozen=True)
 class _Rule:
-    """What a setting means, and its closed range or choices; `optional_kind` where None means no limit."""
+    """What a setting means, and its closed range or choices.
+
+    `optional_kind` where None means no limit; `custom` where a class of the user's own may be named too.
+    """
 
     meaning: str
     low: float = -math.inf
     high: float = math.inf
     choices: tuple[str, ...] = ()
     optional_kind: type | None = None
+    custom: bool = False
 
 
 IMPORTANCE_RULES = {
@@ -46,13 +59,13 @@ REPLAY_RULES = {
     "update": _Rule("what the extra update of a step trains on", choices=get_args(UpdateName)),
     "updates_per_step": _Rule("extra updates a training step", 1),
     "threshold": _Rule("the mean reward below which a group is hard", 0, 1, optional_kind=float),
-    "threshold_rule": _Rule("where the threshold comes from", choices=get_args(ThresholdRule)),
+    "threshold_rule": _Rule("where the threshold comes from", choices=get_args(ThresholdRule), custom=True),
     "threshold_quantile": _Rule("the quantile of recent group means that is the threshold", 0, 1),
     "threshold_window": _Rule("how many recent group means that quantile is over", 1),
     "min_groups": _Rule("stored groups needed before replay starts", 1),
     "warmup_steps": _Rule("training steps before replay starts", 0),
     "start": _Rule("replay starts after step warmup_steps or at it", choices=get_args(Start)),
-    "admission": _Rule("which groups are stored", choices=get_args(AdmissionName)),
+    "admission": _Rule("which groups are stored", choices=get_args(AdmissionName), custom=True),
     "admission_rate": _Rule("the share of groups stored by admission bernoulli", 0, 1),
     "require_signal": _Rule("store only groups whose advantages are not all one number"),
     "store_after_start": _Rule("go on storing once replay has started"),
@@ -61,11 +74,11 @@ REPLAY_RULES = {
     ),
     "set_aside_reward": _Rule("the reward a prompt must exceed once not to be set aside", -1e6, 1e6),
     "capacity": _Rule("the most groups the buffer keeps", 1),
-    "eviction": _Rule("which group leaves a full buffer", choices=get_args(EvictionName)),
+    "eviction": _Rule("which group leaves a full buffer", choices=get_args(EvictionName), custom=True),
     "max_staleness": _Rule("training steps after which a stored group leaves", 0, optional_kind=int),
     "max_reuse": _Rule("draws after which a stored group leaves", 1, optional_kind=int),
     "groups_per_update": _Rule("groups drawn for one replay update", 1),
-    "sampling": _Rule("how groups are drawn", choices=get_args(SamplingName)),
+    "sampling": _Rule("how groups are drawn", choices=get_args(SamplingName), custom=True),
     "priority_half_life": _Rule("training steps in which a priority halves", 1e-3),
     "use_kl_loss": _Rule("add the KL term to the replay loss"),
     "seed": _Rule("seed of random admission and of the draws"),
@@ -142,6 +155,7 @@ class ReplayConfig:
         groups_per_update: groups drawn for one replay update.
         sampling: "uniform"; "recent": the newest; "prioritized": in proportion to advantage magnitude times
             0.5 ** (staleness / priority_half_life); all without replacement.
+            admission, eviction, sampling and threshold_rule may also be "package.module:Class", see `custom`.
         use_kl_loss: add the KL term to the replay loss.
         seed: of random admission and of the draws.
         restore: false starts a resumed run with an empty buffer.
@@ -155,24 +169,24 @@ class ReplayConfig:
     update: UpdateName = "stored"
     updates_per_step: int = 1
     threshold: float | None = None
-    threshold_rule: ThresholdRule = "quantile"
+    threshold_rule: ThresholdRule | str = "quantile"
     threshold_quantile: float = 0.5
     threshold_window: int = 128
     min_groups: int = 32
     warmup_steps: int = 15
     start: Start = "after"
-    admission: AdmissionName = "hard"
+    admission: AdmissionName | str = "hard"
     admission_rate: float = 0.5
     require_signal: bool = True
     store_after_start: bool = True
     set_aside_visits: int | None = None
     set_aside_reward: float = 0.0
     capacity: int = 1200
-    eviction: EvictionName = "fifo"
+    eviction: EvictionName | str = "fifo"
     max_staleness: int | None = None
     max_reuse: int | None = None
     groups_per_update: int = 32
-    sampling: SamplingName = "recent"
+    sampling: SamplingName | str = "recent"
     priority_half_life: float = 10.0
     use_kl_loss: bool = True
     seed: int = 42
@@ -235,7 +249,9 @@ def _check_settings(config: object, section: str, rules: Mapping[str, _Rule]) ->
 def _what_is_wrong(value: Any, kind: type, rule: _Rule) -> str:
     """What the value would have to do, or "" when it is fine."""
     if rule.choices:
-        return "" if value in rule.choices else f"be one of {', '.join(rule.choices)}"
+        if value in rule.choices or (rule.custom and is_class_path(value)):
+            return ""
+        return f"be one of {', '.join(rule.choices)}" + (f", or {CLASS_PATH}" if rule.custom else "")
     if not _has_kind(value, kind):
         return f"be {_KIND_NAMES[kind]}"
     if rule.low <= value <= rule.high:

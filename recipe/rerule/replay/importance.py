@@ -1,9 +1,9 @@
 """Importance weights of stored rollouts: rho~ = Normalize(Clip(pi_theta / pi_theta_old)).
 
 A replay batch is spread over ranks, but the bound of a second-moment truncation, Normalize and the logged
-moments belong to the whole of it. Hence ``weigh``: ``unit_ratios`` on each shard; ``bounds`` of a truncation;
-``RatioMoments`` added up over all shards; ``weights`` on each shard given the sum. A unit is what has one
-ratio: a valid token, or a sequence with a valid token. Everything is float64, without gradient.
+statistics belong to the whole of it. Hence ``weigh``: ``importance_ratios`` on each shard; ``bounds`` of a
+truncation; ``ImportanceStats`` added up over all shards; ``weights`` on each shard given the sum. A unit is
+what has one ratio: a valid token, or a sequence with a valid token. Everything is float64, without gradient.
 
 Log ratios are limited to +-MAX_LOG_RATIO before exp, as verl does, so that ratios and their squares stay
 finite; ratio_max and ratio_second_moment therefore saturate at exp(20) and exp(40).
@@ -36,7 +36,7 @@ def log_ratios(log_probs: Tensor, old_log_probs: Tensor, mask: Tensor) -> Tensor
     return torch.where(mask.bool(), log_probs.detach().double() - old_log_probs.detach().double(), 0.0)
 
 
-def unit_ratios(log_ratio: Tensor, mask: Tensor, level: Level) -> Tensor:
+def importance_ratios(log_ratio: Tensor, mask: Tensor, level: Level) -> Tensor:
     """Importance ratio pi_theta / pi_old of every unit, before clipping.
 
     Args:
@@ -130,10 +130,10 @@ def build_truncation(config: ImportanceConfig) -> Truncation:
 
 
 @dataclass(frozen=True)
-class RatioMoments:
+class ImportanceStats:
     """Sums over units of ratios r and clipped weights w, and over valid tokens of KL(pi_old || pi_theta).
 
-    Additive: moments of a batch are the ``+`` of the moments of its shards; ``RatioMoments()`` is the zero.
+    Additive: those of a batch are the ``+`` of those of its shards; ``ImportanceStats()`` is the zero.
     """
 
     count: float = 0.0
@@ -148,11 +148,11 @@ class RatioMoments:
     max_ratio: float = 0.0
 
     @classmethod
-    def of(cls, units: Tensor, log_ratio: Tensor, mask: Tensor, bounds: Bounds) -> RatioMoments:
-        """Moments of one shard.
+    def of(cls, units: Tensor, log_ratio: Tensor, mask: Tensor, bounds: Bounds) -> ImportanceStats:
+        """Statistics of one shard.
 
         Args:
-            units: float64 [units] of ``unit_ratios``.
+            units: float64 [units] of ``importance_ratios``.
             log_ratio: float64 [rows, T] of ``log_ratios``.
             mask: [rows, T].
             bounds: of the truncation, the same on every shard.
@@ -176,7 +176,7 @@ class RatioMoments:
         ]
         return cls(*(float(value) for value in [*(values.sum() for values in summands), units.max()]))
 
-    def __add__(self, other: RatioMoments) -> RatioMoments:
+    def __add__(self, other: ImportanceStats) -> ImportanceStats:
         sums, maximum = self.as_tensors()
         other_sums, other_maximum = other.as_tensors()
         return self.from_tensors(sums + other_sums, torch.maximum(maximum, other_maximum))
@@ -187,7 +187,7 @@ class RatioMoments:
         return torch.tensor(sums, dtype=torch.float64), torch.tensor([maximum], dtype=torch.float64)
 
     @classmethod
-    def from_tensors(cls, sums: Tensor, maximum: Tensor) -> RatioMoments:
+    def from_tensors(cls, sums: Tensor, maximum: Tensor) -> ImportanceStats:
         """Inverse of ``as_tensors``, after the ranks' tensors were reduced."""
         return cls(*sums.tolist(), *maximum.tolist())
 
@@ -225,21 +225,21 @@ def _kl_old_current(log_ratio: Tensor) -> Tensor:
 
 
 def weights(
-    units: Tensor, mask: Tensor, level: Level, bounds: Bounds, normalize: bool, moments: RatioMoments
+    units: Tensor, mask: Tensor, level: Level, bounds: Bounds, normalize: bool, stats: ImportanceStats
 ) -> Tensor:
     """Importance weights rho~ of one shard, one a token.
 
     Args:
-        units: float64 [units] of ``unit_ratios`` for `mask` and `level`.
+        units: float64 [units] of ``importance_ratios`` for `mask` and `level`.
         mask: [rows, T].
         bounds: of the truncation.
         normalize: divide by the mean clipped ratio.
-        moments: of the WHOLE replay batch, over all micro-batches and ranks.
+        stats: of the WHOLE replay batch, over all micro-batches and ranks.
 
     Returns:
         float64 [rows, T], 0 off the mask; at the sequence levels one value a row.
     """
-    unit_weights = units.clamp(*bounds) / (moments.mean_weight if normalize else 1.0)
+    unit_weights = units.clamp(*bounds) / (stats.mean_weight if normalize else 1.0)
     valid = mask.bool()
     spread = torch.zeros(valid.shape, dtype=torch.float64, device=units.device)
     if level == "token":
@@ -255,8 +255,8 @@ class Shards(Protocol):
     def all_units(self, units: Tensor) -> Tensor:
         """float64 [units of all shards], from this shard's [units]; in any order."""
 
-    def total(self, moments: RatioMoments) -> RatioMoments:
-        """The sum of all shards' moments, from this shard's."""
+    def total(self, stats: ImportanceStats) -> ImportanceStats:
+        """The sum of all shards' statistics, from this shard's."""
 
 
 class OneShard:
@@ -266,9 +266,9 @@ class OneShard:
         """The units themselves."""
         return units
 
-    def total(self, moments: RatioMoments) -> RatioMoments:
-        """The moments themselves."""
-        return moments
+    def total(self, stats: ImportanceStats) -> ImportanceStats:
+        """The statistics themselves."""
+        return stats
 
 
 ONE_SHARD = OneShard()
@@ -286,11 +286,11 @@ def weigh(
         mask: [rows, T].
 
     Returns:
-        float64 [rows, T], 0 off the mask; ``RatioMoments.metrics`` and the truncation's bound.
+        float64 [rows, T], 0 off the mask; ``ImportanceStats.metrics`` and the truncation's bound.
     """
-    units = unit_ratios(log_ratio, mask, config.level)
+    units = importance_ratios(log_ratio, mask, config.level)
     truncation = build_truncation(config)
     bounds = truncation.bounds(shards.all_units(units) if truncation.needs_all_units else units)
-    moments = shards.total(RatioMoments.of(units, log_ratio, mask, bounds))
-    found = weights(units, mask, config.level, bounds, config.normalize, moments)
-    return found, moments.metrics() | bounds.metrics()
+    stats = shards.total(ImportanceStats.of(units, log_ratio, mask, bounds))
+    found = weights(units, mask, config.level, bounds, config.normalize, stats)
+    return found, stats.metrics() | bounds.metrics()

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from .buffer import StoredGroup
 from .replay import ReplayStateError
 from .state import STATE_FILE, read_groups, read_record
-from .stored import StoredGroup
 
 MOST_STORED = 5
 """How many of the most often stored prompts a summary names."""
@@ -49,7 +49,7 @@ def summary(folder: Path) -> dict[str, Any]:
         "sides_and_modes": dict(sorted(Counter(f"{group.side}/{group.mode}" for group in groups).items())),
         "without_signal": sum(not group.has_signal for group in groups),
         "step": _spread([group.step for group in groups]),
-        "draws": _spread([group.draws for group in groups]),
+        "draws": _spread([group.reuse_count for group in groups]),
         "mean_reward": _spread([group.mean_reward for group in groups]),
         "signal": _spread([group.signal for group in groups]),
         "prompts": len(prompts),
@@ -111,7 +111,7 @@ def _values(stored: StoredGroup, tokenizer: Any) -> dict[str, Any]:
         "mode": stored.mode,
         "mean_reward": stored.mean_reward,
         "signal": stored.signal,
-        "draws": stored.draws,
+        "draws": stored.reuse_count,
         "rewards": group.rewards.tolist(),
     }
     if tokenizer is None:

@@ -7,17 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .admission import build_admission
-from .buffer import ReplayBuffer
+from .buffer import ReplayBuffer, StoredGroup, Visits, build_eviction, build_limits
 from .config import ReplayConfig
-from .eviction import build_eviction, build_limits
-from .gate import Gate
+from .custom import ReplayRuleError, build_rules, custom_settings
 from .group import RolloutGroup
-from .metrics import Departure, Draw, Key, StepLog
-from .sampling import build_sampler
-from .stored import StoredGroup
-from .threshold import build_threshold
-from .visits import Visits
+from .log import Departure, Draw, Key, StepLog
+from .selection import Gate, build_admission, build_sampler, build_threshold
 
 
 class ReplayStateError(ValueError):
@@ -33,14 +28,16 @@ class Replay:
 
     def __init__(self, config: ReplayConfig) -> None:
         self.config = config
-        self.buffer = ReplayBuffer(config.capacity, build_eviction(config))
-        self.gate = Gate(config.min_groups, config.warmup_steps, config.start)
-        self.threshold = build_threshold(config)
-        self.visits = Visits(config.set_aside_visits, config.set_aside_reward)
         # Separate streams: how many groups were offered must not change which ones are drawn.
-        self._rngs = {name: random.Random(f"{config.seed}/{name}") for name in ("admission", "sampling")}
-        self._admission = build_admission(config, self._rngs["admission"])
-        self._sampler = build_sampler(config, self._rngs["sampling"])
+        streams = dict.fromkeys(["admission", "sampling", *custom_settings(config)])
+        self._rngs = {name: random.Random(f"{config.seed}/{name}") for name in streams}
+        self._rules = build_rules(config, self._rngs)
+        self.buffer = ReplayBuffer(config.capacity, build_eviction(config, self._rules.get("eviction")))
+        self.gate = Gate(config.min_groups, config.warmup_steps, config.start)
+        self.threshold = build_threshold(config, self._rules.get("threshold_rule"))
+        self.visits = Visits(config.set_aside_visits, config.set_aside_reward)
+        self._admission = build_admission(config, self._rngs["admission"], self._rules.get("admission"))
+        self._sampler = build_sampler(config, self._rngs["sampling"], self._rules.get("sampling"))
         self._limits = build_limits(config)
         self.log = StepLog(step=0, threshold=0.0, offered=[])
 
@@ -78,10 +75,10 @@ class Replay:
         drawn = Draw(
             groups=[stored.group() for stored in chosen],
             staleness=[stored.staleness(step) for stored in chosen],
-            reuse=[stored.draws for stored in chosen],
+            reuse=[stored.reuse_count for stored in chosen],
         )
         for stored in chosen:
-            stored.draws += 1
+            stored.reuse_count += 1
         if chosen:
             self.log.draws.append(drawn)
         return drawn.groups
@@ -91,16 +88,19 @@ class Replay:
 
         Returns:
             "groups": copies of the stored groups in order; "gate_open": bool; "threshold", "visits": of
-            their classes; "rng": for each generator its state as plain lists. All but the groups is exact in
-            JSON.
+            their classes; "rng": for each generator its state as plain lists; "rules": of each rule of the
+            user's own that has a state, by setting, its "class" and "state" (left out where there is none).
+            All but the groups is exact in JSON.
         """
-        return {
+        state = {
             "groups": [replace(stored) for stored in self.buffer],
             "gate_open": self.gate.is_open,
             "threshold": self.threshold.state(),
             "visits": self.visits.state(),
             "rng": {name: list(rng.getstate()) for name, rng in self._rngs.items()},
         }
+        rules = self._rule_states()
+        return {**state, "rules": rules} if rules else state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from ``state_dict`` of a run; the settings may differ, they apply from here on.
@@ -113,17 +113,47 @@ class Replay:
                 f"the saved replay buffer holds {len(state['groups'])} groups but replay.capacity is "
                 f"{self.config.capacity}; raise replay.capacity to at least {len(state['groups'])}"
             )
-        fresh = Replay(self.config)
-        for name, rng in fresh._rngs.items():
-            rng.setstate(_rng_state(state["rng"], name))
-        fresh.buffer.restore(state["groups"])
-        fresh.gate.is_open = state["gate_open"]
+        restored = Replay(self.config)
+        restored._restore(state)
+        vars(self).update(vars(restored))
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        """``load_state_dict`` of a replay that is thrown away where the state is not readable."""
+        self.buffer.restore(state["groups"])
+        self.gate.is_open = state["gate_open"]
+        self._restore_generators(state["rng"])
         try:
-            fresh.threshold.restore(state["threshold"])
-            fresh.visits.restore(state["visits"])
+            self.threshold.restore(state["threshold"])
+            self.visits.restore(state["visits"])
         except (AttributeError, TypeError, ValueError, OverflowError) as error:
             raise ReplayStateError(f"the saved threshold or visits are not readable: {error}") from error
-        vars(self).update(vars(fresh))
+        self._restore_rules(state.get("rules", {}))
+
+    def _restore_generators(self, saved: Mapping[str, Any]) -> None:
+        # A rule of the user's own may be new in this run.
+        new = [name for name in self._rules if isinstance(saved, Mapping) and name not in saved]
+        for name, rng in self._rngs.items():
+            if name not in new:
+                rng.setstate(_rng_state(saved, name))
+
+    def _rule_states(self) -> dict[str, Any]:
+        own = custom_settings(self.config)
+        rules = {setting: rule for setting, rule in self._rules.items() if rule.has_state}
+        return {setting: {"class": own[setting], "state": rule.saved()} for setting, rule in rules.items()}
+
+    def _restore_rules(self, saved: Mapping[str, Any]) -> None:
+        """Give each rule of the user's own its state again; another class than the saved one starts anew."""
+        own = custom_settings(self.config)
+        try:
+            for setting, rule in self._rules.items():
+                entry = saved.get(setting)
+                if rule.has_state and entry is not None and entry["class"] == own[setting]:
+                    rule.continue_from(entry["state"])
+        except (AttributeError, KeyError, TypeError, ReplayRuleError) as error:
+            raise ReplayStateError(
+                f"the saved state of a rule is not readable: {error}; go on with the class that saved it, or "
+                "pass replay.restore=false to start with an empty buffer"
+            ) from error
 
     def _note_state(self) -> None:
         self.log.size = len(self.buffer)

@@ -19,9 +19,9 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from .. import files
+from .buffer import StoredGroup
 from .group import PLANES, ROW_PLANES, TOKEN_PLANES, RolloutGroup
 from .replay import Replay, ReplayStateError
-from .stored import StoredGroup
 
 FORMAT_VERSION = 2
 STATE_FILE = "state.json"
@@ -37,6 +37,7 @@ _KEYS = {
     "visits",
     "rng",
 }
+_OPTIONAL_KEYS = {"rules"}
 Run = Mapping[str, str | int]
 
 
@@ -65,7 +66,7 @@ def save(replay: Replay, folder: str | Path, run: Run | None = None) -> None:
         "run": dict(run or {}),
         "sides": [group.side for group in groups],
         "modes": [group.mode for group in groups],
-        "draws": [one.draws for one in stored],
+        "draws": [one.reuse_count for one in stored],
         **state,
     }
     files.write(_groups_path(folder, digest), data)
@@ -104,7 +105,7 @@ def read_groups(folder: Path, record: Mapping[str, Any]) -> list[StoredGroup]:
     tensors = _read_tensors(_groups_path(folder, record["groups_sha256"]), record["groups_sha256"])
     try:
         groups = unpack(tensors, record["sides"], record["modes"])
-        return [StoredGroup.of(group, draws) for group, draws in zip(groups, record["draws"], strict=True)]
+        return [StoredGroup.of(group, reuse) for group, reuse in zip(groups, record["draws"], strict=True)]
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise ReplayStateError(f"{folder} does not hold whole rollout groups: {error}") from error
 
@@ -190,7 +191,7 @@ def _checked_record(path: Path) -> dict[str, Any]:
     if not isinstance(record, dict) or record.get("format_version") != FORMAT_VERSION:
         found = record.get("format_version") if isinstance(record, dict) else None
         raise ReplayStateError(f"{path} has format version {found}; this program reads {FORMAT_VERSION}")
-    if record.keys() != _KEYS:
+    if record.keys() - _OPTIONAL_KEYS != _KEYS:
         raise ReplayStateError(f"{path} is damaged: its keys are {sorted(record)}; use another checkpoint")
     return record
 

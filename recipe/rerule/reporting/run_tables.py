@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recipe.rerule.evaluation.table import Column, columns_of, legend
-from recipe.rerule.replay.threshold import is_hard
+from recipe.rerule.replay.selection import is_hard
 from recipe.rerule.reporting.document import DASH, Cell, Heading, Row, Table, number_cell
 from recipe.rerule.reporting.evaluations import Evaluation
 from recipe.rerule.reporting.figures.benchmark import checkpoints_of

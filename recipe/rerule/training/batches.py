@@ -14,7 +14,18 @@ from verl import DataProto
 from verl.utils import tensordict_utils as tu
 from verl.workers.utils.padding import left_right_2_no_padding
 
-from recipe.rerule.replay import PromptIdentity, ReplayConfig, RolloutGroup, collate, uncollate
+from recipe.rerule.replay import PromptIdentity, ReplayConfig, RolloutGroup, pad_groups, unpad_rows
+
+_REPLAYED = (
+    "prompts",
+    "responses",
+    "attention_mask",
+    "response_mask",
+    "old_log_probs",
+    "advantages",
+    "ref_log_prob",
+)
+"""What a rollout group keeps of verl's rows."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +39,45 @@ class PromptLabel:
     query: str
 
 
-def labels(batch: DataProto) -> list[PromptLabel]:
+@dataclass(frozen=True)
+class Rollouts:
+    """One training batch, read once.
+
+    groups: with copies of the rows, in order of first appearance.
+    prompts: the label of each prompt, by its index.
+    reward_metrics: see `reward_metrics`.
+    sent: what the workers get of the batch, see `for_workers`.
+    """
+
+    groups: list[RolloutGroup]
+    prompts: dict[int, PromptLabel]
+    reward_metrics: dict[str, float]
+    sent: DataProto
+
+
+def read(batch: DataProto, step: int, group_size: int) -> Rollouts:
+    """Read one training batch.
+
+    Args:
+        batch: as `_update_actor` gets it, rows in any order.
+        step: the training step.
+        group_size: rows every group must have (`rollout.n`).
+
+    Raises:
+        ValueError: a group has another size, or lacks what replay needs.
+    """
+    labels = _labels(batch)
+    # Raw scores, before any KL penalty: the threshold is over what the reward function gave.
+    rewards = batch.batch["token_level_scores"].sum(dim=-1)
+    return Rollouts(
+        groups=_rollout_groups(batch, labels, rewards, step, group_size),
+        prompts={label.index: label for label in labels},
+        reward_metrics=reward_metrics(labels, rewards.tolist(), batch.non_tensor_batch.get("refused")),
+        sent=for_workers(batch),
+    )
+
+
+def _labels(batch: DataProto) -> list[PromptLabel]:
     """Label of every row of a batch, from the data set's `reward_model` and `extra_info` columns."""
     rewards, infos = batch.non_tensor_batch["reward_model"], batch.non_tensor_batch["extra_info"]
     return [
@@ -58,50 +107,23 @@ def rows_of_groups(uids: Sequence[str] | np.ndarray) -> list[list[int]]:
     return list(rows.values())
 
 
-def rollout_groups(batch: DataProto, step: int, group_size: int) -> list[RolloutGroup]:
-    """The rollout groups of one training batch, with copies of its rows.
-
-    Args:
-        batch: as `_update_actor` gets it, rows in any order.
-        step: the training step.
-        group_size: rows every group must have (`rollout.n`).
-
-    Raises:
-        ValueError: a group has another size, or lacks what replay needs.
-    """
+def _rollout_groups(
+    batch: DataProto, labels: Sequence[PromptLabel], rewards: torch.Tensor, step: int, group_size: int
+) -> list[RolloutGroup]:
+    """The rollout groups of a batch whose rows have these labels and rewards."""
     groups = rows_of_groups(batch.non_tensor_batch["uid"])
-    identities = _identities(batch, groups)
-    for identity, rows in zip(identities, groups, strict=True):
+    firsts = [labels[rows[0]] for rows in groups]
+    for label, rows in zip(firsts, groups, strict=True):
         if len(rows) != group_size:
             raise ValueError(
-                f"prompt {identity.prompt_index} has {len(rows)} responses at step {step} where rollout.n is "
+                f"prompt {label.index} has {len(rows)} responses at step {step} where rollout.n is "
                 f"{group_size}; replay needs groups of equal size"
             )
     order = torch.tensor([row for rows in groups for row in rows])
-
-    def of(name: str) -> Any:
-        value = batch.batch.get(name, None)
-        return None if value is None else value[order]
-
-    return uncollate(
-        identities,
-        step,
-        prompts=of("prompts"),
-        responses=of("responses"),
-        attention_mask=of("attention_mask"),
-        response_mask=of("response_mask"),
-        old_log_probs=of("old_log_probs"),
-        ref_log_probs=of("ref_log_prob"),
-        advantages=of("advantages"),
-        # Raw scores, before any KL penalty: the threshold is over what the reward function gave.
-        rewards=of("token_level_scores").sum(dim=-1),
-    )
-
-
-def _identities(batch: DataProto, groups: list[list[int]]) -> list[PromptIdentity]:
-    label_of = labels(batch)
-    firsts = [label_of[rows[0]] for rows in groups]
-    return [PromptIdentity(label.index, label.side, label.mode) for label in firsts]
+    given = {name: batch.batch.get(name, None) for name in _REPLAYED}
+    planes = {name: plane[order] for name, plane in given.items() if plane is not None}
+    identities = [PromptIdentity(label.index, label.side, label.mode) for label in firsts]
+    return unpad_rows(identities, step, {**planes, "rewards": rewards[order]})
 
 
 def replay_batch(
@@ -111,7 +133,7 @@ def replay_batch(
 
     `global_batch_size` and `mini_batch_size` are all rows: one optimiser step over the whole batch.
     """
-    rows = collate(groups, pad_token_id)
+    rows = pad_groups(groups, pad_token_id)
     token_num = rows["attention_mask"].sum(dim=-1).tolist()
     del rows["rewards"]
     data = left_right_2_no_padding(tu.get_tensordict(rows))
@@ -127,17 +149,18 @@ def replay_batch(
     return data
 
 
-def reward_metrics(batch: DataProto) -> dict[str, float]:
+def reward_metrics(
+    labels: Sequence[PromptLabel], rewards: Sequence[float], refused: Sequence[Any] | None
+) -> dict[str, float]:
     """Mean raw reward by side and by side and mode, and mean of the reward's `refused` by side.
 
+    All are of each row; `refused` None where the reward has none.
     Keys: reward/{side}/mean, reward/{side}/{mode}/mean, refused/{side}/mean.
     """
-    scores = batch.batch["token_level_scores"].sum(dim=-1).tolist()
-    refused = batch.non_tensor_batch.get("refused")
     values: dict[str, list[Any]] = defaultdict(list)
-    for row, label in enumerate(labels(batch)):
-        values[f"reward/{label.side}/mean"].append(scores[row])
-        values[f"reward/{label.side}/{label.mode}/mean"].append(scores[row])
+    for row, label in enumerate(labels):
+        values[f"reward/{label.side}/mean"].append(rewards[row])
+        values[f"reward/{label.side}/{label.mode}/mean"].append(rewards[row])
         if refused is not None:
             values[f"refused/{label.side}/mean"].append(refused[row])
     return {name: float(np.mean(of)) for name, of in sorted(values.items())}

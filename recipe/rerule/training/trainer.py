@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,29 +12,16 @@ from verl import DataProto
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 from verl.utils import tensordict_utils as tu
 from verl.utils.metric import reduce_metrics
-from verl.utils.profiler.performance import simple_timer
 
 from recipe.rerule.process import disk
-from recipe.rerule.replay import (
-    Replay,
-    ReplayConfig,
-    RolloutGroup,
-    build_threshold,
-    load,
-    offer_metrics,
-    save,
-)
+from recipe.rerule.replay import ReplayConfig, ReplayHook, RolloutGroup, load, save
+from recipe.rerule.replay.log import timed
 from recipe.rerule.runs import checkpoints, final_weights, run_log
 from recipe.rerule.runs.data_order import restore_epoch_end
 from recipe.rerule.runs.fingerprint import run_identity
 from recipe.rerule.runs.save_clock import SaveClock
-from recipe.rerule.training.batches import for_workers, labels, replay_batch, reward_metrics, rollout_groups
-from recipe.rerule.training.step_metrics import (
-    metrics_before_save,
-    part_seconds,
-    progress_line,
-    update_metrics,
-)
+from recipe.rerule.training.batches import Rollouts, for_workers, read, replay_batch
+from recipe.rerule.training.step_metrics import metrics_before_save, progress_line
 from recipe.rerule.training.worker import PAUSE_SCHEDULE, STAY_LOADED
 
 
@@ -50,8 +37,8 @@ class ReRULETrainer(RayPPOTrainer):
         super().__init__(*args, **kwargs)
         self._fit_metrics: dict[str, Any] = {}
         self.replay_config = replay_config
-        self.replay = Replay(replay_config) if replay_config.enable else None
-        self._threshold = build_threshold(replay_config)  # of a run without replay, for its hard share
+        self.hook = ReplayHook(replay_config)
+        self.replay = self.hook.replay
         # verl would delete the oldest checkpoint before the next one is whole; we do it afterwards.
         self._checkpoints_to_keep = self.config.trainer.max_actor_ckpt_to_keep
         self.config.trainer.max_actor_ckpt_to_keep = self.config.trainer.max_critic_ckpt_to_keep = None
@@ -67,24 +54,22 @@ class ReRULETrainer(RayPPOTrainer):
         }.get(trainer.resume_mode)
         return step is not None and step >= self.total_training_steps
 
+    def init_workers(self) -> None:
+        """verl's; each rank must then get as many of the drawn groups."""
+        super().init_workers()
+        self.hook.multiple_of = self._get_dp_size(self.actor_rollout_wg, "actor")
+
     def _update_actor(self, batch: DataProto) -> DataProto:
         seconds: dict[str, float] = {}
-        with simple_timer("replay/seconds/offer", seconds):
-            groups = rollout_groups(batch, self.global_steps, self.config.actor_rollout_ref.rollout.n)
-            if self.replay is not None:
-                self.replay.offer(groups, self.global_steps)
-        with simple_timer("replay/seconds/draw", seconds):
-            draws = self._draws()
-        # What is drawn does not depend on the policy; drawing first tells the worker that more is to come.
-        with _marked(batch, {STAY_LOADED: True} if draws else {}):
-            output = super()._update_actor(for_workers(batch))
-        extra = self._extra_updates(batch, draws, seconds)
-        with simple_timer("replay/seconds/record", seconds):
-            self._record(batch, groups)
+        with timed("offer", seconds):
+            rollouts = read(batch, self.global_steps, self.config.actor_rollout_ref.rollout.n)
+        plan = self.hook.before_update(rollouts.groups, self.global_steps)
+        output = self._on_policy_update(rollouts.sent, {STAY_LOADED: True} if plan.draws else {})
+        self.hook.after_update(plan, functools.partial(self._extra_update, rollouts.sent, seconds))
+        with timed("record", seconds):
+            self._record(rollouts)
         metrics = output.meta_info["metrics"]
-        metrics.update(reward_metrics(batch))
-        metrics.update(self._replay_metrics(groups, extra))
-        metrics.update(part_seconds(seconds, extra))
+        metrics.update(rollouts.reward_metrics | self.hook.log.metrics(seconds))
         print(progress_line(self.global_steps, self.total_training_steps, metrics), flush=True)
         self._last_update = batch, output
         self._save_this_step_if_due()
@@ -106,68 +91,46 @@ class ReRULETrainer(RayPPOTrainer):
         super()._balance_batch(batch, metrics, **options)
         self._fit_metrics = metrics  # verl adds to it as the step goes on, and logs it after the checkpoint
 
-    def _draws(self) -> list[list[RolloutGroup]]:
-        """The groups of each extra update of this step; none while the gate is closed."""
-        if self.replay is None:
-            return []
-        dp_size = self._get_dp_size(self.actor_rollout_wg, "actor")
-        draws = [
-            self.replay.draw(self.global_steps, dp_size) for _ in range(self.replay_config.updates_per_step)
-        ]
+    def _on_policy_update(self, sent: DataProto, marks: Mapping[str, bool]) -> DataProto:
+        """verl's own update; `marks` tell the worker what else belongs to the step."""
+        with _marked(sent, marks):
+            return super()._update_actor(sent)
+
+    def _extra_update(
+        self, sent: DataProto, seconds: dict[str, float], drawn: list[RolloutGroup], more_follow: bool
+    ) -> dict[str, float]:
+        """One update after the on-policy update: a replay update, or its control on the same batch."""
+        marks = {STAY_LOADED: True} if more_follow else {}
         if self.replay_config.update == "on_policy":
-            self.replay.log.draws.clear()  # they only tell when replay would have updated
-        return [drawn for drawn in draws if drawn]
+            with timed("update", seconds):
+                return self._update_actor_again(sent, marks)
+        with timed("collate", seconds):
+            data = self._replay_data(drawn, marks)
+        with timed("update", seconds):
+            output = self.actor_rollout_wg.update_actor_replay(data)
+        return dict(tu.get(output, "metrics"))
 
-    def _extra_updates(
-        self, batch: DataProto, draws: Sequence[list[RolloutGroup]], seconds: dict[str, float]
-    ) -> list[dict[str, float]]:
-        """One extra update for each draw; returns the metrics of each."""
-        metrics = []
-        for number, drawn in enumerate(draws, start=1):
-            stay = number < len(draws)
-            if self.replay_config.update == "on_policy":
-                with simple_timer("replay/seconds/update", seconds):
-                    metrics.append(self._update_actor_again(batch, stay))
-            else:
-                with simple_timer("replay/seconds/collate", seconds):
-                    data = self._replay_data(drawn, stay)
-                with simple_timer("replay/seconds/update", seconds):
-                    output = self.actor_rollout_wg.update_actor_replay(data)
-                metrics.append(dict(tu.get(output, "metrics")))
-        return metrics
-
-    def _update_actor_again(self, batch: DataProto, stay: bool) -> dict[str, float]:
+    def _update_actor_again(self, sent: DataProto, marks: Mapping[str, bool]) -> dict[str, float]:
         """The equal-update control: this step's on-policy update once more, the schedule unmoved."""
-        marks = {PAUSE_SCHEDULE: True} | ({STAY_LOADED: True} if stay else {})
-        with _marked(batch, marks):
-            output = super()._update_actor(for_workers(batch))
+        output = self._on_policy_update(sent, {PAUSE_SCHEDULE: True, **marks})
         metrics = reduce_metrics(output.meta_info["metrics"])
         return {"replay/pg_loss": metrics["actor/pg_loss"], "replay/grad_norm": metrics["actor/grad_norm"]}
 
-    def _replay_data(self, drawn: list[RolloutGroup], stay: bool) -> Any:
+    def _replay_data(self, drawn: list[RolloutGroup], marks: Mapping[str, bool]) -> Any:
         temperature = self.config.actor_rollout_ref.rollout.temperature
         data = replay_batch(drawn, self.replay_config, self.tokenizer.pad_token_id, temperature)
-        if stay:
-            tu.assign_non_tensor(data, **{STAY_LOADED: True})
+        tu.assign_non_tensor(data, **marks)
         return data
 
-    def _replay_metrics(
-        self, groups: list[RolloutGroup], updates: Sequence[Mapping[str, float]]
-    ) -> dict[str, float]:
-        if self.replay is None:
-            return offer_metrics(groups, self._threshold.update(groups))
-        return self.replay.log.metrics() | update_metrics(updates)
-
-    def _record(self, batch: DataProto, groups: list[RolloutGroup]) -> None:
-        run_folder = self.config.trainer.default_local_dir
-        label_of = {label.index: label for label in labels(batch)}
-        subjects = {index: label.subject for index, label in label_of.items()}
+    def _record(self, rollouts: Rollouts) -> None:
+        run_folder, groups, prompts = self.config.trainer.default_local_dir, rollouts.groups, rollouts.prompts
+        subjects = {index: label.subject for index, label in prompts.items()}
         run_log.append_prompts(run_folder, self.global_steps, groups, subjects)
         if self.config.records.rollouts:
-            queries = {index: label.query for index, label in label_of.items()}
+            queries = {index: label.query for index, label in prompts.items()}
             run_log.write_rollouts(run_folder, self.global_steps, groups, queries, self.tokenizer)
-        if self.replay is not None:
-            run_log.append_replay(run_folder, self.replay.log)
+        if self.hook.log.has_replay:
+            run_log.append_replay(run_folder, self.hook.log.replay)
 
     def _save_this_step_if_due(self) -> None:
         """Where a checkpoint is due by time, have `fit` save this step: it reads save_freq after this."""

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -26,14 +26,7 @@ from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 from verl.workers.utils.padding import no_padding_2_padding
 
 from recipe.rerule.platform import sdpa
-from recipe.rerule.replay import (
-    ImportanceConfig,
-    RatioMoments,
-    ReplayConfig,
-    log_ratios,
-    replay_loss,
-    weigh,
-)
+from recipe.rerule.replay import ImportanceStats, ReplayConfig, log_ratios, replay_loss, weigh
 from recipe.rerule.replay.importance import ONE_SHARD
 from recipe.rerule.training.cluster import SOCKET_NUMBER
 from recipe.rerule.training.sizes import largest_divisor
@@ -43,13 +36,12 @@ if os.environ.get("VERL_PLATFORM") == "cpu":
 
     patches.install_in_engine()
 
-Loss = Callable[[TensorDict, torch.Tensor], tuple[torch.Tensor, dict[str, Metric]]]
-"""Loss and metrics of one micro-batch, given its rows and the log-probs of their responses."""
-
 STAY_LOADED = "rerule_stay_loaded"
 """Mark in an update's data: another update of the same step follows."""
 PAUSE_SCHEDULE = "rerule_pause_schedule"
 """Mark in an update's data: the learning-rate schedule does not move."""
+WEIGHTS = "replay_weights"
+"""Column of a weighed replay batch, [rows, T]."""
 
 
 class ReplayActorWorker(ActorRolloutRefWorker):
@@ -137,27 +129,66 @@ def replay_update(
 ) -> dict[str, float]:
     """The replay update of one rank: weigh under the policy as it is, then one optimiser step.
 
-    Normalised weights need the log-probs of the whole replay batch before the first gradient, hence a pass
-    of its own; where the batch is one micro-batch on every rank, the training pass has them all itself.
     Parameters and optimiser must be on the device. Collective: every rank must call it.
     """
-    use_kl = config.use_kl_loss and actor_config.use_kl_loss
-    seconds: dict[str, float] = {}
-    weigh = functools.partial(
-        _add_weights, config=config.importance, group=worker.engine.get_data_parallel_group()
-    )
-    loss = functools.partial(replay_batch_loss, actor_config, use_kl)
-    metrics: dict[str, float] = {}
-    if is_one_micro_batch(worker.engine_config, data):
-        loss = functools.partial(_weigh_then, loss, weigh, metrics, seconds)
-    else:
-        with simple_timer("replay/seconds/log_prob", seconds):
+    update = ReplayUpdate(config, actor_config, worker.engine.get_data_parallel_group())
+    if not is_one_micro_batch(worker.engine_config, data):
+        update.weigh_first(worker, data)
+    with simple_timer("replay/seconds/train", update.seconds):
+        output = _train_with(worker, update.loss, data)
+    trained = _replay_metrics(tu.get(output, "metrics"), update.use_kl)
+    return {**(update.ratio_metrics or {}), **trained, **update.seconds}
+
+
+class ReplayUpdate:
+    """The loss of one replay update, and what is measured on the way.
+
+    Normalised weights need the log-probs of the whole replay batch before the first gradient, hence a pass
+    for them alone (`weigh_first`); where the batch is one micro-batch on every rank, the training pass has
+    them all itself, and `loss` weighs by those.
+
+    Attributes:
+        ratio_metrics: of the importance ratios; None until the batch is weighed, which happens once.
+        seconds: replay/seconds/PART.
+    """
+
+    def __init__(self, config: ReplayConfig, actor_config: ActorConfig, group: Any) -> None:
+        self.importance, self.actor_config = config.importance, actor_config
+        self.use_kl = config.use_kl_loss and actor_config.use_kl_loss
+        self.shards = ONE_SHARD if group is None else Ranks(group)
+        self.ratio_metrics: dict[str, float] | None = None
+        self.seconds: dict[str, float] = {}
+
+    def weigh_first(self, worker: TrainingWorker, data: TensorDict) -> None:
+        """Weigh by the log-probs of a pass without gradient."""
+        with simple_timer("replay/seconds/log_prob", self.seconds):
             log_probs = _current_log_probs(worker, data)
-        with simple_timer("replay/seconds/weigh", seconds):
-            metrics |= weigh(data, log_probs)
-    with simple_timer("replay/seconds/train", seconds):
-        output = _train_with(worker, functools.partial(_loss_of_output, loss), data)
-    return metrics | _replay_metrics(tu.get(output, "metrics"), use_kl) | seconds
+        self._weigh(data, log_probs)
+
+    def loss(
+        self, model_output: dict[str, torch.Tensor], data: TensorDict, dp_group: Any = None
+    ) -> tuple[torch.Tensor, dict[str, Metric]]:
+        """Loss and metrics of one micro-batch, in the form that verl's engines call."""
+        log_probs = no_padding_2_padding(model_output["log_probs"], data)
+        if WEIGHTS not in data.keys():  # noqa: SIM118  (a TensorDict iterates over rows)
+            self._weigh(data, log_probs.detach().float())
+        return replay_batch_loss(self.actor_config, self.use_kl, data, log_probs)
+
+    def _weigh(self, data: TensorDict, log_probs: torch.Tensor) -> None:
+        """Put the weights [rows, T] float32 into `data`, normalised over all ranks.
+
+        Raises:
+            RuntimeError: the batch was weighed before: a second micro-batch would be normalised apart.
+        """
+        if self.ratio_metrics is not None:
+            raise RuntimeError(
+                "the replay batch was split into micro-batches after it had been weighed as one"
+            )
+        mask = data["response_mask"]
+        with simple_timer("replay/seconds/weigh", self.seconds):
+            log_ratio = log_ratios(log_probs, data["old_log_probs"], mask)
+            found, self.ratio_metrics = weigh(log_ratio, mask, self.importance, self.shards)
+            data[WEIGHTS] = found.float()
 
 
 def is_one_micro_batch(engine_config: EngineConfig, data: TensorDict) -> bool:
@@ -166,33 +197,6 @@ def is_one_micro_batch(engine_config: EngineConfig, data: TensorDict) -> bool:
         # Of all ranks' rows together, which is more than any rank has.
         return sum(tu.get(data, "global_token_num")) <= engine_config.max_token_len_per_gpu
     return micro_batch_size(len(data), engine_config.micro_batch_size_per_gpu) == len(data)
-
-
-def _weigh_then(
-    loss: Loss,
-    weigh: Callable[[TensorDict, torch.Tensor], dict[str, float]],
-    metrics: dict[str, float],
-    seconds: dict[str, float],
-    data: TensorDict,
-    log_probs: torch.Tensor,
-) -> tuple[torch.Tensor, dict[str, Metric]]:
-    """`loss` of the only micro-batch, which is weighed by the log-probs of its own forward pass.
-
-    Raises:
-        RuntimeError: a second micro-batch, whose weights would be normalised apart.
-    """
-    if metrics:
-        raise RuntimeError("the replay batch was split into micro-batches after it had been weighed as one")
-    with simple_timer("replay/seconds/weigh", seconds):
-        metrics |= weigh(data, log_probs.detach().float())
-    return loss(data, log_probs)
-
-
-def _loss_of_output(
-    loss: Loss, model_output: dict[str, torch.Tensor], data: TensorDict, dp_group: Any = None
-) -> tuple[torch.Tensor, dict[str, Metric]]:
-    """`loss` in the form verl's engines call."""
-    return loss(data, no_padding_2_padding(model_output["log_probs"], data))
 
 
 def _current_log_probs(worker: TrainingWorker, data: TensorDict) -> torch.Tensor:
@@ -210,17 +214,6 @@ def _current_log_probs(worker: TrainingWorker, data: TensorDict) -> torch.Tensor
     return no_padding_2_padding(tu.get(output, "log_probs"), data).float()
 
 
-def _add_weights(
-    data: TensorDict, log_probs: torch.Tensor, config: ImportanceConfig, group: Any
-) -> dict[str, float]:
-    """Put `replay_weights` [rows, T] float32 into `data`, normalised over all ranks; return their metrics."""
-    mask = data["response_mask"]
-    log_ratio = log_ratios(log_probs, data["old_log_probs"], mask)
-    found, metrics = weigh(log_ratio, mask, config, ONE_SHARD if group is None else Ranks(group))
-    data["replay_weights"] = found.float()
-    return metrics
-
-
 @dataclass(frozen=True)
 class Ranks:
     """The ranks of a process group, as the shards of a replay batch."""
@@ -233,12 +226,12 @@ class Ranks:
         torch.distributed.all_gather_object(parts, units.cpu(), group=self.group)
         return torch.cat(parts)
 
-    def total(self, moments: RatioMoments) -> RatioMoments:
+    def total(self, stats: ImportanceStats) -> ImportanceStats:
         """Summed over all ranks."""
-        sums, maximum = (tensor.to(get_device_name()) for tensor in moments.as_tensors())
+        sums, maximum = (tensor.to(get_device_name()) for tensor in stats.as_tensors())
         torch.distributed.all_reduce(sums, group=self.group)
         torch.distributed.all_reduce(maximum, op=torch.distributed.ReduceOp.MAX, group=self.group)
-        return RatioMoments.from_tensors(sums, maximum)
+        return ImportanceStats.from_tensors(sums, maximum)
 
 
 def _train_with(worker: TrainingWorker, loss_fn: Any, data: TensorDict) -> TensorDict:
@@ -287,7 +280,7 @@ def replay_batch_loss(
     )
     loss = replay_loss(
         log_probs,
-        data["replay_weights"],
+        data[WEIGHTS],
         data["advantages"],
         data["response_mask"],
         aggregate,

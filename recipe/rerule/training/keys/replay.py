@@ -5,14 +5,27 @@ from __future__ import annotations
 import importlib.util
 import math
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from recipe.rerule.training.keys.kinds import Choice, Flag, Key, Kind, Number, Whole
+from recipe.rerule.training.keys.kinds import Choice, Either, Flag, Key, Kind, Number, Whole
 
 _MODULE = "recipe.rerule.replay.config"
 _FILE = Path(__file__).parents[2] / "replay" / "config.py"
+
+
+@dataclass(frozen=True)
+class ClassPath:
+    """The name of a class that Python can import; `settings` looks whether it is there and fits."""
+
+    @property
+    def allowed(self) -> str:
+        return str(_declarations().CLASS_PATH)
+
+    def accepts(self, value: Any) -> bool:
+        return bool(_declarations().is_class_path(value))
 
 
 def declared() -> tuple[Key, ...]:
@@ -49,6 +62,8 @@ def _keys(section: str, config: type, rules: dict[str, Any]) -> tuple[Key, ...]:
 
 
 def _kind(kind: type, rule: Any) -> Kind:
+    if rule.custom:
+        return Either(Choice(rule.choices), ClassPath())
     if rule.choices:
         return Choice(rule.choices)
     if kind is bool:

@@ -60,6 +60,7 @@ def check(config: DictConfig) -> ReplayConfig:
     parts.check_agent_loop(config)
     parts.check_policy_loss(config)
     parts.check_reward_function(config)
+    parts.check_replay_rules(replay)
     parts.check_data_set(config.data)
     parts.check_optimizer(config, "actor_rollout_ref.actor.optim")
     parts.check_loggers(config.trainer.logger)

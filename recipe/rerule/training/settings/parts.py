@@ -14,6 +14,8 @@ from pathlib import Path
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
+from recipe.rerule.replay import ReplayConfig
+from recipe.rerule.replay.custom import build_rules
 from recipe.rerule.training.keys.verl_names import AGENT_LOOPS, REWARD_MANAGERS
 from recipe.rerule.training.settings.declared import shown
 from recipe.rerule.training.settings.error import SettingsError
@@ -37,6 +39,11 @@ def check_reward_function(config: DictConfig) -> None:
             f"reward.reward_manager.name is {manager.name!r}; set it to one of {', '.join(REWARD_MANAGERS)}, "
             "or reward.reward_manager.source=importlib for one of your own"
         )
+
+
+def check_replay_rules(replay: ReplayConfig) -> None:
+    """Refuse a replay rule of the user's own that cannot be imported or made, or lacks a method."""
+    build_rules(replay)
 
 
 def check_data_set(data: DictConfig) -> None:

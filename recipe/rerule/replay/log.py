@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from .group import RolloutGroup
-from .threshold import is_hard
+from .selection import is_hard
+
+SECONDS = "replay/seconds/"
+BUFFER_WORK = ("offer", "draw", "collate", "weigh", "record")
+"""Parts of a step that are work on the buffer rather than on the model."""
 
 
 class Key(NamedTuple):
@@ -88,6 +96,44 @@ class StepLog:
         }
 
 
+@dataclass
+class HookLog:
+    """All that the hook did at one training step.
+
+    Attributes:
+        replay: what replay stored, let go and drew; without replay only the groups and the threshold.
+        has_replay: whether there is replay at all.
+        seconds: of the hook's own parts, by metric name.
+        updates: what each of the step's extra updates reported.
+    """
+
+    replay: StepLog
+    has_replay: bool
+    seconds: dict[str, float] = field(default_factory=dict)
+    updates: list[Mapping[str, float]] = field(default_factory=list)
+
+    def metrics(self, others: Mapping[str, float] | None = None) -> dict[str, float]:
+        """replay/... numbers of the step; without replay only the shares of the offered groups and seconds.
+
+        others: seconds of the trainer's own parts, by metric name; "offer" adds to the hook's.
+        """
+        if not self.has_replay:
+            own = offer_metrics(self.replay.offered, self.replay.threshold)
+        else:
+            own = self.replay.metrics() | update_metrics(self.updates)
+        driver = Counter(self.seconds)
+        driver.update(others or {})
+        return own | part_seconds(driver, self.updates)
+
+
+@contextlib.contextmanager
+def timed(part: str, seconds: dict[str, float]) -> Iterator[None]:
+    """Add what a part of the step takes to ``seconds``, as replay/seconds/PART."""
+    start = time.perf_counter()
+    yield
+    seconds[SECONDS + part] = seconds.get(SECONDS + part, 0.0) + time.perf_counter() - start
+
+
 def offer_metrics(groups: Sequence[RolloutGroup], threshold: float) -> dict[str, float]:
     """Tau, and the shares of the offered groups that are hard, and that carry no policy gradient.
 
@@ -137,3 +183,42 @@ def _spread(name: str, values: Sequence[int]) -> dict[str, float]:
         f"{name}_mean": sum(values) / len(values),
         f"{name}_max": float(max(values)),
     }
+
+
+def update_metrics(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """replay/updates, and the mean (of `...max`: the maximum) of what the step's extra updates reported.
+
+    Of what only some report, as a clip bound that was not needed in others, it is that of those.
+    """
+    values: dict[str, list[float]] = defaultdict(list)
+    for update in updates:
+        for name, value in update.items():
+            values[name].append(value)
+    reduced = {name: _reduced(name, of) for name, of in values.items()}
+    return {"replay/updates": float(len(updates)), **reduced}
+
+
+def _reduced(name: str, values: Sequence[float]) -> float:
+    # As verl reduces its own metrics.
+    reduce = np.max if "max" in name else np.min if "min" in name else np.mean
+    return float(reduce(values))
+
+
+def part_seconds(driver: Mapping[str, float], updates: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Seconds of each part of the hook, summed over the step's extra updates.
+
+    Args:
+        driver: replay/seconds/{offer,draw,collate,update,record} as measured by the hook and the trainer.
+        updates: metrics of each update, with the worker's replay/seconds/{log_prob,weigh,train}.
+
+    Returns:
+        all of them, replay/seconds (whole extra updates) and replay/bookkeeping_seconds (BUFFER_WORK).
+    """
+    total = dict(driver)
+    for update in updates:
+        for name, value in update.items():
+            if name.startswith(SECONDS):
+                total[name] = total.get(name, 0.0) + value
+    total["replay/seconds"] = total.get(SECONDS + "update", 0.0)
+    total["replay/bookkeeping_seconds"] = sum(total.get(SECONDS + part, 0.0) for part in BUFFER_WORK)
+    return total

@@ -1,0 +1,72 @@
+"""Replay rules as a user would write them, each with random numbers or a state."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from recipe.rerule.replay import ReplayConfig, RolloutGroup, StoredGroup
+
+
+class EveryOther:
+    """Admission: every other group that is offered, over all steps."""
+
+    def __init__(self, config: ReplayConfig, rng: random.Random) -> None:
+        self.offered = 0
+
+    def admit(self, groups: Sequence[RolloutGroup], threshold: float) -> list[RolloutGroup]:
+        first, self.offered = self.offered, self.offered + len(groups)
+        return [group for place, group in enumerate(groups, start=first) if place % 2 == 0]
+
+    def state(self) -> dict[str, int]:
+        return {"offered": self.offered}
+
+    def restore(self, state: dict[str, int]) -> None:
+        self.offered = state["offered"]
+
+
+class EveryThird(EveryOther):
+    def admit(self, groups: Sequence[RolloutGroup], threshold: float) -> list[RolloutGroup]:
+        first, self.offered = self.offered, self.offered + len(groups)
+        return [group for place, group in enumerate(groups, start=first) if place % 3 == 0]
+
+
+class LeastDrawn:
+    """Sampling: the groups drawn least so far, ties at random."""
+
+    def __init__(self, config: ReplayConfig, rng: random.Random) -> None:
+        self.rng = rng
+
+    def sample(self, groups: Sequence[StoredGroup], k: int, step: int) -> list[StoredGroup]:
+        ordered = sorted(groups, key=lambda group: (group.reuse_count, self.rng.random()))
+        return ordered[:k]
+
+
+class AnyLeaves:
+    """Eviction: any group."""
+
+    def __init__(self, config: ReplayConfig, rng: random.Random) -> None:
+        self.rng = rng
+
+    def victim(self, groups: Sequence[StoredGroup]) -> int:
+        return self.rng.randrange(len(groups))
+
+
+class MovingMean:
+    """Threshold: the moving mean of the groups' mean rewards."""
+
+    def __init__(self, config: ReplayConfig, rng: random.Random) -> None:
+        self.mean: float | None = None
+
+    def update(self, groups: Sequence[RolloutGroup]) -> float:
+        for group in groups:
+            old = group.mean_reward if self.mean is None else self.mean
+            self.mean = 0.9 * old + 0.1 * group.mean_reward
+        return self.mean or 0.0
+
+    def state(self) -> list[Any]:
+        return [self.mean]
+
+    def restore(self, state: list[Any]) -> None:
+        (self.mean,) = state

@@ -1,0 +1,113 @@
+"""The hook with a trainer of three lines: what it gives before the update, asks for after it, and logs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from recipe.rerule.replay import Replay, ReplayConfig, ReplayHook, RolloutGroup
+from tests.replay import recorded
+from tests.replay.groups import keys
+from tests.replay.recorded import PAPER, RUNS, offered
+
+STEPS = 6
+
+
+def train(hook: ReplayHook, steps: int = STEPS) -> list[list[tuple[list[tuple[int, int]], bool]]]:
+    """For each step what `update_replay` was called with."""
+    asked = []
+    for step in range(1, steps + 1):
+        calls: list[tuple[list[tuple[int, int]], bool]] = []
+
+        def update_replay(
+            drawn: list[RolloutGroup], more_follow: bool, calls: list[Any] = calls
+        ) -> dict[str, float]:
+            calls.append((keys(drawn), more_follow))
+            return {"replay/pg_loss": float(len(calls)), "replay/seconds/train": 0.5}
+
+        hook.after_update(hook.before_update(offered(step), step), update_replay)
+        asked.append(calls)
+    return asked
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_any_trainer_replays_what_was_recorded(name: str) -> None:
+    """The hook offers and draws as a trainer that calls `Replay` itself."""
+    hook, memory = (ReplayHook(ReplayConfig(**RUNS[name]), multiple_of=2), Replay(ReplayConfig(**RUNS[name])))
+    asked = train(hook)
+    expected = [
+        step["record"]["drawn"] for step, _ in zip(recorded.steps(memory), range(STEPS), strict=False)
+    ]
+    assert [[[list(key) for key in drawn] for drawn, _ in calls] for calls in asked] == expected
+
+
+def test_all_but_the_last_update_of_a_step_are_told_that_more_follow() -> None:
+    hook = ReplayHook(ReplayConfig(**{**PAPER, "updates_per_step": 3}))
+    assert [[more for _, more in calls] for calls in train(hook, 5)] == [[]] * 3 + [[True, True, False]] * 2
+
+
+def test_everything_is_drawn_before_the_first_update() -> None:
+    hook = ReplayHook(ReplayConfig(**{**PAPER, "warmup_steps": 0, "updates_per_step": 2}))
+    plan = hook.before_update(offered(1), 1)
+    assert [len(drawn) for drawn in plan.draws] == [4, 4]
+    assert plan.extra_groups == []
+    assert plan.fresh_prompts is None
+    before = hook.log.replay.record()
+    hook.after_update(plan, lambda drawn, more_follow: {})
+    assert hook.log.replay.record() == before
+
+
+def test_the_draws_are_rounded_down_to_the_data_parallel_size() -> None:
+    hook = ReplayHook(ReplayConfig(**PAPER))
+    hook.multiple_of = 3
+    assert [len(drawn) for calls in train(hook) for drawn, _ in calls] == [3, 3, 3]
+
+
+def test_metrics_hold_replay_updates_and_seconds() -> None:
+    hook = ReplayHook(ReplayConfig(**{**PAPER, "updates_per_step": 2}))
+    train(hook)
+    metrics = hook.log.metrics({"replay/seconds/offer": 10.0, "replay/seconds/update": 3.0})
+    assert metrics["replay/drawn_groups"] == 8
+    assert metrics["replay/updates"] == 2
+    assert metrics["replay/pg_loss"] == 1.5
+    assert metrics["replay/seconds/train"] == 1.0
+    assert metrics["replay/seconds"] == 3.0
+    assert 10 < metrics["replay/seconds/offer"] < 11
+    assert metrics["replay/bookkeeping_seconds"] == pytest.approx(
+        metrics["replay/seconds/offer"] + metrics["replay/seconds/draw"]
+    )
+
+
+def test_without_replay_nothing_is_stored_or_drawn_and_the_shares_are_logged() -> None:
+    hook = ReplayHook(ReplayConfig(enable=False))
+    assert train(hook) == [[]] * STEPS
+    assert hook.replay is None
+    assert not hook.log.has_replay
+    metrics = hook.log.metrics()
+    assert 0 < metrics["replay/hard_share"] < 1
+    assert "replay/size" not in metrics
+    assert "replay/updates" not in metrics
+    on = ReplayHook(ReplayConfig())
+    train(on)
+    assert metrics["replay/threshold"] == on.log.metrics()["replay/threshold"]
+
+
+def test_the_control_asks_for_as_many_updates_and_records_no_draw() -> None:
+    replay, control = ReplayHook(ReplayConfig(**PAPER)), ReplayHook(ReplayConfig(**PAPER, update="on_policy"))
+    assert (
+        [len(calls) for calls in train(control)]
+        == [len(calls) for calls in train(replay)]
+        == [0, 0, 0, 1, 1, 1]
+    )
+    assert control.log.replay.record()["drawn"] == []
+    assert control.log.metrics()["replay/drawn_groups"] == 0
+    assert control.log.metrics()["replay/updates"] == 1
+
+
+def test_a_group_of_another_step_is_refused_and_nothing_is_stored() -> None:
+    hook = ReplayHook(ReplayConfig(**PAPER))
+    with pytest.raises(ValueError, match="a group of step 2 was offered at step 1"):
+        hook.before_update(offered(2), 1)
+    assert hook.replay is not None
+    assert len(hook.replay.buffer) == 0

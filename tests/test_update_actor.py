@@ -1,0 +1,194 @@
+"""What `_update_actor` sends, writes and logs, held against `fixtures/update_actor.json`.
+
+verl's own update and the workers are left out: they are tested on the real stack (tests/e2e).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import OmegaConf
+from tensordict import TensorDict
+from verl import DataProto
+from verl.trainer.ppo.ray_trainer import RayPPOTrainer
+from verl.utils import tensordict_utils as tu
+
+from recipe.rerule.replay import ReplayConfig, pad_groups
+from recipe.rerule.training import batches
+from recipe.rerule.training.trainer import ReRULETrainer
+from recipe.rerule.training.worker import PAUSE_SCHEDULE, STAY_LOADED
+from tests.replay.recorded import PAPER, offered
+
+FIXTURE = Path(__file__).parent / "fixtures" / "update_actor.json"
+STEPS = 5
+RUNS = {
+    "replay": {**PAPER, "min_groups": 2, "updates_per_step": 2},
+    "control": {**PAPER, "min_groups": 2, "updates_per_step": 2, "update": "on_policy"},
+    "off": {"enable": False},
+}
+
+
+class Tokenizer:
+    pad_token_id = 0
+
+    def batch_decode(self, rows: list[list[int]], skip_special_tokens: bool) -> list[str]:
+        return [" ".join(map(str, ids)) for ids in rows]
+
+
+class Workers:
+    """Notes each call, and answers with metrics that depend on how many there were."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def on_policy(self, trainer: Any, batch: DataProto) -> DataProto:
+        marks = [mark for mark in (STAY_LOADED, PAUSE_SCHEDULE) if batch.meta_info.get(mark)]
+        self.calls.append(["on-policy", marks, sorted(batch.non_tensor_batch), self._sum(batch.batch)])
+        number = float(len(self.calls))
+        metrics = {"actor/pg_loss": [number], "actor/grad_norm": [number + 0.5]}
+        return DataProto(meta_info={"metrics": metrics})
+
+    def update_actor_replay(self, data: TensorDict) -> TensorDict:
+        stays = bool(tu.pop(data, STAY_LOADED, default=False))
+        self.calls.append(["replay", [STAY_LOADED] * stays, len(data), self._sum(data)])
+        number = float(len(self.calls))
+        metrics = {"replay/ratio_max": number, "replay/pg_loss": number, "replay/seconds/train": 1.0}
+        return tu.get_tensordict({}, non_tensor_dict={"metrics": metrics})
+
+    @staticmethod
+    def _sum(data: TensorDict) -> float:
+        return round(float(data["old_log_probs"][data["response_mask"].bool()].double().sum()), 4)
+
+
+def batch_of(step: int) -> DataProto:
+    """The step's groups as verl gives them: rows shuffled, with the data set's labels."""
+    groups = offered(step)
+    rows = pad_groups(groups, pad_token_id=0)
+    labels = [group for group in groups for _ in range(group.n)]
+    scores = torch.zeros(rows["responses"].shape)
+    scores[:, 0] = rows.pop("rewards")
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(step))
+    shuffled = [labels[row] for row in order.tolist()]
+
+    def column(values: list[Any]) -> np.ndarray:
+        array = np.empty(len(values), dtype=object)
+        array[:] = values
+        return array
+
+    return DataProto.from_dict(
+        tensors={name: plane[order] for name, plane in {**rows, "token_level_scores": scores}.items()},
+        non_tensors={
+            "uid": column([f"{step}-{group.prompt_index}" for group in shuffled]),
+            "reward_model": column([{"ground_truth": {"type": group.side}} for group in shuffled]),
+            "extra_info": column(
+                [
+                    {
+                        "index": group.prompt_index,
+                        "mode": group.mode,
+                        "subject": f"subject {group.prompt_index % 3}",
+                        "query": f"query {group.prompt_index}",
+                    }
+                    for group in shuffled
+                ]
+            ),
+            "refused": column([float(group.prompt_index % 2) for group in shuffled]),
+        },
+    )
+
+
+def made_trainer(folder: Path, settings: dict[str, Any], workers: Any, monkeypatch: Any) -> Any:
+    """ReRULE's trainer around no more of verl's than its settings."""
+    config = OmegaConf.create(
+        {
+            "trainer": {
+                "default_local_dir": str(folder),
+                "max_actor_ckpt_to_keep": None,
+                "max_critic_ckpt_to_keep": None,
+            },
+            "actor_rollout_ref": {"rollout": {"n": 4, "temperature": 0.7}},
+            "records": {"rollouts": True},
+        }
+    )
+
+    def start(trainer: Any, **parts: Any) -> None:
+        trainer.config, trainer.tokenizer = parts["config"], parts["tokenizer"]
+        trainer.total_training_steps, trainer.actor_rollout_wg = STEPS, workers
+
+    monkeypatch.setattr(RayPPOTrainer, "__init__", start)
+    monkeypatch.setattr(RayPPOTrainer, "init_workers", lambda trainer: None)
+    monkeypatch.setattr(RayPPOTrainer, "_get_dp_size", lambda trainer, group, role: 2)
+    monkeypatch.setattr(
+        RayPPOTrainer, "_update_actor", lambda trainer, batch: workers.on_policy(trainer, batch)
+    )
+    trainer = ReRULETrainer(config=config, tokenizer=Tokenizer(), replay_config=ReplayConfig(**settings))
+    trainer.init_workers()
+    return trainer
+
+
+def run(folder: Path, name: str, monkeypatch: Any) -> dict[str, Any]:
+    """The calls, metrics, printed lines' ends and files of a run; seconds as null."""
+    (folder / "records").mkdir(parents=True)
+    workers = Workers()
+    trainer = made_trainer(folder, RUNS[name], workers, monkeypatch)
+    logged = []
+    for step in range(1, STEPS + 1):
+        trainer.global_steps = step
+        metrics = trainer._update_actor(batch_of(step)).meta_info["metrics"]
+        logged.append([[key, None if "seconds" in key else value] for key, value in metrics.items()])
+    files = {
+        str(path.relative_to(folder)): path.read_text()
+        for path in sorted((folder / "records").rglob("*.jsonl"))
+        if path.name not in ("2.jsonl", "3.jsonl")
+    }
+    return {"calls": workers.calls, "metrics": json.loads(json.dumps(logged)), "files": files}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_calls_metrics_and_files_of_a_run_are_as_recorded(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = json.loads(FIXTURE.read_text())[name]
+    found = run(tmp_path, name, monkeypatch)
+    found["printed"] = capsys.readouterr().out
+    for part in expected:
+        assert found[part] == expected[part], part
+
+
+def test_the_seconds_of_a_step_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker's own seconds are summed over the step's updates."""
+    (tmp_path / "records").mkdir()
+    trainer = made_trainer(tmp_path, RUNS["replay"], Workers(), monkeypatch)
+    for step in range(1, STEPS + 1):
+        trainer.global_steps = step
+        metrics = trainer._update_actor(batch_of(step)).meta_info["metrics"]
+    parts = {name.rsplit("/", 1)[1]: value for name, value in metrics.items() if "/seconds/" in name}
+    assert parts["train"] == 2.0
+    assert metrics["replay/seconds"] == parts["update"] > 0
+    spent = [parts[name] for name in ("offer", "draw", "collate", "record")]
+    assert all(value > 0 for value in spent)
+    assert metrics["replay/bookkeeping_seconds"] == pytest.approx(sum(spent))
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_batch_is_read_once_a_step(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def counted(part: str) -> None:
+        original = getattr(batches, part)
+
+        def call(*arguments: Any) -> Any:
+            calls.append(part)
+            return original(*arguments)
+
+        monkeypatch.setattr(batches, part, call)
+
+    parts = ("_labels", "rows_of_groups", "unpad_rows", "reward_metrics", "for_workers")
+    for part in parts:
+        counted(part)
+    run(tmp_path, name, monkeypatch)
+    assert {part: calls.count(part) for part in parts} == dict.fromkeys(parts, STEPS)
