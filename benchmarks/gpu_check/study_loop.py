@@ -9,11 +9,12 @@ from typing import Any
 import torch
 
 from benchmarks.gpu_check.lines import Line
-from benchmarks.study.loop import Run, Settings, batches
+from benchmarks.study.loop import Run, Settings
 from data_prep.world.config import WorldConfig
 from data_prep.world.model import make_model
 from data_prep.world.splits import make_world
 from data_prep.world.tokenizer import train_tokenizer
+from recipe.rerule.minimal import batches
 from recipe.rerule.replay import ReplayConfig
 
 STEPS = 6

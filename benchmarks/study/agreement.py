@@ -16,15 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from benchmarks.study.arms import ARMS, settings_of
-from benchmarks.study.loop import Policy, Row, Run
+from benchmarks.study.loop import Policy, Run
 from benchmarks.study.runs import StudyError
 from benchmarks.study.trial import Data, start
 from benchmarks.study.verl_path import ARMS_HERE, run_folder
 from benchmarks.study.worlds import WORLDS, StudyWorld, prepare
+from data_prep.contract import Row
+from recipe.rerule.minimal import Batch
 from recipe.rerule.replay import RolloutGroup
 from recipe.rerule.reporting.evaluations import read_lines
 from recipe.rerule.runs.history import read_run
@@ -123,26 +124,26 @@ class Again:
         found = {"actor/grad_norm": run._update(batch, log_probs)}
         return found | self._extra(step, batch)
 
-    def _extra(self, step: int, batch: dict[str, Tensor]) -> dict[str, float]:
+    def _extra(self, step: int, batch: Batch) -> dict[str, float]:
         drawn = [self._stored[key] for key in self._draws.get(step, ())]
         return {
             name: value for name, value in self._run._extra_update(drawn, batch).items() if name in MEASURES
         }
 
 
-def as_batch(policy: Policy, rows: Sequence[Row], lines: Sequence[Line]) -> dict[str, Tensor]:
+def as_batch(policy: Policy, rows: Sequence[Row], lines: Sequence[Line]) -> Batch:
     """The recorded responses as `Policy.respond` gives its own."""
     if any("response_ids" not in line for line in lines):
         raise StudyError("the run's records lack the tokens of the responses (records.rollouts)")
     ids = [torch.tensor(line["response_ids"]) for line in lines]
     pad = policy.tokenizer.pad_token_id
     mask = pad_sequence([torch.ones_like(row) for row in ids], batch_first=True)
-    prompts = policy.encode(rows)
+    prompts, prompt_mask = policy.encode(rows)
     copies = len(lines) // len(rows)
     return {
-        "prompts": prompts.input_ids.repeat_interleave(copies, 0),
+        "prompts": prompts.repeat_interleave(copies, 0),
         "responses": pad_sequence(ids, batch_first=True, padding_value=pad),
-        "attention_mask": torch.cat([prompts.attention_mask.repeat_interleave(copies, 0), mask], 1),
+        "attention_mask": torch.cat([prompt_mask.repeat_interleave(copies, 0), mask], 1),
         "response_mask": mask,
     }
 

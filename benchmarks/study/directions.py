@@ -23,10 +23,12 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from benchmarks.study.arms import ARMS, settings_of
-from benchmarks.study.loop import Metrics, Row, Run, batches, ppo_loss
+from benchmarks.study.loop import Run, ppo_loss
 from benchmarks.study.runs import shortened
 from benchmarks.study.trial import Data, start
 from benchmarks.study.worlds import WORLDS, StudyWorld, prepare
+from data_prep.contract import Row
+from recipe.rerule.minimal import Batch, Metrics, batches
 from recipe.rerule.replay import Replay, RolloutGroup
 
 EVERY = 5
@@ -59,7 +61,7 @@ class Followed(Run):
         self._now = 0
 
     def _rollouts(
-        self, batch: dict[str, Tensor], log_probs: Tensor, rows: Sequence[Row], step: int
+        self, batch: Batch, log_probs: Tensor, rows: Sequence[Row], step: int
     ) -> tuple[list[RolloutGroup], list[Row]]:
         groups, parts = super()._rollouts(batch, log_probs, rows, step)
         self._now = step
@@ -67,7 +69,7 @@ class Followed(Run):
             replay.offer(groups, step)
         return groups, parts
 
-    def _extra_update(self, drawn: list[RolloutGroup], batch: dict[str, Tensor]) -> Metrics:
+    def _extra_update(self, drawn: list[RolloutGroup], batch: Batch) -> Metrics:
         if drawn and self._now % EVERY == 0:
             # Noise of its own: the run goes on as it would have.
             with torch.random.fork_rng(devices=[]):
@@ -75,13 +77,13 @@ class Followed(Run):
                 self.found += self._compare(batch)
         return super()._extra_update(drawn, batch)
 
-    def _compare(self, batch: dict[str, Tensor]) -> list[Compared]:
+    def _compare(self, batch: Batch) -> list[Compared]:
         rows = random.Random(self._now).sample(self.prompts, (BATCHES + 1) * self.settings.prompts)
         fresh = [self._fresh(part) for part in split(rows, self.settings.prompts)]
         updates = self._updates(batch) | {NEW_PROMPTS: fresh[0][0]}
         return cosines(self._now, updates, torch.stack(fresh[1:]).sum(0), self._scale())
 
-    def _updates(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    def _updates(self, batch: Batch) -> dict[str, Tensor]:
         """Gradients [parameters] of the batch once more and of the replays, by name."""
         updates = {FOLLOWED: self._gradient(self._loss(batch, self.policy.log_probs(batch)))}
         for name, replay in self.replays.items():

@@ -13,7 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.study.loop import Metrics, Row, Run, identity
+from benchmarks.study.loop import Run, tokens_of
+from data_prep.contract import Row
+from recipe.rerule.minimal import Batch, Metrics, identity
 from recipe.rerule.replay import RolloutGroup
 from recipe.rerule.replay.buffer import StoredGroup
 
@@ -70,7 +72,7 @@ class TrustRegion(Run):
     Clipping the weight bounds how much such a token counts; PPO's clipped objective ends its gradient.
     """
 
-    def _weigh(self, batch: dict[str, Tensor], log_ratio: Tensor) -> tuple[Tensor, Metrics]:
+    def _weigh(self, batch: Batch, log_ratio: Tensor) -> tuple[Tensor, Metrics]:
         weight, moments = super()._weigh(batch, log_ratio)
         ratio, advantages = log_ratio.exp(), batch["advantages"]
         up = (advantages > 0) & (ratio > 1 + self.settings.clip_high)
@@ -86,7 +88,7 @@ class Reestimated(Run):
     the advantages are not those of the policy that answered.
     """
 
-    def _weigh(self, batch: dict[str, Tensor], log_ratio: Tensor) -> tuple[Tensor, Metrics]:
+    def _weigh(self, batch: Batch, log_ratio: Tensor) -> tuple[Tensor, Metrics]:
         _, moments = super()._weigh(batch, log_ratio)
         rewards = batch["rewards"].view(-1, self.settings.rollouts).to(log_ratio.dtype)
         share = log_ratio.sum(1).view_as(rewards).softmax(1)
@@ -122,30 +124,30 @@ class Balanced(Run):
 class Merged(Run):
     """One optimiser step on the sum of both losses: replay without one more step."""
 
-    def _update(self, batch: dict[str, Tensor], log_probs: Tensor) -> float:
+    def _update(self, batch: Batch, log_probs: Tensor) -> float:
         self._own = self._loss(batch, log_probs), batch
         return float("nan")
 
-    def _extra_update(self, drawn: list[RolloutGroup], batch: dict[str, Tensor]) -> Metrics:
+    def _extra_update(self, drawn: list[RolloutGroup], batch: Batch) -> Metrics:
         if drawn:
             return super()._extra_update(drawn, batch)
-        super()._descend(*self._own)
+        self._descend(torch.zeros(()))
         return {}
 
-    def _descend(self, loss: Tensor, batch: dict[str, Tensor]) -> float:
+    def _descend(self, loss: Tensor) -> float:
         own, own_batch = self._own
-        self.cost.update(int(own_batch["attention_mask"].sum()))
-        return super()._descend(own + loss, batch)
+        self.cost.update(tokens_of(own_batch))
+        return super()._descend(own + loss)
 
 
 class Filled(Merged):
     """One update a step, as RULE: earlier groups take the places of the step's groups without signal."""
 
-    def _update(self, batch: dict[str, Tensor], log_probs: Tensor) -> float:
+    def _update(self, batch: Batch, log_probs: Tensor) -> float:
         self._log_probs = log_probs
         return super()._update(batch, log_probs)
 
-    def _extra_update(self, drawn: list[RolloutGroup], batch: dict[str, Tensor]) -> Metrics:
+    def _extra_update(self, drawn: list[RolloutGroup], batch: Batch) -> Metrics:
         assert self.replay is not None
         copies = self.settings.rollouts
         alive = (batch["advantages"] != 0).any(1).view(-1, copies).any(1)
@@ -156,11 +158,16 @@ class Filled(Merged):
             self._own = self._loss(kept, self._log_probs[rows]), kept
         return super()._extra_update(earlier, batch)
 
-    def _descend(self, loss: Tensor, batch: dict[str, Tensor]) -> float:
+    def _replay_loss(self, drawn: list[RolloutGroup]) -> tuple[Tensor, Metrics]:
+        """Of all tokens that the step trains on, the stored ones' share."""
+        loss, moments = super()._replay_loss(drawn)
         own, own_batch = self._own
-        counts = [float(part["response_mask"].sum()) for part in (own_batch, batch)]
+        counts = [
+            float(own_batch["response_mask"].sum()),
+            float(sum(int(group.response_mask.sum()) for group in drawn)),
+        ]
         self._own = own * counts[0] / sum(counts), own_batch
-        return super()._descend(loss * counts[1] / sum(counts), batch)
+        return loss * counts[1] / sum(counts), moments
 
 
 class FreshResponses(Run):

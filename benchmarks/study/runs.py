@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.study.arms import ARMS, settings_of
-from benchmarks.study.loop import Metrics, Settings
+from benchmarks.study.loop import Settings
 from benchmarks.study.trial import Data, run_trial
 from benchmarks.study.worlds import StudyWorld, prepare
+from recipe.rerule.minimal import Metrics
 
 VALIDATE_EVERY = 10
 """Steps between greedy validations."""

@@ -14,7 +14,9 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from benchmarks.study.ideas import IDEAS
-from benchmarks.study.loop import Metrics, Row, Run, Settings, batches, mean, rewards_of
+from benchmarks.study.loop import Run, Settings, mean
+from data_prep.contract import Row
+from recipe.rerule.minimal import Metrics, batches, rewards_of
 from recipe.rerule.replay import RolloutGroup, is_hard
 
 EVALUATED_AT_ONCE = 512

@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.study.arms import ARMS, settings_of
-from benchmarks.study.loop import Metrics, Row, Settings
+from benchmarks.study.loop import Settings
 from benchmarks.study.runs import StudyError, StudyRun, check_model, commit, run_file, write_run
 from benchmarks.study.trial import Data, section_means
 from benchmarks.study.worlds import WORLDS, StudyWorld, prepare
+from data_prep.contract import Row
+from recipe.rerule.minimal import Metrics
 from recipe.rerule.reporting.evaluations import read_lines
 from recipe.rerule.runs.history import Run, read_run
 

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-from benchmarks.study.steering import Steering, steer
 from benchmarks.study.tofu import TofuRows, build_tofu
-from data_prep.atomic import new_folder
-from data_prep.world.build import build
+from data_prep.world import stage1
 from data_prep.world.config import WorldConfig
-
-STEERING = "steering.json"
-"""Stage 1's settings, in the model's folder."""
+from data_prep.world.stage1 import Steering
 
 
 @dataclass(frozen=True)
@@ -123,22 +114,11 @@ def prepare(world: StudyWorld, folder: Path, tofu: Path | None = None) -> tuple[
     Raises:
         ValueError: what is there was made with other settings, or TOFU's files are missing.
     """
-    data, model_folder = folder / "world", folder / "stage1"
     if world.tofu is None:
-        build(world.config, data, overwrite=False)
-    elif tofu is None:
+        return stage1.prepare(folder, world.config, world.steering)
+    if tofu is None:
         raise ValueError("this world is made of rows of TOFU; give --tofu FOLDER with its files")
-    else:
-        build_tofu(tofu, world.tofu, world.config, data)
-    if not model_folder.exists():
-        model = AutoModelForCausalLM.from_pretrained(data / "model", dtype=torch.float32)
-        tokenizer = AutoTokenizer.from_pretrained(data / "model")
-        rows = pq.read_table(data / "sft.parquet").to_pylist()
-        steer(model, tokenizer, rows, world.steering, world.config.seed)
-        with new_folder(model_folder, overwrite=False) as target:
-            model.save_pretrained(target)
-            tokenizer.save_pretrained(target)
-            (target / STEERING).write_text(json.dumps(asdict(world.steering)))
-    elif json.loads((model_folder / STEERING).read_text()) != asdict(world.steering):
-        raise ValueError(f"{model_folder} is of another stage 1; choose another --out or move it away")
-    return data, model_folder
+    data, model = folder / "world", folder / "stage1"
+    build_tofu(tofu, world.tofu, world.config, data)
+    stage1.make(data, model, world.steering, world.config.seed)
+    return data, model

@@ -19,7 +19,7 @@ from verl.trainer.ppo.core_algos import (
 )
 from verl.workers.config import ActorConfig
 
-from benchmarks.study import loop, runs, trial, worlds
+from benchmarks.study import runs, trial, worlds
 from benchmarks.study.arms import ARMS, settings_of
 from benchmarks.study.loop import (
     Cost,
@@ -27,15 +27,14 @@ from benchmarks.study.loop import (
     Policy,
     Run,
     Settings,
-    batches,
-    group_advantages,
-    low_var_kl,
     ppo_loss,
 )
-from benchmarks.study.steering import Steering, steer
 from benchmarks.study.tofu import TofuRows
 from benchmarks.study.worlds import StudyWorld, prepare
-from recipe.rerule.replay import ReplayConfig
+from data_prep.world.stage1 import Steering, steer
+from recipe.rerule import minimal
+from recipe.rerule.minimal import batches, group_advantages
+from recipe.rerule.replay import ReplayConfig, low_var_kl
 from tests.benchmarks.small_study import CONFIG, REPLAY, SIZES, by_length
 
 
@@ -125,7 +124,7 @@ def test_the_kl_of_a_token_and_its_gradient_are_verls() -> None:
 
 
 def test_the_loop_is_rule_until_replay_starts(made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "rewards_of", by_length)
+    monkeypatch.setattr(minimal, "rewards_of", by_length)
     rule = new_run(made, replay=ReplayConfig.from_dict({**REPLAY, "enable": False}))
     rerule = new_run(made, replay=ReplayConfig.from_dict(REPLAY))
     first, later = [], []
@@ -145,7 +144,7 @@ def test_the_replay_update_is_the_weighted_policy_gradient(
     made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights, loss and step size written out again, row by row in float64."""
-    monkeypatch.setattr(loop, "rewards_of", by_length)
+    monkeypatch.setattr(minimal, "rewards_of", by_length)
     run = new_run(made, replay=ReplayConfig.from_dict(REPLAY), learning_rate=0.05, grad_clip=1e9)
     _, groups = run.step(made.world.train[:4], 1)
     expected = copy.deepcopy(run.policy.model).double()
@@ -183,7 +182,7 @@ def replay_by_hand(model: Any, made: SimpleNamespace, groups: list[Any]) -> None
 def test_the_equal_update_control_costs_what_replay_does_and_the_compute_limit_holds(
     made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "rewards_of", by_length)
+    monkeypatch.setattr(minimal, "rewards_of", by_length)
     run = new_run(made, replay=ReplayConfig.from_dict({**REPLAY, "update": "on_policy"}))
     costs, tokens = [], []
     for step in (1, 2):
@@ -266,7 +265,7 @@ def test_every_arm_has_settings() -> None:
 def test_early_hard_prompts_are_those_below_the_threshold(
     made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "rewards_of", by_length)
+    monkeypatch.setattr(minimal, "rewards_of", by_length)
     run = new_run(made)
     rows = made.world.train[:4]
     _, groups = run.step(rows, 1)

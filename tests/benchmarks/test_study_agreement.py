@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.study import loop
 from benchmarks.study.agreement import Again, Both, as_batch, drawn_groups
 from benchmarks.study.loop import Run, Settings
 from benchmarks.study.runs import StudyError
+from recipe.rerule import minimal
 from recipe.rerule.replay import ReplayConfig
 from tests.benchmarks.small_study import REPLAY, SIZES, by_length
 
@@ -40,7 +40,7 @@ def recorded(run: Run, rows: list[Any], step: int) -> tuple[Lines, dict[str, flo
 @pytest.fixture
 def twice(made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Two recorded steps, the second with a replay update, and the gradient norms of each."""
-    monkeypatch.setattr(loop, "rewards_of", by_length)
+    monkeypatch.setattr(minimal, "rewards_of", by_length)
     torch.manual_seed(0)
     run, rows, norms = new_run(made), made.world.train[:4], []
     descend = run._descend

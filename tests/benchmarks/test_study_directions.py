@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.study import directions, loop
+from benchmarks.study import directions
 from benchmarks.study.directions import FOLLOWED, NEW_PROMPTS, Compared, Followed, cosines
 from benchmarks.study.loop import Run, Settings
+from recipe.rerule import minimal
 from recipe.rerule.replay import Replay, ReplayConfig
 from tests.benchmarks.small_study import REPLAY, SIZES, by_length
 
@@ -20,7 +21,7 @@ from tests.benchmarks.small_study import REPLAY, SIZES, by_length
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compares at every step, on few fresh responses, with rewards that an untrained model earns."""
-    monkeypatch.setattr(loop, "rewards_of", by_length)
+    monkeypatch.setattr(minimal, "rewards_of", by_length)
     monkeypatch.setattr(directions, "EVERY", 1)
     monkeypatch.setattr(directions, "BATCHES", 2)
 

@@ -17,6 +17,7 @@ from benchmarks.study.arms import ARMS, settings_of
 from benchmarks.study.ideas import IDEAS, BalancedSampler
 from benchmarks.study.loop import Run, Settings
 from benchmarks.study.worlds import WORLDS
+from recipe.rerule import minimal
 from recipe.rerule.replay import ReplayConfig
 from tests.benchmarks.small_study import REPLAY, SIZES, by_length
 
@@ -29,7 +30,7 @@ def run_of(idea: str, made: SimpleNamespace, **replay: Any) -> Run:
 
 @pytest.fixture
 def by_length_rewards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "rewards_of", by_length)
+    monkeypatch.setattr(minimal, "rewards_of", by_length)
 
 
 @pytest.mark.usefixtures("by_length_rewards")
@@ -144,7 +145,7 @@ def test_stored_groups_fill_the_places_without_signal(
 
     run = run_of("filled", made)
     run.step(made.world.train[:4], 1)
-    monkeypatch.setattr(loop, "rewards_of", half_settled)
+    monkeypatch.setattr(minimal, "rewards_of", half_settled)
     weights = copy.deepcopy(run.policy.model.state_dict())
     filled, batches = recorded_gradients(run), []
     update = run._update
