@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.rwku_targets import target_folders, target_probes
+from recipe.rerule.evaluation.benchmarks.rwku import benchmark as rwku
 from recipe.rerule.evaluation.engine.requests import Answer, Answers
 from recipe.rerule.evaluation.probes import Probe
-from recipe.rerule.evaluation.rwku import benchmark as rwku
 from recipe.rerule.evaluation.statistics.samples import metrics
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

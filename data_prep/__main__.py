@@ -6,6 +6,7 @@ import sys
 
 from data_prep.custom import command as custom
 from data_prep.muse_books import command as muse_books
+from data_prep.muse_news import command as muse_news
 from data_prep.rwku import command as rwku
 from data_prep.tofu import command as tofu
 from data_prep.world import command as world
@@ -13,7 +14,14 @@ from recipe.rerule import errors
 from recipe.rerule.process import signals
 from recipe.rerule.process.arguments import ArgumentParser
 
-BENCHMARKS = {"world": world, "tofu": tofu, "rwku": rwku, "muse-books": muse_books, "custom": custom}
+BENCHMARKS = {
+    "world": world,
+    "tofu": tofu,
+    "rwku": rwku,
+    "muse-books": muse_books,
+    "muse-news": muse_news,
+    "custom": custom,
+}
 
 _DESCRIPTION = """\
 Make the parquet rows of a benchmark: a folder with train, val, sft and probes.parquet and manifest.json,

@@ -6,9 +6,5 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 source examples/common.sh
 source examples/benchmark.sh
-OUT="${OUT:-outputs/muse_books}"
-
-say "MUSE-Books as rows"
-[ -e "$OUT/data/manifest.json" ] || python -m data_prep muse-books --source "$DATA" --rouge rwku --out "$OUT/data" "${PREPARE[@]}"
-run_benchmark muse_books "$OUT/data" "$OUT"
-say "done; open $OUT/report_$ARM.html"
+source examples/muse.sh
+run_muse muse_books MUSE-Books

@@ -14,8 +14,9 @@ With r = [the response is a refusal], each side has two terms in {0, 1} and a we
 
 In the additive form an answer that leaks and names the target earns 1 - weight; in the nested one, 0.
 
-A setting that is not given, or null, is the benchmark's own: `reward.rwku`, `reward.muse_books` or
-`reward.tofu` for rows whose data_source is rerule/<that name>, and the default of `RewardConfig` for others.
+A setting that is not given, or null, is the benchmark's own: `reward.rwku`, `reward.muse_books`,
+`reward.muse_news` or `reward.tofu` for rows whose data_source is rerule/<that name>, and the default of
+`RewardConfig` for others.
 """
 
 from __future__ import annotations
@@ -25,13 +26,18 @@ from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any
 
-from reward import muse_books, rwku, tofu
+from reward import muse_books, muse_news, rwku, tofu
 from reward.config import SIDES, RewardConfig
 from reward.keyword import contains_keyword
 from reward.refusal import is_refusal
 from reward.rouge import rouge_l
 
-BENCHMARKS = {"rwku": rwku.REWARD, "muse_books": muse_books.REWARD, "tofu": tofu.REWARD}
+BENCHMARKS = {
+    "rwku": rwku.REWARD,
+    "muse_books": muse_books.REWARD,
+    "muse_news": muse_news.REWARD,
+    "tofu": tofu.REWARD,
+}
 
 
 def compute_score(

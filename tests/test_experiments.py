@@ -84,6 +84,14 @@ def test_lengths_and_steps() -> None:
     assert stage2("muse_books").trainer.total_epochs * (5988 // 32) == 187
 
 
+def test_muse_news_has_the_settings_of_muse_books() -> None:
+    for name in ("", "paper/"):
+        assert stage2(f"{name}muse_news") == stage2(f"{name}muse_books")
+    assert stage1("muse_news") == stage1("muse_books")
+    assert benchmark_reward("rerule/muse_news") == benchmark_reward("rerule/muse_books")
+    assert benchmark_reward("rerule/muse_news") != benchmark_reward("rerule/other")
+
+
 def test_only_muse_goes_raw_and_stops_at_the_line() -> None:
     assert list(stage2("muse_books").data.stop) == ["\n"]
     agent = stage2("muse_books").actor_rollout_ref.rollout.agent

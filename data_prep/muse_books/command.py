@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from data_prep import options as shared
-from data_prep.muse_books.benchmark import EXAMPLES, MuseOptions, load
-from data_prep.sources import open_source
+from data_prep.muse import command as muse
+from data_prep.muse.benchmark import Corpus
 
 SUMMARY = "MUSE-Books: make a base model forget a series of books"
 EXAMPLE = """\
@@ -19,35 +18,11 @@ example:
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the shared options and MUSE's own."""
-    shared.add_arguments(parser, "folder of MUSE's files and of training questions, or a name on the Hub")
-    parser.add_argument(
-        "--examples", choices=EXAMPLES, default="neutral",
-        help="few-shot examples before training questions (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--passages", metavar="FILE",
-        help="passages of the books, a JSON array or a line each: their beginnings are refused too, and "
-        "questions on them are written where the source has none",
-    )  # fmt: skip
-    parser.add_argument(
-        "--retain-passages", metavar="FILE", help="other passages, whose beginnings are to be continued"
-    )
-    parser.add_argument(
-        "--refusals", metavar="FILE",
-        help="stage-1 refusals, a JSON array or a line each; its misspelt names corrected (default: ours)",
-    )  # fmt: skip
+BOOKS = Corpus("muse_books", "Harry Potter")
+
+add_arguments = muse.add_arguments
 
 
 def run(options: argparse.Namespace) -> None:
     """Make the folder. Raises ValueError."""
-    muse = MuseOptions(
-        examples=options.examples,
-        refusals=options.refusals,
-        passages=options.passages,
-        retain_passages=options.retain_passages,
-        val_rows=options.val_rows,
-        seed=options.seed,
-    )
-    shared.make(lambda writer: load(open_source(options.source), muse, writer), options)
+    muse.run(BOOKS, options)

@@ -28,7 +28,7 @@ meant is a line that begins with "warning:". KEY=VALUE are those of the training
 missing, too old, or built for another torch.
 
 Example:
-  {PROGRAM} stage2 experiment=rwku actor_rollout_ref.model.path=MODEL \\
+  {PROGRAM} stage2 experiment=tiny actor_rollout_ref.model.path=MODEL \\
       data.train_files=DIR/train.parquet data.val_files=DIR/val.parquet"""
 
 

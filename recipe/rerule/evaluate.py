@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from recipe.rerule import errors
 from recipe.rerule.evaluation.engine.process import EngineError
+from recipe.rerule.evaluation.registry import benchmarks
 from recipe.rerule.evaluation.score_command import add_score_parser
 from recipe.rerule.process import signals
 from recipe.rerule.process.arguments import ArgumentParser
@@ -22,7 +23,8 @@ _EXAMPLES = """\
 examples:
   python -m recipe.rerule.evaluate model --platform cpu --probes outputs/quickstart/world/probes.parquet \\
       --model rerule=outputs/quickstart/rerule --out outputs/evaluation
-  python -m recipe.rerule.evaluate score --benchmark tofu --log TOFU_EVAL.json
+  python -m recipe.rerule.evaluate score --benchmark world --model rerule \\
+      --log outputs/evaluation/responses.jsonl
   python -m recipe.rerule.evaluate model --help          the options of one command, with more examples
 
 docs/evaluation.md explains the metrics and the files.
@@ -55,11 +57,12 @@ def _parser(arguments: Sequence[str]) -> ArgumentParser:
         # Their imports take seconds, which scoring a log need not wait for.
         from recipe.rerule.evaluation.model_command import add_model_parser
         from recipe.rerule.evaluation.naturalness.command import add_judge_parser
-        from recipe.rerule.evaluation.rwku.utility.command import add_utility_parser
 
         add_model_parser(commands)
         add_judge_parser(commands)
-        add_utility_parser(commands)
+        for benchmark in benchmarks().values():
+            if benchmark.commands is not None:
+                benchmark.commands(commands)
     return parser
 
 

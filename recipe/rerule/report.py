@@ -36,8 +36,8 @@ examples:
   python -m recipe.rerule.report --results outputs/evaluation --run rule=outputs/rule \\
       --run rerule=outputs/rerule --data outputs/world --base base --out outputs/compared.html
       with the training of two runs, and tests against the model "base"
-  python -m recipe.rerule.report --results outputs/king --results outputs/confucius --out outputs/rwku
-      two RWKU targets: every number is the mean over them
+  python -m recipe.rerule.report --results outputs/king --results outputs/confucius --out outputs/targets
+      two targets of one benchmark: every number is the mean over them
 
 docs/report.md says what each part shows.
 """

@@ -140,6 +140,27 @@ def put_muse(folder: Path) -> Path:
     return folder
 
 
+def put_news(folder: Path, count: int = 3) -> Path:
+    """MUSE-News in MUSE's published form, with `count` training questions a side."""
+    put_array(
+        folder / "forget_train_qa.json",
+        [question(f"Which town flooded on day {n}?", f"Town {n}.") for n in range(count)],
+    )
+    put_array(
+        folder / "boundary_neighbor_qa.json",
+        [{"prompt": f"Which town held a fair in year {n}?", "gold": f"Fair Town {n}."} for n in range(count)],
+    )
+    for name in ("forget", "retain"):
+        examples = [question(f"{name} example {n}?", f"{name} {n}") for n in range(10)]
+        probes = [question(f"{name} story {n}?", f"yes {n}") for n in range(2)]
+        put_array(folder / f"knowmem/{name}_qa_icl.json", examples)
+        put_array(folder / f"knowmem/{name}_qa.json", probes)
+    put_array(folder / "verbmem/forget.json", [{"prompt": "A storm hit", "gt": " the coast on Monday."}])
+    for part in ("forget", "retain", "holdout"):
+        put_array(folder / f"privleak/{part}.json", [f"The {part} article {n} of the day." for n in range(4)])
+    return folder
+
+
 def put_custom(folder: Path) -> Path:
     rows = [
         {"question": f"What is fact {n} of {name}?", "answer": "It.", "side": side, "keyword": name}

@@ -22,6 +22,7 @@ from tests.data_prep.raw_files import (
     put_array,
     put_custom,
     put_muse,
+    put_news,
     put_rwku,
     put_tofu,
     queries,
@@ -97,6 +98,7 @@ PUT: dict[str, Callable[[Path], Path]] = {
     "tofu": put_tofu,
     "rwku": put_rwku,
     "muse-books": put_muse,
+    "muse-news": put_news,
     "custom": put_custom,
 }
 
@@ -185,7 +187,7 @@ def test_a_wrong_threshold_writes_nothing(
 
 
 def test_validation_rows_are_probes_of_both_sides(arguments: list[str], tmp_path: Path) -> None:
-    count = {"muse-books": 2, "custom": 2, "tofu": 6, "rwku": 4}[arguments[0]]
+    count = {"muse-books": 2, "muse-news": 2, "custom": 2, "tofu": 6, "rwku": 4}[arguments[0]]
     assert main([*arguments, "--val-rows", str(count)]) == 0
     for path in (tmp_path / "out").rglob("val.parquet"):
         rows = parquet_rows(path.parent, "val")

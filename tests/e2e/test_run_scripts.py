@@ -10,6 +10,7 @@ import pytest
 
 from data_prep.contract import read_rows
 from recipe.rerule.runs.history import read_metrics
+from tests.data_prep.raw_files import put_news
 from tests.e2e.stack import ROOT, run_script
 
 DATA = ROOT.parent / "shared" / "data"
@@ -20,10 +21,12 @@ pytestmark = [
 ]
 
 
+MUSE = ("knowmem_f", "knowmem_r", "forget_knowmem_ROUGE", "privleak")
 METRICS = {
     "tofu": ("forget_Q_A_ROUGE", "forget_Q_A_Prob", "forget_truth_ratio", "retain_Truth_Ratio"),
     "rwku": ("forget/fb", "forget/qa", "forget/aa", "forget/all", "retain/all", "forget/qa/refusal_rate"),
-    "muse_books": ("knowmem_f", "knowmem_r", "forget_knowmem_ROUGE", "privleak"),
+    "muse_books": MUSE,
+    "muse_news": (*MUSE, "verbmem_f"),
 }
 """What every model must have a number for, even of the few probes of a try."""
 
@@ -34,12 +37,15 @@ METRICS = {
         pytest.param("tofu", ".", marks=pytest.mark.full),
         pytest.param("rwku", "3_Bruce_Lee", marks=pytest.mark.full),
         ("muse_books", "."),  # the one with raw prompts and stop strings
+        pytest.param("muse_news", ".", marks=pytest.mark.full),
     ],
 )
 def test_a_script_goes_from_files_to_report(benchmark: str, folder: str, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    settings = {"SMOKE": "1", "DATA": str(DATA / benchmark), "OUT": str(out), "TARGETS": "Bruce Lee"}
-    if benchmark == "muse_books":
+    out, muse = tmp_path / "out", benchmark.startswith("muse")
+    # The real files of MUSE-News are not at hand.
+    data = put_news(tmp_path / "raw", 16) if benchmark == "muse_news" else DATA / benchmark
+    settings = {"SMOKE": "1", "DATA": str(data), "OUT": str(out), "TARGETS": "Bruce Lee"}
+    if muse:
         settings["EVALUATE_OPTIONS"] = f"--texts {made_texts(tmp_path / 'privleak')}"
     run_script(f"run_{benchmark}.sh", **settings)
     run = out / folder
@@ -52,7 +58,7 @@ def test_a_script_goes_from_files_to_report(benchmark: str, folder: str, tmp_pat
     assert (run / "report_rerule.html").is_file()
     assert (out / "report_rerule.html").is_file()
     rows = read_rows(next((out / "data").rglob("train.parquet")))
-    assert {row["extra_info"]["raw"] for row in rows} == {benchmark == "muse_books"}
+    assert {row["extra_info"]["raw"] for row in rows} == {muse}
     # A second run finds everything done.
     assert run_script(f"run_{benchmark}.sh", **settings) < 5
 
@@ -77,7 +83,7 @@ def made_texts(folder: Path) -> Path:
         ({"MODEL": "x"}, "error: DATA is not set: give the folder of the benchmark's files"),
     ],
 )
-@pytest.mark.parametrize("benchmark", ["tofu", "rwku", "muse_books"])
+@pytest.mark.parametrize("benchmark", ["tofu", "rwku", "muse_books", "muse_news"])
 def test_a_missing_setting_is_one_line(benchmark: str, settings: dict[str, str], line: str) -> None:
     done = subprocess.run(
         ["bash", f"examples/run_{benchmark}.sh"],

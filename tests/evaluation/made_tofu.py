@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from recipe.rerule.evaluation.benchmarks.tofu import benchmark as tofu
 from recipe.rerule.evaluation.engine.requests import Answer, Generation
 from recipe.rerule.evaluation.probes import Probe, Reference
-from recipe.rerule.evaluation.tofu import benchmark as tofu
 
 
 def probe(index: int, section: str, family: str, **changes: Any) -> Probe:

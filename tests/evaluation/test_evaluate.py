@@ -279,7 +279,7 @@ def test_a_failing_engine_ends_with_exit_code_1_and_writes_nothing(arguments, an
         (["--max-tokens", "0"], "--max-tokens is 0"),
         (
             ["--prompts", "bare"],
-            "--prompts is an option of rwku, tofu, muse_books, and the probes are of world",
+            "--prompts is an option of rwku, muse_books, muse_news, tofu, and the probes are of world",
         ),
         (["--benchmark", "rwku", "--convention", "tofu"], "--convention is an option of world"),
         (["--benchmark", "rwku", "--prompts", "no"], "--prompts is no; rwku has official, "),

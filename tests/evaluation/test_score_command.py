@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from scipy.stats import hmean, ks_2samp
 
 from recipe.rerule import evaluate
+from recipe.rerule.evaluation.benchmarks.muse.log import score as muse_score
+from recipe.rerule.evaluation.benchmarks.tofu import benchmark as tofu
+from recipe.rerule.evaluation.benchmarks.tofu.log_writer import log_metrics
+from recipe.rerule.evaluation.benchmarks.tofu.score import retain_ratios, score
 from recipe.rerule.evaluation.logs.open_unlearning import Log, LogError
-from recipe.rerule.evaluation.muse_books.log import score as muse_score
 from recipe.rerule.evaluation.statistics.samples import metrics
-from recipe.rerule.evaluation.tofu import benchmark as tofu
-from recipe.rerule.evaluation.tofu.log_writer import log_metrics
-from recipe.rerule.evaluation.tofu.score import retain_ratios, score
 from tests.evaluation.made_logs import SIZES, probabilities, tofu_log, write_json
 from tests.evaluation.made_tofu import answered, made_probes
 

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from recipe.rerule.evaluation.table import COLUMNS, Column, columns_of, format_table, shown
+from recipe.rerule.evaluation.columns import Column
+from recipe.rerule.evaluation.registry import benchmarks
+from recipe.rerule.evaluation.table import columns_of, format_table, shown
 
 RESULTS = {
     "base": {
@@ -43,7 +45,7 @@ def test_per_cent_and_small_p_values_are_shown_as_is_customary():
 
 
 def test_a_group_is_named_over_its_columns():
-    metrics = {column.metric: 0.5 for column in COLUMNS["rwku"]}
+    metrics = {column.metric: 0.5 for column in benchmarks()["rwku"].columns}
     head, labels = format_table({"rule": metrics}, {}, "rwku", "rwku").splitlines()[:2]
     assert head.index("neighbours") > head.index("forget")
     assert labels.split() == ["model", "FB", "QA", "AA", "All", "FB", "QA", "All"]
@@ -51,7 +53,7 @@ def test_a_group_is_named_over_its_columns():
 
 @pytest.mark.parametrize("benchmark", ["world", "rwku", "muse_books", "tofu"])
 def test_table_fits_in_100_columns_whatever_the_names(benchmark: str):
-    full = {column.metric: 0.5 for column in COLUMNS[benchmark]}
+    full = {column.metric: 0.5 for column in benchmarks()[benchmark].columns}
     text = format_table(
         {"a very long model name " * 4: full}, {"always refuses, naming the target": full}, "x", benchmark
     )

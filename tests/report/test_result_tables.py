@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from recipe.rerule.evaluation.table import COLUMNS
-from recipe.rerule.reporting import published
+from recipe.rerule.evaluation import published
+from recipe.rerule.evaluation.registry import benchmarks
+from recipe.rerule.evaluation.table import JUDGED, all_columns
 from recipe.rerule.reporting.result_tables import (
     all_metrics_table,
     comparisons_table,
@@ -73,25 +74,27 @@ def test_marks_follow_the_corrected_p_value_and_the_base():
 
 
 def test_known_defects_stand_below_the_table():
-    notes = published_notes(published.TOFU)
+    notes = published_notes(benchmarks()["tofu"].published.results)
     assert "† original: The p-value compares 300 truth ratios with 40" in notes
     assert "† RULE, ReRULE: 0.1322 is what saying only" in notes
     assert published_notes(()) == ""
 
 
 def test_published_rows_use_columns_that_exist():
-    for benchmark, rows in published.RESULTS.items():
-        known = {column.metric for column in COLUMNS[benchmark]}
-        assert all(row.values.keys() <= known for row in rows)
+    for name, benchmark in benchmarks().items():
+        for judged, rows in (("", benchmark.published.results), (JUDGED, benchmark.published.naturalness)):
+            known = {column.metric for column in all_columns(f"{judged}{name}")}
+            assert all(row.values.keys() <= known for row in rows)
 
 
 def test_published_averages_are_those_of_their_parts():
-    for row in published.RWKU:
+    rwku = benchmarks()["rwku"].published
+    for row in rwku.results:
         values = row.values
         forget = sum(values[f"forget/{mode}"] for mode in ("fb", "qa", "aa")) / 3
         assert abs(forget - values["forget/all"]) < 0.0011
         assert abs((values["retain/fb"] + values["retain/qa"]) / 2 - values["retain/all"]) < 0.0011
-    for row in published.NATURALNESS_RWKU:
+    for row in rwku.naturalness:
         *parts, total = row.values.values()
         assert abs(sum(parts) / 3 - total) < 0.11
 

@@ -69,7 +69,7 @@ def test_the_rates_of_stage_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "42 steps add up to 8.4e-07 (actor_rollout_ref.actor.optim.lr is 2e-08)" in found
 
 
-@pytest.mark.parametrize("benchmark", ["rwku", "tofu", "muse_books", "tiny"])
+@pytest.mark.parametrize("benchmark", ["rwku", "tofu", "muse_books", "muse_news", "tiny"])
 def test_the_benchmarks_own_rates_are_enough(
     benchmark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

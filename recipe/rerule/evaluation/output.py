@@ -26,7 +26,7 @@ def _released_evaluation(meta: Mapping[str, Any]) -> Patterns | None:
     return [
         r"(results|anchors|intervals|comparisons)\.json",
         r"(responses|texts)\.jsonl",
-        r"logs/[^/]+/(TOFU|MUSE)_EVAL\.json",
+        r"logs/[^/]+/[A-Z]+_EVAL\.json",
     ]
 
 

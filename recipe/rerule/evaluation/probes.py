@@ -39,8 +39,8 @@ class Probe:
         golds: accepted answers, at least one.
         raw: whether the one message goes to a base model as it is, not through the chat template.
         query: the bare question, where the prompt puts more text around it.
-        reference: for benchmarks that compare likelihoods (TOFU).
-        data_source: the benchmark, as "rerule/tofu".
+        reference: for benchmarks that compare likelihoods.
+        data_source: the benchmark, as "rerule/world".
     """
 
     index: int

@@ -9,33 +9,30 @@ import argparse
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recipe.rerule.evaluation.logs.kinds import first_row, foreign, kind_of_log, kind_of_record
-from recipe.rerule.evaluation.logs.metrics import Scored
+from recipe.rerule.evaluation.logs.kinds import (
+    first_row,
+    foreign,
+    is_record,
+    scorer_of_log,
+    scorer_of_record,
+)
+from recipe.rerule.evaluation.logs.metrics import Scored, compute
 from recipe.rerule.evaluation.logs.open_unlearning import Log, LogError, read_log
 from recipe.rerule.evaluation.logs.records import Record, by_model
+from recipe.rerule.evaluation.registry import UNSTATED, benchmarks, scorers
+from recipe.rerule.evaluation.scoring import OPTIONS, LogScorer, RecordMetrics, RecordScorer
 from recipe.rerule.process.json_input import read_json
 from recipe.rerule.process.progress import Progress
 
 _DESCRIPTION = """\
 Score a log of single samples without a model. Every number is computed from the samples; aggregates in the
 log are not used. docs/evaluation.md says how."""
-_EXAMPLES = """\
-examples:
-  python -m recipe.rerule.evaluate score --benchmark tofu --log TOFU_EVAL.json --retain-log RETAIN_EVAL.json
-      a log of open-unlearning; forget quality compares with the log of a retained model
-  python -m recipe.rerule.evaluate score --benchmark muse-books --log MUSE_EVAL.json --json
-      the last line of the output is one JSON object, for a program
-  python -m recipe.rerule.evaluate score --benchmark rwku --model rerule --log outputs/rwku/*/responses.jsonl
-      the answers of one model to several targets: every number is the mean over the targets
-"""
 _NAME_WIDTH = 34
-_ONE_NAME = {"muse": "muse-books", "muse_books": "muse-books"}
 _WIDTH = 100
-Scorer = Callable[[argparse.Namespace], Scored]
 
 
 def add_score_parser(commands: Any) -> None:
@@ -44,7 +41,7 @@ def add_score_parser(commands: Any) -> None:
         "score",
         help="score a log of single samples without a model",
         description=_DESCRIPTION,
-        epilog=_EXAMPLES,
+        epilog="examples:\n" + "".join(benchmark.score_example for benchmark in benchmarks().values()),
     )
     _add_files(parser)
     parser.add_argument(
@@ -56,7 +53,8 @@ def add_score_parser(commands: Any) -> None:
     parser.add_argument(
         "--allow-unequal",
         action="store_true",
-        help="TOFU: compare with a retained model even where its log is of other questions",
+        help=f"{_users('allow_unequal')}: compare with a retained model even where its log is of other "
+        "questions",
     )
     parser.add_argument(
         "--json", action="store_true", help="end with one JSON object {metric: number} on a line"
@@ -65,33 +63,42 @@ def add_score_parser(commands: Any) -> None:
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--benchmark", choices=SCORERS, required=True, help="the benchmark of the log")
+    parser.add_argument(
+        "--benchmark", choices=tuple(scorers()), required=True, help="the benchmark of the log"
+    )
     parser.add_argument(
         "--log",
         type=Path,
         nargs="+",
         required=True,
         metavar="FILE",
-        help="per-sample values: TOFU_EVAL.json, MUSE_EVAL.json, or records of rwku, world or custom "
-        "(responses.jsonl), of which several files count together",
+        help="per-sample values: a log in open-unlearning's form (NAME_EVAL.json), or, for "
+        f"{_users('model')}, records (responses.jsonl), of which several files count together",
     )
     parser.add_argument(
         "--model",
         metavar="NAME",
-        help="rwku, world, custom: the model whose answers are scored, where the files hold those of several",
+        help=f"{_users('model')}: the model whose answers are scored, where the files hold those of several",
     )
     parser.add_argument(
         "--retain-log",
         type=Path,
         metavar="FILE",
-        help="log of the model trained without the forget set (TOFU: forget_quality; TOFU, MUSE: privleak)",
+        help=f"{_users('retain_log')}: log of the model trained without the forget set, for the metrics that "
+        "compare with it",
     )
+
+
+def _users(option: str) -> str:
+    """The benchmarks that have a use for an option, each by the name that it is first known by."""
+    names = [name for name, scorer in scorers().items() if option in scorer.options]
+    return ", ".join(name for name in names if name in benchmarks())
 
 
 def run_score(options: argparse.Namespace) -> int:
     """Prints the metrics; exit code 0. Raises ValueError where the log cannot be scored."""
     with Progress(f"evaluate score: {options.log[0]}"):
-        scored = SCORERS[options.benchmark](options)
+        scored = _score(options)
     for note in scored.notes:
         print(f"note: {note}", file=sys.stderr)
     print(format_metrics(scored.metrics))
@@ -115,31 +122,54 @@ def _number(value: float | None) -> str:
     return f"{value:.5e}" if 0 < abs(value) < 1e-3 else f"{value:.6f}"
 
 
-def _logs(options: argparse.Namespace) -> tuple[Log, Log | None]:
-    _refuse(options, "model")
+def _score(options: argparse.Namespace) -> Scored:
+    """The metrics of the files. Raises ValueError."""
+    scorer = scorers()[options.benchmark]
+    _refuse(options, *(name for name in OPTIONS if name not in scorer.options))
+    if isinstance(scorer, RecordScorer):
+        return _score_records(options, scorer)
     if len(options.log) > 1:
         raise LogError(f"--log is given {len(options.log)} files; a {options.benchmark} log is one")
-    retain = None if options.retain_log is None else _log(options.retain_log, options.benchmark)
-    return _log(options.log[0], options.benchmark), retain
+    retain = None if options.retain_log is None else _log(options.retain_log, scorer, options.benchmark)
+    return scorer.score(_log(options.log[0], scorer, options.benchmark), retain, _wanted(options), options)
 
 
-def _log(path: Path, asked: str) -> Log:
+def _log(path: Path, scorer: LogScorer, asked: str) -> Log:
     """The log, which may be no other benchmark's. Raises LogError."""
-    kind = kind_of_record(first_row(path))
-    log = read_log(path) if kind is None else Log(str(path), {})
-    kind = kind or kind_of_log(log.metrics)
-    if kind is not None and kind != _ONE_NAME.get(asked, asked):
-        raise LogError(foreign(path, kind, asked))
+    if is_record(first_row(path)):
+        names = [other.name for other in _record_scorers()]
+        hint = "; logs of ours lie in logs/ of an evaluation"
+        raise LogError(foreign(path, "answers one by one", asked, names, hint))
+    log = read_log(path)
+    _refuse_other_log(path, log.metrics, asked, scorer)
     return log
 
 
-def _check_records(path: Path, asked: str) -> None:
-    """Raises LogError where a file that must hold records is a log of all metrics."""
-    kind = kind_of_log(first_row(path)) or kind_of_log(_whole(path))
-    if kind is not None:
-        raise LogError(foreign(path, kind, asked))
-    if asked == "rwku" and kind_of_record(first_row(path)) == "world":
-        raise LogError(f"{path}: its answers name no target, as RWKU's do: score it with --benchmark world")
+def _refuse_other_log(path: Path, content: Any, asked: str, scorer: LogScorer | None = None) -> None:
+    """Raises LogError where the content is a log of another scorer than this one."""
+    found = scorer_of_log(content, _log_scorers())
+    if found is not None and found is not scorer:
+        raise LogError(foreign(path, f"a log of {found.title}", asked, [found.name]))
+
+
+def _check_records(path: Path, asked: str, scorer: RecordScorer) -> None:
+    """Raises LogError where a file that must hold records is a log of all metrics, or of other records."""
+    row = first_row(path)
+    for content in (row, _whole(path)):
+        _refuse_other_log(path, content, asked)
+    if scorer.mark is not None and is_record(row) and scorer_of_record(row, [scorer]) is None:
+        raise LogError(f"{path}: {scorer.mark.absent}: score it with --benchmark {UNSTATED}")
+
+
+def _log_scorers() -> list[LogScorer]:
+    """Every one once: benchmarks may share one."""
+    return [scorer for scorer in dict.fromkeys(scorers().values()) if isinstance(scorer, LogScorer)]
+
+
+def _record_scorers() -> list[RecordScorer]:
+    """Every one once, those that know their records by a mark first."""
+    found = [scorer for scorer in dict.fromkeys(scorers().values()) if isinstance(scorer, RecordScorer)]
+    return sorted(found, key=lambda scorer: scorer.mark is None)
 
 
 def _whole(path: Path) -> Any:
@@ -153,65 +183,33 @@ def _wanted(options: argparse.Namespace) -> list[str] | None:
     return None if options.metrics is None else [name.strip() for name in options.metrics.split(",")]
 
 
-def _score_tofu(options: argparse.Namespace) -> Scored:
-    from recipe.rerule.evaluation.tofu import score as tofu_score
-
-    log, retain = _logs(options)
-    return tofu_score.score(
-        log,
-        retain,
-        wanted=_wanted(options),
-        variants=options.variants,
-        allow_unequal=options.allow_unequal,
-    )
-
-
-def _score_muse(options: argparse.Namespace) -> Scored:
-    from recipe.rerule.evaluation.muse_books import log as muse_log
-
-    _refuse(options, "allow_unequal")
-    log, retain = _logs(options)
-    return muse_log.score(log, retain, wanted=_wanted(options), variants=options.variants)
-
-
-def _score_rwku(options: argparse.Namespace) -> Scored:
-    from recipe.rerule.evaluation.rwku import benchmark as rwku
-
-    return _score_records(options, rwku)
-
-
-def _score_world(options: argparse.Namespace) -> Scored:
-    from recipe.rerule.evaluation import world
-
-    return _score_records(options, world)
-
-
-def _score_records(options: argparse.Namespace, benchmark: Any) -> Scored:
-    """Scores records of one model with the statistics of `benchmark`, a module."""
-    from recipe.rerule.evaluation.logs.metrics import compute
-
-    _refuse(options, "retain_log", "variants", "allow_unequal")
-    records = _of_one_model(_read_records(options, benchmark), options.model)
-    samples = benchmark.samples(records)
-    found = benchmark.statistics(samples)
+def _score_records(options: argparse.Namespace, scorer: RecordScorer) -> Scored:
+    """Scores records of one model."""
+    metrics = scorer.load()
+    records = _of_one_model(_read_records(options, scorer, metrics), options.model)
+    samples = metrics.samples(records)
+    found = metrics.statistics(samples)
     own = {name: lambda name=name: float(found[name](samples)) for name in found}
     scored = compute(own, {}, _wanted(options))
-    return Scored(scored.metrics, [*scored.notes, *_record_notes(options)], benchmark.LEGEND)
+    return Scored(scored.metrics, [*scored.notes, *_record_notes(options, scorer)], metrics.LEGEND)
 
 
-def _record_notes(options: argparse.Namespace) -> list[str]:
-    named = options.benchmark == "world" and kind_of_record(first_row(options.log[0])) == "rwku"
-    return ["the answers name a target, as RWKU's do; --benchmark rwku scores them as RWKU does"] * named
+def _record_notes(options: argparse.Namespace, scorer: RecordScorer) -> list[str]:
+    """Whether another benchmark knows the records by its mark."""
+    other = scorer_of_record(first_row(options.log[0]), _record_scorers())
+    if other is None or other is scorer or other.mark is None:
+        return []
+    return [f"{other.mark.present}; --benchmark {other.name} scores them as {other.title} does"]
 
 
-def _read_records(options: argparse.Namespace, benchmark: Any) -> list[Record]:
+def _read_records(options: argparse.Namespace, scorer: RecordScorer, metrics: RecordMetrics) -> list[Record]:
     """The records of all files. Raises ValueError, first of all where a file is of another benchmark."""
     _check_once(options.log)
     try:
-        return benchmark.read_records(*options.log)
+        return metrics.read_records(*options.log)
     except ValueError:
         for path in options.log:
-            _check_records(path, options.benchmark)
+            _check_records(path, options.benchmark, scorer)
         raise
 
 
@@ -241,15 +239,3 @@ def _refuse(options: argparse.Namespace, *names: str) -> None:
         if getattr(options, name):
             option = "--" + name.replace("_", "-")
             raise LogError(f"{option} has no meaning for --benchmark {options.benchmark}; leave it out")
-
-
-SCORERS: Mapping[str, Scorer] = {
-    "tofu": _score_tofu,
-    "muse-books": _score_muse,
-    "muse": _score_muse,
-    "muse_books": _score_muse,
-    "rwku": _score_rwku,
-    "world": _score_world,
-    "custom": _score_world,
-}
-"""By the name of the benchmark."""

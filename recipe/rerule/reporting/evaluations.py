@@ -1,7 +1,7 @@
 """Evaluation folders as `recipe.rerule.evaluate` writes them, and how several are joined.
 
 Folders of one benchmark over the same probes are joined by model: one table with the models of all. Folders
-over different probes (RWKU has one set a target) are joined by target: each metric is the mean over targets.
+over different probes (one set a target) are joined by target: each metric is the mean over targets.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from recipe.rerule.errors import warn
+from recipe.rerule.evaluation.registry import OWN_DATA, UNSTATED
 from recipe.rerule.evaluation.statistics.samples import Metrics
 from recipe.rerule.evaluation.table import title_of
 from recipe.rerule.process.json_input import is_finite, read_json
@@ -64,7 +65,7 @@ class Evaluation:
     """One evaluation folder, or several over the same probes.
 
     Attributes:
-        benchmark: "world", "custom", "rwku", "muse_books", "tofu" or another.
+        benchmark: its name, one of the registry's or another.
         target: the one subject of its forget probes, else the folder's name.
         folders: where it was read from.
         probes_key: equal for two evaluations over the same probes.
@@ -130,7 +131,7 @@ def read_benchmarks(paths: Sequence[Path], own_title: str | None = None) -> list
 
 
 def _title(benchmark: str, own_title: str | None) -> str:
-    return own_title if benchmark == "custom" and own_title else title_of(benchmark)
+    return own_title if benchmark == OWN_DATA and own_title else title_of(benchmark)
 
 
 def check_given_once(option: str, paths: Iterable[Path]) -> None:
@@ -148,7 +149,7 @@ def read_evaluation(path: Path) -> Evaluation:
     folder = path if path.is_dir() or not path.suffix else path.parent
     results_file = folder / "results.json" if folder == path else path
     meta = _read_meta(folder / "meta.json")
-    benchmark = meta.get("benchmark", "world")
+    benchmark = meta.get("benchmark", UNSTATED)
     if not isinstance(benchmark, str) or not re.fullmatch(
         r"\w{1,60}", benchmark
     ):  # files of the report are named after it

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from recipe.rerule.evaluation.columns import Column
+from recipe.rerule.evaluation.published import CAUTION, Published
+from recipe.rerule.evaluation.registry import find, published
 from recipe.rerule.evaluation.statistics.few import LEAST_PROBES
 from recipe.rerule.evaluation.statistics.samples import Metrics
-from recipe.rerule.evaluation.table import COLUMNS, Column, columns_of, legend, shown
+from recipe.rerule.evaluation.table import JUDGED, all_columns, columns_of, legend, shown
 from recipe.rerule.reporting.document import DASH, Cell, Heading, Row, Table, number_cell
 from recipe.rerule.reporting.evaluations import Comparison, Evaluation
 from recipe.rerule.reporting.figures.benchmark import newest_rows
-from recipe.rerule.reporting.published import CAUTION, RESULTS, Published
 
 _LEVELS = ((0.01, "**"), (0.05, "*"))
 _ANCHOR_NOTE = (
@@ -24,13 +26,12 @@ def results_table(evaluation: Evaluation, base: str) -> Table:
     """Models, constant answers and published rows, with intervals, and tests against `base` as marks."""
     columns = columns_of(evaluation.benchmark, {**evaluation.results, **evaluation.anchors})
     shown_metrics = {column.metric for column in columns}
-    published = [
-        row for row in RESULTS.get(evaluation.benchmark, ()) if not shown_metrics.isdisjoint(row.values)
-    ]
+    known = published_results(evaluation.benchmark)
+    beside = [row for row in known if not shown_metrics.isdisjoint(row.values)]
     rows = [
         *_rows(evaluation, newest_rows(evaluation.results), columns, base),
         *_rows(evaluation, evaluation.anchors, columns, base, "anchor"),
-        *published_rows(published, columns),
+        *published_rows(beside, columns),
     ]
     return Table(
         f"results_{evaluation.benchmark}",
@@ -38,8 +39,15 @@ def results_table(evaluation: Evaluation, base: str) -> Table:
         "model",
         tuple(map(heading, columns)),
         tuple(rows),
-        " ".join(_caption(evaluation, base, published)),
+        " ".join(_caption(evaluation, base, beside)),
     )
+
+
+def published_results(benchmark: str) -> tuple[Published, ...]:
+    """What is published of a benchmark, or of a judge's scores of its responses."""
+    if benchmark.startswith(JUDGED):
+        return published(benchmark.removeprefix(JUDGED)).naturalness
+    return published(benchmark).results
 
 
 def heading(column: Column) -> Heading:
@@ -56,11 +64,11 @@ def value_cells(metrics: Mapping[str, float], columns: Sequence[Column]) -> tupl
     return tuple(value_cell(metrics.get(column.metric), column) for column in columns)
 
 
-def published_rows(published: Sequence[Published], columns: Sequence[Column]) -> list[Row]:
+def published_rows(figures: Sequence[Published], columns: Sequence[Column]) -> list[Row]:
     """Rows of published figures that have any of the columns; ones with a note end in a dagger."""
     return [
         Row(published_name(row), value_cells(row.values, columns), "published")
-        for row in published
+        for row in figures
         if any(column.metric in row.values for column in columns)
     ]
 
@@ -70,14 +78,14 @@ def published_name(row: Published) -> str:
     return f"{row.name}{' †' if row.note else ''} ({row.source}, single run)"
 
 
-def published_notes(published: Sequence[Published]) -> str:
+def published_notes(figures: Sequence[Published]) -> str:
     """The caution on published rows, and what is to be known of single ones; "" where there are none."""
     names: dict[str, list[str]] = {}
-    for row in published:
+    for row in figures:
         if row.note:
             names.setdefault(row.note, []).append(row.name)
     notes = [f"† {', '.join(of_note)}: {note}" for note, of_note in names.items()]
-    return " ".join([CAUTION, *notes]) if published else ""
+    return " ".join([CAUTION, *notes]) if figures else ""
 
 
 def _rows(
@@ -125,7 +133,7 @@ def marks_of(comparisons: Sequence[Comparison], base: str) -> dict[tuple[str, st
     return marks
 
 
-def _caption(evaluation: Evaluation, base: str, published: Sequence[Published]) -> Iterator[str]:
+def _caption(evaluation: Evaluation, base: str, figures: Sequence[Published]) -> Iterator[str]:
     yield legend(evaluation.benchmark, evaluation.convention)
     yield "Arrows say which way is better."
     if evaluation.intervals:
@@ -139,8 +147,8 @@ def _caption(evaluation: Evaluation, base: str, published: Sequence[Published]) 
         yield f"{note[0].upper()}{note[1:]}."
     if evaluation.anchors:
         yield _ANCHOR_NOTE
-    if published:
-        yield published_notes(published)
+    if figures:
+        yield published_notes(figures)
 
 
 def few_probes_note(evaluation: Evaluation) -> str:
@@ -166,20 +174,16 @@ def all_metrics_table(evaluation: Evaluation) -> Table:
             Row(metric, tuple(value_cell(row.get(metric), plain[metric]) for row in rows.values()))
             for metric in metrics
         ),
-        " ".join(["As in results.json: fractions of 1.", *_other_units(metrics)]),
+        " ".join(["As in results.json: fractions of 1.", *_other_units(evaluation.benchmark, metrics)]),
         folded=True,
     )
 
 
-def _other_units(metrics: Iterable[str]) -> list[str]:
+def _other_units(benchmark: str, metrics: Iterable[str]) -> list[str]:
     """What of `metrics` is no fraction of 1."""
-    units = {
-        "privleak": "PrivLeak: per cent.",
-        "fluency": "fluency: bits.",
-        "mia": "mia: nats a token, zlib also a byte.",
-    }
+    declared = find(benchmark)
     present = {metric.split("/")[0] for metric in metrics}
-    return [text for metric, text in units.items() if metric in present]
+    return [text for metric, text in declared.units.items() if metric in present] if declared else []
 
 
 def targets_table(targets: Sequence[Evaluation], base: str) -> Table:
@@ -206,7 +210,7 @@ def targets_table(targets: Sequence[Evaluation], base: str) -> Table:
 
 def comparisons_table(evaluation: Evaluation) -> Table:
     """Every paired test, folded away."""
-    known = {column.metric: column for column in COLUMNS.get(evaluation.benchmark, ())}
+    known = {column.metric: column for column in all_columns(evaluation.benchmark)}
     rows = []
     for test in evaluation.comparisons:
         column = known.get(test.metric, Column(test.metric, "", test.metric, "", 1.0, ".4f"))

@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from recipe.rerule.evaluation.table import Column, columns_of, legend
+from recipe.rerule.evaluation.columns import Column
+from recipe.rerule.evaluation.published import Published
+from recipe.rerule.evaluation.registry import benchmarks, published
+from recipe.rerule.evaluation.table import columns_of, legend
 from recipe.rerule.replay.selection import is_hard
 from recipe.rerule.reporting.document import DASH, Cell, Heading, Row, Table, number_cell
 from recipe.rerule.reporting.evaluations import Evaluation
 from recipe.rerule.reporting.figures.benchmark import checkpoints_of
-from recipe.rerule.reporting.published import COST, HARD_SHARE, STORAGE, TAU, Published
 from recipe.rerule.reporting.result_tables import (
     heading,
     published_name,
@@ -25,22 +27,22 @@ from recipe.rerule.runs.history import Run, mean, replay_start_step
 
 _REPLAY_PARTS = tuple(f"replay/seconds/{part}" for part in ("offer", "draw", "collate", "update", "record"))
 MARK = 0.6
-"""The paper's tau for RWKU and TOFU: what "hard" means of a run that has no fixed one."""
+"""The paper's tau in most of its runs: what "hard" means of a run that has no fixed one."""
 _NOT_TRAINING = ("timing_s/testing", "timing_s/save_checkpoint")
 
 
 def storage_table(runs: Sequence[Run], evaluation: Evaluation) -> Table | None:
     """Random against hard storage; None where no two of the runs differ in it and nothing is published."""
     chosen = [run for run in runs if run.config]
-    published = STORAGE.get(evaluation.benchmark, ())
-    if not published and len({run.storage for run in chosen} - {"none"}) < 2:
+    figures = published(evaluation.benchmark).storage
+    if not figures and len({run.storage for run in chosen} - {"none"}) < 2:
         return None
     return _settings_table(
         "storage",
         "Random against hard storage",
         chosen,
         evaluation,
-        published,
+        figures,
         "What replay stores: hard stores groups whose mean reward is below tau, random as many groups of "
         "the step whichever they are, none is plain RULE. Storage rules compare fairly only where they "
         "store about as many groups.",
@@ -55,15 +57,15 @@ def tau_table(runs: Sequence[Run], evaluation: Evaluation) -> Table | None:
     thresholds = {run.name: _threshold(run) for run in runs if run.storage == "hard"}
     known = {name: tau for name, tau in thresholds.items() if tau is not None}
     chosen = sorted((run for run in runs if run.name in known), key=lambda run: known[run.name])
-    published = TAU.get(evaluation.benchmark, ())
-    if not published and len(set(known.values())) < 2:
+    figures = published(evaluation.benchmark).tau
+    if not figures and len(set(known.values())) < 2:
         return None
     return _settings_table(
         "tau",
         "The threshold tau",
         chosen,
         evaluation,
-        published,
+        figures,
         "Runs with hard storage by tau, the group mean reward below which a group is stored.",
     )
 
@@ -73,7 +75,7 @@ def _settings_table(
     title: str,
     runs: Sequence[Run],
     evaluation: Evaluation,
-    published: Sequence[Published],
+    figures: Sequence[Published],
     explanation: str,
 ) -> Table:
     """Runs by their replay settings, with the results of the model that each of them made."""
@@ -81,8 +83,8 @@ def _settings_table(
     rows = [Row(run.name, (*_setting_cells(run), *_result_cells(run, evaluation, columns))) for run in runs]
     settings = (Heading("storage"), Heading("tau"), Heading("groups stored"))
     blank = (DASH,) * len(settings)
-    beside = [Row(row.name, blank + row.cells, row.kind) for row in published_rows(published, columns)]
-    caption = (explanation, legend(evaluation.benchmark, evaluation.convention), published_notes(published))
+    beside = [Row(row.name, blank + row.cells, row.kind) for row in published_rows(figures, columns)]
+    caption = (explanation, legend(evaluation.benchmark, evaluation.convention), published_notes(figures))
     return Table(
         f"{name}_{evaluation.benchmark}",
         title,
@@ -127,14 +129,15 @@ def model_of(run: Run, evaluation: Evaluation) -> str | None:
 
 def hard_share_table(runs: Sequence[Run]) -> Table:
     """How many groups are hard in the first and the last third of each run."""
+    figures = [row for benchmark in benchmarks().values() for row in benchmark.published.hard_share]
     rows = [Row(run.name, _hard_share_cells(run)) for run in runs]
-    published = [
+    beside = [
         Row(
             published_name(row),
             (number_cell(row.values["tau"], ".2g"), number_cell(row.values["share"], ".3f"), *(DASH,) * 5),
             "published",
         )
-        for row in HARD_SHARE
+        for row in figures
     ]
     thirds = ("first third of the steps", "last third")
     return Table(
@@ -145,10 +148,10 @@ def hard_share_table(runs: Sequence[Run]) -> Table:
             Heading("tau"),
             *(Heading(label, third) for third in thirds for label in ("all", "forget", "retain")),
         ),
-        (*rows, *published),
+        (*rows, *beside),
         "Share of a step's rollout groups whose mean reward is below tau, averaged over steps. A run without "
         f"a fixed tau is counted at {MARK:g}. The published figures say early on, without the number of "
-        "steps. " + published_notes(HARD_SHARE),
+        "steps. " + published_notes(figures),
     )
 
 
@@ -189,7 +192,8 @@ def cost_table(runs: Sequence[Run]) -> Table:
     )
     first_start = min(filter(None, map(replay_start_step, runs)), default=None)
     rows = [Row(run.name, _cost_cells(run, replay_start_step(run) or first_start)) for run in runs]
-    published = [
+    figures = [row for benchmark in benchmarks().values() for row in benchmark.published.cost]
+    beside = [
         Row(
             published_name(row),
             (
@@ -200,9 +204,16 @@ def cost_table(runs: Sequence[Run]) -> Table:
             ),
             "published",
         )
-        for row in COST
+        for row in figures
     ]
-    return Table("cost", "Cost of replay", "run", headings, (*rows, *published), _COST_CAPTION)
+    return Table(
+        "cost",
+        "Cost of replay",
+        "run",
+        headings,
+        (*rows, *beside),
+        f"{_COST_CAPTION} {published_notes(figures)}",
+    )
 
 
 _COST_CAPTION = (
@@ -211,7 +222,7 @@ _COST_CAPTION = (
     "the first replay update and from it on, for a run without replay before and from the first replay "
     "update of the others. Replay: storing, drawing, collating, the replay updates and their record, at "
     "steps with an update; its share of such a step and of the whole run; added: what it adds to the rest "
-    "of the run. " + published_notes(COST)
+    "of the run."
 )
 
 

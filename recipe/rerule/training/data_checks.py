@@ -108,7 +108,7 @@ def _validation_rows(train: Files) -> Iterator[str]:
 
 
 def _trained_validation(train: Files, validation: Files, field: str) -> Iterator[str]:
-    """Nothing where some rows are not trained on: TOFU validates on its forget rows by design."""
+    """Nothing where some rows are not trained on: a benchmark may validate on its forget rows."""
     trained = {str(row[field]) for _, _, row in _rows(train)}
     if validation and all(str(row[field]) in trained for _, _, row in _rows(validation)):
         yield (

@@ -38,7 +38,7 @@ def make_absolute(config: DictConfig) -> None:
             OmegaConf.update(config, key, made)
     for key in _WRITTEN:
         if isinstance(value := OmegaConf.select(config, key), str):
-            OmegaConf.update(config, key, os.path.abspath(value))
+            OmegaConf.update(config, key, os.path.abspath(str(value)))
 
 
 def _read(section: DictConfig, prefix: str = "") -> Iterator[str]:

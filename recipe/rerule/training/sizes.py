@@ -21,7 +21,7 @@ STAGE1_STEPS, STAGE1_EPOCHS, STAGE1_WARMUP = 30, 3, 20
 STAGE1_RATES = (4e-7, 1e-5)
 """The range of stage 1's rate, for models of 1 to 10 billion parameters."""
 STAGE1_RATE_SUM = 9e-5
-"""Rate times steps of RULE's stage 1 on RWKU: 4e-7 over 225 steps."""
+"""Rate times steps of RULE's stage 1 on one person: 4e-7 over 225 steps."""
 STAGE2_STEPS = 40
 REPLAY_WARMUP, REPLAY_CAPACITY, THRESHOLD_STEPS = 15, 1200, 4
 
@@ -58,12 +58,13 @@ def stage1_rate(run_steps: int) -> float:
 
 
 def replay_warmup(run_steps: int) -> int:
-    """Steps before the first replay update: a quarter of the run, at most RWKU's 15."""
+    """Steps before the first replay update: a quarter of the run, at most 15, as in the paper's runs on one
+    person."""
     return min(REPLAY_WARMUP, run_steps // 4)
 
 
 def replay_capacity(run_steps: int, batch: int) -> int:
-    """Groups in the buffer: all that the run samples, at most RWKU's 1,200."""
+    """Groups in the buffer: all that the run samples, at most 1,200, as in the paper's runs."""
     return max(1, min(REPLAY_CAPACITY, run_steps * batch))
 
 
@@ -133,7 +134,7 @@ def register() -> None:
 
     Importing `recipe.rerule.config` does it too.
     """
-    resolvers: dict[str, Callable[..., int | float]] = {
+    resolvers: dict[str, Callable[..., int | float | None]] = {
         "engine_length": engine_length,
         "micro_batch": micro_batch,
         "stage1_micro_batch": stage1_micro_batch,

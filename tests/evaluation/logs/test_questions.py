@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from recipe.rerule.evaluation.benchmarks.tofu import benchmark as tofu
+from recipe.rerule.evaluation.benchmarks.tofu.log_writer import log_metrics
 from recipe.rerule.evaluation.logs.open_unlearning import Log, LogError, write_log
 from recipe.rerule.evaluation.logs.questions import check_retained, logged_golds, numbered_golds
-from recipe.rerule.evaluation.tofu import benchmark as tofu
-from recipe.rerule.evaluation.tofu.log_writer import log_metrics
 from tests.evaluation.made_tofu import answered, made_probes
 
 

@@ -21,7 +21,7 @@ class PromptText:
             (BOS), instead of through the chat template.
         suffix: text right after the chat template's generation prompt, which the answer continues.
         double_bos: tokenise the templated text as if it had no BOS yet, so that templates that write one give
-            two, as RWKU's own code does. Of no effect on raw prompts.
+            two, as some benchmarks' own code does. Of no effect on raw prompts.
     """
 
     messages: tuple[Message, ...]

@@ -2,39 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recipe.rerule.process.json_input import parse
 
-TITLES = {"tofu": "TOFU", "muse-books": "MUSE", "rwku": "RWKU", "world": "the embedded world"}
-"""Benchmarks as `evaluate score` calls them, and as a reader does."""
-_LOGS = {
-    "muse-books": ("knowmem_ROUGE", "verbmem_ROUGE"),
-    "tofu": ("_Q_A_Prob", "_Q_A_ROUGE", "_Q_A_PARA_Prob", "_Q_A_PERT_Prob", "_truth_ratio", "_Truth_Ratio"),
-}
-"""By benchmark, how names of metrics end that only its logs hold."""
+if TYPE_CHECKING:
+    from recipe.rerule.evaluation.scoring import LogScorer, RecordScorer
+
+RESPONSES = ("response", "prediction", "predict")
+"""What records call the answer."""
 _LONGEST = 1_000_000
 """Bytes of the first line that are looked at: a record of one answer is shorter, a log on one line is not."""
-_LOCUSLAB = "eval_log_forget.json"
 
 
-def kind_of_log(content: Any) -> str | None:
-    """The benchmark whose log this is, "tofu" or "muse-books"; None where nothing tells."""
+def scorer_of_log(content: Any, known: Iterable[LogScorer]) -> LogScorer | None:
+    """The one whose log this is; None where nothing tells."""
     if not isinstance(content, Mapping):
         return None
-    if _LOCUSLAB in content:
-        return "tofu"
-    found = [kind for kind, endings in _LOGS.items() if any(str(name).endswith(endings) for name in content)]
+    found = [scorer for scorer in known if scorer.holds(content)]
     return found[0] if len(found) == 1 else None
 
 
-def kind_of_record(row: Any) -> str | None:
-    """The benchmark whose record of one answer this is, "rwku" or "world"; None where it is none."""
-    if not isinstance(row, Mapping) or not {"response", "prediction", "predict"} & row.keys():
-        return None
-    return "rwku" if "target" in row or "level" in row else "world"
+def is_record(row: Any) -> bool:
+    """Whether this is a record of one answer."""
+    return isinstance(row, Mapping) and not row.keys().isdisjoint(RESPONSES)
+
+
+def scorer_of_record(row: Any, known: Iterable[RecordScorer]) -> RecordScorer | None:
+    """The one whose mark the record has; None where it has none, or is no record."""
+    marked = (one for one in known if one.mark is not None and is_record(row) and one.mark.found(row))
+    return next(marked, None)
 
 
 def first_row(path: Path) -> Any:
@@ -49,9 +48,7 @@ def first_row(path: Path) -> Any:
     return row[0] if isinstance(row, list) and row else row
 
 
-def foreign(path: Path, kind: str, asked: str) -> str:
-    """The message where a file is of another benchmark than was asked for."""
-    what = "answers one by one" if kind in ("rwku", "world") else f"a log of {TITLES[kind]}"
-    hint = "; logs of ours lie in logs/ of an evaluation" if kind in ("rwku", "world") else ""
-    other = "rwku or world" if kind in ("rwku", "world") else kind
-    return f"{path} holds {what}, and --benchmark is {asked}: score it with --benchmark {other}{hint}"
+def foreign(path: Path, what: str, asked: str, others: Iterable[str], hint: str = "") -> str:
+    """The message where a file holds something else than is asked for, and `others` are what to ask for."""
+    names = " or ".join(others)
+    return f"{path} holds {what}, and --benchmark is {asked}: score it with --benchmark {names}{hint}"

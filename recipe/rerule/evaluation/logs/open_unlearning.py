@@ -1,4 +1,4 @@
-"""The evaluation logs of open-unlearning, TOFU_EVAL.json and MUSE_EVAL.json: read, checked, written.
+"""The evaluation logs of open-unlearning, NAME_EVAL.json: read, checked, written.
 
     {metric: {"agg_value": number, "value_by_index": {index: {key: value}}}}
 
@@ -264,5 +264,5 @@ def log_text(metrics: Mapping[str, Any]) -> str:
 
 
 def write_log(path: Path, metrics: Mapping[str, Any]) -> None:
-    """Write TOFU_EVAL.json or MUSE_EVAL.json; `metrics` from `metric_entry`. Raises ValueError on NaN."""
+    """Write NAME_EVAL.json; `metrics` from `metric_entry`. Raises ValueError on NaN."""
     path.write_text(log_text(metrics), encoding="utf-8")

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from recipe.rerule.evaluation.logs.kinds import first_row
+from recipe.rerule.evaluation.logs.kinds import RESPONSES, first_row
 from recipe.rerule.process.json_input import read_json, read_lines
 
 Record = dict[str, Any]
 
 _SHOWN = 60
-_RESPONSE_FIELDS = ("response", "prediction", "predict")
 
 
 def by_model(records: Iterable[Record]) -> dict[str, list[Record]]:
@@ -53,11 +52,11 @@ def _results(whole: Any, path: Path | None = None) -> list[Any]:
 
 def answer_of(row: Mapping[str, Any], where: str) -> Record:
     """{model, response} of a row, which alone may be empty. Raises ValueError."""
-    names = [name for name in _RESPONSE_FIELDS if name in row]
+    names = [name for name in RESPONSES if name in row]
     if len(names) != 1:
         raise ValueError(
             f"{where}: has {' and '.join(names) or 'no answer'}; exactly one of "
-            f"{', '.join(_RESPONSE_FIELDS)} is expected"
+            f"{', '.join(RESPONSES)} is expected"
         )
     response, model = row[names[0]], row.get("model", "")
     for name, value in ((names[0], response), ("model", model)):

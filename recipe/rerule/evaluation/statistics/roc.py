@@ -1,4 +1,4 @@
-"""Membership inference: scores of texts, how well they tell members from others, and MUSE's PrivLeak."""
+"""Membership inference: scores of texts, how well they tell members from others, and PrivLeak."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from recipe.rerule.evaluation.logs.open_unlearning import EPSILON
 from recipe.rerule.evaluation.statistics.samples import Array
 
 MIN_K = 0.4
-"""Share of tokens that Min-K% averages over in MUSE."""
+"""Share of tokens that Min-K% averages over for PrivLeak."""
 UNTRAINED_AUC = 0.5
 """Reference AUC of open-unlearning where no retained model's log is given: chance."""
 
@@ -38,10 +38,10 @@ def auc(low: Array, high: Array) -> float:
 
 
 def privleak(model_auc: float, reference_auc: float, epsilon: float = EPSILON) -> float:
-    """PrivLeak of MUSE, in percent: how far a model's AUC is from the retained model's.
+    """PrivLeak (Shi et al., arXiv:2407.06460), in percent: how far the AUC is from the retained model's.
 
-    AUCs as of `auc(forget, holdout)`, over 0.5 where the forget texts look trained on. MUSE's own AUC is one
-    minus that, hence the complements. Negative: under-unlearned; positive: over-unlearned.
+    AUCs as of `auc(forget, holdout)`, over 0.5 where the forget texts look trained on. The AUC of its
+    authors is one minus that, hence the complements. Negative: under-unlearned; positive: over-unlearned.
     """
     ours, reference = 1 - model_auc, 1 - reference_auc
     return (ours - reference) / (reference + epsilon) * 100

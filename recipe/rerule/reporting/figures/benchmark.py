@@ -10,21 +10,15 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from recipe.rerule.evaluation.table import COLUMNS, Column
+from recipe.rerule.evaluation.columns import Column
+from recipe.rerule.evaluation.registry import find
+from recipe.rerule.evaluation.table import all_columns
 from recipe.rerule.reporting.document import ARROWS, Figure
 from recipe.rerule.reporting.evaluations import Evaluation
 from recipe.rerule.reporting.figures.style import LINES, Fill, mark_starts, wide_and_narrow
 from recipe.rerule.runs.history import Run, replay_starts
 
 _MARKERS = "osD^vPX*<>hp"
-_PAIRS: dict[str, tuple[str, str]] = {
-    "world": ("forget/recall", "retain/recall"),
-    "custom": ("forget/recall", "retain/recall"),
-    "rwku": ("forget/all", "retain/all"),
-    "muse_books": ("knowmem_f", "knowmem_r"),
-    "tofu": ("forget_Q_A_ROUGE", "model_utility"),
-}
-"""What is plotted of each benchmark: forgetting across, keeping up."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +35,10 @@ class Point:
 
 def scatter_figure(evaluation: Evaluation) -> Figure | None:
     """Models and constant answers by what they forget and keep; None where the benchmark has no such pair."""
-    points = scatter_points(evaluation)
-    if not points:
+    points, pair = scatter_points(evaluation), _pair(evaluation.benchmark)
+    if not points or pair is None:
         return None
-    x, y = _pair(evaluation.benchmark)
+    x, y = pair
     images = wide_and_narrow([points], _scatter_filler(x, y), _axis_label(x))
     return Figure(
         f"forget_retain_{evaluation.benchmark}",
@@ -61,9 +55,10 @@ def scatter_figure(evaluation: Evaluation) -> Figure | None:
 
 def scatter_points(evaluation: Evaluation) -> list[Point]:
     """One a row that has both metrics; of a run's checkpoints the last."""
-    if evaluation.benchmark not in _PAIRS:
+    pair = _pair(evaluation.benchmark)
+    if pair is None:
         return []
-    x, y = _PAIRS[evaluation.benchmark]
+    x, y = (column.metric for column in pair)
     rows = [(name, row, False) for name, row in newest_rows(evaluation.results).items()]
     rows += [(name, row, True) for name, row in evaluation.anchors.items()]
     return [
@@ -80,10 +75,14 @@ def scatter_points(evaluation: Evaluation) -> list[Point]:
     ]
 
 
-def _pair(benchmark: str) -> tuple[Column, Column]:
-    columns = {column.metric: column for column in COLUMNS[benchmark]}
-    x, y = _PAIRS[benchmark]
-    return columns[x], columns[y]
+def _pair(benchmark: str) -> tuple[Column, Column] | None:
+    """Columns of the metrics that are plotted; None where the benchmark names none."""
+    declared = find(benchmark)
+    if declared is None or declared.pair is None:
+        return None
+    columns = {column.metric: column for column in declared.columns}
+    forgetting, keeping = declared.pair
+    return columns[forgetting], columns[keeping]
 
 
 def _axis_label(column: Column) -> str:
@@ -144,9 +143,7 @@ def progress_figure(evaluation: Evaluation, runs: Sequence[Run]) -> Figure | Non
         return None
     rows = [evaluation.results[row] for steps in checkpoints.values() for row in steps.values()]
     columns = [
-        column
-        for column in COLUMNS.get(evaluation.benchmark, ())
-        if any(column.metric in row for row in rows)
+        column for column in all_columns(evaluation.benchmark) if any(column.metric in row for row in rows)
     ]
     if not columns:
         return None

@@ -72,7 +72,7 @@ STAGE2 = Command(
         "experiment=tiny actor_rollout_ref.model.path=outputs/stage1/model "
         "data.train_files=DIR/train.parquet data.val_files=DIR/val.parquet "
         "trainer.default_local_dir=outputs/run",
-        "experiment=paper/rwku replay.enable=false ... (RULE, without replay)",
+        "experiment=paper/NAME replay.enable=false ... (RULE, without replay, at the paper's settings)",
         "trainer.default_local_dir=outputs/run trainer.resume_mode=auto ... (goes on with a run)",
     ),
     stage2.KEYS,

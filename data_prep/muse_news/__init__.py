@@ -1,0 +1,1 @@
+"""MUSE-News: make a base model forget news articles (muse-bench/MUSE-News)."""

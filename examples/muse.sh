@@ -1,0 +1,12 @@
+# What run_muse_books.sh and run_muse_news.sh share; sourced after benchmark.sh.
+
+# run_muse NAME TITLE: a corpus of MUSE from its files to the report.
+run_muse() {
+  local name="$1" title="$2"
+  OUT="${OUT:-outputs/$name}"
+  say "$title as rows"
+  [ -e "$OUT/data/manifest.json" ] ||
+    python -m data_prep "${name/_/-}" --source "$DATA" --rouge rwku --out "$OUT/data" "${PREPARE[@]}"
+  run_benchmark "$name" "$OUT/data" "$OUT"
+  say "done; open $OUT/report_$ARM.html"
+}

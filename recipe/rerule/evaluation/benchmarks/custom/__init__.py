@@ -1,0 +1,1 @@
+"""Data of one's own, asked and scored as the embedded world."""

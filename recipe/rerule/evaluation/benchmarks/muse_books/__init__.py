@@ -1,0 +1,1 @@
+"""MUSE-Books: a series of books is to be forgotten."""

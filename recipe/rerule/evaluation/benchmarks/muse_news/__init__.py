@@ -1,0 +1,1 @@
+"""MUSE-News: news articles are to be forgotten."""

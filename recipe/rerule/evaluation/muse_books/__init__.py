@@ -1,1 +1,0 @@
-"""MUSE-Books: requests, scores, and logs in open-unlearning's format."""

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import math
+import zlib
+
+import pytest
+
+from recipe.rerule.evaluation.benchmarks.rwku import membership
+from recipe.rerule.evaluation.engine.requests import Answer, Likelihood
+from recipe.rerule.evaluation.statistics.samples import metrics
+
+TEXTS = {"forget": ["Ada Quill was born in Lisbon.", "She was a baker."], "retain": ["Ben Orr."]}
+# The last log-probability of each is that of end-of-sequence.
+ANSWERS = {
+    "membership/forget/0": Answer(log_probs=(-1.0, -2.0, -3.0, -4.0, -5.0, -99.0)),
+    "membership/forget/1": Answer(log_probs=(-0.5, -1.5, -99.0)),
+    "membership/retain/0": Answer(log_probs=(-4.0, -99.0)),
+}
+
+
+def test_texts_are_measured_whole():
+    found = membership.requests(TEXTS)
+    assert [request.id for request in found] == list(ANSWERS)
+    first = found[0]
+    assert isinstance(first, Likelihood)
+    assert (first.answer, first.prompt.raw, first.prompt.suffix) == (TEXTS["forget"][0], True, "")
+    assert [message["content"] for message in first.prompt.messages] == [""]
+
+
+@pytest.mark.parametrize("texts", [{"forget": []}, {"forget": ["Ada", " "]}])
+def test_empty_texts_are_refused(texts: dict[str, list[str]]):
+    with pytest.raises(ValueError, match="membership texts forget"):
+        membership.requests(texts)
+
+
+def test_scores_by_hand_without_end_of_sequence():
+    first, second, third = membership.records(TEXTS, ANSWERS)
+    assert (first["set"], first["index"], third["set"], third["index"]) == ("forget", 0, "retain", 0)
+    assert first["loss"] == 3.0
+    assert first["zlib"] == 3.0 / len(zlib.compress(b"Ada Quill was born in Lisbon."))
+    # One of five tokens, then two.
+    assert (first["min_20"], first["min_40"]) == (5.0, 4.5)
+    # 20 % and 40 % of two tokens are none: the lowest one counts.
+    assert (second["loss"], second["min_20"], second["min_40"]) == (1.0, 1.5, 1.5)
+
+
+def test_means_of_sets():
+    samples = membership.samples(membership.records(TEXTS, ANSWERS))
+    found = metrics(samples, membership.statistics(samples))
+    assert found["mia/forget/loss"] == 2.0
+    assert found["mia/forget/min_40"] == 3.0
+    assert found["mia/retain/loss"] == 4.0
+    assert len(found) == 8
+
+
+@pytest.mark.parametrize(
+    "answer", [Answer(), Answer(log_probs=(-1.0,)), Answer(log_probs=(-1.0, math.nan, -1.0))]
+)
+def test_an_answer_without_numbers_is_named(answer: Answer):
+    with pytest.raises(ValueError, match="membership text retain 0"):
+        membership.records({"retain": ["Ben Orr."]}, {"membership/retain/0": answer})
+
+
+def test_a_text_counts_once():
+    records = membership.records(TEXTS, ANSWERS)
+    with pytest.raises(ValueError, match=r"2 membership records of one text \(set forget, index 1\)"):
+        membership.samples([*records, records[1]])

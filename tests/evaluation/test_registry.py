@@ -1,0 +1,296 @@
+"""A benchmark of another package, from its rows to the report; and packages that cannot be used."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recipe.rerule import evaluate, report
+from recipe.rerule.evaluation import model_command, options, registry
+from recipe.rerule.evaluation.engine.models import Model
+from recipe.rerule.evaluation.engine.requests import Answer, Answers, Request
+from recipe.rerule.evaluation.options import Option
+from recipe.rerule.training import settings
+from reward import RewardConfig
+from reward.score import benchmark_reward
+from tests.evaluation.engine.made_models import save_model
+from tests.made_models import put_model
+from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
+from tests.refused.test_data import composed
+
+OUTSIDE = Path(__file__).parent / "outside"
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], None]]:
+    """fresh(folder): the packages in the folder are found, as if installed."""
+    known = set(sys.modules)
+
+    def install(folder: Path) -> None:
+        monkeypatch.syspath_prepend(folder)
+        importlib.invalidate_caches()
+        registry.benchmarks.cache_clear()
+
+    yield install
+    registry.benchmarks.cache_clear()
+    for name in set(sys.modules) - known:
+        if name.split(".")[0] in ("capitals", "bad"):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def capitals(fresh: Callable[[Path], None]) -> Any:
+    """The toy's module of rows."""
+    fresh(OUTSIDE)
+    return importlib.import_module("capitals.rows")
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    """Folders base and rule."""
+    for name in ("base", "rule"):
+        folder = put_model(tmp_path / name)
+        byte_level(LLAMA3_TEMPLATE).save_pretrained(folder)
+    return tmp_path
+
+
+def test_the_registry_has_it_after_its_own(capitals: Any) -> None:
+    assert list(registry.benchmarks()) == [*registry.BUILT_IN, "capitals"]
+    declared = registry.find("capitals")
+    assert declared is not None
+    assert declared.fact({"subject": "France"}) == "France"
+
+
+@pytest.mark.parametrize("command", ["model", "score"])
+def test_help_shows_it(capitals: Any, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        evaluate.main([command, "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "tofu,capitals}" in told
+    assert {"model": "capitals: whether the case of letters counts", "score": "--benchmark capitals"}[
+        command
+    ] in told
+
+
+def test_its_rows_pass_the_checks_of_stage_2(capitals: Any, models: Path) -> None:
+    capitals.write(models / "rows")
+    config = composed("recipe.rerule.config", "rerule_trainer", f"actor_rollout_ref.model.path={models}/base")
+    config.actor_rollout_ref.actor.ppo_mini_batch_size = 8
+    config.trainer.default_local_dir = str(models / "run")
+    config.data.train_files = str(models / "rows/train.parquet")
+    config.data.val_files = str(models / "rows/val.parquet")
+    settings.check(config)
+    assert benchmark_reward("rerule/capitals") == RewardConfig()
+    config.data.train_files = str(models / "rows/probes.parquet")
+    with pytest.raises(ValueError, match="must not be trained on"):
+        settings.check(config)
+
+
+def answers_of(name: str, requests: Sequence[Request]) -> Answers:
+    """ "base" knows all, "rule" says "PARIS" to everything."""
+    cities = {"France": "Paris", "Italy": "Rome", "Spain": "Madrid", "Japan": "Tokyo", "Peru": "Lima"}
+
+    def city(request: Request) -> str:
+        text = request.prompt.messages[0]["content"]
+        return next(city for country, city in cities.items() if country in text)
+
+    return {one.id: Answer("PARIS" if name == "rule" else f"It is {city(one)}.") for one in requests}
+
+
+@pytest.fixture
+def evaluated(capitals: Any, models: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """evaluated(name, *arguments): the folder of an evaluation of both models, as vLLM might answer."""
+    capitals.write(models / "rows")
+    monkeypatch.setattr(model_command, "select", lambda name: None)
+
+    def run(asked: Sequence[Model], requests: Sequence[Request], *_: Any) -> Mapping[str, Answers]:
+        return {model.name: answers_of(model.name, requests) for model in asked}
+
+    monkeypatch.setattr(model_command, "run", run)
+
+    def call(name: str, *arguments: str) -> Path:
+        given = ["--model", f"base={models}/base", "--model", f"rule={models}/rule", "--platform", "cpu"]
+        probes = ["--probes", f"{models}/rows/probes.parquet", "--out", f"{models}/{name}"]
+        assert evaluate.main(["model", *given, *probes, *arguments]) == 0
+        return models / name
+
+    return call
+
+
+def test_evaluate_names_scores_and_keeps_its_answers(
+    evaluated: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = evaluated("evaluation")
+    printed = capsys.readouterr().out
+    assert printed.startswith("Capitals\n")
+    assert "known: share of the answers that contain the capital" in printed
+    meta = json.loads((folder / "meta.json").read_text())
+    assert (meta["benchmark"], meta["benchmark_settings"]) == ("capitals", {"case": "any"})
+    assert meta["anchors"] == {"always Paris": "Paris."}
+    results = json.loads((folder / "results.json").read_text())
+    assert results == {
+        "base": {"known/forget": 1.0, "known/retain": 1.0},
+        "rule": {"known/forget": 1.0, "known/retain": 0.0},
+    }
+    anchors = json.loads((folder / "anchors.json").read_text())
+    assert anchors == {"always Paris": {"known/forget": 1.0, "known/retain": 0.0}}
+
+
+def test_its_option_is_the_commands(evaluated: Callable[..., Path]) -> None:
+    results = json.loads((evaluated("exact", "--capitals-case", "exact") / "results.json").read_text())
+    assert results["rule"]["known/forget"] == 0.0
+
+
+def test_its_option_is_refused_for_other_benchmarks(
+    evaluated: Callable[..., Path], models: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluated("first")
+    given = ["--model", f"base={models}/base", "--probes", f"{models}/rows/probes.parquet"]
+    foreign = ["--benchmark", "world", "--capitals-case", "any", "--out", f"{models}/none"]
+    capsys.readouterr()
+    assert evaluate.main(["model", *given, *foreign]) == 2
+    assert "--capitals-case is an option of capitals, and the probes are of world" in capsys.readouterr().err
+
+
+def test_score_reads_its_answers(evaluated: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
+    log = evaluated("evaluation") / "responses.jsonl"
+    capsys.readouterr()
+    arguments = ["--benchmark", "capitals", "--model", "rule", "--log", str(log), "--json"]
+    assert evaluate.main(["score", *arguments]) == 0
+    scored = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert scored == {"known/forget": 1.0, "known/retain": 0.0}
+
+
+def test_the_report_shows_its_columns_figures_and_scatter(
+    evaluated: Callable[..., Path], models: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = evaluated("evaluation")
+    assert report.main(["--results", str(folder), "--out", f"{models}/page"]) == 0
+    page = (models / "page" / "report.md").read_text()
+    assert "## Capitals" in page
+    assert "guessing (an atlas, single run)" in page
+    assert "0.5" in page
+    assert "always Paris" in page
+    assert (models / "page" / "report" / "results_capitals.csv").is_file()
+    assert list((models / "page" / "report").glob("forget_retain_capitals*.png"))
+    results = {"base": {"known/forget": 57.0}}
+    (folder / "results.json").write_text(json.dumps(results))
+    assert report.main(["--results", str(folder), "--out", f"{models}/other"]) == 2
+    assert "known/forget is 57, outside 0 to 1" in capsys.readouterr().err.replace(" of base", "")
+
+
+def put_package(folder: Path, code: str) -> Path:
+    """A package `bad` that registers the BENCHMARK of its code."""
+    info = folder / "bad-0.1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bad\nVersion: 0.1\n")
+    (info / "entry_points.txt").write_text("[rerule.benchmarks]\nworse = bad:BENCHMARK\n")
+    (folder / "bad.py").write_text(code)
+    return folder
+
+
+DECLARED = """
+from recipe.rerule.evaluation.options import Option
+from recipe.rerule.evaluation.registry import Benchmark
+def declared(name="bad", **fields):
+    own = {"name": name, "title": "Bad", "columns": (), "legend": "", "evaluator": print}
+    return Benchmark(**own | fields)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("BENCHMARK = 1 / 0", "ZeroDivisionError: division by zero"),
+        ("import nothing_of_that_name", "ModuleNotFoundError: No module named 'nothing_of_that_name'"),
+        ("import sys; sys.exit('no')", "SystemExit: no"),
+        ("def broken(", "SyntaxError: '(' was never closed"),
+        ("x = 1", "AttributeError: module 'bad' has no attribute 'BENCHMARK'"),
+        ("BENCHMARK = 'bad'", "it is no recipe.rerule.evaluation.registry.Benchmark"),
+        (f"{DECLARED}BENCHMARK = declared('rwku')", "there is a benchmark rwku already"),
+        (f"{DECLARED}BENCHMARK = declared('muse-books')", "its name is 'muse-books'; 1 to 60 letters"),
+        (f"{DECLARED}BENCHMARK = declared(aliases=('muse',))", "there is a benchmark muse already"),
+        (
+            f"{DECLARED}BENCHMARK = declared(pair=('a', 'b'))",
+            "its pair names a, which is none of its columns",
+        ),
+        (f"{DECLARED}BENCHMARK = declared(evaluator=None)", "its evaluator is None, which cannot be called"),
+        (f"{DECLARED}BENCHMARK = declared(fractions='(')", "missing ), unterminated subpattern"),
+        (
+            f"{DECLARED}BENCHMARK = declared(options=(Option('out', ''),))",
+            "its option --out is one of the command itself",
+        ),
+        (
+            f"{DECLARED}BENCHMARK = declared(options=(Option('stop', ''),))",
+            "its option --stop has another type or other choices than that of others",
+        ),
+        (f"{DECLARED}BENCHMARK = declared(colour='red')", "unexpected keyword argument 'colour'"),
+    ],
+)
+def test_a_package_that_cannot_be_used_is_one_warning(
+    code: str,
+    reason: str,
+    fresh: Callable[[Path], None],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fresh(put_package(tmp_path, code))
+    with pytest.raises(SystemExit) as ended:
+        evaluate.main(["score", "--help"])
+    assert ended.value.code == 0
+    out, err = capsys.readouterr()
+    assert err.startswith("warning: benchmark worse (bad:BENCHMARK) is left out: ")
+    assert reason in err
+    assert err.count("\n") == 1
+    assert "muse_news" in out
+    assert list(registry.benchmarks()) == list(registry.BUILT_IN)
+
+
+def test_a_second_package_goes_on_next_to_a_broken_one(
+    fresh: Callable[[Path], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fresh(put_package(tmp_path, "raise RuntimeError('no')"))
+    fresh(OUTSIDE)
+    assert list(registry.benchmarks()) == [*registry.BUILT_IN, "capitals"]
+    assert capsys.readouterr().err.count("warning: ") == 1
+
+
+def test_the_commands_own_options_are_known_by_name() -> None:
+    commands = evaluate._parser(["model"])
+    model = commands._subparsers._group_actions[0].choices["model"]  # type: ignore[union-attr]
+    own = {action.dest for action in model._actions} | {"run"}
+    shared = {option.name for one in registry.benchmarks().values() for option in one.options}
+    assert own - shared == options.COMMAND
+
+
+def test_options_of_one_name_have_one_meaning() -> None:
+    stop = next(one for one in registry.benchmarks()["rwku"].options if one.name == "stop")
+    options.check_options([replace(stop, help="another")], [stop])
+    with pytest.raises(ValueError, match="its option --stop has another type"):
+        options.check_options([Option("stop", "", int, choices=stop.choices)], [stop])
+
+
+@pytest.mark.e2e
+@pytest.mark.full
+@pytest.mark.timeout(300)
+def test_vllm_answers_its_probes(capitals: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model of random weights: every probe has an answer, and knows no capital."""
+    for name in ("VERL_PLATFORM", "VERL_ENGINE_DEVICE", "VLLM_CPU_KVCACHE_SPACE", "TOKENIZERS_PARALLELISM"):
+        monkeypatch.setenv(name, "")  # given back after the test
+        monkeypatch.delenv(name)
+    capitals.write(tmp_path / "rows")
+    model = save_model(tmp_path / "model", seed=0, layers=2)
+    given = ["--model", f"random={model}", "--platform", "cpu", "--out", f"{tmp_path}/out"]
+    assert evaluate.main(["model", *given, "--probes", f"{tmp_path}/rows/probes.parquet"]) == 0
+    records = [json.loads(line) for line in (tmp_path / "out/responses.jsonl").read_text().splitlines()]
+    assert [record["index"] for record in records] == list(range(1000, 1010))
+    assert any(record["response"] for record in records)
+    results = json.loads((tmp_path / "out/results.json").read_text())
+    assert results == {"random": {"known/forget": 0.0, "known/retain": 0.0}}
