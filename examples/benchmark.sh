@@ -26,7 +26,8 @@ fit_devices() {
   esac
   STAGE1_GPUS=$((N_GPUS < 8 ? N_GPUS : 8))
 }
-fit_devices
+STAGE1_GPUS=1
+[ "$SMOKE" = 1 ] || fit_devices
 
 # shellcheck disable=SC2206  # the options are words
 PLATFORM=gpu PREPARE=() EVALUATE=(${EVALUATE_OPTIONS:-}) STAGE1=("trainer.n_gpus_per_node=$STAGE1_GPUS")

@@ -135,8 +135,8 @@ def test_what_a_script_passes_is_accepted(
     assert stage2.actor_rollout_ref.rollout.max_model_len == (768 if benchmark == "tofu" else 1536)
 
 
-def test_a_try_has_one_device(made: Path, tmp_path: Path) -> None:
-    found = calls("tofu", tmp_path / "out", made, SMOKE="1")
+def test_a_try_has_one_device_whatever_is_said(made: Path, tmp_path: Path) -> None:
+    found = calls("tofu", tmp_path / "out", made, SMOKE="1", N_GPUS="3")
     stage1 = config("recipe.rerule.config.stage1", "sft_trainer", found["recipe.rerule.sft"])
     assert (stage1.trainer.n_gpus_per_node, stage1.data.micro_batch_size_per_gpu) == (1, 2)
     stage2 = config("recipe.rerule.config", "rerule_trainer", found["recipe.rerule.main"])

@@ -41,7 +41,7 @@ GAE: dict[str, Any] = {"algorithm.adv_estimator": "gae"}
 BY_TOKENS: dict[str, Any] = {f"{ACTOR}.use_dynamic_bsz": True, TOKENS: 4096}
 
 PRODUCT = "data.train_batch_size x actor_rollout_ref.rollout.n"
-DEVICES = "devices (trainer.n_gpus_per_node x trainer.nnodes)"
+UNSHARED = "devices cannot share evenly (trainer.n_gpus_per_node x trainer.nnodes)"
 UNEVEN = "which does not divide the 4 devices of trainer.n_gpus_per_node x trainer.nnodes; set it to"
 OF_A_STEP = f"which does not divide the 256 responses of a step ({PRODUCT}); set it to"
 LONGEST = "but a row can have 1536 tokens (data.max_prompt_length + data.max_response_length); set it to 1536"
@@ -51,14 +51,14 @@ REFUSED_2: list[tuple[dict[str, Any], str]] = [
     # Rows of a step.
     (
         {GPUS: 3},
-        f"{PRODUCT} is 256 rows, which 3 {DEVICES} cannot share evenly; use 2 devices, or set "
+        f"{PRODUCT} is 256 rows a step, which 3 {UNSHARED}; use 2 devices, or set "
         "data.train_batch_size to a multiple of 3",
     ),
-    ({NODES: 3}, f"which 12 {DEVICES} cannot share evenly; use 8 devices"),
+    ({NODES: 3}, f"which 12 {UNSHARED}; use 8 devices"),
     ({GPUS: 512}, "use 256 devices, or set data.train_batch_size to a multiple of 64"),
     (
         {MINI: 2, GPUS: 8, NODES: 4},
-        f"{MINI} x actor_rollout_ref.rollout.n is 16 rows, which 32 {DEVICES} cannot share evenly; use 16 "
+        f"{MINI} x actor_rollout_ref.rollout.n is 16 rows an optimiser step, which 32 {UNSHARED}; use 16 "
         f"devices, or set {MINI} to a multiple of 4",
     ),
     ({MINI: 5}, f"data.train_batch_size is 32, no multiple of {MINI}, which is 5"),
@@ -71,7 +71,7 @@ REFUSED_2: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {f"{ACTOR}.use_prefix_grouper": True, BATCH: 30, MINI: 30},
-        f"{ACTOR}.use_prefix_grouper is true, but 4 {DEVICES} cannot share the prompts",
+        f"{ACTOR}.use_prefix_grouper is true, but 4 {UNSHARED} the prompts",
     ),
     # Micro-batches.
     *(
@@ -136,7 +136,7 @@ REFUSED_2: list[tuple[dict[str, Any], str]] = [
     ({REF_ENGINE_ULYSSES: 3}, f"{REF_ENGINE_ULYSSES} is 3, {UNEVEN} 2"),
     (
         {ULYSSES: 2, GPUS: 6, **RULE},
-        "which 3 groups of 2 devices (trainer.n_gpus_per_node x trainer.nnodes) cannot",
+        f"which 3 groups of 2 {UNSHARED}; use 4",
     ),
     ({FSDP: 3}, f"{FSDP} is 3, {UNEVEN} 2"),
     ({FSDP: 0}, f"{FSDP} is 0; set it to a whole number >= 1 or -1"),
@@ -170,9 +170,12 @@ WARNED_2: list[tuple[dict[str, Any], str]] = [
         "replay.groups_per_update is 6, which 4 devices cannot share evenly: a replay update draws 4 groups; "
         "set it to 4 or 8",
     ),
-    (
-        {"data.max_response_length": 1600, f"{ROLLOUT}.max_model_len": None},
-        "together are 2112 tokens, but the model reads at most 2048: longer responses are cut off",
+    *(
+        (
+            {"data.max_response_length": 1600, f"{ROLLOUT}.max_model_len": length},
+            "together are 2112 tokens, but the model reads at most 2048: longer responses are cut off",
+        )
+        for length in (None, 2048)
     ),
 ]
 VALID_2: list[dict[str, Any]] = [
@@ -201,12 +204,12 @@ FEW, ENOUGH = "FEW", "ENOUGH"
 REFUSED_1: list[tuple[dict[str, Any], str]] = [
     (
         {GPUS: 16},
-        "data.train_batch_size is 8, which 16 devices (trainer.n_gpus_per_node) cannot share evenly; set "
+        "data.train_batch_size is 8, which 16 devices cannot share evenly (trainer.n_gpus_per_node); set "
         "trainer.n_gpus_per_node to 8, or data.train_batch_size to a multiple of 16",
     ),
     (
         {GPUS: 3},
-        "cannot share evenly; set trainer.n_gpus_per_node to 2, or data.train_batch_size to a multiple of 3",
+        "cannot share evenly (trainer.n_gpus_per_node); set trainer.n_gpus_per_node to 2, or data.train",
     ),
     ({BATCH: 32}, "data.train_batch_size is 32 but data.train_files hold 24 rows"),
     ({BATCH: 48, GPUS: 48}, "data.train_batch_size is 48 but data.train_files hold 24 rows"),
@@ -229,7 +232,7 @@ REFUSED_1: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"engine.ulysses_sequence_parallel_size": 2, GPUS: 32},
-        "which 16 groups of 2 devices (trainer.n_gpus_per_node) cannot share evenly; set "
+        "which 16 groups of 2 devices cannot share evenly (trainer.n_gpus_per_node); set "
         "trainer.n_gpus_per_node to 16",
     ),
     ({"engine.ulysses_sequence_parallel_size": 4}, f"engine.ulysses_sequence_parallel_size is 4, {HEADS}"),

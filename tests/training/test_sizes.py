@@ -1,4 +1,4 @@
-"""The sizes that `experiment=custom` derives from the number of rows, by hand."""
+"""The sizes that follow from the numbers of rows and devices, by hand."""
 
 from __future__ import annotations
 
@@ -111,6 +111,76 @@ def test_values_that_do_not_depend_on_rows_are_there_without_them() -> None:
     config = stage2()
     assert config.actor_rollout_ref.actor.optim.lr == 2e-6
     assert "rerule.epochs" in OmegaConf.to_yaml(config.trainer)
+
+
+@pytest.mark.parametrize(
+    ("number", "limit", "largest"),
+    [(64, 6, 4), (64, 64, 64), (64, 65, 64), (12, 8, 6), (7, 5, 1), (1, 8, 1), (10**24, 10**12, 2**16)],
+)
+def test_the_largest_divisor_up_to_a_limit(number: int, limit: int, largest: int) -> None:
+    assert sizes.largest_divisor(number, limit) == largest
+
+
+# devices: rows a pass of the update and of log-probs, of 256 rows a step
+MICRO = {1: (8, 16), 4: (8, 16), 16: (8, 16), 32: (8, 8), 64: (4, 4), 256: (1, 1)}
+
+
+@pytest.mark.parametrize("devices", MICRO)
+def test_micro_batches_fit_the_rows_of_a_device(devices: int) -> None:
+    model = stage2(f"trainer.n_gpus_per_node={devices}", experiment=None).actor_rollout_ref
+    found = {model.rollout.log_prob_micro_batch_size_per_gpu, model.ref.log_prob_micro_batch_size_per_gpu}
+    assert (model.actor.ppo_micro_batch_size_per_gpu, found) == (MICRO[devices][0], {MICRO[devices][1]})
+
+
+def test_micro_batches_are_of_mini_batches_on_all_nodes() -> None:
+    overrides = ["actor_rollout_ref.actor.ppo_mini_batch_size=8", "trainer.nnodes=4"]
+    assert stage2(*overrides, experiment=None).actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu == 4
+    odd = ["actor_rollout_ref.rollout.n=6", "trainer.n_gpus_per_node=2"]  # 96 rows each
+    assert stage2(*odd, experiment=None).actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu == 16
+    given = stage2("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=3", experiment=None)
+    assert given.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu == 3
+
+
+@pytest.mark.parametrize(("devices", "rows"), [(1, 2), (4, 2), (8, 1), (16, 2)])
+def test_micro_batches_of_stage_1(devices: int, rows: int) -> None:
+    """16 devices cannot share 8 rows: that is refused, whatever the micro-batch."""
+    config = stage1(f"trainer.n_gpus_per_node={devices}", experiment=None)
+    assert config.data.micro_batch_size_per_gpu == rows
+
+
+def test_the_rollout_engine_plans_for_the_longest_prompt_and_response() -> None:
+    assert stage2(experiment=None).actor_rollout_ref.rollout.max_model_len == 512 + 1024
+    shorter = stage2("data.max_response_length=64", experiment=None)
+    assert shorter.actor_rollout_ref.rollout.max_model_len == 576
+
+
+@pytest.mark.parametrize(
+    ("config", "length"),
+    [
+        ('{"max_position_embeddings": 131072}', 1536),
+        ('{"max_position_embeddings": 1024}', 1024),
+        ('{"n_positions": 1024}', 1024),
+        ('{"text_config": {"max_position_embeddings": 512}}', 512),
+        ('{"max_position_embeddings": null}', 1536),
+        ("[]", 1536),
+        ("no JSON", 1536),
+    ],
+)
+def test_the_rollout_engine_plans_for_no_more_than_the_model_reads(
+    config: str, length: int, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(config)
+    found = stage2(f"actor_rollout_ref.model.path={tmp_path}", experiment=None).actor_rollout_ref.rollout
+    assert found.max_model_len == length
+
+
+@pytest.mark.parametrize("key", ["data.max_prompt_length", "actor_rollout_ref.rollout.n", "trainer.nnodes"])
+@pytest.mark.parametrize("value", ["many", "null", "2.5", "0", "true"])
+def test_wrong_values_are_left_to_the_checks(key: str, value: str) -> None:
+    """They name the setting, and a size that depends on it does not."""
+    config = stage2(f"{key}={value}", experiment=None)
+    OmegaConf.resolve(config)
+    assert config.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu == 8
 
 
 @pytest.mark.parametrize(

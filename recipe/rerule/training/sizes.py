@@ -7,6 +7,7 @@ those that depend on it follow: with `data.train_batch_size=4` an epoch has more
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 MOST_ROWS = 65536
 """More rows than a device can hold in one pass."""
+_CONTEXT_KEYS = ("max_position_embeddings", "n_positions")
 SMALLEST_BATCH = 8
 STAGE1_STEPS, STAGE1_EPOCHS, STAGE1_WARMUP = 30, 3, 20
 STAGE1_RATES = (4e-7, 1e-5)
@@ -73,12 +75,25 @@ def largest_divisor(number: int, limit: int) -> int:
     return next(size for size in range(min(number, limit, MOST_ROWS), 0, -1) if number % size == 0)
 
 
-def engine_length(prompt: int, response: int) -> int | None:
-    """Tokens that the rollout engine plans for: the longest prompt and the longest response.
+def engine_length(prompt: int, response: int, model: str | None) -> float | None:
+    """Tokens that the rollout engine plans for: the longest prompt and response, or all that the model reads.
 
     None where one of them is no count of tokens: `settings` refuses that by name.
     """
-    return prompt + response if type(prompt) is type(response) is int else None
+    if not type(prompt) is type(response) is int:
+        return None
+    return min(prompt + response, _context(model))
+
+
+def _context(model: str | None) -> float:
+    """The most tokens that the model of a folder reads, where its config.json says so."""
+    try:
+        config = json.loads((Path(str(model)).expanduser() / "config.json").read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return math.inf
+    parts = [config, config.get("text_config")] if isinstance(config, dict) else []
+    named = [part.get(name) for part in parts if isinstance(part, dict) for name in _CONTEXT_KEYS]
+    return next((value for value in named if type(value) is int and value > 0), math.inf)
 
 
 def micro_batch(limit: int, *, _root_: DictConfig) -> int:

@@ -49,7 +49,6 @@ def check(config: DictConfig) -> ReplayConfig:
     conditions.check_trainer(config)
     conditions.check_replay_fits(config)
     conditions.check_lora(config)
-    conditions.check_lengths(config)
     divisions.check_stage2(config)
     divisions.check_draws(config, replay)
     conditions.check_records(conditions.plain(config, "records"))

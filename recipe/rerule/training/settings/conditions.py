@@ -118,18 +118,6 @@ def check_lora(config: DictConfig) -> None:
         )
 
 
-def check_lengths(config: DictConfig) -> None:
-    """Refuse a rollout engine that cannot hold a prompt and a response."""
-    rollout, data = config.actor_rollout_ref.rollout, config.data
-    needed = data.max_prompt_length + data.max_response_length
-    if rollout.max_model_len is not None and rollout.max_model_len < needed:
-        raise SettingsError(
-            f"actor_rollout_ref.rollout.max_model_len is {rollout.max_model_len}, but data.max_prompt_length "
-            f"and data.max_response_length together are {needed} tokens; set it to {needed} or more, or to "
-            "null for the model's limit"
-        )
-
-
 def check_run_folder(trainer: DictConfig, stage: int) -> None:
     """Refuse a folder that a run of this stage may not write to, and a new run in a folder that holds one."""
     folder = trainer.default_local_dir

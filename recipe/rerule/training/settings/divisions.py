@@ -53,9 +53,8 @@ def check_stage1(config: DictConfig) -> None:
     if data.train_batch_size % ranks:
         fewer = largest_divisor(data.train_batch_size, ranks) * (config.trainer.n_gpus_per_node // ranks)
         raise SettingsError(
-            f"data.train_batch_size is {data.train_batch_size}, which {_parts(config, STAGE1)} cannot share "
-            f"evenly; set trainer.n_gpus_per_node to {fewer}, or data.train_batch_size to a multiple of "
-            f"{ranks}"
+            f"data.train_batch_size is {data.train_batch_size}, which {_cannot_share(config, STAGE1)}; set "
+            f"trainer.n_gpus_per_node to {fewer}, or data.train_batch_size to a multiple of {ranks}"
         )
     if data.use_dynamic_bsz:
         _check_tokens(config, STAGE1, "data.max_token_len_per_gpu", data.max_length, "data.max_length")
@@ -125,8 +124,8 @@ def _check_actor(config: DictConfig) -> None:
     ranks = _share_updates(config, ACTOR)
     if actor.use_prefix_grouper and config.data.train_batch_size % ranks:
         raise SettingsError(
-            f"{ACTOR}.use_prefix_grouper is true, but {_parts(config, ACTOR)} cannot share the prompts of "
-            f"data.train_batch_size={config.data.train_batch_size} evenly; set it to false"
+            f"{ACTOR}.use_prefix_grouper is true, but {_cannot_share(config, ACTOR)} the prompts of a step "
+            f"(data.train_batch_size={config.data.train_batch_size}); set it to false"
         )
     if actor.use_dynamic_bsz != (by_tokens := rollout.log_prob_use_dynamic_bsz):
         raise SettingsError(
@@ -146,7 +145,7 @@ def _check_actor(config: DictConfig) -> None:
 
 def _check_reference(config: DictConfig) -> None:
     """The log-probs of the reference model."""
-    ranks = _share(config, REFERENCE, _rows(config), _STEP, "data.train_batch_size")
+    ranks = _share_step(config, REFERENCE)
     if config.actor_rollout_ref.ref.log_prob_use_dynamic_bsz:
         _check_row_tokens(config, REFERENCE, f"{REFERENCE}.log_prob_max_token_len_per_gpu")
     else:
@@ -168,24 +167,32 @@ def _check_critic(config: DictConfig) -> None:
 
 def _share_updates(config: DictConfig, section: str) -> int:
     """The data-parallel size of an engine that trains; refuses steps and mini-batches it does not divide."""
-    _share(config, section, _rows(config), _STEP, "data.train_batch_size")
+    _share_step(config, section)
     key, responses = f"{section}.ppo_mini_batch_size", config.actor_rollout_ref.rollout.n
-    product = f"{key} x actor_rollout_ref.rollout.n"
-    return _share(config, section, OmegaConf.select(config, key) * responses, product, key)
+    rows = OmegaConf.select(config, key) * responses
+    return _share(
+        config, section, rows, f"{key} x actor_rollout_ref.rollout.n is {rows} rows an optimiser step", key
+    )
 
 
-def _share(config: DictConfig, section: str, rows: int, product: str, key: str) -> int:
+def _share_step(config: DictConfig, section: str) -> int:
+    """The data-parallel size of an engine; refuses steps that it does not divide."""
+    rows = _rows(config)
+    return _share(config, section, rows, f"{_STEP} is {rows} rows a step", "data.train_batch_size")
+
+
+def _share(config: DictConfig, section: str, rows: int, what: str, key: str) -> int:
     """The data-parallel size of an engine; refuses rows that it does not divide.
 
-    product: what the number of rows is; key: which of its factors to change.
+    what: the rows for the message; key: of the setting that changes them.
     """
     ranks = devices.data_parallel(config, section)
     if rows % ranks:
         sharing = devices.count(config, section)[0] // ranks
         multiple = ranks // math.gcd(ranks, config.actor_rollout_ref.rollout.n)
         raise SettingsError(
-            f"{product} is {rows} rows, which {_parts(config, section)} cannot share evenly; use "
-            f"{largest_divisor(rows, ranks) * sharing} devices, or set {key} to a multiple of {multiple}"
+            f"{what}, which {_cannot_share(config, section)}; use {largest_divisor(rows, ranks) * sharing} "
+            f"devices, or set {key} to a multiple of {multiple}"
         )
     return ranks
 
@@ -219,12 +226,12 @@ def _check_tokens(config: DictConfig, section: str, key: str, longest: int, what
         )
 
 
-def _parts(config: DictConfig, section: str) -> str:
-    """The parts that get different rows, for a message."""
+def _cannot_share(config: DictConfig, section: str) -> str:
+    """What a message says of an engine's devices, or of the groups that share sequences."""
     number, keys = devices.count(config, section)
     ranks = devices.data_parallel(config, section)
     parts = f"{number} devices" if ranks == number else f"{ranks} groups of {number // ranks} devices"
-    return f"{parts} ({keys})"
+    return f"{parts} cannot share evenly ({keys})"
 
 
 def _rows(config: DictConfig) -> int:

@@ -51,19 +51,29 @@ def context_limit(model: Any) -> float:
 
 
 def check_context(config: DictConfig, limit: float) -> None:
-    """Refuse a rollout engine that is to hold more tokens than the model reads, which is `limit`."""
-    rollout = config.actor_rollout_ref.rollout
-    if rollout.max_model_len is not None and rollout.max_model_len > limit:
+    """Refuse a rollout engine that is to hold more tokens than the model reads (`limit`), or too few."""
+    length, needed = config.actor_rollout_ref.rollout.max_model_len, _longest(config.data)
+    if length is not None and length > limit:
         raise SettingsError(
-            f"actor_rollout_ref.rollout.max_model_len is {rollout.max_model_len}, but the model reads at "
-            f"most {limit} tokens; lower data.max_prompt_length or data.max_response_length, or set it to "
-            "null, which cuts off longer responses"
+            f"actor_rollout_ref.rollout.max_model_len is {length}, but the model reads at most {limit} "
+            "tokens; lower data.max_prompt_length or data.max_response_length, or set it to null, which cuts "
+            "off longer responses"
         )
+    if length is not None and length < min(needed, limit):
+        raise SettingsError(
+            f"actor_rollout_ref.rollout.max_model_len is {length}, but data.max_prompt_length and "
+            f"data.max_response_length together are {needed} tokens; set it to {min(needed, limit)} or "
+            "more, or to null for the model's limit"
+        )
+
+
+def _longest(data: DictConfig) -> int:
+    return int(data.max_prompt_length + data.max_response_length)
 
 
 def context_warnings(data: DictConfig, limit: float) -> list[str]:
     """What to say where the model does not read the longest prompt and response together."""
-    needed = data.max_prompt_length + data.max_response_length
+    needed = _longest(data)
     if needed <= limit:
         return []
     return [
