@@ -43,12 +43,12 @@ def make_absolute(config: DictConfig) -> None:
 
 def _read(section: DictConfig, prefix: str = "") -> Iterator[str]:
     """Keys of the settings that may name what is read, section by section."""
-    for name in section:
+    for name in map(str, section):
         key = f"{prefix}{name}"
         node = section._get_node(name)
         if isinstance(node, DictConfig) and not node._is_none() and not node._is_interpolation():
             yield from _read(node, f"{key}.")
-        elif _READ.fullmatch(str(name)) and key not in _WRITTEN:
+        elif _READ.fullmatch(name) and key not in _WRITTEN:
             yield key
 
 
