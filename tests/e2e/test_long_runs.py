@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from recipe.rerule.runs import checkpoints
+from recipe.rerule.runs import checkpoints, final_weights
 from recipe.rerule.runs.history import read_metrics
 from tests.e2e.stack import Command, stage2_arguments
 
@@ -27,7 +28,9 @@ def test_a_run_without_save_freq_goes_on_from_a_checkpoint_by_time(
     command: Callable[..., Command], micro_world: Path, tmp_path: Path
 ) -> None:
     """Stage 1 and 2 with bfloat16 weights; stage 2 is killed and goes on, and its model is evaluated."""
-    start = train_stage1(command, micro_world, tmp_path / "stage1")
+    start, output = train_stage1(command, micro_world, micro_world / "model", tmp_path / "stage1", BFLOAT16)
+    assert re.search(r"rounding to bfloat16 undoes the change of [\d.]+% of the", output)
+    assert dtypes(start) == ("bfloat16", torch.bfloat16)
     run_folder = tmp_path / "run"
     arguments = [
         "-m",
@@ -60,24 +63,41 @@ def test_a_run_without_save_freq_goes_on_from_a_checkpoint_by_time(
     evaluate(command, micro_world, run_folder, tmp_path / "evaluation")
 
 
-def train_stage1(command: Callable[..., Command], world: Path, run_folder: Path) -> Path:
-    """A stage 1 that writes bfloat16; returns its model's folder."""
+def test_float32_weights_of_a_bfloat16_start_model_are_called_float32(
+    command: Callable[..., Command], micro_world: Path, tmp_path: Path
+) -> None:
+    """verl writes float32 and leaves the start model's dtype in config.json."""
+    start = tmp_path / "start"
+    shutil.copytree(micro_world / "model", start)
+    final_weights.write_as(start, "bfloat16", None)
+    assert dtypes(start) == ("bfloat16", torch.bfloat16)
+    model, output = train_stage1(command, micro_world, start, tmp_path / "stage1")
+    assert dtypes(model) == ("float32", torch.float32)
+    assert "rounding" not in output
+
+
+def train_stage1(
+    command: Callable[..., Command], world: Path, start: Path, run_folder: Path, *more: str
+) -> tuple[Path, str]:
+    """A stage 1 from the model `start`; returns the folder of its model, and its output."""
     run = command(
         "-m",
         "recipe.rerule.sft",
         "experiment=tiny",
-        f"model.path={world / 'model'}",
+        f"model.path={start}",
         f"data.train_files={world / 'sft.parquet'}",
         f"trainer.default_local_dir={run_folder}",
         "trainer.logger=[file]",
-        BFLOAT16,
+        *more,
     )
     assert run.wait() == 0, run.output[-3000:]
-    assert re.search(r"rounding to bfloat16 undoes the change of [\d.]+% of the", run.output)
-    model = run_folder / "model"
-    assert json.loads((model / "config.json").read_text())["dtype"] == "bfloat16"
-    assert AutoModelForCausalLM.from_pretrained(model, dtype="auto").dtype == torch.bfloat16
-    return model
+    return run_folder / "model", run.output
+
+
+def dtypes(folder: Path) -> tuple[str, torch.dtype]:
+    """What config.json says, and what transformers makes of it."""
+    said = json.loads((folder / "config.json").read_text())["dtype"]
+    return said, AutoModelForCausalLM.from_pretrained(folder, dtype="auto").dtype
 
 
 def trained_weights(checkpoint: Path) -> dict[str, torch.Tensor]:
@@ -91,7 +111,7 @@ def trained_weights(checkpoint: Path) -> dict[str, torch.Tensor]:
 
 def assert_rounded(written: Path, trained: dict[str, torch.Tensor], start: Path, output: str) -> None:
     """The folder holds the trained weights rounded, says so, and the share that was printed is right."""
-    assert json.loads((written / "config.json").read_text())["dtype"] == "bfloat16"
+    assert dtypes(written) == ("bfloat16", torch.bfloat16)
     model = AutoModelForCausalLM.from_pretrained(written, dtype="auto")
     before = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32).state_dict()
     changed = undone = 0

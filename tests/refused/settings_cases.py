@@ -163,7 +163,8 @@ CHOICES_2 = [
     *refused(STAGE2, "reward.reward_manager.name", "naiv"),
     *refused(STAGE2, f"{ACTOR}.checkpoint.save_contents", ["modell"], [], None),
     *refused(STAGE2, "save.weights_dtype", "bf16", "float16", "auto", "", None, 16),
-    *refused(STAGE2, "save", 60, None, named="save is"),
+    *refused(STAGE2, "save", 60, named="save is 60, but it is a group of settings"),
+    *refused(STAGE2, "save", None, named="save.weights_dtype is null"),
     together(STAGE2, "refused", "save.hours is unknown", {"save.hours": 1}, added=True),
 ]
 _FLAGS = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,16 @@ def test_checkpoints_by_time_come_between_those_asked_for(
     assert calls.count("interim") == interim
     assert calls[-1:] == (["asked for"] if saved else [])
     assert trainer.config.trainer.save_freq == save_freq
+
+
+def test_verl_reads_save_freq_after_the_update_and_before_the_save() -> None:
+    """The order that checkpoints by time rest on."""
+    source = inspect.getsource(RayPPOTrainer.fit)
+    order = [
+        source.index(part)
+        for part in ("self._update_actor(batch)", "self.config.trainer.save_freq", "self._save_checkpoint()")
+    ]
+    assert order == sorted(order)
 
 
 def test_metrics_that_verl_has_collected_by_then_are_kept_with_the_updates_own(

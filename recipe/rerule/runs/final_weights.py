@@ -74,10 +74,11 @@ def settle(folder: Path, dtype: DType, model: str) -> None:
     """
     if not weight_files(folder):
         return
-    start = None if dtype == "float32" else start_folder(model)
-    rounding = write_as(folder, dtype, start)
-    if dtype != "float32":
-        print(f"{folder}: {rounding.sentence()}", flush=True)
+    if dtype == "float32":
+        write_as(folder, dtype, None)
+        return
+    print(f"{folder}: rounding the weights to {dtype} ...", flush=True)
+    print(f"{folder}: {write_as(folder, dtype, start_folder(model)).sentence()}", flush=True)
 
 
 def start_folder(model: str) -> Path | None:

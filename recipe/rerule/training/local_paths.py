@@ -48,7 +48,7 @@ def _read(section: DictConfig, prefix: str = "") -> Iterator[str]:
         node = section._get_node(name)
         if isinstance(node, DictConfig) and not node._is_none() and not node._is_interpolation():
             yield from _read(node, f"{key}.")
-        elif _READ.fullmatch(str(name)) and key not in _WRITTEN:
+        elif _READ.fullmatch(name) and key not in _WRITTEN:
             yield key
 
 

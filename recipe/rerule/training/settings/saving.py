@@ -52,7 +52,7 @@ def _parts(model: DictConfig, contents: Iterable[str], weights_dtype: str) -> di
     """Bytes by part; {} where transformers cannot build the model from its configuration."""
     try:
         count = checkpoint_size.parameter_count(os.path.expanduser(model.path), model.trust_remote_code)
-    except (OSError, ValueError):
+    except Exception:  # of the model's own code, or transformers'; the run does not need the size
         return {}
     kept = set(contents) - ({"optimizer"} if model.lora_rank > 0 else set())  # an adapter's is small
     return checkpoint_size.checkpoint_bytes(count, kept, weights_dtype)
