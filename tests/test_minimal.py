@@ -27,9 +27,10 @@ from data_prep.world import stage1
 from data_prep.world.model import make_model, one_thread
 from data_prep.world.splits import make_world
 from data_prep.world.tokenizer import train_tokenizer
-from recipe.rerule import minimal, minimal_command
+from recipe.rerule import minimal
 from recipe.rerule.minimal import Policy, Run, Settings
 from recipe.rerule.replay import ReplayConfig
+from recipe.rerule.training import minimal_command
 from tests.benchmarks.small_study import CONFIG, REPLAY, SIZES, by_length
 
 ROOT = Path(__file__).parents[1]
@@ -207,7 +208,7 @@ def test_three_steps_of_the_command_import_no_ray_verl_or_vllm(
     micro: SimpleNamespace, tmp_path: Path
 ) -> None:
     code = (
-        "import sys; from recipe.rerule.minimal_command import main; main(sys.argv[1:]); "
+        "import sys; from recipe.rerule.training.minimal_command import main; main(sys.argv[1:]); "
         f"print([name for name in {NOT_NEEDED} if name in sys.modules])"
     )
     options = ["--model", str(micro.model), "--data", str(micro.world / "train.parquet")]

@@ -215,6 +215,6 @@ def batches(rows: Sequence[Row], size: int, seed: int) -> Iterator[list[Row]]:
 
 
 if __name__ == "__main__":
-    from recipe.rerule.minimal_command import main
+    from recipe.rerule.training.minimal_command import main
 
     main()

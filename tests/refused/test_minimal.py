@@ -12,7 +12,7 @@ import torch
 from data_prep.world import stage1
 from data_prep.world.model import one_thread
 from data_prep.world.stage1 import Steering
-from recipe.rerule import minimal_command
+from recipe.rerule.training import minimal_command
 from tests.benchmarks.small_study import CONFIG
 from tests.made_models import put_model
 from tests.refused.minimal_cases import CASES, MinimalCase
