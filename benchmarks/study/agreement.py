@@ -19,13 +19,13 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from benchmarks.study.arms import ARMS, settings_of
-from benchmarks.study.loop import Policy, Run
+from benchmarks.study.loop import Run
 from benchmarks.study.runs import StudyError
 from benchmarks.study.trial import Data, start
 from benchmarks.study.verl_path import ARMS_HERE, run_folder
 from benchmarks.study.worlds import WORLDS, StudyWorld, prepare
 from data_prep.contract import Row
-from recipe.rerule.minimal import Batch
+from recipe.rerule.minimal import Batch, Policy
 from recipe.rerule.replay import RolloutGroup
 from recipe.rerule.reporting.evaluations import read_lines
 from recipe.rerule.runs.history import read_run
