@@ -11,27 +11,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
-import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from omegaconf import DictConfig
 
 from recipe.rerule import errors
-from recipe.rerule.process import disk, scratch, signals
-from recipe.rerule.process.processes import Started
+from recipe.rerule.process import disk, signals
 from recipe.rerule.runs import run_folder, run_lock, run_log
-from recipe.rerule.training import entry
+from recipe.rerule.training import entry, ranks
 from recipe.rerule.training.keys import usage
 
 REQUIRED = ("model.path", "data.train_files")
-
-
-class StageError(RuntimeError):
-    """Stage 1 failed in a process that it had started; the message is one line."""
 
 
 def main() -> None:
@@ -54,21 +45,12 @@ def _check_and_run(config: DictConfig) -> None:
             return train(config)
         folder = Path(config.trainer.default_local_dir)
         run_folder.begin(folder, stage=1)
-        with run_lock.held(folder), _temporary_files():
-            _start_ranks(config)
+        with run_lock.held(folder), ranks.temporary_files():
+            ranks.start(config, "recipe.rerule.sft", "stage 1", train)
             with disk.named(folder):
                 final_weights.settle(written_model(folder), config.save.weights_dtype, config.model.path)
             print(f"stage 1 finished: {publish_model(folder)}", file=sys.stderr)
         learning.after_stage1(config)
-
-
-@contextlib.contextmanager
-def _temporary_files() -> Iterator[None]:
-    """A temporary folder for this process and its ranks, removed when the block is left."""
-    with scratch.folder() as folder:
-        os.environ.update(scratch.environment(folder))
-        tempfile.tempdir = str(folder)
-        yield
 
 
 def train(config: DictConfig) -> None:
@@ -91,35 +73,6 @@ def train(config: DictConfig) -> None:
         run_log.start(config)
     with disk.named(config.trainer.default_local_dir):
         run_sft(config)
-
-
-def _start_ranks(config: DictConfig) -> None:
-    if config.trainer.n_gpus_per_node == 1 and config.trainer.nnodes == 1:
-        rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
-        os.environ.update(rank, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(_free_port()))
-        return train(config)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    ranks = f"--nproc-per-node={config.trainer.n_gpus_per_node}"
-    _run_launcher([*launcher, ranks, "-m", "recipe.rerule.sft", *sys.argv[1:]])
-
-
-def _run_launcher(command: list[str]) -> None:
-    """Run torch's launcher to its end; it and its ranks have ended when this returns or raises."""
-    with subprocess.Popen(command) as launcher:
-        ranks = Started(launcher.pid)
-        try:
-            with signals.last_act(ranks.kill):
-                exit_code = launcher.wait()
-        finally:
-            ranks.end(grace=0)
-    if exit_code:
-        raise StageError(f"a rank of stage 1 failed (exit code {exit_code}); its own error stands above")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def written_model(run_folder: Path) -> Path:

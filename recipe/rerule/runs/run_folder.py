@@ -1,6 +1,7 @@
 """Whose a run folder is: a run writes only into a folder of its own, and only what runs write is removed.
 
-<run>/run.json    {"format": "rerule/run", "format_version": 2, "stage": 1 | 2}; written when the run starts
+<run>/run.json    {"format": "rerule/run", "format_version": 2, "stage": 1 | 2 | "unlearn"}; written when the
+                  run starts
 
 Runs of release 0.1.0 have no run.json; those of stage 2 are known by their config.yaml, those of stage 1 by
 what their folder holds.
@@ -13,7 +14,7 @@ import os
 import re
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import yaml
 
@@ -22,6 +23,7 @@ from recipe.rerule.runs import run_lock
 
 MARKER = "run.json"
 FORMAT, FORMAT_VERSION = "rerule/run", 2
+Stage = Literal[1, 2, "unlearn"]
 _COMPLETE = "complete.json"
 _WRITTEN = re.compile(
     r"run\.(json|lock)|config\.yaml|records|model|latest_checkpointed_iteration\.txt(\.tmp)?|"
@@ -52,7 +54,7 @@ class RunFolderError(ValueError):
     """A folder cannot be written to, or is not a run's to write to or to remove; the message is one line."""
 
 
-def check(folder: str | Path, stage: int) -> None:
+def check(folder: str | Path, stage: Stage) -> None:
     """Refuse a run folder in which a run would change or remove what no run of this stage wrote.
 
     Files that a run does not touch may be there. A folder that does not exist is free.
@@ -65,13 +67,13 @@ def check(folder: str | Path, stage: int) -> None:
     taken = [name for name in names if _WRITTEN.fullmatch(name)]
     if taken and not _is_run(folder, stage, names):
         raise RunFolderError(
-            f"trainer.default_local_dir is {folder}, and the {taken[0]} there is not of a run of stage "
-            f"{stage}, which would write it; choose another folder"
+            f"trainer.default_local_dir is {folder}, and the {taken[0]} there is not of a run of "
+            f"{_named(stage)}, which would write it; choose another folder"
         )
-    if stage == 1 and os.path.lexists(folder / "model"):
+    if stage != 2 and os.path.lexists(folder / "model"):
         raise RunFolderError(
-            f"trainer.default_local_dir is {folder}, which already holds the model of a finished stage 1; "
-            "choose another folder"
+            f"trainer.default_local_dir is {folder}, which already holds the model of a finished "
+            f"{_named(stage)}; choose another folder"
         )
 
 
@@ -121,7 +123,7 @@ def check_dumps(key: str, folder: str | Path, resumed: bool) -> None:
             )
 
 
-def begin(folder: str | Path, stage: int) -> None:
+def begin(folder: str | Path, stage: Stage) -> None:
     """Say that the folder, made where it is missing, is of a run of this stage. Raises OSError."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -184,7 +186,11 @@ def remove_unfinished(folder: Path) -> None:
     remove_owned(folder, found)
 
 
-def _is_run(folder: Path, stage: int, names: list[str]) -> bool:
+def _named(stage: Stage) -> str:
+    return "recipe.rerule.unlearn" if stage == "unlearn" else f"stage {stage}"
+
+
+def _is_run(folder: Path, stage: Stage, names: list[str]) -> bool:
     if MARKER in names:
         return _has_marker(folder) and read_record(folder / MARKER)["stage"] == stage
     if stage == 1:
@@ -195,7 +201,7 @@ def _is_run(folder: Path, stage: int, names: list[str]) -> bool:
 def _has_marker(folder: Path) -> bool:
     marker = folder / MARKER
     record = read_record(marker) if marker.is_file() else {}
-    return record.get("format") == FORMAT and record.get("stage") in (1, 2)
+    return record.get("format") == FORMAT and record.get("stage") in get_args(Stage)
 
 
 def _is_our_config(path: Path) -> bool:

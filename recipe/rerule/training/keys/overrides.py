@@ -103,7 +103,7 @@ def _unknown_key(name: str, command: Command) -> str:
 def _nearest_of(name: str, command: Command) -> str | None:
     """The setting that was probably meant, one of those that --help lists before others."""
     shown = [key.name for key in command.keys if key.shown]
-    return nearest(name, [*shown, *GROUPS]) or nearest(name, [key.name for key in command.keys])
+    return nearest(name, [*shown, *command.groups]) or nearest(name, [key.name for key in command.keys])
 
 
 def nearest(name: str, known: list[str]) -> str | None:

@@ -33,6 +33,10 @@ class Command:
     examples: tuple[str, ...]
     single: tuple[Key, ...]
     """The settings that `settings` checks one by one."""
+    groups: tuple[str, ...] = ("experiment", "platform")
+    """Groups of settings that are chosen together."""
+    further: tuple[str, ...] = ()
+    """Folders, relative to config/, whose groups the configuration's search path adds."""
 
     @property
     def keys(self) -> tuple[Key, ...]:
@@ -46,8 +50,9 @@ class Command:
 
     def options(self, group: str) -> list[str]:
         """The choices of one of our groups, such as experiment."""
-        files = (self.folder / group).rglob("*.yaml")
-        return sorted(str(file.relative_to(self.folder / group).with_suffix("")) for file in files)
+        folders = [CONFIG / path / group for path in (self.path, *self.further)]
+        found = {file.relative_to(folder) for folder in folders for file in folder.rglob("*.yaml")}
+        return sorted(str(file.with_suffix("")) for file in found)
 
 
 STAGE1 = Command(
@@ -89,7 +94,7 @@ def text(command: Command, program: str = "") -> str:
             command.what,
             "",
             "Groups of settings, chosen together:",
-            *(f"  {group}={'|'.join(command.options(group))}" for group in GROUPS),
+            *(f"  {group}={'|'.join(command.options(group))}" for group in command.groups),
             "",
             "Settings, with their defaults (docs/configuration.md tells more):",
             *_lines(command),

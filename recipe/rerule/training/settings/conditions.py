@@ -118,7 +118,7 @@ def check_lora(config: DictConfig) -> None:
         )
 
 
-def check_run_folder(trainer: DictConfig, stage: int) -> None:
+def check_run_folder(trainer: DictConfig, stage: run_folder.Stage) -> None:
     """Refuse a folder that a run of this stage may not write to, and a new run in a folder that holds one."""
     folder = trainer.default_local_dir
     run_folder.check_writable(folder)

@@ -1,0 +1,1 @@
+"""Hydra configuration of the unlearning methods (unlearn_trainer), their presets and experiments."""

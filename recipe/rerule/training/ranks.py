@@ -1,0 +1,68 @@
+"""The ranks of a command on verl's SFT trainer: one in this process, or several through torch's launcher."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+
+from omegaconf import DictConfig
+
+from recipe.rerule.process import scratch, signals
+from recipe.rerule.process.processes import Started
+
+
+class RankError(RuntimeError):
+    """A rank failed in a process that this one had started; the message is one line."""
+
+
+def start(config: DictConfig, module: str, what: str, train: Callable[[DictConfig], None]) -> None:
+    """Run `train` in every rank; all of them have ended when this returns or raises.
+
+    Args:
+        config: with trainer.n_gpus_per_node and trainer.nnodes.
+        module: the command that each of several ranks runs, with this process's arguments.
+        what: what is being trained, for the message.
+        train: trains as the one rank, in this process.
+
+    Raises:
+        RankError: a rank failed, and has said why.
+    """
+    if config.trainer.n_gpus_per_node == 1 and config.trainer.nnodes == 1:
+        rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+        os.environ.update(rank, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(_free_port()))
+        return train(config)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    ranks = f"--nproc-per-node={config.trainer.n_gpus_per_node}"
+    _run_launcher([*launcher, ranks, "-m", module, *sys.argv[1:]], what)
+
+
+@contextlib.contextmanager
+def temporary_files() -> Iterator[None]:
+    """A temporary folder for this process and its ranks, removed when the block is left."""
+    with scratch.folder() as folder:
+        os.environ.update(scratch.environment(folder))
+        tempfile.tempdir = str(folder)
+        yield
+
+
+def _run_launcher(command: list[str], what: str) -> None:
+    with subprocess.Popen(command) as launcher:
+        ranks = Started(launcher.pid)
+        try:
+            with signals.last_act(ranks.kill):
+                exit_code = launcher.wait()
+        finally:
+            ranks.end(grace=0)
+    if exit_code:
+        raise RankError(f"a rank of {what} failed (exit code {exit_code}); its own error stands above")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

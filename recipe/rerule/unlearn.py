@@ -1,0 +1,104 @@
+"""Unlearning methods that are not reinforcement: `python -m recipe.rerule.unlearn method=NAME [overrides]`.
+
+On verl's SFT trainer; ends in the Hugging Face folder <run>/model. `--list [--json]` prints the methods, the
+data that they need and what they cost. With `trainer.n_gpus_per_node` above 1 the command starts its ranks
+itself, through torch's launcher.
+
+Exit codes: 0 finished, 1 the run failed, 2 the settings or data were refused before anything started,
+130 and 143 stopped by SIGINT and SIGTERM.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from recipe.rerule import errors
+from recipe.rerule.process import disk, signals
+from recipe.rerule.runs import run_folder, run_lock, run_log
+from recipe.rerule.training import entry
+from recipe.rerule.unlearning import keys, presets
+
+
+def main() -> None:
+    """Compose the configuration, check it, train; every failure ends in one line on stderr."""
+    if "--list" in sys.argv[1:]:
+        return _list(sys.argv[1:])
+    # A rank ends at once and without a word; the command that started it has the line.
+    with contextlib.nullcontext() if "RANK" in os.environ else signals.one_line():
+        entry.run_task(_check_and_run, keys.COMMAND)
+
+
+def _list(arguments: list[str]) -> None:
+    if further := sorted(set(arguments) - {"--list", "--json"}):
+        sys.exit(errors.fail(ValueError(f"{further[0]} is not for --list, which takes --json alone"), 2))
+    print(presets.as_json() if "--json" in arguments else presets.as_table())
+
+
+def _check_and_run(config: DictConfig) -> None:
+    from recipe.rerule.training import ranks
+    from recipe.rerule.unlearning import checks
+
+    with errors.one_line(ValueError, code=2):
+        entry.prepare(config, "model.path", require_accelerator=config.platform.require_accelerator)
+        if "RANK" not in os.environ:
+            checks.check(config)
+    with errors.one_line(Exception, code=1), errors.one_line(run_lock.BusyError, code=2):
+        if "RANK" in os.environ:
+            return train(config)
+        folder = Path(config.trainer.default_local_dir)
+        run_folder.begin(folder, stage="unlearn")
+        with run_lock.held(folder), ranks.temporary_files():
+            _find_checkpoint(config)
+            ranks.start(config, "recipe.rerule.unlearn", "recipe.rerule.unlearn", train)
+            print(f"unlearning finished: {publish_model(folder)}", file=sys.stderr)
+
+
+def _find_checkpoint(config: DictConfig) -> None:
+    """Let verl go on from the newest checkpoint that counts, where the run is to go on."""
+    from recipe.rerule.runs import checkpoints
+
+    trainer = config.trainer
+    if trainer.resume_mode == "auto":
+        resume = checkpoints.prepare_resume(trainer.default_local_dir)
+        if resume.notice is not None:
+            errors.warn(resume.notice)
+    elif trainer.resume_mode == "resume_path":
+        checkpoints.prepare_resume_from(trainer.default_local_dir, trainer.resume_from_path)
+
+
+def train(config: DictConfig) -> None:
+    """Train as one rank of torch's launcher.
+
+    Raises:
+        DiskFullError: the run folder's disk is full.
+    """
+    from recipe.rerule.platform import sdpa
+
+    if config.platform.name == "cpu":
+        from recipe.rerule.platform import patches
+
+        patches.install_in_engine()
+    if sdpa.is_chosen(config.model):
+        sdpa.install()
+    from recipe.rerule.unlearning import trainer
+
+    if os.environ["RANK"] == "0":
+        run_log.start(config)
+    with disk.named(config.trainer.default_local_dir):
+        trainer.run(config)
+
+
+def publish_model(folder: Path) -> Path:
+    """Move the last checkpoint's Hugging Face folder to <run>/model. Raises FileNotFoundError."""
+    from recipe.rerule import sft
+
+    return sft.publish_model(folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""The losses of unlearning methods that are not reinforcement, each as its paper writes it.
+
+Everything is pure torch and keeps the dtype that it is given. Log-probs are natural logarithms. A sequence is
+the answer of one row, its end-of-sequence token included. docs/methods.md says which public code departs from
+which formula.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid, softplus
+
+Conjugate = tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]
+
+_DIVERGENCES: MappingProxyType[str, Conjugate] = MappingProxyType(
+    {
+        "pearson": (lambda v: v, lambda u: u.square() / 4 + u),
+        "kl": (lambda v: v, lambda u: (u - 1).exp()),
+        "tv": (lambda v: v.tanh() / 2, lambda u: u),
+        "js": (lambda v: math.log(2) - softplus(-v), lambda u: -torch.log(2 - u.exp())),
+    }
+)
+"""Of each f-divergence: the activation g, and the conjugate f* that is applied to g."""
+
+DIVERGENCES: tuple[str, ...] = tuple(_DIVERGENCES)
+"""Names that `flat` knows."""
+
+
+def ga(sequence_log_probs: Tensor, lengths: Tensor) -> Tensor:
+    """Gradient ascent: the mean log-prob of all tokens, which is minus their NLL.
+
+    Args:
+        sequence_log_probs: [rows], log pi(y|x), summed over the tokens of y.
+        lengths: [rows], number of those tokens.
+
+    Raises:
+        ValueError: the shapes differ or are not [rows], there is no row, or a length is below 1.
+    """
+    _check_rows(sequence_log_probs=sequence_log_probs, lengths=lengths)
+    _check_lengths(lengths)
+    return sequence_log_probs.sum() / lengths.sum().to(sequence_log_probs.dtype)
+
+
+def nll(sequence_log_probs: Tensor, lengths: Tensor) -> Tensor:
+    """The negative log-likelihood of all tokens, averaged over them. Arguments and errors as of `ga`."""
+    return -ga(sequence_log_probs, lengths)
+
+
+def npo(sequence_log_probs: Tensor, reference_log_probs: Tensor, beta: float) -> Tensor:
+    """Negative preference optimisation (arXiv 2404.05868, eq. 3): -(2/b) E log sigma(-b (s - s0)).
+
+    Args:
+        sequence_log_probs: [rows], s = log pi(y|x), summed over the tokens of y.
+        reference_log_probs: [rows], s0, the same under the reference model.
+        beta: b, above 0; towards 0 the gradient becomes that of gradient ascent.
+
+    Raises:
+        ValueError: the shapes differ or are not [rows], there is no row, or beta is not above 0.
+    """
+    _check_rows(sequence_log_probs=sequence_log_probs, reference_log_probs=reference_log_probs)
+    _check_beta(beta)
+    return -(2 / beta) * logsigmoid(-beta * (sequence_log_probs - reference_log_probs)).mean()
+
+
+def simnpo(sequence_log_probs: Tensor, lengths: Tensor, beta: float, gamma: float) -> Tensor:
+    """SimNPO (arXiv 2410.07163): -(2/b) E log sigma(-(b/n) s - gamma); it needs no reference.
+
+    Args:
+        sequence_log_probs: [rows], s, summed over the tokens of y.
+        lengths: [rows], n, number of those tokens.
+        beta: b, above 0.
+        gamma: as in the paper, outside the product with beta. Public codes multiply theirs by beta, so that
+            gamma is beta times theirs.
+
+    Raises:
+        ValueError: as `ga` and `npo`.
+    """
+    _check_rows(sequence_log_probs=sequence_log_probs, lengths=lengths)
+    _check_lengths(lengths)
+    _check_beta(beta)
+    means = sequence_log_probs / lengths.to(sequence_log_probs.dtype)
+    return -(2 / beta) * logsigmoid(-beta * means - gamma).mean()
+
+
+def dpo(
+    chosen: Tensor,
+    chosen_reference: Tensor,
+    rejected: Tensor,
+    rejected_reference: Tensor,
+    beta: float,
+    scale: float | None = None,
+) -> Tensor:
+    """Direct preference optimisation: -scale E log sigma(b [(s - s0) of chosen - (s - s0) of rejected]).
+
+    Args:
+        chosen: [rows], s of the wanted answers (refusals), summed over tokens.
+        chosen_reference: [rows], s0 of the same.
+        rejected: [rows], s of the answers to forget.
+        rejected_reference: [rows], s0 of the same.
+        beta: b, above 0.
+        scale: factor of the loss; None is 1, as in the DPO paper. Code that descends from NPO's has 2/beta.
+
+    Raises:
+        ValueError: the shapes differ or are not [rows], there is no row, or beta is not above 0.
+    """
+    _check_rows(
+        chosen=chosen,
+        chosen_reference=chosen_reference,
+        rejected=rejected,
+        rejected_reference=rejected_reference,
+    )
+    _check_beta(beta)
+    margin = (chosen - chosen_reference) - (rejected - rejected_reference)
+    return -(1 if scale is None else scale) * logsigmoid(beta * margin).mean()
+
+
+def flat(chosen_probability: Tensor, rejected_probability: Tensor, divergence: str) -> Tensor:
+    """FLAT (arXiv 2410.11143): E [-g(P_e) + f*(g(P_f))], which needs neither retain rows nor a reference.
+
+    Args:
+        chosen_probability: [rows], P_e: the mean probability of the template answer's tokens.
+        rejected_probability: [rows], P_f: the same of the answer to forget.
+        divergence: one of DIVERGENCES.
+
+    Raises:
+        ValueError: the divergence is unknown, the shapes differ or are not [rows], or there is no row.
+    """
+    if divergence not in _DIVERGENCES:
+        raise ValueError(f"divergence is {divergence!r}; choose one of {', '.join(DIVERGENCES)}")
+    _check_rows(chosen_probability=chosen_probability, rejected_probability=rejected_probability)
+    activation, conjugate = _DIVERGENCES[divergence]
+    return (conjugate(activation(rejected_probability)) - activation(chosen_probability)).mean()
+
+
+def kl(reference_logits: Tensor, logits: Tensor, mask: Tensor) -> Tensor:
+    """KL(reference || model) over the full vocabulary, averaged over all masked positions.
+
+    Args:
+        reference_logits: [..., V], of the reference model; no gradient flows into them.
+        logits: [..., V], of the model.
+        mask: [...], non-zero where a position counts; values elsewhere are ignored, NaN included.
+
+    Raises:
+        ValueError: the shapes do not fit, or no position counts.
+    """
+    if reference_logits.shape != logits.shape or logits.dim() < 1:
+        raise ValueError(f"reference_logits are {_shape(reference_logits)}, but logits {_shape(logits)}")
+    if mask.shape != logits.shape[:-1]:
+        raise ValueError(f"mask is {_shape(mask)}, but logits are {_shape(logits)}")
+    counts = mask.bool()
+    if not counts.any():
+        raise ValueError("mask lets no position count")
+    return kl_by_position(reference_logits[counts], logits[counts]).mean()
+
+
+def kl_by_position(reference_logits: Tensor, logits: Tensor) -> Tensor:
+    """KL(reference || model) over the full vocabulary of each position: [..., V] and [..., V] to [...]."""
+    reference, model = reference_logits.detach().log_softmax(-1), logits.log_softmax(-1)
+    return (reference.exp() * (reference - model)).sum(-1)
+
+
+def smoothing_weights(rate: float, normal_rows: int) -> tuple[float, float]:
+    """Weights of smoothed gradient ascent (arXiv 2510.22376), which sum to 1.
+
+    Generalised label smoothing over K = normal_rows + 1 rows: the forget row gets 1 - r + r/K and each normal
+    row r/K.
+
+    Args:
+        rate: r; 0 is gradient ascent, and negative rates are allowed.
+        normal_rows: rows to be kept for each row to be forgotten, at least 1.
+
+    Returns:
+        The weight of gradient ascent on the forget row, and that of the mean NLL of the normal rows.
+
+    Raises:
+        ValueError: there is no normal row.
+    """
+    if normal_rows < 1:
+        raise ValueError(f"{normal_rows} normal rows; smoothing needs at least 1")
+    share = rate / (normal_rows + 1)
+    return 1 - rate + share, share * normal_rows
+
+
+def _check_rows(**tensors: Tensor) -> None:
+    (first, *_), shapes = tensors, {name: tensor.shape for name, tensor in tensors.items()}
+    for name, shape in shapes.items():
+        if len(shape) != 1 or shape != shapes[first]:
+            raise ValueError(
+                f"{name} is {_shape(tensors[name])} and {first} {_shape(tensors[first])}; both must be [rows]"
+            )
+    if not shapes[first][0]:
+        raise ValueError(f"{first} holds no row")
+
+
+def _check_lengths(lengths: Tensor) -> None:
+    if bool((lengths < 1).any()):
+        raise ValueError(f"lengths hold {lengths.min().item()}, but each answer has at least 1 token")
+
+
+def _check_beta(beta: float) -> None:
+    if not beta > 0:
+        raise ValueError(f"beta is {beta}; it must be above 0")
+
+
+def _shape(tensor: Tensor) -> str:
+    return str(list(tensor.shape))

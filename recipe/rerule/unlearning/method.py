@@ -1,0 +1,131 @@
+"""A method: up to three terms of one loss, the rows that they need, and what a step costs.
+
+The three sides of the data: `forget` (prompts and the answers to forget), `retain` (rows to keep) and
+`alternate` (the forget prompts with other answers). A group is a row of the first side that the method has,
+with its partners of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+FORGET_TERMS = ("none", "ga", "npo", "simnpo", "dpo", "flat")
+RETAIN_TERMS = ("none", "nll", "kl")
+ALTERNATE_TERMS = ("none", "nll")
+DIVERGENCES = ("pearson", "kl", "tv", "js")
+KL_POSITIONS = ("all", "answer")
+ALTERNATE_ANSWERS = ("file", "forget", "retain")
+SIDES = ("forget", "alternate", "retain")
+"""In the order in which the rows of a group stand."""
+
+_PAIRED = ("dpo", "flat")
+_WITH_BETA = ("npo", "simnpo", "dpo")
+
+
+class MethodError(ValueError):
+    """Settings of a method that do not fit; the message is one line."""
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Rows that pass through a model for each group of rows, those of the frozen start model included."""
+
+    forward: int
+    backward: int
+
+
+@dataclass(frozen=True)
+class Method:
+    """The section `method` of the configuration, where each key is explained."""
+
+    name: str
+    forget: str
+    retain: str
+    alternate: str
+    forget_weight: float
+    retain_weight: float
+    alternate_weight: float
+    beta: float | None
+    gamma: float
+    divergence: str
+    dpo_scale: float | None
+    kl_positions: str
+    smoothing: float | None
+    retain_rows: int
+    alternate_rows: int
+    alternate_answers: str
+
+    @classmethod
+    def of(cls, section: Mapping[str, Any]) -> Method:
+        """The method of a section whose values are of the declared kinds.
+
+        Raises:
+            MethodError: naming the key that is unknown, or that another one needs or forbids.
+        """
+        known = {field.name for field in fields(cls)}
+        if unknown := sorted(set(section) - known):
+            raise MethodError(f"method.{unknown[0]} is no setting; the keys are {', '.join(sorted(known))}")
+        method = cls(**section)
+        method._check()
+        return method
+
+    @property
+    def layout(self) -> tuple[str, ...]:
+        """The side of each row of a group, in order."""
+        counts = {"forget": self.forget != "none", "alternate": 0, "retain": 0}
+        if self.alternate != "none" or self.forget in _PAIRED:
+            counts["alternate"] = self.alternate_rows
+        if self.retain != "none":
+            counts["retain"] = self.retain_rows
+        return tuple(side for side in SIDES for _ in range(counts[side]))
+
+    @property
+    def leading(self) -> str:
+        """The side that has one row in each group, whose rows an epoch covers once."""
+        return self.layout[0]
+
+    @property
+    def data(self) -> tuple[str, ...]:
+        """The files that the method reads, by their keys under `data`, sorted as SIDES."""
+        needed = set(self.layout)
+        if "alternate" in needed and self.alternate_answers != "file":
+            needed = needed - {"alternate"} | {"forget", self.alternate_answers}
+        return tuple(side for side in SIDES if side in needed)
+
+    @property
+    def referenced(self) -> tuple[str, ...]:
+        """The sides whose rows pass through the frozen start model too."""
+        by_forget = {"npo": ("forget",), "dpo": ("forget", "alternate")}.get(self.forget, ())
+        return (*by_forget, "retain") if self.retain == "kl" else by_forget
+
+    @property
+    def passes(self) -> Passes:
+        """What a group costs."""
+        rows = len(self.layout)
+        return Passes(rows + sum(side in self.referenced for side in self.layout), rows)
+
+    def _check(self) -> None:
+        if not self.layout:
+            raise MethodError("method.forget, method.retain and method.alternate are all none; choose a term")
+        if self.forget in _WITH_BETA and not self.beta:
+            raise MethodError(f"method.beta is null, but method.forget={self.forget} needs a number above 0")
+        if self.forget in _PAIRED and self.alternate_rows != 1:
+            raise MethodError(
+                f"method.alternate_rows is {self.alternate_rows}, but method.forget={self.forget} compares "
+                "pairs; set it to 1"
+            )
+        if self.alternate_answers == "file" and self.alternate_rows != 1:
+            raise MethodError(
+                f"method.alternate_rows is {self.alternate_rows}, but data.alternate holds one row for each "
+                "forget row; set it to 1, or method.alternate_answers to forget or retain"
+            )
+        if self.smoothing is not None and (self.forget, self.retain) != ("ga", "nll"):
+            raise MethodError(
+                "method.smoothing is set, which needs method.forget=ga and method.retain=nll; set it to null"
+            )
+        if self.leading == "retain" and self.retain_rows != 1:
+            raise MethodError(
+                f"method.retain_rows is {self.retain_rows}, but the method has retain rows alone; set it to 1"
+            )

@@ -1,0 +1,86 @@
+"""The presets of config/unlearn/method, read without Hydra, and the list of them for users and scripts."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from recipe.rerule.unlearning.method import Method
+
+CONFIG = Path(__file__).parents[1] / "config" / "unlearn"
+
+
+def names() -> list[str]:
+    """All that `method=` accepts, aliases too."""
+    return sorted(file.stem for file in (CONFIG / "method").glob("*.yaml"))
+
+
+def load(name: str) -> Method:
+    """The method of a preset. Raises FileNotFoundError and MethodError."""
+    return Method.of({**_defaults(), **_values(name)})
+
+
+@functools.cache
+def _defaults() -> dict[str, Any]:
+    return dict(yaml.safe_load((CONFIG / "unlearn_trainer.yaml").read_text("utf-8"))["method"])
+
+
+def _values(name: str) -> dict[str, Any]:
+    """What a preset says, with what it builds on."""
+    values = yaml.safe_load((CONFIG / "method" / f"{name}.yaml").read_text("utf-8"))
+    merged: dict[str, Any] = {}
+    for part in values.pop("defaults", ["_self_"]):
+        merged |= values if part == "_self_" else _values(part)
+    return merged
+
+
+def listed() -> list[dict[str, Any]]:
+    """Of each preset: its terms, the files that it reads, and the rows that pass for each of its groups."""
+    return [_entry(name, load(name)) for name in names()]
+
+
+def _entry(name: str, method: Method) -> dict[str, Any]:
+    return {
+        "method": name,
+        "forget": method.forget,
+        "retain": method.retain,
+        "alternate": method.alternate,
+        "data": list(method.data),
+        "passes": {"forward": method.passes.forward, "backward": method.passes.backward},
+    }
+
+
+def as_json() -> str:
+    """The list as JSON."""
+    return json.dumps(listed(), indent=2)
+
+
+def as_table() -> str:
+    """The list for a person."""
+    heads = ("method", "forget", "retain", "alternate", "data", "forward", "backward")
+    rows = [
+        (*(entry[key] for key in heads[:4]), " ".join(entry["data"]), *map(str, entry["passes"].values()))
+        for entry in listed()
+    ]
+    return "\n".join(
+        [
+            *_aligned([heads, *rows]),
+            "",
+            "data: the files that the method reads, as data.forget, data.retain and data.alternate.",
+            "forward, backward: rows that pass for each forget row, those through the frozen start model",
+            "included; for each alternate or retain row where a method has no forget row.",
+            "gd, kl, npo_rt and dpo_rt are other names of ga_gdr, ga_klr, npo_gdr and dpo_gdr.",
+        ]
+    )
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]

@@ -1,0 +1,192 @@
+"""Groups of rows: one row of the method's leading side and its partners, side by side in one micro-batch.
+
+What stands in a group depends on the run's seed, the epoch and the place of the leading row alone, so that a
+resumed run sees the same groups, whatever the number of ranks or data workers. Retain rows are drawn without
+replacement: each is used once before any is used twice.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, DistributedSampler
+
+from data_prep.contract import Row
+from recipe.rerule.training.prompts import turn_ids
+from recipe.rerule.unlearning.method import SIDES, Method
+
+Key = tuple[int, int]
+"""Epoch, and place of the leading row."""
+Tokens = dict[str, Tensor]
+
+
+class GroupError(ValueError):
+    """Rows from which no groups can be made; the message is one line naming the file's key and the row."""
+
+
+class GroupDataset(Dataset[list[Tokens]]):
+    """A data set of verl's SFT trainer in which each key gives the rows of one group."""
+
+    def __init__(
+        self,
+        files: Mapping[str, Sequence[Row]],
+        method: Method,
+        tokenizer: Any,
+        max_length: int,
+        seed: int,
+        template: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Check that every group can be made.
+
+        Args:
+            files: side to rows as of `read_sft_rows`, those of `method.data` at least.
+            tokenizer: of transformers.
+            max_length: tokens after which a row is cut off.
+            seed: of the draws.
+            template: further arguments of the chat template.
+
+        Raises:
+            GroupError: an alternate row is missing, or there are too few answers to draw from.
+        """
+        self._files, self._method, self._seed = files, method, seed
+        self._tokenizer, self._max_length, self._template = tokenizer, max_length, dict(template or {})
+        self._drawn = method.alternate_answers != "file"
+        drawn_leads = self._drawn and method.leading == "alternate"
+        self._prompts = files["forget" if drawn_leads else method.leading]
+        self._alternate = self._partners_by_index()
+        self._pool = self._answers() if self._drawn and "alternate" in method.layout else []
+        self._encoded: dict[tuple[str, int, str], Tokens] = {}
+
+    def __len__(self) -> int:
+        return len(self._prompts)
+
+    def __getitems__(self, keys: Sequence[Key]) -> list[Tokens]:
+        """The rows of the groups, one group after the other, each in the order of `method.layout`."""
+        return [row for key in keys for row in self.group(*key)]
+
+    def group(self, epoch: int, place: int) -> list[Tokens]:
+        """`input_ids`, `position_ids`, `loss_mask` [tokens] and `side` [1] of each row of a group.
+
+        The mask is 1 on the tokens of answers, but never on a row's first token, which nothing predicts.
+        """
+        rows = {"forget": [("forget", place, "")]} if "forget" in self._method.layout else {}
+        if "alternate" in self._method.layout:
+            rows["alternate"] = self._alternate_rows(epoch, place)
+        if "retain" in self._method.layout:
+            rows["retain"] = [("retain", number, "") for number in self._retain_places(epoch, place)]
+        return [
+            {**self._tokens(*row), "side": torch.tensor([SIDES.index(side)])}
+            for side, found in rows.items()
+            for row in found
+        ]
+
+    def check_answers(self) -> None:
+        """Refuse rows of which nothing would be learnt. Raises GroupError."""
+        for side in set(self._method.layout) & set(self._files):
+            for place in range(len(self._files[side])):
+                if not self._tokens(side, place, "")["loss_mask"].any():
+                    raise GroupError(
+                        f"data.{side}: row {place} has no token of an answer among its first "
+                        f"{self._max_length}; raise data.max_length or shorten its prompt"
+                    )
+
+    def longest(self) -> int:
+        """The most tokens that a group may have."""
+        rows = {side: self._longest_of(side) for side in set(self._method.layout)}
+        return sum(rows[side] for side in self._method.layout)
+
+    def _longest_of(self, side: str) -> int:
+        if side == "alternate" and self._drawn:
+            # Answers are tokenised apart from their prompts, so that this is a bound.
+            return self._max_length
+        return max(len(self._tokens(side, place, "")["input_ids"]) for place in range(len(self._files[side])))
+
+    def _partners_by_index(self) -> list[int]:
+        """The place of each leading row's alternate row; empty where answers are drawn or not needed."""
+        if self._drawn or "alternate" not in self._method.layout:
+            return []
+        if self._method.leading == "alternate":
+            return list(range(len(self._prompts)))
+        places = {_index(row): place for place, row in enumerate(self._files["alternate"])}
+        for number, row in enumerate(self._prompts):
+            if _index(row) not in places:
+                raise GroupError(
+                    f"data.alternate has no row with extra_info.index {_index(row)}, which row {number} of "
+                    "data.forget has; make both files from the same rows"
+                )
+        return [places[_index(row)] for row in self._prompts]
+
+    def _answers(self) -> list[str]:
+        """The distinct answers that are drawn from, sorted."""
+        source = self._method.alternate_answers
+        pool = sorted({_answer(row) for row in self._files[source]})
+        if len(pool) <= self._method.alternate_rows:
+            raise GroupError(
+                f"data.{source} holds {len(pool)} different answers, too few to draw "
+                f"method.alternate_rows={self._method.alternate_rows} other answers for each row"
+            )
+        return pool
+
+    def _alternate_rows(self, epoch: int, place: int) -> list[tuple[str, int, str]]:
+        if not self._drawn:
+            return [("alternate", self._alternate[place], "")]
+        own, count = _answer(self._prompts[place]), self._method.alternate_rows
+        drawn = random.Random(f"answers {self._seed} {epoch} {place}").sample(self._pool, count + 1)
+        return [("forget", place, answer) for answer in [a for a in drawn if a != own][:count]]
+
+    def _retain_places(self, epoch: int, place: int) -> list[int]:
+        rows, count = len(self._files["retain"]), self._method.retain_rows
+        first = (epoch * len(self) + place) * count
+        return [_permutation(self._seed, n // rows, rows)[n % rows] for n in range(first, first + count)]
+
+    def _tokens(self, side: str, place: int, answer: str) -> Tokens:
+        """The tokens of a row of a file, with another answer where one is given."""
+        key = (side, place, answer)
+        if key not in self._encoded:
+            row = self._files[side][place]
+            self._encoded[key] = self._encode(_with_answer(row, answer) if answer else row)
+        return self._encoded[key]
+
+    def _encode(self, row: Row) -> Tokens:
+        messages, raw = row["messages"], row["extra_info"]["raw"]
+        turns = [
+            turn_ids(self._tokenizer, messages, turn, raw, **self._template) for turn in range(len(messages))
+        ]
+        ids = torch.tensor([token for turn in turns for token in turn][: self._max_length])
+        mask = torch.cat(
+            [
+                torch.full([len(turn)], int(message["role"] == "assistant"))
+                for turn, message in zip(turns, messages, strict=True)
+            ]
+        )[: self._max_length]
+        mask[0] = 0
+        return {"input_ids": ids, "position_ids": torch.arange(len(ids)), "loss_mask": mask}
+
+
+class GroupSampler(DistributedSampler[Any]):
+    """torch's distributed sampler, whose places come with the epoch that `set_epoch` was given last."""
+
+    def __iter__(self) -> Iterator[Key]:
+        return ((self.epoch, place) for place in super().__iter__())
+
+
+@functools.lru_cache(maxsize=4)
+def _permutation(seed: int, number: int, rows: int) -> list[int]:
+    return random.Random(f"retain {seed} {number}").sample(range(rows), rows)
+
+
+def _index(row: Row) -> int:
+    return int(row["extra_info"]["index"])
+
+
+def _answer(row: Row) -> str:
+    return str(row["messages"][-1]["content"])
+
+
+def _with_answer(row: Row, answer: str) -> Row:
+    return {**row, "messages": [*row["messages"][:-1], {**row["messages"][-1], "content": answer}]}

@@ -1,0 +1,228 @@
+"""verl's SFT trainer with a method's loss, its groups of rows, and whole checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed
+from omegaconf import DictConfig, OmegaConf
+from tensordict import TensorDict
+from torch import Tensor
+from torchdata.stateful_dataloader import StatefulDataLoader
+from verl.trainer.sft_trainer import SFTTrainer
+from verl.utils import tensordict_utils as tu
+from verl.utils.config import omega_conf_to_dataclass
+from verl.utils.dataset.dataset_utils import SFTTensorCollator
+from verl.workers.engine_workers import TrainingWorker, TrainingWorkerConfig
+
+from data_prep.contract import read_sft_rows
+from recipe.rerule.runs import checkpoints
+from recipe.rerule.training.settings.conditions import plain
+from recipe.rerule.unlearning import adapter, batch
+from recipe.rerule.unlearning.loss import MethodLoss
+from recipe.rerule.unlearning.method import Method
+from recipe.rerule.unlearning.rows import GroupDataset, GroupSampler
+
+
+class UnlearningWorker(TrainingWorker):
+    """verl's worker, which says of each batch what the method's terms are averaged over."""
+
+    def __init__(self, config: TrainingWorkerConfig, method: Method) -> None:
+        super().__init__(config)
+        self._method = method
+
+    def train_batch(self, data: TensorDict) -> TensorDict:
+        """One optimiser step over the whole batch; `data` as of `GroupDataset`."""
+        tu.assign_non_tensor(
+            data,
+            force_group_size=len(self._method.layout),
+            distillation_use_topk=self._method.retain == "kl",
+            **self._batch_counts(data),
+        )
+        output = super().train_batch(data)
+        if output is not None:
+            _reduce_terms(tu.get(output, "metrics"))
+        return output
+
+    def _batch_counts(self, data: TensorDict) -> dict[str, int]:
+        """Rows and tokens of the batch over all ranks."""
+        found = batch.counts(data, self._method.kl_positions)
+        found["groups"] = len(data) // len(self._method.layout)
+        total = torch.tensor(list(found.values()), device=self.device_name)
+        torch.distributed.all_reduce(total, group=self.engine.get_data_parallel_group())
+        return dict(zip(found, map(int, total.tolist()), strict=True))
+
+
+def _reduce_terms(metrics: dict[str, Any]) -> None:
+    """Turn a term's parts, of each rank and micro-batch, into the batch's value."""
+    for name, parts in metrics.items():
+        if name.startswith("loss/"):
+            metrics[name] = sum(map(sum, parts)) / len(parts)
+
+
+class FrozenStart:
+    """The start model in an engine that only passes forward; between passes it is in the host's memory."""
+
+    def __init__(self, worker: TrainingWorker) -> None:
+        self._worker = worker
+
+    def log_probs(self, data: TensorDict, rows: Tensor) -> Tensor:
+        """As of `loss.StartModel`."""
+        output = self._forward(data, rows, None, distillation_use_topk=False)
+        return output["log_probs"].values()
+
+    def logits(self, data: TensorDict, rows: Tensor) -> Tensor:
+        """As of `loss.StartModel`."""
+        kept: list[Tensor] = []
+
+        def keep(student_logits: Tensor | None = None, **_: Any) -> Any:
+            if student_logits is None:
+                return torch.zeros(()), {}
+            kept.append(student_logits[0])
+            return {}
+
+        self._forward(data, rows, keep, distillation_use_topk=True, distillation_only=True)
+        return kept[0]
+
+    def _forward(
+        self, data: TensorDict, rows: Tensor, function: Callable[..., Any] | None, **flags: bool
+    ) -> dict[str, Tensor]:
+        chosen = tu.index_select_tensor_dict(data, rows.cpu())
+        tu.assign_non_tensor(chosen, **flags)
+        engine = self._worker.engine
+        with torch.no_grad(), engine.eval_mode():
+            _, output = engine.forward_step(chosen, loss_function=function, forward_only=True)
+        return output["model_output"]
+
+
+class UnlearningTrainer(SFTTrainer):
+    """verl's SFT trainer on groups of rows with the loss of the configuration's `method`."""
+
+    def __init__(self, config: DictConfig) -> None:
+        self._method = Method.of(plain(config, "method"))
+        super().__init__(config)
+        self._begin_epoch_afresh()
+
+    def fit(self) -> None:
+        """Train to the last step; a run that was stopped after its last checkpoint has nothing left to do."""
+        if self.resume_global_step < self.total_training_steps:
+            super().fit()
+
+    def _begin_epoch_afresh(self) -> None:
+        # A loader restored at the end of an epoch would first give that epoch's nothing.
+        if self.resume_global_step and self.resume_global_step % self.steps_per_epoch == 0:
+            self._build_dataloader()
+            self.ckpt_handler.train_dataloader = self.train_dataloader
+
+    def _build_dataset(self) -> None:
+        data = self.config.data
+        self.train_dataset = GroupDataset(
+            {side: read_sft_rows(data[side]) for side in self._method.data},
+            self._method,
+            self.model_config.tokenizer,
+            data.max_length,
+            self.config.trainer.seed,
+            data.apply_chat_template_kwargs,
+        )
+        self.val_dataset = None
+
+    def _build_dataloader(self) -> None:
+        config, ranks = self.config, self.engine.get_data_parallel_size()
+        self.global_batch_size = config.data.train_batch_size
+        self.train_batch_size_per_dp = self.global_batch_size // ranks
+        self.train_sampler = GroupSampler(
+            self.train_dataset,
+            num_replicas=ranks,
+            rank=self.engine.get_data_parallel_rank(),
+            seed=config.trainer.seed,
+            drop_last=True,
+        )
+        self.train_dataloader = StatefulDataLoader(
+            self.train_dataset,
+            batch_size=self.train_batch_size_per_dp,
+            sampler=self.train_sampler,
+            collate_fn=SFTTensorCollator(config.data.pad_mode),
+            num_workers=config.data.num_workers,
+            drop_last=True,
+        )
+        self.val_dataloader = None
+
+    def _build_engine(self) -> None:
+        self.training_client = UnlearningWorker(self._worker_config(), self._method)
+        self.engine = self.training_client.engine
+        self._start_worker = None
+        if self._method.referenced:
+            self._start_worker = TrainingWorker(self._frozen_config())
+        start = FrozenStart(self._start_worker) if self._start_worker else None
+        self.loss_fn = MethodLoss(self._method, start)
+        self.training_client.set_loss_fn(self.loss_fn)
+
+    def _worker_config(self) -> TrainingWorkerConfig:
+        return TrainingWorkerConfig(
+            model_type="language_model",
+            model_config=self.model_config,
+            engine_config=self.engine_config,
+            optimizer_config=self.optimizer_config,
+            checkpoint_config=self.checkpoint_config,
+            profiler_config=self.profiler_config,
+        )
+
+    def _frozen_config(self) -> TrainingWorkerConfig:
+        """The start model, an untouched adapter included, or reference.path; without an optimiser."""
+        model, reference = self.config.model, self.config.reference.path
+        if reference is not None:
+            own = {"path": reference, "tokenizer_path": None, "lora_rank": 0, "lora_adapter_path": None}
+            model = OmegaConf.merge(model, own)
+        engine = omega_conf_to_dataclass(OmegaConf.merge(self.config.engine, {"forward_only": True}))
+        return TrainingWorkerConfig(
+            model_type="language_model",
+            model_config=omega_conf_to_dataclass(model),
+            engine_config=engine,
+            optimizer_config=None,
+            checkpoint_config=self.checkpoint_config,
+            profiler_config=self.profiler_config,
+        )
+
+    def _init_engine(self) -> None:
+        super()._init_engine()
+        if self._start_worker is not None:
+            self._start_worker.reset()
+
+    def _build_ckpt_handler(self) -> None:
+        super()._build_ckpt_handler()
+        save, limit = self.ckpt_handler.save_checkpoint, self.ckpt_handler.max_ckpt_to_keep
+        # verl would delete old checkpoints before the new one is whole.
+        self.ckpt_handler.max_ckpt_to_keep = None
+
+        def save_whole(step: int) -> None:
+            folder = self.config.trainer.default_local_dir
+            self._on_first_rank(lambda: checkpoints.begin(folder, step))
+            save(step)
+            self._on_first_rank(lambda: self._merge_adapter(step))
+            self._on_first_rank(lambda: checkpoints.finish(folder, step))
+            if limit is not None:
+                self._on_first_rank(lambda: checkpoints.keep(folder, limit))
+
+        self.ckpt_handler.save_checkpoint = save_whole
+
+    def _merge_adapter(self, step: int) -> None:
+        model = self.config.model
+        written = checkpoints.step_folder(self.config.trainer.default_local_dir, step) / "huggingface"
+        if model.lora_rank > 0 and written.is_dir():
+            adapter.merge(written, model.lora_alpha / model.lora_rank)
+
+    def _on_first_rank(self, act: Callable[[], None]) -> None:
+        if self.rank == 0:
+            act()
+        torch.distributed.barrier()
+
+
+def run(config: DictConfig) -> None:
+    """Train as one rank of torch's launcher; `config` is resolved and checked."""
+    from verl.utils import distributed
+
+    distributed.initialize_global_process_group()
+    UnlearningTrainer(config).fit()
+    distributed.destroy_global_process_group()

@@ -1,0 +1,128 @@
+"""The methods once more, by formulae written out here: padded batches, plain transformers and AdamW."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid, pad
+from transformers import PreTrainedModel
+
+FORGET, ALTERNATE, RETAIN = 0, 1, 2
+PAD = 3
+
+
+class Batch:
+    """Rows of one side, padded on the right."""
+
+    def __init__(self, rows: Sequence[dict[str, Any]], side: int) -> None:
+        rows = [row for row in rows if row["side"] == [side]]
+        width = max(len(row["input_ids"]) for row in rows) + 2
+        self.ids = padded([row["input_ids"] for row in rows], width, PAD)
+        self.real = padded([[1] * len(row["input_ids"]) for row in rows], width, 0)
+        self.answer = padded([row["loss_mask"] for row in rows], width, 0)[:, 1:]
+
+    def logits(self, model: PreTrainedModel) -> Tensor:
+        return model(input_ids=self.ids, attention_mask=self.real, use_cache=False).logits
+
+    def tokens(self, model: PreTrainedModel) -> Tensor:
+        """[rows, T - 1], 0 where there is no answer."""
+        log_probs = self.logits(model)[:, :-1].log_softmax(-1)
+        return log_probs.gather(-1, self.ids[:, 1:, None])[..., 0] * self.answer
+
+    def nll(self, model: PreTrainedModel) -> Tensor:
+        return -self.tokens(model).sum() / self.answer.sum()
+
+    def sums(self, model: PreTrainedModel) -> Tensor:
+        return self.tokens(model).sum(-1)
+
+    def probabilities(self, model: PreTrainedModel) -> Tensor:
+        return (self.tokens(model).exp() * self.answer).sum(-1) / self.answer.sum(-1)
+
+    def kl(self, model: PreTrainedModel, start: PreTrainedModel) -> Tensor:
+        p0, p = self.logits(start).detach().softmax(-1), self.logits(model).softmax(-1)
+        return ((p0 * (p0.log() - p.log())).sum(-1) * self.real).sum() / self.real.sum()
+
+
+def padded(rows: list[list[int]], width: int, value: int) -> Tensor:
+    return torch.stack([pad(torch.tensor(row), (0, width - len(row)), value=value) for row in rows])
+
+
+def loss(name: str, rows: list[dict[str, Any]], model: PreTrainedModel, start: PreTrainedModel) -> Tensor:
+    """The loss of a preset on the rows of a batch."""
+    sides = {side: Batch(rows, side) for side in {row["side"][0] for row in rows}}
+    gold, other, keep = (sides.get(side) for side in (FORGET, ALTERNATE, RETAIN))
+    base, _, regular = name.partition("_")
+    total = torch.zeros(())
+    if base in ("ga", "npo", "simnpo", "dpo"):
+        total = {"ga": ascent, "npo": npo, "simnpo": simnpo, "dpo": dpo}[base](gold, other, model, start)
+    if regular == "gdr":
+        total = total + keep.nll(model)
+    if regular == "klr":
+        total = total + keep.kl(model, start)
+    if name.startswith("flat"):
+        return flat(gold.probabilities(model), other.probabilities(model), regular or "pearson")
+    if name in ("po", "mismatch"):
+        return other.nll(model) + keep.nll(model)
+    if name == "llmu":
+        return -0.5 * gold.nll(model) + other.nll(model) + keep.kl(model, start)
+    if name == "sga":
+        return -0.8 * gold.nll(model) + 0.2 * keep.nll(model)
+    if name == "rejection_steering":
+        return other.nll(model)
+    return keep.nll(model) if name == "retain_model" else total
+
+
+def ascent(gold: Batch, other: Batch | None, model: PreTrainedModel, start: PreTrainedModel) -> Tensor:
+    return -gold.nll(model)
+
+
+def npo(gold: Batch, other: Batch | None, model: PreTrainedModel, start: PreTrainedModel) -> Tensor:
+    ratio = gold.sums(model) - gold.sums(start).detach()
+    return (2 / 0.1) * torch.log1p((0.1 * ratio).exp()).mean()
+
+
+def simnpo(gold: Batch, other: Batch | None, model: PreTrainedModel, start: PreTrainedModel) -> Tensor:
+    return -(2 / 2.5) * logsigmoid(-2.5 * gold.sums(model) / gold.answer.sum(-1)).mean()
+
+
+def dpo(gold: Batch, other: Batch, model: PreTrainedModel, start: PreTrainedModel) -> Tensor:
+    wanted = other.sums(model) - other.sums(start).detach()
+    unwanted = gold.sums(model) - gold.sums(start).detach()
+    return -logsigmoid(0.1 * (wanted - unwanted)).mean()
+
+
+def flat(p_f: Tensor, p_e: Tensor, divergence: str) -> Tensor:
+    if divergence == "pearson":
+        return (-p_e + p_f**2 / 4 + p_f).mean()
+    if divergence == "kl":
+        return (-p_e + (p_f - 1).exp()).mean()
+    if divergence == "tv":
+        return (-p_e.tanh() / 2 + p_f.tanh() / 2).mean()
+    # g(v) = log(2 / (1 + e^-v)) and f*(u) = -log(2 - e^u), so that f*(g(v)) = -log(2 - 2 sigma(v)).
+    return (-(math.log(2) + logsigmoid(p_e)) - torch.log(2 - 2 * p_f.sigmoid())).mean()
+
+
+def train(
+    name: str,
+    batches: list[list[dict[str, Any]]],
+    model: PreTrainedModel,
+    start: PreTrainedModel,
+    rate: float,
+    decay: float,
+) -> tuple[list[float], dict[str, Tensor]]:
+    """The loss of each step, and the first gradient; `model` is trained."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay)
+    losses, gradient = [], {}
+    for rows in batches:
+        optimizer.zero_grad()
+        value = loss(name, rows, model, start)
+        value.backward()
+        if not gradient:
+            gradient = {key: p.grad.clone() for key, p in model.named_parameters() if p.grad is not None}
+        optimizer.step()
+        losses.append(value.item())
+    return losses, gradient

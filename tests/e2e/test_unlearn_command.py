@@ -1,0 +1,122 @@
+"""The command from end to end: what it writes, and that a killed run ends as if it had not been killed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from recipe.rerule.runs import checkpoints
+from tests.e2e.stack import Command
+from tests.unlearning import made
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+Finish = Callable[..., dict[str, torch.Tensor]]
+
+
+@pytest.fixture(scope="module")
+def overrides(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """A run of 6 steps, two in each epoch."""
+    folder = tmp_path_factory.mktemp("unlearn")
+    return [
+        "experiment=tiny",
+        f"model.path={made.put_model(folder / 'model')}",
+        *made.put_rows(folder / "rows"),
+        "data.train_batch_size=4",
+        "data.micro_batch_size_per_gpu=2",
+        "optim.lr=1e-3",
+        "trainer.total_epochs=3",
+    ]
+
+
+@pytest.fixture
+def start(command: Callable[..., Command], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Command]:
+    """start(run folder, *overrides): the command."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    return lambda run, *arguments: command(
+        "-m", "recipe.rerule.unlearn", f"trainer.default_local_dir={run}", *arguments
+    )
+
+
+@pytest.fixture
+def finish(start: Callable[..., Command]) -> Finish:
+    """finish(run folder, *overrides): the weights that a run to its end publishes."""
+
+    def run_to_end(run: Path, *arguments: str) -> dict[str, torch.Tensor]:
+        one = start(run, *arguments)
+        assert one.wait() == 0, one.output[-3000:]
+        return load_file(run / "model" / "model.safetensors")
+
+    return run_to_end
+
+
+def test_a_run_writes_a_model_and_its_records(
+    overrides: list[str], start: Callable[..., Command], finish: Finish, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    found = finish(run, "method=npo_klr", *overrides)
+    model = AutoModelForCausalLM.from_pretrained(run / "model")
+    assert AutoTokenizer.from_pretrained(run / "model").chat_template
+    assert found.keys() >= {"model.embed_tokens.weight"}
+    assert all(torch.isfinite(value).all() for value in model.parameters())
+    lines = [json.loads(line) for line in (run / "records" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
+    first, last = lines[0]["data"], lines[-1]["data"]
+    assert first["loss/forget"] == pytest.approx(20 * 0.6931471805599453, rel=1e-5)  # (2 / beta) ln 2
+    assert first["loss/retain"] == pytest.approx(0, abs=1e-6)
+    assert first["train/loss"] == pytest.approx(first["loss/forget"] + first["loss/retain"], rel=1e-5)
+    assert last["loss/forget"] < first["loss/forget"]
+    assert json.loads((run / "run.json").read_text())["stage"] == "unlearn"
+    before = sorted(run.rglob("*"))
+    assert start(run, "method=npo_klr", *overrides).wait() == 2
+    assert (
+        "already holds the model of a finished recipe.rerule.unlearn" in run.with_suffix(".log").read_text()
+    )
+    assert sorted(run.rglob("*")) == before
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("killed_after", [2, 3])
+def test_a_killed_run_ends_with_the_parameters_of_one_that_was_not(
+    killed_after: int,
+    ranks: int,
+    overrides: list[str],
+    start: Callable[..., Command],
+    finish: Finish,
+    tmp_path: Path,
+) -> None:
+    """After step 2, which ends an epoch, and after step 3, which does not."""
+    arguments = ["method=npo_klr", *overrides, f"trainer.n_gpus_per_node={ranks}", "trainer.save_freq=1"]
+    whole = finish(tmp_path / "whole", *arguments)
+    run = tmp_path / "killed"
+    killed = start(run, *arguments)
+    killed.wait_until(lambda: (checkpoints.newest_complete(run) or 0) >= killed_after)
+    killed.end()
+    for step in range(killed_after + 1, 7):
+        shutil.rmtree(checkpoints.step_folder(run, step), ignore_errors=True)
+    assert not (run / "model").exists()
+    resumed = finish(run, *arguments, "trainer.resume_mode=auto")
+    assert resumed.keys() == whole.keys()
+    for name, value in whole.items():
+        assert torch.equal(resumed[name], value), name
+
+
+@pytest.mark.full
+def test_an_adapter_is_trained_against_the_start_model(
+    overrides: list[str], finish: Finish, tmp_path: Path
+) -> None:
+    """A new adapter changes nothing, so that the first loss is the constant of NPO."""
+    run = tmp_path / "run"
+    finish(run, "method=npo_klr", *overrides, "model.lora_rank=4", "model.lora_alpha=8", "optim.lr=1e-2")
+    lines = [json.loads(line) for line in (run / "records" / "metrics.jsonl").read_text().splitlines()]
+    assert lines[0]["data"]["loss/forget"] == pytest.approx(20 * 0.6931471805599453, rel=1e-5)
+    assert lines[-1]["data"]["loss/forget"] < lines[0]["data"]["loss/forget"]
+    AutoModelForCausalLM.from_pretrained(run / "model")

@@ -1,0 +1,100 @@
+"""The configuration of the command: experiments, groups, declared settings, and its help."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hydra import compose, initialize_config_module
+from omegaconf import DictConfig, OmegaConf
+
+from recipe.rerule.training.keys import usage
+from recipe.rerule.unlearning import keys, presets
+from recipe.rerule.unlearning.method import Method
+from tests.e2e.stack import ROOT
+
+# Learning rate, schedule, batch, epochs; by hand.
+EXPERIMENTS = {
+    "tiny": (1e-4, "constant", 8, 5),
+    "tofu": (1e-5, "constant", 8, 10),
+    "rwku": (1e-6, "cosine", 8, 3),
+    "muse_books": (1e-5, "constant", 32, 10),
+    "custom": (1e-5, "constant", 8, 5),
+}
+
+
+def composed(*overrides: str) -> DictConfig:
+    with initialize_config_module("recipe.rerule.config.unlearn", version_base=None):
+        config = compose("unlearn_trainer", list(overrides))
+    OmegaConf.resolve(config)
+    return config
+
+
+def test_the_groups() -> None:
+    assert keys.COMMAND.options("experiment") == sorted(EXPERIMENTS)
+    assert keys.COMMAND.options("method") == presets.names()
+    assert keys.COMMAND.options("platform") == ["cpu", "gpu"]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_experiment(name: str) -> None:
+    config = composed(f"experiment={name}", "method=ga")
+    found = (config.optim.lr, config.optim.lr_scheduler_type, config.data.train_batch_size)
+    assert (*found, config.trainer.total_epochs) == EXPERIMENTS[name]
+    assert config.platform.name == ("cpu" if name == "tiny" else "gpu")
+    assert config.data.train_batch_size % config.trainer.n_gpus_per_node == 0
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_hydra_reads_a_preset_as_the_list_does(name: str) -> None:
+    section = OmegaConf.to_container(composed(f"method={name}").method)
+    assert isinstance(section, dict)
+    assert Method.of({str(key): value for key, value in section.items()}) == presets.load(name)
+
+
+def test_a_preset_says_where_its_formula_comes_from() -> None:
+    for name in presets.names():
+        text = (presets.CONFIG / "method" / f"{name}.yaml").read_text("utf-8")
+        if "Another name" not in text and "weight 1" not in text:
+            assert re.search(r"formula .*(arXiv|TOFU)", " ".join(text.split())), name
+
+
+def test_every_declared_setting_is_one_of_the_configuration_and_its_default_is_allowed() -> None:
+    config = composed("method=npo_klr", "model.path=x")
+    assert len({key.name for key in keys.KEYS}) == len(keys.KEYS)
+    for key in keys.KEYS:
+        section, _, name = key.name.rpartition(".")
+        assert name in (OmegaConf.select(config, section) if section else config), key.name
+        value: Any = OmegaConf.select(config, key.name)
+        plain = OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
+        assert key.accepts(plain), key.name
+
+
+def test_every_setting_of_the_method_is_declared() -> None:
+    base = yaml.safe_load((presets.CONFIG / "unlearn_trainer.yaml").read_text("utf-8"))
+    declared = {key.name for key in keys.KEYS}
+    assert {f"method.{name}" for name in base["method"]} <= declared
+
+
+def test_help_names_the_groups_and_comes_without_torch(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.argv = ['unlearn', '--help']; from recipe.rerule import unlearn; unlearn.main(); "
+        "assert not {'torch', 'verl', 'pyarrow'} & set(sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT)}
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    for text in ("method=dpo|", "experiment=custom|", "platform=cpu|gpu", "method.beta=null", "data.forget="):
+        assert text in done.stdout
+
+
+def test_the_other_commands_have_their_groups_still() -> None:
+    for command in (usage.STAGE1, usage.STAGE2):
+        assert command.groups == ("experiment", "platform")
+        assert command.options("platform") == ["cpu", "gpu"]

@@ -1,0 +1,209 @@
+"""The losses against values that are known without them: closed forms, and gradients done by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, tensor
+
+from recipe.rerule.unlearning import losses
+
+LN2 = math.log(2)
+DOUBLE = torch.float64
+LENGTHS = tensor([4, 2, 9])
+
+
+def some(seed: int, rows: int = 3) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return -5 * torch.rand(rows, generator=generator, dtype=DOUBLE)
+
+
+def gradient(loss: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:
+    at = at.clone().requires_grad_()
+    (found,) = torch.autograd.grad(loss(at), at)
+    return found
+
+
+def close(found: Tensor, expected: Tensor | list[float] | float, tolerance: float = 1e-10) -> None:
+    torch.testing.assert_close(
+        found.to(DOUBLE), torch.as_tensor(expected, dtype=DOUBLE), rtol=tolerance, atol=tolerance
+    )
+
+
+@pytest.mark.parametrize("beta", [0.05, 0.1, 1.0, 4.5])
+def test_at_the_reference_npo_and_dpo_are_constants_and_npo_falls_as_gradient_ascent(beta: float) -> None:
+    s = some(0)
+    close(losses.npo(s, s, beta), 2 / beta * LN2)
+    close(losses.dpo(s, s, some(1), some(1), beta), LN2)
+    close(gradient(lambda x: losses.npo(x, s, beta), s), [1 / 3] * 3)
+
+
+def test_npo_of_a_small_beta_is_gradient_ascent() -> None:
+    s, s0, beta = some(0), some(1), 1e-6
+    close(losses.npo(s, s0, beta) - 2 / beta * LN2, (s - s0).mean(), 1e-4)
+
+
+def test_npo_weighs_each_row_by_twice_the_sigmoid() -> None:
+    s, s0, beta = some(0), some(1), 0.7
+    by_hand = [2 / (1 + math.exp(-beta * (x - y))) / 3 for x, y in zip(s.tolist(), s0.tolist(), strict=True)]
+    close(gradient(lambda x: losses.npo(x, s0, beta), s), by_hand)
+    close(gradient(lambda x: losses.npo(s, x, beta), s0), [-value for value in by_hand])
+
+
+@pytest.mark.parametrize("vocabulary", [2, 50, 32_000])
+def test_a_uniform_model(vocabulary: int) -> None:
+    s = -math.log(vocabulary) * LENGTHS.to(DOUBLE)
+    close(losses.nll(s, LENGTHS), math.log(vocabulary))
+    close(losses.ga(s, LENGTHS), -math.log(vocabulary))
+    for beta in (0.75, 2.5):
+        close(losses.simnpo(s, LENGTHS, beta, gamma=0), 2 / beta * math.log(1 + vocabulary**-beta))
+
+
+def test_gradient_ascent_averages_over_tokens_not_rows() -> None:
+    close(losses.ga(tensor([-4.0, -2.0, -18.0], dtype=DOUBLE), LENGTHS), -24 / 15)
+    close(gradient(lambda x: losses.ga(x, LENGTHS), some(0)), [1 / 15] * 3)
+
+
+def test_gamma_of_simnpo_stands_outside_of_the_product_with_beta() -> None:
+    s, beta, gamma = some(0), 2.5, 0.6
+    rows = [
+        2 / beta * math.log1p(math.exp(beta / n * x + gamma))
+        for x, n in zip(s.tolist(), LENGTHS.tolist(), strict=True)
+    ]
+    close(losses.simnpo(s, LENGTHS, beta, gamma), sum(rows) / 3)
+    slopes = [
+        2 / n / (1 + math.exp(-beta / n * x - gamma)) / 3
+        for x, n in zip(s.tolist(), LENGTHS.tolist(), strict=True)
+    ]
+    close(gradient(lambda x: losses.simnpo(x, LENGTHS, beta, gamma), s), slopes)
+
+
+def test_a_swap_of_the_pair_changes_dpo_by_beta_times_the_margin() -> None:
+    beta, one = 0.3, [some(seed, rows=1) for seed in range(4)]
+    chosen, chosen0, rejected, rejected0 = one
+    margin = (chosen - chosen0 - rejected + rejected0).item()
+    swapped = losses.dpo(rejected, rejected0, chosen, chosen0, beta)
+    close(losses.dpo(*one, beta) - swapped, -beta * margin)
+
+
+def test_dpo_and_its_gradients_by_hand() -> None:
+    beta, chosen, chosen0, rejected, rejected0 = 0.4, some(0), some(1), some(2), some(3)
+    margins = (chosen - chosen0 - rejected + rejected0).tolist()
+    expected = sum(math.log1p(math.exp(-beta * margin)) for margin in margins) / 3
+    close(losses.dpo(chosen, chosen0, rejected, rejected0, beta), expected)
+    close(losses.dpo(chosen, chosen0, rejected, rejected0, beta, scale=1.0), expected)
+    close(losses.dpo(chosen, chosen0, rejected, rejected0, beta, scale=2 / beta), 2 / beta * expected)
+    slopes = [-beta / (1 + math.exp(beta * margin)) / 3 for margin in margins]
+    close(gradient(lambda x: losses.dpo(x, chosen0, rejected, rejected0, beta), chosen), slopes)
+    close(
+        gradient(lambda x: losses.dpo(chosen, chosen0, x, rejected0, beta), rejected),
+        [-slope for slope in slopes],
+    )
+
+
+FLAT = {
+    "kl": (0.604837, 0.90484),
+    "pearson": (0.802500, 1.45),
+    "tv": (0.212493, 0.24346),
+    "js": (0.409215, 0.71095),
+}
+
+
+@pytest.mark.parametrize("divergence", losses.DIVERGENCES)
+def test_flat_at_known_probabilities(divergence: str) -> None:
+    value, slope = FLAT[divergence]
+    chosen, rejected = (tensor([p, p], dtype=DOUBLE) for p in (0.3, 0.9))
+    close(losses.flat(chosen, rejected, divergence), value, 5e-7)
+    close(gradient(lambda x: losses.flat(chosen, x, divergence), rejected), [slope / 2] * 2, 5e-6)
+
+
+def test_flat_is_a_mean_over_rows() -> None:
+    chosen, rejected = tensor([0.3, 0.1], dtype=DOUBLE), tensor([0.9, 0.4], dtype=DOUBLE)
+    rows = [losses.flat(chosen[i : i + 1], rejected[i : i + 1], "js") for i in (0, 1)]
+    close(losses.flat(chosen, rejected, "js"), sum(rows) / 2)
+
+
+def test_the_direction_of_the_kl() -> None:
+    reference, model = tensor([[0.5, 0.5]], dtype=DOUBLE).log(), tensor([[0.9, 0.1]], dtype=DOUBLE).log()
+    mask = torch.ones(1)
+    close(losses.kl(reference, model, mask), 0.510826, 1e-6)
+    close(losses.kl(model, reference, mask), 0.368064, 1e-6)
+    close(losses.kl(model, model, mask), 0.0)
+
+
+def test_the_kl_counts_masked_positions_alone_and_ignores_shifts_of_logits() -> None:
+    generator = torch.Generator().manual_seed(0)
+    reference, model = (torch.randn(2, 3, 5, generator=generator, dtype=DOUBLE) for _ in range(2))
+    mask = tensor([[1, 0, 1], [0, 0, 1]])
+    p0, p = reference.softmax(-1), model.softmax(-1)
+    by_position = (p0 * (p0 / p).log()).sum(-1)
+    expected = (by_position[0, 0] + by_position[0, 2] + by_position[1, 2]) / 3
+    close(losses.kl(reference, model, mask), expected)
+    close(losses.kl(reference + 7, model - 3, mask), expected)
+    model[0, 1] = math.nan
+    close(losses.kl(reference, model, mask), expected)
+    found = gradient(lambda x: losses.kl(reference, x, mask), torch.nan_to_num(model))
+    close(found, (p - p0) * mask[..., None] / 3)
+
+
+def test_smoothing() -> None:
+    assert losses.smoothing_weights(0.0, 4) == (1.0, 0.0)
+    assert losses.smoothing_weights(0.4, 1) == pytest.approx((0.8, 0.2))
+    for rate in (-0.4, 0.4, 1.0):
+        for rows in range(1, 8):
+            assert sum(losses.smoothing_weights(rate, rows)) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, DOUBLE])
+def test_the_dtype_stays(dtype: torch.dtype) -> None:
+    s = some(0).to(dtype)
+    probability, logits = s.exp(), torch.zeros(3, 7, dtype=dtype)
+    found = [
+        losses.ga(s, LENGTHS),
+        losses.nll(s, LENGTHS),
+        losses.npo(s, s, 0.1),
+        losses.simnpo(s, LENGTHS, 2.5, 0.1),
+        losses.dpo(s, s, s, s, 0.1),
+        *(losses.flat(probability, probability, name) for name in losses.DIVERGENCES),
+        losses.kl(logits, logits, torch.ones(3)),
+    ]
+    assert {value.dtype for value in found} == {dtype}
+    assert all(value.shape == () for value in found)
+
+
+S, EMPTY = some(0), torch.zeros(0)
+WRONG: list[tuple[str, Callable[[], Tensor]]] = [
+    ("lengths is \\[2\\]", lambda: losses.ga(S, LENGTHS[:2])),
+    ("sequence_log_probs is \\[3, 1\\]", lambda: losses.ga(S[:, None], LENGTHS[:, None])),
+    ("sequence_log_probs holds no row", lambda: losses.ga(EMPTY, EMPTY)),
+    ("lengths hold 0", lambda: losses.ga(S, tensor([4, 0, 9]))),
+    ("lengths hold 0", lambda: losses.simnpo(S, tensor([4, 0, 9]), 1.0, 0.0)),
+    ("reference_log_probs is \\[1\\]", lambda: losses.npo(S, S[:1], 0.1)),
+    ("beta is 0", lambda: losses.npo(S, S, 0)),
+    ("beta is nan", lambda: losses.npo(S, S, math.nan)),
+    ("beta is -1", lambda: losses.simnpo(S, LENGTHS, -1, 0)),
+    ("beta is 0", lambda: losses.dpo(S, S, S, S, 0)),
+    ("rejected is \\[2\\]", lambda: losses.dpo(S, S, S[:2], S, 0.1)),
+    ("divergence is 'hellinger'; choose one of pearson, kl", lambda: losses.flat(S, S, "hellinger")),
+    ("rejected_probability is \\[1\\]", lambda: losses.flat(S, S[:1], "kl")),
+    (
+        "reference_logits are \\[2, 6\\]",
+        lambda: losses.kl(torch.ones(2, 6), torch.ones(2, 5), torch.ones(2)),
+    ),
+    ("mask is \\[2, 5\\]", lambda: losses.kl(torch.ones(2, 5), torch.ones(2, 5), torch.ones(2, 5))),
+    ("no position", lambda: losses.kl(torch.ones(2, 5), torch.ones(2, 5), torch.zeros(2))),
+]
+
+
+@pytest.mark.parametrize(("named", "call"), WRONG)
+def test_what_does_not_fit_is_refused_and_named(named: str, call: Callable[[], Tensor]) -> None:
+    with pytest.raises(ValueError, match=named):
+        call()
+
+
+def test_smoothing_without_normal_rows_is_refused() -> None:
+    with pytest.raises(ValueError, match="0 normal rows"):
+        losses.smoothing_weights(0.4, 0)
