@@ -68,7 +68,7 @@ def write_as(folder: Path, dtype: DType, start: Path | None) -> Rounding:
         if start is not None:
             rounding += sum((_count(found, rounded, name, start) for name in found), Rounding())
         _replace(file, rounded, metadata)
-    _say_dtype(folder, dtype)
+    say_dtype(folder, dtype)
     return rounding
 
 
@@ -118,7 +118,7 @@ def _replace(file: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | 
     draft.replace(file)
 
 
-def _say_dtype(folder: Path, dtype: DType) -> None:
+def say_dtype(folder: Path, dtype: DType) -> None:
     """In config.json, and the sum of bytes in the index where there is one."""
     for name, changes in _described(folder, dtype):
         path = folder / name
