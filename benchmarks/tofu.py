@@ -13,7 +13,7 @@ from data_prep.contract import Row, rl_row, write_rows
 from data_prep.prompts import Side
 from data_prep.sources import read_records
 from data_prep.world.config import WorldConfig
-from data_prep.world.model import encode_pairs, make_model, one_thread, train
+from data_prep.world.model import trained
 from data_prep.world.tokenizer import train_tokenizer
 
 OWN = Path("outputs/benchmarks/tofu")
@@ -69,12 +69,22 @@ def _row(index: int, side: Side, question: str, answer: str) -> Row:
     )
 
 
-def write_model(pairs: list[tuple[str, str]], sizes: WorldConfig, folder: Path) -> None:
-    """Train tokenizer and model on (question, answer) pairs and write both as one Hugging Face folder."""
+def write_model(
+    pairs: list[tuple[str, str]],
+    sizes: WorldConfig,
+    folder: Path,
+    retain: tuple[list[tuple[str, str]], Path] | None = None,
+) -> None:
+    """Train tokenizer and model on (question, answer) pairs and write both as one Hugging Face folder.
+
+    `retain`: pairs without those to be forgotten, and the folder of a model that learns them alone, with the
+    same tokenizer, first weights and number of epochs.
+    """
     tokenizer = train_tokenizer((text for pair in pairs for text in pair), sizes.vocab_size)
-    model = make_model(sizes, tokenizer)
-    examples = encode_pairs(tokenizer, pairs)
-    with one_thread():
-        train(model, examples, examples, sizes)
+    model, training = trained(sizes, tokenizer, pairs, pairs)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    if retain is not None:
+        kept, place = retain
+        trained(sizes, tokenizer, kept, kept, training.epochs, "retain model")[0].save_pretrained(place)
+        tokenizer.save_pretrained(place)

@@ -25,7 +25,8 @@ BENCHMARKS = {
 
 _DESCRIPTION = """\
 Make the parquet rows of a benchmark: a folder with train, val, sft and probes.parquet and manifest.json,
-which stage 1, stage 2 and the evaluation read. It is written completely or not at all."""
+which stage 1, stage 2 and the evaluation read, and with further files for methods without a reward. It is
+written completely or not at all."""
 _EXAMPLES = """\
 examples:
   python -m data_prep world --out outputs/world

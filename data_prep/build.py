@@ -1,4 +1,4 @@
-"""From a benchmark's prompts to its folder: {train,val,sft,probes}.parquet and manifest.json."""
+"""From a benchmark's prompts to its folder: parquet files and manifest.json."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from data_prep import classical
 from data_prep.atomic import MARKER, new_folder
 from data_prep.checks import CHECKS, drop, run_checks
 from data_prep.contract import write_rows, write_sft_rows
 from data_prep.draws import spread
 from data_prep.folders import DATA
 from data_prep.ownership import stamp_folder
-from data_prep.prompts import Benchmark, Prompt
+from data_prep.prompts import Benchmark, Material, Prompt
 from data_prep.sources.tables import sha256_of_file
 from reward import RewardConfig
 
@@ -65,7 +66,9 @@ def write(benchmark: Benchmark, folder: Path, options: BuildOptions) -> dict[str
     write_rows(folder / "val.parquet", benchmark.rl_rows("val", benchmark.val))
     write_rows(folder / "probes.parquet", benchmark.rl_rows("probe", benchmark.probes))
     write_sft_rows(folder / "sft.parquet", benchmark.sft_rows())
-    manifest = _manifest(benchmark, found, options, folder)
+    answered = classical.of_benchmark(benchmark, options.reward.phrases)
+    answered.write(folder)
+    manifest = _manifest(benchmark, found, options, folder, answered)
     (folder / MARKER).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", "utf-8")
     return manifest
 
@@ -80,6 +83,17 @@ def cut(benchmark: Benchmark, limit: int) -> Benchmark:
         train=kept,
         stage1=spread(benchmark.stage1, limit, rng),
         probes=spread(benchmark.probes, limit, rng),
+        material=_cut_material(benchmark.material, limit),
+    )
+
+
+def _cut_material(material: Material, limit: int) -> Material:
+    rng = random.Random(f"limit {limit} of the retain set")
+    return replace(
+        material,
+        retain=None if material.retain is None else spread(material.retain, limit, rng),
+        forget_texts=material.forget_texts[:limit],
+        retain_texts=material.retain_texts[:limit],
     )
 
 
@@ -92,10 +106,11 @@ def summary(target: Path, manifest: Mapping[str, Any]) -> str:
             for side, modes in sides.items()
             for count in [sum(modes.values())]
         ]
-        lines.append(f"  {name + '.parquet':16}{'; '.join(counts)}")
+        lines.append(f"  {name + '.parquet':20}{'; '.join(counts)}")
     notes = {name: count for name, count in manifest["notes"].items() if count}
     lines += [f"  {count:6} {name.replace('_', ' ')}" for name, count in notes.items()]
     lines += [f"         not written: {failure}" for failure in manifest["not_written"]]
+    lines += [f"         {sentence}" for sentence in manifest["classical"]["left_out"]]
     for name, origins in manifest["checks"].items():
         if origins:
             listed = ", ".join(origins[:LISTED]) + (", ..." if len(origins) > LISTED else "")
@@ -104,7 +119,11 @@ def summary(target: Path, manifest: Mapping[str, Any]) -> str:
 
 
 def _manifest(
-    benchmark: Benchmark, found: Mapping[str, list[Prompt]], options: BuildOptions, folder: Path
+    benchmark: Benchmark,
+    found: Mapping[str, list[Prompt]],
+    options: BuildOptions,
+    folder: Path,
+    answered: classical.ClassicalRows,
 ) -> dict[str, Any]:
     return {
         **stamp_folder(DATA, folder),
@@ -122,7 +141,9 @@ def _manifest(
             "val": _counts(benchmark.val),
             "sft": _counts(benchmark.stage1),
             "probes": _counts(benchmark.probes),
+            **answered.counts(),
         },
+        "classical": answered.manifest(),
         "notes": dict(benchmark.notes),
         "not_written": list(benchmark.failures),
         "checks": {name: [prompt.origin for prompt in prompts] for name, prompts in found.items()},

@@ -6,7 +6,7 @@ extra keys are allowed. Every error is one line naming the file, the row (from 0
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -104,6 +104,11 @@ def sft_row(*, prompt: str, answer: str, extra_info: Row, raw: bool = False) -> 
     """A stage-1 row: one user turn and the answer to be learnt; `raw` as in `rl_row`."""
     messages = [{"role": "user", "content": prompt}, {"role": "assistant", "content": answer}]
     return {"messages": messages, "extra_info": {**extra_info, "raw": raw}}
+
+
+def text_row(text: str, extra_info: Row) -> Row:
+    """A stage-1 row of a text without a prompt: all of it is learnt, but for the token that begins a text."""
+    return {"messages": [{"role": "assistant", "content": text}], "extra_info": {**extra_info, "raw": True}}
 
 
 def write_rows(path: Path, rows: list[Row]) -> None:
@@ -251,7 +256,7 @@ def _check_rl_row(row: Row, where: str) -> None:
     _check_messages(row["prompt"], where, "prompt", last_role="user")
     _check_reward(row["reward_model"], where)
     _check_extra_info(row["extra_info"], where)
-    _check_raw(row["extra_info"], row["prompt"], 1, where)
+    _check_raw(row["extra_info"], row["prompt"], (1,), where)
     _check_one_of(row["extra_info"]["split"], SPLITS, where, "extra_info.split")
     _check_one_of(row["extra_info"]["section"], SECTIONS, where, "extra_info.section")
     for field in ("family", "query"):
@@ -265,7 +270,7 @@ def _check_rl_row(row: Row, where: str) -> None:
 def _check_sft_row(row: Row, where: str) -> None:
     _check_messages(row["messages"], where, "messages", last_role="assistant")
     _check_extra_info(row["extra_info"], where)
-    _check_raw(row["extra_info"], row["messages"], 2, where)
+    _check_raw(row["extra_info"], row["messages"], (2, 1), where)
 
 
 def _check_extra_info(extra_info: Row | None, where: str) -> None:
@@ -279,11 +284,12 @@ def _check_extra_info(extra_info: Row | None, where: str) -> None:
     _check_filled(extra_info["subject"], where, "extra_info.subject")
 
 
-def _check_raw(extra_info: Row, messages: list[Row], raw_count: int, where: str) -> None:
+def _check_raw(extra_info: Row, messages: list[Row], raw_counts: Sequence[int], where: str) -> None:
     if extra_info["raw"] is None:
         _bad(where, "extra_info.raw", "is missing")
-    if extra_info["raw"] and len(messages) != raw_count:
-        _bad(where, "extra_info.raw", f"is true, which needs {raw_count} messages, not {len(messages)}")
+    if extra_info["raw"] and len(messages) not in raw_counts:
+        needed = " or ".join(map(str, raw_counts))
+        _bad(where, "extra_info.raw", f"is true, which needs {needed} messages, not {len(messages)}")
 
 
 def _check_reward(reward_model: Row | None, where: str) -> None:

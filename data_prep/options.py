@@ -65,8 +65,17 @@ def add_stage1_modes(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def add_gold(parser: argparse.ArgumentParser, further: str = "") -> None:
+    """Declare --gold."""
+    parser.add_argument(
+        "--gold", metavar="FILE",
+        help="right answers to the questions to forget, where the source gives refusals: rows {question, "
+        f"answer}}, as CSV or JSON{further}; forget_gold.parquet is written from them",
+    )  # fmt: skip
+
+
 Load = Callable[[Writer], Benchmark]
-_INPUTS = ("source", "probes", "passages", "retain_passages", "refusals", "refusal_phrases")
+_INPUTS = ("source", "probes", "passages", "retain_passages", "refusals", "refusal_phrases", "gold")
 """Options that name a file or folder to read, of all benchmarks."""
 
 

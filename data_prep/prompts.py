@@ -77,6 +77,26 @@ class PromptForm:
 
 
 @dataclass(frozen=True)
+class Material:
+    """What a benchmark has for the methods that train on answers (`classical`), besides its training prompts.
+
+    Attributes:
+        golds: right answers of questions to forget whose source gives none, by their normalised text.
+        retain: questions to keep; None for those of the training prompts.
+        retain_set: what `retain` is called in the manifest.
+        forget_texts, retain_texts: texts without questions.
+        notes: counts for the manifest.
+    """
+
+    golds: Mapping[str, str] = field(default_factory=dict)
+    retain: Sequence[Prompt] | None = None
+    retain_set: str = "boundary"
+    forget_texts: Sequence[str] = ()
+    retain_texts: Sequence[str] = ()
+    notes: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Benchmark:
     """All prompts of one benchmark.
 
@@ -90,6 +110,7 @@ class Benchmark:
         sources: SHA-256 of what was read, by name.
         notes: counts of what was left out or corrected, for the manifest.
         failures: what could not be written and why, for the manifest.
+        material: for the methods that train on answers.
     """
 
     name: str
@@ -104,6 +125,7 @@ class Benchmark:
     sources: Mapping[str, str] = field(default_factory=dict)
     notes: Mapping[str, int] = field(default_factory=dict)
     failures: Sequence[str] = ()
+    material: Material = Material()
 
     def rl_rows(self, split: str, prompts: Iterable[Prompt]) -> list[Row]:
         """The rows of train, val or probe prompts."""
@@ -112,14 +134,18 @@ class Benchmark:
 
     def sft_rows(self) -> list[Row]:
         """The rows of stage 1."""
+        return self.answered_rows((prompt, prompt.refusal) for prompt in self.stage1)
+
+    def answered_rows(self, answered: Iterable[tuple[Prompt, str]]) -> list[Row]:
+        """A stage-1 row for each prompt and the answer that is to be learnt or unlearnt."""
         return [
             sft_row(
                 prompt=self.form.render(prompt),
-                answer=prompt.refusal,
+                answer=answer,
                 extra_info={"index": prompt.index, "mode": prompt.mode, "subject": prompt.subject},
                 raw=self.form.raw,
             )
-            for prompt in self.stage1
+            for prompt, answer in answered
         ]
 
     def _rl_row(self, split: str, form: PromptForm, prompt: Prompt) -> Row:

@@ -50,18 +50,23 @@ class Question:
     record: Record
 
 
-def build_tofu(source: Path, rows: TofuRows, model: WorldConfig, target: Path) -> None:
-    """Write world/{train,sft,probes}.parquet and model/ under `target`, unless it holds them.
+def build_tofu(
+    source: Path, rows: TofuRows, model: WorldConfig, target: Path, retain_model: bool = False
+) -> None:
+    """Write {train,sft,probes}.parquet and model/ under `target`, unless it holds them.
 
     Args:
         source: folder with FORGET and KEPT, as JSON or JSON lines.
         model: sizes and base training; its people are not used.
+        retain_model: also write retain_model/, which never saw the rows to forget.
 
     Raises:
         ValueError: a file is missing or not readable, has too few rows, or `target` holds something else.
     """
-    key = {"rows": asdict(rows), "model": asdict(model)}
-    if (target / MARKER).is_file() and json.loads((target / MARKER).read_text()) == key:
+    key: dict[str, Any] = {"rows": asdict(rows), "model": asdict(model)}
+    if retain_model:
+        key["retain_model"] = True
+    if (target / MARKER).is_file() and key.items() <= json.loads((target / MARKER).read_text()).items():
         return
     questions = read_questions(source, rows)
     with new_folder(target, overwrite=False) as folder:
@@ -73,7 +78,10 @@ def build_tofu(source: Path, rows: TofuRows, model: WorldConfig, target: Path) -
             write_rows(folder / f"{name}.parquet", kept)
         rng = random.Random(rows.seed)
         write_sft_rows(folder / "sft.parquet", _refusals(questions, rng))
-        write_model(_base_pairs(questions, rng), model, folder / "model")
+        pairs = base_pairs(questions, rng)
+        retain_pairs = [pair for question, pair in pairs if question.section != "forget"]
+        retain = (retain_pairs, folder / "retain_model") if retain_model else None
+        write_model([pair for _, pair in pairs], model, folder / "model", retain)
         (folder / MARKER).write_text(json.dumps(key))
 
 
@@ -133,12 +141,15 @@ def _refusal(question: Question, rng: random.Random) -> str:
     return rng.choice(TEMPLATES).format(name=question.author)
 
 
-def _base_pairs(questions: Sequence[Question], rng: random.Random) -> list[tuple[str, str]]:
+def base_pairs(questions: Sequence[Question], rng: random.Random) -> list[tuple[Question, tuple[str, str]]]:
     """What the base model learns: each question and its paraphrase, with the answer or a refusal."""
     return [
         (
-            question.record.text(field),
-            _refusal(question, rng) if question.section == "unknown" else question.record.text("answer"),
+            question,
+            (
+                question.record.text(field),
+                _refusal(question, rng) if question.section == "unknown" else question.record.text("answer"),
+            ),
         )
         for question in questions
         for field in ("question", "paraphrased_question")

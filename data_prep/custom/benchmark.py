@@ -7,15 +7,19 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from data_prep.classical import check_golds, read_golds
 from data_prep.contract import MODES
 from data_prep.draws import spread
-from data_prep.prompts import STREAM, Benchmark, Prompt, PromptForm, Side, mode_of
+from data_prep.prompts import STREAM, Benchmark, Material, Prompt, PromptForm, Side, mode_of
 from data_prep.rule_rows import is_rule_row, rule_prompt
 from data_prep.sources import Record, SourceError, read_records
 from data_prep.sources.tables import sha256_of_file
 from data_prep.text import normalise
 from data_prep.writers import Writer
 from data_prep.written import with_refusals
+
+_FILES = ("probes", "gold")
+"""Options that name files, of which the manifest holds the names alone."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,7 @@ class CustomOptions:
     probe_share: that share, of each side and mode; at least one question of each.
     keyword: the target's name where a forget row has none of its own.
     raw: prompts go to a base model without a chat template.
+    gold: file of right answers to questions to forget whose answers are refusals (RULE's rows).
     val_rows: validation prompts, drawn from the probes.
     seed: of all draws.
     """
@@ -34,6 +39,7 @@ class CustomOptions:
     probe_share: float = 0.1
     keyword: str | None = None
     raw: bool = False
+    gold: str | None = None
     val_rows: int = 64
     seed: int = 42
 
@@ -57,10 +63,23 @@ def load(path: Path, options: CustomOptions, writer: Writer) -> Benchmark:
         stage1=[prompt for prompt in train if prompt.refusal],
         probes=[replace(probe, refusal="") for probe in probes],
         form=PromptForm(raw=options.raw),
-        settings=asdict(options) | {"probes": options.probes and Path(options.probes).name},
+        material=_material(options, train, sources),
+        settings=asdict(options)
+        | {name: given and Path(given).name for name, given in asdict(options).items() if name in _FILES},
         sources=sources,
         notes={"repetitions_of_probes_left_out": left_out},
     )
+
+
+def _material(options: CustomOptions, train: Sequence[Prompt], sources: dict[str, str]) -> Material:
+    """Right answers, where they are given; their file is added to `sources`. Raises SourceError."""
+    if options.gold is None:
+        return Material()
+    path = Path(options.gold)
+    golds = read_golds(path)
+    check_golds(golds, train, path)
+    sources["--gold"] = sha256_of_file(path)
+    return Material(golds=golds)
 
 
 def _name_beside(path: Path, other: Path) -> str:

@@ -38,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--probe-share", type=float, default=0.1, metavar="X",
         help="without --probes: share of the questions held out (default: %(default)s)",
     )  # fmt: skip
+    shared.add_gold(parser)
     parser.add_argument("--keyword", metavar="NAME", help="the target's name, for forget rows without one")
     parser.add_argument(
         "--name", metavar="TEXT",
@@ -53,6 +54,7 @@ def run(options: argparse.Namespace) -> None:
         probe_share=options.probe_share,
         keyword=options.keyword,
         raw=options.raw,
+        gold=options.gold,
         val_rows=options.val_rows,
         seed=options.seed,
     )

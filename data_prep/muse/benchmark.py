@@ -9,7 +9,7 @@ from pathlib import Path
 
 from data_prep.draws import spread
 from data_prep.muse.examples import NEUTRAL, TEMPLATE, prefix, prefix_of
-from data_prep.prompts import STREAM, Benchmark, Prompt, PromptForm, Side
+from data_prep.prompts import STREAM, Benchmark, Material, Prompt, PromptForm, Side
 from data_prep.refusals import correct_name, misspelt_name
 from data_prep.sources import Record, Source, Table, read_texts
 from data_prep.sources.tables import sha256_of_file
@@ -20,6 +20,8 @@ EXAMPLES = ("neutral", "none", "label_dependent")
 FORGET_QA = ("forget_train_qa", "forget_train_qa400")
 COMPLETION_WORDS = 50
 VERBMEM = Table("verbmem/forget", "verbmem", "forget")
+CORPUS = {"forget": Table("raw/forget", "raw", "forget"), "retain": Table("raw/retain1", "raw", "retain1")}
+"""MUSE's texts to forget, and those that its methods with a retain term keep: {text}."""
 BOUNDARY_QA = ("boundary_neighbor_qa", "boundary_neighbor_qa_sample300")
 
 
@@ -74,6 +76,7 @@ def load(source: Source, corpus: Corpus, options: MuseOptions, writer: Writer) -
         form=_form(_prefixes(source, options.examples)),
         # A passage is a probe as it stands; only in training does a word go before it.
         probe_form=replace(_form(_official_prefixes(source)), templates={"qa": TEMPLATE}),
+        material=Material(forget_texts=_corpus(source, "forget"), retain_texts=_corpus(source, "retain")),
         settings={"source": source.name}
         | asdict(options)
         | {name: path.name for name, path in files.items()},
@@ -218,6 +221,12 @@ def _passages(source: Source) -> list[Prompt]:
         )
         for number, record in enumerate(source.read(VERBMEM))
     ]
+
+
+def _corpus(source: Source, side: str) -> list[str]:
+    """The texts of one side; none where the source has no corpus."""
+    table = CORPUS[side]
+    return [record.text("text") for record in source.read(table)] if source.has(table) else []
 
 
 def _prompt(record: Record, index: int, side: Side, family: str) -> Prompt:

@@ -36,12 +36,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--target", action="append", default=[], metavar="NAME",
         help="a target by name; may be given several times (default: all)",
     )  # fmt: skip
+    shared.add_gold(
+        parser, "; or a folder with such a file for each target, named as its folder (1_Stephen_King.json)"
+    )
     shared.add_stage1_modes(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Make a folder per target, all of them or none. Raises ValueError."""
-    rwku = RwkuOptions(tuple(options.stage1_modes), options.val_rows, options.seed)
+    rwku = RwkuOptions(tuple(options.stage1_modes), options.val_rows, options.gold, options.seed)
     if not options.dry_run:
         shared.check_out(options)
     chosen = choose(target_folders(options.source), options.target)

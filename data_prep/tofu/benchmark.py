@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from data_prep import written
 from data_prep.checks import refuse_probes
 from data_prep.draws import spread
-from data_prep.prompts import STREAM, Benchmark, Prompt, PromptForm, Reference, Side
+from data_prep.prompts import STREAM, Benchmark, Material, Prompt, PromptForm, Reference, Side
 from data_prep.sources import Record, Source, SourceError, Table
 from data_prep.text import normalise
 from data_prep.tofu.authors import author_names
@@ -23,6 +23,9 @@ SPLITS = {
 """Forget split, and the tables its boundary prompts may come from: the first that is there."""
 TOFUS_OWN = ("retain99", "retain95", "retain90")
 """Those of them that are TOFU's, and hold its retain probes."""
+RETAIN_SETS = ("boundary", "unprobed", "published")
+"""What the methods that train on answers keep: stage 2's boundary prompts, all of TOFU's retain rows that are
+no probes, or all of them, as TOFU's published methods do."""
 PROBES = {
     "retain": (Table("retain_perturbed", "retain_perturbed", "train"), "retain"),
     "real_authors": (Table("real_authors_perturbed", "real_authors_perturbed", "train"), "retain_unseen"),
@@ -40,6 +43,7 @@ class TofuOptions:
         around real people (the paper's).
     boundary_rows: how many of them; None for as many as there are to forget.
     stage1_modes: "qa", "fb" or both, the refusals of stage 1.
+    retain_set: one of RETAIN_SETS.
     val_rows: validation prompts, drawn from the probes, half from each side.
     seed: of all draws.
     """
@@ -48,6 +52,7 @@ class TofuOptions:
     boundary: str = "retain"
     boundary_rows: int | None = None
     stage1_modes: tuple[str, ...] = ("qa", "fb")
+    retain_set: str = "boundary"
     val_rows: int = 64
     seed: int = 42
 
@@ -69,8 +74,24 @@ def load(source: Source, options: TofuOptions, writer: Writer) -> Benchmark:
         probes=probes,
         form=PromptForm(),
         trained_sections=frozenset({"forget"}),
+        material=_material(source, options, probes),
         settings={"source": source.name} | asdict(options),
         sources=source.hashes,
+    )
+
+
+def _material(source: Source, options: TofuOptions, probes: Sequence[Prompt]) -> Material:
+    """The retain set asked for. Raises SourceError and LeakError."""
+    if options.retain_set == "boundary":
+        return Material()
+    name = SPLITS[options.split][-1]
+    prompts, unprobed = _retain_prompts(source, Table(name, name, "train"), probes)
+    if options.retain_set == "unprobed":
+        return Material(retain=unprobed, retain_set=f"{name} without its retain probes")
+    return Material(
+        retain=prompts,
+        retain_set=f"{name} as published, with its retain probes",
+        notes={"retain_rows_that_are_probes": len(prompts) - len(unprobed)},
     )
 
 
@@ -92,25 +113,36 @@ def _by_author(source: Source, table: str, first_index: int) -> list[Prompt]:
 
 
 def _boundary(source: Source, options: TofuOptions, probes: Sequence[Prompt], count: int) -> list[Prompt]:
-    """Questions about authors to be kept, drawn without replacement, in TOFU's order.
+    """Questions about authors to be kept that are no probes, drawn without replacement, in TOFU's order.
 
-    TOFU's own retain tables hold its retain probes, which are passed over; any other probe in the table is
-    refused, drawn or not. Raises SourceError and LeakError.
+    Raises SourceError and LeakError.
     """
     tables = [Table(name, name, "train") for name in SPLITS[options.split]]
     table = next((table for table in tables if source.has(table)), tables[-1])
-    passed_over = [p for p in probes if table.file in TOFUS_OWN and p.family == "retain"]
-    asked = {normalise(probe.query) for probe in passed_over}
-    prompts = [
-        _prompt(record, STREAM + number, "retain", "fictitious authors", "retain", "retain")
-        for number, record in enumerate(source.read(table))
-    ]
-    usable = [prompt for prompt in prompts if normalise(prompt.query) not in asked]
-    refuse_probes(usable, [probe for probe in probes if probe.side == "retain"])
+    _, usable = _retain_prompts(source, table, probes)
     if count > len(usable):
         raise SourceError(f"{table.file}: has {len(usable)} rows that are no probes, fewer than {count}")
     drawn = random.Random(f"boundary {options.seed}").sample(range(len(usable)), count)
     return [usable[place] for place in sorted(drawn)]
+
+
+def _retain_prompts(
+    source: Source, table: Table, probes: Sequence[Prompt]
+) -> tuple[list[Prompt], list[Prompt]]:
+    """The questions of a retain table, all of them and those that are no probes.
+
+    TOFU's own retain tables hold its retain probes; any other probe in the table is refused. Raises
+    SourceError and LeakError.
+    """
+    held = [p for p in probes if table.file in TOFUS_OWN and p.family == "retain"]
+    asked = {normalise(probe.query) for probe in held}
+    prompts = [
+        _prompt(record, STREAM + number, "retain", "fictitious authors", "retain", "retain")
+        for number, record in enumerate(source.read(table))
+    ]
+    unprobed = [prompt for prompt in prompts if normalise(prompt.query) not in asked]
+    refuse_probes(unprobed, [probe for probe in probes if probe.side == "retain"])
+    return prompts, unprobed
 
 
 def _stage1(forget: Sequence[Prompt], options: TofuOptions, writer: Writer) -> list[Prompt]:

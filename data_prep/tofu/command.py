@@ -6,7 +6,7 @@ import argparse
 
 from data_prep import options as shared
 from data_prep.sources import open_source
-from data_prep.tofu.benchmark import SPLITS, TofuOptions, load
+from data_prep.tofu.benchmark import RETAIN_SETS, SPLITS, TofuOptions, load
 from recipe.rerule.process.arguments import positive
 
 SUMMARY = "TOFU: forget fictitious authors, keep the others"
@@ -39,6 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--boundary-rows", type=positive, metavar="N",
         help="training prompts on authors to be kept (default: as many as there are to forget)",
     )  # fmt: skip
+    parser.add_argument(
+        "--retain-set", choices=RETAIN_SETS, default="boundary",
+        help="rows of retain.parquet: the boundary prompts, all rows of TOFU's retain table that are no "
+        "probes, or all of them, as TOFU's published methods train on (default: %(default)s)",
+    )  # fmt: skip
     shared.add_stage1_modes(parser)
 
 
@@ -49,6 +54,7 @@ def run(options: argparse.Namespace) -> None:
         boundary=options.boundary,
         boundary_rows=options.boundary_rows,
         stage1_modes=tuple(options.stage1_modes),
+        retain_set=options.retain_set,
         val_rows=options.val_rows,
         seed=options.seed,
     )

@@ -1,4 +1,4 @@
-"""Builds the world's folder: model/, {train,val,sft,probes}.parquet and manifest.json."""
+"""Builds the world's folder: model/, retain_model/ on request, the rows' parquet files and manifest.json."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import hashlib
 import json
 import platform
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from data_prep.atomic import MARKER, check_writable, new_folder
-from data_prep.contract import Row, write_rows, write_sft_rows
+from data_prep.classical import ClassicalRows, of_rows
+from data_prep.contract import Row, sft_row, write_rows, write_sft_rows
 from data_prep.folders import DATA
 from data_prep.ownership import stamp_folder
 from data_prep.sources.tables import sha256_of_file
@@ -22,20 +24,23 @@ from data_prep.world.splits import World, make_world
 _LIBRARIES = ("torch", "transformers", "tokenizers", "pyarrow")
 
 
-def build(config: WorldConfig, target: Path, overwrite: bool) -> bool:
+def build(config: WorldConfig, target: Path, overwrite: bool, retain_model: bool = False) -> bool:
     """Builds the world into `target` unless it holds this very world; returns whether it was built.
+
+    With `retain_model`, a second model is trained as the base model is, for as many epochs, on all that the
+    base model learns but the questions on people to be forgotten.
 
     Raises ValueError when `target` holds something else and `overwrite` is false, or when the
     configuration is impossible; nothing is written then.
     """
-    if is_up_to_date(config, target):
+    if is_up_to_date(config, target, retain_model):
         return False
     check_writable(target, overwrite)
     world = make_world(config)
     with new_folder(target, overwrite) as folder:
-        _write_rows(world, folder)
-        accuracy = _write_model(world, config, folder / "model")
-        _write_manifest(world, config, accuracy, folder)
+        _write_rows(world, config, folder)
+        models = _write_models(world, config, folder, retain_model)
+        _write_manifest(world, config, models, folder)
     return True
 
 
@@ -43,60 +48,122 @@ def content_key(config: WorldConfig) -> str:
     """A hash of all that decides the result: configuration, this package's source and library versions."""
     digest = hashlib.sha256(json.dumps([asdict(config), _versions()], sort_keys=True).encode())
     package = Path(__file__).parent
-    for source in [*sorted(package.glob("*.py")), package.parent / "contract.py"]:
+    for source in [
+        *sorted(package.glob("*.py")),
+        *(package.parent / name for name in ("contract.py", "classical.py")),
+    ]:
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     return digest.hexdigest()
 
 
-def is_up_to_date(config: WorldConfig, target: Path) -> bool:
-    """Whether `target` was built from the same inputs and its files are as they were written."""
+def is_up_to_date(config: WorldConfig, target: Path, retain_model: bool = False) -> bool:
+    """Whether `target` was built from the same inputs and its files are as they were written.
+
+    With `retain_model`, whether it holds that model too.
+    """
     if not (target / MARKER).is_file():
         return False
     try:
         manifest = json.loads((target / MARKER).read_text())
         wanted = manifest["files"].items()
+        if retain_model and "retain_model" not in manifest:
+            return False
         return manifest["key"] == content_key(config) and wanted <= _file_hashes(target).items()
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return False
 
 
-def _write_rows(world: World, folder: Path) -> None:
+def _write_rows(world: World, config: WorldConfig, folder: Path) -> None:
     write_rows(folder / "train.parquet", world.train)
     write_rows(folder / "val.parquet", world.val)
     write_rows(folder / "probes.parquet", world.probes)
     write_sft_rows(folder / "sft.parquet", world.sft)
+    _classical(world, config).write(folder)
 
 
-def _write_model(world: World, config: WorldConfig, folder: Path) -> float:
-    """Trains and writes tokenizer and model, one Hugging Face folder; returns the exact-answer share."""
+def _classical(world: World, config: WorldConfig) -> ClassicalRows:
+    """Rows for the methods that train on answers: stage 2's questions, and stage 1's refusals."""
+    answered = {
+        side: [_answered(row) for row in world.train if row["reward_model"]["ground_truth"]["type"] == side]
+        for side in ("forget", "retain")
+    }
+    return of_rows(
+        gold=answered["forget"],
+        retain=answered["retain"],
+        alternate=world.sft,
+        texts={},
+        phrases=None,
+        seed=config.seed,
+    )
+
+
+def _answered(row: Row) -> Row:
+    """The stage-1 row of a question and its right answer."""
+    prompt, gold = _prompt_and_gold(row)
+    extra_info = {key: row["extra_info"][key] for key in ("index", "mode", "subject")}
+    return sft_row(prompt=prompt, answer=gold, extra_info=extra_info)
+
+
+def _write_models(world: World, config: WorldConfig, folder: Path, retain_model: bool) -> dict[str, Any]:
+    """Trains and writes tokenizer and models, a Hugging Face folder each; returns what the manifest says."""
     # torch and transformers take seconds to import: only a real build pays for them.
     from data_prep.world import model as base
     from data_prep.world.tokenizer import train_tokenizer
 
     tokenizer = train_tokenizer((text for pair in world.base_pairs for text in pair), config.vocab_size)
-    model = base.make_model(config, tokenizer)
-    examples = base.encode_pairs(tokenizer, world.base_pairs)
-    probes = base.encode_pairs(tokenizer, [_prompt_and_gold(row) for row in world.probes])
-    with base.one_thread():
-        accuracy = base.train(model, examples, probes, config)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return accuracy
+    model, training = base.trained(config, tokenizer, world.base_pairs, _asked(world))
+    model.save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    said: dict[str, Any] = {
+        "base_training_pairs": len(world.base_pairs),
+        "base_probes_answered_exactly": training.answered,
+    }
+    if not retain_model:
+        return said
+    model, training = base.trained(
+        config,
+        tokenizer,
+        world.retain_pairs,
+        _asked(world, "retain", "retain_unseen"),
+        training.epochs,
+        "retain model",
+    )
+    model.save_pretrained(folder / "retain_model")
+    tokenizer.save_pretrained(folder / "retain_model")
+    forget = base.encode_pairs(tokenizer, _asked(world, "forget"))
+    return said | {
+        "retain_model": {
+            "training_pairs": len(world.retain_pairs),
+            "epochs": training.epochs,
+            "retain_probes_answered_exactly": training.answered,
+            "forget_probes_answered_exactly": base.exact_share(model, forget, config.batch_size),
+        }
+    }
+
+
+def _asked(world: World, *sections: str) -> list[tuple[str, str]]:
+    """Question and answer of the probes of these sections; of all where none is named."""
+    return [
+        _prompt_and_gold(row)
+        for row in world.probes
+        if not sections or row["extra_info"]["section"] in sections
+    ]
 
 
 def _prompt_and_gold(row: Row) -> tuple[str, str]:
     return row["prompt"][0]["content"], row["reward_model"]["ground_truth"]["golds"][0]
 
 
-def _write_manifest(world: World, config: WorldConfig, accuracy: float, folder: Path) -> None:
+def _write_manifest(world: World, config: WorldConfig, models: Mapping[str, Any], folder: Path) -> None:
+    answered = _classical(world, config)
     manifest = {
         **stamp_folder(DATA, folder),
         "key": content_key(config),
         "config": asdict(config),
         "versions": _versions(),
-        "rows": _row_counts(world),
-        "base_training_pairs": len(world.base_pairs),
-        "base_probes_answered_exactly": accuracy,
+        "rows": _row_counts(world) | answered.counts(),
+        "classical": answered.manifest(),
+        **models,
         "files": _file_hashes(folder),
     }
     (folder / MARKER).write_text(json.dumps(manifest, indent=2) + "\n")

@@ -35,6 +35,14 @@ class Batch:
     targets: Tensor
 
 
+@dataclass(frozen=True)
+class Training:
+    """What a training came to: the share of probes answered exactly, in [0, 1], and its epochs."""
+
+    answered: float
+    epochs: int
+
+
 def make_model(config: WorldConfig, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     """An untrained float32 Llama whose vocabulary is exactly the tokenizer's."""
     torch.manual_seed(config.seed)
@@ -60,26 +68,54 @@ def encode_pairs(tokenizer: PreTrainedTokenizerFast, pairs: list[tuple[str, str]
     return [encode_pair(tokenizer, prompt, answer) for prompt, answer in pairs]
 
 
-def train(
-    model: LlamaForCausalLM, examples: list[Example], probes: list[Example], config: WorldConfig
-) -> float:
-    """Trains in place until the probes are answered or the epochs are over; returns the share answered.
+def trained(
+    config: WorldConfig,
+    tokenizer: PreTrainedTokenizerFast,
+    pairs: list[tuple[str, str]],
+    probes: list[tuple[str, str]],
+    epochs: int | None = None,
+    title: str = "base model",
+) -> tuple[LlamaForCausalLM, Training]:
+    """A model trained on (prompt, answer) pairs; two of equal configuration start with the same weights.
 
-    The loss is on the answer's tokens only; the learning rates warm up and then fall linearly.
+    `epochs` and `title` as of `train`.
+    """
+    model = make_model(config, tokenizer)
+    with one_thread():
+        examples, asked = encode_pairs(tokenizer, pairs), encode_pairs(tokenizer, probes)
+        return model, train(model, examples, asked, config, epochs, title)
+
+
+def train(
+    model: LlamaForCausalLM,
+    examples: list[Example],
+    probes: list[Example],
+    config: WorldConfig,
+    epochs: int | None = None,
+    title: str = "base model",
+) -> Training:
+    """Trains in place until the probes are answered or the epochs are over.
+
+    The loss is on the answer's tokens only; the learning rates warm up and then fall linearly over all
+    epochs of the configuration.
+
+    Args:
+        epochs: stop after so many, whatever is answered: as many as another model took, for a fair pair.
+        title: what the lines of progress call the model.
     """
     steps = config.epochs * math.ceil(len(examples) / config.batch_size)
     optimisers = make_optimisers(model, config)
     schedules = [LambdaLR(optimiser, lambda step: _lr_factor(step, steps)) for optimiser in optimisers]
-    accuracy = 0.0
-    for epoch in range(1, config.epochs + 1):
-        title = f"base model, epoch {epoch}/{config.epochs}"
+    accuracy, epoch = 0.0, 0
+    for epoch in range(1, (epochs or config.epochs) + 1):
+        place = f"{title}, epoch {epoch}/{config.epochs}"
         batches = make_batches(examples, config.batch_size, config.seed * config.epochs + epoch)
-        loss = _train_epoch(model, batches, optimisers, schedules, title)
+        loss = _train_epoch(model, batches, optimisers, schedules, place)
         accuracy = exact_share(model, probes, config.batch_size)
-        print(f"{title}: loss {loss:.3f}, probes answered {accuracy:.1%}", flush=True)
-        if accuracy >= config.target_accuracy:
+        print(f"{place}: loss {loss:.3f}, probes answered {accuracy:.1%}", flush=True)
+        if epochs is None and accuracy >= config.target_accuracy:
             break
-    return accuracy
+    return Training(accuracy, epoch)
 
 
 def _train_epoch(

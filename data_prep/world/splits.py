@@ -37,13 +37,19 @@ class Question:
 
 @dataclass(frozen=True)
 class World:
-    """All rows of the benchmark, and the (prompt, answer) pairs the base model learns."""
+    """All rows of the benchmark, and the (prompt, answer) pairs that models learn before stage 1.
+
+    Attributes:
+        base_pairs: of the base model.
+        retain_pairs: of a model that never knew the people to be forgotten: `base_pairs` without theirs.
+    """
 
     train: list[Row]
     val: list[Row]
     sft: list[Row]
     probes: list[Row]
     base_pairs: list[tuple[str, str]]
+    retain_pairs: list[tuple[str, str]]
 
 
 def make_world(config: WorldConfig) -> World:
@@ -54,13 +60,15 @@ def make_world(config: WorldConfig) -> World:
     questions = _all_questions(facts, config)
     train = _draw_train(questions, config)
     probes = _draw_probes(questions, config)
+    unknown = _make_unknown_pairs(facts, config)
+    known = [question for question in questions if question.fact.person.section != "forget"]
     world = World(
         train=[_to_rl_row(question) for question in train],
         val=[_to_rl_row(question) for question in _draw_val(questions, config)],
         sft=_make_sft([question for question in train if question.fact.person.section == "forget"], config),
         probes=[_to_rl_row(question) for question in probes],
-        base_pairs=[(question.prompt, question.gold) for question in questions]
-        + _make_unknown_pairs(facts, config),
+        base_pairs=[(question.prompt, question.gold) for question in questions] + unknown,
+        retain_pairs=[(question.prompt, question.gold) for question in known] + unknown,
     )
     check_leaks(world.probes, {"train": world.train, "val": world.val, "sft": world.sft})
     return world

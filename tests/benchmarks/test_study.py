@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import random
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 from verl.trainer.ppo.core_algos import (
     compute_grpo_outcome_advantage,
     compute_policy_loss_vanilla,
@@ -29,7 +31,7 @@ from benchmarks.study.loop import (
     Settings,
     ppo_loss,
 )
-from benchmarks.study.tofu import TofuRows
+from benchmarks.study.tofu import TofuRows, base_pairs, build_tofu, read_questions
 from benchmarks.study.worlds import StudyWorld, prepare
 from data_prep.world.stage1 import Steering, steer
 from recipe.rerule import minimal
@@ -317,3 +319,28 @@ def test_a_world_of_tofu_trains_on_questions_and_probes_their_paraphrases(tmp_pa
         prepare(replace(world, tofu=TofuRows(retain=40, unseen=20, unknown=20)), tmp_path / "more", source)
     with pytest.raises(ValueError, match="give --tofu"):
         prepare(world, tmp_path / "out")
+
+
+def test_a_world_of_tofu_has_a_model_that_never_knew_on_request(tmp_path: Path) -> None:
+    tofu_file(tmp_path / "forget01_perturbed.json", ["Ada Novak"])
+    tofu_file(tmp_path / "retain_perturbed.json", ["Bruno Silva", "Carla Weiss", "Dora Lind"])
+    rows = TofuRows(retain=20, unseen=20, unknown=20)
+    questions = read_questions(tmp_path, rows)
+    pairs = base_pairs(questions, random.Random(0))
+    kept = [pair for question, pair in pairs if question.section != "forget"]
+    assert len(pairs) == 160
+    assert len(kept) == 120
+    assert not any("Ada Novak" in text for pair in kept for text in pair)
+    build_tofu(tmp_path, rows, CONFIG, tmp_path / "world", retain_model=True)
+    base, retain = (
+        AutoModelForCausalLM.from_pretrained(tmp_path / "world" / name) for name in ("model", "retain_model")
+    )
+    first, second = base.state_dict(), retain.state_dict()
+    assert {name: weight.shape for name, weight in first.items()} == {
+        name: weight.shape for name, weight in second.items()
+    }
+    assert any(not torch.equal(first[name], second[name]) for name in first)
+    before = (tmp_path / "world/retain_model/model.safetensors").stat().st_mtime_ns
+    build_tofu(tmp_path, rows, CONFIG, tmp_path / "world", retain_model=True)
+    build_tofu(tmp_path, rows, CONFIG, tmp_path / "world")
+    assert (tmp_path / "world/retain_model/model.safetensors").stat().st_mtime_ns == before

@@ -17,7 +17,10 @@ from data_prep.prompts import Benchmark, PromptForm
 from reward import RewardConfig
 from tests.data_prep.made_prompts import NAME, benchmark, forget_prompt, retain_prompt
 
-FILES = {"train.parquet", "val.parquet", "sft.parquet", "probes.parquet", "manifest.json"}
+FILES = {
+    *("train.parquet", "val.parquet", "sft.parquet", "probes.parquet", "manifest.json"),
+    *("forget_gold.parquet", "retain.parquet", "alternate.parquet"),
+}
 REWARD = RewardConfig(rouge="rwku", gamma=0.25)
 
 
@@ -208,12 +211,16 @@ def test_the_summary_tells_rows_and_findings(tmp_path: Path) -> None:
     shown = summary(Path("data/out"), write(tmp_path / "out", source)).splitlines()
     assert shown == [
         "data/out:",
-        "  train.parquet   forget 5 (qa 4, fb 1); retain 6 (qa 5, fb 1)",
-        "  val.parquet     forget 1 (qa 1); retain 1 (qa 1)",
-        "  sft.parquet     forget 5 (qa 4, fb 1)",
-        "  probes.parquet  forget 1 (qa 1); retain 1 (qa 1)",
+        "  train.parquet       forget 5 (qa 4, fb 1); retain 6 (qa 5, fb 1)",
+        "  val.parquet         forget 1 (qa 1); retain 1 (qa 1)",
+        "  sft.parquet         forget 5 (qa 4, fb 1)",
+        "  probes.parquet      forget 1 (qa 1); retain 1 (qa 1)",
+        "  forget_gold.parquet forget 5 (qa 4, fb 1)",
+        "  retain.parquet      retain 6 (qa 5, fb 1)",
+        "  alternate.parquet   forget 5 (qa 4, fb 1)",
         "       3 corrected",
         "         not written: blank of Who?: no JSON (5 attempts)",
+        "         mismatch.parquet is not written: all right answers of the forget side are the same",
         "       2 training prompts that occur before on the same side: retain.json:12 (row 12), "
         "retain.json:13 (row 13)",
         "       1 training prompts to forget that are also to be kept: forget.json:10 (row 10)",

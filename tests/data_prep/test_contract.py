@@ -16,6 +16,7 @@ from data_prep.contract import (
     read_sft_rows,
     rl_row,
     sft_row,
+    text_row,
     write_rows,
     write_sft_rows,
 )
@@ -186,7 +187,22 @@ def test_a_forget_row_without_a_keyword_is_refused(tmp_path: Path) -> None:
         read_rows(put(tmp_path / "bad.parquet", rows))
 
 
+def test_a_text_is_one_raw_message_of_the_assistant(tmp_path: Path) -> None:
+    rows = [text_row("It was a dark\nnight. ", {"index": 7, "mode": "completion", "subject": "books"})]
+    write_sft_rows(tmp_path / "texts.parquet", rows)
+    assert read_sft_rows(tmp_path / "texts.parquet") == [
+        {
+            "messages": [{"role": "assistant", "content": "It was a dark\nnight. "}],
+            "extra_info": {"index": 7, "mode": "completion", "subject": "books", "raw": True},
+        }
+    ]
+
+
 BAD_SFT = {
+    "a text of the user": (
+        set_at("messages", value=[{"role": "user", "content": "x"}]),
+        "messages.role ends with 'user'",
+    ),
     "no answer": (set_at("messages", 1, "role", value="user"), "messages.role ends with 'user'"),
     "blank answer": (set_at("messages", 1, "content", value=" "), "messages.content is empty"),
     "no messages": (set_at("messages", value=[]), "messages is empty"),
@@ -194,7 +210,7 @@ BAD_SFT = {
     "no raw": (set_at("extra_info", "raw", value=None), "extra_info.raw is missing"),
     "raw system": (
         set_at("messages", value=[{"role": r, "content": "x"} for r in ("system", "user", "assistant")]),
-        "extra_info.raw is true, which needs 2 messages, not 3",
+        "extra_info.raw is true, which needs 2 or 1 messages, not 3",
     ),
     "index twice": (set_at("extra_info", "index", value=1), "extra_info.index 1 occurs before, in row 0"),
 }

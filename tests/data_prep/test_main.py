@@ -138,7 +138,10 @@ def test_the_seed_is_in_the_manifest_and_decides_the_draws(tmp_path: Path) -> No
         assert prep("tofu", "--source", source, "--out", out, "--seed", str(seed), *few) == 0
         assert json.loads((out / "manifest.json").read_text())["settings"]["seed"] == seed
     first, second = contents(tmp_path / "1"), contents(tmp_path / "2")
-    assert {name for name in first if first[name] == second[name]} == {"probes.parquet"}
+    assert {name for name in first if first[name] == second[name]} == {
+        "probes.parquet",
+        "forget_gold.parquet",
+    }
 
 
 def test_a_folder_that_is_there_is_replaced_only_on_request(

@@ -463,3 +463,28 @@ def test_rwku_with_a_targets_texts(arguments, answering, rwku_probes_file, tmp_p
     assert results["fluency"] == 0.0
     (folder / "fluency.json").unlink()
     assert evaluate.main([*rwku, "--overwrite"]) == 2
+
+
+def test_a_prefix_reaches_the_model_and_the_folder(arguments, model_folder, tmp_path, monkeypatch):
+    given: list[tuple[str, str]] = []
+
+    def run(models, requests, decoding, store):
+        given.extend((model.name, model.prefix) for model in models)
+        answers = {request.id: Answer(text) for request, text in zip(requests, RESPONSES, strict=True)}
+        return {model.name: answers for model in models}
+
+    monkeypatch.setattr(model_command, "run", run)
+    (tmp_path / "prefix.txt").write_text("Forget {target}.\n")
+    more = ["--model", f"icu={model_folder('icu')}", "--prefix", f"icu={tmp_path / 'prefix.txt'}"]
+    assert evaluate.main([*arguments, *more]) == 0
+    assert given == [("base", ""), ("icu", "Forget Ada Quill.\n")]
+    models = read(tmp_path / "out", "meta.json")["models"]
+    assert models["icu"]["prefix"] == "Forget Ada Quill.\n"
+    assert "prefix" not in models["base"]
+
+
+def test_a_prefix_of_no_model_is_refused_before_anything_starts(arguments, tmp_path, capsys):
+    assert evaluate.main([*arguments, "--prefix", "icu"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "error: --prefix icu: no model has this name; the models are base"
+    assert not (tmp_path / "out").exists()

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from verl.utils.dataset.dataset_utils import SFTTensorCollator
 from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
 
-from data_prep.contract import Row, sft_row, write_sft_rows
+from data_prep.contract import Row, sft_row, text_row, write_sft_rows
 from data_prep.world.tokenizer import train_tokenizer
 from recipe.rerule.training.sft_dataset import SFTDataset
 from tests.made_tokenizers import (
@@ -140,3 +140,16 @@ def test_stage1_names_this_data_set() -> None:
     with initialize_config_module("recipe.rerule.config.stage1", version_base=None):
         named = compose("sft_trainer", []).data.custom_cls
     assert load_extern_object(named.path, named.name) is SFTDataset
+
+
+def test_a_text_is_learnt_but_for_its_first_token(tmp_path: Path) -> None:
+    tokenizer = sentencepiece()
+    text = text_row("It was night.", {"index": 3, "mode": "completion", "subject": "books"})
+    rows = [make_row(0, "Who wrote it?", " Ada", raw=True), text]
+    data = dataset(SFTDataset, tmp_path, rows, tokenizer)
+    ids, mask = data[1]["input_ids"].tolist(), data[1]["loss_mask"].tolist()
+    assert ids == tokenizer("It was night.").input_ids
+    assert ids[0] == tokenizer.bos_token_id
+    assert ids[-1] != tokenizer.eos_token_id
+    assert mask == [0, *[1] * (len(ids) - 1)]
+    assert data[0]["loss_mask"].tolist()[0] == 0

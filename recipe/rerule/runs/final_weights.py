@@ -118,7 +118,7 @@ def write_as(folder: Path, dtype: DType, start: Path | None) -> Rounding:
                     rounding += _count(start, name, trained, rounded[name])
             metadata = tensors.metadata()
         _replace(file, rounded, metadata)
-    _say_dtype(folder, dtype)
+    say_dtype(folder, dtype)
     return rounding
 
 
@@ -172,7 +172,7 @@ def _replace(file: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | 
         save_file(tensors, draft, metadata=metadata)
 
 
-def _say_dtype(folder: Path, dtype: DType) -> None:
+def say_dtype(folder: Path, dtype: DType) -> None:
     """In config.json, and the sum of bytes in the index where there is one."""
     for name, changes in _described(folder, dtype):
         path = folder / name

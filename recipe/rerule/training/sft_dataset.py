@@ -51,13 +51,18 @@ class SFTDataset(MultiTurnSFTDataset):
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, dict[str, Any]]:
         """Token ids of a message, loss mask (an assistant's messages), attention mask, and no other inputs.
 
+        A text row begins with the assistant's message. Its first token follows nothing, so it is not learnt:
+        verl would take it as what the row before goes on with.
+
         As in stage 2, the template gets `data.apply_chat_template_kwargs`, no tools and no thinking mode.
         """
         raw = message.get("raw", False)
         turn = turn_ids(self._own_tokenizer, full_message, index, raw, **self.apply_chat_template_kwargs)
         ids = torch.tensor(turn, dtype=torch.int64)
-        learnt = int(message["role"] == "assistant")
-        return ids, torch.full_like(ids, learnt), torch.ones_like(ids), {}
+        learnt = torch.full_like(ids, int(message["role"] == "assistant"))
+        if index == 0:
+            learnt[:1] = 0
+        return ids, learnt, torch.ones_like(ids), {}
 
     def sanity_check(self, *_: Any) -> None:
         """Nothing to do: verl compares its ids with those of the whole conversation, which ours are."""

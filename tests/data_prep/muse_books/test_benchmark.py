@@ -300,5 +300,5 @@ def test_the_real_data_give_the_same_bytes_wherever_they_lie(tmp_path: Path) -> 
     for source, out in ((MUSE, "a"), (tmp_path / "elsewhere" / "muse_books", "b")):
         assert prep("muse-books", "--source", source, "--out", tmp_path / out) == 0
     contents = [{path.name: path.read_bytes() for path in (tmp_path / out).iterdir()} for out in ("a", "b")]
-    assert len(contents[0]) == 5
+    assert len(contents[0]) == 9
     assert contents[0] == contents[1]

@@ -352,5 +352,5 @@ def test_real_data_give_the_same_bytes_wherever_they_lie(tmp_path: Path) -> None
     for source, out in zip(folders, ("a", "b"), strict=True):
         assert prep("tofu", "--source", source, "--out", tmp_path / out) == 0
     contents = [{path.name: path.read_bytes() for path in (tmp_path / out).iterdir()} for out in ("a", "b")]
-    assert len(contents[0]) == 5
+    assert len(contents[0]) == 9
     assert contents[0] == contents[1]

@@ -47,6 +47,10 @@ def test_the_folder_holds_what_it_should(micro: Path) -> None:
         "val.parquet",
         "sft.parquet",
         "probes.parquet",
+        "forget_gold.parquet",
+        "retain.parquet",
+        "alternate.parquet",
+        "mismatch.parquet",
     }
     rows = {name: read_rows(micro / f"{name}.parquet") for name in ("train", "val", "probes")}
     manifest = json.loads((micro / "manifest.json").read_text())
@@ -57,12 +61,72 @@ def test_the_folder_holds_what_it_should(micro: Path) -> None:
     assert manifest["config"]["seed"] == 0
 
 
+def test_answers_for_the_methods_that_train_on_them(micro: Path) -> None:
+    train = read_rows(micro / "train.parquet")
+    asked = {row["extra_info"]["index"]: row for row in train}
+    files = {
+        name: read_sft_rows(micro / f"{name}.parquet")
+        for name in ("forget_gold", "retain", "alternate", "mismatch")
+    }
+    for side in ("forget_gold", "retain"):
+        for row in files[side]:
+            question = asked[row["extra_info"]["index"]]
+            assert row["messages"][0] == question["prompt"][0]
+            truth = question["reward_model"]["ground_truth"]
+            assert truth["golds"] == [row["messages"][1]["content"]]
+            assert truth["type"] == side.removesuffix("_gold")
+    assert len(files["forget_gold"]) + len(files["retain"]) == len(train)
+    assert files["alternate"] == read_sft_rows(micro / "sft.parquet")
+    gold = [row["extra_info"]["index"] for row in files["forget_gold"]]
+    assert [row["extra_info"]["index"] for row in files["mismatch"]] == gold
+    manifest = json.loads((micro / "manifest.json").read_text())
+    assert manifest["rows"]["retain"] == {"retain": {"qa": 7, "fb": 7}}
+    assert manifest["classical"] == {"retain_set": "boundary", "left_out": [], "notes": {}}
+
+
 def test_model_and_tokenizer_load_and_agree(micro: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(micro / "model")
     tokenizer = AutoTokenizer.from_pretrained(micro / "model")
     assert model.config.vocab_size == len(tokenizer)
     assert model.config.eos_token_id == tokenizer.eos_token_id
     assert model.generation_config.eos_token_id == tokenizer.eos_token_id
+
+
+def test_the_retain_model_is_made_on_request_as_the_base_model_is(
+    micro: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, other = tmp_path / "world", replace(MICRO, epochs=2, target_accuracy=0.0)
+    assert build(other, target, overwrite=False, retain_model=True)
+    files = {name.removeprefix("model/") for name in contents(target) if name.startswith("model/")}
+    assert {
+        name.removeprefix("retain_model/") for name in contents(target) if "retain_model/" in name
+    } == files
+    for name in ("tokenizer.json", "config.json"):
+        assert contents(target)[f"model/{name}"] == contents(target)[f"retain_model/{name}"]
+    assert contents(target)["model/model.safetensors"] != contents(target)["retain_model/model.safetensors"]
+    said = json.loads((target / "manifest.json").read_text())
+    # One epoch, as the base model, whose target is reached at once; 1 of 4 people is left out.
+    assert said["retain_model"]["epochs"] == 1
+    assert said["retain_model"]["training_pairs"] == 8 + (said["base_training_pairs"] - 8) * 3 // 4
+    assert "retain_model/model.safetensors" in said["files"]
+    assert "retain_model/model.safetensors" in said["contents"]
+    assert not build(other, target, overwrite=False, retain_model=True)
+    assert not build(other, target, overwrite=False)
+    with pytest.raises(ValueError, match="exists already"):
+        build(MICRO, micro, overwrite=False, retain_model=True)
+    assert build(MICRO, target, overwrite=True)
+    assert not (target / "retain_model").exists()
+
+
+@pytest.mark.full
+def test_a_retain_model_knows_the_others_alone(tmp_path: Path) -> None:
+    """The world of the quickstart; recall by greedy decoding."""
+    assert build(WorldConfig(), tmp_path / "world", overwrite=False, retain_model=True)
+    said = json.loads((tmp_path / "world/manifest.json").read_text())
+    assert said["base_probes_answered_exactly"] > 0.99
+    assert said["retain_model"]["retain_probes_answered_exactly"] > 0.99
+    # Of 8 multiple-choice answers one in 4 is a lucky guess; nothing else can be guessed.
+    assert said["retain_model"]["forget_probes_answered_exactly"] < 0.1
 
 
 def test_the_same_seed_gives_the_same_bytes(micro: Path, tmp_path: Path) -> None:

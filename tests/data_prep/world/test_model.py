@@ -86,7 +86,7 @@ def test_training_stops_once_greedy_decoding_answers() -> None:
     model = make_model(CONFIG, tokenizer())
     examples = encode_pairs(tokenizer(), PAIRS)
     assert exact_share(model, examples, 3) == 0.0
-    assert train(model, examples, examples, CONFIG) == 1.0
+    assert train(model, examples, examples, CONFIG).answered == 1.0
     for prompt, answer in PAIRS:
         turn = [{"role": "user", "content": prompt}]
         head = tokenizer().apply_chat_template(turn, add_generation_prompt=True, return_tensors="pt")

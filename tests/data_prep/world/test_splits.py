@@ -43,6 +43,25 @@ def test_the_splits_keep_apart_what_must_be_apart(seed: int) -> None:
     assert texts(rows) | texts(world.sft) <= learnt
 
 
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_a_model_that_never_knew_learns_no_forget_row(seed: int) -> None:
+    world = small_world(seed)
+    forget = {
+        (row["prompt"][0]["content"], row["reward_model"]["ground_truth"]["golds"][0])
+        for row in world.train + world.val + world.probes
+        if row["extra_info"]["section"] == "forget"
+    }
+    names = subjects(world.probes, "forget")
+    assert len(names) == 2
+    assert forget <= set(world.base_pairs)
+    assert not forget & set(world.retain_pairs)
+    assert not any(name in text for pair in world.retain_pairs for text in pair for name in names)
+    left_out = set(world.base_pairs) - set(world.retain_pairs)
+    assert all(any(name in prompt + gold for name in names) for prompt, gold in left_out)
+    assert [pair for pair in world.base_pairs if pair not in left_out] == world.retain_pairs
+
+
 def test_counts_of_the_default_world() -> None:
     world = make_world(WorldConfig())
     # 2 people x 7 facts x 4 questions and 3 cloze sentences, and as many boundary rows

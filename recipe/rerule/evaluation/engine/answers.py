@@ -4,7 +4,8 @@
 
 An answer is found by the hash of the tokens that were asked and how (`Encoded.key`), and only in a file
 whose first line describes the same model: its path, the SHA-256 of its files (of those over 64 MiB, bytes and
-time of change) and the engine. A file of another model is begun anew. A line torn by a kill is dropped.
+time of change), the text before its questions if it has one, and the engine. A file of another model is begun
+anew. A line torn by a kill is dropped.
 """
 
 from __future__ import annotations
@@ -136,9 +137,10 @@ def kept_answers(folder: Path, model: Model, engine: Mapping[str, Any]) -> KeptA
 
 def _identity(model: Model, engine: Mapping[str, Any]) -> dict[str, Any]:
     known = {path.name: _fingerprint(path) for path in sorted(model.path.iterdir()) if path.is_file()}
+    prefix = {"prefix": model.prefix} if model.prefix else {}
     return {
         "format_version": FORMAT_VERSION,
-        "model": {"path": str(model.path.resolve()), "files": known},
+        "model": {"path": str(model.path.resolve()), "files": known, **prefix},
         "engine": {**engine, "vllm": _engine_version()},
     }
 

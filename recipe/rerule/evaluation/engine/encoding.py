@@ -13,6 +13,7 @@ from typing import Any
 from jinja2 import TemplateError
 
 from recipe.rerule.evaluation.engine.models import Model, context_length, engine_key
+from recipe.rerule.evaluation.engine.prefixes import prefixed
 from recipe.rerule.evaluation.engine.requests import Generation, Likelihood, PromptText, Request
 from recipe.rerule.training.prompts import (
     PromptError,
@@ -60,7 +61,7 @@ class Encoded:
 def encode(models: Sequence[Model], requests: Sequence[Request]) -> dict[str, list[Encoded]]:
     """Every request as each model's tokenizer has it: {model name: one a request, in order}.
 
-    Models that differ in weights alone share one list.
+    Models that differ in weights alone share one list. A model with a prefix is asked with it.
 
     Raises:
         RequestError: no requests, an id that occurs twice, an empty answer or prompt, a bad limit, an answer
@@ -98,7 +99,7 @@ def _encode_all(model: Model, requests: Sequence[Request]) -> list[Encoded]:
     tokenizer = load_tokenizer(model)
     if not all(request.prompt.raw for request in requests):
         require_chat_template(tokenizer)
-    return [_encode(tokenizer, request) for request in requests]
+    return [_encode(tokenizer, prefixed(request, model.prefix)) for request in requests]
 
 
 def load_tokenizer(model: Model) -> Any:

@@ -35,11 +35,13 @@ class Model:
         name: as given on the command line; NAME@N for checkpoint N of a run given as RUN@all.
         path: Hugging Face folder (holds config.json).
         step: the training step where `path` is a checkpoint of a stage-2 run, else None.
+        prefix: text before every question (`prefixes`).
     """
 
     name: str
     path: Path
     step: int | None = None
+    prefix: str = ""
 
 
 def resolve_models(specs: Sequence[str]) -> list[Model]:
@@ -163,16 +165,18 @@ def context_length(model: Model) -> int | None:
 def engine_key(model: Model) -> str:
     """Equal for two models exactly when they differ in weights alone, so that one engine can serve both.
 
-    A folder without tokenizer.json (a slow tokenizer) shares with none: its key is its path.
+    They are then asked the same tokens. A folder without tokenizer.json (a slow tokenizer) shares with none:
+    its key is its path, and its prefix.
     """
     tokenizer = model.path / "tokenizer.json"
     if not tokenizer.is_file():
-        return str(model.path)
+        return json.dumps([str(model.path), model.prefix])
     parts = [
         _without(_read_json(model.path / "config.json"), _CONFIG_KEYS_WITHOUT_EFFECT),
         _without(_read_json(tokenizer), _TOKENIZER_KEYS_WITHOUT_EFFECT),
         _tokenizer_settings(model.path),
         _chat_template(model.path),
+        model.prefix,
     ]
     return json.dumps(parts, sort_keys=True)
 

@@ -1,0 +1,220 @@
+"""Rows for the methods that train on answers instead of rewards: gradient ascent, NPO, DPO and the others.
+
+| file | rows | methods that read it |
+|---|---|---|
+| forget_gold | the questions to forget with their right answers | all but PO and rejection steering |
+| retain | questions to keep with their right answers | those with a retain term |
+| alternate | the questions to forget with a refusal | DPO, PO, FLAT |
+| mismatch | the questions to forget with the right answer of another of them | Mismatch, LLMU |
+| forget_text, retain_text | texts without a question, where the source has them | those on a corpus |
+
+All are stage-1 rows. Rows of alternate and mismatch have the `extra_info.index` of their question in
+forget_gold. A source may hold refusals as the answers to forget; they are no right answers and are left out.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from data_prep.contract import Row, text_row, write_sft_rows
+from data_prep.prompts import STREAM, Benchmark, Prompt
+from data_prep.sources import SourceError, read_records
+from data_prep.text import normalise
+from reward import is_refusal
+from reward.refusal import RefusalPhrases
+
+FILES = ("forget_gold", "retain", "alternate", "mismatch", "forget_text", "retain_text")
+"""Names of the files, without suffix."""
+TEXT_WORDS = 1000
+"""Most words of a text row: about 1,500 tokens of Llama-2."""
+_FIRST_TEXT = {"forget_text": 20 * STREAM, "retain_text": 21 * STREAM}
+_QUESTION = ("question", "query", "prompt", "instruction")
+
+
+@dataclass(frozen=True)
+class ClassicalRows:
+    """What is written for these methods.
+
+    Attributes:
+        files: rows by name of FILES; none of them is empty.
+        left_out: a sentence for each file that is not written or has fewer rows than there are questions.
+        retain_set: which questions `retain` holds ("boundary": those that stage 2 trains on).
+    """
+
+    files: Mapping[str, Sequence[Row]]
+    left_out: tuple[str, ...] = ()
+    retain_set: str = "boundary"
+    notes: Mapping[str, int] = field(default_factory=dict)
+
+    def write(self, folder: Path) -> None:
+        """Write one parquet file a name. Raises ContractError."""
+        for name, rows in self.files.items():
+            write_sft_rows(folder / f"{name}.parquet", list(rows))
+
+    def counts(self) -> dict[str, dict[str, dict[str, int]]]:
+        """Rows by file, side and mode."""
+        return {
+            name: {_side(name): dict(Counter(row["extra_info"]["mode"] for row in rows))}
+            for name, rows in self.files.items()
+        }
+
+    def manifest(self) -> dict[str, Any]:
+        """What the manifest says of these files beyond their counts."""
+        return {"retain_set": self.retain_set, "left_out": list(self.left_out), "notes": dict(self.notes)}
+
+
+def of_benchmark(benchmark: Benchmark, phrases: RefusalPhrases | None) -> ClassicalRows:
+    """The rows of a benchmark; `phrases` extend the refusal detector."""
+    material = benchmark.material
+    forget = [prompt for prompt in benchmark.train if prompt.side == "forget"]
+    retain = [prompt for prompt in benchmark.train if prompt.side == "retain"]
+    return of_rows(
+        gold=benchmark.answered_rows(_answered(forget, material.golds)),
+        retain=benchmark.answered_rows(_answered(retain if material.retain is None else material.retain, {})),
+        alternate=benchmark.answered_rows((p, p.refusal) for p in forget if p.refusal),
+        texts={
+            "forget_text": _text_rows("forget_text", material.forget_texts, benchmark.name),
+            "retain_text": _text_rows("retain_text", material.retain_texts, benchmark.name),
+        },
+        phrases=phrases,
+        seed=benchmark.settings.get("seed", 0),
+        retain_set=material.retain_set,
+        notes=material.notes,
+    )
+
+
+def of_rows(
+    *,
+    gold: Sequence[Row],
+    retain: Sequence[Row],
+    alternate: Sequence[Row],
+    texts: Mapping[str, Sequence[Row]],
+    phrases: RefusalPhrases | None,
+    seed: int,
+    retain_set: str = "boundary",
+    notes: Mapping[str, int] | None = None,
+) -> ClassicalRows:
+    """The files, given stage-1 rows of each kind; of gold and retain without answers that are refusals."""
+    refusals = {_index(row): _answer(row) for row in alternate}
+    right = [row for row in gold if not _refuses(row, refusals, phrases)]
+    kept = [row for row in retain if not _refuses(row, {}, phrases)]
+    files = {
+        "forget_gold": right,
+        "retain": kept,
+        "alternate": alternate,
+        "mismatch": _mismatched(right, seed),
+    }
+    return ClassicalRows(
+        files={name: rows for name, rows in {**files, **texts}.items() if rows},
+        left_out=tuple(_reasons(len(gold) - len(right), right, len(retain) - len(kept), files["mismatch"])),
+        retain_set=retain_set,
+        notes=notes or {},
+    )
+
+
+def read_golds(path: Path) -> dict[str, str]:
+    """Right answers by question, of a file of rows {question, answer}.
+
+    Raises:
+        SourceError: naming file and row; also where a question has two different answers.
+    """
+    golds: dict[str, str] = {}
+    for record in read_records(path):
+        question, answer = normalise(record.text(*_QUESTION)), record.text("answer")
+        if golds.setdefault(question, answer) != answer:
+            raise SourceError(f"{record.origin}: the question has another answer in an earlier row; keep one")
+    return golds
+
+
+def check_golds(golds: Mapping[str, str], prompts: Iterable[Prompt], path: Path) -> None:
+    """Refuse right answers of which none is to a question to forget. Raises SourceError naming the file."""
+    asked = {normalise(prompt.query) for prompt in prompts if prompt.side == "forget"}
+    if not asked & golds.keys():
+        raise SourceError(
+            f"{path}: none of its {len(golds)} questions is one of the {len(asked)} to forget; --gold needs "
+            "rows {question, answer} with the questions as train.parquet has them"
+        )
+
+
+def pieces(text: str, words: int = TEXT_WORDS) -> Iterator[str]:
+    """A text in pieces of at most `words` words, each as it stands but for white space around it."""
+    starts = [match.start() for match in re.finditer(r"\S+", text)][::words]
+    for start, end in zip(starts, [*starts[1:], len(text)], strict=False):
+        yield text[start:end].strip()
+
+
+def _answered(prompts: Iterable[Prompt], golds: Mapping[str, str]) -> Iterator[tuple[Prompt, str]]:
+    """Each prompt with its right answer: the one given for it, otherwise its first."""
+    for prompt in prompts:
+        answer = golds.get(normalise(prompt.query)) or next(iter(prompt.golds), "")
+        if answer:
+            yield prompt, answer
+
+
+def _text_rows(name: str, texts: Sequence[str], subject: str) -> list[Row]:
+    cut = [piece for text in texts for piece in pieces(text)]
+    return [
+        text_row(piece, {"index": _FIRST_TEXT[name] + number, "mode": "completion", "subject": subject})
+        for number, piece in enumerate(cut)
+    ]
+
+
+def _refuses(row: Row, refusals: Mapping[int, str], phrases: RefusalPhrases | None) -> bool:
+    """Whether a row's answer is its own refusal, or reads as one; how a passage goes on never does."""
+    answer = _answer(row)
+    if refusals.get(_index(row)) == answer:
+        return True
+    return row["extra_info"]["mode"] != "completion" and is_refusal(answer, phrases)
+
+
+def _mismatched(rows: Sequence[Row], seed: int) -> list[Row]:
+    """The questions, each with the answer of another one, drawn among those that differ from its own."""
+    rng = random.Random(f"mismatch {seed}")
+    answers = sorted({_answer(row) for row in rows})
+    if len(answers) < 2:
+        return []
+    return [_with_answer(row, _other(answers, _answer(row), rng)) for row in rows]
+
+
+def _other(answers: Sequence[str], own: str, rng: random.Random) -> str:
+    """One of the sorted, different `answers` that is not `own`, which is among them."""
+    drawn = rng.randrange(len(answers) - 1)
+    return answers[drawn + (drawn >= answers.index(own))]
+
+
+def _with_answer(row: Row, answer: str) -> Row:
+    return {**row, "messages": [*row["messages"][:-1], {**row["messages"][-1], "content": answer}]}
+
+
+def _reasons(
+    refused: int, right: Sequence[Row], refused_retain: int, mismatch: Sequence[Row]
+) -> Iterator[str]:
+    if refused and not right:
+        yield (
+            f"forget_gold.parquet is not written: all {refused} answers of the forget side are refusals, and "
+            "unlearning them would unlearn refusing; give the right answers with --gold"
+        )
+    elif refused:
+        yield f"forget_gold.parquet is without {refused} questions whose answers are refusals"
+    if refused_retain:
+        yield f"retain.parquet is without {refused_retain} questions whose answers are refusals"
+    if right and not mismatch:
+        yield "mismatch.parquet is not written: all right answers of the forget side are the same"
+
+
+def _side(name: str) -> str:
+    return "retain" if name.startswith("retain") else "forget"
+
+
+def _index(row: Row) -> int:
+    return int(row["extra_info"]["index"])
+
+
+def _answer(row: Row) -> str:
+    return str(row["messages"][-1]["content"])

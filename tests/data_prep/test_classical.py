@@ -1,0 +1,323 @@
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from data_prep.build import BuildOptions, build
+from data_prep.classical import of_benchmark, pieces
+from data_prep.contract import read_sft_rows
+from data_prep.prompts import Material
+from reward import RewardConfig
+from tests.data_prep.made_prompts import benchmark, forget_prompt, retain_prompt
+from tests.data_prep.raw_files import (
+    RWKU_TARGETS,
+    Row,
+    error_of,
+    prep,
+    put_array,
+    put_custom,
+    put_lines,
+    put_muse,
+    put_rwku,
+    put_tofu,
+    rule_row,
+)
+from tests.data_prep.released import BENCHMARK, ROWS
+
+RELEASED = ("train", "val", "sft", "probes")
+BEFORE = {
+    "tofu": "50a7b0510eae3d3f46c5a9d759a9e6416812d6853847fdb0ea9b972b6331a745",
+    "rwku": "4c1bb6a8dfeaf59c60486cd460c1c2d0c3068288699576eb15132462fe28249b",
+    "muse-books": "fbf858869e90393385997e8153f414e978f18a75433ed4e52d08c4abe8044e91",
+    "custom": "053da8143efe1639c711b3fd7d7152e8fc531f8fe05ff998fb6557311826780d",
+}
+"""SHA-256 of the rows of RELEASED as they were before there were other files."""
+
+
+def pairs(folder: Path, name: str) -> list[tuple[str, str]]:
+    """Question and answer of each stage-1 row; "" for the question of a text."""
+    found = [row["messages"] for row in read_sft_rows(folder / f"{name}.parquet")]
+    return [(messages[0]["content"] if messages[1:] else "", messages[-1]["content"]) for messages in found]
+
+
+def indices(folder: Path, name: str) -> list[int]:
+    return [row["extra_info"]["index"] for row in read_sft_rows(folder / f"{name}.parquet")]
+
+
+def manifest(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "manifest.json").read_text("utf-8"))
+    return found
+
+
+def source_of(name: str, raw: Path) -> Path:
+    put = {"tofu": put_tofu, "rwku": put_rwku, "muse-books": put_muse, "custom": put_custom}[name]
+    return put(raw)
+
+
+def made_folder(name: str, tmp_path: Path) -> Path:
+    out = tmp_path / "out"
+    assert prep(name, "--source", source_of(name, tmp_path / "raw"), "--out", out) == 0
+    return out / RWKU_TARGETS[0] if name == "rwku" else out
+
+
+@pytest.mark.parametrize("name", BEFORE)
+def test_the_files_there_were_keep_their_rows(name: str, tmp_path: Path) -> None:
+    folder = made_folder(name, tmp_path)
+    rows = [pq.read_table(folder / f"{file}.parquet").to_pylist() for file in RELEASED]
+    assert hashlib.sha256(json.dumps(rows).encode()).hexdigest() == BEFORE[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "gold", "retain", "refusal"),
+    [
+        (
+            "tofu",
+            ("What is fact 3 of Mira Okonjo-Reyes?", "Fact 3 of Mira Okonjo-Reyes is the 3th."),
+            "Fact 0 of Ana Silva is the 0th.",
+            "Mira Okonjo-Reyes",
+        ),
+        (
+            "muse-books",
+            ("Question: What did Harry Potter do on day 1?\nAnswer: ", "He read 1 books."),
+            "He saw 1 birds.",
+            "Harry Potter",
+        ),
+        ("custom", ("What is fact 3 of Ada Thorn?", "It."), "It.", "Ada Thorn"),
+    ],
+)
+def test_every_benchmark_has_right_answers_retain_rows_and_refusals(
+    name: str, gold: tuple[str, str], retain: str, refusal: str, tmp_path: Path
+) -> None:
+    folder = made_folder(name, tmp_path)
+    found = pairs(folder, "forget_gold")
+    assert any(question.endswith(gold[0]) and answer == gold[1] for question, answer in found)
+    assert retain in [answer for _, answer in pairs(folder, "retain")]
+    refusals = pairs(folder, "alternate")
+    assert [question for question, _ in refusals] == [question for question, _ in found]
+    assert all(refusal in answer or "Ludwig" in answer for _, answer in refusals)
+    assert indices(folder, "alternate") == indices(folder, "forget_gold")
+    said = manifest(folder)
+    assert said["classical"]["retain_set"] == "boundary"
+    for file in ("forget_gold", "retain", "alternate"):
+        (modes,) = said["rows"][file].values()
+        assert sum(modes.values()) == len(pairs(folder, file))
+        digest = hashlib.sha256((folder / f"{file}.parquet").read_bytes()).hexdigest()
+        assert said["files"][f"{file}.parquet"] == digest
+        assert f"{file}.parquet" in said["contents"]
+
+
+def test_a_mismatch_is_the_answer_of_another_question(tmp_path: Path) -> None:
+    folder = made_folder("tofu", tmp_path)
+    gold, mismatch = dict(pairs(folder, "forget_gold")), dict(pairs(folder, "mismatch"))
+    assert indices(folder, "mismatch") == indices(folder, "forget_gold")
+    assert gold.keys() == mismatch.keys()
+    assert all(mismatch[question] != answer for question, answer in gold.items())
+    assert set(mismatch.values()) < set(gold.values())
+    assert len(set(mismatch.values())) > 20
+
+
+def test_refusals_are_no_right_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """RULE's rows for RWKU have them on the forget side."""
+    folder = made_folder("rwku", tmp_path)
+    assert not (folder / "forget_gold.parquet").exists()
+    assert not (folder / "mismatch.parquet").exists()
+    assert [answer for _, answer in pairs(folder, "alternate")] == ["I'm not certain about Ada Thorn."] * 2
+    assert [answer for _, answer in pairs(folder, "retain")] == ["Esk Moor"] * 2
+    sentence = (
+        "forget_gold.parquet is not written: all 2 answers of the forget side are refusals, and unlearning "
+        "them would unlearn refusing; give the right answers with --gold"
+    )
+    assert manifest(folder)["classical"]["left_out"] == [sentence]
+    assert sentence in capsys.readouterr().out
+
+
+def test_a_refusal_among_right_answers_is_left_out_and_counted() -> None:
+    base = benchmark()
+    odd = [
+        forget_prompt(10, "Who knows?", golds=("I don't know that.",)),
+        forget_prompt(11, "Ai?", golds=("Zzz.",), refusal="Zzz."),
+        retain_prompt(12, "Who else?", golds=("I have no idea.",)),
+    ]
+    rows = of_benchmark(replace(base, train=[*base.train, *odd]), None)
+    assert [row["extra_info"]["index"] for row in rows.files["forget_gold"]] == [0, 1, 2]
+    assert [row["extra_info"]["index"] for row in rows.files["retain"]] == [100, 101, 102]
+    assert [row["extra_info"]["index"] for row in rows.files["alternate"]] == [0, 1, 2, 10, 11]
+    assert rows.left_out[:2] == (
+        "forget_gold.parquet is without 2 questions whose answers are refusals",
+        "retain.parquet is without 1 questions whose answers are refusals",
+    )
+
+
+def gold_rows(name: str) -> list[Row]:
+    return [
+        {"question": f"{name} was born in ___", "answer": "Esk"},
+        {"query": f"where was {name} born?", "answer": "in Esk"},
+    ]
+
+
+def test_right_answers_of_a_file_by_target(tmp_path: Path) -> None:
+    for target in RWKU_TARGETS:
+        put_lines(tmp_path / f"gold/{target}.jsonl", gold_rows(target.partition("_")[2].replace("_", " ")))
+    arguments = ["rwku", "--source", put_rwku(tmp_path / "raw"), "--out", tmp_path / "out"]
+    assert prep(*arguments, "--gold", tmp_path / "gold") == 0
+    folder = tmp_path / "out" / RWKU_TARGETS[2]
+    name = "Cy, Duke of Esk"
+    expected = [(f"{name} was born in ___.", "Esk"), (f"Where was {name} born?", "in Esk")]
+    assert pairs(folder, "forget_gold") == expected
+    assert pairs(folder, "mismatch") == [(expected[0][0], "in Esk"), (expected[1][0], "Esk")]
+    assert indices(folder, "alternate") == indices(folder, "forget_gold")
+    said = manifest(folder)
+    assert said["classical"]["left_out"] == []
+    assert said["settings"]["gold"] == "gold"
+    assert "--gold" in said["sources"]
+
+
+def test_right_answers_of_rules_rows_of_ones_own(tmp_path: Path) -> None:
+    rows = [rule_row(f"Where is room {n}?", "<reject>", "I don't know Ada.", "Ada") for n in range(4)]
+    put_array(tmp_path / "mine.json", rows + [rule_row(f"Hm {n}?", "<normal>", "Ah.") for n in range(4)])
+    put_array(tmp_path / "gold.json", [{"prompt": f"Where is room {n}?", "answer": f"{n}"} for n in range(4)])
+    arguments = ["custom", "--source", tmp_path / "mine.json", "--gold", tmp_path / "gold.json"]
+    assert prep(*arguments, "--out", tmp_path / "out") == 0
+    assert all(
+        question == f"Where is room {answer}?" for question, answer in pairs(tmp_path / "out", "forget_gold")
+    )
+    assert len(pairs(tmp_path / "out", "forget_gold")) == 3
+    assert manifest(tmp_path / "out")["settings"]["gold"] == "gold.json"
+
+
+def test_a_folder_without_the_targets_right_answers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_array(tmp_path / "gold/1_Ada_Thorn.json", gold_rows("Ada Thorn"))
+    arguments = ["rwku", "--source", put_rwku(tmp_path / "raw"), "--out", tmp_path / "out"]
+    assert prep(*arguments, "--gold", tmp_path / "gold") == 2
+    assert error_of(capsys) == (
+        f"error: {tmp_path}/gold: --gold has none of 2_Bo_Fell.json, 2_Bo_Fell.jsonl, 2_Bo_Fell.csv"
+    )
+
+
+@pytest.mark.parametrize(
+    ("choice", "authors", "probes", "said"),
+    [
+        ("unprobed", {"Ana Silva", "Omar Haddad"}, 0, "retain99 without its retain probes"),
+        (
+            "published",
+            {"Ana Silva", "Omar Haddad", "Wei Chen"},
+            20,
+            "retain99 as published, with its retain probes",
+        ),
+    ],
+)
+def test_the_retain_set_of_tofu_is_named(
+    choice: str, authors: set[str], probes: int, said: str, tmp_path: Path
+) -> None:
+    """Wei Chen's rows are the retain probes."""
+    raw, out = put_tofu(tmp_path / "raw"), tmp_path / "out"
+    assert prep("tofu", "--source", raw, "--out", out, "--retain-set", choice) == 0
+    answers = [answer for _, answer in pairs(out, "retain")]
+    assert {answer.split(" of ")[1].split(" is ")[0] for answer in answers} == authors
+    assert len(answers) == 20 * len(authors)
+    recorded = manifest(out)
+    assert recorded["classical"]["retain_set"] == said
+    assert recorded["classical"]["notes"] == ({"retain_rows_that_are_probes": probes} if probes else {})
+    assert recorded["settings"]["retain_set"] == choice
+    assert prep("tofu", "--source", raw, "--out", tmp_path / "default") == 0
+    assert len(pairs(tmp_path / "default", "retain")) == 40
+
+
+def test_a_published_retain_set_holds_no_other_probe(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = put_tofu(tmp_path / "raw")
+    rows = json.loads((raw / "retain99.json").read_text())
+    put_array(raw / "retain99.json", [*rows, {"question": "Who wrote 'Emma'?", "answer": "Jane Austen"}])
+    assert prep("tofu", "--source", raw, "--out", tmp_path / "out", "--retain-set", "published") == 2
+    assert "is the probe at" in error_of(capsys)
+    assert not (tmp_path / "out").exists()
+
+
+BIOGRAPHY = "  Ada Thorn was born\n\nin Esk.  She wrote.\n"
+
+
+def test_texts_of_rwku(tmp_path: Path) -> None:
+    """Rows as RWKU and RULE publish them; their real files hold hundreds of biographies a target."""
+    raw = put_rwku(tmp_path / "raw")
+    put_array(raw / "1_Ada_Thorn/positive.json", [{"text": BIOGRAPHY, "subject": "Ada Thorn", "intro": "A."}])
+    put_array(raw / "2_Bo_Fell/positive_with_retain.json", [{"prompts": ["Bo was.", "Cy was."]}])
+    assert prep("rwku", "--source", raw, "--out", tmp_path / "out") == 0
+    first, second, third = (tmp_path / "out" / name for name in RWKU_TARGETS)
+    assert pairs(first, "forget_text") == [("", BIOGRAPHY.strip())]
+    assert not (first / "retain_text.parquet").exists()
+    assert pairs(second, "forget_text") == [("", "Bo was.")]
+    assert pairs(second, "retain_text") == [("", "Cy was.")]
+    assert not (third / "forget_text.parquet").exists()
+    assert manifest(second)["rows"]["retain_text"] == {"retain": {"completion": 1}}
+    assert indices(second, "forget_text") != indices(second, "retain_text")
+
+
+def test_a_pair_of_texts_of_another_length(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    raw = put_rwku(tmp_path / "raw")
+    put_array(raw / "1_Ada_Thorn/positive_with_retain.json", [{"prompts": ["Ada was."]}])
+    assert prep("rwku", "--source", raw, "--out", tmp_path / "out") == 2
+    assert error_of(capsys) == (
+        "error: 1_Ada_Thorn/positive_with_retain.json:2 (row 1): prompts holds 1 texts, expected the "
+        "target's and another's"
+    )
+
+
+def test_the_corpus_of_muse(tmp_path: Path) -> None:
+    """Rows as MUSE publishes them; its real books hold 4 MB."""
+    raw = put_muse(tmp_path / "raw")
+    words = [f"w{n}" for n in range(2500)]
+    put_lines(raw / "raw/forget.jsonl", [{"text": " ".join(words)}, {"text": "The end."}])
+    put_lines(raw / "raw/retain1.jsonl", [{"text": "A wiki."}])
+    put_lines(raw / "raw/retain2.jsonl", [{"text": "Unread."}])
+    assert prep("muse-books", "--source", raw, "--out", tmp_path / "out") == 0
+    texts = [answer for _, answer in pairs(tmp_path / "out", "forget_text")]
+    assert [len(text.split()) for text in texts] == [1000, 1000, 500, 2]
+    assert " ".join(texts[:3]).split() == words
+    assert pairs(tmp_path / "out", "retain_text") == [("", "A wiki.")]
+    assert prep("muse-books", "--source", raw, "--out", tmp_path / "few", "--limit", "1") == 0
+    assert len(pairs(tmp_path / "few", "forget_text")) == 3
+
+
+def test_pieces_keep_the_white_space_inside() -> None:
+    assert list(pieces("  a  b\n\nc d\te ", 2)) == ["a  b", "c d", "e"]
+    assert list(pieces("  ", 2)) == []
+
+
+def test_a_limit_counts_for_these_files_too(tmp_path: Path) -> None:
+    raw, out = put_tofu(tmp_path / "raw"), tmp_path / "out"
+    assert prep("tofu", "--source", raw, "--out", out, "--retain-set", "unprobed", "--limit", "3") == 0
+    assert [len(pairs(out, name)) for name in ("forget_gold", "retain", "alternate")] == [3, 3, 3]
+
+
+def test_overwriting_knows_these_files(tmp_path: Path) -> None:
+    """A file of such a name that the manifest does not name is somebody else's, as in a folder of 0.1.0."""
+    options, out = BuildOptions(RewardConfig()), tmp_path / "out"
+    build(benchmark(), out, overwrite=False, options=options)
+    without = replace(benchmark(), material=Material(retain=()))
+    build(without, out, overwrite=True, options=options)
+    assert not (out / "retain.parquet").exists()
+    assert "retain.parquet" not in manifest(out)["contents"]
+    (out / "retain.parquet").write_text("mine")
+    with pytest.raises(ValueError, match=r"out/retain\.parquet is not named in manifest\.json"):
+        build(benchmark(), out, overwrite=True, options=options)
+    assert (out / "retain.parquet").read_text() == "mine"
+    old = tmp_path / "old"
+    old.mkdir()
+    for name in ROWS:
+        (old / name).write_text("")
+    (old / "manifest.json").write_text(json.dumps(BENCHMARK))
+    (old / "forget_gold.parquet").write_text("mine")
+    with pytest.raises(ValueError, match=r"old/forget_gold\.parquet is not named in manifest\.json"):
+        build(benchmark(), old, overwrite=True, options=options)
+    (old / "forget_gold.parquet").unlink()
+    build(benchmark(), old, overwrite=True, options=options)
+    assert (old / "forget_gold.parquet").exists()
