@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import functools
 from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_module
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from data_prep.contract import write_rows, write_sft_rows
@@ -51,15 +53,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def composed(folder: Path, overrides: tuple[str, ...]) -> DictConfig:
+@functools.cache
+def base(folder: Path, *method: str) -> DictConfig:
+    """The unchanged run of a preset: composing takes longer than any check."""
     run = ["experiment=tiny", f"model.path={folder}/MODEL", f"trainer.default_local_dir={folder}/run"]
     batches = ["data.train_batch_size=4", "data.micro_batch_size_per_gpu=2", "data.max_token_len_per_gpu=600"]
-    given = [
-        override.replace("=", f"={folder}/", 1) if override.split("=")[1].isupper() else override
-        for override in overrides
-    ]
     with initialize_config_module("recipe.rerule.config.unlearn", version_base=None):
-        config = compose("unlearn_trainer", [*run, *batches, *given])
+        return compose("unlearn_trainer", [*run, *batches, *method])
+
+
+def composed(folder: Path, overrides: tuple[str, ...]) -> DictConfig:
+    """What Hydra makes of the overrides."""
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    config = copy.deepcopy(base(folder, *(given for given in overrides if given.startswith("method="))))
+    for override in parsed:
+        value = override.value()
+        if isinstance(value, str) and value.isupper():
+            value = f"{folder}/{value}"
+        if override.key_or_group != "method":
+            key, added = override.key_or_group, override.is_add()
+            OmegaConf.update(config, key, value, merge=False, force_add=added)
     OmegaConf.resolve(config)
     return config
 
