@@ -65,6 +65,15 @@ def new_run(kind: Any, made: SimpleNamespace, settings: Any) -> Any:
     return kind(copy.deepcopy(made.model), made.model, made.tokenizer, settings)
 
 
+def moved(model: Any) -> Any:
+    """A copy with other weights, the same ones each time."""
+    generator, other = torch.Generator().manual_seed(5), copy.deepcopy(model)
+    with torch.no_grad():
+        for weight in other.parameters():
+            weight += 0.05 * torch.randn(weight.shape, generator=generator)
+    return other
+
+
 def test_it_is_short() -> None:
     assert len(Path(minimal.__file__).read_text().splitlines()) <= MOST_LINES
 
@@ -123,7 +132,8 @@ def test_without_the_clip_the_first_update_on_a_batch_is_the_same(made: SimpleNa
     config = ReplayConfig.from_dict(REPLAY)
     gradients = []
     for kind, settings in ((Run, Settings), (loop.Run, loop.Settings)):
-        run = new_run(kind, made, settings(**SIZES, replay=config))
+        run = new_run(kind, made, settings(**SIZES, kl_coef=0.5, replay=config))
+        run.reference = moved(made.model)  # equal models would have no KL
         torch.manual_seed(1)
         batch = loop.Policy(made.model, made.tokenizer, 6, 1.0).respond(made.world.train[:4], 3)
         log_probs = run.policy.log_probs(batch)
