@@ -109,7 +109,9 @@ def made_trainer(folder: Path, settings: dict[str, Any], workers: Any, monkeypat
                 "default_local_dir": str(folder),
                 "max_actor_ckpt_to_keep": None,
                 "max_critic_ckpt_to_keep": None,
+                "save_freq": -1,
             },
+            "save": {"minutes": None},
             "actor_rollout_ref": {"rollout": {"n": 4, "temperature": 0.7}},
             "records": {"rollouts": True},
         }

@@ -10,6 +10,7 @@ fixtures/updates.json     for each of UPDATES, metrics, weights, losses and grad
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 from collections.abc import Iterator
@@ -68,6 +69,7 @@ UPDATES: dict[str, dict[str, Any]] = {
 }
 
 
+@functools.cache
 def offered(step: int) -> list[RolloutGroup]:
     """The groups of one step: four rewards each, of hard and easy prompts, some without signal."""
     rng = random.Random(step)

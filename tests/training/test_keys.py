@@ -11,7 +11,7 @@ import torch
 
 from recipe.rerule.training.keys import replay, usage
 from recipe.rerule.training.keys import verl_names as names
-from recipe.rerule.training.keys.kinds import Choice, Flag, ListOf, Number, Text, Whole
+from recipe.rerule.training.keys.kinds import Choice, Either, Flag, ListOf, Number, Text, Whole
 from recipe.rerule.training.keys.overrides import nearest
 
 
@@ -97,7 +97,12 @@ def test_the_replay_s_settings_are_its_own() -> None:
     assert keys["replay.min_groups"].kind == Whole(1)
     assert keys["replay.seed"].kind == Whole()
     assert (keys["replay.threshold"].null, keys["replay.threshold"].kind) == ("not used", Number(0, 1))
-    assert keys["replay.sampling"].kind == Choice(("uniform", "recent", "prioritized"))
+    assert keys["replay.start"].kind == Choice(("after", "at"))
+    built_in = Choice(("uniform", "recent", "prioritized"))
+    assert keys["replay.sampling"].kind == Either(built_in, replay.ClassPath())
+    assert keys["replay.sampling"].accepts("rules.mine:Own")
+    assert not keys["replay.sampling"].accepts("rules.mine")
+    assert keys["replay.sampling"].allowed == f"{built_in.allowed}, or package.module:Class"
     assert len(keys) == 32
 
 
