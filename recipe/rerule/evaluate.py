@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from recipe.rerule import errors
 from recipe.rerule.evaluation.engine.process import EngineError
@@ -60,10 +61,17 @@ def _parser(arguments: Sequence[str]) -> ArgumentParser:
 
         add_model_parser(commands)
         add_judge_parser(commands)
-        for benchmark in benchmarks().values():
-            if benchmark.commands is not None:
-                benchmark.commands(commands)
+        _add_commands(commands)
     return parser
+
+
+def _add_commands(commands: Any) -> None:
+    """Adds the subcommands of single benchmarks; one that cannot be added is left out, with a warning."""
+    for benchmark in benchmarks().values():
+        try:
+            benchmark.commands(commands)
+        except Exception as error:
+            errors.warn(f"the commands of benchmark {benchmark.name} are left out: {errors.describe(error)}")
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def test_help_shows_it(capitals: Any, command: str, capsys: pytest.CaptureFixtur
         evaluate.main([command, "--help"])
     told = " ".join(capsys.readouterr().out.split())
     assert "tofu,capitals}" in told
-    assert {"model": "capitals: whether the case of letters counts", "score": "--benchmark capitals"}[
+    assert {"model": "capitals: whether the case of letters counts (100 %)", "score": "--benchmark capitals"}[
         command
     ] in told
 
@@ -222,6 +222,14 @@ def declared(name="bad", **fields):
             "its pair names a, which is none of its columns",
         ),
         (f"{DECLARED}BENCHMARK = declared(evaluator=None)", "its evaluator is None, which cannot be called"),
+        (
+            f"{DECLARED}BENCHMARK = declared(scorer='a')",
+            "its scorer is 'a', no RecordScorer and no LogScorer",
+        ),
+        (
+            f"{DECLARED}BENCHMARK = declared(options=(Option('a', '', 5),))",
+            "the type of its option --a is 5, which cannot be called",
+        ),
         (f"{DECLARED}BENCHMARK = declared(fractions='(')", "missing ), unterminated subpattern"),
         (
             f"{DECLARED}BENCHMARK = declared(options=(Option('out', ''),))",
@@ -251,6 +259,21 @@ def test_a_package_that_cannot_be_used_is_one_warning(
     assert err.count("\n") == 1
     assert "muse_news" in out
     assert list(registry.benchmarks()) == list(registry.BUILT_IN)
+
+
+def test_commands_that_cannot_be_added_are_one_warning(
+    fresh: Callable[[Path], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fresh(
+        put_package(tmp_path, f"{DECLARED}BENCHMARK = declared(title='5 %', commands=lambda commands: 1 / 0)")
+    )
+    with pytest.raises(SystemExit):
+        evaluate.main(["--help"])
+    out, err = capsys.readouterr()
+    assert err == (
+        "warning: the commands of benchmark bad are left out: ZeroDivisionError: division by zero\n"
+    )
+    assert "utility" in out
 
 
 def test_a_second_package_goes_on_next_to_a_broken_one(

@@ -63,6 +63,10 @@ def check_options(new: Sequence[Option], known: Iterable[Option]) -> None:
     """Raises ValueError where a benchmark's options clash with the command's or with other benchmarks'."""
     earlier = {option.name: option for option in known}
     for option in new:
+        if not callable(option.type):
+            raise ValueError(
+                f"the type of its option {option.flag} is {option.type!r}, which cannot be called"
+            )
         if option.name in COMMAND:
             raise ValueError(f"its option {option.flag} is one of the command itself")
         same = earlier.get(option.name, option)
@@ -123,4 +127,5 @@ def _help(declared: Sequence[tuple[str, Option]]) -> str:
     texts: dict[str, list[str]] = {}
     for benchmark, option in declared:
         texts.setdefault(option.help, []).append(benchmark)
-    return "; ".join(f"{', '.join(names)}: {text}" for text, names in texts.items())
+    told = "; ".join(f"{', '.join(names)}: {text}" for text, names in texts.items())
+    return told.replace("%", "%%")  # argparse takes it for a format

@@ -83,7 +83,7 @@ class Benchmark:
     published: PublishedFigures = field(default_factory=PublishedFigures)
     fractions: str = ""
     units: Mapping[str, str] = field(default_factory=dict)
-    commands: Callable[[Any], None] | None = None
+    commands: Callable[[Any], None] = lambda commands: None
     model_example: str = ""
     score_example: str = ""
 
@@ -154,9 +154,13 @@ def _built_in(name: str) -> Benchmark:
 
 def _loaded(entry: EntryPoint, known: Mapping[str, Benchmark]) -> Benchmark:
     """What an entry point gives. Raises ValueError where it is no benchmark, or one of its names is taken."""
+    from recipe.rerule.evaluation.scoring import LogScorer, RecordScorer
+
     declared = entry.load()
     if not isinstance(declared, Benchmark):
         raise ValueError(f"it is no {__name__}.Benchmark")
+    if not isinstance(declared.scorer, LogScorer | RecordScorer | None):
+        raise ValueError(f"its scorer is {declared.scorer!r}, no RecordScorer and no LogScorer")
     taken = set(_names(known.values()))
     if same := [name for name in _names([declared]) if name in taken]:
         raise ValueError(f"there is a benchmark {same[0]} already")

@@ -34,7 +34,9 @@ BENCHMARK = Benchmark(
     ),
     legend=LEGEND,
     evaluator=_evaluator,
-    options=(Option("capitals_case", "whether the case of letters counts", choices=("any", "exact")),),
+    options=(
+        Option("capitals_case", "whether the case of letters counts (100 %)", choices=("any", "exact")),
+    ),
     scorer=RecordScorer("capitals", "Capitals", _metrics),
     constant_baselines={"always Paris": "Paris."},
     fact=fact,
