@@ -75,14 +75,15 @@ def largest_divisor(number: int, limit: int) -> int:
     return next(size for size in range(min(number, limit, MOST_ROWS), 0, -1) if number % size == 0)
 
 
-def engine_length(prompt: int, response: int, model: str | None) -> float | None:
+def engine_length(*, _root_: DictConfig) -> float | None:
     """Tokens that the rollout engine plans for: the longest prompt and response, or all that the model reads.
 
     None where one of them is no count of tokens: `settings` refuses that by name.
     """
-    if not type(prompt) is type(response) is int:
+    lengths = _counts(_root_, ("data.max_prompt_length", "data.max_response_length"))
+    if not lengths:
         return None
-    return min(prompt + response, _context(model))
+    return min(sum(lengths), _context(OmegaConf.select(_root_, "actor_rollout_ref.model.path")))
 
 
 def _context(model: str | None) -> float:
@@ -112,14 +113,19 @@ def stage1_micro_batch(limit: int, *, _root_: DictConfig) -> int:
 
 def _fitting(limit: int, config: DictConfig, rows: Sequence[str], devices: Sequence[str]) -> int:
     """`limit` where the rows cannot be shared: `settings` refuses that, and names the reason."""
+    factors, divisors = _counts(config, rows), _counts(config, devices)
+    if not factors or not divisors or math.prod(factors) % math.prod(divisors):
+        return limit
+    return largest_divisor(math.prod(factors) // math.prod(divisors), limit)
+
+
+def _counts(config: DictConfig, keys: Sequence[str]) -> list[int]:
+    """The values of settings; none where one is no count of things, which `settings` refuses by name."""
     try:
-        values = [OmegaConf.select(config, key) for key in (*rows, *devices)]
+        values = [OmegaConf.select(config, key) for key in keys]
     except OmegaConfBaseException:
-        return limit
-    if not all(type(value) is int and value > 0 for value in values):
-        return limit
-    shared, left = divmod(math.prod(values[: len(rows)]), math.prod(values[len(rows) :]))
-    return limit if left else largest_divisor(shared, limit)
+        return []
+    return values if all(type(value) is int and value > 0 for value in values) else []
 
 
 def count_rows(files: str | Sequence[str] | None) -> int:

@@ -30,16 +30,14 @@ def check_stage2(config: DictConfig) -> None:
     Raises:
         SettingsError: one line naming the setting, its value and what to set.
     """
-    from verl.trainer.ppo.utils import need_critic, need_reference_policy
-
     _check_fetches(config.data)
     _check_mini_batches(config, ACTOR)
     devices.check_replicas(config)
     _check_loops(config)
     _check_actor(config)
-    if need_reference_policy(config) and not _is_in_actor(config.actor_rollout_ref.model):
+    if _has_reference(config):
         _check_reference(config)
-    if need_critic(config):
+    if _has_critic(config):
         _check_critic(config)
 
 
@@ -242,6 +240,14 @@ def _longest_row(config: DictConfig) -> int:
     return int(config.data.max_prompt_length + config.data.max_response_length)
 
 
-def _is_in_actor(model: DictConfig) -> bool:
-    """Whether the reference is the actor with its LoRA adapter off."""
-    return model.lora_rank > 0 or model.lora.rank > 0 or model.lora_adapter_path is not None
+def _has_reference(config: DictConfig) -> bool:
+    """Whether verl builds a reference model; with LoRA it takes the actor without the adapter."""
+    model = config.actor_rollout_ref.model
+    adapter = model.lora_rank > 0 or model.lora.rank > 0 or model.lora_adapter_path is not None
+    return not adapter and (config.actor_rollout_ref.actor.use_kl_loss or config.algorithm.use_kl_in_reward)
+
+
+def _has_critic(config: DictConfig) -> bool:
+    # verl's need_critic, which prints a warning each time.
+    enabled = config.critic.enable
+    return config.algorithm.adv_estimator == "gae" if enabled is None else bool(enabled)
