@@ -13,7 +13,7 @@ from data_prep.contract import Row
 from recipe.rerule import errors
 from recipe.rerule.runs import checkpoints, model_checks
 from recipe.rerule.training import data_checks, prompt_checks
-from recipe.rerule.training.settings import conditions, parts, rows, steps
+from recipe.rerule.training.settings import conditions, parts, rows, saving, steps
 from recipe.rerule.training.settings.declared import check_declared, shown
 from recipe.rerule.training.settings.error import SettingsError
 from recipe.rerule.unlearning import keys, presets
@@ -37,6 +37,7 @@ def check(config: DictConfig) -> None:
     conditions.check_thinking(config.data)
     _check_unsupported(config)
     _check_batches(config)
+    saving.check_save(conditions.plain(config, "save"), keys.KEYS)
     # Parts that they name.
     parts.check_libraries(config.model.external_lib, "model.external_lib")
     parts.check_optimizer(config, "optim")
@@ -156,7 +157,9 @@ def _read(config: DictConfig, method: Method) -> Files:
 def _refuse_refusals(config: DictConfig, files: Files) -> None:
     """Refuse answers to forget that are refusals: the model would unlearn to refuse."""
     for number, row in enumerate(files.get("forget", [])):
-        if is_refusal(answer := row["messages"][-1]["content"]):
+        # In a passage the detector may find a refusal that somebody in it utters.
+        answer = row["messages"][-1]["content"]
+        if row["extra_info"].get("mode") != "completion" and is_refusal(answer):
             raise SettingsError(
                 f"{config.data.forget}: row {number}: the answer to forget is a refusal ({answer[:60]!r}); "
                 "data.forget needs the true answers (forget_gold.parquet), refusals belong in data.alternate"

@@ -18,7 +18,7 @@ from verl.utils.dataset.dataset_utils import SFTTensorCollator
 from verl.workers.engine_workers import TrainingWorker, TrainingWorkerConfig
 
 from data_prep.contract import read_sft_rows
-from recipe.rerule.runs import checkpoints
+from recipe.rerule.runs import checkpoints, final_weights
 from recipe.rerule.training.settings.conditions import plain
 from recipe.rerule.unlearning import adapter, batch
 from recipe.rerule.unlearning.loss import MethodLoss
@@ -200,18 +200,20 @@ class UnlearningTrainer(SFTTrainer):
             folder = self.config.trainer.default_local_dir
             self._on_first_rank(lambda: checkpoints.begin(folder, step))
             save(step)
-            self._on_first_rank(lambda: self._merge_adapter(step))
+            self._on_first_rank(lambda: self._settle_weights(step))
             self._on_first_rank(lambda: checkpoints.finish(folder, step))
             if limit is not None:
                 self._on_first_rank(lambda: checkpoints.keep(folder, limit))
 
         self.ckpt_handler.save_checkpoint = save_whole
 
-    def _merge_adapter(self, step: int) -> None:
+    def _settle_weights(self, step: int) -> None:
+        """Merge an adapter into the written weights, and give them the dtype of save.weights_dtype."""
         model = self.config.model
         written = checkpoints.step_folder(self.config.trainer.default_local_dir, step) / "huggingface"
         if model.lora_rank > 0 and written.is_dir():
             adapter.merge(written, model.lora_alpha / model.lora_rank)
+        final_weights.settle(written, self.config.save.weights_dtype, model.path)
 
     def _on_first_rank(self, act: Callable[[], None]) -> None:
         if self.rank == 0:
