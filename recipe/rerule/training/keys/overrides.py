@@ -46,7 +46,7 @@ def check_options(arguments: list[str]) -> None:
 
 
 def check_config_name(arguments: list[str], command: Command) -> None:
-    """Refuse `--config-name` with a part of the command's configuration, such as experiment/rwku.
+    """Refuse `--config-name` with a part of the command's configuration, such as experiment/tiny.
 
     Raises:
         OverrideError: naming the option, and what to write.
