@@ -47,7 +47,6 @@ def test_a_living_commands_folder_stays_and_a_dead_ones_goes(temporary: Path) ->
     program = HOLDER.replace(
         "from recipe.rerule.process import scratch",
         "from recipe.rerule.process import scratch; scratch._LONGEST = 1000",
-        "from recipe.rerule.process import scratch; scratch._LONGEST = 1000",
     )
     holder = subprocess.Popen(
         [sys.executable, "-c", program, str(temporary)], stdout=subprocess.PIPE, text=True
