@@ -18,7 +18,7 @@ from omegaconf import DictConfig
 
 from recipe.rerule import errors
 from recipe.rerule.process import disk, signals
-from recipe.rerule.runs import run_folder, run_lock, run_log
+from recipe.rerule.runs import run_folder, run_lock
 from recipe.rerule.training import entry, ranks
 from recipe.rerule.training.keys import usage
 
@@ -59,19 +59,9 @@ def train(config: DictConfig) -> None:
     Raises:
         DiskFullError: the run folder's disk is full.
     """
-    from recipe.rerule.platform import sdpa
+    with ranks.as_rank(config):
+        from verl.trainer.sft_trainer import run_sft
 
-    if config.platform.name == "cpu":
-        from recipe.rerule.platform import patches
-
-        patches.install_in_engine()
-    if sdpa.is_chosen(config.model):
-        sdpa.install()
-    from verl.trainer.sft_trainer import run_sft
-
-    if os.environ["RANK"] == "0":
-        run_log.start(config)
-    with disk.named(config.trainer.default_local_dir):
         run_sft(config)
 
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from recipe.rerule import errors
-from recipe.rerule.process import disk, signals
-from recipe.rerule.runs import run_folder, run_lock, run_log
-from recipe.rerule.training import entry
+from recipe.rerule.process import signals
+from recipe.rerule.runs import run_folder, run_lock
+from recipe.rerule.training import entry, ranks
 from recipe.rerule.unlearning import keys, presets
 
 
@@ -40,7 +40,6 @@ def _list(arguments: list[str]) -> None:
 
 
 def _check_and_run(config: DictConfig) -> None:
-    from recipe.rerule.training import ranks
     from recipe.rerule.unlearning import checks
 
     with errors.one_line(ValueError, code=2):
@@ -77,19 +76,9 @@ def train(config: DictConfig) -> None:
     Raises:
         DiskFullError: the run folder's disk is full.
     """
-    from recipe.rerule.platform import sdpa
+    with ranks.as_rank(config):
+        from recipe.rerule.unlearning import trainer
 
-    if config.platform.name == "cpu":
-        from recipe.rerule.platform import patches
-
-        patches.install_in_engine()
-    if sdpa.is_chosen(config.model):
-        sdpa.install()
-    from recipe.rerule.unlearning import trainer
-
-    if os.environ["RANK"] == "0":
-        run_log.start(config)
-    with disk.named(config.trainer.default_local_dir):
         trainer.run(config)
 
 

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 
 from omegaconf import DictConfig
 
-from recipe.rerule.process import scratch, signals
+from recipe.rerule.process import disk, scratch, signals
 from recipe.rerule.process.processes import Started
+from recipe.rerule.runs import run_log
 
 
 class RankError(RuntimeError):
@@ -39,6 +40,29 @@ def start(config: DictConfig, module: str, what: str, train: Callable[[DictConfi
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     ranks = f"--nproc-per-node={config.trainer.n_gpus_per_node}"
     _run_launcher([*launcher, ranks, "-m", module, *sys.argv[1:]], what)
+
+
+@contextlib.contextmanager
+def as_rank(config: DictConfig) -> Iterator[None]:
+    """What verl's SFT trainer needs around it in one rank: platform, attention, the records of the run.
+
+    verl's trainer is to be imported within the block.
+
+    Raises:
+        DiskFullError: the run folder's disk is full.
+    """
+    from recipe.rerule.platform import sdpa
+
+    if config.platform.name == "cpu":
+        from recipe.rerule.platform import patches
+
+        patches.install_in_engine()
+    if sdpa.is_chosen(config.model):
+        sdpa.install()
+    if os.environ["RANK"] == "0":
+        run_log.start(config)
+    with disk.named(config.trainer.default_local_dir):
+        yield
 
 
 @contextlib.contextmanager
