@@ -14,7 +14,8 @@
 #   SMOKE=1    the same on a laptop: a small untrained model, few rows, three steps; needs DATA alone
 
 [ -z "${ARM:-}" ] || [ -z "${ARMS:-}" ] || fail "ARM is $ARM and ARMS is $ARMS; give one of them"
-read -r -d '' -a ARM_NAMES <<< "${ARMS:-${ARM:-rerule}}" || true
+ARM_NAMES=("${ARM:-rerule}")
+[ -z "${ARMS:-}" ] || read -r -d '' -a ARM_NAMES <<< "$ARMS" || true
 REINFORCED=() METHODS=()  # arms of stage 2, and methods of recipe.rerule.unlearn
 
 # sort_arms: fills REINFORCED and METHODS; refuses names that are no arm or given twice.
@@ -141,9 +142,9 @@ reinforced() {
 
 # by_method METHOD EXPERIMENT DATA_FOLDER OUT MODEL: OUT/METHOD, by a method that is not reinforcement.
 by_method() {
-  local method="$1" experiment="$2" data="$3" out="$4" model="$5" files
+  local method="$1" experiment="$2" data="$3" out="$4" model="$5" files file settings=()
   say "$method: unlearning without reinforcement"
   files="$(python examples/method_files.py "$method" "$data")" || exit 2
-  mapfile -t files <<< "$files"
-  unlearn "$out/$method" "$method" "$experiment" "$model" "${files[@]}" "${UNLEARN[@]}"
+  while IFS= read -r file; do settings+=("$(setting "${file%%=*}" "${file#*=}")"); done <<< "$files"
+  unlearn "$out/$method" "$method" "$experiment" "$model" "${settings[@]}" "${UNLEARN[@]}"
 }

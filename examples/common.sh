@@ -53,6 +53,9 @@ cleared() {
   fi
 }
 
+# setting KEY VALUE: KEY='VALUE', since without quotes Hydra takes a comma, as in a target's name, for a list.
+setting() { echo "$1='${2//\'/\\\'}'"; }
+
 # fine_tune OUT COMMAND...: makes OUT/model by a command on verl's SFT trainer.
 fine_tune() {
   local out="$1"
@@ -60,7 +63,7 @@ fine_tune() {
   if ! built "$out" "$out/model/config.json"; then
     cleared "$out"
     run "$(new_log "$out")" '(Epoch [0-9/]+: +[0-9]+%|(stage 1|unlearning) finished.*|warning: .*|error: .*)' \
-      "$@" trainer.default_local_dir="$out"
+      "$@" "$(setting trainer.default_local_dir "$out")"
   fi
 }
 
@@ -68,15 +71,16 @@ fine_tune() {
 stage1() {
   local out="$1" experiment="$2" model="$3" rows="$4"
   shift 4
-  fine_tune "$out" python -m recipe.rerule.sft experiment="$experiment" model.path="$model" \
-    data.train_files="$rows" "$@"
+  fine_tune "$out" python -m recipe.rerule.sft experiment="$experiment" "$(setting model.path "$model")" \
+    "$(setting data.train_files "$rows")" "$@"
 }
 
 # unlearn OUT METHOD EXPERIMENT MODEL [override ...]: makes OUT/model by a method that is not reinforcement.
 unlearn() {
   local out="$1" method="$2" experiment="$3" model="$4"
   shift 4
-  fine_tune "$out" python -m recipe.rerule.unlearn method="$method" experiment="$experiment" model.path="$model" "$@"
+  fine_tune "$out" python -m recipe.rerule.unlearn method="$method" experiment="$experiment" \
+    "$(setting model.path "$model")" "$@"
 }
 
 # finished OUT: succeeds where the newest log of a stage 2 says that its last step is saved.
@@ -93,9 +97,9 @@ stage2() {
   log="$(new_log "$out")"
   echo "starting Ray, the trainer and vLLM takes about a minute; the whole log is $log"
   run "$log" '(step [0-9]+/[0-9]+ .*|stage 2 finished.*|.*already holds the run.*|warning: .*|error: .*)' \
-    python -m recipe.rerule.main experiment="$experiment" actor_rollout_ref.model.path="$model" \
-    data.train_files="$data/train.parquet" data.val_files="$data/val.parquet" \
-    trainer.default_local_dir="$out" "$@"
+    python -m recipe.rerule.main experiment="$experiment" "$(setting actor_rollout_ref.model.path "$model")" \
+    "$(setting data.train_files "$data/train.parquet")" "$(setting data.val_files "$data/val.parquet")" \
+    "$(setting trainer.default_local_dir "$out")" "$@"
 }
 
 # evaluate OUT PLATFORM PROBES NAME=MODEL... [--option ...]: what was answered before a kill is not asked again.

@@ -1,6 +1,6 @@
-"""The data of a method that is not reinforcement, as settings: python examples/method_files.py METHOD FOLDER...
+"""The data that a method reads, as settings: python examples/method_files.py METHOD FOLDER...
 
-Prints `data.SIDE=FILE` a line for each file that recipe.rerule.unlearn needs, of each folder that data_prep made.
+Prints a line `data.SIDE=FILE` for each file that the method needs, of each folder that data_prep made.
 Refuses, with one line and exit code 2, where such a file is missing; the folder's manifest says why.
 """
 

@@ -24,6 +24,7 @@ EXPERIMENTS = {
     "tofu": (1e-5, "constant", 8, 10),
     "rwku": (1e-6, "cosine", 8, 3),
     "muse_books": (1e-5, "constant", 32, 10),
+    "muse_news": (1e-5, "constant", 32, 10),
     "custom": (1e-5, "constant", 8, 5),
 }
 
