@@ -39,6 +39,7 @@ from recipe.rerule.evaluation.statistics.samples import Metrics, Samples, Statis
 from recipe.rerule.evaluation.table import format_table, unchanged
 from recipe.rerule.files import json_lines
 from recipe.rerule.platform import PLATFORMS, select
+from recipe.rerule.process.arguments import positive
 from recipe.rerule.process.progress import Progress
 
 MOST_COMPARED = 6
@@ -127,7 +128,7 @@ def add_model_parser(commands: Any) -> None:
     )
     parser.add_argument(
         "--most-compared",
-        type=int,
+        type=positive,
         default=MOST_COMPARED,
         metavar="N",
         help="test every two models against each other if there are at most N (default: %(default)s); the "

@@ -39,7 +39,7 @@ class Option:
 
 COMMAND = frozenset(
     {
-        "help", "model", "prefix", "probes", "out", "overwrite", "platform", "benchmark", "run",
+        "help", "model", "prefix", "probes", "out", "overwrite", "platform", "most_compared", "benchmark", "run",
         "dtype", "tensor_parallel_size", "gpu_memory_utilization",
     }
 )  # fmt: skip
