@@ -39,8 +39,8 @@ class Option:
 
 COMMAND = frozenset(
     {
-        "help", "model", "prefix", "probes", "out", "overwrite", "platform", "most_compared", "benchmark", "run",
-        "dtype", "tensor_parallel_size", "gpu_memory_utilization",
+        "help", "model", "prefix", "probes", "out", "overwrite", "platform", "benchmark", "run",
+        "most_compared", "dtype", "tensor_parallel_size", "gpu_memory_utilization",
     }
 )  # fmt: skip
 """Names that `evaluate model` has for itself."""

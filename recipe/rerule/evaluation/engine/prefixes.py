@@ -1,7 +1,8 @@
 """In-context unlearning: a text before every question tells a model to act as if it had forgotten.
 
-The default text has the idea of a published in-context baseline (arXiv 2406.10890), where the model is to play an
-assistant that has unlearned the target, in words of this project. The published text can be given in a file.
+The default text has the idea of a published in-context baseline (arXiv 2406.10890), where the model is to
+play an assistant that has unlearned the target, in words of this project. The published text can be given in
+a file.
 """
 
 from __future__ import annotations
