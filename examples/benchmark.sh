@@ -18,6 +18,9 @@ ARM_NAMES=("${ARM:-rerule}")
 [ -z "${ARMS:-}" ] || read -r -d '' -a ARM_NAMES <<< "$ARMS" || true
 REINFORCED=() METHODS=()  # arms of stage 2, and methods of recipe.rerule.unlearn
 
+# is_method ARM: succeeds where `method=ARM` is a preset.
+is_method() { [[ "$1" =~ ^[a-z0-9_]+$ && -e "recipe/rerule/config/unlearn/method/$1.yaml" ]]; }
+
 # sort_arms: fills REINFORCED and METHODS; refuses names that are no arm or given twice.
 sort_arms() {
   local arm seen=" " says="ARM is"
@@ -29,7 +32,7 @@ sort_arms() {
     case "$arm" in
       rule | rerule | random | recommended) REINFORCED+=("$arm") ;;
       *)
-        [[ "$arm" =~ ^[a-z0-9_]+$ && -e "recipe/rerule/config/unlearn/method/$arm.yaml" ]] ||
+        is_method "$arm" ||
           fail "$says $arm; choose rule, rerule, random or recommended, or a method of" \
             "python -m recipe.rerule.unlearn --list"
         METHODS+=("$arm")
@@ -94,7 +97,7 @@ check_methods() {
 
 # run_benchmark EXPERIMENT DATA_FOLDER OUT: each arm, and one evaluation and report of all of them.
 run_benchmark() {
-  local experiment="$1" data="$2" out="$3" model="${MODEL:-}" arm models=() runs=()
+  local experiment="$1" data="$2" out="$3" model="${MODEL:-}" arm
   if [ -e "$out/report_$NAME.html" ]; then
     echo "$out/report_$NAME.html is there: nothing to do"
     return
@@ -104,22 +107,29 @@ run_benchmark() {
     model="$out/model"
     [ -e "$model" ] || python examples/small_model.py --data "$data" --out "$model"
   fi
-  models=(base="$model")
   if [ ${#REINFORCED[@]} != 0 ]; then
     say "stage 1, rejection steering: fine-tuning on refusals"
     stage1 "$out/stage1" "$experiment" "$model" "$data/sft.parquet" "${STAGE1[@]}"
-    models+=(stage1="$out/stage1/model")
   fi
   for arm in "${ARM_NAMES[@]}"; do
-    if [[ " ${METHODS[*]} " = *" $arm "* ]]; then
+    if is_method "$arm"; then
       by_method "$arm" "$experiment" "$data" "$out" "$model"
-      models+=("$arm=$out/$arm/model")
     else
       reinforced "$arm" "$experiment" "$data" "$out"
-      models+=("$arm=$out/$arm") runs+=(--run "$arm=$out/$arm")
     fi
   done
   say "evaluation"
+  compare "$data" "$out" "$model"
+}
+
+# compare DATA_FOLDER OUT MODEL: one evaluation of MODEL, stage 1 and all arms, with paired tests, and its report.
+compare() {
+  local data="$1" out="$2" models=(base="$3") runs=() arm
+  [ ${#REINFORCED[@]} = 0 ] || models+=(stage1="$out/stage1/model")
+  for arm in "${ARM_NAMES[@]}"; do
+    if is_method "$arm"; then models+=("$arm=$out/$arm/model"); else models+=("$arm=$out/$arm"); fi
+  done
+  for arm in "${REINFORCED[@]}"; do runs+=(--run "$arm=$out/$arm"); done
   evaluate "$out/evaluation_$NAME" "$PLATFORM" "$data/probes.parquet" "${models[@]}" \
     --most-compared ${#models[@]} "${EVALUATE[@]}"
   python -m recipe.rerule.report --results "$out/evaluation_$NAME" "${runs[@]}" \
