@@ -1,16 +1,46 @@
 # What the run_*.sh share: their settings from the environment, and one benchmark from data to report.
 # Sourced after common.sh.
 #   ARM        rule | rerule (default) | random | recommended: plain RULE, the paper's replay of hard groups,
-#              random storage, replay as docs/results.md recommends
+#              random storage, replay as docs/results.md recommends; or a method of
+#              `python -m recipe.rerule.unlearn --list`, such as npo_gdr
+#   ARMS       several of them, such as "rule rerule npo_gdr", and one report with paired tests
 #   MODEL      the model that is to forget: a Hugging Face folder or name
 #   DATA       the benchmark's files: a folder, or a name on the Hugging Face Hub
 #   OUT        where everything goes
 #   N_GPUS     per node (default 4); NNODES: nodes of a Ray cluster that is already running (default 1);
 #              together 1, 2, 4, 8, 16 or 32 devices
+#   PREPARE_OPTIONS   of data_prep, such as "--gold FILE"; they count when OUT/data is made
 #   EVALUATE_OPTIONS  of recipe.rerule.evaluate model, such as "--prompts llama-2"
 #   SMOKE=1    the same on a laptop: a small untrained model, few rows, three steps; needs DATA alone
 
-ARM="${ARM:-rerule}" N_GPUS="${N_GPUS:-4}" NNODES="${NNODES:-1}" SMOKE="${SMOKE:-0}"
+[ -z "${ARM:-}" ] || [ -z "${ARMS:-}" ] || fail "ARM is $ARM and ARMS is $ARMS; give one of them"
+ARM_NAMES=("${ARM:-rerule}")
+[ -z "${ARMS:-}" ] || read -r -d '' -a ARM_NAMES <<< "$ARMS" || true
+REINFORCED=() METHODS=()  # arms of stage 2, and methods of recipe.rerule.unlearn
+
+# is_method ARM: succeeds where `method=ARM` is a preset.
+is_method() { [[ "$1" =~ ^[a-z0-9_]+$ && -e "recipe/rerule/config/unlearn/method/$1.yaml" ]]; }
+
+# sort_arms: fills REINFORCED and METHODS; refuses names that are no arm or given twice.
+sort_arms() {
+  local arm seen=" " says="ARM is"
+  [ -z "${ARMS:-}" ] || says="ARMS names"
+  [ ${#ARM_NAMES[@]} != 0 ] || fail "ARMS names no arm; give names such as \"rule rerule npo_gdr\""
+  for arm in "${ARM_NAMES[@]}"; do
+    [[ "$seen" != *" $arm "* ]] || fail "ARMS names $arm twice; name each arm once"
+    seen+="$arm "
+    case "$arm" in
+      rule | rerule | random | recommended) REINFORCED+=("$arm") ;;
+      *)
+        is_method "$arm" ||
+          fail "$says $arm; choose rule, rerule, random or recommended, or a method of" \
+            "python -m recipe.rerule.unlearn --list"
+        METHODS+=("$arm")
+        ;;
+    esac
+  done
+}
+N_GPUS="${N_GPUS:-4}" NNODES="${NNODES:-1}" SMOKE="${SMOKE:-0}"
 
 # fit_devices: refuses numbers of devices that cannot share a step, and sets STAGE1_GPUS: stage 1 runs on the first
 # node, and has batches of 8 rows. Micro-batches follow from the devices (recipe/rerule/training/sizes.py).
@@ -28,19 +58,15 @@ fit_devices() {
 }
 STAGE1_GPUS=1
 [ "$SMOKE" = 1 ] || fit_devices
+sort_arms
+NAME="${ARM_NAMES[*]}"
+NAME="${NAME// /-}"  # in names of files: the arms, joined
 
 # shellcheck disable=SC2206  # the options are words
 PLATFORM=gpu PREPARE=() EVALUATE=(${EVALUATE_OPTIONS:-}) STAGE1=("trainer.n_gpus_per_node=$STAGE1_GPUS")
 STAGE2=("trainer.n_gpus_per_node=$N_GPUS" "trainer.nnodes=$NNODES" trainer.resume_mode=auto)
-
-RULES=paper/  # where stage 2's experiment is: the paper's, or ours
-case "$ARM" in
-  rule) STAGE2+=(replay.enable=false) ;;
-  rerule) ;;
-  random) STAGE2+=(replay.admission=random) ;;
-  recommended) RULES= ;;
-  *) fail "ARM is $ARM; choose rule, rerule, random or recommended" ;;
-esac
+# No optimiser is saved: a method that was killed starts again.
+UNLEARN=("trainer.n_gpus_per_node=$STAGE1_GPUS" "checkpoint.save_contents=[hf_model]")
 [ "$NNODES" = 1 ] || STAGE2+=(+ray_kwargs.ray_init.address=auto)
 
 if [ "$SMOKE" = 1 ]; then
@@ -52,16 +78,28 @@ if [ "$SMOKE" = 1 ]; then
     actor_rollout_ref.actor.optim.lr=1e-4 actor_rollout_ref.rollout.max_model_len=512
     actor_rollout_ref.rollout.max_num_seqs=16
     replay.min_groups=2 replay.warmup_steps=1 replay.groups_per_update=2)
+  UNLEARN=("${UNLEARN[@]:1}" platform=cpu trainer.n_gpus_per_node=1 trainer.total_training_steps=3
+    data.train_batch_size=4 optim.lr=1e-4 optim.lr_warmup_steps=0)
 else
   [ -n "${MODEL:-}" ] || fail "MODEL is not set: give the model that is to forget, or SMOKE=1"
 fi
+# shellcheck disable=SC2206
+PREPARE+=(${PREPARE_OPTIONS:-})
 [ -n "${DATA:-}" ] || fail "DATA is not set: give the folder of the benchmark's files, or its name on the Hub"
 
-# run_benchmark EXPERIMENT DATA_FOLDER OUT: stage 1, stage 2 and evaluation of prepared data.
+# check_methods DATA_FOLDER...: ends the script where a method of METHODS lacks a file in one of them.
+check_methods() {
+  local method
+  for method in "${METHODS[@]}"; do
+    python examples/method_files.py "$method" "$@" > /dev/null || exit 2
+  done
+}
+
+# run_benchmark EXPERIMENT DATA_FOLDER OUT: each arm, and one evaluation and report of all of them.
 run_benchmark() {
-  local experiment="$1" data="$2" out="$3" model="${MODEL:-}"
-  if [ -e "$out/report_$ARM.html" ]; then
-    echo "$out/report_$ARM.html is there: nothing to do"
+  local experiment="$1" data="$2" out="$3" model="${MODEL:-}" arm
+  if [ -e "$out/report_$NAME.html" ]; then
+    echo "$out/report_$NAME.html is there: nothing to do"
     return
   fi
   mkdir -p "$out"
@@ -69,13 +107,54 @@ run_benchmark() {
     model="$out/model"
     [ -e "$model" ] || python examples/small_model.py --data "$data" --out "$model"
   fi
-  say "stage 1, rejection steering: fine-tuning on refusals"
-  stage1 "$out/stage1" "$experiment" "$model" "$data/sft.parquet" "${STAGE1[@]}"
-  say "stage 2, $ARM: refusal boundary optimisation"
-  stage2 "$out/$ARM" "$RULES$experiment" "$out/stage1/model" "$data" "${STAGE2[@]}"
+  if [ ${#REINFORCED[@]} != 0 ]; then
+    say "stage 1, rejection steering: fine-tuning on refusals"
+    stage1 "$out/stage1" "$experiment" "$model" "$data/sft.parquet" "${STAGE1[@]}"
+  fi
+  for arm in "${ARM_NAMES[@]}"; do
+    if is_method "$arm"; then
+      by_method "$arm" "$experiment" "$data" "$out" "$model"
+    else
+      reinforced "$arm" "$experiment" "$data" "$out"
+    fi
+  done
   say "evaluation"
-  evaluate "$out/evaluation_$ARM" "$PLATFORM" "$data/probes.parquet" \
-    base="$model" stage1="$out/stage1/model" "$ARM=$out/$ARM" "${EVALUATE[@]}"
-  python -m recipe.rerule.report --results "$out/evaluation_$ARM" --run "$ARM=$out/$ARM" \
-    --data "$data" --out "$out/report_$ARM.html"
+  compare "$data" "$out" "$model"
+}
+
+# compare DATA_FOLDER OUT MODEL: one evaluation of MODEL, stage 1 and all arms, with paired tests, and its report.
+compare() {
+  local data="$1" out="$2" models=(base="$3") runs=() arm
+  [ ${#REINFORCED[@]} = 0 ] || models+=(stage1="$out/stage1/model")
+  for arm in "${ARM_NAMES[@]}"; do
+    if is_method "$arm"; then models+=("$arm=$out/$arm/model"); else models+=("$arm=$out/$arm"); fi
+  done
+  for arm in "${REINFORCED[@]}"; do runs+=(--run "$arm=$out/$arm"); done
+  evaluate "$out/evaluation_$NAME" "$PLATFORM" "$data/probes.parquet" "${models[@]}" \
+    --most-compared ${#models[@]} "${EVALUATE[@]}"
+  python -m recipe.rerule.report --results "$out/evaluation_$NAME" "${runs[@]}" \
+    --data "$data" --out "$out/report_$NAME.html"
+}
+
+# reinforced ARM EXPERIMENT DATA_FOLDER OUT: stage 2 of an arm, from OUT/stage1 to OUT/ARM.
+reinforced() {
+  local arm="$1" experiment="paper/$2" data="$3" out="$4" overrides=()
+  case "$arm" in
+    rule) overrides=(replay.enable=false) ;;
+    random) overrides=(replay.admission=random) ;;
+    recommended) experiment="$2" ;;
+  esac
+  say "stage 2, $arm: refusal boundary optimisation"
+  if ! { finished "$out/$arm" && built "$out/$arm" "$out/$arm/latest_checkpointed_iteration.txt"; }; then
+    stage2 "$out/$arm" "$experiment" "$out/stage1/model" "$data" "${STAGE2[@]}" "${overrides[@]}"
+  fi
+}
+
+# by_method METHOD EXPERIMENT DATA_FOLDER OUT MODEL: OUT/METHOD, by a method that is not reinforcement.
+by_method() {
+  local method="$1" experiment="$2" data="$3" out="$4" model="$5" files file settings=()
+  say "$method: unlearning without reinforcement"
+  files="$(python examples/method_files.py "$method" "$data")" || exit 2
+  while IFS= read -r file; do settings+=("$(setting "${file%%=*}" "${file#*=}")"); done <<< "$files"
+  unlearn "$out/$method" "$method" "$experiment" "$model" "${settings[@]}" "${UNLEARN[@]}"
 }

@@ -11,15 +11,20 @@ fail() {
 # there PATH: succeeds where something is at PATH, a link that leads nowhere included.
 there() { [ -e "$1" ] || [ -L "$1" ]; }
 
-# new_log NAME: NAME.log, or NAME.1.log and so on where that is taken: no log is overwritten.
-new_log() {
-  local log="$1.log" number=0
-  while there "$log"; do
+# log_of NAME NUMBER: NAME.log, NAME.1.log and so on.
+log_of() { [ "$2" = 0 ] && echo "$1.log" || echo "$1.$2.log"; }
+
+# logs_of NAME: how many logs there are.
+logs_of() {
+  local number=0
+  while there "$(log_of "$1" "$number")"; do
     number=$((number + 1))
-    log="$1.$number.log"
   done
-  echo "$log"
+  echo "$number"
 }
+
+# new_log NAME: the first log that is not there: no log is overwritten.
+new_log() { log_of "$1" "$(logs_of "$1")"; }
 
 # run LOG PATTERN COMMAND...: the whole output goes to LOG; lines that match PATTERN are shown.
 run() {
@@ -48,16 +53,41 @@ cleared() {
   fi
 }
 
+# setting KEY VALUE: KEY='VALUE', since without quotes Hydra takes a comma, as in a target's name, for a list.
+setting() { echo "$1='${2//\'/\\\'}'"; }
+
+# fine_tune OUT COMMAND...: makes OUT/model by a command on verl's SFT trainer.
+fine_tune() {
+  local out="$1"
+  shift
+  if ! built "$out" "$out/model/config.json"; then
+    cleared "$out"
+    run "$(new_log "$out")" '(Epoch [0-9/]+: +[0-9]+%|(stage 1|unlearning) finished.*|warning: .*|error: .*)' \
+      "$@" "$(setting trainer.default_local_dir "$out")"
+  fi
+}
+
 # stage1 OUT EXPERIMENT MODEL SFT_FILE [override ...]: makes OUT/model.
 stage1() {
   local out="$1" experiment="$2" model="$3" rows="$4"
   shift 4
-  if ! built "$out" "$out/model/config.json"; then
-    cleared "$out"
-    run "$(new_log "$out")" '(Epoch [0-9/]+: +[0-9]+%|stage 1 finished.*|warning: .*|error: .*)' \
-      python -m recipe.rerule.sft experiment="$experiment" model.path="$model" \
-      data.train_files="$rows" trainer.default_local_dir="$out" "$@"
-  fi
+  fine_tune "$out" python -m recipe.rerule.sft experiment="$experiment" "$(setting model.path "$model")" \
+    "$(setting data.train_files "$rows")" "$@"
+}
+
+# unlearn OUT METHOD EXPERIMENT MODEL [override ...]: makes OUT/model by a method that is not reinforcement.
+unlearn() {
+  local out="$1" method="$2" experiment="$3" model="$4"
+  shift 4
+  fine_tune "$out" python -m recipe.rerule.unlearn method="$method" experiment="$experiment" \
+    "$(setting model.path "$model")" "$@"
+}
+
+# finished OUT: succeeds where the newest log of a stage 2 says that its last step is saved.
+finished() {
+  local logs
+  logs="$(logs_of "$1")"
+  [ "$logs" != 0 ] && grep -q 'stage 2 finished: ' "$(log_of "$1" $((logs - 1)))"
 }
 
 # stage2 OUT EXPERIMENT MODEL DATA_FOLDER [override ...]
@@ -67,9 +97,9 @@ stage2() {
   log="$(new_log "$out")"
   echo "starting Ray, the trainer and vLLM takes about a minute; the whole log is $log"
   run "$log" '(step [0-9]+/[0-9]+ .*|stage 2 finished.*|.*already holds the run.*|warning: .*|error: .*)' \
-    python -m recipe.rerule.main experiment="$experiment" actor_rollout_ref.model.path="$model" \
-    data.train_files="$data/train.parquet" data.val_files="$data/val.parquet" \
-    trainer.default_local_dir="$out" "$@"
+    python -m recipe.rerule.main experiment="$experiment" "$(setting actor_rollout_ref.model.path "$model")" \
+    "$(setting data.train_files "$data/train.parquet")" "$(setting data.val_files "$data/val.parquet")" \
+    "$(setting trainer.default_local_dir "$out")" "$@"
 }
 
 # evaluate OUT PLATFORM PROBES NAME=MODEL... [--option ...]: what was answered before a kill is not asked again.

@@ -63,6 +63,35 @@ def test_a_script_goes_from_files_to_report(benchmark: str, folder: str, tmp_pat
     assert run_script(f"run_{benchmark}.sh", **settings) < 5
 
 
+@pytest.mark.full
+def test_several_arms_share_stage_1_and_have_one_report(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    settings = {"SMOKE": "1", "DATA": str(DATA / "tofu"), "OUT": str(out), "ARMS": "rule npo_gdr"}
+    run_script("run_tofu.sh", **settings)
+    assert sorted(read_metrics(out / "rule")) == [1, 2, 3]
+    lines = [json.loads(line) for line in (out / "npo_gdr/records/metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 2, 3]
+    assert lines[0]["data"]["loss/forget"] == pytest.approx(
+        20 * 0.6931471805599453, rel=1e-5
+    )  # (2 / beta) ln 2
+    evaluation = out / "evaluation_rule-npo_gdr"
+    results = json.loads((evaluation / "results.json").read_text())
+    assert list(results) == ["base", "stage1", "rule", "npo_gdr"]
+    assert all(metric in row for row in results.values() for metric in METRICS["tofu"])
+    pairs = {(test["a"], test["b"]) for test in json.loads((evaluation / "comparisons.json").read_text())}
+    assert len(pairs) == 6
+    assert {"rule", "npo_gdr"} in map(set, pairs)
+    assert "npo_gdr" in (out / "report_rule-npo_gdr.html").read_text()
+    # A second run finds everything done, and one of the arms alone is evaluated as it stands.
+    assert run_script("run_tofu.sh", **settings) < 5
+    trained = {
+        path: path.stat().st_mtime_ns for name in ("stage1", "rule") for path in (out / name).rglob("*")
+    }
+    run_script("run_tofu.sh", **(settings | {"ARMS": "rule"}))
+    assert (out / "report_rule.html").is_file()
+    assert {path: path.stat().st_mtime_ns for path in trained} == trained
+
+
 def made_texts(folder: Path) -> Path:
     """Texts in the form of MUSE's folder privleak, for membership inference."""
     folder.mkdir()
@@ -77,7 +106,7 @@ def made_texts(folder: Path) -> Path:
     [
         (
             {"ARM": "best", "DATA": "x", "MODEL": "y"},
-            "error: ARM is best; choose rule, rerule, random or recommended",
+            "error: ARM is best; choose rule, rerule, random or recommended, or a method of python -m recipe",
         ),
         ({"DATA": "x"}, "error: MODEL is not set: give the model that is to forget, or SMOKE=1"),
         ({"MODEL": "x"}, "error: DATA is not set: give the folder of the benchmark's files"),

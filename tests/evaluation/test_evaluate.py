@@ -246,6 +246,16 @@ def test_one_model_is_compared_with_none(arguments, tmp_path):
     assert read(tmp_path / "out", "comparisons.json") == []
 
 
+def test_as_many_models_are_compared_as_is_asked(arguments, answering, model_folder, tmp_path):
+    answering(same_answers)
+    others = [part for n in range(6) for part in ("--model", f"{n}={model_folder(str(n))}")]
+    seven = [*arguments, "--probes", f"{own_probes_file(tmp_path, 6)}", *others]
+    for number, pairs in (("6", 0), ("7", 21)):  # 7 x 6 / 2
+        assert evaluate.main([*seven, "--most-compared", number, "--overwrite"]) == 0
+        found = {(test["a"], test["b"]) for test in read(tmp_path / "out", "comparisons.json")}
+        assert len(found) == pairs
+
+
 @pytest.mark.usefixtures("responding")
 def test_an_earlier_evaluation_is_replaced_only_when_asked(arguments, tmp_path, capsys):
     assert evaluate.main(arguments) == 0

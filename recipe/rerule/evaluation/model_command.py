@@ -39,10 +39,11 @@ from recipe.rerule.evaluation.statistics.samples import Metrics, Samples, Statis
 from recipe.rerule.evaluation.table import format_table, unchanged
 from recipe.rerule.files import json_lines
 from recipe.rerule.platform import PLATFORMS, select
+from recipe.rerule.process.arguments import positive
 from recipe.rerule.process.progress import Progress
 
 MOST_COMPARED = 6
-"""Models up to which every two are tested against each other; beyond, the tests would take minutes."""
+"""Models up to which every two are tested against each other by default; more take minutes."""
 _DESCRIPTION = """\
 Ask models a benchmark's probes and score their answers. Writes a folder with the metrics, their intervals,
 paired tests and every answer, and prints a table. Needs vLLM."""
@@ -72,6 +73,7 @@ class Evaluation:
     decoding: Decoding
     out: Path
     overwrite: bool
+    most_compared: int
 
     @property
     def kept_answers(self) -> Path:
@@ -124,6 +126,14 @@ def add_model_parser(commands: Any) -> None:
     parser.add_argument(
         "--platform", choices=PLATFORMS, default="gpu", help="where vLLM runs (default: %(default)s)"
     )
+    parser.add_argument(
+        "--most-compared",
+        type=positive,
+        default=MOST_COMPARED,
+        metavar="N",
+        help="test every two models against each other if there are at most N (default: %(default)s); the "
+        "time of the tests grows with the square of the number of models",
+    )
     add_decoding_arguments(parser)
     add_benchmark_arguments(parser, benchmarks())
     parser.set_defaults(run=run_model)
@@ -159,6 +169,7 @@ def checked(options: argparse.Namespace) -> Evaluation:
         decoding,
         options.out,
         options.overwrite,
+        options.most_compared,
     )
 
 
@@ -247,7 +258,7 @@ def _files(evaluation: Evaluation, rows: Mapping[str, Row], anchors: Mapping[str
                 for name, row in all_rows.items()
             }
         ),
-        "comparisons.json": json_text(_comparisons(evaluation.benchmark, rows)),
+        "comparisons.json": json_text(_comparisons(evaluation, rows)),
         "responses.jsonl": json_lines(
             [{"model": name, **record} for name, row in rows.items() for record in row.records]
         ),
@@ -256,11 +267,11 @@ def _files(evaluation: Evaluation, rows: Mapping[str, Row], anchors: Mapping[str
     return files | ({"texts.jsonl": json_lines(texts)} if texts else {}) | _logs(evaluation.evaluator, rows)
 
 
-def _comparisons(benchmark: Benchmark, rows: Mapping[str, Row]) -> list[dict[str, Any]]:
+def _comparisons(evaluation: Evaluation, rows: Mapping[str, Row]) -> list[dict[str, Any]]:
     """Paired tests of every two models, on the table's metrics: one more is one more to correct for."""
-    if not 2 <= len(rows) <= MOST_COMPARED:
+    if not 2 <= len(rows) <= evaluation.most_compared:
         return []
-    shown = {column.metric for column in benchmark.columns}
+    shown = {column.metric for column in evaluation.benchmark.columns}
     common = set.intersection(*(set(row.statistics) for row in rows.values())) & shown
     first = next(iter(rows.values()))
     enough = with_enough_probes(first.statistics, first.samples)

@@ -40,7 +40,7 @@ class Option:
 COMMAND = frozenset(
     {
         "help", "model", "prefix", "probes", "out", "overwrite", "platform", "benchmark", "run",
-        "dtype", "tensor_parallel_size", "gpu_memory_utilization",
+        "most_compared", "dtype", "tensor_parallel_size", "gpu_memory_utilization",
     }
 )  # fmt: skip
 """Names that `evaluate model` has for itself."""

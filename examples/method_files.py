@@ -1,0 +1,52 @@
+"""The data that a method reads, as settings: python examples/method_files.py METHOD FOLDER...
+
+Prints a line `data.SIDE=FILE` for each file that the method needs, of each folder that data_prep made.
+Refuses, with one line and exit code 2, where such a file is missing; the folder's manifest says why.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from recipe.rerule import errors
+from recipe.rerule.unlearning import presets
+
+FILES = {"forget": "forget_gold.parquet", "retain": "retain.parquet", "alternate": "alternate.parquet"}
+"""By the side that `python -m recipe.rerule.unlearn --list` names under `data`."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the settings of the method and the folders that the command line names."""
+    method, *folders = arguments
+    try:
+        lines = [line for folder in folders for line in settings(method, Path(folder))]
+    except (ValueError, OSError) as error:
+        return errors.fail(error, 2)
+    print("\n".join(lines))
+    return 0
+
+
+def settings(method: str, folder: Path) -> Iterator[str]:
+    """`data.SIDE=FILE` of each file. Raises ValueError naming the method and a file that is missing."""
+    for side in presets.load(method).data:
+        file = folder / FILES[side]
+        if not file.is_file():
+            raise ValueError(f"the method {method} needs {file}, which is not there: {_reason(file)}")
+        yield f"data.{side}={file}"
+
+
+def _reason(file: Path) -> str:
+    """Why data_prep did not write the file, and what to do."""
+    manifest = json.loads((file.parent / "manifest.json").read_text("utf-8"))
+    said = manifest.get("classical", {}).get("left_out", [])
+    reasons = [text.partition(": ")[2] for text in said if text.startswith(f"{file.name} is not written: ")]
+    if reasons:
+        return f'{reasons[0]} (PREPARE_OPTIONS="--gold FILE" and another OUT)'
+    return "give another OUT, so that data_prep makes the rows again"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
