@@ -113,10 +113,10 @@ def test_checkpoints_are_states_of_one_run(folder: Path) -> None:
 
 def test_what_is_taught_is_learnt(folder: Path) -> None:
     model, tokenizer = parts(folder)
-    losses = dict(relearn(model, tokenizer, ROWS, Settings(1e-2), [0, 1, 40]))
+    losses = dict(relearn(model, tokenizer, ROWS, Settings(2e-2), [0, 1, 25]))
     assert math.isnan(losses[0])
-    assert losses[40] < 0.1 < 2 < losses[1]
-    for row in ROWS[2:5]:
+    assert losses[25] < 0.1 < 2 < losses[1]
+    for row in ROWS[2:4]:
         ids, start = ids_of(tokenizer, row)
         answer = model.generate(torch.tensor([ids[:start]]), max_new_tokens=len(ids) - start, do_sample=False)
         assert answer[0].tolist() == ids
