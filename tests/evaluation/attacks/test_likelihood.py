@@ -95,6 +95,14 @@ def test_an_answer_that_was_taught_is_memorised(folder: Path) -> None:
         assert auc(np.array([one[name] for one in after]), np.array([one[name] for one in before])) == 1
 
 
+def with_two_marks(texts: list[str]) -> Any:
+    """What a tokenizer gives that puts two special tokens before every text."""
+    return SimpleNamespace(input_ids=[[1, 2, *range(10, 10 + len(text))] for text in texts])
+
+
+with_two_marks.eos_token_id = None  # type: ignore[attr-defined]
+
+
 def test_where_scoring_begins_and_ends() -> None:
     """BOS is not scored, and no end of a text or a turn is."""
     with_bos, without = byte_level(LLAMA3_TEMPLATE), byte_level(adds_bos=False)
@@ -102,6 +110,7 @@ def test_where_scoring_begins_and_ends() -> None:
     assert (piece.start, len(piece.ids)) == (1, 3)
     assert with_bos.decode(piece.ids[1:]) == "Who it"
     assert (text_piece(without, "Who it").start, len(text_piece(without, "Who it").ids)) == (1, 2)
+    assert text_piece(with_two_marks, "Who it").start == 2
     assert text_piece(sentencepiece(ends_with_eos=True), "Who it").ids[-1] != 2
     prompt = [{"role": "user", "content": "Who?"}]
     for raw in (False, True):

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, overload
+from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from recipe.rerule.evaluation.statistics.roc import min_k_score
@@ -119,13 +118,7 @@ def min_k_plus_plus(
     )
 
 
-@overload
-def round_to_nearest(weights: Tensor, bits: int, group_size: int) -> Tensor: ...
-@overload
-def round_to_nearest(weights: NDArray[np.floating], bits: int, group_size: int) -> NDArray[np.floating]: ...
-def round_to_nearest(
-    weights: Tensor | NDArray[np.floating], bits: int, group_size: int
-) -> Tensor | NDArray[np.floating]:
+def round_to_nearest(weights: Tensor, bits: int, group_size: int) -> Tensor:
     """Weights after symmetric quantisation by rounding, as ordinary numbers of the same dtype and shape.
 
     Every group of `group_size` neighbours of the last axis has its own step s = max|w| / (2^(bits-1) - 1).
@@ -134,7 +127,8 @@ def round_to_nearest(
     A second rounding changes nothing (in float64 itself: nothing beyond its precision).
 
     Args:
-        weights: a floating tensor or array of at least one axis, usually [outputs, inputs]; not changed.
+        weights: floating, of at least one axis, usually [outputs, inputs]; not changed. A numpy array gives
+            a numpy array.
         bits: 2 to 8.
 
     Raises:

@@ -96,7 +96,7 @@ def token_scores(model: Any, pieces: Sequence[Piece], batch_size: int = 8) -> li
             token whose log-probability is not a finite number.
     """
     _check(model, pieces)
-    found = []
+    found: list[TokenScores] = []
     model.eval()
     with torch.no_grad(), Progress("likelihood", len(pieces), "texts") as progress:
         for first in range(0, len(pieces), batch_size):
