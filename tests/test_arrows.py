@@ -27,6 +27,13 @@ ARROWS: dict[str, set[str]] = {
     "data_prep": {"reward"},
 }
 """Room to the rooms it may import, or the modules of a room where it may not import all."""
+INNER = {
+    "evaluation/attacks": {
+        *("evaluation.attacks", "evaluation.engine", "evaluation.statistics", "evaluation.probes"),
+        *("evaluation.registry", "reward", "runs", "platform", "training.prompts", *DATA, *FOLDERS),
+    },
+}
+"""Folders of a room that may import less than the room, with all that they may import."""
 OF_MODULES = {
     "recipe/rerule/training/minimal_command.py": {"minimal", "data_prep.world"},  # makes minimal's world
 }
@@ -58,6 +65,19 @@ def test_rooms_import_only_what_their_arrows_allow() -> None:
         if of != room
     ]
     assert wrong == []
+
+
+def test_inner_rooms_import_less_than_their_room() -> None:
+    for folder, allowed in INNER.items():
+        found = files_of(folder)
+        assert found, folder
+        wrong = [
+            f"{file.relative_to(ROOT)} imports {module}"
+            for file in found
+            for module in imported(file)
+            if not is_allowed(module, allowed | FOR_ALL)
+        ]
+        assert wrong == []
 
 
 def test_minimal_needs_little() -> None:

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
-from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,52 +21,33 @@ from tqdm import tqdm
 
 from data_prep.ownership import Kind, stamp_folder
 from recipe.rerule import files
-from recipe.rerule.runs import model_checks
 from recipe.rerule.runs.final_weights import say_dtype
+from recipe.rerule.runs.weights import (
+    Weights,
+    WeightsError,
+    config_of,
+    copy_others,
+    read_weights,
+    write_index,
+)
 
 KIND = Kind("rerule/task_vector", "task_vector.json", lambda _: None)
 """The folder that is written; its marker says which models it was made from."""
-_SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
-_COPIED = (".json", ".jinja", ".txt", ".model", ".tiktoken", ".py")
 _TIED = "lm_head.weight"
 
 
-class TaskVectorError(ValueError):
+class TaskVectorError(WeightsError):
     """Two models that have no difference; the message is one line and names folder and tensor."""
-
-
-@dataclass(frozen=True)
-class Weights:
-    """The safetensors weights of a folder.
-
-    Attributes:
-        folder: of the model.
-        files: the file of each tensor by name, as the folder's index or its one file has them.
-    """
-
-    folder: Path
-    files: Mapping[str, Path]
-
-    def without(self, name: str) -> Weights:
-        """All but one tensor."""
-        return Weights(self.folder, {other: file for other, file in self.files.items() if other != name})
-
-    def by_file(self) -> dict[Path, list[str]]:
-        """Names of tensors by file, files in order of their names."""
-        groups: dict[Path, list[str]] = {file: [] for file in sorted({*self.files.values()})}
-        for name, file in self.files.items():
-            groups[file].append(name)
-        return groups
 
 
 def read_pair(base: Path, reinforced: Path) -> tuple[Weights, Weights]:
     """The weights of both models, which must be alike.
 
     Raises:
-        TaskVectorError: a folder has no whole model, no safetensors or quantised weights; or the two differ
-            in the names or the shapes of their tensors.
+        WeightsError: a folder has no whole model, no safetensors or quantised weights.
+        TaskVectorError: the two differ in the names or the shapes of their tensors.
     """
-    one, other = (_weights(folder) for folder in (base, reinforced))
+    one, other = (read_weights(folder, "subtracted") for folder in (base, reinforced))
     one, other = _without_tied_head(one, other)
     _check_names(one, other)
     _check_shapes(one, other)
@@ -84,14 +62,12 @@ def write(base: Weights, reinforced: Weights, alpha: float, folder: Path) -> int
     Raises:
         TaskVectorError: a tensor of whole numbers that differs, or a result that is not finite.
     """
-    _copy_others(base.folder, folder)
+    copy_others(base.folder, folder, KIND.marker)
     changed = 0
     with tqdm(total=len(base.files), desc="task vector", unit="tensor", disable=None) as bar:
         for file, names in base.by_file().items():
             changed += _write_file(file, names, reinforced, alpha, folder / file.name, bar)
-    if [file.name for file in base.by_file()] != [_SINGLE]:
-        weight_map = {name: file.name for name, file in sorted(base.files.items())}
-        files.write(folder / _INDEX, json.dumps({"metadata": {}, "weight_map": weight_map}).encode())
+    write_index(base, folder, {})
     say_dtype(folder, "float32")
     marker = {"base": str(base.folder), "reinforced": str(reinforced.folder), "alpha": alpha}
     files.write(
@@ -106,30 +82,9 @@ def combined(base: Tensor, reinforced: Tensor, alpha: float) -> Tensor:
     return base - alpha * (reinforced.float() - base)
 
 
-def _weights(folder: Path) -> Weights:
-    if (reason := model_checks.problem(folder)) is not None:
-        raise TaskVectorError(f"{folder} {reason}")
-    if "quantization_config" in _config(folder):
-        raise TaskVectorError(
-            f"{folder} holds quantised weights, which cannot be subtracted; give full weights"
-        )
-    if (folder / _SINGLE).is_file():
-        with safe_open(folder / _SINGLE, framework="pt") as tensors:
-            return Weights(folder, dict.fromkeys(tensors.keys(), folder / _SINGLE))
-    if (folder / _INDEX).is_file():
-        weight_map = json.loads((folder / _INDEX).read_text("utf-8"))["weight_map"]
-        return Weights(folder, {name: folder / file for name, file in weight_map.items()})
-    raise TaskVectorError(f"{folder} holds no {_SINGLE} and no {_INDEX}; save the model as safetensors")
-
-
-def _config(folder: Path) -> dict[str, Any]:
-    config: dict[str, Any] = json.loads((folder / "config.json").read_text("utf-8"))
-    return config
-
-
 def _without_tied_head(one: Weights, other: Weights) -> tuple[Weights, Weights]:
     """Where only one model wrote its output layer, and both share it with the embeddings: both without it."""
-    tied = all(_config(weights.folder).get("tie_word_embeddings") is True for weights in (one, other))
+    tied = all(config_of(weights.folder).get("tie_word_embeddings") is True for weights in (one, other))
     if tied and (_TIED in one.files) != (_TIED in other.files):
         return one.without(_TIED), other.without(_TIED)
     return one, other
@@ -146,21 +101,13 @@ def _check_names(one: Weights, other: Weights) -> None:
 
 
 def _check_shapes(one: Weights, other: Weights) -> None:
-    ours, theirs = _shapes(one), _shapes(other)
+    ours, theirs = one.shapes(), other.shapes()
     for name, shape in ours.items():
         if shape != theirs[name]:
             raise TaskVectorError(
                 f"{name} has shape {shape} in {one.folder} and {theirs[name]} in {other.folder}: are they "
                 "the same model?"
             )
-
-
-def _shapes(weights: Weights) -> dict[str, list[int]]:
-    shapes: dict[str, list[int]] = {}
-    for file, names in weights.by_file().items():
-        with safe_open(file, framework="pt") as tensors:
-            shapes |= {name: list(tensors.get_slice(name).get_shape()) for name in names}
-    return shapes
 
 
 def _write_file(
@@ -193,19 +140,6 @@ def _result(name: str, before: Tensor, after: Tensor, alpha: float, folder: Path
     if not bool(torch.isfinite(result).all()):
         raise TaskVectorError(f"{name} would hold NaN or infinity in {folder}: lower --alpha {alpha:g}")
     return result
-
-
-def _copy_others(source: Path, folder: Path) -> None:
-    for path in _others(source):
-        shutil.copyfile(path, folder / path.name)
-
-
-def _others(source: Path) -> Iterator[Path]:
-    """What a model needs besides its weights: configuration, tokenizer, chat template, code."""
-    for path in sorted(source.iterdir()):
-        copied = path.is_file() and path.suffix in _COPIED and not path.name.endswith(".index.json")
-        if copied and path.name != KIND.marker:
-            yield path
 
 
 def finite(text: str) -> float:
