@@ -31,7 +31,7 @@ from recipe.rerule.process.progress import Progress
 from recipe.rerule.training.prompts import answer_ids, chat_answer_ids, prompt_ids
 
 SHARES = (0.2, 0.4)
-"""Of Min-K% and Min-K%++, as RWKU and MUSE use them."""
+"""Of Min-K% and Min-K%++, as the benchmarks use them."""
 _POSITIONS = 64
 """Positions whose distributions are in memory in float64 at a time."""
 

@@ -6,7 +6,7 @@
 - wrong answers: the prompts of the forget half with the answers to other facts of the same kind. If true
   answers to held-out questions return all the same, the attack has undone refusing; it has not taught.
 
-Golds come from probes, since the golds of training rows can be refusals (RWKU).
+Golds come from probes, since the golds of training rows can be refusals.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def wrong_answers(
 
 
 def without_leaks(rows: Sequence[Row], golds: Sequence[str]) -> list[Row]:
-    """The rows that hold no scored answer, for benchmarks that ask one fact in several rows (RWKU, TOFU)."""
+    """The rows that hold no scored answer, for benchmarks that ask one fact in several rows."""
     leaking = {leak.row for leak in find_leaks(rows, golds)}
     return [row for row in rows if row.name not in leaking]
 
