@@ -130,7 +130,8 @@ def assert_plain(name: str, out: Path, folder: Path, reference: str = "model") -
     if reference == "model" and preset in WITH_KL:
         assert record["losses"][0] == pytest.approx(losses[0], rel=1e-5, abs=1e-8), name
         return
-    assert record["losses"] == pytest.approx(losses, rel=1e-5), name
+    # Absolutely where two terms of about 1 nearly cancel, as in FLAT at the start model.
+    assert record["losses"] == pytest.approx(losses, rel=1e-5, abs=1e-7), name
     start, end, found = (part(tensors, kind) for kind in ("start", "end", "grad"))
     assert distance(found, gradient) < 1e-5 * norm(gradient), name
     expected = {key: value.detach() for key, value in model.named_parameters()}
