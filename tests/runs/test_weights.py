@@ -66,5 +66,5 @@ def test_what_is_refused(tmp_path: Path) -> None:
     binary = put_model(tmp_path / "binary")
     (binary / "model.safetensors").unlink()
     torch.save(tensors(), binary / "pytorch_model.bin")
-    with pytest.raises(WeightsError, match="holds no model.safetensors and no model.safetensors.index.json"):
+    with pytest.raises(WeightsError, match=r"holds no model\.safetensors and no model\.safetensors"):
         read_weights(binary, "changed")
