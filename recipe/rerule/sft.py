@@ -19,6 +19,7 @@ from omegaconf import DictConfig
 from recipe.rerule import errors
 from recipe.rerule.process import disk, signals
 from recipe.rerule.runs import run_folder, run_lock
+from recipe.rerule.runs.written_model import publish_model, written_model
 from recipe.rerule.training import entry, ranks
 from recipe.rerule.training.keys import usage
 
@@ -63,30 +64,6 @@ def train(config: DictConfig) -> None:
         from verl.trainer.sft_trainer import run_sft
 
         run_sft(config)
-
-
-def written_model(run_folder: Path) -> Path:
-    """The last checkpoint's Hugging Face folder.
-
-    Raises:
-        FileNotFoundError: no checkpoint holds one.
-    """
-    written = run_folder.glob("global_step_*/huggingface")
-    last = max(written, key=lambda path: int(path.parent.name.removeprefix("global_step_")), default=None)
-    if last is None:
-        raise FileNotFoundError(f"{run_folder} holds no global_step_N/huggingface: stage 1 wrote no model")
-    return last
-
-
-def publish_model(run_folder: Path) -> Path:
-    """Move the last checkpoint's Hugging Face folder to <run>/model, in one rename.
-
-    Raises:
-        FileNotFoundError: no checkpoint holds one.
-    """
-    model = run_folder / "model"
-    os.replace(written_model(run_folder), model)
-    return model
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from omegaconf import DictConfig
 from recipe.rerule import errors
 from recipe.rerule.process import signals
 from recipe.rerule.runs import run_folder, run_lock
+from recipe.rerule.runs.written_model import publish_model
 from recipe.rerule.training import entry, ranks
 from recipe.rerule.unlearning import keys, presets
 
@@ -80,13 +81,6 @@ def train(config: DictConfig) -> None:
         from recipe.rerule.unlearning import trainer
 
         trainer.run(config)
-
-
-def publish_model(folder: Path) -> Path:
-    """Move the last checkpoint's Hugging Face folder to <run>/model. Raises FileNotFoundError."""
-    from recipe.rerule import sft
-
-    return sft.publish_model(folder)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from itertools import pairwise
 from hydra.errors import MissingConfigException, OverrideParseException
 
 from recipe.rerule import errors
-from recipe.rerule.training.keys.usage import GROUPS, Command
+from recipe.rerule.training.keys.usage import Command
 
 _LONG = ("--help", "--hydra-help", "--version", "--cfg", "--resolve", "--package", "--run", "--info")
 _RARE = ("--shell-completion", "--config-path", "--config-name", "--config-dir", "--experimental-rerun")
@@ -65,7 +65,7 @@ def check_config_name(arguments: list[str], command: Command) -> None:
 
 def _instead_of_part(name: str, command: Command) -> str | None:
     """What to do instead of taking `name` for the whole configuration; None where it is no part of one."""
-    for group in GROUPS:
+    for group in command.groups:
         if (choice := name.removeprefix(f"{group}/")) in command.options(group):
             return f"write {group}={choice}"
     is_part = name != command.name and (command.folder / f"{name}.yaml").is_file()

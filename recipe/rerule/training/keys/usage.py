@@ -12,8 +12,6 @@ import yaml
 from recipe.rerule.training.keys import replay, stage1, stage2
 from recipe.rerule.training.keys.kinds import Key
 
-GROUPS = ("experiment", "platform")
-"""Groups of settings that are chosen together, by one override."""
 CONFIG = Path(__file__).parents[2] / "config"
 _WIDTH = 62  # columns of a key and its default
 
@@ -34,7 +32,7 @@ class Command:
     single: tuple[Key, ...]
     """The settings that `settings` checks one by one."""
     groups: tuple[str, ...] = ("experiment", "platform")
-    """Groups of settings that are chosen together."""
+    """Groups of settings that are chosen together, by one override."""
     further: tuple[str, ...] = ()
     """Folders, relative to config/, whose groups the configuration's search path adds."""
 
