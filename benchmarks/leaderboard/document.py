@@ -7,16 +7,12 @@ tables are already so.
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from benchmarks.leaderboard.expectations import expectation_table
 from benchmarks.leaderboard.plan import PLAN, Plan
 from benchmarks.leaderboard.table import leaderboard_table, tuning_table
-from benchmarks.study.document import with_tables
-from benchmarks.study.results import read_results
+from benchmarks.study.document import command
 from benchmarks.study.tables import Runs
 from recipe.rerule.reporting import markdown
 from recipe.rerule.reporting.document import Table
@@ -30,24 +26,7 @@ TABLES: dict[str, Callable[[Runs, Plan], Table]] = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the tables, or check them."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.leaderboard.document", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("results", type=Path)
-    parser.add_argument("document", type=Path)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if a table differs")
-    options = parser.parse_args(arguments)
-    try:
-        text = options.document.read_text(encoding="utf-8")
-        written = with_tables(text, read_results(options.results), table_named)
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
-    if written == text:
-        print(f"{options.document}: as in {options.results}")
-    elif options.check:
-        sys.exit(f"error: {options.document} is not as in {options.results}; run this without --check")
-    else:
-        options.document.write_text(written, encoding="utf-8")
-        print(f"{options.document}: tables written")
+    command("python -m benchmarks.leaderboard.document", __doc__, table_named, arguments)
 
 
 def table_named(name: str, runs: Runs) -> str:

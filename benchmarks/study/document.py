@@ -76,17 +76,27 @@ _SPAN = re.compile(r"(<!-- table: (?P<name>[^\n]+?) -->\n).*?(<!-- end of table 
 
 def main() -> None:
     """Write the tables, or check them."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.study.document", description=__doc__)
+    command("python -m benchmarks.study.document", __doc__)
+
+
+def command(
+    program: str,
+    description: str | None,
+    named: Callable[[str, Runs], str] | None = None,
+    arguments: Sequence[str] | None = None,
+) -> None:
+    """The command RESULTS DOCUMENT [--check] of a document whose tables `named` makes (`with_tables`)."""
+    parser = argparse.ArgumentParser(prog=program, description=description)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("results", type=Path)
     parser.add_argument("document", type=Path)
     parser.add_argument(
         "--check", action="store_true", help="write nothing; fail if a table is not as in RESULTS"
     )
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     try:
         text = options.document.read_text(encoding="utf-8")
-        written = with_tables(text, read_results(options.results))
+        written = with_tables(text, read_results(options.results), named)
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
     if written == text:

@@ -16,15 +16,8 @@ from tests.evaluation.attack_command import made
 ATTACKS = ("prefill", "gold_prefill", "samples", "memorisation", "quantise_4", "relearn_retain")
 
 
-@pytest.fixture(autouse=True)
-def _unchanged_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Choosing the CPU platform sets environment variables; give each back after the test."""
-    for name in ("VERL_PLATFORM", "VERL_ENGINE_DEVICE", "VLLM_CPU_KVCACHE_SPACE", "TOKENIZERS_PARALLELISM"):
-        monkeypatch.setenv(name, "")
-        monkeypatch.delenv(name)
-
-
 @pytest.mark.e2e
+@pytest.mark.usefixtures("unchanged_environment")
 @pytest.mark.timeout(600)
 def test_vllm_and_transformers_agree(
     attack_with_vllm: Callable[..., int],

@@ -66,15 +66,8 @@ def arguments(models: dict[str, Path], probes: Path, out: Path) -> list[str]:
     return ["model", *named, *rest]
 
 
-@pytest.fixture(autouse=True)
-def _unchanged_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Choosing the CPU platform sets environment variables; give each back after the test."""
-    for name in ("VERL_PLATFORM", "VERL_ENGINE_DEVICE", "VLLM_CPU_KVCACHE_SPACE", "TOKENIZERS_PARALLELISM"):
-        monkeypatch.setenv(name, "")
-        monkeypatch.delenv(name)
-
-
 @pytest.mark.e2e
+@pytest.mark.usefixtures("unchanged_environment")
 @pytest.mark.timeout(300)
 def test_greedy_responses_are_those_of_transformers_token_by_token(tmp_path):
     """Through a fresh engine, after one swap of weights and the swap back, and through a second engine.
@@ -107,6 +100,7 @@ def test_greedy_responses_are_those_of_transformers_token_by_token(tmp_path):
 
 
 @pytest.mark.e2e
+@pytest.mark.usefixtures("unchanged_environment")
 @pytest.mark.timeout(300)
 def test_weights_that_vllm_refuses_end_the_command_with_the_reason(tmp_path, capfd):
     """The header is whole, so that only loading shows that the weights are of another shape."""

@@ -8,6 +8,7 @@ scores from a transformers model. The command attacks all models alike: unlearne
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,7 +75,7 @@ class Models:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attack:
+class Attack(ABC):
     """What all kinds declare.
 
     Attributes:
@@ -117,9 +118,9 @@ class Attack:
             raise ValueError(f"its full budget has the option {unknown[0]}, which its quick budget lacks")
 
     @property
+    @abstractmethod
     def kind(self) -> str:
         """In words."""
-        raise NotImplementedError
 
     def options(self, budget: Literal["quick", "full"]) -> Options:
         """The options of a budget."""
