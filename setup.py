@@ -1,4 +1,4 @@
-"""Packaging of ReRULE: a recipe and plugin for verl.
+"""What ReRULE consists of and needs; its name, version and commands are in pyproject.toml.
 
 `recipe` is a namespace shared with other verl recipes, so it has no __init__.py.
 """
@@ -71,20 +71,17 @@ EXTRAS = {
 }
 
 setup(
-    name="rerule",
-    version="0.1.0",
-    description="Reinforcement unlearning with off-policy replay of hard rollout groups, for verl",
-    license="Apache-2.0",
-    python_requires=">=3.11,<3.13",
     packages=find_namespace_packages(
         include=["recipe", "recipe.*", "reward", "reward.*", "data_prep", "data_prep.*"]
     ),
     package_data={
+        "recipe.rerule": ["py.typed"],
+        "reward": ["py.typed"],
+        "data_prep": ["py.typed"],
         "recipe.rerule.config": ["*.yaml", "*/*.yaml", "*/*/*.yaml"],
         "recipe.rerule.reporting.assets": ["*.css", "*.js"],
         "recipe.rerule.reporting.templates": ["*.html"],
     },
     install_requires=INSTALL_REQUIRES,
     extras_require=EXTRAS,
-    entry_points={"verl.plugins": ["rerule = recipe.rerule.platform.plugin"]},
 )
