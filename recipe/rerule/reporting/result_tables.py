@@ -29,8 +29,8 @@ def results_table(evaluation: Evaluation, base: str) -> Table:
     known = published_results(evaluation.benchmark)
     beside = [row for row in known if not shown_metrics.isdisjoint(row.values)]
     rows = [
-        *_rows(evaluation, newest_rows(evaluation.results), columns, base),
-        *_rows(evaluation, evaluation.anchors, columns, base, "anchor"),
+        *evaluation_rows(evaluation, newest_rows(evaluation.results), columns, base),
+        *evaluation_rows(evaluation, evaluation.anchors, columns, base, "anchor"),
         *published_rows(beside, columns),
     ]
     return Table(
@@ -88,13 +88,14 @@ def published_notes(figures: Sequence[Published]) -> str:
     return " ".join([CAUTION, *notes]) if figures else ""
 
 
-def _rows(
+def evaluation_rows(
     evaluation: Evaluation,
     rows: Mapping[str, Metrics],
     columns: Sequence[Column],
     base: str,
     kind: str = "model",
 ) -> Iterator[Row]:
+    """A row for each of `rows`, with intervals, and tests against `base` as marks."""
     marks = marks_of(evaluation.comparisons, base)
     for name, metrics in rows.items():
         intervals = evaluation.intervals.get(name, {})
@@ -198,8 +199,8 @@ def targets_table(targets: Sequence[Evaluation], base: str) -> Table:
         Row(f"{target.target}: {row.name}", row.cells, row.kind)
         for target in targets
         for row in [
-            *_rows(target, newest_rows(target.results), columns, base),
-            *_rows(target, target.anchors, columns, base, "anchor"),
+            *evaluation_rows(target, newest_rows(target.results), columns, base),
+            *evaluation_rows(target, target.anchors, columns, base, "anchor"),
         ]
     ]
     return Table(

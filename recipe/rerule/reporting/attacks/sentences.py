@@ -34,8 +34,12 @@ _TRAINING = {
 
 def sentences(results: AttackResults) -> list[str]:
     """For each unlearned model a paragraph, and one on the attacks that are only counted."""
-    found = [part for model in results.unlearned for part in (_told(results, model), _others(results, model))]
-    return [part for part in found if part]
+    return [part for model in results.unlearned for part in sentences_on(results, model)]
+
+
+def sentences_on(results: AttackResults, model: str) -> list[str]:
+    """The paragraphs of one unlearned model."""
+    return [part for part in (_told(results, model), _others(results, model)) if part]
 
 
 def percent(fraction: float) -> str:

@@ -1,0 +1,166 @@
+"""A trained model as a folder to publish: `python -m recipe.rerule.export --help`."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from data_prep.apart import check_apart
+from data_prep.atomic import check_writable, new_folder
+from data_prep.ownership import Kind, read_record, stamp_folder
+from recipe.rerule import errors
+from recipe.rerule.evaluation.engine.models import Model, resolve_models
+from recipe.rerule.evaluation.output import json_text
+from recipe.rerule.process import signals
+from recipe.rerule.process.arguments import ArgumentParser
+from recipe.rerule.process.progress import Progress
+from recipe.rerule.reporting.attacks.results import read_attacks
+from recipe.rerule.reporting.evaluations import read_benchmarks
+from recipe.rerule.reporting.model_card import Measured, model_card
+from recipe.rerule.reporting.origin import Origin, origin_of
+from recipe.rerule.runs import checkpoints, run_folder
+from recipe.rerule.runs.weights import Weights, copy_others, read_weights, write_index
+
+KIND = Kind("rerule/export", "export.json", lambda _: None)
+"""The folder that is written."""
+CARD = "README.md"
+_DESCRIPTION = """\
+Copy a trained model into a folder that transformers and vLLM load, with a model card (README.md): how it was
+trained, what it answers and refuses, what attacks get out of it, and what is left to fill in."""
+_EXAMPLES = """\
+examples:
+  python -m recipe.rerule.export outputs/rerule --to outputs/export
+      the newest complete checkpoint of a run, with a card that has no numbers
+  python -m recipe.rerule.export outputs/rerule --to outputs/export --results outputs/evaluation \\
+      --attacks outputs/attacks --name my-model
+      with the numbers of this model in both folders
+
+A folder of results names its models; the one that was read from the exported folder is taken. If none was,
+--as NAME says which one it is.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0; 2 where the input is wrong or a file cannot be read or written."""
+    with signals.one_line():
+        options = _parser().parse_args(arguments)
+        try:
+            _run(options)
+        except (ValueError, OSError) as error:
+            return errors.fail(error, 2)
+        return 0
+
+
+def _run(options: argparse.Namespace) -> None:
+    check_writable(options.to, options.overwrite, KIND)
+    run, model = _model_of(options.run)
+    inputs = [("--results", path) for path in options.results]
+    inputs += [("--attacks", path) for path in options.attacks]
+    check_apart(options.to, ("RUN", model.path), *inputs, written="--to")
+    weights = read_weights(model.path, "exported")
+    origin = origin_of(run, model.step)
+    card = model_card(options.name or run.resolve().name, origin, _measured(options, model))
+    with new_folder(options.to, options.overwrite, KIND) as folder, Progress("export") as progress:
+        progress.doing("copying the weights")
+        _write(weights, folder, card, origin)
+    print(f"exported: {options.to} (fill in what {CARD} asks for before you publish it)")
+
+
+def _model_of(given: str) -> tuple[Path, Model]:
+    """The run folder and its model; of a model's folder alone, that folder. Raises ValueError."""
+    folder = Path(given)
+    if (folder / run_folder.MARKER).is_file() and (folder / "model" / "config.json").is_file():
+        return folder, Model("RUN", folder / "model")
+    model = resolve_models([f"RUN={given}"])
+    if len(model) != 1:
+        raise ValueError(f"{given} names several models; give one checkpoint of a run")
+    run = folder.parent if checkpoints.step_of(folder.name) is not None else folder
+    return run, model[0]
+
+
+def _measured(options: argparse.Namespace, model: Model) -> Measured:
+    """The folders of results, each with the name of the model there. Raises ValueError."""
+    benchmarks = [
+        (one, _name(options.named, model, "--results", one.targets[0].models, list(one.targets[0].results)))
+        for one in read_benchmarks(options.results)
+    ]
+    attacked = [
+        (one, _name(options.named, model, "--attacks", one.meta.get("models", {}), one.models))
+        for one in read_attacks(options.attacks)
+    ]
+    return Measured(benchmarks, attacked)
+
+
+def _name(named: str | None, model: Model, option: str, told: Mapping[str, Any], names: Sequence[str]) -> str:
+    """The model's name in a folder of results: `named`, or the one that was read from the model's folder."""
+    if named is not None:
+        if named not in names:
+            raise ValueError(f"--as {named}: {option} has no such model; there are {', '.join(names)}")
+        return named
+    found = [name for name in names if _is_read_from(told.get(name), model.path)]
+    if len(found) != 1:
+        raise ValueError(
+            f"{option} names {len(found) or 'no'} model{'s' * (len(found) != 1)} read from {model.path}; "
+            f"say with --as NAME which one it is: {', '.join(names)}"
+        )
+    return found[0]
+
+
+def _is_read_from(told: Any, folder: Path) -> bool:
+    """Whether meta.json says that a model was read from this folder, and asked without a prefix."""
+    path = told.get("path") if isinstance(told, dict) and "prefix" not in told else None
+    return isinstance(path, str) and Path(path).resolve() == folder.resolve()
+
+
+def _write(weights: Weights, folder: Path, card: str, origin: Origin) -> None:
+    """Weights, what belongs to them, the card and the marker, into an empty folder."""
+    for file in weights.by_file():
+        shutil.copyfile(file, folder / file.name)
+    write_index(weights, folder, {})
+    copy_others(weights.folder, folder, KIND.marker)
+    _without_traces(folder)
+    (folder / CARD).write_text(card, encoding="utf-8")
+    marker = {**stamp_folder(KIND, folder), "method": origin.method}
+    (folder / KIND.marker).write_text(json_text(marker), encoding="utf-8")
+
+
+def _without_traces(folder: Path) -> None:
+    """Remove what names this machine's folders: markers of commands, and where a model was loaded from."""
+    for file in folder.glob("*.json"):
+        record = read_record(file)
+        if str(record.get("format", "")).startswith("rerule/"):
+            file.unlink()
+        elif file.name == "config.json" and "_name_or_path" in record:
+            file.write_text(
+                json_text({key: value for key, value in record.items() if key != "_name_or_path"})
+            )
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(prog="python -m recipe.rerule.export", description=_DESCRIPTION, epilog=_EXAMPLES)
+    parser.add_argument(
+        "run",
+        metavar="RUN",
+        help="a run's folder (its newest complete checkpoint), one checkpoint RUN/global_step_N, or a "
+        "Hugging Face folder",
+    )
+    parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="the folder to write")
+    parser.add_argument(
+        "--name", metavar="TEXT", help="the model's name on its card (default: the folder's name)"
+    )
+    for option, what in (("--results", "model"), ("--attacks", "attack")):
+        parser.add_argument(
+            option, action="append", type=Path, default=[], metavar="FOLDER",
+            help=f"a folder of recipe.rerule.evaluate {what} with this model; repeat the option for more",
+        )  # fmt: skip
+    parser.add_argument("--as", dest="named", metavar="NAME", help="the model's name in these folders")
+    parser.add_argument("--overwrite", action="store_true", help="replace a folder of this command in FOLDER")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,265 @@
+"""`recipe.rerule.export`: a folder that loads, and a card that says how the model was made and measured."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+from recipe.rerule import export
+from recipe.rerule.reporting.document import CAUTION, CAUTION_ATTACKED
+from recipe.rerule.reporting.model_card import FILL_IN
+from recipe.rerule.reporting.origin import origin_of, shown_name
+from tests.made_tokenizers import byte_level
+from tests.report import made_attacks
+from tests.report.conftest import ANCHORS, RESULTS, WriteEvaluation
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A small model with its tokenizer, as a user has it, with traces of where it came from."""
+    folder = tmp_path / "secret_place" / "unlearned"
+    tokenizer = byte_level()
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=8, intermediate_size=16, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=2,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    LlamaForCausalLM(config).save_pretrained(folder, max_shard_size="10KB")
+    tokenizer.save_pretrained(folder)
+    written = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(written | {"_name_or_path": str(folder)}))
+    (folder / "task_vector.json").write_text(
+        json.dumps({"format": "rerule/task_vector", "base": str(folder)})
+    )
+    return folder
+
+
+def stage2_run(folder: Path, replay: bool, rows: Path) -> Path:
+    """What a run folder says of stage 2, without its checkpoints."""
+    config = {
+        "actor_rollout_ref": {
+            "model": {"path": "meta/Llama-3"},
+            "actor": {"optim": {"lr": 2e-6}, "kl_loss_coef": 0.01},
+            "rollout": {"n": 8},
+        },
+        "algorithm": {"adv_estimator": "grpo"},
+        "data": {"train_files": [str(rows), "/gone/other.parquet"], "train_batch_size": 32, "seed": 7},
+        "replay": {"enable": replay, "admission": "hard", "capacity": 900},
+    }
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    return folder
+
+
+def run(*words: str | Path) -> int:
+    return export.main([str(word) for word in words])
+
+
+def card_of(folder: Path) -> str:
+    return (folder / "README.md").read_text()
+
+
+def front_matter(card: str) -> dict[str, Any]:
+    """The YAML at the head of a card."""
+    _, head, _ = card.split("---\n", 2)
+    return yaml.safe_load(head)
+
+
+def test_the_folder_loads_and_gives_the_same_logits(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert run(model, "--to", out, "--name", "forgetful") == 0
+    tokens = AutoTokenizer.from_pretrained(out)("Where was Ada born?", return_tensors="pt").input_ids
+    logits = [AutoModelForCausalLM.from_pretrained(folder)(tokens).logits for folder in (model, out)]
+    assert torch.equal(*logits)
+    assert len(list(out.glob("model-*.safetensors"))) > 1
+    for file in model.glob("*.safetensors"):
+        before, after = load_file(file), load_file(out / file.name)
+        assert before.keys() == after.keys()
+
+
+def test_nothing_in_the_folder_names_a_folder_of_this_machine(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert run(model, "--to", out) == 0
+    told = [path.name for path in out.iterdir() if b"secret_place" in path.read_bytes()]
+    assert told == []
+    assert not (out / "task_vector.json").exists()
+    assert json.loads((out / "config.json").read_text())["hidden_size"] == 8
+
+
+def test_a_card_without_numbers_says_so_and_leaves_the_licence_open(model: Path, tmp_path: Path) -> None:
+    assert run(model, "--to", tmp_path / "out", "--name", "a: *b*") == 0
+    card = card_of(tmp_path / "out")
+    head = front_matter(card)
+    assert (head["model_name"], head["license"], head["license_name"]) == ("a: *b*", "other", FILL_IN)
+    assert "base_model" not in head
+    assert "\n# a: \\*b\\*\n" in card
+    assert CAUTION in card.replace("\\", "")
+    assert "exported without an evaluation" in card
+    assert "exported without attacks" in card
+    assert "holds no record of its training" in card
+    assert card.count(FILL_IN) == 5
+
+
+@pytest.mark.parametrize("replay", [True, False])
+def test_the_origin_of_a_stage_2_model(tmp_path: Path, replay: bool) -> None:
+    rows = tmp_path / "train.parquet"
+    rows.write_bytes(b"rows")
+    origin = origin_of(stage2_run(tmp_path / "run", replay, rows), 34)
+    assert origin.method.startswith(
+        "ReRULE: rejection steering, then" if replay else "RULE: rejection steering"
+    )
+    assert origin.base == "meta/Llama-3"
+    checksum = hashlib.sha256(b"rows").hexdigest()
+    expected = {
+        "training steps of stage 2": "34",
+        "advantages": "grpo",
+        "prompts in a step": "32",
+        "responses to a prompt": "8",
+        "learning rate": "2e-06",
+        "KL coefficient": "0.01",
+        "seed": "7",
+        "training prompts": f"train.parquet (sha256 {checksum}); other.parquet (no longer there)",
+    }
+    if replay:
+        expected |= {"stored groups": "hard", "capacity (groups)": "900"}
+    assert origin.facts == expected
+
+
+def test_the_origin_of_a_run_of_unlearn(tmp_path: Path) -> None:
+    identity = {
+        "method.forget": "npo", "method.retain": "nll", "method.alternate": "none", "method.beta": 0.1,
+        "model.path": "/home/me/base", "optim.lr": 1e-05, "trainer.seed": 3, "data.train_batch_size": 16,
+        "data.forget": {"path": "/home/me/forget_gold.parquet", "sha256": "ab12"},
+    }  # fmt: skip
+    record = {"format": "rerule/run", "format_version": 2, "stage": "unlearn", "identity": identity}
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    origin = origin_of(tmp_path, None)
+    assert origin.method == (
+        "unlearning without reinforcement: forget term npo, retain term nll, alternate term none"
+    )
+    assert origin.facts == {
+        "batch": "16", "learning rate": "1e-05", "seed": "3",
+        "rows (forget)": "forget_gold.parquet (sha256 ab12)",
+    }  # fmt: skip
+    assert shown_name(str(origin.base)) == "base"
+
+
+@pytest.mark.parametrize(
+    ("model", "shown"),
+    [
+        ("Qwen/Qwen3-8B", "Qwen/Qwen3-8B"),
+        ("/data/me/base", "base"),
+        ("./a", "a"),
+        ("a/b/c", "c"),
+        ("base", "base"),
+    ],
+)
+def test_only_names_on_the_hub_are_shown_whole(model: str, shown: str) -> None:
+    assert shown_name(model) == shown
+
+
+def test_the_model_of_a_finished_run_is_its_folder_model(model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "stage1"
+    folder.mkdir()
+    (folder / "run.json").write_text(json.dumps({"format": "rerule/run", "stage": 1}))
+    model.rename(folder / "model")
+    assert run(folder, "--to", tmp_path / "out") == 0
+    assert "Method: rejection steering, which is stage 1 of RULE" in card_of(tmp_path / "out")
+    assert front_matter(card_of(tmp_path / "out"))["model_name"] == "stage1"
+
+
+def test_the_card_has_the_numbers_of_this_model_with_intervals(
+    model: Path, write_evaluation: WriteEvaluation, tmp_path: Path
+) -> None:
+    meta = {
+        "benchmark": "world",
+        "rouge_l_convention": "recall",
+        "unit": "fact",
+        "models": {"base": {"path": "base"}, "rule <b>": {"path": str(model)}},
+        "probes": {"file": "probes.parquet", "facts": {"forget": 42, "retain": 5}},
+    }
+    intervals = {"rule <b>": {"forget/recall": [0.05, 0.21]}}
+    folder = write_evaluation("eval", results=RESULTS, anchors=ANCHORS, intervals=intervals, meta=meta)
+    assert run(model, "--to", tmp_path / "out", "--results", folder) == 0
+    card = card_of(tmp_path / "out")
+    lines = [line for line in card.splitlines() if line.startswith("| rule ")]
+    assert len(lines) == 1
+    assert "0.123 (.050–.210)" in lines[0]
+    assert "| base " not in card
+    assert "| *always refuses*" in card
+    assert "95 % bootstrap interval over facts" in card
+    assert "Too few facts for intervals and tests" in card
+    assert "retain (5)" in card
+
+
+def test_the_card_has_what_attacks_get_out(model: Path, tmp_path: Path) -> None:
+    folder = made_attacks.write(tmp_path / "attacks")
+    assert run(model, "--to", tmp_path / "out", "--attacks", folder, "--as", "rerule") == 0
+    card = card_of(tmp_path / "out")
+    assert CAUTION_ATTACKED in card.replace("\\", "")
+    assert "After 32 training steps on the answers to other facts, it gives 60 % of the answers" in card
+    assert "| prefill: affirmative | 0.050 | 0.060 | +0.040 (-0.020 to +0.100) |" in card
+    assert "| no attack" not in card
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--attacks", "ATTACKS"), "--attacks names no models read from"),
+        (("--attacks", "ATTACKS", "--as", "nobody"), "--as nobody: --attacks has no such model; there are"),
+        (("--results", "ATTACKS"), "is a folder of evaluate attack; give it as --attacks"),
+    ],
+)
+def test_results_of_other_models_are_refused(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], told: str
+) -> None:
+    folder = made_attacks.write(tmp_path / "attacks")
+    given = [str(folder) if word == "ATTACKS" else word for word in words]
+    assert run(model, "--to", tmp_path / "out", *given) == 2
+    error = capsys.readouterr().err
+    assert told in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_that_was_asked_with_a_prefix_is_not_this_model(
+    model: Path, write_evaluation: WriteEvaluation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    meta = {"models": {"base": {"path": str(model), "prefix": "Forget Ada."}}}
+    folder = write_evaluation("eval", results={"base": RESULTS["base"]}, meta=meta)
+    assert run(model, "--to", tmp_path / "out", "--results", folder) == 2
+    assert "names no models read from" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", ["", "below", ".."])
+def test_the_export_stands_apart_from_the_model(
+    model: Path, tmp_path: Path, place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(model.parent.rglob("*"))
+    assert run(model, "--to", model / place) == 2
+    assert capsys.readouterr().err.startswith("error: ")
+    assert sorted(model.parent.rglob("*")) == before
+
+
+def test_only_an_earlier_export_is_replaced(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert run(model, "--to", out) == 0
+    assert run(model, "--to", out) == 2
+    assert run(model, "--to", out, "--overwrite", "--name", "second") == 0
+    assert "# second" in card_of(out)
+    (out / "notes.txt").write_text("mine")
+    assert run(model, "--to", out, "--overwrite") == 2
+    assert (out / "notes.txt").read_text() == "mine"
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "README.md").write_text("mine")
+    assert run(model, "--to", other, "--overwrite") == 2
+    assert (other / "README.md").read_text() == "mine"
