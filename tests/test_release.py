@@ -48,9 +48,3 @@ def test_the_workflow_runs_every_supported_python() -> None:
 def test_every_package_says_that_it_is_typed() -> None:
     for package in ("recipe/rerule", "reward", "data_prep"):
         assert (ROOT / package / "py.typed").is_file()
-
-
-def test_links_of_the_documents_at_the_top_lead_somewhere() -> None:
-    for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"):
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / name).read_text()):
-            assert (ROOT / target).exists(), f"{name}: {target}"

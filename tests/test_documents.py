@@ -1,0 +1,74 @@
+"""Every document: links lead somewhere, and phrases that readers stumbled over do not come back."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / ".github").rglob("*.md")])
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_CODE = re.compile(r"```.*?```|^ {4}[^\n]*$|`[^`\n]*`", re.DOTALL | re.MULTILINE)
+PHRASES = {
+    r"\bours\b": "name the thing: ReRULE's, used here, written for ReRULE",
+    r"\bat first sight\b": "say when: on first evaluation, before tuning",
+    r"\b(?:is|are) for the caller to\b": "the caller must",
+    r"\bof (?:its|their|one's) own accord\b": "without being asked",
+    r"\bgoes by `": "uses",
+    r"\bthat is how\b": "this",
+    r"\bfacts? of (?:its|their) own\b": "a separate fact",
+    r"\b(?:just|simply|obviously|of course)\b": "leave the word out",
+    r"\bthought of after\b": "post-hoc",
+}
+"""Regular expressions, and what to write instead."""
+
+
+def words_of(path: Path) -> str:
+    """The document's sentences: code is left out, lines stay in their places."""
+    return _CODE.sub(lambda found: "\n" * found[0].count("\n"), path.read_text())
+
+
+def anchors(path: Path) -> set[str]:
+    """The headings of a document as GitHub links to them."""
+    text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+    headings = re.findall(r"^#+ +(.+?) *$", text, re.MULTILINE)
+    plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_to_files_and_headings_that_exist(path: Path) -> None:
+    wrong = []
+    for target in _LINK.findall(_CODE.sub("", path.read_text())):
+        file, _, anchor = target.partition("#")
+        if "://" in file or file.startswith("mailto:"):
+            continue
+        place = path if not file else path.parent / file
+        if not place.exists() or (anchor and anchor not in anchors(place)):
+            wrong.append(target)
+    assert wrong == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_no_phrase_that_readers_stumbled_over(path: Path) -> None:
+    found = [
+        f"{path.name}:{number}: {match[0]!r}; {instead}"
+        for number, line in enumerate(words_of(path).splitlines(), start=1)
+        for phrase, instead in PHRASES.items()
+        for match in [re.search(phrase, line, re.IGNORECASE)]
+        if match
+    ]
+    assert found == []
+
+
+def test_the_checks_find_what_they_look_for(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.md"
+    links = "[a](#a-heading-with-code) [b](#none) [c](gone.md)"
+    bad.write_text(f"# A heading: with `code`\n{links}\n\n    ours\nOurs is best.\n")
+    assert anchors(bad) == {"a-heading-with-code"}
+    with pytest.raises(AssertionError, match=r"#none.*gone\.md"):
+        test_links_lead_to_files_and_headings_that_exist(bad)
+    with pytest.raises(AssertionError, match=r"bad\.md:5: 'Ours'"):
+        test_no_phrase_that_readers_stumbled_over(bad)
