@@ -1,4 +1,4 @@
-# Targets a user needs: setup, quickstart, test, test-full, lint, mutants, bench, lock. Each sets up .venv first if it
+# Targets a user needs: setup, quickstart, test, test-full, lint, docs, mutants, bench, lock. Each sets up .venv first if it
 # is missing.
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
 VENV ?= .venv
@@ -9,7 +9,7 @@ TORCH_INDEX ?=
 TORCH_CUDA ?=
 INSTALLED := $(VENV)/.installed
 
-.PHONY: setup quickstart test test-full lint mutants bench lock clean
+.PHONY: setup quickstart test test-full lint docs mutants bench lock clean
 
 setup: $(INSTALLED)
 
@@ -32,7 +32,11 @@ test: $(INSTALLED) lint
 test-full: $(INSTALLED) lint
 	$(BIN)/python -m pytest
 
-lint: $(INSTALLED)
+# The documents as a site in build/docs; a link that leads nowhere is an error.
+docs: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+lint: $(INSTALLED) docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
