@@ -17,6 +17,7 @@ from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from data_prep.world.config import WorldConfig
+from data_prep.world.muon import Muon
 from data_prep.world.tokenizer import encode_pair
 
 Example = tuple[list[int], int]  # token ids, length of the prompt part
@@ -143,7 +144,7 @@ def make_optimisers(model: LlamaForCausalLM, config: WorldConfig) -> list[Optimi
     matrices = [weight for weight in model.model.layers.parameters() if weight.ndim == 2]
     others = [weight for weight in model.parameters() if all(weight is not matrix for matrix in matrices)]
     return [
-        torch.optim.Muon(matrices, lr=config.matrix_learning_rate, weight_decay=_WEIGHT_DECAY),
+        Muon(matrices, lr=config.matrix_learning_rate, weight_decay=_WEIGHT_DECAY),
         torch.optim.AdamW(others, lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=_WEIGHT_DECAY),
     ]
 
