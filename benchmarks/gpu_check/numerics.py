@@ -24,11 +24,12 @@ NOISE = 0.02
 """By how much the weights of the policy that sampled differ, as a share of each weight's size."""
 LIMITS = {
     torch.float32: {"log-probs": 2e-5, "weights": 2e-5, "loss": 2e-6, "gradient": 2e-5},
-    torch.bfloat16: {"log-probs": 0.2, "weights": 0.2, "loss": 1e-2, "gradient": 0.1},
+    torch.bfloat16: {"log-probs": 0.2, "weights": 0.2, "loss": 5e-2, "gradient": 0.1},
 }
 """Largest absolute error of a log-prob, of a weight and of the loss; of the gradient, norm of its error over
-its norm. They are three to ten times what a processor showed: there bfloat16, which keeps 8 bits, knew
-log-probs to 0.06 after four layers, and the gradient to 3 per cent.
+its norm. They are three to ten times what two processors showed: there bfloat16, which keeps 8 bits, knew
+log-probs to 0.06 after four layers, the gradient to 3 per cent, and the loss to 0.002 on the one that has
+instructions for bfloat16 and to 0.012 on the other.
 """
 SMALL = Shape("small", 64, 128, 4, 2, 512, layers=2)
 MEDIUM = Shape("medium", 512, 1024, 8, 4, 4096, layers=4)
