@@ -118,10 +118,10 @@ def run_trl(load: Workload, steps: int, site: Path, folder: Path) -> dict[str, f
     }
 
 
-def run_ours(load: Workload, steps: int, folder: Path) -> dict[str, Any]:
+def run_ours(load: Workload, steps: int, folder: Path, *overrides: str) -> dict[str, Any]:
     """Our figures, from a stage 2 as a user starts it; a step ends when its metrics are written."""
     run, log = folder / "run", folder / "ours.log"
-    process = start(["-m", "recipe.rerule.main", *stage2_arguments(load, steps, run)], log, {})
+    process = start(["-m", "recipe.rerule.main", *stage2_arguments(load, steps, run), *overrides], log, {})
     ends = watch_lines(process, run / "records" / "metrics.jsonl")
     require_success(process, log, "our run")
     return our_figures(ends, [data for _, data in sorted(read_metrics(run).items())])

@@ -50,18 +50,28 @@ def run(config: DictConfig) -> None:
 
     from recipe.rerule.runs import checkpoints
     from recipe.rerule.training import cluster, learning
-    from recipe.rerule.training.runner import ReRULETaskRunner
 
     folder = config.trainer.default_local_dir
     run_folder.begin(folder, stage=2)
     with run_lock.held(folder), signals.one_line(lambda: _how_to_go_on(folder)):
         before = checkpoints.newest_complete(folder)
-        with cluster.of_run(config, ReRULETaskRunner) as task_runner:
+        with cluster.of_run(config, _task_runner(config)) as task_runner:
             run_ppo(config, task_runner_class=task_runner)
         if before is not None and checkpoints.newest_complete(folder) == before:
             print(f"{folder} already holds the run's last step", file=sys.stderr)
     print(f"stage 2 finished: {os.path.abspath(folder)}", file=sys.stderr)
     learning.after_stage2(config)
+
+
+def _task_runner(config: DictConfig) -> type:
+    """The process of a run on verl's V1 trainer, or on the one before it."""
+    if config.trainer.use_v1:
+        from recipe.rerule.training.runner_v1 import ReRULETaskRunnerV1
+
+        return ReRULETaskRunnerV1
+    from recipe.rerule.training.runner import ReRULETaskRunner
+
+    return ReRULETaskRunner
 
 
 def _how_to_go_on(folder: str) -> str:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
-import torch
 
-from data_prep.contract import read_rows
-from recipe.rerule.replay.state import read_groups, read_record
 from recipe.rerule.runs.history import read_metrics
-from reward.score import compute_score
+from tests.e2e.run_checks import (
+    PROMPTS_A_STEP,
+    assert_a_finished_run_does_nothing_more,
+    assert_prompts_are_in_order,
+    assert_records_are_complete,
+    assert_replay_is_on,
+    assert_the_buffer_follows_its_records,
+    few_rows,
+    kill_engine,
+)
 from tests.e2e.stack import Command, stage2_arguments
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -25,21 +28,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 LEARNING_RATE = 1e-3
 STEPS = 8
 SAVED_STEP = 3
-PROMPTS_A_STEP = 4
 EPOCH_STEPS = 3  # the run is killed and resumed at the end of its first epoch
-
-
-def assert_replay_is_on(metrics: dict[int, dict[str, float]]) -> None:
-    """After the gate opens every step replays; with signal drawn, the policy-gradient part is not 0."""
-    opened = [step for step, data in metrics.items() if data["replay/gate_open"]]
-    assert opened == list(range(min(opened), max(metrics) + 1))
-    for step in opened:
-        data = metrics[step]
-        assert data["replay/updates"] == 1
-        assert data["replay/grad_norm"] > 0
-        with_signal = data["replay/drawn_zero_signal"] < data["replay/drawn_groups"]
-        assert (data["replay/pg_signal_norm"] > 0) == with_signal
-        assert 0 < data["replay/effective_sample_size"] <= 1
 
 
 def assert_sampling_follows_training(metrics: dict[int, dict[str, float]]) -> None:
@@ -61,7 +50,9 @@ def test_run_is_killed_saved_and_resumed(
     The run is resumed at the end of an epoch, with verl's tracker torn, and ends in the middle of one.
     """
     run_folder = tmp_path / "run"
-    indices = few_rows(micro_world / "train.parquet", tmp_path / "train.parquet")
+    indices = few_rows(
+        micro_world / "train.parquet", tmp_path / "train.parquet", EPOCH_STEPS * PROMPTS_A_STEP
+    )
     arguments = stage2_arguments(
         micro_world,
         run_folder,
@@ -100,76 +91,10 @@ def test_run_is_killed_saved_and_resumed(
         # One schedule step a training step, replay or not: cosine from LEARNING_RATE to 0 over STEPS.
         expected = LEARNING_RATE * (1 + math.cos(math.pi * step / STEPS)) / 2
         assert data["actor/lr"] == pytest.approx(expected, rel=1e-6)
-    assert_records_are_complete(run_folder, tmp_path / "train.parquet")
-    assert_prompts_are_in_order(run_folder, indices)
-    assert_the_buffer_follows_its_records(run_folder)
+    assert_records_are_complete(run_folder, tmp_path / "train.parquet", STEPS)
+    assert_prompts_are_in_order(run_folder, indices, STEPS)
+    assert_the_buffer_follows_its_records(run_folder, STEPS)
     assert (run_folder / f"global_step_{STEPS}" / "actor" / "huggingface" / "config.json").is_file()
-
-
-def few_rows(source: Path, target: Path) -> list[int]:
-    """Write the first rows of a parquet file, an epoch of EPOCH_STEPS steps; returns their prompt indices."""
-    rows = pq.read_table(source).slice(0, EPOCH_STEPS * PROMPTS_A_STEP)
-    pq.write_table(rows, target)
-    return [info["index"] for info in rows["extra_info"].to_pylist()]
-
-
-def assert_prompts_are_in_order(run_folder: Path, indices: list[int]) -> None:
-    """Each epoch is the next permutation of one generator with data.seed, as in a run never stopped."""
-    generator = torch.Generator().manual_seed(42)
-    epochs = [torch.randperm(len(indices), generator=generator).tolist() for _ in range(STEPS)]
-    order = [indices[row] for epoch in epochs for row in epoch]
-    for step, prompts in read_steps(run_folder, "prompts.jsonl").items():
-        expected = order[(step - 1) * PROMPTS_A_STEP : step * PROMPTS_A_STEP]
-        assert sorted(prompt["index"] for prompt in prompts["prompts"]) == sorted(expected), step
-
-
-def assert_the_buffer_follows_its_records(run_folder: Path) -> None:
-    """What the last checkpoint holds is what the records say was stored and did not leave."""
-    contents: Counter[tuple[int, int]] = Counter()
-    steps = read_steps(run_folder, "replay.jsonl")
-    assert sorted(steps) == list(range(1, STEPS + 1))
-    for _, record in sorted(steps.items()):
-        contents.update(tuple(key) for key in record["stored"])
-        contents.subtract((index, stored) for index, stored, _ in record["evicted"])
-        assert record["size"] == contents.total()
-        for drawn in record["drawn"]:
-            assert all(stored <= record["step"] for _, stored in drawn)
-    folder = run_folder / f"global_step_{STEPS}" / "replay"
-    groups = read_groups(folder, read_record(folder))
-    assert Counter((group.prompt_index, group.step) for group in groups) == +contents
-
-
-def read_steps(run_folder: Path, name: str) -> dict[int, dict[str, Any]]:
-    """The last record of each step."""
-    lines = (run_folder / "records" / name).read_text().splitlines()
-    return {record["step"]: record for record in map(json.loads, lines)}
-
-
-def kill_engine(run: Command) -> None:
-    """SIGKILL vLLM's engine process, as a kernel short of memory would."""
-    engines = [process for process in run.descendants() if "EngineCore" in process.name()]
-    engines = engines or [p for p in run.descendants() if "EngineCore" in " ".join(p.cmdline())]
-    assert engines, [" ".join(process.cmdline())[:80] for process in run.descendants()]
-    for engine in engines:
-        engine.kill()
-
-
-def assert_records_are_complete(run_folder: Path, rows: Path) -> None:
-    """Every step's rewards and responses are there, and each reward is that of the text beside it."""
-    truths = {row["extra_info"]["index"]: row["reward_model"]["ground_truth"] for row in read_rows(rows)}
-    steps = read_steps(run_folder, "prompts.jsonl")
-    assert sorted(steps) == list(range(1, STEPS + 1))
-    for step, record in steps.items():
-        assert [len(prompt["rewards"]) for prompt in record["prompts"]] == [4] * PROMPTS_A_STEP
-        rewards = [(prompt["index"], reward) for prompt in record["prompts"] for reward in prompt["rewards"]]
-        responses = (run_folder / "records" / "rollouts" / f"{step}.jsonl").read_text().splitlines()
-        written = [json.loads(line) for line in responses]
-        assert [(line["index"], line["reward"]) for line in written] == rewards
-        assert [line["reward"] for line in written] == [
-            compute_score("rerule/world", line["response"], truths[line["index"]])["score"]
-            for line in written
-        ]
-    assert (run_folder / "config.yaml").is_file()
 
 
 def test_two_logical_devices(command: Callable[..., Command], micro_world: Path, tmp_path: Path) -> None:
@@ -249,16 +174,6 @@ def test_with_learning_rate_zero_every_weight_is_one(
     assert_a_finished_run_does_nothing_more(command, run_folder, arguments)
 
 
-def assert_a_finished_run_does_nothing_more(
-    command: Callable[..., Command], run_folder: Path, arguments: list[str]
-) -> None:
-    before = sorted((path, path.stat().st_mtime_ns) for path in run_folder.rglob("*"))
-    again = command("-m", "recipe.rerule.main", *arguments, "trainer.resume_mode=auto")
-    assert again.wait() == 0
-    assert "already holds the run's last step" in again.output
-    assert sorted((path, path.stat().st_mtime_ns) for path in run_folder.rglob("*")) == before
-
-
 OPTIONS = {
     "ppo": [
         "algorithm.adv_estimator=gae",
@@ -296,15 +211,17 @@ OPTIONS = {
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("use_v1", ["false", "true"])
 @pytest.mark.parametrize("name", OPTIONS)
 def test_other_estimators_and_set_ups_run(
-    name: str, command: Callable[..., Command], micro_world: Path, tmp_path: Path
+    name: str, use_v1: str, command: Callable[..., Command], micro_world: Path, tmp_path: Path
 ) -> None:
     """PPO with a critic, LoRA, two ranks, offload, several updates a step; sampling follows each of them."""
     run_folder = tmp_path / "run"
     arguments = stage2_arguments(
         micro_world,
         run_folder,
+        f"trainer.use_v1={use_v1}",
         "trainer.total_training_steps=5",
         f"actor_rollout_ref.actor.optim.lr={LEARNING_RATE}",
         # By the benchmark's own reward no group of so small a model may have different rewards, by chance.

@@ -11,6 +11,7 @@ from tests.refused.cases import Case
 STAGE1, STAGE2 = "settings of stage 1", "settings of stage 2"
 MODEL, ACTOR, ROLLOUT = (f"actor_rollout_ref.{part}" for part in ("model", "actor", "rollout"))
 REWARD = "reward.custom_reward_function"
+FILTER, SAMPLER = "algorithm.filter_groups", "trainer.v1.sampler"
 MANY = 10**12
 
 NOT_A_NUMBER: tuple[Any, ...] = (nan, "many", "", None, [1], True)
@@ -73,6 +74,8 @@ def without(values: tuple[Any, ...], *allowed: Any) -> tuple[Any, ...]:
 
 NUMBERS_2 = [
     *count(STAGE2, "data.train_batch_size", more=(-5, MANY)),
+    *count(STAGE2, "transfer_queue.backend.SimpleStorage.num_data_storage_units"),
+    *count(STAGE2, "algorithm.filter_groups.max_inflight_gen_batches"),
     *count(STAGE2, "data.max_prompt_length", "data.max_response_length", more=(1e8, 100_000_000, MANY)),
     *count(STAGE2, f"{ROLLOUT}.n", f"{ACTOR}.ppo_mini_batch_size"),
     *count(STAGE2, "trainer.n_gpus_per_node", more=(MANY,)),
@@ -230,6 +233,51 @@ TOGETHER_2 = [
     *refused(STAGE2, f"{REWARD}.reward_kwargs.rouge", "typo", named="typo"),
     *refused(STAGE2, f"{MODEL}.lora_rank", 8, named="lora.merge=true"),
     *refused(STAGE2, f"{MODEL}.lora_rank", -1, 2.5, None),
+    *refused(STAGE2, "trainer.v1.trainer_mode", "async", None),
+    *refused(STAGE2, f"{FILTER}.enable", True, named="set trainer.use_v1=true"),
+    *refused(STAGE2, f"{SAMPLER}.sync_refill_failed_groups", True, named="set trainer.use_v1=true"),
+    together(
+        STAGE2,
+        "refused",
+        "trainer.v1.trainer_mode is 'colocate_async'; ReRULE extends verl's synchronous trainer alone",
+        {"trainer.use_v1": True, "trainer.v1.trainer_mode": "colocate_async"},
+    ),
+    together(
+        STAGE2,
+        "refused",
+        "trainer.v1.sync.parameter_sync_step is 2",
+        {"trainer.use_v1": True, "trainer.v1.sync": {"parameter_sync_step": 2}},
+    ),
+    together(
+        STAGE2,
+        "refused",
+        f"{SAMPLER}.custom_sampler.path is 'mine.py', but replay needs whole groups of the step",
+        {"trainer.use_v1": True, f"{SAMPLER}.custom_sampler.path": "mine.py"},
+    ),
+    together(
+        STAGE2,
+        "refused",
+        "trainer.balance_batch is false",
+        {"trainer.use_v1": True, "trainer.balance_batch": False},
+    ),
+    together(
+        STAGE2,
+        "refused",
+        f"{FILTER}.metric is 'acc', which the reward does not return",
+        {"trainer.use_v1": True, f"{FILTER}.enable": True, f"{FILTER}.metric": "acc"},
+    ),
+    together(
+        STAGE2,
+        "refused",
+        f"{FILTER}.max_num_gen_batches is 3, but verl's V1 trainer ignores it",
+        {"trainer.use_v1": True, f"{FILTER}.enable": True, f"{FILTER}.max_num_gen_batches": 3},
+    ),
+    together(
+        STAGE2,
+        "refused",
+        "a reward model on the trainer's devices gives rewards only after groups are chosen",
+        {"trainer.use_v1": True, f"{FILTER}.enable": True, "reward.reward_model.enable": True},
+    ),
 ]
 WARNED_2 = [
     together(
@@ -281,7 +329,9 @@ VALID_2 = [
         ("save.minutes", 0.5),
         ("save.minutes", 60),
         ("save.weights_dtype", "bfloat16"),
+        ("trainer.use_v1", True),
     ),
+    together(STAGE2, "valid", "", {"trainer.use_v1": True, f"{FILTER}.enable": True}),
     together(STAGE2, "valid", "", {"trainer.a_key_of_verls": 3}, added=True),
     together(STAGE2, "valid", "", {"trainer.total_training_steps": None, "trainer.total_epochs": 40}),
 ]

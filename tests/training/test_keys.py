@@ -16,13 +16,17 @@ from recipe.rerule.training.keys.overrides import nearest
 
 
 def test_names_that_verl_registers() -> None:
+    from transfer_queue.storage.bootstrap import StorageBootstrapProvider
     from verl.experimental.agent_loop import agent_loop, single_turn_agent_loop, tool_agent_loop  # noqa: F401
     from verl.experimental.reward_loop.reward_manager import registry
     from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
+    from verl.trainer.ppo.v1 import trainer_base
     from verl.utils.tracking import Tracking
     from verl.workers.engine import EngineRegistry
     from verl.workers.rollout import base
 
+    assert set(names.V1_MODES) == set(trainer_base.TRAINER_REGISTRY)
+    assert {name.lower() for name in names.QUEUE_STORAGES} <= set(StorageBootstrapProvider._providers)
     assert list(names.LOGGERS) == Tracking.supported_backend
     assert set(names.ESTIMATORS) <= set(ADV_ESTIMATOR_REGISTRY)
     assert {(name, "async") for name in names.ENGINES} == set(base._ROLLOUT_REGISTRY)

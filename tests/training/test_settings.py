@@ -113,7 +113,6 @@ def test_a_threshold_goes_with_its_rule_alone(files: dict[str, Path]) -> None:
             "reward_kwargs: unknown reward option 'beta'",
         ),
         ("actor_rollout_ref.model.lora_rank=8", "actor_rollout_ref.model.lora.merge=true"),
-        ("trainer.use_v1=true", "trainer.use_v1"),
         ("algorithm.adv_estimator=remax", "algorithm.adv_estimator is 'remax'; set it to one of grpo, "),
         ("actor_rollout_ref.rollout.n=1", "actor_rollout_ref.rollout.n"),
         ("actor_rollout_ref.actor.use_kl_loss=false", "replay.use_kl_loss"),

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import http.server
+import signal
 import socket
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
-from recipe.rerule.training.watch import engine_failure
+from recipe.rerule.training import watch
+from recipe.rerule.training.watch import QueueWatch, Watch, WorkerFailureError, engine_failure
 
 
 class Engine(http.server.BaseHTTPRequestHandler):
@@ -65,3 +69,51 @@ def test_an_engine_that_refuses_is_dead(address: str) -> None:
 @pytest.mark.usefixtures("dead_proxy")
 def test_an_engine_that_is_gone_is_dead() -> None:
     assert "Connection refused" in str(engine_failure(f"127.0.0.1:{unused_port()}"))
+
+
+def watching(kind: type[Watch], address: str, monkeypatch: pytest.MonkeyPatch) -> Watch:
+    """A watch of one engine and of no Ray actor, which looks twenty times a second."""
+    monkeypatch.setattr(watch, "INTERVAL_SECONDS", 0.05)
+    monkeypatch.setattr(watch, "NOTICE_SECONDS", 0.05)
+    monkeypatch.setattr(watch, "alive_nodes", dict)
+    monkeypatch.setattr(kind, "_actors_of", lambda self, trainer: {})
+    trainer = SimpleNamespace(
+        llm_server_manager=SimpleNamespace(get_replicas=lambda: [SimpleNamespace(server_address=address)])
+    )
+    return kind(trainer) if kind is Watch else QueueWatch(trainer, None)
+
+
+def test_a_trainer_that_only_polls_is_interrupted_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    address = f"127.0.0.1:{unused_port()}"
+    started = time.monotonic()
+    with (
+        pytest.raises(WorkerFailureError, match=rf"rollout engine 0 \({address}\) is dead: .*refused"),
+        watching(QueueWatch, address, monkeypatch),
+    ):
+        time.sleep(30)
+    assert time.monotonic() - started < 10
+
+
+def test_the_handler_of_before_is_back_after_a_run(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.getsignal(signal.SIGUSR1)
+    with watching(QueueWatch, address, monkeypatch):
+        assert signal.getsignal(signal.SIGUSR1) != before
+    assert signal.getsignal(signal.SIGUSR1) == before
+
+
+@pytest.mark.parametrize("kind", [Watch, QueueWatch])
+def test_a_trainer_that_fails_before_the_watch_looks_ends_with_the_engines_death(
+    kind: type[Watch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = watching(kind, f"127.0.0.1:{unused_port()}", monkeypatch)
+    monkeypatch.setattr(watch, "INTERVAL_SECONDS", 5.0)
+    with pytest.raises(WorkerFailureError, match=r"rollout engine 0 .* is dead"), made:
+        raise RuntimeError("no response has come")
+
+
+@pytest.mark.parametrize("kind", [Watch, QueueWatch])
+def test_a_failure_of_another_kind_stays_what_it_is(
+    kind: type[Watch], address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(RuntimeError, match="wrong"), watching(kind, address, monkeypatch):
+        raise RuntimeError("wrong")

@@ -1,4 +1,4 @@
-"""From verl's batches to rollout groups and back: the only place that knows both layouts."""
+"""From verl's batches to rollout groups and back: the place that knows both layouts (V1's: `batches_v1`)."""
 
 from __future__ import annotations
 
@@ -67,14 +67,24 @@ def read(batch: DataProto, step: int, group_size: int) -> Rollouts:
         ValueError: a group has another size, or lacks what replay needs.
     """
     labels = _labels(batch)
-    # Raw scores, before any KL penalty: the threshold is over what the reward function gave.
-    rewards = batch.batch["token_level_scores"].sum(dim=-1)
+    rewards = _raw_rewards(batch)
     return Rollouts(
         groups=_rollout_groups(batch, labels, rewards, step, group_size),
         prompts={label.index: label for label in labels},
         reward_metrics=reward_metrics(labels, rewards.tolist(), batch.non_tensor_batch.get("refused")),
         sent=for_workers(batch),
     )
+
+
+def rewards_of(batch: DataProto) -> dict[str, float]:
+    """`reward_metrics` of all rows of a batch, whatever groups they form."""
+    refused = batch.non_tensor_batch.get("refused")
+    return reward_metrics(_labels(batch), _raw_rewards(batch).tolist(), refused)
+
+
+def _raw_rewards(batch: DataProto) -> torch.Tensor:
+    """[rows], what the reward function gave, before any KL penalty."""
+    return batch.batch["token_level_scores"].sum(dim=-1)
 
 
 def _labels(batch: DataProto) -> list[PromptLabel]:

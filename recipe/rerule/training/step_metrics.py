@@ -23,7 +23,8 @@ def progress_line(step: int, total: int, metrics: Mapping[str, float]) -> str:
     for side in SIDES:
         if (reward := metrics.get(f"reward/{side}/mean")) is not None:
             parts.append(f"reward {side} {reward:.2f}")
-    parts.append(f"hard groups {metrics['replay/hard_share']:.0%} (below {metrics['replay/threshold']:.2g})")
+    if (hard := metrics.get("replay/hard_share")) is not None:
+        parts.append(f"hard groups {hard:.0%} (below {metrics['replay/threshold']:.2g})")
     if "replay/size" in metrics:
         parts.append(f"buffer {metrics['replay/size']:.0f}")
     if metrics.get("replay/drawn_groups"):

@@ -6,14 +6,16 @@ never comes, and Ray has nothing to report since the waiting worker is alive.
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 import urllib.error
 import urllib.request
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 import ray
+from omegaconf import DictConfig
 from ray.exceptions import RayActorError
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 
@@ -39,8 +41,8 @@ class Watch:
         WorkerFailureError: on leaving, in place of what the trainer raised after its workers were ended.
     """
 
-    def __init__(self, trainer: RayPPOTrainer) -> None:
-        self._actors = actors_of(trainer)
+    def __init__(self, trainer: Any) -> None:
+        self._actors = self._actors_of(trainer)
         self._engines = {
             f"rollout engine {number}": replica.server_address
             for number, replica in enumerate(trainer.llm_server_manager.get_replicas())
@@ -64,7 +66,7 @@ class Watch:
         if error is None:
             return
         # What failed may have noticed a death before the watch came round.
-        reason = self._reason or self._dead_actor_soon()
+        reason = self._reason or self._dead_soon()
         if reason is not None:
             raise WorkerFailureError(self._dead_node() or reason) from error
 
@@ -73,18 +75,24 @@ class Watch:
             self._reason = self._dead_actor() or self._dead_engine()
             if self._reason is not None:
                 print(f"run ended: {self._reason}", flush=True)
-                # Calls to them then raise in the trainer, whatever it waits for.
-                for actor in self._actors.values():
-                    ray.kill(actor)
+                self._end_workers()
                 return
+
+    def _actors_of(self, trainer: RayPPOTrainer) -> dict[str, Any]:
+        return actors_of(trainer, trainer.async_rollout_manager)
+
+    def _end_workers(self) -> None:
+        # Calls to them then raise in the trainer, whatever it waits for.
+        for actor in self._actors.values():
+            ray.kill(actor)
 
     def _dead_node(self) -> str | None:
         """Of several nodes the one that is gone, whose processes were only what was noticed first."""
         return dead_node(self._nodes, NODE_DEATH_SECONDS) if len(self._nodes) > 1 else None
 
-    def _dead_actor_soon(self) -> str | None:
+    def _dead_soon(self) -> str | None:
         for _ in range(NOTICE_PINGS):
-            if (reason := self._dead_actor()) is not None:
+            if (reason := self._dead_actor() or self._dead_engine()) is not None:
                 return reason
             time.sleep(NOTICE_SECONDS)
         return None
@@ -111,13 +119,62 @@ class Watch:
         return None
 
 
-def actors_of(trainer: RayPPOTrainer) -> dict[str, Any]:
-    """The Ray actors of an initialised trainer by a name for messages."""
+class QueueWatch(Watch):
+    """Context manager around the `fit` of verl's V1 trainer, in the main thread.
+
+    V1 asks its queue again and again for responses, without a call to those who make them: nothing raises
+    where they are dead. So the watch also interrupts the main thread.
+
+    Raises:
+        WorkerFailureError: as `Watch`.
+    """
+
+    def __init__(self, trainer: Any, agent_loops: Any) -> None:
+        self._agent_loops = agent_loops
+        super().__init__(trainer)
+
+    def __enter__(self) -> QueueWatch:
+        self._former_handler = signal.signal(signal.SIGUSR1, self._interrupt)
+        super().__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # the trainer has ended: there is nothing to interrupt
+        try:
+            super().__exit__(kind, error, trace)
+        finally:
+            signal.signal(signal.SIGUSR1, self._former_handler)
+
+    def _actors_of(self, trainer: Any) -> dict[str, Any]:
+        return actors_of(trainer, self._agent_loops) | queue_actors(trainer.config.transfer_queue)
+
+    def _end_workers(self) -> None:
+        super()._end_workers()
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        raise WorkerFailureError(self._reason)
+
+
+def queue_actors(config: DictConfig) -> dict[str, Any]:
+    """The Ray actors of the run's TransferQueue by a name for messages."""
+    actors = {"transfer queue": ray.get_actor("TransferQueueController", namespace="transfer_queue")}
+    if config.backend.storage_backend == "SimpleStorage":
+        for number in range(config.backend.SimpleStorage.num_data_storage_units):
+            handle = ray.get_actor(f"TransferQueueStorageUnit#{number}")
+            actors[f"transfer queue storage {number}"] = handle
+    return actors
+
+
+def actors_of(trainer: Any, agent_loops: Any) -> dict[str, Any]:
+    """The Ray actors of an initialised trainer, and of the agent loops' manager, by a name for messages."""
     actors: dict[str, Any] = {}
     kinds = {
         "actor worker": trainer.actor_rollout_wg.workers,
         "reward worker": trainer.reward_loop_manager.reward_loop_workers,
-        "agent loop worker": trainer.async_rollout_manager.agent_loop_workers,
+        "agent loop worker": agent_loops.agent_loop_workers,
         "rollout server": [
             server for replica in trainer.llm_server_manager.get_replicas() for server in replica.servers
         ],

@@ -247,7 +247,31 @@ _TRAINER = (
     Key("trainer.critic_warmup", Whole(0), "steps that train the critic alone"),
     Key("trainer.esi_redundant_time", Number(0), "seconds before an elastic server ends"),
     Key("trainer.ray_wait_register_center_timeout", _COUNT, "seconds that verl waits for workers"),
-    Key("trainer.use_v1", Flag(), "must be false: ReRULE extends verl's RayPPOTrainer"),
+    Key("trainer.use_v1", Flag(), "verl's V1 trainer, which can filter groups", shown=True),
+)
+_V1 = (
+    Key("trainer.v1.trainer_mode", Choice(names.V1_MODES), "verl's mode of V1; ReRULE extends sync alone"),
+    Key(
+        "trainer.v1.sampler.sync_refill_failed_groups",
+        Flag(),
+        "with use_v1: other prompts for those without any response",
+    ),
+    Key(
+        "trainer.v1.sampler.custom_sampler.path",
+        Text("a Python file"),
+        "a sampler of your own, without replay",
+        null="verl's own",
+    ),
+    Key(
+        "trainer.v1.sampler.custom_sampler.name", Text("the name of a class"), "its class", null="verl's own"
+    ),
+    Key("algorithm.filter_groups.enable", Flag(), "with use_v1: other prompts for groups of equal rewards"),
+    Key("algorithm.filter_groups.metric", Text(), "what must differ: reward, or a part of the reward"),
+    Key("algorithm.filter_groups.max_inflight_gen_batches", _COUNT, "steps' worth of prompts at once"),
+    Key("algorithm.filter_groups.max_num_gen_batches", Whole(0), "V1 ignores it: leave it 0"),
+    Key("transfer_queue.backend.storage_backend", Choice(names.QUEUE_STORAGES), "where V1 keeps rows"),
+    Key("transfer_queue.backend.SimpleStorage.total_storage_size", _COUNT, "rows that V1 can keep"),
+    Key("transfer_queue.backend.SimpleStorage.num_data_storage_units", _COUNT, "processes that keep them"),
 )
 _SAVE = (
     Key(
@@ -276,6 +300,7 @@ KEYS: tuple[Key, ...] = (
     *_REWARD,
     *shared.PLATFORM,
     *_TRAINER,
+    *_V1,
     *_SAVE,
     *_RECORDS,
 )

@@ -72,3 +72,5 @@ LOGGERS = (
     "file",
     "rl_insight",
 )
+V1_MODES = ("sync", "colocate_async", "separate_async")
+QUEUE_STORAGES = ("SimpleStorage", "MooncakeStore")

@@ -14,7 +14,7 @@ from recipe.rerule.runs import model_checks
 from recipe.rerule.training import data_checks, learning
 from recipe.rerule.training.keys import stage1, stage2
 from recipe.rerule.training.keys.verl_names import ESTIMATORS, GROUP_ESTIMATORS
-from recipe.rerule.training.settings import conditions, devices, divisions, parts, rows, saving, steps
+from recipe.rerule.training.settings import conditions, devices, divisions, parts, rows, saving, steps, v1
 from recipe.rerule.training.settings.conditions import replay_config, require_set
 from recipe.rerule.training.settings.declared import check_declared
 from recipe.rerule.training.settings.error import SettingsError
@@ -46,7 +46,8 @@ def check(config: DictConfig) -> ReplayConfig:
     check_declared(config, stage2.KEYS)
     replay = replay_config(config)
     conditions.check_reward_options(conditions.plain(config, "reward.custom_reward_function"))
-    conditions.check_trainer(config)
+    v1.check(config)
+    conditions.check_group_size(config)
     conditions.check_replay_fits(config)
     conditions.check_lora(config)
     divisions.check_stage2(config)

@@ -79,10 +79,8 @@ def check_reward_options(settings: Mapping[str, Any]) -> None:
         raise SettingsError(f"reward.custom_reward_function.reward_kwargs: {error}") from None
 
 
-def check_trainer(config: DictConfig) -> None:
-    """Refuse verl's other trainer, and groups of one response where groups are compared."""
-    if config.trainer.use_v1:
-        raise SettingsError("trainer.use_v1 is true; ReRULE extends verl's RayPPOTrainer: set it to false")
+def check_group_size(config: DictConfig) -> None:
+    """Refuse groups of one response where groups are compared."""
     estimator = config.algorithm.adv_estimator
     if estimator in GROUP_ESTIMATORS and config.actor_rollout_ref.rollout.n < 2:
         raise SettingsError(

@@ -1,0 +1,158 @@
+"""From the queue of verl's V1 trainer to the batch that `batches` reads.
+
+V1 keeps a step's rows in a TransferQueue: its trainer holds their keys and tags, and fetches each column
+without padding. V0 holds the same rows as padded tensors. Here they become V0's, so that both trainers give
+the hook the same groups.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+import transfer_queue as tq
+from tensordict import TensorDict
+from torch.nn.utils.rnn import pad_sequence
+from transfer_queue import KVBatchMeta
+from verl import DataProto
+
+from recipe.rerule.training import batches
+from recipe.rerule.training.batches import Rollouts
+
+_RESPONSES = (
+    "responses",
+    "response_mask",
+    "old_log_probs",
+    "ref_log_prob",
+    "advantages",
+    "returns",
+    "values",
+)
+"""Columns of a value a response token, under the names that V0 has too."""
+_SCORES = {"rm_scores": "token_level_scores", "token_level_rewards": "token_level_rewards"}
+"""The same under V1's names, with V0's."""
+_LABELS = ("reward_model", "extra_info")
+COLUMNS = ("prompts", *_RESPONSES, *_SCORES, *_LABELS, "extra_fields")
+"""What is fetched of the queue; a column that the run does not have is left out there."""
+
+
+def read(batch: DataProto, step: int, group_size: int) -> tuple[Rollouts, int]:
+    """Read one training batch, in which a prompt may have lost responses.
+
+    verl's V1 goes on where a response or its reward failed, with the prompt's other responses or with none.
+
+    Args:
+        batch: of `fetch`.
+        step: the training step.
+        group_size: rows of a whole group (`rollout.n`).
+
+    Returns:
+        the rollouts, with the groups that are whole and the reward metrics of all rows; and how many groups
+        were left out because they have another number of rows.
+
+    Raises:
+        ValueError: a group lacks what replay needs.
+    """
+    groups = batches.rows_of_groups(batch.non_tensor_batch["uid"])
+    whole = [rows for rows in groups if len(rows) == group_size]
+    if len(whole) == len(groups):
+        return batches.read(batch, step, group_size), 0
+    rewards = batches.rewards_of(batch)
+    if not whole:
+        return Rollouts([], {}, rewards, batch), len(groups)
+    kept = batch.select_idxs([row for rows in whole for row in rows])
+    return replace(batches.read(kept, step, group_size), reward_metrics=rewards), len(groups) - len(whole)
+
+
+def fetch(batch: KVBatchMeta, submitted: Mapping[str, int]) -> DataProto:
+    """The rows of a step as V0 has them, without those with which verl fills up a batch.
+
+    Args:
+        batch: as `_update_actor` gets it.
+        submitted: the number of each prompt in the order in which it went to generation, by uid.
+    """
+    keys = ordered_keys(batch.keys, batch.tags, submitted)
+    data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=list(COLUMNS))
+    return as_v0(keys, data)
+
+
+def ordered_keys(
+    keys: Sequence[str], tags: Sequence[Mapping[str, Any]], submitted: Mapping[str, int]
+) -> list[str]:
+    """The keys of real rows: prompts as they were submitted, and the responses of each by their number.
+
+    The queue has rows in the order in which they were finished, which differs between two runs of the same
+    settings; the buffer and its draws must not. Prompts that were not submitted in this run come last.
+    """
+    real = [key for key, tag in zip(keys, tags, strict=True) if not tag.get("is_padding", False)]
+
+    def place(key: str) -> tuple[int, str, int, int]:
+        uid, session, output = split_key(key)
+        return submitted.get(uid, len(submitted)), uid, session, output
+
+    return sorted(real, key=place)
+
+
+def split_key(key: str) -> tuple[str, int, int]:
+    """The uid of a row's prompt, the number of its response, and of the response's output."""
+    uid, session, output = key.rsplit("_", 2)
+    return uid, int(session), int(output)
+
+
+def as_v0(keys: Sequence[str], data: TensorDict) -> DataProto:
+    """V0's batch of the rows with these keys and columns: prompts padded left, all else right, with 0."""
+    present = set(data.keys())
+    rows = {name: _rows(data[name]) for name in ("prompts", *_RESPONSES, *_SCORES) if name in present}
+    tensors = {name: _padded(rows[name]) for name in _RESPONSES if name in rows}
+    tensors["prompts"] = _padded(rows["prompts"], side="left")
+    tensors |= {name: _padded(rows[given]) for given, name in _SCORES.items() if given in rows}
+    tensors.setdefault("token_level_rewards", tensors["token_level_scores"])
+    real = {part: [torch.ones_like(row) for row in rows[part]] for part in ("prompts", "responses")}
+    attended = [_padded(real["prompts"], side="left"), _padded(real["responses"])]
+    tensors["attention_mask"] = torch.cat(attended, dim=1)
+    labels = {name: _plain(data[name]) for name in _LABELS}
+    return DataProto.from_dict(
+        tensors=tensors,
+        non_tensors={
+            name: _objects(values)
+            for name, values in {
+                **_reward_parts(_plain(data["extra_fields"])),
+                **labels,
+                "uid": [split_key(key)[0] for key in keys],
+            }.items()
+        },
+    )
+
+
+def _reward_parts(extra_fields: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """The parts of the reward, a column each; a part that some row lacks is left out."""
+    infos = [fields.get("reward_extra_info", {}) for fields in extra_fields]
+    columns: dict[str, list[Any]] = defaultdict(list)
+    for info in infos:
+        for name, value in info.items():
+            columns[name].append(value)
+    return {name: values for name, values in columns.items() if len(values) == len(infos)}
+
+
+def _rows(column: torch.Tensor) -> list[torch.Tensor]:
+    """The rows of a jagged or an even column, each of its own length."""
+    return list(column.unbind())
+
+
+def _padded(rows: Sequence[torch.Tensor], side: str = "right") -> torch.Tensor:
+    return pad_sequence(list(rows), batch_first=True, padding_side=side)
+
+
+def _plain(column: Any) -> list[Any]:
+    return [getattr(value, "data", value) for value in column]
+
+
+def _objects(values: Sequence[Any]) -> np.ndarray:
+    # numpy would read a list of equal mappings or lists as more dimensions.
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array

@@ -1,0 +1,134 @@
+"""ReRULE's trainer on verl's V1: PPOTrainerSync with the hook of `trainer`, on rows that lie in a queue."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import ray
+from tensordict import TensorDict
+from transfer_queue import KVBatchMeta
+from verl import DataProto
+from verl.trainer.ppo.metric_utils import compute_data_metrics
+from verl.trainer.ppo.utils import Role
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+
+from recipe.rerule import errors
+from recipe.rerule.replay import ReplayConfig
+from recipe.rerule.replay.log import timed
+from recipe.rerule.runs import run_log
+from recipe.rerule.training.batches_v1 import fetch, read
+from recipe.rerule.training.hooked_trainer import HookedTrainer
+from recipe.rerule.training.step_metrics import progress_line
+from recipe.rerule.training.worker import STAY_LOADED, ReplayActorWorker
+
+POLL_SECONDS = 0.2
+"""How often a step asks the queue whether its responses are there; with verl's 2 s, no step takes less."""
+
+
+class ReRULETrainerV1(HookedTrainer, PPOTrainerSync):
+    """With `replay_config.enable` false this is plain RULE: the calls of verl's PPOTrainerSync.
+
+    A step calls `_update_actor` once, before the checkpoint and before the weights go to the rollout engine,
+    so both see the model after the last update of the step.
+    """
+
+    def __init__(self, *, config: Any, replay_config: ReplayConfig) -> None:
+        super().__init__(config=config, replay_config=replay_config)
+        self.replay_buffer.poll_interval = POLL_SECONDS
+        self._submitted: dict[str, int] = {}
+
+    def is_finished(self) -> bool:
+        """As `SavedRun`'s, before `init` has started any worker; the rows say how many steps there are."""
+        self._init_tokenizer()
+        self._init_dataloader()
+        return super().is_finished()
+
+    def on_init_end(self) -> None:
+        """verl's; each rank must then get as many of the drawn groups."""
+        super().on_init_end()
+        self.hook.multiple_of = max(self.actor_rollout_wg._query_dispatch_info("actor")) + 1
+
+    def on_step_begin(self) -> None:
+        """verl's; the step's prompts are numbered anew."""
+        super().on_step_begin()
+        self._submitted.clear()
+
+    def _submit_batch_to_rollout(self, batch: TensorDict) -> int:
+        for uid in batch["uid"]:
+            self._submitted[uid] = len(self._submitted)
+        count: int = super()._submit_batch_to_rollout(batch)
+        return count
+
+    def _init_resource_pool_mgr(self) -> None:
+        super()._init_resource_pool_mgr()
+        _replace_actor_worker(self.role_worker_mapping)
+
+    def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        seconds: dict[str, float] = {}
+        with timed("offer", seconds):
+            rows = fetch(batch, self._submitted)
+            rollouts, short = read(rows, self.global_steps, self.config.actor_rollout_ref.rollout.n)
+        plan = self.hook.before_update(rollouts.groups, self.global_steps)
+        batch = self._on_policy_update(batch, metrics, {STAY_LOADED: True} if plan.draws else {})
+        repeat = functools.partial(self._update_actor_again, batch)
+        self.hook.after_update(plan, functools.partial(self._extra_update, repeat, seconds))
+        with timed("record", seconds):
+            self._record(rollouts)
+        metrics.update(rollouts.reward_metrics | self.hook.log.metrics(seconds))
+        metrics["replay/short_groups"] = float(short)
+        self._say(metrics, short)
+        self._last_update = rows, metrics
+        self._save_this_step_if_due()
+        return batch
+
+    def _on_policy_update(
+        self, batch: KVBatchMeta, metrics: dict[str, Any], marks: Mapping[str, bool]
+    ) -> KVBatchMeta:
+        """verl's own update; `marks` tell the worker what else belongs to the step."""
+        with _marked(batch, marks):
+            return super()._update_actor(batch, metrics=metrics)
+
+    def _update_actor_again(self, batch: KVBatchMeta, marks: Mapping[str, bool]) -> Mapping[str, float]:
+        """The equal-update control: this step's on-policy update once more, the schedule unmoved."""
+        metrics: dict[str, float] = {}
+        self._on_policy_update(batch, metrics, marks)
+        return metrics
+
+    def _say(self, metrics: Mapping[str, float], short: int) -> None:
+        print(progress_line(self.global_steps, self.total_training_steps, metrics), flush=True)
+        if short:
+            errors.warn(
+                f"step {self.global_steps}: {short} prompts have fewer or more responses than rollout.n, "
+                "because a response or its reward failed; verl trains on them, replay does not store them"
+            )
+
+    def _keep_metrics(self) -> None:
+        rows, metrics = self._last_update
+        epoch = (self.global_steps - 1) // self.steps_per_epoch
+        place = {"training/global_step": self.global_steps, "training/epoch": epoch}
+        run_log.keep_metrics(self.global_steps, metrics | self._data_metrics(rows) | place)
+
+    def _data_metrics(self, rows: DataProto) -> dict[str, Any]:
+        """What verl logs of a step's rows, which it computes after the checkpoint only."""
+        found: dict[str, Any] = compute_data_metrics(rows, use_critic=self.use_critic)
+        return found
+
+
+def _replace_actor_worker(workers: dict[Any, Any]) -> None:
+    """Put the worker with `update_actor_replay` in the place of verl's, in a role's worker by role."""
+    (role,) = {Role.ActorRolloutRef, Role.ActorRollout} & set(workers)
+    workers[role] = ray.remote(ReplayActorWorker)
+
+
+@contextlib.contextmanager
+def _marked(batch: KVBatchMeta, marks: Mapping[str, bool]) -> Iterator[None]:
+    """`marks` in the batch's extra_info, which verl passes on to the worker."""
+    batch.extra_info.update(marks)
+    try:
+        yield
+    finally:
+        for mark in marks:
+            del batch.extra_info[mark]

@@ -1,0 +1,100 @@
+"""What V1's queue holds of a step becomes V0's batch of the same rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import transfer_queue
+
+from recipe.rerule.training import batches, batches_v1
+from tests.test_update_actor import batch_of
+from tests.training.queued import Queue
+
+STEP, GROUP_SIZE = 3, 4
+
+
+@pytest.fixture
+def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
+    made = Queue(batch_of(STEP), seed=1)
+    monkeypatch.setattr(transfer_queue, "kv_batch_get", made.get)
+    return made
+
+
+def fetched(queue: Queue) -> Any:
+    return batches_v1.fetch(queue.meta, queue.submitted)
+
+
+def test_groups_are_those_of_v0_bit_by_bit_whatever_the_order_of_arrival(queue: Queue) -> None:
+    expected = batches.read(batch_of(STEP), STEP, GROUP_SIZE)
+    found, short = batches_v1.read(fetched(queue), STEP, GROUP_SIZE)
+    assert short == 0
+    assert len(found.groups) == len(expected.groups) > 1
+    for one, other in zip(found.groups, expected.groups, strict=True):
+        assert (one.prompt_index, one.side, one.mode, one.step) == (
+            *(other.prompt_index, other.side, other.mode),
+            STEP,
+        )
+        planes, others = one.planes(), other.planes()
+        assert set(planes) == set(others)
+        for name in planes:
+            assert planes[name].dtype == others[name].dtype, name
+            assert torch.equal(planes[name], others[name]), name
+    assert found.prompts == expected.prompts
+    assert found.reward_metrics == expected.reward_metrics
+
+
+def test_rows_that_fill_up_a_batch_are_left_out(queue: Queue) -> None:
+    rows = fetched(queue)
+    assert len(rows) == len(queue.meta.keys) - 2
+    assert not [uid for uid in rows.non_tensor_batch["uid"] if uid.startswith("pad")]
+
+
+def test_a_prompt_that_lost_a_response_is_counted_and_not_stored(queue: Queue) -> None:
+    uid = next(iter(queue.submitted))
+    queue.without(f"{uid}_1_0")
+    whole = batches.read(batch_of(STEP), STEP, GROUP_SIZE)
+    found, short = batches_v1.read(fetched(queue), STEP, GROUP_SIZE)
+    assert short == 1
+    assert [group.prompt_index for group in found.groups] == [g.prompt_index for g in whole.groups[1:]]
+    assert torch.equal(found.groups[0].old_log_probs, whole.groups[1].old_log_probs)
+
+
+def test_rewards_of_prompts_that_lost_responses_count_in_the_metrics(queue: Queue) -> None:
+    batch = batch_of(STEP)
+    keys = [f"{uid}_0_0" for uid in queue.submitted]
+    queue.without(*keys)
+    found, short = batches_v1.read(fetched(queue), STEP, GROUP_SIZE)
+    assert (found.groups, short) == ([], len(keys))
+    rewards: dict[str, list[float]] = {}
+    seen: set[str] = set()
+    for row, uid in enumerate(batch.non_tensor_batch["uid"]):
+        if uid in seen:
+            side = batch.non_tensor_batch["reward_model"][row]["ground_truth"]["type"]
+            rewards.setdefault(side, []).append(float(batch.batch["token_level_scores"][row].sum()))
+        seen.add(uid)
+    for side, values in rewards.items():
+        assert found.reward_metrics[f"reward/{side}/mean"] == pytest.approx(sum(values) / len(values))
+
+
+def test_the_rows_of_a_group_are_in_the_order_of_their_numbers_beyond_nine() -> None:
+    keys = [f"a_{number}_0" for number in (10, 2, 1, 0, 11)]
+    assert batches_v1.ordered_keys(keys, [{}] * 5, {"a": 0}) == [f"a_{n}_0" for n in (0, 1, 2, 10, 11)]
+
+
+def test_prompts_are_in_the_order_in_which_they_were_submitted() -> None:
+    keys = ["c_0_0", "a_0_0", "unknown_0_0", "b_0_0"]
+    found = batches_v1.ordered_keys(keys, [{}] * 4, {"b": 0, "c": 1, "a": 2})
+    assert found == ["b_0_0", "c_0_0", "a_0_0", "unknown_0_0"]
+
+
+def test_the_batch_is_padded_as_v0s(queue: Queue) -> None:
+    """Prompts on the left, responses on the right; KL in the reward does not change the raw rewards."""
+    found = fetched(queue).batch
+    attended = found["attention_mask"].bool()
+    width = found["prompts"].shape[1]
+    assert attended[:, width - 1].all()
+    assert attended[:, width].all()
+    assert (found["prompts"][~attended[:, :width]] == 0).all()
+    assert torch.equal(found["token_level_rewards"], found["token_level_scores"])
