@@ -73,7 +73,7 @@ def test_lora_with_replay(command: Callable[..., Command], micro_world: Path, tm
         "replay/size",
         "reward/forget/mean",
     ):
-        assert kept["data"][name] == pytest.approx(logged[name], rel=1e-6), name
+        assert kept["data"][name] == pytest.approx(logged[name], rel=1e-5), name
 
 
 @pytest.mark.full
