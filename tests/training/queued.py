@@ -16,20 +16,21 @@ class Queue:
 
     Attributes:
         meta: what the trainer holds of them, in another order than V0's, with rows that fill up the batch.
+        rows: V0's row number of each key.
         submitted: the number of each prompt in V0's order of first appearance, by uid.
     """
 
     def __init__(self, batch: DataProto, seed: int = 0, padding_rows: int = 2) -> None:
         self._batch = batch
-        self._rows: dict[str, int] = {}
+        self.rows: dict[str, int] = {}
         uids = list(batch.non_tensor_batch["uid"])
         self.submitted = {uid: number for number, uid in enumerate(dict.fromkeys(uids))}
         sessions = dict.fromkeys(uids, 0)
         for row, uid in enumerate(uids):
-            self._rows[f"{uid}_{sessions[uid]}_0"] = row
+            self.rows[f"{uid}_{sessions[uid]}_0"] = row
             sessions[uid] += 1
         pads = [f"pad{number}_0_0" for number in range(padding_rows)]
-        keys = [*self._rows, *pads]
+        keys = [*self.rows, *pads]
         random.Random(seed).shuffle(keys)
         tags = [{"status": "success", **({"is_padding": True} if key in pads else {})} for key in keys]
         self.meta = KVBatchMeta(keys=keys, tags=tags, partition_id="train", extra_info={"temperature": 0.7})
@@ -59,7 +60,7 @@ class Queue:
         return data
 
     def _value(self, name: str, key: str) -> Any:
-        row, labels = self._rows[key], self._batch.non_tensor_batch
+        row, labels = self.rows[key], self._batch.non_tensor_batch
         if name == "extra_fields":
             return {"reward_extra_info": {"refused": labels["refused"][row]}}
         if name in labels:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import transfer_queue
+from tensordict import NonTensorStack, TensorDict
 
 from recipe.rerule.training import batches, batches_v1
 from tests.test_update_actor import batch_of
@@ -89,12 +90,52 @@ def test_prompts_are_in_the_order_in_which_they_were_submitted() -> None:
     assert found == ["b_0_0", "c_0_0", "a_0_0", "unknown_0_0"]
 
 
-def test_the_batch_is_padded_as_v0s(queue: Queue) -> None:
-    """Prompts on the left, responses on the right; KL in the reward does not change the raw rewards."""
-    found = fetched(queue).batch
-    attended = found["attention_mask"].bool()
-    width = found["prompts"].shape[1]
-    assert attended[:, width - 1].all()
-    assert attended[:, width].all()
-    assert (found["prompts"][~attended[:, :width]] == 0).all()
-    assert torch.equal(found["token_level_rewards"], found["token_level_scores"])
+def test_the_batch_is_padded_as_v0s() -> None:
+    """Prompts on the left, all else on the right; by hand."""
+
+    def jagged(*rows: list[float]) -> torch.Tensor:
+        return torch.nested.as_nested_tensor([torch.tensor(row) for row in rows], layout=torch.jagged)
+
+    columns = {
+        "prompts": jagged([5], [6, 7]),
+        "responses": jagged([1, 2], [3]),
+        "response_mask": jagged([1, 1], [1]),
+        "old_log_probs": jagged([-0.5, -1.5], [-2.5]),
+        "advantages": jagged([1.0, 1.0], [-1.0]),
+        "rm_scores": jagged([0.0, 0.75], [0.25]),
+    }
+    data = TensorDict(columns, batch_size=[2])
+    for name, values in {"reward_model": ["r0", "r1"], "extra_info": ["i0", "i1"]}.items():
+        data[name] = NonTensorStack(*values)
+    data["extra_fields"] = NonTensorStack(
+        {"reward_extra_info": {"refused": 1.0, "own": 2}}, {"reward_extra_info": {"refused": 0.0}}
+    )
+    found = batches_v1.as_v0(["a_0_0", "b_3_0"], data)
+    expected = {
+        "prompts": [[0, 5], [6, 7]],
+        "responses": [[1, 2], [3, 0]],
+        "attention_mask": [[0, 1, 1, 1], [1, 1, 1, 0]],
+        "response_mask": [[1, 1], [1, 0]],
+        "old_log_probs": [[-0.5, -1.5], [-2.5, 0.0]],
+        "advantages": [[1.0, 1.0], [-1.0, 0.0]],
+        "token_level_scores": [[0.0, 0.75], [0.25, 0.0]],
+        "token_level_rewards": [[0.0, 0.75], [0.25, 0.0]],
+    }
+    assert {name: plane.tolist() for name, plane in found.batch.items()} == expected
+    labels = {name: list(values) for name, values in found.non_tensor_batch.items()}
+    assert labels == {
+        "uid": ["a", "b"],
+        "reward_model": ["r0", "r1"],
+        "extra_info": ["i0", "i1"],
+        "refused": [1.0, 0.0],
+    }
+
+
+def test_kl_in_the_reward_does_not_change_the_raw_scores(queue: Queue) -> None:
+    rows = fetched(queue)
+    penalised = queue.get([*queue.rows], "train", ["rm_scores"])["rm_scores"] - 5
+    data = queue.get([*queue.rows], "train", list(batches_v1.COLUMNS))
+    data["token_level_rewards"] = penalised
+    found = batches_v1.as_v0([*queue.rows], data)
+    assert torch.equal(found.batch["token_level_scores"].sum(), rows.batch["token_level_scores"].sum())
+    assert not torch.equal(found.batch["token_level_rewards"], found.batch["token_level_scores"])
