@@ -230,6 +230,15 @@ TOGETHER_2 = [
     *refused(STAGE2, f"{REWARD}.reward_kwargs.rouge", "typo", named="typo"),
     *refused(STAGE2, f"{MODEL}.lora_rank", 8, named="lora.merge=true"),
     *refused(STAGE2, f"{MODEL}.lora_rank", -1, 2.5, None),
+    *refused(STAGE2, f"{MODEL}.lora_alpha", 0, -1, 2.5, None),
+    *refused(STAGE2, f"{MODEL}.target_modules", None, 3, [], [""]),
+    *refused(STAGE2, f"{MODEL}.exclude_modules", 3, [], [""]),
+    *refused(STAGE2, f"{MODEL}.lora.merge", None, "yes", 1),
+    *refused(STAGE2, f"{MODEL}.lora.rank", 8, named="set it to 0, and actor_rollout_ref.model.lora_rank"),
+    *refused(STAGE2, f"{MODEL}.lora_adapter_path", "an/adapter", named="is 0, so that verl would train all"),
+    *refused(STAGE1, "model.lora_adapter_path", "an/adapter", named="model.lora_rank is 0, so that verl"),
+    *refused(STAGE1, "model.lora.rank", 8, named="set it to 0, and model.lora_rank"),
+    *refused(STAGE1, "model.target_modules", None, 3, [], [""]),
 ]
 WARNED_2 = [
     together(

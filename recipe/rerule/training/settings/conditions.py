@@ -107,17 +107,6 @@ def check_replay_fits(config: DictConfig) -> None:
         )
 
 
-def check_lora(config: DictConfig) -> None:
-    """Refuse an adapter that platform=cpu cannot sample from."""
-    model = config.actor_rollout_ref.model
-    adapter = model.lora_rank > 0 or model.lora.rank > 0 or model.lora_adapter_path is not None
-    if config.platform.name == "cpu" and adapter and not model.lora.merge:
-        raise SettingsError(
-            "platform=cpu cannot send a LoRA adapter to the rollout engine; set "
-            "actor_rollout_ref.model.lora.merge=true"
-        )
-
-
 def check_run_folder(trainer: DictConfig, stage: run_folder.Stage) -> None:
     """Refuse a folder that a run of this stage may not write to, and a new run in a folder that holds one."""
     folder = trainer.default_local_dir

@@ -1,0 +1,48 @@
+"""One process: what vLLM says with an adapter on its base model.
+
+python vllm_adapter.py JOB.json: the job is {model, adapter, prompts: token ids, out}; writes the log-probs of
+each prompt's tokens, the first left out, with the adapter and without it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from recipe.rerule import platform
+
+platform.select("cpu")
+os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+
+
+def main() -> None:
+    from vllm import LLM, SamplingParams
+    from vllm.lora.request import LoRARequest
+
+    job = json.loads(Path(sys.argv[1]).read_text())
+    llm = LLM(
+        job["model"],
+        dtype="float32",
+        enforce_eager=True,
+        max_model_len=128,
+        enable_lora=True,
+        max_lora_rank=8,
+        enable_prefix_caching=False,
+    )
+    prompts: list[Any] = [{"prompt_token_ids": ids} for ids in job["prompts"]]
+    parameters = SamplingParams(max_tokens=1, prompt_logprobs=0)
+    found = {}
+    for name, adapter in (("with", LoRARequest("trained", 1, job["adapter"])), ("without", None)):
+        outputs = llm.generate(prompts, parameters, lora_request=adapter)
+        found[name] = [
+            [row[token].logprob for row, token in zip(one.prompt_logprobs[1:], ids[1:], strict=True)]
+            for one, ids in zip(outputs, job["prompts"], strict=True)
+        ]
+    Path(job["out"]).write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
