@@ -193,6 +193,19 @@ def test_adapters_that_the_rollout_engine_takes(
         lora_settings.check_rollout(OmegaConf.create(config))
 
 
+@pytest.mark.parametrize(
+    ("path", "use_kl_loss", "warned"), [("a", True, True), ("a", False, False), (None, True, False)]
+)
+def test_the_reference_lacks_an_adapter_to_go_on_with(
+    path: str | None, use_kl_loss: bool, warned: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = section(Path("x"), lora_adapter_path=path)
+    config = {"actor_rollout_ref": {"model": model, "actor": {"use_kl_loss": use_kl_loss}}}
+    lora_settings.warn_of_reference(OmegaConf.create(config))
+    line = "warning: with actor_rollout_ref.model.lora_adapter_path the reference of the KL term is "
+    assert capsys.readouterr().err.startswith(line) == warned
+
+
 @pytest.mark.full  # importing vllm takes long
 def test_vllm_s_highest_rank() -> None:
     from typing import get_args

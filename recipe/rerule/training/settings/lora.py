@@ -133,7 +133,7 @@ def _check_linear(built: Any, key: str) -> None:
         if not isinstance(module, LoraLayer):
             continue
         layer = module.get_base_layer()
-        if type(layer) is not nn.Linear:
+        if not isinstance(layer, nn.Linear):
             why = f"of type {type(layer).__name__}, and only adapters on linear layers can be merged"
         elif tied and (module is head or layer is head):
             why = "tied to the embeddings, which have no adapter"
