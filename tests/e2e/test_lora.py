@@ -159,8 +159,10 @@ def test_evaluation_and_report_read_the_models(chain: Path, micro_world: Path) -
     )
     results = json.loads((evaluation / "results.json").read_text())
     assert list(results)[:3] == ["base", "stage1", "lora"]
-    answers = {name: (evaluation / name / "responses.jsonl").read_text() for name in ("base", "lora")}
-    assert answers["base"] != answers["lora"]
+    lines = map(json.loads, (evaluation / "responses.jsonl").read_text().splitlines())
+    answers = {(line["model"], line["index"]): line["response"] for line in lines}
+    asked = {index for _, index in answers}
+    assert any(answers["base", index] != answers["lora", index] for index in asked)
     finish(
         chain / "report.txt",
         *("-m", "recipe.rerule.report", "--results", str(evaluation), "--run", f"lora={chain}/run"),
@@ -209,4 +211,5 @@ def test_updates_move_the_adapter_alone_in_float32(micro_world: Path, tmp_path: 
         }
         assert moved["replay"] == parts["B"], base
         assert moved["on_policy"] == parts["A"] | parts["B"], base
-        assert min(seen["on_policy"][name] for name in parts["A"]) > 0.5, base
+        # Steps of 1e-6 and less beside weights of 0.1: in bfloat16 next to none would move.
+        assert min(seen["on_policy"][name] for name in parts["A"]) > 0.1, base

@@ -15,7 +15,12 @@ from typing import Any
 from recipe.rerule import platform
 
 platform.select("cpu")
-os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+# As recipe.rerule.evaluate starts vLLM on CPU.
+os.environ |= {
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "TORCH_COMPILE_DISABLE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+}
 
 
 def main() -> None:

@@ -350,7 +350,7 @@ COMMANDS = "settings, help and commands"
 UNKNOWN = [
     (
         "experiment=rule_common",
-        "experiment is 'rule_common'; set it to one of custom, muse_books, muse_news, paper/muse_books",
+        "experiment is 'rule_common'; set it to one of custom, muse_books, muse_books/lora_1gpu, muse_news, ",
     ),
     ("experiment=paper/method_common", "experiment is 'paper/method_common'; set it to one of"),
     ("experiment=paper/replay_common", "experiment is 'paper/replay_common'; set it to one of"),

@@ -72,6 +72,8 @@ def test_the_merged_model_and_the_adapter_say_what_peft_says(tied: bool, shards:
     names = {name for file in written.glob("*.safetensors") for name in load_file(file)}
     assert ("lm_head.weight" in names) != tied
     assert not any("lora" in name or "base" in name for name in names)
+    if shards > 1:
+        assert set(json.loads((written / INDEX).read_text())["weight_map"]) == names
 
     loaded = peft.PeftModel.from_pretrained(made.plain_model(tmp_path / "model"), apart)
     torch.testing.assert_close(loaded(input_ids=IDS).logits, expected, rtol=1e-6, atol=1e-6)

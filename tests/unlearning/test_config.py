@@ -37,9 +37,18 @@ def composed(*overrides: str) -> DictConfig:
 
 
 def test_the_groups() -> None:
-    assert keys.COMMAND.options("experiment") == sorted(EXPERIMENTS)
+    of_stage1 = [f"{name}/lora_1gpu" for name in ("muse_books", "muse_news", "rwku", "tofu")]
+    assert keys.COMMAND.options("experiment") == sorted([*EXPERIMENTS, *of_stage1])
     assert keys.COMMAND.options("method") == presets.names()
     assert keys.COMMAND.options("platform") == ["cpu", "gpu"]
+
+
+def test_an_adapter_on_one_gpu_is_stage_1_s_with_the_method_s_own_settings() -> None:
+    config = composed("experiment=tofu/lora_1gpu", "method=ga")
+    assert (config.model.lora_rank, config.optim.lr, config.trainer.n_gpus_per_node) == (32, 4e-6, 1)
+    whole = composed("experiment=tofu", "method=ga")
+    assert config.data.train_batch_size == whole.data.train_batch_size
+    assert config.trainer.total_epochs == whole.trainer.total_epochs
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -189,9 +190,12 @@ def check_verl(config: DictConfig) -> None:
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import omega_conf_to_dataclass, validate_config
 
+    checked = copy.deepcopy(config)
+    # Of an unmerged adapter verl compares the rank, for which it imports vLLM; `lora.check_rollout` knows it.
+    checked.actor_rollout_ref.model.lora.merge = True
     try:
         validate_config(
-            config=config,
+            config=checked,
             use_reference_policy=need_reference_policy(config),
             use_critic=need_critic(config),
         )
