@@ -168,3 +168,16 @@ def test_the_settings_are_those_of_the_run(llama3: Path, monkeypatch: pytest.Mon
 def test_runs_of_all_weights_say_nothing(llama3: Path) -> None:
     model = [f"actor_rollout_ref.model.path={llama3}", "data.train_files=x", "data.val_files=x"]
     assert memory.of_stage2(composed(2, "experiment=rwku", *model)) == []
+
+
+def test_the_documentation_has_these_numbers_and_overrides() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "running.md").read_text("utf-8")
+    assert [setting for setting in FOR_40_GB if setting not in page] == []
+    moments = (memory.update_bytes, memory.transfer_bytes, memory.sampling_bytes)
+    on_80, on_40 = ([sum(of(LLAMA3, run).values()) / GB for of in moments] for run in (ON_80, ON_40))
+    assert "| **sum** | **{:.1f}** | **{:.1f}** | **{:.1f}** and 0.45 of the card".format(*on_80) in page
+    assert "the sums are {:.1f}, {:.1f} and {:.1f} GB".format(*on_40) in page
+    update = memory.update_bytes(LLAMA3, ON_80)
+    activations = update["kept activations"] + update["a layer's activations"]
+    for name, size in {"activations": activations, "logits": update["logits"]}.items():
+        assert f"| {name} | {size / GB:.1f} | | |" in page
