@@ -151,10 +151,11 @@ def test_replay_and_resume_go_on_from_the_adapter(chain: Path) -> None:
 
 def test_evaluation_and_report_read_the_models(chain: Path, micro_world: Path) -> None:
     evaluation = chain / "evaluation"
+    models = {"base": micro_world / "model", "stage1": chain / "stage1" / "model", "lora": chain / "run"}
     finish(
         chain / "evaluation.txt",
-        *("-m", "recipe.rerule.evaluate", "model", f"base={micro_world}/model"),
-        *(f"stage1={chain}/stage1/model", f"lora={chain}/run", "--platform", "cpu"),
+        *("-m", "recipe.rerule.evaluate", "model", "--platform", "cpu"),
+        *(part for name, path in models.items() for part in ("--model", f"{name}={path}")),
         *("--probes", str(micro_world / "probes.parquet"), "--out", str(evaluation)),
     )
     results = json.loads((evaluation / "results.json").read_text())
@@ -185,10 +186,12 @@ def test_vllm_loads_the_adapter(chain: Path, micro_world: Path) -> None:
     found = json.loads((chain / "vllm.json").read_text())
     for name, folder in (("with", chain / "stage1" / "model"), ("without", micro_world / "model")):
         model = in_float32(folder)
-        for row, log_probs in zip(ids, found[name], strict=True):
-            expected = model(input_ids=torch.tensor([row])).logits[0, :-1].log_softmax(-1)
-            own = expected[torch.arange(len(row) - 1), torch.tensor(row[1:])]
-            torch.testing.assert_close(torch.tensor(log_probs), own, rtol=0, atol=1e-3)
+        for row, answer in zip(ids, found[name], strict=True):
+            whole, tokens = torch.tensor([row + answer["tokens"]]), torch.tensor(answer["tokens"])
+            expected = model(input_ids=whole).logits[0, len(row) - 1 : -1].log_softmax(-1)
+            own = expected.gather(1, tokens[:, None])[:, 0]
+            torch.testing.assert_close(torch.tensor(answer["log_probs"]), own, rtol=0, atol=1e-3)
+    assert found["with"] != found["without"]
 
 
 def test_updates_move_the_adapter_alone_in_float32(micro_world: Path, tmp_path: Path) -> None:
