@@ -145,8 +145,8 @@ def test_replay_and_resume_go_on_from_the_adapter(chain: Path) -> None:
     assert all(metrics[step]["replay/grad_norm"] > 0 for step in replayed)
     grown = metrics[SAVED]["replay/size"] + metrics[SAVED + 1]["replay/admitted"]
     assert metrics[SAVED + 1]["replay/size"] == grown - metrics[SAVED + 1]["replay/evicted"]
-    # verl sends merged weights in bfloat16; a whole model's difference is below 1e-4.
-    assert max(data["training/rollout_probs_diff_mean"] for data in metrics.values()) < 2e-3
+    # The engine samples from the merged weights: 6e-6 was seen, and the KL above is of another size.
+    assert max(data["training/rollout_probs_diff_mean"] for data in metrics.values()) < 1e-4
 
 
 def test_evaluation_and_report_read_the_models(chain: Path, micro_world: Path) -> None:
