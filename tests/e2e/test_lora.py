@@ -1,4 +1,4 @@
-"""LoRA from stage 1 to the report on the real stack, and its adapters in peft."""
+"""LoRA from stage 1 to the report on the real stack, and its adapters in peft and vLLM."""
 
 from __future__ import annotations
 
@@ -170,6 +170,28 @@ def test_evaluation_and_report_read_the_models(chain: Path, micro_world: Path) -
         *("--data", str(micro_world), "--out", str(chain / "report.html")),
     )
     assert "lora" in (chain / "report.html").read_text()
+
+
+def test_vllm_loads_the_adapter(chain: Path, micro_world: Path) -> None:
+    """On the base model it says what the merged model says in transformers."""
+    ids = prompts(micro_world, micro_world / "model")
+    job = {
+        "model": str(micro_world / "model"),
+        "adapter": str(chain / "stage1" / "lora_adapter"),
+        "prompts": ids,
+        "out": str(chain / "vllm.json"),
+    }
+    (chain / "job.json").write_text(json.dumps(job))
+    finish(chain / "vllm.txt", str(ROOT / "tests" / "e2e" / "vllm_adapter.py"), str(chain / "job.json"))
+    found = json.loads((chain / "vllm.json").read_text())
+    for name, folder in (("with", chain / "stage1" / "model"), ("without", micro_world / "model")):
+        model = in_float32(folder)
+        for row, answer in zip(ids, found[name], strict=True):
+            whole, tokens = torch.tensor([row + answer["tokens"]]), torch.tensor(answer["tokens"])
+            expected = model(input_ids=whole).logits[0, len(row) - 1 : -1].log_softmax(-1)
+            own = expected.gather(1, tokens[:, None])[:, 0]
+            torch.testing.assert_close(torch.tensor(answer["log_probs"]), own, rtol=0, atol=1e-3)
+    assert found["with"] != found["without"]
 
 
 def test_updates_move_the_adapter_alone_in_float32(micro_world: Path, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 verl writes base weights and adapter into one Hugging Face folder under peft's names (`base_layer`,
 `lora_A.default`), which neither transformers nor vLLM reads. `separate` writes W + (alpha / r) B A, computed
 in float32, under the model's own names into that folder, and the adapter, as peft keeps it, into another one,
-which peft loads onto the start model.
+which peft and vLLM load onto the start model.
 """
 
 from __future__ import annotations
