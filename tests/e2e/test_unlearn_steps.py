@@ -68,6 +68,7 @@ def launch(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Launch:
         "trainer.logger=[]",
         f"optim.lr={RATE}",
         f"optim.weight_decay={DECAY}",
+        f"optim.override_optimizer_config={{eps: {plain_unlearning.EPS}}}",
         "optim.clip_grad=1e9",
     ]
 
