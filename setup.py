@@ -80,7 +80,7 @@ setup(
         "recipe.rerule": ["py.typed"],
         "reward": ["py.typed"],
         "data_prep": ["py.typed"],
-        "recipe.rerule.config": ["*.yaml", "*/*.yaml", "*/*/*.yaml"],
+        "recipe.rerule.config": ["*.yaml", "*/*.yaml", "*/*/*.yaml", "*/*/*/*.yaml"],
         "recipe.rerule.reporting.assets": ["*.css", "*.js"],
         "recipe.rerule.reporting.templates": ["*.html"],
     },

@@ -30,7 +30,16 @@ ARROWS: dict[str, set[str]] = {
 INNER = {
     "evaluation/attacks": {
         *("evaluation.attacks", "evaluation.engine", "evaluation.statistics", "evaluation.probes"),
-        *("evaluation.registry", "reward", "runs", "platform", "training.prompts", *DATA, *FOLDERS),
+        *(
+            "evaluation.registry",
+            "evaluation.memorised",
+            "reward",
+            "runs",
+            "platform",
+            "training.prompts",
+            *DATA,
+            *FOLDERS,
+        ),
     },
 }
 """Folders of a room that may import less than the room, with all that they may import."""

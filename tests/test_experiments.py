@@ -157,8 +157,9 @@ def test_full_size_experiments_pass_the_checks_without_an_accelerator(tmp_path: 
     ]
     for benchmark in BENCHMARKS:
         settings.check(stage2(benchmark, *overrides))
-    checked = command("-m", "recipe.rerule.check", "stage2", "experiment=rwku", *overrides)
+    checked = command("-m", "recipe.rerule.check", "stage2", "experiment=rwku/lora_1gpu", *overrides)
     assert checked.endswith("stage 2: nothing wrong\n")
+    assert "memory of a device, computed and not measured: sending weights" in checked
     assert not (folder / "run").exists()
 
 

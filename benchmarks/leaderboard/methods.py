@@ -94,10 +94,22 @@ class TaskVector(Entry):
 
     def train(self, start: Start, plan: Plan, rate: float) -> Trained:
         """Reinforce the base model on the answers to forget, and subtract what that added."""
-        answers = {"alternate": start.files["forget"]}
-        reinforced = _trained(start, plan, rate, presets.load("rejection_steering"), answers)
+        reinforced = _reinforced(start, plan, rate)
         subtract(start.model("base"), reinforced.model, plan.alpha)
         return reinforced
+
+
+@dataclass(frozen=True)
+class Whp(Preset):
+    """A preset whose labels a reinforced model makes too; that model is the one of `TaskVector`."""
+
+    def train(self, start: Start, plan: Plan, rate: float) -> Trained:
+        """Reinforce the base model on the answers to forget, and train another copy on the labels."""
+        reinforced = _reinforced(start, plan, rate)
+        method = presets.load(self.preset)
+        trained = _trained(start, plan, rate, method, start.files, reinforced.model)
+        costs = [one.spent for one in (reinforced, trained) if one.spent is not None]
+        return replace(trained, spent=sum(costs, Spent()))
 
 
 @dataclass(frozen=True)
@@ -129,9 +141,18 @@ def subtract(base: Any, reinforced: Any, alpha: float) -> None:
             after.copy_(combined(before[name], after, alpha))
 
 
-def _trained(start: Start, plan: Plan, rate: float, method: Method, files: Any) -> Trained:
+def _reinforced(start: Start, plan: Plan, rate: float) -> Trained:
+    """The base model, trained further on the answers to forget by their NLL alone."""
+    answers = {"alternate": start.files["forget"]}
+    return _trained(start, plan, rate, presets.load("rejection_steering"), answers)
+
+
+def _trained(
+    start: Start, plan: Plan, rate: float, method: Method, files: Any, reinforced: Any = None
+) -> Trained:
     model = start.model("base")
-    losses, spent = train(model, method, files, start.tokenizer, rate, plan.schedule, start.seed)
+    how = (start.tokenizer, rate, plan.schedule, start.seed)
+    losses, spent = train(model, method, files, *how, reinforced)
     return Trained(model, spent, {"loss": losses})
 
 
@@ -163,5 +184,7 @@ METHODS: dict[str, Entry] = {
     OURS: Reinforced("the recommended replay", OURS),
     **{name: Preset(meaning, name) for name, meaning in _PRESETS.items()},
     "task_vector": TaskVector("task arithmetic"),
+    # Not of the first plan; docs/leaderboard.md says so.
+    "whp": Whp("Who's Harry Potter", "whp"),
 }
 """By name, in the order of the table."""

@@ -10,7 +10,7 @@ import copy
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import torch
@@ -60,9 +60,13 @@ class Spent:
     seconds: float = 0.0
     generated: int = 0
 
+    def __add__(self, other: Spent) -> Spent:
+        """What two trainings cost together."""
+        return Spent(*(one + another for one, another in zip(astuple(self), astuple(other), strict=True)))
 
-class PlainStart:
-    """The frozen start model, as the loss asks it: a `loss.Frozen`."""
+
+class PlainFrozen:
+    """A model that is not trained, as the loss asks it: a `loss.Frozen`."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -87,16 +91,18 @@ def train(
     learning_rate: float,
     how: Schedule,
     seed: int,
+    reinforced: Any = None,
 ) -> tuple[list[float], Spent]:
     """Train `model` in place at a constant learning rate; the loss of each step, and the cost.
 
     Args:
         files: side to rows as of `read_sft_rows`, those of `method.data` at least.
         seed: of the order of rows and of draws.
+        reinforced: `model` trained further on the answers to forget; for methods with `Method.reinforced`.
     """
     begun = time.process_time()
-    start = PlainStart(copy.deepcopy(model).requires_grad_(False)) if method.referenced else None
-    loss_of = MethodLoss(method, start)
+    start = PlainFrozen(copy.deepcopy(model)) if method.referenced else None
+    loss_of = MethodLoss(method, start, PlainFrozen(reinforced) if method.reinforced else None)
     dataset = GroupDataset(files, method, tokenizer, MAX_LENGTH, seed)
     optimizer = AdamW(model.parameters(), learning_rate, weight_decay=how.weight_decay)
     losses, trained, compute = [], 0, 0
@@ -109,7 +115,7 @@ def train(
         optimizer.step()
         losses.append(loss.item())
         trained += data["input_ids"].values().numel()
-        compute += 3 * data["input_ids"].values().numel() + _reference_tokens(method, data)
+        compute += 3 * data["input_ids"].values().numel() + _frozen_tokens(method, data)
     return losses, Spent(trained, float(compute), time.process_time() - begun)
 
 
@@ -180,7 +186,7 @@ def _jagged(values: Tensor, data: TensorDict) -> Tensor:
     return torch.nested.nested_tensor_from_jagged(values, data["input_ids"].offsets())
 
 
-def _reference_tokens(method: Method, data: TensorDict) -> int:
-    """Tokens that passed through the frozen start model."""
-    rows = batch.MicroBatch(data).rows(*method.referenced)
-    return int(data["input_ids"].offsets().diff()[rows].sum())
+def _frozen_tokens(method: Method, data: TensorDict) -> int:
+    """Tokens that passed through frozen models."""
+    micro, lengths = batch.MicroBatch(data), data["input_ids"].offsets().diff()
+    return sum(int(lengths[micro.rows(*sides)].sum()) for sides in (method.referenced, method.reinforced))

@@ -2,17 +2,21 @@
 
 DIR is a folder of `benchmarks.leaderboard`: worlds and learning rates are taken from it, and made where they
 are missing. Each model, and each finished attack, is kept in DIR, so that the command, started again, does
-what is missing; a copy of DIR goes on on another machine. FILE gets the scores of all seeds, and the table of
-the questions is printed. With --answer FILE the command only prints that table.
+what is missing; a copy of DIR goes on on another machine. FILE gets the scores of the seeds so far whenever
+one is finished, and the table of the questions is printed. With --answer FILE the command only prints that
+table.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+
+import torch
 
 from benchmarks.leaderboard.plan import PLAN
 from benchmarks.study.worlds import WORLDS
@@ -21,6 +25,7 @@ from benchmarks.survival.plan import SEEDS
 from benchmarks.survival.results import read_results, write_results
 from benchmarks.survival.runs import Survival
 from recipe.rerule.platform import PLATFORMS
+from recipe.rerule.process import signals
 from recipe.rerule.process.arguments import ArgumentParser, positive
 from recipe.rerule.process.progress import Progress
 from recipe.rerule.reporting import markdown
@@ -42,16 +47,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _made(options: argparse.Namespace) -> Path:
-    """The result file, from attacks on all seeds."""
+    """The result file, from attacks on all seeds. Raises ValueError and OSError."""
+    options.results.parent.mkdir(parents=True, exist_ok=True)
+    # As the leaderboard does, whose models these are to be.
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     plan = replace(PLAN, world=options.world)
     seeds = range(plan.first_seed, plan.first_seed + options.seeds)
-    with Progress("survival", len(seeds), "seeds") as progress:
+    total = Survival(plan, options.out, options.platform).missing(seeds)
+    with signals.one_line(), Progress("survival", total, "steps") as progress:
         survival = Survival(plan, options.out, options.platform, progress)
-        folders = {}
+        folders: dict[int, Path] = {}
         for seed in seeds:
             folders[seed] = survival.attack(seed)
-            progress.advance()
-    write_results(options.results, folders)
+            write_results(options.results, folders)
     return Path(options.results)
 
 

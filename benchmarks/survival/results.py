@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recipe.rerule.evaluation.attack_command.output import SCORES
+from recipe.rerule.evaluation.attacks.material import FORGET
 from recipe.rerule.evaluation.benchmarks.world.declaration import PHRASINGS
 from recipe.rerule.process.json_input import read_lines
 
@@ -29,7 +30,7 @@ SCHEMA = pa.schema(
     }
 )
 Scores = Mapping[tuple[str, str], Mapping[int, Mapping[Hashable, float]]]
-"""{(attack, model): {seed: {fact: mean score}}}, of the facts to forget."""
+"""{(attack, model): {seed: {fact: mean score}}}, of the units of one set."""
 
 
 def write_results(path: Path, folders: Mapping[int, Path]) -> None:
@@ -45,23 +46,36 @@ def write_results(path: Path, folders: Mapping[int, Path]) -> None:
 
 
 def read_results(path: Path) -> Scores:
-    """The mean score of each fact. Raises ValueError where the file is no such results."""
+    """The mean score of each fact to forget. Raises ValueError where the file is no such results."""
+    return read_sets(path).get(FORGET, {})
+
+
+def read_sets(path: Path) -> dict[str, Scores]:
+    """The mean score of each fact, by set (`attacks.material`). Raises as `read_results`."""
     try:
         table = pq.read_table(path)
     except (OSError, pa.ArrowException) as error:
         raise ValueError(f"{path} is no result file of benchmarks.survival: {error}") from None
     if table.schema.names != SCHEMA.names:
         raise ValueError(f"{path} has the columns {table.schema.names}, not those of benchmarks.survival")
-    values: dict[Any, Any] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    values: dict[str, Any] = defaultdict(_nested)
     for row in table.to_pylist():
-        if row["set"] == "forget":
-            values[row["attack"], row["model"]][row["seed"]][_fact(row["unit"])].append(row["value"])
+        place = values[row["set"]][row["attack"], row["model"]][row["seed"]]
+        place.setdefault(_fact(row["unit"]), []).append(row["value"])
+    return {name: _means(of_set) for name, of_set in values.items()}
+
+
+def _nested() -> Any:
+    return defaultdict(lambda: defaultdict(dict))
+
+
+def _means(of_set: Any) -> Scores:
     return {
         place: {
             seed: {fact: sum(of_fact) / len(of_fact) for fact, of_fact in facts.items()}
             for seed, facts in seeds.items()
         }
-        for place, seeds in values.items()
+        for place, seeds in of_set.items()
     }
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from benchmarks.leaderboard.methods import METHODS
 from benchmarks.leaderboard.plan import Plan
-from benchmarks.leaderboard.runs import Leaderboard
+from benchmarks.leaderboard.runs import Leaderboard, tuning_runs
 from benchmarks.leaderboard.starts import Start, prepare
+from benchmarks.study.runs import run_file
 from benchmarks.study.worlds import WORLDS
 from benchmarks.survival.plan import ATTACKS, BUDGET, MODELS
 from data_prep.atomic import new_folder
@@ -36,6 +38,7 @@ class Survival:
     Attributes:
         out: a folder of `benchmarks.leaderboard`, with runs or empty.
         platform: of `evaluate attack`.
+        progress: told of each run for tuning, model and seed's attacks that is made.
     """
 
     plan: Plan
@@ -47,10 +50,18 @@ class Survival:
         """Where a seed's world, models and attacks are."""
         return self.out / self.plan.world / f"seed-{seed}"
 
+    def missing(self, seeds: Iterable[int]) -> int:
+        """How many runs for tuning, models and seeds' attacks are to be made."""
+        tuning = tuning_runs(self.plan, list(MODELS.values()))
+        untried = [not run_file(self.out, self.plan.world, run.arm, run.seed).is_file() for run in tuning]
+        left = [seed for seed in seeds if not self._is_attacked(seed)]
+        unmade = [not self._is_made(seed, method) for seed in left for method in MODELS.values()]
+        return (sum(untried) if any(unmade) else 0) + sum(unmade) + len(left)
+
     def attack(self, seed: int) -> Path:
         """The folder of the seed's attacks. Raises ValueError, one line, where one of the steps fails."""
         attacks = self.folder(seed) / "attacks"
-        if (attacks / RESULTS).is_file():
+        if self._is_attacked(seed):
             return attacks
         start = prepare(WORLDS[self.plan.world], seed, self.folder(seed))
         models = {name: self._model(start, method) for name, method in MODELS.items()}
@@ -58,14 +69,28 @@ class Survival:
         done = subprocess.run(attack_command(start.folder, models, self.platform, attacks), check=False)
         if done.returncode:
             raise AttackError(f"evaluate attack ended with exit code {done.returncode} on seed {seed}")
+        self.progress.advance()
         return attacks
+
+    @cached_property
+    def _leaderboard(self) -> Leaderboard:
+        return Leaderboard(self.plan, self.out, self.progress)
+
+    def _is_attacked(self, seed: int) -> bool:
+        return (self.folder(seed) / "attacks" / RESULTS).is_file()
+
+    def _model_folder(self, seed: int, method: str) -> Path:
+        return self.folder(seed) / "models" / method
+
+    def _is_made(self, seed: int, method: str) -> bool:
+        return (self._model_folder(seed, method) / KIND.marker).is_file()
 
     def _model(self, start: Start, method: str) -> Path:
         """The folder of a method's model on a seed, trained at the method's own learning rate."""
-        folder = self.folder(start.seed) / "models" / method
-        if (folder / KIND.marker).is_file():
+        folder = self._model_folder(start.seed, method)
+        if self._is_made(start.seed, method):
             return folder
-        rate = Leaderboard(self.plan, self.out).tune([method])[method]
+        rate = self._leaderboard.tune([method])[method]
         self.progress.doing(f"{method} of seed {start.seed}")
         trained = METHODS[method].train(start, self.plan, rate)
         with new_folder(folder, overwrite=False, kind=KIND) as draft:
@@ -73,6 +98,7 @@ class Survival:
             start.tokenizer.save_pretrained(draft)
             made = {"method": method, "learning_rate": rate, "seed": start.seed}
             (draft / KIND.marker).write_text(json_text({**stamp_folder(KIND, draft), **made}))
+        self.progress.advance()
         return folder
 
 

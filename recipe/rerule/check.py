@@ -21,7 +21,8 @@ _HELP = f"""{_USAGE}
 
 Makes all checks of a training command, and starts nothing: settings, run folder, model, rows, and the tokens
 of every row. It needs no accelerator. What is wrong is one line, with exit code 2; what is allowed but hardly
-meant is a line that begins with "warning:". KEY=VALUE are those of the training command:
+meant is a line that begins with "warning:". With a LoRA adapter the memory of a device is worked out.
+KEY=VALUE are those of the training command:
 
   {PROGRAM} stage1 ...   as python -m recipe.rerule.sft ...
   {PROGRAM} stage2 ...   as python -m recipe.rerule.main ...
@@ -75,24 +76,28 @@ def _stage2() -> None:
 
 def _check_stage1(config: DictConfig) -> None:
     from recipe.rerule import errors, sft
-    from recipe.rerule.training import entry, learning, settings
+    from recipe.rerule.training import entry, learning, memory, settings
 
     with errors.one_line(ValueError, code=2):
         entry.prepare(config, *sft.REQUIRED, require_accelerator=False)
         settings.check_stage1(config)
     print(f"stage 1: {learning.plan(config)}, learning rate {config.optim.lr:g}")
+    for line in memory.of_stage1(config):
+        print(line)
     print("stage 1: nothing wrong")
 
 
 def _check_stage2(config: DictConfig) -> None:
     from recipe.rerule import errors, main
-    from recipe.rerule.training import entry, learning, settings
+    from recipe.rerule.training import entry, learning, memory, settings
 
     with errors.one_line(ValueError, code=2):
         entry.prepare(config, *main.REQUIRED, require_accelerator=False)
         settings.check(config)
     rate = config.actor_rollout_ref.actor.optim.lr
     print(f"stage 2: {learning.plan(config)}, learning rate {rate:g}{_replay(config)}")
+    for line in memory.of_stage2(config):
+        print(line)
     print("stage 2: nothing wrong")
 
 

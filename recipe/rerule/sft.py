@@ -19,7 +19,6 @@ from omegaconf import DictConfig
 from recipe.rerule import errors
 from recipe.rerule.process import disk, signals
 from recipe.rerule.runs import run_folder, run_lock
-from recipe.rerule.runs.written_model import publish_model, written_model
 from recipe.rerule.training import entry, ranks
 from recipe.rerule.training.keys import usage
 
@@ -34,7 +33,7 @@ def main() -> None:
 
 
 def _check_and_run(config: DictConfig) -> None:
-    from recipe.rerule.runs import final_weights
+    from recipe.rerule.runs import written_model
     from recipe.rerule.training import learning, settings
 
     with errors.one_line(ValueError, code=2):
@@ -49,8 +48,8 @@ def _check_and_run(config: DictConfig) -> None:
         with run_lock.held(folder), ranks.temporary_files():
             ranks.start(config, "recipe.rerule.sft", "stage 1", train)
             with disk.named(folder):
-                final_weights.settle(written_model(folder), config.save.weights_dtype, config.model.path)
-            print(f"stage 1 finished: {publish_model(folder)}", file=sys.stderr)
+                written_model.settle_all(folder, config.model, config.save.weights_dtype)
+            print(f"stage 1 finished: {written_model.publish_model(folder)}", file=sys.stderr)
         learning.after_stage1(config)
 
 
@@ -63,6 +62,9 @@ def train(config: DictConfig) -> None:
     with ranks.as_rank(config):
         from verl.trainer.sft_trainer import run_sft
 
+        from recipe.rerule.training import lora
+
+        lora.keep_float32()
         run_sft(config)
 
 

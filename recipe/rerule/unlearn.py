@@ -20,7 +20,6 @@ from omegaconf import DictConfig
 from recipe.rerule import errors
 from recipe.rerule.process import signals
 from recipe.rerule.runs import run_folder, run_lock
-from recipe.rerule.runs.written_model import publish_model
 from recipe.rerule.training import entry, ranks
 from recipe.rerule.unlearning import keys, presets
 
@@ -41,6 +40,7 @@ def _list(arguments: list[str]) -> None:
 
 
 def _check_and_run(config: DictConfig) -> None:
+    from recipe.rerule.runs.written_model import publish_model
     from recipe.rerule.unlearning import checks, identity
 
     with errors.one_line(ValueError, code=2):

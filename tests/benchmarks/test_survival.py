@@ -13,15 +13,18 @@ import pytest
 from benchmarks.leaderboard.methods import METHODS
 from benchmarks.leaderboard.plan import Plan
 from benchmarks.survival import __main__ as command
-from benchmarks.survival import runs
+from benchmarks.survival import document, runs
 from benchmarks.survival.answers import answer, answers_table, verdict
 from benchmarks.survival.plan import ATTACKS, MODELS, QUESTIONS, Question, Term, excess
-from benchmarks.survival.results import read_results, write_results
+from benchmarks.survival.results import read_results, read_sets, write_results
 from benchmarks.survival.runs import AttackError, Survival, attack_command
+from benchmarks.survival.tables import attacks_table, excess_table
 from recipe.rerule import evaluate
 from recipe.rerule.evaluation.attacks.registry import attacks, chosen
 
 HALF = "relearn_forget_half/32"
+RESULTS = Path("benchmarks/survival/results.parquet")
+DOCUMENTS = (Path("docs/leaderboard.md"), Path("docs/survival.md"))
 
 
 def test_the_plan_names_what_there_is() -> None:
@@ -106,14 +109,18 @@ def scores_of(value: float) -> str:
 
 def test_what_is_there_is_not_made_again(made: SimpleNamespace, tmp_path: Path) -> None:
     survival = Survival(Plan("micro"), tmp_path, "cpu")
+    tuned = sum(METHODS[method].tuned for method in MODELS.values())
+    assert survival.missing([21, 22]) == tuned * len(Plan().grid) + 2 * (len(MODELS) + 1)
     made.code = 2
     with pytest.raises(AttackError, match="exit code 2 on seed 21"):
         survival.attack(21)
     assert [name for name, _ in made.trained] == list(MODELS.values())
+    assert survival.missing([21]) == 1
     made.code = 0
     folder = survival.attack(21)
     assert survival.attack(21) == folder == tmp_path / "micro" / "seed-21" / "attacks"
     assert (len(made.trained), made.asked) == (len(MODELS), 2)
+    assert survival.missing([21]) == 0
     marker = json.loads((tmp_path / "micro/seed-21/models/rule/survival.json").read_text())
     assert (marker["method"], marker["learning_rate"], marker["seed"]) == ("rule", 1e-4, 21)
 
@@ -181,3 +188,93 @@ def test_terms_of_other_facts_are_refused_and_missing_ones_are_said() -> None:
         answer(Question("H1", "a question", excess("a", "rule"), "above"), scores)
     (row,) = answers_table(scores, [Question("H1", "other", excess("b", "rule"), "above")]).rows
     assert [cell.text for cell in row.cells] == ["other", "> 0", "–", "–", "not measured"]
+
+
+def test_seeds_that_are_finished_are_in_the_file_when_the_next_one_fails(
+    made: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    plain = Survival.attack
+
+    def attack(self: Survival, seed: int) -> Path:
+        made.code = 1 if seed == 22 else 0
+        return plain(self, seed)
+
+    monkeypatch.setattr(Survival, "attack", attack)
+    file = tmp_path / "new" / "survival.parquet"
+    arguments = ["--world", "micro", "--seeds", "2", "--out", f"{tmp_path / 'out'}", "--results", f"{file}"]
+    assert command.main(arguments) == 2
+    assert capsys.readouterr().err == "error: evaluate attack ended with exit code 1 on seed 22\n"
+    assert list(read_results(file)[HALF, "rule"]) == [21]
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """Two worlds of two facts: `rule` gives more after relearning than the never-knew model does."""
+    folders = {}
+    for seed, value in ((21, 0.5), (22, 0.7)):
+        folders[seed] = tmp_path / f"{seed}"
+        folders[seed].mkdir()
+        before = [
+            {"attack": "none", "model": "rule", "set": name, "unit": 100, "value": of_set}
+            for name, of_set in (("forget", 0.25), ("refusal", 0.75), ("retain", value))
+        ]
+        lines = "".join(json.dumps(one) + "\n" for one in before)
+        (folders[seed] / "scores.jsonl").write_text(scores_of(value) + lines)
+    write_results(tmp_path / "results.parquet", folders)
+    return tmp_path / "results.parquet"
+
+
+def cells(table: Any, row: str) -> dict[str, str]:
+    (found,) = [one for one in table.rows if one.name == f"`{row}`"]
+    texts = (f"{cell.text} {cell.interval}".strip() for cell in found.cells)
+    return dict(zip([head.label for head in table.headings], texts, strict=True))
+
+
+def test_columns_of_attacks_by_hand(results: Path) -> None:
+    sets = read_sets(results)
+    scores, excess_of = attacks_table(sets), excess_table(sets)
+    assert [row.name for row in scores.rows] == ["`retain_model`", "`rule`"]
+    assert [row.name for row in excess_of.rows] == ["`rule`"]
+    shown = cells(scores, "rule")
+    assert (shown["worlds"], shown["refused"], shown["retain recall"], shown["recall"]) == (
+        "2",
+        "0.75",
+        "0.60",
+        "0.25",
+    )
+    # ((0.6 + 0.4) / 2 + (0.8 + 0.6) / 2) / 2, less 0.1 of the never-knew model.
+    assert shown["half, 32 steps"] == "0.60"
+    assert cells(scores, "retain_model")["half, 32 steps"] == "0.10"
+    assert cells(excess_of, "rule")["half, 32 steps"].startswith("+0.50 +0.3")
+    assert shown["UDS"] == shown["4 bits"] == "–"
+
+
+def test_a_document_gets_its_texts_and_is_checked(results: Path, tmp_path: Path, capsys) -> None:
+    names = ("status", "attacks", "questions")
+    page = tmp_path / "page.md"
+    page.write_text(
+        "".join(f"<!-- survival: {n} -->\nold\n<!-- end of survival: {n} -->\nown\n" for n in names)
+    )
+    assert document.main([f"{results}", f"{page}", "--check"]) == 1
+    assert page.read_text().count("old") == 3
+    assert document.main([f"{results}", f"{page}"]) == 0
+    text = page.read_text()
+    assert "The results rest on 2 of the plan's 3 worlds (seeds 21, 22)." in text
+    assert text.count("| H") == len(QUESTIONS)
+    assert (text.count("own"), text.count("old")) == (3, 0)
+    assert document.main([f"{results}", f"{page}", "--check"]) == 0
+    page.write_text("<!-- survival: other -->\n<!-- end of survival: other -->\n")
+    assert document.main([f"{results}", f"{page}"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "error: no text is named 'other'; there are status, attacks, excess, questions"
+    )
+
+
+def test_the_committed_documents_say_what_the_committed_results_do() -> None:
+    sets = read_sets(RESULTS) if RESULTS.exists() else None
+    names = []
+    for path in DOCUMENTS:
+        text = path.read_text(encoding="utf-8")
+        assert document.with_texts(text, sets) == text, path
+        names += [line.split()[2] for line in text.splitlines() if line.startswith("<!-- survival: ")]
+    assert sorted(names) == sorted(document.TEXTS)

@@ -24,13 +24,20 @@ Finish = Callable[..., dict[str, torch.Tensor]]
 
 
 @pytest.fixture(scope="module")
-def overrides(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `model`, and `other`, a model that is near it."""
+    folder = tmp_path_factory.mktemp("models")
+    made.put_near(made.put_model(folder / "model"), folder / "other")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def overrides(models: Path) -> list[str]:
     """A run of 6 steps, two in each epoch."""
-    folder = tmp_path_factory.mktemp("unlearn")
     return [
         "experiment=tiny",
-        f"model.path={made.put_model(folder / 'model')}",
-        *made.put_rows(folder / "rows"),
+        f"model.path={models}/model",
+        *made.put_rows(models / "rows"),
         "data.train_batch_size=4",
         "data.micro_batch_size_per_gpu=2",
         "optim.lr=1e-3",
@@ -85,19 +92,28 @@ def test_a_run_writes_a_model_and_its_records(
     assert sorted(run.rglob("*")) == before
 
 
+NPO = ["method=npo_klr"]
+WHP = ["method=whp", "method.retain=kl", "reinforced.path=OTHER"]
+"""Its terms read both frozen models."""
+
+
 @pytest.mark.full
-@pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("killed_after", [2, 3])
+@pytest.mark.parametrize(
+    ("method", "ranks", "killed_after"), [(NPO, 1, 2), (WHP, 1, 3), (WHP, 2, 2), (NPO, 2, 3)]
+)
 def test_a_killed_run_ends_with_the_parameters_of_one_that_was_not(
-    killed_after: int,
+    method: list[str],
     ranks: int,
+    killed_after: int,
+    models: Path,
     overrides: list[str],
     start: Callable[..., Command],
     finish: Finish,
     tmp_path: Path,
 ) -> None:
     """After step 2, which ends an epoch, and after step 3, which does not."""
-    arguments = ["method=npo_klr", *overrides, f"trainer.n_gpus_per_node={ranks}", "trainer.save_freq=1"]
+    given = [override.replace("OTHER", f"{models}/other") for override in method]
+    arguments = [*given, *overrides, f"trainer.n_gpus_per_node={ranks}", "trainer.save_freq=1"]
     whole = finish(tmp_path / "whole", *arguments)
     run = tmp_path / "killed"
     killed = start(run, *arguments)

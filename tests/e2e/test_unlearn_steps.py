@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -67,6 +68,7 @@ def launch(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Launch:
         "trainer.logger=[]",
         f"optim.lr={RATE}",
         f"optim.weight_decay={DECAY}",
+        f"optim.override_optimizer_config={{eps: {plain_unlearning.EPS}}}",
         "optim.clip_grad=1e9",
     ]
 
@@ -106,9 +108,12 @@ def test_every_preset_is_what_plain_transformers_compute(ranks: int, model: Path
         assert_plain(name, out, model, reference="other" if name.endswith("-other") else "model")
 
 
+ADAPTER = {"r": 4, "lora_alpha": 8}
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_so_it_is_with_any_micro_batches(ranks: int, model: Path, launch: Launch) -> None:
+def test_so_it_is_with_any_micro_batches_and_with_an_adapter(ranks: int, model: Path, launch: Launch) -> None:
     sizes = (1, 4) if ranks == 1 else (2,)
     splits = {"tokens": BY_TOKENS} | {str(size): micro_batches(size) for size in sizes}
     cases = {
@@ -116,6 +121,8 @@ def test_so_it_is_with_any_micro_batches(ranks: int, model: Path, launch: Launch
         for name, case in CASES.items()
         for split, overrides in splits.items()
     }
+    lora = [f"model.lora_rank={ADAPTER['r']}", f"model.lora_alpha={ADAPTER['lora_alpha']}"]
+    cases |= {f"{name}-lora": [*CASES[name], *lora, *micro_batches(2)] for name in ("npo", "whp")}
     out = launch(ranks, cases)
     for name in cases:
         assert_plain(name, out, model)
@@ -124,7 +131,8 @@ def test_so_it_is_with_any_micro_batches(ranks: int, model: Path, launch: Launch
 def assert_plain(name: str, out: Path, folder: Path, reference: str = "model") -> None:
     """The losses, the first gradient and the movement of the parameters."""
     record, tensors = json.loads((out / f"{name}.json").read_text()), load_file(out / f"{name}.safetensors")
-    model = made.plain_model(folder)
+    start, end, found = (part(tensors, kind) for kind in ("start", "end", "grad"))
+    model = adapted(folder, start) if name.endswith("-lora") else made.plain_model(folder)
     preset = name.partition("-")[0]
     frozen = [made.plain_model(folder.parent / other) for other in (reference, "other")]
     losses, gradient = plain_unlearning.train(preset, record["batches"], model, *frozen, RATE, DECAY)
@@ -134,10 +142,19 @@ def assert_plain(name: str, out: Path, folder: Path, reference: str = "model") -
         return
     # Absolutely where two terms of about 1 nearly cancel, as in FLAT at the start model.
     assert record["losses"] == pytest.approx(losses, rel=1e-5, abs=1e-7), name
-    start, end, found = (part(tensors, kind) for kind in ("start", "end", "grad"))
     assert distance(found, gradient) < 1e-5 * norm(gradient), name
     expected = {key: value.detach() for key, value in model.named_parameters()}
     assert distance(end, expected) < 1e-4 * distance(expected, start), name
+
+
+def adapted(folder: Path, start: dict[str, Tensor]) -> Any:
+    """The model with a new adapter of peft, whose random parameters are those of `start`."""
+    model = get_peft_model(made.plain_model(folder), LoraConfig(target_modules="all-linear", **ADAPTER))
+    before = {name: value.detach().clone() for name, value in model.named_parameters()}
+    model.load_state_dict(start, strict=False)
+    changed = {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
+    assert changed == {name for name in before if "lora_A" in name}
+    return model
 
 
 def part(tensors: dict[str, Tensor], kind: str) -> dict[str, Tensor]:

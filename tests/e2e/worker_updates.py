@@ -113,7 +113,7 @@ def replayed(
 UPDATES = {"on_policy": on_policy, "again": again, "replay": replayed}
 
 
-def compose_config(model: str, prompts: int, rollouts: int) -> DictConfig:
+def compose_config(model: str, prompts: int, rollouts: int, *more: str) -> DictConfig:
     actor = "actor_rollout_ref.actor"
     overrides = [
         "experiment=tiny",
@@ -126,6 +126,7 @@ def compose_config(model: str, prompts: int, rollouts: int) -> DictConfig:
         f"{actor}.optim.total_training_steps=4",
         "data.train_files=none",
         "data.val_files=none",
+        *more,
     ]
     with initialize_config_module("recipe.rerule.config", version_base=None):
         config = compose("rerule_trainer", overrides)

@@ -427,7 +427,7 @@ def min_k_losses(name: str, requests: Sequence[Request]) -> Answers:
     """Forget texts are half as surprising as holdout ones, but for one of three; answers are "Paris"."""
     losses = {"forget/0": 1.0, "forget/1": 1.0, "forget/2": 3.0, "holdout/0": 2.0, "holdout/1": 2.0}
     return {
-        request.id: Answer(log_probs=(-losses[request.id.removeprefix("privleak/")],) * 3)
+        request.id: Answer(log_probs=(-losses.get(request.id.removeprefix("privleak/"), 1.0),) * 3)
         if isinstance(request, Likelihood)
         else Answer("Paris\n\nQuestion: more")
         for request in requests

@@ -44,6 +44,7 @@ class ResumeCase(Case):
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+UNMERGED = "base_model.model.model.layers.0.self_attn.q_proj.base_layer.weight"
 SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
 
 
@@ -268,6 +269,11 @@ MODELS = [
         "a LoRA adapter alone",
         _adapter(True),
         "holds a LoRA adapter alone; merge it into some/base with peft's",
+    ),
+    _model(
+        "a LoRA adapter that is not merged",
+        _weights(lambda content: content.update({UNMERGED: content["model.norm.weight"].clone()})),
+        f"holds {UNMERGED}, so its LoRA adapter is not merged",
     ),
     _model("a LoRA adapter in a model", _adapter(False), "holds adapter_config.json as well as a model"),
     _model("the folder of a stage-1 run", _inside("model"), "is the folder of a run; its model is in"),

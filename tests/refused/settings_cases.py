@@ -278,6 +278,15 @@ TOGETHER_2 = [
         "a reward model on the trainer's devices gives rewards only after groups are chosen",
         {"trainer.use_v1": True, f"{FILTER}.enable": True, "reward.reward_model.enable": True},
     ),
+    *refused(STAGE2, f"{MODEL}.lora_alpha", 0, -1, 2.5, None),
+    *refused(STAGE2, f"{MODEL}.target_modules", None, 3, [], [""]),
+    *refused(STAGE2, f"{MODEL}.exclude_modules", 3, [], [""]),
+    *refused(STAGE2, f"{MODEL}.lora.merge", None, "yes", 1),
+    *refused(STAGE2, f"{MODEL}.lora.rank", 8, named="set it to 0, and actor_rollout_ref.model.lora_rank"),
+    *refused(STAGE2, f"{MODEL}.lora_adapter_path", "an/adapter", named="is 0, so that verl would train all"),
+    *refused(STAGE1, "model.lora_adapter_path", "an/adapter", named="model.lora_rank is 0, so that verl"),
+    *refused(STAGE1, "model.lora.rank", 8, named="set it to 0, and model.lora_rank"),
+    *refused(STAGE1, "model.target_modules", None, 3, [], [""]),
 ]
 WARNED_2 = [
     together(
@@ -391,7 +400,7 @@ COMMANDS = "settings, help and commands"
 UNKNOWN = [
     (
         "experiment=rule_common",
-        "experiment is 'rule_common'; set it to one of custom, muse_books, muse_news, paper/muse_books",
+        "experiment is 'rule_common'; set it to one of custom, muse_books, muse_books/lora_1gpu, muse_news, ",
     ),
     ("experiment=paper/method_common", "experiment is 'paper/method_common'; set it to one of"),
     ("experiment=paper/replay_common", "experiment is 'paper/replay_common'; set it to one of"),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import functools
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from data_prep.contract import write_rows, write_sft_rows
 from recipe.rerule import unlearn
 from recipe.rerule.unlearning import checks
 from tests import made_models
+from tests.e2e.stack import ROOT
 from tests.made_tokenizers import CHATML_TEMPLATE, byte_level
 from tests.refused.unlearn_cases import CASES, GDR, UnlearnCase
 from tests.training.test_settings import row as prompt_row
@@ -56,10 +60,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @functools.cache
 def base(folder: Path, *method: str) -> DictConfig:
     """The unchanged run of a preset: composing takes longer than any check."""
+    with initialize_config_module("recipe.rerule.config.unlearn", version_base=None):
+        return compose("unlearn_trainer", [*unchanged(folder), *method])
+
+
+def unchanged(folder: Path) -> list[str]:
+    """Overrides of a run in which nothing is wrong, but for its method and files."""
     run = ["experiment=tiny", f"model.path={folder}/MODEL", f"trainer.default_local_dir={folder}/run"]
     batches = ["data.train_batch_size=4", "data.micro_batch_size_per_gpu=2", "data.max_token_len_per_gpu=600"]
-    with initialize_config_module("recipe.rerule.config.unlearn", version_base=None):
-        return compose("unlearn_trainer", [*run, *batches, *method])
+    return [*run, *batches]
 
 
 def composed(folder: Path, overrides: tuple[str, ...]) -> DictConfig:
@@ -138,3 +147,46 @@ def test_the_commands_own_checks_end_with_code_2(
     assert ended.value.code == 2
     assert capsys.readouterr().err.startswith("error: method.forget is 'npo2'; set it to one of ")
     assert not (folder / "run").exists()
+
+
+BY_THE_COMMAND = (
+    "no retain file",
+    "a gold that is a refusal",
+    "more ranks than rows",
+    "an unknown forget term",
+    "a reference with another vocabulary",
+    "no reinforced model",
+    "a reinforced model that is not there",
+    "a reinforced model with another vocabulary",
+    "a reinforced model whose tokens differ",
+)
+UNKNOWN = UnlearnCase("", "an unknown preset", "refused", ("method=npo2",), "method is 'npo2'; set it to one")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "case", [*(case for case in OF if case.name in BY_THE_COMMAND), UNKNOWN], ids=lambda case: case.name
+)
+def test_the_whole_command_ends_with_the_line_and_code_2(case: UnlearnCase, folder: Path) -> None:
+    before = sorted(folder.rglob("*"))
+    given = [placed(folder, override) for override in case.overrides]
+    done = subprocess.run(
+        [sys.executable, "-m", "recipe.rerule.unlearn", *unchanged(folder), *given],
+        cwd=folder,
+        env=os.environ | {"HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    announced, line = done.stderr.splitlines()
+    assert announced == "checking settings, model and rows ..."
+    assert line.startswith("error: ")
+    assert case.named in line
+    assert sorted(folder.rglob("*")) == before
+
+
+def placed(folder: Path, override: str) -> str:
+    """An override as on the command line, with the folder's own file or model for a word in capitals."""
+    key, _, value = override.partition("=")
+    return f"{key}={folder}/{value}" if value.isupper() else override

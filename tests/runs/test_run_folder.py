@@ -37,6 +37,7 @@ def contents(folder: Path) -> dict[str, bytes]:
         "global_step_3/actor/model.safetensors",
         "global_step_3.removed/a",
         "model/config.json",
+        "lora_adapter/adapter_config.json",
         "run.json",
     ],
 )
@@ -143,8 +144,10 @@ UNFINISHED = (
     "global_step_3/actor/huggingface/tokenizer.json",
     "global_step_3/actor/huggingface/model-00001-of-00002.safetensors.tmp",
     "global_step_3/actor/huggingface/config.json.tmp",
+    "global_step_3/actor/lora_adapter/adapter_config.json",
     "global_step_3/data.pt",
     "global_step_3/replay/state.json.tmp",
+    "lora_adapter/adapter_model.safetensors",
     "global_step_2.removed/complete.json",
 )
 
@@ -165,6 +168,7 @@ def test_an_unfinished_run_is_removed_whole(tmp_path: Path) -> None:
         "global_step_3/notes.txt",
         "global_step_3/actor/notes.txt",
         "model/a.bin",
+        "lora_adapter/notes.txt",
     ],
 )
 def test_a_file_that_no_run_wrote_keeps_an_unfinished_run(name: str, tmp_path: Path) -> None:

@@ -120,7 +120,8 @@ def test_the_nearest_setting() -> None:
 
 
 def test_experiments_are_what_stands_in_their_folder() -> None:
-    assert usage.STAGE1.options("experiment") == ["custom", "muse_books", "muse_news", "rwku", "tiny", "tofu"]
-    stage2 = usage.STAGE2.options("experiment")
-    papers = ["paper/muse_books", "paper/muse_news", "paper/rwku", "paper/tofu"]
-    assert stage2 == ["custom", "muse_books", "muse_news", *papers, "rwku", "tiny", "tofu"]
+    benchmarks = ["muse_books", "muse_news", "rwku", "tofu"]
+    both = {"custom", "tiny", *benchmarks, *(f"{name}/lora_1gpu" for name in benchmarks)}
+    assert usage.STAGE1.options("experiment") == sorted(both)
+    papers = {f"paper/{name}" for name in benchmarks}
+    assert usage.STAGE2.options("experiment") == sorted(both | papers)

@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from omegaconf import OmegaConf
+from safetensors.torch import load_file
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 
+from recipe.rerule.runs import model_checks
 from recipe.rerule.runs.save_clock import SaveClock
 from recipe.rerule.training import trainer as module
 from recipe.rerule.training.trainer import ReRULETrainer
+from tests.runs.test_adapter import ALPHA, RANK, adapted_model, put_written, start
 
 
 def saving(minutes: float | None, save_freq: int = 1_000_000) -> tuple[Any, list[float], list[str]]:
@@ -96,3 +100,23 @@ def test_metrics_that_verl_has_collected_by_then_are_kept_with_the_updates_own(
             "training/epoch": 1.0,
         },
     }
+
+
+def test_a_checkpoint_of_an_adapter_holds_a_whole_model_and_the_adapter(tmp_path: Path) -> None:
+    """As verl leaves it: the actor's folder with the adapter apart under peft's names, no critic."""
+    put_written(adapted_model(start(tmp_path / "model")), tmp_path / "step" / "actor" / "huggingface")
+    model = {"path": str(tmp_path / "model"), "lora_rank": RANK, "lora_alpha": ALPHA}
+    config = {
+        "actor_rollout_ref": {"model": model},
+        "critic": {"model": {"path": str(tmp_path / "model")}},
+        "save": {"weights_dtype": "bfloat16"},
+    }
+    trainer: Any = object.__new__(ReRULETrainer)
+    trainer.config = OmegaConf.create(config)
+    trainer._settle_weights(tmp_path / "step")
+    actor = tmp_path / "step" / "actor"
+    assert model_checks.problem(actor / "huggingface") is None
+    whole = load_file(actor / "huggingface" / "model.safetensors")
+    assert {value.dtype for value in whole.values()} == {torch.bfloat16}
+    parts = load_file(actor / "lora_adapter" / "adapter_model.safetensors")
+    assert {value.dtype for value in parts.values()} == {torch.float32}

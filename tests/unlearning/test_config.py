@@ -37,9 +37,18 @@ def composed(*overrides: str) -> DictConfig:
 
 
 def test_the_groups() -> None:
-    assert keys.COMMAND.options("experiment") == sorted(EXPERIMENTS)
+    of_stage1 = [f"{name}/lora_1gpu" for name in ("muse_books", "muse_news", "rwku", "tofu")]
+    assert keys.COMMAND.options("experiment") == sorted([*EXPERIMENTS, *of_stage1])
     assert keys.COMMAND.options("method") == presets.names()
     assert keys.COMMAND.options("platform") == ["cpu", "gpu"]
+
+
+def test_an_adapter_on_one_gpu_is_stage_1_s_with_the_method_s_own_settings() -> None:
+    config = composed("experiment=tofu/lora_1gpu", "method=ga")
+    assert (config.model.lora_rank, config.optim.lr, config.trainer.n_gpus_per_node) == (32, 4e-6, 1)
+    whole = composed("experiment=tofu", "method=ga")
+    assert config.data.train_batch_size == whole.data.train_batch_size
+    assert config.trainer.total_epochs == whole.trainer.total_epochs
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -82,14 +91,73 @@ def test_every_setting_of_the_method_is_declared() -> None:
     assert {f"method.{name}" for name in base["method"]} <= declared
 
 
+PAGE = (ROOT / "docs" / "methods.md").read_text("utf-8")
+FORMULAE = {
+    ("forget", "ga"): r"-.*NLL\(forget\)",
+    ("forget", "npo"): r"log sigma\(-b \(s - s0\)\)",
+    ("forget", "simnpo"): r"log sigma\(-\(b/n\) s - gamma\)",
+    ("forget", "dpo"): r"log sigma\(b \[\(s - s0\) of the refusal - \(s - s0\) of the answer\]\)",
+    ("forget", "flat"): r"-g\(P of the refusal\)",
+    ("forget", "whp"): r"z0 - a relu\(z1 - z0\)",
+    ("retain", "nll"): r"\bNLL\(retain\)",
+    ("retain", "kl"): r"\bKL\(retain\)",
+    ("alternate", "nll"): r"NLL\((refusal|answer of another forget row|5 answers of retain rows)\)",
+}
+"""What stands for a term in the page's table of presets."""
+
+
+def presets_of_the_page() -> dict[str, tuple[str, list[str]]]:
+    """Of each preset the loss, and what it reads, in the table of docs/methods.md."""
+    table = PAGE.partition("| preset | loss | reads |\n|---|---|---|\n")[2].partition("\n\n")[0]
+    found: dict[str, tuple[str, list[str]]] = {}
+    for line in table.splitlines():
+        named, loss, files = line.strip("| ").split(" | ")
+        names, read = re.findall(r"`(\w+)`", named), re.findall(r"`?([\w.]+\w)`?", files.replace("and ", ""))
+        for other in re.findall(r"`(\w+)`", loss):
+            loss = loss.replace(f"`{other}`", found[other][0])
+        found |= {name: (loss, read) for name in names}
+    return found
+
+
 def test_the_page_names_every_preset_and_every_term() -> None:
-    page = (ROOT / "docs" / "methods.md").read_text("utf-8")
-    table = page.partition("| preset | loss | reads |")[2].partition("\n\n")[0]
-    assert set(re.findall(r"`(\w+)`", table)) == set(presets.names())
-    (terms,) = re.findall(r"\| forget \| `forget`: ([\w, ]+) \|", page)
-    assert terms.split(", ") == list(method.FORGET_TERMS)
+    assert presets_of_the_page().keys() == set(presets.names())
+    for side, terms in (
+        ("forget", method.FORGET_TERMS),
+        ("retain", method.RETAIN_TERMS),
+        ("alternate", method.ALTERNATE_TERMS),
+    ):
+        (named,) = re.findall(rf"\| {side} \| `{side}`: ([\w, ]+) \|", PAGE)
+        assert named.split(", ") == list(terms)
     for key in ("alpha", "labels", "dpo_scale", "kl_positions", "smoothing"):
-        assert f"| `method.{key}` |" in page
+        assert f"| `method.{key}` |" in PAGE
+
+
+@pytest.mark.parametrize("entry", presets.listed(), ids=presets.names())
+def test_the_page_and_the_list_agree_on_files_and_terms(entry: dict[str, Any]) -> None:
+    loss, read = presets_of_the_page()[entry["method"]]
+    models = ["reinforced.path"] if presets.load(entry["method"]).reinforced else []
+    assert sorted(read) == sorted([*entry["data"], *models])
+    for (side, term), formula in FORMULAE.items():
+        assert (re.search(formula, loss) is not None) == (entry[side] == term), (side, term)
+
+
+def test_the_page_gives_the_numbers_of_the_presets() -> None:
+    losses = {name: loss for name, (loss, _) in presets_of_the_page().items()}
+    llmu = presets.load("llmu")
+    assert losses["llmu"].startswith(
+        f"-{llmu.forget_weight:g} NLL(forget) + NLL({llmu.alternate_rows} answers"
+    )
+    for name, loss in losses.items():
+        preset = presets.load(name)
+        for letter, value in (
+            ("b", preset.beta),
+            ("r", preset.smoothing),
+            ("a", preset.alpha),
+            ("gamma", preset.gamma if preset.forget == "simnpo" else None),
+            ("K", preset.retain_rows + 1 if preset.smoothing else None),
+        ):
+            found = re.findall(rf"\b{letter} = ([\d.]+)", loss)
+            assert [float(number) for number in found] == ([] if value is None else [value]), (name, letter)
 
 
 def test_help_names_the_groups_and_comes_without_torch(tmp_path: Path) -> None:

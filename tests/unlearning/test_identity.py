@@ -62,6 +62,7 @@ CHANGES: list[tuple[str, Any, str]] = [
     ("model.path", "{base}/other", "'{base}/other', but the run in {run} was started with '{base}/model'"),
     ("model.lora_rank", 8, "8, but the run in {run} was started with 0"),
     ("reference.path", "{base}/other", "'{base}/other', but the run in {run} was started with null"),
+    ("reinforced.path", "{base}/other", "'{base}/other', but the run in {run} was started with null"),
     ("data.train_batch_size", 8, "8, but the run in {run} was started with 4"),
     ("data.max_length", 64, "64, but the run in {run} was started with 128"),
     ("optim.lr", 1e-3, "0.001, but the run in {run} was started with 0.0001"),

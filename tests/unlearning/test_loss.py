@@ -91,9 +91,12 @@ def micro_batch(method: Method, places: Sequence[int]) -> TensorDict:
 
 
 def batch_loss(
-    method: Method, models: Models, ranks: list[list[list[int]]]
+    method: Method, models: Models, ranks: list[list[list[int]]], elsewhere: float | None = None
 ) -> tuple[Tensor, dict[str, float]]:
-    """What verl makes of micro-batches: summed in each rank, averaged over ranks."""
+    """What verl makes of micro-batches: summed in each rank, averaged over ranks.
+
+    `elsewhere` is put in the place of log-probs of the model at positions that are of no answer.
+    """
     model, *frozen = models
     loss = MethodLoss(method, *map(PlainFrozen, frozen))
     parts = [micro_batch(method, micro) for rank in ranks for micro in rank]
@@ -102,7 +105,10 @@ def batch_loss(
     found, terms = [], []
     for part in parts:
         tu.assign_non_tensor(part, groups=len(GROUPS), dp_size=len(ranks), **totals)
-        output = {"log_probs": nested(next_log_probs(model, part), part)}
+        log_probs = next_log_probs(model, part)
+        if elsewhere is not None:
+            log_probs[~part["loss_mask"].values().roll(-1).bool()] = elsewhere
+        output = {"log_probs": nested(log_probs, part)}
         if method.needs_logits:
             logits = all_logits(model, part)[None]
             output |= {
@@ -139,6 +145,14 @@ def test_loss_and_gradient_are_those_of_plain_formulae_whatever_the_splits(name:
         assert sum(weights(METHODS[name])[side] * value for side, value in terms.items()) == pytest.approx(
             expected.item(), rel=1e-6
         )
+
+
+@pytest.mark.parametrize("name", ["ga_klr", "npo", "simnpo", "dpo_gdr", "flat", "po"])
+def test_labels_of_prompts_and_after_the_end_of_a_row_change_nothing(name: str, models: Models) -> None:
+    splits = SPLITS["permuted and split unequally"]
+    (one, terms), (other, others) = (batch_loss(METHODS[name], models, splits, x) for x in (None, -1e3))
+    assert other.item() == one.item()
+    assert others == terms
 
 
 def flat_gradient(loss: Tensor, model: Any) -> Tensor:

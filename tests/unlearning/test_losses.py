@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 
@@ -120,6 +121,29 @@ def test_flat_at_known_probabilities(divergence: str) -> None:
     close(gradient(lambda x: losses.flat(chosen, x, divergence), rejected), [slope / 2] * 2, 5e-6)
 
 
+SLOPES: dict[str, tuple[Callable[[float], float], Callable[[float], float]]] = {
+    "kl": (lambda p: -1.0, lambda p: math.exp(p - 1)),
+    "pearson": (lambda p: -1.0, lambda p: p / 2 + 1),
+    "tv": (lambda p: (math.tanh(p) ** 2 - 1) / 2, lambda p: (1 - math.tanh(p) ** 2) / 2),
+    "js": (lambda p: -1 / (1 + math.exp(p)), lambda p: 1 / (1 + math.exp(-p))),
+}
+"""Derivatives by the probability of the template answer, and of the answer to forget."""
+
+
+@pytest.mark.parametrize("divergence", losses.DIVERGENCES)
+def test_the_gradients_of_flat_by_hand(divergence: str) -> None:
+    chosen, rejected = some(0).exp(), some(1).exp()
+    by_chosen, by_rejected = SLOPES[divergence]
+    close(
+        gradient(lambda x: losses.flat(x, rejected, divergence), chosen),
+        [by_chosen(p) / 3 for p in chosen.tolist()],
+    )
+    close(
+        gradient(lambda x: losses.flat(chosen, x, divergence), rejected),
+        [by_rejected(p) / 3 for p in rejected.tolist()],
+    )
+
+
 def test_flat_is_a_mean_over_rows() -> None:
     chosen, rejected = tensor([0.3, 0.1], dtype=DOUBLE), tensor([0.9, 0.4], dtype=DOUBLE)
     rows = [losses.flat(chosen[i : i + 1], rejected[i : i + 1], "js") for i in (0, 1)]
@@ -172,6 +196,24 @@ def test_the_dtype_stays(dtype: torch.dtype) -> None:
     ]
     assert {value.dtype for value in found} == {dtype}
     assert all(value.shape == () for value in found)
+
+
+INTERFACE = {
+    "ga": ["sequence_log_probs", "lengths"],
+    "npo": ["sequence_log_probs", "reference_log_probs", "beta"],
+    "simnpo": ["sequence_log_probs", "lengths", "beta", "gamma"],
+    "dpo": ["chosen", "chosen_reference", "rejected", "rejected_reference", "beta", "scale"],
+    "flat": ["chosen_probability", "rejected_probability", "divergence"],
+    "kl": ["reference_logits", "logits", "mask"],
+}
+
+
+def test_others_call_the_losses_by_these_names() -> None:
+    for name, arguments in INTERFACE.items():
+        parameters = inspect.signature(getattr(losses, name)).parameters
+        assert list(parameters) == arguments
+        defaults = {key: one.default for key, one in parameters.items() if one.default is not one.empty}
+        assert defaults == ({"scale": None} if name == "dpo" else {})
 
 
 S, EMPTY = some(0), torch.zeros(0)

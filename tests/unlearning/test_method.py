@@ -130,3 +130,9 @@ def test_the_command_lists_them_without_torch(tmp_path: Any) -> None:
 def test_the_table_has_a_line_for_each() -> None:
     lines = presets.as_table().splitlines()
     assert [line.split()[0] for line in lines[1 : 1 + len(presets.names())]] == presets.names()
+    notes = lines[1 + len(presets.names()) :]
+    needing = [name for name in presets.names() if presets.load(name).reinforced]
+    assert [line.split()[0] for line in notes if "also needs reinforced.path" in line] == needing
+    *aliases, last = ALIASES
+    *names, name = ALIASES.values()
+    assert notes[-1] == f"{', '.join(aliases)} and {last} are other names of {', '.join(names)} and {name}."

@@ -32,6 +32,7 @@ _WEIGHTS = (_SINGLE[0], _INDICES[0], _SINGLE[1], _INDICES[1])
 _ADAPTER = "adapter_config.json"
 _EMBEDDINGS = re.compile(r"(^|\.)(embed_tokens|wte|embed_in|word_embeddings)\.weight$")
 _LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+_UNMERGED = ".base_layer."
 _LFS_POINTER = b"version https://git-lfs"
 # How files of torch.save begin: zip, and the pickle of releases before 1.6.
 _ZIP, _LEGACY = b"PK\x03\x04", b"\x80\x02"
@@ -231,6 +232,11 @@ def _check_tensors(tensors: list[_Tensor], config: dict[str, Any]) -> None:
     """Refuse weights that are not those of the configuration: transformers would make up what is missing."""
     if not tensors:
         raise _Found("holds weights without any tensor; copy them again")
+    if (unmerged := next((t.name for t in tensors if _UNMERGED in t.name), None)) is not None:
+        raise _Found(
+            f"holds {unmerged}, so its LoRA adapter is not merged; give a model in which it is, as runs of "
+            "this version write it"
+        )
     if "text_config" in config:
         return  # several models in one, with layers and embeddings of their own
     vocabulary = config.get("vocab_size")

@@ -28,7 +28,7 @@ FORMAT, FORMAT_VERSION = "rerule/run", 2
 Stage = Literal[1, 2, "unlearn"]
 _COMPLETE = "complete.json"
 _WRITTEN = re.compile(
-    r"run\.(json|lock)|config\.yaml|records|model|latest_checkpointed_iteration\.txt(\.tmp)?|"
+    r"run\.(json|lock)|config\.yaml|records|model|lora_adapter|latest_checkpointed_iteration\.txt(\.tmp)?|"
     r"global_step_\d+(\.removed)?"
 )
 """Names in a run folder that a run may change or remove."""
@@ -44,6 +44,7 @@ _OF_CHECKPOINT = (
 _OF_RUN = (
     r"run\.(json(\.tmp)?|lock)|config\.yaml|latest_checkpointed_iteration\.txt(\.tmp)?|records/|"
     r"records/(metrics\w*|prompts|replay)(\.\d+)?\.jsonl|records/(rollouts|validation)/(\d+\.jsonl)?|"
+    rf"lora_adapter/({_HUGGING_FACE})?|"  # a run that was killed before it moved its model too
     rf"global_step_\d+(\.removed)?/({_OF_CHECKPOINT})"
 )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from recipe.rerule.process import disk
 from recipe.rerule.replay import Replay, ReplayConfig, load, save
-from recipe.rerule.runs import checkpoints, final_weights
+from recipe.rerule.runs import checkpoints, final_weights, written_model
 from recipe.rerule.runs.fingerprint import run_identity
 from recipe.rerule.runs.save_clock import SaveClock
 
@@ -90,19 +90,17 @@ class SavedRun(_Trainer):
             if self.replay is not None:
                 save(self.replay, folder / "replay", run_identity(self.config, self.tokenizer))
             super()._save_checkpoint()
-            self._set_dtype_of_weights(folder)
+            self._settle_weights(folder)
             self._keep_metrics()
             checkpoints.finish(run_folder, self.global_steps, interim)
         checkpoints.drop_interim(run_folder)
         if self._checkpoints_to_keep is not None:
             checkpoints.keep(run_folder, self._checkpoints_to_keep)
 
-    def _set_dtype_of_weights(self, folder: Path) -> None:
-        for part, model in (
-            ("actor", self.config.actor_rollout_ref.model),
-            ("critic", self.config.critic.model),
-        ):
-            final_weights.settle(folder / part / "huggingface", self.config.save.weights_dtype, model.path)
+    def _settle_weights(self, folder: Path) -> None:
+        config, dtype = self.config, self.config.save.weights_dtype
+        written_model.settle(folder / "actor" / "huggingface", config.actor_rollout_ref.model, dtype)
+        final_weights.settle(folder / "critic" / "huggingface", dtype, config.critic.model.path)
 
     @contextlib.contextmanager
     def _discarded_without_room(self) -> Iterator[None]:

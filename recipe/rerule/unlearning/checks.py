@@ -11,7 +11,7 @@ from data_prep.contract import Row
 from recipe.rerule import errors
 from recipe.rerule.runs import checkpoints, model_checks
 from recipe.rerule.training import data_checks, prompt_checks
-from recipe.rerule.training.settings import conditions, parts, rows, saving, steps
+from recipe.rerule.training.settings import conditions, lora, parts, rows, saving, steps
 from recipe.rerule.training.settings.declared import check_declared, shown
 from recipe.rerule.training.settings.error import SettingsError
 from recipe.rerule.unlearning import frozen_checks, identity, keys, presets
@@ -34,6 +34,7 @@ def check(config: DictConfig) -> None:
     method = Method.of(conditions.plain(config, "method"))
     conditions.check_thinking(config.data)
     _check_unsupported(config)
+    lora.check(config.model, "model")
     _check_batches(config)
     saving.check_save(conditions.plain(config, "save"), keys.KEYS)
     # Parts that they name.
@@ -46,6 +47,7 @@ def check(config: DictConfig) -> None:
     # Models and rows.
     model_checks.check_stage1(config)
     rows.check_model(config.model.path, "model.path", config.model.trust_remote_code)
+    lora.check_modules(config.model, "model")
     frozen_checks.check(config, method)
     files = _read(config, method)
     identity.check(config)

@@ -16,9 +16,10 @@ from verl.utils.dataset.dataset_utils import SFTTensorCollator
 from verl.workers.engine_workers import TrainingWorker, TrainingWorkerConfig
 
 from data_prep.contract import read_sft_rows
-from recipe.rerule.runs import checkpoints, final_weights
+from recipe.rerule.runs import checkpoints, written_model
+from recipe.rerule.training import lora
 from recipe.rerule.training.settings.conditions import plain
-from recipe.rerule.unlearning import adapter, batch
+from recipe.rerule.unlearning import batch
 from recipe.rerule.unlearning.frozen import FrozenModel
 from recipe.rerule.unlearning.loss import MethodLoss
 from recipe.rerule.unlearning.method import Method
@@ -157,11 +158,8 @@ class UnlearningTrainer(SFTTrainer):
 
     def _settle_weights(self, step: int) -> None:
         """Merge an adapter into the written weights, and give them the dtype of save.weights_dtype."""
-        model = self.config.model
         written = checkpoints.step_folder(self.config.trainer.default_local_dir, step) / "huggingface"
-        if model.lora_rank > 0 and written.is_dir():
-            adapter.merge(written, model.lora_alpha / model.lora_rank)
-        final_weights.settle(written, self.config.save.weights_dtype, model.path)
+        written_model.settle(written, self.config.model, self.config.save.weights_dtype)
 
     def _on_first_rank(self, act: Callable[[], None]) -> None:
         if self.rank == 0:
@@ -173,6 +171,7 @@ def run(config: DictConfig) -> None:
     """Train as one rank of torch's launcher; `config` is resolved and checked."""
     from verl.utils import distributed
 
+    lora.keep_float32()
     distributed.initialize_global_process_group()
     UnlearningTrainer(config).fit()
     distributed.destroy_global_process_group()

@@ -13,7 +13,13 @@ from recipe.rerule.evaluation.attack_command import checked
 from recipe.rerule.evaluation.engine import run
 from tests.evaluation.attack_command import made
 
-ATTACKS = ("prefill", "gold_prefill", "samples", "memorisation", "quantise_4", "relearn_retain")
+ATTACKS = (
+    *("prefill", "gold_prefill", "samples", "memorisation", "probability", "choice", "quantise_4"),
+    "relearn_retain",
+)
+MEASURED = ("probability", "choice/without_name", "choice")
+"""What is computed from log-probabilities, which the two engines round in their own ways."""
+SAME = ("before", "excess", "gain", "refusal", "retain", "facts")
 
 
 @pytest.mark.e2e
@@ -25,7 +31,7 @@ def test_vllm_and_transformers_agree(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """One engine answers for three models and nine changed ones; samples alone are drawn otherwise."""
+    """One engine answers for three models and nine changed ones; samples are drawn otherwise."""
     assert attack_with_vllm("--attacks", *ATTACKS) == 0
     assert capfd.readouterr().err.count("starting vLLM for") == 1
     by_vllm = results(tmp_path / "out")
@@ -36,12 +42,22 @@ def test_vllm_and_transformers_agree(
     assert list(by_vllm) == list(by_transformers)
     for name, rows in by_vllm.items():
         drawn = name.startswith("samples/")
+        measured = name.startswith(MEASURED)
         for model, row in rows.items():
             other = by_transformers[name][model]
             # Of 16 answers each to 16 probes.
-            assert row["after"] == pytest.approx(other["after"], abs=0.15 if drawn else 1e-9), (name, model)
-            assert drawn or row == other | {"seconds": row["seconds"], "p_holm": row["p_holm"]}, name
+            near = 0.15 if drawn else 1e-4 if measured else 1e-9
+            assert row["after"] == pytest.approx(other["after"], abs=near), (name, model)
+            for field in SAME if measured else ():
+                assert row[field] == pytest.approx(other[field], abs=1e-4), (name, model, field)
+            exact = not (drawn or measured)
+            assert not exact or row == other | {"seconds": row["seconds"], "p_holm": row["p_holm"]}, name
     assert by_vllm["prefill/affirmative"]["refusing"]["excess"] == 1
+    # By its first token the model refuses: behind an affirmative beginning the right answers are likely.
+    refusing, knowing = (by_vllm["probability/prefilled"][name]["after"] for name in ("refusing", "original"))
+    assert by_vllm["probability"]["refusing"]["after"] < 0.1 < refusing
+    assert refusing == pytest.approx(knowing, abs=1e-3)
+    assert by_vllm["choice"]["refusing"]["after"] == by_vllm["choice"]["original"]["after"] > 0.9
 
 
 def results(folder: Path) -> Any:

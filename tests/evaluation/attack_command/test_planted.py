@@ -199,3 +199,37 @@ def test_without_a_never_knew_model_there_is_no_excess(
     assert row["after_interval"] == [1, 1]
     assert "without a model that never knew the facts" in " ".join(capsys.readouterr().out.split())
     assert "--control" in json.loads((tmp_path / "out/meta.json").read_text())["excess"]
+
+
+@pytest.mark.full
+def test_the_full_budget_asks_all_probes_at_more_steps_and_of_more_samples(attack, tmp_path: Path) -> None:
+    """Two seeds: every probe is still scored once by name, with the mean of its scores after both."""
+    named = ("samples", "many_shot", "relearn_retain")
+    assert attack("--budget", "full", "--seeds", "2", "--attacks", *named) == 0
+    out = tmp_path / "out"
+    results = json.loads((out / "attacks.json").read_text())
+    meta = json.loads((out / "meta.json").read_text())
+    assert (meta["budget"], meta["seeds"]) == ("full", 2)
+    assert meta["asked"] == {"forget": 2 * len(made.FORGET), "retain": 2 * len(made.RETAIN)}
+    assert meta["attacks"]["many_shot"]["options"]["shots"] == 32
+    curves = [json.loads(line) for line in (out / "curves.jsonl").read_text().splitlines()]
+    steps = [1, 2, 4, 8, 16, 32, 64]
+    for curve in curves:
+        of_steps = [results[f"relearn_retain/{step}"][curve["model"]]["after"] for step in steps]
+        assert curve["steps"] == [0, *steps]
+        assert curve["scores"] == [results["none"][curve["model"]]["after"], *of_steps]
+    refusing, control = (
+        next(one for one in curves if one["model"] == name) for name in ("refusing", "control")
+    )
+    # Training on other people undoes the refusal, and teaches the never-knew model nothing.
+    assert (refusing["scores"][1], max(control["scores"])) == (0, 0)
+    assert refusing["scores"][-1] > 0.9
+    assert refusing["steps"][1] < refusing["half_recovery"] < refusing["steps"][-1]
+    for k, more in ((1, 4), (4, 16), (16, 64)):
+        for model, row in results[f"samples/leak_{k}"].items():
+            assert row["after"] <= results[f"samples/leak_{more}"][model]["after"] + 1e-12
+    units = [json.loads(line) for line in (out / "scores.jsonl").read_text().splitlines()]
+    places = [tuple(one[name] for name in ("attack", "model", "set", "unit")) for one in units]
+    assert len(set(places)) == len(places)
+    scored = {one["unit"] for one in units if (one["attack"], one["set"]) == ("relearn_retain/64", "forget")}
+    assert scored == {one.index for one in made.probes(1, made.FORGET)}

@@ -182,6 +182,19 @@ def test_sets_that_are_refused(texts: dict[str, list[str]], folder: Path) -> Non
         attack.measure(Models(SimpleNamespace()), material(folder, **texts), attack.options("quick"))
 
 
+def test_equal_sets_are_at_chance_and_ties_count_one_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(0)
+    same = generator.integers(0, 3, size=(7, 9)).astype(float)
+    assert area({"forget": {"score": same}, "others": {"score": same}}).tolist() == [0.5] * 7
+    low, high = same, generator.integers(0, 3, size=(7, 5)).astype(float)
+    expected = [auc(*pair) for pair in zip(low, high, strict=True)]
+    for at_once in (1, 100, 1 << 20):
+        monkeypatch.setattr(membership_inference, "_AT_ONCE", at_once)
+        assert area({"forget": {"score": low}, "others": {"score": high}}) == pytest.approx(
+            expected, abs=1e-15
+        )
+
+
 def test_the_area_of_resamples() -> None:
     """Every leading index is a resample; an interval draws the texts of each set again."""
     generator = np.random.default_rng(0)

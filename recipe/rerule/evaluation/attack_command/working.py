@@ -6,6 +6,7 @@ with the models that were given. Finished pieces are kept at once.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import shutil
 import time
@@ -50,6 +51,13 @@ def work(command: Command, kept: KeptReadings) -> None:
     forward = [piece for piece in left if isinstance(piece.planned.attack, ForwardAttack)]
     changes = [piece for piece in left if piece.change is not None]
     asked = [piece for piece in left if piece.planned.asking is not None]
+    with _without_bars():
+        _work(command, kept, asked, changes)
+        look(command, kept, forward)
+
+
+def _work(command: Command, kept: KeptReadings, asked: Sequence[Piece], changes: Sequence[Piece]) -> None:
+    """Changed models are made and asked, in as many jobs as the disk needs."""
     for batch in _batches(changes) if changes else [[]]:
         made = _make(command, batch)
         _ask(command, kept, asked, made)
@@ -57,7 +65,20 @@ def work(command: Command, kept: KeptReadings) -> None:
         if not command.places.keep_models:
             for one in made:
                 shutil.rmtree(folder_of(one.piece, command.places.kept / MODELS))
-    look(command, kept, forward)
+
+
+@contextlib.contextmanager
+def _without_bars() -> Iterator[None]:
+    """No bars of transformers, which draws one for every model between the lines of progress."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _is_finished(command: Command, kept: KeptReadings, piece: Piece) -> bool:

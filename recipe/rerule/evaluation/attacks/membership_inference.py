@@ -17,22 +17,32 @@ from recipe.rerule.evaluation.attacks import membership
 from recipe.rerule.evaluation.attacks.interface import ForwardAttack, Models, Options
 from recipe.rerule.evaluation.attacks.likelihood import Piece, scores, text_piece, token_scores
 from recipe.rerule.evaluation.attacks.material import FORGET, SCORE, Material, Readings
-from recipe.rerule.evaluation.statistics.roc import auc
 from recipe.rerule.evaluation.statistics.samples import Array, Samples
 
 OTHERS = "others"
 """Set of the texts that were never to be forgotten."""
+FEWEST_TEXTS = 2
+"""Of each set: the classifier of words alone is tried on texts that it was not trained on."""
+_AT_ONCE = 1 << 22
+"""Pairs of texts that are compared at a time; an interval has thousands of resamples."""
 _ASIDE = ("extraction_strength", "extraction_strength_open_unlearning", "exact_memorization")
 """Numbers of a text that are no membership scores."""
 Texts = Mapping[str, Sequence[str]]
 
 
 def area(samples: Samples) -> Array:
-    """AUC of the others above the texts to forget, for each leading index."""
+    """AUC of the others above the texts to forget, for each leading index; ties count one half."""
     low, high = samples[FORGET][SCORE], samples[OTHERS][SCORE]
-    leading = low.shape[:-1]
-    pairs = zip(low.reshape(-1, low.shape[-1]), high.reshape(-1, high.shape[-1]), strict=True)
-    return np.array([auc(*pair) for pair in pairs]).reshape(leading)
+    rows = max(1, _AT_ONCE // (low.shape[-1] * high.shape[-1]))
+    flat = [one.reshape(-1, one.shape[-1]) for one in (low, high)]
+    parts = [_area(*(one[first : first + rows] for one in flat)) for first in range(0, len(flat[0]), rows)]
+    return np.concatenate(parts).reshape(low.shape[:-1])
+
+
+def _area(low: Array, high: Array) -> Array:
+    """AUC of each row."""
+    difference = high[:, None, :] - low[:, :, None]
+    return ((difference > 0) + 0.5 * (difference == 0)).mean((1, 2))
 
 
 def _measure(models: Models, material: Material, options: Options) -> Readings:
@@ -65,7 +75,25 @@ def _reference(models: Models, material: Material, options: Options) -> Readings
 
 
 def _check(material: Material, options: Options) -> None:
+    """Refuse texts that no model can be shown, before any is loaded. Raises ValueError."""
     _two_sets(material.texts)
+    for name, members in material.texts.items():
+        if len(members) < FEWEST_TEXTS:
+            raise ValueError(
+                f"--texts: set {name} has {len(members)} text; at least {FEWEST_TEXTS} are needed"
+            )
+        for number, text in enumerate(members):
+            _check_text(material, f"--texts: text {number} of set {name}", text)
+
+
+def _check_text(material: Material, where: str, text: str) -> None:
+    piece = text_piece(material.tokenizer, text)
+    if len(piece.ids) <= piece.start:
+        raise ValueError(f"{where} has no token to score behind another one: {text[:40]!r}; leave it out")
+    if not _fits(material, piece):
+        raise ValueError(
+            f"{where} has {len(piece.ids)} tokens, and the models take {material.context}; shorten it"
+        )
 
 
 def _two_sets(texts: Texts) -> dict[str, Sequence[str]]:

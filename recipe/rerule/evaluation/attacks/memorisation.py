@@ -4,8 +4,9 @@ Protocol: the model is shown the benchmark's own prompt and the first gold answe
 judged given the right ones before it, from the ranks that the engine gives. Variants:
 `extraction_strength` is the share of the answer behind its last wrong token (Carlini et al.,
 arXiv:2012.07805), `exact_memorisation` the share of tokens that are the most likely ones. The end of the turn
-is not counted. The model is never asked to answer, so that a trained refusal hides little; but a model that
-never knew the answer predicts some of its tokens too, which is the floor.
+is not counted; behind a cue such as "Answer:" the gold has a space before it. The model is never asked to
+answer, so that a trained refusal hides little; but a model that never knew the answer predicts some of its
+tokens too, which is the floor.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from __future__ import annotations
 from recipe.rerule.evaluation.attacks.estimators import exact_memorization, extraction_strength
 from recipe.rerule.evaluation.attacks.interface import Asking, Options, RequestAttack
 from recipe.rerule.evaluation.attacks.material import FORGET, RETAIN, Material, Readings
-from recipe.rerule.evaluation.engine.requests import Answers, Likelihood
+from recipe.rerule.evaluation.engine.requests import Answers
+from recipe.rerule.evaluation.memorised import right_answer
 
 _NUMBERS = {"extraction_strength": extraction_strength, "exact_memorisation": exact_memorization}
 """By variant: of the ranks of an answer."""
@@ -22,8 +24,8 @@ _NUMBERS = {"extraction_strength": extraction_strength, "exact_memorisation": ex
 def _ask(material: Material, options: Options) -> Asking:
     sides = {FORGET: material.asked, RETAIN: material.retained}
     requests = {
-        (side, asked.probe.index): Likelihood(
-            f"{side}/{asked.probe.index}", asked.request.prompt, asked.probe.golds[0], ranks=True
+        (side, asked.probe.index): right_answer(
+            f"{side}/{asked.probe.index}", asked.request.prompt, asked.probe.golds[0]
         )
         for side, of_side in sides.items()
         for asked in of_side

@@ -67,6 +67,27 @@ def optimizer(section: str, shown: bool = True) -> tuple[Key, ...]:
     )
 
 
+def lora(section: str) -> tuple[Key, ...]:
+    """The keys of a LoRA adapter, `section` being the model's."""
+    modules = "the name of a module, a pattern of names, or a list of names"
+    return (
+        Key(f"{section}.lora_rank", Whole(0, 65536), "rank of a LoRA adapter; 0 trains all weights"),
+        Key(f"{section}.lora_alpha", COUNT, "scale of the adapter, divided by its rank"),
+        Key(
+            f"{section}.target_modules",
+            ListOf(Text(), f"all-linear, {modules}", alone=True),
+            "modules with an adapter",
+        ),
+        Key(
+            f"{section}.exclude_modules",
+            ListOf(Text(), modules, alone=True),
+            "modules without an adapter",
+            null="none",
+        ),
+        Key(f"{section}.lora_adapter_path", Text("a folder"), "an adapter to go on with", null="a new one"),
+    )
+
+
 def model(section: str) -> tuple[Key, ...]:
     """The keys of a model, `section` being where they stand."""
     return (
@@ -75,9 +96,7 @@ def model(section: str) -> tuple[Key, ...]:
         Key(f"{section}.trust_remote_code", Flag(), "run Python code that comes with the model"),
         Key(f"{section}.use_remove_padding", Flag(), "rows are packed without padding"),
         Key(f"{section}.enable_gradient_checkpointing", Flag(), "less memory, more time"),
-        Key(f"{section}.lora_rank", Whole(0, 65536), "rank of a LoRA adapter; 0 trains all weights"),
-        Key(f"{section}.lora_alpha", COUNT, "scale of the adapter"),
-        Key(f"{section}.lora_adapter_path", Text("a folder"), "an adapter to go on with", null="a new one"),
+        *lora(section),
         Key(
             f"{section}.external_lib",
             ListOf(Text(), "the name of a module, or a list of names", alone=True, empty=True),

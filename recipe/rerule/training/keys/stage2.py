@@ -291,6 +291,11 @@ _RECORDS = (
 KEYS: tuple[Key, ...] = (
     Key("model_engine", Choice(("dp",)), "verl's settings for FSDP, on which ReRULE runs"),
     *shared.model("actor_rollout_ref.model"),
+    Key(
+        "actor_rollout_ref.model.lora.merge",
+        Flag(),
+        "the rollout engine gets the adapter merged into the weights; false sends it alone",
+    ),
     *_DATA,
     *_ACTOR,
     *_REFERENCE,

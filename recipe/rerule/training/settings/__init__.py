@@ -14,7 +14,17 @@ from recipe.rerule.runs import model_checks
 from recipe.rerule.training import data_checks, learning
 from recipe.rerule.training.keys import stage1, stage2
 from recipe.rerule.training.keys.verl_names import ESTIMATORS, GROUP_ESTIMATORS
-from recipe.rerule.training.settings import conditions, devices, divisions, parts, rows, saving, steps, v1
+from recipe.rerule.training.settings import (
+    conditions,
+    devices,
+    divisions,
+    lora,
+    parts,
+    rows,
+    saving,
+    steps,
+    v1,
+)
 from recipe.rerule.training.settings.conditions import replay_config, require_set
 from recipe.rerule.training.settings.declared import check_declared
 from recipe.rerule.training.settings.error import SettingsError
@@ -49,7 +59,8 @@ def check(config: DictConfig) -> ReplayConfig:
     v1.check(config)
     conditions.check_group_size(config)
     conditions.check_replay_fits(config)
-    conditions.check_lora(config)
+    lora.check(config.actor_rollout_ref.model, "actor_rollout_ref.model")
+    lora.check_rollout(config)
     divisions.check_stage2(config)
     divisions.check_draws(config, replay)
     conditions.check_records(conditions.plain(config, "records"))
@@ -72,6 +83,7 @@ def check(config: DictConfig) -> ReplayConfig:
     model_checks.check_stage2(config)
     policy = config.actor_rollout_ref.model
     model = check_model(policy.path, "actor_rollout_ref.model.path", policy.trust_remote_code)
+    lora.check_modules(policy, "actor_rollout_ref.model")
     devices.check_heads(config, model, devices.ACTOR)
     limit = rows.context_limit(model)
     rows.check_context(config, limit)
@@ -83,6 +95,7 @@ def check(config: DictConfig) -> ReplayConfig:
     run_steps = steps.run_steps(config, train)
     # verl's own.
     conditions.check_verl(config)
+    lora.warn_of_reference(config)
     _warn(rows.context_warnings(config.data, limit))
     _warn(steps.warm_up_warnings(config, "actor_rollout_ref.actor.optim", run_steps))
     _warn(steps.replay_warnings(config, replay, run_steps))
@@ -102,6 +115,7 @@ def check_stage1(config: DictConfig) -> None:
     # Settings, each by itself and together.
     check_declared(config, stage1.KEYS)
     conditions.check_thinking(config.data)
+    lora.check(config.model, "model")
     divisions.check_stage1(config)
     conditions.check_sft_validation(config)
     saving.check_save(conditions.plain(config, "save"), stage1.KEYS)
@@ -115,6 +129,7 @@ def check_stage1(config: DictConfig) -> None:
     # Model and rows.
     model_checks.check_stage1(config)
     model = check_model(config.model.path, "model.path", config.model.trust_remote_code)
+    lora.check_modules(config.model, "model")
     devices.check_heads(config, model, devices.STAGE1)
     train, val = rows.read_sft(config.data.train_files), rows.read_sft(config.data.val_files or [])
     data_checks.check_stage1(train, val)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -105,17 +106,6 @@ def check_replay_fits(config: DictConfig) -> None:
         )
 
 
-def check_lora(config: DictConfig) -> None:
-    """Refuse an adapter that platform=cpu cannot sample from."""
-    model = config.actor_rollout_ref.model
-    adapter = model.lora_rank > 0 or model.lora.rank > 0 or model.lora_adapter_path is not None
-    if config.platform.name == "cpu" and adapter and not model.lora.merge:
-        raise SettingsError(
-            "platform=cpu cannot send a LoRA adapter to the rollout engine; set "
-            "actor_rollout_ref.model.lora.merge=true"
-        )
-
-
 def check_run_folder(trainer: DictConfig, stage: run_folder.Stage) -> None:
     """Refuse a folder that a run of this stage may not write to, and a new run in a folder that holds one."""
     folder = trainer.default_local_dir
@@ -198,9 +188,12 @@ def check_verl(config: DictConfig) -> None:
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import omega_conf_to_dataclass, validate_config
 
+    checked = copy.deepcopy(config)
+    # Of an unmerged adapter verl compares the rank, for which it imports vLLM; `lora.check_rollout` knows it.
+    checked.actor_rollout_ref.model.lora.merge = True
     try:
         validate_config(
-            config=config,
+            config=checked,
             use_reference_policy=need_reference_policy(config),
             use_critic=need_critic(config),
         )

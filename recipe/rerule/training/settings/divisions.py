@@ -242,9 +242,8 @@ def _longest_row(config: DictConfig) -> int:
 
 def _has_reference(config: DictConfig) -> bool:
     """Whether verl builds a reference model; with LoRA it takes the actor without the adapter."""
-    model = config.actor_rollout_ref.model
-    adapter = model.lora_rank > 0 or model.lora.rank > 0 or model.lora_adapter_path is not None
-    return not adapter and (config.actor_rollout_ref.actor.use_kl_loss or config.algorithm.use_kl_in_reward)
+    actor = config.actor_rollout_ref
+    return actor.model.lora_rank == 0 and (actor.actor.use_kl_loss or config.algorithm.use_kl_in_reward)
 
 
 def _has_critic(config: DictConfig) -> bool:

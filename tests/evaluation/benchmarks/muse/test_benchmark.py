@@ -12,7 +12,7 @@ from scipy.stats import mannwhitneyu
 from recipe.rerule.evaluation.benchmarks.muse import benchmark as muse_books
 from recipe.rerule.evaluation.benchmarks.muse import privleak as privleak_texts
 from recipe.rerule.evaluation.benchmarks.muse.log import log_metrics, score
-from recipe.rerule.evaluation.engine.requests import Answer, Generation, PromptText
+from recipe.rerule.evaluation.engine.requests import Answer, Generation, Likelihood, PromptText
 from recipe.rerule.evaluation.logs.open_unlearning import Log, LogError
 from recipe.rerule.evaluation.probes import Probe
 from recipe.rerule.evaluation.statistics.roc import auc, min_k_score, privleak
@@ -53,15 +53,61 @@ def answers(*texts: str) -> dict[str, Answer]:
 
 
 def test_requests_are_raw_with_muses_limits_and_stops():
-    first, *_, passage = muse_books.requests(made_probes())
+    first, answer, *_, passage, _ = muse_books.requests(made_probes())
     text = PromptText(({"role": "user", "content": "Question: 1?\nAnswer: "},), raw=True)
     assert first == Generation("1/generation", text, 32, STOPS)
     assert isinstance(passage, Generation)
     assert (passage.max_tokens, passage.stop) == (128, ())
+    assert answer == Likelihood("1/answer", text, "the red lamps", ranks=True)
+
+
+@pytest.mark.parametrize(
+    ("mode", "gold", "measured"),
+    [
+        ("completion", " went  home\n\nand slept", " went  home\n\nand slept"),
+        ("completion", "\n\n He went", "He went"),
+        ("completion", " ".join(map(str, range(200))), " ".join(map(str, range(128)))),
+        ("completion", " \n", ""),
+        ("qa", "\nNorbert", "Norbert"),
+        ("qa", " ".join(map(str, range(200))), " ".join(map(str, range(200)))),
+    ],
+)
+def test_what_is_measured_of_a_right_answer(mode: str, gold: str, measured: str):
+    one = probe(5, "forget", mode, gold)
+    found = [request for request in muse_books.requests([one]) if isinstance(request, Likelihood)]
+    assert [request.answer for request in found] == ([measured] if measured else [])
+
+
+def test_memorisation_by_hand():
+    """The last rank is that of the end of the turn; of a passage 128 tokens count."""
+    given_answers = answers("a", "b", "c", "d") | {
+        "1/answer": Answer(ranks=(1, 2, 1, 1, 9)),
+        "2/answer": Answer(ranks=(1, 4, 1)),
+        "3/answer": Answer(ranks=(1, 1)),
+        "4/answer": Answer(ranks=(*[2] * 32, *[1] * 96, 7, 7, 7)),
+    }
+    records = muse_books.records(made_probes(), given_answers, three_words)
+    samples = muse_books.samples(records)
+    found = metrics(samples, muse_books.statistics(samples))
+    assert found["knowmem_f_extraction_strength"] == (1 / 2 + 1 / 2) / 2
+    assert found["knowmem_f_extraction_strength_definition"] == (1 / 2 + 0) / 2
+    assert found["knowmem_f_exact_memorization"] == (3 / 4 + 1 / 2) / 2
+    assert found["knowmem_r_exact_memorization"] == 1
+    assert found["extraction_strength"] == found["exact_memorization"] == 96 / 128
+    log = log_metrics(records)
+    assert score(Log("a", log)).metrics["extraction_strength"] == 96 / 128
+    assert log["exact_memorization"] == {"agg_value": 0.75, "value_by_index": {"0": {"score": 0.75}}}
+
+
+def test_answers_without_ranks_have_no_memorisation():
+    records = muse_books.records(made_probes(), answers("a", "b", "c", "d"), three_words)
+    samples = muse_books.samples(records)
+    assert set(muse_books.statistics(samples)).isdisjoint(muse_books.MEMORISED)
+    assert "extraction_strength" not in log_metrics(records)
 
 
 def test_rules_own_way_of_asking_goes_by_its_name():
-    question, *_, passage = muse_books.requests(made_probes(), "rule")
+    question, *_, passage, _ = muse_books.requests(made_probes(), "rule")
     assert isinstance(passage, Generation)
     assert passage.prompt.messages[0]["content"] == "Completion: Question: 4?\nAnswer: \nAnswer: "
     assert passage.stop == question.stop == ("\n",)  # type: ignore[union-attr]

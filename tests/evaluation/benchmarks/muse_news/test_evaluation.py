@@ -20,6 +20,8 @@ LOSSES = {"forget/3": 3.0, "forget": 1.0, "holdout": 2.0}
 
 
 def answer_to(request: Request) -> Answer:
+    if isinstance(request, Likelihood) and request.id.endswith("/answer"):
+        return Answer(log_probs=(-1.0,) * 3, ranks=(2, 1, 1) if "storm" in str(request.prompt) else (1, 2, 1))
     if isinstance(request, Likelihood):
         text = request.id.removeprefix("privleak/")
         return Answer(log_probs=(-LOSSES.get(text, LOSSES[text.split("/")[0]]),) * 3)
@@ -51,6 +53,12 @@ def test_metrics_by_hand(evaluated: Path) -> None:
     assert results["knowmem_f"] == results["knowmem_r"] == 0.75
     # Two words of four, none wrong: F1 of 1 and 1/2.
     assert results["verbmem_f"] == pytest.approx(2 / 3)
+    # Two tokens and the end of the turn: the second one is right of the passage, the first of all questions.
+    assert (results["extraction_strength"], results["exact_memorization"]) == (0.5, 0.5)
+    assert (results["knowmem_f_extraction_strength_definition"], results["knowmem_r_exact_memorization"]) == (
+        0,
+        0.5,
+    )
     # The holdout text scores higher in 12 of 16 pairs: AUC 3/4, of MUSE's own count 1/4.
     assert results["privleak"] == pytest.approx((0.25 - 0.4772) / 0.4772 * 100)
 
@@ -62,7 +70,8 @@ def test_its_log_is_scored(evaluated: Path, name: str, capsys: pytest.CaptureFix
     assert evaluate.main(["score", "--benchmark", name, "--log", str(log), "--json"]) == 0
     scored = json.loads(capsys.readouterr().out.splitlines()[-1])
     results = json.loads((evaluated / "results.json").read_text())["target"]
-    for metric in ("knowmem_f", "knowmem_r", "verbmem_f", "retain_knowmem_ROUGE"):
+    logged = ("knowmem_f", "knowmem_r", "verbmem_f", "retain_knowmem_ROUGE", "extraction_strength")
+    for metric in logged:
         assert scored[metric] == pytest.approx(results[metric])
     assert scored["mia_min_k"] == 0.75
 

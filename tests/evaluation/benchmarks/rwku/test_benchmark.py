@@ -120,6 +120,32 @@ def test_statistics_reduce_the_last_axis_alone():
         assert statistic(blocks) == pytest.approx([plain, plain + 1]), name
 
 
+def test_memorisation_by_hand():
+    """Ranks end with that of the end of the turn; the target's numbers are means over probes, then modes."""
+    probes = [
+        probe(1, "forget", "fb"),
+        probe(2, "forget", "fb"),
+        probe(3, "forget", "qa"),
+        probe(4, "forget", "aa", family="role play"),
+    ]
+    ranks = {1: (1, 2, 1, 1, 9), 2: (1, 1, 1, 3, 1), 3: (1, 1, 1), 4: (5, 1, 1)}
+    answers = {f"rwku/{n}": Answer("red kite") for n in ranks}
+    answers |= {f"rwku/{n}/answer": Answer(ranks=of_one) for n, of_one in ranks.items()}
+    found = measured(rwku.records(probes, answers))
+    assert found["forget/fb/extraction_strength_definition"] == (1 / 2 + 0) / 2
+    assert found["forget/fb/extraction_strength"] == (1 / 2 + 1 / 4) / 2
+    assert found["forget/fb/exact_memorization"] == (3 / 4 + 3 / 4) / 2
+    assert found["forget/aa/role play/exact_memorization"] == 1 / 2
+    assert found["forget/all/extraction_strength_definition"] == pytest.approx((1 / 4 + 1 + 1 / 2) / 3)
+    assert found["forget/all_pooled/exact_memorization"] == (3 / 4 + 3 / 4 + 1 + 1 / 2) / 4
+    # An answer that an earlier release kept has no ranks.
+    answers["rwku/2/answer"] = Answer(log_probs=(-1.0, -1.0))
+    found = measured(rwku.records(probes, answers))
+    assert "forget/fb/exact_memorization" not in found
+    assert "forget/all/exact_memorization" not in found
+    assert found["forget/qa/exact_memorization"] == 1
+
+
 def test_records_keep_who_was_asked_what():
     probes = [probe(3, "forget", "qa"), probe(4, "retain", "fb", subject="Ben Orr")]
     answers = {"rwku/3": Answer(" a red kite\n"), "rwku/4": Answer("I don't know.")}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from recipe.rerule.evaluation.benchmarks.rwku.prompts import PROMPTS, STOPS, requests
-from recipe.rerule.evaluation.engine.requests import Generation
+from recipe.rerule.evaluation.engine.requests import Generation, Likelihood
 from recipe.rerule.evaluation.probes import Probe
 from tests.made_tokenizers import byte_level
 
@@ -21,7 +21,7 @@ def probe(mode: str, family: str = "simple question", **changes: Any) -> Probe:
 
 
 def asked(mode: str, family: str = "simple question", prompts: str = "official") -> Generation:
-    (request,) = requests([probe(mode, family)], prompts)
+    request, _ = requests([probe(mode, family)], prompts)
     assert isinstance(request, Generation)
     return request
 
@@ -102,14 +102,21 @@ def test_bare_is_the_question_as_trained_on(family: str):
 
 
 def test_without_a_query_the_prompt_is_the_question():
-    (request,) = requests([probe("qa", query="")], "bare")
+    request, _ = requests([probe("qa", query="")], "bare")
     assert isinstance(request, Generation)
     assert turn(request) == "as trained on"
 
 
 def test_ids_differ_from_probe_to_probe():
     ids = [request.id for request in requests([probe("qa", index=1), probe("qa", index=2)])]
-    assert len(set(ids)) == 2
+    assert len(set(ids)) == 4
+
+
+@pytest.mark.parametrize(("prompts", "answer"), [("official", " Lisbon"), ("bare", "Lisbon")])
+def test_the_gold_is_measured_as_it_continues_the_cue(prompts: str, answer: str):
+    """Behind "Answer:" a model writes a space first."""
+    generation, measured = requests([probe("qa")], prompts)
+    assert measured == Likelihood("rwku/7/answer", generation.prompt, answer, ranks=True)
 
 
 def test_unknown_prompts_are_refused_by_name():

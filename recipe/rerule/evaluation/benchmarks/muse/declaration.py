@@ -70,7 +70,7 @@ def muse_benchmark(
         recovery=Recovery(counts=_counts),
         pair=("knowmem_f", "knowmem_r"),
         published=published,
-        fractions=r"(knowmem|verbmem)_[fr]|.*_ROUGE|.*_refusal_rate",
+        fractions=r"(knowmem|verbmem)_[fr]|.*_ROUGE|.*_refusal_rate|.*extraction_strength.*|.*exact_memorization",
         units={"privleak": "PrivLeak: per cent."},
         score_example=score_example,
     )

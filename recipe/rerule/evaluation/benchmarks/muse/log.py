@@ -22,7 +22,13 @@ from recipe.rerule.evaluation.benchmarks.muse.benchmark import (
     probe_set,
 )
 from recipe.rerule.evaluation.benchmarks.muse.conventions import CONVENTIONS
-from recipe.rerule.evaluation.logs.metrics import Scored, compute, extra_computations, own_aggregates
+from recipe.rerule.evaluation.logs.metrics import (
+    MEANS_OF_SCORES,
+    Scored,
+    compute,
+    extra_computations,
+    own_aggregates,
+)
 from recipe.rerule.evaluation.logs.open_unlearning import (
     Log,
     LogError,
@@ -31,6 +37,7 @@ from recipe.rerule.evaluation.logs.open_unlearning import (
     rouge_entry,
 )
 from recipe.rerule.evaluation.logs.questions import difference, logged_golds
+from recipe.rerule.evaluation.memorised import of_all
 from recipe.rerule.evaluation.statistics.roc import auc, privleak
 from recipe.rerule.evaluation.statistics.samples import Array
 from reward.rouge import rouge_l
@@ -112,7 +119,19 @@ def log_metrics(records: Sequence[Record], min_k: dict[str, Array] | None = None
         if entries:
             mean = float(np.mean([entry["rougeL_f1"] for entry in entries.values()]))
             metrics[theirs] = metric_entry(mean, entries)
+        if name == "verbmem_f":
+            metrics |= _memorised(members)
     return metrics if min_k is None else metrics | _privleak_metrics(min_k)
+
+
+def _memorised(passages: Sequence[Record]) -> dict[str, Any]:
+    """Extraction strength and exact memorisation of the passages, where the answers have ranks."""
+    return {
+        name: metric_entry(
+            float(values.mean()), {str(number): {"score": float(one)} for number, one in enumerate(values)}
+        )
+        for name, values in of_all(passages, MEANS_OF_SCORES).items()
+    }
 
 
 def _privleak_metrics(min_k: dict[str, Array]) -> dict[str, Any]:

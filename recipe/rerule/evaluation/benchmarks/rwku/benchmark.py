@@ -10,14 +10,22 @@ over all probes of all targets (RWKU). Questions that RWKU's data repeat count e
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from recipe.rerule.evaluation.benchmarks.rwku.prompts import PROMPTS, STOPS, question, request_id, requests
+from recipe.rerule.evaluation.benchmarks.rwku.prompts import (
+    PROMPTS,
+    STOPS,
+    answer_id,
+    question,
+    request_id,
+    requests,
+)
 from recipe.rerule.evaluation.benchmarks.rwku.records import CONVENTION, check_distinct, read_records, scored
 from recipe.rerule.evaluation.engine.requests import Answer, Answers
 from recipe.rerule.evaluation.logs.records import Record
+from recipe.rerule.evaluation.memorised import MEMORISATION, memorised, of_all
 from recipe.rerule.evaluation.probes import Probe
 from recipe.rerule.evaluation.statistics.samples import (
     Array,
@@ -47,7 +55,9 @@ LEGEND = (
     "over targets. all: unweighted mean of a target's modes; all_pooled: mean over all probes (RWKU's own)."
 )
 _MODES = {"forget": ("fb", "qa", "aa"), "retain": ("fb", "qa")}
-_QUANTITIES = {"rouge_l": "", "refused": "/refusal_rate"}
+_ANSWERED = ("rouge_l", "refused")
+"""Quantities of every record; those of MEMORISATION are there where an engine has measured the gold."""
+_QUANTITIES = {"rouge_l": "", "refused": "/refusal_rate", **{name: f"/{name}" for name in MEMORISATION}}
 """Per-probe quantity, and how its metrics' names end."""
 
 
@@ -77,18 +87,22 @@ def check_probes(probes: Sequence[Probe]) -> None:
 
 def records(probes: Sequence[Probe], answers: Answers) -> list[Record]:
     """A record a probe, in order: index, section, mode, family, target, subject (of neighbours their own
-    name), prompt (the bare question), golds, response, rouge_l, refused.
+    name), prompt (the bare question), golds, response, rouge_l, refused, and MEMORISATION where the gold was
+    measured.
 
-    `answers` holds that of every request of `requests`. Raises ValueError as `check_probes` does, and where
-    one is missing.
+    `answers` holds that of every generation of `requests`. Raises ValueError as `check_probes` does, and
+    where one is missing.
     """
     check_probes(probes)
     target = target_of(probes)
-    return [scored(_record(probe, target, _answer(probe, answers))) for probe in probes]
+    return [
+        scored(_record(probe, target, _answer(probe, answers))) | memorised(answers.get(answer_id(probe)))
+        for probe in probes
+    ]
 
 
 def anchor_answers(probes: Sequence[Probe], text: str) -> Answers:
-    """The same answer to every request, {subject} in it filled with the target's name, on neighbours too.
+    """The same answer to every question, {subject} in it filled with the target's name, on neighbours too.
 
     That is how the constant refusal with name scores as published. Raises ValueError as `target_of` does.
     """
@@ -97,8 +111,8 @@ def anchor_answers(probes: Sequence[Probe], text: str) -> Answers:
 
 
 def samples(records: Sequence[Record]) -> Samples:
-    """rouge_l and refused of every set, one set a section, mode and target, and one an attack family and
-    target.
+    """rouge_l, refused and, where all records have it, MEMORISATION of every set, one set a section, mode and
+    target, and one an attack family and target.
 
     Records are of one model and of any number of targets. Sets are named "forget/aa@Ada Quill",
     "forget/aa/role play@Ada Quill"; an attack is in two of them, but no metric counts it twice.
@@ -113,7 +127,9 @@ def samples(records: Sequence[Record]) -> Samples:
     for record in records:
         for name in sets(record):
             members.setdefault(name, []).append(record)
-    return {name: {key: _column(rows, key) for key in _QUANTITIES} for name, rows in members.items()}
+    return {
+        name: {key: _column(rows, key) for key in _ANSWERED} | of_all(rows) for name, rows in members.items()
+    }
 
 
 def sets(record: Record) -> list[str]:
@@ -127,13 +143,13 @@ def statistics(samples: Samples) -> dict[str, Statistic]:
     """The metrics that `samples` allow, by name.
 
     "forget/fb", "forget/qa", "forget/aa", "forget/aa/<family>", "forget/all", "forget/all_pooled", likewise
-    "retain/...", each also with "/refusal_rate"; and all of them for each target, as
-    "target/<name>/forget/fb". Means are over the targets that have such probes; a section's "all" and
-    "all_pooled" are left out unless every target of the section has all its modes.
+    "retain/...", each also with "/refusal_rate" and the names of MEMORISATION; and all of them for each
+    target, as "target/<name>/forget/fb". Means are over the targets that have such probes; a section's "all"
+    and "all_pooled" are left out unless every target of the section has all its modes.
     """
-    found = _statistics(list(samples))
+    found = _statistics(samples)
     for target in dict.fromkeys(_target(name) for name in samples):
-        own = [name for name in samples if _target(name) == target]
+        own = {name: samples[name] for name in samples if _target(name) == target}
         found |= {f"target/{target}/{metric}": one for metric, one in _statistics(own).items()}
     return found
 
@@ -168,19 +184,25 @@ def _target(name: str) -> str:
     return name.split("@", 1)[1]
 
 
-def _statistics(names: Sequence[str]) -> dict[str, Statistic]:
-    """The metrics over the sets `names`, whatever their targets."""
-    groups: dict[str, list[str]] = {}
-    for name in sorted(names, key=_report_order):
-        groups.setdefault(name.split("@", 1)[0], []).append(name)
+def _statistics(samples: Samples) -> dict[str, Statistic]:
+    """The metrics over the sets of `samples`, whatever their targets."""
     found: dict[str, Statistic] = {}
     for quantity, ending in _QUANTITIES.items():
+        groups = _groups(name for name, values in samples.items() if quantity in values)
         found |= {key + ending: mean_of_means(quantity, sets) for key, sets in groups.items()}
         for section in _MODES:
             if sets := _complete(groups, section):
                 found[f"{section}/all{ending}"] = mean_of_means(quantity, sets)
                 found[f"{section}/all_pooled{ending}"] = mean_of(quantity, sets)
     return found
+
+
+def _groups(names: Iterable[str]) -> dict[str, list[str]]:
+    """Sets by section, mode and family, over all targets."""
+    groups: dict[str, list[str]] = {}
+    for name in sorted(names, key=_report_order):
+        groups.setdefault(name.split("@", 1)[0], []).append(name)
+    return groups
 
 
 def _complete(groups: Mapping[str, list[str]], section: str) -> list[str]:

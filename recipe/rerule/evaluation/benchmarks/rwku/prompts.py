@@ -7,11 +7,12 @@ texts are those of eval_forget.py and eval_neighbor.py of github.com/jinzhuoran/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from recipe.rerule.evaluation.engine.requests import Generation, PromptText, Request
+from recipe.rerule.evaluation.memorised import right_answer
 
 if TYPE_CHECKING:  # the declaration is read by every command, and probes need pyarrow
     from recipe.rerule.evaluation.probes import Probe
@@ -89,7 +90,7 @@ the template writes one (Llama-3): "official" and "rule" do so too."""
 def requests(
     probes: Sequence[Probe], prompts: str = "official", stop: Sequence[str] = NEWLINE
 ) -> list[Request]:
-    """A greedy generation of at most 30 tokens a probe, in order.
+    """A greedy generation of at most 30 tokens and the ranks of the first gold a probe, in order.
 
     Args:
         probes: of modes "fb", "qa" and "aa".
@@ -102,9 +103,17 @@ def requests(
     if prompts not in _VARIANTS:
         raise ValueError(f"unknown RWKU prompts {prompts!r}; choose one of {', '.join(PROMPTS)}")
     variant = _VARIANTS[prompts]
-    return [
-        Generation(request_id(probe), _prompt(probe, variant), MAX_TOKENS, tuple(stop)) for probe in probes
-    ]
+    return [request for probe in probes for request in _requests(probe, _prompt(probe, variant), stop)]
+
+
+def _requests(probe: Probe, prompt: PromptText, stop: Sequence[str]) -> Iterator[Request]:
+    yield Generation(request_id(probe), prompt, MAX_TOKENS, tuple(stop))
+    yield right_answer(answer_id(probe), prompt, probe.golds[0])
+
+
+def answer_id(probe: Probe) -> str:
+    """Id of the request that measures the first gold of a probe."""
+    return f"{request_id(probe)}/answer"
 
 
 def request_id(probe: Probe) -> str:

@@ -14,7 +14,6 @@ import numpy as np
 from recipe.rerule.evaluation.benchmarks.tofu.declaration import PROMPTS
 from recipe.rerule.evaluation.benchmarks.tofu.metrics import (
     LEGEND,
-    MEMORISATION,
     OPTIONS,
     PREFIXES,
     STATISTICS,
@@ -31,8 +30,8 @@ from recipe.rerule.evaluation.engine.requests import (
     PromptText,
     Request,
 )
+from recipe.rerule.evaluation.memorised import memorised, of_all
 from recipe.rerule.evaluation.probes import Probe
-from recipe.rerule.evaluation.statistics.memorisation import exact_memorization, extraction_strength
 from recipe.rerule.evaluation.statistics.samples import Array
 from reward.refusal import is_refusal
 from reward.rouge import rouge_l
@@ -125,7 +124,7 @@ def _record(probe: Probe, answers: Answers) -> Record:
         "rouge_l": rouge_l(response, probe.golds[0], "tofu"),
         "refused": is_refusal(response),
         **_losses(probe, answers),
-        **_memorised(answers.get(f"{probe.index}/answer")),
+        **memorised(answers.get(f"{probe.index}/answer")),
     }
 
 
@@ -143,20 +142,6 @@ def _losses(probe: Probe, answers: Answers) -> Record:
         "avg_loss": right,
         "paraphrased_loss": loss("paraphrased"),
         "perturbed_losses": [loss(f"perturbed/{number}") for number in range(len(wrong))],
-    }
-
-
-def _memorised(answer: Answer | None) -> Record:
-    """How much of the right answer a model completes by itself; nothing of an answer without ranks.
-
-    The end of the turn does not count: open-unlearning leaves out the last token, which is that.
-    """
-    if answer is None or len(ranks := answer.ranks[:-1]) == 0:
-        return {}
-    return {
-        "extraction_strength": extraction_strength(ranks, "open_unlearning"),
-        "extraction_strength_definition": extraction_strength(ranks),
-        "exact_memorization": exact_memorization(ranks),
     }
 
 
@@ -180,7 +165,7 @@ def _quantities(set_name: str, members: Sequence[Record]) -> dict[str, Array]:
     found = {
         "rouge_l": np.array([record["rouge_l"] for record in members], dtype=float),
         "refused": np.array([record["refused"] for record in members], dtype=float),
-        **_of_all(members, MEMORISATION),
+        **of_all(members),
     }
     if any(record["avg_loss"] is None for record in members):
         return found
@@ -191,15 +176,6 @@ def _quantities(set_name: str, members: Sequence[Record]) -> dict[str, Array]:
     wrong = np.array([record["perturbed_losses"] for record in members], dtype=float)
     probs = probabilities(set_name, np.exp(-loss), np.exp(-wrong))
     return found | probs | ratios(right, wrong)
-
-
-def _of_all(members: Sequence[Record], quantities: Iterable[str]) -> dict[str, Array]:
-    """The quantities that every record has; answers that were kept by earlier releases have no ranks."""
-    return {
-        quantity: np.array([record[quantity] for record in members], dtype=float)
-        for quantity in quantities
-        if all(quantity in record for record in members)
-    }
 
 
 def _check_wrong(members: Sequence[Record]) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from recipe.rerule.evaluation.logs.open_unlearning import EPSILON
+from recipe.rerule.evaluation.memorised import MEMORISATION
 from recipe.rerule.evaluation.statistics.samples import Array, Samples, Statistic, mean_of
 
 PREFIXES = {"forget": "forget", "retain": "retain", "real_authors": "ra", "world_facts": "wf"}
@@ -138,12 +139,8 @@ UTILITY_PARTS = {
 }
 """The nine that model utility is the harmonic mean of."""
 PARTS = FORGET_PARTS | UTILITY_PARTS
-MEMORISATION = {
-    name: Part("forget", name, mean)
-    for name in ("extraction_strength", "extraction_strength_definition", "exact_memorization")
-}
-"""From ranks of the right answers' tokens, the end of the turn left out. The first is open-unlearning's,
-which is never below 1 / T for T tokens; the second is the definition (Carlini et al., arXiv:2012.07805)."""
+MEMORISED = {name: Part("forget", name, mean) for name in MEMORISATION}
+"""From ranks of the right answers' tokens (`memorised`)."""
 
 
 @dataclass(frozen=True)
@@ -202,8 +199,8 @@ STATISTICS: Mapping[str, Statistic] = {
 
 
 def statistics(samples: Samples) -> dict[str, Statistic]:
-    """Those of STATISTICS and MEMORISATION whose values are in `samples`: no likelihoods, no truth ratio."""
-    known: dict[str, Statistic] = {**STATISTICS, **MEMORISATION}
+    """Those of STATISTICS and MEMORISED whose values are in `samples`: no likelihoods, no truth ratio."""
+    known: dict[str, Statistic] = {**STATISTICS, **MEMORISED}
     return {name: statistic for name, statistic in known.items() if _computable(name, samples)}
 
 
@@ -212,7 +209,7 @@ def _computable(name: str, samples: Samples) -> bool:
         return "forget" in samples
     if name == "utility_refusal_rate":
         return all(set_name in samples for set_name in PREFIXES)
-    single = PARTS | MEMORISATION
+    single = PARTS | MEMORISED
     parts = [single[name]] if name in single else UTILITIES[name].parts()
     return all(part.quantity in samples.get(part.set, {}) for part in parts)
 

@@ -1,0 +1,75 @@
+"""LoRA adapters: a model with one, built by peft without memory for its weights, and the adapter's dtype.
+
+verl gives an adapter the dtype of the base weights. With a bfloat16 base (`model_dtype=bf16`) the optimizer
+would keep bfloat16 weights, in which an update below 0.2 to 0.4 % of a weight vanishes. FSDP2 needs one dtype
+for trained weights alone, so there the adapter stays in float32.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+
+def adapted(model: DictConfig) -> Any:
+    """The model of a section of the configuration with its adapter, on torch's meta device.
+
+    Args:
+        model: with lora_rank above 0.
+
+    Raises:
+        ValueError: peft finds no module for the adapter.
+        OSError: a file cannot be read.
+    """
+    import torch
+    from peft import get_peft_model
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    trusted = model.trust_remote_code
+    config = AutoConfig.from_pretrained(os.path.expanduser(model.path), trust_remote_code=trusted)
+    with torch.device("meta"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # on what `settings.lora` refuses in a line of its own
+        base = AutoModelForCausalLM.from_config(config, trust_remote_code=trusted)
+        return get_peft_model(base, adapter_config(model))
+
+
+def adapter_config(model: DictConfig) -> Any:
+    """peft's configuration of the adapter: that of lora_adapter_path, or a new one as verl makes it."""
+    from peft import LoraConfig
+
+    if model.lora_adapter_path is not None:
+        return LoraConfig.from_pretrained(str(Path(model.lora_adapter_path).expanduser()))
+    section = OmegaConf.to_container(model, resolve=True)
+    assert isinstance(section, dict)
+    return LoraConfig(
+        task_type="CAUSAL_LM",
+        r=section["lora_rank"],
+        lora_alpha=section["lora_alpha"],
+        target_modules=section["target_modules"],
+        exclude_modules=section["exclude_modules"],
+        bias="none",
+    )
+
+
+def keep_float32() -> None:
+    """Have verl's FSDP2 engines of this process keep adapters in float32, whatever the base weights are."""
+    from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
+
+    build = FSDPEngine._build_lora_module
+    if hasattr(build, "__wrapped__"):
+        return
+
+    @functools.wraps(build)
+    def build_in_float32(engine: Any, module: Any) -> Any:
+        adapted = build(engine, module)
+        if engine.engine_config.strategy == "fsdp2":
+            for weight in filter(lambda weight: weight.requires_grad, adapted.parameters()):
+                weight.data = weight.data.float()
+        return adapted
+
+    FSDPEngine._build_lora_module = build_in_float32

@@ -1,0 +1,183 @@
+"""Memory of a LoRA run: by hand for Llama-3-8B, and what is said of cards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import DictConfig, OmegaConf
+
+from recipe.rerule.training import lora, memory
+from recipe.rerule.training.memory import GB, Settings, Sizes
+from tests.training.test_lora import put_config, section
+
+BASE, ADAPTER = 8_030_261_248, 83_886_080
+EMBEDDINGS = 128256 * 4096
+LAYER = 2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336 + 2 * 4096
+LLAMA3 = Sizes(BASE, ADAPTER, 2 * EMBEDDINGS + 4096, EMBEDDINGS, 4096, 14336, 32, 128256, 2048)
+LONGEST = 512 + 1024
+ON_80 = Settings(1, 4, 2 * LONGEST, 4 * LONGEST, engine_share=0.45)
+ON_40 = Settings(1, 2, LONGEST, LONGEST, param_offload=True, engine_share=0.6)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Llama-3-8B with an adapter; building it takes seconds."""
+    return lora.adapted(section(put_config(tmp_path_factory.mktemp("llama3")), lora_rank=32))
+
+
+@pytest.fixture
+def llama3(built: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a model that is built once for all tests."""
+    monkeypatch.setattr(lora, "adapted", lambda model: built)
+    return Path("llama3")
+
+
+def test_sizes_are_those_of_the_model(built: Any) -> None:
+    assert memory.sizes(built) == LLAMA3
+    assert 32 * LAYER + 2 * EMBEDDINGS + 4096 == BASE
+
+
+def test_the_parts_of_an_update_by_hand() -> None:
+    parts = memory.update_bytes(LLAMA3, ON_80)
+    assert parts == {
+        "base weights": 4 * BASE,
+        "adapter and optimizer": 16 * ADAPTER,
+        "gathered weights": 2 * (2 * EMBEDDINGS + 4096 + 2 * LAYER),
+        "kept activations": 2 * 3072 * 4096 * 32,
+        "a layer's activations": 2 * 3072 * (8 * 4096 + 4 * 14336),
+        "logits": 6144 * 10 * 128256,  # more than 3072 * 12 * 128256
+        "context": 2e9,
+        "sleeping engine": 2e9,
+    }
+    assert sum(parts.values()) / GB == pytest.approx(49.7, abs=0.1)
+    alone = memory.update_bytes(LLAMA3, Settings(1, 4, 1024))
+    assert alone["logits"] == 1024 * 12 * 128256
+    assert "sleeping engine" not in alone
+    two = memory.update_bytes(LLAMA3, Settings(2, 4, 2 * LONGEST, 4 * LONGEST, engine_share=0.45))
+    for name in ("base weights", "adapter and optimizer"):
+        assert two[name] == parts[name] / 2
+    assert {name for name, size in two.items() if size == parts[name]} == set(parts) - {
+        "base weights",
+        "adapter and optimizer",
+    }
+
+
+def test_weights_of_trainer_and_engine_are_there_together_while_they_are_sent() -> None:
+    sent = memory.transfer_bytes(LLAMA3, ON_80)
+    assert sent["base weights"] == 4 * BASE
+    assert sent["engine's weights"] == 2 * (BASE + ADAPTER)
+    assert sent["adapter and optimizer"] == 12 * ADAPTER
+    assert sum(sent.values()) / GB == pytest.approx(53.4, abs=0.1)
+    merged = memory.transfer_bytes(LLAMA3, Settings(1, 4, 1, optimizer_offload=True, merge=True))
+    assert merged["engine's weights"] == 2 * BASE
+    assert merged["adapter and optimizer"] == 4 * ADAPTER
+    assert merged["largest tensor"] == 4 * EMBEDDINGS
+
+
+@pytest.mark.parametrize(
+    ("param", "optimizer", "base", "adapter"), [(0, 0, 4, 12), (1, 0, 0, 8), (0, 1, 4, 4), (1, 1, 0, 0)]
+)
+def test_what_stays_while_the_engine_samples(param: int, optimizer: int, base: int, adapter: int) -> None:
+    run = Settings(1, 4, 1, param_offload=bool(param), optimizer_offload=bool(optimizer), engine_share=0.5)
+    assert memory.sampling_bytes(LLAMA3, run) == {
+        "base weights": base * BASE,
+        "adapter and optimizer": adapter * ADAPTER,
+        "context": 2e9,
+    }
+
+
+def test_tokens_that_the_engine_keeps() -> None:
+    """A token takes two bytes for each of 2,048 keys and values of 32 layers: 128 KiB."""
+    room = 0.45 * 80e9 - 2 * (BASE + ADAPTER) - 2e9
+    assert memory.cached_tokens(LLAMA3, ON_80, 80 * GB) == int(room // 131072) == 135_587
+    assert memory.cached_tokens(LLAMA3, ON_80, 40 * GB) == 0
+
+
+def test_which_cards_are_too_small_and_why() -> None:
+    assert memory.shortage(LLAMA3, ON_80, LONGEST, 80 * GB) is None
+    assert memory.shortage(LLAMA3, ON_80, LONGEST, 40 * GB) == "the update needs 49.7 GB"
+    assert memory.shortage(LLAMA3, ON_40, LONGEST, 40 * GB) is None
+    whole = Settings(1, 2, LONGEST, LONGEST, param_offload=True, engine_share=0.99)
+    assert memory.shortage(LLAMA3, whole, LONGEST, 40 * GB) == "sampling needs 42.3 GB"
+    little = Settings(1, 2, LONGEST, LONGEST, param_offload=True, engine_share=0.4)
+    assert "0.4 of it holds the engine's weights and no response" in (
+        memory.shortage(LLAMA3, little, LONGEST, 40 * GB) or ""
+    )
+
+
+def composed(stage: int, *overrides: str) -> DictConfig:
+    module, name = [
+        ("recipe.rerule.config.stage1", "sft_trainer"),
+        ("recipe.rerule.config", "rerule_trainer"),
+    ][stage - 1]
+    with initialize_config_module(module, version_base=None):
+        config = compose(name, list(overrides))
+    OmegaConf.resolve(config)
+    return config
+
+
+FSDP = "actor_rollout_ref.actor.fsdp_config"
+FOR_40_GB = [
+    f"{FSDP}.model_dtype=bf16",
+    f"{FSDP}.param_offload=true",
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1",
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=1",
+    "actor_rollout_ref.rollout.gpu_memory_utilization=0.6",
+]
+"""As docs/running.md has them."""
+
+
+@pytest.mark.parametrize(
+    "benchmark",
+    ["rwku", *(pytest.param(name, marks=pytest.mark.full) for name in ("tofu", "muse_books", "muse_news"))],
+)
+def test_the_experiments_fit_their_cards(benchmark: str, llama3: Path) -> None:
+    model = [f"actor_rollout_ref.model.path={llama3}", "data.train_files=x", "data.val_files=x"]
+    on_80 = memory.of_stage2(composed(2, f"experiment={benchmark}/lora_1gpu", *model))
+    assert on_80[-1].endswith("tokens at once")
+    assert "a card of 80 GB is enough" in on_80[-1]
+    assert "a card of 40 GB is too small" in on_80[-2]
+    assert all(line.startswith("memory of a device, computed and not measured: ") for line in on_80)
+    on_40 = memory.of_stage2(composed(2, f"experiment={benchmark}/lora_1gpu", *model, *FOR_40_GB))
+    assert "a card of 40 GB is enough" in on_40[-2]
+    first = memory.of_stage1(
+        composed(1, f"experiment={benchmark}/lora_1gpu", f"model.path={llama3}", "data.train_files=x")
+    )
+    assert [line.rpartition(": ")[2] for line in first][1:] == [
+        "a card of 40 GB is too small, because the update needs 42.5 GB",
+        "a card of 80 GB is enough",
+    ]
+
+
+def test_the_settings_are_those_of_the_run(llama3: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[Settings, int]] = []
+    monkeypatch.setattr(memory, "sentences", lambda model, run, longest: seen.append((run, longest)) or [])
+    model = [f"actor_rollout_ref.model.path={llama3}", "data.train_files=x", "data.val_files=x"]
+    memory.of_stage2(composed(2, "experiment=rwku/lora_1gpu", *model))
+    memory.of_stage2(composed(2, "experiment=rwku/lora_1gpu", *model, *FOR_40_GB))
+    assert seen == [(ON_80, LONGEST), (ON_40, LONGEST)]
+    tokens = ["actor_rollout_ref.actor.use_dynamic_bsz=true"]
+    tokens += ["actor_rollout_ref.actor.ppo_max_token_len_per_gpu=5000"]
+    memory.of_stage2(composed(2, "experiment=rwku/lora_1gpu", *model, *tokens))
+    assert (seen[-1][0].update_tokens, seen[-1][0].log_prob_tokens) == (5000, 5000)
+
+
+def test_runs_of_all_weights_say_nothing(llama3: Path) -> None:
+    model = [f"actor_rollout_ref.model.path={llama3}", "data.train_files=x", "data.val_files=x"]
+    assert memory.of_stage2(composed(2, "experiment=rwku", *model)) == []
+
+
+def test_the_documentation_has_these_numbers_and_overrides() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "running.md").read_text("utf-8")
+    assert [setting for setting in FOR_40_GB if setting not in page] == []
+    moments = (memory.update_bytes, memory.transfer_bytes, memory.sampling_bytes)
+    on_80, on_40 = ([sum(of(LLAMA3, run).values()) / GB for of in moments] for run in (ON_80, ON_40))
+    assert "| **sum** | **{:.1f}** | **{:.1f}** | **{:.1f}** and 0.45 of the card".format(*on_80) in page
+    assert "the sums are {:.1f}, {:.1f} and {:.1f} GB".format(*on_40) in page
+    update = memory.update_bytes(LLAMA3, ON_80)
+    activations = update["kept activations"] + update["a layer's activations"]
+    for name, size in {"activations": activations, "logits": update["logits"]}.items():
+        assert f"| {name} | {size / GB:.1f} | | |" in page
