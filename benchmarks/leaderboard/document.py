@@ -1,14 +1,15 @@
 """The tables of docs/leaderboard.md: python -m benchmarks.leaderboard.document RESULTS DOCUMENT [--check]
 
 RESULTS is made by `python -m benchmarks.study.results pack`. Each table stands between two comments, the
-first of which names it: leaderboard, tuning or expectations. With --check the command only says whether the
-tables are already so.
+first of which names it: leaderboard, differences, tuning or expectations. With --check the command only says
+whether the tables are already so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from benchmarks.leaderboard.differences import difference_table
 from benchmarks.leaderboard.expectations import expectation_table
 from benchmarks.leaderboard.plan import PLAN, Plan
 from benchmarks.leaderboard.table import leaderboard_table, tuning_table
@@ -19,6 +20,7 @@ from recipe.rerule.reporting.document import Table
 
 TABLES: dict[str, Callable[[Runs, Plan], Table]] = {
     "leaderboard": leaderboard_table,
+    "differences": difference_table,
     "tuning": tuning_table,
     "expectations": expectation_table,
 }

@@ -14,6 +14,7 @@ import torch
 
 from benchmarks.leaderboard import __main__ as command
 from benchmarks.leaderboard import document, expectations, runs
+from benchmarks.leaderboard.differences import difference_table
 from benchmarks.leaderboard.expectations import Expectation, expectation_table
 from benchmarks.leaderboard.language import Language, is_repetitive
 from benchmarks.leaderboard.methods import METHODS, Entry, Trained, subtract
@@ -228,6 +229,32 @@ def test_the_tuning_table_has_every_rate_and_marks_the_chosen_one() -> None:
         "0.001": "1.000 (0.00, 1.00) collapsed",
     }
     assert cells(table, "`npo`") == {"0.0001": "–", "0.001": "0.500 (0.50, 0.50)"}
+
+
+def test_differences_are_paired_by_world_and_clear_ones_are_bold() -> None:
+    found = [
+        made_run("rule@0.1", 2, measured(0.25, 1.0, 0.5)),  # 0.75
+        made_run("rule@0.1", 3, measured(0.75, 1.0, 0.5)),  # 0.58333
+        made_run("po@0.1", 2, measured(0.0, 1.0, 0.75)),  # 0.91667
+        made_run("po@0.1", 3, measured(0.25, 1.0, 0.5)),  # 0.75
+        made_run("ga@0.1", 2, measured(1.0, 0.0, 0.25)),  # 0.08333
+        made_run("ga@0.1", 3, measured(1.0, 0.25, 0.0)),  # 0.08333
+        made_run("npo@0.1", 2, measured(1.0, 1.0, 1.0)),
+        made_run("rule@0.1", 1, measured(1.0, 0.0, 0.0)),  # the world for tuning does not count
+    ]
+    table = difference_table(found, FEW)
+    # Both worlds differ by 1/6 exactly, so that the interval is that point.
+    assert cells(table, "`po`")["minus `rule`"] == "**+0.167** (+0.167 to +0.167)"
+    # -0.66667 and -0.5: mean -0.58333, half the distance 0.08333, Student's t of two values 12.7062.
+    half = 12.7062 * (0.66667 - 0.5) / 2
+    assert (
+        cells(table, "`ga`")["minus `rule`"] == f"-0.583 ({-0.58333 - half:+.3f} to {-0.58333 + half:+.3f})"
+    )
+    assert cells(table, "`rule`")["minus `rule`"] == "–"
+    assert set(cells(table, "`npo`").values()) == {"–"}
+    assert {texts["minus `quantile_newest`"] for texts in (cells(table, "`po`"), cells(table, "`ga`"))} == {
+        "–"
+    }
 
 
 def test_expectations_are_counted_by_world(monkeypatch: pytest.MonkeyPatch) -> None:

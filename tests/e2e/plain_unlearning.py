@@ -13,9 +13,6 @@ from transformers import PreTrainedModel
 
 FORGET, ALTERNATE, RETAIN = 0, 1, 2
 PAD = 3
-EPS = 1e-6
-"""Of AdamW. With its default, 1e-8, weights whose gradient is rounding take whole steps, and rounding differs
-between processors."""
 
 
 class Batch:
@@ -135,9 +132,10 @@ def train(
     reinforced: PreTrainedModel,
     rate: float,
     decay: float,
+    eps: float = 1e-8,
 ) -> tuple[list[float], dict[str, Tensor]]:
     """The loss of each step, and the first gradient; `model` is trained."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay, eps=EPS)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay, eps=eps)
     losses, gradient = [], {}
     for rows in batches:
         optimizer.zero_grad()

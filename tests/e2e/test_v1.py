@@ -139,6 +139,8 @@ def test_groups_without_signal_are_filtered_beside_replay(
         USE_V1,
         "trainer.total_training_steps=4",
         "algorithm.filter_groups.enable=true",
+        # Of two responses every second pair has one reward; of four, no group of a run may.
+        "actor_rollout_ref.rollout.n=2",
         OTHER_REWARD,
         "replay.admission=all",
     )
