@@ -31,7 +31,7 @@ from recipe.rerule.evaluation.engine.requests import (
     Sampling,
 )
 from recipe.rerule.evaluation.engine.run import Decoding, run
-from recipe.rerule.evaluation.engine.worker import LONGEST_PREFILL
+from recipe.rerule.evaluation.engine.worker import LONGEST_PREFILL, TOKENS_A_STEP
 from tests.e2e.stack import Command
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -244,6 +244,19 @@ def test_likelihoods_and_responses_are_those_of_transformers(micro_world: Path, 
     assert len(set(texts.values())) > 12
     assert sum("stopped" in name for name in texts) >= 8
     assert len({answers[f"{kind} 0"].log_probs for kind in ("chat", "raw", "suffix")}) == 3
+
+
+@pytest.mark.full
+def test_more_sampled_prompts_than_a_step_takes(micro_world: Path, tmp_path: Path) -> None:
+    """vLLM would read the last prompt of a full step in two parts, which ends it where samples are seeded."""
+    folder = shutil.copytree(micro_world / "model", tmp_path / "model")
+    asked = [(" ".join([question] * 4), answer) for question, answer in questions(micro_world, 100)]
+    requests = samplings(asked)
+    reference = Reference(folder)
+    assert sum(len(reference.ids(written(question))) for question, _ in asked) > TOKENS_A_STEP
+    answers, again = ask(folder, requests)
+    assert again == answers
+    assert_samples(answers, len(asked))
 
 
 @pytest.mark.full

@@ -27,6 +27,8 @@ from typing import Any
 
 Send = Callable[[dict[str, Any]], None]
 
+TOKENS_A_STEP = 4096
+"""Of prompts and answers together, where prompts are read whole: vLLM's order of size on a processor."""
 LONGEST_PREFILL = 512
 """Most tokens of one prompt that a step takes. Of a request to measure, vLLM computes a row over the
 vocabulary for each, which its memory plan leaves out: 512 rows of 128 Ki entries and 10 bytes are 0.7 GB."""
@@ -66,13 +68,27 @@ def start_engine(job: dict[str, Any]) -> Any:
         enforce_eager=True,
         # What the requests need and no more: a model's full context may not fit into the cache.
         max_model_len=job["max_model_len"],
-        long_prefill_token_threshold=min(LONGEST_PREFILL, job["max_model_len"]),
+        **prefill(job),
         # Cached prefixes of one model's weights would be wrong for the next model's.
         enable_prefix_caching=False,
         # Of the model itself, before temperature or penalties.
         logprobs_mode="raw_logprobs",
         seed=0,
     )
+
+
+def prefill(job: dict[str, Any]) -> dict[str, Any]:
+    """How vLLM reads prompts: long ones in parts, but on a processor whole in a job that samples.
+
+    Where a prompt is read in parts vLLM draws a token after each part and takes back all but the last. Of a
+    seeded request it cannot do so on a processor ("CPU Generator does not use offset").
+    """
+    from vllm.platforms import current_platform
+
+    longest = job["max_model_len"]
+    if current_platform.is_cpu() and any(request["sampling"] for request in job["requests"]):
+        return {"enable_chunked_prefill": False, "max_num_batched_tokens": max(longest, TOKENS_A_STEP)}
+    return {"long_prefill_token_threshold": min(LONGEST_PREFILL, longest)}
 
 
 def answer(engine: Any, requests: dict[int, dict[str, Any]], send: Send) -> None:
