@@ -79,3 +79,13 @@ def test_the_package_declares_the_script_and_every_module_is_there() -> None:
     assert project["scripts"] == {"rerule": "recipe.rerule.__main__:main"}
     for command in rerule.COMMANDS.values():
         assert util.find_spec(command.module) is not None
+
+
+def test_every_module_that_is_a_command_is_a_word_of_it() -> None:
+    commands = {
+        f"recipe.rerule.{path.stem}"
+        for path in (ROOT / "recipe" / "rerule").glob("*.py")
+        if path.stem != "__main__" and 'if __name__ == "__main__"' in path.read_text()
+    }
+    assert len(commands) >= 8
+    assert commands <= {command.module for command in rerule.COMMANDS.values()}

@@ -42,6 +42,7 @@ COMMANDS = {
         "recipe.rerule.evaluate", "what comes back when an unlearned model is attacked", ("attack",)
     ),
     "report": Command("recipe.rerule.report", "one page with tables and figures of runs and evaluations"),
+    "export": Command("recipe.rerule.export", "a trained model as a folder to publish, with a model card"),
     "check": Command(
         "recipe.rerule.check", "find what is wrong with settings or the installation; starts nothing"
     ),
