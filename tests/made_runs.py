@@ -49,3 +49,20 @@ def stage2_run(
 
 def prompt(index: int, side: str, reward: float) -> dict[str, Any]:
     return {"index": index, "type": side, "mode": "qa", "subject": "Ada", "rewards": [reward, reward]}
+
+
+def trainer_settings(folder: Path) -> DictConfig:
+    """What a trainer of ReRULE reads of its settings, with a run folder."""
+    return OmegaConf.create(
+        {
+            "trainer": {
+                "default_local_dir": str(folder),
+                "max_actor_ckpt_to_keep": None,
+                "max_critic_ckpt_to_keep": None,
+                "save_freq": -1,
+            },
+            "save": {"minutes": None},
+            "actor_rollout_ref": {"rollout": {"n": 4, "temperature": 0.7}},
+            "records": {"rollouts": True},
+        }
+    )

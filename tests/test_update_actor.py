@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from omegaconf import OmegaConf
 from tensordict import TensorDict
 from verl import DataProto
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
@@ -22,6 +21,7 @@ from recipe.rerule.replay import ReplayConfig, pad_groups
 from recipe.rerule.training import batches
 from recipe.rerule.training.trainer import ReRULETrainer
 from recipe.rerule.training.worker import PAUSE_SCHEDULE, STAY_LOADED
+from tests.made_runs import trainer_settings
 from tests.replay.recorded import PAPER, offered
 
 FIXTURE = Path(__file__).parent / "fixtures" / "update_actor.json"
@@ -103,19 +103,7 @@ def batch_of(step: int) -> DataProto:
 
 def made_trainer(folder: Path, settings: dict[str, Any], workers: Any, monkeypatch: Any) -> Any:
     """ReRULE's trainer around no more of verl's than its settings."""
-    config = OmegaConf.create(
-        {
-            "trainer": {
-                "default_local_dir": str(folder),
-                "max_actor_ckpt_to_keep": None,
-                "max_critic_ckpt_to_keep": None,
-                "save_freq": -1,
-            },
-            "save": {"minutes": None},
-            "actor_rollout_ref": {"rollout": {"n": 4, "temperature": 0.7}},
-            "records": {"rollouts": True},
-        }
-    )
+    config = trainer_settings(folder)
 
     def start(trainer: Any, **parts: Any) -> None:
         trainer.config, trainer.tokenizer = parts["config"], parts["tokenizer"]

@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -23,6 +22,7 @@ from data_prep.contract import read_rows
 from recipe.rerule.replay.state import read_groups, read_record
 from recipe.rerule.runs import checkpoints
 from recipe.rerule.runs.history import read_metrics
+from tests.e2e.run_checks import read_steps
 from tests.e2e.stack import Command, stage2_arguments
 from tests.small_disk import mounted
 
@@ -198,24 +198,19 @@ def assert_prompts_are_in_order(run_folder: Path, rows: Path) -> None:
     indices = [row["extra_info"]["index"] for row in read_rows(rows)]
     order = torch.randperm(len(indices), generator=torch.Generator().manual_seed(42)).tolist()
     assert len(order) >= STEPS * PROMPTS_A_STEP
-    for step, record in steps_of(run_folder, "prompts.jsonl").items():
+    for step, record in read_steps(run_folder, "prompts.jsonl").items():
         expected = [indices[row] for row in order[(step - 1) * PROMPTS_A_STEP : step * PROMPTS_A_STEP]]
         assert sorted(prompt["index"] for prompt in record["prompts"]) == sorted(expected), step
 
 
 def assert_the_buffer_follows_its_records(run_folder: Path) -> None:
     contents: Counter[tuple[int, int]] = Counter()
-    for _, record in sorted(steps_of(run_folder, "replay.jsonl").items()):
+    for _, record in sorted(read_steps(run_folder, "replay.jsonl").items()):
         contents.update(tuple(key) for key in record["stored"])
         contents.subtract((index, stored) for index, stored, _ in record["evicted"])
     folder = run_folder / f"global_step_{STEPS}" / "replay"
     groups = read_groups(folder, read_record(folder))
     assert Counter((group.prompt_index, group.step) for group in groups) == +contents
-
-
-def steps_of(run_folder: Path, name: str) -> dict[int, dict[str, Any]]:
-    lines = (run_folder / "records" / name).read_text().splitlines()
-    return {record["step"]: record for record in map(json.loads, lines)}
 
 
 @full

@@ -21,6 +21,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.training.trainer_v1 import ReRULETrainerV1
 from recipe.rerule.training.worker import PAUSE_SCHEDULE, STAY_LOADED
+from tests.made_runs import trainer_settings
 from tests.test_update_actor import RUNS, STEPS, Tokenizer, Workers, batch_of, made_trainer
 from tests.training.queued import Queue
 
@@ -50,19 +51,7 @@ class KeepingWorkers(Workers):
 
 def trainer_v1(folder: Path, settings: dict[str, Any], workers: KeepingWorkers, monkeypatch: Any) -> Any:
     """ReRULE's trainer around no more of verl's V1 than its settings."""
-    config = OmegaConf.create(
-        {
-            "trainer": {
-                "default_local_dir": str(folder),
-                "max_actor_ckpt_to_keep": None,
-                "max_critic_ckpt_to_keep": None,
-                "save_freq": -1,
-            },
-            "save": {"minutes": None},
-            "actor_rollout_ref": {"rollout": {"n": 4, "temperature": 0.7}},
-            "records": {"rollouts": True},
-        }
-    )
+    config = trainer_settings(folder)
 
     class Sampler:
         poll_interval = 2.0

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...
         def _save_checkpoint(self) -> None: ...
         def _load_checkpoint(self) -> None: ...
+        def _keep_metrics(self) -> None:
+            """ReRULE's: put the step's metrics on the disk before its checkpoint; verl logs them later."""
 
 else:
     _Trainer = object
@@ -59,10 +61,6 @@ class SavedRun(_Trainer):
             "resume_path": checkpoints.step_of(Path(trainer.resume_from_path or "").name),
         }.get(trainer.resume_mode)
         return step is not None and step >= self.total_training_steps
-
-    def _keep_metrics(self) -> None:
-        """Put the step's metrics on the disk before its checkpoint counts; verl logs them after it."""
-        raise NotImplementedError
 
     def _restore_order(self, folder: Path) -> None:
         """Restore of the prompts' order what verl's own loading of a checkpoint does not."""
