@@ -17,6 +17,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.leaderboard import own
 from benchmarks.leaderboard.methods import METHODS
 from benchmarks.leaderboard.plan import PLAN, Plan
 from benchmarks.leaderboard.runs import Leaderboard, tuning_runs
@@ -36,7 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     plan = replace(PLAN, world=options.world)
     seeds = range(plan.first_seed, plan.first_seed + options.seeds)
     try:
-        runs = _run(plan, options.methods, seeds, options.out)
+        methods = [own.register(method) for method in options.methods]
+        runs = _run(plan, methods, seeds, options.out)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
@@ -57,8 +59,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.leaderboard", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
-        "--methods", nargs="+", choices=METHODS, default=list(METHODS), metavar="METHOD",
-        help=f"of {', '.join(METHODS)} (default: all)",
+        "--methods", nargs="+", default=list(METHODS), metavar="METHOD",
+        help=f"of {', '.join(METHODS)} (default: all these), NAME=FOLDER or NAME=MODULE "
+        "(benchmarks/leaderboard/own.py)",
     )  # fmt: skip
     parser.add_argument("--seeds", type=_count, default=3, help="worlds that count (default: %(default)s)")
     parser.add_argument(

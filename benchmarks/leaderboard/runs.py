@@ -77,21 +77,29 @@ class Leaderboard:
 
     def run(self, planned: Planned) -> StudyRun:
         """A run, from its file where it is kept. Raises as `tune`."""
-        settings = METHODS[planned.method].settings(self.plan, planned.rate, planned.seed)
-        settings = {**settings, "probes_one_in": self._one_in(planned.seed)}
+        settings = self._settings(planned)
         path = run_file(self.out, self.plan.world, planned.arm, planned.seed)
         if path.is_file():
             return kept_with(path, known_then(settings, read_run(path).settings))
+        made, _ = self.make(planned)
+        return made
+
+    def make(self, planned: Planned) -> tuple[StudyRun, Trained]:
+        """A run, made anew and kept, and its model. Raises as `tune`."""
         start = self._start(planned.seed)
         check_model(start.data.fingerprint, planned.seed, self.out / self.plan.world)
         self._say(f"{planned.arm}, seed {planned.seed}")
         trained = METHODS[planned.method].train(start, self.plan, planned.rate)
         final = measure(trained.model, start, self._probes(start)) | spent(trained)
         names = (self.plan.world, planned.arm, planned.seed, commit())
-        made = StudyRun(*names, settings, final, trained.curves, start.data.fingerprint)
+        made = StudyRun(*names, self._settings(planned), final, trained.curves, start.data.fingerprint)
         write_run(made, self.out)
         self.progress.advance()
-        return made
+        return made, trained
+
+    def _settings(self, planned: Planned) -> dict[str, Any]:
+        settings = METHODS[planned.method].settings(self.plan, planned.rate, planned.seed)
+        return {**settings, "probes_one_in": self._one_in(planned.seed)}
 
     def missing(self, methods: Sequence[str], seeds: Sequence[int]) -> int:
         """How many runs `compare` would make."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from benchmarks.leaderboard.methods import METHODS
+from benchmarks.leaderboard.methods import METHODS, Trained
 from benchmarks.leaderboard.plan import Plan
 from benchmarks.leaderboard.runs import Leaderboard, tuning_runs
 from benchmarks.leaderboard.starts import Start, prepare
@@ -38,6 +38,8 @@ class Survival:
     Attributes:
         out: a folder of `benchmarks.leaderboard`, with runs or empty.
         platform: of `evaluate attack`.
+        models: name in the results to method of the leaderboard.
+        attacks: of `evaluate attack`.
         progress: told of each run for tuning, model and seed's attacks that is made.
     """
 
@@ -45,6 +47,8 @@ class Survival:
     out: Path
     platform: str
     progress: Progress = field(default_factory=lambda: Progress("survival"))
+    models: Mapping[str, str] = field(default_factory=lambda: MODELS)
+    attacks: Sequence[str] = ATTACKS
 
     def folder(self, seed: int) -> Path:
         """Where a seed's world, models and attacks are."""
@@ -52,10 +56,10 @@ class Survival:
 
     def missing(self, seeds: Iterable[int]) -> int:
         """How many runs for tuning, models and seeds' attacks are to be made."""
-        tuning = tuning_runs(self.plan, list(MODELS.values()))
+        tuning = tuning_runs(self.plan, list(self.models.values()))
         untried = [not run_file(self.out, self.plan.world, run.arm, run.seed).is_file() for run in tuning]
         left = [seed for seed in seeds if not self._is_attacked(seed)]
-        unmade = [not self._is_made(seed, method) for seed in left for method in MODELS.values()]
+        unmade = [not self._is_made(seed, method) for seed in left for method in self.models.values()]
         return (sum(untried) if any(unmade) else 0) + sum(unmade) + len(left)
 
     def attack(self, seed: int) -> Path:
@@ -64,9 +68,10 @@ class Survival:
         if self._is_attacked(seed):
             return attacks
         start = prepare(WORLDS[self.plan.world], seed, self.folder(seed))
-        models = {name: self._model(start, method) for name, method in MODELS.items()}
+        models = {name: self._model(start, method) for name, method in self.models.items()}
         self.progress.doing(f"attacks of seed {seed}")
-        done = subprocess.run(attack_command(start.folder, models, self.platform, attacks), check=False)
+        command = attack_command(start.folder, models, self.platform, attacks, self.attacks)
+        done = subprocess.run(command, check=False)
         if done.returncode:
             raise AttackError(f"evaluate attack ended with exit code {done.returncode} on seed {seed}")
         self.progress.advance()
@@ -92,7 +97,7 @@ class Survival:
             return folder
         rate = self._leaderboard.tune([method])[method]
         self.progress.doing(f"{method} of seed {start.seed}")
-        trained = METHODS[method].train(start, self.plan, rate)
+        trained = self._train(start, method, rate)
         with new_folder(folder, overwrite=False, kind=KIND) as draft:
             trained.model.save_pretrained(draft)
             start.tokenizer.save_pretrained(draft)
@@ -101,8 +106,13 @@ class Survival:
         self.progress.advance()
         return folder
 
+    def _train(self, start: Start, method: str, rate: float) -> Trained:
+        return METHODS[method].train(start, self.plan, rate)
 
-def attack_command(world: Path, models: Mapping[str, Path], platform: str, out: Path) -> Sequence[str]:
+
+def attack_command(
+    world: Path, models: Mapping[str, Path], platform: str, out: Path, attacks: Sequence[str] = ATTACKS
+) -> Sequence[str]:
     """`evaluate attack` on the models; what is finished stays in a cache if it is killed."""
     named = [
         word for name, path in models.items() if name != CONTROL for word in ("--model", f"{name}={path}")
@@ -111,6 +121,6 @@ def attack_command(world: Path, models: Mapping[str, Path], platform: str, out: 
         *(sys.executable, "-m", "recipe.rerule.evaluate", "attack", "--platform", platform),
         *("--probes", f"{world / 'probes.parquet'}", "--train", f"{world / 'train.parquet'}"),
         *named,
-        *("--control", f"{models[CONTROL]}", "--attacks", *ATTACKS, "--budget", BUDGET),
-        *("--cache", f"{out.with_name('attack_cache')}", "--out", f"{out}"),
+        *("--control", f"{models[CONTROL]}", "--attacks", *attacks, "--budget", BUDGET),
+        *("--cache", f"{out.with_name('attack_cache')}", "--out", f"{out}", "--overwrite"),
     ]

@@ -372,7 +372,9 @@ def test_the_command_of_the_document_checks_its_tables(
 ) -> None:
     copy = tmp_path / "copy.md"
     text = Path("docs/leaderboard.md").read_text(encoding="utf-8")
-    copy.write_text(text.replace("| `base` |", "| `bare` |"), encoding="utf-8")
+    # Other tables of the document, which this command does not make, have a row of that name too.
+    own = text.index("<!-- table: leaderboard -->")
+    copy.write_text(text[:own] + text[own:].replace("| `base` |", "| `bare` |", 1), encoding="utf-8")
     with pytest.raises(SystemExit, match="is not as in"):
         document.main([str(RESULTS), str(copy), "--check"])
     document.main([str(RESULTS), str(copy)])

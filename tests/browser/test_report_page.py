@@ -260,3 +260,51 @@ def test_tables_and_figures_are_there_without_javascript(chromium: Browser, repo
     assert not page.locator(".browser").is_visible()
     assert page.get_by_text("needs JavaScript").is_visible()
     context.close()
+
+
+def column(page: Page, name: str, place: int) -> list[str]:
+    """Texts of a column of the table of that name, in the order on the page, without intervals."""
+    cells = page.get_by_role("table", name=name, exact=True).locator(f"tbody tr > :nth-child({place})")
+    return [text.split("\n")[0] for text in cells.all_inner_texts()]
+
+
+def test_a_heading_sorts_the_rows_of_each_part_of_its_table(opened: Page) -> None:
+    name = "Cost of replay"
+    table = opened.get_by_role("table", name=name, exact=True)
+    table.evaluate(
+        """table => {
+            const rows = [["a", 2], ["b", null], ["c", 10], ["d", 2]];
+            const body = table.tBodies[0];
+            body.replaceChildren(...rows.map(([lead, value]) => {
+                const row = document.createElement("tr");
+                row.append(document.createElement("th"), document.createElement("td"));
+                row.cells[0].textContent = lead;
+                row.cells[1].textContent = value ?? "–";
+                if (value !== null) row.cells[1].dataset.value = value;
+                return row;
+            }));
+        }"""
+    )
+    heading = table.locator("thead tr").last.locator("th").nth(1)
+    button = heading.get_by_role("button")
+    found = []
+    for _ in range(3):
+        button.focus()
+        opened.keyboard.press("Enter")
+        found.append(("".join(column(opened, name, 1)[:4]), heading.get_attribute("aria-sort")))
+    assert found == [("cadb", "descending"), ("adcb", "ascending"), ("abcd", None)]
+
+
+def test_real_numbers_sort_as_numbers(opened: Page) -> None:
+    name = "All metrics"
+    opened.locator("details summary").first.click()
+    table = opened.get_by_role("table", name=name, exact=True)
+    values = table.locator("tbody.models tr > :nth-child(2)").evaluate_all(
+        "cells => cells.map(cell => Number(cell.dataset.value))"
+    )
+    assert len(set(values)) > 1
+    table.locator("thead tr").last.locator("th").nth(1).get_by_role("button").click()
+    after = table.locator("tbody.models tr > :nth-child(2)").evaluate_all(
+        "cells => cells.map(cell => Number(cell.dataset.value))"
+    )
+    assert after == sorted(values, reverse=True)

@@ -18,7 +18,7 @@ from recipe.rerule.reporting.document import Browser, Figure, Heading, Part, Rep
 
 def html_page(report: Report) -> str:
     """The whole page: styles and script inline, images as data URIs; the page itself forbids any request."""
-    script = _asset("browser.js")
+    script = _asset("browser.js") + _asset("sort.js")
     return _TEMPLATES.get_template("page.html").render(
         report=report,
         caution=report.caution,

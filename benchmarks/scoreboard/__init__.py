@@ -1,0 +1,1 @@
+"""Methods compared by what they forget, what they keep, and what attacks bring back."""
