@@ -233,7 +233,7 @@ def _member(config: DictConfig, address: str) -> Iterator[None]:
     _reach(address)
     cluster.choose(config)
     cluster.give_environment(config, {})
-    options = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)
+    options: Any = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)
     try:
         ray.init(**{**options, "log_to_driver": False, "logging_level": "ERROR"})
     except (RayError, OSError, RuntimeError, ValueError) as error:
