@@ -133,20 +133,20 @@ def _require_room(wanted: Wanted, address: str) -> None:
     deadline = time.monotonic() + FREE_SECONDS
     while True:
         nodes = _nodes()
-        missing, advice = lack(wanted, [node.total for node in nodes]), "start Ray with more, or ask for less"
+        never = lack(wanted, [node.total for node in nodes])
+        missing = never or lack(wanted, [node.free for node in nodes])
         if missing is None:
-            missing, advice = lack(wanted, [node.free for node in nodes]), "wait for those who use the rest"
-            if missing is None:
-                return
-            if time.monotonic() < deadline:
-                time.sleep(0.5)
-                continue
-        there = ", ".join(_counts(wanted, node) for node in nodes)
-        raise ClusterError(
-            f"the Ray cluster at {address} has {missing}: trainer.nnodes is {wanted.nodes}, and a node needs "
-            f"{wanted.devices} free devices (trainer.n_gpus_per_node) and {wanted.cpus} free processors; "
-            f"there are {there}; {advice}; {_DOCS}"
-        )
+            return
+        if never or time.monotonic() >= deadline:
+            break
+        time.sleep(0.5)
+    there = ", ".join(_counts(wanted, node) for node in nodes)
+    advice = "start Ray with more, or ask for less" if never else "wait for those who use the rest"
+    raise ClusterError(
+        f"the Ray cluster at {address} has {missing}: trainer.nnodes is {wanted.nodes}, and a node needs "
+        f"{wanted.devices} free devices (trainer.n_gpus_per_node) and {wanted.cpus} free processors; "
+        f"there are {there}; {advice}; {_DOCS}"
+    )
 
 
 def _counts(wanted: Wanted, node: Node) -> str:
