@@ -144,6 +144,7 @@ def _commands_of(text: str, place: str, variables: dict[str, str], mark: str) ->
         variables[words[1]] = words[3].rstrip(";")
         return
     for part in _parts(words[1:] if words[0] == "do" else words):
+        part = part[1:] if part[:1] == ["export"] else part
         while part and (assigned := _ASSIGNMENT.fullmatch(part[0])):
             environment[assigned[1]] = assigned[2]
             part = part[1:]
