@@ -56,6 +56,14 @@ def two_nodes(nodes: RayNodes) -> RayNodes:
     return nodes
 
 
+@pytest.fixture
+def head_alone(nodes: RayNodes) -> RayNodes:
+    for other in nodes.alive()[1:]:
+        other.end()
+    nodes.wait_for(1)
+    return nodes
+
+
 def arguments(nodes: RayNodes, world: Path, run_folder: Path, *overrides: str) -> list[str]:
     return [
         *("-m", "recipe.rerule.main"),
@@ -92,35 +100,47 @@ def error_of(run: Command) -> str:
 
 
 @pytest.mark.full
-def test_a_cluster_that_cannot_carry_the_run_is_refused(
-    command: Callable[..., Command], micro_world: Path, tmp_path: Path, nodes: RayNodes
+def test_plain_rule_ends_when_a_node_dies(
+    command: Callable[..., Command], micro_world: Path, tmp_path: Path, two_nodes: RayNodes
 ) -> None:
-    """One node too few; a node with a disk of its own for the run folder; a node without the model."""
+    """RULE trains and saves on both nodes; all processes of the other one are killed in mid-run."""
     run_folder = tmp_path / "run"
-    run = command(*arguments(nodes, micro_world, run_folder))
-    assert run.wait() == 2
-    assert f"cluster at {nodes.address} has room for 1 of the run's 2 nodes" in error_of(run)
-    assert not run_folder.exists()
-
-    own, model = tmp_path / "own", tmp_path / "model"
-    own.mkdir()
-    shutil.copytree(micro_world / "model", model)
-    other = nodes.add(alone=(own, model))
-    run = command(*arguments(nodes, micro_world, own / "runs" / "run"))
-    assert run.wait() == 2
+    overrides = ("replay.enable=false", "trainer.total_training_steps=50", "trainer.save_freq=1")
+    run = command(*arguments(two_nodes, micro_world, run_folder, *overrides))
+    run.wait_until(lambda: "step 2/50" in run.output)
+    run.wait_until(lambda: checkpoints.newest_complete(run_folder) is not None)
+    two_nodes.nodes[-1].kill()
+    killed_at = time.monotonic()
+    assert run.wait(DEATH_SECONDS) == 1
+    print(f"the run ended {time.monotonic() - killed_at:.1f} s after the kill")
     line = error_of(run)
-    assert line.startswith(f"error: trainer.default_local_dir is {own}/runs/run, and node ")
-    assert f"({OTHER}) sees another folder there than this machine" in line
-    assert list(own.iterdir()) == []
+    assert line.startswith("error: node ")
+    assert f" ({OTHER}) died: " in line
+    assert "trainer.resume_mode=auto goes on from the last checkpoint" in line
+    saved = checkpoints.newest_complete(run_folder)
+    named = json.loads((run_folder / f"global_step_{saved}" / "complete.json").read_text())["files"]
+    assert set(named) >= RANK_FILES
+    assert not any(name.startswith("replay/") for name in named)
+    assert all("replay/updates" not in values for values in read_metrics(run_folder).values())
 
-    run = command(*arguments(nodes, micro_world, run_folder, f"actor_rollout_ref.model.path={model}"))
-    assert run.wait() == 2
-    line = error_of(run)
-    assert line.startswith(f"error: actor_rollout_ref.model.path is {model}, and node ")
-    assert f"({OTHER}) has nothing there" in line
-    assert not run_folder.exists()
-    other.end()
-    nodes.wait_for(1)
+
+@pytest.mark.full
+def test_v1_replays_on_both_nodes(
+    command: Callable[..., Command], micro_world: Path, tmp_path: Path, two_nodes: RayNodes
+) -> None:
+    run_folder, steps = tmp_path / "run", 2
+    overrides = ("trainer.use_v1=true", f"trainer.total_training_steps={steps}", "replay.admission=all")
+    run = command(*arguments(two_nodes, micro_world, run_folder, *overrides))
+    run.wait_until(lambda: "step 1/" in run.output)
+    for node in two_nodes.alive():
+        assert sum("ray::WorkerDict" in name for name in node.names()) == 1, node.names()
+    assert run.wait() == 0, run.output[-3000:]
+    metrics = read_metrics(run_folder)
+    assert_replay_is_on(metrics)
+    assert metrics[steps]["replay/drawn_groups"] == 4
+    assert_the_buffer_follows_its_records(run_folder, steps)
+    named = json.loads((run_folder / f"global_step_{steps}" / "complete.json").read_text())["files"]
+    assert set(named) >= RANK_FILES
 
 
 @pytest.mark.full
@@ -217,44 +237,32 @@ def assert_equal_runs(one: Path, other: Path) -> None:
 
 
 @pytest.mark.full
-def test_v1_replays_on_both_nodes(
-    command: Callable[..., Command], micro_world: Path, tmp_path: Path, two_nodes: RayNodes
+def test_a_cluster_that_cannot_carry_the_run_is_refused(
+    command: Callable[..., Command], micro_world: Path, tmp_path: Path, head_alone: RayNodes
 ) -> None:
-    run_folder, steps = tmp_path / "run", 2
-    overrides = ("trainer.use_v1=true", f"trainer.total_training_steps={steps}", "replay.admission=all")
-    run = command(*arguments(two_nodes, micro_world, run_folder, *overrides))
-    run.wait_until(lambda: "step 1/" in run.output)
-    for node in two_nodes.alive():
-        assert sum("ray::WorkerDict" in name for name in node.names()) == 1, node.names()
-    assert run.wait() == 0, run.output[-3000:]
-    metrics = read_metrics(run_folder)
-    assert_replay_is_on(metrics)
-    assert metrics[steps]["replay/drawn_groups"] == 4
-    assert_the_buffer_follows_its_records(run_folder, steps)
-    named = json.loads((run_folder / f"global_step_{steps}" / "complete.json").read_text())["files"]
-    assert set(named) >= RANK_FILES
-
-
-@pytest.mark.full
-def test_plain_rule_ends_when_a_node_dies(
-    command: Callable[..., Command], micro_world: Path, tmp_path: Path, two_nodes: RayNodes
-) -> None:
-    """RULE trains and saves on both nodes; all processes of the other one are killed in mid-run."""
+    """One node too few; a node with a disk of its own for the run folder; a node without the model."""
     run_folder = tmp_path / "run"
-    overrides = ("replay.enable=false", "trainer.total_training_steps=50", "trainer.save_freq=1")
-    run = command(*arguments(two_nodes, micro_world, run_folder, *overrides))
-    run.wait_until(lambda: "step 2/50" in run.output)
-    run.wait_until(lambda: checkpoints.newest_complete(run_folder) is not None)
-    two_nodes.nodes[-1].kill()
-    killed_at = time.monotonic()
-    assert run.wait(DEATH_SECONDS) == 1
-    print(f"the run ended {time.monotonic() - killed_at:.1f} s after the kill")
+    run = command(*arguments(head_alone, micro_world, run_folder))
+    assert run.wait() == 2
+    assert f"cluster at {head_alone.address} has room for 1 of the run's 2 nodes" in error_of(run)
+    assert not run_folder.exists()
+
+    own, model = tmp_path / "own", tmp_path / "model"
+    own.mkdir()
+    shutil.copytree(micro_world / "model", model)
+    other = head_alone.add(alone=(own, model))
+    run = command(*arguments(head_alone, micro_world, own / "runs" / "run"))
+    assert run.wait() == 2
     line = error_of(run)
-    assert line.startswith("error: node ")
-    assert f" ({OTHER}) died: " in line
-    assert "trainer.resume_mode=auto goes on from the last checkpoint" in line
-    saved = checkpoints.newest_complete(run_folder)
-    named = json.loads((run_folder / f"global_step_{saved}" / "complete.json").read_text())["files"]
-    assert set(named) >= RANK_FILES
-    assert not any(name.startswith("replay/") for name in named)
-    assert all("replay/updates" not in values for values in read_metrics(run_folder).values())
+    assert line.startswith(f"error: trainer.default_local_dir is {own}/runs/run, and node ")
+    assert f"({OTHER}) sees another folder there than this machine" in line
+    assert list(own.iterdir()) == []
+
+    run = command(*arguments(head_alone, micro_world, run_folder, f"actor_rollout_ref.model.path={model}"))
+    assert run.wait() == 2
+    line = error_of(run)
+    assert line.startswith(f"error: actor_rollout_ref.model.path is {model}, and node ")
+    assert f"({OTHER}) has nothing there" in line
+    assert not run_folder.exists()
+    other.end()
+    head_alone.wait_for(1)
