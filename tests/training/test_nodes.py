@@ -153,3 +153,9 @@ def test_other_rows_are_named() -> None:
     there = seen_files.Seen(True, None, {**here, "/b": {"": "3"}})
     with pytest.raises(nodes.ClusterError, match=r"data.train_files is /b, and node host-2 .* another file"):
         nodes._require_alike(paths, here, other, there)
+
+
+def test_of_a_page_that_ray_puts_around_an_error_the_error_is_kept() -> None:
+    page = "The function failed to import\n  File ...\n\nModuleNotFoundError: No module named 'recipe'\n\n"
+    assert nodes._last_line(RuntimeError(page)) == "ModuleNotFoundError: No module named 'recipe'"
+    assert nodes._last_line(RuntimeError("")) == "RuntimeError"
