@@ -24,9 +24,9 @@ BENCHMARKS = {
 }
 
 _DESCRIPTION = """\
-Make the parquet rows of a benchmark: a folder with train, val, sft and probes.parquet and manifest.json,
-which stage 1, stage 2 and the evaluation read, and with further files for methods without a reward. It is
-written completely or not at all."""
+Make the rows of a benchmark: a folder with train, val, sft and probes.parquet and manifest.json, which
+stage 1, stage 2 and the evaluation read. It also has files for methods without a reward (docs/files.md). The
+folder appears when it is complete."""
 _EXAMPLES = """\
 examples:
   python -m data_prep world --out outputs/world

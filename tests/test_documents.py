@@ -77,6 +77,45 @@ def test_no_phrase_that_readers_stumbled_over(path: Path) -> None:
     assert found == []
 
 
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "This detector is ours.",
+        "At first sight, on 35 lists, it finds most.",
+        "That the probes agree is for the caller to see to.",
+        "It stops of its own accord.",
+        "Stage 1 goes by `experiment=NAME`.",
+        "That is how the constant refusal scores.",
+        "Probes without it are facts of their own.",
+        "It simply works.",
+        "It was thought of after seeing the runs.",
+        "This is a second update beside the first.",
+        "Every table has intervals of its own.",
+        "If so left, runs share the noise.",
+        "The mean score on the way is higher.",
+        "The attack comes to nothing.",
+        "An answer around it makes a refusal void.",
+        "This says who leaves a full buffer.",
+        "In slow, replay does most.",
+        "This says whose buffers fit.",
+        "This is one run: read it as a demonstration.",
+        "The loop answers for raw rows and leaves the rest.",
+        "The gates are there and only say when.",
+        "That the intervals overlap says nothing.",
+        "Where learning starts late, replay helps.",
+    ],
+)
+def test_each_phrase_is_found_in_a_sentence_that_has_it(sentence: str) -> None:
+    assert [phrase for phrase in PHRASES if re.search(phrase, sentence, re.IGNORECASE)] != []
+
+
+def test_every_phrase_has_such_a_sentence() -> None:
+    marks = test_each_phrase_is_found_in_a_sentence_that_has_it.pytestmark  # type: ignore[attr-defined]
+    sentences = marks[0].args[1]
+    unused = [p for p in PHRASES if not any(re.search(p, text, re.IGNORECASE) for text in sentences)]
+    assert unused == []
+
+
 def test_the_checks_find_what_they_look_for(tmp_path: Path) -> None:
     bad = tmp_path / "bad.md"
     links = "[a](#a-heading-with-code) [b](#none) [c](gone.md)"

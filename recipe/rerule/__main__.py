@@ -30,24 +30,32 @@ class Command:
 
 
 COMMANDS = {
-    "data": Command("data_prep", "write the rows of all stages and the probes as parquet files"),
-    "sft": Command("recipe.rerule.sft", "stage 1: teach the model to refuse (rejection steering)"),
-    "train": Command("recipe.rerule.main", "stage 2: RULE, or ReRULE with replay"),
-    "unlearn": Command("recipe.rerule.unlearn", "methods that are not reinforcement (--list shows them)"),
+    "data": Command("data_prep", "make the rows of all stages and the probes of a benchmark"),
+    "sft": Command("recipe.rerule.sft", "stage 1: teach a model to refuse (rejection steering)"),
+    "train": Command("recipe.rerule.main", "stage 2: train by RULE, or by ReRULE with replay"),
+    "unlearn": Command(
+        "recipe.rerule.unlearn", "train by a method that is not reinforcement (--list shows them)"
+    ),
     "task-vector": Command(
-        "recipe.rerule.task_vector", "subtract what a further training on the target changed"
+        "recipe.rerule.task_vector", "unlearn by subtracting what a further training has changed"
     ),
-    "evaluate": Command("recipe.rerule.evaluate", "what models answer: model, score, judge, utility"),
+    "evaluate": Command(
+        "recipe.rerule.evaluate", "ask models and score their answers: model, score, judge, utility"
+    ),
     "attack": Command(
-        "recipe.rerule.evaluate", "what comes back when an unlearned model is attacked", ("attack",)
+        "recipe.rerule.evaluate", "attack unlearned models and measure what comes back", ("attack",)
     ),
-    "report": Command("recipe.rerule.report", "one page with tables and figures of runs and evaluations"),
-    "export": Command("recipe.rerule.export", "a trained model as a folder to publish, with a model card"),
+    "report": Command(
+        "recipe.rerule.report", "write one page with the tables and figures of runs and evaluations"
+    ),
+    "export": Command(
+        "recipe.rerule.export", "write a trained model as a folder to publish, with a model card"
+    ),
     "check": Command(
-        "recipe.rerule.check", "find what is wrong with settings or the installation; starts nothing"
+        "recipe.rerule.check", "check settings, rows and model, or the installation; start nothing"
     ),
-    "inspect": Command("recipe.rerule.replay", "show what is in a replay buffer", ("inspect",)),
-    "minimal": Command("recipe.rerule.minimal", "the whole method in one small process, on a laptop"),
+    "inspect": Command("recipe.rerule.replay", "show what is in a saved replay buffer", ("inspect",)),
+    "minimal": Command("recipe.rerule.minimal", "run the whole method in one small process, on a laptop"),
 }
 
 
@@ -78,8 +86,8 @@ def usage() -> str:
             "commands, in the order in which they are used:",
             *lines,
             "",
-            "rerule COMMAND --help explains a command. Each command is a module too: rerule train is",
-            "python -m recipe.rerule.main. README.md shows a whole run.",
+            "rerule COMMAND --help explains a command. Each command is also a module: rerule train is",
+            "python -m recipe.rerule.main. docs/quickstart.md explains a whole run.",
         )
     )
 

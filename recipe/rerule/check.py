@@ -19,10 +19,10 @@ PROGRAM = "python -m recipe.rerule.check"
 _USAGE = f"usage: {PROGRAM} {{stage1,stage2,install}} [KEY=VALUE ...] [--help]"
 _HELP = f"""{_USAGE}
 
-Makes all checks of a training command, and starts nothing: settings, run folder, model, rows, and the tokens
-of every row. It needs no accelerator. What is wrong is one line, with exit code 2; what is allowed but hardly
-meant is a line that begins with "warning:". With a LoRA adapter the memory of a device is worked out.
-KEY=VALUE are those of the training command:
+Makes all checks of a training command and starts nothing. It checks settings, run folder, model, rows, and
+the tokens of every row. It needs no accelerator. An error is one line, with exit code 2. A setting that is
+allowed but probably not meant is a line that begins with "warning:". For a LoRA adapter it prints the memory
+that a device is computed to need. Give the KEY=VALUE of the training command:
 
   {PROGRAM} stage1 ...   as python -m recipe.rerule.sft ...
   {PROGRAM} stage2 ...   as python -m recipe.rerule.main ...

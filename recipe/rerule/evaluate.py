@@ -18,8 +18,8 @@ from recipe.rerule.process import signals
 from recipe.rerule.process.arguments import ArgumentParser
 
 _DESCRIPTION = """\
-Evaluate models, or score what they answered. Every command ends with a table, and writes the numbers, the
-single answers and how they came about into a folder (score prints only)."""
+Evaluate models, or score what they answered. Every command prints a table and writes a folder with the
+numbers, the single answers and the settings. (score only prints.)"""
 _EXAMPLES = """\
 examples:
   python -m recipe.rerule.evaluate model --platform cpu --probes outputs/quickstart/world/probes.parquet \\

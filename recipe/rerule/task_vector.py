@@ -15,8 +15,8 @@ from recipe.rerule.process.arguments import ArgumentParser
 from recipe.rerule.unlearning.task_vectors import KIND, finite, read_pair, write
 
 _DESCRIPTION = """\
-Subtract what a further training added: base - alpha (reinforced - base), in float32. The reinforced model is
-the base model trained further on the answers or texts to be forgotten (python -m recipe.rerule.sft)."""
+Unlearn by subtraction: write base - alpha (reinforced - base), in float32. The reinforced model is the base
+model, trained further on the answers or texts to be forgotten (python -m recipe.rerule.sft)."""
 _EXAMPLES = """\
 examples:
   python -m recipe.rerule.task_vector --base models/base --reinforced outputs/reinforced --alpha 1 \\
@@ -63,7 +63,10 @@ def _parser() -> ArgumentParser:
     )
     parser.add_argument("--base", required=True, metavar="MODEL", help="the model that is to forget")
     parser.add_argument(
-        "--reinforced", required=True, metavar="MODEL", help="it, trained further on what is to be forgotten"
+        "--reinforced",
+        required=True,
+        metavar="MODEL",
+        help="the base model, trained further on what is to be forgotten",
     )
     parser.add_argument(
         "--alpha", type=finite, required=True, metavar="A",

@@ -56,30 +56,37 @@ IMPORTANCE_RULES = {
 }
 REPLAY_RULES = {
     "enable": _Rule("replay hard rollout groups, or do plain RULE"),
-    "update": _Rule("what the extra update of a step trains on", choices=get_args(UpdateName)),
-    "updates_per_step": _Rule("extra updates a training step", 1),
-    "threshold": _Rule("the mean reward below which a group is hard", 0, 1, optional_kind=float),
+    "update": _Rule(
+        "what the extra update trains on: stored groups, or the step's own batch",
+        choices=get_args(UpdateName),
+    ),
+    "updates_per_step": _Rule("extra updates in each training step", 1),
+    "threshold": _Rule(
+        "with threshold_rule=fixed: the mean reward below which a group is hard", 0, 1, optional_kind=float
+    ),
     "threshold_rule": _Rule("where the threshold comes from", choices=get_args(ThresholdRule), custom=True),
     "threshold_quantile": _Rule("the quantile of recent group means that is the threshold", 0, 1),
-    "threshold_window": _Rule("how many recent group means that quantile is over", 1),
+    "threshold_window": _Rule("how many recent group means this quantile is computed from", 1),
     "min_groups": _Rule("stored groups needed before replay starts", 1),
     "warmup_steps": _Rule("training steps before replay starts", 0),
     "start": _Rule("replay starts after step warmup_steps or at it", choices=get_args(Start)),
     "admission": _Rule("which groups are stored", choices=get_args(AdmissionName), custom=True),
-    "admission_rate": _Rule("the share of groups stored by admission bernoulli", 0, 1),
-    "require_signal": _Rule("store only groups whose advantages are not all one number"),
+    "admission_rate": _Rule("with admission=bernoulli: the share of groups that are stored", 0, 1),
+    "require_signal": _Rule("store only groups with signal, whose advantages are not all one number"),
     "store_after_start": _Rule("go on storing once replay has started"),
     "set_aside_visits": _Rule(
         "visits without reward after which a prompt is set aside", 1, optional_kind=int
     ),
     "set_aside_reward": _Rule("the reward a prompt must exceed once not to be set aside", -1e6, 1e6),
     "capacity": _Rule("the most groups the buffer keeps", 1),
-    "eviction": _Rule("which group leaves a full buffer", choices=get_args(EvictionName), custom=True),
+    "eviction": _Rule(
+        "which group is evicted when the buffer is full", choices=get_args(EvictionName), custom=True
+    ),
     "max_staleness": _Rule("training steps after which a stored group leaves", 0, optional_kind=int),
     "max_reuse": _Rule("draws after which a stored group leaves", 1, optional_kind=int),
     "groups_per_update": _Rule("groups drawn for one replay update", 1),
     "sampling": _Rule("how groups are drawn", choices=get_args(SamplingName), custom=True),
-    "priority_half_life": _Rule("training steps in which a priority halves", 1e-3),
+    "priority_half_life": _Rule("with sampling=prioritized: training steps in which a priority halves", 1e-3),
     "use_kl_loss": _Rule("add the KL term to the replay loss"),
     "seed": _Rule("seed of random admission and of the draws"),
     "restore": _Rule("continue with the checkpoint's buffer when a run is resumed"),

@@ -20,12 +20,12 @@ _METHOD = (
     Key("method.forget_weight", Number(), "factor of the forget term", shown=True),
     Key("method.retain_weight", Number(), "factor of the retain term", shown=True),
     Key("method.alternate_weight", Number(), "factor of the alternate term", shown=True),
-    Key("method.beta", Number(above=0), "of npo, simnpo and dpo", null="for other terms", shown=True),
-    Key("method.gamma", Number(), "of simnpo, as in its paper", shown=True),
-    Key("method.divergence", Choice(method.DIVERGENCES), "of flat", shown=True),
+    Key("method.beta", Number(above=0), "beta of npo, simnpo and dpo", null="for other terms", shown=True),
+    Key("method.gamma", Number(), "gamma of simnpo, as in its paper", shown=True),
+    Key("method.divergence", Choice(method.DIVERGENCES), "divergence of flat", shown=True),
     Key("method.dpo_scale", Number(above=0), "factor of the loss of dpo", null="1", shown=True),
-    Key("method.alpha", Number(low=0), "of whp", null="for other terms", shown=True),
-    Key("method.labels", Choice(method.LABELS), "of whp", shown=True),
+    Key("method.alpha", Number(low=0), "alpha of whp", null="for other terms", shown=True),
+    Key("method.labels", Choice(method.LABELS), "labels of whp", shown=True),
     Key("method.kl_positions", Choice(method.KL_POSITIONS), "positions that the kl is averaged over"),
     Key("method.smoothing", Number(), "r of SGA, which sets both weights", null="none", shown=True),
     Key("method.retain_rows", Whole(1, 1024), "retain rows for each forget row", shown=True),
@@ -46,7 +46,9 @@ _DATA = (
     Key("data.retain", _FILE, "rows to keep (retain.parquet)", null="not needed", shown=True),
     Key("data.alternate", _FILE, "refusals (alternate.parquet)", null="not needed", shown=True),
     Key("data.train_files", Elsewhere("null"), "not used", null="not used"),
-    Key("data.train_batch_size", shared.COUNT, "forget rows a step, partners not counted", shown=True),
+    Key(
+        "data.train_batch_size", shared.COUNT, "forget rows in each step, without their partners", shown=True
+    ),
     Key(
         "data.micro_batch_size_per_gpu",
         shared.COUNT,

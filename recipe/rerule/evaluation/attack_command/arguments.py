@@ -20,8 +20,8 @@ from recipe.rerule.platform import PLATFORMS
 from recipe.rerule.process.arguments import positive
 
 _DESCRIPTION = """\
-Attack models that have unlearned something, and compare what comes back with the original model and with a
-model that never knew it. Writes a folder with the numbers, and prints a table. Needs vLLM."""
+Attack models that have unlearned something. Compare what comes back with the original model and with a model
+that never knew the facts. The command writes a folder with the numbers and prints a table. It needs vLLM."""
 _EXAMPLE = """\
 examples:
   python -m recipe.rerule.evaluate attack --platform cpu --probes world/probes.parquet \\
@@ -48,7 +48,7 @@ def add_attack_parser(commands: Any, known: Mapping[str, Attack]) -> None:
         nargs="+",
         default=[DEFAULT],
         metavar="NAME",
-        help=f"which attacks (default: {DEFAULT}, which are those marked * above)",
+        help=f"the attacks to make (default: {DEFAULT}, which stands for those marked * above)",
     )
     parser.add_argument(
         "--budget",

@@ -38,7 +38,7 @@ PLATFORM = (
 WEIGHTS_DTYPE = Key(
     "save.weights_dtype",
     Choice(("float32", "bfloat16")),
-    "of the written Hugging Face folder; bfloat16 rounds",
+    "dtype of the written Hugging Face folder; bfloat16 rounds the weights",
     shown=True,
 )
 
@@ -51,7 +51,7 @@ def optimizer(section: str, shown: bool = True) -> tuple[Key, ...]:
         Key(
             f"{section}.lr_warmup_steps",
             Whole(0, also=(-1,)),
-            "steps until the full learning rate (-1: by lr_warmup_steps_ratio)",
+            "steps until the full learning rate; -1 uses lr_warmup_steps_ratio",
             shown=shown,
         ),
         Key(f"{section}.lr_warmup_steps_ratio", Number(0, 1), "the same as a share of all steps"),

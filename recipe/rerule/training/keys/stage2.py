@@ -23,9 +23,9 @@ def _devices(section: str) -> tuple[Key, ...]:
 
 
 _DATA = (
-    Key("data.train_files", shared.FILES, "prompts that are trained on (train.parquet)", shown=True),
+    Key("data.train_files", shared.FILES, "prompts to train on (train.parquet)", shown=True),
     Key("data.val_files", shared.FILES, "prompts of validation (val.parquet)", shown=True),
-    Key("data.train_batch_size", _COUNT, "prompts a step", shown=True),
+    Key("data.train_batch_size", _COUNT, "prompts in each step", shown=True),
     Key("data.gen_batch_size", _COUNT, "prompts that verl fetches for a step", null="train_batch_size"),
     Key("data.max_prompt_length", _TOKENS, "the most tokens of a prompt", shown=True),
     Key("data.max_response_length", _TOKENS, "the most tokens of a response", shown=True),
@@ -35,7 +35,7 @@ _DATA = (
         "strings that end a response",
         shown=True,
     ),
-    Key("data.seed", shared.SEED, "seed of the run (order, responses, replay's draws)", shown=True),
+    Key("data.seed", shared.SEED, "seed of the run: order, responses, draws of replay", shown=True),
     Key("data.shuffle", Flag(), "prompts in another order each epoch"),
     Key("data.truncation", Choice(names.TRUNCATIONS), "what happens to a longer prompt", shown=True),
     Key("data.filter_overlong_prompts", Flag(), "longer prompts are left out"),
@@ -48,11 +48,11 @@ _DATA = (
 )
 _ACTOR = (
     Key("actor_rollout_ref.actor.strategy", Choice(names.ACTOR_STRATEGIES), "verl's training engine"),
-    Key("actor_rollout_ref.actor.ppo_mini_batch_size", _COUNT, "prompts an optimiser step", shown=True),
+    Key("actor_rollout_ref.actor.ppo_mini_batch_size", _COUNT, "prompts in each optimiser step", shown=True),
     Key(
         "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu",
         _COUNT,
-        "responses a pass of one device",
+        "responses in each pass of a device",
         null="with use_dynamic_bsz",
         shown=True,
     ),
@@ -61,11 +61,21 @@ _ACTOR = (
     Key("actor_rollout_ref.actor.ppo_epochs", _COUNT, "passes over a step's responses"),
     Key("actor_rollout_ref.actor.shuffle", Flag(), "mini-batches in another order"),
     Key("actor_rollout_ref.actor.clip_ratio", Number(0), "PPO's clip range where the next two are not used"),
-    Key("actor_rollout_ref.actor.clip_ratio_low", Number(0), "the ratio's clip range below 1", shown=True),
-    Key("actor_rollout_ref.actor.clip_ratio_high", Number(0), "the ratio's clip range above 1", shown=True),
+    Key(
+        "actor_rollout_ref.actor.clip_ratio_low",
+        Number(0),
+        "how far below 1 the ratio is clipped",
+        shown=True,
+    ),
+    Key(
+        "actor_rollout_ref.actor.clip_ratio_high",
+        Number(0),
+        "how far above 1 the ratio is clipped",
+        shown=True,
+    ),
     Key("actor_rollout_ref.actor.clip_ratio_c", Number(above=1), "bound where the advantage is negative"),
     Key("actor_rollout_ref.actor.entropy_coeff", Number(0), "weight of the entropy bonus"),
-    Key("actor_rollout_ref.actor.use_kl_loss", Flag(), "KL to the stage-1 model in the loss", shown=True),
+    Key("actor_rollout_ref.actor.use_kl_loss", Flag(), "add KL to the stage-1 model to the loss", shown=True),
     Key("actor_rollout_ref.actor.kl_loss_coef", Number(0), "weight of that KL", shown=True),
     Key("actor_rollout_ref.actor.kl_loss_type", Choice(names.KL_ESTIMATORS), "estimator of that KL"),
     Key("actor_rollout_ref.actor.loss_agg_mode", Choice(names.LOSS_AGGREGATIONS), "how tokens are averaged"),
@@ -101,8 +111,18 @@ _REFERENCE = (
 )
 _ROLLOUT = (
     Key("actor_rollout_ref.rollout.name", Choice(names.ENGINES), "the rollout engine"),
-    Key("actor_rollout_ref.rollout.n", _COUNT, "responses a prompt, one rollout group", shown=True),
-    Key("actor_rollout_ref.rollout.temperature", Number(above=0, high=100), "of sampling", shown=True),
+    Key(
+        "actor_rollout_ref.rollout.n",
+        _COUNT,
+        "responses to each prompt, which are a rollout group",
+        shown=True,
+    ),
+    Key(
+        "actor_rollout_ref.rollout.temperature",
+        Number(above=0, high=100),
+        "temperature of sampling",
+        shown=True,
+    ),
     Key("actor_rollout_ref.rollout.top_p", Number(above=0, high=1), "share of probability that is sampled"),
     Key("actor_rollout_ref.rollout.top_k", Whole(1, also=(-1, 0)), "tokens that are sampled; -1 takes all"),
     Key("actor_rollout_ref.rollout.do_sample", Flag(), "false takes the most probable token"),
@@ -140,7 +160,7 @@ _ROLLOUT = (
     Key(
         "actor_rollout_ref.rollout.agent.default_agent_loop",
         Text("the name of an agent loop"),
-        "rerule_single_turn_agent for raw rows and data.stop",
+        "agent loop; raw rows and data.stop need rerule_single_turn_agent",
         shown=True,
     ),
     Key(
@@ -168,7 +188,7 @@ _CRITIC = (
     *shared.optimizer("critic.optim", shown=False),
 )
 _ALGORITHM = (
-    Key("algorithm.adv_estimator", Choice(names.ESTIMATORS), "the advantage", shown=True),
+    Key("algorithm.adv_estimator", Choice(names.ESTIMATORS), "estimator of the advantage", shown=True),
     Key("algorithm.norm_adv_by_std_in_grpo", Flag(), "divide by the group's deviation"),
     Key("algorithm.gamma", Number(0, 1), "discount"),
     Key("algorithm.lam", Number(0, 1), "lambda of gae"),
@@ -194,35 +214,35 @@ _REWARD = (
     Key(
         "reward.custom_reward_function.path",
         Text("a module (pkg://...) or a Python file"),
-        "where the reward function stands",
+        "module or file of the reward function",
         shown=True,
     ),
     Key("reward.custom_reward_function.name", Text("the name of a function"), "the reward function"),
     Key(
         f"{_KWARGS}.form",
         Elsewhere("additive or nested"),
-        "both terms count, or the second after the first",
+        "whether the second term counts without the first",
         "the benchmark's",
         True,
     ),
     Key(
         f"{_KWARGS}.lambda_forget",
         Elsewhere("0 to 1"),
-        "weight of the refusal, forget side",
+        "forget side: weight of being a refusal",
         "the benchmark's",
         True,
     ),
     Key(
         f"{_KWARGS}.lambda_retain",
         Elsewhere("0 to 1"),
-        "weight of no refusal, retain side",
+        "retain side: weight of not being a refusal",
         "the benchmark's",
         True,
     ),
     Key(
         f"{_KWARGS}.gamma",
         Elsewhere("0 to 1"),
-        "the ROUGE-L that an answer must exceed",
+        "retain side: the ROUGE-L that an answer must exceed",
         "the benchmark's",
         True,
     ),
@@ -237,7 +257,13 @@ _REWARD = (
 )
 _TRAINER = (
     *shared.trainer(),
-    Key("trainer.max_actor_ckpt_to_keep", _COUNT, "checkpoints kept", null="all", shown=True),
+    Key(
+        "trainer.max_actor_ckpt_to_keep",
+        _COUNT,
+        "how many complete checkpoints are kept",
+        null="all",
+        shown=True,
+    ),
     Key("trainer.max_critic_ckpt_to_keep", _COUNT, "the same of the critic", null="all"),
     Key("trainer.val_before_train", Flag(), "validate before the first step"),
     Key("trainer.val_only", Flag(), "validate and do nothing else"),

@@ -55,8 +55,8 @@ class Command:
 
 STAGE1 = Command(
     "python -m recipe.rerule.sft",
-    "Stage 1, rejection steering: verl's SFT trainer on (forget prompt, refusal) pairs.\n"
-    "The model ends up in the folder model of trainer.default_local_dir.",
+    "Stage 1, rejection steering: fine-tunes a model on pairs of a forget prompt and a refusal.\n"
+    "It writes the model to the folder model of trainer.default_local_dir.",
     "stage1",
     "sft_trainer",
     (
@@ -68,14 +68,14 @@ STAGE1 = Command(
 )
 STAGE2 = Command(
     "python -m recipe.rerule.main",
-    "Stage 2, refusal boundary optimisation: GRPO with replay of hard rollout groups.",
+    "Stage 2, refusal boundary optimisation: trains the stage-1 model by GRPO, with replay of groups.",
     ".",
     "rerule_trainer",
     (
         "experiment=tiny actor_rollout_ref.model.path=outputs/stage1/model "
         "data.train_files=DIR/train.parquet data.val_files=DIR/val.parquet "
         "trainer.default_local_dir=outputs/run",
-        "experiment=paper/NAME replay.enable=false ... (RULE, without replay, at the paper's settings)",
+        "experiment=paper/NAME replay.enable=false ... (RULE at the paper's settings)",
         "trainer.default_local_dir=outputs/run trainer.resume_mode=auto ... (goes on with a run)",
     ),
     stage2.KEYS,
@@ -91,14 +91,14 @@ def text(command: Command, program: str = "") -> str:
             "",
             command.what,
             "",
-            "Groups of settings, chosen together:",
+            "Groups of settings that one word chooses:",
             *(f"  {group}={'|'.join(command.options(group))}" for group in command.groups),
             "",
-            "Settings, with their defaults (docs/configuration.md tells more):",
+            "Settings with their defaults, meaning and allowed values (more in docs/configuration.md):",
             *_lines(command),
             "",
-            "Every other setting of verl can be given too. --cfg job prints all of them as the run has them,",
-            "+KEY=VALUE adds one that is not among them, --hydra-help is Hydra's own help.",
+            "You can give every other setting of verl too. --cfg job prints all settings with their values.",
+            "+KEY=VALUE adds a setting that is not among them. --hydra-help is Hydra's own help.",
             "",
             "Examples:",
             *(f"  {program} {example}" for example in command.examples),
