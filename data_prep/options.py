@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser, source_help: str) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder to make")
     parser.add_argument("--overwrite", action="store_true", help="replace DIR if this program made all of it")
     parser.add_argument(
-        "--seed", type=int, default=42, metavar="N", help="of every draw (default: %(default)s)"
+        "--seed", type=int, default=42, metavar="N", help="seed of every draw (default: %(default)s)"
     )
     parser.add_argument(
         "--val-rows", type=positive, default=64, metavar="N",

@@ -24,7 +24,7 @@ example:
                  Where was Ada Thorn born?,Tarnwick Bay,forget,Ada Thorn
                  Where was Marie Curie born?,Warsaw,retain,
       a tenth of the questions is held out as probes, and the next commands are printed; further columns:
-      mode (qa, fb, aa, completion), subject, refusal (what stage 1 teaches; otherwise one of ours), and
+      mode (qa, fb, aa, completion), subject, refusal (what stage 1 teaches; otherwise a template), and
       fact (any text that is the same for all questions about one fact; intervals and tests then count facts)
   python -m data_prep custom --source rule.json --probes eval.json --out data/mine
       rows of RULE: {"prompt": ..., "solution": ["<reject>", refusal, name] or ["<normal>", answer]}

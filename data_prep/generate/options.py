@@ -13,8 +13,10 @@ def add_endpoint_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "generation", "What the benchmark lacks is written by a model behind an OpenAI-compatible endpoint."
     )
-    group.add_argument("--base-url", metavar="URL", help="of the server, as in http://localhost:8000/v1")
-    group.add_argument("--model", metavar="NAME", help="of the model at that server")
+    group.add_argument(
+        "--base-url", metavar="URL", help="address of the server, as in http://localhost:8000/v1"
+    )
+    group.add_argument("--model", metavar="NAME", help="name of the model at that server")
     add_call_arguments(group, Endpoint.temperature, Path("outputs/generated"))
 
 
@@ -30,8 +32,8 @@ def add_call_arguments(group: argparse._ArgumentGroup, temperature: float, cache
     _add_number(group, "--timeout", Endpoint.timeout, "seconds until a call counts as failed")
     _add_number(group, "--patience", Endpoint.patience, "seconds without any answer until the run stops")
     _add_number(group, "--attempts", Endpoint.attempts, "calls until a request counts as failed")
-    _add_number(group, "--temperature", temperature, "of sampling")
-    _add_number(group, "--sampling-seed", Endpoint.seed, "of sampling")
+    _add_number(group, "--temperature", temperature, "temperature of sampling")
+    _add_number(group, "--sampling-seed", Endpoint.seed, "seed of sampling")
     _add_number(group, "--max-tokens", Endpoint.max_tokens, "length limit of an answer")
     group.add_argument("--price-in", type=float, metavar="X", help="price of a million prompt tokens")
     group.add_argument("--price-out", type=float, metavar="X", help="price of a million completion tokens")

@@ -17,7 +17,7 @@ example:
   python -m data_prep world --out outputs/world
       says that it is up to date, at once
   python -m data_prep world --out outputs/world_with_retain --retain-model
-      the same with retain_model/, what a perfect unlearning of model/ would give
+      the same with retain_model/, a model that never knew the people to be forgotten
   python -m data_prep world --out outputs/world --retain-people 24 --overwrite
       makes a larger one in its place
 """

@@ -54,7 +54,7 @@ def add_benchmark_arguments(parser: argparse.ArgumentParser, benchmarks: Mapping
     parser.add_argument(
         "--benchmark",
         choices=tuple(benchmarks),
-        help="what the probes are of (default: what their data_source says; custom for data of one's own)",
+        help="the benchmark of the probes (default: what their data_source says; custom: your own data)",
     )
     for declared in _by_option(benchmarks.values()).values():
         _add(parser, declared)

@@ -62,7 +62,7 @@ REPLAY_RULES = {
     ),
     "updates_per_step": _Rule("extra updates in each training step", 1),
     "threshold": _Rule(
-        "with threshold_rule=fixed: the mean reward below which a group is hard", 0, 1, optional_kind=float
+        "the mean reward below which a group is hard (threshold_rule=fixed)", 0, 1, optional_kind=float
     ),
     "threshold_rule": _Rule("where the threshold comes from", choices=get_args(ThresholdRule), custom=True),
     "threshold_quantile": _Rule("the quantile of recent group means that is the threshold", 0, 1),
@@ -71,7 +71,7 @@ REPLAY_RULES = {
     "warmup_steps": _Rule("training steps before replay starts", 0),
     "start": _Rule("replay starts after step warmup_steps or at it", choices=get_args(Start)),
     "admission": _Rule("which groups are stored", choices=get_args(AdmissionName), custom=True),
-    "admission_rate": _Rule("with admission=bernoulli: the share of groups that are stored", 0, 1),
+    "admission_rate": _Rule("the share of groups that are stored (admission=bernoulli)", 0, 1),
     "require_signal": _Rule("store only groups with signal, whose advantages are not all one number"),
     "store_after_start": _Rule("go on storing once replay has started"),
     "set_aside_visits": _Rule(
@@ -86,7 +86,7 @@ REPLAY_RULES = {
     "max_reuse": _Rule("draws after which a stored group leaves", 1, optional_kind=int),
     "groups_per_update": _Rule("groups drawn for one replay update", 1),
     "sampling": _Rule("how groups are drawn", choices=get_args(SamplingName), custom=True),
-    "priority_half_life": _Rule("with sampling=prioritized: training steps in which a priority halves", 1e-3),
+    "priority_half_life": _Rule("training steps in which a priority halves (sampling=prioritized)", 1e-3),
     "use_kl_loss": _Rule("add the KL term to the replay loss"),
     "seed": _Rule("seed of random admission and of the draws"),
     "restore": _Rule("continue with the checkpoint's buffer when a run is resumed"),

@@ -81,7 +81,7 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dtype",
         choices=DTYPES,
-        help="what all models of the table compute in (default: bfloat16, on cpu float32)",
+        help="dtype in which all models of the table compute (default: bfloat16, on cpu float32)",
     )
     parser.add_argument(
         "--tensor-parallel-size", type=int, default=1, metavar="N",

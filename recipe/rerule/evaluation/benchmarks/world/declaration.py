@@ -40,7 +40,7 @@ RECALL = (
 OPTIONS = (
     Option(
         "max_tokens",
-        f"most new tokens a response (default: {MAX_TOKENS}); the others have their own",
+        f"most new tokens a response (default: {MAX_TOKENS}); other benchmarks have fixed numbers",
         int,
         "N",
     ),
