@@ -129,9 +129,9 @@ def turn_ids(tokenizer: Any, messages: Messages, turn: int, raw: bool, **templat
 
     Those before an assistant's message are together `prompt_ids` of the messages before it, so that training
     on an answer continues the prompt that is sampled from. A message that another of the user or the system
-    follows adds none: its tokens come with the next one, since templates write a system message into the
-    user's turn, or cannot write it alone. Arguments as of `batch_prompt_ids`; a raw conversation is a prompt
-    and its answer.
+    follows adds none: its tokens come with the next one, since a template may write a system message into the
+    user's turn, or end with a token whatever is last (Phi-3). Arguments as of `batch_prompt_ids`; a raw
+    conversation is a prompt and its answer.
 
     Raises:
         jinja2.TemplateError: the chat template refuses the messages.
