@@ -22,7 +22,10 @@ ARROWS: dict[str, set[str]] = {
     "platform": {"training.agent_loop", "training.settings"},
     "training": {"replay", "runs", "platform", "reward", *DATA},
     "unlearning": {"training", "runs", "platform", "reward", *DATA, *FOLDERS},
-    "evaluation": {"reward", "runs", "platform", "training.prompts", "data_prep.generate", *DATA, *FOLDERS},
+    "evaluation": {
+        *("reward", "runs", "platform", "training.prompts", "training.template_arguments"),
+        *("data_prep.generate", *DATA, *FOLDERS),
+    },
     "reporting": {"evaluation", "runs", "replay", *DATA, *FOLDERS},
     "data_prep": {"reward"},
 }

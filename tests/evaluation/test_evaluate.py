@@ -527,3 +527,19 @@ def test_a_prefix_of_no_model_is_refused_before_anything_starts(arguments, tmp_p
     (line,) = capsys.readouterr().err.splitlines()
     assert line == "error: --prefix icu: no model has this name; the models are base"
     assert not (tmp_path / "out").exists()
+
+
+def test_arguments_of_the_chat_template_reach_the_model_and_the_folder(arguments, tmp_path, monkeypatch):
+    given: list[tuple[tuple[str, object], ...]] = []
+
+    def run(models, requests, decoding, store):
+        given.extend(model.template for model in models)
+        answers = {request.id: Answer(text) for request, text in zip(requests, RESPONSES, strict=True)}
+        return {model.name: answers for model in models}
+
+    monkeypatch.setattr(model_command, "run", run)
+    more = ["--template", "enable_thinking=false", "--template", "date_string=26 Jul 2024"]
+    assert evaluate.main([*arguments, *more]) == 0
+    expected = {"enable_thinking": False, "date_string": "26 Jul 2024"}
+    assert given == [tuple(expected.items())]
+    assert read(tmp_path / "out", "meta.json")["models"]["base"]["template"] == expected

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import Gemma2Config, Gemma2ForCausalLM, LlamaConfig, LlamaForCausalLM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from transformers.modeling_utils import AttentionInterface
@@ -49,7 +49,7 @@ def packed(rows: list[list[int]]) -> dict[str, torch.Tensor]:
     }
 
 
-def gradient(of: LlamaForCausalLM, logits: torch.Tensor) -> torch.Tensor:
+def gradient(of: torch.nn.Module, logits: torch.Tensor) -> torch.Tensor:
     of.zero_grad()
     logits.logsumexp(-1).square().sum().backward()
     return torch.cat([parameter.grad.flatten() for parameter in of.parameters()])
@@ -125,3 +125,68 @@ def test_each_token_has_its_place(lengths: list[int]) -> None:
     assert [row[:length].tolist() for row, length in zip(index, lengths, strict=True)] == [
         list(range(sum(lengths[:number]), sum(lengths[: number + 1]))) for number in range(len(lengths))
     ]
+
+
+SOFTCAP = 0.5
+
+
+def gemma2(implementation: str, window: int = 64) -> Gemma2ForCausalLM:
+    """With scores far above the cap, in a layer with a window and one without; float32, as in eager."""
+    torch.manual_seed(0)
+    config = Gemma2Config(
+        vocab_size=32,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        query_pre_attn_scalar=8,
+        initializer_range=0.5,
+        attn_logit_softcapping=SOFTCAP,
+        sliding_window=window,
+        pad_token_id=0,
+        eos_token_id=None,
+        attn_implementation=implementation,
+    )
+    return Gemma2ForCausalLM(config)
+
+
+def test_transformers_own_sdpa_leaves_the_cap_out() -> None:
+    """Why ours has it: where this fails, transformers has learnt it."""
+    row = {"input_ids": torch.tensor([ROWS[0]]), "use_cache": False}
+    assert (gemma2("sdpa")(**row).logits - gemma2("eager")(**row).logits).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("window", [64, 2])
+@pytest.mark.usefixtures("installed")
+def test_capped_scores_give_the_logits_and_gradient_of_eager_attention(window: int) -> None:
+    eager, capped = gemma2("eager", window), gemma2("sdpa", window)
+    alone = torch.cat([eager(input_ids=torch.tensor([row]), use_cache=False).logits[0] for row in ROWS])
+    expected = gradient(eager, alone)
+    together = capped(**packed(ROWS), use_cache=False).logits[0]
+    torch.testing.assert_close(together, alone, rtol=1e-4, atol=2e-5)
+    torch.testing.assert_close(gradient(capped, together), expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("window", [64, 2])
+@pytest.mark.usefixtures("installed")
+def test_capped_scores_of_padded_rows_are_those_of_eager_attention(window: int) -> None:
+    """Padding before a row and behind one, as prompts and answers have it."""
+    ids = torch.tensor([[0, 0, 5, 6, 7], [8, 9, 10, 0, 0]])
+    mask = ids.ne(0).long()
+    positions = (mask.cumsum(-1) - 1).clamp(min=0)
+    row = {"input_ids": ids, "attention_mask": mask, "position_ids": positions, "use_cache": False}
+    found, expected = (gemma2(kind, window)(**row).logits[mask.bool()] for kind in ("sdpa", "eager"))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.usefixtures("installed")
+def test_generation_with_a_cache_is_capped_too() -> None:
+    prompt = torch.tensor([[5, 6, 7]])
+    how = {"max_new_tokens": 4, "do_sample": False, "output_logits": True, "return_dict_in_generate": True}
+    found, expected = (
+        torch.stack(gemma2(kind).generate(prompt, attention_mask=torch.ones_like(prompt), **how).logits)
+        for kind in ("sdpa", "eager")
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=2e-5)

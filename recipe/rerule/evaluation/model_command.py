@@ -25,6 +25,7 @@ from recipe.rerule.evaluation.engine.models import Model, check_models, resolve_
 from recipe.rerule.evaluation.engine.prefixes import files_of, with_prefixes
 from recipe.rerule.evaluation.engine.requests import Answers
 from recipe.rerule.evaluation.engine.run import run
+from recipe.rerule.evaluation.engine.template import warnings, with_template
 from recipe.rerule.evaluation.evaluator import Evaluator, Record
 from recipe.rerule.evaluation.options import add_benchmark_arguments, given_paths, refuse_foreign
 from recipe.rerule.evaluation.output import EVALUATION, json_text, write_folder
@@ -126,6 +127,14 @@ def add_model_parser(commands: Any) -> None:
         "option for more models",
     )
     parser.add_argument(
+        "--template",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an argument of the chat templates, such as enable_thinking=false; give what training had as "
+        "data.apply_chat_template_kwargs; repeat the option for more",
+    )
+    parser.add_argument(
         "--probes",
         type=Path,
         required=True,
@@ -166,10 +175,14 @@ def checked(options: argparse.Namespace) -> Evaluation:
     evaluator = benchmark.evaluator(options)
     targets = [probe.subject for probe in probes if probe.section == "forget"]
     models = with_prefixes(resolve_models(options.model), options.prefix, targets)
+    models = with_template(models, options.template)
     check_models(models)
     select(options.platform)
     references = evaluator.references()
     _check_models(options.out, options.model, models)
+    if not all(probe.raw for probe in probes):
+        for line in warnings(models):
+            errors.warn(line)
     return Evaluation(
         benchmark,
         evaluator,
@@ -310,6 +323,7 @@ def _meta(evaluation: Evaluation, rows: Mapping[str, Row]) -> dict[str, Any]:
         "models": {
             model.name: {"path": str(model.path), "global_step": model.step}
             | ({"prefix": model.prefix} if model.prefix else {})
+            | ({"template": dict(model.template)} if model.template else {})
             for model in evaluation.models
         },
         "probes": {

@@ -39,7 +39,7 @@ class Option:
 
 COMMAND = frozenset(
     {
-        "help", "model", "prefix", "probes", "out", "overwrite", "platform", "benchmark", "run",
+        "help", "model", "prefix", "template", "probes", "out", "overwrite", "platform", "benchmark", "run",
         "most_compared", "dtype", "tensor_parallel_size", "gpu_memory_utilization", "train", "control",
         "attacks", "budget", "folds", "seeds", "json", "cache", "keep_models",
     }

@@ -4,15 +4,18 @@ verl packs the rows of a micro-batch into one (`use_remove_padding`) and tells t
 start again at 0. Flash attention takes that; transformers gives its sdpa a mask of all tokens by all tokens
 instead, whose cost grows with the square of the batch. Here the rows are laid side by side for the attention
 alone, a small part of the work; everything else stays packed.
+
+Gemma-2 caps attention scores, which transformers' sdpa leaves out without a word. `capped_attention` has it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from transformers import AttentionInterface
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 
@@ -61,7 +64,8 @@ def packed_sdpa(
 
     Args:
         query, key, value: [1, heads, tokens, head size] where rows are packed.
-        others: `position_ids` [1, tokens], with 0 where a row starts, and what sdpa takes besides.
+        others: `position_ids` [1, tokens], with 0 where a row starts; `softcap`, of models that cap their
+            scores; and what sdpa takes besides.
 
     Returns:
         [1, tokens, heads, head size], None.
@@ -69,8 +73,9 @@ def packed_sdpa(
     Raises:
         ValueError: one row without a mask and without positions, which could hold several.
     """
+    attend = _attention(others.get("softcap"))
     if query.shape[0] != 1 or attention_mask is not None or query.shape[2] != key.shape[2]:
-        return sdpa_attention_forward(module, query, key, value, attention_mask, **others)
+        return attend(module, query, key, value, attention_mask, **others)
     position_ids = others.get("position_ids")
     if position_ids is None:
         raise ValueError(
@@ -79,8 +84,54 @@ def packed_sdpa(
         )
     index, kept = row_index(position_ids)
     rows = [_side_by_side(tensor, index) for tensor in (query, key, value)]
-    output, _ = sdpa_attention_forward(module, *rows, None, **others)
+    output, _ = attend(module, *rows, None, **others)
     return output.flatten(0, 1).index_select(0, kept).unsqueeze(0), None
+
+
+def _attention(softcap: float | None) -> Callable[..., tuple[torch.Tensor, None]]:
+    """What attends to rows that are not packed."""
+    return sdpa_attention_forward if softcap is None else capped_attention
+
+
+def capped_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    softcap: float,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attention whose scores s become softcap tanh(s / softcap) (Gemma-2, arXiv 2408.00118, section 2).
+
+    torch's sdpa cannot do it, so that all scores of a call are in memory at once.
+
+    Args:
+        query: [rows, heads, queries, head size]; key, value: [rows, key heads, keys, head size].
+        attention_mask: [rows or 1, heads or 1, queries, keys]: bool, true where a key is seen, or numbers
+            that are added to the scores; None: each query sees the keys up to its place, a single query all.
+        softcap: above 0.
+        scaling: what scores are multiplied by; None: one over the root of the head size.
+        dropout: share of the weights that are dropped; 0 outside training.
+
+    Returns:
+        [rows, queries, heads, head size], None. The softmax is float32, or float64 for such inputs.
+    """
+    groups = getattr(module, "num_key_value_groups", 1)
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    scores = softcap * torch.tanh(query @ repeat_kv(key, groups).transpose(2, 3) * (scale / softcap))
+    if attention_mask is None and query.shape[2] > 1:
+        attention_mask = torch.ones(scores.shape[2:], dtype=torch.bool, device=scores.device).tril()
+    if attention_mask is not None and attention_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
+    elif attention_mask is not None:
+        scores = scores + attention_mask
+    dtype = torch.promote_types(scores.dtype, torch.float32)
+    weights = torch.nn.functional.dropout(scores.softmax(-1, dtype=dtype).to(value.dtype), p=dropout)
+    return (weights @ repeat_kv(value, groups)).transpose(1, 2).contiguous(), None
 
 
 def row_index(position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -51,7 +51,7 @@ def batch_prompt_ids(
 
 
 def suffixed_prompt_ids(
-    tokenizer: Any, messages: Messages, suffix: str, double_bos: bool = False
+    tokenizer: Any, messages: Messages, suffix: str, double_bos: bool = False, **template: Any
 ) -> list[int]:
     """Token ids of a chat prompt with a text right after its generation prompt, which the answer continues.
 
@@ -60,11 +60,15 @@ def suffixed_prompt_ids(
         messages: the prompt's.
         suffix: the text; with "", and one BOS, the ids are those of `prompt_ids`.
         double_bos: let the tokenizer add its special tokens (BOS) although templates write them themselves.
+        template: further arguments of the chat template.
 
     Raises:
         jinja2.TemplateError: the chat template refuses the messages.
     """
-    text = tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False) + suffix
+    text = tokenizer.apply_chat_template(
+        list(messages), add_generation_prompt=True, tokenize=False, **template
+    )
+    text += suffix
     return _without_eos(tokenizer, tokenizer(text, add_special_tokens=double_bos).input_ids)
 
 
@@ -90,28 +94,31 @@ def answer_ids(tokenizer: Any, answer: str) -> list[int]:
     return [*both[len(newline) :], tokenizer.eos_token_id]
 
 
-def chat_answer_ids(tokenizer: Any, messages: Messages, answer: str, suffix: str = "") -> list[int]:
+def chat_answer_ids(
+    tokenizer: Any, messages: Messages, answer: str, suffix: str = "", **template: Any
+) -> list[int]:
     """Token ids of an answer to a chat prompt, up to the end of its turn and including that token.
 
     They are those that stage 1 trains on, but for what the template writes after the end of the turn (the
-    newline of ChatML). The end is the turn's last special token; behind a template that writes none it is
-    EOS. An answer that continues a suffix is tokenised like one that continues a raw prompt, with that end.
+    newline of ChatML; of Phi-3 a newline and EOS). The end is the first special token that only white space
+    and special tokens follow; behind a template that writes none it is EOS. An answer that continues a suffix
+    is tokenised like one that continues a raw prompt, with that end. `template` as of `batch_prompt_ids`.
 
     Raises:
         jinja2.TemplateError: the chat template refuses the messages.
         PromptError: as of `turn_ids`.
     """
     conversation = [*messages, {"role": "assistant", "content": answer}]
-    turn = _up_to_end(tokenizer, turn_ids(tokenizer, conversation, len(messages), raw=False))
+    turn = _up_to_end(tokenizer, turn_ids(tokenizer, conversation, len(messages), raw=False, **template))
     return [*answer_ids(tokenizer, answer)[:-1], turn[-1]] if suffix else turn
 
 
 def _up_to_end(tokenizer: Any, turn: list[int]) -> list[int]:
-    """An assistant's turn without the white space that follows its end, or with EOS where it has no end."""
+    """An assistant's turn without what the template writes after its end, or with EOS where it has no end."""
     special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
-    end = max((place for place, number in enumerate(turn, 1) if number in special), default=0)
-    if end and not tokenizer.decode(turn[end:]).strip():
-        return turn[:end]
+    for end in (place for place, number in enumerate(turn, 1) if number in special):
+        if not tokenizer.decode(turn[end:], skip_special_tokens=True).strip():
+            return turn[:end]
     if tokenizer.eos_token_id is None:
         raise PromptError("neither the chat template nor the tokenizer ends an answer with a special token")
     return [*turn, tokenizer.eos_token_id]
@@ -121,7 +128,9 @@ def turn_ids(tokenizer: Any, messages: Messages, turn: int, raw: bool, **templat
     """Token ids that message number `turn` adds to a conversation.
 
     Those before an assistant's message are together `prompt_ids` of the messages before it, so that training
-    on an answer continues the prompt that is sampled from. Arguments as of `batch_prompt_ids`; a raw
+    on an answer continues the prompt that is sampled from. A message that another of the user or the system
+    follows adds none: its tokens come with the next one, since a template may write a system message into the
+    user's turn, or end with a token whatever is last (Phi-3). Arguments as of `batch_prompt_ids`; a raw
     conversation is a prompt and its answer.
 
     Raises:
@@ -131,11 +140,22 @@ def turn_ids(tokenizer: Any, messages: Messages, turn: int, raw: bool, **templat
     if raw:
         content = messages[turn]["content"]
         return answer_ids(tokenizer, content) if turn else prompt_ids(tokenizer, messages[:1], raw)
-    before = _conversation_ids(tokenizer, messages, turn, template)
+    if _waits(messages, turn):
+        return []
+    first = turn
+    while first and _waits(messages, first - 1):
+        first -= 1
+    before = _conversation_ids(tokenizer, messages, first, template)
     after = _conversation_ids(tokenizer, messages, turn + 1, template)
     if after[: len(before)] != before:
         raise PromptError(f"the chat template writes message {turn} into what stands before it")
     return after[len(before) :]
+
+
+def _waits(messages: Messages, turn: int) -> bool:
+    """Whether another message of the user or the system follows one of theirs."""
+    roles = [message["role"] for message in messages[turn : turn + 2]]
+    return len(roles) == 2 and "assistant" not in roles
 
 
 def _conversation_ids(tokenizer: Any, messages: Messages, count: int, template: dict[str, Any]) -> list[int]:

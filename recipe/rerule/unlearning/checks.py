@@ -55,6 +55,7 @@ def check(config: DictConfig) -> None:
     for side, found in files.items():
         data_checks.check_stage1([(config.data[side], found)], [])
         rows.check_conversations(config, [(config.data[side], found)])
+    rows.warn_of_template(config, config.model, list(files.items()))
     _check_groups(config, method, files)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from jinja2 import TemplateError
@@ -138,7 +139,8 @@ def _encode_all(model: Model, requests: Sequence[Request]) -> list[Encoded]:
     tokenizer = load_tokenizer(model)
     if not all(request.prompt.raw for request in requests):
         require_chat_template(tokenizer)
-    return [encode_one(tokenizer, prefixed(request, model.prefix)) for request in requests]
+    template = dict(model.template)
+    return [encode_one(tokenizer, prefixed(request, model.prefix), template) for request in requests]
 
 
 def load_tokenizer(model: Model) -> Any:
@@ -155,11 +157,16 @@ def load_tokenizer(model: Model) -> Any:
         ) from error
 
 
-def encode_one(tokenizer: Any, request: Request) -> Encoded:
-    """One request as a tokenizer has it. Raises RequestError naming the request."""
+def encode_one(
+    tokenizer: Any, request: Request, template: Mapping[str, Any] = MappingProxyType({})
+) -> Encoded:
+    """One request as a tokenizer has it; `template`: further arguments of its chat template.
+
+    Raises RequestError naming the request.
+    """
     try:
-        prompt = _prompt_ids(tokenizer, request.prompt)
-        answer = _answer_ids(tokenizer, request) if isinstance(request, Likelihood) else []
+        prompt = _prompt_ids(tokenizer, request.prompt, template)
+        answer = _answer_ids(tokenizer, request, template) if isinstance(request, Likelihood) else []
     except (PromptError, TemplateError) as error:
         raise RequestError(f"request {request.id}: {' '.join(str(error).split())}") from error
     if not prompt:
@@ -176,19 +183,19 @@ def _digest(told: Any) -> str:
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
-def _prompt_ids(tokenizer: Any, prompt: PromptText) -> list[int]:
+def _prompt_ids(tokenizer: Any, prompt: PromptText, template: Mapping[str, Any]) -> list[int]:
     if prompt.raw:
         return prompt_ids(tokenizer, prompt.messages, raw=True)
-    return suffixed_prompt_ids(tokenizer, prompt.messages, prompt.suffix, prompt.double_bos)
+    return suffixed_prompt_ids(tokenizer, prompt.messages, prompt.suffix, prompt.double_bos, **template)
 
 
-def _answer_ids(tokenizer: Any, request: Likelihood) -> list[int]:
+def _answer_ids(tokenizer: Any, request: Likelihood, template: Mapping[str, Any]) -> list[int]:
     prompt = request.prompt
     if prompt.raw and not prompt.messages[0]["content"]:
         return _text_ids(tokenizer, request.answer)
     if prompt.raw:
         return answer_ids(tokenizer, request.answer)
-    return chat_answer_ids(tokenizer, prompt.messages, request.answer, prompt.suffix)
+    return chat_answer_ids(tokenizer, prompt.messages, request.answer, prompt.suffix, **template)
 
 
 def _text_ids(tokenizer: Any, text: str) -> list[int]:

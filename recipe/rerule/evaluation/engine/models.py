@@ -36,12 +36,14 @@ class Model:
         path: Hugging Face folder (holds config.json).
         step: the training step where `path` is a checkpoint of a stage-2 run, else None.
         prefix: text before every question (`prefixes`).
+        template: further arguments of the chat template, as (name, value).
     """
 
     name: str
     path: Path
     step: int | None = None
     prefix: str = ""
+    template: tuple[tuple[str, Any], ...] = ()
 
 
 def resolve_models(specs: Sequence[str]) -> list[Model]:
@@ -166,17 +168,18 @@ def engine_key(model: Model) -> str:
     """Equal for two models exactly when they differ in weights alone, so that one engine can serve both.
 
     They are then asked the same tokens. A folder without tokenizer.json (a slow tokenizer) shares with none:
-    its key is its path, and its prefix.
+    its key is its path, its prefix and its arguments of the chat template.
     """
     tokenizer = model.path / "tokenizer.json"
     if not tokenizer.is_file():
-        return json.dumps([str(model.path), model.prefix])
+        return json.dumps([str(model.path), model.prefix, model.template])
     parts = [
         _without(_read_json(model.path / "config.json"), _CONFIG_KEYS_WITHOUT_EFFECT),
         _without(_read_json(tokenizer), _TOKENIZER_KEYS_WITHOUT_EFFECT),
         _tokenizer_settings(model.path),
         _chat_template(model.path),
         model.prefix,
+        model.template,
     ]
     return json.dumps(parts, sort_keys=True)
 

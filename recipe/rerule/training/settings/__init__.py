@@ -96,6 +96,7 @@ def check(config: DictConfig) -> ReplayConfig:
     # verl's own.
     conditions.check_verl(config)
     lora.warn_of_reference(config)
+    rows.warn_of_template(config, policy, train + val)
     _warn(rows.context_warnings(config.data, limit))
     _warn(steps.warm_up_warnings(config, "actor_rollout_ref.actor.optim", run_steps))
     _warn(steps.replay_warnings(config, replay, run_steps))
@@ -137,6 +138,7 @@ def check_stage1(config: DictConfig) -> None:
     rows.require_validation_batch(val, config.data)
     rows.check_conversations(config, train)
     run_steps = steps.run_steps(config, train)
+    rows.warn_of_template(config, config.model, train)
     _warn(steps.warm_up_warnings(config, "optim", run_steps))
     saving.say_disk_stage1(config, run_steps)
     learning.before_stage1(config)

@@ -11,8 +11,9 @@ from typing import Any
 from omegaconf import DictConfig
 
 from data_prep.contract import Row, read_rows, read_sft_rows
+from recipe.rerule import errors
 from recipe.rerule.runs import model_checks
-from recipe.rerule.training import prompt_checks
+from recipe.rerule.training import prompt_checks, template_arguments
 from recipe.rerule.training.settings.conditions import plain
 from recipe.rerule.training.settings.error import SettingsError
 from recipe.rerule.training.settings.parts import AGENT_LOOP, paths
@@ -160,3 +161,12 @@ def _check_tokens(
         if len(rows) > _MANY_ROWS:
             print(f"tokenising the {len(rows)} rows of {path} ...", file=sys.stderr, flush=True)
         check(path, rows, tokenizer, template, limit=math.inf if shortens else limit, vocabulary=known)
+
+
+def warn_of_template(config: DictConfig, model: DictConfig, files: Files) -> None:
+    """Warn of what the chat template writes without being asked, where a row goes through it."""
+    if any(not row["extra_info"]["raw"] for _, rows in files for row in rows):
+        tokenizer = prompt_checks.load_tokenizer(model)
+        template = plain(config, "data.apply_chat_template_kwargs")
+        for line in template_arguments.warnings(tokenizer, template):
+            errors.warn(line)
