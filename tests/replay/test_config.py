@@ -14,6 +14,9 @@ def test_defaults_are_those_of_the_design_and_the_study() -> None:
     assert dataclasses.asdict(ReplayConfig.from_dict({})) == {
         "enable": True,
         "update": "stored",
+        "mixed_places": "added",
+        "mixed_weight": None,
+        "fresh_share": 1.0,
         "updates_per_step": 1,
         "threshold": None,
         "threshold_rule": "quantile",
@@ -136,7 +139,29 @@ REFUSED = [
         {"capacity": 31, "min_groups": 5},
         "replay.capacity is 31; it must be at least replay.groups_per_update, which is 32",
     ),
-    ({"update": "none"}, "replay.update is 'none'; it must be one of stored, on_policy: what the extra"),
+    ({"update": "none"}, "replay.update is 'none'; it must be one of stored, on_policy, mixed: what"),
+    (
+        {"update": "mixed", "mixed_places": "all"},
+        "replay.mixed_places is 'all'; it must be one of added, unsampled, no_signal: with",
+    ),
+    (
+        {"update": "mixed", "mixed_weight": 1.5},
+        "replay.mixed_weight is 1.5; it must lie in [0, 1] or be null",
+    ),
+    ({"update": "mixed", "fresh_share": 0.0}, "replay.fresh_share is 0.0; it must lie in [0.001, 1]: with"),
+    ({"fresh_share": 0.5}, "replay.fresh_share is 0.5, but with replay.update=stored no stored group takes"),
+    (
+        {"update": "mixed", "updates_per_step": 2},
+        "replay.updates_per_step is 2, but replay.update=mixed makes one update a step; set it to 1",
+    ),
+    (
+        {"update": "mixed", "mixed_places": "unsampled"},
+        "replay.mixed_places is 'unsampled', but replay.fresh_share=1 samples every prompt; set",
+    ),
+    (
+        {"update": "mixed", "fresh_share": 0.5},
+        "replay.fresh_share is 0.5, but replay.mixed_places=added fills no place; set",
+    ),
     ({"updates_per_step": 0}, "replay.updates_per_step is 0; it must be at least 1: extra updates"),
     (
         {"threshold_rule": "mean"},
@@ -182,7 +207,7 @@ REFUSED = [
         {"warmup": 1},
         "replay.warmup is not a setting; did you mean replay.warmup_steps?",
     ),
-    ({"zzz": 1}, "replay.zzz is not a setting; known are enable, update, updates_per_step, threshold,"),
+    ({"zzz": 1}, "replay.zzz is not a setting; known are enable, update, mixed_places, mixed_weight,"),
     ({"importance": None}, "replay.importance is None; it must be a mapping of settings"),
     ({"importance": {"clip": 1}}, "replay.importance.clip is not a setting; did you mean"),
     ({"importance": {"clip_low": 1.1}}, "replay.importance.clip_low is 1.1; it must lie in [0, 1]"),

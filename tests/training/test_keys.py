@@ -107,7 +107,7 @@ def test_the_replay_s_settings_are_its_own() -> None:
     assert keys["replay.sampling"].accepts("rules.mine:Own")
     assert not keys["replay.sampling"].accepts("rules.mine")
     assert keys["replay.sampling"].allowed == f"{built_in.allowed}, or package.module:Class"
-    assert len(keys) == 32
+    assert len(keys) == 35
 
 
 def test_the_nearest_setting() -> None:

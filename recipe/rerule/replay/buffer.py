@@ -78,7 +78,7 @@ class StoredGroup:
             end = start + length * PLANES[name].itemsize
             planes[name] = block[start:end].view(PLANES[name])
             start = end
-        return RolloutGroup(
+        return RolloutGroup.known(
             prompt_index=self.prompt_index, side=self.side, mode=self.mode, step=self.step, **planes
         )
 

@@ -19,7 +19,8 @@ ThresholdRule = Literal["fixed", "quantile"]
 AdmissionName = Literal["hard", "random", "bernoulli", "all"]
 EvictionName = Literal["fifo", "staleness", "signal"]
 SamplingName = Literal["uniform", "recent", "prioritized"]
-UpdateName = Literal["stored", "on_policy"]
+UpdateName = Literal["stored", "on_policy", "mixed"]
+PlacesName = Literal["added", "unsampled", "no_signal"]
 
 
 def is_class_path(value: object) -> bool:
@@ -57,9 +58,16 @@ IMPORTANCE_RULES = {
 REPLAY_RULES = {
     "enable": _Rule("replay hard rollout groups, or do plain RULE"),
     "update": _Rule(
-        "what the extra update trains on: stored groups, or the step's own batch",
+        "what is trained on: stored groups, the step's own batch again, or both in one update",
         choices=get_args(UpdateName),
     ),
+    "mixed_places": _Rule(
+        "with update=mixed: which places in the batch stored groups take", choices=get_args(PlacesName)
+    ),
+    "mixed_weight": _Rule(
+        "with update=mixed: the weight of the stored rows' loss", 0, 1, optional_kind=float
+    ),
+    "fresh_share": _Rule("with update=mixed: the share of a step's prompts that is sampled", 1e-3, 1),
     "updates_per_step": _Rule("extra updates in each training step", 1),
     "threshold": _Rule(
         "the mean reward below which a group is hard (threshold_rule=fixed)", 0, 1, optional_kind=float
@@ -138,8 +146,16 @@ class ReplayConfig:
 
     Attributes (paper symbol in brackets):
         enable: false is plain RULE.
-        update: what the extra update trains on: "stored" groups (replay), or the step's own batch once more
-            ("on_policy": the equal-update control, at the steps at which replay would update).
+        update: "stored": an extra update on stored groups (replay); "on_policy": an extra update on the
+            step's own batch once more (the equal-update control, at the steps at which replay would update);
+            "mixed": no extra update, stored groups join the step's own batch (see `mixed`).
+        mixed_places: of "mixed", where they join: "added" to the batch, groups_per_update of them;
+            "unsampled": in the places of the prompts that fresh_share leaves out; "no_signal": in those, and
+            in the places of the step's groups without signal, which are not trained on then.
+        mixed_weight: of "mixed", w in (1 - w) * loss of the step's rows + w * loss of the stored rows; None
+            is the stored rows' share of the batch.
+        fresh_share: of "mixed", the share of the step's prompts that is sampled once the buffer can give the
+            rest of the batch; 1 samples all.
         updates_per_step: extra updates a step, each with its own draw.
         threshold [tau]: a group is hard when its mean reward is below it; of threshold_rule "fixed" only.
         threshold_rule: "fixed" takes `threshold`; "quantile" the `threshold_quantile` of the last
@@ -159,7 +175,7 @@ class ReplayConfig:
             most reused ("staleness"), the one with the least advantage magnitude ("signal").
         max_staleness, max_reuse: a group older than so many steps, or drawn so often, leaves; None is no
             limit.
-        groups_per_update: groups drawn for one replay update.
+        groups_per_update: groups drawn for one replay update; the most of a mixed one.
         sampling: "uniform"; "recent": the newest; "prioritized": in proportion to advantage magnitude times
             0.5 ** (staleness / priority_half_life); all without replacement.
             admission, eviction, sampling and threshold_rule may also be "package.module:Class", see `custom`.
@@ -174,6 +190,9 @@ class ReplayConfig:
 
     enable: bool = True
     update: UpdateName = "stored"
+    mixed_places: PlacesName = "added"
+    mixed_weight: float | None = None
+    fresh_share: float = 1.0
     updates_per_step: int = 1
     threshold: float | None = None
     threshold_rule: ThresholdRule | str = "quantile"
@@ -215,6 +234,7 @@ class ReplayConfig:
                     f"replay.capacity is {self.capacity}; it must be at least replay.{name}, "
                     f"which is {needed}"
                 )
+        _check_mixed(self)
 
     @classmethod
     def from_dict(cls, mapping: Mapping[str, Any]) -> ReplayConfig:
@@ -228,6 +248,33 @@ class ReplayConfig:
         if "importance" in settings:
             settings["importance"] = ImportanceConfig.from_dict(settings["importance"])
         return cls(**settings)
+
+
+def _check_mixed(config: ReplayConfig) -> None:
+    """Refuse settings of a mixed update that contradict each other, or that nothing would use."""
+    share, places = config.fresh_share, config.mixed_places
+    if config.update != "mixed":
+        if share < 1:
+            raise ReplayConfigError(
+                f"replay.fresh_share is {share:g}, but with replay.update={config.update} no stored group "
+                "takes the place of a prompt; set replay.update=mixed, or leave it 1"
+            )
+        return
+    if config.updates_per_step != 1:
+        raise ReplayConfigError(
+            f"replay.updates_per_step is {config.updates_per_step}, but replay.update=mixed makes one update "
+            "a step; set it to 1"
+        )
+    if places == "unsampled" and share == 1:
+        raise ReplayConfigError(
+            "replay.mixed_places is 'unsampled', but replay.fresh_share=1 samples every prompt; set "
+            "replay.fresh_share below 1, or another replay.mixed_places"
+        )
+    if places == "added" and share < 1:
+        raise ReplayConfigError(
+            f"replay.fresh_share is {share:g}, but replay.mixed_places=added fills no place; set "
+            "replay.mixed_places=unsampled or no_signal"
+        )
 
 
 def _check_keys(cls: type, mapping: object, section: str) -> None:

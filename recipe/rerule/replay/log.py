@@ -104,13 +104,15 @@ class HookLog:
         replay: what replay stored, let go and drew; without replay only the groups and the threshold.
         has_replay: whether there is replay at all.
         seconds: of the hook's own parts, by metric name.
-        updates: what each of the step's extra updates reported.
+        updates: what each of the step's extra updates reported, or its mixed one of the stored rows.
+        fresh: with mixed updates, how many groups the step sampled, and how many of them it left out.
     """
 
     replay: StepLog
     has_replay: bool
     seconds: dict[str, float] = field(default_factory=dict)
     updates: list[Mapping[str, float]] = field(default_factory=list)
+    fresh: dict[str, float] = field(default_factory=dict)
 
     def metrics(self, others: Mapping[str, float] | None = None) -> dict[str, float]:
         """replay/... numbers of the step; without replay only the shares of the offered groups and seconds.
@@ -120,7 +122,7 @@ class HookLog:
         if not self.has_replay:
             own = offer_metrics(self.replay.offered, self.replay.threshold)
         else:
-            own = self.replay.metrics() | update_metrics(self.updates)
+            own = self.replay.metrics() | update_metrics(self.updates) | self.fresh
         driver = Counter(self.seconds)
         driver.update(others or {})
         return own | part_seconds(driver, self.updates)

@@ -22,8 +22,9 @@ class ReplayStateError(ValueError):
 class Replay:
     """Keeps rollout groups over training steps and hands them out again.
 
-    Once a step: ``offer`` the step's groups, then ``draw`` for each replay update. The same settings, seed
-    and offered groups give the same stored groups and draws. ``log`` is what happened at the last step.
+    Once a step: ``offer`` the step's groups, then ``draw`` for each replay update; or ``draw_ahead`` and then
+    ``offer``, where the drawn groups are to join the step's own. The same settings, seed and offered groups
+    give the same stored groups and draws. ``log`` is what happened at the last step.
     """
 
     def __init__(self, config: ReplayConfig) -> None:
@@ -40,6 +41,7 @@ class Replay:
         self._sampler = build_sampler(config, self._rngs["sampling"], self._rules.get("sampling"))
         self._limits = build_limits(config)
         self.log = StepLog(step=0, threshold=0.0, offered=[])
+        self._ahead: StepLog | None = None  # what was drawn before the step's groups were offered
 
     def offer(self, groups: Sequence[RolloutGroup], step: int) -> None:
         """Let groups leave whose time has come, then store those of the step's groups that are admitted.
@@ -51,7 +53,10 @@ class Replay:
             if group.step != step:
                 raise ValueError(f"a group of step {group.step} was offered at step {step}")
         self.visits.observe(groups)
+        ahead, self._ahead = self._ahead, None
         self.log = StepLog(step, self.threshold.update(groups), groups, set_aside=self.visits.set_aside())
+        if ahead is not None and ahead.step == step:
+            self.log.draws, self.log.departures = ahead.draws, ahead.departures
         self._let_go(step)
         if self.config.store_after_start or not self.gate.is_open:
             self._store([group for group in groups if not self.visits.is_set_aside(group.prompt_index)])
@@ -65,12 +70,29 @@ class Replay:
             multiple_of: data-parallel size, to which the number of groups is rounded down, so that every
                 rank gets as many.
         """
+        return self._draw(step, self.config.groups_per_update, multiple_of)
+
+    def draw_ahead(self, step: int, groups: int, multiple_of: int = 1) -> list[RolloutGroup]:
+        """At most ``groups`` groups of earlier steps; empty while the gate is closed.
+
+        To be called before the step's own groups are offered: these are in the batch that the drawn ones
+        join, and none is to be in it twice. ``multiple_of``: as of ``draw``.
+        """
+        self.log = self._ahead = StepLog(step, self.log.threshold, [])
+        return self._draw(step, groups, multiple_of)
+
+    def can_draw_ahead(self, step: int, groups: int) -> bool:
+        """Whether ``draw_ahead`` at ``step``, the next one, would give so many groups. Changes nothing."""
+        size = sum(not self._is_leaving(stored, step) for stored in self.buffer)
+        return size >= groups and self.gate.would_open(size, step)
+
+    def _draw(self, step: int, groups: int, multiple_of: int) -> list[RolloutGroup]:
         self._let_go(step)
         self.gate.update(len(self.buffer), step)
         self._note_state()
         if not self.gate.is_open:
             return []
-        size = min(self.config.groups_per_update, len(self.buffer))
+        size = min(groups, len(self.buffer))
         chosen = self._sampler.sample(list(self.buffer), size - size % multiple_of, step)
         drawn = Draw(
             groups=[stored.group() for stored in chosen],
@@ -170,6 +192,11 @@ class Replay:
         self._remove(lambda stored: self.visits.is_set_aside(stored.prompt_index), "set_aside")
         for reason, limit in self._limits.items():
             self._remove(lambda stored, limit=limit: limit.exceeded(stored, step), reason)  # type: ignore[misc]
+
+    def _is_leaving(self, stored: StoredGroup, step: int) -> bool:
+        """Whether ``_let_go`` would let the group go."""
+        limited = any(limit.exceeded(stored, step) for limit in self._limits.values())
+        return limited or self.visits.is_set_aside(stored.prompt_index)
 
     def _remove(self, leaves: Callable[[StoredGroup], bool], reason: str) -> None:
         self._note_departures(self.buffer.remove(leaves), reason)

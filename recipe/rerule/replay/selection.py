@@ -254,5 +254,9 @@ class Gate:
 
     def update(self, size: int, step: int) -> bool:
         """Open if ``size`` stored groups at ``step`` suffice; return whether the gate is open."""
-        self.is_open = self.is_open or (size >= self.min_groups and step >= self.first_step)
+        self.is_open = self.would_open(size, step)
         return self.is_open
+
+    def would_open(self, size: int, step: int) -> bool:
+        """Whether the gate is open, or ``update`` would open it."""
+        return self.is_open or (size >= self.min_groups and step >= self.first_step)

@@ -12,6 +12,7 @@ from verl.trainer.ppo.utils import create_rl_dataset, create_rl_sampler, need_cr
 from recipe.rerule.process import disk
 from recipe.rerule.runs import run_log
 from recipe.rerule.training import settings
+from recipe.rerule.training.mixed_update import MixedActorWorker
 from recipe.rerule.training.trainer import ReRULETrainer
 from recipe.rerule.training.watch import Watch
 from recipe.rerule.training.worker import ReplayActorWorker
@@ -24,8 +25,9 @@ class ReRULETaskRunner(BaseTaskRunner):
         """As verl's, with the actor worker that has `update_actor_replay`."""
         _, worker_group_class = super().add_actor_rollout_worker(config)
         (role,) = self.role_worker_mapping
-        self.role_worker_mapping[role] = ray.remote(ReplayActorWorker)
-        return ReplayActorWorker, worker_group_class
+        worker = MixedActorWorker if config.replay.update == "mixed" else ReplayActorWorker
+        self.role_worker_mapping[role] = ray.remote(worker)
+        return worker, worker_group_class
 
     def run(self, config: DictConfig) -> None:
         """Build the trainer and run it to its last step.

@@ -186,11 +186,16 @@ class ReplayUpdate:
             raise RuntimeError(
                 "the replay batch was split into micro-batches after it had been weighed as one"
             )
-        mask = data["response_mask"]
+        mask = self._mask(data)
         with simple_timer("replay/seconds/weigh", self.seconds):
             log_ratio = log_ratios(log_probs, data["old_log_probs"], mask)
             found, self.ratio_metrics = weigh(log_ratio, mask, self.importance, self.shards)
             data[WEIGHTS] = found.float()
+
+    def _mask(self, data: TensorDict) -> torch.Tensor:
+        """[rows, T], the tokens that are weighed."""
+        mask: torch.Tensor = data["response_mask"]
+        return mask
 
 
 def is_one_micro_batch(engine_config: EngineConfig, data: TensorDict) -> bool:

@@ -19,6 +19,7 @@ from recipe.rerule.training.settings import (
     devices,
     divisions,
     lora,
+    mixed,
     parts,
     rows,
     saving,
@@ -63,6 +64,7 @@ def check(config: DictConfig) -> ReplayConfig:
     lora.check_rollout(config)
     divisions.check_stage2(config)
     divisions.check_draws(config, replay)
+    mixed.check(config, replay)
     conditions.check_records(conditions.plain(config, "records"))
     saving.check_save(conditions.plain(config, "save"), stage2.KEYS)
     conditions.check_stop(config.data.stop, config.actor_rollout_ref.rollout.name)
