@@ -31,15 +31,13 @@ from benchmarks.study.planned.plan import (
     OURS,
     PLANNED,
     RATES,
+    SECOND_LOOK,
     TUNING_BASES,
     TUNING_SEEDS,
     WORLDS,
 )
 from benchmarks.study.planned.runs import Study, Wanted
 from benchmarks.study.runs import StudyError
-
-SECOND_LOOK = 2
-"""How many of the best ideas are also run at the other rates."""
 
 
 def ideas(study: Study) -> None:

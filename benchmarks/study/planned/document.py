@@ -33,6 +33,7 @@ from benchmarks.study.tables import bare, code
 from recipe.rerule.reporting import markdown
 from recipe.rerule.reporting.document import Cell, Heading, Row, Table
 
+NOT_YET = "None of these runs is done yet."
 UNTIL = {
     "steps": "the world's steps",
     "compute": "equal compute",
@@ -86,7 +87,7 @@ def table_named(name: str, runs: Sequence[PlannedRun]) -> str:
         table = RESULT_TABLES[name](runs)
     else:
         raise ValueError(f"no table is named {name!r}; there are {_list([*PLAN_TABLES, *RESULT_TABLES])}")
-    return markdown.markdown_table(table, markdown.plain)
+    return markdown.markdown_table(table, markdown.plain) if table.rows else NOT_YET
 
 
 def written(text: str, runs: Sequence[PlannedRun]) -> str:

@@ -27,6 +27,9 @@ SHARE = 0.6
 VALIDATIONS = 10
 """Of a run, at equal shares of its budget."""
 
+SECOND_LOOK = 2
+"""How many of the best ideas are also run at the other rates."""
+
 Unit = Literal["steps", "compute", "generated"]
 
 
@@ -136,6 +139,13 @@ RUNS: dict[str, type[Run]] = {
     "resampled": Resampled,
 }
 """By `Settings.idea`."""
+
+_PER_ARM = len(TUNING_BASES) * len(TUNING_SEEDS)
+_TUNED = _PER_ARM * (len(COUNTED) * len(RATES) + len(EXTRAS))
+_TRIED = _PER_ARM * (len(IDEAS) + len(CONTROLS) + SECOND_LOOK * (len(RATES) - 1))
+RUNS_TO_CHOOSE = {"many": _TUNED + _TRIED, "tofu": _TUNED}
+RUNS_THAT_COUNT = len(COUNTED_BASES) * len(COUNTED_SEEDS) * (len(COUNTED) + 1)
+"""Of a world: every arm that counts, and the idea that is confirmed."""
 
 PRIMARY = (OURS, "equal_compute")
 SECONDARY = (

@@ -7,6 +7,7 @@ from statistics import mean
 
 import numpy as np
 
+from benchmarks.study.planned.answers import question_1, question_2
 from benchmarks.study.planned.choice import (
     CONFIRMED_IN,
     chosen_rate,
@@ -23,6 +24,8 @@ from benchmarks.study.planned.plan import (
     IDEAS,
     PLANNED,
     RATES,
+    RUNS_THAT_COUNT,
+    RUNS_TO_CHOOSE,
     TUNING_BASES,
     WORLDS,
 )
@@ -40,12 +43,13 @@ def status(runs: Runs) -> Table:
     rows = []
     for world in WORLDS:
         cells = []
-        for own, bases in ((tuning(runs), TUNING_BASES), (counted(runs), COUNTED_BASES)):
+        to_choose, to_count = (tuning(runs), RUNS_TO_CHOOSE[world]), (counted(runs), RUNS_THAT_COUNT)
+        for (own, planned), bases in ((to_choose, TUNING_BASES), (to_count, COUNTED_BASES)):
             of_world = [run for run in own if run.world == world]
             models = len({run.base for run in of_world})
-            cells += [number_cell(len(of_world), "d"), Cell(f"{models} of {len(bases)}")]
+            cells += [Cell(f"{len(of_world)} of {planned}"), Cell(f"{models} of {len(bases)}")]
         rows.append(Row(code(world), tuple(cells)))
-    headings = ("runs to choose", "models to choose", "runs that count", "models that count")
+    headings = ("runs to choose", "on models", "runs that count", "on models")
     return bare([Heading(heading) for heading in headings], rows, lead="world")
 
 
@@ -167,4 +171,6 @@ RESULT_TABLES: dict[str, Callable[[Runs], Table]] = {
     "curves by generated": curves("generated"),
     "curves by seconds": curves("cpu_seconds"),
     "tried extras": extras,
+    "question 1": question_1,
+    "question 2": question_2,
 }
