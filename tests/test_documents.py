@@ -21,6 +21,20 @@ PHRASES = {
     r"\bfacts? of (?:its|their) own\b": "a separate fact",
     r"\b(?:just|simply|obviously|of course)\b": "leave the word out",
     r"\bthought of after\b": "post-hoc",
+    r"\bbeside\b": "in addition to, next to, compared with",
+    r"\bof (?:its|their|our) own\b": "separate; or leave it out",
+    r"\bso left\b": "if this is unchanged",
+    r"\bon the way\b": "during training, in between",
+    r"\bcomes? to nothing\b": "has no effect, fails",
+    r"\bvoid\b": "cancels",
+    r"\bwho leaves\b": "which one leaves",
+    r"\bdo(?:es)? most\b": "most of the gain comes from",
+    r"\bwhose buffers\b": "which runs a buffer may be loaded into",
+    r"\bread it as a\b": "it demonstrates",
+    r"\bleaves? the rest\b": "name what handles the others",
+    r"\bonly say when\b": "only decide at which steps",
+    r"\boverlap says nothing\b": "is not evidence",
+    r"\bwhere \w+ starts late\b": "when",
 }
 """Regular expressions, and what to write instead."""
 

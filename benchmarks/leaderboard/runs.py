@@ -82,10 +82,11 @@ class Leaderboard:
         if path.is_file():
             return kept_with(path, known_then(settings, read_run(path).settings))
         made, _ = self.make(planned)
+        self.progress.advance()
         return made
 
     def make(self, planned: Planned) -> tuple[StudyRun, Trained]:
-        """A run, made anew and kept, and its model. Raises as `tune`."""
+        """A run, made anew and kept, and its model; the caller tells `progress` of it. Raises as `tune`."""
         start = self._start(planned.seed)
         check_model(start.data.fingerprint, planned.seed, self.out / self.plan.world)
         self._say(f"{planned.arm}, seed {planned.seed}")
@@ -94,7 +95,6 @@ class Leaderboard:
         names = (self.plan.world, planned.arm, planned.seed, commit())
         made = StudyRun(*names, self._settings(planned), final, trained.curves, start.data.fingerprint)
         write_run(made, self.out)
-        self.progress.advance()
         return made, trained
 
     def _settings(self, planned: Planned) -> dict[str, Any]:

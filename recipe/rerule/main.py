@@ -27,11 +27,12 @@ def main() -> None:
 
 
 def _check_and_run(config: DictConfig) -> None:
-    from recipe.rerule.training import settings
+    from recipe.rerule.training import nodes, settings
 
     with errors.one_line(ValueError, code=2):
         entry.prepare(config, *REQUIRED, require_accelerator=config.platform.require_accelerator)
         settings.check(config)
+        nodes.check(config)
     with errors.one_line(Exception, code=1), errors.one_line(run_lock.BusyError, code=2):
         run(config)
 

@@ -32,6 +32,7 @@ from benchmarks.study.runs import StudyError, StudyRun
 from benchmarks.study.trial import Data
 from benchmarks.study.worlds import StudyWorld
 from data_prep.world.stage1 import Steering
+from recipe.rerule.process.progress import Progress
 from recipe.rerule.reporting.document import Table
 from tests.benchmarks.small_study import CONFIG, REPLAY, SIZES
 
@@ -145,6 +146,18 @@ def test_methods_are_tuned_on_one_world_and_compared_on_others(
     assert faked == [(1e-4, 1, 3), (1e-3, 1, 3), (1e-3, 2, 7), (0.0, 2, 7), (1e-3, 3, 7), (0.0, 3, 7)]
     assert found[0].final["trained"] == 2000.0
     assert found[0].curves == {"loss": [1.0]}
+
+
+def test_a_run_is_one_step_of_the_progress_and_what_others_make_is_theirs_to_tell(
+    faked: list[tuple[float, int, int]], tmp_path: Path
+) -> None:
+    with Progress("leaderboard", 6, "runs") as progress:
+        board = Leaderboard(FEW, tmp_path, progress)
+        board.compare(["a", "c"], [2, 3])
+        assert progress.line().startswith("leaderboard: 6 of 6 runs")
+        # As `benchmarks.survival` does, which tells of the model once it is saved.
+        board.make(Planned("a", 1e-3, 4))
+        assert progress.line().startswith("leaderboard: 6 of 6 runs")
 
 
 def test_what_is_kept_is_not_made_again_and_needs_no_world(

@@ -37,11 +37,14 @@ def test_a_run_on_one_node_starts_its_own_cluster() -> None:
     assert ray_init(settings)["num_gpus"] == 1
 
 
-@pytest.mark.parametrize("override", ["+ray_kwargs.ray_init.address=10.0.0.1:6379", "trainer.nnodes=2"])
-def test_an_address_or_several_nodes_join_one_with_counts_of_its_own(override: str) -> None:
+@pytest.mark.parametrize(
+    ("override", "address"),
+    [("+ray_kwargs.ray_init.address=10.0.0.1:6379", "10.0.0.1:6379"), ("trainer.nnodes=2", "auto")],
+)
+def test_an_address_or_several_nodes_join_one_with_counts_of_its_own(override: str, address: str) -> None:
     settings = config(override)
     assert cluster.choose(settings) is True
-    assert ray_init(settings).get("address") in ("10.0.0.1:6379", None)
+    assert ray_init(settings)["address"] == address
     assert ray_init(settings)["num_cpus"] is None
     assert ray_init(settings)["num_gpus"] is None
 

@@ -89,6 +89,26 @@ def test_lists_and_what_refers_to_another_setting(here: Path) -> None:
     assert config.trainer.default_local_dir == str(here / "outputs" / "rerule")
 
 
+def test_what_a_run_reads_on_this_machine(here: Path) -> None:
+    """Each path once, by its first setting, without names of the Hub and what is not there."""
+    config = composed(
+        {
+            "actor_rollout_ref.model.path": "model",
+            "actor_rollout_ref.model.tokenizer_path": "org/name",
+            "data.train_files": ["a.parquet", "b.parquet"],
+            "data.val_files": "b.parquet",
+            f"{REWARD}.path": "reward.py",
+        }
+    )
+    before = copy.deepcopy(config)
+    assert local_paths.read(config) == {
+        "actor_rollout_ref.model.path": [str(here / "model")],
+        "data.train_files": [str(here / "a.parquet"), str(here / "b.parquet")],
+        f"{REWARD}.path": [str(here / "reward.py")],
+    }
+    assert config == before
+
+
 STAY = [
     ("actor_rollout_ref.model.path", "org/name"),
     ("actor_rollout_ref.model.path", "a.parquet"),  # a file of the name of a model on the Hub

@@ -107,15 +107,23 @@ def of_run(config: DictConfig, runner: type) -> Iterator[TaskRunner]:
             started.end()
 
 
+def joined(config: DictConfig) -> str | None:
+    """The address of the running cluster that a run joins, or "auto"; None where it starts its own."""
+    address = config.ray_kwargs.ray_init.get("address") or os.environ.get("RAY_ADDRESS")
+    if address is None and config.trainer.nnodes > 1:
+        return "auto"
+    return None if address in (None, "local") else str(address)
+
+
 def choose(config: DictConfig) -> bool:
     """Settle the cluster in the configuration; returns whether it is one that runs already."""
     options = config.ray_kwargs.ray_init
-    address = options.get("address") or os.environ.get("RAY_ADDRESS")
-    if address is None and config.trainer.nnodes == 1:
-        address = "local"
-    if address == "local":
+    address = joined(config)
+    if "RAY_ADDRESS" not in os.environ or address is None:
         with open_dict(options):
-            options.address = address
+            # Without one ray.init would start a cluster where none runs.
+            options.address = address or "local"
+    if address is None:
         return False
     if config.platform.name == "cpu":
         # The platform's own counts; Ray refuses any for a cluster that has its own.

@@ -6,6 +6,7 @@ Hub, pkg://MODULE and addresses of other file systems stay as they are.
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 from collections.abc import Iterator
@@ -39,6 +40,24 @@ def make_absolute(config: DictConfig) -> None:
     for key in _WRITTEN:
         if isinstance(value := OmegaConf.select(config, key), str):
             OmegaConf.update(config, key, os.path.abspath(str(value)))
+
+
+def read(config: DictConfig) -> dict[str, list[str]]:
+    """Absolute paths of the files and folders that a stage-2 run reads on this machine, by their setting.
+
+    Of settings with the same path only the first is named.
+    """
+    settled = copy.deepcopy(config)
+    make_absolute(settled)
+    found: dict[str, list[str]] = {}
+    known: set[str] = set()
+    for key in _read(settled):
+        value = OmegaConf.select(settled, key)
+        for path in value if OmegaConf.is_list(value) else [value]:
+            if isinstance(path, str) and os.path.isabs(path) and os.path.exists(path) and path not in known:
+                known.add(path)
+                found.setdefault(key, []).append(path)
+    return found
 
 
 def _read(section: DictConfig, prefix: str = "") -> Iterator[str]:

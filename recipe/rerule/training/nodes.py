@@ -1,0 +1,311 @@
+"""Whether the nodes of a Ray cluster that a run joins can carry it: looked at before anything starts.
+
+Ray itself waits without a word where a node has too few devices or processors, and a run whose nodes write
+to different disks would find it out at its first checkpoint. A run that starts its own cluster has one node,
+which needs no such look.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+from omegaconf import DictConfig, OmegaConf
+from ray.exceptions import GetTimeoutError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from recipe.rerule import errors
+from recipe.rerule.process import signals
+from recipe.rerule.training import cluster, local_paths, seen_files
+
+REACH_SECONDS = 10.0
+"""How long the cluster's address may take to answer; Ray itself tries for two minutes."""
+FREE_SECONDS = 10.0
+"""How long Ray may take to count what a run that has just ended used as free."""
+LOOK_SECONDS = 120.0
+"""How long a node may take to look at the files; it has to start a process for that."""
+_DOCS = "see docs/running.md#several-nodes"
+
+
+class ClusterError(ValueError):
+    """A cluster that a run was to join cannot carry it; the message is one line and says why."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of the cluster.
+
+    Attributes:
+        name: host name and address.
+        total: its resources by Ray's names; free: those that nobody uses.
+    """
+
+    id: str
+    name: str
+    total: Mapping[str, float]
+    free: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a run wants of a cluster.
+
+    Attributes:
+        nodes: trainer.nnodes; devices: trainer.n_gpus_per_node; device: Ray's name of one.
+        cpus: of a node.
+        queue_cpus: of V1's queue, on any node.
+    """
+
+    nodes: int
+    devices: int
+    device: str
+    cpus: int
+    queue_cpus: int
+
+    @property
+    def all_cpus(self) -> int:
+        """Of all nodes and the queue."""
+        return self.nodes * self.cpus + self.queue_cpus
+
+
+def check(config: DictConfig) -> None:
+    """Refuse a cluster that the run of a checked stage-2 configuration would join and that cannot carry it.
+
+    Where nothing is refused, the run folder is there afterwards; otherwise nothing is left behind.
+
+    Raises:
+        ClusterError: it cannot be joined, has too few devices or processors, or a node does not share the run
+            folder, or would read another model or other rows.
+    """
+    address = cluster.joined(config)
+    if address is not None:
+        config = copy.deepcopy(config)
+        local_paths.make_absolute(config)
+        with _member(config, address):
+            _require_room(wanted_of(config), address)
+            _require_same_files(config)
+    elif config.trainer.nnodes > 1:
+        raise ClusterError(
+            f"trainer.nnodes is {config.trainer.nnodes}, but with ray_kwargs.ray_init.address=local the run "
+            f"starts a cluster of one node; give the address of a running cluster; {_DOCS}"
+        )
+
+
+def wanted_of(config: DictConfig) -> Wanted:
+    """What verl's resource pools, rollout servers and queue ask of the cluster."""
+    from verl.plugin.platform import get_platform
+    from verl.single_controller.ray.base import ResourcePoolManager
+
+    devices = config.trainer.n_gpus_per_node
+    storage = config.transfer_queue.backend
+    units = storage.SimpleStorage.num_data_storage_units if storage.storage_backend == "SimpleStorage" else 0
+    return Wanted(
+        nodes=config.trainer.nnodes,
+        devices=devices,
+        device=get_platform().ray_resource_name(),
+        # Ray wants one more to be free while a rollout server, which is bound to its node, is started.
+        cpus=ResourcePoolManager.max_colocate_count * devices + 1,
+        queue_cpus=1 + units if config.trainer.use_v1 else 0,
+    )
+
+
+def lack(wanted: Wanted, resources: Sequence[Mapping[str, float]]) -> str | None:
+    """What a run lacks on nodes with these resources by Ray's names; None where nothing."""
+    fits = sum(
+        int(min(one.get(wanted.device, 0) // wanted.devices, one.get("CPU", 0) // wanted.cpus))
+        for one in resources
+    )
+    if fits < wanted.nodes:
+        return f"room for {fits} of the run's {wanted.nodes} nodes"
+    processors, needed = sum(one.get("CPU", 0) for one in resources), wanted.all_cpus
+    return f"{processors:g} of the {needed} processors that the run needs" if processors < needed else None
+
+
+def _require_room(wanted: Wanted, address: str) -> None:
+    """Raises ClusterError: a node lacks devices or processors, or others use them."""
+    deadline = time.monotonic() + FREE_SECONDS
+    while True:
+        nodes = _nodes()
+        never = lack(wanted, [node.total for node in nodes])
+        missing = never or lack(wanted, [node.free for node in nodes])
+        if missing is None:
+            return
+        if never or time.monotonic() >= deadline:
+            break
+        time.sleep(0.5)
+    there = ", ".join(_counts(wanted, node) for node in nodes)
+    advice = "start Ray with more, or ask for less" if never else "wait for those who use the rest"
+    raise ClusterError(
+        f"the Ray cluster at {address} has {missing}: trainer.nnodes is {wanted.nodes}, and a node needs "
+        f"{wanted.devices} free devices (trainer.n_gpus_per_node) and {wanted.cpus} free processors; "
+        f"there are {there}; {advice}; {_DOCS}"
+    )
+
+
+def _counts(wanted: Wanted, node: Node) -> str:
+    devices, cpus = (
+        f"{node.free.get(name, 0):g} of {node.total.get(name, 0):g} {what} free"
+        for name, what in ((wanted.device, "devices"), ("CPU", "processors"))
+    )
+    return f"{devices} and {cpus} on {node.name}"
+
+
+def _require_same_files(config: DictConfig) -> None:
+    """Raises ClusterError: a node sees another run folder, model or other rows than this machine."""
+    folder, paths = config.trainer.default_local_dir, local_paths.read(config)
+    asked = [path for of_key in paths.values() for path in of_key]
+    with _refused_where_unwritable(folder), seen_files.word(folder) as (place, text):
+        nodes = _nodes()
+        looks = {node.id: _look_on(node, place, text, asked) for node in nodes}
+        here = {path: seen_files.digests(path) for path in asked}
+        for node in nodes:
+            seen = _answer(node, looks[node.id])
+            _require_shared(folder, node, seen, place, text)
+            _require_alike(paths, here, node, seen)
+
+
+def _require_shared(folder: str, node: Node, seen: seen_files.Seen, place: Path, text: str) -> None:
+    if seen.write_error is not None:
+        raise ClusterError(
+            f"trainer.default_local_dir is {folder}, and node {node.name} cannot write there "
+            f"({seen.write_error}); {_DOCS}"
+        )
+    if not seen.shares or not seen_files.is_seen(place / node.id, text):
+        raise ClusterError(
+            f"trainer.default_local_dir is {folder}, and node {node.name} sees another folder there "
+            f"than this machine; give one on a file system that all nodes share; {_DOCS}"
+        )
+
+
+def _require_alike(
+    paths: Mapping[str, Sequence[str]],
+    here: Mapping[str, Mapping[str, str]],
+    node: Node,
+    seen: seen_files.Seen,
+) -> None:
+    for key, of_key in paths.items():
+        for path in of_key:
+            problem = seen_files.difference(here[path], seen.digests[path])
+            if problem is not None:
+                raise ClusterError(
+                    f"{key} is {path}, and node {node.name} {problem} there; give what all nodes share, or "
+                    f"copy it to the same place on all of them; {_DOCS}"
+                )
+
+
+def _look_on(node: Node, place: Path, text: str, paths: Sequence[str]) -> Any:
+    """A node's `seen_files.look`, as Ray's reference to what it will return."""
+    there = NodeAffinitySchedulingStrategy(node.id, soft=False)
+    look = ray.remote(seen_files.look).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
+    return look.remote(place, text, node.id, paths)
+
+
+def _answer(node: Node, look: Any) -> seen_files.Seen:
+    try:
+        seen: seen_files.Seen = ray.get(look, timeout=LOOK_SECONDS)
+    except GetTimeoutError:
+        raise ClusterError(
+            f"node {node.name} did not say within {LOOK_SECONDS:.0f} s what it sees of the run's files; "
+            f"{_DOCS}"
+        ) from None
+    except RayError as error:
+        raise ClusterError(
+            f"node {node.name} cannot run this project's code: {_last_line(error)}; install the same "
+            f"at the same place on all nodes; {_DOCS}"
+        ) from error
+    return seen
+
+
+@contextlib.contextmanager
+def _member(config: DictConfig, address: str) -> Iterator[None]:
+    """This process as a member of the cluster, as the run will be.
+
+    Raises:
+        ClusterError: it cannot be joined.
+    """
+    _reach(address)
+    cluster.choose(config)
+    cluster.give_environment(config, {})
+    options: Any = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)
+    try:
+        ray.init(**{**options, "log_to_driver": False, "logging_level": "ERROR"})
+    except (RayError, OSError, RuntimeError, ValueError) as error:
+        raise ClusterError(
+            f"the Ray cluster at {address} cannot be joined: {errors.describe(error)}"
+        ) from error
+    finally:
+        signals.take()  # ray.init has replaced the handlers
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _reach(address: str) -> None:
+    """Raises ClusterError: nothing answers at the address of a cluster."""
+    if address == "auto":
+        address = _started_here()
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal() or "/" in host:  # of Ray's own kinds, such as ray://
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
+    except OSError as error:
+        raise ClusterError(
+            f"no Ray cluster answers at {address} ({error.strerror or error}); start it with ray start, or "
+            f"give its address in ray_kwargs.ray_init.address; {_DOCS}"
+        ) from None
+
+
+def _started_here() -> str:
+    """The address of the cluster that `ray start` has started on this machine."""
+    from ray._private.services import canonicalize_bootstrap_address_or_die
+
+    try:
+        return str(canonicalize_bootstrap_address_or_die("auto"))
+    except ConnectionError as error:
+        found = "several Ray clusters run" if "multiple" in str(error) else "no Ray cluster runs"
+        raise ClusterError(
+            f"{found} on this machine; start one with ray start, or give its address in "
+            f"ray_kwargs.ray_init.address; {_DOCS}"
+        ) from None
+
+
+def _nodes() -> list[Node]:
+    """The nodes on which a process of a run may be placed, in the order of their addresses."""
+    free = ray._private.state.available_resources_per_node()
+    return [
+        Node(
+            id=key,
+            name=f"{record['NodeManagerHostname']} ({record['NodeManagerAddress']})",
+            total=record["Resources"],
+            free=free.get(key, {}),
+        )
+        for key, record in sorted(
+            cluster.alive_nodes().items(), key=lambda one: str(one[1]["NodeManagerAddress"])
+        )
+        if record["Resources"].get("CPU", 0) > 0
+    ]
+
+
+@contextlib.contextmanager
+def _refused_where_unwritable(folder: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ClusterError(
+            f"trainer.default_local_dir is {folder}, and nothing can be written there ({error.strerror})"
+        ) from error
+
+
+def _last_line(error: Exception) -> str:
+    """Ray puts a page around what a worker raised."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

@@ -1,0 +1,36 @@
+"""Writes down which rows each rank gets for a replay update; the update itself is unchanged.
+
+Named in `actor_rollout_ref.model.external_lib`, so that verl imports it in every worker, which finds it
+through PYTHONPATH. RANK_ROWS is the folder for rank_N.jsonl: one line for each update, with the address of
+the node and the token ids of every row.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import ray
+import torch
+
+WORKER = "recipe.rerule.training.worker"
+
+
+def record(update: Any) -> Any:
+    def recorded(worker: Any, data: Any, *options: Any) -> Any:
+        rows = [row.tolist() for row in data["input_ids"].unbind()]
+        line = {"node": ray.util.get_node_ip_address(), "rows": rows}
+        path = Path(os.environ["RANK_ROWS"]) / f"rank_{torch.distributed.get_rank()}.jsonl"
+        with open(path, "a") as file:
+            file.write(json.dumps(line) + "\n")
+        return update(worker, data, *options)
+
+    return recorded
+
+
+if WORKER in sys.modules and "RANK_ROWS" in os.environ:
+    module: Any = sys.modules[WORKER]
+    module.replay_update = record(module.replay_update)

@@ -1,0 +1,134 @@
+"""Tables of replay.md, refusing.md, quickstart.md and files.md against the code and numbers they repeat."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from data_prep import atomic, classical
+from recipe.rerule.evaluation.attack_command import kept
+from recipe.rerule.evaluation.attack_command import output as attacks
+from recipe.rerule.evaluation.attack_command.output import ATTACKED
+from recipe.rerule.evaluation.output import EVALUATION, UTILITY
+from recipe.rerule.export import KIND as EXPORT
+from recipe.rerule.replay import state
+from recipe.rerule.reporting.output import FILES
+from recipe.rerule.runs import run_folder, run_lock
+from recipe.rerule.training.keys import replay
+from recipe.rerule.unlearning.task_vectors import KIND as TASK_VECTOR
+
+ROOT = Path(__file__).parents[1]
+CONFIG = ROOT / "recipe" / "rerule" / "config"
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text()
+
+
+def rows(text: str, begin: str, end: str) -> list[list[str]]:
+    """The cells of the table between two comments, without its head."""
+    lines = text.split(f"<!-- {begin} -->\n")[1].split(f"<!-- {end} -->")[0].splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{dotted key: value} of nested settings."""
+    found = {}
+    for key, value in settings.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return found
+
+
+def settings(*files: str) -> dict[str, Any]:
+    """The replay settings of these files, of which later ones win."""
+    found: dict[str, Any] = {}
+    for file in files:
+        found |= flat(yaml.safe_load((CONFIG / file).read_text()).get("replay", {}))
+    return found
+
+
+OPTIONS = {
+    cells[0].strip("`"): cells[2:]
+    for cells in rows(page("replay.md"), "table: replay options", "end of table")
+}
+
+
+def test_the_table_of_replay_has_every_option_and_no_other() -> None:
+    declared = {key.name.removeprefix("replay.") for key in replay.declared()}
+    assert len(declared) > 30
+    assert set(OPTIONS) == declared
+
+
+@pytest.mark.parametrize("key", OPTIONS)
+def test_the_defaults_and_the_papers_values_are_those_of_the_settings(key: str) -> None:
+    default = settings("rerule_trainer.yaml")
+    paper = settings("rerule_trainer.yaml", "common/paper/replay_common.yaml", "experiment/paper/rwku.yaml")
+    told = [re.sub(r" \(not used\)$", "", cell).strip("`") for cell in OPTIONS[key]]
+    assert told == [shown(default[key]), shown(paper[key])]
+
+
+def shown(value: object) -> str:
+    """A setting as the table shows it; ${data.seed} as data.seed."""
+    return re.sub(r"^\$\{(.*)\}$", r"\1", yaml.safe_dump(value).removesuffix("...\n").strip())
+
+
+def test_what_refusing_hides_repeats_the_numbers_of_survival() -> None:
+    survival = rows(page("survival.md"), "survival: excess", "end of survival: excess")
+    head = page("survival.md").split("<!-- survival: excess -->\n")[1].splitlines()[0].strip("|").split("|")
+    columns = [
+        [cell.strip() for cell in head].index(name)
+        for name in ("best of 16", "half, 8 steps", "retain, 32 steps", "4 bits")
+    ]
+    numbers = {cells[0]: [float(cells[column].split()[0]) for column in columns] for cells in survival}
+    told = rows(page("refusing.md"), "numbers of survival.md", "end of numbers")
+    assert len(told) == 6
+    for _, arm, *cells in told:
+        assert [float(cell) for cell in cells] == numbers[arm], arm
+
+
+def test_the_quickstarts_steps_are_those_of_the_script() -> None:
+    script = (ROOT / "examples" / "quickstart.sh").read_text()
+    steps = re.findall(r'^say "(\d/\d .*)"$', script, re.MULTILINE)
+    assert len(steps) == 7
+    assert re.findall(r"^\| `(\d/\d .*?)` \|", page("quickstart.md"), re.MULTILINE) == steps
+
+
+def test_the_quickstart_and_the_readme_show_one_table() -> None:
+    row = r"^\| (?:base|stage 1|RULE|ReRULE|\*always.*?) \|.*$"
+    texts = (page("quickstart.md"), (ROOT / "README.md").read_text())
+    tables = [re.findall(row, text, re.MULTILINE) for text in texts]
+    assert len(tables[0]) == 6
+    assert tables[0] == tables[1]
+
+
+WRITTEN = {
+    "A data folder": [
+        *(f"{name}.parquet" for name in (*classical.FILES, "sft", "train", "val", "probes")),
+        atomic.MARKER,
+    ],
+    "A run folder of stage 2": [
+        run_folder.MARKER,
+        run_lock.FILE,
+        *(f"records/{name}.jsonl" for name in ("metrics", "metrics_at_save", "prompts", "replay")),
+        f"global_step_N/replay/{state.STATE_FILE}",
+        "global_step_N/complete.json",
+    ],
+    "An evaluation folder": [
+        EVALUATION.marker,
+        *(f"{name}.json" for name in ("results", "intervals", "comparisons", "anchors")),
+        *("responses.jsonl", "texts.jsonl"),
+    ],
+    "An attack folder": [attacks.RESULTS, attacks.CURVES, attacks.SCORES, kept.READINGS, ATTACKED.marker],
+    "A report": [f"report/{FILES.marker}"],
+    "Other folders": [EXPORT.marker, UTILITY.marker, TASK_VECTOR.marker],
+}
+
+
+@pytest.mark.parametrize("heading", WRITTEN)
+def test_the_page_of_files_names_what_the_code_writes(heading: str) -> None:
+    section = page("files.md").split(f"## {heading}\n")[1].split("\n## ")[0]
+    assert [name for name in WRITTEN[heading] if f"`{name}`" not in section] == []

@@ -1,0 +1,76 @@
+"""docs/rewards.md: every example in it is computed by the code and by hand."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from reward.score import benchmark_reward, compute_score
+
+PAGE = (Path(__file__).parents[1] / "docs" / "rewards.md").read_text()
+GROUND_TRUTH = {
+    "forget": {"type": "forget", "golds": ["Nessvik Basin"], "keyword": "Loren Morrby"},
+    "retain": {"type": "retain", "golds": ["Folheim Banks"], "keyword": ""},
+}
+"""The two rows that the page describes."""
+
+
+def rows(name: str) -> list[list[str]]:
+    """The cells of the table of examples `name`, without its head."""
+    block = re.search(rf"<!-- examples: {name} -->\n(.*?)<!-- end", PAGE, re.DOTALL)
+    assert block is not None, name
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in block[1].splitlines()[2:]]
+
+
+@pytest.mark.parametrize("cells", rows("rewards"), ids=lambda cells: cells[1])
+def test_the_reward_of_each_example_is_what_the_code_gives(cells: list[str]) -> None:
+    side, response, *told = cells
+    scores = [
+        compute_score("rerule/world", response, GROUND_TRUTH[side], form=form)
+        for form in ("additive", "nested")
+    ]
+    found = [*(scores[0][part] for part in ("refused", "keyword", "rouge")), *(s["score"] for s in scores)]
+    assert found == [float(number) for number in told]
+
+
+@pytest.mark.parametrize("cells", rows("rewards"), ids=lambda cells: cells[1])
+def test_the_reward_of_each_example_follows_from_the_formulae_of_the_page(cells: list[str]) -> None:
+    side, refusal, keyword, rouge = cells[0], *(float(number) for number in cells[2:5])
+    first = refusal if side == "forget" else 1 - refusal
+    second = keyword if side == "forget" else float(rouge > 0.3)
+    assert float(cells[5]) == 0.5 * first + 0.5 * second
+    assert float(cells[6]) == first * (0.5 + 0.5 * second)
+
+
+def test_both_sides_and_each_reward_are_among_the_examples() -> None:
+    assert {cells[0] for cells in rows("rewards")} == {"forget", "retain"}
+    assert {cells[5] for cells in rows("rewards")} == {"0", "0.5", "1"}
+
+
+@pytest.mark.parametrize("cells", rows("advantages"), ids=lambda cells: cells[0])
+def test_the_advantages_are_those_of_verl_and_of_the_definition(cells: list[str]) -> None:
+    from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
+
+    rewards, advantages = ([float(number) for number in cells[place].split(",")] for place in (0, 3))
+    mean, deviation = statistics.mean(rewards), statistics.stdev(rewards)
+    assert (float(cells[1]), float(cells[2])) == (mean, round(deviation, 4))
+    assert advantages == [round((reward - mean) / deviation, 4) if deviation else 0 for reward in rewards]
+    found, _ = compute_grpo_outcome_advantage(
+        token_level_rewards=torch.tensor([[reward] for reward in rewards]),
+        response_mask=torch.ones(len(rewards), 1),
+        index=np.array(["prompt"] * len(rewards)),
+    )
+    assert found[:, 0].tolist() == pytest.approx(advantages, abs=1e-4)
+
+
+@pytest.mark.parametrize("cells", rows("benchmarks"), ids=lambda cells: cells[0])
+def test_the_settings_of_the_benchmarks_are_those_of_the_code(cells: list[str]) -> None:
+    source, form, *numbers, rouge = (cell.strip("`") for cell in cells)
+    config = benchmark_reward("rerule/world" if source == "all others" else source)
+    assert (config.form, config.rouge) == (form, rouge)
+    assert [config.lambda_forget, config.lambda_retain, config.gamma] == [float(n) for n in numbers]

@@ -1,0 +1,155 @@
+"""When a cluster is refused, without one: tests/e2e/test_nodes.py has real nodes."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import DictConfig
+
+from recipe.rerule.training import nodes, seen_files
+
+ONE_NODE = {"GPU": 2.0, "CPU": 7.0}
+
+
+@pytest.fixture(autouse=True)
+def no_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+
+def config(*overrides: str) -> DictConfig:
+    with initialize_config_module("recipe.rerule.config", version_base=None):
+        return compose("rerule_trainer", ["platform=cpu", *overrides])
+
+
+def wanted(nodes_wanted: int = 2, devices: int = 2, queue_cpus: int = 0) -> nodes.Wanted:
+    return nodes.Wanted(
+        nodes=nodes_wanted, devices=devices, device="GPU", cpus=3 * devices + 1, queue_cpus=queue_cpus
+    )
+
+
+def node(name: str, total: Mapping[str, float], free: Mapping[str, float]) -> nodes.Node:
+    return nodes.Node(id=name, name=f"host-{name} (10.0.0.{name})", total=total, free=free)
+
+
+@pytest.mark.parametrize(
+    ("resources", "expected"),
+    [
+        ([ONE_NODE, ONE_NODE], None),
+        ([{"GPU": 4.0, "CPU": 14.0}], None),  # two groups on one large node
+        ([ONE_NODE], "room for 1 of the run's 2 nodes"),
+        ([ONE_NODE, {"GPU": 1.0, "CPU": 64.0}], "room for 1 of the run's 2 nodes"),
+        ([ONE_NODE, {"GPU": 2.0, "CPU": 6.0}], "room for 1 of the run's 2 nodes"),
+        ([{"CPU": 64.0}, {"CPU": 64.0}], "room for 0 of the run's 2 nodes"),
+        ([], "room for 0 of the run's 2 nodes"),
+    ],
+)
+def test_each_node_needs_devices_and_processors(
+    resources: list[dict[str, float]], expected: str | None
+) -> None:
+    assert nodes.lack(wanted(), resources) == expected
+
+
+def test_the_queue_of_v1_needs_processors_of_its_own() -> None:
+    two = [ONE_NODE, ONE_NODE]
+    assert nodes.lack(wanted(queue_cpus=2), two) == "14 of the 16 processors that the run needs"
+    assert nodes.lack(wanted(queue_cpus=2), [*two, {"CPU": 2.0}]) is None
+
+
+def test_what_a_run_wants_is_what_verl_reserves() -> None:
+    """A device comes with three processors (verl 0.9.1); V1's queue has a controller and its storage."""
+    settings = config("trainer.nnodes=2", "trainer.n_gpus_per_node=4")
+    assert nodes.wanted_of(settings) == nodes.Wanted(nodes=2, devices=4, device="GPU", cpus=13, queue_cpus=0)
+    settings = config("trainer.use_v1=true", "transfer_queue.backend.SimpleStorage.num_data_storage_units=8")
+    assert nodes.wanted_of(settings).queue_cpus == 9
+
+
+def test_a_cluster_that_is_too_small_and_one_that_others_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodes, "FREE_SECONDS", 0.0)
+    monkeypatch.setattr(nodes, "_nodes", lambda: [node("1", ONE_NODE, ONE_NODE)])
+    with pytest.raises(nodes.ClusterError) as refused:
+        nodes._require_room(wanted(), "head:1")
+    assert str(refused.value) == (
+        "the Ray cluster at head:1 has room for 1 of the run's 2 nodes: trainer.nnodes is 2, and a node "
+        "needs 2 free devices (trainer.n_gpus_per_node) and 7 free processors; there are 2 of 2 "
+        "devices free and 7 of 7 processors free on host-1 (10.0.0.1); start Ray with more, or ask for less; "
+        "see docs/running.md#several-nodes"
+    )
+    used = node("2", ONE_NODE, {"CPU": 1.0})
+    monkeypatch.setattr(nodes, "_nodes", lambda: [node("1", ONE_NODE, ONE_NODE), used])
+    with pytest.raises(nodes.ClusterError, match=r"0 of 2 devices free .* wait for those who use the rest"):
+        nodes._require_room(wanted(), "head:1")
+
+
+def test_what_a_run_that_has_just_ended_used_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = iter([{}, ONE_NODE])
+    monkeypatch.setattr(nodes, "_nodes", lambda: [node("1", ONE_NODE, next(looks))])
+    nodes._require_room(wanted(nodes_wanted=1), "head:1")
+    assert next(looks, None) is None
+
+
+def test_a_run_with_a_cluster_of_its_own_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_ray(**_: Any) -> None:
+        raise AssertionError("the cluster was joined")
+
+    monkeypatch.setattr(nodes.ray, "init", no_ray)
+    nodes.check(config())
+    nodes.check(config("+ray_kwargs.ray_init.address=local"))
+    with pytest.raises(nodes.ClusterError, match=r"trainer.nnodes is 2, but .*address=local"):
+        nodes.check(config("trainer.nnodes=2", "+ray_kwargs.ray_init.address=local"))
+
+
+def test_an_address_at_which_nothing_answers_is_refused_at_once() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    expected = rf"no Ray cluster answers at 127\.0\.0\.1:{port} \(Connection refused\)"
+    with pytest.raises(nodes.ClusterError, match=expected):
+        nodes.check(config(f"+ray_kwargs.ray_init.address=127.0.0.1:{port}"))
+
+
+def test_several_nodes_without_a_running_cluster_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(_: str) -> str:
+        raise ConnectionError("Could not find any running Ray instance.")
+
+    monkeypatch.setattr("ray._private.services.canonicalize_bootstrap_address_or_die", nothing)
+    with pytest.raises(nodes.ClusterError, match="no Ray cluster runs on this machine; start one"):
+        nodes.check(config("trainer.nnodes=2"))
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (
+            seen_files.Seen(True, "Read-only file system", {}),
+            r"host-2 \(10.0.0.2\) cannot write there \(Read",
+        ),
+        (
+            seen_files.Seen(False, None, {}),
+            r"host-2 \(10.0.0.2\) sees another folder there than this machine",
+        ),
+        # It read the word and wrote, but on a layer of its own.
+        (seen_files.Seen(True, None, {}), r"host-2 \(10.0.0.2\) sees another folder there"),
+    ],
+)
+def test_a_run_folder_that_is_not_shared_is_named(
+    seen: seen_files.Seen, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seen_files, "SHARED_SECONDS", 0.0)
+    other = node("2", ONE_NODE, ONE_NODE)
+    with pytest.raises(nodes.ClusterError, match=rf"trainer.default_local_dir is /run, and node {expected}"):
+        nodes._require_shared("/run", other, seen, tmp_path, "text")
+
+
+def test_other_rows_are_named() -> None:
+    paths = {"data.train_files": ["/a", "/b"]}
+    here = {"/a": {"": "1"}, "/b": {"": "2"}}
+    other = node("2", ONE_NODE, ONE_NODE)
+    nodes._require_alike(paths, here, other, seen_files.Seen(True, None, here))
+    there = seen_files.Seen(True, None, {**here, "/b": {"": "3"}})
+    with pytest.raises(nodes.ClusterError, match=r"data.train_files is /b, and node host-2 .* another file"):
+        nodes._require_alike(paths, here, other, there)
