@@ -48,13 +48,17 @@ class Cost:
     """Tokens through the model, a forward pass as 1 and a backward pass as 2.
 
     As the verl recipe does it: generation, old and reference log-probs 1 each, an update 3.
+
+    generated: tokens of sampled responses.
     """
 
     tokens: float = 0.0
+    generated: int = 0
 
-    def rollout(self, tokens: int) -> None:
-        """Generation and both log-probs of so many tokens, prompts and responses."""
+    def rollout(self, tokens: int, generated: int) -> None:
+        """Generation and both log-probs of so many tokens, of which `generated` are responses."""
         self.tokens += 3 * tokens
+        self.generated += generated
 
     def update(self, tokens: int) -> None:
         """One update on so many tokens."""
@@ -110,7 +114,7 @@ class Run(minimal.Run):
     def _rollouts(
         self, batch: Batch, log_probs: Tensor, rows: Sequence[Row], step: int
     ) -> tuple[list[RolloutGroup], list[Row]]:
-        self.cost.rollout(tokens_of(batch))
+        self.cost.rollout(tokens_of(batch), int(batch["response_mask"].sum()))
         return super()._rollouts(batch, log_probs, rows, step)
 
     def _metrics(self, groups: Sequence[RolloutGroup], answers: Sequence[Row]) -> Metrics:

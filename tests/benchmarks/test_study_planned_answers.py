@@ -1,0 +1,213 @@
+"""The plan's answers and tables: from runs with known scores, and those of the committed document."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.study.comparison import Paired
+from benchmarks.study.planned import __main__, answers, document, tables
+from benchmarks.study.planned.plan import (
+    CONTROLS,
+    COUNTED,
+    COUNTED_BASES,
+    IDEAS,
+    OURS,
+    PLAN,
+    RATES,
+    RUNS_THAT_COUNT,
+    RUNS_TO_CHOOSE,
+    WORLDS,
+    plan_hash,
+)
+from benchmarks.study.planned.results import read_results
+from benchmarks.study.planned.runs import PlannedRun, Wanted
+from benchmarks.study.runs import StudyError
+from tests.benchmarks.test_study_planned_runs import made_run
+
+RESULTS = Path("benchmarks/study/planned.parquet")
+DOCUMENT = Path("docs/savings.md")
+
+
+def tuned(arms: Any = COUNTED) -> list[PlannedRun]:
+    """Runs that choose rate 2 for each arm in both worlds; rate 4 where the arm is `rerule`."""
+    return [
+        made_run(arm, base, 0.5 + 0.25 * (rate == (4 if arm == "rerule" else 2)), rate, world=world)
+        for world in WORLDS
+        for base in (201, 202)
+        for arm in arms
+        for rate in RATES
+    ]
+
+
+def counted(scores: dict[str, float]) -> list[PlannedRun]:
+    """Both seeds of every model that counts; scores differ by 0.125 between seeds and grow with the base."""
+    return [
+        made_run(arm, base, score + 0.0625 * (-1) ** seed + (base - 211) / 64, rate, world=world, seed=seed)
+        for arm, score in scores.items()
+        for world in WORLDS
+        for base in COUNTED_BASES
+        for seed, rate in ((1, 4.0 if arm == "rerule" else 2.0), (2, 4.0 if arm == "rerule" else 2.0))
+    ]
+
+
+def lines(table: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+
+
+def test_question_1_compares_models_once_all_are_done() -> None:
+    scores = dict.fromkeys(COUNTED, 0.5) | {OURS: 0.75, "rule": 0.625}
+    runs = [*tuned(), *counted(scores)]
+    # The recommended replay is better on `tofu` alone by 0.125 more.
+    runs = [
+        made_run(run.arm, run.base, run.score + 0.125, run.rate, world="tofu", seed=run.seed)
+        if (run.arm, run.world) == (OURS, "tofu") and run.base in COUNTED_BASES
+        else run
+        for run in runs
+    ]
+    _, _, primary, *others = lines(document.table_named("question 1", runs))
+    assert primary[0] == f"{OURS} − equal_compute"
+    assert primary[1] == "16 of 16"
+    middle, low, high = (float(number) for number in re.findall(r"[+-][\d.]+", primary[2]))
+    # Student's t over 8 values of 0.25 and 8 of 0.375: the standard error is 0.0161, the quantile 2.131.
+    assert (middle, low, high) == pytest.approx((0.3125, 0.278, 0.347), abs=0.005)
+    assert primary[4:] == ["+0.250 (+0.250 to +0.250)", "+0.375 (+0.375 to +0.375)"]
+    assert others[0][0] == f"{OURS} − rule"
+    assert others[0][4:] == ["+0.125 (+0.125 to +0.125)", "+0.250 (+0.250 to +0.250)"]
+    # 16 models that all agree in sign: one random exchange in 2^15 is as far out.
+    assert float(primary[3]) < 0.001
+    # Equal arms have a p-value of 1 and stay there.
+    assert others[-1][3] == "1.0000"
+
+
+def test_question_1_counts_models_until_all_are_done() -> None:
+    runs = [*tuned(), *counted(dict.fromkeys(COUNTED, 0.5))]
+    missing = [run for run in runs if (run.arm, run.base, run.seed, run.world) != ("rule", 218, 2, "tofu")]
+    rows = lines(document.table_named("question 1", missing))[2:]
+    assert [row[1] for row in rows if row[0] == f"{OURS} − rule"] == ["15 of 16"]
+    assert {cell for row in rows for cell in row[2:]} == {"–"}
+
+
+def test_question_2_compares_the_chosen_idea() -> None:
+    runs = [*tuned(["rule"]), *counted({"rule": 0.5})]
+    # On the tuning models RULE has 0.75 at its rate; `quarter` is chosen at rate 4.
+    runs += [made_run("half", base, 0.75, 2.0) for base in (201, 202)]
+    runs += [made_run("quarter", base, 0.8125, 4.0) for base in (201, 202)]
+    row = lines(document.table_named("question 2", runs))[2]
+    assert row == ["`quarter` at 4 x", "0 of 16", "–", "–", "–", "not yet"]
+    for run in counted({"rule": 0.5 - 0.125}):
+        runs.append(replace(run, arm="quarter", rate=4.0))
+    row = lines(document.table_named("question 2", runs))[2]
+    assert row == [
+        "`quarter` at 4 x",
+        "16 of 16",
+        *["-0.125 (-0.125 to -0.125)"] * 3,
+        "does not save",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (-0.02, 0.01, "saves"),
+        (-0.015, -0.01, "saves"),
+        (-0.03, 0.01, "open"),
+        (-0.03, -0.01, "does not save"),
+    ],
+)
+def test_the_verdict_is_the_plans(low: float, high: float, said: str) -> None:
+    assert answers.verdict(Paired((low + high) / 2, low, high, 0.5, 1.0, 16)) == said
+    assert "-0.02 or more" in PLAN.read_text()
+
+
+def test_ideas_are_set_against_rule_on_the_same_model() -> None:
+    runs = tuned(["rule"])
+    for base, score in ((201, 0.875), (202, 0.625)):
+        final = {"generated": 30.0, "compute": 150.0, "cpu_seconds": 3.0}
+        made = made_run("half", base, score, 2.0)
+        runs.append(replace(made, final=made.final | final))
+    row = lines(document.table_named("tried ideas", runs))[2]
+    assert row[0] == "`half`"
+    assert row[2:] == ["2 x", "0.875 0.625", "+0.125 -0.125", "1 of 2", "0.60", "1.50", "1.50"]
+
+
+def test_the_status_counts_runs_of_the_plan() -> None:
+    runs = [*tuned(["rule"]), *counted({"rule": 0.5})]
+    rows = lines(document.table_named("status", runs))[2:]
+    # 6 arms and 3 rates, 6 other ways; in `many` also 12 ideas and controls, and 2 at 2 rates: on 2 models.
+    assert rows[0] == ["`many`", "6 of 80", "2 of 2", "16 of 112", "8 of 8"]
+    assert rows[1] == ["`tofu`", "6 of 48", "2 of 2", "16 of 112", "8 of 8"]
+    assert document.table_named("rates", []) == "None of these runs is done yet."
+
+
+def test_rates_show_both_models_and_the_choice() -> None:
+    rows = lines(document.table_named("rates", tuned(["rule", "rerule"])))[2:]
+    assert rows[0] == ["`rule`, many", "0.500 0.500", "0.750 0.750", "0.500 0.500", "2 x"]
+    assert rows[1][-1] == "4 x, the edge"
+    assert len(rows) == 4
+
+
+def test_curves_are_read_between_validations() -> None:
+    run = made_run("rule", 201, 0.5)
+    recalls = {"retain/recall": [0.0, 0.5, 1.0], "retain_unseen/recall": [0.0, 0.5, 1.0]}
+    curves = {**recalls, "forget/recall": [1.0, 0.5, 0.0], "at/generated": [10.0, 20.0, 40.0]}
+    run = replace(run, curves=curves)
+    assert tables.score_at(run, "generated", 15.0) == pytest.approx(0.25)
+    assert tables.score_at(run, "generated", 30.0) == pytest.approx(0.75)
+    assert tables.score_at(run, "generated", 5.0) is None
+    assert tables.score_at(run, "generated", 50.0) is None
+
+
+def test_the_committed_document_says_what_the_committed_results_do() -> None:
+    text, runs = DOCUMENT.read_text(encoding="utf-8"), read_results(RESULTS)
+    assert text.count("<!-- table: ") >= 6
+    assert document.written(text, runs) == text
+    assert {run.plan for run in runs} <= {plan_hash()}
+
+
+class Made:
+    """A study whose runs take no time: scores by arm and rate, the same on every model."""
+
+    def __init__(self) -> None:
+        self.runs: dict[tuple[str, int, Wanted], PlannedRun] = {}
+
+    def runs_of(self, world: str, base: int, wanted: list[Wanted]) -> None:
+        for each in wanted:
+            # Its budget's run is asked for together with it, so that both start from one model.
+            assert each.reference is None or each.reference in wanted
+            score = 0.5 + 0.125 * (each.rate == 2) + 0.0625 * (each.arm in ("half", "half_filled"))
+            made = made_run(each.arm, base, score, each.rate, world=world, seed=each.seed)
+            self.runs[world, base, each] = made
+
+    def every(self) -> list[PlannedRun]:
+        return list(self.runs.values())
+
+
+def test_the_stages_make_the_runs_of_the_plan() -> None:
+    study = Made()
+    with pytest.raises(StudyError, match="no idea was run on both tuning models"):
+        __main__.confirm(study)
+    with pytest.raises(StudyError, match="the rate of rule in many is not chosen yet"):
+        __main__.counted(study)
+    __main__.ideas(study)
+    ideas = {(each.arm, each.rate) for _, _, each in study.runs}
+    assert {(arm, 2.0) for arm in (*IDEAS, *CONTROLS)} <= ideas
+    assert {arm for arm, rate in ideas if rate == 4.0} == {"rule", "half", "half_filled"}
+    __main__.tuning(study)
+    assert made_by_world(study, (201, 202)) == RUNS_TO_CHOOSE == {"many": 80, "tofu": 48}
+    __main__.counted(study)
+    __main__.confirm(study)
+    assert made_by_world(study, COUNTED_BASES) == {"many": 112, "tofu": 112}
+    assert RUNS_THAT_COUNT == 112
+    own = [each for _, base, each in study.runs if base == 211 and each.arm == "half"]
+    assert {(each.rate, each.of_rate) for each in own} == {(2.0, 2.0)}
+
+
+def made_by_world(study: Made, bases: Any) -> dict[str, int]:
+    return {
+        world: sum((one, base in bases) == (world, True) for one, base, _ in study.runs) for world in WORLDS
+    }
