@@ -104,10 +104,10 @@ def test_plain_rule_ends_when_a_node_dies(
 ) -> None:
     """RULE trains and saves on both nodes; all processes of the other one are killed in mid-run."""
     run_folder = tmp_path / "run"
-    overrides = ("replay.enable=false", "trainer.total_training_steps=50", "trainer.save_freq=1")
+    overrides = ("replay.enable=false", "trainer.total_training_steps=500", "trainer.save_freq=1")
     run = command(*arguments(two_nodes, micro_world, run_folder, *overrides))
-    run.wait_until(lambda: "step 2/50" in run.output)
-    run.wait_until(lambda: checkpoints.newest_complete(run_folder) is not None)
+    # Not by the output: of lines that are alike Ray prints one in some seconds.
+    run.wait_until(lambda: (checkpoints.newest_complete(run_folder) or 0) >= 2)
     two_nodes.nodes[-1].kill()
     killed_at = time.monotonic()
     assert run.wait(DEATH_SECONDS) == 1
