@@ -12,7 +12,7 @@ import torch
 from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightReceiver
 from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
 
-from recipe.rerule.platform.sent_weights import without_tied_head
+from recipe.rerule.platform.sent_weights import without_missing_head
 
 
 class CpuWorkerExtension(vLLMColocateWorkerExtension):
@@ -37,5 +37,5 @@ class CpuWorkerExtension(vLLMColocateWorkerExtension):
             zmq_handle=self._get_zmq_handle(), device=torch.device("cpu"), use_shm=use_shm
         )
         receiver.receive_weights(on_bucket_received=keep)
-        loaded = without_tied_head(weights, self.model_runner.model_config.hf_config)
+        loaded = without_missing_head(weights, self.model_runner.model)
         self.model_runner.reload_weights(weights_iterator=iter(loaded.items()))

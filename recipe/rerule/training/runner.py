@@ -25,7 +25,8 @@ class ReRULETaskRunner(BaseTaskRunner):
         """As verl's, with the actor worker that has `update_actor_replay`."""
         _, worker_group_class = super().add_actor_rollout_worker(config)
         (role,) = self.role_worker_mapping
-        worker = MixedActorWorker if config.replay.update == "mixed" else ReplayActorWorker
+        # Not `config.replay.update`, which is a method of every DictConfig.
+        worker = MixedActorWorker if config.replay["update"] == "mixed" else ReplayActorWorker
         self.role_worker_mapping[role] = ray.remote(worker)
         return worker, worker_group_class
 
