@@ -39,7 +39,7 @@ INNER = {
             "reward",
             "runs",
             "platform",
-            "training.prompts",
+            *("training.prompts", "training.template_arguments"),
             *DATA,
             *FOLDERS,
         ),

@@ -25,7 +25,7 @@ from recipe.rerule.evaluation.engine.models import Model, check_models, resolve_
 from recipe.rerule.evaluation.engine.prefixes import files_of, with_prefixes
 from recipe.rerule.evaluation.engine.requests import Answers
 from recipe.rerule.evaluation.engine.run import run
-from recipe.rerule.evaluation.engine.template import warnings, with_template
+from recipe.rerule.evaluation.engine.template import add_template_argument, warnings, with_template
 from recipe.rerule.evaluation.evaluator import Evaluator, Record
 from recipe.rerule.evaluation.options import add_benchmark_arguments, given_paths, refuse_foreign
 from recipe.rerule.evaluation.output import EVALUATION, json_text, write_folder
@@ -126,14 +126,7 @@ def add_model_parser(commands: Any) -> None:
         "is to be forgotten in the place of {target}; without FILE, the project's own text; repeat the "
         "option for more models",
     )
-    parser.add_argument(
-        "--template",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="an argument of the chat templates, such as enable_thinking=false; give what training had as "
-        "data.apply_chat_template_kwargs; repeat the option for more",
-    )
+    add_template_argument(parser)
     parser.add_argument(
         "--probes",
         type=Path,

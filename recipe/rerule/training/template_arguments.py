@@ -1,4 +1,4 @@
-"""Arguments of chat templates (`data.apply_chat_template_kwargs`, `evaluate model --template`).
+"""Arguments of chat templates (`data.apply_chat_template_kwargs`, `evaluate model|attack --template`).
 
 A template may write something that nobody asked for: today's date, or the beginning of thoughts where a
 switch could leave them out. Prompts of one experiment then differ between days, or between training and
@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from jinja2 import TemplateError
 
+Template = tuple[tuple[str, Any], ...]
+"""Arguments of a chat template, as (name, value)."""
 _DATE = "strftime_now"
 """The function by which templates ask transformers for today's date."""
 _THINKING = "enable_thinking"
@@ -40,6 +43,16 @@ def warnings(tokenizer: Any, template: Mapping[str, Any]) -> Iterator[str]:
             f"the chat template of {name} has a switch for thinking, which is not set; set "
             f"{_THINKING}=false, or true, in training and in evaluation"
         )
+
+
+def bind(tokenizer: Any, template: Template) -> Any:
+    """The tokenizer, changed in place: its chat template gets these arguments in every call.
+
+    Saved files of the tokenizer keep none of them.
+    """
+    if template:
+        tokenizer.apply_chat_template = partial(tokenizer.apply_chat_template, **dict(template))
+    return tokenizer
 
 
 def uses(tokenizer: Any, name: str) -> bool:

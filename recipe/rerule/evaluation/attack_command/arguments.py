@@ -14,6 +14,7 @@ from recipe.rerule.evaluation.attack_command.command import run_attack
 from recipe.rerule.evaluation.attacks.interface import Attack
 from recipe.rerule.evaluation.attacks.registry import DEFAULT
 from recipe.rerule.evaluation.engine.decoding import add_decoding_arguments
+from recipe.rerule.evaluation.engine.template import add_template_argument
 from recipe.rerule.evaluation.options import add_benchmark_arguments
 from recipe.rerule.evaluation.registry import benchmarks
 from recipe.rerule.platform import PLATFORMS
@@ -80,6 +81,7 @@ def _add_inputs(parser: argparse.ArgumentParser) -> None:
         help=f"a model that never knew the facts; it is called {CONTROL} in the results. Without it, E is "
         "not given",
     )  # fmt: skip
+    add_template_argument(parser)
     parser.add_argument(
         "--probes", type=Path, required=True, metavar="FILE",
         help="probes.parquet, made by python -m data_prep",

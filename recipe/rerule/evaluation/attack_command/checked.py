@@ -22,6 +22,7 @@ from recipe.rerule.evaluation.attacks.registry import BEFORE, attacks, chosen
 from recipe.rerule.evaluation.engine.decoding import Decoding, decoding_of
 from recipe.rerule.evaluation.engine.encoding import encode
 from recipe.rerule.evaluation.engine.models import Model, check_models, resolve_models
+from recipe.rerule.evaluation.engine.template import warnings, with_template
 from recipe.rerule.evaluation.options import given_paths, refuse_foreign
 from recipe.rerule.evaluation.probes import file_sha256, read_probes, read_training_rows
 from recipe.rerule.evaluation.registry import Benchmark, benchmark_of, benchmarks
@@ -89,8 +90,9 @@ def checked(options: argparse.Namespace) -> Command:
     material = material_of(source, train, models, budget, options.seeds or budget.seeds)
     plans = _plans(wanted, [BEFORE, *options.attacks], budget, material)
     _check_requests(models, plans)
+    _warn_of_templates(source, models)
     select(options.platform)
-    origin = _origin(options, source, decoding)
+    origin = _origin(options, source, decoding, models[0])
     todo = pieces(plans, models, material, origin)
     return Command(source.benchmark, material, plans, models, todo, budget, decoding, places, origin)
 
@@ -115,7 +117,7 @@ def _checked_places(options: argparse.Namespace) -> Places:
 def _models(options: argparse.Namespace) -> list[Model]:
     """All models, the never-knew model last. Raises ValueError."""
     specs = [*options.model, *([] if options.control is None else [f"{CONTROL}={options.control}"])]
-    models = resolve_models(specs)
+    models = with_template(resolve_models(specs), options.template)
     check_models(models)
     if options.control is not None and models[-1].name != CONTROL:
         raise ValueError(f"--control {options.control} is several models; give one folder")
@@ -190,7 +192,14 @@ def _check_requests(models: Sequence[Model], plans: Sequence[Planned]) -> None:
                 )
 
 
-def _origin(options: argparse.Namespace, source: Source, decoding: Decoding) -> dict[str, Any]:
+def _warn_of_templates(source: Source, models: Sequence[Model]) -> None:
+    """Raises ValueError on an argument that no model's chat template has."""
+    if not all(probe.raw for probe in source.probes):
+        for line in warnings(models):
+            errors.warn(line)
+
+
+def _origin(options: argparse.Namespace, source: Source, decoding: Decoding, model: Model) -> dict[str, Any]:
     return {
         "benchmark": source.benchmark.name,
         "rouge_l_convention": source.evaluator.convention,
@@ -200,4 +209,5 @@ def _origin(options: argparse.Namespace, source: Source, decoding: Decoding) -> 
         "budget": options.budget,
         "platform": decoding.platform,
         "dtype": decoding.dtype,
+        **({"template": dict(model.template)} if model.template else {}),
     }

@@ -15,6 +15,7 @@ from recipe.rerule.evaluation.engine.requests import Answer, Generation
 from recipe.rerule.evaluation.evaluator import Evaluator, Record
 from recipe.rerule.evaluation.probes import Probe
 from recipe.rerule.evaluation.registry import Benchmark
+from recipe.rerule.training.template_arguments import bind
 
 FEWEST_FACTS = 2
 Key = tuple[str, int, str]
@@ -63,7 +64,8 @@ def material_of(
         train=tuple(train),
         fact=fact,
         score=Scorer(source, {one.probe.index: one for one in asked}),
-        tokenizer=load_tokenizer(models[0]),
+        tokenizer=bind(load_tokenizer(models[0]), models[0].template),
+        template=models[0].template,
         context=min(filter(None, map(context_length, models)), default=None),
         seeds=seeds,
         texts=source.evaluator.texts.sets(),

@@ -133,7 +133,10 @@ def _made(command: Command, piece: Piece) -> Made:
     assert piece.change is not None
     started = time.monotonic()
     folders = piece.change.write(piece.model.path, folder_of(piece, command.places.kept / MODELS))
-    models = {variant: Model(_name(piece, variant), folder) for variant, folder in folders.items()}
+    models = {
+        variant: replace(piece.model, name=_name(piece, variant), path=folder)
+        for variant, folder in folders.items()
+    }
     return Made(piece, models, time.monotonic() - started)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from recipe.rerule.evaluation.engine.requests import Generation
 from recipe.rerule.evaluation.probes import Probe
+from recipe.rerule.training.template_arguments import Template
 
 FORGET, RETAIN, REFUSAL = "forget", "retain", "refusal"
 """Sets of a reading: scores of the facts to forget, recall of retained ones, and which forget probes were
@@ -61,10 +62,11 @@ class Material:
         fact: what a probe or a row asks for.
         score: what the benchmark says of (probe, response) pairs. A probe may come with other golds than its
             own, and several times.
-        tokenizer: that of all models.
+        tokenizer: that of all models; its chat template gets `template` by itself.
         context: most tokens that every model takes, None where the models do not say.
         seeds: how often an attack that draws at random is repeated.
         texts: whole texts by set, for membership inference: members and others.
+        template: arguments of the chat template.
     """
 
     asked: tuple[Asked, ...]
@@ -76,6 +78,7 @@ class Material:
     context: int | None = None
     seeds: int = 1
     texts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    template: Template = ()
 
     @property
     def probes(self) -> list[Probe]:

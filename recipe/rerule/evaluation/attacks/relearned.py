@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from recipe.rerule.evaluation.attacks.relearning import KIND, Lora, Settings, re
 from recipe.rerule.evaluation.attacks.relearning_rows import Row, scored_golds, true_answers, without_leaks
 from recipe.rerule.evaluation.probes import Probe
 from recipe.rerule.runs.weights import read_weights
+from recipe.rerule.training.template_arguments import Template
 
 SMALL = 100_000_000
 """Parameters up to which a model is trained whole."""
@@ -87,17 +89,24 @@ def _change(
         raise ValueError(
             f"relearning on {kind} rows has nothing to train on: every row holds an answer that is scored"
         )
-    write = partial(_write, trained, golds, tuple(steps), seed)
+    write = partial(_write, trained, golds, tuple(steps), seed, material.template)
     return Change(number, seed, tuple(fold.scored), tuple(map(str, steps)), write)
 
 
 def _write(
-    rows: Sequence[Row], golds: Sequence[str], steps: Sequence[int], seed: int, model: Path, out: Path
+    rows: Sequence[Row],
+    golds: Sequence[str],
+    steps: Sequence[int],
+    seed: int,
+    template: Template,
+    model: Path,
+    out: Path,
 ) -> dict[str, Path]:
     """Folders that an earlier command finished are used again, if all of them are there."""
     folders = {step: out / f"step_{step}" for step in steps}
     if not all((folder / KIND.marker).is_file() for folder in folders.values()):
-        folders = relearn_folder(model, rows, golds, settings_for(model, seed), steps, out, overwrite=True)
+        settings = replace(settings_for(model, seed), template=template)
+        folders = relearn_folder(model, rows, golds, settings, steps, out, overwrite=True)
     return {f"{step}": folder for step, folder in folders.items()}
 
 

@@ -34,6 +34,7 @@ from recipe.rerule.evaluation.attacks.relearning_rows import Row
 from recipe.rerule.process.progress import Progress
 from recipe.rerule.runs.weights import read_weights
 from recipe.rerule.training.prompts import prompt_ids, turn_ids
+from recipe.rerule.training.template_arguments import Template, bind
 
 KIND = Kind("rerule/relearned_model", "relearning.json", lambda _: None)
 """The folder of one checkpoint; its marker is the record of the protocol."""
@@ -65,6 +66,7 @@ class Settings:
         lora: None trains all weights.
         dtype: in which weights are loaded, trained and written. In bfloat16 most updates of a full training
             are lost to rounding.
+        template: arguments of the chat template.
 
     Raises:
         RelearningError: a rate that is negative or not finite, or a batch without rows.
@@ -75,6 +77,7 @@ class Settings:
     seed: int = 0
     lora: Lora | None = None
     dtype: Literal["float32", "bfloat16"] = "float32"
+    template: Template = ()
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.learning_rate) and self.learning_rate >= 0):
@@ -171,7 +174,7 @@ def relearn_folder(
         check_writable(folder, overwrite, KIND)
         check_apart(folder, ("the model", model))
     read_weights(model, "trained further")
-    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer = bind(AutoTokenizer.from_pretrained(model), settings.template)
     trained = _load(model, settings)
     for step, loss in relearn(trained, tokenizer, rows, settings, at):
         with new_folder(folders[step], overwrite, KIND) as folder:
@@ -274,4 +277,5 @@ def _save(model: Any, tokenizer: Any, folder: Path) -> None:
 
 
 def _record(model: Path, rows: Sequence[Row], settings: Settings) -> dict[str, Any]:
-    return {"model": str(model), "rows": [row.name for row in rows], "warmup": WARMUP, **asdict(settings)}
+    protocol = asdict(settings) | {"template": dict(settings.template)}
+    return {"model": str(model), "rows": [row.name for row in rows], "warmup": WARMUP, **protocol}

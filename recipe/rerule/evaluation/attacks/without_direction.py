@@ -26,6 +26,7 @@ from recipe.rerule.evaluation.attacks.refusal_direction import (
     refusal_direction,
 )
 from recipe.rerule.evaluation.probes import Probe
+from recipe.rerule.training.template_arguments import Template, bind
 
 
 def _changes(material: Material, options: Options) -> list[Change]:
@@ -33,7 +34,7 @@ def _changes(material: Material, options: Options) -> list[Change]:
     sides = [_prompts(material, side, options["prompts"]) for side in (FORGET, RETAIN)]
     check_prompts(*map(len, sides))
     return [
-        Change(0, seed, material.asked, ("", "random"), partial(_write_both, sides, seed))
+        Change(0, seed, material.asked, ("", "random"), partial(_write_both, sides, seed, material.template))
         for seed in range(material.seeds)
     ]
 
@@ -45,25 +46,27 @@ def _prompts(material: Material, side: str, most: int) -> list[Probe]:
     return random.Random(f"prompts {side}").sample(rows, min(most, len(rows)))
 
 
-def _write_both(sides: Sequence[Sequence[Probe]], seed: int, model: Path, out: Path) -> dict[str, Path]:
+def _write_both(
+    sides: Sequence[Sequence[Probe]], seed: int, template: Template, model: Path, out: Path
+) -> dict[str, Path]:
     """Folders that an earlier command finished are used again, if both are there."""
     folders = {"": out / "direction", "random": out / "random"}
     if all((folder / KIND.marker).is_file() for folder in folders.values()):
         return folders
-    found = _direction_of(model, sides)
+    found = _direction_of(model, sides, template)
     orthogonalise(model, found, folders[""], overwrite=True)
     orthogonalise(model, random_direction(len(found.vector), seed), folders["random"], overwrite=True)
     return folders
 
 
-def _direction_of(model: Path, sides: Sequence[Sequence[Probe]]) -> Direction:
+def _direction_of(model: Path, sides: Sequence[Sequence[Probe]], template: Template) -> Direction:
     """Raises LayersError, DirectionError."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     loaded = AutoModelForCausalLM.from_pretrained(model, dtype="auto")
     if torch.accelerator.is_available():
         loaded.to(torch.accelerator.current_accelerator())
-    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer = bind(AutoTokenizer.from_pretrained(model), template)
     return refusal_direction(*(prompt_states(loaded, tokenizer, rows) for rows in sides))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from recipe.rerule.runs import checkpoints, model_checks
+from recipe.rerule.training.template_arguments import Template
 
 _ALL = "@all"
 _LONGEST_NAME = 240
@@ -36,14 +37,14 @@ class Model:
         path: Hugging Face folder (holds config.json).
         step: the training step where `path` is a checkpoint of a stage-2 run, else None.
         prefix: text before every question (`prefixes`).
-        template: further arguments of the chat template, as (name, value).
+        template: further arguments of the chat template.
     """
 
     name: str
     path: Path
     step: int | None = None
     prefix: str = ""
-    template: tuple[tuple[str, Any], ...] = ()
+    template: Template = ()
 
 
 def resolve_models(specs: Sequence[str]) -> list[Model]:

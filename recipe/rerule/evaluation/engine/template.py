@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -17,6 +18,18 @@ _OF_THE_CALL = (
     *("return_dict", "return_assistant_tokens_mask", "tokenizer_kwargs"),
 )
 """What transformers' apply_chat_template takes for itself."""
+
+
+def add_template_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare --template."""
+    parser.add_argument(
+        "--template",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an argument of the chat templates, such as enable_thinking=false; give what training had as "
+        "data.apply_chat_template_kwargs; repeat the option for more",
+    )
 
 
 def with_template(models: Sequence[Model], specs: Sequence[str]) -> list[Model]:
