@@ -1,4 +1,4 @@
-"""Our training step against TRL's: python -m benchmarks.peer_trl [--response-limit N] [--steps N].
+"""Our training step against TRL's: python -m benchmarks.peer_trl [--replay HOW] [--steps N] ...
 
 Runs GRPO with replay twice on this machine, with the same model, prompts, batch, response limit, temperature,
 reward, learning rate and reference KL, and the same environment of threads: ours as
@@ -11,6 +11,9 @@ object on its last line:
     ours_parts                  median seconds of each part of our step
     ours_steps, trl_steps       how many steps the medians are of
     ours_tokens, trl_tokens     median tokens of a response
+HOW says what our replay does: `stored` (default) is an extra update on stored groups. `no_signal` puts stored
+groups into the places of the step's groups without signal, in the one update of the step, which is what TRL's
+buffer does. `half` samples half of the prompts and takes the rest of the batch from the buffer.
 A model that earns the same reward everywhere, as an untrained one does, ends TRL's run: its buffer is empty.
 """
 
@@ -41,6 +44,17 @@ LEFT_OUT = 4
 """First steps of a run: memory is allocated, kernels chosen, and our buffer filled."""
 LAST = 1
 """Our last step saves a checkpoint."""
+REPLAY: dict[str, tuple[str, ...]] = {
+    "stored": (),
+    "no_signal": ("replay.update=mixed", "replay.mixed_places=no_signal", "replay.require_signal=true"),
+    "half": (
+        "replay.update=mixed",
+        "replay.mixed_places=unsampled",
+        "replay.fresh_share=0.5",
+        "replay.require_signal=true",
+    ),
+}
+"""What our replay does, in settings."""
 PARTS = ("gen", "old_log_prob", "ref", "adv", "update_actor", "update_weights")
 
 
@@ -60,6 +74,7 @@ def main() -> None:
     parser.add_argument("--response-limit", type=int, default=24, help="tokens (default: 24)")
     parser.add_argument("--temperature", type=float, default=1.0, help="higher makes longer responses")
     parser.add_argument("--steps", type=int, default=24, help="training steps of each side (default: 24)")
+    parser.add_argument("--replay", choices=REPLAY, default="stored", help="of our side (default: stored)")
     parser.add_argument("--cache", type=Path, default=ROOT / "outputs" / "peer_trl", help="where TRL goes")
     arguments = parser.parse_args()
     if arguments.steps < LEFT_OUT + LAST + 1:
@@ -83,7 +98,7 @@ def compare(arguments: argparse.Namespace) -> dict[str, Any]:
     select("cpu")  # what it puts into the environment, both sides inherit
     with tempfile.TemporaryDirectory() as folder:
         trl = run_trl(load, arguments.steps, site, Path(folder))
-        ours = run_ours(load, arguments.steps, Path(folder))
+        ours = run_ours(load, arguments.steps, Path(folder), *REPLAY[arguments.replay])
     return {"ratio": round(ours["ours_seconds"] / trl["trl_seconds"], 3), **ours, **trl}
 
 
@@ -103,13 +118,8 @@ def install_trl(site: Path) -> Path:
 
 
 def run_trl(load: Workload, steps: int, site: Path, folder: Path) -> dict[str, float]:
-    """TRL's figures, from `benchmarks.trl_loop` in a process that sees `site`."""
-    log = folder / "trl.log"
-    paths = os.pathsep.join([str(ROOT), str(site)])
-    arguments = ["-m", "benchmarks.trl_loop", json.dumps(asdict(load)), "--steps", str(steps)]
-    process = start(arguments, log, {"PYTHONPATH": paths})
-    require_success(process, log, "TRL's run")
-    result = json.loads(log.read_text().splitlines()[-1])
+    """TRL's figures."""
+    result = trl_loop(load, steps, site, folder)
     seconds = result["seconds"][LEFT_OUT - 1 :]  # of the second step on
     return {
         "trl_seconds": round(median(seconds), 3),
@@ -118,13 +128,31 @@ def run_trl(load: Workload, steps: int, site: Path, folder: Path) -> dict[str, f
     }
 
 
+def trl_loop(load: Workload, steps: int, site: Path, folder: Path, *options: str) -> dict[str, Any]:
+    """What `benchmarks.trl_loop` prints, in a process that sees `site`. Raises PeerError."""
+    log = folder / "trl.log"
+    paths = os.pathsep.join([str(ROOT), str(site)])
+    arguments = ["-m", "benchmarks.trl_loop", json.dumps(asdict(load)), "--steps", str(steps), *options]
+    process = start(arguments, log, {"PYTHONPATH": paths})
+    require_success(process, log, "TRL's run")
+    found: dict[str, Any] = json.loads(log.read_text().splitlines()[-1])
+    return found
+
+
 def run_ours(load: Workload, steps: int, folder: Path, *overrides: str) -> dict[str, Any]:
-    """Our figures, from a stage 2 as a user starts it; a step ends when its metrics are written."""
+    """Our figures, from a stage 2 as a user starts it."""
+    return our_figures(*our_steps(load, steps, folder, *overrides))
+
+
+def our_steps(
+    load: Workload, steps: int, folder: Path, *overrides: str
+) -> tuple[list[float], list[dict[str, float]]]:
+    """Run a stage 2: when each step ended, which writes its metrics, and these. Raises PeerError."""
     run, log = folder / "run", folder / "ours.log"
     process = start(["-m", "recipe.rerule.main", *stage2_arguments(load, steps, run), *overrides], log, {})
     ends = watch_lines(process, run / "records" / "metrics.jsonl")
     require_success(process, log, "our run")
-    return our_figures(ends, [data for _, data in sorted(read_metrics(run).items())])
+    return ends, [data for _, data in sorted(read_metrics(run).items())]
 
 
 def stage2_arguments(load: Workload, steps: int, run: Path) -> list[str]:
