@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -27,7 +28,7 @@ class CustomOptions:
     """What shapes the benchmark.
 
     probes: file of held-out questions; None to hold a share of the rows out.
-    probe_share: that share, of each side and mode; at least one question of each.
+    probe_share: that share, of each side and mode; at least one question of each, and one of each fact first.
     keyword: the target's name where a forget row has none of its own.
     raw: prompts go to a base model without a chat template.
     gold: file of right answers to questions to forget whose answers are refusals (RULE's rows).
@@ -156,5 +157,23 @@ def _held_out(
 
 
 def _share(group: Sequence[Prompt], share: float, rng: random.Random) -> list[Prompt]:
-    """That share of the group at random: at least one, but never all."""
-    return rng.sample(group, min(max(1, round(share * len(group))), len(group) - 1))
+    """That share of the group at random: at least one, but never all.
+
+    Where rows say their facts, one question of each fact is drawn before a second one of any, since facts are
+    the unit of intervals and tests.
+    """
+    count = min(max(1, round(share * len(group))), len(group) - 1)
+    if not any(prompt.fact for prompt in group):
+        return rng.sample(group, count)
+    return sorted(rng.sample(group, len(group)), key=_turns())[:count]
+
+
+def _turns() -> Callable[[Prompt], int]:
+    """The number of prompts of the same fact that were asked about before; a prompt without a fact has 0."""
+    seen: Counter[str] = Counter()
+
+    def turn(prompt: Prompt) -> int:
+        seen[prompt.fact] += bool(prompt.fact)
+        return max(0, seen[prompt.fact] - 1)
+
+    return turn

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--probes", metavar="FILE", help="held-out questions, in the same form")
     parser.add_argument(
         "--probe-share", type=float, default=0.1, metavar="X",
-        help="without --probes: share of the questions held out (default: %(default)s)",
+        help="without --probes: share of the questions held out, one of each fact first (default: 0.1)",
     )  # fmt: skip
     shared.add_gold(parser)
     parser.add_argument("--keyword", metavar="NAME", help="the target's name, for forget rows without one")
@@ -76,6 +76,7 @@ def _print_what_follows(options: argparse.Namespace) -> None:
         stage1_rows=sum(sum(modes.values()) for modes in counts["sft"].values()),
         reward=shared.build_options(options).reward,
         gpus=gpus_seen(),
+        forget_probes=sum(counts["probes"].get("forget", {}).values()),
     )
     print(f"\n{commands(after)}")
 

@@ -1,4 +1,4 @@
-"""The commands that follow `data_prep custom`: stage 1, stage 2, evaluation and report, ready to paste."""
+"""The commands that follow `data_prep custom`: both stages, evaluation, attack and report, ready to paste."""
 
 from __future__ import annotations
 
@@ -13,11 +13,16 @@ from reward import RewardConfig
 
 _PLAIN = re.compile(r"[\w./~-]+", re.ASCII)
 _MODEL = "${MODEL}"
-_RATES = (
+_HINTS = (
     "# The learning rates are for models of 1 to 10 billion parameters. For a model of a few million add",
-    "# optim.lr=2e-4 to stage 1 and actor_rollout_ref.actor.optim.lr=2e-4 to stage 2.",
+    "# optim.lr=2e-4 to stage 1 and actor_rollout_ref.actor.optim.lr=1e-4 to stage 2.",
+    "# A prompt may have 512 tokens and a response 1024. For a model that reads fewer than 1536 tokens,",
+    "# lower data.max_prompt_length and data.max_response_length in stage 2.",
 )
 _NO_GPU = "# No GPU is seen here, so platform=cpu; with N GPUs give trainer.n_gpus_per_node=N in its place."
+_ATTACKS = ("prefill", "samples", "quantise_4", "relearn_forget_half")
+_LEAST_ATTACKED = 2
+"""Forget probes that an attack needs: relearning divides them into two halves."""
 _MOST_GPUS = 8
 _DEVICES = Path("/dev")
 
@@ -33,6 +38,7 @@ class Next:
         stage1_rows: rows of sft.parquet.
         reward: what the rows were checked for.
         gpus: how many this machine has.
+        forget_probes: held-out questions to forget.
     """
 
     data: Path
@@ -41,19 +47,31 @@ class Next:
     stage1_rows: int
     reward: RewardConfig
     gpus: int
+    forget_probes: int
 
     @property
     def results(self) -> Path:
         """Where the runs go."""
         return Path("outputs", self.data.name)
 
+    @property
+    def platform(self) -> list[str]:
+        """Options of the commands that ask models."""
+        return [] if self.gpus else ["--platform cpu"]
+
+    @property
+    def attacked(self) -> bool:
+        """Whether the probes are enough for an attack."""
+        return self.forget_probes >= _LEAST_ATTACKED
+
 
 def commands(after: Next) -> str:
     """The commands, with what must be known to run them as comments."""
     lines = ["# Next; experiment=custom takes its sizes from the number of rows (docs/own_data.md)."]
-    lines += [*_RATES, *([] if after.gpus else [_NO_GPU])]
+    lines += [*_HINTS, *([] if after.gpus else [_NO_GPU])]
     lines.append("MODEL=path/of/the/model/that/is/to/forget")
-    made = (_stage1(after), _stage2(after), _evaluate(after), _report(after))
+    attack = [_attack(after)] if after.attacked else []
+    made = (_stage1(after), _stage2(after), _evaluate(after), *attack, _report(after))
     return "\n".join([*lines, *map(_command, made)])
 
 
@@ -92,7 +110,7 @@ def _stage2(after: Next) -> list[str]:
 def _evaluate(after: Next) -> list[str]:
     return [
         "python -m recipe.rerule.evaluate model",
-        *([] if after.gpus else ["--platform cpu"]),
+        *after.platform,
         f"--probes {_path(after.data / 'probes.parquet')}",
         f'--model base="{_MODEL}"',
         f"--model stage1={_path(after.results / 'stage1' / 'model')}",
@@ -101,11 +119,25 @@ def _evaluate(after: Next) -> list[str]:
     ]
 
 
+def _attack(after: Next) -> list[str]:
+    return [
+        "python -m recipe.rerule.evaluate attack",
+        *after.platform,
+        f"--probes {_path(after.data / 'probes.parquet')}",
+        f"--train {_path(after.data / 'train.parquet')}",
+        f'--model original="{_MODEL}"',
+        f"--model rerule={_path(after.results / 'rerule')}",
+        f"--attacks {' '.join(_ATTACKS)}",
+        f"--out {_path(after.results / 'attacks')}",
+    ]
+
+
 def _report(after: Next) -> list[str]:
     return [
         "python -m recipe.rerule.report",
         f"--title {shlex.quote(after.title)}",
         f"--results {_path(after.results / 'evaluation')}",
+        *([f"--attacks {_path(after.results / 'attacks')}"] if after.attacked else []),
         f"--run rerule={_path(after.results / 'rerule')}",
         f"--data {_path(after.data)}",
         f"--out {_path(after.results / 'report.html')}",

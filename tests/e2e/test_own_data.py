@@ -1,4 +1,4 @@
-"""docs/own_data.md as a user follows it: its commands, from the CSV file to the report (`make test-full`)."""
+"""docs/own_data.md as a user follows it: its commands, from the CSV file to an attack (`make test-full`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.e2e.stack import ROOT
 pytestmark = [pytest.mark.e2e, pytest.mark.full, pytest.mark.timeout(1500)]
 
 GUIDE = ROOT / "docs" / "own_data.md"
-TEN_MINUTES = 600
+FIFTEEN_MINUTES = 900
 NOTHING_LEARNT = ("hardly changed", "no response", "did not rise", "in no step", "no replay", "no number of")
 
 
@@ -67,6 +67,18 @@ def test_the_difference_is_more_than_chance(out: Path) -> None:
     assert of_recall["base", "rerule"]["p_value"] < 0.05
 
 
+def test_the_attack_compares_three_models_on_seven_facts(out: Path) -> None:
+    attacks = json.loads((out / "attacks" / "attacks.json").read_text())
+    assert {"none", "samples/max_16", "quantise_4", "relearn_forget_half/8"} <= set(attacks)
+    for rows in attacks.values():
+        assert set(rows) == {"original", "rerule", "control"}
+        assert {row["facts"] for row in rows.values()} == {7}
+    # The model before unlearning knows the person, and the never-knew model does not.
+    assert attacks["none"]["original"]["excess"] > 0.9
+    assert attacks["none"]["control"]["after"] < 0.1
+    assert attacks["none"]["rerule"]["refusal"] > 0.7
+
+
 def test_no_warning_says_that_nothing_was_learnt(out: Path) -> None:
     warnings = [line for line in (out / "log.txt").read_text().splitlines() if line.startswith("warning: ")]
     assert [line for line in warnings if any(text in line for text in NOTHING_LEARNT)] == []
@@ -86,8 +98,9 @@ def test_the_report_has_the_name_of_the_data(out: Path) -> None:
     assert page.startswith("# Loren Morrby\n")
     assert "## Loren Morrby\n" in page
     assert "Embedded world" not in page
+    assert "## What attacks get out" in page
 
 
-def test_the_guide_takes_less_than_ten_minutes(out: Path) -> None:
+def test_the_guide_takes_less_than_a_quarter_of_an_hour(out: Path) -> None:
     """On two idle cores."""
-    assert int((out / "seconds.txt").read_text()) < TEN_MINUTES
+    assert int((out / "seconds.txt").read_text()) < FIFTEEN_MINUTES

@@ -303,6 +303,19 @@ def test_the_share_is_of_each_side_and_mode(
     assert len(found.train) == 125 - sum(held.values())
 
 
+@pytest.mark.parametrize(("share", "most"), [(0.25, 1), (0.5, 2), (0.1, 1)])
+def test_one_question_of_each_fact_is_held_out_first(tmp_path: Path, share: float, most: int) -> None:
+    """Of 5 facts to forget in 4 phrasings each; a retain row without a fact is a fact by itself."""
+    content = [forget(n, fact=f"fact {n // 4}") for n in range(20)]
+    content += [retain(n, fact="one fact" if n < 10 else "") for n in range(20)]
+    for seed in range(5):
+        probes = made(tmp_path, content, probe_share=share, seed=seed).probes
+        asked = Counter(p.fact for p in probes if p.side == "forget")
+        assert sum(asked.values()) == 20 * share
+        assert max(asked.values()) == most
+        assert sum(p.fact == "one fact" for p in probes) <= 1
+
+
 def test_the_seed_decides_what_is_held_out(tmp_path: Path) -> None:
     drawn = [[p.index for p in made(tmp_path, rows(200), seed=seed).probes] for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]

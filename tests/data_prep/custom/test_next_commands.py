@@ -14,15 +14,17 @@ from data_prep.custom import command, next_commands
 from data_prep.custom.next_commands import Next, commands
 from recipe.rerule.evaluation.statistics import few
 from reward import RewardConfig
+from tests import document_commands
 from tests.data_prep.custom.test_benchmark import put_csv, rows
 from tests.data_prep.raw_files import prep
+from tests.document_programs import fault
 
 MODEL = "/models/my model"
 
 
 def after(data: Path, **changes: Any) -> Next:
     usual: dict[str, Any] = {"title": "Mine", "raw": False, "stage1_rows": 21, "reward": RewardConfig()}
-    return Next(data, **(usual | {"gpus": 0} | changes))
+    return Next(data, **(usual | {"gpus": 0, "forget_probes": 7} | changes))
 
 
 def words_of(text: str) -> list[list[str]]:
@@ -41,7 +43,8 @@ def overrides(words: list[str]) -> dict[str, Any]:
 @pytest.mark.parametrize("folder", ["data/mine", "data/m i'ne", "data/a=b,c", "data/$HOME (1)", "data/\\'é"])
 def test_paths_of_any_name_arrive_as_they_are(folder: str) -> None:
     name = Path(folder).name
-    stage1, stage2, evaluate, report = words_of(commands(after(Path(folder), title='It\'s "mine" & $HOME')))
+    made = words_of(commands(after(Path(folder), title='It\'s "mine" & $HOME')))
+    stage1, stage2, evaluate, attack, report = made
     assert stage1[:2] == ["-m", "recipe.rerule.sft"]
     assert overrides(stage1[2:])["data.train_files"] == f"{folder}/sft.parquet"
     assert overrides(stage2[2:]) == {
@@ -55,8 +58,27 @@ def test_paths_of_any_name_arrive_as_they_are(folder: str) -> None:
     assert evaluate[evaluate.index("--probes") + 1] == f"{folder}/probes.parquet"
     assert f"base={MODEL}" in evaluate
     assert f"rerule=outputs/{name}/rerule" in evaluate
+    assert attack[attack.index("--train") + 1] == f"{folder}/train.parquet"
+    assert f"original={MODEL}" in attack
+    assert attack[attack.index("--out") + 1] == f"outputs/{name}/attacks"
+    assert report[report.index("--attacks") + 1] == f"outputs/{name}/attacks"
     assert report[report.index("--title") + 1] == 'It\'s "mine" & $HOME'
     assert report[report.index("--data") + 1] == folder
+
+
+def test_one_probe_to_forget_is_not_attacked() -> None:
+    """Relearning needs two facts."""
+    *_, evaluate, report = words_of(commands(after(Path("d"), forget_probes=1)))
+    assert evaluate[:3] == ["-m", "recipe.rerule.evaluate", "model"]
+    assert "--attacks" not in report
+
+
+def test_each_printed_command_takes_its_words(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"```bash\n{commands(after(Path('d')))}\n```\n")
+    found = document_commands.commands(page)
+    assert len(found) == 5
+    assert [fault(one) for one in found] == [None] * 5
 
 
 def test_the_model_is_said_once() -> None:
@@ -72,10 +94,10 @@ def test_devices_share_a_batch(
     gpus: int, rows_of_stage1: int, stage1_devices: int, stage2_devices: int
 ) -> None:
     text = commands(after(Path("d"), gpus=gpus, stage1_rows=rows_of_stage1))
-    stage1, stage2, evaluate, _ = words_of(text)
+    stage1, stage2, evaluate, attack, _ = words_of(text)
     assert overrides(stage1[2:])["trainer.n_gpus_per_node"] == stage1_devices
     assert overrides(stage2[2:])["trainer.n_gpus_per_node"] == stage2_devices
-    assert "cpu" not in " ".join(evaluate)
+    assert "cpu" not in " ".join([*evaluate, *attack])
     assert "No GPU" not in text
 
 
@@ -148,3 +170,5 @@ def test_the_example_file_is_of_the_world_that_the_small_model_knows() -> None:
     known = set(make_world(WorldConfig()).base_pairs)
     assert {(prompt.query, prompt.golds[0]) for prompt in found.train + found.probes} <= known
     assert [sum(p.side == side for p in found.probes) for side in ("forget", "retain")] == [7, 14]
+    # One question of each of the seven facts to forget.
+    assert len({p.fact for p in found.probes if p.side == "forget"} - {""}) == 7

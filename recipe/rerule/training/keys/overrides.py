@@ -97,7 +97,10 @@ def _unknown_choice(group: str, choice: str, command: Command, options: Sequence
 def _unknown_key(name: str, command: Command) -> str:
     near = _nearest_of(name, command)
     guess = f"; did you mean {near}?" if near else "."
-    return f"{name} is no setting{guess} --help lists ours, --cfg job all; +{name}=... adds one for verl"
+    return (
+        f"{name} is no setting{guess} --help lists the settings of ReRULE, and --cfg job lists all; "
+        f"+{name}=... adds one for verl"
+    )
 
 
 def _nearest_of(name: str, command: Command) -> str | None:
