@@ -10,8 +10,9 @@ Prints one JSON object on its last line:
     RUN         of the first validation that reaches it: steps, seconds, generated (tokens); null where none
                 does. Then `last`: score, seconds and generated of the last one
     seconds_ratio, generated_ratio   of each run that reached it to RULE's whole run
-Seconds are of training steps without start-up, validation and checkpoints. Each run is made once: a
-difference of a few validations can be chance.
+Seconds are of training steps without validation and checkpoints. They begin at the first validation, because
+the first steps allocate memory and choose kernels. Each run is made once: a difference of a few validations
+can be chance.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ class Point:
     Attributes:
         steps: training steps before it.
         score: mean reward of greedy answers.
-        seconds: of these steps.
+        seconds: of these steps; in figures, of those after the first validation.
         generated: tokens of the responses that were sampled in them.
     """
 
@@ -126,15 +127,20 @@ def trl_points(result: Mapping[str, Any], load: Workload) -> list[Point]:
 
 def figures(found: Mapping[str, Sequence[Point]]) -> dict[str, Any]:
     """What is printed; RULE's last validation is the aim."""
-    end = found[RULE][-1]
+    timed = {name: _from_the_first(points) for name, points in found.items()}
+    end = timed[RULE][-1]
     told: dict[str, Any] = {"aim": end.score}
-    for name, points in found.items():
+    for name, points in timed.items():
         reached = next((point for point in points if point.score >= end.score), None)
         told[name] = {"reached": reached and _rounded(reached), "last": _rounded(points[-1])}
         if reached is not None:
             told[name]["seconds_ratio"] = round(reached.seconds / end.seconds, 3)
             told[name]["generated_ratio"] = round(reached.generated / end.generated, 3)
     return told
+
+
+def _from_the_first(points: Sequence[Point]) -> list[Point]:
+    return [replace(point, seconds=point.seconds - points[0].seconds) for point in points]
 
 
 def _rounded(point: Point) -> dict[str, float]:

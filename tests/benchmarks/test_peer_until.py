@@ -38,8 +38,8 @@ def test_points_of_the_peer_begin_with_its_first_step() -> None:
 
 
 def test_the_aim_is_the_score_of_rule_at_its_end() -> None:
-    rule = [Point(2, 0.9, 2.0, 50.0), Point(4, 0.8, 4.0, 100.0)]
-    half = [Point(2, 0.79, 3.0, 30.0), Point(4, 0.8, 5.0, 60.0), Point(6, 0.7, 8.0, 90.0)]
+    rule = [Point(2, 0.9, 20.0, 50.0), Point(4, 0.8, 24.0, 100.0)]
+    half = [Point(2, 0.79, 3.0, 30.0), Point(4, 0.8, 8.0, 60.0), Point(6, 0.7, 11.0, 90.0)]
     told = figures({"rule": rule, "half": half, "trl": [Point(2, 0.5, 1.0, 10.0)]})
     assert told["aim"] == 0.8
     assert told["half"] == {
