@@ -65,6 +65,11 @@ def test_links_lead_to_files_and_headings_that_exist(path: Path) -> None:
     assert wrong == []
 
 
+def test_the_readme_leads_to_every_page() -> None:
+    linked = set(_LINK.findall((ROOT / "README.md").read_text()))
+    assert {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")} <= linked
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_no_phrase_that_readers_stumbled_over(path: Path) -> None:
     found = [

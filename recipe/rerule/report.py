@@ -69,7 +69,7 @@ def _run(given: Sequence[str]) -> int:
             progress.doing("reading results and records")
             benchmarks = read_benchmarks(options.results, options.title)
             naturalness = read_naturalness(options.naturalness, benchmarks)
-            attacked = read_attacks(options.attacks)
+            attacked = read_attacks(options.attacks, options.title)
             runs = read_runs(options.run)
             progress.doing("making tables and figures")
             report = Report(
@@ -144,7 +144,8 @@ def _parser() -> ArgumentParser:
     parser.add_argument(
         "--title",
         metavar="TEXT",
-        help=f"heading of the page, and of the results on data of your own (default: {_TITLE}; Your data)",
+        help="heading of the page, and of the results and attacks on data of your own "
+        f"(default: {_TITLE}; Your data)",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace an earlier report at --out")
     return parser

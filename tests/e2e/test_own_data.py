@@ -98,7 +98,7 @@ def test_the_report_has_the_name_of_the_data(out: Path) -> None:
     assert page.startswith("# Loren Morrby\n")
     assert "## Loren Morrby\n" in page
     assert "Embedded world" not in page
-    assert "## What attacks get out" in page
+    assert "## What attacks get out: Loren Morrby\n" in page
 
 
 def test_the_guide_takes_less_than_a_quarter_of_an_hour(out: Path) -> None:

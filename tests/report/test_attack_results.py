@@ -32,6 +32,17 @@ def test_a_folder_is_read(tmp_path: Path) -> None:
     assert found.named(f"{RELEARN}/8") == "relearn: half: 8 steps"
 
 
+@pytest.mark.parametrize(
+    ("benchmark", "given", "title"),
+    [("custom", None, "Your data"), ("custom", "Mine", "Mine"), ("world", "Mine", "Embedded world")],
+)
+def test_data_of_one_s_own_has_the_name_that_is_given(
+    benchmark: str, given: str | None, title: str, tmp_path: Path
+) -> None:
+    folder = write(tmp_path / "attacks", meta={"benchmark": benchmark})
+    assert read_attacks([folder], given)[0].title == title
+
+
 def test_of_steps_and_samples_the_last_is_shown(tmp_path: Path) -> None:
     rows = usual()
     for name in ("samples/max_4", "samples/max_16", "samples/max_1", "samples/leak_16", "quantise_4"):

@@ -128,12 +128,13 @@ def read_benchmarks(paths: Sequence[Path], own_title: str | None = None) -> list
         earlier = targets.get(read.probes_key)
         targets[read.probes_key] = joined(earlier, read) if earlier else read
     return [
-        Benchmark(name, checked_targets(targets.values()), _title(name, own_title))
+        Benchmark(name, checked_targets(targets.values()), heading_of(name, own_title))
         for name, targets in by_name.items()
     ]
 
 
-def _title(benchmark: str, own_title: str | None) -> str:
+def heading_of(benchmark: str, own_title: str | None) -> str:
+    """The benchmark's title, or `own_title` for data of one's own where it is given."""
     return own_title if benchmark == OWN_DATA and own_title else title_of(benchmark)
 
 

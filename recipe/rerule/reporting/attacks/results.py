@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from recipe.rerule.evaluation.attack_command.output import CURVES, RESULTS
-from recipe.rerule.evaluation.table import title_of
 from recipe.rerule.process.json_input import is_finite, read_json
 from recipe.rerule.reporting.attacks.rows import AttackRow, has_fallen, row_of
-from recipe.rerule.reporting.evaluations import check_given_once, read_lines
+from recipe.rerule.reporting.evaluations import check_given_once, heading_of, read_lines
 
 ORIGINAL, CONTROL = "original", "control"
 """Names of the model before unlearning and of the never-knew model in every folder."""
@@ -124,17 +123,19 @@ class AttackResults:
         return ": ".join(filter(None, (self.declared(key).title, self.variant(key))))
 
 
-def read_attacks(paths: Sequence[Path]) -> list[AttackResults]:
+def read_attacks(paths: Sequence[Path], own_title: str | None = None) -> list[AttackResults]:
     """The folders, in the order given.
+
+    `own_title` is what data of one's own is called.
 
     Raises:
         ValueError: a folder is given twice, or a file is missing or not as `evaluate attack` writes it.
     """
     check_given_once("--attacks", paths)
-    return [_read(path) for path in paths]
+    return [_read(path, own_title) for path in paths]
 
 
-def _read(path: Path) -> AttackResults:
+def _read(path: Path, own_title: str | None) -> AttackResults:
     folder = path if path.is_dir() or not path.suffix else path.parent
     if not (folder / RESULTS).is_file() and (folder / "results.json").is_file():
         raise ValueError(f"--attacks {path} is a folder of evaluate model; give it as --results")
@@ -145,7 +146,7 @@ def _read(path: Path) -> AttackResults:
         if key.partition("/")[0] not in attacks:
             raise ValueError(f"{folder / _META} does not say what the attack {key} of {RESULTS} is")
     curves = _curves(folder / CURVES, rows)
-    return AttackResults(folder, benchmark, title_of(benchmark), rows, attacks, curves, meta)
+    return AttackResults(folder, benchmark, heading_of(benchmark, own_title), rows, attacks, curves, meta)
 
 
 def _rows(content: Any, file: Path) -> dict[str, dict[str, AttackRow]]:
