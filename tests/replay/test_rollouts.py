@@ -263,7 +263,7 @@ def test_a_state_without_single_draws_has_the_form_that_it_had(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "damaged", [[[1], []], [[1, 2]], [[1, 2], [], []], [[1, "2"], []], [[1, 0.5], []], 3]
+    "damaged", [[[1], []], [[1, 2]], [[1, 2], [], []], [[1, "2"], []], [[1, 0.5], []], [[1, -1], []], 3]
 )
 def test_uses_that_do_not_fit_the_groups_are_refused(damaged: Any, tmp_path: Path) -> None:
     save(filled(), tmp_path)

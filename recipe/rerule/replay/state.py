@@ -119,7 +119,7 @@ def _rollout_uses(groups: Sequence[RolloutGroup], saved: Any) -> list[tuple[int,
     if saved is None:
         return [()] * len(groups)
     for group, uses in zip(groups, saved, strict=True):
-        if len(uses) not in (0, group.n) or not all(type(count) is int for count in uses):
+        if len(uses) not in (0, group.n) or not all(type(count) is int and count >= 0 for count in uses):
             raise ValueError("rollout_draws does not fit the groups")
     return [tuple(uses) for uses in saved]
 
