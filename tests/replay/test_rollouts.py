@@ -123,6 +123,11 @@ def test_metrics_and_record_by_hand() -> None:
     assert metrics["replay/drawn_zero_signal"] == 1
     assert metrics["replay/drawn_tokens"] == (3 + 3) + (3 + 2) + (3 + 2)
     assert metrics["replay/staleness_mean"] == 4 / 3
+    whole = memory(require_signal=False, groups_per_update=3)
+    offer(whole, 1, (1.0, -2.0, 0.0), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
+    whole.draw(1)
+    counts = [whole.log.metrics()[f"replay/drawn_{name}"] for name in ("rollouts", "groups", "zero_signal")]
+    assert counts == [9, 3, 2]
 
 
 def test_whole_groups_are_recorded_as_before() -> None:
@@ -148,6 +153,8 @@ def test_the_size_is_over_valid_tokens_only() -> None:
     assert masked.rollout_signals() == [0.0] * 3  # one number is no signal
     uneven = dataclasses.replace(group, advantages=torch.tensor([0.5, 0.25, -1.5, 1.0]))
     assert uneven.rollout_signals() == [0.5, 1.5, 0.0]
+    hidden = dataclasses.replace(uneven, response_mask=torch.tensor([True, True, False, False]))
+    assert hidden.rollout_signals() == [0.5, 0.25, 0.0]
 
 
 @settings(deadline=None)
