@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from benchmarks.study.loop import Cost, Run, Settings
 from benchmarks.study.planned import saving
 from benchmarks.study.planned.plan import RUNS
 from benchmarks.study.planned.saving import (
+    HALF_LIFE,
     EarlierSampler,
     Saving,
     kept_rows,
@@ -24,8 +28,9 @@ from benchmarks.study.planned.saving import (
 from benchmarks.study.planned.trial import Budget, Stream
 from recipe.rerule import minimal
 from recipe.rerule.minimal import batches
-from recipe.rerule.replay import ReplayConfig
+from recipe.rerule.replay import Replay, ReplayConfig, pad_groups
 from tests.benchmarks.small_study import REPLAY, SIZES, by_length
+from tests.replay.groups import make_group
 
 SMALL = {
     "half": Saving(2),
@@ -261,3 +266,53 @@ def test_a_budget_counts_its_own_unit() -> None:
         0.5,
     ]
     assert replace(Budget("steps", 10)).spent(cost, 10) == 1
+
+
+SIZES_OF_THREE = st.lists(st.sampled_from([-1.5, -0.5, 0.25, 1.0]), min_size=3, max_size=3)
+STORED = st.lists(
+    st.tuples(st.integers(1, 4), SIZES_OF_THREE.filter(lambda sizes: len(set(sizes)) > 1)),
+    min_size=1,
+    max_size=8,
+)
+
+
+def two_memories(rows: Any, **options: Any) -> tuple[Replay, Replay]:
+    """The groups of these (step, advantages) in the recipe's own replay, and in that of the study."""
+    common = {"admission": "all", "min_groups": 1, "warmup_steps": 0, "groups_per_update": 2, "capacity": 9}
+    own, studied = Replay(ReplayConfig(**common, **options)), Replay(ReplayConfig(**common))
+    for step in range(1, 5):
+        groups = [
+            make_group(place, step, rewards=[0.0] * 3, advantages=advantages)
+            for place, (at, advantages) in enumerate(rows)
+            if at == step
+        ]
+        own.offer(groups, step)
+        studied.offer(groups, step)
+    return own, studied
+
+
+@settings(deadline=None)
+@given(rows=STORED)
+def test_the_recipe_draws_groups_by_use_and_age_as_the_study_did(rows: Any) -> None:
+    own, studied = two_memories(
+        rows, sampling="highest", priority_half_life=HALF_LIFE, priority_use_half_life=1.0
+    )
+    studied._sampler = EarlierSampler(use_and_age, places=2)
+    for step in range(5, 9):
+        found, expected = own.draw(step), studied.draw(step)
+        assert [(group.prompt_index, group.step) for group in found] == [
+            (group.prompt_index, group.step) for group in expected
+        ]
+
+
+@settings(deadline=None)
+@given(rows=STORED)
+def test_the_recipe_draws_the_single_rollouts_that_the_study_did(rows: Any) -> None:
+    own, studied = two_memories(rows, sampling="highest", priority_half_life=math.inf, unit="rollout")
+    studied._sampler = EarlierSampler(newest, places=saving.ALL)
+    found, everything = pad_groups(own.draw(5), 0), pad_groups(studied.draw(5), 0)
+    chosen = largest_rows(everything["advantages"], min(2, len(rows)) * 3)
+    for name in ("advantages", "old_log_probs", "ref_log_prob"):
+        width = found[name].shape[1]
+        assert torch.equal(found[name], everything[name][chosen, :width]), name
+        assert not everything[name][chosen, width:].any()

@@ -23,6 +23,7 @@ platform.select("cpu")
 
 from replay_gradients import (  # noqa: E402  (in this folder, a script's first place to import from)
     actor_config,
+    drawn,
     read_groups,
     stage2_config,
     take_current_log_probs,
@@ -102,7 +103,7 @@ def update(
     rank, ranks = place
     replay = ReplayConfig.from_dict(case["replay"])
     own = own_rows(worker, groups[0])
-    batch = mixed_batch(own, range(len(own)), groups[1], replay, 0, ranks)
+    batch = mixed_batch(own, range(len(own)), drawn(groups[1], replay), replay, 0, ranks)
 
     def update_actor(rows: Any) -> Any:
         return worker.update_actor(tu.chunk_tensordict(rows, ranks)[rank])

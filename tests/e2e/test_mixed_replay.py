@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import shutil
@@ -25,6 +26,7 @@ from tests.e2e.test_replay_gradients import (
     BY_TOKENS,
     GROUPS,
     KL_COEFFICIENT,
+    OF_ROLLOUTS,
     Expected,
     Tokens,
     float64_model,
@@ -47,6 +49,7 @@ CASES: dict[str, dict[str, Any]] = {
         "mixed_weight": 0.2,
         "importance": {"truncation": "second_moment", "max_second_moment": 1.02},
     },
+    "rollouts": {**COMMON, **OF_ROLLOUTS, "groups_per_update": 1},
 }
 SETUPS: dict[str, tuple[list[str], str]] = {
     "micro1": (micro_batches(1), "token-mean"),
@@ -69,6 +72,12 @@ class ExpectedMixed:
         self.stored = object.__new__(Expected)
         self.stored.tokens = valid_tokens(model, groups[OWN:])
         self._gradients: dict[Any, torch.Tensor] = {}
+
+    def of(self, settings: ReplayConfig) -> ExpectedMixed:
+        """Of the stored rows that are drawn."""
+        few = copy.copy(self)
+        few.stored, few._gradients = self.stored.of(settings), {}
+        return few if settings.unit == "rollout" else self
 
     def gradient(self, settings: ReplayConfig, aggregate: str) -> torch.Tensor:
         """Sum over tokens of w_part * share * (-rho~ A + KL's slope) * grad log pi; by name, end to end."""
@@ -161,14 +170,15 @@ def check(folder: Path, name: str, mode: str, expected: ExpectedMixed) -> None:
     metrics = json.loads((folder / f"{name}.json").read_text())
     for case, replay in CASES.items():
         settings = ReplayConfig.from_dict(replay)
-        wanted = expected.gradient(settings, mode)
+        of_drawn = expected.of(settings)
+        wanted = of_drawn.gradient(settings, mode)
         found = torch.cat(
             [changes[f"{case}/{n}"].double().flatten() / -LEARNING_RATE for n in sorted(expected.parameters)]
         )
         assert float((found - wanted).norm() / wanted.norm()) < 1e-5, (name, case)
         assert metrics[case]["replay/grad_norm"] == pytest.approx(float(wanted.norm()), rel=1e-4)
-        assert metrics[case]["replay/mixed_weight"] == pytest.approx(expected._weights(settings, mode)[1])
-        of_ratios = expected.stored.metrics(settings.importance)
+        assert metrics[case]["replay/mixed_weight"] == pytest.approx(of_drawn._weights(settings, mode)[1])
+        of_ratios = of_drawn.stored.metrics(settings.importance)
         assert {key: metrics[case][key] for key in of_ratios} == pytest.approx(of_ratios, rel=1e-4), case
 
 
@@ -248,7 +258,7 @@ def stored_keys(run_folder: Path) -> list[tuple[int, int, int]]:
 def test_groups_without_signal_give_up_their_places_in_a_run(
     command: Callable[..., Command], micro_world: Path, tmp_path: Path
 ) -> None:
-    """Two logical devices; the batch stays as large as a whole one, and sampling follows."""
+    """Two logical devices; single rollouts take the places, and the batch stays as large as a whole one."""
     run_folder = tmp_path / "run"
     arguments = stage2_arguments(
         micro_world,
@@ -263,6 +273,9 @@ def test_groups_without_signal_give_up_their_places_in_a_run(
         "replay.update=mixed",
         "replay.mixed_places=no_signal",
         "replay.mixed_weight=0.5",
+        "replay.unit=rollout",
+        "replay.sampling=highest",
+        "replay.priority_use_half_life=1",
     )
     run = command("-m", "recipe.rerule.main", *arguments)
     assert run.wait(600) == 0, run.output[-3000:]
@@ -270,6 +283,7 @@ def test_groups_without_signal_give_up_their_places_in_a_run(
     opened = [data for data in metrics.values() if data["replay/gate_open"]]
     assert any(data["replay/drawn_groups"] for data in opened)
     for data in opened:
-        assert data["replay/left_out_groups"] == data["replay/drawn_groups"]
-        assert data["replay/drawn_groups"] % 2 == 0
+        rollouts = data.get("replay/drawn_rollouts", 0)
+        assert data["replay/left_out_groups"] * 2 == rollouts >= data["replay/drawn_groups"]
+        assert data["replay/left_out_groups"] % 2 == 0
     assert_same_model(metrics)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import math
@@ -49,6 +50,14 @@ def combinations() -> dict[str, dict[str, Any]]:
 
 
 COMBINATIONS = combinations()
+OF_ROLLOUTS: dict[str, Any] = {
+    "unit": "rollout",
+    "sampling": "highest",
+    "admission": "all",
+    "min_groups": 1,
+    "warmup_steps": 0,
+    "groups_per_update": 2,
+}
 SOME = {
     name: COMBINATIONS[name]
     for name in (
@@ -91,7 +100,7 @@ class Setup:
 
 SETUPS = {
     "micro1": Setup(micro_batches(1), COMBINATIONS),
-    "micro2": Setup(micro_batches(2), COMBINATIONS),
+    "micro2": Setup(micro_batches(2), COMBINATIONS | {"rollouts": OF_ROLLOUTS}),
     "all_rows": Setup(micro_batches(99), COMBINATIONS),  # more than there are
     "by_tokens": Setup(BY_TOKENS, SOME),
     "all_tokens": Setup([f"{ACTOR}.ppo_max_token_len_per_gpu=9999"], COMBINATIONS),
@@ -193,6 +202,17 @@ class Expected:
         self.parameters = dict(model.named_parameters())
         self.tokens = valid_tokens(model, groups)
         self._gradients: dict[Any, torch.Tensor] = {}
+
+    def of(self, settings: ReplayConfig) -> Expected:
+        """Of the rows that are drawn: all, or of unit "rollout" those with the largest advantages."""
+        if settings.unit == "group":
+            return self
+        sizes = [float(row.abs().max()) for row in self.tokens.advantages]
+        rows = sorted(range(len(sizes)), key=lambda row: -sizes[row])[: settings.groups_per_update * ROLLOUTS]
+        few = copy.copy(self)
+        few.tokens = Tokens(**{name: [of[row] for row in rows] for name, of in vars(self.tokens).items()})
+        few._gradients = {}
+        return few
 
     def gradient(self, settings: ReplayConfig, aggregate: str, on_policy: bool) -> torch.Tensor:
         """sum over tokens of share * (-w A + KL's slope) * grad log pi; parameters by name, end to end."""
@@ -316,14 +336,15 @@ def check(name: str, setup: Setup, folder: Path, expected: Expected) -> None:
     names = sorted(expected.parameters)
     for case, replay in setup.cases.items():
         settings = ReplayConfig.from_dict(replay)
-        wanted = expected.gradient(settings, setup.aggregate, setup.on_policy)
+        of_drawn = expected.of(settings)
+        wanted = of_drawn.gradient(settings, setup.aggregate, setup.on_policy)
         found = torch.cat([changes[f"{case}/{n}"].double().flatten() / -LEARNING_RATE for n in names])
         assert float((found - wanted).norm() / wanted.norm()) < 1e-5, case
         assert metrics[case]["replay/grad_norm"] == pytest.approx(float(wanted.norm()), rel=1e-4)
         if setup.on_policy:
             check_on_policy(metrics[case])
         else:
-            wanted_metrics = expected.metrics(settings.importance)
+            wanted_metrics = of_drawn.metrics(settings.importance)
             logged = {key: metrics[case][key] for key in wanted_metrics}
             assert logged == pytest.approx(wanted_metrics, rel=1e-4), case
 

@@ -178,7 +178,9 @@ def test_with_learning_rate_zero_every_weight_is_one(
 OPTIONS = {
     "ppo": [
         "algorithm.adv_estimator=gae",
-        "replay.sampling=recent",
+        "replay.sampling=highest",
+        "replay.priority_use_half_life=1",
+        "replay.unit=rollout",
         "replay.store_after_start=false",
     ],
     "lora": [
@@ -239,6 +241,11 @@ def test_other_estimators_and_set_ups_run(
     assert_same_model(metrics)
     updated = [data for data in metrics.values() if data["replay/updates"]]
     assert all(math.isfinite(data["replay/grad_norm"]) for data in updated)
+    if name == "ppo":
+        assert {data["replay/drawn_rollouts"] for data in updated} == {16}
+        # The buffer stays as it is, so what was drawn gives way to what was not.
+        reuse = [data["replay/reuse_mean"] for _, data in sorted(metrics.items()) if data["replay/updates"]]
+        assert len(set(reuse)) > 1, reuse
     with_signal = [data for data in updated if has_signal(data)]
     assert with_signal
     assert all(data["replay/grad_norm"] > 0 for data in with_signal)

@@ -118,13 +118,17 @@ REPLAY_2 = [
     *refused(STAGE2, "replay.admission_rate", -0.1, 1.1, nan, named="admission_rate"),
     *refused(STAGE2, "replay.set_aside_reward", nan, inf, -inf, "x", named="set_aside_reward"),
     *refused(STAGE2, "replay.priority_half_life", 0, -1, nan, named="priority_half_life"),
+    *refused(STAGE2, "replay.priority_use_half_life", 0, -1, nan, "x", named="priority_use_half_life"),
     *refused(STAGE2, "replay.seed", 2.5, nan, "x", None, named="replay.seed"),
     *refused(STAGE2, "replay.importance.clip_low", -1, 2, nan, inf, named="clip_low"),
     *refused(STAGE2, "replay.importance.clip_high", 0.5, -1, nan, "x", named="clip_high"),
     *refused(STAGE2, "replay.importance.max_second_moment", 0.5, nan, named="max_second_moment"),
     *(
         case
-        for name in ("update", "mixed_places", "threshold_rule", "start", "admission", "eviction", "sampling")
+        for name in (
+            *("update", "mixed_places", "threshold_rule", "start"),
+            *("admission", "eviction", "sampling", "unit"),
+        )
         for case in refused(STAGE2, f"replay.{name}", "typo", None, 3, named=f"replay.{name}")
     ),
     *(
@@ -143,6 +147,26 @@ REPLAY_2 = [
     *refused(STAGE2, "replay.mixed_weight", -0.1, 1.1, nan, "x", True, named="replay.mixed_weight"),
     *refused(STAGE2, "replay.fresh_share", 0, -0.5, 1.1, nan, None, "x", named="replay.fresh_share"),
     *refused(STAGE2, "replay", 5, None, named="replay is"),
+]
+_HIGHEST = {"replay.sampling": "highest"}
+_SINGLE = {**_HIGHEST, "replay.unit": "rollout"}
+UNIT_2 = [
+    *(
+        together(STAGE2, "refused", named, values)
+        for named, values in (
+            ("priority_use_half_life is 2, but replay.sampling=recent", {"replay.priority_use_half_life": 2}),
+            ("replay.unit is 'rollout', but replay.sampling=recent", {"replay.unit": "rollout"}),
+            (
+                "replay.unit is 'rollout', but replay.update=on_policy",
+                {**_SINGLE, "replay.update": "on_policy"},
+            ),
+            ("replay.max_reuse is 2, but replay.unit=rollout", {**_SINGLE, "replay.max_reuse": 2}),
+        )
+    ),
+    together(STAGE2, "valid", "", {**_SINGLE, "replay.priority_use_half_life": 2.0}),
+    together(STAGE2, "valid", "", {**_SINGLE, "replay.update": "mixed", "replay.max_staleness": 8}),
+    together(STAGE2, "valid", "", {**_SINGLE, "trainer.use_v1": True}),
+    together(STAGE2, "valid", "", {**_HIGHEST, "replay.priority_half_life": inf}),
 ]
 _MIXED = {"replay.update": "mixed"}
 _HALF = {**_MIXED, "replay.mixed_places": "unsampled", "replay.fresh_share": 0.5}
@@ -485,7 +509,18 @@ CONFIG_NAMES = [
 ]
 """Parts of the configuration, given as all of it; what the line must hold, and how it must end."""
 CASES = [
-    *(NUMBERS_2 + REPLAY_2 + MIXED_2 + CHOICES_2 + FLAGS_2 + PARTS_2 + TOGETHER_2 + WARNED_2 + VALID_2),
+    *(
+        NUMBERS_2
+        + REPLAY_2
+        + UNIT_2
+        + MIXED_2
+        + CHOICES_2
+        + FLAGS_2
+        + PARTS_2
+        + TOGETHER_2
+        + WARNED_2
+        + VALID_2
+    ),
     *(NUMBERS_1 + OTHERS_1),
     *(Case(COMMANDS, argument, "refused") for argument, *_ in (*UNKNOWN, *OPTIONS, *CONFIG_NAMES)),
 ]

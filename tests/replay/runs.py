@@ -67,8 +67,9 @@ CHOICES: dict[str, st.SearchStrategy[Any]] = {
     "max_staleness": st.none() | st.integers(0, 4),
     "max_reuse": st.none() | st.integers(1, 3),
     "groups_per_update": st.integers(1, 4),
-    "sampling": st.sampled_from(["uniform", "recent", "prioritized"]),
+    "sampling": st.sampled_from(["uniform", "recent", "prioritized", "highest"]),
     "priority_half_life": st.sampled_from([0.5, 10.0]),
+    "priority_use_half_life": st.none() | st.sampled_from([0.5, 2.0]),
     "seed": st.integers(-3, 3),
 }
 
@@ -76,13 +77,22 @@ CHOICES: dict[str, st.SearchStrategy[Any]] = {
 def configs(**fixed: Any) -> st.SearchStrategy[ReplayConfig]:
     """Settings at random, all that decide contents or draws, but for those given."""
     return st.fixed_dictionaries({**CHOICES, **{name: st.just(value) for name, value in fixed.items()}}).map(
-        lambda chosen: ReplayConfig(**chosen)
+        lambda chosen: ReplayConfig(**fitting(chosen))
     )
+
+
+def fitting(chosen: dict[str, Any]) -> dict[str, Any]:
+    """Settings chosen each by itself, without what ReplayConfig refuses beside another."""
+    if chosen.get("unit") == "rollout":
+        chosen |= {"sampling": "highest", "max_reuse": None}
+    if chosen["sampling"] in ("uniform", "recent"):
+        chosen |= {"priority_use_half_life": None}
+    return chosen
 
 
 def buffered(replay: Replay) -> list[tuple[object, ...]]:
     """The buffer's contents in order, bit for bit, with the number of draws."""
-    return [(stored.reuse_count, contents(stored.group())) for stored in replay.buffer]
+    return [((stored.reuse_count, stored.rollout_uses), contents(stored.group())) for stored in replay.buffer]
 
 
 def train_step(replay: Replay, kinds: list[int], step: int, ranks: int = 1) -> dict[str, Any]:

@@ -38,6 +38,8 @@ def test_defaults_are_those_of_the_design_and_the_study() -> None:
         "groups_per_update": 32,
         "sampling": "recent",
         "priority_half_life": 10.0,
+        "priority_use_half_life": None,
+        "unit": "group",
         "use_kl_loss": True,
         "seed": 42,
         "restore": True,
@@ -89,6 +91,11 @@ ACCEPTED_EDGES = [
     {"max_staleness": 0, "max_reuse": 1},
     {"eviction": "staleness", "sampling": "recent"},
     {"eviction": "signal", "sampling": "prioritized", "priority_half_life": 0.001},
+    {"sampling": "prioritized", "priority_use_half_life": 0.001},
+    {"sampling": "mine:Own", "priority_use_half_life": math.inf},
+    {"sampling": "highest", "unit": "rollout", "priority_half_life": math.inf, "max_staleness": 8},
+    {"sampling": "highest", "unit": "rollout", "update": "mixed"},
+    {"sampling": "highest", "update": "on_policy", "max_reuse": 2},
     {"importance": {"truncation": "second_moment", "max_second_moment": 1}},
     {"importance": {"max_second_moment": math.inf}},
     {"importance": {"clip_low": 0.0, "clip_high": math.inf}},
@@ -188,8 +195,30 @@ REFUSED = [
     ({"max_reuse": "2"}, "replay.max_reuse is '2'; it must be a whole number or be null"),
     (
         {"sampling": "best"},
-        "replay.sampling is 'best'; it must be one of uniform, recent, prioritized, "
+        "replay.sampling is 'best'; it must be one of uniform, recent, prioritized, highest, "
         "or package.module:Class: how groups are drawn",
+    ),
+    (
+        {"priority_use_half_life": 0, "sampling": "highest"},
+        "replay.priority_use_half_life is 0; it must be at least 0.001 or be null: draws in which",
+    ),
+    (
+        {"priority_use_half_life": 2, "sampling": "uniform"},
+        "replay.priority_use_half_life is 2, but replay.sampling=uniform uses no priority; set",
+    ),
+    ({"unit": "token"}, "replay.unit is 'token'; it must be one of group, rollout: what is drawn"),
+    ({"unit": "rollout"}, "replay.unit is 'rollout', but replay.sampling=recent draws whole groups; set"),
+    (
+        {"unit": "rollout", "sampling": "mine:Own"},
+        "replay.unit is 'rollout', but replay.sampling=mine:Own draws whole groups; set replay.sampling=",
+    ),
+    (
+        {"unit": "rollout", "sampling": "highest", "update": "on_policy"},
+        "replay.unit is 'rollout', but replay.update=on_policy trains on the step's own batch; set",
+    ),
+    (
+        {"unit": "rollout", "sampling": "highest", "max_reuse": 3},
+        "replay.max_reuse is 3, but replay.unit=rollout draws no whole group; leave it null, and set",
     ),
     ({"priority_half_life": 0.0}, "replay.priority_half_life is 0.0; it must be at least 0.001: training"),
     ({"restore": "no"}, "replay.restore is 'no'; it must be true or false: continue with"),

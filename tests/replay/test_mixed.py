@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from recipe.rerule.replay import Replay, ReplayConfig, ReplayHook, RolloutGroup, StepPlan, mixed
 from recipe.rerule.replay.mixed import Part, part_weights
-from tests.replay.groups import keys, make_group
-from tests.replay.runs import group_of
+from tests.replay.groups import contents, keys, make_group
+from tests.replay.runs import fitting, group_of
 
 PROMPTS = 4
 HARD, EASY = 1, 0  # kinds of group_of with and without signal
@@ -119,6 +119,25 @@ def test_without_replay_nothing_joins_and_every_prompt_is_sampled() -> None:
     assert [(len(groups), plan) for groups, plan in steps] == [(4, StepPlan([]))] * 3
 
 
+def test_single_rollouts_fill_as_many_places_as_the_groups_that_they_would_make() -> None:
+    """Two prompts are sampled, so four rollouts join, of any groups; then two more places are filled."""
+    single = {"unit": "rollout", "sampling": "highest", "priority_half_life": float("inf")}
+    hook = made_hook({**NO_SIGNAL, **single, "fresh_share": 0.5})
+    # Advantages of kind 1: -1 and 1; of kind 3: 0.5 and -0.5; of kind 4: 0.25 and -0.25.
+    steps = train(hook, [[1, 3, 4, 1], [HARD, HARD], [EASY, EASY]])
+    assert [keys(plan.extra_groups) for _, plan in steps] == [
+        [],
+        [(3, 1), (3, 1), (0, 1), (0, 1)],
+        # Of |advantage| 1 the newest first; then of 0.5 none is needed.
+        [(1, 2), (1, 2), (0, 2), (0, 2), (3, 1), (3, 1), (0, 1), (0, 1)],
+    ]
+    assert [group.n for _, plan in steps for group in plan.extra_groups] == [1] * 12
+    assert [plan.left_out for _, plan in steps] == [[], [], [0, 1]]
+    assert hook.log.metrics()["replay/left_out_groups"] == 2
+    assert hook.log.metrics()["replay/drawn_groups"] == 4
+    assert hook.log.metrics()["replay/drawn_rollouts"] == 8
+
+
 def test_what_was_drawn_and_left_before_the_offer_is_in_the_steps_record() -> None:
     hook = made_hook({**HALF, "max_staleness": 1})
     train(hook, [[HARD] * 4] * 3)
@@ -145,7 +164,9 @@ def configs() -> st.SearchStrategy[dict[str, Any]]:
             "warmup_steps": st.integers(0, 3),
             "capacity": st.integers(6, 9),
             "groups_per_update": st.integers(3, 6),
-            "sampling": st.sampled_from(["uniform", "recent", "prioritized"]),
+            "sampling": st.sampled_from(["uniform", "recent", "prioritized", "highest"]),
+            "priority_use_half_life": st.sampled_from([None, 1.0]),
+            "unit": st.sampled_from(["group", "group", "rollout"]),
             "eviction": st.sampled_from(["fifo", "staleness", "signal"]),
             "max_staleness": st.sampled_from([None, 0, 1, 3]),
             "max_reuse": st.sampled_from([None, 1, 2]),
@@ -154,7 +175,7 @@ def configs() -> st.SearchStrategy[dict[str, Any]]:
     ).map(
         lambda own: {
             **COMMON,
-            **{name: value for name, value in own.items() if name != "places"},
+            **{name: value for name, value in fitting(own).items() if name != "places"},
             "mixed_places": own["places"][0],
             "fresh_share": own["places"][1],
             "require_signal": False,
@@ -175,13 +196,15 @@ def test_a_batch_with_unsampled_prompts_is_always_whole(
     hook = made_hook(config, ranks)
     for step, (groups, plan) in enumerate(train(hook, kinds), start=1):
         missing = PROMPTS - len(groups)
-        trained = len(groups) - len(plan.left_out) + len(plan.extra_groups)
+        filled = sum(group.n for group in plan.extra_groups) // 2
+        trained = len(groups) - len(plan.left_out) + filled
         if config["mixed_places"] != "added" and missing % ranks == 0:
             assert trained == PROMPTS
-        assert len(plan.extra_groups) % ranks == 0
-        assert len(plan.extra_groups) <= config["groups_per_update"]
+        assert filled % ranks == 0
+        assert filled <= config["groups_per_update"]
         assert all(group.step < step for group in plan.extra_groups)
-        assert len(set(keys(plan.extra_groups))) == len(plan.extra_groups)
+        responses = [repr(contents(group)) for group in plan.extra_groups]
+        assert len(set(responses)) == len(responses)
         assert all(not groups[place].has_signal for place in plan.left_out)
         assert hook.replay is not None
         assert len(hook.replay.buffer) <= config["capacity"]

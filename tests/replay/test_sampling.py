@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from recipe.rerule.replay import ReplayConfig, StoredGroup
 from recipe.rerule.replay.selection import (
+    HighestSampler,
     PrioritizedSampler,
     RecentSampler,
     Sampler,
@@ -20,12 +22,14 @@ from recipe.rerule.replay.selection import (
 from tests.replay.groups import make_group
 
 
-def stored(signals: Sequence[float], steps: Sequence[int] | None = None) -> list[StoredGroup]:
+def stored(
+    signals: Sequence[float], steps: Sequence[int] | None = None, uses: Sequence[int] | None = None
+) -> list[StoredGroup]:
     """One group for each signal; prompt indices are places."""
-    steps = steps or [1] * len(signals)
+    facts = zip(signals, steps or [1] * len(signals), uses or [0] * len(signals), strict=True)
     return [
-        StoredGroup.of(make_group(place, step, advantages=[signal, -signal]))
-        for place, (signal, step) in enumerate(zip(signals, steps, strict=True))
+        StoredGroup.of(make_group(place, step, advantages=[signal, -signal]), count)
+        for place, (signal, step, count) in enumerate(facts)
     ]
 
 
@@ -37,6 +41,7 @@ SAMPLERS: dict[str, Callable[[random.Random], Sampler]] = {
     "uniform": UniformSampler,
     "recent": lambda rng: RecentSampler(),
     "prioritized": lambda rng: PrioritizedSampler(2.0, rng),
+    "highest": lambda rng: HighestSampler(2.0, 1.0),
 }
 
 
@@ -115,6 +120,49 @@ def test_prioritized_draws_with_the_chances_of_successive_sampling(
     assert chi_square(counts, successive(weights, 2)) < 31.26  # 11 degrees of freedom, 1 in 1000
 
 
+def test_uses_make_a_draw_less_likely() -> None:
+    """0.5^(uses / 2): never 1, twice 1/2, four times 1/4, and once 0.5^0.5; the age counts beside it."""
+    groups = stored([1.0, 1.0, 4.0, 1.0], [3, 3, 1, 3], [0, 2, 4, 1])
+    weights = [1.0, 0.5, 4 / 4 / 2, 0.5**0.5]
+    sampler = PrioritizedSampler(2.0, random.Random(3), use_half_life=2.0)
+    counts = Counter(places(sampler.sample(groups, 2, step=3)) for _ in range(20_000))
+    assert chi_square(counts, successive(weights, 2)) < 31.26  # 11 degrees of freedom, 1 in 1000
+
+
+def test_the_highest_priorities_by_hand() -> None:
+    """At step 9: 0.8 is two half-lives of 4 steps old; 1.0 was used once and is a quarter of one old."""
+    groups = stored([0.8, 0.9, 1.0, 0.3], [1, 5, 8, 8], [0, 0, 1, 0])
+    # 0.8 / 4 = 0.2; 0.9 / 2 = 0.45; 1.0 / 2 x 2^-0.25 = 0.42; 0.3 x 2^-0.25 = 0.25.
+    assert places(HighestSampler(4.0, 1.0).sample(groups, 4, step=9)) == (1, 2, 3, 0)
+    # Without uses 1.0 x 2^-0.25 = 0.84; with neither, by signal.
+    assert places(HighestSampler(4.0).sample(groups, 2, step=9)) == (2, 1)
+    assert places(HighestSampler(math.inf).sample(groups, 4, step=9)) == (2, 1, 0, 3)
+    assert HighestSampler(4.0, 1.0).sample(groups, 0, step=9) == []
+
+
+def test_of_equal_priorities_the_newest_is_taken_and_of_one_step_the_last_stored() -> None:
+    groups = stored([0.0, 1.0, 2.0, 1.0, 0.0, 1.0], [1, 1, 1, 2, 2, 2])
+    assert places(HighestSampler(math.inf).sample(groups, 6, step=2)) == (2, 5, 3, 1, 4, 0)
+
+
+@settings(deadline=None)
+@given(
+    rows=st.lists(
+        st.tuples(st.sampled_from([0.0, 0.5, 1.0, 2.0]), st.integers(1, 4), st.integers(0, 3)), max_size=12
+    ),
+    share=st.floats(0, 1),
+)
+def test_nothing_left_has_a_higher_priority_than_what_is_taken(
+    rows: list[tuple[float, int, int]], share: float
+) -> None:
+    """Half-lives of 1 keep all priorities exact: signal / 2^(age + uses)."""
+    rows.sort(key=lambda row: row[1])
+    groups = stored(*zip(*rows, strict=True)) if rows else []
+    ranks = {place: (row[0] / 2 ** (5 - row[1] + row[2]), row[1], place) for place, row in enumerate(rows)}
+    taken = places(HighestSampler(1.0, 1.0).sample(groups, int(share * len(groups)), step=5))
+    assert list(taken) == sorted(ranks, key=lambda place: ranks[place], reverse=True)[: len(taken)]
+
+
 def test_groups_without_priority_come_last_in_random_order() -> None:
     groups = stored([0.0, 1.0, 0.0, 3.0, 0.0])
     sampler = PrioritizedSampler(10.0, random.Random(4))
@@ -141,3 +189,8 @@ def test_settings_choose_the_sampler() -> None:
     assert build_sampler(ReplayConfig(sampling="uniform"), rng) == UniformSampler(rng)
     chosen = build_sampler(ReplayConfig(sampling="prioritized", priority_half_life=3.0), rng)
     assert chosen == PrioritizedSampler(3.0, rng)
+    by_use = {"priority_half_life": 3.0, "priority_use_half_life": 2.0}
+    chosen = build_sampler(ReplayConfig(sampling="prioritized", **by_use), rng)
+    assert chosen == PrioritizedSampler(3.0, rng, 2.0)
+    assert build_sampler(ReplayConfig(sampling="highest", **by_use), rng) == HighestSampler(3.0, 2.0)
+    assert build_sampler(ReplayConfig(sampling="highest"), rng) == HighestSampler(10.0, None)

@@ -37,12 +37,14 @@ def filled(steps: int = 6, **changes: object) -> Replay:
 def snapshot(replay: Replay) -> dict[str, Any]:
     """All of a state, in a form that compares with ==."""
     taken = replay.state_dict()
-    groups = [(stored.reuse_count, contents(stored.group())) for stored in taken.pop("groups")]
+    groups = [
+        (stored.reuse_count, stored.rollout_uses, contents(stored.group())) for stored in taken.pop("groups")
+    ]
     return {**taken, "groups": groups}
 
 
 @settings(deadline=None, max_examples=settings.default.max_examples // 4)
-@given(config=configs(), run=offers(12, minimum=12), ranks=st.integers(1, 2))
+@given(config=configs() | configs(unit="rollout"), run=offers(12, minimum=12), ranks=st.integers(1, 2))
 def test_run_saved_at_any_step_continues_as_if_never_stopped(
     config: ReplayConfig, run: list[list[int]], ranks: int
 ) -> None:

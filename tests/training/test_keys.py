@@ -102,12 +102,12 @@ def test_the_replay_s_settings_are_its_own() -> None:
     assert keys["replay.seed"].kind == Whole()
     assert (keys["replay.threshold"].null, keys["replay.threshold"].kind) == ("not used", Number(0, 1))
     assert keys["replay.start"].kind == Choice(("after", "at"))
-    built_in = Choice(("uniform", "recent", "prioritized"))
+    built_in = Choice(("uniform", "recent", "prioritized", "highest"))
     assert keys["replay.sampling"].kind == Either(built_in, replay.ClassPath())
     assert keys["replay.sampling"].accepts("rules.mine:Own")
     assert not keys["replay.sampling"].accepts("rules.mine")
     assert keys["replay.sampling"].allowed == f"{built_in.allowed}, or package.module:Class"
-    assert len(keys) == 35
+    assert len(keys) == 37
 
 
 def test_the_nearest_setting() -> None:

@@ -65,6 +65,10 @@ def test_a_step_without_update_has_no_update_seconds() -> None:
         ({}, "hard groups 25% (below 0.94)"),
         ({"replay/size": 7.0, "replay/updates": 0.0}, "hard groups 25% (below 0.94)  buffer 7"),
         ({"replay/size": 7.0, "replay/updates": 1.0, "replay/drawn_groups": 4.0}, "replayed 4 groups"),
+        (
+            {"replay/size": 7.0, "replay/drawn_groups": 3.0, "replay/drawn_rollouts": 8.0},
+            "replayed 8 responses",
+        ),
         ({"replay/size": 7.0, "replay/updates": 1.0, "replay/drawn_groups": 0.0}, "update repeated"),
     ],
 )

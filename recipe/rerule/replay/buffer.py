@@ -7,7 +7,7 @@ reward are set aside (Visits).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
@@ -22,7 +22,7 @@ _LAYOUT = sorted(PLANES, key=lambda name: PLANES[name] == torch.bool)
 
 @dataclass(slots=True)
 class StoredGroup:
-    """One group in the buffer; everything but ``reuse_count`` stays as it was stored.
+    """One group in the buffer; everything but ``reuse_count`` and ``rollout_uses`` stays as it was stored.
 
     Bytes rather than tensors: nothing that shares memory with a stored group can exist, and a group costs a
     few hundred bytes beyond its tensors' own, where nine small tensors cost several thousand.
@@ -34,7 +34,8 @@ class StoredGroup:
         n, prompt_length, tokens: rollouts, prompt tokens, response tokens of all rollouts together.
         has_ref: whether reference log-probs are there.
         data: the planes of RolloutGroup, one after the other.
-        reuse_count: how often the group was drawn.
+        reuse_count: how often the group was drawn; of replay.unit=rollout, how often one of its rollouts.
+        rollout_uses: how often each rollout was drawn by itself; empty while none was.
     """
 
     prompt_index: int
@@ -49,9 +50,11 @@ class StoredGroup:
     has_ref: bool
     data: bytes
     reuse_count: int = 0
+    rollout_uses: tuple[int, ...] = ()
+    _rollout_signals: list[float] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
-    def of(cls, group: RolloutGroup, reuse_count: int = 0) -> StoredGroup:
+    def of(cls, group: RolloutGroup, reuse_count: int = 0, rollout_uses: tuple[int, ...] = ()) -> StoredGroup:
         """Copy a group into a block of bytes."""
         planes = group.planes()
         return cls(
@@ -67,6 +70,7 @@ class StoredGroup:
             has_ref=group.ref_log_probs is not None,
             data=b"".join(planes[name].numpy().tobytes() for name in _LAYOUT if name in planes),
             reuse_count=reuse_count,
+            rollout_uses=rollout_uses,
         )
 
     def group(self) -> RolloutGroup:
@@ -82,9 +86,19 @@ class StoredGroup:
             prompt_index=self.prompt_index, side=self.side, mode=self.mode, step=self.step, **planes
         )
 
+    def rollouts(self) -> list[StoredRollout]:
+        """Each rollout, to be drawn by itself, in order."""
+        if self._rollout_signals is None:  # reading them takes as long as drawing the group
+            self._rollout_signals = self.group().rollout_signals()
+        return [StoredRollout(self, place, signal) for place, signal in enumerate(self._rollout_signals)]
+
     def staleness(self, step: int) -> int:
         """Training steps since the group was stored."""
         return step - self.step
+
+    def count_draw(self) -> None:
+        """Note that the group was drawn."""
+        self.reuse_count += 1
 
     @property
     def has_signal(self) -> bool:
@@ -101,6 +115,45 @@ class StoredGroup:
         lengths |= dict.fromkeys(ROW_PLANES, self.n) | dict.fromkeys(TOKEN_PLANES, self.tokens)
         present = [name for name in _LAYOUT if self.has_ref or name != "ref_log_probs"]
         return {name: lengths[name] for name in present}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRollout:
+    """One rollout of a stored group, as replay.unit=rollout draws it.
+
+    Attributes:
+        stored: the group, which stays whole in the buffer.
+        place: of the rollout in the group.
+        signal: as of RolloutGroup.rollout_signals.
+    """
+
+    stored: StoredGroup
+    place: int
+    signal: float
+
+    @property
+    def reuse_count(self) -> int:
+        """How often this rollout was drawn."""
+        return self._uses[self.place]
+
+    def group(self) -> RolloutGroup:
+        """The rollout as a group of its own, in fresh memory."""
+        return self.stored.group().rollout(self.place)
+
+    def staleness(self, step: int) -> int:
+        """Training steps since its group was stored."""
+        return self.stored.staleness(step)
+
+    def count_draw(self) -> None:
+        """Note that the rollout was drawn."""
+        uses = list(self._uses)
+        uses[self.place] += 1
+        self.stored.rollout_uses = tuple(uses)
+        self.stored.count_draw()
+
+    @property
+    def _uses(self) -> tuple[int, ...]:
+        return self.stored.rollout_uses or (0,) * self.stored.n
 
 
 class Eviction(Protocol):

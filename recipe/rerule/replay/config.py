@@ -18,7 +18,8 @@ Truncation = Literal["clip", "second_moment"]
 ThresholdRule = Literal["fixed", "quantile"]
 AdmissionName = Literal["hard", "random", "bernoulli", "all"]
 EvictionName = Literal["fifo", "staleness", "signal"]
-SamplingName = Literal["uniform", "recent", "prioritized"]
+SamplingName = Literal["uniform", "recent", "prioritized", "highest"]
+UnitName = Literal["group", "rollout"]
 UpdateName = Literal["stored", "on_policy", "mixed"]
 PlacesName = Literal["added", "unsampled", "no_signal"]
 
@@ -94,7 +95,13 @@ REPLAY_RULES = {
     "max_reuse": _Rule("draws after which a stored group leaves", 1, optional_kind=int),
     "groups_per_update": _Rule("groups drawn for one replay update", 1),
     "sampling": _Rule("how groups are drawn", choices=get_args(SamplingName), custom=True),
-    "priority_half_life": _Rule("training steps in which a priority halves (sampling=prioritized)", 1e-3),
+    "priority_half_life": _Rule(
+        "training steps in which a priority halves (sampling=prioritized or highest)", 1e-3
+    ),
+    "priority_use_half_life": _Rule(
+        "draws in which a priority halves (sampling=prioritized or highest)", 1e-3, optional_kind=float
+    ),
+    "unit": _Rule("what is drawn: whole groups, or single rollouts", choices=get_args(UnitName)),
     "use_kl_loss": _Rule("add the KL term to the replay loss"),
     "seed": _Rule("seed of random admission and of the draws"),
     "restore": _Rule("continue with the checkpoint's buffer when a run is resumed"),
@@ -176,8 +183,13 @@ class ReplayConfig:
         max_staleness, max_reuse: a group older than so many steps, or drawn so often, leaves; None is no
             limit.
         groups_per_update: groups drawn for one replay update; the most of a mixed one.
-        sampling: "uniform"; "recent": the newest; "prioritized": in proportion to advantage magnitude times
-            0.5 ** (staleness / priority_half_life); all without replacement.
+        sampling: "uniform"; "recent": the newest; "prioritized": in proportion to the priority, which is
+            advantage magnitude * 0.5 ** (staleness / priority_half_life); "highest": those of the highest
+            priority, of equal ones the newest; all without replacement.
+        priority_use_half_life: the priority is also multiplied by 0.5 ** (draws / priority_use_half_life),
+            with how often the group was drawn before; None does not count draws.
+        unit: "group"; "rollout": instead of k groups the k * n single rollouts of the highest priority, which
+            starts from a rollout's own advantage magnitude and counts its own draws. Groups are stored whole.
             admission, eviction, sampling and threshold_rule may also be "package.module:Class", see `custom`.
         use_kl_loss: add the KL term to the replay loss.
         seed: of random admission and of the draws.
@@ -214,6 +226,8 @@ class ReplayConfig:
     groups_per_update: int = 32
     sampling: SamplingName | str = "recent"
     priority_half_life: float = 10.0
+    priority_use_half_life: float | None = None
+    unit: UnitName = "group"
     use_kl_loss: bool = True
     seed: int = 42
     restore: bool = True
@@ -235,6 +249,9 @@ class ReplayConfig:
                     f"which is {needed}"
                 )
         _check_mixed(self)
+        _check_priority(self)
+        if self.unit == "rollout":
+            _check_rollouts(self)
 
     @classmethod
     def from_dict(cls, mapping: Mapping[str, Any]) -> ReplayConfig:
@@ -274,6 +291,34 @@ def _check_mixed(config: ReplayConfig) -> None:
         raise ReplayConfigError(
             f"replay.fresh_share is {share:g}, but replay.mixed_places=added fills no place; set "
             "replay.mixed_places=unsampled or no_signal"
+        )
+
+
+def _check_priority(config: ReplayConfig) -> None:
+    if config.priority_use_half_life is not None and config.sampling in ("uniform", "recent"):
+        raise ReplayConfigError(
+            f"replay.priority_use_half_life is {config.priority_use_half_life:g}, but replay.sampling="
+            f"{config.sampling} uses no priority; set replay.sampling to prioritized or highest, or leave it "
+            "null"
+        )
+
+
+def _check_rollouts(config: ReplayConfig) -> None:
+    """Refuse what has no meaning, or does nothing, where single rollouts are drawn."""
+    if config.sampling != "highest":
+        raise ReplayConfigError(
+            f"replay.unit is 'rollout', but replay.sampling={config.sampling} draws whole groups; set "
+            "replay.sampling=highest"
+        )
+    if config.update == "on_policy":
+        raise ReplayConfigError(
+            "replay.unit is 'rollout', but replay.update=on_policy trains on the step's own batch; set "
+            "replay.unit=group"
+        )
+    if config.max_reuse is not None:
+        raise ReplayConfigError(
+            f"replay.max_reuse is {config.max_reuse}, but replay.unit=rollout draws no whole group; leave it "
+            "null, and set replay.priority_use_half_life instead"
         )
 
 

@@ -84,7 +84,7 @@ class ReplayHook:
         self.log = HookLog(log, self.config.enable, seconds)
         if not self._is_mixed:
             return StepPlan(draws)
-        left_out = mixed.left_out(self.config, self.prompts, groups, len(joining))
+        left_out = mixed.left_out(self.config, self.prompts, groups, mixed.filled(groups, joining))
         self.log.fresh = {
             "replay/fresh_groups": float(len(groups)),
             "replay/left_out_groups": float(len(left_out)),

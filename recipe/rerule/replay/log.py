@@ -35,11 +35,24 @@ class Departure(NamedTuple):
 
 @dataclass(frozen=True)
 class Draw:
-    """The groups of one replay update, with their age in steps and how often each was drawn before."""
+    """The groups of one replay update, with their age in steps and how often each was drawn before.
+
+    rollouts: of unit "rollout", where each of the groups is one rollout: its place in the stored group.
+    """
 
     groups: list[RolloutGroup]
     staleness: list[int]
     reuse: list[int]
+    rollouts: list[int] = field(default_factory=list)
+
+    def have_signal(self) -> list[bool]:
+        """Of each stored group of which something was drawn: whether that has signal."""
+        if not self.rollouts:
+            return [group.has_signal for group in self.groups]
+        found: dict[Key, bool] = defaultdict(bool)
+        for group in self.groups:
+            found[Key(group.prompt_index, group.step)] |= group.has_signal
+        return list(found.values())
 
 
 @dataclass
@@ -83,7 +96,11 @@ class StepLog:
         }
 
     def record(self) -> dict[str, Any]:
-        """Plain values for JSON: groups are [prompt index, step of storing]."""
+        """Plain values for JSON: groups are [prompt index, step of storing].
+
+        "rollouts", of unit "rollout" alone: which rollout of each drawn group.
+        """
+        rollouts = [draw.rollouts for draw in self.draws]
         return {
             "step": self.step,
             "threshold": self.threshold,
@@ -93,6 +110,7 @@ class StepLog:
             "evicted": [[*departure.key, departure.reason] for departure in self.departures],
             "drawn": [[[group.prompt_index, group.step] for group in draw.groups] for draw in self.draws],
             "set_aside": self.set_aside,
+            **({"rollouts": rollouts} if any(rollouts) else {}),
         }
 
 
@@ -165,12 +183,16 @@ def draw_metrics(draws: Sequence[Draw]) -> dict[str, float]:
         replay/drawn_groups, replay/drawn_zero_signal, replay/drawn_tokens (counts; of tokens in the prompts
         and responses of all rows) and, where any was drawn,
         replay/staleness_{min,mean,max} (training steps since storing) and replay/reuse_{min,mean,max}
-        (times drawn before).
+        (times drawn before). Where rollouts were drawn by themselves, also replay/drawn_rollouts, and
+        staleness and reuse are theirs.
     """
     groups = [group for draw in draws for group in draw.groups]
+    have_signal = [one for draw in draws for one in draw.have_signal()]
+    rollouts = sum(len(draw.rollouts) for draw in draws)
     metrics = {
-        "replay/drawn_groups": float(len(groups)),
-        "replay/drawn_zero_signal": float(sum(not group.has_signal for group in groups)),
+        "replay/drawn_groups": float(len(have_signal)),
+        **({"replay/drawn_rollouts": float(rollouts)} if rollouts else {}),
+        "replay/drawn_zero_signal": float(have_signal.count(False)),
         "replay/drawn_tokens": float(sum(group.total_tokens for group in groups)),
     }
     if groups:

@@ -68,6 +68,11 @@ def places(config: ReplayConfig, prompts: int, groups: Sequence[RolloutGroup]) -
     return min(unsampled + without, config.groups_per_update)
 
 
+def filled(groups: Sequence[RolloutGroup], drawn: Sequence[RolloutGroup]) -> int:
+    """How many places drawn groups take: that of one group for as many rollouts as each of ``groups`` has."""
+    return sum(group.n for group in drawn) // groups[0].n if groups else 0
+
+
 def left_out(config: ReplayConfig, prompts: int, groups: Sequence[RolloutGroup], drawn: int) -> list[int]:
     """Which of the step's groups are not trained on, because stored groups took their places.
 
@@ -76,7 +81,7 @@ def left_out(config: ReplayConfig, prompts: int, groups: Sequence[RolloutGroup],
 
     Args:
         prompts, groups: as of ``places``.
-        drawn: how many groups were drawn.
+        drawn: how many groups were drawn; see ``filled``.
     """
     if config.mixed_places != "no_signal":
         return []

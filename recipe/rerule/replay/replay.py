@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .buffer import ReplayBuffer, StoredGroup, Visits, build_eviction, build_limits
+from .buffer import ReplayBuffer, StoredGroup, StoredRollout, Visits, build_eviction, build_limits
 from .config import ReplayConfig
 from .custom import ReplayRuleError, build_rules, custom_settings
 from .group import RolloutGroup
 from .log import Departure, Draw, Key, StepLog
-from .selection import Gate, build_admission, build_sampler, build_threshold
+from .selection import Gate, HighestSampler, build_admission, build_sampler, build_threshold
 
 
 class ReplayStateError(ValueError):
@@ -65,6 +65,8 @@ class Replay:
     def draw(self, step: int, multiple_of: int = 1) -> list[RolloutGroup]:
         """The groups of one replay update; empty while the gate is closed.
 
+        With unit "rollout" as many rollouts as these groups would have, each as a group of its own.
+
         Args:
             step: current training step, counted from 1.
             multiple_of: data-parallel size, to which the number of groups is rounded down, so that every
@@ -93,17 +95,27 @@ class Replay:
         if not self.gate.is_open:
             return []
         size = min(groups, len(self.buffer))
-        chosen = self._sampler.sample(list(self.buffer), size - size % multiple_of, step)
+        chosen = self._chosen(size - size % multiple_of, step)
         drawn = Draw(
             groups=[stored.group() for stored in chosen],
             staleness=[stored.staleness(step) for stored in chosen],
             reuse=[stored.reuse_count for stored in chosen],
+            rollouts=[stored.place for stored in chosen if isinstance(stored, StoredRollout)],
         )
         for stored in chosen:
-            stored.reuse_count += 1
+            stored.count_draw()
         if chosen:
             self.log.draws.append(drawn)
         return drawn.groups
+
+    def _chosen(self, size: int, step: int) -> Sequence[StoredGroup | StoredRollout]:
+        """``size`` groups, or as many rollouts as they would have."""
+        groups = list(self.buffer)
+        if self.config.unit == "group" or not isinstance(self._sampler, HighestSampler):
+            return self._sampler.sample(groups, size, step)
+        # Backwards, since of equal ones the last is taken: then it is the first of the newest group.
+        rollouts = [one for stored in groups for one in reversed(stored.rollouts())]
+        return self._sampler.sample(rollouts, size * max((stored.n for stored in groups), default=0), step)
 
     def state_dict(self) -> dict[str, Any]:
         """All that decides later contents and draws.

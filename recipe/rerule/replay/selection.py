@@ -10,11 +10,11 @@ import random
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
-from .buffer import StoredGroup
+from .buffer import StoredGroup, StoredRollout
 from .config import ReplayConfig, Start
 from .group import REWARD_RESOLUTION, RolloutGroup
 
@@ -171,9 +171,20 @@ def build_admission(config: ReplayConfig, rng: random.Random, own: Admission | N
     return SignalAdmission(rule) if config.require_signal else rule
 
 
-def priority(group: StoredGroup, step: int, half_life: float) -> float:
-    """Expected signal: advantage magnitude, halved every ``half_life`` steps since storing."""
-    return group.signal * math.exp2(-group.staleness(step) / half_life)
+Drawable = TypeVar("Drawable", StoredGroup, StoredRollout)
+
+
+def priority(
+    stored: StoredGroup | StoredRollout, step: int, half_life: float, use_half_life: float | None = None
+) -> float:
+    """Expected signal: advantage magnitude, halved every ``half_life`` steps since storing.
+
+    ``use_half_life``: also halved every so many draws of it; None does not count draws.
+    """
+    halvings = stored.staleness(step) / half_life
+    if use_half_life is not None:
+        halvings += stored.reuse_count / use_half_life
+    return stored.signal * math.exp2(-halvings)
 
 
 class Sampler(Protocol):
@@ -214,26 +225,45 @@ class PrioritizedSampler:
 
     half_life: float
     rng: random.Random
+    use_half_life: float | None = None
 
     def sample(self, groups: Sequence[StoredGroup], k: int, step: int) -> list[StoredGroup]:
         """Takes one number a group from the generator, whatever the priorities."""
         times = []
         for place, group in enumerate(groups):
             race = -math.log(1.0 - self.rng.random())
-            weight = priority(group, step, self.half_life)
+            weight = priority(group, step, self.half_life, self.use_half_life)
             # The second part orders those that never arrive.
             times.append((race / weight if weight > 0 else math.inf, race, place))
         return [groups[place] for *_, place in sorted(times)[:k]]
+
+
+@dataclass(frozen=True)
+class HighestSampler:
+    """The groups, or the rollouts, of the highest priority; of equal ones those that were stored last."""
+
+    half_life: float
+    use_half_life: float | None = None
+
+    def sample(self, groups: Sequence[Drawable], k: int, step: int) -> list[Drawable]:
+        """Highest first; takes nothing from chance."""
+
+        def rank(stored: Drawable) -> float:
+            return -priority(stored, step, self.half_life, self.use_half_life)
+
+        return sorted(reversed(groups), key=rank)[:k]
 
 
 def build_sampler(config: ReplayConfig, rng: random.Random, own: Sampler | None = None) -> Sampler:
     """The sampler that the settings ask for; ``own``: the user's, where they name one."""
     if own is not None:
         return own
+    half_life, use_half_life = config.priority_half_life, config.priority_use_half_life
     samplers: dict[str, Sampler] = {
         "uniform": UniformSampler(rng),
         "recent": RecentSampler(),
-        "prioritized": PrioritizedSampler(config.priority_half_life, rng),
+        "prioritized": PrioritizedSampler(half_life, rng, use_half_life),
+        "highest": HighestSampler(half_life, use_half_life),
     }
     return samplers[config.sampling]
 
