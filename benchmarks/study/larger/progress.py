@@ -1,0 +1,42 @@
+"""How far a run is, and how long it and the runs after it will take: a line now and then."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+EVERY = 30.0
+"""Seconds between two lines."""
+
+
+class Progress:
+    """Told the share of a run that is done, prints how long is left."""
+
+    def __init__(self, runs_after: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._after, self._clock = runs_after, clock
+        self._began = self._said = clock()
+
+    def __call__(self, share: float) -> None:
+        """Hears the share in (0, 1] of the run that is done."""
+        now = self._clock()
+        if now - self._said >= EVERY and share < 1:
+            self._said = now
+            print(f"    {self.line(share, now - self._began)}", flush=True)
+
+    def line(self, share: float, seconds: float) -> str:
+        """After so many seconds; runs after this one are taken to be as long as this one."""
+        whole = seconds / share
+        said = f"{share:.0%} of this run, {minutes(whole - seconds)} left"
+        if self._after:
+            said += (
+                f"; with the {self._after} after it about {minutes(whole - seconds + self._after * whole)}"
+            )
+        return said
+
+
+def minutes(seconds: float) -> str:
+    """A length of time in words, to the minute; below two minutes to the second."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    whole = round(seconds / 60)
+    return f"{whole} min" if whole < 120 else f"{whole // 60} h {whole % 60} min"
