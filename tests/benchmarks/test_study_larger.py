@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 from benchmarks.study.larger import __main__ as command
-from benchmarks.study.larger import document, plan
+from benchmarks.study.larger import base, document, plan
 from benchmarks.study.larger.answers import chosen_rate, contrast, contrast_of
 from benchmarks.study.larger.base import Training, trained
 from benchmarks.study.larger.document import written
@@ -233,14 +233,16 @@ def test_a_base_model_goes_on_as_if_it_had_not_stopped(
         return Training(config, tokenizer, pairs, Machine())
 
     whole = trained(training(), tmp_path / "whole.pt", "key", "base")
+    assert whole.done == whole.all_steps == 3 * 7
     stopped, checkpoint = training(), tmp_path / "stopped.pt"
-    monkeypatch.setattr(stopped, "next_epoch", once(stopped.next_epoch))
+    monkeypatch.setattr(base, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(stopped, "next_step", times(9, stopped.next_step))
     with pytest.raises(KeyboardInterrupt):
         trained(stopped, checkpoint, "key", "base")
     capsys.readouterr()
     again = trained(training(), checkpoint, "key", "base")
-    assert "goes on after epoch 1" in capsys.readouterr().out
-    assert (again.epoch, again.loss) == (3, whole.loss)
+    assert capsys.readouterr().out.splitlines()[0] == "base: goes on after step 9 of 21"
+    assert (again.done, list(again.losses)) == (21, list(whole.losses))
     pairs_of = zip(again.model.parameters(), whole.model.parameters(), strict=True)
     assert all(torch.equal(one, other) for one, other in pairs_of)
     untrained = make_model(config, tokenizer)
@@ -252,9 +254,9 @@ def test_a_base_model_goes_on_as_if_it_had_not_stopped(
         trained(training(), checkpoint, "key", "base")
 
 
-def once(call: Any) -> Any:
-    """The call, which is interrupted when it is made again."""
-    calls = iter([call])
+def times(count: int, call: Any) -> Any:
+    """The call, which is interrupted when it is made once more than so often."""
+    calls = iter([call] * count)
 
     def made() -> None:
         found = next(calls, None)
@@ -360,14 +362,15 @@ def test_the_page_has_the_tables_of_the_kept_runs() -> None:
 
 
 def test_progress_says_how_long_is_left(capsys: pytest.CaptureFixture[str]) -> None:
-    times = iter([0.0, 10.0, 40.0, 45.0])
-    tell = Progress(2, clock=lambda: next(times))
+    clock = iter([0.0, 10.0, 40.0, 45.0])
+    tell = Progress(2, clock=lambda: next(clock))
     tell(0.1)
     tell(0.25)
     tell(0.3)
-    said = capsys.readouterr().out.split("\n")
     # A quarter took 40 s: 120 s more, and two runs of 160 s.
-    assert said == ["    25% of this run, 2 min left; with the 2 after it about 7 min", ""]
+    assert capsys.readouterr().out == "    25%, 2 min left; with the 2 runs after it 7 min\n"
+    # A half was done before; a quarter took 40 s, and another one is left.
+    assert Progress(0, first=0.5).line(0.75, 40.0) == "75%, 40 s left"
     assert (minutes(119.4), minutes(3600), minutes(7500)) == ("119 s", "60 min", "2 h 5 min")
 
 

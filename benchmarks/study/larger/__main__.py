@@ -6,8 +6,8 @@
     pack    write all kept runs into one file; unpack: keep the runs of a file, to go on from them
     time    measure the seconds of a step here, and print what the whole plan would take
 
-A base model is kept after each epoch while it trains, and each run as it ends: started again, a command makes
-what is missing. Set OMP_NUM_THREADS to the number of threads (default: 1).
+A base model is kept every five minutes while it trains, and each run as it ends: started again, a command
+goes on with what is missing. Set OMP_NUM_THREADS to the number of threads (default: 1).
 """
 
 from __future__ import annotations

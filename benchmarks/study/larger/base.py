@@ -1,18 +1,21 @@
-"""A base model, trained once on one machine, going on after a stop from its last whole epoch."""
+"""A base model, trained once, going on after a stop from its last checkpoint as if it had not stopped."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Sequence
+from math import ceil
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast, get_linear_schedule_with_warmup
 
 from benchmarks.study.larger.machine import Machine
-from benchmarks.study.larger.progress import minutes
+from benchmarks.study.larger.progress import Progress
 from benchmarks.study.runs import StudyError
 from data_prep.world.config import WorldConfig
 from data_prep.world.model import (
@@ -25,15 +28,18 @@ from data_prep.world.model import (
 )
 
 WARMUP_SHARE = 0.05
+SAVE_EVERY = 300.0
+"""Seconds between two checkpoints."""
 
 
 class Training:
-    """A training between two epochs, which can be kept and gone on from.
+    """A training between two steps, which can be kept and gone on from.
 
     Attributes:
-        epoch: how many are done.
+        steps: of an epoch, and `all_steps` of the whole training.
+        done: how many are done.
         seconds: that they took, on whatever machines.
-        loss: mean of the last one, in nats per answer token.
+        losses: of the last epoch's steps, in nats per answer token.
     """
 
     def __init__(
@@ -47,20 +53,25 @@ class Training:
         self.examples = encode_pairs(tokenizer, list(pairs))
         self.model: LlamaForCausalLM = make_model(config, tokenizer).to(machine.device)
         self.optimisers = make_optimisers(self.model, config)
-        steps = config.epochs * -(-len(self.examples) // config.batch_size)
+        self.steps = ceil(len(self.examples) / config.batch_size)
+        self.all_steps = config.epochs * self.steps
         self.schedules = [
-            get_linear_schedule_with_warmup(optimiser, round(WARMUP_SHARE * steps), steps)
+            get_linear_schedule_with_warmup(optimiser, round(WARMUP_SHARE * self.all_steps), self.all_steps)
             for optimiser in self.optimisers
         ]
-        self.epoch, self.seconds, self.loss = 0, 0.0, float("nan")
+        self.done, self.seconds = 0, 0.0
+        self.losses: deque[float] = deque(maxlen=self.steps)
+        self._batches: list[Batch] = []
 
-    def next_epoch(self) -> None:
-        """One pass over the examples, in the order of base and epoch."""
-        began, losses = time.perf_counter(), []
-        order = self.config.seed * self.config.epochs + self.epoch
-        for batch in make_batches(self.examples, self.config.batch_size, order):
-            losses.append(self.step(batch))
-        self.epoch, self.loss = self.epoch + 1, sum(losses) / len(losses)
+    def next_step(self) -> None:
+        """One step, on the batches in the order of base and epoch."""
+        began = time.perf_counter()
+        epoch, place = divmod(self.done, self.steps)
+        if place == 0 or not self._batches:
+            order = self.config.seed * self.config.epochs + epoch
+            self._batches = make_batches(self.examples, self.config.batch_size, order)
+        self.losses.append(self.step(self._batches[place]))
+        self.done += 1
         self.seconds += time.perf_counter() - began
 
     def step(self, batch: Batch) -> float:
@@ -75,12 +86,12 @@ class Training:
         return loss
 
     def state(self) -> dict[str, Any]:
-        """All that the next epoch depends on."""
+        """All that the next step depends on."""
         return {
             "model": self.model.state_dict(),
             "optimisers": [one.state_dict() for one in self.optimisers],
             "schedules": [one.state_dict() for one in self.schedules],
-            "done": {"epoch": self.epoch, "seconds": self.seconds, "loss": self.loss},
+            "done": {"steps": self.done, "seconds": self.seconds, "losses": list(self.losses)},
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -90,11 +101,12 @@ class Training:
             [*self.optimisers, *self.schedules], [*state["optimisers"], *state["schedules"]], strict=True
         ):
             own.load_state_dict(kept)
-        self.epoch, self.seconds, self.loss = (state["done"][name] for name in ("epoch", "seconds", "loss"))
+        self.done, self.seconds, losses = (state["done"][name] for name in ("steps", "seconds", "losses"))
+        self.losses.extend(losses)
 
 
 def trained(training: Training, checkpoint: Path, key: str, title: str) -> Training:
-    """The training with all its epochs done; a checkpoint is written after each, and gone on from.
+    """The training with all its steps done; checkpoints are written as it goes, and gone on from.
 
     key: what the checkpoint has to be of.
 
@@ -103,16 +115,20 @@ def trained(training: Training, checkpoint: Path, key: str, title: str) -> Train
     """
     if checkpoint.is_file():
         training.load(_read(checkpoint, key))
-        print(f"{title}: goes on after epoch {training.epoch}", flush=True)
-    epochs = training.config.epochs
-    while training.epoch < epochs:
-        training.next_epoch()
-        _write(checkpoint, {"key": key, **training.state()})
-        left = (epochs - training.epoch) * training.seconds / training.epoch
-        print(
-            f"{title}: epoch {training.epoch} of {epochs}, loss {training.loss:.3f}, {minutes(left)} left",
-            flush=True,
-        )
+        print(f"{title}: goes on after step {training.done} of {training.all_steps}", flush=True)
+    tell, saved = Progress(0, first=training.done / training.all_steps), time.monotonic()
+    while training.done < training.all_steps:
+        training.next_step()
+        tell(training.done / training.all_steps)
+        epoch, place = divmod(training.done, training.steps)
+        if place == 0:
+            print(
+                f"{title}: epoch {epoch} of {training.config.epochs}, loss {mean(training.losses):.3f}",
+                flush=True,
+            )
+        if place == 0 or time.monotonic() - saved >= SAVE_EVERY:
+            _write(checkpoint, {"key": key, **training.state()})
+            saved = time.monotonic()
     return training
 
 

@@ -10,28 +10,34 @@ EVERY = 30.0
 
 
 class Progress:
-    """Told the share of a run that is done, prints how long is left."""
+    """Told the share of a run that is done, prints how long is left.
 
-    def __init__(self, runs_after: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._after, self._clock = runs_after, clock
+    first: the share that was done before. runs_after: taken to be as long as this run.
+    """
+
+    def __init__(
+        self, runs_after: int, first: float = 0.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._after, self._first, self._clock = runs_after, first, clock
         self._began = self._said = clock()
 
     def __call__(self, share: float) -> None:
-        """Hears the share in (0, 1] of the run that is done."""
+        """Hears the share in (0, 1] that is done."""
         now = self._clock()
         if now - self._said >= EVERY and share < 1:
             self._said = now
             print(f"    {self.line(share, now - self._began)}", flush=True)
 
     def line(self, share: float, seconds: float) -> str:
-        """After so many seconds; runs after this one are taken to be as long as this one."""
-        whole = seconds / share
-        said = f"{share:.0%} of this run, {minutes(whole - seconds)} left"
-        if self._after:
-            said += (
-                f"; with the {self._after} after it about {minutes(whole - seconds + self._after * whole)}"
-            )
-        return said
+        """At this share, so many seconds after the first one."""
+        whole = seconds / (share - self._first)
+        left = whole * (1 - share)
+        said = f"{share:.0%}, {minutes(left)} left"
+        return said + (
+            f"; with the {self._after} runs after it {minutes(left + self._after * whole)}"
+            if self._after
+            else ""
+        )
 
 
 def minutes(seconds: float) -> str:

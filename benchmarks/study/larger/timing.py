@@ -94,10 +94,10 @@ class Bench:
 
     def counts(self) -> Counts:
         """How many steps of each kind the plan has."""
-        config, how = self.world.config, self.world.steering
+        how = self.world.steering
         steps, warmup = self.world.settings["steps"], self.world.replay["warmup_steps"]
         return Counts(
-            base_steps=config.epochs * ceil(len(self.training.examples) / config.batch_size),
+            base_steps=self.training.all_steps,
             stage1_steps=how.epochs * ceil(self.refusals / how.batch_size),
             steps=steps,
             with_extra=max(0, steps - warmup),

@@ -8,6 +8,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from benchmarks.study.larger.base import Training, trained
@@ -79,7 +80,7 @@ def stage1_of(place: Place, how: Steering, base: int) -> Data:
 
 
 def base_of(place: Place) -> dict[str, Any]:
-    """What is kept of a base model: fingerprint, epochs, loss, seconds, and its measures by section."""
+    """What is kept of a base model: fingerprint, steps, loss, seconds, and its measures by section."""
     found: dict[str, Any] = json.loads((place.data / MARKER).read_text())["base"]
     return found
 
@@ -109,8 +110,8 @@ def _told(training: Training, folder: Path, world: StudyWorld) -> dict[str, Any]
     data = Data.read(folder, folder / "model")
     return {
         "fingerprint": data.fingerprint,
-        "epochs": training.epoch,
-        "loss": training.loss,
+        "steps": training.done,
+        "loss": mean(training.losses),
         "seconds": training.seconds,
         "machine": asdict(training.machine),
         **measured(data, Settings(**world.settings), training.machine),
