@@ -405,6 +405,8 @@ def test_the_commands_make_keep_and_show(
     assert capsys.readouterr().out == "10m: 0 runs to make\n"
     command.main(["pack", f"{tmp_path / 'runs.parquet'}", "--out", f"{out}"])
     command.main(["unpack", f"{tmp_path / 'runs.parquet'}", "--out", f"{tmp_path / 'other'}"])
+    with pytest.raises(SystemExit, match=r"error: .*none/runs\.parquet"):
+        command.main(["pack", f"{tmp_path / 'none' / 'runs.parquet'}", "--out", f"{out}"])
     said = capsys.readouterr().out
     assert "6 runs in" in said
     assert "6 new runs in" in said

@@ -146,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     try:
         COMMANDS[options.command][0](options)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
 
 
