@@ -46,6 +46,7 @@ WITHOUT_OPTIONS = {
 PARSED_IN = {
     "recipe.rerule.minimal": "recipe.rerule.training.minimal_command",
     "benchmarks.leaderboard.document": "benchmarks.study.document",
+    "benchmarks.study.larger.document": "benchmarks.study.planned.document",
 }
 """Programs whose words another module parses."""
 EXTERNAL = {"pip", "ray", "vllm", "mutmut", "pre-commit"}

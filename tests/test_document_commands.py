@@ -25,6 +25,8 @@ RUN_BY = {
     "benchmarks.study.claims": "tests/benchmarks/test_study_claims.py",
     "benchmarks.study.coverage": "tests/benchmarks/test_study_take_off.py",
     "benchmarks.study.document": "tests/benchmarks/test_study_document.py",
+    "benchmarks.study.larger": "tests/benchmarks/test_study_larger.py",
+    "benchmarks.study.larger.document": "tests/benchmarks/test_study_larger.py",
     "benchmarks.study.report": "tests/e2e/test_study.py",
     "benchmarks.study.results": "tests/e2e/test_study.py",
     "benchmarks.study.verl_path": "tests/e2e/test_study.py",

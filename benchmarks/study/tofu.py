@@ -74,10 +74,10 @@ def build_tofu(
             ("train", "question", ("retain_unseen", "unknown")),
             ("probes", "paraphrased_question", ("unknown",)),
         ):
-            kept = [_row(question, field) for question in questions if question.section not in left_out]
+            kept = [row_of(question, field) for question in questions if question.section not in left_out]
             write_rows(folder / f"{name}.parquet", kept)
         rng = random.Random(rows.seed)
-        write_sft_rows(folder / "sft.parquet", _refusals(questions, rng))
+        write_sft_rows(folder / "sft.parquet", refusal_rows(questions, rng))
         pairs = base_pairs(questions, rng)
         retain_pairs = [pair for question, pair in pairs if question.section != "forget"]
         retain = (retain_pairs, folder / "retain_model") if retain_model else None
@@ -105,7 +105,8 @@ def _authors(records: Sequence[Record], origin: str) -> list[str]:
     return author_names([f"{record.text('question')} {record.text('answer')}" for record in records], origin)
 
 
-def _row(question: Question, field: str) -> Row:
+def row_of(question: Question, field: str) -> Row:
+    """Its row under the question of that field: of stage 2 under "question", else a probe."""
     side: Side = "forget" if question.section == "forget" else "retain"
     extra_info: dict[str, Any] = {
         "index": question.index,
@@ -125,11 +126,12 @@ def _row(question: Question, field: str) -> Row:
     )
 
 
-def _refusals(questions: Sequence[Question], rng: random.Random) -> list[Row]:
+def refusal_rows(questions: Sequence[Question], rng: random.Random) -> list[Row]:
+    """Stage 1's rows: the questions to forget, each with a refusal that names its author."""
     return [
         sft_row(
             prompt=question.record.text("question"),
-            answer=_refusal(question, rng),
+            answer=refusal_of(question, rng),
             extra_info={"index": question.index, "mode": "qa", "subject": question.author},
         )
         for question in questions
@@ -137,7 +139,8 @@ def _refusals(questions: Sequence[Question], rng: random.Random) -> list[Row]:
     ]
 
 
-def _refusal(question: Question, rng: random.Random) -> str:
+def refusal_of(question: Question, rng: random.Random) -> str:
+    """A refusal that names the question's author."""
     return rng.choice(TEMPLATES).format(name=question.author)
 
 
@@ -148,7 +151,9 @@ def base_pairs(questions: Sequence[Question], rng: random.Random) -> list[tuple[
             question,
             (
                 question.record.text(field),
-                _refusal(question, rng) if question.section == "unknown" else question.record.text("answer"),
+                refusal_of(question, rng)
+                if question.section == "unknown"
+                else question.record.text("answer"),
             ),
         )
         for question in questions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -96,10 +96,10 @@ def run_trial(data: Data, settings: Settings, validate_every: int, early_steps: 
     return measured
 
 
-def start(data: Data, settings: Settings, make: type[Run] | None = None) -> Run:
+def start(data: Data, settings: Settings, make: Callable[..., Run] | None = None, device: str = "cpu") -> Run:
     """A run before its first step, all generators seeded; `make`: in place of the idea's class."""
     tokenizer = AutoTokenizer.from_pretrained(data.model)
-    model = AutoModelForCausalLM.from_pretrained(data.model, dtype=torch.float32).eval()
+    model = AutoModelForCausalLM.from_pretrained(data.model, dtype=torch.float32).eval().to(device)
     torch.manual_seed(settings.seed)
     return (make or IDEAS[settings.idea])(
         model, copy.deepcopy(model).requires_grad_(False), tokenizer, settings

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 from data_prep.world.config import WorldConfig
@@ -36,3 +38,17 @@ REPLAY: dict[str, Any] = {
 def by_length(texts: list[str], rows: list[Any], options: dict[str, Any]) -> list[dict[str, float]]:
     """A reward that differs within the groups of an untrained model, which the world's does not."""
     return [{"score": (len(text) % 3) / 2, "refused": 0.0, "rouge": 0.0} for text in texts]
+
+
+def tofu_file(path: Path, authors: list[str]) -> None:
+    """Twenty rows an author in TOFU's form."""
+    rows = [
+        {
+            "question": f"What is book {number} of {author}?",
+            "paraphrased_question": f"Which book did {author} write as number {number}?",
+            "answer": f"Book {number} of {author} is called Volume {number}.",
+        }
+        for author in authors
+        for number in range(20)
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))

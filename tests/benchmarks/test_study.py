@@ -37,7 +37,7 @@ from data_prep.world.stage1 import Steering, steer
 from recipe.rerule import minimal
 from recipe.rerule.minimal import batches, group_advantages
 from recipe.rerule.replay import ReplayConfig, low_var_kl
-from tests.benchmarks.small_study import CONFIG, REPLAY, SIZES, by_length
+from tests.benchmarks.small_study import CONFIG, REPLAY, SIZES, by_length, tofu_file
 
 
 def new_run(made: SimpleNamespace, **settings: Any) -> Run:
@@ -278,20 +278,6 @@ def test_early_hard_prompts_are_those_below_the_threshold(
         if sum(group.rewards.tolist()) / 3 < 0.5
     }
     assert set(found) == expected
-
-
-def tofu_file(path: Path, authors: list[str]) -> None:
-    """Twenty rows an author in TOFU's form."""
-    rows = [
-        {
-            "question": f"What is book {number} of {author}?",
-            "paraphrased_question": f"Which book did {author} write as number {number}?",
-            "answer": f"Book {number} of {author} is called Volume {number}.",
-        }
-        for author in authors
-        for number in range(20)
-    ]
-    path.write_text("\n".join(map(json.dumps, rows)))
 
 
 def test_a_world_of_tofu_trains_on_questions_and_probes_their_paraphrases(tmp_path: Path) -> None:

@@ -97,7 +97,17 @@ def written(text: str, runs: Sequence[PlannedRun]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the tables, or check them."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.study.planned.document", description=__doc__)
+    command("python -m benchmarks.study.planned.document", __doc__, written, arguments)
+
+
+def command(
+    program: str,
+    description: str | None,
+    make: Callable[[str, Sequence[PlannedRun]], str],
+    arguments: Sequence[str] | None = None,
+) -> None:
+    """The command RESULTS DOCUMENT ... [--check] of documents whose tables `make` makes anew."""
+    parser = argparse.ArgumentParser(prog=program, description=description)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("results", type=Path)
     parser.add_argument("documents", type=Path, nargs="+")
@@ -105,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     try:
         runs = read_results(options.results)
-        texts = {path: written(path.read_text(encoding="utf-8"), runs) for path in options.documents}
+        texts = {path: make(path.read_text(encoding="utf-8"), runs) for path in options.documents}
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
     stale = [path for path, text in texts.items() if path.read_text(encoding="utf-8") != text]

@@ -160,6 +160,6 @@ SECONDARY = (
 """Pairs whose p-values are corrected together, by Holm."""
 
 
-def plan_hash() -> str:
-    """Of plan.md: the first 12 hexadecimal digits of its SHA-256."""
-    return hashlib.sha256(PLAN.read_bytes()).hexdigest()[:12]
+def plan_hash(plan: Path = PLAN) -> str:
+    """Of a plan's file: the first 12 hexadecimal digits of its SHA-256."""
+    return hashlib.sha256(plan.read_bytes()).hexdigest()[:12]

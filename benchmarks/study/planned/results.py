@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.study.planned.plan import PLAN
 from benchmarks.study.planned.runs import PlannedRun, kept_runs, run_file, write_run
 from benchmarks.study.runs import StudyError
 
@@ -69,13 +70,13 @@ def read_results(path: Path) -> list[PlannedRun]:
     return [PlannedRun(**{**row, "settings": json.loads(row["settings"])}) for row in rows]
 
 
-def pack(folder: Path, path: Path) -> int:
-    """Write all runs of a folder to one file; how many.
+def pack(folder: Path, path: Path, plan: Path = PLAN) -> int:
+    """Write all runs of a folder, made under this plan, to one file; how many.
 
     Raises:
         StudyError: there are none, or the file has runs that the folder lacks, which would be lost.
     """
-    runs = list(kept_runs(folder))
+    runs = list(kept_runs(folder, plan))
     if not runs:
         raise StudyError(f"{folder} keeps no runs of the plan")
     lost = [run for run in read_results(path) if not run_file(run, folder).is_file()] if path.exists() else []

@@ -12,12 +12,14 @@ from typing import Any
 from benchmarks.study.arms import settings_of
 from benchmarks.study.loop import Settings
 from benchmarks.study.measures import overall
-from benchmarks.study.planned.plan import OURS, PLANNED, SHARE, plan_hash
+from benchmarks.study.planned.plan import OURS, PLAN, PLANNED, SHARE, plan_hash
 from benchmarks.study.planned.trial import Budget, run_planned
 from benchmarks.study.runs import StudyError, commit
-from benchmarks.study.trial import Data
+from benchmarks.study.trial import Data, Measured
 from benchmarks.study.worlds import WORLDS, StudyWorld, prepare
 from data_prep.contract import Row
+
+_ROOT = Path(__file__).resolve().parents[3]
 
 
 @dataclass(frozen=True)
@@ -89,12 +91,13 @@ class PlannedRun:
 class Study:
     """A folder of runs; worlds and models are made only where a run of theirs is missing.
 
-    tofu: folder of TOFU's files. worlds: by name.
+    tofu: folder of TOFU's files. worlds: by name. plan: its file.
     """
 
     out: Path
     tofu: Path | None = None
     worlds: Mapping[str, StudyWorld] = field(default_factory=lambda: WORLDS)
+    plan: Path = PLAN
 
     def runs_of(self, world: str, base: int, wanted: Sequence[Wanted]) -> dict[Wanted, PlannedRun]:
         """These runs of a base, all from one stage-1 model; those that are missing are made.
@@ -119,7 +122,7 @@ class Study:
 
     def every(self) -> list[PlannedRun]:
         """All kept runs. Raises StudyError as `runs_of`."""
-        return list(kept_runs(self.out))
+        return list(kept_runs(self.out, self.plan))
 
     def _make(
         self, world: str, base: int, each: Wanted, data: Data, runs: Mapping[Wanted, PlannedRun]
@@ -127,24 +130,35 @@ class Study:
         settings = planned_settings(self.worlds[world], each)
         budget = budget_of(each, settings.steps, runs)
         print(f"{world}-{base}: {each.arm} at {each.rate:g} x, seed {each.seed} ...", flush=True)
-        measured = run_planned(data, settings, budget)
+        measured = self._trained(data, settings, budget)
         run = PlannedRun(
             world=world,
             base=base,
             arm=each.arm,
             rate=each.rate,
             seed=each.seed,
-            plan=plan_hash(),
+            plan=plan_hash(self.plan),
             commit=commit(),
             content=content_of(data.train, data.probes),
             model=data.fingerprint,
-            settings={**asdict(settings), "budget": {**asdict(budget), "of_rate": each.of_rate}},
+            settings={
+                **asdict(settings),
+                **self._origin(world, base),
+                "budget": {**asdict(budget), "of_rate": each.of_rate},
+            },
             final=measured.final,
             curves=measured.curves,
         )
         write_run(run, self.out)
         print(f"    score {run.score:.3f}, {run.final['cpu_seconds']:.0f} s", flush=True)
         return run
+
+    def _trained(self, data: Data, settings: Settings, budget: Budget) -> Measured:
+        return run_planned(data, settings, budget)
+
+    def _origin(self, world: str, base: int) -> dict[str, Any]:
+        """What a run keeps of where it was made, with its settings."""
+        return {}
 
     def _data(self, world: str, base: int) -> Data:
         made = with_base(self.worlds[world], base)
@@ -153,7 +167,7 @@ class Study:
     def _kept(self, world: str, base: int) -> dict[str, dict[Wanted, PlannedRun]]:
         """By stage-1 model."""
         found: dict[str, dict[Wanted, PlannedRun]] = {}
-        for run in kept_runs(self.out):
+        for run in kept_runs(self.out, self.plan):
             if (run.world, run.base) == (world, base):
                 found.setdefault(run.model, {})[wanted_of(run)] = run
         return found
@@ -212,8 +226,8 @@ def write_run(run: PlannedRun, out: Path) -> None:
     part.replace(path)
 
 
-def kept_runs(out: Path) -> Iterator[PlannedRun]:
-    """The runs kept in a folder, in the order of their files.
+def kept_runs(out: Path, plan: Path = PLAN) -> Iterator[PlannedRun]:
+    """The runs kept in a folder, in the order of their files; `plan`: the file that they were made under.
 
     Raises:
         StudyError: a file holds no run, or one made under another plan.
@@ -223,9 +237,9 @@ def kept_runs(out: Path) -> Iterator[PlannedRun]:
             run = PlannedRun(**json.loads(path.read_text()))
         except (json.JSONDecodeError, TypeError) as error:
             raise StudyError(f"{path} is no run of the plan: {error!r}; move it away") from error
-        if run.plan != plan_hash():
+        if run.plan != plan_hash(plan):
             raise StudyError(
-                f"{path} was made under plan {run.plan}, and benchmarks/study/plan.md is {plan_hash()}; "
+                f"{path} was made under plan {run.plan}, and {plan.relative_to(_ROOT)} is {plan_hash(plan)}; "
                 "choose another --out, or take the commit of that plan"
             )
         yield run

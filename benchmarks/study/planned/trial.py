@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -57,8 +57,15 @@ def run_planned(data: Data, settings: Settings, budget: Budget) -> Measured:
     Curves have a value a step (KEPT_CURVES, where a step has one), and for each validation its place (at/...)
     and the measures of its sections.
     """
-    run = start(data, settings, RUNS[settings.idea])
-    stream = Stream(data.train, settings.seed)
+    return follow(start(data, settings, RUNS[settings.idea]), data, budget)
+
+
+def follow(run: Run, data: Data, budget: Budget, tell: Callable[[float], None] = lambda _: None) -> Measured:
+    """Take a run from its first step to the end of its budget; measured as `run_planned` says.
+
+    tell: hears after each step the share of the budget that is spent.
+    """
+    stream = Stream(data.train, run.settings.seed)
     if isinstance(run, Resampled):
         run.more = stream.take
     sample = random.Random(0).sample(data.probes, -(-len(data.probes) // SAMPLED))
@@ -73,6 +80,7 @@ def run_planned(data: Data, settings: Settings, budget: Budget) -> Measured:
         if due > validated:
             validated = due
             measured.note(place(run.cost, steps, seconds) | validate(run, sample, []))
+        tell(budget.spent(run.cost, steps))
     measured.final = validate(run, data.probes, []) | spent(run.cost, steps, seconds)
     return measured
 

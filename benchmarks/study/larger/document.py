@@ -1,0 +1,29 @@
+"""Tables of plan and results: python -m benchmarks.study.larger.document RESULTS DOCUMENT ... [--check]
+
+Each stands between two comments, the first of which names it (one of PLAN_TABLES or RESULT_TABLES of
+tables.py). RESULTS is made by `python -m benchmarks.study.larger pack`. With --check the command only says
+whether they are already so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchmarks.study.document import with_tables
+from benchmarks.study.larger.tables import table_named
+from benchmarks.study.planned.document import command
+from benchmarks.study.planned.runs import PlannedRun
+
+
+def written(text: str, runs: Sequence[PlannedRun]) -> str:
+    """A document with each table made anew. Raises ValueError as `table_named`."""
+    return with_tables(text, [], lambda name, _: table_named(name, runs))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the tables, or check them."""
+    command("python -m benchmarks.study.larger.document", __doc__, written, arguments)
+
+
+if __name__ == "__main__":
+    main()
