@@ -264,7 +264,7 @@ def test_five_minutes_from_nothing_and_two_from_a_prepared_model(tmp_path: Path)
     assert first.splitlines()[-3:] == second.splitlines()[-3:]
     forget, retain, _ = (line.split() for line in second.splitlines()[-3:])
     # Section, recall before, "->", recall after, refusals before, "->", after ...
-    # How much stage 1 alone makes the model refuse differs between machines: 0.21 was seen, and more than 0.25.
+    # How much stage 1 alone makes the model refuse differs between machines: 0.21 was seen, and above 0.25.
     assert float(forget[3]) < min(0.25, float(forget[1]))
     assert float(retain[3]) > 0.9
     assert "replay/effective_sample_size" in second

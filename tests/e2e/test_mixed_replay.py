@@ -200,6 +200,14 @@ RESUMED = [
 ]
 
 
+UNITS = {
+    "group": [],
+    "rollout": ["replay.unit=rollout", "replay.sampling=highest", "replay.priority_use_half_life=1"],
+}
+ROLLOUTS = {"group": 1, "rollout": 2}
+"""How many of a unit take the place of a group of two responses."""
+
+
 @pytest.mark.full
 def test_a_resumed_run_samples_and_draws_as_one_never_stopped(
     command: Callable[..., Command], micro_world: Path, tmp_path: Path
@@ -255,10 +263,11 @@ def stored_keys(run_folder: Path) -> list[tuple[int, int, int]]:
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("unit", UNITS)
 def test_groups_without_signal_give_up_their_places_in_a_run(
-    command: Callable[..., Command], micro_world: Path, tmp_path: Path
+    unit: str, command: Callable[..., Command], micro_world: Path, tmp_path: Path
 ) -> None:
-    """Two logical devices; single rollouts take the places, and the batch stays as large as a whole one."""
+    """Two logical devices; stored groups or single rollouts take the places, and the batch keeps its size."""
     run_folder = tmp_path / "run"
     arguments = stage2_arguments(
         micro_world,
@@ -273,9 +282,7 @@ def test_groups_without_signal_give_up_their_places_in_a_run(
         "replay.update=mixed",
         "replay.mixed_places=no_signal",
         "replay.mixed_weight=0.5",
-        "replay.unit=rollout",
-        "replay.sampling=highest",
-        "replay.priority_use_half_life=1",
+        *UNITS[unit],
     )
     run = command("-m", "recipe.rerule.main", *arguments)
     assert run.wait(600) == 0, run.output[-3000:]
@@ -283,7 +290,7 @@ def test_groups_without_signal_give_up_their_places_in_a_run(
     opened = [data for data in metrics.values() if data["replay/gate_open"]]
     assert any(data["replay/drawn_groups"] for data in opened)
     for data in opened:
-        rollouts = data.get("replay/drawn_rollouts", 0)
-        assert data["replay/left_out_groups"] * 2 == rollouts >= data["replay/drawn_groups"]
+        drawn = data[f"replay/drawn_{unit}s"] if data["replay/drawn_groups"] else 0
+        assert data["replay/left_out_groups"] * ROLLOUTS[unit] == drawn
         assert data["replay/left_out_groups"] % 2 == 0
     assert_same_model(metrics)
