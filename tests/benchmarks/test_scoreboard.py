@@ -279,6 +279,13 @@ def test_the_committed_document_says_what_the_committed_results_do() -> None:
     assert document.with_texts(text, found) == text
 
 
+def test_the_worlds_are_made_and_standard_output_has_their_folders_alone(tmp_path: Path, capsys) -> None:
+    assert command.main(["--world", "micro", "--seeds", "1", "--out", f"{tmp_path}", "--worlds-only"]) == 0
+    folder = tmp_path / "micro" / "seed-24" / "world"
+    assert capsys.readouterr().out == f"{folder}\n"
+    assert {"model", "retain_model", "forget_gold.parquet"} <= {path.name for path in folder.iterdir()}
+
+
 @pytest.mark.e2e
 @pytest.mark.full
 def test_methods_of_a_user_are_trained_measured_and_attacked(tmp_path: Path) -> None:
