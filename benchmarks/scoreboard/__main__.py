@@ -53,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.worlds_only:
             _make_worlds(plan, seeds, options.out)
             return 0
-        _run(plan, methods, seeds, options)
+        with redirect_stdout(sys.stderr):  # standard output has the tables alone
+            _run(plan, methods, seeds, options)
         found = results.read(options.results)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _make_worlds(plan: Plan, seeds: Sequence[int], out: Path) -> None:
     with signals.one_line(), Progress("worlds", len(seeds), "worlds") as progress:
         for seed in seeds:
-            with redirect_stdout(sys.stderr):  # standard output has the folders alone, for programs
+            with redirect_stdout(sys.stderr):  # standard output has the folders alone
                 start = prepare(WORLDS[plan.world], seed, out / plan.world / f"seed-{seed}")
             progress.advance()
             print(start.folder)
