@@ -8,7 +8,7 @@ machine it was made. Started again, the command does what is missing.
 
 A method of your own is NAME=FOLDER, with a model folder FOLDER/seed-N for each world, or NAME=package.module,
 a module with train(start, learning_rate, seed) (benchmarks/leaderboard/own.py). --worlds-only only makes the
-worlds, whose rows and models are then in DIR/WORLD/seed-N.
+worlds, whose rows and models are then in DIR/WORLD/seed-N/world, and prints these folders, one a line.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.worlds_only:
             _make_worlds(plan, seeds, options.out)
             return 0
-        _run(plan, methods, seeds, options)
+        with redirect_stdout(sys.stderr):  # standard output has the tables alone
+            _run(plan, methods, seeds, options)
         found = results.read(options.results)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -65,7 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _make_worlds(plan: Plan, seeds: Sequence[int], out: Path) -> None:
     with signals.one_line(), Progress("worlds", len(seeds), "worlds") as progress:
         for seed in seeds:
-            start = prepare(WORLDS[plan.world], seed, out / plan.world / f"seed-{seed}")
+            with redirect_stdout(sys.stderr):  # standard output has the folders alone
+                start = prepare(WORLDS[plan.world], seed, out / plan.world / f"seed-{seed}")
             progress.advance()
             print(start.folder)
 
