@@ -89,7 +89,7 @@ def test_no_rows_at_all(attack, world: Path, tmp_path: Path, monkeypatch, capsys
 def test_too_few_facts(refused, tmp_path: Path) -> None:
     write_probes(tmp_path / "few.parquet", made.probes(1, [0, *made.RETAIN]))
     assert refused("--probes", f"{tmp_path / 'few.parquet'}") == (
-        "facts that the counted forget probes ask for: 1; at least 2 are needed, and 40 are better: facts are "
+        "facts that the forget probes ask for: 1; at least 2 are needed, and 40 are better: facts are "
         "the unit of all intervals and tests"
     )
 

@@ -162,6 +162,6 @@ def _key(probe: Probe) -> Key:
 def _check_facts(facts: set[Hashable]) -> None:
     if len(facts) < FEWEST_FACTS:
         raise ValueError(
-            f"facts that the counted forget probes ask for: {len(facts)}; at least {FEWEST_FACTS} are needed, "
+            f"facts that the forget probes ask for: {len(facts)}; at least {FEWEST_FACTS} are needed, "
             "and 40 are better: facts are the unit of all intervals and tests"
         )
