@@ -1,7 +1,7 @@
 """The study's loop: `recipe.rerule.minimal`, and what a study asks of it beyond the method.
 
-That is the cost in tokens, noise that is exact beyond doubt, more metrics, and the control for more updates.
-What ideas.py changes are single methods of `Run`.
+That is the cost in tokens, the policy of policy.py, more metrics, and the control for more updates. What
+ideas.py changes are single methods of `Run`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import LogitsProcessor, LogitsProcessorList
 
+from benchmarks.study.policy import Policy
 from data_prep.contract import Row
 from recipe.rerule import minimal
 from recipe.rerule.minimal import Batch, Metrics
@@ -63,31 +63,6 @@ class Cost:
     def update(self, tokens: int) -> None:
         """One update on so many tokens."""
         self.tokens += 3 * tokens
-
-
-class GumbelNoise(LogitsProcessor):
-    """Makes the largest score a sample of softmax(scores / temperature), by independent Gumbel noise.
-
-    In place of `torch.multinomial`, which divides float32 probabilities by float32 exponentials: noise and
-    sum are float64, so that the study's chance is exact beyond doubt.
-    """
-
-    def __init__(self, temperature: float) -> None:
-        self.temperature = temperature
-
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Scores [R, V] with noise, float64."""
-        uniform = torch.rand(scores.shape, dtype=torch.float64, device=scores.device)
-        return scores.double() / self.temperature - (-uniform.log()).log()
-
-
-class Policy(minimal.Policy):
-    """Samples by Gumbel noise."""
-
-    def __init__(self, *parts: Any, **options: Any) -> None:
-        super().__init__(*parts, **options)
-        noise = LogitsProcessorList([GumbelNoise(self.temperature)])
-        self.sampling = {"do_sample": False, "logits_processor": noise}
 
 
 class Run(minimal.Run):

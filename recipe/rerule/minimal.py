@@ -156,15 +156,15 @@ class Policy:
         how = {"do_sample": False} if greedy else self.sampling
         with torch.no_grad():
             ids = self.model.generate(input_ids=prompts, attention_mask=prompt_mask, **how, **self.ends)
-        responses = ids[:, prompts.shape[1] :]
+        return self.masked(prompts, prompt_mask, ids[:, prompts.shape[1] :])
+
+    def masked(self, prompts: Tensor, prompt_mask: Tensor, responses: Tensor) -> Batch:
+        """Prompts int64 [R, P] and responses [R, T] with their masks; what follows an end is padding."""
         ended = responses == self.tokenizer.eos_token_id
         mask = (ended.cumsum(1) - ended.long() == 0).long()  # the end itself belongs to the response
-        return {
-            "prompts": prompts,
-            "responses": responses.where(mask.bool(), self.tokenizer.pad_token_id),
-            "attention_mask": torch.cat([prompt_mask, mask], 1),
-            "response_mask": mask,
-        }
+        responses = responses.where(mask.bool(), self.tokenizer.pad_token_id)
+        both = torch.cat([prompt_mask, mask], 1)
+        return {"prompts": prompts, "responses": responses, "attention_mask": both, "response_mask": mask}
 
     def encode(self, rows: Sequence[Row]) -> tuple[Tensor, Tensor]:
         """Token ids and attention mask of the rows' prompts, int64 [G, P], left-padded."""

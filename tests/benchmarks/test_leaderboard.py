@@ -26,7 +26,7 @@ from benchmarks.leaderboard.table import leaderboard_table, tuning_table
 from benchmarks.leaderboard.tuning import chosen_rate
 from benchmarks.study import worlds
 from benchmarks.study.document import with_tables
-from benchmarks.study.loop import Policy
+from benchmarks.study.policy import Policy
 from benchmarks.study.results import read_results
 from benchmarks.study.runs import StudyError, StudyRun
 from benchmarks.study.trial import Data

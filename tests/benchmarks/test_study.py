@@ -25,12 +25,11 @@ from benchmarks.study import runs, trial, worlds
 from benchmarks.study.arms import ARMS, settings_of
 from benchmarks.study.loop import (
     Cost,
-    GumbelNoise,
-    Policy,
     Run,
     Settings,
     ppo_loss,
 )
+from benchmarks.study.policy import GumbelNoise, Policy
 from benchmarks.study.tofu import TofuRows, base_pairs, build_tofu, read_questions
 from benchmarks.study.worlds import StudyWorld, prepare
 from data_prep.world.stage1 import Steering, steer
@@ -82,7 +81,7 @@ def test_a_response_ends_with_its_end_token_and_no_later(made: SimpleNamespace) 
     model = SimpleNamespace(
         device="cpu", generate=lambda input_ids, **_: torch.cat([input_ids, sampled], dim=1)
     )
-    batch = Policy(model, made.tokenizer, 5, 1.0).respond(made.world.train[:3], 1)
+    batch = minimal.Policy(model, made.tokenizer, 5, 1.0).respond(made.world.train[:3], 1)
     assert batch["response_mask"].tolist() == [[1, 1, 0, 0, 0], [1] * 5, [1, 0, 0, 0, 0]]
     assert batch["responses"].tolist() == [[7, end, pad, pad, pad], [7, 8, 9, 7, 8], [end] + [pad] * 4]
     assert batch["attention_mask"].sum() == (prompts != pad).sum() + 8

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.study.ideas import IDEAS
-from benchmarks.study.loop import Policy, Run, Settings
+from benchmarks.study.loop import Run, Settings
+from benchmarks.study.policy import Policy
 from benchmarks.study.runs import StudyError
 from data_prep.contract import Row
 from recipe.rerule.minimal import Batch

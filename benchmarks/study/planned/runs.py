@@ -14,6 +14,7 @@ from benchmarks.study.loop import Settings
 from benchmarks.study.measures import overall
 from benchmarks.study.planned.plan import OURS, PLAN, PLANNED, SHARE, plan_hash
 from benchmarks.study.planned.trial import Budget, run_planned
+from benchmarks.study.policy import LOOP
 from benchmarks.study.runs import StudyError, commit
 from benchmarks.study.trial import Data, Measured
 from benchmarks.study.worlds import WORLDS, StudyWorld, prepare
@@ -55,7 +56,7 @@ class PlannedRun:
         commit: of the code, with "+" where it was changed since.
         content: fingerprint of the world's rows.
         model: fingerprint of the stage-1 model.
-        settings: of `loop.Settings`, and "budget".
+        settings: of `loop.Settings`, "budget", and the "loop" where it is not the first one.
         final: measures at the end, by name.
         curves: by name, see `trial.run_planned`.
     """
@@ -145,6 +146,7 @@ class Study:
                 **asdict(settings),
                 **self._origin(world, base),
                 "budget": {**asdict(budget), "of_rate": each.of_rate},
+                "loop": LOOP,
             },
             final=measured.final,
             curves=measured.curves,

@@ -85,7 +85,7 @@ def _idea_row(runs: Runs, arm: str, rate: float, gains: dict[int, float]) -> Row
     own = _of(runs, arm, rate)
     of_rule = {run.base: run for run in _rule(runs)}
     shares = [
-        mean(run.final[cost] / of_rule[run.base].final[cost] for run in own if run.base in of_rule)
+        _share([(run, of_rule[run.base]) for run in own if run.base in of_rule], cost)
         for cost in ("generated", "compute", "cpu_seconds")
     ]
     reached = sum(gain >= 0 for gain in gains.values())
@@ -95,9 +95,19 @@ def _idea_row(runs: Runs, arm: str, rate: float, gains: dict[int, float]) -> Row
         Cell(_numbers([run.score for run in own])),
         Cell(" ".join(f"{gain:+.3f}" for gain in gains.values())),
         Cell(f"{reached} of {len(gains)}"),
-        *(number_cell(share, ".2f") for share in shares),
+        *(DASH if share is None else number_cell(share, ".2f") for share in shares),
     )
     return Row(code(arm), cells)
+
+
+def _share(pairs: Sequence[tuple[PlannedRun, PlannedRun]], cost: str) -> float | None:
+    """Mean share of RULE's cost; seconds of different loops are not compared."""
+    shares = [
+        run.final[cost] / rule.final[cost]
+        for run, rule in pairs
+        if cost != "cpu_seconds" or run.settings.get("loop") == rule.settings.get("loop")
+    ]
+    return mean(shares) if shares else None
 
 
 def curves(cost: str) -> Callable[[Runs], Table]:
