@@ -35,13 +35,23 @@ Scores = Mapping[tuple[str, str], Mapping[int, Mapping[Hashable, float]]]
 
 def write_results(path: Path, folders: Mapping[int, Path]) -> None:
     """Write the scores of each seed's attack folder. Raises ValueError where one has none."""
+    write_table(path, score_table(folders))
+
+
+def score_table(folders: Mapping[int, Path]) -> pa.Table:
+    """The scores of each seed's attack folder, as SCHEMA says. Raises ValueError where one has none."""
     rows = [
         {"seed": seed, **record, "unit": str(record["unit"])}
         for seed, folder in folders.items()
         for _, record in read_lines(folder / SCORES)
     ]
+    return pa.Table.from_pylist(rows, SCHEMA)
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """Write a file, which is whole or as it was."""
     part = path.with_name(path.name + ".part")
-    pq.write_table(pa.Table.from_pylist(rows, SCHEMA), part, compression="zstd")
+    pq.write_table(table, part, compression="zstd")
     part.replace(path)
 
 

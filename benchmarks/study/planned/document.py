@@ -10,6 +10,7 @@ import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.study.differences import name_of
 from benchmarks.study.document import with_tables
@@ -103,10 +104,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def command(
     program: str,
     description: str | None,
-    make: Callable[[str, Sequence[PlannedRun]], str],
+    make: Callable[[str, Any], str],
     arguments: Sequence[str] | None = None,
+    read: Callable[[Path], Any] = read_results,
 ) -> None:
-    """The command RESULTS DOCUMENT ... [--check] of documents whose tables `make` makes anew."""
+    """The command RESULTS DOCUMENT ... [--check] of documents whose tables `make` makes anew.
+
+    read: gives what `make` takes, from the file RESULTS.
+    """
     parser = argparse.ArgumentParser(prog=program, description=description)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("results", type=Path)
@@ -114,8 +119,8 @@ def command(
     parser.add_argument("--check", action="store_true", help="write nothing; fail where a table is not so")
     options = parser.parse_args(arguments)
     try:
-        runs = read_results(options.results)
-        texts = {path: make(path.read_text(encoding="utf-8"), runs) for path in options.documents}
+        found = read(options.results)
+        texts = {path: make(path.read_text(encoding="utf-8"), found) for path in options.documents}
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
     stale = [path for path, text in texts.items() if path.read_text(encoding="utf-8") != text]

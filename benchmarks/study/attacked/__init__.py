@@ -1,0 +1,1 @@
+"""Attacks on the final models of the planned study: does replay change what survives?"""
