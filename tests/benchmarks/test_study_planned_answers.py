@@ -15,6 +15,7 @@ from benchmarks.study.planned.plan import (
     CONTROLS,
     COUNTED,
     COUNTED_BASES,
+    COUNTED_SEEDS,
     IDEAS,
     OURS,
     PLAN,
@@ -205,6 +206,35 @@ def test_the_stages_make_the_runs_of_the_plan() -> None:
     assert RUNS_THAT_COUNT == 112
     own = [each for _, base, each in study.runs if base == 211 and each.arm == "half"]
     assert {(each.rate, each.of_rate) for each in own} == {(2.0, 2.0)}
+
+
+def test_a_stage_is_shared_by_worlds_and_bases() -> None:
+    study, of_tofu = Made(), __main__.Part(worlds=["tofu"])
+    with pytest.raises(StudyError, match="ideas are tried in many alone; leave out --worlds"):
+        __main__.ideas(study, of_tofu)
+    __main__.tuning(study, of_tofu)
+    assert {world for world, _, _ in study.runs} == {"tofu"}
+    before = set(study.runs)
+    __main__.counted(study, __main__.Part(worlds=["tofu"], bases=[212, 213]))
+    new = set(study.runs) - before
+    assert {(world, base) for world, base, _ in new} == {("tofu", 212), ("tofu", 213)}
+    assert len(new) == 2 * len(COUNTED) * len(COUNTED_SEEDS)
+
+
+@pytest.mark.parametrize("words", [["--worlds", "slow"], ["--bases", "203"]])
+def test_worlds_and_bases_are_those_of_the_plan(words: list[str], capsys) -> None:
+    with pytest.raises(SystemExit):
+        __main__.main(["counted", "--out", "nowhere", *words])
+    assert f"argument {words[0]}: invalid choice: " in capsys.readouterr().err
+
+
+def test_seconds_of_different_loops_are_not_compared() -> None:
+    now = {"budget": {"of_rate": 0.0}, "loop": "without padding"}
+    runs = [*tuned(["rule"]), made_run("half", 201, 0.5, 2.0), made_run("half", 202, 0.5, 2.0, settings=now)]
+    runs[-1].final["cpu_seconds"] = 1000.0
+    assert lines(document.table_named("tried ideas", runs))[-1][-1] == "1.00"
+    only = [*runs[:-2], runs[-1]]
+    assert lines(document.table_named("tried ideas", only))[-1][-1] == "–"
 
 
 def made_by_world(study: Made, bases: Any) -> dict[str, int]:
