@@ -47,6 +47,7 @@ PARSED_IN = {
     "recipe.rerule.minimal": "recipe.rerule.training.minimal_command",
     "benchmarks.leaderboard.document": "benchmarks.study.document",
     "benchmarks.study.larger.document": "benchmarks.study.planned.document",
+    "benchmarks.study.attacked.document": "benchmarks.study.planned.document",
 }
 """Programs whose words another module parses."""
 EXTERNAL = {"pip", "ray", "vllm", "mutmut", "pre-commit"}

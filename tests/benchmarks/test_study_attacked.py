@@ -13,8 +13,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from benchmarks.study.attacked import __main__ as command
-from benchmarks.study.attacked import plan
-from benchmarks.study.attacked.document import written
+from benchmarks.study.attacked import document, plan
+from benchmarks.study.attacked.document import NOTHING, written
 from benchmarks.study.attacked.results import Attacked, read, write
 from benchmarks.study.attacked.runs import Attacks, attacked_runs
 from benchmarks.study.attacked.tables import answer, by_base, compare, table_named
@@ -221,3 +221,26 @@ def test_the_models_of_a_base_are_attacked(tmp_path: Path) -> None:
     for measure in ("none", "samples/max_16", "memorisation/extraction_strength"):
         for model in ("original", *plan.ARMS, "control"):
             assert 0 <= by_base(found, model, measure)[211] <= 1, (measure, model)
+
+
+def test_the_committed_document_says_what_the_committed_results_do() -> None:
+    text = Path("docs/survival.md").read_text(encoding="utf-8")
+    file = plan.PLAN.with_name("results.parquet")
+    found = read(file) if file.exists() else NOTHING
+    assert text.count("<!-- table: attacked ") == 3
+    assert written(text, found) == text
+    assert found.plan in ("", plan_hash(plan.PLAN))
+
+
+def test_a_document_gets_its_tables_and_is_checked(tmp_path: Path, capsys) -> None:
+    every_base(tmp_path, [0.1])
+    page, words = tmp_path / "page.md", [f"{tmp_path / 'attacked.parquet'}", f"{tmp_path / 'page.md'}"]
+    page.write_text("<!-- table: attacked status -->\nold\n<!-- end of table -->\n")
+    with pytest.raises(SystemExit, match="not as in"):
+        document.main([*words, "--check"])
+    document.main(words)
+    assert "| attacked | 1 of 8 | 211 |" in page.read_text()
+    document.main([*words, "--check"])
+    page.write_text("<!-- table: other -->\nold\n<!-- end of table -->\n")
+    with pytest.raises(SystemExit, match="no table is named 'other'"):
+        document.main(words)
