@@ -134,6 +134,7 @@ def test_without_the_clip_the_first_update_on_a_batch_is_the_same(made: SimpleNa
     for kind, settings in ((Run, Settings), (loop.Run, loop.Settings)):
         run = new_run(kind, made, settings(**SIZES, kl_coef=0.5, replay=config))
         run.reference = moved(made.model)  # equal models would have no KL
+        run.policy = Policy(run.policy.model, made.tokenizer, 6, 1.0)  # the losses alone are compared
         torch.manual_seed(1)
         batch = loop.Policy(made.model, made.tokenizer, 6, 1.0).respond(made.world.train[:4], 3)
         log_probs = run.policy.log_probs(batch)

@@ -1,7 +1,8 @@
-"""The study's policy: `minimal.Policy` with exact noise, and without work on padding.
+"""The study's policy: `minimal.Policy` with exact noise, and without work that is done twice or on padding.
 
-On one core, most of a run's time is arithmetic, and more than half of a padded batch is padding. What is left
-out here changes nothing but the rounding: the same noise is drawn, in the same order, as for whole batches.
+On one core, most of a run's time is arithmetic. More than half of a padded batch is padding, and the
+responses of a group have one prompt. What is left out here changes nothing but the rounding: the same noise
+is drawn, in the same order, as for whole batches.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from data_prep.contract import Row
 from recipe.rerule import minimal
 from recipe.rerule.minimal import Batch
 
-LOOP = "without padding"
+LOOP = "prompts once, without padding"
 """Kept with a run: its seconds are not those of a run of the first loop, which computed padding too."""
 STAGE = 8
 """Tokens after which responses that have ended leave the batch."""
@@ -63,32 +64,50 @@ class Policy(minimal.Policy):
         """As `minimal.Policy.respond`."""
         prompts, prompt_mask = self.encode(rows)
         with torch.no_grad():
-            cache = self._read(prompts, prompt_mask)
+            cache = DynamicCache(self._read(prompts, prompt_mask, self.model))
             cache.batch_repeat_interleave(copies)
             prompts, prompt_mask = (plane.repeat_interleave(copies, 0) for plane in (prompts, prompt_mask))
             responses = self._written(prompts, prompt_mask, cache, greedy)
         return self.masked(prompts, prompt_mask, responses)
 
     def log_probs(self, batch: Batch, model: Any = None) -> Tensor:
-        """As `minimal.Policy.log_probs`; 0 after a response's end."""
+        """As `minimal.Policy.log_probs`, for prompts of two tokens or more; 0 after a response's end."""
+        model = model or self.model
+        prompts, mask, prompt_of = different_prompts(batch)
+        read = self._read(prompts, mask, model)
         width = batch["responses"].shape[1]
         order = batch["response_mask"].sum(1).argsort(stable=True)
         parts = []
         for rows in order.split(TOGETHER):
-            part = trimmed(batch, rows)
-            found = super().log_probs(part, model) * part["response_mask"]
+            places = prompt_of[rows]
+            cache = DynamicCache([(keys[places], values[places]) for keys, values in read])
+            found = self._after_prompts(batch, rows, cache, model)
             parts.append(pad(found, (0, width - found.shape[1])))
         return torch.cat(parts)[order.argsort()]
 
-    def _read(self, prompts: Tensor, mask: Tensor) -> DynamicCache:
-        """The cache of the prompts [G, P] without their last token."""
-        cache = DynamicCache(config=self.model.config)
+    def _after_prompts(self, batch: Batch, rows: Tensor, cache: DynamicCache, model: Any) -> Tensor:
+        """log pi of these rows' response tokens [R, T]; `cache` has their prompts without the last token."""
+        mask = batch["response_mask"][rows]
+        mask = mask[:, : max(1, int(mask.sum(1).max()))]
+        prompts, responses = batch["prompts"][rows], batch["responses"][rows, : mask.shape[1]]
+        every = torch.cat([batch["attention_mask"][rows, : prompts.shape[1]], mask], 1)[:, :-1]
+        inputs = {
+            "input_ids": torch.cat([prompts[:, -1:], responses[:, :-1]], 1),
+            "attention_mask": every,
+            "position_ids": (every.cumsum(1) - 1).clamp(min=0)[:, prompts.shape[1] - 1 :],
+        }
+        logits = model(**inputs, past_key_values=cache).logits.float() / self.temperature
+        return (logits.gather(-1, responses[..., None])[..., 0] - logits.logsumexp(-1)) * mask
+
+    def _read(self, prompts: Tensor, mask: Tensor, model: Any) -> list[tuple[Tensor, Tensor]]:
+        """Keys and values of the prompts [G, P] without their last token, layer by layer."""
+        cache = DynamicCache()
         ids, mask = prompts[:, :-1], mask[:, :-1]
         places = (mask.cumsum(1) - 1).clamp(min=0)
-        self.model(
+        model(
             input_ids=ids, attention_mask=mask, position_ids=places, past_key_values=cache, logits_to_keep=1
         )
-        return cache
+        return [(layer.keys, layer.values) for layer in cache.layers]
 
     def _written(self, prompts: Tensor, prompt_mask: Tensor, cache: DynamicCache, greedy: bool) -> Tensor:
         """Responses int64 [R, T] to the prompts [R, P], by stages, each of those that have not ended."""
@@ -118,16 +137,9 @@ class Policy(minimal.Policy):
         return found
 
 
-def trimmed(batch: Batch, rows: Tensor) -> Batch:
-    """These rows of a batch, as `log_probs` reads them, without columns that are padding in all of them."""
+def different_prompts(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    """The batch's prompts int64 [G, P], each once, with their masks; and int64 [R], which one a row has."""
     width = batch["prompts"].shape[1]
-    prompt_mask, response_mask = batch["attention_mask"][rows, :width], batch["response_mask"][rows]
-    read = max(1, int(prompt_mask.sum(1).max()))
-    written = max(1, int(response_mask.sum(1).max()))
-    response_mask = response_mask[:, :written]
-    return {
-        "prompts": batch["prompts"][rows, width - read :],
-        "responses": batch["responses"][rows, :written],
-        "attention_mask": torch.cat([prompt_mask[:, width - read :], response_mask], 1),
-        "response_mask": response_mask,
-    }
+    both = torch.cat([batch["prompts"], batch["attention_mask"][:, :width]], 1)
+    found, prompt_of = torch.unique(both, dim=0, return_inverse=True)
+    return found[:, :width], found[:, width:], prompt_of

@@ -11,7 +11,7 @@ import torch
 from transformers import LogitsProcessorList
 
 from benchmarks.study import policy as study_policy
-from benchmarks.study.policy import GumbelNoise, Policy, trimmed
+from benchmarks.study.policy import GumbelNoise, Policy, different_prompts
 from recipe.rerule import minimal
 
 LIMIT = 12
@@ -70,6 +70,8 @@ def test_log_probs_and_their_gradient_are_those_of_whole_batches(ending: SimpleN
     plain = whole(ending)
     found = Policy(copy.deepcopy(ending.model), ending.tokenizer, LIMIT, 1.3)
     batch = plain.respond([*ending.world.train[:3], ending.world.train[-1]], 3)
+    mixed = torch.randperm(12)  # rows of a prompt need not be neighbours
+    batch = {name: plane[mixed] for name, plane in batch.items()}
     batch["weight"] = torch.randn(batch["response_mask"].shape) * batch["response_mask"]
     planes = []
     for policy in (plain, found):
@@ -89,15 +91,14 @@ def test_after_a_response_log_probs_are_0(ending: SimpleNamespace) -> None:
     assert bool((after == 0).all())
 
 
-def test_trimmed_rows_lose_only_what_is_padding_in_all_of_them() -> None:
+def test_a_prompt_is_read_once_whatever_its_rows() -> None:
     batch = {
-        "prompts": torch.tensor([[0, 0, 5, 6], [0, 7, 8, 9], [1, 2, 3, 4]]),
-        "responses": torch.tensor([[11, 0, 0], [12, 13, 0], [14, 15, 16]]),
-        "attention_mask": torch.tensor([[0, 0, 1, 1, 1, 0, 0], [0, 1, 1, 1, 1, 1, 0], [1] * 7]),
-        "response_mask": torch.tensor([[1, 0, 0], [1, 1, 0], [1, 1, 1]]),
+        "prompts": torch.tensor([[0, 7, 8], [1, 2, 3], [0, 7, 8], [1, 7, 8]]),
+        "responses": torch.tensor([[11], [12], [13], [14]]),
+        "attention_mask": torch.tensor([[0, 1, 1, 1], [1, 1, 1, 1], [0, 1, 1, 1], [1, 1, 1, 1]]),
+        "response_mask": torch.ones(4, 1),
     }
-    part = trimmed(batch, torch.tensor([1, 0]))
-    assert part["prompts"].tolist() == [[7, 8, 9], [0, 5, 6]]
-    assert part["responses"].tolist() == [[12, 13], [11, 0]]
-    assert part["attention_mask"].tolist() == [[1, 1, 1, 1, 1], [0, 1, 1, 1, 0]]
-    assert part["response_mask"].tolist() == [[1, 1], [1, 0]]
+    prompts, mask, prompt_of = different_prompts(batch)
+    assert len(prompts) == 3
+    assert torch.equal(prompts[prompt_of], batch["prompts"])
+    assert torch.equal(mask[prompt_of], batch["attention_mask"][:, :3])
