@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +13,9 @@ import torch
 from transformers import LogitsProcessorList
 
 from benchmarks.study import policy as study_policy
+from benchmarks.study import policy_speed
 from benchmarks.study.policy import GumbelNoise, Policy, different_prompts
+from benchmarks.study.trial import Data
 from recipe.rerule import minimal
 
 LIMIT = 12
@@ -102,3 +106,26 @@ def test_a_prompt_is_read_once_whatever_its_rows() -> None:
     assert len(prompts) == 3
     assert torch.equal(prompts[prompt_of], batch["prompts"])
     assert torch.equal(mask[prompt_of], batch["attention_mask"][:, :3])
+
+
+def test_what_the_policy_saves_is_measured(
+    made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys
+) -> None:
+    made.model.save_pretrained(tmp_path / "model")
+    made.tokenizer.save_pretrained(tmp_path / "model")
+    data = Data(made.world.train, [], tmp_path / "model", "")
+    monkeypatch.setattr(policy_speed, "prepare", lambda *_: ())
+    monkeypatch.setattr(policy_speed.Data, "read", lambda *_: data)
+    policy_speed.main(["--world", "micro", "--out", f"{tmp_path}", "--batches", "3"])
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found.keys() == {"respond", "log_probs"}
+    assert min(found.values()) > 0
+
+
+def test_both_policies_are_asked_the_same(made: SimpleNamespace) -> None:
+    policy = Policy(made.model, made.tokenizer, LIMIT, 1.3)
+    torch.manual_seed(3)
+    expected = policy.respond(made.world.train[:3], 4)
+    torch.manual_seed(3)
+    found = policy_speed.whole_batches(policy).respond(made.world.train[:3], 4)
+    assert torch.equal(found["responses"], expected["responses"])
