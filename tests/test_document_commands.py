@@ -28,6 +28,7 @@ RUN_BY = {
     "benchmarks.study.larger": "tests/benchmarks/test_study_larger.py",
     "benchmarks.study.larger.document": "tests/benchmarks/test_study_larger.py",
     "benchmarks.study.attacked.document": "tests/benchmarks/test_study_attacked.py",
+    "benchmarks.study.policy_speed": "tests/benchmarks/test_study_policy.py",
     "benchmarks.study.report": "tests/e2e/test_study.py",
     "benchmarks.study.results": "tests/e2e/test_study.py",
     "benchmarks.study.verl_path": "tests/e2e/test_study.py",
