@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.study.comparison import Paired
-from benchmarks.study.planned import __main__, answers, document, tables
+from benchmarks.study.planned import __main__, answers, document, shares
 from benchmarks.study.planned.plan import (
     CONTROLS,
     COUNTED,
@@ -142,7 +142,7 @@ def test_the_status_counts_runs_of_the_plan() -> None:
     # 6 arms and 3 rates, 6 other ways; in `many` also 12 ideas and controls, and 2 at 2 rates: on 2 models.
     assert rows[0] == ["`many`", "6 of 80", "2 of 2", "16 of 112", "8 of 8"]
     assert rows[1] == ["`tofu`", "6 of 48", "2 of 2", "16 of 112", "8 of 8"]
-    assert document.table_named("rates", []) == "None of these runs is done yet."
+    assert document.table_named("rates", []) == document.NOT_YET
 
 
 def test_rates_show_both_models_and_the_choice() -> None:
@@ -157,10 +157,57 @@ def test_curves_are_read_between_validations() -> None:
     recalls = {"retain/recall": [0.0, 0.5, 1.0], "retain_unseen/recall": [0.0, 0.5, 1.0]}
     curves = {**recalls, "forget/recall": [1.0, 0.5, 0.0], "at/generated": [10.0, 20.0, 40.0]}
     run = replace(run, curves=curves)
-    assert tables.score_at(run, "generated", 15.0) == pytest.approx(0.25)
-    assert tables.score_at(run, "generated", 30.0) == pytest.approx(0.75)
-    assert tables.score_at(run, "generated", 5.0) is None
-    assert tables.score_at(run, "generated", 50.0) is None
+    assert shares.score_at(run, "generated", 15.0) == pytest.approx(0.25)
+    assert shares.score_at(run, "generated", 30.0) == pytest.approx(0.75)
+    assert shares.score_at(run, "generated", 5.0) is None
+    assert shares.score_at(run, "generated", 50.0) is None
+
+
+def everything(scores: dict[str, float]) -> list[PlannedRun]:
+    """All runs that count, with `quarter` at rate 4 as the idea; those of RULE cost half as much."""
+    runs = [*tuned(), *(made_run("quarter", base, 0.5, 4.0) for base in (201, 202))]
+    runs += [replace(run, rate=4.0) if run.arm == "quarter" else run for run in counted(scores)]
+    return [
+        replace(run, final=run.final | {"generated": 25.0, "compute": 50.0, "cpu_seconds": 36.0})
+        if run.arm == "rule" and run.base in COUNTED_BASES
+        else run
+        for run in runs
+    ]
+
+
+def test_ends_and_curves_appear_once_all_runs_are_done() -> None:
+    runs = everything(dict.fromkeys(COUNTED, 0.5) | {"quarter": 0.25})
+    rows = {row[0]: row[1:] for row in lines(document.table_named("ends", runs))[2:]}
+    assert len(rows) == 2 * 7
+    # Bases add 0 to 7 / 64 to the score: on average 3.5 / 64, with a deviation of sqrt(6) / 64.
+    assert rows["`rule`, tofu"] == ["0.555 (0.038)", "0.445", "0.555", "0.555", "1.00", "1.00", "1.00"]
+    assert rows["`quarter`, many"][0] == "0.305 (0.038)"
+    assert rows["`quarter`, many"][-3:] == ["2.00", "2.00", "0.06"]
+    # The only validation is at 2 s, before a fifth of the 36 s that RULE's runs take.
+    curve = {row[0]: row[1:] for row in lines(document.table_named("many by seconds", runs))[2:]}
+    assert curve["`rule`"] == ["–"] * 7
+    for name in ("ends", "many by seconds", "tofu by compute"):
+        assert document.table_named(name, runs[:-1]) == document.NOT_YET
+        assert document.table_named(name, []) == document.NOT_YET
+
+
+def test_curves_of_runs_that_count_are_means_at_shares_of_rules_cost() -> None:
+    runs = everything(dict.fromkeys(COUNTED, 0.5) | {"quarter": 0.25})
+    recalls = {name: [0.25, 0.75] for name in ("retain/recall", "retain_unseen/recall")}
+    curves = {**recalls, "forget/recall": [0.75, 0.25], "at/generated": [10.0, 30.0]}
+    runs = [replace(run, curves=run.curves | curves) if run.world == "many" else run for run in runs]
+    table = {row[0]: row[1:] for row in lines(document.table_named("many by generated", runs))[2:]}
+    # RULE's runs generate 25 tokens in all: the score is 0.25 at 10 of them and 0.75 at 30.
+    assert table["`rerule`"] == ["–", "0.250", "0.375", "0.500", "0.625", "–", "–"]
+
+
+def test_hours_are_of_the_runs_that_are_done() -> None:
+    runs = everything(dict.fromkeys(COUNTED, 0.5) | {"quarter": 0.25})
+    rows = {row[0]: row[1:] for row in lines(document.table_named("hours", runs))[2:]}
+    # 16 runs of RULE of 36 s, and 80 others of 2 s.
+    assert rows["question 1"] == ["96", "0.20", "96", "0.20"]
+    assert rows["question 2"][:2] == ["16", "0.01"]
+    assert rows["learning rates"][0] == "36"
 
 
 def test_the_committed_document_says_what_the_committed_results_do() -> None:

@@ -34,7 +34,7 @@ from benchmarks.study.tables import bare, code
 from recipe.rerule.reporting import markdown
 from recipe.rerule.reporting.document import Cell, Heading, Row, Table
 
-NOT_YET = "None of these runs is done yet."
+NOT_YET = "These runs are not all done yet."
 UNTIL = {
     "steps": "the world's steps",
     "compute": "equal compute",

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import mean
 
-import numpy as np
-
+from benchmarks.study.planned import ends
 from benchmarks.study.planned.answers import question_1, question_2
 from benchmarks.study.planned.choice import (
     CONFIRMED_IN,
@@ -30,6 +29,7 @@ from benchmarks.study.planned.plan import (
     WORLDS,
 )
 from benchmarks.study.planned.runs import PlannedRun
+from benchmarks.study.planned.shares import mean_share, score_at
 from benchmarks.study.tables import bare, code
 from recipe.rerule.reporting.document import DASH, Cell, Heading, Row, Table, number_cell
 
@@ -85,7 +85,7 @@ def _idea_row(runs: Runs, arm: str, rate: float, gains: dict[int, float]) -> Row
     own = _of(runs, arm, rate)
     of_rule = {run.base: run for run in _rule(runs)}
     shares = [
-        _share([(run, of_rule[run.base]) for run in own if run.base in of_rule], cost)
+        mean_share([(run, of_rule[run.base]) for run in own if run.base in of_rule], cost)
         for cost in ("generated", "compute", "cpu_seconds")
     ]
     reached = sum(gain >= 0 for gain in gains.values())
@@ -100,16 +100,6 @@ def _idea_row(runs: Runs, arm: str, rate: float, gains: dict[int, float]) -> Row
     return Row(code(arm), cells)
 
 
-def _share(pairs: Sequence[tuple[PlannedRun, PlannedRun]], cost: str) -> float | None:
-    """Mean share of RULE's cost; seconds of different loops are not compared."""
-    shares = [
-        run.final[cost] / rule.final[cost]
-        for run, rule in pairs
-        if cost != "cpu_seconds" or run.settings.get("loop") == rule.settings.get("loop")
-    ]
-    return mean(shares) if shares else None
-
-
 def curves(cost: str) -> Callable[[Runs], Table]:
     """Mean score over the tuning models at shares of what RULE's run has spent of `cost`."""
 
@@ -121,24 +111,15 @@ def curves(cost: str) -> Callable[[Runs], Table]:
             own = [run for run in _of(runs, arm, chosen or 0.0) if run.base in of_rule]
             if own:
                 rows.append(Row(code(arm), tuple(_curve_cell(own, of_rule, cost, share) for share in SHARES)))
-        return bare([Heading(f"{share:g}") for share in SHARES], rows, lead="arm")
+        return bare([Heading(f"{part:g}") for part in SHARES], rows, lead="arm")
 
     return table
 
 
-def _curve_cell(runs: Runs, of_rule: dict[int, PlannedRun], cost: str, share: float) -> Cell:
-    values = [score_at(run, cost, share * of_rule[run.base].final[cost]) for run in runs]
+def _curve_cell(runs: Runs, of_rule: dict[int, PlannedRun], cost: str, part: float) -> Cell:
+    values = [score_at(run, cost, part * of_rule[run.base].final[cost]) for run in runs]
     known = [value for value in values if value is not None]
     return number_cell(mean(known), ".3f") if len(known) == len(values) else DASH
-
-
-def score_at(run: PlannedRun, cost: str, spent: float) -> float | None:
-    """Mean score on the way once so much of `cost` was spent, between validations; None outside of them."""
-    places = run.curves[f"at/{cost}"]
-    # A run ends with the step that exceeds its budget, or a little before a share of another run's.
-    if not places[0] * 0.9 <= spent <= places[-1] * 1.02:
-        return None
-    return float(np.interp(spent, places, run.scores))
 
 
 def extras(runs: Runs) -> Table:
@@ -183,4 +164,5 @@ RESULT_TABLES: dict[str, Callable[[Runs], Table]] = {
     "tried extras": extras,
     "question 1": question_1,
     "question 2": question_2,
+    **ends.RESULT_TABLES,
 }
