@@ -10,10 +10,9 @@ from benchmarks.study.attacked.results import Attacked
 from benchmarks.study.comparison import Paired, paired
 from benchmarks.study.differences import Pair, difference_cell, name_of
 from benchmarks.study.planned.plan import PLANNED
-from benchmarks.study.tables import bare, code
+from benchmarks.study.tables import bare, code, in_markdown, made_of
 from recipe.rerule.evaluation.attacks.material import FORGET, REFUSAL, RETAIN
 from recipe.rerule.evaluation.attacks.registry import BEFORE
-from recipe.rerule.reporting import markdown
 from recipe.rerule.reporting.attacks.results import CONTROL, ORIGINAL
 from recipe.rerule.reporting.document import DASH, Cell, Heading, Row, Table, number_cell
 
@@ -127,16 +126,5 @@ RESULT_TABLES: dict[str, Callable[[Attacked], Table]] = {
 
 
 def table_named(name: str, found: Attacked) -> str:
-    """One table, in Markdown.
-
-    Raises:
-        ValueError: there is none of that name.
-    """
-    if name in PLAN_TABLES:
-        table = PLAN_TABLES[name]()
-    elif name in RESULT_TABLES:
-        table = RESULT_TABLES[name](found)
-    else:
-        known = ", ".join([*PLAN_TABLES, *RESULT_TABLES])
-        raise ValueError(f"no table is named {name!r}; there are {known}")
-    return markdown.markdown_table(table, markdown.plain) if table.rows else NOT_YET
+    """One table, in Markdown. Raises ValueError where there is none of that name."""
+    return in_markdown(name, PLAN_TABLES | made_of(RESULT_TABLES, found), NOT_YET)

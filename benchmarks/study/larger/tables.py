@@ -27,9 +27,8 @@ from benchmarks.study.larger.plan import (
 )
 from benchmarks.study.planned.choice import one_model
 from benchmarks.study.planned.runs import PlannedRun
-from benchmarks.study.tables import bare, code
+from benchmarks.study.tables import bare, code, in_markdown, made_of
 from benchmarks.study.tofu import FORGET, KEPT
-from recipe.rerule.reporting import markdown
 from recipe.rerule.reporting.document import DASH, Cell, Heading, Row, Table, number_cell
 
 MEASURES = ("forget/recall", "retain/recall", "retain_unseen/recall", "forget/refused")
@@ -216,7 +215,4 @@ RESULT_TABLES: dict[str, Callable[[Runs], Table]] = {
 
 def table_named(name: str, runs: Sequence[PlannedRun]) -> str:
     """One table, in Markdown. Raises ValueError where there is none of that name."""
-    if name not in {*PLAN_TABLES, *RESULT_TABLES}:
-        raise ValueError(f"no table is named {name!r}; there are {', '.join([*PLAN_TABLES, *RESULT_TABLES])}")
-    table = PLAN_TABLES[name]() if name in PLAN_TABLES else RESULT_TABLES[name](runs)
-    return markdown.markdown_table(table, markdown.plain) if table.rows else NOT_YET
+    return in_markdown(name, PLAN_TABLES | made_of(RESULT_TABLES, runs), NOT_YET)

@@ -30,8 +30,7 @@ from benchmarks.study.planned.plan import (
 from benchmarks.study.planned.results import read_results
 from benchmarks.study.planned.runs import PlannedRun
 from benchmarks.study.planned.tables import RESULT_TABLES
-from benchmarks.study.tables import bare, code
-from recipe.rerule.reporting import markdown
+from benchmarks.study.tables import bare, code, in_markdown, made_of
 from recipe.rerule.reporting.document import Cell, Heading, Row, Table
 
 NOT_YET = "These runs are not all done yet."
@@ -77,18 +76,8 @@ PLAN_TABLES: dict[str, Callable[[], Table]] = {
 
 
 def table_named(name: str, runs: Sequence[PlannedRun]) -> str:
-    """One table, in Markdown.
-
-    Raises:
-        ValueError: there is none of that name.
-    """
-    if name in PLAN_TABLES:
-        table = PLAN_TABLES[name]()
-    elif name in RESULT_TABLES:
-        table = RESULT_TABLES[name](runs)
-    else:
-        raise ValueError(f"no table is named {name!r}; there are {_list([*PLAN_TABLES, *RESULT_TABLES])}")
-    return markdown.markdown_table(table, markdown.plain) if table.rows else NOT_YET
+    """One table, in Markdown. Raises ValueError where there is none of that name."""
+    return in_markdown(name, PLAN_TABLES | made_of(RESULT_TABLES, runs), NOT_YET)
 
 
 def written(text: str, runs: Sequence[PlannedRun]) -> str:
