@@ -186,7 +186,10 @@ def test_ends_and_curves_appear_once_all_runs_are_done() -> None:
     # The only validation is at 2 s, before a fifth of the 36 s that RULE's runs take.
     curve = {row[0]: row[1:] for row in lines(document.table_named("many by seconds", runs))[2:]}
     assert curve["`rule`"] == ["–"] * 7
-    for name in ("ends", "many by seconds", "tofu by compute"):
+    table = lines(document.table_named("models that count", runs))
+    assert (table[0][1], table[0][7], len(table)) == ("`rule`", "`quarter`", 2 + 16)
+    assert table[3] == ["many 212", *["0.516"] * 6, "0.266"]
+    for name in ("ends", "models that count", "many by seconds", "tofu by compute"):
         assert document.table_named(name, runs[:-1]) == document.NOT_YET
         assert document.table_named(name, []) == document.NOT_YET
 

@@ -24,6 +24,8 @@ from recipe.rerule.reporting.document import DASH, Cell, Heading, Row, Table, nu
 Runs = Sequence[PlannedRun]
 Model = tuple[str, int]
 """World and base."""
+Values = Mapping[Model, tuple[float, float]]
+"""Of two arms, by model."""
 ALL_MODELS = len(WORLDS) * len(COUNTED_BASES)
 MARGIN = 0.02
 """How far an idea may stay behind RULE and still save."""
@@ -43,38 +45,50 @@ def differences(one: Mapping[Model, float], other: Mapping[Model, float]) -> dic
     return {model: (one[model], other[model]) for model in sorted(one.keys() & other.keys())}
 
 
-def question_1(runs: Runs) -> Table:
-    """The primary contrast and the secondary ones."""
+def by_pair(runs: Runs) -> dict[Pair, Values]:
+    """Both values of each model, for the primary pair and the secondary ones."""
     rates = {arm: {world: chosen_rate(runs, world, arm) for world in WORLDS} for arm in COUNTED}
     values = {arm: model_values(runs, arm, rates[arm]) for arm in COUNTED}
-    pairs = {pair: differences(values[pair[0]], values[pair[1]]) for pair in (PRIMARY, *SECONDARY)}
-    done = all(len(found) == ALL_MODELS for found in pairs.values())
-    compared = {pair: compare(found) for pair, found in pairs.items()} if done else {}
-    p_values = {PRIMARY: compared[PRIMARY].p_value} | corrected(compared) if done else {}
-    rows = [Row(name_of(pair), _cells(pairs[pair], compared.get(pair), p_values.get(pair))) for pair in pairs]
+    return {pair: differences(values[pair[0]], values[pair[1]]) for pair in (PRIMARY, *SECONDARY)}
+
+
+def compared(pairs: Mapping[Pair, Values]) -> dict[Pair, Paired]:
+    """Each pair over all models; empty until all are done."""
+    if any(len(found) < ALL_MODELS for found in pairs.values()):
+        return {}
+    return {pair: compare(found) for pair, found in pairs.items()}
+
+
+def question_1(runs: Runs) -> Table:
+    """The primary contrast and the secondary ones."""
+    pairs = by_pair(runs)
+    whole = compared(pairs)
+    p_values = {PRIMARY: whole[PRIMARY].p_value} | corrected(whole) if whole else {}
+    rows = [Row(name_of(pair), _cells(pairs[pair], whole.get(pair), p_values.get(pair))) for pair in pairs]
     heads = ("models", "mean score, both worlds", "p", *WORLDS)
     return bare([Heading(head) for head in heads], rows, lead="pair; p by Holm for all but the first")
 
 
-def corrected(compared: Mapping[Pair, Paired]) -> dict[Pair, float]:
+def corrected(whole: Mapping[Pair, Paired]) -> dict[Pair, float]:
     """p-values of the secondary contrasts by Holm."""
-    return dict(zip(SECONDARY, holm([compared[pair].p_value for pair in SECONDARY]), strict=True))
+    return dict(zip(SECONDARY, holm([whole[pair].p_value for pair in SECONDARY]), strict=True))
 
 
-def compare(found: Mapping[Model, tuple[float, float]]) -> Paired:
+def compare(found: Values) -> Paired:
     """The first of each pair of values minus the second, over models."""
     return paired(*zip(*found.values(), strict=True))
 
 
-def _cells(
-    found: Mapping[Model, tuple[float, float]], whole: Paired | None, p_value: float | None
-) -> tuple[Cell, ...]:
+def of_world(found: Values, world: str) -> Values:
+    """Those of a world's models."""
+    return {model: both for model, both in found.items() if model[0] == world}
+
+
+def _cells(found: Values, whole: Paired | None, p_value: float | None) -> tuple[Cell, ...]:
     count = Cell(f"{len(found)} of {ALL_MODELS}")
     if whole is None:
         return (count, *[DASH] * (2 + len(WORLDS)))
-    by_world = (
-        compare({model: both for model, both in found.items() if model[0] == name}) for name in WORLDS
-    )
+    by_world = (compare(of_world(found, name)) for name in WORLDS)
     return (count, difference_cell(whole), number_cell(p_value, ".4f"), *map(difference_cell, by_world))
 
 
@@ -85,10 +99,7 @@ def question_2(runs: Runs) -> Table:
     if not ranked:
         return bare([Heading(head) for head in heads], [Row("not chosen yet", (DASH,) * len(heads))], "idea")
     arm, rate, _ = ranked[0]
-    of_rule = {world: chosen_rate(runs, world, "rule") for world in WORLDS}
-    found = differences(
-        model_values(runs, arm, dict.fromkeys(WORLDS, rate)), model_values(runs, "rule", of_rule)
-    )
+    found = idea_and_rule(runs, arm, rate)
     whole = compare(found) if len(found) == ALL_MODELS else None
     count, difference, _, *by_world = _cells(found, whole, None)
     answer = Cell(verdict(whole) if whole else "not yet")
@@ -97,6 +108,13 @@ def question_2(runs: Runs) -> Table:
         [Row(f"`{arm}` at {rate:g} x", (count, difference, *by_world, answer))],
         "idea",
     )
+
+
+def idea_and_rule(runs: Runs, idea: str, rate: float) -> Values:
+    """An idea at 0.6 of the tokens, and RULE at its end and its own rate, on the models that count."""
+    of_rule = {world: chosen_rate(runs, world, "rule") for world in WORLDS}
+    own = model_values(runs, idea, dict.fromkeys(WORLDS, rate))
+    return differences(own, model_values(runs, "rule", of_rule))
 
 
 def verdict(found: Paired) -> str:

@@ -64,9 +64,7 @@ def ends(runs: Runs) -> Table:
 
 
 def _end_cells(own: Mapping[Start, PlannedRun], rule: Mapping[Start, PlannedRun]) -> tuple[Cell, ...]:
-    of_models = [
-        mean(run.score for (base, _), run in own.items() if base == model) for model in COUNTED_BASES
-    ]
+    of_models = list(_of_models(own).values())
     pairs = [(run, rule[place]) for place, run in own.items()]
     return (
         Cell(f"{mean(of_models):.3f} ({stdev(of_models):.3f})", mean(of_models)),
@@ -80,6 +78,27 @@ def _end_cells(own: Mapping[Start, PlannedRun], rule: Mapping[Start, PlannedRun]
 
 def _share_cell(value: float | None) -> Cell:
     return DASH if value is None else number_cell(value, ".2f")
+
+
+def by_model(runs: Runs) -> Table:
+    """Mean score of each arm on each model that counts, as a mean over its run seeds."""
+    found = _all_by_start(runs)
+    arms = dict.fromkeys(arm for _, arm in found)
+    rows = [
+        Row(
+            f"{world} {model}",
+            tuple(number_cell(_of_models(found[world, arm])[model], ".3f") for arm in arms),
+        )
+        for world in WORLDS
+        for model in (COUNTED_BASES if found else ())
+    ]
+    return bare([Heading(code(arm)) for arm in arms], rows, lead="world and base")
+
+
+def _of_models(own: Mapping[Start, PlannedRun]) -> dict[int, float]:
+    return {
+        model: mean(run.score for (base, _), run in own.items() if base == model) for model in COUNTED_BASES
+    }
 
 
 def curves(world: str, cost: str) -> Callable[[Runs], Table]:
@@ -137,6 +156,7 @@ def _hours_cells(own: Runs) -> tuple[Cell, Cell]:
 
 RESULT_TABLES: dict[str, Callable[[Runs], Table]] = {
     "ends": ends,
+    "models that count": by_model,
     **{f"{world} by {name}": curves(world, cost) for world in WORLDS for name, cost in COSTS.items()},
     "hours": hours,
 }
