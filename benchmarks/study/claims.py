@@ -1,9 +1,10 @@
-"""Whether the sentences of docs/results.md and the README say what the runs do.
+"""Whether the sentences of docs/results.md, docs/savings.md and the README say what the runs do.
 
-    python -m benchmarks.study.claims benchmarks/study/results.parquet [--page FILE] [--readme FILE]
+    python -m benchmarks.study.claims benchmarks/study/results.parquet [--page FILE] [--readme FILE] ...
 
+RESULTS has the runs at one learning rate, and --planned those of the study that was planned before its runs.
 Prints each part of a sentence of `statements` that does not stand on its page, as it would have to stand,
-and each number of the page's text that neither these nor GIVEN account for; fails if there is one.
+and each number of a page's text that neither these nor what is given account for; fails if there is one.
 """
 
 from __future__ import annotations
@@ -12,11 +13,22 @@ import argparse
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.study.planned import statements as planned
+from benchmarks.study.planned.results import read_results as read_planned
+from benchmarks.study.planned.statements import Answers
 from benchmarks.study.results import read_results
 from benchmarks.study.statements import page_claims, readme_claims
 
+FILES = {
+    "planned": "benchmarks/study/planned.parquet",
+    "page": "docs/results.md",
+    "savings": "docs/savings.md",
+    "readme": "README.md",
+}
+"""Options that name a file, with their defaults."""
 GIVEN = (
     # Settings and definitions.
     "(40 % in the worlds of people)",
@@ -45,39 +57,89 @@ _NOT_TEXT = re.compile(
 )
 
 
+GIVEN_IN_SAVINGS = ("have 0.77 million parameters in `many` and 2.2 million in", "is 0.6 of the tokens")
+GIVEN_IN_README = ("The models have at most 2.2 million parameters",)
+PLANNED_IN_README, IN_README = (
+    "Once every method has its own learning rate,",
+    "At one learning rate for all methods,",
+)
+"""How the README's paragraphs on the two studies begin."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page, or a part of one, with what has to stand there and the numbers that may stand there too."""
+
+    name: str
+    text: str
+    claims: Sequence[str]
+    given: Sequence[str] = GIVEN
+
+    def wrong(self) -> list[str]:
+        """What is not as in the runs, in sentences."""
+        absent = [f"{self.name}: not there: {text}" for text in missing(self.text, self.claims)]
+        more = unheld(self.text, self.claims, self.given)
+        return absent + [f"{self.name}: not from the runs: {text}" for text in more]
+
+
 def main() -> None:
-    """Check both pages."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.study.claims", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("results", type=Path)
-    parser.add_argument("--page", type=Path, default=Path("docs/results.md"), help="default: %(default)s")
-    parser.add_argument("--readme", type=Path, default=Path("README.md"), help="default: %(default)s")
-    options = parser.parse_args()
+    """Check the pages."""
+    options = _parser().parse_args()
     try:
-        runs = read_results(options.results)
-        page, readme = (path.read_text(encoding="utf-8") for path in (options.page, options.readme))
-        claims = page_claims(runs)
-        wrong = [f"{options.page}: not there: {text}" for text in missing(page, claims)]
-        wrong += [f"{options.page}: not from the runs: {text}" for text in unheld(page, claims)]
-        of_study, study = readme_claims(runs), study_paragraph(readme)
-        wrong += [f"{options.readme}: not there: {text}" for text in missing(study, of_study)]
-        wrong += [f"{options.readme}: not from the runs: {text}" for text in unheld(study, of_study)]
+        found = pages(options)
+        wrong = [text for page in found for text in page.wrong()]
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
     if wrong:
         sys.exit("\n".join(f"error: {each}" for each in wrong))
-    print(f"{options.page}, {options.readme}: {len(claims)} parts of sentences as in {options.results}")
+    count = sum(len(page.claims) for page in found)
+    names = ", ".join(dict.fromkeys(page.name for page in found))
+    print(f"{names}: {count} parts of sentences as in {options.results} and {options.planned}")
 
 
-def study_paragraph(readme: str) -> str:
-    """The README's paragraph that sums the page up.
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.study.claims", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("results", type=Path)
+    for name, default in FILES.items():
+        parser.add_argument(f"--{name}", type=Path, default=Path(default), help="default: %(default)s")
+    return parser
+
+
+def pages(options: argparse.Namespace) -> list[Page]:
+    """The pages with what the runs say.
+
+    Raises:
+        ValueError: a file is no file of runs, or lacks some, or a page lacks a part.
+        OSError: a file cannot be read.
+    """
+    runs, answers = read_results(options.results), Answers(read_planned(options.planned))
+    page, savings, readme = (
+        path.read_text(encoding="utf-8") for path in (options.page, options.savings, options.readme)
+    )
+    of_readme, of_planned = paragraph(readme, IN_README), paragraph(readme, PLANNED_IN_README)
+    return [
+        Page(str(options.page), page, [*page_claims(runs), *planned.in_results(answers)]),
+        Page(str(options.savings), opening(savings), planned.in_savings(answers), GIVEN_IN_SAVINGS),
+        Page(str(options.readme), of_readme, readme_claims(runs)),
+        Page(str(options.readme), of_planned, list(planned.in_readme(answers)), GIVEN_IN_README),
+    ]
+
+
+def opening(page: str) -> str:
+    """What stands before a page's first section."""
+    return page.partition("\n## ")[0]
+
+
+def paragraph(readme: str, start: str) -> str:
+    """The README's paragraph that begins so.
 
     Raises:
         ValueError: there is none.
     """
-    found = [part for part in readme.split("\n\n") if part.startswith("Whether replay helps is measured in")]
+    found = [part for part in readme.split("\n\n") if one_line(part).startswith(start)]
     if not found:
-        raise ValueError("the README has no paragraph that begins with 'Whether replay helps is measured in'")
+        raise ValueError(f"the README has no paragraph that begins with {start!r}")
     return found[0]
 
 

@@ -11,12 +11,19 @@ import pytest
 from benchmarks.study import claims
 from benchmarks.study.arms import OURS
 from benchmarks.study.claim_values import NOT_SO, listed, when
-from benchmarks.study.claims import missing, study_paragraph, unheld
+from benchmarks.study.claims import IN_README, missing, opening, paragraph, unheld
+from benchmarks.study.planned import statements as planned
+from benchmarks.study.planned.plan import COUNTED_BASES
+from benchmarks.study.planned.results import read_results as read_planned
+from benchmarks.study.planned.statements import Answers
 from benchmarks.study.results import read_results
 from benchmarks.study.runs import StudyRun
 from benchmarks.study.statements import page_claims, readme_claims
 
-PAGE, README = (Path(name).read_text(encoding="utf-8") for name in ("docs/results.md", "README.md"))
+PAGE, SAVINGS, README = (
+    Path(name).read_text(encoding="utf-8") for name in ("docs/results.md", "docs/savings.md", "README.md")
+)
+IN_STUDY = paragraph(README, IN_README)
 
 
 @pytest.fixture(scope="module")
@@ -25,21 +32,47 @@ def runs() -> list[StudyRun]:
 
 
 @pytest.fixture(scope="module")
-def of_page(runs: list[StudyRun]) -> list[str]:
-    return page_claims(runs)
+def answers() -> Answers:
+    return Answers(read_planned(Path("benchmarks/study/planned.parquet")))
 
 
-def test_each_statement_stands_on_its_page(runs: list[StudyRun], of_page: list[str]) -> None:
-    assert len(of_page) > 80
-    assert missing(PAGE, of_page) == []
-    assert missing(study_paragraph(README), readme_claims(runs)) == []
+@pytest.fixture(scope="module")
+def of_page(runs: list[StudyRun], answers: Answers) -> list[str]:
+    return [*page_claims(runs), *planned.in_results(answers)]
 
 
-def test_each_number_of_the_pages_is_from_a_statement_or_given(
-    runs: list[StudyRun], of_page: list[str]
+def test_each_statement_and_number_of_the_pages_is_from_the_runs(
+    monkeypatch: pytest.MonkeyPatch, of_page: list[str]
 ) -> None:
-    assert unheld(PAGE, of_page) == []
-    assert unheld(study_paragraph(README), readme_claims(runs)) == []
+    assert len(of_page) > 80
+    monkeypatch.setattr(sys, "argv", ["claims", "benchmarks/study/results.parquet"])
+    options = claims._parser().parse_args()
+    found = claims.pages(options)
+    assert [page.name for page in found] == ["docs/results.md", "docs/savings.md", "README.md", "README.md"]
+    assert [text for page in found for text in page.wrong()] == []
+    assert all(page.claims for page in found)
+
+
+def test_other_planned_runs_make_other_statements(answers: Answers) -> None:
+    assert missing(opening(SAVINGS), planned.in_savings(answers)) == []
+    better = [
+        replace(run, final=run.final | {"retain/recall": 1.0, "retain_unseen/recall": 1.0})
+        if run.arm == OURS and run.base in COUNTED_BASES
+        else run
+        for run in answers.runs
+    ]
+    found = missing(opening(SAVINGS), planned.in_savings(Answers(better)))
+    assert f"{NOT_SO}**Replay is not shown to be better than RULE itself**" in found
+    assert any("in mean score, with p = 0.00" in text for text in found)
+
+
+def test_questions_have_no_statement_while_a_run_is_missing(answers: Answers) -> None:
+    counts = [run for run in answers.runs if (run.world, run.arm, run.base) == ("tofu", "rule", 218)]
+    with pytest.raises(ValueError, match="some runs that count are missing"):
+        Answers([run for run in answers.runs if run is not counts[0]])
+    without_idea = [run for run in answers.runs if (run.arm, run.base) != (answers.idea, 218)]
+    with pytest.raises(ValueError, match="some runs that count are missing"):
+        Answers(without_idea)
 
 
 def test_a_changed_number_and_a_new_one_are_found(of_page: list[str]) -> None:
@@ -55,7 +88,7 @@ def test_other_runs_make_other_statements(runs: list[StudyRun]) -> None:
     worse = [
         replace(run, final=run.final | {"retain/recall": 0.0}) if run.arm == OURS else run for run in runs
     ]
-    found = missing(study_paragraph(README), readme_claims(worse))
+    found = missing(IN_STUDY, readme_claims(worse))
     assert any("0 of 4 worlds and against equal updates in 0 of 4" in text for text in found)
 
 
