@@ -1,8 +1,8 @@
-"""Whether the sentences of docs/results.md, docs/savings.md and the README say what the runs do.
+"""Whether the sentences of docs/results.md, savings.md and survival.md and of the README are so.
 
     python -m benchmarks.study.claims benchmarks/study/results.parquet [--page FILE] [--readme FILE] ...
 
-RESULTS has the runs at one learning rate, and --planned those of the study that was planned before its runs.
+RESULTS has the runs at one learning rate, --planned those at tuned learning rates, and --attacks the attacks.
 Prints each part of a sentence of `statements` that does not stand on its page, as it would have to stand,
 and each number of a page's text that neither these nor what is given account for; fails if there is one.
 """
@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.study.attacked.results import read as read_attacks
+from benchmarks.study.attacked.statements import in_survival
 from benchmarks.study.planned import statements as planned
 from benchmarks.study.planned.results import read_results as read_planned
 from benchmarks.study.planned.statements import Answers
@@ -26,6 +28,8 @@ FILES = {
     "planned": "benchmarks/study/planned.parquet",
     "page": "docs/results.md",
     "savings": "docs/savings.md",
+    "attacks": "benchmarks/study/attacked/results.parquet",
+    "survival": "docs/survival.md",
     "readme": "README.md",
 }
 """Options that name a file, with their defaults."""
@@ -59,6 +63,8 @@ _NOT_TEXT = re.compile(
 
 GIVEN_IN_SAVINGS = ("have 0.77 million parameters in `many` and 2.2 million in", "is 0.6 of the tokens")
 GIVEN_IN_README = ("The models have at most 2.2 million parameters",)
+GIVEN_IN_SURVIVAL = ("lies within -0.1 and 0.1",)
+IN_SURVIVAL = "## Does replay change what survives?"
 PLANNED_IN_README, IN_README = (
     "Once every method has its own learning rate,",
     "At one learning rate for all methods,",
@@ -114,13 +120,18 @@ def pages(options: argparse.Namespace) -> list[Page]:
         OSError: a file cannot be read.
     """
     runs, answers = read_results(options.results), Answers(read_planned(options.planned))
-    page, savings, readme = (
-        path.read_text(encoding="utf-8") for path in (options.page, options.savings, options.readme)
+    page, savings, survival, readme = (
+        path.read_text(encoding="utf-8")
+        for path in (options.page, options.savings, options.survival, options.readme)
     )
+    of_attacks = section(survival, IN_SURVIVAL)
     of_readme, of_planned = paragraph(readme, IN_README), paragraph(readme, PLANNED_IN_README)
     return [
         Page(str(options.page), page, [*page_claims(runs), *planned.in_results(answers)]),
         Page(str(options.savings), opening(savings), planned.in_savings(answers), GIVEN_IN_SAVINGS),
+        Page(
+            str(options.survival), of_attacks, in_survival(read_attacks(options.attacks)), GIVEN_IN_SURVIVAL
+        ),
         Page(str(options.readme), of_readme, readme_claims(runs)),
         Page(str(options.readme), of_planned, list(planned.in_readme(answers)), GIVEN_IN_README),
     ]
@@ -129,6 +140,11 @@ def pages(options: argparse.Namespace) -> list[Page]:
 def opening(page: str) -> str:
     """What stands before a page's first section."""
     return page.partition("\n## ")[0]
+
+
+def section(page: str, heading: str) -> str:
+    """What stands below a heading of the second level; nothing where it is not on the page."""
+    return page.partition(f"\n{heading}\n")[2].partition("\n## ")[0]
 
 
 def paragraph(readme: str, start: str) -> str:

@@ -10,6 +10,8 @@ import pytest
 
 from benchmarks.study import claims
 from benchmarks.study.arms import OURS
+from benchmarks.study.attacked.results import read as read_attacks
+from benchmarks.study.attacked.statements import SAMPLES, in_survival
 from benchmarks.study.claim_values import NOT_SO, listed, when
 from benchmarks.study.claims import IN_README, missing, opening, paragraph, unheld
 from benchmarks.study.planned import statements as planned
@@ -19,9 +21,11 @@ from benchmarks.study.planned.statements import Answers
 from benchmarks.study.results import read_results
 from benchmarks.study.runs import StudyRun
 from benchmarks.study.statements import page_claims, readme_claims
+from recipe.rerule.evaluation.attacks.material import FORGET
 
-PAGE, SAVINGS, README = (
-    Path(name).read_text(encoding="utf-8") for name in ("docs/results.md", "docs/savings.md", "README.md")
+PAGE, SAVINGS, SURVIVAL, README = (
+    Path(name).read_text(encoding="utf-8")
+    for name in ("docs/results.md", "docs/savings.md", "docs/survival.md", "README.md")
 )
 IN_STUDY = paragraph(README, IN_README)
 
@@ -48,7 +52,8 @@ def test_each_statement_and_number_of_the_pages_is_from_the_runs(
     monkeypatch.setattr(sys, "argv", ["claims", "benchmarks/study/results.parquet"])
     options = claims._parser().parse_args()
     found = claims.pages(options)
-    assert [page.name for page in found] == ["docs/results.md", "docs/savings.md", "README.md", "README.md"]
+    names = [page.name for page in found]
+    assert names == [f"docs/{name}.md" for name in ("results", "savings", "survival")] + ["README.md"] * 2
     assert [text for page in found for text in page.wrong()] == []
     assert all(page.claims for page in found)
 
@@ -64,6 +69,19 @@ def test_other_planned_runs_make_other_statements(answers: Answers) -> None:
     found = missing(opening(SAVINGS), planned.in_savings(Answers(better)))
     assert f"{NOT_SO}**Replay is not shown to be better than RULE itself**" in found
     assert any("in mean score, with p = 0.00" in text for text in found)
+
+
+def test_other_attacks_make_other_statements() -> None:
+    attacks = read_attacks(Path("benchmarks/study/attacked/results.parquet"))
+    own = dict(attacks.sets[FORGET])
+    own[SAMPLES, "equal_updates"], own[SAMPLES, OURS] = own[SAMPLES, OURS], own[SAMPLES, "equal_updates"]
+    changed = replace(attacks, sets={**attacks.sets, FORGET: own})
+    found = missing(claims.section(SURVIVAL, claims.IN_SURVIVAL), in_survival(changed))
+    assert any("-0.082 (-0.156 to -0.026)" in text for text in found)
+    assert any(text.startswith(f"{NOT_SO}**Sixteen samples") for text in found)
+    one_less = {(name, arm): dict(list(bases.items())[1:]) for (name, arm), bases in own.items()}
+    with pytest.raises(ValueError, match="7 of 8 bases were attacked"):
+        in_survival(replace(attacks, sets={FORGET: one_less}))
 
 
 def test_questions_have_no_statement_while_a_run_is_missing(answers: Answers) -> None:
