@@ -7,16 +7,12 @@ seed's arms are compared with each other, and so have to start from the same tra
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from benchmarks.study.run_table import MEASURED, pack_or_unpack, pack_parser, read_rows, write_rows
 from benchmarks.study.runs import StudyError, StudyRun, read_run, run_file, write_run
 
 SCHEMA = pa.schema(
@@ -25,9 +21,7 @@ SCHEMA = pa.schema(
         "arm": pa.string(),
         "seed": pa.int64(),
         "commit": pa.string(),
-        "settings": pa.string(),
-        "final": pa.map_(pa.string(), pa.float64()),
-        "curves": pa.map_(pa.string(), pa.list_(pa.float32())),
+        **MEASURED,
         "model": pa.string(),
     }
 )
@@ -43,12 +37,7 @@ def write_results(path: Path, runs: Sequence[StudyRun]) -> None:
     if path.exists():
         read_results(path)
     ordered = sorted(runs, key=lambda run: (run.world, run.arm, run.seed))
-    rows = [{**asdict(run), "settings": json.dumps(run.settings, sort_keys=True)} for run in ordered]
-    for row in rows:
-        row |= {name: list(row[name].items()) for name in ("final", "curves")}
-    part = path.with_name(path.name + ".part")
-    pq.write_table(pa.Table.from_pylist(rows, SCHEMA), part, compression="zstd")
-    part.replace(path)
+    write_rows(path, SCHEMA, ordered)
 
 
 def read_results(path: Path) -> list[StudyRun]:
@@ -57,23 +46,7 @@ def read_results(path: Path) -> list[StudyRun]:
     Raises:
         StudyError: it is missing, no parquet, or has other columns.
     """
-    try:
-        table = pq.read_table(path)
-    except (OSError, pa.ArrowException) as error:
-        raise StudyError(f"{path} is no result file of a study: {error}") from error
-    if not table.schema.equals(SCHEMA):
-        raise StudyError(f"{path} has the columns {table.schema.names}, not those of a study's results")
-    return [
-        StudyRun(
-            **{
-                **row,
-                "settings": json.loads(row["settings"]),
-                "final": dict(row["final"]),
-                "curves": dict(row["curves"]),
-            }
-        )
-        for row in table.to_pylist()
-    ]
+    return [StudyRun(**row) for row in read_rows(path, SCHEMA, "a study")]
 
 
 def pack(folder: Path, path: Path) -> int:
@@ -103,20 +76,7 @@ def unpack(path: Path, folder: Path) -> int:
 
 def main() -> None:
     """The two commands."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.study.results", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    for command, first, second in (("pack", "folder", "file"), ("unpack", "file", "folder")):
-        of = commands.add_parser(command)
-        of.add_argument(first, type=Path)
-        of.add_argument(second, type=Path)
-    options = parser.parse_args()
-    try:
-        if options.command == "pack":
-            print(f"{pack(options.folder, options.file)} runs in {options.file}")
-        else:
-            print(f"{unpack(options.file, options.folder)} new runs in {options.folder}")
-    except StudyError as error:
-        sys.exit(f"error: {error}")
+    pack_or_unpack(pack_parser("benchmarks.study.results", __doc__).parse_args(), pack, unpack)
 
 
 if __name__ == "__main__":

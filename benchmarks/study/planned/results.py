@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from benchmarks.study.planned.plan import PLAN
 from benchmarks.study.planned.runs import PlannedRun, kept_runs, run_file, write_run
+from benchmarks.study.run_table import MEASURED, pack_or_unpack, pack_parser, read_rows, write_rows
 from benchmarks.study.runs import StudyError
 
 SCHEMA = pa.schema(
@@ -27,9 +23,7 @@ SCHEMA = pa.schema(
         "commit": pa.string(),
         "content": pa.string(),
         "model": pa.string(),
-        "settings": pa.string(),
-        "final": pa.map_(pa.string(), pa.float64()),
-        "curves": pa.map_(pa.string(), pa.list_(pa.float32())),
+        **MEASURED,
     }
 )
 """One row a run; settings are JSON."""
@@ -44,12 +38,7 @@ def write_results(path: Path, runs: Sequence[PlannedRun]) -> None:
     if path.exists():
         read_results(path)
     ordered = sorted(runs, key=lambda run: (run.world, run.base, run.model, run.arm, run.rate, run.seed))
-    rows = [{**asdict(run), "settings": json.dumps(run.settings, sort_keys=True)} for run in ordered]
-    for row in rows:
-        row |= {name: list(row[name].items()) for name in ("final", "curves")}
-    part = path.with_name(path.name + ".part")
-    pq.write_table(pa.Table.from_pylist(rows, SCHEMA), part, compression="zstd")
-    part.replace(path)
+    write_rows(path, SCHEMA, ordered)
 
 
 def read_results(path: Path) -> list[PlannedRun]:
@@ -58,16 +47,7 @@ def read_results(path: Path) -> list[PlannedRun]:
     Raises:
         StudyError: it is missing, no parquet, or has other columns.
     """
-    try:
-        table = pq.read_table(path)
-    except (OSError, pa.ArrowException) as error:
-        raise StudyError(f"{path} is no result file of the plan: {error}") from error
-    if not table.schema.equals(SCHEMA):
-        raise StudyError(f"{path} has the columns {table.schema.names}, not those of the plan's results")
-    rows = table.to_pylist()
-    for row in rows:
-        row |= {name: dict(row[name]) for name in ("final", "curves")}
-    return [PlannedRun(**{**row, "settings": json.loads(row["settings"])}) for row in rows]
+    return [PlannedRun(**row) for row in read_rows(path, SCHEMA, "the plan")]
 
 
 def pack(folder: Path, path: Path, plan: Path = PLAN) -> int:
@@ -100,20 +80,9 @@ def unpack(path: Path, folder: Path) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The two commands."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.study.planned.results", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    for command, first, second in (("pack", "folder", "file"), ("unpack", "file", "folder")):
-        of = commands.add_parser(command)
-        of.add_argument(first, type=Path)
-        of.add_argument(second, type=Path)
-    options = parser.parse_args(arguments)
-    try:
-        if options.command == "pack":
-            print(f"{pack(options.folder, options.file)} runs in {options.file}")
-        else:
-            print(f"{unpack(options.file, options.folder)} new runs in {options.folder}")
-    except StudyError as error:
-        sys.exit(f"error: {error}")
+    pack_or_unpack(
+        pack_parser("benchmarks.study.planned.results", __doc__).parse_args(arguments), pack, unpack
+    )
 
 
 if __name__ == "__main__":
