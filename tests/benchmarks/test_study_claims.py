@@ -79,6 +79,7 @@ def test_other_attacks_make_other_statements() -> None:
     found = missing(claims.section(SURVIVAL, claims.IN_SURVIVAL), in_survival(changed))
     assert any("-0.082 (-0.156 to -0.026)" in text for text in found)
     assert any(text.startswith(f"{NOT_SO}**Sixteen samples") for text in found)
+    assert any(text.startswith(f"{NOT_SO}The four arms have the same order") for text in found)
     one_less = {(name, arm): dict(list(bases.items())[1:]) for (name, arm), bases in own.items()}
     with pytest.raises(ValueError, match="7 of 8 bases were attacked"):
         in_survival(replace(attacks, sets={FORGET: one_less}))
