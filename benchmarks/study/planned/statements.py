@@ -23,7 +23,7 @@ from benchmarks.study.planned.answers import (
 )
 from benchmarks.study.planned.choice import ranked_ideas
 from benchmarks.study.planned.ends import COSTS, by_start
-from benchmarks.study.planned.plan import COUNTED, OURS, PRIMARY, WORLDS
+from benchmarks.study.planned.plan import COUNTED, OURS, PRIMARY, SHARE, WORLDS
 from benchmarks.study.planned.runs import PlannedRun
 from benchmarks.study.planned.shares import mean_share
 from benchmarks.study.runs import StudyError
@@ -138,6 +138,7 @@ def in_results(a: Answers) -> Iterator[str]:
     yield when(not a.is_open(PAPERS), f"is better than the paper's: the difference is {a.gap(PAPERS)}")
     yield f"at equal compute, the difference is {a.gap(CURRENT)}"
     yield when(verdict(a.whole[a.saving]) == "does not save", "Replay does not save generation")
+    yield f"with {SHARE:g} of the tokens that RULE generates"
     yield f"minus RULE at its end is {a.gap(a.saving)}"
 
 
