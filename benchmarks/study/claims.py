@@ -51,16 +51,8 @@ GIVEN = (
     "0.11 / 0.80 / 0.67, early-hard reward 0.57 0.73 0.82 0.87 at steps 10 to 40, hard groups 0.42 in the "
     "first quarter and 0.10 in the last",
     "models of 0.7 and 2 million parameters",
-    "means that the 95 % interval over seeds excludes 0",
 )
 """Numbers of the page that are not worked out from the runs."""
-_NUMBER = re.compile(r"(?<![\w.^-])[+-]?\d*\.\d+|\d+ %|\b\d+ of \d+\b|\b\d+ M tokens")
-_NOT_TEXT = re.compile(
-    r"<!-- table: .*?<!-- end of table -->|^\|.*?$|^ {4}\S.*?$|!?\[[^\]]*\]\([^)]*\)|`[^`\n]*`",
-    re.DOTALL | re.MULTILINE,
-)
-
-
 GIVEN_IN_SAVINGS = ("have 0.77 million parameters in `many` and 2.2 million in", "is 0.6 of the tokens")
 GIVEN_IN_README = ("The models have at most 2.2 million parameters",)
 GIVEN_IN_SURVIVAL = ("lies within -0.1 and 0.1",)
@@ -70,6 +62,11 @@ PLANNED_IN_README, IN_README = (
     "At one learning rate for all methods,",
 )
 """How the README's paragraphs on the two studies begin."""
+_NUMBER = re.compile(r"(?<![\w.^-])[+-]?\d*\.\d+|\d+ %|\b\d+ of \d+\b|\b\d+ M tokens")
+_NOT_TEXT = re.compile(
+    r"<!-- table: .*?<!-- end of table -->|^\|.*?$|^ {4}\S.*?$|!?\[[^\]]*\]\([^)]*\)|`[^`\n]*`",
+    re.DOTALL | re.MULTILINE,
+)
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,7 @@ class Page:
 
 def main() -> None:
     """Check the pages."""
-    options = _parser().parse_args()
+    options = parser().parse_args()
     try:
         found = pages(options)
         wrong = [text for page in found for text in page.wrong()]
@@ -100,16 +97,17 @@ def main() -> None:
         sys.exit("\n".join(f"error: {each}" for each in wrong))
     count = sum(len(page.claims) for page in found)
     names = ", ".join(dict.fromkeys(page.name for page in found))
-    print(f"{names}: {count} parts of sentences as in {options.results} and {options.planned}")
+    print(f"{names}: {count} parts of sentences as in the runs")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.study.claims", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("results", type=Path)
+def parser() -> argparse.ArgumentParser:
+    """A file of results, and the other files."""
+    made = argparse.ArgumentParser(prog="python -m benchmarks.study.claims", description=__doc__)
+    made.formatter_class = argparse.RawDescriptionHelpFormatter
+    made.add_argument("results", type=Path)
     for name, default in FILES.items():
-        parser.add_argument(f"--{name}", type=Path, default=Path(default), help="default: %(default)s")
-    return parser
+        made.add_argument(f"--{name}", type=Path, default=Path(default), help="default: %(default)s")
+    return made
 
 
 def pages(options: argparse.Namespace) -> list[Page]:

@@ -50,7 +50,7 @@ def test_each_statement_and_number_of_the_pages_is_from_the_runs(
 ) -> None:
     assert len(of_page) > 80
     monkeypatch.setattr(sys, "argv", ["claims", "benchmarks/study/results.parquet"])
-    options = claims._parser().parse_args()
+    options = claims.parser().parse_args()
     found = claims.pages(options)
     names = [page.name for page in found]
     assert names == [f"docs/{name}.md" for name in ("results", "savings", "survival")] + ["README.md"] * 2
@@ -134,7 +134,7 @@ def test_the_command_names_what_is_not_there(
         claims.main()
     page.write_text(PAGE)
     claims.main()
-    assert "parts of sentences as in" in capsys.readouterr().out
+    assert "parts of sentences as in the runs" in capsys.readouterr().out
     readme.write_text("No such paragraph.")
     with pytest.raises(SystemExit, match="error: the README has no paragraph"):
         claims.main()

@@ -16,9 +16,9 @@ from benchmarks.study.planned.plan import (
     WORLDS,
 )
 from benchmarks.study.planned.runs import PlannedRun
-from benchmarks.study.planned.shares import mean_share, score_at
+from benchmarks.study.planned.shares import Pairs, mean_score_at, mean_share
 from benchmarks.study.tables import bare, code
-from recipe.rerule.reporting.document import DASH, Cell, Heading, Row, Table, number_cell
+from recipe.rerule.reporting.document import Cell, Heading, Row, Table, number_cell
 
 Runs = Sequence[PlannedRun]
 Start = tuple[int, int]
@@ -67,19 +67,20 @@ def ends(runs: Runs) -> Table:
 
 def _end_cells(own: Mapping[Start, PlannedRun], rule: Mapping[Start, PlannedRun]) -> tuple[Cell, ...]:
     of_models = list(_of_models(own).values())
-    pairs = [(run, rule[place]) for place, run in own.items()]
+    pairs = with_rule(own, rule)
     return (
         Cell(f"{mean(of_models):.3f} ({stdev(of_models):.3f})", mean(of_models)),
         *(
             number_cell(mean(run.final[f"{name}/recall"] for run in own.values()), ".3f")
             for name in SECTIONS.values()
         ),
-        *(_share_cell(mean_share(pairs, cost)) for cost in COSTS.values()),
+        *(number_cell(mean_share(pairs, cost), ".2f") for cost in COSTS.values()),
     )
 
 
-def _share_cell(value: float | None) -> Cell:
-    return DASH if value is None else number_cell(value, ".2f")
+def with_rule(own: Mapping[Start, PlannedRun], rule: Mapping[Start, PlannedRun]) -> Pairs:
+    """Each run of an arm with RULE's run of the same start."""
+    return [(run, rule[start]) for start, run in own.items()]
 
 
 def by_model(runs: Runs) -> Table:
@@ -103,27 +104,24 @@ def _of_models(own: Mapping[Start, PlannedRun]) -> dict[int, float]:
     }
 
 
+def curve_cells(pairs: Pairs, cost: str, parts: Sequence[float]) -> tuple[Cell, ...]:
+    """Mean scores at parts of what RULE's runs have cost."""
+    return tuple(number_cell(mean_score_at(pairs, cost, part), ".3f") for part in parts)
+
+
 def curves(world: str, cost: str) -> Callable[[Runs], Table]:
     """Mean score over the models that count, at shares of what RULE's run of the same start has cost."""
 
     def table(runs: Runs) -> Table:
         found = _all_by_start(runs)
         rows = [
-            Row(code(arm), tuple(_curve_cell(own, found[world, "rule"], cost, part) for part in SHARES))
+            Row(code(arm), curve_cells(with_rule(own, found[world, "rule"]), cost, SHARES))
             for (of_world, arm), own in found.items()
             if of_world == world
         ]
         return bare([Heading(f"{part:g}") for part in SHARES], rows, lead="arm")
 
     return table
-
-
-def _curve_cell(
-    own: Mapping[Start, PlannedRun], rule: Mapping[Start, PlannedRun], cost: str, part: float
-) -> Cell:
-    values = [score_at(run, cost, part * rule[place].final[cost]) for place, run in own.items()]
-    known = [value for value in values if value is not None]
-    return number_cell(mean(known), ".3f") if len(known) == len(values) else DASH
 
 
 def hours(runs: Runs) -> Table:

@@ -22,7 +22,7 @@ from benchmarks.study.planned.answers import (
     verdict,
 )
 from benchmarks.study.planned.choice import ranked_ideas
-from benchmarks.study.planned.ends import COSTS, by_start
+from benchmarks.study.planned.ends import COSTS, by_start, with_rule
 from benchmarks.study.planned.plan import COUNTED, OURS, PRIMARY, SHARE, WORLDS
 from benchmarks.study.planned.runs import PlannedRun
 from benchmarks.study.planned.shares import mean_share
@@ -88,8 +88,8 @@ class Answers:
 
     def cost(self, world: str, arm: str, name: str) -> float:
         """Mean share of what RULE's runs cost."""
-        own, rule = by_start(self.runs, world, arm), by_start(self.runs, world, "rule")
-        return mean_share([(run, rule[start]) for start, run in own.items()], COSTS[name]) or 0.0
+        own, rule = (by_start(self.runs, world, each) for each in (arm, "rule"))
+        return mean_share(with_rule(own, rule), COSTS[name]) or 0.0
 
 
 def _gap(found: Paired) -> str:
@@ -131,10 +131,15 @@ def one_model(a: Answers) -> Iterator[str]:
     yield f"the paper's replay minus RULE is {a.gap_without(PAPERS_AND_RULE, STUCK)}"
 
 
-def in_results(a: Answers) -> Iterator[str]:
-    """The first sentences of docs/results.md."""
+def not_better(a: Answers) -> Iterator[str]:
+    """Recommended replay against RULE, in one sentence."""
     yield when(a.is_open(EQUAL) and a.is_open(RULE), "replay is not shown to be better than RULE")
     yield f"minus RULE is {a.gap(RULE)} in mean score, and minus RULE at equal compute {a.gap(EQUAL)}"
+
+
+def in_results(a: Answers) -> Iterator[str]:
+    """The first sentences of docs/results.md."""
+    yield from not_better(a)
     yield when(not a.is_open(PAPERS), f"is better than the paper's: the difference is {a.gap(PAPERS)}")
     yield f"at equal compute, the difference is {a.gap(CURRENT)}"
     yield when(verdict(a.whole[a.saving]) == "does not save", "Replay does not save generation")
@@ -144,8 +149,7 @@ def in_results(a: Answers) -> Iterator[str]:
 
 def in_readme(a: Answers) -> Iterator[str]:
     """The README's paragraph."""
-    yield when(a.is_open(EQUAL) and a.is_open(RULE), "replay is not shown to be better than RULE")
-    yield f"minus RULE is {a.gap(RULE)} in mean score, and minus RULE at equal compute {a.gap(EQUAL)}"
+    yield from not_better(a)
     yield when(not a.is_open(PAPERS), f"It is better than the paper's replay ({a.gap(PAPERS)})")
     yield when(verdict(a.whole[a.saving]) == "does not save", "replay does not save generation")
 

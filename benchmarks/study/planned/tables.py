@@ -29,7 +29,7 @@ from benchmarks.study.planned.plan import (
     WORLDS,
 )
 from benchmarks.study.planned.runs import PlannedRun
-from benchmarks.study.planned.shares import mean_share, score_at
+from benchmarks.study.planned.shares import mean_share
 from benchmarks.study.tables import bare, code
 from recipe.rerule.reporting.document import DASH, Cell, Heading, Row, Table, number_cell
 
@@ -95,7 +95,7 @@ def _idea_row(runs: Runs, arm: str, rate: float, gains: dict[int, float]) -> Row
         Cell(_numbers([run.score for run in own])),
         Cell(" ".join(f"{gain:+.3f}" for gain in gains.values())),
         Cell(f"{reached} of {len(gains)}"),
-        *(DASH if share is None else number_cell(share, ".2f") for share in shares),
+        *(number_cell(share, ".2f") for share in shares),
     )
     return Row(code(arm), cells)
 
@@ -108,18 +108,12 @@ def curves(cost: str) -> Callable[[Runs], Table]:
         chosen = chosen_rate(runs, CONFIRMED_IN, "rule")
         rows = []
         for arm in ("rule", *IDEAS, *CONTROLS):
-            own = [run for run in _of(runs, arm, chosen or 0.0) if run.base in of_rule]
-            if own:
-                rows.append(Row(code(arm), tuple(_curve_cell(own, of_rule, cost, share) for share in SHARES)))
+            own = _of(runs, arm, chosen or 0.0)
+            if pairs := [(run, of_rule[run.base]) for run in own if run.base in of_rule]:
+                rows.append(Row(code(arm), ends.curve_cells(pairs, cost, SHARES)))
         return bare([Heading(f"{part:g}") for part in SHARES], rows, lead="arm")
 
     return table
-
-
-def _curve_cell(runs: Runs, of_rule: dict[int, PlannedRun], cost: str, part: float) -> Cell:
-    values = [score_at(run, cost, part * of_rule[run.base].final[cost]) for run in runs]
-    known = [value for value in values if value is not None]
-    return number_cell(mean(known), ".3f") if len(known) == len(values) else DASH
 
 
 def extras(runs: Runs) -> Table:
