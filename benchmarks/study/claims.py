@@ -1,8 +1,9 @@
-"""Whether the sentences of docs/results.md, savings.md and survival.md and of the README are so.
+"""Whether the sentences of docs/results.md, savings.md, larger.md and survival.md and of the README are so.
 
     python -m benchmarks.study.claims benchmarks/study/results.parquet [--page FILE] [--readme FILE] ...
 
-RESULTS has the runs at one learning rate, --planned those at tuned learning rates, and --attacks the attacks.
+RESULTS has the runs at one learning rate, --planned those at tuned learning rates, --larger those of the
+larger world, and --attacks the attacks.
 Prints each part of a sentence of `statements` that does not stand on its page, as it would have to stand,
 and each number of a page's text that neither these nor what is given account for; fails if there is one.
 """
@@ -12,12 +13,13 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.study.attacked.results import read as read_attacks
 from benchmarks.study.attacked.statements import in_survival
+from benchmarks.study.larger.statements import in_larger, in_pages
 from benchmarks.study.planned import statements as planned
 from benchmarks.study.planned.results import read_results as read_planned
 from benchmarks.study.planned.statements import Answers
@@ -28,6 +30,8 @@ FILES = {
     "planned": "benchmarks/study/planned.parquet",
     "page": "docs/results.md",
     "savings": "docs/savings.md",
+    "larger": "benchmarks/study/larger/results.parquet",
+    "larger-page": "docs/larger.md",
     "attacks": "benchmarks/study/attacked/results.parquet",
     "survival": "docs/survival.md",
     "readme": "README.md",
@@ -54,6 +58,7 @@ GIVEN = (
 )
 """Numbers of the page that are not worked out from the runs."""
 GIVEN_IN_SAVINGS = ("have 0.77 million parameters in `many` and 2.2 million in", "is 0.6 of the tokens")
+GIVEN_IN_LARGER = ("`10m` has 10.4 million parameters", "Student's 95 % interval")
 GIVEN_IN_README = ("The models have at most 2.2 million parameters",)
 GIVEN_IN_SURVIVAL = ("lies within -0.1 and 0.1",)
 IN_SURVIVAL = "## Does replay change what survives?"
@@ -118,21 +123,37 @@ def pages(options: argparse.Namespace) -> list[Page]:
         OSError: a file cannot be read.
     """
     runs, answers = read_results(options.results), Answers(read_planned(options.planned))
-    page, savings, survival, readme = (
-        path.read_text(encoding="utf-8")
-        for path in (options.page, options.savings, options.survival, options.readme)
-    )
-    of_attacks = section(survival, IN_SURVIVAL)
-    of_readme, of_planned = paragraph(readme, IN_README), paragraph(readme, PLANNED_IN_README)
+    of_larger = read_planned(options.larger)
+    both = (*planned.in_results(answers), *in_pages(of_larger))
     return [
-        Page(str(options.page), page, [*page_claims(runs), *planned.in_results(answers)]),
-        Page(str(options.savings), opening(savings), planned.in_savings(answers), GIVEN_IN_SAVINGS),
-        Page(
-            str(options.survival), of_attacks, in_survival(read_attacks(options.attacks)), GIVEN_IN_SURVIVAL
+        _page(options.page, _whole, [*page_claims(runs), *both], GIVEN),
+        _page(options.savings, opening, planned.in_savings(answers), GIVEN_IN_SAVINGS),
+        _page(options.larger_page, opening, in_larger(of_larger), GIVEN_IN_LARGER),
+        _page(options.survival, _attacks, in_survival(read_attacks(options.attacks)), GIVEN_IN_SURVIVAL),
+        *readme_pages(
+            options.readme, readme_claims(runs), [*planned.in_readme(answers), *in_pages(of_larger)]
         ),
-        Page(str(options.readme), of_readme, readme_claims(runs)),
-        Page(str(options.readme), of_planned, list(planned.in_readme(answers)), GIVEN_IN_README),
     ]
+
+
+def readme_pages(readme: Path, study: Sequence[str], tuned: Sequence[str]) -> list[Page]:
+    """The README's two paragraphs. Raises ValueError where there is none of them, OSError as `pages`."""
+    return [
+        _page(readme, lambda text: paragraph(text, IN_README), study, GIVEN),
+        _page(readme, lambda text: paragraph(text, PLANNED_IN_README), tuned, GIVEN_IN_README),
+    ]
+
+
+def _page(file: Path, part: Callable[[str], str], claims: Sequence[str], given: Sequence[str]) -> Page:
+    return Page(str(file), part(file.read_text(encoding="utf-8")), claims, given)
+
+
+def _whole(page: str) -> str:
+    return page
+
+
+def _attacks(survival: str) -> str:
+    return section(survival, IN_SURVIVAL)
 
 
 def opening(page: str) -> str:

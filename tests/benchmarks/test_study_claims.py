@@ -14,6 +14,7 @@ from benchmarks.study.attacked.results import read as read_attacks
 from benchmarks.study.attacked.statements import SAMPLES, in_survival
 from benchmarks.study.claim_values import NOT_SO, listed, when
 from benchmarks.study.claims import IN_README, missing, opening, paragraph, unheld
+from benchmarks.study.larger.statements import in_pages
 from benchmarks.study.planned import statements as planned
 from benchmarks.study.planned.plan import COUNTED_BASES
 from benchmarks.study.planned.results import read_results as read_planned
@@ -42,7 +43,8 @@ def answers() -> Answers:
 
 @pytest.fixture(scope="module")
 def of_page(runs: list[StudyRun], answers: Answers) -> list[str]:
-    return [*page_claims(runs), *planned.in_results(answers)]
+    larger = read_planned(Path("benchmarks/study/larger/results.parquet"))
+    return [*page_claims(runs), *planned.in_results(answers), *in_pages(larger)]
 
 
 def test_each_statement_and_number_of_the_pages_is_from_the_runs(
@@ -53,7 +55,10 @@ def test_each_statement_and_number_of_the_pages_is_from_the_runs(
     options = claims.parser().parse_args()
     found = claims.pages(options)
     names = [page.name for page in found]
-    assert names == [f"docs/{name}.md" for name in ("results", "savings", "survival")] + ["README.md"] * 2
+    assert (
+        names
+        == [f"docs/{name}.md" for name in ("results", "savings", "larger", "survival")] + ["README.md"] * 2
+    )
     assert [text for page in found for text in page.wrong()] == []
     assert all(page.claims for page in found)
 

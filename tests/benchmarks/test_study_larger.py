@@ -22,6 +22,7 @@ from benchmarks.study.larger.plan import COUNTED_BASES, OURS, PLAN, PRIMARY, SIZ
 from benchmarks.study.larger.progress import Progress, minutes
 from benchmarks.study.larger.rows import PROBED, base_pairs, read_questions
 from benchmarks.study.larger.runs import LargerStudy
+from benchmarks.study.larger.statements import in_larger, in_pages
 from benchmarks.study.larger.tables import table_named
 from benchmarks.study.larger.timing import Bench, Counts, Seconds
 from benchmarks.study.larger.world import base_of, make_base, stage1_of
@@ -77,6 +78,7 @@ def places(questions: list[Question]) -> dict[str, set[str]]:
 def made_run(arm: str, base: int, score: float, rate: float = 1.0, **more: Any) -> PlannedRun:
     """A run of that mean score."""
     final = {"forget/recall": 1 - score, "retain/recall": score, "retain_unseen/recall": score}
+    final["retain/refused"] = 0.125
     settings = {"budget": {"of_rate": 0.0}, "machine": {"device": "cpu", "dtype": "float32"}}
     settings["steering"] = {"learning_rate": 5e-4}
     parts = ("10m", base, arm, rate, 1, plan_hash(PLAN), "abc", "rows", "model", settings, final)
@@ -353,6 +355,62 @@ def test_tables_show_no_difference_before_all_models_are_done() -> None:
     assert "None of these runs" in table_named("scores", [])
     with pytest.raises(ValueError, match="no table is named 'none'"):
         table_named("none", [])
+
+
+def test_a_base_model_is_counted_once_in_the_hours() -> None:
+    runs = [made_run(arm, base, 0.5, 0.5) for arm in plan.ARMS for base in COUNTED_BASES[:2]]
+    timed = [
+        replace(
+            run,
+            settings=run.settings | {"base_model": {"seconds": 1800.0}},
+            final=run.final | {"cpu_seconds": 720.0},
+        )
+        for run in runs
+    ]
+    assert "| `10m`, that count | 2 | 1.0 | 6 | 1.2 |" in table_named("hours", timed)
+
+
+def counted_runs(differences: dict[str, tuple[float, ...]]) -> list[PlannedRun]:
+    """All runs of the size: RULE at 0.8, other arms above it by so much on each base."""
+    tuning = [made_run("rule", 301, rate / 10, rate) for rate in plan.RATES]
+    above = {"rule": (0.0,) * 4} | differences
+    return tuning + [
+        made_run(arm, base, 0.8 + more, 2.0)
+        for arm, values in above.items()
+        for base, more in zip(COUNTED_BASES, values, strict=True)
+    ]
+
+
+def test_sentences_say_what_the_intervals_say() -> None:
+    # Replay minus equal updates: mean 0.03, half width 3.18245 x 0.0081650, as above.
+    runs = counted_runs({"equal_updates": (-0.1,) * 4, OURS: (-0.09, -0.07, -0.07, -0.05)})
+    said = in_larger(runs)
+    assert said[0] == (
+        "**The recommended replay is better than the same number of optimiser steps without replay.**"
+    )
+    assert said[1] == "The difference in mean score is +0.030 (+0.004 to +0.056)"
+    assert said[2] == "**The recommended replay is worse than RULE.**"
+    assert (
+        said[4] == "The second update alone is worse than RULE: the difference is -0.100 (-0.100 to -0.100)"
+    )
+    assert (
+        said[5] == f"The mean scores are 0.800 for `rule`, 0.700 for `equal_updates` and 0.730 for `{OURS}`"
+    )
+    assert said[6:8] == ["RULE has the highest one on 4 of 4 models", "RULE chose 2 times the learning rate"]
+    assert said[8] == "retain recall is 0.730 instead of 0.800 for RULE"
+    assert said[10:] == [
+        "Forget recall is 0.270 instead of 0.200",
+        "does not refuse more of the retain questions (0.125 instead of 0.125)",
+    ]
+    first, second = in_pages(runs)
+    assert first.endswith(
+        "better than the same number of optimiser steps without replay (+0.030 (+0.004 to +0.056))"
+    )
+    assert second == "is worse than RULE (-0.070 (-0.096 to -0.044))"
+    wide = in_larger(counted_runs({"equal_updates": (0.0,) * 4, OURS: (-0.01, 0.03, 0.03, 0.05)}))
+    assert wide[0].startswith("**The recommended replay is not shown to be better or worse than the same")
+    with pytest.raises(StudyError, match="some runs of 10m that count are missing"):
+        in_larger(runs[:-1])
 
 
 def test_the_page_has_the_tables_of_the_kept_runs() -> None:

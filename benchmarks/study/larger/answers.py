@@ -46,6 +46,11 @@ class Contrast:
             return "higher"
         return "lower" if self.high < 0 else "open"
 
+    @property
+    def text(self) -> str:
+        """The mean difference and its interval, as tables and sentences write them."""
+        return f"{self.difference:+.3f} ({self.low:+.3f} to {self.high:+.3f})"
+
 
 def tuning_scores(runs: Runs, size: str) -> dict[float, float]:
     """Mean score of the tuned arm on the model for tuning, by rate."""

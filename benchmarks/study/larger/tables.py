@@ -172,6 +172,30 @@ def scores(runs: Runs) -> Table:
     return bare([Heading(head) for head in heads], rows, lead="run")
 
 
+def hours(runs: Runs) -> Table:
+    """What base models and runs took, by what they are for."""
+    rows = []
+    for size in SIZES:
+        done = [run for run in one_model(runs) if run.world == size]
+        for name, bases in (("to choose the rate", (TUNING_BASE,)), ("that count", COUNTED_BASES)):
+            if own := [run for run in done if run.base in bases]:
+                rows.append(Row(f"{code(size)}, {name}", _hours_cells(own)))
+    heads = ("base models", "hours", "runs", "hours in training steps")
+    return bare([Heading(head) for head in heads], rows, lead="models")
+
+
+def _hours_cells(runs: Runs) -> tuple[Cell, ...]:
+    """Base models are counted once each, however many runs start from one."""
+    trained = {run.base: run.settings["base_model"]["seconds"] for run in runs}
+    steps = sum(run.final["cpu_seconds"] for run in runs)
+    return (
+        number_cell(len(trained), "d"),
+        number_cell(sum(trained.values()) / 3600, ".1f"),
+        number_cell(len(runs), "d"),
+        number_cell(steps / 3600, ".1f"),
+    )
+
+
 def _short(name: str) -> str:
     return name.replace("retain_unseen", "unseen").replace("/", " ")
 
@@ -190,9 +214,7 @@ def answers(size: str) -> Callable[[Runs], Table]:
 def _answer_row(found: Contrast, name: str) -> Row:
     """The mean stays unsaid until all models are done."""
     by_base = [number_cell(found.by_base[base], "+.3f") if found.is_whole else DASH for base in COUNTED_BASES]
-    whole = (
-        Cell(f"{found.difference:+.3f} ({found.low:+.3f} to {found.high:+.3f})") if found.is_whole else DASH
-    )
+    whole = Cell(found.text) if found.is_whole else DASH
     count = Cell(f"{len(found.by_base)} of {len(COUNTED_BASES)}")
     return Row(name, (count, *by_base, whole, Cell(found.answer)))
 
@@ -209,6 +231,7 @@ RESULT_TABLES: dict[str, Callable[[Runs], Table]] = {
     "rates": rates,
     "starts": starts,
     "scores": scores,
+    "hours": hours,
     **{f"answers {size}": answers(size) for size in SIZES},
 }
 
