@@ -213,6 +213,12 @@ OPTIONS = {
 }
 
 
+MOST_DIFFERENCE = {"lora": 2e-5}
+"""Of engine and trainer, where it is more. verl rounds merged weights to bfloat16 as it sends them to the
+engine (`_merged_lora_per_tensor_param` of its FSDP engine). In a model of this size, with probabilities of
+0.002, rounding all weights changes them by 3e-6 on average; runs showed up to 7e-6."""
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("use_v1", ["false", "true"])
 @pytest.mark.parametrize("name", OPTIONS)
@@ -238,7 +244,7 @@ def test_other_estimators_and_set_ups_run(
     a_step = 2.0 if name == "rloo" else 1.0
     assert updates[-1] == a_step
     assert updates == sorted(updates)
-    assert_same_model(metrics)
+    assert_same_model(metrics, MOST_DIFFERENCE.get(name, 1e-6))
     updated = [data for data in metrics.values() if data["replay/updates"]]
     assert all(math.isfinite(data["replay/grad_norm"]) for data in updated)
     if name == "ppo":
