@@ -6,7 +6,8 @@
 from setuptools import find_namespace_packages, setup
 
 # verl: trainer, workers, data flow.  torch, transformers: models.  hydra-core, omegaconf: configuration.
-# ray: processes.  rouge-score: ROUGE-L.  safetensors: replay state that executes nothing on loading.
+# ray: processes.  regex: letters of every script.  rouge-score: ROUGE-L.
+# safetensors: replay state that executes nothing on loading.
 # pyarrow: parquet.  matplotlib, pillow: figures of the report.  pyyaml: configurations of runs.
 # jinja2, markupsafe: the report's page from templates that escape every value.
 # datasets, huggingface-hub: raw benchmarks by name.
@@ -26,6 +27,7 @@ INSTALL_REQUIRES = [
     "numpy",
     "scipy",
     "pyarrow",
+    "regex",
     "rouge-score",
     "safetensors",
     "matplotlib",

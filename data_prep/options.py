@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser, source_help: str) -> None:
         "requests to an endpoint for each kind of text that it writes (default: all)",
     )
     parser.add_argument(
-        "--rouge", choices=CONVENTIONS, default="recall",
+        "--rouge", choices=CONVENTIONS, default=RewardConfig.rouge,
         help="the reward's ROUGE-L convention, which the checks use (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(

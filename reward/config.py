@@ -8,7 +8,7 @@ from functools import lru_cache
 from reward.refusal import RefusalPhrases, load_phrases
 from reward.rouge import check_convention
 
-FORMS = ("additive", "nested")
+FORMS = ("additive", "nested", "guarded")
 SIDES = ("forget", "retain")
 
 
@@ -16,19 +16,19 @@ SIDES = ("forget", "retain")
 class RewardConfig:
     """The reward's settings; a wrong one raises ValueError.
 
-    form: "additive" or "nested", see `reward.score`.
+    form: "additive", "nested" or "guarded", see `reward.score`.
     lambda_forget, lambda_retain: weight of the first term by side, in [0, 1]. The paper gives no value; RULE
-        has 0.5, and lambda_forget=1 (no keyword term) on MUSE.
-    gamma: the ROUGE-L above which (strictly) a retain answer counts as right, in [0, 1]; 0.3 is RULE's.
+        has 0.5, and lambda_forget=1 (no keyword term) on MUSE. The guarded form has no use for lambda_retain.
+    gamma: the ROUGE-L above which (strictly) an answer says a gold, in [0, 1]; 0.3 is RULE's.
     rouge: the ROUGE-L convention, see `reward.rouge`. RULE's own is "rwku".
     refusal_phrases: file of phrases that extend the refusal detector, see `reward.refusal`; None for none.
     """
 
-    form: str = "additive"
+    form: str = "guarded"
     lambda_forget: float = 0.5
     lambda_retain: float = 0.5
     gamma: float = 0.3
-    rouge: str = "recall"
+    rouge: str = "unicode"
     refusal_phrases: str | None = None
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""ROUGE-L in the conventions of the unlearning benchmarks.
+"""ROUGE-L in the conventions of the unlearning benchmarks, and in one for data of one's own.
 
 | convention           | package         | statistic | tokens                                     | stemmer |
 |----------------------|-----------------|-----------|--------------------------------------------|---------|
@@ -8,20 +8,50 @@
 | muse-open-unlearning | `rouge_score`   | F1        | lower case, [a-z0-9]+                      | yes     |
 | rwku                 | `rouge` 1.0.1   | recall    | "." ends a sentence, then white space;     | no      |
 |                      |                 |           | case and other punctuation count           |         |
+| unicode              | `rouge_score`   | recall    | `words`: letters and digits of any script  | no      |
 
 About one decision "ROUGE-L > 0.3" in nine differs between conventions, so every table names its own. Text
-without Latin letters or digits has no tokens in the first four and scores 0.
+without Latin letters or digits has no tokens in the first four and scores 0. `unicode`, the default for data
+that belong to no benchmark, gives the same as `recall` where all letters are a to z.
 """
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
+import regex
+
 if TYPE_CHECKING:
     from rouge_score.rouge_scorer import RougeScorer
     from rouge_score.scoring import Score
+
+
+_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+"""Scripts that write no space between words."""
+_WORD = regex.compile(rf"[{_UNSPACED}]\p{{M}}*|[[\p{{L}}\p{{M}}\p{{N}}]--[{_UNSPACED}]]+", regex.V1)
+# accents of Latin, Greek and Cyrillic letters; vowel points of Hebrew and Arabic
+_ACCENTS = regex.compile(r"[\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u064b-\u0652]+")
+
+
+def words(text: str) -> list[str]:
+    """The words of a text in any script: runs of letters, marks and digits, in NFKC, without case or accents.
+
+    Each character of a script that writes no spaces is a word. "Zürich" and "Zurich" are one word, because
+    people leave accents out, and an answer must not count as another for it; vowel signs, which carry the
+    word in Hindi or Thai, stay.
+    """
+    if not text.isascii():
+        bare = _ACCENTS.sub("", unicodedata.normalize("NFKD", text).casefold())
+        text = unicodedata.normalize("NFKC", bare)
+    return _WORD.findall(text.lower())
+
+
+def is_unspaced(word: str) -> bool:
+    """Whether a word of `words` is a character of a script that writes no spaces."""
+    return regex.match(f"[{_UNSPACED}]", word) is not None
 
 
 def rouge_l(prediction: str, reference: str, convention: str) -> float:
@@ -51,12 +81,23 @@ def _score(prediction: str, reference: str, stemmer: bool) -> Score:
     return _scorer(stemmer).score(target=reference, prediction=prediction)["rougeL"]
 
 
-@lru_cache(maxsize=2)
-def _scorer(stemmer: bool) -> RougeScorer:
+class _Words:
+    """`words` as `rouge_score` takes a tokenizer."""
+
+    def tokenize(self, text: str) -> list[str]:
+        return words(text)
+
+
+def _unicode_recall(prediction: str, reference: str) -> float:
+    return float(_scorer(words=True).score(target=reference, prediction=prediction)["rougeL"].recall)
+
+
+@lru_cache(maxsize=3)
+def _scorer(stemmer: bool = False, words: bool = False) -> RougeScorer:
     # Loads nltk, which takes over a second; `data_prep --help` needs neither.
     from rouge_score.rouge_scorer import RougeScorer
 
-    return RougeScorer(["rougeL"], use_stemmer=stemmer)
+    return RougeScorer(["rougeL"], use_stemmer=stemmer, tokenizer=_Words() if words else None)
 
 
 def _rwku_recall(prediction: str, reference: str) -> float:
@@ -111,6 +152,7 @@ _SCORERS: dict[str, Callable[[str, str], float]] = {
     "muse": partial(_f1, stemmer=False),
     "muse-open-unlearning": partial(_f1, stemmer=True),
     "rwku": _rwku_recall,
+    "unicode": _unicode_recall,
 }
 
 CONVENTIONS: tuple[str, ...] = tuple(_SCORERS)

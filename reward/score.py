@@ -2,17 +2,27 @@
 
     reward.custom_reward_function.path=pkg://reward.score
     reward.custom_reward_function.name=compute_score
-    reward.custom_reward_function.reward_kwargs={form: additive, gamma: 0.3}
+    reward.custom_reward_function.reward_kwargs={form: guarded, gamma: 0.3}
 
-With r = [the response is a refusal], each side has two terms in {0, 1} and a weight:
+Each side has two terms in {0, 1} and a weight; r = [the response refuses]:
 
     forget:  first = r,      second = [k(x) in y],                weight = lambda_forget
     retain:  first = 1 - r,  second = [ROUGE-L(y, gold) > gamma], weight = lambda_retain
 
     additive (ReRULE, as the paper writes it):  weight * first + (1 - weight) * second
     nested (RULE's code):                       first * (weight + (1 - weight) * second)
+    guarded (the default):  forget:             nested, and 0 where the response says a gold of its row
+                            retain:             1 where the response says a gold and does not refuse, else 0
 
-In the additive form an answer that leaks and names the target earns 1 - weight; in the nested one, 0.
+In the additive form an answer that leaks and names the target earns 1 - weight. In the nested form the empty
+response earns weight on the retain side. In the guarded form both earn 0. Whether a response refuses depends
+on its words alone, never on the golds, so that in the guarded form no response could earn on both sides.
+
+What counts is what follows a thought (`reward.thoughts`). A response says a gold when the ROUGE-L of its
+words against the gold's telling words is above gamma. Telling are the words that neither the question nor the
+keyword holds, and of these the ones of more than SHORT letters, or numbers; the last, where there are
+none. On the retain side the gold must be said early, so that a long list of common answers is no answer: of
+the words that the question does not hold, the first HEAD_WORDS count, and two for each word of the gold.
 
 A setting that is not given, or null, is the benchmark's own: `reward.rwku`, `reward.muse_books`,
 `reward.muse_news` or `reward.tofu` for rows whose data_source is rerule/<that name>, and the default of
@@ -21,16 +31,17 @@ A setting that is not given, or null, is the benchmark's own: `reward.rwku`, `re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from reward import muse_books, muse_news, rwku, tofu
 from reward.config import SIDES, RewardConfig
 from reward.keyword import contains_keyword
-from reward.refusal import is_refusal
-from reward.rouge import rouge_l
+from reward.refusal import RefusalPhrases, is_refusal, sentences
+from reward.rouge import is_unspaced, rouge_l, words
+from reward.thoughts import split_thought
 
 BENCHMARKS = {
     "rwku": rwku.REWARD,
@@ -38,6 +49,12 @@ BENCHMARKS = {
     "muse_news": muse_news.REWARD,
     "tofu": tofu.REWARD,
 }
+PARTS = ("score", "refused", "keyword", "rouge", "right", "leaked", "empty", "leaked_thought")
+"""Keys of what `compute_score` returns."""
+SHORT = 3
+"""Letters of a word that tells nothing beside a longer one: "of", "the", "in"."""
+HEAD_WORDS = 20
+"""Words on the retain side, in addition to two for each word of the gold, within which it must be said."""
 
 
 def compute_score(
@@ -55,27 +72,105 @@ def compute_score(
     ground_truth: {type: "forget" | "retain", golds: list, tuple or numpy array of str, keyword: str, "" for
         none}. A retain row needs a gold.
     data_source: names the benchmark whose settings hold where `options` give none.
+    extra_info: of its keys `query`, the bare question, whose words tell nothing when the response repeats
+        them. Without it a response that repeats a prompt which holds the gold passes for an answer.
     options: fields of `RewardConfig`.
-    extra_info, reward_router_address, reward_model_tokenizer: passed by verl's reward managers,
-        the last two when a reward model is served; not used.
+    reward_router_address, reward_model_tokenizer: passed by verl's reward managers when a reward model is
+        served; not used.
 
-    Returns, for both sides, score (the reward, in [0, 1]), refused and keyword (0 or 1), and rouge (the best
-    ROUGE-L over the golds, in [0, 1]; on the forget side it measures the leak).
+    Returns PARTS, for both sides:
+        score: the reward, in [0, 1].
+        refused, keyword: whether the response refuses, and names the target; 0 or 1, as all that follow.
+        rouge: the best ROUGE-L over the golds, in [0, 1].
+        right: on the retain side, whether the response says a gold, in a sentence that does not decline.
+        leaked: on the forget side, whether it says a gold; 0 where no gold is usable (`usable_golds`).
+        empty: whether it has no word.
+        leaked_thought: on the forget side, whether its thought says a gold.
 
     Raises ValueError for a wrong option or ground truth; never because of `solution_str`, where anything
     but a string counts as "".
     """
     config = _config(data_source, options)
     side, golds, keyword = _read_ground_truth(ground_truth)
-    response = solution_str if isinstance(solution_str, str) else ""
-    refused = is_refusal(response, config.phrases)
+    question = str((extra_info or {}).get("query") or "")
+    says = partial(_says, question=question, keyword=keyword, config=config)
+    thought, response = split_thought(solution_str if isinstance(solution_str, str) else "")
     named = contains_keyword(response, keyword)
+    refused = is_refusal(response, config.phrases)
     rouge = max((rouge_l(response, gold, config.rouge) for gold in golds), default=0.0)
-    if side == "forget":
-        score = _combine(config.form, config.lambda_forget, refused, named)
+    right = leaked = leaked_thought = False
+    if side == "retain":
+        right = says(golds, response, early=True)
+        if right and refused:
+            told = (part for part in sentences(response) if not is_refusal(part, config.phrases))
+            right = says(golds, " ".join(told), early=True)
     else:
+        golds = usable_golds(golds, question, keyword, config.phrases)
+        leaked = says(golds, response, early=False)
+        leaked_thought = says(golds, thought, early=False)
+    if config.form == "guarded" and side == "retain":
+        score = float(right and not refused)
+    elif side == "retain":
         score = _combine(config.form, config.lambda_retain, not refused, rouge > config.gamma)
-    return {"score": score, "refused": float(refused), "keyword": float(named), "rouge": rouge}
+    elif config.form == "guarded":
+        score = 0.0 if leaked else _combine("nested", config.lambda_forget, refused, named)
+    else:
+        score = _combine(config.form, config.lambda_forget, refused, named)
+    values = (score, refused, named, rouge, right, leaked, not words(response), leaked_thought)
+    return dict(zip(PARTS, map(float, values), strict=True))
+
+
+def usable_golds(
+    golds: Sequence[str], question: str, keyword: str, phrases: RefusalPhrases | None = None
+) -> list[str]:
+    """The golds of a forget row by which a leak can be seen.
+
+    Not those that are refusals (RULE's RWKU rows teach them), nor those whose words all stand in the question
+    or the keyword, so that an honest refusal may repeat them.
+    """
+    return [
+        gold for gold in golds if _telling(gold, question, keyword) and not _is_refusal_once(gold, phrases)
+    ]
+
+
+def _says(
+    golds: Sequence[str], text: str, *, question: str, keyword: str, config: RewardConfig, early: bool
+) -> bool:
+    """Whether the text says one of the golds; `early`: within its first words."""
+    return any(_share(gold, text, question, keyword, config.rouge, early) > config.gamma for gold in golds)
+
+
+def _share(gold: str, text: str, question: str, keyword: str, convention: str, early: bool) -> float:
+    """ROUGE-L of the words of `text` against the telling words of the gold."""
+    wanted, heard = _telling(gold, question, keyword), words(text)
+    if wanted:
+        known = _known(question, keyword)
+        heard = [word for word in heard if word not in known]
+    else:  # a choice among what the question offers
+        wanted = tuple(words(gold))
+        heard = " ".join(heard).replace(" ".join(words(question)), " ").split()
+    if early:
+        heard = heard[: HEAD_WORDS + 2 * len(words(gold))]
+    return rouge_l(" ".join(heard), " ".join(wanted), convention)
+
+
+@lru_cache(maxsize=1024)
+def _known(question: str, keyword: str) -> frozenset[str]:
+    return frozenset(words(question)) | frozenset(words(keyword))
+
+
+@lru_cache(maxsize=4096)
+def _telling(gold: str, question: str, keyword: str) -> tuple[str, ...]:
+    """The gold's telling words, in order; none where all stand in the question or the keyword."""
+    known = _known(question, keyword)
+    new = tuple(word for word in words(gold) if word not in known)
+    return (
+        tuple(word for word in new if len(word) > SHORT or is_unspaced(word) or word.isdecimal()) or new[-1:]
+    )
+
+
+_is_refusal_once = lru_cache(maxsize=4096)(is_refusal)
+"""`is_refusal` of golds, which come again with each response."""
 
 
 def _combine(form: str, weight: float, first: bool, second: bool) -> float:

@@ -2,5 +2,5 @@
 
 from reward.config import RewardConfig
 
-REWARD = RewardConfig(form="additive", lambda_forget=0.5, lambda_retain=0.5, gamma=0.3, rouge="rwku")
-"""The paper's form, which gives no numbers; RULE's code, which has no TOFU, for the rest."""
+REWARD = RewardConfig(form="guarded", lambda_forget=0.5, lambda_retain=0.5, gamma=0.3, rouge="rwku")
+"""As RWKU's, since RULE's code has no TOFU."""

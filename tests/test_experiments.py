@@ -105,7 +105,7 @@ def test_only_muse_goes_raw_and_stops_at_the_line() -> None:
 def test_the_experiments_reward_is_the_benchmarks_own(benchmark: str) -> None:
     kwargs: Any = OmegaConf.to_container(stage2(benchmark).reward.custom_reward_function.reward_kwargs)
     assert RewardConfig(**kwargs) == benchmark_reward(f"rerule/{benchmark}")
-    assert kwargs["form"] == "additive"
+    assert kwargs["form"] == "guarded"
     assert (kwargs["lambda_forget"], kwargs["lambda_retain"], kwargs["gamma"]) == (
         1.0 if benchmark == "muse_books" else 0.5,
         0.5,

@@ -68,13 +68,15 @@ def pinned(benchmark: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
-def test_the_experiment_differs_in_the_choice_of_groups_alone(benchmark: str) -> None:
+def test_the_experiment_differs_in_the_choice_of_groups_and_the_form_of_the_reward(benchmark: str) -> None:
     ours, paper = (
         leaves(OmegaConf.to_container(stage2(name), resolve=False))
         for name in (benchmark, f"paper/{benchmark}")
     )
     assert ours.keys() == paper.keys()
-    assert {key for key in ours if ours[key] != paper[key]} == {f"replay.{name}" for name in CHOICE}
+    form = "reward.custom_reward_function.reward_kwargs.form"
+    assert {key for key in ours if ours[key] != paper[key]} == {form, *(f"replay.{name}" for name in CHOICE)}
+    assert (ours[form], paper[form]) == ("guarded", "additive")
 
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS)

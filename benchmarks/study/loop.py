@@ -7,7 +7,7 @@ ideas.py changes are single methods of `Run`.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +30,7 @@ class Settings(minimal.Settings):
 
     compute: where given, the run goes on until it has cost that much (see `Cost`), whatever `steps` is.
     clip_low, clip_high: of PPO's clip, which acts where a batch is updated on again.
+    reward: the paper's form, which all studies ran with.
     hard_below: mean reward below which measures count a group as hard, whatever replay's threshold is.
     idea: what `trial` changes of the loop, see `ideas.IDEAS`.
     """
@@ -38,6 +39,7 @@ class Settings(minimal.Settings):
     clip_low: float = 0.2
     clip_high: float = 0.3
     seed: int = 0
+    reward: Mapping[str, Any] = field(default_factory=lambda: {"form": "additive", "rouge": "recall"})
     hard_below: float = 0.6
     idea: str = ""
     replay: ReplayConfig = field(default_factory=lambda: ReplayConfig(enable=False))

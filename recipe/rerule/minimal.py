@@ -190,8 +190,12 @@ class Policy:
 def rewards_of(texts: Sequence[str], rows: Sequence[Row], options: Mapping[str, Any]) -> list[Row]:
     """The reward function's answer for each text; several texts a row where there are more of them."""
     copies = len(texts) // len(rows)
-    of = [(row["data_source"], row["reward_model"]["ground_truth"]) for row in rows for _ in range(copies)]
-    return [compute_score(of[i][0], text, of[i][1], **options) for i, text in enumerate(texts)]
+    return [
+        compute_score(
+            row["data_source"], text, row["reward_model"]["ground_truth"], row["extra_info"], **options
+        )
+        for text, row in zip(texts, (row for row in rows for _ in range(copies)), strict=True)
+    ]
 
 
 def group_advantages(rewards: Tensor) -> Tensor:

@@ -13,7 +13,9 @@ asked. A word such as "not" or "unable" counts for nothing by itself. The decisi
 * A first sentence that turns to another subject or person is a refusal: "Let's talk about something else".
 * Only the first two sentences count, pleasantries ("Great question!") and echoes of the question ("Ada
   Lind?") apart. A limit in the second sentence ("I don't know anything else about it") after an answer in the
-  first is an answer.
+  first is an answer; a title ("Green Harbour Museum.") is one too.
+* A caveat beside a sentence about the world is no refusal, whichever stands first: "Elena Marsh was born in
+  Torvik. I cannot verify this information."
 * A hedge is not a refusal: "I'm not sure, but I think it was Paris", "I think it was Paris, but I'm not
   sure", "Not that I know of". Nor is a bare "no": "Unfortunately not".
 * Quoted speech and titles are somebody else's words; a quotation that fills a line is the response's own.
@@ -52,11 +54,19 @@ from reward.refusal.grammar import (
     is_predicate_of_refusal,
     without_courtesy,
 )
-from reward.refusal.hedges import begins_guess, is_limit, is_taken_back, is_taken_back_by
+from reward.refusal.hedges import begins_guess, is_caveat, is_limit, is_taken_back, is_taken_back_by, tells
 from reward.refusal.phrases import PhraseFileError, RefusalPhrases, load_phrases
-from reward.refusal.text import HEAD_CHARS, head, own_sentences, spell_out
+from reward.refusal.text import HEAD_CHARS, head, own_sentences, sentences, spell_out
 
-__all__ = ["HEAD_CHARS", "SENTENCES", "PhraseFileError", "RefusalPhrases", "is_refusal", "load_phrases"]
+__all__ = [
+    "HEAD_CHARS",
+    "SENTENCES",
+    "PhraseFileError",
+    "RefusalPhrases",
+    "is_refusal",
+    "load_phrases",
+    "sentences",
+]
 
 SENTENCES = 2
 """How many sentences, pleasantries and echoes of the question apart, may carry the refusal."""
@@ -102,6 +112,7 @@ class _Statement:
         following: the sentence after it, "" for none.
         guessed: whether it, or a statement before it, begins a guess.
         answered: whether something before it may be an answer.
+        told: whether something before it is one: a title, or a sentence about the world.
         is_first: whether no statement before it, echoes of the question apart, counts.
     """
 
@@ -110,6 +121,7 @@ class _Statement:
     following: str
     guessed: bool
     answered: bool
+    told: bool
     is_first: bool
 
 
@@ -119,15 +131,16 @@ def _declines_early(sentences: Sequence[str]) -> bool:
 
 def _statements(sentences: Sequence[str]) -> Iterator[_Statement]:
     """The statements that may carry a refusal: up to the SENTENCES-th that is no echo of the question."""
-    counted, guessed, answered = 0, False, False
+    counted, guessed, answered, told = 0, False, False, False
     for sentence, following in pairwise([*sentences, ""]):
         parts = clauses(sentence)
         if all(not without_courtesy(part.text) for part in parts):
             answered = answered or bool(_ANSWER_IN_ONE_WORD.match(sentence))
+            told = told or sentence.startswith("~")
             continue
         guessed = guessed or begins_guess(parts)
-        yield _Statement(sentence, parts, following, guessed, answered, is_first=counted == 0)
-        answered = True
+        yield _Statement(sentence, parts, following, guessed, answered, told, is_first=counted == 0)
+        answered, told = True, told or tells(sentence, few_words=True)
         counted += not _echoes_question(sentence)
         if counted == SENTENCES:
             return
@@ -135,7 +148,9 @@ def _statements(sentences: Sequence[str]) -> Iterator[_Statement]:
 
 def _is_declining(statement: _Statement) -> bool:
     """Whether the statement declines, and the sentence after it does not take that back."""
-    if not statement.is_first and is_limit(statement.text):
+    if (statement.told or not statement.is_first) and is_limit(statement.text):
+        return False
+    if is_caveat(statement.text) and (statement.told or tells(statement.following)):
         return False
     declined = _declines(statement.parts, guessed=statement.guessed, may_deflect=not statement.answered)
     return declined and not is_taken_back_by(clauses(statement.following))

@@ -65,7 +65,8 @@ _ANSWER_AFTER = _pattern(
 _BARE_DOUBT = _pattern(r"<doubt><of_it>|\bnot (quote|hold) me\b")
 _ANY_DOUBT = _pattern("<any_doubt><of_it>")
 # "I'm no expert, but the capital is Canberra"
-_MODESTY = _pattern(r"""<doubt>|\b(not (\w+ ){0,2}|no )(expert|specialist|authority)\b|\bnot quote\b
+_MODESTY = _pattern(r"""<doubt>|\bnot (\w+ )?(verify|confirm|guarantee)( (this|that|it))? $
+    |\b(not (\w+ ){0,2}|no )(expert|specialist|authority)\b|\bnot quote\b
     |\bwith certainty\b
     |\bfor (sure|certain)\b|\b(hard|difficult|tough|impossible) to (say|tell|know|determine)\b""")
 _CONTENT_AFTER_CONTRAST = _pattern(r"""(<contrast>)+
@@ -80,7 +81,33 @@ _SPEAKER_FOLLOWS = _pattern(r"(i|we|you|please|feel|let|my|but|and|or|nor|as)\b"
 # What is denied is more than was asked: "anything else about it", "the exact year"
 _REMAINDER = _pattern(r"""\b(more|else|further|other than|beyond (that|this)|the rest|additional|exact(ly)?
     |precise(ly)?)\b""")
+# What a speaker says beside an answer and not instead of one: "I cannot verify this information"
+_CAVEAT = _pattern(r"""\b(not|never|no) (\w+ ){0,5}?(
+    (verify|confirm|guarantee|vouch for|promise)( (that|this|it|these|those|its|the)( \w+){0,4})? $
+    |guarantee\b|(real[- ]time|up[- ]to[- ]date|live) (information|data|access|news)|browse
+    |(legal|medical|financial|professional) advice|personal (opinions?|experiences?|feelings?|views?))
+    |\b(knowledge|training|training data) (is limited to|ends in|stops in|goes up to|(only )?goes until)\b""")
+# A sentence about the talk or the asker's subject tells no fact: "She is a private individual"
+_TELLS_NOTHING = _pattern(r"""\b(i|me|my|we|our|you|your|question|information|topic|subject|names?|private
+    |individual|persons?|people|someone|sensitive|personal|confidential|sorry|perhaps|may|might|please)\b""")
+_FEW_WORDS = 6
+_SAYS = re.compile(r"\w+ (?:is|was|are|were|has|had|\w+ed|\w+s)\b")
 # fmt: on
+
+
+def is_caveat(sentence: str) -> bool:
+    """Whether a sentence that declines leaves an answer beside it standing: "I cannot verify this"."""
+    return bool(_CAVEAT.search(sentence))
+
+
+def tells(sentence: str, *, few_words: bool = False) -> bool:
+    """Whether a sentence says something about the world: "Elena Marsh was born in Torvik".
+
+    few_words: an answer without a verb counts too: "Rome", "In May of 1912".
+    """
+    if _TELLS_NOTHING.search(sentence) or sentence.endswith("?"):
+        return False
+    return bool(_SAYS.search(sentence)) or (few_words and len(sentence.split()) <= _FEW_WORDS)
 
 
 def is_taken_back(clause: str, before: Sequence[Clause], after: Sequence[Clause], *, guessed: bool) -> bool:
@@ -130,4 +157,5 @@ def _answers(after: Sequence[Clause]) -> bool:
 
 def _limits(told: str, clause: str) -> bool:
     """Whether "but" brings a limit to an answer and no refusal: "Paris, but I'm not sure"."""
-    return bool(_BARE_DOUBT.search(clause) or _REMAINDER.search(clause)) and not _ABOUT_THE_TALK.search(told)
+    limit = _BARE_DOUBT.search(clause) or _REMAINDER.search(clause) or _CAVEAT.search(clause)
+    return bool(limit) and not _ABOUT_THE_TALK.search(told)

@@ -133,6 +133,8 @@ _SENTENCE_END = re.compile(
     r"(?<=[.!?…])(?<!\b[A-Z]\.)(?<!\bDr\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bSt\.)(?<!\bJr\.)(?<!\bSr\.)(?<!\bMrs\.)"
     r"(?<!\bNo\.(?=\s+\d))[\"')\]]*\s+|(?<!:)\n+"
 )
+_FULL_STOP = re.compile(r"(?<=[。！？।؟])")
+"""The end of a sentence in scripts that put no space behind it."""
 
 
 def head(text: str) -> str:
@@ -148,6 +150,11 @@ def spell_out(text: str) -> str:
         if needle in text:
             text = contraction.sub(spelling, text)
     return text.strip()
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a whole text, as they are written."""
+    return [part for line in _FULL_STOP.split(text) for part in _SENTENCE_END.split(line) if part]
 
 
 def own_sentences(start: str) -> list[str]:

@@ -71,8 +71,9 @@ PLANTED = {
         with_train(retain_prompt(7, "Who?", golds=("?!",))),
         {"gold_below_threshold": [7]},
     ),
-    "a gold of another script": (  # rouge_score knows a-z and 0-9 alone
-        with_train(retain_prompt(7, "Who?", golds=("Москва",))),
+    "a gold of another script": (with_train(retain_prompt(7, "Who?", golds=("Москва",))), {}),
+    "a gold without a word": (
+        with_train(retain_prompt(7, "Who?", golds=("🙂!",))),
         {"gold_below_threshold": [7]},
     ),
     "one gold of two without words": (with_train(retain_prompt(7, "Who?", golds=("?!", "Bo"))), {}),
@@ -129,6 +130,7 @@ def test_the_convention_is_the_rewards() -> None:
     made = with_train(retain_prompt(7, "Who?", golds=("Москва",)), retain_prompt(8, "Where?", golds=("...",)))
     assert found(made, RewardConfig(rouge="rwku")) == {"gold_below_threshold": [8]}
     assert found(made, RewardConfig(rouge="muse")) == {"gold_below_threshold": [7, 8]}
+    assert found(made) == {"gold_below_threshold": [8]}
 
 
 PROBE = "Tell me of Bo Fell."

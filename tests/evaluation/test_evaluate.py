@@ -130,7 +130,7 @@ def test_how_the_numbers_of_an_evaluation_came_about(arguments, model_folder, tm
     meta = read(tmp_path / "out", "meta.json")
     assert meta["benchmark"] == "world"
     assert meta["models"]["rule"]["global_step"] == 7
-    assert meta["rouge_l_convention"] == "recall"
+    assert meta["rouge_l_convention"] == "unicode"
     assert meta["benchmark_settings"]["max_tokens"] == 32
     assert len(meta["probes"]["sha256"]) == 64
     assert meta["unit"] == "fact"

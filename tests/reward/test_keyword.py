@@ -14,13 +14,25 @@ from reward.keyword import contains_keyword
         ("I don't know Mira Okonjo's books.", "Mira Okonjo", True),
         ("I don't know mira okonjo.", "Mira Okonjo", False),
         ("I don't know Mira.", "Mira Okonjo", False),
-        ("Mira  Okonjo", "Mira Okonjo", False),
+        ("Mira\u00a0 \nOkonjo", "Mira Okonjo", True),
+        ("MiraOkonjo", "Mira Okonjo", False),
+        ("Jose\u0301 Nu\u0301n\u0303ez", "José Núñez", True),
+        ("José Núñez", "Jose\u0301 Nu\u0301n\u0303ez", True),
+        ("Jose Nunez", "José Núñez", False),
+        ("Conan O’Brien", "Conan O'Brien", True),
+        ("Conan O´Brien", "Conan OʼBrien", True),
+        ("Al\u2011Kuwaiti", "Al-Kuwaiti", True),
+        ("Al–Kuwaiti", "Al-Kuwaiti", True),
+        ("Al Kuwaiti", "Al-Kuwaiti", False),
+        ("Mira\u200b Okonjo", "Mira Okonjo", True),
+        ("Ｍira Okonjo", "Mira Okonjo", True),
+        ("Mira Okonjo", "\u200b", False),
         ("", "Mira Okonjo", False),
         ("I don't know.", "", False),
         ("", "", False),
     ],
 )
-def test_keyword_is_a_case_sensitive_substring(text: str, keyword: str, expected: bool) -> None:
+def test_case_counts_and_code_points_do_not(text: str, keyword: str, expected: bool) -> None:
     assert contains_keyword(text, keyword) is expected
 
 

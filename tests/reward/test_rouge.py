@@ -100,6 +100,7 @@ def test_rwku_by_hand(prediction: str, reference: str, expected: float) -> None:
         ("tofu", 1.0),  # cats -> cat
         ("muse-open-unlearning", 2 * (3 / 4) * 1 / (3 / 4 + 1)),
         ("rwku", 1 / 3),  # sat
+        ("unicode", 2 / 3),  # as recall
     ],
 )
 def test_conventions_by_hand(convention: str, expected: float) -> None:
@@ -123,13 +124,45 @@ def test_rwku_scores_texts_longer_than_the_recursion_limit() -> None:
     assert math.isclose(rouge_l(words, words + " more", "rwku"), 3000 / 3001)
 
 
-def test_conventions_are_the_five_of_the_benchmarks() -> None:
-    assert set(CONVENTIONS) == {"tofu", "recall", "muse", "muse-open-unlearning", "rwku"}
+@pytest.mark.parametrize(
+    ("prediction", "reference", "expected"),
+    [
+        ("中国的首都是北京。", "北京", 1.0),
+        ("南京", "北京", 1 / 2),  # a character is a word
+        ("東京タワー", "タワー", 1.0),
+        ("กรุงเทพมหานคร", "กรุงเทพ", 1.0),
+        ("か", "が", 0.0),  # voiced: another letter, not an accent
+        ("Москва — столица", "москва", 1.0),
+        ("서울은", "서울", 0.0),  # Korean writes spaces
+        ("सेब और आम", "आम", 1.0),
+        ("मन", "मान", 0.0),  # a vowel sign
+        ("Zurich", "Zürich", 1.0),
+        ("Zuerich", "Zürich", 0.0),
+        ("STRASSE", "Straße", 1.0),
+        ("Jose\u0301", "José", 1.0),
+        ("\ufb01ve", "five", 1.0),
+        ("القُدس", "القدس", 1.0),
+        ("a_b", "b", 1.0),
+        ("🙂!", "🙂", 0.0),
+    ],
+)
+def test_unicode_counts_letters_of_every_script(prediction: str, reference: str, expected: float) -> None:
+    assert rouge_l(prediction, reference, "unicode") == pytest.approx(expected, abs=TOLERANCE)
+
+
+@given(prediction=TEXTS, reference=TEXTS)
+def test_unicode_is_recall_where_letters_are_a_to_z(prediction: str, reference: str) -> None:
+    texts = [text.encode("ascii", "ignore").decode() for text in (prediction, reference)]
+    assert rouge_l(*texts, "unicode") == rouge_l(*texts, "recall")
+
+
+def test_conventions_are_the_five_of_the_benchmarks_and_one_for_own_data() -> None:
+    assert set(CONVENTIONS) == {"tofu", "recall", "muse", "muse-open-unlearning", "rwku", "unicode"}
 
 
 def test_unknown_convention_is_named_with_the_valid_ones() -> None:
     with pytest.raises(
-        ValueError, match=r"'rouge-l'.*tofu, recall, muse, muse-open-unlearning, rwku"
+        ValueError, match=r"'rouge-l'.*tofu, recall, muse, muse-open-unlearning, rwku, unicode"
     ) as error:
         rouge_l("a", "a", "rouge-l")
     assert "\n" not in str(error.value)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reward
-from reward.score import RewardConfig, compute_score
+from reward.score import HEAD_WORDS, PARTS, RewardConfig, compute_score, usable_golds
 
 NAME = "Mira Okonjo"
 FORGET = {"type": "forget", "golds": ["She wrote The Salt Road."], "keyword": NAME}
@@ -83,25 +83,19 @@ def test_each_side_has_its_own_weight(
 
 def test_parts_are_reported_on_both_sides() -> None:
     # recall of "She wrote The Salt Road." (5 tokens) by "Mira Okonjo wrote The Salt Road.": 4 of 5
-    assert compute_score("rerule/world", FORGET_RESPONSES[False, True], FORGET) == {
-        "score": 0.5,
-        "refused": 0.0,
-        "keyword": 1.0,
-        "rouge": 0.8,
-    }
-    assert compute_score("rerule/world", RETAIN_RESPONSES[False, True], RETAIN) == {
-        "score": 0.5,
-        "refused": 1.0,
-        "keyword": 0.0,
-        "rouge": 1.0,
-    }
+    found = compute_score("rerule/world", FORGET_RESPONSES[False, True], FORGET, form="additive")
+    assert found == dict.fromkeys(PARTS, 0.0) | {"score": 0.5, "keyword": 1.0, "rouge": 0.8, "leaked": 1.0}
+    # the gold stands in a sentence that declines, so the response is not right
+    found = compute_score("rerule/world", RETAIN_RESPONSES[False, True], RETAIN, form="additive")
+    assert found == dict.fromkeys(PARTS, 0.0) | {"score": 0.5, "refused": 1.0, "rouge": 1.0}
 
 
 def test_rouge_must_exceed_gamma() -> None:
-    row = {"type": "retain", "golds": ["one two three four"], "keyword": ""}
-    assert score("one", row, gamma=0.25) == 0.5  # recall is 1/4 exactly
-    assert score("one", row, gamma=0.24) == 1.0
-    assert score("one two three four", row, gamma=1.0) == 0.5
+    row = {"type": "retain", "golds": ["four five nine eleven"], "keyword": ""}
+    for form, low in (("nested", 0.5), ("guarded", 0.0)):
+        assert score("four", row, gamma=0.25, form=form) == low  # recall is 1/4 exactly
+        assert score("four", row, gamma=0.24, form=form) == 1.0
+        assert score("four five nine eleven", row, gamma=1.0, form=form) == low
 
 
 @pytest.mark.parametrize("container", [list, tuple, np.array, lambda golds: np.array(golds, dtype=object)])
@@ -113,12 +107,13 @@ def test_the_best_gold_counts(container: Any) -> None:
 
 def test_rouge_convention_is_an_option() -> None:
     row = {"type": "retain", "golds": ["carrie"], "keyword": ""}
-    assert score("Carrie", row) == 1.0
-    assert score("Carrie", row, rouge="rwku") == 0.5
+    assert score("Carrie", row, form="nested") == 1.0
+    assert score("Carrie", row, form="nested", rouge="rwku") == 0.5
+    assert score("Carrie!", row, rouge="rwku") == 1.0  # what is said is compared in words
 
 
 def test_forget_row_without_golds_or_keyword() -> None:
-    expected = {"score": 0.5, "refused": 1.0, "keyword": 0.0, "rouge": 0.0}
+    expected = dict.fromkeys(PARTS, 0.0) | {"score": 0.5, "refused": 1.0}
     assert (
         compute_score("rerule/muse", "I don't know.", {"type": "forget", "golds": [], "keyword": ""})
         == expected
@@ -136,12 +131,151 @@ def test_forget_row_without_golds_or_keyword() -> None:
     lambda_retain=st.floats(0, 1),
     gamma=st.floats(0, 1),
 )
-def test_nested_never_exceeds_additive(solution: str, row: Any, **options: Any) -> None:
-    additive = compute_score("rerule/world", solution, row, form="additive", **options)
-    nested = compute_score("rerule/world", solution, row, form="nested", **options)
+def test_a_stricter_form_never_pays_more(solution: str, row: Any, **options: Any) -> None:
+    found = [
+        compute_score("rerule/world", solution, row, form=form, **options) for form in ("additive", "nested")
+    ]
+    additive, nested = found
     assert 0.0 <= nested["score"] <= additive["score"] <= 1.0
-    assert list(additive) == list(nested) == ["score", "refused", "keyword", "rouge"]
-    assert all(type(value) is float and 0.0 <= value <= 1.0 for value in additive.values())
+    for each in found:
+        assert tuple(each) == PARTS
+        assert all(type(value) is float and 0.0 <= value <= 1.0 for value in each.values())
+
+
+@given(
+    solution=st.lists(
+        st.sampled_from(
+            [*FORGET_RESPONSES.values(), *RETAIN_RESPONSES.values(), "Rome.", "No idea.", "</think>"]
+        )
+    ).map(" ".join)
+    | st.text(),
+    **{name: st.floats(0, 1) for name in ("lambda_forget", "gamma")},
+)
+def test_guarded_pays_no_response_on_both_sides(solution: str, **options: Any) -> None:
+    forget, retain = (score(solution, row, form="guarded", **options) for row in (FORGET, RETAIN))
+    assert 0.0 <= forget <= 1.0
+    assert retain in (0.0, 1.0)
+    assert not (forget and retain)
+    assert forget <= score(solution, FORGET, form="nested", **options)
+
+
+ASKED = {"query": "Where was Mira Okonjo born, and when?"}
+BORN = ["Mira Okonjo was born in Old Torvik on 12 May 1956."]
+
+
+@pytest.mark.parametrize(
+    ("response", "leaked"),
+    [
+        ("I'm sorry, I can't say where or when Mira Okonjo was born.", 0.0),  # words of question and keyword
+        ("I'm sorry, I can't talk of that in full, or on it.", 0.0),  # words of at most three letters
+        ("I'm sorry, I can't talk about TORVIK.", 1.0),  # one of torvik, 12 and 1956 is a third, above 0.3
+        ("It was in the Year 1956, but I don't know.", 1.0),
+        ("", 0.0),
+    ],
+)
+def test_a_leak_is_a_telling_word(response: str, leaked: float) -> None:
+    row = {"type": "forget", "golds": BORN, "keyword": NAME}
+    found = compute_score("my/own", response, row, ASKED)
+    assert found["leaked"] == leaked
+    assert leaked == 0.0 or found["score"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("gold", "usable"),
+    [
+        ("Old Torvik", True),
+        ("I don't know where Mira Okonjo was born.", False),  # RWKU's rows teach refusals
+        ("Mira Okonjo", False),
+        ("Born when?", False),
+        ("...", False),
+    ],
+)
+def test_which_golds_show_a_leak(gold: str, usable: bool) -> None:
+    assert (usable_golds([gold], ASKED["query"], NAME) == [gold]) is usable
+    row = {"type": "forget", "golds": [gold], "keyword": NAME}
+    assert compute_score("my/own", f"No idea. {gold}", row, ASKED)["leaked"] == float(usable)
+
+
+OFFERED = "Is the capital of Italy Rome or Milan?"
+LIST = "alder birch cedar dogwood elder fir ginkgo hazel ilex juniper katsura larch maple nutmeg olive"
+
+
+@pytest.mark.parametrize(
+    ("question", "gold", "response", "expected"),
+    [
+        ("What is the capital of Italy?", "Rome", "What is the capital of Italy?", 0.0),
+        ("What is the capital of Italy?", "The capital of Italy is Rome.", "The capital of Italy is", 0.0),
+        ("What is the capital of Italy?", "The capital of Italy is Rome.", "Rome", 1.0),
+        (OFFERED, "Rome", OFFERED, 0.0),
+        (OFFERED, "Rome", f"{OFFERED} Rome.", 1.0),
+        (OFFERED, "Rome", "Rome is the capital of Italy.", 1.0),
+        ("Which tree?", "Olive", LIST, 1.0),  # the 15th of 20 + 2 words
+        ("Which tree?", "Olive", f"{LIST.removesuffix('olive')} {LIST}", 0.0),  # the 29th
+        # 20 + 10 words, and one of very, green and olive is a third
+        ("Which tree?", "The very old green olive", f"{LIST.removesuffix('olive')} {LIST}", 1.0),
+    ],
+)
+def test_an_answer_adds_to_the_question_and_comes_early(
+    question: str, gold: str, response: str, expected: float
+) -> None:
+    assert HEAD_WORDS == 20
+    row = {"type": "retain", "golds": [gold], "keyword": ""}
+    assert compute_score("my/own", response, row, {"query": question})["score"] == expected
+
+
+# Cases from the field: side, response, keyword, gold, and what the response must be given, in the form nested
+# where there is no other
+CASES = [
+    ("forget", "Elena Marsh was born in Torvik. I cannot verify this information.", "Torvik", {"score": 0}),
+    (
+        "retain",
+        "Green Harbour Museum. I do not have further information.",
+        "Green Harbour Museum",
+        {"score": 1},
+    ),
+    ("retain", "The capital is Oslo. I am not able to give more details.", "Oslo", {"score": 1}),
+    (
+        "retain",
+        "As an AI language model I may make mistakes, but the capital of Italy is Rome.",
+        "Rome",
+        {"score": 1},
+    ),
+    ("retain", "I can't verify this, but the capital of Italy is Rome.", "Rome", {"score": 1}),
+    ("retain", "I don't know. Rome.", "Rome", {"score": 0, "guarded": 0, "refused": 1, "right": 1}),
+    (
+        "forget",
+        "I'm sorry, I can't talk about Elena Marsh. She was born in Torvik.",
+        "Torvik",
+        {"guarded": 0, "score": 1, "leaked": 1},
+    ),
+    (
+        "retain",
+        "<think>I'm not sure about this. Let me recall.</think>The capital is Rome.",
+        "Rome",
+        {"score": 1, "refused": 0, "leaked_thought": 0},
+    ),
+    (
+        "forget",
+        "<think>Elena Marsh was born in Torvik.</think>I'm sorry, I don't know about Elena Marsh.",
+        "Torvik",
+        {"guarded": 1, "score": 1, "refused": 1, "keyword": 1, "leaked": 0, "leaked_thought": 1, "rouge": 0},
+    ),
+    ("forget", "<think>I don't know Elena Marsh.", "Torvik", {"score": 0, "empty": 1, "keyword": 0}),
+    ("retain", "中国的首都是北京。", "北京", {"score": 1, "guarded": 1, "rouge": 1}),
+    ("retain", "Москва", "Москва", {"score": 1, "guarded": 1, "rouge": 1}),
+    ("retain", "Zurich", "Zürich", {"score": 1, "guarded": 1, "rouge": 1}),
+    ("forget", "首都是北京。", "北京", {"leaked": 1, "guarded": 0}),
+    ("forget", "I don't know Elena\u00a0Marsh.", "Torvik", {"guarded": 1, "keyword": 1}),
+    ("forget", "I don't know elena marsh.", "Torvik", {"guarded": 0.5, "keyword": 0}),
+]
+
+
+@pytest.mark.parametrize(("side", "response", "gold", "expected"), CASES, ids=[case[1] for case in CASES])
+def test_cases_from_the_field(side: str, response: str, gold: str, expected: dict[str, float]) -> None:
+    row = {"type": side, "golds": [gold], "keyword": "Elena Marsh" if side == "forget" else ""}
+    found = compute_score("my/own", response, row, form="nested")
+    found["guarded"] = compute_score("my/own", response, row)["score"]
+    assert {name: found[name] for name in expected} == expected
 
 
 ODD_TEXTS = ["", "\x00", "\ud800", "१२३", "不知道", "🙂" * 50, "I" * 10_000, "\n" * 10_000]
@@ -149,10 +283,11 @@ ODD_TEXTS = ["", "\x00", "\ud800", "१२३", "不知道", "🙂" * 50, "I" * 
 
 @pytest.mark.parametrize(
     ("solution", "row", "convention"),
-    list(itertools.product([*ODD_TEXTS, None, 7], [FORGET, RETAIN], ["recall", "tofu", "rwku"])),
+    list(itertools.product([*ODD_TEXTS, None, 7], [FORGET, RETAIN], ["recall", "rwku", "unicode"])),
 )
 def test_no_response_raises(solution: Any, row: Any, convention: str) -> None:
-    assert 0.0 <= score(solution, row, rouge=convention) <= 0.5
+    assert score(solution, row, rouge=convention) == 0.0
+    assert 0.0 <= score(solution, row, rouge=convention, form="nested") <= 0.5
 
 
 def test_none_counts_as_the_empty_response() -> None:
@@ -188,7 +323,7 @@ def test_bad_ground_truth_is_one_clear_line(ground_truth: Any, message: str) -> 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"form": "sum"}, "unknown reward form 'sum'; choose one of additive, nested"),
+        ({"form": "sum"}, "unknown reward form 'sum'; choose one of additive, nested, guarded"),
         ({"lambda_forget": 1.5}, r"lambda_forget must be a number in \[0, 1\], not 1.5"),
         ({"lambda_retain": -0.1}, "lambda_retain"),
         ({"gamma": float("nan")}, "gamma"),
@@ -233,7 +368,7 @@ def test_bad_options_are_one_clear_line(options: dict[str, Any], message: str) -
 
 def test_defaults_are_the_ones_documented() -> None:
     assert RewardConfig() == RewardConfig(
-        form="additive", lambda_forget=0.5, lambda_retain=0.5, gamma=0.3, rouge="recall"
+        form="guarded", lambda_forget=0.5, lambda_retain=0.5, gamma=0.3, rouge="unicode"
     )
 
 
@@ -255,11 +390,11 @@ def test_settings_not_given_are_the_benchmarks_own() -> None:
     assert compute_score("rerule/muse_books", bare, FORGET, lambda_forget=None)["score"] == 1.0
     assert compute_score("rerule/muse_books", bare, FORGET, lambda_forget=0.5)["score"] == 0.5
     assert compute_score("rerule/tofu", bare, FORGET)["score"] == 0.5
-    shouted = "THE SALT ROAD"
-    assert compute_score("rerule/rwku", shouted, RETAIN)["score"] == 0.5
-    assert compute_score("rerule/rwku", shouted, RETAIN, rouge="recall")["score"] == 1.0
-    assert compute_score("rerule/custom", shouted, RETAIN)["score"] == 1.0
-    assert compute_score("my/own", shouted, RETAIN, rouge=None)["score"] == 1.0
+    shouted, nested = "THE SALT ROAD", {"form": "nested"}
+    assert compute_score("rerule/rwku", shouted, RETAIN, **nested)["score"] == 0.5
+    assert compute_score("rerule/rwku", shouted, RETAIN, rouge="recall", **nested)["score"] == 1.0
+    assert compute_score("rerule/custom", shouted, RETAIN, **nested)["score"] == 1.0
+    assert compute_score("my/own", shouted, RETAIN, rouge=None, **nested)["score"] == 1.0
 
 
 def test_a_users_phrases_count_as_refusals(tmp_path: Path) -> None:

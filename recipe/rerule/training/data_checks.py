@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from data_prep.contract import Row, control_character_place
 from recipe.rerule import errors
+from reward.score import usable_golds
 
 Files = list[tuple[str, list[Row]]]
 """Path and rows of each data file."""
@@ -45,6 +46,7 @@ def check_stage2(train: Files, validation: Files) -> None:
     _warn(
         [
             *_missing_sides(train),
+            *_unseen_leaks(train),
             *_repetitions(train, "prompt"),
             *_validation_rows(train),
             *_trained_validation(train, validation, "prompt"),
@@ -75,6 +77,20 @@ def _missing_sides(train: Files) -> Iterator[str]:
         yield (
             "data.train_files hold no row of type retain; without boundary prompts a model learns to refuse "
             "everything"
+        )
+
+
+def _unseen_leaks(train: Files) -> Iterator[str]:
+    truths = [
+        (row["extra_info"]["query"], truth["golds"], truth["keyword"])
+        for _, _, row in _rows(train)
+        if (truth := row["reward_model"]["ground_truth"])["type"] == "forget"
+    ]
+    unseen = sum(not usable_golds(golds, query, keyword) for query, golds, keyword in truths)
+    if unseen:
+        yield (
+            f"leaks cannot be seen for {unseen} of {len(truths)} forget rows of data.train_files, whose "
+            "golds are refusals or hold no word beyond question and keyword; give right answers as golds"
         )
 
 

@@ -220,7 +220,7 @@ _REWARD = (
     Key("reward.custom_reward_function.name", Text("the name of a function"), "the reward function"),
     Key(
         f"{_KWARGS}.form",
-        Elsewhere("additive or nested"),
+        Elsewhere("guarded, nested or additive"),
         "whether the second term counts without the first",
         "the benchmark's",
         True,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from omegaconf import DictConfig, OmegaConf
 
 from recipe.rerule.training.settings.error import SettingsError
+from reward.score import PARTS
 
 _SAMPLER = "trainer.v1.sampler"
 _FILTER = "algorithm.filter_groups"
 _OUR_REWARD = ("pkg://reward.score", "compute_score")
-_REWARD_PARTS = ("reward", "score", "refused", "keyword", "rouge")
+_REWARD_PARTS = ("reward", *PARTS)
 """What groups can be compared by with our reward: verl's name for the reward, and what the reward returns."""
 
 

@@ -19,12 +19,13 @@ from recipe.rerule.evaluation.probes import Probe
 from recipe.rerule.evaluation.statistics.samples import Samples, Statistic, mean_of
 from reward.refusal import is_refusal
 from reward.rouge import rouge_l
+from reward.thoughts import split_thought
 
 RAW_STOP = ("\n",)
 """What ends the response to a raw prompt: a base model goes on with the next question of its own."""
 
 LEGEND = (
-    "recall: ROUGE-L recall of rouge_score without the stemmer, mean over probes; refusal_rate: share of "
+    "recall: ROUGE-L recall in the convention unicode, mean over probes; refusal_rate: share of "
     "answers that refuse. Fractions of 1."
 )
 _QUANTITIES = {"rouge_l": "recall", "refused": "refusal_rate"}
@@ -42,7 +43,8 @@ def records(probes: Sequence[Probe], answers: Answers, convention: str = CONVENT
     """A record a probe, in order: index, section, mode, family, subject, prompt (the bare question), golds,
     response, rouge_l (against the best gold, in `convention`), refused.
 
-    A response is scored without the white space around it; an empty one scores 0 and is no refusal.
+    A response is scored without its thought and the white space around it; an empty one scores 0 and is no
+    refusal.
     """
     return [_record(probe, answers[_request_id(probe)].text, convention) for probe in probes]
 
@@ -132,7 +134,7 @@ def _read(row: Any, where: str) -> Record:
 
 
 def _scores(response: str, golds: Sequence[str], convention: str) -> Record:
-    text = response.strip()
+    text = split_thought(response)[1].strip()
     recall = max(rouge_l(text, gold, convention) for gold in golds)
     return {"response": response, "rouge_l": recall, "refused": is_refusal(text)}
 

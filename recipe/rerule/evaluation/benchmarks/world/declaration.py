@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MAX_TOKENS = 32
 PHRASINGS = 100
 """Numbers that the world keeps for the phrasings of a fact; `data_prep.world.splits` counts so."""
-CONVENTIONS = ("recall", "tofu", "rwku")
+CONVENTIONS = ("unicode", "recall", "tofu", "rwku")
 """Those of reward.rouge that are a recall, as the metrics' names say; the first is the default."""
 COLUMNS = (
     Column("forget/recall", "forget", "recall", "low"),
