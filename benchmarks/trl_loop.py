@@ -68,7 +68,8 @@ class HeldOut(TrainerCallback):
             of["model"], of["processing_class"], [row["prompt"] for row in self.rows], self.limit
         )
         found = rewards(
-            [[{"content": answer}] for answer in answers], [row["reward_model"] for row in self.rows]
+            [[{"content": answer}] for answer in answers],
+            *([row[column] for row in self.rows] for column in ("reward_model", "extra_info")),
         )
         self.scores[state.global_step] = sum(found) / len(found)
         self.clock.paused += time.perf_counter() - began
@@ -89,12 +90,15 @@ def greedy(model: Any, tokenizer: Any, prompts: Sequence[Any], limit: int) -> li
 
 
 def rewards(
-    completions: list[list[dict[str, str]]], reward_model: list[dict[str, Any]], **columns: Any
+    completions: list[list[dict[str, str]]],
+    reward_model: list[dict[str, Any]],
+    extra_info: list[dict[str, Any]],
+    **columns: Any,
 ) -> list[float]:
     """The project's reward of each completion, in TRL's form of a reward function."""
     return [
-        compute_score("", completion[-1]["content"], of["ground_truth"])["score"]
-        for completion, of in zip(completions, reward_model, strict=True)
+        compute_score("", completion[-1]["content"], of["ground_truth"], asked)["score"]
+        for completion, of, asked in zip(completions, reward_model, extra_info, strict=True)
     ]
 
 

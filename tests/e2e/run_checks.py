@@ -77,7 +77,10 @@ def kill_engine(run: Command) -> None:
 
 def assert_records_are_complete(run_folder: Path, rows: Path, steps: int) -> None:
     """Every step's rewards and responses are there, and each reward is that of the text beside it."""
-    truths = {row["extra_info"]["index"]: row["reward_model"]["ground_truth"] for row in read_rows(rows)}
+    asked = {
+        row["extra_info"]["index"]: (row["reward_model"]["ground_truth"], row["extra_info"])
+        for row in read_rows(rows)
+    }
     records = read_steps(run_folder, "prompts.jsonl")
     assert sorted(records) == list(range(1, steps + 1))
     for step, record in records.items():
@@ -87,7 +90,7 @@ def assert_records_are_complete(run_folder: Path, rows: Path, steps: int) -> Non
         written = [json.loads(line) for line in responses]
         assert [(line["index"], line["reward"]) for line in written] == rewards
         assert [line["reward"] for line in written] == [
-            compute_score("rerule/world", line["response"], truths[line["index"]])["score"]
+            compute_score("rerule/world", line["response"], *asked[line["index"]])["score"]
             for line in written
         ]
     assert (run_folder / "config.yaml").is_file()

@@ -138,7 +138,7 @@ def test_how_the_numbers_of_an_evaluation_came_about(arguments, model_folder, tm
     assert (meta["probes"]["facts"]["forget"], meta["probes"]["facts"]["forget/aa"]) == (1, 1)
     printed = capsys.readouterr().out
     assert "always refuses, naming the target" in printed
-    assert "convention: recall" in printed
+    assert "convention: unicode" in printed
 
 
 @pytest.mark.usefixtures("responding", "any_number_of_probes")

@@ -41,3 +41,15 @@ def test_a_control_character_is_named_once_with_its_field(capsys: pytest.Capture
     )
     place = "reward_model.ground_truth.golds holds the control character U+007F at character 3"
     assert warnings(capsys) == [f"warning: a: row 2: {place}; models see it as part of the text"]
+
+
+def test_forget_rows_that_cannot_show_a_leak_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = rl()
+    forget = [n for n, row in enumerate(rows) if row["reward_model"]["ground_truth"]["type"] == "forget"]
+    for number, gold in zip(forget, ["I don't know that.", "Ada"], strict=False):
+        rows = changed(rows, number, "reward_model", "ground_truth", "golds", value=[gold])
+    check_stage2([("a", rows)], [("v", rl("val", start=50))])
+    assert warnings(capsys) == [
+        "warning: leaks cannot be seen for 2 of 8 forget rows of data.train_files, whose golds are refusals "
+        "or hold no word beyond question and keyword; give right answers as golds"
+    ]
