@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from data_prep.prompts import Benchmark, Prompt
 from data_prep.refusals import misspelt_name
 from data_prep.text import normalise
-from reward import RewardConfig, is_refusal, rouge_l
+from reward import RewardConfig, contains_keyword, is_refusal, rouge_l
 
 
 class LeakError(ValueError):
@@ -108,7 +108,7 @@ def _contradictions(benchmark: Benchmark, _: RewardConfig) -> list[Prompt]:
 
 
 def _keyword_not_in_prompt(benchmark: Benchmark, _: RewardConfig) -> list[Prompt]:
-    return [p for p in benchmark.train if p.side == "forget" and p.keyword not in p.query]
+    return [p for p in benchmark.train if p.side == "forget" and not contains_keyword(p.query, p.keyword)]
 
 
 def _gold_is_refusal(benchmark: Benchmark, reward: RewardConfig) -> list[Prompt]:
