@@ -53,8 +53,8 @@ from reward.refusal.grammar import (
     without_courtesy,
 )
 from reward.refusal.hedges import begins_guess, is_limit, is_taken_back, is_taken_back_by
-from reward.refusal.phrases import PhraseFileError, RefusalPhrases, load_phrases
-from reward.refusal.text import HEAD_CHARS, head, own_sentences, spell_out
+from reward.refusal.phrases import PhraseFileError, RefusalPhrases, load_phrases, of_languages
+from reward.refusal.text import HEAD_CHARS, head, own_sentences
 
 __all__ = ["HEAD_CHARS", "SENTENCES", "PhraseFileError", "RefusalPhrases", "is_refusal", "load_phrases"]
 
@@ -84,9 +84,11 @@ def is_refusal(text: str, phrases: RefusalPhrases | None = None) -> bool:
     string is no refusal.
     """
     start = head(text)
+    if of_languages(phrases.never if phrases else ()).refuse(start):
+        return True
     sentences = own_sentences(start)
     if phrases is not None:
-        if phrases.refuse(spell_out(start)):
+        if phrases.refuse(start):
             return True
         sentences = [phrases.without_never(sentence) for sentence in sentences]
     return _declines_early(sentences)
