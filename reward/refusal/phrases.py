@@ -18,7 +18,7 @@ NEVER_MARK = "!"
 OPENING_MARK = "^"
 COMMENT_MARK = "#"
 GAP = ".."
-GAP_WORDS = 5
+GAP_WORDS = 8
 GAP_CHARS = 12
 """The most that a gap holds: words, or characters where words stand without spaces."""
 LANGUAGES = tuple(sorted(path.stem for path in (Path(__file__).parent / "languages").glob("*.txt")))
@@ -171,7 +171,7 @@ def _pattern(phrase: str) -> re.Pattern[str]:
             written += " ?" if unspaced or token[0] in ",;:" else _ELIDED
         written += f"(?:{'|'.join(map(re.escape, _choices(token)))})"
         before, gap = token, False
-    starts = "" if _UNSPACED.match(phrase) else _STARTS_WORD
+    starts = _STARTS_WORD if re.match(_LETTER, phrase) else ""
     ends = "" if _UNSPACED.match(before[-1:]) else _ENDS_WORD
     return re.compile(f"{starts}{written}{ends}")
 
