@@ -140,7 +140,8 @@ class _AnyOf:
     def __init__(self, phrases: Iterable[str]) -> None:
         self._by_first: dict[str, list[str]] = {}
         for phrase in sorted(phrases, key=len, reverse=True):
-            for first in {"".join(_WORD.findall(choice)[:1]) for choice in _choices(phrase.split()[0])}:
+            worded = next(token for token in phrase.split() if _WORD.search(token))
+            for first in {"".join(_WORD.findall(choice)[:1]) for choice in _choices(worded)}:
                 self._by_first.setdefault(first, []).append(phrase)
 
     def search(self, text: str) -> bool:

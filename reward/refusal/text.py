@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator
 
 HEAD_CHARS = 1000
 """How much of a response is read, in characters; two sentences fit."""
@@ -172,9 +173,9 @@ def own_sentences(start: str) -> list[str]:
     return [spell_out(_without_titles(part)) for part in _unquoted(start)]
 
 
-def unquoted_sentences(start: str) -> list[str]:
+def unquoted_sentences(start: str) -> Iterator[str]:
     """The same in any language: titles stay, since nouns may have capitals."""
-    return [spell_out(part) for part in _unquoted(start)]
+    return map(spell_out, _unquoted(start))
 
 
 def _unquoted(start: str) -> list[str]:
