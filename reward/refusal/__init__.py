@@ -53,10 +53,18 @@ from reward.refusal.grammar import (
     without_courtesy,
 )
 from reward.refusal.hedges import begins_guess, is_limit, is_taken_back, is_taken_back_by
-from reward.refusal.phrases import PhraseFileError, RefusalPhrases, load_phrases, of_languages
+from reward.refusal.phrases import LANGUAGES, PhraseFileError, RefusalPhrases, load_phrases, of_languages
 from reward.refusal.text import HEAD_CHARS, head, own_sentences
 
-__all__ = ["HEAD_CHARS", "SENTENCES", "PhraseFileError", "RefusalPhrases", "is_refusal", "load_phrases"]
+__all__ = [
+    "HEAD_CHARS",
+    "LANGUAGES",
+    "SENTENCES",
+    "PhraseFileError",
+    "RefusalPhrases",
+    "is_refusal",
+    "load_phrases",
+]
 
 SENTENCES = 2
 """How many sentences, pleasantries and echoes of the question apart, may carry the refusal."""

@@ -24,13 +24,9 @@ GAP_CHARS = 12
 LANGUAGES = tuple(sorted(path.stem for path in (Path(__file__).parent / "languages").glob("*.txt")))
 """Codes (ISO 639-1) of the languages whose phrases come with the package."""
 
-# Not inside a word: letters of scripts without spaces are no part of one, vowel signs of India are (not \w)
-_LETTER = rf"[^\W{UNSPACED}]"
-_VOWEL_SIGN = r"[\u0900-\u0963\u0970-\u0dff]"
-_STARTS_WORD = rf"(?<!{_LETTER})(?<!{_VOWEL_SIGN})"
-_ENDS_WORD = rf"(?!{_LETTER}|{_VOWEL_SIGN})"
 _UNSPACED = re.compile(f"[{UNSPACED}]")
-_WORD = re.compile(rf"[{UNSPACED}]|{_LETTER}+")
+_WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+")
+_LETTER = r"[\w\u0900-\u0963\u0970-\u0dff]"  # vowel signs of India too, which are not \w
 _PAUSE = r"\s,;:.!?"
 _ELIDED = r" (?:\w{1,6}')?"
 """A space, and a word that leans on the next: "d'informations", "dell'Italia"."""
@@ -108,7 +104,9 @@ def load_phrases(path: str | Path) -> RefusalPhrases:
         phrase = spell_out(head(line.removeprefix(mark)))
         if not re.search(r"\w", phrase):
             raise PhraseFileError(f"{path}, line {number}: {line!r} has no word; write a phrase or delete it")
-        if any(phrase in phrases[other] for other in phrases if (other == NEVER_MARK) != (mark == NEVER_MARK)):
+        if any(
+            phrase in phrases[other] for other in phrases if (other == NEVER_MARK) != (mark == NEVER_MARK)
+        ):
             raise PhraseFileError(
                 f"{path}, line {number}: {phrase!r} stands with and without {NEVER_MARK}; delete one"
             )
@@ -172,8 +170,8 @@ def _pattern(phrase: str) -> re.Pattern[str]:
             written += " ?" if unspaced or token[0] in ",;:" else _ELIDED
         written += f"(?:{'|'.join(map(re.escape, _choices(token)))})"
         before, gap = token, False
-    starts = _STARTS_WORD if re.match(_LETTER, phrase) else ""
-    ends = "" if _UNSPACED.match(before[-1:]) else _ENDS_WORD
+    starts = "" if _UNSPACED.match(phrase) or phrase[0] == "," else f"(?<!{_LETTER})"
+    ends = "" if _UNSPACED.match(before[-1:]) else f"(?!{_LETTER})"
     return re.compile(f"{starts}{written}{ends}")
 
 

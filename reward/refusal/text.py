@@ -91,6 +91,8 @@ _SPELLINGS = tuple(
     )
 )
 
+_NO_SPACE = re.compile(rf"(?<=[{UNSPACED}])(?=[^\W{UNSPACED}])|(?<=[^\W{UNSPACED}])(?=[{UNSPACED}])")
+"""Between a letter of a script with spaces and one of a script without: "AI助手"."""
 _SPACES = re.compile(r"[^\S\n]{2,}")
 _BACKTICK_IN_WORD = re.compile(r"(?<=\w)`(?=\w)")
 _MARKUP = re.compile(
@@ -160,8 +162,10 @@ def head(text: str) -> str:
 
 
 def spell_out(text: str) -> str:
-    """The text in lower case, with single spaces and without contractions."""
+    """The text in lower case, with single spaces, also between scripts, and without contractions."""
     text = text.lower()
+    if not text.isascii():
+        text = _NO_SPACE.sub(" ", text)
     for needle, contraction, spelling in _SPELLINGS:
         if needle in text:
             text = contraction.sub(spelling, text)
