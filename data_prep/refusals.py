@@ -74,7 +74,7 @@ def unseen(rows: Iterable[Row], phrases: RefusalPhrases | None, option: str) -> 
     if len(missed) <= MOST_UNSEEN * len(taught):
         return []
     return [
-        f"the reward does not see {len(missed)} of the {len(taught)} refusals of stage 1 as refusals, such as "
-        f"{missed[0]!r}, so that stage 2 would not pay for them; write phrases that such refusals have into a "
-        f"file and give it as {option} (docs/refusals.md)"
+        f"the reward does not see {len(missed)} of the {len(taught)} refusals of stage 1 as refusals, such "
+        f"as {missed[0]!r}, so that stage 2 would not pay for them; write phrases that such refusals have "
+        f"into a file and give it as {option} (docs/refusals.md)"
     ]
