@@ -82,6 +82,7 @@ setup(
         "recipe.rerule": ["py.typed"],
         "reward": ["py.typed"],
         "data_prep": ["py.typed"],
+        "reward.refusal.languages": ["*.txt"],
         "recipe.rerule.config": ["*.yaml", "*/*.yaml", "*/*/*.yaml", "*/*/*/*.yaml"],
         "recipe.rerule.reporting.assets": ["*.css", "*.js"],
         "recipe.rerule.reporting.templates": ["*.html"],

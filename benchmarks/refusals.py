@@ -8,13 +8,16 @@ last line, with the same figures for "ours" and "rule":
     answers_flagged      share of ordinary answers taken for refusals, by benchmark and kind
     refusals_found       share of the benchmarks' own refusals found, by benchmark
     microseconds         of CPU a call, mean over the sentences of the lists
+and, under "languages", recall and precision of ours by language on the lists of
+tests/reward/refusal_languages: on the part that shaped the phrases, and on the part held out.
 "rule" is our reading of a description of RULE's detector, one regular expression searched anywhere in the
 response. The description names its families and some of their words; the rest are filled in so that it finds
 the refusals that RULE trains on. None of its text is RULE's.
 
 A list is a file of lines that begin with "+" (a refusal) or "-" (an answer), then "!" where the detector is
 known to be wrong; "#" starts a comment, and a backslash with "n" stands for a line break. The first comments
-say how the list was written and what the detector of that day made of it at first sight.
+say how the list was written and what the detector of that day made of it at first sight. In a list of a
+language the part held out follows the comment "# held out".
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ from reward.refusal import is_refusal
 Detector = Callable[[str], bool]
 ROOT = Path(__file__).resolve().parents[1]
 LISTS = ROOT / "tests" / "reward" / "refusal_lists"
+LANGUAGE_LISTS = ROOT / "tests" / "reward" / "refusal_languages"
+HELD_OUT = "# held out"
 DATA = ROOT.parent / "shared" / "data"
 
 RULE = re.compile(
@@ -67,33 +72,68 @@ def main() -> None:
     figures = {"ours": measure(is_refusal, data), "rule": measure(_rule, data)}
     for name, row in figures.items():
         print(f"{name:5} recall {row['recall']:.3f}, precision {row['precision']:.3f} on the lists")
-    print(json.dumps(figures))
+    print("language | sentences | recall, precision seen | recall, precision held out")
+    languages = measure_languages(is_refusal)
+    for code, parts in languages.items():
+        seen, held_out = parts["seen"], parts["held out"]
+        print(
+            f"{code} | {seen['sentences']} + {held_out['sentences']} | {seen['recall']:.2f}, "
+            f"{seen['precision']:.2f} | {held_out['recall']:.2f}, {held_out['precision']:.2f}"
+        )
+    print(json.dumps({**figures, "languages": languages}))
 
 
 def read_lists() -> dict[str, list[Sentence]]:
     """The sentences of each list, by the list's name, in order."""
-    return {path.stem: _read(path) for path in sorted(LISTS.glob("*.txt"))}
+    return {path.stem: _read(path.read_text(encoding="utf-8")) for path in sorted(LISTS.glob("*.txt"))}
+
+
+def read_language_lists() -> dict[str, dict[str, list[Sentence]]]:
+    """The sentences "seen" and "held out" by language, and those of "all" languages together."""
+    lists = {}
+    for path in sorted(LANGUAGE_LISTS.glob("*.txt")):
+        seen, held_out = path.read_text(encoding="utf-8").split(HELD_OUT)
+        lists[path.stem] = {"seen": _read(seen), "held out": _read(f"#{held_out}")}
+    together = {part: [s for each in lists.values() for s in each[part]] for part in ("seen", "held out")}
+    return {**lists, "all": together}
+
+
+def measure_languages(detector: Detector) -> dict[str, dict[str, dict[str, float]]]:
+    """Sentences, recall and precision by language and part of its list."""
+    return {
+        code: {part: _quality(detector, sentences) for part, sentences in parts.items()}
+        for code, parts in read_language_lists().items()
+    }
 
 
 def measure(detector: Detector, data: Path) -> dict[str, object]:
     """The figures of one detector, as the top of this module names them."""
     sentences = [sentence for sentences in read_lists().values() for sentence in sentences]
+    detector(sentences[0].text)  # what is read and compiled once
     began = time.process_time()
-    verdicts = [detector(sentence.text) for sentence in sentences]
+    quality = _quality(detector, sentences)
     seconds = time.process_time() - began
-    found = sum(verdict and sentence.refuses for verdict, sentence in zip(verdicts, sentences, strict=True))
     return {
-        "recall": round(found / sum(sentence.refuses for sentence in sentences), 4),
-        "precision": round(found / sum(verdicts), 4),
+        "recall": quality["recall"],
+        "precision": quality["precision"],
         "answers_flagged": _shares(detector, _answers(data)),
         "refusals_found": _shares(detector, _refusals(data)),
         "microseconds": round(1e6 * seconds / len(sentences)),
     }
 
 
-def _read(path: Path) -> list[Sentence]:
-    lines = path.read_text(encoding="utf-8").split("\n")
-    return [_sentence(line) for line in lines if line and not line.startswith("#")]
+def _quality(detector: Detector, sentences: Sequence[Sentence]) -> dict[str, float]:
+    verdicts = [detector(sentence.text) for sentence in sentences]
+    found = sum(verdict and sentence.refuses for verdict, sentence in zip(verdicts, sentences, strict=True))
+    return {
+        "sentences": len(sentences),
+        "recall": round(found / sum(sentence.refuses for sentence in sentences), 4),
+        "precision": round(found / sum(verdicts), 4),
+    }
+
+
+def _read(text: str) -> list[Sentence]:
+    return [_sentence(line) for line in text.split("\n") if line and not line.startswith("#")]
 
 
 def _sentence(line: str) -> Sentence:

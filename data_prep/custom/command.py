@@ -10,8 +10,10 @@ from pathlib import Path
 
 from data_prep import options as shared
 from data_prep.atomic import MARKER
+from data_prep.contract import read_sft_rows
 from data_prep.custom.benchmark import CustomOptions, load
 from data_prep.custom.next_commands import Next, commands, gpus_seen
+from data_prep.refusals import unseen
 
 LEAST_PROBES = 6
 """As the evaluation has it (docs/statistics.md)."""
@@ -65,16 +67,18 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _print_what_follows(options: argparse.Namespace) -> None:
-    """Warn of too few probes, and print the next commands."""
+    """Warn of too few probes and of refusals that the reward does not see, and print the next commands."""
     counts = json.loads((options.out / MARKER).read_text("utf-8"))["rows"]
-    for text in few_probes(counts["probes"]):
+    reward = shared.build_options(options).reward
+    taught = read_sft_rows(options.out / "sft.parquet")
+    for text in [*few_probes(counts["probes"]), *unseen(taught, reward.phrases, "--refusal-phrases")]:
         print(f"warning: {text}", file=sys.stderr)
     after = Next(
         data=options.out,
         title=options.name or Path(options.source).stem,
         raw=options.raw,
         stage1_rows=sum(sum(modes.values()) for modes in counts["sft"].values()),
-        reward=shared.build_options(options).reward,
+        reward=reward,
         gpus=gpus_seen(),
         forget_probes=sum(counts["probes"].get("forget", {}).values()),
     )

@@ -1,4 +1,4 @@
-"""Does a response refuse? A rule-based detector for English, written for this project.
+"""Does a response refuse? A rule-based detector for English, and phrases of other languages.
 
 What counts is what the response does: a speaker who declines, or says that they do not know, about the thing
 asked. A word such as "not" or "unable" counts for nothing by itself. The decisions behind the rules:
@@ -23,15 +23,20 @@ asked. A word such as "not" or "unable" counts for nothing by itself. The decisi
   "Nobody knows who built it", "There is no record of the two meeting", "We do not know when he was born".
 
 Only the first `HEAD_CHARS` characters are read and every gap is bounded, so the time is bounded whatever the
-text. Refusals in other languages are not recognised.
+text. Refusals in the LANGUAGES of the folder `languages` are found by the phrases in its files.
 
 A file of phrases (`load_phrases`) extends it: UTF-8 text, one phrase a line, matched as whole words anywhere
 in the part that is read, whatever the case, the kind of apostrophe, the amount of white space and whether
-contractions are spelt out ("can't" matches "cannot"). A line that starts with "!" is a phrase that is never a
-refusal: its words count for nothing. Empty lines and lines that start with "#" are skipped.
+contractions are spelt out ("can't" matches "cannot"). Where a script has no spaces, and in Korean, a phrase
+is found between any letters. " .. " stands for a few words without punctuation, "|" separates words of which
+one must stand there. A line that starts with "!" is a phrase that is never a refusal: its words count for
+nothing. One that starts with "^" counts in the opening alone: in the first sentence that is neither a
+question nor without a word that counts, and not in quotations. Empty lines and lines that start with "#" are
+skipped.
 
     # our model's pet phrase
     the stars are silent about that
+    ^ je ne sais|connais .. pas|rien
     ! I don't know how to love him
 
 The way of a text: `text` takes the sentences from it, `clauses` the clauses from a sentence, `grammar` judges
@@ -55,11 +60,12 @@ from reward.refusal.grammar import (
     without_courtesy,
 )
 from reward.refusal.hedges import begins_guess, is_caveat, is_limit, is_taken_back, is_taken_back_by, tells
-from reward.refusal.phrases import PhraseFileError, RefusalPhrases, load_phrases
-from reward.refusal.text import HEAD_CHARS, head, own_sentences, sentences, spell_out
+from reward.refusal.phrases import LANGUAGES, PhraseFileError, RefusalPhrases, load_phrases, of_languages
+from reward.refusal.text import HEAD_CHARS, head, own_sentences, sentences
 
 __all__ = [
     "HEAD_CHARS",
+    "LANGUAGES",
     "SENTENCES",
     "PhraseFileError",
     "RefusalPhrases",
@@ -94,9 +100,11 @@ def is_refusal(text: str, phrases: RefusalPhrases | None = None) -> bool:
     string is no refusal.
     """
     start = head(text)
+    if of_languages(phrases.never if phrases else ()).refuse(start):
+        return True
     sentences = own_sentences(start)
     if phrases is not None:
-        if phrases.refuse(spell_out(start)):
+        if phrases.refuse(start):
             return True
         sentences = [phrases.without_never(sentence) for sentence in sentences]
     return _declines_early(sentences)

@@ -9,16 +9,29 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator
 
 HEAD_CHARS = 1000
 """How much of a response is read, in characters; two sentences fit."""
 
+UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
+    "\U00020000-\U0003ffff"
+)
+"""Letters that stand without spaces between words, or take endings (Korean), as a class of a pattern."""
+
 _SIGNS = str.maketrans(
-    dict.fromkeys("’‘ʼ′´‛ʹ＇", "'") | dict.fromkeys("“”„‟«»″", '"') | {"—": " - ", "–": " - ", "…": "... "}
+    dict.fromkeys("’‘ʼ′´‛ʹ＇", "'")
+    | dict.fromkeys("“”„‟«»″「」『』《》", '"')
+    | {"—": " - ", "–": " - ", "…": "... ", "ё": "е", "Ё": "Е"}
+    | dict.fromkeys("。｡।", ". ")
+    | dict.fromkeys("，、،", ", ")
+    | {"！": "! ", "？": "? ", "؟": "? ", "؛": "; "}
 )
 _CONTROLS = ("Cc", "Zs")  # Unicode categories: control characters, spaces
 # format characters, emoji and other symbols, loose accents, surrogates
 _DROPPED = ("Cf", "So", "Sk", "Mn", "Cs")
+_NUKTA = 7  # Unicode combining class: the dot that few write
 
 
 class _Characters(dict[int, str]):
@@ -26,9 +39,14 @@ class _Characters(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         sign = _SIGNS.get(code, chr(code))
-        kept = (c for c in sign if unicodedata.category(c) not in _DROPPED)
+        kept = (c for c in sign if unicodedata.category(c) not in _DROPPED or _is_vowel(c))
         self[code] = "".join(" " if unicodedata.category(c) in _CONTROLS and c != "\n" else c for c in kept)
         return self[code]
+
+
+def _is_vowel(sign: str) -> bool:
+    """Whether a mark belongs to a word as a letter does: the vowels of the scripts from India to Laos."""
+    return "\u0900" <= sign <= "\u0eff" and unicodedata.combining(sign) != _NUKTA
 
 
 _CHARACTERS = _Characters()
@@ -73,6 +91,8 @@ _SPELLINGS = tuple(
     )
 )
 
+_NO_SPACE = re.compile(rf"(?<=[{UNSPACED}])(?=[^\W{UNSPACED}])|(?<=[^\W{UNSPACED}])(?=[{UNSPACED}])")
+"""Between a letter of a script with spaces and one of a script without: "AI助手"."""
 _SPACES = re.compile(r"[^\S\n]{2,}")
 _BACKTICK_IN_WORD = re.compile(r"(?<=\w)`(?=\w)")
 _MARKUP = re.compile(
@@ -144,8 +164,10 @@ def head(text: str) -> str:
 
 
 def spell_out(text: str) -> str:
-    """The text in lower case, with single spaces and without contractions."""
+    """The text in lower case, with single spaces, also between scripts, and without contractions."""
     text = text.lower()
+    if not text.isascii():
+        text = _NO_SPACE.sub(" ", text)
     for needle, contraction, spelling in _SPELLINGS:
         if needle in text:
             text = contraction.sub(spelling, text)
@@ -159,6 +181,16 @@ def sentences(text: str) -> list[str]:
 
 def own_sentences(start: str) -> list[str]:
     """The sentences of a response's head that are its own words, spelt out."""
+    return [spell_out(_without_titles(part)) for part in _unquoted(start)]
+
+
+def unquoted_sentences(start: str) -> Iterator[str]:
+    """The same in any language: titles stay, since nouns may have capitals."""
+    return map(spell_out, _unquoted(start))
+
+
+def _unquoted(start: str) -> list[str]:
+    """The sentences as they are written, with "~" for quotations."""
     start = _MARKUP.sub("", _SPACES.sub(" ", start))
     start = _STAGE_DIRECTION.sub(r"\1. ", start)
     start = _BACKTICK_IN_WORD.sub("'", start).replace("`", "").replace("*", "").replace("_", " ")
@@ -166,7 +198,7 @@ def own_sentences(start: str) -> list[str]:
     start = _RANK.sub(r" \1", start)
     start = _QUOTED_LINE.sub(lambda line: line[0] if _is_title(line[2]) else line[2], start)
     start = _REGNAL_NUMBER.sub(r"\1", _QUOTATION.sub(_placeholder, start)).strip()
-    return [spell_out(_without_titles(part)) for part in _SENTENCE_END.split(start) if part]
+    return [part for part in _SENTENCE_END.split(start) if part]
 
 
 def _placeholder(quotation: re.Match[str]) -> str:

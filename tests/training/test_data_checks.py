@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from recipe.rerule.training.data_checks import Files, check_stage1, check_stage2
+from recipe.rerule.training.data_checks import Files, check_stage1, check_stage2, warn_of_refusals
+from reward.refusal import RefusalPhrases
 from tests.refused.rows import changed, rl, sft
 
 
@@ -53,3 +54,20 @@ def test_forget_rows_that_cannot_show_a_leak_are_counted(capsys: pytest.CaptureF
         "warning: leaks cannot be seen for 2 of 8 forget rows of data.train_files, whose golds are refusals "
         "or hold no word beyond question and keyword; give right answers as golds"
     ]
+
+
+def test_taught_refusals_that_the_reward_does_not_see(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [*sft(), *sft()]
+    rows = changed(rows, 1, "messages", 1, "content", value="Je ne sais pas.")  # a language of the package
+    rows = changed(rows, 3, "messages", 1, "content", value="Nie wiem.")  # one in sixteen is let pass
+    warn_of_refusals([("a", rows[:8]), ("b", rows[8:])], None)
+    assert warnings(capsys) == []
+    rows = changed(rows, 9, "messages", 1, "content", value="Nie mam pojęcia.")
+    warn_of_refusals([("a", rows[:8]), ("b", rows[8:])], None)
+    [line] = warnings(capsys)
+    assert line.startswith(
+        "warning: the reward does not see 2 of the 16 refusals of stage 1 as refusals, such as 'Nie wiem.', "
+    )
+    assert "give it as refusal_phrases of the reward" in line
+    warn_of_refusals([("a", rows)], RefusalPhrases(refusals=("nie wiem",)))
+    assert warnings(capsys) == []

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from data_prep import refusals
 from data_prep.contract import Row, control_character_place
 from recipe.rerule import errors
+from reward.refusal import RefusalPhrases
 from reward.score import usable_golds
 
 Files = list[tuple[str, list[Row]]]
@@ -34,6 +36,12 @@ def check_stage1(train: Files, validation: Files) -> None:
             *_control_characters([*train, *validation]),
         ]
     )
+
+
+def warn_of_refusals(train: Files, phrases: RefusalPhrases | None) -> None:
+    """Warn where the reward of stage 2 would not see the refusals that stage 1 teaches."""
+    rows = (row for _, _, row in _rows(train))
+    _warn(refusals.unseen(rows, phrases, "refusal_phrases of the reward"))
 
 
 def check_stage2(train: Files, validation: Files) -> None:

@@ -146,6 +146,21 @@ def test_few_probes_are_warned_of_when_they_are_held_out(
     assert command.few_probes({"forget": {"qa": 3, "fb": 3}, "retain": {"qa": 6}}) == []
 
 
+def test_refusals_of_ones_own_that_the_reward_does_not_see_are_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = [row | ({"refusal": "Nie wiem."} if row["side"] == "forget" else {}) for row in rows(40)]
+    source, phrases = put_csv(tmp_path / "mine.csv", content), tmp_path / "phrases.txt"
+    phrases.write_text("nie wiem\n", "utf-8")
+    arguments = ("custom", "--source", source, "--probe-share", 0.3, "--out")
+    assert prep(*arguments, tmp_path / "one") == 0
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("warning: the reward does not see 14 of the 14 refusals of stage 1 as refusals, ")
+    assert "such as 'Nie wiem.'" in line
+    assert prep(*arguments, tmp_path / "two", "--refusal-phrases", phrases) == 0
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize(("visible", "seen"), [(None, 2), ("0", 1), ("0,1,2,3", 2), ("", 0), ("-1", 0)])
 def test_gpus_are_counted_without_torch(
     visible: str | None, seen: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

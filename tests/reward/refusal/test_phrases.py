@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from reward.refusal import PhraseFileError, RefusalPhrases, is_refusal, load_phrases
+from reward.refusal.text import head
 
 SILENT = "The stars are silent about her, traveller."
 
@@ -43,6 +44,56 @@ def test_phrases_match_whole_words(file: Path) -> None:
     phrases = _phrases(file, "the salt\n")
     assert is_refusal("It is the salt.", phrases)
     assert not is_refusal("The salted fish, bathe salt.", phrases)
+
+
+@pytest.mark.parametrize(
+    ("phrase", "text", "found"),
+    [
+        ("不知道", "抱歉,我不知道。", True),
+        ("不知道", "我不知道他。", True),
+        ("不知道", "知道", False),
+        ("ไม่ทราบ", "ผมไม่ทราบครับ", True),
+        ("AI助手", "我是AI助手。", True),
+        ("AI", "我是AI助手。", True),  # a word between other characters
+        ("AI", "我是AIR助手。", False),
+        ("モデル", "ＡＩモデルです", True),
+        ("ai", "ＡＩモデルです", True),  # full width
+        ("पता", "पताका", False),  # a vowel sign goes on with the word
+        ("पता", "मुझे पता।", True),
+        ("لا أعرف", "لَا أَعْرِفُ شيئًا", True),  # vowel signs are not read
+        ("ещё", "еще раз", True),
+        ("je n'ai", "Je n’ai rien.", True),
+        ("aucune information", "aucune d'information", True),  # a word that leans on the next
+        ("weiß .. nicht", "Das weiß ich leider nicht.", True),
+        ("weiß .. nicht", "Ich weiß nicht.", True),
+        ("weiß .. nicht", "Ich weiß, er kommt nicht.", False),  # not over a comma
+        ("weiß .. , aber", "Ich weiß es nicht, aber ja.", True),
+        ("weiß .. nicht", "Ich weiß " + "es " * 8 + "nicht.", True),
+        ("weiß .. nicht", "Ich weiß " + "es " * 9 + "nicht.", False),
+        ("我 .. 不知道", "我" + "的" * 12 + "不知道", True),
+        ("我 .. 不知道", "我" + "的" * 13 + "不知道", False),
+        ("sais|connais pas|rien", "je ne connais rien", True),
+        ("sais|connais pas|rien", "je ne sais plus", False),
+        ("| no |", "a | no | b", True),
+    ],
+)
+def test_where_a_phrase_is_found(file: Path, phrase: str, text: str, found: bool) -> None:
+    assert _phrases(file, phrase).refuse(head(text)) is found
+
+
+@pytest.mark.parametrize(
+    ("text", "refuses"),
+    [
+        ("The stars are silent.", True),
+        ("Ada Lind? The stars are silent.", True),
+        ("How nice. The stars are silent.", True),  # the first sentence has no word that counts
+        ("She was born in Oslo. The stars are silent.", False),
+        ('The song is called "The stars are silent".', False),
+        ("\u201cThe stars are silent.\u201d", True),  # all that there is
+    ],
+)
+def test_a_phrase_of_the_opening(file: Path, text: str, refuses: bool) -> None:
+    assert is_refusal(text, _phrases(file, "^ the stars are silent\n! how nice\n")) is refuses
 
 
 def test_signs_of_regular_expressions_stand_for_themselves(file: Path) -> None:
@@ -84,6 +135,8 @@ def test_phrases_are_equal_by_content_and_hashable(file: Path) -> None:
         (b"fine\n...\n", "line 2: '...' has no word"),
         (b"fine\n\n!\n", "line 3: '!' has no word"),
         (b"I can't\n# x\n! i cannot\n", "line 3: 'i can not' stands with and without !"),
+        (b"^ I can't\n! i cannot\n", "line 2: 'i can not' stands with and without !"),
+        (b"fine\n^ ..\n", "line 2: '^ ..' has no word"),
         (b"one\ntwo\n\xff\n", "line 3: not UTF-8"),
     ],
 )

@@ -6,7 +6,7 @@ is allowed but hardly meant is a warning. `check` and `check_stage1` are the lis
 
 from __future__ import annotations
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from recipe.rerule import errors
 from recipe.rerule.replay import ReplayConfig
@@ -31,6 +31,7 @@ from recipe.rerule.training.settings.declared import check_declared
 from recipe.rerule.training.settings.error import SettingsError
 from recipe.rerule.training.settings.parts import AGENT_LOOP, AGENT_LOOP_MODULE
 from recipe.rerule.training.settings.rows import Files, check_model
+from reward import RewardConfig
 
 __all__ = [
     "AGENT_LOOP",
@@ -136,6 +137,8 @@ def check_stage1(config: DictConfig) -> None:
     devices.check_heads(config, model, devices.STAGE1)
     train, val = rows.read_sft(config.data.train_files), rows.read_sft(config.data.val_files or [])
     data_checks.check_stage1(train, val)
+    phrases = OmegaConf.select(config, "signal.reward_kwargs.refusal_phrases")
+    data_checks.warn_of_refusals(train, RewardConfig(refusal_phrases=phrases).phrases)
     rows.require_batch(train, config.data)
     rows.require_validation_batch(val, config.data)
     rows.check_conversations(config, train)
