@@ -94,7 +94,7 @@ def check(config: DictConfig) -> ReplayConfig:
     rows.require_batch(train, config.data)
     rows.check_raw(config, train + val)
     rows.check_prompts(config, train + val)
-    rows.check_end(policy, config.data, train)
+    rows.check_end(config, policy, train)
     run_steps = steps.run_steps(config, train)
     # verl's own.
     conditions.check_verl(config)
@@ -141,7 +141,7 @@ def check_stage1(config: DictConfig) -> None:
     rows.require_batch(train, config.data)
     rows.require_validation_batch(val, config.data)
     rows.check_conversations(config, train)
-    rows.check_end(config.model, config.data, train)
+    rows.check_end(config, config.model, train)
     run_steps = steps.run_steps(config, train)
     rows.warn_of_template(config, config.model, train)
     _warn(steps.warm_up_warnings(config, "optim", run_steps))

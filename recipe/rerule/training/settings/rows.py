@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from data_prep.contract import Row, read_rows, read_sft_rows
 from recipe.rerule import errors
@@ -166,18 +166,18 @@ def _check_tokens(
         check(path, rows, tokenizer, template, limit=math.inf if shortens else limit, vocabulary=known)
 
 
-def check_end(model: DictConfig, data: DictConfig, files: Files) -> None:
+def check_end(config: DictConfig, model: DictConfig, files: Files) -> None:
     """Refuse a model whose chat template ends an answer where sampling does not stop; one row tells.
 
     Strings of `data.stop`, where a stage has them, end a response wherever the template does not.
     """
-    found = ((path, row) for path, rows in files for row in rows if not row["extra_info"]["raw"])
-    path, row = next(found, (None, None))
-    if row is None or data.get("stop"):
+    chat = [(path, row) for path, rows in files for row in rows if not row["extra_info"]["raw"]]
+    if not chat or config.data.get("stop"):
         return
+    path, row = chat[0]
     answered = row.get("messages") or [*row["prompt"], {"role": "assistant", "content": _ANSWER}]
     tokenizer = prompt_checks.load_tokenizer(model)
-    template = OmegaConf.to_container(data.apply_chat_template_kwargs, resolve=True)
+    template = plain(config, "data.apply_chat_template_kwargs")
     prompt_checks.check_end(path, answered, tokenizer, template, prompt_checks.stop_ids(model, tokenizer))
 
 
