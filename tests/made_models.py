@@ -8,6 +8,8 @@ from typing import Any
 
 VOCABULARY = 400
 """Tokens that the model knows: more than any tokenizer of made_tokenizers has."""
+STOPS = [1, 2, 4]
+"""Ids of the tokens that end a text or a turn in the tokenizers of made_tokenizers."""
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -28,8 +30,9 @@ def tensors() -> dict[str, Any]:
 
 
 def put_model(folder: Path, **changes: Any) -> Path:
-    """A folder with config.json, `changes` in it, and model.safetensors; no tokenizer."""
+    """A folder with config.json, `changes` in it, STOPS and model.safetensors; no tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": STOPS}))
     (folder / "config.json").write_text(json.dumps(CONFIG | changes), encoding="utf-8")
     put_weights(folder)
     return folder

@@ -44,7 +44,7 @@ def run(config: DictConfig) -> None:
 
     Raises:
         run_lock.BusyError: another run is writing into the run folder.
-        cluster.NodeError: a machine died; the message says which.
+        cluster.DeathError: a machine or a process died; the message says which.
         ray.exceptions.RayError: a worker failed; the cause says which and why.
     """
     from verl.trainer.main_ppo import run_ppo

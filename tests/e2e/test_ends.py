@@ -30,6 +30,17 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 full = pytest.mark.full
 
 SHUTDOWN_SECONDS = 40
+DEATH_SECONDS = 60
+ROOM_BYTES = 8 * 2**30
+"""What a run on the micro world needs at most, all processes together."""
+USES_MEMORY = """
+import sys, time, psutil
+held = []
+while psutil.virtual_memory().percent < 100 * float(sys.argv[1]) + 3:
+    held.append(bytearray(b"x" * 200_000_000))
+    time.sleep(0.2)
+time.sleep(60)
+"""
 PROMPTS_A_STEP = 4
 STEPS = 6
 LEFT_BY_RUNS = re.compile(
@@ -247,6 +258,99 @@ def test_a_full_disk_in_a_checkpoint_and_a_dead_raylet_are_named(
     assert ") died: " in line
     assert "trainer.resume_mode=auto goes on from the last checkpoint" in line
     assert_all_have_ended(run, seconds=10)
+
+
+def waiting_in(phase: str, run: Command, pauses: Path) -> None:
+    """Wait until the run has come to a phase, where it stays."""
+    run.wait_until((pauses / f"{phase}.there").exists)
+
+
+def assert_ends_in_time(run: Command, named: str) -> None:
+    """The run, of which a process has just died, ends in one line that names it and says what to do."""
+    at = time.monotonic()
+    assert run.wait(DEATH_SECONDS) == 1
+    print(f"{named}: ended after {time.monotonic() - at:.1f} s")
+    (line,) = [line for line in run.output.splitlines() if line.startswith("error: ")]
+    assert line.startswith(f"error: {named}"), line
+    assert "data.train_batch_size" in line
+    assert line.endswith("; trainer.resume_mode=auto goes on from the last checkpoint")
+    assert_all_have_ended(run, seconds=10)
+
+
+@pytest.fixture
+def pauses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of `pauses`, which workers then find as a module."""
+    here = str(Path(__file__).parent)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), here])))
+    monkeypatch.setenv("RERULE_PAUSES", str(tmp_path / "pauses"))
+    (tmp_path / "pauses").mkdir()
+    return tmp_path / "pauses"
+
+
+def paused_arguments(world: Path, run_folder: Path) -> list[str]:
+    return [
+        "-m",
+        "recipe.rerule.main",
+        *stage2_arguments(world, run_folder, "trainer.total_training_steps=2", "trainer.save_freq=1"),
+        "trainer.resume_mode=auto",
+        "actor_rollout_ref.model.external_lib=[recipe.rerule.agent_loop,pauses]",
+    ]
+
+
+DEATHS = (
+    ("generation", "EngineCore", "rollout engine 0 ("),
+    ("update", "WorkerDict", "actor worker 0 (WorkerDict, process "),
+    ("weights", "vLLMHttpServer", "rollout server 0 (vLLMHttpServer, process "),
+)
+"""Phase in which the run waits, process that is killed there, and how the line begins."""
+
+
+@full
+def test_whatever_is_killed_the_run_ends_in_time_and_goes_on(
+    command: Callable[..., Command],
+    micro_world: Path,
+    tmp_path: Path,
+    pauses: Path,
+    nothing_left_but_semaphores: None,
+) -> None:
+    run_folder = tmp_path / "run"
+    for phase, killed, named in DEATHS:
+        (pauses / phase).touch()
+        run = command(*paused_arguments(micro_world, run_folder))
+        waiting_in(phase, run, pauses)
+        next(one for one in run.descendants() if killed in one.name()).kill()
+        for file in pauses.iterdir():
+            file.unlink()
+        assert_ends_in_time(run, named)
+    last = command(*paused_arguments(micro_world, run_folder))
+    assert last.wait() == 0, last.output[-3000:]
+    assert checkpoints.newest_complete(run_folder) == 2
+
+
+@full
+def test_a_process_that_rays_memory_monitor_kills_ends_the_run(
+    command: Callable[..., Command],
+    micro_world: Path,
+    tmp_path: Path,
+    pauses: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another process uses up the memory during an update; the limit is below the machine's own."""
+    memory = psutil.virtual_memory()
+    limit = (memory.total - memory.available + ROOM_BYTES) / memory.total
+    if limit > 0.85:
+        pytest.skip("the machine has too little free memory for this test")
+    monkeypatch.setenv("RAY_memory_usage_threshold", f"{limit:.3f}")
+    (pauses / "update").touch()
+    run = command(*paused_arguments(micro_world, tmp_path / "run"))
+    waiting_in("update", run, pauses)
+    with subprocess.Popen([sys.executable, "-c", USES_MEMORY, f"{limit:.3f}"]) as other:
+        try:
+            run.wait_until(lambda: "run ended: " in run.output or run.process.poll() is not None, limit=60)
+        finally:
+            other.kill()
+    assert_ends_in_time(run, "")
+    assert "was killed by Ray's memory monitor: " in run.output
 
 
 @full

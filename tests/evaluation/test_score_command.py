@@ -267,17 +267,55 @@ def test_bad_values_are_named(
     assert message in err
 
 
-def test_null_samples_are_left_out_and_counted():
+def test_null_samples_are_left_out_and_counted(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     log = tofu_log(1)
     log["forget_Q_A_Prob"]["value_by_index"]["0"] = None
     log["forget_Q_A_PARA_Prob"]["value_by_index"]["5"] = None
-    found = score(Log("a", log))
+    code, found, err = run(capsys, *with_log(tmp_path, log))
     probs = column(tofu_log(1), "forget_Q_A_Prob", "prob")[1:]
     ratios = np.delete(truth_ratios(tofu_log(1), "forget"), 5)
-    assert found.metrics["forget_Q_A_Prob"] == pytest.approx(probs.mean())
-    assert found.metrics["forget_truth_ratio"] == pytest.approx(np.minimum(ratios, 1 / ratios).mean())
-    assert "forget_Q_A_Prob: 1 of 40 samples are null and left out" in found.notes
-    assert "forget_Q_A_PARA_Prob: 1 of 40 samples are null and left out" in found.notes
+    assert code == 0
+    assert found["forget_Q_A_Prob"] == pytest.approx(probs.mean())
+    assert found["forget_truth_ratio"] == pytest.approx(np.minimum(ratios, 1 / ratios).mean())
+    assert "note: forget_Q_A_Prob: 1 of 40 samples are null and left out\n" in err
+    assert "note: forget_Q_A_PARA_Prob: 1 of 40 samples are null and left out\n" in err
+
+
+@pytest.mark.parametrize("null", [("log",), ("retain",), ("log", "retain")])
+def test_a_null_question_is_left_out_of_both_models_and_blames_no_split(
+    null: tuple[str, ...], capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    from scipy.stats import ks_2samp
+
+    logs = {"log": tofu_log(1), "retain": tofu_log(2)}
+    ratios = [np.delete(truth_ratios(log, "forget"), 5) for log in logs.values()]
+    for name in null:
+        logs[name]["forget_Q_A_PERT_Prob"]["value_by_index"]["5"] = None
+    retain = write_json(tmp_path / "retain.json", logs["retain"])
+    code, found, err = run(capsys, *with_log(tmp_path, logs["log"]), "--retain-log", retain)
+    assert code == 0
+    assert found["forget_quality"] == pytest.approx(ks_2samp(*ratios).pvalue)
+    said = "forget_Q_A_PERT_Prob: 1 of 40 samples are null and left out"
+    assert (f"note: {said}" in err) == ("log" in null)
+    assert (f"note: {retain}: {said}" in err) == ("retain" in null)
+    of_both = "forget_quality is over 39 questions: 1 more are null in one of the two logs"
+    assert (of_both in err) == (len(null) == 1)
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_log_compared_with_itself_is_refused_and_with_a_copy_is_said(
+    copied: bool, capsys: pytest.CaptureFixture[str], tmp_path: Path, paths: tuple[Path, Path]
+):
+    (tmp_path / "link.json").symlink_to(paths[0])
+    other = write_json(tmp_path / "copy.json", tofu_log(1)) if copied else tmp_path / "link.json"
+    code, found, err = run(capsys, "--benchmark", "tofu", "--log", paths[0], "--retain-log", other)
+    said = "compared with itself every model has a forget quality of 1 and a PrivLeak of 0"
+    if copied:
+        assert (code, found["forget_quality"]) == (0, 1.0)
+        assert err == f"note: {paths[0]} and {other} hold the same values: {said}\n"
+    else:
+        assert code == 2
+        assert err.startswith(f"error: --log and --retain-log are the same file, {other}: {said}; give")
 
 
 def rounded(log: dict[str, Any], dtype: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import gzip
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from data_prep.contract import Row
 from tests.refused.cases import Case
 from tests.refused.rows import (
     HEADER,
@@ -291,6 +292,16 @@ def _one(*path: str | int, value: object, column: str = "rl") -> Callable[[], li
 
 
 _PATH = ("reward_model", "ground_truth")
+
+
+def _with_golds(gold: str) -> list[Row]:
+    """Rows whose answers are `gold`, a token a character: on the forget side no response has to hold it."""
+    rows = rl()
+    for number in range(len(rows)):
+        rows = changed(rows, number, *_PATH, "golds", value=[gold])
+    return rows
+
+
 STAGE2 = [
     _rows("stage2", "rows of both sides", lambda: [stored(rl())], outcome="valid"),
     _rows(
@@ -357,6 +368,14 @@ STAGE2 = [
         "hold no row of type retain; without boundary prompts a model learns to refuse everything",
         outcome="warned",
     ),
+    _rows(
+        "stage2",
+        "right answers longer than a response",
+        lambda: [stored(_with_golds("x" * 30))],
+        "max_response_length is 24, but the right answers of the retain rows of",
+        outcome="warned",
+    ),
+    _rows("stage2", "right answers as long", lambda: [stored(_with_golds("x" * 23))], outcome="valid"),
     _rows(
         "stage2",
         "a control character",

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from recipe.rerule.runs import checkpoints
 from tests.made_models import CONFIG, VOCABULARY, put_model, tensors
+from tests.made_tokenizers import CHATML_TEMPLATE, LLAMA3_TEMPLATE, byte_level
 from tests.refused.cases import Case
 
 
@@ -314,7 +316,48 @@ def _own_code(folder: Path) -> Path:
     return _config(model_type="own", auto_map={"AutoConfig": "own.Config"})(folder)
 
 
+def _ends(
+    generation: list[int] | None, template: str = LLAMA3_TEMPLATE, **config: Any
+) -> Callable[[Path], Path]:
+    """A model that stops at these tokens; of its tokenizer EOS is 1, and the template ends a turn with 4."""
+
+    def make(folder: Path) -> Path:
+        (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": generation}))
+        if generation is None:
+            (folder / "generation_config.json").unlink()
+        byte_level(template).save_pretrained(folder)
+        return _config(**config)(folder)
+
+    return make
+
+
+_EOS = "{% if not add_generation_prompt %}{{ eos_token }}{% endif %}"
 TOKENIZERS = [
+    ModelCase(TRAINED, "an end among several", "valid", _ends([1, 4])),
+    ModelCase(TRAINED, "an end of config.json", "valid", _ends(None, eos_token_id=4)),
+    ModelCase(TRAINED, "an end behind a newline", "valid", _ends([4], CHATML_TEMPLATE)),
+    ModelCase(TRAINED, "an end before EOS", "valid", _ends([1], LLAMA3_TEMPLATE + _EOS)),
+    ModelCase(
+        TRAINED,
+        "an end where sampling goes on",
+        "refused",
+        _ends([2]),
+        "ends an answer with '<|eot|>' (id 4), but sampling stops at '<|end|>' (id 1) and '<|head|>' (id 2)",
+    ),
+    ModelCase(
+        TRAINED,
+        "an end where config.json goes on",
+        "refused",
+        _ends(None, CHATML_TEMPLATE),
+        "ends an answer with '<|eot|>' (id 4), but sampling stops at '<|end|>' (id 1)",
+    ),
+    ModelCase(
+        TRAINED,
+        "no end",
+        "refused",
+        _ends([1, 4], "{% for message in messages %}{{ message.content }}\n{% endfor %}"),
+        "ends an answer with '.' (id ",
+    ),
     ModelCase(TRAINED, "code of the model's own", "refused", _own_code, "must be executed to correctly"),
     ModelCase(TRAINED, "none", "refused", _no_tokenizer, "has no tokenizer that transformers"),
     ModelCase(TRAINED, "cut off", "refused", _broken_tokenizer, "has no tokenizer that"),
@@ -399,6 +442,16 @@ def _resume(name: str, make: Callable[[Path], None], line: str = "", mode: str =
     return ResumeCase("checkpoints to resume from", name, "refused" if line else "valid", make, mode, line)
 
 
+def _of_devices(checkpoint: Path, count: int = 2) -> None:
+    (checkpoint / "actor" / "optim_world_size_1_rank_0.pt").unlink()
+    for rank in range(count):
+        (checkpoint / "actor" / f"optim_world_size_{count}_rank_{rank}.pt").touch()
+    checkpoints.finish(checkpoint.parent, 3)
+
+
+_OF_TWO = (
+    "global_step_3 is of a run on 2 devices, and this one has 1 (trainer.n_gpus_per_node x trainer.nnodes)"
+)
 _BELONGS = (
     f"belongs to another user (uid {OTHER_USER}); going on from it would execute what its .pt files say"
 )
@@ -411,6 +464,8 @@ RESUMES = [
     _resume("a .pt file that the run did not write", _planted, "is not named in"),
     _resume("incomplete, of another user", _unmarked, _BELONGS),
     _resume("of another user, asked for", _owned("data.pt"), mode="resume_path"),
+    _resume("of two devices", _of_devices, _OF_TWO),
+    _resume("of two devices, asked for", _of_devices, _OF_TWO, mode="resume_path"),
 ]
 CASES: list[Case] = [*MODELS, *TOKENIZERS, *FOLDERS, *RESUMES]
 __all__ = ["CASES", "FOLDERS", "MODELS", "RESUMES", "TOKENIZERS", "put_model"]

@@ -19,7 +19,7 @@ from tests.made_models import put_model
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
 from tests.refused.cases import Case
 from tests.refused.data_cases import RAW, ROWS, RawCase, RowsCase
-from tests.refused.rows import LINES, rl, stored
+from tests.refused.rows import LINES, changed, rl, sft, stored
 
 BATCH = "actor_rollout_ref.actor.ppo_mini_batch_size=8"
 
@@ -121,6 +121,28 @@ def test_rows(
     )
     config.data.val_files = files(tmp_path, "val", validation(), train) or None
     outcome(case, case.line, lambda: check(case.command, config), capsys)
+
+
+@pytest.mark.parametrize(("answer", "warned"), [("x" * 23, False), ("x" * 24, True)])
+def test_refusals_beside_the_rows_that_no_response_can_hold(
+    answer: str, warned: bool, stage2: DictConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A character is a token, and an end follows; a response has at most 24."""
+    config = copy.deepcopy(stage2)
+    config.data.train_files = files(tmp_path, "train", [stored(rl())], [])
+    config.data.val_files = files(tmp_path, "val", [stored(rl("val", start=50))], [])
+    config.trainer.default_local_dir = str(tmp_path / "run")
+    taught = sft()
+    for number in range(len(taught)):
+        taught = changed(taught, number, "messages", 1, "content", value=answer)
+    (tmp_path / "sft.parquet").write_bytes(stored(taught))
+    settings.check(config)
+    said = (
+        f"warning: data.max_response_length is 24, but the refusals of {tmp_path / 'sft.parquet'} have 25 to "
+        "25 tokens with their end, so that none can be sampled whole; raise it to 25"
+    )
+    found = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+    assert found == ([said] if warned else [])
 
 
 def check(command: str, config: DictConfig) -> None:

@@ -56,7 +56,7 @@ def test_what_is_copied(tmp_path: Path) -> None:
         (source / name).write_text("{}")
     copy_others(source, target, "marker.json")
     found = {path.name for path in target.iterdir()}
-    assert found == {"config.json", "tokenizer.json", "chat_template.jinja"}
+    assert found == {"config.json", "generation_config.json", "tokenizer.json", "chat_template.jinja"}
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

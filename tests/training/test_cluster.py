@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
+from ray.exceptions import OutOfMemoryError, RayActorError
 
 from recipe.rerule.platform import patches
 from recipe.rerule.training import cluster
@@ -130,3 +131,36 @@ def test_a_node_that_died_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert line.startswith(
         "node host-b (10.0.0.2) died: health check failed; trainer.resume_mode=auto goes on"
     )
+
+
+KILLED = (
+    "The actor died unexpectedly before finishing this task.\n\tclass_name: create_cls.<locals>.WorkerDict\n"
+    "\tpid: 11197\n\tip: 10.0.0.2\nThe actor is dead because its worker process has died. Worker exit type: "
+    "SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file."
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "begins", "of_memory"),
+    [
+        (
+            OutOfMemoryError("used 22 GB of 23"),
+            "x was killed by Ray's memory monitor: used 22 GB of 23; ",
+            True,
+        ),
+        (
+            RayActorError(error_msg=KILLED),
+            "x (WorkerDict, process 11197 on 10.0.0.2) was killed or crashed: ",
+            True,
+        ),
+        (RayActorError(error_msg="its\nowner has died"), "x died: its owner has died; ", False),
+    ],
+)
+def test_a_process_that_died_is_named_with_what_to_lower(
+    error: Exception, begins: str, of_memory: bool
+) -> None:
+    line = cluster.death("x", error)
+    assert line.startswith(begins)
+    assert ("data.train_batch_size" in line) == of_memory
+    assert line.endswith("trainer.resume_mode=auto goes on from the last checkpoint")
+    assert "\n" not in line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from omegaconf import OmegaConf
 from data_prep.contract import Row, rl_row, sft_row
 from recipe.rerule.training.prompt_checks import check_conversations, check_prompts, load_tokenizer
 from recipe.rerule.training.prompts import PromptError
+from recipe.rerule.training.settings.rows import check_end
+from tests.made_models import put_model
 from tests.made_tokenizers import ALTERNATING_TEMPLATE, CHATML_TEMPLATE, byte_level, sentencepiece
 
 PLAIN = "{% for message in messages %}{{ message.content }}{% endfor %}"
@@ -110,3 +113,25 @@ def test_the_tokenizer_is_the_one_verl_will_load(tmp_path: Any) -> None:
     assert load(tokenizer_path=str(tmp_path / "other")).bos_token == "<s>"
     with pytest.raises(PromptError, match="no tokenizer that transformers can load"):
         load(path=str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize(
+    ("raw", "stop", "refused"), [(False, [], True), (True, [], False), (False, ["\n"], False)]
+)
+def test_only_an_end_that_a_template_writes_and_nothing_else_stops_is_refused(
+    raw: bool, stop: list[str], refused: bool, tmp_path: Path
+) -> None:
+    """The template ends an answer with id 4; the model stops at 2, its tokenizer at 1, where raw rows end."""
+    (put_model(tmp_path) / "generation_config.json").write_text('{"eos_token_id": 2}')
+    byte_level(CHATML_TEMPLATE).save_pretrained(tmp_path)
+    names = {"path": str(tmp_path), "tokenizer_path": None, "custom_chat_template": None}
+    data = {"stop": stop, "apply_chat_template_kwargs": {}}
+    config = OmegaConf.create({"model": names | {"trust_remote_code": False}, "data": data})
+    files = [("a.parquet", conversations(("Who", "it"), raw=raw))]
+    if refused:
+        with pytest.raises(
+            PromptError, match=r"^a\.parquet: the chat template .* ends an answer with '<.eot.>'"
+        ):
+            check_end(config, config.model, files)
+    else:
+        check_end(config, config.model, files)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import re
 import signal
 import socket
 import threading
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
+from ray.exceptions import ActorDiedError, OutOfMemoryError
 
 from recipe.rerule.training import watch
 from recipe.rerule.training.watch import QueueWatch, Watch, WorkerFailureError, engine_failure
@@ -83,20 +85,52 @@ def watching(kind: type[Watch], address: str, monkeypatch: pytest.MonkeyPatch) -
     return kind(trainer) if kind is Watch else QueueWatch(trainer, None)
 
 
-def test_a_trainer_that_only_polls_is_interrupted_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [Watch, QueueWatch])
+def test_a_trainer_that_waits_is_interrupted_with_the_reason(
+    kind: type[Watch], monkeypatch: pytest.MonkeyPatch
+) -> None:
     address = f"127.0.0.1:{unused_port()}"
     started = time.monotonic()
     with (
         pytest.raises(WorkerFailureError, match=rf"rollout engine 0 \({address}\) is dead: .*refused"),
-        watching(QueueWatch, address, monkeypatch),
+        watching(kind, address, monkeypatch),
     ):
         time.sleep(30)
     assert time.monotonic() - started < 10
 
 
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        # Ray raises this of an actor that its memory monitor has killed, and it is no RayActorError.
+        (OutOfMemoryError("21.9GB / 23.0GB"), "server 0 was killed by Ray's memory monitor: 21.9GB / 23.0GB"),
+        (ActorDiedError(), "server 0 died: The actor died unexpectedly"),
+        (
+            ZeroDivisionError("of the watch itself"),
+            "can no longer be watched: ZeroDivisionError: of the watch",
+        ),
+    ],
+)
+def test_every_failure_of_a_call_to_an_actor_ends_the_run(
+    failure: Exception, said: str, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def get(ping: object) -> None:
+        raise failure
+
+    killed: list[object] = []
+    made = watching(Watch, address, monkeypatch)
+    actor = SimpleNamespace(__ray_ready__=SimpleNamespace(remote=lambda: "ping"))
+    made._actors = {"server 0": actor}
+    ray = SimpleNamespace(wait=lambda pings, timeout: (pings, []), get=get, kill=killed.append)
+    monkeypatch.setattr(watch, "ray", ray)
+    with pytest.raises(WorkerFailureError, match=re.escape(said)), made:
+        time.sleep(30)
+    assert killed == [actor]
+
+
 def test_the_handler_of_before_is_back_after_a_run(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.getsignal(signal.SIGUSR1)
-    with watching(QueueWatch, address, monkeypatch):
+    with watching(Watch, address, monkeypatch):
         assert signal.getsignal(signal.SIGUSR1) != before
     assert signal.getsignal(signal.SIGUSR1) == before
 

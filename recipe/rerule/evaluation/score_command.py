@@ -31,6 +31,7 @@ from recipe.rerule.process.progress import Progress
 _DESCRIPTION = """\
 Score a log of single samples without a model. Every number is computed from the samples; aggregates in the
 log are not used. docs/evaluation.md says how."""
+_ITSELF = "compared with itself every model has a forget quality of 1 and a PrivLeak of 0"
 _NAME_WIDTH = 34
 _WIDTH = 100
 
@@ -130,8 +131,20 @@ def _score(options: argparse.Namespace) -> Scored:
         return _score_records(options, scorer)
     if len(options.log) > 1:
         raise LogError(f"--log is given {len(options.log)} files; a {options.benchmark} log is one")
+    log = _log(options.log[0], scorer, options.benchmark)
     retain = None if options.retain_log is None else _log(options.retain_log, scorer, options.benchmark)
-    return scorer.score(_log(options.log[0], scorer, options.benchmark), retain, _wanted(options), options)
+    if retain is not None and options.log[0].samefile(options.retain_log):
+        raise LogError(
+            f"--log and --retain-log are the same file, {options.retain_log}: {_ITSELF}; give --retain-log "
+            "the log of a model trained without the forget set"
+        )
+    scored = scorer.score(log, retain, _wanted(options), options)
+    scored.notes.extend(log.null_notes())
+    if retain is not None:
+        scored.notes.extend(f"{retain.name}: {note}" for note in retain.null_notes())
+        if log.metrics == retain.metrics:
+            scored.notes.append(f"{log.name} and {retain.name} hold the same values: {_ITSELF}")
+    return scored
 
 
 def _log(path: Path, scorer: LogScorer, asked: str) -> Log:

@@ -220,6 +220,23 @@ def check_trusted(run_folder: str | Path, resume_mode: str) -> None:
             )
 
 
+def check_devices(run_folder: str | Path, resume_mode: str, resume_from: str | None, devices: int) -> None:
+    """Refuse to go on with another number of devices: each rank reads the file that it has written itself.
+
+    Raises:
+        CheckpointError: naming the checkpoint and both numbers.
+    """
+    auto = _resumable(run_folder)[-1:] if resume_mode == "auto" else []
+    for folder in [Path(resume_from)] if resume_mode == "resume_path" and resume_from else auto:
+        saved = {int(found[2]) for file in _files(folder) if (found := _RANK_FILE.fullmatch(file.name))}
+        if saved and devices not in saved:
+            raise CheckpointError(
+                f"{folder} is of a run on {max(saved)} devices, and this one has {devices} "
+                f"(trainer.n_gpus_per_node x trainer.nnodes); go on with {max(saved)}, or start another run "
+                "from the model in that checkpoint, in another trainer.default_local_dir"
+            )
+
+
 def _complete(run_folder: str | Path) -> list[Path]:
     """The checkpoints that count, the newest last."""
     folders = [step_folder(run_folder, step) for step in _steps(run_folder)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +18,7 @@ from typing import Any
 
 import ray
 from omegaconf import DictConfig, OmegaConf, open_dict
-from ray.exceptions import ActorUnavailableError, RayActorError
+from ray.exceptions import ActorUnavailableError, OutOfMemoryError, RayActorError
 
 from recipe.rerule import platform
 from recipe.rerule.process import scratch, signals
@@ -33,8 +34,19 @@ _SOCKETS = 100
 """Numbers of weight-transfer sockets that one run has to itself on a node: more than it has devices."""
 
 
-class NodeError(RuntimeError):
-    """A machine of the cluster died; the message says which."""
+LESS_MEMORY = (
+    "if memory was used up, lower actor_rollout_ref.actor.ppo_max_token_len_per_gpu and "
+    "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu (without use_dynamic_bsz: the "
+    "micro_batch_size_per_gpu of both), data.max_response_length or data.train_batch_size"
+)
+"""What to do where a process of the run may have been killed for its memory."""
+GO_ON = "trainer.resume_mode=auto goes on from the last checkpoint"
+_WITHOUT_A_WORD = "connection error code 2"
+"""In Ray's words on a process that ended without telling it: killed, or crashed in native code."""
+
+
+class DeathError(RuntimeError):
+    """A machine or a process of the run died; the message says which, why and what to do."""
 
 
 class TaskRunner:
@@ -73,7 +85,7 @@ def of_run(config: DictConfig, runner: type) -> Iterator[TaskRunner]:
     cluster that was joined, these are the run's own alone, and temporary files stay there.
 
     Raises:
-        NodeError: in place of Ray's error, where a machine of the run died.
+        DeathError: in place of Ray's error, where a machine or a process of the run died.
     """
     local_paths.make_absolute(config)
     started = Started()
@@ -92,13 +104,11 @@ def of_run(config: DictConfig, runner: type) -> Iterator[TaskRunner]:
         give_environment(config, number | ({} if joins else scratch.environment(temporary)))
         try:
             yield task_runner
-        except RayActorError as error:
+        except (RayActorError, OutOfMemoryError) as error:
             # Of a dead node Ray is not sure at first; a process that died alone is known to be dead.
             unsure = isinstance(error, ActorUnavailableError) or len(task_runner.nodes) > 1
             dead = dead_node(task_runner.nodes, NODE_DEATH_SECONDS if unsure else 0)
-            if dead is not None:
-                raise NodeError(dead) from error
-            raise
+            raise DeathError(dead or death("a process of the run", error)) from error
         finally:
             started.remember()
             if joins and task_runner.handle is not None:
@@ -180,7 +190,26 @@ def dead_node(before: Mapping[str, Mapping[str, Any]], wait_seconds: float = 0.0
 
 def _death(node: Mapping[str, Any]) -> str:
     reason = " ".join(str(node.get("DeathReasonMessage") or "no reason known").split())
-    return (
-        f"node {node['NodeManagerHostname']} ({node['NodeManagerAddress']}) died: {reason}; "
-        "trainer.resume_mode=auto goes on from the last checkpoint"
-    )
+    return f"node {node['NodeManagerHostname']} ({node['NodeManagerAddress']}) died: {reason}; {GO_ON}"
+
+
+def death(name: str, error: BaseException) -> str:
+    """One line on a process that Ray says is dead: which, why as far as Ray knows it, and what to do.
+
+    Args:
+        name: of the process, for messages.
+        error: what a call to it raised. An `OutOfMemoryError` is none of a dead actor to Ray, although the
+            actor is dead: its memory monitor has killed it.
+    """
+    text = " ".join(str(error).split())
+    if isinstance(error, OutOfMemoryError):
+        return f"{name} was killed by Ray's memory monitor: {text}; {LESS_MEMORY}; {GO_ON}"
+    if _WITHOUT_A_WORD in text:
+        known = dict(re.findall(r"(class_name|pid|ip): (\S+)", text))
+        kind = known.get("class_name", "of an unknown kind").split(".")[-1]
+        return (
+            f"{name} ({kind}, process {known.get('pid', '?')} on {known.get('ip', '?')}) was killed or "
+            f"crashed: it ended without a word, as when the system's out-of-memory killer ends it; "
+            f"{LESS_MEMORY}; {GO_ON}"
+        )
+    return f"{name} died: {text}; {GO_ON}"

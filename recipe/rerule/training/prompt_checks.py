@@ -101,6 +101,65 @@ def check_conversations(
             )
 
 
+def stop_ids(model: DictConfig, tokenizer: Any) -> set[int]:
+    """The token ids at which vLLM ends a response: the tokenizer's EOS, and those of the generation config.
+
+    Args:
+        model: verl's configuration of the model.
+        tokenizer: the model's.
+    """
+    from transformers import AutoConfig, GenerationConfig
+
+    try:
+        generation = GenerationConfig.from_pretrained(model.path)
+    except OSError:  # there is none: its ids are those of config.json
+        config = AutoConfig.from_pretrained(model.path, trust_remote_code=model.trust_remote_code)
+        generation = GenerationConfig.from_model_config(config)
+    eos = generation.eos_token_id
+    return {*(eos if isinstance(eos, list) else [eos]), tokenizer.eos_token_id} - {None}
+
+
+def check_end(
+    path: str, answered: Messages, tokenizer: Any, template: dict[str, Any], stops: set[int]
+) -> None:
+    """Refuse a chat template that ends an answer with no token at which sampling stops.
+
+    Such an end is taught and then sampled, but nothing stops there, and every response runs into the limit.
+
+    Args:
+        path: of the rows, to be named.
+        answered: a conversation that ends with an answer.
+        stops: as of `stop_ids`.
+
+    Raises:
+        PromptError: naming the tokens that end an answer, and those at which sampling stops.
+    """
+    turn = turn_ids(tokenizer, answered, len(answered) - 1, raw=False, **template)
+    special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    # What follows the answer: a template may end a turn, break the line and end the text (Phi-3).
+    text = next((n for n in range(len(turn), 0, -1) if not _is_end(tokenizer, turn[n - 1], special)), 0)
+    end = [token for token in turn[text:] if token in special] or turn[text - 1 : text]
+    if stops.isdisjoint(end):
+        raise PromptError(
+            f"{path}: the chat template of {tokenizer.name_or_path} ends an answer with "
+            f"{_named(tokenizer, end)}, but sampling stops at {_named(tokenizer, sorted(stops))} alone, so "
+            "that every response would run into its limit; add the token that ends an answer to eos_token_id "
+            "in the model's generation_config.json, or mend the tokenizer's eos_token or template"
+        )
+
+
+def _is_end(tokenizer: Any, token: int, special: set[int]) -> bool:
+    return token in special or not tokenizer.decode([token]).strip()
+
+
+def _named(tokenizer: Any, ids: Sequence[int]) -> str:
+    named = [
+        f"{token!r} (id {number})"
+        for number, token in zip(ids, tokenizer.convert_ids_to_tokens(ids), strict=True)
+    ]
+    return " and ".join(named) or "no token"
+
+
 def _check_known(path: str, number: int, highest: int, tokenizer: Any, vocabulary: int | None) -> None:
     """Refuse a row with a token that the model has no embedding for; others may be unknown to it."""
     if vocabulary is not None and highest >= vocabulary:

@@ -83,7 +83,11 @@ def _run_launcher(command: list[str], what: str) -> None:
         finally:
             ranks.end(grace=0)
     if exit_code:
-        raise RankError(f"a rank of {what} failed (exit code {exit_code}); its own error stands above")
+        raise RankError(
+            f"a rank of {what} failed (exit code {exit_code}); its own error stands above. exitcode -9 there "
+            "says that it was killed, often for its memory: lower data.micro_batch_size_per_gpu or "
+            "data.max_token_len_per_gpu"
+        )
 
 
 def _free_port() -> int:

@@ -16,10 +16,17 @@ from typing import Any
 
 import ray
 from omegaconf import DictConfig
-from ray.exceptions import RayActorError
+from ray.exceptions import RayError
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 
-from recipe.rerule.training.cluster import NODE_DEATH_SECONDS, alive_nodes, dead_node
+from recipe.rerule.training.cluster import (
+    GO_ON,
+    LESS_MEMORY,
+    NODE_DEATH_SECONDS,
+    alive_nodes,
+    dead_node,
+    death,
+)
 
 INTERVAL_SECONDS = 5.0
 ENGINE_FAILURES = 2
@@ -35,7 +42,10 @@ class WorkerFailureError(RuntimeError):
 
 
 class Watch:
-    """Context manager around `trainer.fit()`.
+    """Context manager around `trainer.fit()`, in the main thread.
+
+    Where something has died the watch ends all workers, so that calls to them raise, and interrupts the main
+    thread, since a trainer may wait without such a call: V1 asks its queue again and again for responses.
 
     Raises:
         WorkerFailureError: on leaving, in place of what the trainer raised after its workers were ended.
@@ -55,12 +65,20 @@ class Watch:
         self._thread = threading.Thread(target=self._loop, name="rerule-watch", daemon=True)
 
     def __enter__(self) -> Watch:
+        self._former_handler = signal.signal(signal.SIGUSR1, self._interrupt)
         self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # the trainer has ended: there is nothing to interrupt
+        try:
+            self._end(error)
+        finally:
+            signal.signal(signal.SIGUSR1, self._former_handler)
+
+    def _end(self, error: BaseException | None) -> None:
         self._stop.set()
         self._thread.join(timeout=INTERVAL_SECONDS)
         if error is None:
@@ -72,7 +90,12 @@ class Watch:
 
     def _loop(self) -> None:
         while not self._stop.wait(INTERVAL_SECONDS):
-            self._reason = self._dead_actor() or self._dead_engine()
+            try:
+                self._reason = self._dead_actor() or self._dead_engine()
+            except Exception as error:  # a run must not go on without its watch
+                self._reason = (
+                    f"the run's processes can no longer be watched: {type(error).__name__}: {error}"
+                )
             if self._reason is not None:
                 print(f"run ended: {self._reason}", flush=True)
                 self._end_workers()
@@ -82,9 +105,12 @@ class Watch:
         return actors_of(trainer, trainer.async_rollout_manager)
 
     def _end_workers(self) -> None:
-        # Calls to them then raise in the trainer, whatever it waits for.
         for actor in self._actors.values():
             ray.kill(actor)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        raise WorkerFailureError(self._reason)
 
     def _dead_node(self) -> str | None:
         """Of several nodes the one that is gone, whose processes were only what was noticed first."""
@@ -106,8 +132,8 @@ class Watch:
             del self._pings[name]
             try:
                 ray.get(ping)
-            except RayActorError as error:
-                return f"{name} died: {_first_sentence(error)}"
+            except RayError as error:  # not of an actor only: see `death`
+                return death(name, error)
         return None
 
     def _dead_engine(self) -> str | None:
@@ -115,47 +141,19 @@ class Watch:
             failure = engine_failure(address)
             self._failures[name] = self._failures[name] + 1 if failure else 0
             if failure and self._failures[name] >= ENGINE_FAILURES:
-                return f"{name} ({address}) is dead: {failure}"
+                return f"{name} ({address}) is dead: {failure}; {LESS_MEMORY}; {GO_ON}"
         return None
 
 
 class QueueWatch(Watch):
-    """Context manager around the `fit` of verl's V1 trainer, in the main thread.
-
-    V1 asks its queue again and again for responses, without a call to those who make them: nothing raises
-    where they are dead. So the watch also interrupts the main thread.
-
-    Raises:
-        WorkerFailureError: as `Watch`.
-    """
+    """A watch around the `fit` of verl's V1 trainer, whose agent loops the caller has made."""
 
     def __init__(self, trainer: Any, agent_loops: Any) -> None:
         self._agent_loops = agent_loops
         super().__init__(trainer)
 
-    def __enter__(self) -> QueueWatch:
-        self._former_handler = signal.signal(signal.SIGUSR1, self._interrupt)
-        super().__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # the trainer has ended: there is nothing to interrupt
-        try:
-            super().__exit__(kind, error, trace)
-        finally:
-            signal.signal(signal.SIGUSR1, self._former_handler)
-
     def _actors_of(self, trainer: Any) -> dict[str, Any]:
         return actors_of(trainer, self._agent_loops) | queue_actors(trainer.config.transfer_queue)
-
-    def _end_workers(self) -> None:
-        super()._end_workers()
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
-
-    def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        raise WorkerFailureError(self._reason)
 
 
 def queue_actors(config: DictConfig) -> dict[str, Any]:
@@ -197,7 +195,3 @@ def engine_failure(address: str) -> str | None:
         return None
     except OSError as error:
         return f"its health check fails: {error}"
-
-
-def _first_sentence(error: BaseException) -> str:
-    return " ".join(str(error).split())

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Generator, Iterator, Mapping
@@ -22,6 +23,10 @@ from recipe.rerule.process.processes import Started
 WORKER_COMMAND = (sys.executable, "-m", "recipe.rerule.evaluation.engine.worker")
 _ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 _LOG_TAIL_LINES = 15
+_KILLED = (
+    " (SIGKILL), as the system's out-of-memory killer ends it; if memory was used up, end what else runs "
+    "there or, without an accelerator, lower VLLM_CPU_KVCACHE_SPACE"
+)
 
 
 class EngineError(RuntimeError):
@@ -48,6 +53,8 @@ def run_worker(job: dict[str, Any], defaults: Mapping[str, str]) -> Generator[di
                 yield event
             else:
                 reason = f"the process ended with exit code {process.wait()}"
+                if process.returncode == -signal.SIGKILL:
+                    reason += _KILLED
         _print_tail(log_file)
         raise EngineError(f"vLLM failed: {reason}")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,16 +69,27 @@ class Log:
         name: of the file, for messages.
         metrics: the JSON object.
         epsilon: what the definitions of the log's writer add to denominators.
+        null: by metric, as far as the log has been read: the samples left out because they are null.
     """
 
     name: str
     metrics: Mapping[str, Any]
     epsilon: float = EPSILON
+    null: dict[str, tuple[str, ...]] = field(default_factory=dict, compare=False, repr=False)
+    _sizes: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
     _cache: dict[tuple[str, ...], Values] = field(default_factory=dict, compare=False, repr=False)
 
     def first(self, *names: str) -> str | None:
         """The first of the spellings of a metric that the log has."""
         return next((name for name in names if name in self.metrics), None)
+
+    def null_notes(self) -> list[str]:
+        """A note for each metric of which samples were left out."""
+        return [
+            f"{metric}: {len(null)} of {self._sizes[metric]} samples are null and left out"
+            for metric, null in self.null.items()
+            if null
+        ]
 
     def has(self, metric: str, key: str) -> bool:
         """Whether any sample of `metric` has `key`."""
@@ -106,8 +117,9 @@ class Log:
         return self._cache[place]
 
     def texts(self, metric: str, key: str) -> dict[str, str] | None:
-        """{index: text} of `key`; None where any sample lacks it."""
+        """{index: text} of `key`, null samples left out; None where any other lacks it."""
         entries = self._entries(metric)
+        self._leave_out(metric, entries, (i for i, entry in entries.items() if entry is None))
         found = {i: entry.get(key) for i, entry in entries.items() if isinstance(entry, Mapping)}
         return found if all(isinstance(text, str) for text in found.values()) else None  # type: ignore[return-value]
 
@@ -134,6 +146,10 @@ class Log:
             raise LogError(f"{self.name}: value_by_index of {where} is empty or no object")
         return entries
 
+    def _leave_out(self, metric: str, entries: Mapping[str, Any], null: Iterable[str]) -> None:
+        self.null[metric] = tuple(dict.fromkeys([*self.null.get(metric, ()), *null]))
+        self._sizes[metric] = len(entries)
+
     def _read(self, place: tuple[str, ...], low: float, high: float) -> Values:
         metric, key = "/".join(place[:-1]), place[-1]
         rows: dict[str, list[float]] = {}
@@ -148,6 +164,7 @@ class Log:
             raise LogError(f"{self.name}: every {key} of {metric} is null")
         _check_lengths(rows, key, f"{self.name}: {metric}")
         null = tuple(index for index in entries if index not in rows)
+        self._leave_out(metric, entries, null)
         return Values(tuple(rows), np.array(list(rows.values()), dtype=float), null)
 
 

@@ -112,6 +112,8 @@ def check_run_folder(trainer: DictConfig, stage: run_folder.Stage) -> None:
     run_folder.check_writable(folder)
     run_folder.check(folder, stage)
     checkpoints.check_trusted(folder, trainer.resume_mode)
+    count = trainer.n_gpus_per_node * trainer.nnodes
+    checkpoints.check_devices(folder, trainer.resume_mode, trainer.resume_from_path, count)
     if trainer.resume_mode == "disable" and run_folder.is_begun(folder):
         raise SettingsError(
             f"trainer.default_local_dir is {folder}, which already holds a run; choose another folder, or "

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
@@ -21,6 +23,7 @@ from recipe.rerule.training.settings.parts import AGENT_LOOP, paths
 Files = list[tuple[str, list[Row]]]
 """Path and rows of each data file."""
 
+_ANSWER = "I do not know."
 _MANY_ROWS = 10_000  # tokenising more takes seconds, of which the user is told
 
 
@@ -161,6 +164,51 @@ def _check_tokens(
         if len(rows) > _MANY_ROWS:
             print(f"tokenising the {len(rows)} rows of {path} ...", file=sys.stderr, flush=True)
         check(path, rows, tokenizer, template, limit=math.inf if shortens else limit, vocabulary=known)
+
+
+def check_end(config: DictConfig, model: DictConfig, files: Files) -> None:
+    """Refuse a model whose chat template ends an answer where sampling does not stop; one row tells.
+
+    Strings of `data.stop`, where a stage has them, end a response wherever the template does not.
+    """
+    chat = [(path, row) for path, rows in files for row in rows if not row["extra_info"]["raw"]]
+    if not chat or config.data.get("stop"):
+        return
+    path, row = chat[0]
+    answered = row.get("messages") or [*row["prompt"], {"role": "assistant", "content": _ANSWER}]
+    tokenizer = prompt_checks.load_tokenizer(model)
+    template = plain(config, "data.apply_chat_template_kwargs")
+    prompt_checks.check_end(path, answered, tokenizer, template, prompt_checks.stop_ids(model, tokenizer))
+
+
+def length_warnings(config: DictConfig, files: Files) -> list[str]:
+    """What to say where no refusal that stage 1 teaches, or no right answer to keep, fits into a response.
+
+    The refusals are those of a sft.parquet beside the file of training rows, as data_prep writes them.
+    """
+    tokenizer = prompt_checks.load_tokenizer(config.actor_rollout_ref.model)
+    texts: dict[str, list[str]] = {}
+    for path, rows in files:
+        taught = Path(path).expanduser().with_name("sft.parquet")
+        with contextlib.suppress(ValueError, OSError):  # it is no file of this run, and need not be there
+            texts[f"the refusals of {taught}"] = [
+                row["messages"][-1]["content"] for row in read_sft_rows(taught)
+            ]
+        truths = [row["reward_model"]["ground_truth"] for row in rows]
+        golds = [gold for truth in truths if truth["type"] == "retain" for gold in truth["golds"]]
+        texts[f"the right answers of the retain rows of {path}"] = golds
+    found = []
+    for what, group in texts.items():
+        lengths = (
+            [len(ids) + 1 for ids in tokenizer(group, add_special_tokens=False).input_ids] if group else []
+        )
+        if lengths and min(lengths) > config.data.max_response_length:
+            found.append(
+                f"data.max_response_length is {config.data.max_response_length}, but {what} have "
+                f"{min(lengths)} to {max(lengths)} tokens with their end, so that none can be sampled "
+                f"whole; raise it to {max(lengths)}"
+            )
+    return found
 
 
 def warn_of_template(config: DictConfig, model: DictConfig, files: Files) -> None:

@@ -62,13 +62,12 @@ def score(
     notes: list[str] = []
     computations: dict[str, Callable[[], float]] = {}
     computations |= {
-        theirs: partial(_stemmed, log, theirs, "rougeL_f1", notes)
-        for theirs in OPEN_UNLEARNING_NAMES.values()
+        theirs: partial(_stemmed, log, theirs, "rougeL_f1") for theirs in OPEN_UNLEARNING_NAMES.values()
     }
     computations |= {name: partial(_official, log, name) for name in SETS}
     if variants:
         computations |= {
-            f"{theirs}_recall": partial(_stemmed, log, theirs, "rougeL_recall", notes)
+            f"{theirs}_recall": partial(_stemmed, log, theirs, "rougeL_recall")
             for theirs in OPEN_UNLEARNING_NAMES.values()
         }
         computations |= {f"{name}_first_line": partial(_official, log, name, ("\n",)) for name in SETS}
@@ -85,12 +84,8 @@ def _check_same_questions(log: Log, retain_log: Log) -> None:
             raise LogError(f"the retained model's log is of other questions: {found}; leave --retain-log out")
 
 
-def _stemmed(log: Log, metric: str, key: str, notes: list[str]) -> float:
-    values = log.numbers(metric, key, low=0, high=1)
-    if values.null:
-        total = len(values.index) + len(values.null)
-        notes.append(f"{metric}: {len(values.null)} of {total} samples are null and left out")
-    return float(values.mean().mean())
+def _stemmed(log: Log, metric: str, key: str) -> float:
+    return float(log.numbers(metric, key, low=0, high=1).mean().mean())
 
 
 def _official(log: Log, name: str, stop: Sequence[str] = ()) -> float:

@@ -11,6 +11,7 @@ Everything comes from the values of single samples. Which of a log's values coun
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -80,9 +81,7 @@ class LogReader:
     def _quantity(self, set_name: str, quantity: str) -> Array:
         prefix = definitions.PREFIXES[set_name]
         if quantity == "rouge_l":
-            values = self.log.numbers(f"{prefix}_Q_A_ROUGE", "rougeL_recall", low=0, high=1)
-            self._note_null(f"{prefix}_Q_A_ROUGE", values)
-            return values.mean()
+            return self.log.numbers(f"{prefix}_Q_A_ROUGE", "rougeL_recall", low=0, high=1).mean()
         if quantity in ("prob", "eq25_prob"):
             return self._probability(set_name, quantity)
         return self.ratios(set_name, quantity)[1]
@@ -108,9 +107,7 @@ class LogReader:
     def _losses(self, metric: str) -> Values:
         self._known(metric)
         if self.log.has(metric, "avg_loss"):
-            values = self.log.numbers(metric, "avg_loss", low=0)
-            self._note_null(metric, values)
-            return values
+            return self.log.numbers(metric, "avg_loss", low=0)
         probs = self.log.numbers(metric, "prob", low=0, high=1)
         if not probs.array.all():
             raise LogError(
@@ -121,9 +118,7 @@ class LogReader:
     def _probs(self, metric: str) -> Values:
         self._known(metric)
         if not self.log.has(metric, "avg_loss"):
-            values = self.log.numbers(metric, "prob", low=0, high=1)
-            self._note_null(metric, values)
-            return values
+            return self.log.numbers(metric, "prob", low=0, high=1)
         losses = self._losses(metric)
         from_loss = np.exp(-losses.array)
         if not self.log.has(metric, "prob"):
@@ -166,11 +161,6 @@ class LogReader:
                 f"{prefix} truth ratios in the log are not those that its losses give; not used"
             )
 
-    def _note_null(self, metric: str, values: Values) -> None:
-        if values.null:
-            total = len(values.index) + len(values.null)
-            self.notes.append(f"{metric}: {len(values.null)} of {total} samples are null and left out")
-
 
 def as_open_unlearning(log: Log) -> Log:
     """The log itself, or locuslab/tofu's aggregated one under open-unlearning's names.
@@ -183,7 +173,7 @@ def as_open_unlearning(log: Log) -> Log:
     metrics: dict[str, Any] = {}
     for set_name, content in found.items():
         metrics |= _from_locuslab(log, set_name, content)
-    return Log(log.name, metrics, epsilon=0.0)
+    return replace(log, metrics=metrics, epsilon=0.0, _cache={})
 
 
 def _from_locuslab(log: Log, set_name: str, content: Any) -> dict[str, Any]:

@@ -114,6 +114,16 @@ def _forget_quality(reader: LogReader, retain: LogReader | None, quantity: str, 
         raise MissingError("no retained model to compare with; give its log with --retain-log")
     index, ours = reader.ratios("forget", quantity)
     retain_index, theirs = retain.ratios("forget", quantity)
+    # A question that is null in one log is no question of another split.
+    null = (_null_to_forget(reader.log) | _null_to_forget(retain.log)) & (set(index) ^ set(retain_index))
+    if null:
+        reader.notes.append(
+            f"forget_quality is over {len({*index, *retain_index} - null)} questions: {len(null)} more are "
+            "null in one of the two logs and left out of both"
+        )
+        ours, theirs = ours[[i not in null for i in index]], theirs[[i not in null for i in retain_index]]
+        index = tuple(i for i in index if i not in null)
+        retain_index = tuple(i for i in retain_index if i not in null)
     unequal = _unequal(reader.log, index, retain.log, retain_index)
     if unequal and not allow_unequal:
         raise LogError(
@@ -126,6 +136,10 @@ def _forget_quality(reader: LogReader, retain: LogReader | None, quantity: str, 
             "shows the difference of the questions as well, and compares with no other one"
         )
     return definitions.forget_quality(ours, theirs)
+
+
+def _null_to_forget(log: Log) -> set[str]:
+    return {i for metric, null in log.null.items() if metric.startswith("forget_") for i in null}
 
 
 def _unequal(log: Log, index: Sequence[str], retain: Log, retain_index: Sequence[str]) -> str | None:
