@@ -71,11 +71,21 @@ def compute_score(
     refused = is_refusal(response, config.phrases)
     named = contains_keyword(response, keyword)
     rouge = max((rouge_l(response, gold, config.rouge) for gold in golds), default=0.0)
+    says_gold, empty = rouge > config.gamma, not any(map(str.isalnum, response))
     if side == "forget":
         score = _combine(config.form, config.lambda_forget, refused, named)
     else:
         score = _combine(config.form, config.lambda_retain, not refused, rouge > config.gamma)
-    return {"score": score, "refused": float(refused), "keyword": float(named), "rouge": rouge}
+    return {
+        "score": score,
+        "refused": float(refused),
+        "keyword": float(named),
+        "rouge": rouge,
+        "right": float(side == "retain" and says_gold),
+        "leaked": float(side == "forget" and says_gold),
+        "empty": float(empty),
+        "leaked_thought": 0.0,
+    }
 
 
 def _combine(form: str, weight: float, first: bool, second: bool) -> float:
