@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from recipe.rerule.runs.history import read_metrics
+from recipe.rerule.evaluation.engine.models import resolve_models
+from recipe.rerule.runs import checkpoints
+from recipe.rerule.runs.history import read_metrics, read_validations
 from tests.e2e.run_checks import (
     PROMPTS_A_STEP,
     assert_a_finished_run_does_nothing_more,
@@ -99,26 +101,53 @@ def test_run_is_killed_saved_and_resumed(
 
 
 def test_two_logical_devices(command: Callable[..., Command], micro_world: Path, tmp_path: Path) -> None:
-    """Two FSDP ranks and two vLLM replicas: replay draws a multiple of the ranks, both engines follow."""
+    """Two FSDP ranks and two vLLM replicas: replay draws a multiple of the ranks, both engines follow.
+
+    The untrained model refuses nothing: a warning says so at step 4, and health.stop_after ends the run. The
+    best step by validation is kept beside the last.
+    """
     run_folder = tmp_path / "run"
     arguments = stage2_arguments(
         micro_world,
         run_folder,
         "trainer.n_gpus_per_node=2",
-        "trainer.total_training_steps=4",
+        "trainer.total_training_steps=20",
         f"actor_rollout_ref.actor.optim.lr={LEARNING_RATE}",
         "replay.groups_per_update=5",
-        "trainer.test_freq=4",
+        "trainer.test_freq=2",
+        "trainer.val_before_train=true",
+        "health.stop_after=1",
     )
     run = command("-m", "recipe.rerule.main", *arguments)
     assert run.wait() == 0, run.output[-3000:]
     metrics = read_metrics(run_folder)
+    last = max(metrics)
     assert_replay_is_on(metrics)
     assert_sampling_follows_training(metrics)
     assert {data["replay/drawn_groups"] for data in metrics.values() if data["replay/updates"]} == {4}
-    validation = {name: value for name, value in metrics[4].items() if name.startswith("val-")}
-    assert any("/reward/" in name for name in validation), sorted(metrics[4])
-    assert any("/refused/" in name for name in validation)
+
+    assert 5 <= last < 20
+    assert f"step {last - 1}: the run ends after step {last}, because health.stop_after is 1" in run.output
+    assert "warning: step 4: 0% of the forget responses of the last 4 steps are refusals" in run.output
+    assert "start: forget refused 0%, retain right" in run.output
+    for side in ("forget", "retain"):
+        assert 0 < metrics[1][f"tokens/{side}/mean"] <= 24
+        assert 0 <= metrics[1][f"mixed/{side}/mean"] <= 1
+
+    validations = read_validations(run_folder)
+    assert sorted(validations) == [step for step in range(last + 1) if step % 2 == 0 or step == last]
+    assert all(any("/refused/" in name for name in data) for data in validations.values())
+    scores = {step: data["val-health/score"] for step, data in validations.items() if step}
+    noted = checkpoints.best(run_folder)
+    assert noted is not None
+    assert (noted.step, noted.score) == (max(scores, key=lambda step: scores[step]), max(scores.values()))
+    kept = {path.name for path in run_folder.glob("global_step_*")}
+    assert kept == {f"global_step_{step}" for step in (noted.step, last)}
+    assert [model.step for model in resolve_models([f"a={run_folder}", f"b={run_folder}@last"])] == [
+        noted.step,
+        last,
+    ]
+    assert_a_finished_run_does_nothing_more(command, run_folder, arguments)
 
 
 def test_without_replay_it_is_plain_rule(

@@ -262,7 +262,7 @@ def test_a_missing_file_is_named(
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.1, 2.0, float("nan")])
 def test_a_share_that_is_none_is_refused(tmp_path: Path, share: float) -> None:
-    message = f"the share of probes is {share}, expected between 0 and 1"
+    message = f"--probe-share is {share}, expected between 0 and 1"
     assert refusal(tmp_path, rows(), probe_share=share) == message
 
 
