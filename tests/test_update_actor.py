@@ -158,6 +158,7 @@ def test_a_fault_that_holds_makes_the_next_step_the_last(
     (tmp_path / "records").mkdir()
     trainer = made_trainer(tmp_path, RUNS["off"], Workers(), monkeypatch)
     trainer.config.trainer.update({"resume_mode": "auto", "resume_from_path": None})
+    trainer.config.health.stop_after = 2
     trainer.health, trainer.total_training_steps = Health(2), 40
     lines = []
     for step in range(1, 7):
@@ -174,7 +175,13 @@ def test_a_fault_that_holds_makes_the_next_step_the_last(
 
     (tmp_path / "records" / "metrics.jsonl").write_text("".join(lines))
     trainer.total_training_steps = 40
-    for step, stop_after, ended in ((5, 2, False), (6, 2, True), (6, 3, False), (6, None, False)):
+    for step, stop_after, ended in (
+        (5, 2, False),
+        (6, 2, True),
+        (6, 1, False),
+        (6, 3, False),
+        (6, None, False),
+    ):
         (tmp_path / f"global_step_{step}").mkdir(exist_ok=True)
         checkpoints.finish(tmp_path, step)
         trainer.config.health.stop_after = stop_after

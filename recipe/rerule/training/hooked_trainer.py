@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -48,23 +49,25 @@ class HookedTrainer(SavedRun):
         self._asked: list[Mapping[str, Any]] = []
 
     def is_finished(self) -> bool:
-        """As `SavedRun`'s, or the run to be resumed was ended by `health.stop_after`."""
-        folder = self.config.trainer.default_local_dir
-        newest = checkpoints.newest_complete(folder) if self.config.trainer.resume_mode == "auto" else None
-        ended = self._health_until(newest).over_at if newest is not None else None
-        return super().is_finished() or (ended is not None and newest is not None and newest > ended)
+        """As `SavedRun`'s, or `health.stop_after` made the newest step the last one."""
+        auto, folder = self.config.trainer.resume_mode == "auto", self.config.trainer.default_local_dir
+        newest = (checkpoints.newest_complete(folder) or 0) if auto else 0
+        ended = self._health_until(newest).over_at
+        return super().is_finished() or (ended is not None and newest == ended + 1)
 
     def _load_checkpoint(self) -> None:
         super()._load_checkpoint()
         self.health = self._health_until(self.global_steps)
+        self.health.over_at = None  # whoever goes on has seen it
 
     def _health_until(self, step: int) -> Health:
-        """Of the run's records up to a step; a run that starts, or that kept no metrics, has none."""
+        """Of the run's records up to a step, as far as there are any that can be read."""
         health, folder = Health(self.config.health.stop_after), Path(self.config.trainer.default_local_dir)
-        recorded = read_metrics(folder) if step > 0 and run_log.metrics_files(folder) else {}
-        for number, metrics in recorded.items():
-            if number <= step:
-                health.note(number, metrics)
+        if step > 0 and run_log.metrics_files(folder):
+            with contextlib.suppress(ValueError):
+                for number, metrics in read_metrics(folder).items():
+                    if number <= step:
+                        health.note(number, metrics)
         return health
 
     def _say(self, metrics: Mapping[str, Any]) -> None:

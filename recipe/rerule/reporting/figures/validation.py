@@ -40,8 +40,11 @@ def validation_figure(runs: Sequence[Run]) -> Figure | None:
 
 def score_panels(runs: Sequence[Run]) -> list[ValidationPanel]:
     """The score by which a run's best checkpoint is known, and its two parts; none where no run has it."""
-    found = {"(forget refused + retain right) / 2": "score", "forget: refused": "forget/refused"}
-    found["retain: right answers"] = "retain/right"
+    found = {
+        "(forget refused + retain right) / 2": "score",
+        "forget: refused": "forget/refused",
+        "retain: right answers": "retain/right",
+    }
     panels = []
     for title, name in found.items():
         key = f"val-health/{name}"
@@ -90,7 +93,8 @@ def _explanation(by_type: bool) -> str:
     return (
         f"Mean reward of the answers to the validation prompts (data.val_files) {which}. Points are the "
         "steps at which the run validated; step 0 is before training. A vertical line marks the first replay "
-        "update of a run."
+        "update of a run. The validation prompts of the benchmarks are drawn from the evaluation's probes: "
+        "watch training by them, and select nothing."
     )
 
 
