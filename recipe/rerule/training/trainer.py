@@ -109,7 +109,8 @@ class ReRULETrainer(HookedTrainer, RayPPOTrainer):
         return reduced
 
     def _keep_metrics(self) -> None:
-        metrics = self._fit_metrics | metrics_before_save(*self._last_update, self.use_critic)
+        batch, output = self._last_update
+        metrics = self._fit_metrics | metrics_before_save(batch, output, self.use_critic)
         epoch = (self.global_steps - 1) // len(self.train_dataloader)
         place = {"training/global_step": self.global_steps, "training/epoch": epoch}
         run_log.keep_metrics(self.global_steps, metrics | place)
