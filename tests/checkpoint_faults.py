@@ -46,8 +46,12 @@ def new_stamp(step: int) -> Stamp:
     return Stamp(step, time.monotonic_ns())
 
 
-def save_checkpoint(run: Path, step: int, limit: int = 2) -> None:
-    """The calls of a training run that saves a step; verl's part of it with verl's plain writes."""
+def save_checkpoint(run: Path, step: int, limit: int = 2, interim: bool = False, best: bool = False) -> None:
+    """The calls of a training run that saves a step; verl's part of it with verl's plain writes.
+
+    interim: as a checkpoint that trainer.save_freq did not ask for.
+    best: the step is then noted as the best one.
+    """
     stamp = new_stamp(step)
     checkpoints.begin(run, step)
     folder = checkpoints.step_folder(run, step)
@@ -55,7 +59,15 @@ def save_checkpoint(run: Path, step: int, limit: int = 2) -> None:
     write_verl_parts(folder, stamp)
     with open(run / checkpoints.TRACKER_FILE, "w") as file:
         file.write(str(step))
-    checkpoints.finish(run, step)
+    checkpoints.finish(run, step, interim)
+    delete_old(run, limit)
+    if best:
+        checkpoints.note_best(run, checkpoints.Best(step, step / 100, 0.5, 0.5))
+        delete_old(run, limit)
+
+
+def delete_old(run: Path, limit: int) -> None:
+    checkpoints.drop_interim(run)
     checkpoints.keep(run, limit)
 
 

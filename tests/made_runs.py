@@ -61,7 +61,9 @@ def trainer_settings(folder: Path) -> DictConfig:
                 "max_critic_ckpt_to_keep": None,
                 "save_freq": -1,
             },
-            "save": {"minutes": None},
+            "save": {"minutes": None, "best": True},
+            "health": {"stop_after": None},
+            "data": {"max_response_length": 8},
             "actor_rollout_ref": {"rollout": {"n": 4, "temperature": 0.7}},
             "records": {"rollouts": True},
         }

@@ -18,7 +18,9 @@ from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 from verl.utils import tensordict_utils as tu
 
 from recipe.rerule.replay import ReplayConfig, pad_groups
+from recipe.rerule.runs import checkpoints
 from recipe.rerule.training import batches
+from recipe.rerule.training.health import Health
 from recipe.rerule.training.trainer import ReRULETrainer
 from recipe.rerule.training.worker import PAUSE_SCHEDULE, STAY_LOADED
 from tests.made_runs import trainer_settings
@@ -149,6 +151,43 @@ def test_calls_metrics_and_files_of_a_run_are_as_recorded(
         assert found[part] == expected[part], part
 
 
+def test_a_fault_that_holds_makes_the_next_step_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A resumed run is at its end then, unless the setting is taken back."""
+    (tmp_path / "records").mkdir()
+    trainer = made_trainer(tmp_path, RUNS["off"], Workers(), monkeypatch)
+    trainer.config.trainer.update({"resume_mode": "auto", "resume_from_path": None})
+    trainer.config.health.stop_after = 2
+    trainer.health, trainer.total_training_steps = Health(2), 40
+    lines = []
+    for step in range(1, 7):
+        trainer.global_steps = step
+        batch = batch_of(step)
+        batch.non_tensor_batch["refused"][:] = 0.0
+        metrics = trainer._update_actor(batch).meta_info["metrics"]
+        numbers = {name: value for name, value in metrics.items() if isinstance(value, float)}
+        lines.append(json.dumps({"step": step, "data": numbers}) + "\n")
+    assert trainer.total_training_steps == 6  # no refusals over four steps at step 4, and at step 5
+    printed = capsys.readouterr()
+    assert printed.err.count("warning: step 4: 0% of the forget responses") == 1
+    assert "step 5: the run ends after step 6, because health.stop_after is 2 and" in printed.out
+
+    (tmp_path / "records" / "metrics.jsonl").write_text("".join(lines))
+    trainer.total_training_steps = 40
+    for step, stop_after, ended in (
+        (5, 2, False),
+        (6, 2, True),
+        (6, 1, False),
+        (6, 3, False),
+        (6, None, False),
+    ):
+        (tmp_path / f"global_step_{step}").mkdir(exist_ok=True)
+        checkpoints.finish(tmp_path, step)
+        trainer.config.health.stop_after = stop_after
+        assert trainer.is_finished() is ended
+
+
 def test_the_seconds_of_a_step_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker's own seconds are summed over the step's updates."""
     (tmp_path / "records").mkdir()
@@ -177,7 +216,7 @@ def test_a_batch_is_read_once_a_step(name: str, tmp_path: Path, monkeypatch: pyt
 
         monkeypatch.setattr(batches, part, call)
 
-    parts = ("_labels", "rows_of_groups", "unpad_rows", "reward_metrics", "for_workers")
+    parts = ("_labels", "rows_of_groups", "unpad_rows", "_side_metrics", "for_workers")
     for part in parts:
         counted(part)
     run(tmp_path, name, monkeypatch)

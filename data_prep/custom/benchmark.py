@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from data_prep.classical import check_golds, read_golds
 from data_prep.contract import MODES
@@ -32,7 +33,9 @@ class CustomOptions:
     keyword: the target's name where a forget row has none of its own.
     raw: prompts go to a base model without a chat template.
     gold: file of right answers to questions to forget whose answers are refusals (RULE's rows).
-    val_rows: validation prompts, drawn from the probes.
+    val_share: share of the other rows, of each side and mode, that is held out for validation, so that the
+        checkpoint which validation chooses was not chosen by the probes; 0 draws validation from the probes.
+    val_rows: most validation prompts.
     seed: of all draws.
     """
 
@@ -41,6 +44,7 @@ class CustomOptions:
     keyword: str | None = None
     raw: bool = False
     gold: str | None = None
+    val_share: float = 0.0
     val_rows: int = 64
     seed: int = 42
 
@@ -50,17 +54,20 @@ def load(path: Path, options: CustomOptions, writer: Writer) -> Benchmark:
     rows = _prompts(path, path.name, options, 0)
     sources = {path.name: sha256_of_file(path)}
     if options.probes is None:
-        train, probes = _held_out(path, rows, options)
+        train, probes = _held_out(path, rows, options, "probe")
     else:
         file, name = Path(options.probes), _name_beside(path, Path(options.probes))
         train, probes = rows, _prompts(file, name, options, STREAM)
         sources[name] = sha256_of_file(file)
     left_out = len(set(rows) - set(train) - set(probes))
+    val = probes
+    if options.val_share:
+        train, val = _held_out(path, train, options, "val")
     train = with_refusals(train, writer, random.Random(f"refusals {options.seed}"))
     return Benchmark(
         name="custom",
         train=train,
-        val=spread(probes, options.val_rows, random.Random(f"val {options.seed}")),
+        val=spread(val, options.val_rows, random.Random(f"val {options.seed}")),
         stage1=[prompt for prompt in train if prompt.refusal],
         probes=[replace(probe, refusal="") for probe in probes],
         form=PromptForm(raw=options.raw),
@@ -135,22 +142,26 @@ def _prompt(
 
 
 def _held_out(
-    path: Path, prompts: Sequence[Prompt], options: CustomOptions
+    path: Path, prompts: Sequence[Prompt], options: CustomOptions, split: Literal["probe", "val"]
 ) -> tuple[list[Prompt], list[Prompt]]:
-    """Training prompts, and the share of each side and mode that is held out.
+    """Training prompts, and the share of each side and mode that is held out for a split.
 
     Prompts of the same words as one that is held out are in neither.
     """
-    if not 0 < options.probe_share < 1:
-        raise SourceError(f"the share of probes is {options.probe_share}, expected between 0 and 1")
+    share, other = {
+        "probe": (options.probe_share, "--probes"),
+        "val": (options.val_share, "--val-share 0"),
+    }[split]
+    if not 0 < share < 1:
+        raise SourceError(f"--{split}-share is {share}, expected between 0 and 1")
     groups: dict[tuple[str, str], list[Prompt]] = {}
     for prompt in {normalise(prompt.query): prompt for prompt in reversed(prompts)}.values():
         groups.setdefault((prompt.side, prompt.mode), []).append(prompt)
-    rng = random.Random(f"probes {options.seed}")
-    drawn = [prompt for group in groups.values() for prompt in _share(group, options.probe_share, rng)]
+    rng = random.Random(f"{split}s {options.seed}")
+    drawn = [prompt for group in groups.values() for prompt in _share(group, share, rng)]
     without = sorted({prompt.side for prompt in prompts} - {prompt.side for prompt in drawn})
     if without:
-        raise SourceError(f"{path}: too few questions of side {without[0]} to hold any out; give --probes")
+        raise SourceError(f"{path}: too few questions of side {without[0]} to hold any out; give {other}")
     words = {normalise(prompt.query) for prompt in drawn}
     train = [prompt for prompt in prompts if normalise(prompt.query) not in words]
     return train, sorted(drawn, key=lambda prompt: prompt.index)

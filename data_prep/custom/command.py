@@ -41,6 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--probe-share", type=float, default=0.1, metavar="X",
         help="without --probes: share of the questions held out, one of each fact first (default: 0.1)",
     )  # fmt: skip
+    parser.add_argument(
+        "--val-share", type=float, default=0.0, metavar="X",
+        help="share of the other questions held out for validation, which chooses the best checkpoint; 0 "
+        "draws validation from the probes (default: %(default)s)",
+    )  # fmt: skip
     shared.add_gold(parser)
     parser.add_argument("--keyword", metavar="NAME", help="the target's name, for forget rows without one")
     parser.add_argument(
@@ -58,6 +63,7 @@ def run(options: argparse.Namespace) -> None:
         keyword=options.keyword,
         raw=options.raw,
         gold=options.gold,
+        val_share=options.val_share,
         val_rows=options.val_rows,
         seed=options.seed,
     )

@@ -13,7 +13,7 @@ from data_prep.apart import check_apart
 from data_prep.atomic import check_writable, new_folder
 from data_prep.ownership import Kind, read_record, stamp_folder
 from recipe.rerule import errors
-from recipe.rerule.evaluation.engine.models import Model, resolve_models
+from recipe.rerule.evaluation.engine.models import Model, path_of, resolve_models
 from recipe.rerule.evaluation.output import json_text
 from recipe.rerule.process import signals
 from recipe.rerule.process.arguments import ArgumentParser
@@ -34,7 +34,7 @@ trained, what it answers and refuses, what attacks get out of it, and what is le
 _EXAMPLES = """\
 examples:
   python -m recipe.rerule.export outputs/rerule --to outputs/export
-      the newest complete checkpoint of a run, with a card that has no numbers
+      a run's best checkpoint, or its last one if it kept no best, with a card that has no numbers
   python -m recipe.rerule.export outputs/rerule --to outputs/export --results outputs/evaluation \\
       --attacks outputs/attacks --name my-model
       with the numbers of this model in both folders
@@ -72,7 +72,7 @@ def _run(options: argparse.Namespace) -> None:
 
 def _model_of(given: str) -> tuple[Path, Model]:
     """The run folder and its model; of a model's folder alone, that folder. Raises ValueError."""
-    folder = Path(given)
+    folder = Path(path_of(given))
     if (folder / run_folder.MARKER).is_file() and (folder / "model" / "config.json").is_file():
         return folder, Model("RUN", folder / "model")
     model = resolve_models([f"RUN={given}"])
@@ -145,8 +145,8 @@ def _parser() -> ArgumentParser:
     parser.add_argument(
         "run",
         metavar="RUN",
-        help="a run's folder (its newest complete checkpoint), one checkpoint RUN/global_step_N, or a "
-        "Hugging Face folder",
+        help="a run's folder (its best checkpoint by validation, or its last one if it kept no best), "
+        "RUN@best, RUN@last, one checkpoint RUN/global_step_N, or a Hugging Face folder",
     )
     parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="the folder to write")
     parser.add_argument(

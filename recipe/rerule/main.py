@@ -61,6 +61,9 @@ def run(config: DictConfig) -> None:
         if before is not None and checkpoints.newest_complete(folder) == before:
             print(f"{folder} already holds the run's last step", file=sys.stderr)
     print(f"stage 2 finished: {os.path.abspath(folder)}", file=sys.stderr)
+    if (best := checkpoints.best(folder)) is not None:
+        shares = f"forget refused {best.forget_refused:.0%}, retain right {best.retain_right:.0%}"
+        print(f"the best step by validation is {best.step}: {shares}", file=sys.stderr)
     learning.after_stage2(config)
 
 

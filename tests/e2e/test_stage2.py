@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from recipe.rerule.runs.history import read_metrics
+from recipe.rerule.evaluation.engine.models import resolve_models
+from recipe.rerule.runs import checkpoints
+from recipe.rerule.runs.history import read_metrics, read_validations
 from tests.e2e.run_checks import (
     PROMPTS_A_STEP,
     assert_a_finished_run_does_nothing_more,
@@ -99,26 +101,53 @@ def test_run_is_killed_saved_and_resumed(
 
 
 def test_two_logical_devices(command: Callable[..., Command], micro_world: Path, tmp_path: Path) -> None:
-    """Two FSDP ranks and two vLLM replicas: replay draws a multiple of the ranks, both engines follow."""
+    """Two FSDP ranks and two vLLM replicas: replay draws a multiple of the ranks, both engines follow.
+
+    By the reward nothing is a refusal: a warning says so after four steps with forget prompts, and
+    health.stop_after ends the run. The best step by validation is kept in addition to the last.
+    """
     run_folder = tmp_path / "run"
     arguments = stage2_arguments(
         micro_world,
         run_folder,
         "trainer.n_gpus_per_node=2",
-        "trainer.total_training_steps=4",
+        "trainer.total_training_steps=20",
         f"actor_rollout_ref.actor.optim.lr={LEARNING_RATE}",
         "replay.groups_per_update=5",
-        "trainer.test_freq=4",
+        f"reward.custom_reward_function.path={Path(__file__).with_name('parity_reward.py')}",
+        "trainer.test_freq=3",
+        "trainer.val_before_train=true",
+        "health.stop_after=1",
     )
     run = command("-m", "recipe.rerule.main", *arguments)
     assert run.wait() == 0, run.output[-3000:]
     metrics = read_metrics(run_folder)
+    last = max(metrics)
     assert_replay_is_on(metrics)
     assert_sampling_follows_training(metrics)
     assert {data["replay/drawn_groups"] for data in metrics.values() if data["replay/updates"]} == {4}
-    validation = {name: value for name, value in metrics[4].items() if name.startswith("val-")}
-    assert any("/reward/" in name for name in validation), sorted(metrics[4])
-    assert any("/refused/" in name for name in validation)
+    for side in ("forget", "retain"):
+        tokens = [data[f"tokens/{side}/mean"] for data in metrics.values() if f"tokens/{side}/mean" in data]
+        assert tokens
+        assert all(0 < mean <= 24 for mean in tokens)
+
+    assert 5 <= last < 20
+    assert "start: forget refused 0%, retain right" in run.output
+    assert f"warning: step {last - 1}: 0% of the forget responses of the last 4 steps are" in run.output
+    assert f"step {last - 1}: the run ends after step {last}, because health.stop_after is 1" in run.output
+    validations = read_validations(run_folder)
+    assert sorted(validations) == [step for step in range(last + 1) if step % 3 == 0 or step == last]
+    scores = {step: data["val-health/score"] for step, data in validations.items() if step}
+    noted = checkpoints.best(run_folder)
+    assert noted is not None
+    assert (noted.step, noted.score) == (max(scores, key=lambda step: scores[step]), max(scores.values()))
+    assert {path.name for path in run_folder.glob("global_step_*")} == {
+        f"global_step_{step}" for step in (noted.step, last)
+    }
+    assert [model.step for model in resolve_models([f"a={run_folder}", f"b={run_folder}@last"])] == [
+        noted.step,
+        last,
+    ]
 
 
 def test_without_replay_it_is_plain_rule(

@@ -35,7 +35,10 @@ STEPS = 6
 
 
 def test_lora_with_replay(command: Callable[..., Command], micro_world: Path, tmp_path: Path) -> None:
-    """An adapter is trained, replayed and saved; the engine samples from the model with it."""
+    """An adapter is trained, replayed and saved; the engine samples from the model with it.
+
+    Steps 2 and 3 are validated: the better one is kept in addition to the last.
+    """
     run_folder, steps, adapter = tmp_path / "run", 3, "actor_rollout_ref.model"
     arguments = stage2_arguments(
         micro_world,
@@ -46,12 +49,20 @@ def test_lora_with_replay(command: Callable[..., Command], micro_world: Path, tm
         f"{adapter}.lora.merge=true",
         f"trainer.total_training_steps={steps}",
         "actor_rollout_ref.actor.optim.lr=1e-2",
+        "trainer.test_freq=2",
         OTHER_REWARD,
     )
     run = command("-m", "recipe.rerule.main", *arguments)
     assert run.wait() == 0, run.output[-3000:]
     metrics = read_metrics(run_folder)
     assert sorted(metrics) == list(range(1, steps + 1))
+    scores = {step: metrics[step]["val-health/score"] for step in (2, 3)}
+    noted = checkpoints.best(run_folder)
+    assert noted is not None
+    assert (noted.step, noted.score) == (max(scores, key=lambda step: scores[step]), max(scores.values()))
+    assert {path.name for path in run_folder.glob("global_step_*")} == {
+        f"global_step_{step}" for step in (noted.step, steps)
+    }
     assert_replay_is_on(metrics)
     assert metrics[steps]["replay/drawn_groups"] == 4
     assert {data["replay/short_groups"] for data in metrics.values()} == {0}
@@ -65,7 +76,7 @@ def test_lora_with_replay(command: Callable[..., Command], micro_world: Path, tm
     named = set(json.loads((last / "complete.json").read_text())["files"])
     assert {"data.pt", "actor/lora_train_meta.json"} <= named, named
     assert any(name.startswith("replay/") for name in named)
-    kept = json.loads((run_folder / "records" / "metrics_at_save.jsonl").read_text())
+    kept = json.loads((run_folder / "records" / "metrics_at_save.jsonl").read_text().splitlines()[-1])
     assert kept["step"] == steps
     logged = metrics[steps]
     for name in (

@@ -240,7 +240,7 @@ def test_help_has_a_line_for_each_setting_of_ours(
 ) -> None:
     text = usage.text(command)
     config = configs[STAGE1 if module == "stage1" else STAGE2]
-    sections = [config[name] for name in ("replay", "records") if name in config]
+    sections = [config[name] for name in ("health", "replay", "records", "save") if name in config]
     ours = [f"{section._get_full_key('')}.{name}" for section in sections for name in section]
     for key in [*ours, "trainer.default_local_dir", "data.train_files"]:
         assert key == "replay.importance" or f"\n  {key}=" in text, key

@@ -77,6 +77,22 @@ def test_sparse_metric_leaves_gaps_and_marks_every_point(drawn):
     assert line.get_markevery() == 1
 
 
+def test_the_figure_of_responses_has_the_panels_that_were_logged(drawn):
+    assert training.health_figure([RULE, RERULE]) is None
+    logged = {"mixed/forget/mean": 0.5, "empty/retain/mean": 0.25, "tokens/forget/mean": 12.0}
+    run = run_of("new", [logged, logged | {"empty/retain/mean": 0.75}])
+    figure = training.health_figure([RULE, run])
+    assert figure is not None
+    shown = [axes for axes in drawn[0].axes if axes.get_visible()]
+    assert [axes.get_title(loc="left") for axes in shown] == [
+        "retain: empty",
+        "forget: mixed groups",
+        "forget: tokens of a response",
+    ]
+    assert lines_of(shown[0])["new"] == [0.25, 0.75]
+    assert [one.name for one in training.training_figures([run])] == ["reward_by_type", "health", "replay"]
+
+
 def test_hardest_prompts_have_one_diagram_each_with_all_runs(drawn):
     training.hardest_figure([RULE, RERULE], [1])
     shown = [axes for axes in drawn[0].axes if axes.get_visible()]

@@ -9,6 +9,7 @@ import yaml
 
 from data_prep.contract import read_rows, rl_row, write_rows
 from recipe.rerule.reporting.figures.validation import (
+    score_panels,
     source_panels,
     type_panels,
     validation_figure,
@@ -132,6 +133,17 @@ def test_responses_give_means_by_side_and_mode(run_folder: Path, tmp_path: Path)
     assert figure is not None
     assert figure.title == "Validation reward by prompt type"
     assert "forget and retain together" not in figure.explanation
+
+
+def test_the_score_of_each_validation_and_its_parts(run_folder: Path):
+    assert score_panels([read_run("rerule", run_folder)]) == []
+    health = {"val-health/score": 0.5, "val-health/forget/refused": 0.75, "val-health/retain/right": 0.25}
+    run = Run("new", (2,), ({},), {}, validations={0: health, 2: {"val-health/score": 0.75}, 4: {}})
+    assert [(panel.title, panel.curves) for panel in score_panels([run])] == [
+        ("(forget refused + retain right) / 2", {"new": {0: 0.5, 2: 0.75}}),
+        ("forget: refused", {"new": {0: 0.75}}),
+        ("retain: right answers", {"new": {0: 0.25}}),
+    ]
 
 
 def test_responses_at_a_step_that_the_run_did_not_log_are_anothers(run_folder: Path):

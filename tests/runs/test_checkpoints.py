@@ -114,6 +114,38 @@ def test_fault_at_every_write_call_of_a_save(
     assert len(steps) > calls  # at least so many were made to fail
 
 
+@pytest.mark.parametrize("kind", [faults.DiskFull, faults.KilledBefore, faults.KilledWithin])
+def test_fault_at_every_write_call_of_a_save_that_is_the_best(kind: type[faults.Fault], memory: Path) -> None:
+    """At any moment the old or the new best checkpoint is there, whole and noted."""
+    template = make_run(memory / "template")
+    faults.save_checkpoint(template, PREVIOUS, interim=True, best=True)
+    faults.save_checkpoint(template, PREVIOUS + 1)
+    outcomes: list[int] = []
+    code = 1
+    while code:
+        run = memory / str(len(outcomes))
+        shutil.copytree(template, run)
+        fault = kind(at=len(outcomes))
+
+        def save(run: Path = run, fault: faults.Fault = fault) -> None:
+            fault.install()
+            faults.save_checkpoint(run, NEW, interim=True, best=True)
+
+        code = faults.exit_code(faults.in_child(save))
+        noted = checkpoints.best(run)
+        assert noted is not None
+        assert {stamp.step for stamp in faults.stamps(step_folder(run, noted.step))} == {noted.step}
+        assert_whole(run, checkpoints.prepare_resume(run).step)
+        outcomes.append(noted.step)
+
+        faults.save_checkpoint(run, NEW, interim=True, best=True)
+        assert checkpoints.best(run) == checkpoints.Best(NEW, NEW / 100, 0.5, 0.5)
+        assert folders(run) == {"global_step_7", "global_step_9"}
+        shutil.rmtree(run)
+    assert outcomes == sorted(outcomes)
+    assert set(outcomes) == {PREVIOUS, NEW}
+
+
 # SIGKILL at random moments.
 
 
@@ -527,6 +559,25 @@ def test_interim_is_in_the_marker_of_such_a_checkpoint_alone(tmp_path: Path) -> 
     finish_interim(run, 5)
     markers = [json.loads((step_folder(run, step) / MARKER_FILE).read_text()) for step in (3, 5)]
     assert [set(marker) - {"format_version", "step", "files"} for marker in markers] == [set(), {"interim"}]
+
+
+def test_the_best_checkpoint_stays_until_another_is_the_best(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    for step, best in ((2, False), (4, True), (6, False), (8, False)):
+        faults.save_checkpoint(run, step, limit=1, interim=step < 6, best=best)
+    assert folders(run) == {"global_step_4", "global_step_8"}
+    faults.save_checkpoint(run, 10, limit=1, best=True)
+    assert folders(run) == {"global_step_10"}
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"step": 4}', '{"step": "4", "score": 1}', None])
+def test_without_a_note_that_can_be_read_there_is_no_best(content: str | None, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 4)
+    if content is not None:
+        (run / checkpoints.BEST_FILE).write_text(content)
+    assert checkpoints.best(run) is None
+    checkpoints.note_best(run, checkpoints.Best(3, 1.0, 1.0, 1.0))  # whose checkpoint is not there
+    assert checkpoints.best(run) is None
 
 
 @pytest.mark.parametrize("limit", [0, -1])

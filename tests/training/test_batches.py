@@ -89,7 +89,7 @@ def test_rows_of_a_group_need_not_be_neighbours() -> None:
 
 
 def test_groups_hold_the_rows_of_their_prompt(batch: DataProto) -> None:
-    forget, retain = read(batch, step=3, group_size=2).groups
+    forget, retain = read(batch, step=3, group_size=2, limit=3).groups
     assert (forget.prompt_index, forget.side, forget.mode, forget.step) == (7, "forget", "qa", 3)
     assert (retain.prompt_index, retain.side, retain.mode) == (9, "retain", "fb")
     assert forget.prompt_ids.tolist() == [11, 12]
@@ -100,14 +100,14 @@ def test_groups_hold_the_rows_of_their_prompt(batch: DataProto) -> None:
 
 
 def test_rewards_are_raw_scores(batch: DataProto) -> None:
-    forget, retain = read(batch, step=1, group_size=2).groups
+    forget, retain = read(batch, step=1, group_size=2, limit=3).groups
     assert forget.rewards.tolist() == [0.5, 0.0]
     assert forget.mean_reward == 0.25
     assert retain.rewards.tolist() == [1.0, 0.5]
 
 
 def test_a_group_does_not_follow_later_changes_of_the_batch(batch: DataProto) -> None:
-    forget, _ = read(batch, step=1, group_size=2).groups
+    forget, _ = read(batch, step=1, group_size=2, limit=3).groups
     batch.batch["advantages"].zero_()
     batch.batch["responses"].zero_()
     assert forget.response_ids.tolist() == [31, 34, 35, 36]
@@ -117,18 +117,18 @@ def test_a_group_does_not_follow_later_changes_of_the_batch(batch: DataProto) ->
 def test_a_group_of_another_size_is_refused(batch: DataProto) -> None:
     batch.non_tensor_batch["uid"][3] = "c"
     with pytest.raises(ValueError, match=r"prompt 9 has 1 responses at step 2 where rollout.n is 2"):
-        read(batch, step=2, group_size=2)
+        read(batch, step=2, group_size=2, limit=3)
 
 
 def test_missing_old_log_probs_are_refused(batch: DataProto) -> None:
     del batch.batch["old_log_probs"]
     with pytest.raises(ValueError, match="old_log_probs is missing"):
-        read(batch, step=1, group_size=2)
+        read(batch, step=1, group_size=2, limit=3)
 
 
 def test_replay_batch_equals_verls_own_layout(batch: DataProto) -> None:
     """Groups drawn again give the tensors verl makes of the same rows, whatever the padding was."""
-    groups = read(batch, step=1, group_size=2).groups
+    groups = read(batch, step=1, group_size=2, limit=3).groups
     config = ReplayConfig()
     data = replay_batch(groups, config, pad_token_id=PAD, temperature=0.7)
     order = torch.tensor([0, 2, 1, 3])
@@ -147,19 +147,46 @@ def test_replay_batch_equals_verls_own_layout(batch: DataProto) -> None:
     assert tu.get(data, "global_token_num") == [3, 5, 5, 4]
 
 
-def test_reward_metrics_by_side_and_mode(batch: DataProto) -> None:
-    assert read(batch, step=1, group_size=2).reward_metrics == {
+def test_means_of_a_step_by_side(batch: DataProto) -> None:
+    """Rows: forget .5, retain 1, forget 0, retain .5, with 1, 2, 3 and 1 tokens, of which 3 is the limit."""
+    batch.non_tensor_batch |= {
+        "keyword": np.array([1.0, 1.0, 1.0, 0.0]),
+        "right": np.array([0.0, 1.0, 0.0, 0.0]),
+        "leaked": np.array([0.0, 0.0, 1.0, 0.0]),
+        "empty": np.array([0.0, 0.0, 0.0, 1.0]),
+    }
+    assert read(batch, step=1, group_size=2, limit=3).side_metrics == {
+        "cut/forget/mean": 0.5,
+        "cut/retain/mean": 0.0,
+        "empty/forget/mean": 0.0,
+        "empty/retain/mean": 0.5,
+        "leaked/forget/mean": 0.5,
+        "mixed/forget/mean": 1.0,
+        "mixed/mean": 1.0,
+        "mixed/retain/mean": 1.0,
+        "named/forget/mean": 0.5,
+        "named/retain/mean": 0.5,
         "refused/forget/mean": 0.5,
         "refused/retain/mean": 0.0,
         "reward/forget/mean": 0.25,
         "reward/forget/qa/mean": 0.25,
         "reward/retain/fb/mean": 0.75,
         "reward/retain/mean": 0.75,
+        "right/retain/mean": 0.5,
+        "tokens/forget/mean": 2.0,
+        "tokens/retain/mean": 1.5,
     }
 
 
+def test_a_group_is_mixed_where_its_rewards_differ(batch: DataProto) -> None:
+    batch.batch["token_level_scores"][2, 2] = 0.5  # both responses of the forget prompt earn .5
+    metrics = read(batch, step=1, group_size=2, limit=4).side_metrics
+    assert [metrics[f"mixed/{part}mean"] for part in ("forget/", "retain/", "")] == [0.0, 1.0, 0.5]
+    assert metrics["cut/forget/mean"] == 0.0
+
+
 def test_labels_are_by_prompt_and_the_workers_get_none(batch: DataProto) -> None:
-    rollouts = read(batch, step=1, group_size=2)
+    rollouts = read(batch, step=1, group_size=2, limit=3)
     assert set(rollouts.sent.batch.keys()) == set(batch.batch.keys())
     assert not rollouts.sent.non_tensor_batch
     assert {index: (label.side, label.query) for index, label in rollouts.prompts.items()} == {
@@ -170,6 +197,6 @@ def test_labels_are_by_prompt_and_the_workers_get_none(batch: DataProto) -> None
 
 def test_rewards_without_refusals_have_no_refusal_metric(batch: DataProto) -> None:
     del batch.non_tensor_batch["refused"]
-    metrics = read(batch, step=1, group_size=2).reward_metrics
+    metrics = read(batch, step=1, group_size=2, limit=3).side_metrics
     assert [name for name in metrics if name.startswith("refused")] == []
     assert metrics["reward/forget/mean"] == 0.25

@@ -13,7 +13,7 @@ from recipe.rerule.training import batches, batches_v1
 from tests.test_update_actor import batch_of
 from tests.training.queued import Queue
 
-STEP, GROUP_SIZE = 3, 4
+STEP, GROUP_SIZE, LIMIT = 3, 4, 8
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ def fetched(queue: Queue) -> Any:
 
 
 def test_groups_are_those_of_v0_bit_by_bit_whatever_the_order_of_arrival(queue: Queue) -> None:
-    expected = batches.read(batch_of(STEP), STEP, GROUP_SIZE)
-    found, short = batches_v1.read(fetched(queue), STEP, GROUP_SIZE)
+    expected = batches.read(batch_of(STEP), STEP, GROUP_SIZE, LIMIT)
+    found, short = batches_v1.read(fetched(queue), STEP, GROUP_SIZE, LIMIT)
     assert short == 0
     assert len(found.groups) == len(expected.groups) > 1
     for one, other in zip(found.groups, expected.groups, strict=True):
@@ -43,7 +43,7 @@ def test_groups_are_those_of_v0_bit_by_bit_whatever_the_order_of_arrival(queue: 
             assert planes[name].dtype == others[name].dtype, name
             assert torch.equal(planes[name], others[name]), name
     assert found.prompts == expected.prompts
-    assert found.reward_metrics == expected.reward_metrics
+    assert found.side_metrics == expected.side_metrics
 
 
 def test_rows_that_fill_up_a_batch_are_left_out(queue: Queue) -> None:
@@ -55,8 +55,8 @@ def test_rows_that_fill_up_a_batch_are_left_out(queue: Queue) -> None:
 def test_a_prompt_that_lost_a_response_is_counted_and_not_stored(queue: Queue) -> None:
     uid = next(iter(queue.submitted))
     queue.without(f"{uid}_1_0")
-    whole = batches.read(batch_of(STEP), STEP, GROUP_SIZE)
-    found, short = batches_v1.read(fetched(queue), STEP, GROUP_SIZE)
+    whole = batches.read(batch_of(STEP), STEP, GROUP_SIZE, LIMIT)
+    found, short = batches_v1.read(fetched(queue), STEP, GROUP_SIZE, LIMIT)
     assert short == 1
     assert [group.prompt_index for group in found.groups] == [g.prompt_index for g in whole.groups[1:]]
     assert torch.equal(found.groups[0].old_log_probs, whole.groups[1].old_log_probs)
@@ -66,7 +66,7 @@ def test_rewards_of_prompts_that_lost_responses_count_in_the_metrics(queue: Queu
     batch = batch_of(STEP)
     keys = [f"{uid}_0_0" for uid in queue.submitted]
     queue.without(*keys)
-    found, short = batches_v1.read(fetched(queue), STEP, GROUP_SIZE)
+    found, short = batches_v1.read(fetched(queue), STEP, GROUP_SIZE, LIMIT)
     assert (found.groups, short) == ([], len(keys))
     rewards: dict[str, list[float]] = {}
     seen: set[str] = set()
@@ -76,7 +76,7 @@ def test_rewards_of_prompts_that_lost_responses_count_in_the_metrics(queue: Queu
             rewards.setdefault(side, []).append(float(batch.batch["token_level_scores"][row].sum()))
         seen.add(uid)
     for side, values in rewards.items():
-        assert found.reward_metrics[f"reward/{side}/mean"] == pytest.approx(sum(values) / len(values))
+        assert found.side_metrics[f"reward/{side}/mean"] == pytest.approx(sum(values) / len(values))
 
 
 def test_the_rows_of_a_group_are_in_the_order_of_their_numbers_beyond_nine() -> None:

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from safetensors.torch import load_file
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 
-from recipe.rerule.runs import model_checks
+from recipe.rerule.runs import checkpoints, model_checks
 from recipe.rerule.runs.save_clock import SaveClock
 from recipe.rerule.training import trainer as module
 from recipe.rerule.training.trainer import ReRULETrainer
@@ -74,6 +74,86 @@ def test_verl_reads_save_freq_after_the_update_and_before_the_save() -> None:
         for part in ("self._update_actor(batch)", "self.config.trainer.save_freq", "self._save_checkpoint()")
     ]
     assert order == sorted(order)
+
+
+class Engine:
+    """Notes when the rollout engine sleeps and gets weights."""
+
+    def __init__(self, calls: list[str]) -> None:
+        self.sleep_replicas = lambda: calls.append("sleep")
+        self.update_weights = lambda step: calls.append(f"weights of {step}")
+
+
+def test_the_best_step_by_validation_is_saved_and_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scores by step; 12 is saved by `fit` before it is validated, 14 is validated before any step."""
+    calls: list[str] = []
+    trainer: Any = object.__new__(ReRULETrainer)
+    trainer.config = OmegaConf.create(
+        {"trainer": {"default_local_dir": str(tmp_path)}, "save": {"best": True, "minutes": None}}
+    )
+    trainer._save_freq, trainer._checkpoints_to_keep, trainer._last_update = 1_000_000, None, (None, None)
+    trainer._save_clock, trainer.checkpoint_manager = SaveClock(None), Engine(calls)
+    trainer.val_dataloader = []
+
+    def save(interim: bool) -> None:
+        (tmp_path / f"global_step_{trainer.global_steps}").mkdir()
+        checkpoints.finish(tmp_path, trainer.global_steps, interim)
+        calls.append(f"save {trainer.global_steps}")
+
+    trainer._save = save
+    scores = {0: 0.95, 2: 0.5, 4: 0.75, 6: 0.75, 8: 0.6, 10: None, 12: 0.9, 14: 0.99}
+    monkeypatch.setattr(
+        RayPPOTrainer,
+        "_validate",
+        lambda trainer: {
+            **({} if (score := scores[trainer.global_steps]) is None else {"val-health/score": score}),
+            "val-health/forget/refused": 1.0,
+            "val-health/retain/right": 0.5,
+        },
+    )
+    kept = {}
+    for step in scores:
+        trainer.global_steps = step
+        if step == 12:
+            save(interim=False)
+        if step == 14:
+            trainer._last_update = None
+        trainer._validate()
+        kept[step] = sorted(path.name for path in tmp_path.glob("global_step_*"))
+    assert calls == [
+        *("sleep", "save 2", "weights of 2", "sleep", "save 4", "weights of 4", "save 12"),
+    ]
+    assert kept[8] == ["global_step_4"]
+    assert kept[14] == ["global_step_12"]
+    assert checkpoints.best(tmp_path) == checkpoints.Best(12, 0.9, 1.0, 0.5)
+
+
+def test_the_sides_of_validation_rows_are_found_by_their_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """V0 keeps the ids of a batch, V1 puts its own into it; either repeats or reorders the rows."""
+    rows = [{"ground_truth": {"type": side}} for side in ("forget", "retain")]
+    trainer: Any = object.__new__(ReRULETrainer)
+    trainer.config = OmegaConf.create({"save": {"best": False}})
+    trainer.global_steps, trainer.val_dataloader = 3, [{"reward_model": rows}]
+
+    def validate(trainer: Any, own_ids: bool) -> dict[str, float]:
+        (batch,) = trainer.val_dataloader
+        if own_ids:
+            batch["uid"] = ["a", "b"]
+        uids = [batch["uid"][place] for place in (1, 0, 1)]
+        parts = {"refused": [0.0, 1.0, 1.0], "right": [1.0, 0.0, 0.0], "reward": [1.0, 1.0, 0.0]}
+        return trainer._val_metrics_update(["rerule/x"] * 3, uids, parts, [])
+
+    monkeypatch.setattr(RayPPOTrainer, "_val_metrics_update", lambda *arguments: {"val-core/x": 1.0})
+    monkeypatch.setattr(RayPPOTrainer, "_validate", validate)
+    for own_ids in (False, True):
+        metrics = trainer._validate(own_ids)
+        assert metrics["val-core/x"] == 1.0
+        assert metrics["val-health/forget/refused"] == 1.0
+        assert metrics["val-health/retain/refused"] == 0.5
+        assert metrics["val-health/score"] == 0.75
+        assert trainer.val_dataloader == [{"reward_model": rows, "uid": trainer._asked[0]["uid"]}]
 
 
 def test_metrics_that_verl_has_collected_by_then_are_kept_with_the_updates_own(

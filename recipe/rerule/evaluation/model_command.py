@@ -21,7 +21,13 @@ from data_prep.atomic import check_writable
 from recipe.rerule import errors
 from recipe.rerule.evaluation.engine.answers import check_store, discard
 from recipe.rerule.evaluation.engine.decoding import Decoding, add_decoding_arguments, decoding_of
-from recipe.rerule.evaluation.engine.models import Model, check_models, resolve_models
+from recipe.rerule.evaluation.engine.models import (
+    Model,
+    check_models,
+    chosen_by_probes,
+    path_of,
+    resolve_models,
+)
 from recipe.rerule.evaluation.engine.prefixes import files_of, with_prefixes
 from recipe.rerule.evaluation.engine.requests import Answers
 from recipe.rerule.evaluation.engine.run import run
@@ -114,8 +120,9 @@ def add_model_parser(commands: Any) -> None:
         action="append",
         required=True,
         metavar="NAME=PATH",
-        help="a Hugging Face folder or name, a stage-2 run folder (its newest checkpoint), one of its "
-        "global_step_N, or RUN@all (each of its checkpoints); repeat the option for more models",
+        help="a Hugging Face folder or name, a stage-2 run folder (its best checkpoint by validation, or its "
+        "last one if it kept no best), RUN@best, RUN@last, one of its global_step_N, or RUN@all (each of its "
+        "checkpoints); repeat the option for more models",
     )
     parser.add_argument(
         "--prefix",
@@ -176,6 +183,8 @@ def checked(options: argparse.Namespace) -> Evaluation:
     if not all(probe.raw for probe in probes):
         for line in warnings(models):
             errors.warn(line)
+    for line in chosen_by_probes(models, [str(probe.messages) for probe in probes]):
+        errors.warn(line)
     return Evaluation(
         benchmark,
         evaluator,
@@ -205,7 +214,7 @@ def _check_out(options: argparse.Namespace) -> None:
 
 def _check_models(out: Path, given: Sequence[str], models: Sequence[Model]) -> None:
     """Refuse an --out that holds a model or lies in one; in a run's folder it may lie. Raises ValueError."""
-    runs = there(*(("--model", one.partition("=")[2].removesuffix("@all")) for one in given))
+    runs = there(*(("--model", path_of(one.partition("=")[2])) for one in given))
     check_apart(out, *(("--model", model.path) for model in models), runs=runs)
 
 

@@ -2,8 +2,10 @@
 
 <run>/global_step_N/                        everything of step N: model, optimiser, data order, replay
 <run>/global_step_N/complete.json           {"format_version", "step", "files": {relative path: bytes}}, and
-                                            "interim": true where it is for going on alone
+                                            "interim": true where trainer.save_freq did not ask for it
 <run>/latest_checkpointed_iteration.txt     verl's tracker: the step verl goes on from
+<run>/best.json                             {"step", "score", "forget_refused", "retain_right"}: the step with
+                                            the best validation of the run; its checkpoint is not deleted
 <run>/global_step_N.removed/                being deleted
 
 A checkpoint counts when complete.json is there and every file it names has the size it names. That file is
@@ -25,7 +27,7 @@ import re
 import shutil
 import time
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,7 @@ from recipe.rerule.runs.run_folder import foreign_to_checkpoint
 FORMAT_VERSION = 1
 MARKER_FILE = "complete.json"
 TRACKER_FILE = "latest_checkpointed_iteration.txt"
+BEST_FILE = "best.json"
 
 RANK_FILES_SECONDS = 60.0
 """How long the file of a rank on another node may take to be seen: network file systems cache folders."""
@@ -55,6 +58,16 @@ class Resume:
     """The checkpoint's step; None: nothing to go on from, the run starts from the beginning."""
     notice: str | None
     """One line for the user where the newest folder or the tracker could not be used."""
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best step of a run by validation; shares of the responses, and their mean as the score."""
+
+    step: int
+    score: float
+    forget_refused: float
+    retain_right: float
 
 
 def step_folder(run_folder: str | Path, step: int) -> Path:
@@ -101,7 +114,7 @@ def finish(run_folder: str | Path, step: int, interim: bool = False) -> None:
 
 
 def keep(run_folder: str | Path, limit: int) -> None:
-    """Delete the oldest complete checkpoints beyond `limit`. To be called after `finish`.
+    """Delete the oldest complete checkpoints beyond `limit`, but for the best. To be called after `finish`.
 
     Folders that do not count are left alone: they may be another program's, and `begin` takes their place. So
     are folders that hold a file which no run wrote.
@@ -111,18 +124,36 @@ def keep(run_folder: str | Path, limit: int) -> None:
     """
     if limit < 1:
         raise ValueError(f"{limit} checkpoints cannot be kept; keep at least 1")
+    noted = best(run_folder)
     for folder in _complete(run_folder)[:-limit]:
-        _remove_own(folder)
+        if noted is None or step_of(folder.name) != noted.step:
+            _remove_own(folder)
 
 
 def drop_interim(run_folder: str | Path) -> None:
-    """Delete the interim checkpoints, but for the newest complete one. To be called after `finish`.
+    """Delete the interim checkpoints, but for the newest complete one and the best; after `finish`.
 
     As `keep`, it leaves folders alone that do not count or that hold a file which no run wrote.
     """
+    noted = best(run_folder)
     for folder in _complete(run_folder)[:-1]:
-        if json.loads((folder / MARKER_FILE).read_bytes()).get("interim") is True:
+        interim = json.loads((folder / MARKER_FILE).read_bytes()).get("interim") is True
+        if interim and (noted is None or step_of(folder.name) != noted.step):
             _remove_own(folder)
+
+
+def note_best(run_folder: str | Path, found: Best) -> None:
+    """Say which step is the run's best. To be called after `finish` of that step, and before older go."""
+    files.write(Path(run_folder) / BEST_FILE, json.dumps(asdict(found)).encode())
+
+
+def best(run_folder: str | Path) -> Best | None:
+    """The run's best step, where one is noted and its checkpoint counts."""
+    try:
+        noted = Best(**json.loads((Path(run_folder) / BEST_FILE).read_bytes()))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return None
+    return noted if problem(step_folder(run_folder, noted.step)) is None else None
 
 
 def problem(folder: str | Path) -> str | None:

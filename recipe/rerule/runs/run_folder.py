@@ -29,7 +29,7 @@ Stage = Literal[1, 2, "unlearn"]
 _COMPLETE = "complete.json"
 _WRITTEN = re.compile(
     r"run\.(json|lock)|config\.yaml|records|model|lora_adapter|latest_checkpointed_iteration\.txt(\.tmp)?|"
-    r"global_step_\d+(\.removed)?"
+    r"best\.json(\.tmp)?|global_step_\d+(\.removed)?"
 )
 """Names in a run folder that a run may change or remove."""
 _STAGE1_RELEASED = re.compile(r"model|latest_checkpointed_iteration\.txt|global_step_\d+")
@@ -42,7 +42,7 @@ _OF_CHECKPOINT = (
     r"(actor|critic|replay)/|replay/(state\.json|groups-[0-9a-f]+\.safetensors)(\.tmp)?"
 )
 _OF_RUN = (
-    r"run\.(json(\.tmp)?|lock)|config\.yaml|latest_checkpointed_iteration\.txt(\.tmp)?|records/|"
+    r"run\.(json(\.tmp)?|lock)|config\.yaml|(latest_checkpointed_iteration\.txt|best\.json)(\.tmp)?|records/|"
     r"records/(metrics\w*|prompts|replay)(\.\d+)?\.jsonl|records/(rollouts|validation)/(\d+\.jsonl)?|"
     rf"lora_adapter/({_HUGGING_FACE})?|"  # a run that was killed before it moved its model too
     rf"global_step_\d+(\.removed)?/({_OF_CHECKPOINT})"

@@ -15,6 +15,7 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.utils.padding import left_right_2_no_padding
 
 from recipe.rerule.replay import PromptIdentity, ReplayConfig, RolloutGroup, pad_groups, unpad_rows
+from recipe.rerule.replay.group import SIDES
 
 _REPLAYED = (
     "prompts",
@@ -26,6 +27,16 @@ _REPLAYED = (
     "ref_log_prob",
 )
 """What a rollout group keeps of verl's rows."""
+
+
+_SHARES = {
+    "refused": SIDES,
+    "right": ("retain",),
+    "leaked": ("forget",),
+    "leaked_thought": ("forget",),
+    "empty": SIDES,
+}
+"""Parts of the reward that are 0 or 1, each with the sides on which it says something."""
 
 
 @dataclass(frozen=True)
@@ -45,41 +56,54 @@ class Rollouts:
 
     groups: with copies of the rows, in order of first appearance.
     prompts: the label of each prompt, by its index.
-    reward_metrics: see `reward_metrics`.
+    side_metrics: see `side_metrics`.
     sent: what the workers get of the batch, see `for_workers`.
     """
 
     groups: list[RolloutGroup]
     prompts: dict[int, PromptLabel]
-    reward_metrics: dict[str, float]
+    side_metrics: dict[str, float]
     sent: DataProto
 
 
-def read(batch: DataProto, step: int, group_size: int) -> Rollouts:
+def read(batch: DataProto, step: int, group_size: int, limit: int) -> Rollouts:
     """Read one training batch.
 
     Args:
         batch: as `_update_actor` gets it, rows in any order.
         step: the training step.
         group_size: rows every group must have (`rollout.n`).
+        limit: tokens that a response may have (`data.max_response_length`).
 
     Raises:
         ValueError: a group has another size, or lacks what replay needs.
     """
     labels = _labels(batch)
     rewards = _raw_rewards(batch)
+    groups = rows_of_groups(batch.non_tensor_batch["uid"])
     return Rollouts(
-        groups=_rollout_groups(batch, labels, rewards, step, group_size),
+        groups=_rollout_groups(batch, groups, labels, rewards, step, group_size),
         prompts={label.index: label for label in labels},
-        reward_metrics=reward_metrics(labels, rewards.tolist(), batch.non_tensor_batch.get("refused")),
+        side_metrics=_side_metrics(batch, groups, labels, rewards, limit),
         sent=for_workers(batch),
     )
 
 
-def rewards_of(batch: DataProto) -> dict[str, float]:
-    """`reward_metrics` of all rows of a batch, whatever groups they form."""
-    refused = batch.non_tensor_batch.get("refused")
-    return reward_metrics(_labels(batch), _raw_rewards(batch).tolist(), refused)
+def side_metrics(batch: DataProto, limit: int) -> dict[str, float]:
+    """Means by side over all rows of a batch, whatever groups they form.
+
+    `limit`: tokens that a response may have.
+
+    Returns:
+        of each side: the raw reward, reward/{side}/mean and reward/{side}/{mode}/mean; shares of responses
+        refused/{side}/mean, named/{side}/mean (name the target without refusing), empty/{side}/mean and
+        cut/{side}/mean (as long as the limit); tokens/{side}/mean (of a response); mixed/{side}/mean, the
+        share of groups whose rewards differ. Of one side: right/retain/mean, leaked/forget/mean and
+        leaked_thought/forget/mean. mixed/mean is of all groups. What the reward function does not return is
+        left out.
+    """
+    groups = rows_of_groups(batch.non_tensor_batch["uid"])
+    return _side_metrics(batch, groups, _labels(batch), _raw_rewards(batch), limit)
 
 
 def _raw_rewards(batch: DataProto) -> torch.Tensor:
@@ -118,10 +142,14 @@ def rows_of_groups(uids: Sequence[str] | np.ndarray) -> list[list[int]]:
 
 
 def _rollout_groups(
-    batch: DataProto, labels: Sequence[PromptLabel], rewards: torch.Tensor, step: int, group_size: int
+    batch: DataProto,
+    groups: Sequence[Sequence[int]],
+    labels: Sequence[PromptLabel],
+    rewards: torch.Tensor,
+    step: int,
+    group_size: int,
 ) -> list[RolloutGroup]:
     """The rollout groups of a batch whose rows have these labels and rewards."""
-    groups = rows_of_groups(batch.non_tensor_batch["uid"])
     firsts = [labels[rows[0]] for rows in groups]
     for label, rows in zip(firsts, groups, strict=True):
         if len(rows) != group_size:
@@ -159,18 +187,30 @@ def replay_batch(
     return data
 
 
-def reward_metrics(
-    labels: Sequence[PromptLabel], rewards: Sequence[float], refused: Sequence[Any] | None
+def _side_metrics(
+    batch: DataProto,
+    groups: Sequence[Sequence[int]],
+    labels: Sequence[PromptLabel],
+    rewards: torch.Tensor,
+    limit: int,
 ) -> dict[str, float]:
-    """Mean raw reward by side and by side and mode, and mean of the reward's `refused` by side.
-
-    All are of each row; `refused` None where the reward has none.
-    Keys: reward/{side}/mean, reward/{side}/{mode}/mean, refused/{side}/mean.
-    """
+    """`side_metrics` of a batch that has been read."""
+    parts = batch.non_tensor_batch
     values: dict[str, list[Any]] = defaultdict(list)
-    for row, label in enumerate(labels):
-        values[f"reward/{label.side}/mean"].append(rewards[row])
-        values[f"reward/{label.side}/{label.mode}/mean"].append(rewards[row])
-        if refused is not None:
-            values[f"refused/{label.side}/mean"].append(refused[row])
+    lengths = batch.batch["response_mask"].sum(dim=-1).tolist()
+    for row, (label, reward) in enumerate(zip(labels, rewards.tolist(), strict=True)):
+        side = label.side
+        values[f"reward/{side}/mean"].append(reward)
+        values[f"reward/{side}/{label.mode}/mean"].append(reward)
+        values[f"tokens/{side}/mean"].append(lengths[row])
+        values[f"cut/{side}/mean"].append(lengths[row] >= limit)
+        if "keyword" in parts and "refused" in parts:
+            values[f"named/{side}/mean"].append(parts["keyword"][row] and not parts["refused"][row])
+        for name, sides in _SHARES.items():
+            if name in parts and side in sides:
+                values[f"{name}/{side}/mean"].append(parts[name][row])
+    for rows in groups:
+        mixed = len({rewards[row].item() for row in rows}) > 1
+        for name in (f"mixed/{labels[rows[0]].side}/mean", "mixed/mean"):
+            values[name].append(mixed)
     return {name: float(np.mean(of)) for name, of in sorted(values.items())}

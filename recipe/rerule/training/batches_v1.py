@@ -40,7 +40,7 @@ COLUMNS = ("prompts", *_RESPONSES, *_SCORES, *_LABELS, "extra_fields")
 """What is fetched of the queue; a column that the run does not have is left out there."""
 
 
-def read(batch: DataProto, step: int, group_size: int) -> tuple[Rollouts, int]:
+def read(batch: DataProto, step: int, group_size: int, limit: int) -> tuple[Rollouts, int]:
     """Read one training batch, in which a prompt may have lost responses.
 
     verl's V1 goes on where a response or its reward failed, with the prompt's other responses or with none.
@@ -49,9 +49,10 @@ def read(batch: DataProto, step: int, group_size: int) -> tuple[Rollouts, int]:
         batch: of `fetch`.
         step: the training step.
         group_size: rows of a whole group (`rollout.n`).
+        limit: tokens that a response may have (`data.max_response_length`).
 
     Returns:
-        the rollouts, with the groups that are whole and the reward metrics of all rows; and how many groups
+        the rollouts, with the groups that are whole and the side metrics of all rows; and how many groups
         were left out because they have another number of rows.
 
     Raises:
@@ -60,12 +61,13 @@ def read(batch: DataProto, step: int, group_size: int) -> tuple[Rollouts, int]:
     groups = batches.rows_of_groups(batch.non_tensor_batch["uid"])
     whole = [rows for rows in groups if len(rows) == group_size]
     if len(whole) == len(groups):
-        return batches.read(batch, step, group_size), 0
-    rewards = batches.rewards_of(batch)
+        return batches.read(batch, step, group_size, limit), 0
+    metrics = batches.side_metrics(batch, limit)
     if not whole:
-        return Rollouts([], {}, rewards, batch), len(groups)
+        return Rollouts([], {}, metrics, batch), len(groups)
     kept = batch.select_idxs([row for rows in whole for row in rows])
-    return replace(batches.read(kept, step, group_size), reward_metrics=rewards), len(groups) - len(whole)
+    rollouts = batches.read(kept, step, group_size, limit)
+    return replace(rollouts, side_metrics=metrics), len(groups) - len(whole)
 
 
 def fetch(batch: KVBatchMeta, submitted: Mapping[str, int]) -> DataProto:

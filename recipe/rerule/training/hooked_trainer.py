@@ -1,17 +1,25 @@
-"""What ReRULE adds to a training step, the same in both of verl's trainers: extra updates and records."""
+"""What ReRULE adds to both of verl's trainers: extra updates, records, and whether the run goes well."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from verl.utils import tensordict_utils as tu
 
+from recipe.rerule import errors
 from recipe.rerule.replay import ReplayConfig, ReplayHook, RolloutGroup
 from recipe.rerule.replay.log import timed
-from recipe.rerule.runs import run_log
+from recipe.rerule.runs import checkpoints, run_log
+from recipe.rerule.runs.history import read_metrics
 from recipe.rerule.training.batches import Rollouts, replay_batch
+from recipe.rerule.training.health import SCORE, Health, validation_metrics
 from recipe.rerule.training.saved_run import SavedRun
+from recipe.rerule.training.step_metrics import progress_line, start_line
 from recipe.rerule.training.worker import PAUSE_SCHEDULE, STAY_LOADED
 
 OnPolicyUpdate = Callable[[Mapping[str, bool]], Mapping[str, float]]
@@ -23,15 +31,115 @@ class HookedTrainer(SavedRun):
 
     Attributes:
         hook: what decides which groups are stored and drawn.
+        health: what decides whether the run goes well.
     """
 
     actor_rollout_wg: Any
+    checkpoint_manager: Any
+    val_dataloader: Any
 
     def __init__(self, *args: Any, replay_config: ReplayConfig, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.replay_config = replay_config
         self.hook = ReplayHook(replay_config)
         self.replay = self.hook.replay
+        self.health = Health(self.config.health.stop_after)
+        self._last_update: Any = None
+        self._validated_start: Mapping[str, float] = {}
+        self._asked: list[Mapping[str, Any]] = []
+
+    def is_finished(self) -> bool:
+        """As `SavedRun`'s, or `health.stop_after` made the newest step the last one."""
+        auto, folder = self.config.trainer.resume_mode == "auto", self.config.trainer.default_local_dir
+        newest = (checkpoints.newest_complete(folder) or 0) if auto else 0
+        ended = self._health_until(newest).over_at
+        return super().is_finished() or (ended is not None and newest == ended + 1)
+
+    def _load_checkpoint(self) -> None:
+        super()._load_checkpoint()
+        self.health = self._health_until(self.global_steps)
+        self.health.over_at = None  # whoever goes on has seen it
+
+    def _health_until(self, step: int) -> Health:
+        """Of the run's records up to a step, as far as there are any that can be read."""
+        health, folder = Health(self.config.health.stop_after), Path(self.config.trainer.default_local_dir)
+        if step > 0 and run_log.metrics_files(folder):
+            with contextlib.suppress(ValueError):
+                for number, metrics in read_metrics(folder).items():
+                    if number <= step:
+                        health.note(number, metrics)
+        return health
+
+    def _say(self, metrics: Mapping[str, Any]) -> None:
+        """Print the step's line and warnings; end the run where a fault has held for too long."""
+        step = self.global_steps
+        if step == 1 and (line := start_line(self._validated_start, metrics)) is not None:
+            print(line, flush=True)
+        print(progress_line(step, self.total_training_steps, metrics), flush=True)
+        for text in self.health.note(step, metrics):
+            errors.warn(text)
+        if self.health.over_at == step and step + 1 < self.total_training_steps:
+            self.total_training_steps = step + 1  # `fit` saves, validates and ends at its last step
+            print(
+                f"step {step}: the run ends after step {step + 1}, because health.stop_after is "
+                f"{self.config.health.stop_after} and this has held for so many steps: {self.health.over_by}",
+                flush=True,
+            )
+
+    def _validate(self, *args: Any, **kwargs: Any) -> Any:
+        """verl's, with the metrics by side; the step's checkpoint is kept where it is the best so far."""
+        loader, self._asked = self.val_dataloader, []
+        self.val_dataloader = self._noted(loader)
+        try:
+            metrics = super()._validate(*args, **kwargs)
+        finally:
+            self.val_dataloader = loader
+        if self.global_steps == 0:
+            self._validated_start = metrics
+        elif self.config.save.best and self._save_freq > 0:
+            self._keep_if_best(metrics)
+        return metrics
+
+    def _noted(self, loader: Any) -> Iterator[dict[str, Any]]:
+        """The batches of validation, each with ids by which `_val_metrics_update` finds the rows again.
+
+        V0 takes the ids that a batch has, and V1 puts its own there.
+        """
+        for rows in loader:
+            rows["uid"] = np.array([str(uuid.uuid4()) for _ in rows["reward_model"]], dtype=object)
+            self._asked.append(rows)
+            yield rows
+
+    def _val_metrics_update(
+        self, data_sources: Any, uids: Any, parts: Mapping[str, Any], *args: Any, **kwargs: Any
+    ) -> dict[str, float]:
+        metrics: dict[str, float] = super()._val_metrics_update(data_sources, uids, parts, *args, **kwargs)
+        sides = {
+            uid: label["ground_truth"]["type"]
+            for rows in self._asked
+            for uid, label in zip(rows["uid"], rows["reward_model"], strict=True)
+        }
+        return metrics | validation_metrics([sides[uid] for uid in uids], parts)
+
+    def _keep_if_best(self, metrics: Mapping[str, float]) -> None:
+        """Keep the checkpoint of the validated step where no step of the run had as high a score."""
+        folder, step = self.config.trainer.default_local_dir, self.global_steps
+        best = checkpoints.best(folder)
+        if SCORE not in metrics or (best is not None and best.score >= metrics[SCORE]):
+            return
+        if checkpoints.problem(checkpoints.step_folder(folder, step)) is not None:
+            if self._last_update is None:
+                return  # before the first step of a run that goes on from another run's checkpoint
+            # As while `fit` saves: the engine's memory is free, and it gets the weights again afterwards.
+            self.checkpoint_manager.sleep_replicas()
+            self._save(interim=True)
+            self._save_clock.restart()
+            self.checkpoint_manager.update_weights(step)
+        names = ("forget/refused", "retain/right")
+        checkpoints.note_best(
+            folder, checkpoints.Best(step, metrics[SCORE], *(metrics[f"val-health/{name}"] for name in names))
+        )
+        self._delete_old()
 
     def _extra_update(
         self, repeat: OnPolicyUpdate, seconds: dict[str, float], drawn: list[RolloutGroup], more_follow: bool

@@ -14,6 +14,7 @@ from recipe.rerule import errors
 from recipe.rerule.runs import run_log
 from recipe.rerule.runs.history import Run, mean, read_metrics, read_run
 from recipe.rerule.training import sizes
+from recipe.rerule.training.health import SCORE
 
 LEAST_RATE_SUM = 1e-6
 """AdamW moves a weight by about the learning rate a step; weights of language models are about 0.02."""
@@ -67,7 +68,7 @@ def _warn_of_records(config: DictConfig, read: Callable[[Path], Sequence[str | N
 
 
 def _of_run(run: Run) -> list[str | None]:
-    return [*_forget_side(run), _no_signal(run), _no_replay(run)]
+    return [*_forget_side(run), _no_signal(run), _no_replay(run), _not_better_than_start(run)]
 
 
 def _warn(texts: Sequence[str | None]) -> None:
@@ -168,4 +169,17 @@ def _no_replay(run: Run) -> str | None:
         f"replay.enable is true, but no replay update happened in {len(run.steps)} steps: the buffer held "
         f"{most:.0f} groups at most, where replay.min_groups is {run.setting('replay.min_groups')} and "
         f"replay.warmup_steps {run.setting('replay.warmup_steps')}; lower them, or train for more steps"
+    )
+
+
+def _not_better_than_start(run: Run) -> str | None:
+    scores = {step: data[SCORE] for step, data in run.validations.items() if SCORE in data}
+    start = scores.pop(0, None)
+    if start is None or not scores or max(scores.values()) > start:
+        return None
+    best = max(scores, key=lambda step: scores[step])
+    return (
+        f"no validation was better than the one before training: (forget refused + retain right) / 2 was "
+        f"{start:.2f} there and {scores[best]:.2f} at best, at step {best}; the stage-1 model is the better "
+        "one: lower actor_rollout_ref.actor.optim.lr, or read the warnings of the run"
     )

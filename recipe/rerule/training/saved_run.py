@@ -27,6 +27,8 @@ if TYPE_CHECKING:
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...
         def _save_checkpoint(self) -> None: ...
         def _load_checkpoint(self) -> None: ...
+        def _validate(self, *args: Any, **kwargs: Any) -> Any: ...
+        def _val_metrics_update(self, *args: Any, **kwargs: Any) -> Any: ...
         def _keep_metrics(self) -> None:
             """ReRULE's: put the step's metrics on the disk before its checkpoint; verl logs them later."""
 
@@ -91,6 +93,11 @@ class SavedRun(_Trainer):
             self._settle_weights(folder)
             self._keep_metrics()
             checkpoints.finish(run_folder, self.global_steps, interim)
+        self._delete_old()
+
+    def _delete_old(self) -> None:
+        """Delete the checkpoints that are not to be kept; the best and the newest one stay."""
+        run_folder = self.config.trainer.default_local_dir
         checkpoints.drop_interim(run_folder)
         if self._checkpoints_to_keep is not None:
             checkpoints.keep(run_folder, self._checkpoints_to_keep)

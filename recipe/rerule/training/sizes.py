@@ -24,7 +24,7 @@ STAGE1_RATES = (4e-7, 1e-5)
 """The range of stage 1's rate, for models of 1 to 10 billion parameters."""
 STAGE1_RATE_SUM = 9e-5
 """Rate times steps of RULE's stage 1 on one person: 4e-7 over 225 steps."""
-STAGE2_STEPS = 40
+STAGE2_STEPS, VALIDATIONS = 40, 6
 REPLAY_WARMUP, REPLAY_CAPACITY, THRESHOLD_STEPS = 15, 1200, 4
 
 
@@ -68,6 +68,11 @@ def replay_warmup(run_steps: int) -> int:
 def replay_capacity(run_steps: int, batch: int) -> int:
     """Groups in the buffer: all that the run samples, at most 1,200, as in the paper's runs."""
     return max(1, min(REPLAY_CAPACITY, run_steps * batch))
+
+
+def test_freq(run_steps: int) -> int:
+    """Steps between validations, so that a run has about six."""
+    return max(1, round(run_steps / VALIDATIONS))
 
 
 def largest_divisor(number: int, limit: int) -> int:
@@ -168,6 +173,7 @@ def register() -> None:
         "stage1_rate": stage1_rate,
         "replay_warmup": replay_warmup,
         "replay_capacity": replay_capacity,
+        "test_freq": test_freq,
     }
     for name, function in resolvers.items():
         OmegaConf.register_new_resolver(f"rerule.{name}", function, replace=True)

@@ -19,7 +19,7 @@ from recipe.rerule.runs.data_order import restore_epoch_end
 from recipe.rerule.training.batches import for_workers, read, rows_of_groups
 from recipe.rerule.training.hooked_trainer import HookedTrainer
 from recipe.rerule.training.mixed_batches import MIXED, FreshPrompts, mixed_batch
-from recipe.rerule.training.step_metrics import metrics_before_save, progress_line
+from recipe.rerule.training.step_metrics import metrics_before_save
 from recipe.rerule.training.worker import STAY_LOADED
 
 
@@ -49,7 +49,8 @@ class ReRULETrainer(HookedTrainer, RayPPOTrainer):
     def _update_actor(self, batch: DataProto) -> DataProto:
         seconds: dict[str, float] = {}
         with timed("offer", seconds):
-            rollouts = read(batch, self.global_steps, self.config.actor_rollout_ref.rollout.n)
+            limit = self.config.data.max_response_length
+            rollouts = read(batch, self.global_steps, self.config.actor_rollout_ref.rollout.n, limit)
         plan = self.hook.before_update(rollouts.groups, self.global_steps)
         sent = rollouts.sent
         if plan.extra_groups:
@@ -63,8 +64,8 @@ class ReRULETrainer(HookedTrainer, RayPPOTrainer):
         with timed("record", seconds):
             self._record(rollouts)
         metrics = output.meta_info["metrics"]
-        metrics.update(rollouts.reward_metrics | self.hook.log.metrics(seconds))
-        print(progress_line(self.global_steps, self.total_training_steps, metrics), flush=True)
+        metrics.update(rollouts.side_metrics | self.hook.log.metrics(seconds))
+        self._say(metrics)
         self._last_update = batch, output
         self._save_this_step_if_due()
         return output
@@ -108,7 +109,8 @@ class ReRULETrainer(HookedTrainer, RayPPOTrainer):
         return reduced
 
     def _keep_metrics(self) -> None:
-        metrics = self._fit_metrics | metrics_before_save(*self._last_update, self.use_critic)
+        batch, output = self._last_update
+        metrics = self._fit_metrics | metrics_before_save(batch, output, self.use_critic)
         epoch = (self.global_steps - 1) // len(self.train_dataloader)
         place = {"training/global_step": self.global_steps, "training/epoch": epoch}
         run_log.keep_metrics(self.global_steps, metrics | place)

@@ -21,7 +21,6 @@ from recipe.rerule.replay.log import timed
 from recipe.rerule.runs import run_log
 from recipe.rerule.training.batches_v1 import fetch, read
 from recipe.rerule.training.hooked_trainer import HookedTrainer
-from recipe.rerule.training.step_metrics import progress_line
 from recipe.rerule.training.worker import STAY_LOADED, ReplayActorWorker
 
 POLL_SECONDS = 0.2
@@ -70,16 +69,17 @@ class ReRULETrainerV1(HookedTrainer, PPOTrainerSync):
         seconds: dict[str, float] = {}
         with timed("offer", seconds):
             rows = fetch(batch, self._submitted)
-            rollouts, short = read(rows, self.global_steps, self.config.actor_rollout_ref.rollout.n)
+            limit = self.config.data.max_response_length
+            rollouts, short = read(rows, self.global_steps, self.config.actor_rollout_ref.rollout.n, limit)
         plan = self.hook.before_update(rollouts.groups, self.global_steps)
         batch = self._on_policy_update(batch, metrics, {STAY_LOADED: True} if plan.draws else {})
         repeat = functools.partial(self._update_actor_again, batch)
         self.hook.after_update(plan, functools.partial(self._extra_update, repeat, seconds))
         with timed("record", seconds):
             self._record(rollouts)
-        metrics.update(rollouts.reward_metrics | self.hook.log.metrics(seconds))
+        metrics.update(rollouts.side_metrics | self.hook.log.metrics(seconds))
         metrics["replay/short_groups"] = float(short)
-        self._say(metrics, short)
+        self._say(metrics)
         self._last_update = rows, metrics
         self._save_this_step_if_due()
         return batch
@@ -97,11 +97,11 @@ class ReRULETrainerV1(HookedTrainer, PPOTrainerSync):
         self._on_policy_update(batch, metrics, marks)
         return metrics
 
-    def _say(self, metrics: Mapping[str, float], short: int) -> None:
-        print(progress_line(self.global_steps, self.total_training_steps, metrics), flush=True)
-        if short:
+    def _say(self, metrics: Mapping[str, Any]) -> None:
+        super()._say(metrics)
+        if short := metrics["replay/short_groups"]:
             errors.warn(
-                f"step {self.global_steps}: {short} prompts have fewer or more responses than rollout.n, "
+                f"step {self.global_steps}: {short:.0f} prompts have fewer or more responses than rollout.n, "
                 "because a response or its reward failed; verl trains on them, replay does not store them"
             )
 

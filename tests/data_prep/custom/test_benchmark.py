@@ -262,8 +262,24 @@ def test_a_missing_file_is_named(
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.1, 2.0, float("nan")])
 def test_a_share_that_is_none_is_refused(tmp_path: Path, share: float) -> None:
-    message = f"the share of probes is {share}, expected between 0 and 1"
+    message = f"--probe-share is {share}, expected between 0 and 1"
     assert refusal(tmp_path, rows(), probe_share=share) == message
+
+
+def test_questions_for_validation_are_neither_trained_on_nor_probes(tmp_path: Path) -> None:
+    found = made(tmp_path, rows(40), val_share=0.25)
+    assert [Counter(prompt.side for prompt in part) for part in (found.train, found.val, found.probes)] == [
+        {"forget": 14, "retain": 14},  # of 20: a tenth for probes, a quarter of the 18 others for validation
+        {"forget": 4, "retain": 4},
+        {"forget": 2, "retain": 2},
+    ]
+    split = [{prompt.query for prompt in part} for part in (found.train, found.val, found.probes)]
+    assert set.union(*split) == {row["question"] for row in rows(40)}
+    assert {prompt.query for prompt in found.stage1} <= split[0]
+    assert [prompt.index for prompt in found.probes] == [p.index for p in made(tmp_path, rows(40)).probes]
+    assert refusal(tmp_path, rows(), val_share=1.0) == "--val-share is 1.0, expected between 0 and 1"
+    few = refusal(tmp_path, rows(4), val_share=0.5)
+    assert few.endswith("too few questions of side forget to hold any out; give --val-share 0")
 
 
 @pytest.mark.parametrize(("kept", "side_name"), [(forget, "retain"), (retain, "forget")])

@@ -5,7 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from recipe.rerule.evaluation.engine.models import Model, context_length, engine_key, resolve_models
+from data_prep.contract import rl_row, write_rows
+from recipe.rerule.evaluation.engine.models import (
+    Model,
+    chosen_by_probes,
+    context_length,
+    engine_key,
+    resolve_models,
+)
 from recipe.rerule.runs import checkpoints
 
 TOKENIZER = {"model": {"vocab": {"a": 0}}, "padding": None, "truncation": None}
@@ -47,6 +54,50 @@ def test_run_folder_gives_its_newest_complete_checkpoint(run):
     assert resolve_models([f"rule={run}"]) == [Model("rule", checkpoint(run, 10), 10)]
     (checkpoint(run, 10) / "config.json").write_text("{ }")  # of another size than it was saved with
     assert resolve_models([f"rule={run}"]) == [Model("rule", checkpoint(run, 9), 9)]
+
+
+def test_of_a_run_that_noted_its_best_step_that_is_taken_and_said(run, capsys):
+    checkpoints.note_best(run, checkpoints.Best(9, 0.8, 0.9, 0.7))
+    for given, step, said in (
+        (run, 9, "the best by validation (forget refused 90%, retain right 70%); the last is step 10"),
+        (f"{run}@best", 9, "the best by validation"),
+        (f"{run}@last", 10, "the last complete checkpoint; the best by validation is step 9"),
+        (f"{run}/global_step_2", 2, ""),
+    ):
+        assert resolve_models([f"rule={given}"]) == [Model("rule", checkpoint(run, step), step)]
+        assert f"model rule: step {step} of {run}, {said}" in capsys.readouterr().err or not said
+    (checkpoint(run, 9) / "config.json").write_text("{ }")  # the best does not count any more
+    assert [model.step for model in resolve_models([f"rule={run}"])] == [10]
+    with pytest.raises(ValueError, match=r"model rule: .* holds no checkpoint that was chosen by validation"):
+        resolve_models([f"rule={run}@best"])
+
+
+def test_probes_that_chose_the_step_are_counted(run, tmp_path):
+    def row(index: int, side: str) -> dict:
+        return rl_row(
+            data_source="rerule/custom",
+            prompt=f"Question {index}?",
+            side=side,
+            golds=["Esk"],
+            keyword="Ada" if side == "forget" else "",
+            extra_info={"index": index, "mode": "qa", "subject": "Ada", "split": "val"}
+            | {"family": "x", "section": side},
+        )
+
+    rows = [row(0, "forget"), row(1, "retain")]
+    write_rows(tmp_path / "val.parquet", rows)
+    (run / "config.yaml").write_text(f"data: {{val_files: {tmp_path / 'val.parquet'}}}\n")
+    asked = [str(row(index, "retain")["prompt"]) for index in (1, 2, 3)]
+    models = resolve_models([f"rule={run}"])
+    assert chosen_by_probes(models, asked) == []
+    checkpoints.note_best(run, checkpoints.Best(9, 0.8, 0.9, 0.7))
+    (line,) = chosen_by_probes(resolve_models([f"rule={run}", f"last={run}@last"]), asked)
+    assert line.startswith(
+        "model rule: 1 of the 3 probes are validation rows, by which its step 9 was chosen"
+    )
+    assert chosen_by_probes(resolve_models([f"rule={run}"]), asked[1:]) == []
+    (tmp_path / "val.parquet").unlink()
+    assert chosen_by_probes(resolve_models([f"rule={run}"]), asked) == []
 
 
 @pytest.mark.parametrize("end", ["", "/"])

@@ -21,7 +21,7 @@ from recipe.rerule.evaluation.attacks.material import Material
 from recipe.rerule.evaluation.attacks.registry import BEFORE, attacks, chosen
 from recipe.rerule.evaluation.engine.decoding import Decoding, decoding_of
 from recipe.rerule.evaluation.engine.encoding import encode
-from recipe.rerule.evaluation.engine.models import Model, check_models, resolve_models
+from recipe.rerule.evaluation.engine.models import Model, check_models, path_of, resolve_models
 from recipe.rerule.evaluation.engine.template import warnings, with_template
 from recipe.rerule.evaluation.options import given_paths, refuse_foreign
 from recipe.rerule.evaluation.probes import file_sha256, read_probes, read_training_rows
@@ -121,7 +121,7 @@ def _models(options: argparse.Namespace) -> list[Model]:
     check_models(models)
     if options.control is not None and models[-1].name != CONTROL:
         raise ValueError(f"--control {options.control} is several models; give one folder")
-    runs = there(*(("--model", one.partition("=")[2].removesuffix("@all")) for one in specs))
+    runs = there(*(("--model", path_of(one.partition("=")[2])) for one in specs))
     check_apart(options.out, *(("--model", model.path) for model in models), runs=runs)
     return models
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from data_prep.contract import read_rows
 from recipe.rerule.runs import checkpoints, model_checks
+from recipe.rerule.runs.history import read_config
 from recipe.rerule.training.template_arguments import Template
 
-_ALL = "@all"
+_ALL, _BEST, _LAST = "@all", "@best", "@last"
 _LONGEST_NAME = 240
 """Characters of a name as files have it, with room for an ending: most file systems take 255 bytes."""
 _HUB_NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
@@ -50,9 +53,10 @@ class Model:
 def resolve_models(specs: Sequence[str]) -> list[Model]:
     """Models from "NAME=PATH" strings, in order.
 
-    PATH is a Hugging Face folder, a model's name on the Hub (owner/name), the folder of a stage-2 run (its
-    newest complete checkpoint), one checkpoint RUN/global_step_N, or RUN@all: every complete checkpoint of
-    the run, by step, as NAME@N.
+    PATH is a Hugging Face folder, a model's name on the Hub (owner/name), the folder of a stage-2 run, one
+    checkpoint RUN/global_step_N, or RUN@all: every complete checkpoint of the run, by step, as NAME@N. Of a
+    run's folder it is the checkpoint that was best by validation, where the run noted one, else the newest
+    complete one; RUN@best and RUN@last say which. What was taken is said on stderr.
 
     Raises:
         ValueError: a spec without a name or a path, a name given twice or that no file can have, or a folder
@@ -90,9 +94,9 @@ def _check_names(names: Sequence[str]) -> None:
 
 def _resolve(name: str, path: str) -> list[Model]:
     """The model or, of a run's @all, the models that `path` names."""
+    folder = Path(path_of(path))
     if path.endswith(_ALL):
-        return _every_checkpoint(name, Path(path.removesuffix(_ALL)))
-    folder = Path(path)
+        return _every_checkpoint(name, folder)
     if folder.is_file():
         raise ValueError(f"model {name}: {folder} {model_checks.other_kind(folder)}")
     if not folder.is_dir():
@@ -102,13 +106,63 @@ def _resolve(name: str, path: str) -> list[Model]:
     if (step := checkpoints.step_of(folder.name)) is not None:
         return [_checkpoint(name, folder.parent, step)]
     if (newest := checkpoints.newest_complete(folder)) is not None:
-        return [_checkpoint(name, folder, newest)]
+        return [_checkpoint(name, folder, _chosen(name, folder, newest, path))]
     if (kind := model_checks.other_kind(folder)) is not None:
         raise ValueError(f"model {name}: {folder} {kind}")
     raise ValueError(
         f"model {name}: {folder} holds neither config.json nor a complete checkpoint global_step_N; give a "
         "Hugging Face folder or the folder of a stage-2 run"
     )
+
+
+def path_of(given: str) -> str:
+    """A model's PATH without @all, @best or @last."""
+    return next((given.removesuffix(end) for end in (_ALL, _BEST, _LAST) if given.endswith(end)), given)
+
+
+def chosen_by_probes(models: Sequence[Model], asked: Collection[str]) -> list[str]:
+    """A warning for each model whose step was chosen by validation on rows that are among the probes.
+
+    asked: the prompt of each probe, as text.
+    """
+    found = []
+    for model in models:
+        run = model.path.parents[2]
+        best = checkpoints.best(run) if model.step is not None else None
+        if best is None or best.step != model.step:
+            continue
+        files = read_config(run / "config.yaml").get("data", {}).get("val_files") or []
+        try:
+            rows = [row for file in ([files] if isinstance(files, str) else files) for row in read_rows(file)]
+        except ValueError:  # the files of validation are gone
+            continue
+        if shared := len({str(row["prompt"]) for row in rows} & set(asked)):
+            found.append(
+                f"model {model.name}: {shared} of the {len(asked)} probes are validation rows, by which its "
+                f"step {model.step} was chosen, so its numbers may be too good; hold rows out for validation "
+                f"(data_prep custom --val-share 0.1), or evaluate the last step, {model.name}={run}{_LAST}"
+            )
+    return found
+
+
+def _chosen(name: str, run: Path, newest: int, given: str) -> int:
+    """The step to take of a run; says on stderr which and why. Raises ValueError where it is not there."""
+    best = checkpoints.best(run)
+    if best is None and given.endswith(_BEST):
+        raise ValueError(
+            f"model {name}: {run} holds no checkpoint that was chosen by validation; train with "
+            f"trainer.test_freq and save.best=true, or give {run}{_LAST}"
+        )
+    if best is None or given.endswith(_LAST):
+        step, why = newest, "the last complete checkpoint"
+        why += "" if best is None else f"; the best by validation is step {best.step} ({run}{_BEST})"
+    else:
+        step = best.step
+        why = f"the best by validation (forget refused {best.forget_refused:.0%}, "
+        why += f"retain right {best.retain_right:.0%})"
+        why += "" if step == newest else f"; the last is step {newest} ({run}{_LAST})"
+    print(f"model {name}: step {step} of {run}, {why}", file=sys.stderr, flush=True)
+    return step
 
 
 def _from_hub(name: str, path: str) -> Path:

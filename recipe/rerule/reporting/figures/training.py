@@ -19,6 +19,7 @@ from recipe.rerule.reporting.figures.style import (
     say_not_recorded,
     wide_and_narrow,
 )
+from recipe.rerule.reporting.tokens import SIDES
 from recipe.rerule.runs.history import Prompt, Run, hardest_prompts, replay_start_step, replay_starts
 
 HARDEST_COUNT = 6
@@ -55,10 +56,30 @@ REPLAY_PANELS = (
     Panel("effective sample size of the weights", ("replay/effective_sample_size",)),
 )
 
+_OF_SIDES = {
+    "refused": "refused",
+    "right": "right answers",
+    "leaked": "leaked answers",
+    "named": "named without refusing",
+    "empty": "empty",
+    "cut": "cut at the limit",
+    "mixed": "mixed groups",
+}
+HEALTH_PANELS = (
+    *(
+        Panel(f"{side}: {title}", (f"{name}/{side}/mean",))
+        for name, title in _OF_SIDES.items()
+        for side in SIDES
+    ),
+    *(Panel(f"{side}: tokens of a response", (f"tokens/{side}/mean",), False) for side in SIDES),
+    Panel("KL to the stage-1 model", ("actor/kl_loss",), False),
+)
+
 
 def training_figures(runs: Sequence[Run]) -> list[Figure]:
-    """In order: rewards; replay; hard prompts, where the runs share prompt records."""
-    figures = [reward_figure(runs), replay_figure(runs)]
+    """In order: rewards; health, where it was logged; replay; hard prompts, where the runs share records."""
+    health = health_figure(runs)
+    figures = [reward_figure(runs), *([health] if health else []), replay_figure(runs)]
     hardest = hardest_prompts(runs, HARDEST_COUNT)
     return [*figures, hardest_figure(runs, hardest)] if hardest else figures
 
@@ -86,6 +107,26 @@ def reward_figure(runs: Sequence[Run]) -> Figure:
         f"Line charts of the mean training reward by step, by side and mode, for {names(runs)}. "
         + start_sentence(runs),
         *images,
+    )
+
+
+def health_figure(runs: Sequence[Run]) -> Figure | None:
+    """What the responses of each side are like; None where no run logged it. Panels without a value go."""
+    logged = {name for run in runs for at_step in run.metrics for name in at_step}
+    panels = [panel for panel in HEALTH_PANELS if set(panel.metrics) <= logged]
+    if not any(panel.metrics[0].startswith("mixed/") for panel in panels):
+        return None
+    return Figure(
+        "health",
+        "What the responses are like",
+        "Shares of each step's own rollouts. Forget prompts should be refused, and retain prompts answered "
+        "rightly. Empty: no word. Cut: as long as the limit. Mixed groups: groups whose rewards differ; a "
+        "group with equal rewards teaches nothing. A warning of the run says in words what goes wrong here.",
+        f"Line charts by step for {names(runs)}: "
+        + ", ".join(panel.title for panel in panels)
+        + ". "
+        + start_sentence(runs),
+        *wide_and_narrow(panels, _filler(runs), STEP),
     )
 
 

@@ -28,7 +28,7 @@ def validation_figure(runs: Sequence[Run]) -> Figure | None:
     by_type, by_source = type_panels(shown), source_panels(shown)
     if not by_type and not by_source:
         return None
-    images = wide_and_narrow([*by_type, *by_source], _filler(runs), STEP)
+    images = wide_and_narrow([*score_panels(shown), *by_type, *by_source], _filler(runs), STEP)
     return Figure(
         "validation_reward",
         "Validation reward by prompt type" if by_type else "Validation reward",
@@ -36,6 +36,24 @@ def validation_figure(runs: Sequence[Run]) -> Figure | None:
         f"Line charts of the mean validation reward by step for {names(shown)}. {start_sentence(shown)}",
         *images,
     )
+
+
+def score_panels(runs: Sequence[Run]) -> list[ValidationPanel]:
+    """The score by which a run's best checkpoint is known, and its two parts; none where no run has it."""
+    found = {
+        "(forget refused + retain right) / 2": "score",
+        "forget: refused": "forget/refused",
+        "retain: right answers": "retain/right",
+    }
+    panels = []
+    for title, name in found.items():
+        key = f"val-health/{name}"
+        curves = {
+            run.name: {step: data[key] for step, data in run.validations.items() if key in data}
+            for run in runs
+        }
+        panels += [ValidationPanel(title, curves)] if any(curves.values()) else []
+    return panels
 
 
 def type_panels(runs: Sequence[Run]) -> list[ValidationPanel]:
@@ -75,8 +93,8 @@ def _explanation(by_type: bool) -> str:
     return (
         f"Mean reward of the answers to the validation prompts (data.val_files) {which}. Points are the "
         "steps at which the run validated; step 0 is before training. A vertical line marks the first replay "
-        "update of a run. Validation prompts are drawn from the evaluation's probes: watch training by "
-        "them, and select nothing."
+        "update of a run. The validation prompts of the benchmarks are drawn from the evaluation's probes: "
+        "watch training by them, and select nothing."
     )
 
 

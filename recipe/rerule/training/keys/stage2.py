@@ -307,9 +307,22 @@ _SAVE = (
         null="none is saved by time",
         shown=True,
     ),
+    Key(
+        "save.best",
+        Flag(),
+        "where the run validates, also keep the checkpoint of the best validation",
+        shown=True,
+    ),
     shared.WEIGHTS_DTYPE,
 )
 _RECORDS = (
+    Key(
+        "health.stop_after",
+        _COUNT,
+        "steps for which a warning must have held to end the run",
+        null="warnings end no run",
+        shown=True,
+    ),
     Key("records.rollouts", Flag(), "keep every response of every step as text", shown=True),
     Key("ray_kwargs.ray_init.num_cpus", Number(above=0), "CPUs that Ray counts", null="the machine's"),
 )

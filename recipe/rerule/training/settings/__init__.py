@@ -66,7 +66,7 @@ def check(config: DictConfig) -> ReplayConfig:
     divisions.check_stage2(config)
     divisions.check_draws(config, replay)
     mixed.check(config, replay)
-    conditions.check_records(conditions.plain(config, "records"))
+    conditions.check_small_sections(config)
     saving.check_save(conditions.plain(config, "save"), stage2.KEYS)
     conditions.check_stop(config.data.stop, config.actor_rollout_ref.rollout.name)
     # Parts that they name.

@@ -146,11 +146,11 @@ def check_checkpoints(config: DictConfig) -> None:
         )
 
 
-def check_records(records: Mapping[str, Any]) -> None:
-    """Refuse kinds of records that there are not."""
-    unknown = sorted(set(records) - {"rollouts"})
-    if unknown:
-        raise SettingsError(f"records.{unknown[0]} is unknown; the only key is records.rollouts")
+def check_small_sections(config: DictConfig) -> None:
+    """Refuse keys of `health` and `records` that there are not."""
+    for section, known in (("health", "stop_after"), ("records", "rollouts")):
+        if unknown := sorted(set(plain(config, section)) - {known}):
+            raise SettingsError(f"{section}.{unknown[0]} is unknown; the only key is {section}.{known}")
 
 
 def check_stop(stop: ListConfig, engine: str) -> None:

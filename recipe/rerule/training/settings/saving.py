@@ -20,7 +20,7 @@ def check_save(save: Mapping[str, Any], keys: Iterable[Key]) -> None:
     known = [key.name for key in keys if key.name.startswith("save.")]
     for name in save:
         if f"save.{name}" not in known:
-            raise SettingsError(f"save.{name} is unknown; this stage has {' and '.join(known)}")
+            raise SettingsError(f"save.{name} is unknown; this stage has {', '.join(known)}")
 
 
 def say_disk_stage1(config: DictConfig, steps: int) -> None:
@@ -35,7 +35,7 @@ def say_disk_stage1(config: DictConfig, steps: int) -> None:
 
 
 def say_disk_stage2(config: DictConfig, steps: int) -> None:
-    """The same of a stage 2, where an interim checkpoint may be there too."""
+    """The same of a stage 2, where an interim checkpoint and the best one may be there too."""
     actor, trainer = config.actor_rollout_ref, config.trainer
     if trainer.save_freq == -1:
         return  # no checkpoint, and a warning that says so
@@ -45,7 +45,9 @@ def say_disk_stage2(config: DictConfig, steps: int) -> None:
         parts |= {"critic": sum(critic.values())}
     saves = checkpoint_size.steps_saved(trainer.save_freq, steps)
     interim = 1 if config.save.minutes is not None and steps > 1 else 0
-    _say(config, parts, checkpoint_size.most_at_once(trainer.max_actor_ckpt_to_keep, saves + interim))
+    best = 1 if config.save.best and trainer.test_freq > 0 else 0
+    at_once = checkpoint_size.most_at_once(trainer.max_actor_ckpt_to_keep, saves + interim)
+    _say(config, parts, at_once + best)
 
 
 def _parts(model: DictConfig, contents: Iterable[str], weights_dtype: str) -> dict[str, int]:
