@@ -96,6 +96,7 @@ def model(section: str) -> tuple[Key, ...]:
         Key(f"{section}.trust_remote_code", Flag(), "run Python code that comes with the model"),
         Key(f"{section}.use_remove_padding", Flag(), "rows are packed without padding"),
         Key(f"{section}.enable_gradient_checkpointing", Flag(), "less memory, more time"),
+        Key(f"{section}.use_fused_kernels", Flag(), "log-probs in chunks; no pass keeps its logits"),
         *lora(section),
         Key(
             f"{section}.external_lib",
