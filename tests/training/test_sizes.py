@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError
@@ -227,3 +228,22 @@ def test_passes_by_the_sizes_of_the_model(tmp_path: Path) -> None:
     plain = [*on_gpu, "actor_rollout_ref.model.use_fused_kernels=false"]
     assert tokens(*plain) == 10**10 // (2 * 30 * 576 + 12 * 49152) == 16015
     assert tokens("actor_rollout_ref.model.path=elsewhere") == 16384
+
+
+@pytest.mark.parametrize(
+    ("choice", "instructions", "replays", "dtype"),
+    [
+        (False, True, False, "fp32"),
+        (True, False, True, "bf16"),
+        ("auto", True, False, "bf16"),
+        ("auto", True, True, "fp32"),
+        ("auto", False, False, "fp32"),
+    ],
+)
+def test_the_dtype_of_passes(
+    choice: bool | str, instructions: bool, replays: bool, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: instructions)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    config = stage2("platform.name=cpu", f"platform.bf16={choice}", f"replay.enable={replays}")
+    assert sizes.passes_dtype(config.platform.bf16, _root_=config) == dtype

@@ -42,7 +42,7 @@ class _LabelLogProbs(torch.autograd.Function):
         dtype = torch.promote_types(logits.dtype, torch.float32)
         norms = torch.empty(labels.shape, dtype=dtype, device=logits.device)
         chosen = torch.empty_like(norms)
-        for rows in _chunks(*logits.shape, dtype):
+        for rows in _chunks(logits.shape[0], logits.shape[1], dtype):
             values = logits[rows].to(dtype)
             norms[rows] = values.logsumexp(-1)
             chosen[rows] = values.gather(-1, labels[rows, None])[:, 0]
@@ -53,7 +53,7 @@ class _LabelLogProbs(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         logits, labels, norms = ctx.saved_tensors
         found = torch.empty_like(logits)
-        for rows in _chunks(*logits.shape, norms.dtype):
+        for rows in _chunks(logits.shape[0], logits.shape[1], norms.dtype):
             factor = gradient[rows, None]
             chunk = (logits[rows].to(norms.dtype) - norms[rows, None]).exp_().mul_(-factor)
             found[rows] = chunk.scatter_add_(-1, labels[rows, None], factor).to(found.dtype)

@@ -156,6 +156,22 @@ def pass_tokens(*, _root_: DictConfig) -> int:
     return max(sum(lengths), min(MOST_PASS_TOKENS, int(fitting)))
 
 
+def passes_dtype(choice: bool | str, *, _root_: DictConfig) -> str:
+    """The dtype of the trainer's matrix products on a processor, in verl's words; weights stay float32.
+
+    Args:
+        choice: platform.bf16; "auto" takes bfloat16 where the processor has instructions for it, but not with
+            replay: rounding moves log-probs by up to 0.06, and importance weights with them.
+    """
+    import torch
+
+    if choice == "auto":
+        replays = bool(OmegaConf.select(_root_, "replay.enable"))
+        has = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+        return "bf16" if has and not replays else "fp32"
+    return "bf16" if choice is True else "fp32"
+
+
 def micro_batch(limit: int, *, _root_: DictConfig) -> int:
     """Stage 2's rows a pass of one device: the most up to `limit` that divide its rows of a mini-batch.
 
@@ -214,10 +230,11 @@ def register() -> None:
 
     Importing `recipe.rerule.config` does it too.
     """
-    resolvers: dict[str, Callable[..., int | float | None]] = {
+    resolvers: dict[str, Callable[..., int | float | str | None]] = {
         "engine_length": engine_length,
         "fused_kernels": fused_kernels,
         "micro_batch": micro_batch,
+        "passes_dtype": passes_dtype,
         "pass_tokens": pass_tokens,
         "stage1_micro_batch": stage1_micro_batch,
         "rows": count_rows,

@@ -33,6 +33,11 @@ PLATFORM = (
         "false lets a driver without an accelerator start a run on GPU nodes",
         shown=True,
     ),
+    Key(
+        "platform.bf16",
+        Either(Flag(), Choice(("auto",))),
+        "with platform=cpu: passes in bfloat16; auto where the processor has it and there is no replay",
+    ),
 )
 
 WEIGHTS_DTYPE = Key(
