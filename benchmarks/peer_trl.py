@@ -155,11 +155,12 @@ def our_steps(
     return ends, [data for _, data in sorted(read_metrics(run).items())]
 
 
-def stage2_arguments(load: Workload, steps: int, run: Path) -> list[str]:
+def stage2_arguments(load: Workload, steps: int, run: Path, experiment: str = "tiny") -> list[str]:
     """The workload in our names. Replay starts as early as it can; prompts have 128 tokens at most."""
     rollout = "actor_rollout_ref.rollout"
     return [
-        "experiment=tiny",
+        f"experiment={experiment}",
+        "platform=cpu",
         f"actor_rollout_ref.model.path={load.model}",
         f"data.train_files={load.train}",
         f"data.val_files={load.train}",
@@ -167,6 +168,7 @@ def stage2_arguments(load: Workload, steps: int, run: Path) -> list[str]:
         f"actor_rollout_ref.actor.ppo_mini_batch_size={load.prompts}",
         f"{rollout}.n={load.rollouts}",
         f"{rollout}.temperature={load.temperature}",
+        "data.max_prompt_length=128",
         f"{rollout}.max_model_len={128 + load.response_limit}",
         f"data.max_response_length={load.response_limit}",
         f"actor_rollout_ref.actor.optim.lr={load.learning_rate}",

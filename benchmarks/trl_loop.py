@@ -1,9 +1,10 @@
-"""TRL's side of `benchmarks.peer_trl`: GRPO with a replay buffer, as TRL documents it.
+"""TRL's side of `benchmarks.peer_trl`: GRPO with a replay buffer, as TRL documents it; with --plain, without.
 
 Run by peer_trl as a process of its own, with the folder that holds TRL on PYTHONPATH. On its last line it
-prints a JSON object: "seconds", from the end of one training step to the end of the next; "tokens", the mean
-length of a step's responses; "before", seconds from the beginning of training to the end of the first step;
-and "scores", {step: mean reward of greedy answers to the rows of --validate}. Seconds leave validation out.
+prints a JSON object: "ends", when each step ended (time.time); "seconds", from the end of one training step
+to the end of the next; "tokens", the mean length of a step's responses; "before", seconds from the beginning
+of training to the end of the first step; and "scores", {step: mean reward of greedy answers to the rows of
+--validate}. Seconds leave validation out.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 import torch
 from datasets import Dataset
 from transformers import TrainerCallback
+from trl import GRPOConfig, GRPOTrainer
 from trl.experimental.grpo_with_replay_buffer import GRPOWithReplayBufferConfig, GRPOWithReplayBufferTrainer
 
 from benchmarks.workload import Workload
@@ -102,16 +104,20 @@ def rewards(
     ]
 
 
-def configuration(load: Workload, steps: int, folder: str) -> GRPOWithReplayBufferConfig:
-    """The workload in TRL's names: float32, one micro-batch a step, KL to the starting model."""
-    return GRPOWithReplayBufferConfig(
+def configuration(load: Workload, steps: int, folder: str, plain: bool) -> GRPOConfig:
+    """The workload in TRL's names: float32, KL to the starting model, one optimiser step a training step."""
+    kind, buffer = GRPOConfig, {}
+    if not plain:
+        kind, buffer = GRPOWithReplayBufferConfig, {"replay_buffer_size": load.replay_groups}
+    rows = load.prompts * load.rollouts
+    return kind(
         output_dir=folder,
         use_cpu=True,
         bf16=False,
         model_init_kwargs={"dtype": "float32"},
         max_steps=steps,
-        per_device_train_batch_size=load.prompts * load.rollouts,
-        gradient_accumulation_steps=1,
+        per_device_train_batch_size=load.pass_rows or rows,
+        gradient_accumulation_steps=rows // (load.pass_rows or rows),
         num_generations=load.rollouts,
         max_completion_length=load.response_limit,
         temperature=load.temperature,
@@ -123,7 +129,7 @@ def configuration(load: Workload, steps: int, folder: str) -> GRPOWithReplayBuff
         epsilon=0.2,
         epsilon_high=0.3,
         gradient_checkpointing=False,
-        replay_buffer_size=load.replay_groups,
+        **buffer,
         save_strategy="no",
         logging_steps=1,
         report_to=[],
@@ -136,6 +142,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.trl_loop", description=__doc__)
     parser.add_argument("workload", help="a Workload as JSON")
     parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--plain", action="store_true", help="GRPO without a replay buffer")
     parser.add_argument("--validate", help="rows in parquet")
     parser.add_argument("--every", type=int, default=4, help="steps between validations (default: 4)")
     arguments = parser.parse_args()
@@ -144,17 +151,24 @@ def main() -> None:
     rows = Dataset.from_parquet(arguments.validate).to_list() if arguments.validate else []
     held_out = HeldOut(rows, arguments.every, load.response_limit, clock)
     with tempfile.TemporaryDirectory() as folder:
-        trainer = GRPOWithReplayBufferTrainer(
+        trainer = (GRPOTrainer if arguments.plain else GRPOWithReplayBufferTrainer)(
             model=str(Path(load.model).resolve()),
             reward_funcs=rewards,
-            args=configuration(load, arguments.steps, folder),
+            args=configuration(load, arguments.steps, folder, arguments.plain),
             train_dataset=Dataset.from_parquet(load.train),
             callbacks=[clock, *([held_out] if rows else [])],
         )
         trainer.train()
     tokens = [entry[LENGTH] for entry in trainer.state.log_history if LENGTH in entry]
     before = clock.ends[0] - clock.began
-    found = {"seconds": clock.seconds(), "tokens": tokens, "before": before, "scores": held_out.scores}
+    ends = [time.time() + end - clock.now() for end in clock.ends] if not rows else []
+    found = {
+        "ends": ends,
+        "seconds": clock.seconds(),
+        "tokens": tokens,
+        "before": before,
+        "scores": held_out.scores,
+    }
     print(json.dumps(found))
 
 

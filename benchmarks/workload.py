@@ -11,6 +11,7 @@ class Workload:
 
     model: folder of a Hugging Face model. train: a parquet file of our row contract.
     prompts x rollouts responses a step, of at most response_limit tokens. replay_groups: most groups kept.
+    pass_rows: responses in each of TRL's passes; None: all of a step.
     """
 
     model: str
@@ -22,3 +23,4 @@ class Workload:
     learning_rate: float = 2e-4
     kl_coef: float = 0.01
     replay_groups: int = 256
+    pass_rows: int | None = None

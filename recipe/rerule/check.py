@@ -82,7 +82,7 @@ def _check_stage1(config: DictConfig) -> None:
         entry.prepare(config, *sft.REQUIRED, require_accelerator=False)
         settings.check_stage1(config)
     print(f"stage 1: {learning.plan(config)}, learning rate {config.optim.lr:g}")
-    for line in memory.of_stage1(config):
+    for line in memory.said(config, memory.of_stage1(config)):
         print(line)
     print("stage 1: nothing wrong")
 
@@ -96,7 +96,7 @@ def _check_stage2(config: DictConfig) -> None:
         settings.check(config)
     rate = config.actor_rollout_ref.actor.optim.lr
     print(f"stage 2: {learning.plan(config)}, learning rate {rate:g}{_replay(config)}")
-    for line in memory.of_stage2(config):
+    for line in memory.said(config, memory.of_stage2(config)):
         print(line)
     print("stage 2: nothing wrong")
 

@@ -14,7 +14,7 @@ from typing import Any
 from tests.families import templates
 
 VOCABULARY = 400
-_SHAPE: dict[str, Any] = {
+SHAPE: dict[str, Any] = {
     "hidden_size": 64,
     "intermediate_size": 128,
     "num_hidden_layers": 2,
@@ -229,7 +229,7 @@ def model_of(family: Family, tokenizer: Any, **settings: Any) -> Any:
         "eos_token_id": tokenizer.eos_token_id,
     }
     kind = getattr(transformers, family.config)
-    config = kind(vocab_size=len(tokenizer), **ids, **{**_SHAPE, **family.settings, **settings})
+    config = kind(vocab_size=len(tokenizer), **ids, **{**SHAPE, **family.settings, **settings})
     torch.manual_seed(0)
     model = transformers.AutoModelForCausalLM.from_config(config)
     ends = dict.fromkeys((tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids(family.end)))

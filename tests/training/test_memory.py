@@ -1,7 +1,8 @@
-"""Memory of a LoRA run: by hand for Llama-3-8B, and what is said of cards."""
+"""Memory of a run: by hand for Llama-3-8B with an adapter, and what is said of cards and machines."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,11 @@ import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 
+from recipe.rerule.platform.log_probs import CHUNK_BYTES
 from recipe.rerule.training import lora, memory
-from recipe.rerule.training.memory import GB, Settings, Sizes
+from recipe.rerule.training.memory import GB, Plan, Settings, Sizes
+from recipe.rerule.training.settings.error import SettingsError
+from tests.training.test_lora import SMALL as SMALL_CONFIG
 from tests.training.test_lora import put_config, section
 
 BASE, ADAPTER = 8_030_261_248, 83_886_080
@@ -119,6 +123,11 @@ def composed(stage: int, *overrides: str) -> DictConfig:
     return config
 
 
+def said(stage: int, *overrides: str) -> list[str]:
+    config = composed(stage, *overrides)
+    return memory.said(config, (memory.of_stage1, memory.of_stage2)[stage - 1](config))
+
+
 FSDP = "actor_rollout_ref.actor.fsdp_config"
 FOR_40_GB = [
     f"{FSDP}.model_dtype=bf16",
@@ -136,38 +145,86 @@ FOR_40_GB = [
 )
 def test_the_experiments_fit_their_cards(benchmark: str, llama3: Path) -> None:
     model = [f"actor_rollout_ref.model.path={llama3}", "data.train_files=x", "data.val_files=x"]
-    on_80 = memory.of_stage2(composed(2, f"experiment={benchmark}/lora_1gpu", *model))
+    on_80 = said(2, f"experiment={benchmark}/lora_1gpu", *model)
     assert on_80[-1].endswith("tokens at once")
     assert "a card of 80 GB is enough" in on_80[-1]
     assert "a card of 40 GB is too small" in on_80[-2]
     assert all(line.startswith("memory of a device, computed and not measured: ") for line in on_80)
-    on_40 = memory.of_stage2(composed(2, f"experiment={benchmark}/lora_1gpu", *model, *FOR_40_GB))
+    on_40 = said(2, f"experiment={benchmark}/lora_1gpu", *model, *FOR_40_GB)
     assert "a card of 40 GB is enough" in on_40[-2]
-    first = memory.of_stage1(
-        composed(1, f"experiment={benchmark}/lora_1gpu", f"model.path={llama3}", "data.train_files=x")
-    )
+    first = said(1, f"experiment={benchmark}/lora_1gpu", f"model.path={llama3}", "data.train_files=x")
     assert [line.rpartition(": ")[2] for line in first][1:] == [
         "a card of 40 GB is too small, because the update needs 42.5 GB",
         "a card of 80 GB is enough",
     ]
 
 
-def test_the_settings_are_those_of_the_run(llama3: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[Settings, int]] = []
-    monkeypatch.setattr(memory, "sentences", lambda model, run, longest: seen.append((run, longest)) or [])
-    model = [f"actor_rollout_ref.model.path={llama3}", "data.train_files=x", "data.val_files=x"]
-    memory.of_stage2(composed(2, "experiment=rwku/lora_1gpu", *model))
-    memory.of_stage2(composed(2, "experiment=rwku/lora_1gpu", *model, *FOR_40_GB))
-    assert seen == [(ON_80, LONGEST), (ON_40, LONGEST)]
-    tokens = ["actor_rollout_ref.actor.use_dynamic_bsz=true"]
-    tokens += ["actor_rollout_ref.actor.ppo_max_token_len_per_gpu=5000"]
-    memory.of_stage2(composed(2, "experiment=rwku/lora_1gpu", *model, *tokens))
-    assert (seen[-1][0].update_tokens, seen[-1][0].log_prob_tokens) == (5000, 5000)
+def test_the_settings_are_those_of_the_run() -> None:
+    files = ["actor_rollout_ref.model.path=x", "data.train_files=x", "data.val_files=x"]
+
+    def found(*more: str) -> Plan:
+        return memory.of_stage2(composed(2, "experiment=rwku/lora_1gpu", *files, *more))
+
+    assert (found().run, found().longest) == (ON_80, LONGEST)
+    assert found(*FOR_40_GB).run == ON_40
+    tokens = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=5000"
+    by_tokens = found("actor_rollout_ref.actor.use_dynamic_bsz=true", tokens)
+    assert (by_tokens.run.update_tokens, by_tokens.run.log_prob_tokens) == (5000, 5000)
+    assert by_tokens.tokens == tokens.split("=")[0]
+    whole = found("actor_rollout_ref.model.lora_rank=0", "actor_rollout_ref.model.use_fused_kernels=true").run
+    assert (whole.reference, whole.fused, whole.checkpointing) == (True, True, True)
 
 
-def test_runs_of_all_weights_say_nothing(llama3: Path) -> None:
-    model = [f"actor_rollout_ref.model.path={llama3}", "data.train_files=x", "data.val_files=x"]
-    assert memory.of_stage2(composed(2, "experiment=rwku", *model)) == []
+SMALL = Sizes(1000, 0, 400, 300, 10, 20, 3, 30, 8)
+ON_CPU = Settings(1, 4, 50, 60, engine_share=0.5, reference=True, checkpointing=False, fused=True)
+
+
+def test_the_parts_of_a_machine_by_hand() -> None:
+    """Llama keeps 14 numbers of its width and 4 of its middle layers a token and layer."""
+    parts = memory.machine_bytes(SMALL, ON_CPU, 7.0)
+    assert parts == {
+        "weights, gradients and optimizer": 16 * 1000,
+        "activations": 4 * 50 * 3 * (140 + 80),
+        "logits": 4 * CHUNK_BYTES,
+        "processes": memory.PROCESSES,
+        "reference": 4 * 1000,
+        "rollout engine": 2 * 4 * 1000,
+        "its KV cache": 7.0,
+    }
+    adapted = memory.machine_bytes(replace(SMALL, adapter=10), Settings(1, 4, 50), 0.0)
+    assert adapted["weights, gradients and optimizer"] == 4 * 1000 + 16 * 10
+    assert adapted["logits"] == 50 * 12 * 30
+    assert adapted["processes"] == memory.LIBRARIES
+    assert set(adapted) & {"reference", "rollout engine", "activations"} == set()
+
+
+def test_all_weights_on_a_device_have_gradients_and_moments() -> None:
+    parts = memory.update_bytes(replace(LLAMA3, adapter=0), ON_80)
+    assert parts["weights and optimizer"] == 16 * BASE
+    assert "base weights" not in parts
+    fused = memory.update_bytes(LLAMA3, replace(ON_80, fused=True))
+    assert fused["logits"] == 512 * 20 * 128256
+
+
+@pytest.mark.parametrize(
+    ("free", "total", "line"), [(10, 16, ""), (6, 16, "6.0 GB of 16.0 are free"), (6, 7, "!")]
+)
+def test_a_run_that_needs_more_than_there_is(
+    free: float, total: float, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4.8 GB for the processes, 4.3 GB for a cache of 4 GiB, and next to nothing for a model of this size."""
+    put_config(tmp_path, **SMALL_CONFIG)
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "4")
+    monkeypatch.setattr(memory, "free_bytes", lambda: (free * GB, total * GB))
+    model = [f"actor_rollout_ref.model.path={tmp_path}", "data.train_files=x", "data.val_files=x"]
+    config = composed(2, "experiment=tiny", *model)
+    if line == "!":
+        with pytest.raises(SettingsError, match="lower VLLM_CPU_KVCACHE_SPACE"):
+            memory.warnings(config, memory.of_stage2(config))
+        return
+    said = memory.warnings(config, memory.of_stage2(config))
+    assert len(said) == bool(line)
+    assert all(line in of and of.startswith("the run needs about 9.") for of in said)
 
 
 def test_the_documentation_has_these_numbers_and_overrides() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError
@@ -202,3 +204,46 @@ def test_a_run_that_cannot_count_its_rows_says_why_in_plain_words(tmp_path: Path
     config = stage2(f"data.train_files={tmp_path / 'missing.parquet'}")
     with pytest.raises(ValueError, match=r"^\S*missing.parquet: no such file$"):
         entry.prepare(config, require_accelerator=False)
+
+
+def test_passes_by_the_sizes_of_the_model(tmp_path: Path) -> None:
+    """SmolLM2-135M keeps 30 x (14 x 576 + 4 x 1536) float32 numbers a token, and 12 bytes a logit."""
+    named = {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "vocab_size": 49152}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", **named}))
+    short = ["data.max_prompt_length=128", "data.max_response_length=32", "platform.name=cpu"]
+    short += [f"actor_rollout_ref.model.path={tmp_path}"]
+    short += ["actor_rollout_ref.model.enable_gradient_checkpointing=false"]
+
+    def tokens(*more: str) -> int:
+        return stage2(*short, *more).actor_rollout_ref.actor.ppo_max_token_len_per_gpu
+
+    of_token = 4 * 30 * (14 * 576 + 4 * 1536)
+    assert tokens() == 10**9 // of_token == 586
+    assert (
+        tokens("actor_rollout_ref.model.use_fused_kernels=false") == 10**9 // (of_token + 12 * 49152) == 435
+    )
+    assert tokens("data.max_prompt_length=1000") == 1032
+    on_gpu = ["platform.name=gpu", "actor_rollout_ref.model.enable_gradient_checkpointing=true"]
+    assert tokens(*on_gpu) == 16384
+    plain = [*on_gpu, "actor_rollout_ref.model.use_fused_kernels=false"]
+    assert tokens(*plain) == 10**10 // (2 * 30 * 576 + 12 * 49152) == 16015
+    assert tokens("actor_rollout_ref.model.path=elsewhere") == 16384
+
+
+@pytest.mark.parametrize(
+    ("choice", "instructions", "replays", "dtype"),
+    [
+        (False, True, False, "fp32"),
+        (True, False, True, "bf16"),
+        ("auto", True, False, "bf16"),
+        ("auto", True, True, "fp32"),
+        ("auto", False, False, "fp32"),
+    ],
+)
+def test_the_dtype_of_passes(
+    choice: bool | str, instructions: bool, replays: bool, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: instructions)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    config = stage2("platform.name=cpu", f"platform.bf16={choice}", f"replay.enable={replays}")
+    assert sizes.passes_dtype(config.platform.bf16, _root_=config) == dtype

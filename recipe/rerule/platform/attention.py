@@ -137,19 +137,25 @@ def capped_attention(
 def row_index(position_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """How packed rows lie side by side.
 
+    A run of rising positions that begins at 0 is a row. One that begins at p > 0 continues the first p tokens
+    of the last row that began at 0: a response whose prompt is packed once, before another response to it.
+
     Args:
-        position_ids: [1, tokens] integers; a row starts wherever they are 0.
+        position_ids: [1, tokens] integers.
 
     Returns:
         [rows, longest] int64 index of the token at each place; a place past a row's end has a later token,
         which causal attention never lets the row see; and [tokens] int64, each token's place, row by row.
     """
-    tokens = position_ids.shape[-1]
-    starts = torch.nonzero(position_ids[0] == 0).flatten()
-    lengths = torch.diff(starts, append=starts.new_tensor([tokens]))
-    steps = torch.arange(int(lengths.max()), device=position_ids.device)
-    index = (starts[:, None] + steps).clamp(max=tokens - 1)
-    return index, torch.nonzero((steps < lengths[:, None]).flatten()).flatten()
+    positions = position_ids[0]
+    starts = torch.nonzero(torch.diff(positions, prepend=positions.new_tensor([-2])) != 1).flatten()
+    shared = positions[starts, None]
+    roots = torch.where(shared[:, 0] == 0, starts, 0).cummax(0).values[:, None]
+    ends = torch.diff(starts, append=starts.new_tensor([len(positions)]))[:, None] + shared
+    steps = torch.arange(int(ends.max()), device=positions.device)
+    index = torch.where(steps < shared, roots, starts[:, None] - shared) + steps
+    own = (steps >= shared) & (steps < ends)
+    return index.clamp(max=len(positions) - 1), torch.nonzero(own.flatten()).flatten()
 
 
 def _side_by_side(packed: torch.Tensor, index: torch.Tensor) -> torch.Tensor:

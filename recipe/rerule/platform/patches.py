@@ -20,13 +20,15 @@ def install_in_engine() -> None:
     from torch.distributed.fsdp import CPUOffloadPolicy
     from verl.workers.engine.fsdp import transformer_impl
 
-    from recipe.rerule.platform import sdpa
+    from recipe.rerule.platform import sdpa, shared_prompts
 
     # verl: CPUOffloadPolicy(pin_memory=True) for forward-only engines; pinning needs an accelerator.
     def unpinned(pin_memory: bool = False) -> CPUOffloadPolicy:
         return CPUOffloadPolicy(pin_memory=False)
 
     transformer_impl.CPUOffloadPolicy = unpinned
+    # verl: balances rows without regard to their prompts, and counts a shared prompt for each row.
+    transformer_impl.prepare_micro_batches = shared_prompts.micro_batches
     load_critic_without_flash_attention()
     sdpa.install()
 

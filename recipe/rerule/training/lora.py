@@ -16,8 +16,23 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 
+def empty(model: DictConfig) -> Any:
+    """The model of a section of the configuration, without weights on torch's meta device.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    trusted = model.trust_remote_code
+    config = AutoConfig.from_pretrained(os.path.expanduser(model.path), trust_remote_code=trusted)
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(config, trust_remote_code=trusted)
+
+
 def adapted(model: DictConfig) -> Any:
-    """The model of a section of the configuration with its adapter, on torch's meta device.
+    """The same with its adapter.
 
     Args:
         model: with lora_rank above 0.
@@ -28,13 +43,10 @@ def adapted(model: DictConfig) -> Any:
     """
     import torch
     from peft import get_peft_model
-    from transformers import AutoConfig, AutoModelForCausalLM
 
-    trusted = model.trust_remote_code
-    config = AutoConfig.from_pretrained(os.path.expanduser(model.path), trust_remote_code=trusted)
+    base = empty(model)
     with torch.device("meta"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # on what `settings.lora` refuses in a line of its own
-        base = AutoModelForCausalLM.from_config(config, trust_remote_code=trusted)
         return get_peft_model(base, adapter_config(model))
 
 

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -18,6 +19,14 @@ from omegaconf.errors import OmegaConfBaseException
 MOST_ROWS = 65536
 """More rows than a device can hold in one pass."""
 _CONTEXT_KEYS = ("max_position_embeddings", "n_positions")
+PLAIN_HEADS = frozenset(
+    ("llama", "mistral", "qwen2", "qwen3", "phi3", "olmo2", "smollm3", "gemma", "gemma2", "gemma3_text")
+)
+"""Types of models whose logits are one matrix times what the decoder gives, where nothing caps them."""
+MOST_PASS_TOKENS = 16384
+"""verl's default, which does not look at the model."""
+PASS_BYTES = {"cpu": 10**9, "gpu": 10 * 10**9}
+"""Activations and logits of a pass; on a processor longer passes are no faster."""
 SMALLEST_BATCH = 8
 STAGE1_STEPS, STAGE1_EPOCHS, STAGE1_WARMUP = 30, 3, 20
 STAGE1_RATES = (4e-7, 1e-5)
@@ -93,13 +102,79 @@ def engine_length(*, _root_: DictConfig) -> float | None:
 
 def _context(model: str | None) -> float:
     """The most tokens that the model of a folder reads, where its config.json says so."""
-    try:
-        config = json.loads((Path(str(model)).expanduser() / "config.json").read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return math.inf
-    parts = [config, config.get("text_config")] if isinstance(config, dict) else []
+    config = _config(model)
+    parts = [config, config.get("text_config")]
     named = [part.get(name) for part in parts if isinstance(part, dict) for name in _CONTEXT_KEYS]
     return next((value for value in named if type(value) is int and value > 0), math.inf)
+
+
+def _config(model: str | None) -> dict[str, Any]:
+    """config.json of a model in a folder, or of one that the Hub's cache holds; {} where it is not there."""
+    from huggingface_hub import try_to_load_from_cache
+
+    try:
+        file = Path(str(model)).expanduser() / "config.json"
+        cached = None if file.exists() else try_to_load_from_cache(str(model), "config.json")
+        config = json.loads(Path(cached or file).read_text("utf-8"))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return {}
+    return config if isinstance(config, dict) else {}
+
+
+def fused_kernels(section: str, *, _root_: DictConfig) -> bool:
+    """Whether log-probs can be had without keeping logits: for types of models with a plain head.
+
+    Args:
+        section: where the model stands in the configuration.
+    """
+    config = _config(OmegaConf.select(_root_, f"{section}.path"))
+    adapted = OmegaConf.select(_root_, f"{section}.lora_rank") and "lm_head" in str(
+        OmegaConf.select(_root_, f"{section}.target_modules")
+    )
+    return (
+        config.get("model_type") in PLAIN_HEADS and not config.get("final_logit_softcapping") and not adapted
+    )
+
+
+def pass_tokens(*, _root_: DictConfig) -> int:
+    """Tokens a pass of one device: so many that activations and logits take PASS_BYTES, and the longest row.
+
+    MOST_PASS_TOKENS at most, and where the model's config.json is not there or does not say its sizes.
+    """
+    from recipe.rerule.training import memory
+
+    config = _config(OmegaConf.select(_root_, "actor_rollout_ref.model.path"))
+    names = ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size")
+    numbers = [value for value in map(config.get, names) if type(value) is int and value > 0]
+    lengths = _counts(_root_, ("data.max_prompt_length", "data.max_response_length"))
+    if len(numbers) < len(names) or not lengths:
+        return MOST_PASS_TOKENS
+    hidden, intermediate, layers, vocabulary = numbers
+    platform = OmegaConf.select(_root_, "platform.name")
+    number = memory.FLOAT32 if platform == "cpu" else memory.COMPUTE
+    kept = hidden * layers
+    if not OmegaConf.select(_root_, "actor_rollout_ref.model.enable_gradient_checkpointing"):
+        kept = memory.kept_numbers(hidden, intermediate, layers)
+    fused = OmegaConf.select(_root_, "actor_rollout_ref.model.use_fused_kernels")
+    bytes_of_token = number * kept + (0 if fused else memory.UPDATE_LOGITS * vocabulary)
+    fitting = PASS_BYTES.get(platform, PASS_BYTES["gpu"]) // bytes_of_token
+    return max(sum(lengths), min(MOST_PASS_TOKENS, int(fitting)))
+
+
+def passes_dtype(choice: bool | str, *, _root_: DictConfig) -> str:
+    """The dtype of the trainer's matrix products on a processor, in verl's words; weights stay float32.
+
+    Args:
+        choice: platform.bf16; "auto" takes bfloat16 where the processor has instructions for it, but not with
+            replay: rounding moves log-probs by up to 0.06, and importance weights with them.
+    """
+    import torch
+
+    if choice == "auto":
+        replays = bool(OmegaConf.select(_root_, "replay.enable"))
+        has = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+        return "bf16" if has and not replays else "fp32"
+    return "bf16" if choice is True else "fp32"
 
 
 def micro_batch(limit: int, *, _root_: DictConfig) -> int:
@@ -160,9 +235,12 @@ def register() -> None:
 
     Importing `recipe.rerule.config` does it too.
     """
-    resolvers: dict[str, Callable[..., int | float | None]] = {
+    resolvers: dict[str, Callable[..., int | float | str | None]] = {
         "engine_length": engine_length,
+        "fused_kernels": fused_kernels,
         "micro_batch": micro_batch,
+        "passes_dtype": passes_dtype,
+        "pass_tokens": pass_tokens,
         "stage1_micro_batch": stage1_micro_batch,
         "rows": count_rows,
         "batch_size": batch_size,

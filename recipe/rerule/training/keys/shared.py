@@ -33,6 +33,11 @@ PLATFORM = (
         "false lets a driver without an accelerator start a run on GPU nodes",
         shown=True,
     ),
+    Key(
+        "platform.bf16",
+        Either(Flag(), Choice(("auto",))),
+        "with platform=cpu: passes in bfloat16; auto where the processor has it and there is no replay",
+    ),
 )
 
 WEIGHTS_DTYPE = Key(
@@ -96,6 +101,7 @@ def model(section: str) -> tuple[Key, ...]:
         Key(f"{section}.trust_remote_code", Flag(), "run Python code that comes with the model"),
         Key(f"{section}.use_remove_padding", Flag(), "rows are packed without padding"),
         Key(f"{section}.enable_gradient_checkpointing", Flag(), "less memory, more time"),
+        Key(f"{section}.use_fused_kernels", Flag(), "log-probs in chunks; no pass keeps its logits"),
         *lora(section),
         Key(
             f"{section}.external_lib",

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from recipe.rerule import errors
 from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.runs import model_checks
-from recipe.rerule.training import data_checks, learning
+from recipe.rerule.training import data_checks, learning, memory
 from recipe.rerule.training.keys import stage1, stage2
 from recipe.rerule.training.keys.verl_names import ESTIMATORS, GROUP_ESTIMATORS
 from recipe.rerule.training.settings import (
@@ -107,6 +107,7 @@ def check(config: DictConfig) -> ReplayConfig:
     _warn(steps.replay_warnings(config, replay, run_steps))
     _warn(divisions.draw_warnings(config, replay))
     _warn(steps.checkpoint_warnings(config.trainer))
+    _warn(memory.warnings(config, memory.of_stage2(config)))
     saving.say_disk_stage2(config, run_steps)
     learning.before_stage2(config)
     return replay
@@ -148,6 +149,7 @@ def check_stage1(config: DictConfig) -> None:
     run_steps = steps.run_steps(config, train)
     rows.warn_of_template(config, config.model, train)
     _warn(steps.warm_up_warnings(config, "optim", run_steps))
+    _warn(memory.warnings(config, memory.of_stage1(config)))
     saving.say_disk_stage1(config, run_steps)
     learning.before_stage1(config)
 
