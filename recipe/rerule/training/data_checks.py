@@ -5,7 +5,10 @@ Training on probes is refused. What probably is a mistake but can be meant is on
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+
+from omegaconf import DictConfig
 
 from data_prep.contract import Row, control_character_place
 from recipe.rerule import errors
@@ -51,6 +54,37 @@ def check_stage2(train: Files, validation: Files) -> None:
             *_control_characters([*train, *validation]),
         ]
     )
+
+
+def check_sides(train: Files, data: DictConfig) -> None:
+    """Check that `data.sides` can be kept, and warn of sides that a batch has too unequally.
+
+    Raises:
+        DataError: sides are to be balanced, and one has no row, or the data set is not verl's own.
+    """
+    counts = Counter(row["reward_model"]["ground_truth"]["type"] for _, _, row in _rows(train))
+    if data.sides == "balanced":
+        missing = [side for side in ("forget", "retain") if not counts[side]]
+        if missing:
+            raise DataError(
+                f"data.sides is balanced, but data.train_files hold no row of type {missing[0]}; add some, "
+                "or set data.sides=as_given"
+            )
+        if data.custom_cls.path is not None:
+            raise DataError(
+                "data.sides is balanced, but of a data set of your own (data.custom_cls) the sides are not "
+                "known; set data.sides=as_given"
+            )
+    elif 0 < 3 * min(counts["forget"], counts["retain"]) < counts.total():
+        few, many = sorted(("forget", "retain"), key=counts.__getitem__)
+        share = data.train_batch_size * counts[few] / counts.total()
+        _warn(
+            [
+                f"data.train_files hold {counts[few]} {few} and {counts[many]} {many} prompts, so that a "
+                f"batch of {data.train_batch_size} has {share:.1f} of the {few} side on average; set "
+                "data.sides=balanced, which gives each batch half of each"
+            ]
+        )
 
 
 def _warn(lines: list[str]) -> None:

@@ -91,6 +91,7 @@ def check(config: DictConfig) -> ReplayConfig:
     rows.check_context(config, limit)
     train, val = rows.read(config.data.train_files), rows.read(config.data.val_files)
     data_checks.check_stage2(train, val)
+    data_checks.check_sides(train, config.data)
     rows.require_batch(train, config.data)
     rows.check_raw(config, train + val)
     rows.check_prompts(config, train + val)
