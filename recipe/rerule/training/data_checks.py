@@ -56,6 +56,21 @@ def check_stage2(train: Files, validation: Files) -> None:
     )
 
 
+def check_prompts(files: Files) -> None:
+    """Check the prompts that stage 1 samples responses to.
+
+    Raises:
+        DataError: a row is a probe, or a side has no row.
+    """
+    _refuse_probes(files, "data.prompt_files")
+    sides = {row["reward_model"]["ground_truth"]["type"] for _, _, row in _rows(files)}
+    for side in sorted({"forget", "retain"} - sides):
+        raise DataError(
+            f"data.prompt_files hold no row of type {side}, so that nothing can be said of that side; "
+            "add some, or set data.prompt_files=null data.retain_share=0 stop=none"
+        )
+
+
 def check_sides(train: Files, data: DictConfig) -> None:
     """Check that `data.sides` can be kept, and warn of sides that a batch has too unequally.
 
@@ -92,12 +107,12 @@ def _warn(lines: list[str]) -> None:
         errors.warn(line)
 
 
-def _refuse_probes(train: Files) -> None:
-    for path, number, row in _rows(train):
+def _refuse_probes(files: Files, key: str = "data.train_files") -> None:
+    for path, number, row in _rows(files):
         if row["extra_info"].get("split") == "probe":
             raise DataError(
                 f"{path}: row {number}: extra_info.split is 'probe': a model must not be trained on the rows "
-                "that it is evaluated on; take it out of data.train_files"
+                f"that it is evaluated on; take it out of {key}"
             )
 
 

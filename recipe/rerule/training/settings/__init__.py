@@ -122,6 +122,7 @@ def check_stage1(config: DictConfig) -> None:
     lora.check(config.model, "model")
     divisions.check_stage1(config)
     conditions.check_sft_validation(config)
+    conditions.check_sampling(config)
     saving.check_save(conditions.plain(config, "save"), stage1.KEYS)
     # Parts that they name.
     parts.check_libraries(config.model.external_lib, "model.external_lib")
@@ -140,6 +141,10 @@ def check_stage1(config: DictConfig) -> None:
     rows.require_batch(train, config.data)
     rows.require_validation_batch(val, config.data)
     rows.check_conversations(config, train)
+    if config.data.prompt_files is not None:
+        prompts = rows.read(config.data.prompt_files)
+        data_checks.check_prompts(prompts)
+        rows.check_sampled(config, prompts)
     run_steps = steps.run_steps(config, train)
     rows.warn_of_template(config, config.model, train)
     _warn(steps.warm_up_warnings(config, "optim", run_steps))

@@ -144,6 +144,12 @@ def check_prompts(config: DictConfig, files: Files) -> None:
     _check_tokens(prompt_checks.check_prompts, files, model, config, longest)
 
 
+def check_sampled(config: DictConfig, files: Files) -> None:
+    """The same of the prompts that stage 1 samples responses to, a response's tokens included."""
+    longest = config.data.max_length - config.data.max_response_length
+    _check_tokens(prompt_checks.check_prompts, files, config.model, config, longest)
+
+
 def check_conversations(config: DictConfig, files: Files) -> None:
     """The same of stage 1's rows."""
     _check_tokens(prompt_checks.check_conversations, files, config.model, config, config.data.max_length)
