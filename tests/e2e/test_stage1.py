@@ -1,4 +1,4 @@
-"""Stage 1 with own answers and sampled responses on the real stack: the best step is kept (`make test-full`)."""
+"""Stage 1 with own answers and sampled responses, on the real stack: the best step is kept (`full`)."""
 
 from __future__ import annotations
 

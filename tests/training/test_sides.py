@@ -11,11 +11,13 @@ import torch
 from omegaconf import OmegaConf
 from torchdata.stateful_dataloader import StatefulDataLoader
 from verl.trainer.ppo.utils import create_rl_sampler
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from recipe.rerule.runs.checkpoints import CheckpointError
 from recipe.rerule.runs.data_order import LOADER_FILE, restore_epoch_end
 from recipe.rerule.training.data_checks import DataError, check_sides
 from recipe.rerule.training.sides import SidesSampler, stage2_sampler
+from recipe.rerule.training.trainer_v1 import ReRULETrainerV1
 from tests.refused.rows import rl
 
 FORGET, RETAIN = range(24), range(24, 99)
@@ -132,6 +134,20 @@ def test_as_given_is_verls_own_order() -> None:
     data = OmegaConf.create({"sides": "as_given", "shuffle": True, "seed": 3})
     rows = Rows(["retain", "forget"] * 5)
     assert list(stage2_sampler(data, rows)) == list(create_rl_sampler(data, rows))
+
+
+def test_v1_takes_the_order_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def verls(trainer: Any) -> None:
+        trainer.train_dataset = Rows(["retain", "forget", "retain", "retain"] * 6)
+        trainer.train_dataloader = StatefulDataLoader(
+            trainer.train_dataset, 4, collate_fn=list, drop_last=True
+        )
+
+    monkeypatch.setattr(PPOTrainerSync, "_init_dataloader", verls)
+    trainer = object.__new__(ReRULETrainerV1)
+    trainer.config = OmegaConf.create({"data": {"sides": "balanced", "shuffle": True, "seed": 1}})
+    trainer._init_dataloader()
+    assert run(trainer.train_dataloader, 0, 12) == run(loader("balanced"), 0, 12)
 
 
 def sided(forget: int, retain: int) -> list[tuple[str, list[Any]]]:

@@ -132,7 +132,7 @@ def test_prompts_are_looked_for_beside_the_rows(tmp_path: Path) -> None:
         _ = config.data.prompt_files
     prompts = rows_file(tmp_path, 60, "train")
     assert config.data.prompt_files == str(prompts)
-    assert (config.stop, config.data.retain_share, config.signal.every) == ("signal", 0.5, 5)
+    assert (config.stop, config.data.retain_share, config.signal.every) == ("signal", 0.5, 6)
     plain = stage1(experiment=None)
     assert (plain.stop, plain.data.retain_share, plain.data.prompt_files) == ("none", 0.0, None)
 

@@ -21,7 +21,7 @@ MOST_ROWS = 65536
 _CONTEXT_KEYS = ("max_position_embeddings", "n_positions")
 SMALLEST_BATCH = 8
 STAGE1_STEPS, STAGE1_EPOCHS, STAGE1_WARMUP = 30, 3, 20
-STAGE1_SAMPLINGS = 6
+STAGE1_SAMPLINGS = 5
 STAGE1_RATE_SUMS = {2e6: 6e-3, 1.35e8: 3e-4, 1e9: 9e-5}
 """Rate times steps of stage 1 by the number of parameters. 2 million: the embedded world's 2e-4 over 30
 steps; 135 million: SmolLM2's 1e-5 over 30 steps; from a billion on: RULE's on one person, 4e-7 over 225."""
@@ -91,7 +91,7 @@ def parameters(model: str | None) -> int | None:
 
 
 def sampling_interval(run_steps: int) -> int:
-    """Steps of stage 1 between two samplings: a sixth of the run, rounded down."""
+    """Steps of stage 1 between two samplings: a fifth of the run, rounded down."""
     return max(1, run_steps // STAGE1_SAMPLINGS)
 
 

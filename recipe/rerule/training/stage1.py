@@ -49,11 +49,13 @@ class Stage1Trainer(SFTTrainer):
 
     def _build_dataset(self) -> None:
         data = self.config.data
-        self._refusals = sizes.count_rows(data.train_files)
+        refusals = data.train_files
+        self._refusals = sizes.count_rows(refusals)
         if data.retain_share:
             answers = own_answers.file(self.config.trainer.default_local_dir)
-            data.train_files = [*paths(data.train_files), str(answers)]
+            data.train_files = [*paths(refusals), str(answers)]
         super()._build_dataset()
+        data.train_files = refusals
 
     def _build_dataloader(self) -> None:
         super()._build_dataloader()

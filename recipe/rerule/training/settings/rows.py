@@ -6,6 +6,7 @@ import math
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from omegaconf import DictConfig
@@ -21,6 +22,8 @@ from recipe.rerule.training.settings.parts import AGENT_LOOP, paths
 Files = list[tuple[str, list[Row]]]
 """Path and rows of each data file."""
 
+_END_OF_TURN = 8
+"""Tokens that a chat template may write after an answer, with room to spare."""
 _MANY_ROWS = 10_000  # tokenising more takes seconds, of which the user is told
 
 
@@ -145,9 +148,10 @@ def check_prompts(config: DictConfig, files: Files) -> None:
 
 
 def check_sampled(config: DictConfig, files: Files) -> None:
-    """The same of the prompts that stage 1 samples responses to, a response's tokens included."""
-    longest = config.data.max_length - config.data.max_response_length
-    _check_tokens(prompt_checks.check_prompts, files, config.model, config, longest)
+    """The same of the prompts that stage 1 samples responses to: answers must fit into rows of training."""
+    check = partial(prompt_checks.check_prompts, key="data.max_length less data.max_response_length")
+    longest = config.data.max_length - config.data.max_response_length - _END_OF_TURN
+    _check_tokens(check, files, config.model, config, longest)
 
 
 def check_conversations(config: DictConfig, files: Files) -> None:
