@@ -58,7 +58,7 @@ def _pairs(values: list[float]) -> list[tuple[float, float]]:
 def row(side: str, gold: str) -> Row:
     keyword = "Esk" if side == "forget" else ""
     truth = {"type": side, "golds": [gold], "keyword": keyword}
-    return {"data_source": "rerule/custom", "reward_model": {"ground_truth": truth}}
+    return {"data_source": "rerule/custom", "reward_model": {"ground_truth": truth}, "extra_info": {}}
 
 
 def test_shares_by_hand() -> None:

@@ -92,17 +92,17 @@ def still_answers(signal: Signal, start: Signal) -> bool:
     return signal.retain_right >= ANSWERS * start.retain_right
 
 
-def is_right(parts: Mapping[str, float], gamma: float) -> bool:
-    """Whether a response of the retain side says a gold and is no refusal; `parts` of `compute_score`."""
-    return parts["rouge"] > gamma and not parts["refused"]
-
-
 def judge(row: Row, text: str, options: Mapping[str, Any]) -> tuple[dict[str, float], bool]:
-    """The parts of a response's reward, and whether it is right; `options` of the reward function."""
+    """The parts of a response's reward, and whether it says a gold and is no refusal (retain side).
+
+    options: of the reward function; null and missing ones are the benchmark's own.
+    """
     source, truth = row["data_source"], row["reward_model"]["ground_truth"]
-    parts = score.compute_score(source, text, truth, **options)
-    given = options.get("gamma")
-    return parts, is_right(parts, score.benchmark_reward(source).gamma if given is None else given)
+    parts = score.compute_score(source, text, truth, row["extra_info"], **options)
+    gamma = options.get("gamma")
+    if gamma is None:
+        gamma = score.benchmark_reward(source).gamma
+    return parts, parts["rouge"] > gamma and not parts["refused"]
 
 
 def measured(step: int, sampled: Sequence[Sampled], options: Mapping[str, Any]) -> Signal:
