@@ -30,6 +30,8 @@ from recipe.rerule.training.sides import SidesSampler
 class Stage1Trainer(SFTTrainer):
     """Without own answers and prompts to sample from, this is verl's trainer."""
 
+    train_dataloader: Any
+
     def __init__(self, config: DictConfig) -> None:
         self._signals: list[signal.Signal] = []
         self._best: list[torch.Tensor] = []
