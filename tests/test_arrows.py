@@ -48,6 +48,7 @@ INNER = {
 """Folders of a room that may import less than the room, with all that they may import."""
 OF_MODULES = {
     "recipe/rerule/training/minimal_command.py": {"minimal", "data_prep.world"},  # makes minimal's world
+    "recipe/rerule/training/own_answers.py": {"evaluation.engine"},  # asks the model before stage 1
 }
 """What a module may import in addition to what its room may."""
 COMMANDS = {"main", "sft", "unlearn", "task_vector", "evaluate", "report", "export", "check", "minimal"}

@@ -14,11 +14,12 @@ from reward import RewardConfig
 _PLAIN = re.compile(r"[\w./~-]+", re.ASCII)
 _MODEL = "${MODEL}"
 _HINTS = (
-    "# The learning rates are for models of 1 to 10 billion parameters. For a model of a few million add",
-    "# optim.lr=2e-4 to stage 1 and actor_rollout_ref.actor.optim.lr=1e-4 to stage 2.",
+    "# Half of each batch of stage 1 is the model's own right answers to retain prompts, and stage 1 keeps",
+    "# the step that is the best start of stage 2. Stage 2 takes half of each batch from each side.",
     "# A prompt may have 512 tokens and a response 1024. For a model that reads fewer than 1536 tokens,",
     "# lower data.max_prompt_length and data.max_response_length in stage 2.",
 )
+_STOP = "data.stop=$'[\"\\n\"]'"
 _NO_GPU = "# No GPU is seen here, so platform=cpu; with N GPUs give trainer.n_gpus_per_node=N in its place."
 _ATTACKS = ("prefill", "samples", "quantise_4", "relearn_forget_half")
 _LEAST_ATTACKED = 2
@@ -91,6 +92,8 @@ def _stage1(after: Next) -> list[str]:
         f'model.path="{_MODEL}"',
         _override("data.train_files", after.data / "sft.parquet"),
         _override("trainer.default_local_dir", after.results / "stage1"),
+        *([_STOP] if after.raw else []),
+        *_reward(after.reward, "signal.reward_kwargs"),
     ]
 
 
@@ -103,7 +106,7 @@ def _stage2(after: Next) -> list[str]:
         _override("data.val_files", after.data / "val.parquet"),
         _override("trainer.default_local_dir", after.results / "rerule"),
         *_raw(after),
-        *_reward(after.reward),
+        *_reward(after.reward, "reward.custom_reward_function.reward_kwargs"),
     ]
 
 
@@ -155,15 +158,15 @@ def _devices(after: Next, most: int) -> Sequence[str]:
 def _raw(after: Next) -> Iterator[str]:
     if after.raw:
         yield "actor_rollout_ref.rollout.agent.default_agent_loop=rerule_single_turn_agent"
-        yield "data.stop=$'[\"\\n\"]'"
+        yield _STOP
 
 
-def _reward(reward: RewardConfig) -> Iterator[str]:
-    """The reward that the rows were checked for, where it is not the default."""
+def _reward(reward: RewardConfig, key: str) -> Iterator[str]:
+    """The reward that the rows were checked for, where it is not the default; `key` of its options."""
     usual = RewardConfig()
     for name in ("rouge", "gamma", "refusal_phrases"):
         if (value := getattr(reward, name)) != getattr(usual, name):
-            yield _override(f"reward.custom_reward_function.reward_kwargs.{name}", value)
+            yield _override(f"{key}.{name}", value)
 
 
 def _path(path: Path) -> str:

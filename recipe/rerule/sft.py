@@ -1,7 +1,8 @@
 """Stage 1, rejection steering: `python -m recipe.rerule.sft [hydra overrides]`.
 
 verl's own SFT trainer on (forget prompt, refusal) pairs, ending in the Hugging Face folder <run>/model. With
-`trainer.n_gpus_per_node` above 1 the command starts its ranks itself, through torch's launcher.
+`data.retain_share`, the model is asked the retain prompts first, and its own right answers are part of each
+batch. With `trainer.n_gpus_per_node` above 1 the command starts its ranks itself, through torch's launcher.
 
 Exit codes: 0 finished, 1 the run failed, 2 the settings or data were refused before anything started,
 130 and 143 stopped by SIGINT and SIGTERM.
@@ -34,7 +35,7 @@ def main() -> None:
 
 def _check_and_run(config: DictConfig) -> None:
     from recipe.rerule.runs import written_model
-    from recipe.rerule.training import learning, settings
+    from recipe.rerule.training import learning, own_answers, settings, signal
 
     with errors.one_line(ValueError, code=2):
         entry.prepare(config, *REQUIRED, require_accelerator=config.platform.require_accelerator)
@@ -44,13 +45,22 @@ def _check_and_run(config: DictConfig) -> None:
         if "RANK" in os.environ:
             return train(config)
         folder = Path(config.trainer.default_local_dir)
+        with errors.one_line(ValueError, code=2):
+            answers = own_answers.asked(config) if config.data.retain_share else []
         run_folder.begin(folder, stage=1)
         with run_lock.held(folder), ranks.temporary_files():
+            if answers:
+                own_answers.write(folder, answers)
             ranks.start(config, "recipe.rerule.sft", "stage 1", train)
             with disk.named(folder):
                 written_model.settle_all(folder, config.model, config.save.weights_dtype)
             print(f"stage 1 finished: {written_model.publish_model(folder)}", file=sys.stderr)
         learning.after_stage1(config)
+        start, *warnings = signal.summary(folder, config.stop == "signal") or [""]
+        for warning in warnings:
+            errors.warn(warning)
+        if start:
+            print(start, file=sys.stderr)
 
 
 def train(config: DictConfig) -> None:
@@ -60,12 +70,14 @@ def train(config: DictConfig) -> None:
         DiskFullError: the run folder's disk is full.
     """
     with ranks.as_rank(config):
-        from verl.trainer.sft_trainer import run_sft
+        from verl.utils import distributed
 
-        from recipe.rerule.training import lora
+        from recipe.rerule.training import lora, stage1
 
         lora.keep_float32()
-        run_sft(config)
+        distributed.initialize_global_process_group()
+        stage1.Stage1Trainer(config).fit()
+        distributed.destroy_global_process_group()
 
 
 if __name__ == "__main__":

@@ -222,6 +222,7 @@ CHOICES_2 = [
     *refused(STAGE2, f"{ROLLOUT}.dtype", "fp33"),
     *refused(STAGE2, f"{ROLLOUT}.agent.default_agent_loop", "single_turn", "", None),
     *refused(STAGE2, "data.truncation", "cut", "", None),
+    *refused(STAGE2, "data.sides", "equal", "", None, True),
     *refused(STAGE2, "algorithm.adv_estimator", "grop", "remax", None),
     *refused(STAGE2, "algorithm.kl_penalty", "klx"),
     *refused(STAGE2, "algorithm.kl_ctrl.type", "fix"),
@@ -427,6 +428,15 @@ NUMBERS_1 = [
     *refused(STAGE1, "trainer.nnodes", 0, -1, 2, nan),
 ]
 OTHERS_1 = [
+    *count(STAGE1, "signal.every", "signal.prompts", "data.max_response_length"),
+    *refused(STAGE1, "signal.samples", 1, 0, 2.5, nan, None),
+    *refused(STAGE1, "signal.temperature", 0, -1, 2.5, nan, "x", None),
+    *refused(STAGE1, "data.retain_share", -0.1, 1, nan, "half", None),
+    *refused(STAGE1, "stop", "best", "", None, True),
+    *refused(STAGE1, "stop", "signal", named="stop=signal needs prompts; give data.prompt_files=PATH"),
+    *refused(STAGE1, "data.retain_share", 0.5, named="data.retain_share above 0 needs prompts"),
+    *refused(STAGE1, "data.prompt_files", "/no/such.parquet", named="/no/such.parquet"),
+    *refused(STAGE1, "data.prompt_files", "", [], 3, [""]),
     *refused(STAGE1, "data.truncation", "middle", "cut", None),
     *refused(STAGE1, "engine.strategy", "fsdp3", None),
     *refused(STAGE1, "optim.lr_scheduler_type", "linear"),

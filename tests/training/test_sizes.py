@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError
+from safetensors.torch import save_file
 
 import recipe.rerule.config.stage1
 from recipe.rerule.training import entry, sizes
@@ -28,7 +30,7 @@ STAGE2 = {
     1000: (32, 2, 62, 15, 128, 1200),
     10000: (32, 1, 312, 15, 128, 1200),
 }
-# rows: batch, epochs, steps, warm-up, learning rate
+# rows: batch, epochs, steps, warm-up, learning rate of a model of unknown size
 STAGE1 = {
     2: (2, 30, 30, 3, 3e-6),
     10: (8, 30, 30, 3, 3e-6),
@@ -89,6 +91,53 @@ def test_sizes_of_stage_1(rows: int, tmp_path: Path) -> None:
     assert found == pytest.approx(STAGE1[rows])
 
 
+# Parameters: rate of stage 1 over 30 and over 300 steps, rate of stage 2.
+RATES = {
+    1e5: (2e-4, 2e-5, 1e-4),
+    2e6: (2e-4, 2e-5, 1e-4),
+    1.35e8: (1e-5, 1e-6, 5e-6),
+    8e9: (3e-6, 4e-7, 2e-6),
+    # Half of the way from 135 million to a billion in logarithms: the geometric means.
+    math.sqrt(1.35e8 * 1e9): (
+        math.sqrt(3e-4 * 9e-5) / 30,
+        math.sqrt(3e-4 * 9e-5) / 300,
+        math.sqrt(5e-6 * 2e-6),
+    ),
+}
+
+
+@pytest.mark.parametrize("count", RATES)
+def test_learning_rates_fall_with_the_size_of_the_model(count: float) -> None:
+    made = (
+        sizes.stage1_rate(30, int(count)),
+        sizes.stage1_rate(300, int(count)),
+        sizes.stage2_rate(int(count)),
+    )
+    assert made == pytest.approx(RATES[count], rel=0.01)
+
+
+def test_parameters_are_counted_from_the_headers_of_the_weights(tmp_path: Path) -> None:
+    save_file({"a": torch.zeros(3, 5), "b": torch.zeros(7)}, tmp_path / "model-1.safetensors")
+    save_file({"c": torch.zeros(2, dtype=torch.bfloat16)}, tmp_path / "model-2.safetensors")
+    assert sizes.parameters(str(tmp_path)) == 24
+    assert sizes.parameters("owner/name") is None
+    file = rows_file(tmp_path, 30, "sft")
+    assert stage1(f"data.train_files={file}", f"model.path={tmp_path}").optim.lr == pytest.approx(2e-4)
+    config = stage2(f"actor_rollout_ref.model.path={tmp_path}")
+    assert config.actor_rollout_ref.actor.optim.lr == pytest.approx(1e-4)
+
+
+def test_prompts_are_looked_for_beside_the_rows(tmp_path: Path) -> None:
+    config = stage1(f"data.train_files={rows_file(tmp_path, 30, 'sft')}")
+    with pytest.raises(InterpolationResolutionError, match=r"has no train\.parquet.*data\.prompt_files=null"):
+        _ = config.data.prompt_files
+    prompts = rows_file(tmp_path, 60, "train")
+    assert config.data.prompt_files == str(prompts)
+    assert (config.stop, config.data.retain_share, config.signal.every) == ("signal", 0.5, 6)
+    plain = stage1(experiment=None)
+    assert (plain.stop, plain.data.retain_share, plain.data.prompt_files) == ("none", 0.0, None)
+
+
 def test_one_row_is_a_batch_of_one() -> None:
     assert sizes.batch_size(1, 32) == 1
     assert sizes.epochs(1, 1, 40, 1) == 40
@@ -101,7 +150,9 @@ def test_what_is_given_counts_and_the_rest_follows(tmp_path: Path) -> None:
     by_steps = stage2(f"data.train_files={file}", "trainer.total_training_steps=20")
     assert (by_steps.replay.warmup_steps, by_steps.replay.capacity) == (5, 320)
     assert stage1(f"data.train_files={file}", "optim.lr=2e-4").optim.lr == 2e-4
-    assert stage1(f"data.train_files={file}", "trainer.total_training_steps=5").optim.lr == 1e-5
+    by_steps_1 = stage1(f"data.train_files={file}", "trainer.total_training_steps=5")
+    assert by_steps_1.optim.lr == pytest.approx(3e-6)  # as over 30 steps
+    assert (by_steps_1.signal.every, by_steps.data.sides) == (1, "balanced")
 
 
 def test_rows_of_several_files_add_up(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@
                               counts
 <run>/records/replay.jsonl    what replay stored, let go and drew, a line a step, as StepLog.record gives it;
                               groups are [prompt index, step of storing]; appended to likewise
+<run>/records/signal.jsonl    stage 1: what sampled responses say, a line a sampling (training/signal.py)
 <run>/records/rollouts/N.jsonl  the responses of step N, a line each: {"index", "step", "side", "mode",
                               "prompt", "response", "response_ids", "reward"}
 """
@@ -44,7 +45,7 @@ def start(config: DictConfig) -> None:
     """Make the records folder, keep the configuration, and point verl's file logger into it."""
     run_folder = Path(config.trainer.default_local_dir)
     (run_folder / "records").mkdir(parents=True, exist_ok=True)
-    for name in ("prompts.jsonl", "replay.jsonl"):
+    for name in ("prompts.jsonl", "replay.jsonl", "signal.jsonl"):
         files.drop_torn_line(run_folder / "records" / name)
     OmegaConf.save(config, run_folder / "config.yaml")
     os.environ["VERL_FILE_LOGGER_PATH"] = str(_unused_metrics_file(run_folder))

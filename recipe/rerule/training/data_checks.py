@@ -5,7 +5,10 @@ Training on probes is refused. What probably is a mistake but can be meant is on
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+
+from omegaconf import DictConfig
 
 from data_prep import refusals
 from data_prep.contract import Row, control_character_place
@@ -63,17 +66,63 @@ def check_stage2(train: Files, validation: Files) -> None:
     )
 
 
+def check_prompts(files: Files) -> None:
+    """Check the prompts that stage 1 samples responses to.
+
+    Raises:
+        DataError: a row is a probe, or a side has no row.
+    """
+    _refuse_probes(files, "data.prompt_files")
+    sides = {row["reward_model"]["ground_truth"]["type"] for _, _, row in _rows(files)}
+    for side in sorted({"forget", "retain"} - sides):
+        raise DataError(
+            f"data.prompt_files hold no row of type {side}, so that nothing can be said of that side; "
+            "add some, or set data.prompt_files=null data.retain_share=0 stop=none"
+        )
+
+
+def check_sides(train: Files, data: DictConfig) -> None:
+    """Check that `data.sides` can be kept, and warn of sides that a batch has too unequally.
+
+    Raises:
+        DataError: sides are to be balanced, and one has no row, or the data set is not verl's own.
+    """
+    counts = Counter(row["reward_model"]["ground_truth"]["type"] for _, _, row in _rows(train))
+    if data.sides == "balanced":
+        missing = [side for side in ("forget", "retain") if not counts[side]]
+        if missing:
+            raise DataError(
+                f"data.sides is balanced, but data.train_files hold no row of type {missing[0]}; add some, "
+                "or set data.sides=as_given"
+            )
+        if data.custom_cls.path is not None:
+            raise DataError(
+                "data.sides is balanced, but of a data set of your own (data.custom_cls) the sides are not "
+                "known; set data.sides=as_given"
+            )
+    elif 0 < 3 * min(counts["forget"], counts["retain"]) < counts.total():
+        few, many = sorted(("forget", "retain"), key=counts.__getitem__)
+        share = data.train_batch_size * counts[few] / counts.total()
+        _warn(
+            [
+                f"data.train_files hold {counts[few]} {few} and {counts[many]} {many} prompts, so that a "
+                f"batch of {data.train_batch_size} has {share:.1f} of the {few} side on average; set "
+                "data.sides=balanced, which gives each batch half of each"
+            ]
+        )
+
+
 def _warn(lines: list[str]) -> None:
     for line in lines:
         errors.warn(line)
 
 
-def _refuse_probes(train: Files) -> None:
-    for path, number, row in _rows(train):
+def _refuse_probes(files: Files, key: str = "data.train_files") -> None:
+    for path, number, row in _rows(files):
         if row["extra_info"].get("split") == "probe":
             raise DataError(
                 f"{path}: row {number}: extra_info.split is 'probe': a model must not be trained on the rows "
-                "that it is evaluated on; take it out of data.train_files"
+                f"that it is evaluated on; take it out of {key}"
             )
 
 

@@ -49,13 +49,14 @@ def check_prompts(
     template: dict[str, Any],
     limit: float,
     vocabulary: int | None = None,
+    key: str = "data.max_prompt_length",
 ) -> None:
     """Check the prompts of RL rows.
 
     Args:
         path: of their file, to be named.
         template: further arguments of the chat template (`data.apply_chat_template_kwargs`).
-        limit: most tokens of a prompt (`data.max_prompt_length`); longer ones lose their beginning in verl.
+        limit: most tokens of a prompt, by the setting `key`; longer ones lose their beginning in verl.
         vocabulary: number of tokens that the model knows; None where that is not known.
 
     Raises:
@@ -66,8 +67,8 @@ def check_prompts(
         _check_known(path, number, highest, tokenizer, vocabulary)
         if length > limit:
             raise PromptError(
-                f"{path}: row {number}: the prompt has {length} tokens where data.max_prompt_length is "
-                f"{limit}; raise it or shorten the prompt"
+                f"{path}: row {number}: the prompt has {length} tokens where {key} is {limit}; "
+                f"raise it or shorten the prompt"
             )
 
 

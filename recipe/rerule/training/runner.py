@@ -7,12 +7,13 @@ from typing import Any
 import ray
 from omegaconf import DictConfig, OmegaConf
 from verl.trainer.main_ppo_v0 import BaseTaskRunner
-from verl.trainer.ppo.utils import create_rl_dataset, create_rl_sampler, need_critic
+from verl.trainer.ppo.utils import create_rl_dataset, need_critic
 
 from recipe.rerule.process import disk
 from recipe.rerule.runs import run_log
 from recipe.rerule.training import settings
 from recipe.rerule.training.mixed_update import MixedActorWorker
+from recipe.rerule.training.sides import stage2_sampler
 from recipe.rerule.training.trainer import ReRULETrainer
 from recipe.rerule.training.watch import Watch
 from recipe.rerule.training.worker import ReplayActorWorker
@@ -67,7 +68,7 @@ class ReRULETaskRunner(BaseTaskRunner):
             train_dataset=train_dataset,
             val_dataset=self._dataset(config, model, "val"),
             collate_fn=collate_fn,
-            train_sampler=create_rl_sampler(config.data, train_dataset),
+            train_sampler=stage2_sampler(config.data, train_dataset),
         )
 
     @staticmethod

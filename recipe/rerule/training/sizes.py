@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -29,10 +30,14 @@ PASS_BYTES = {"cpu": 10**9, "gpu": 10 * 10**9}
 """Activations and logits of a pass; on a processor longer passes are no faster."""
 SMALLEST_BATCH = 8
 STAGE1_STEPS, STAGE1_EPOCHS, STAGE1_WARMUP = 30, 3, 20
-STAGE1_RATES = (4e-7, 1e-5)
-"""The range of stage 1's rate, for models of 1 to 10 billion parameters."""
-STAGE1_RATE_SUM = 9e-5
-"""Rate times steps of RULE's stage 1 on one person: 4e-7 over 225 steps."""
+STAGE1_SAMPLINGS = 5
+STAGE1_RATE_SUMS = {2e6: 6e-3, 1.35e8: 3e-4, 1e9: 9e-5}
+"""Rate times steps of stage 1 by the number of parameters. 2 million: the embedded world's 2e-4 over 30
+steps; 135 million: SmolLM2's 1e-5 over 30 steps; from a billion on: RULE's on one person, 4e-7 over 225."""
+STAGE1_LEAST_RATE = 4e-7
+"""RULE's, over however many steps."""
+STAGE2_RATES = {2e6: 1e-4, 1.35e8: 5e-6, 1e9: 2e-6}
+"""Stage 2's rate by the number of parameters; from a billion on: the paper's."""
 STAGE2_STEPS, VALIDATIONS = 40, 6
 REPLAY_WARMUP, REPLAY_CAPACITY, THRESHOLD_STEPS = 15, 1200, 4
 
@@ -62,10 +67,58 @@ def stage1_warmup(run_steps: int) -> int:
     return min(STAGE1_WARMUP, run_steps // 10)
 
 
-def stage1_rate(run_steps: int) -> float:
-    """Stage 1's learning rate: fewer steps take larger ones, so that weights can move as far as in RULE's."""
-    low, high = STAGE1_RATES
-    return min(high, max(low, STAGE1_RATE_SUM / max(1, run_steps)))
+def stage1_rate(run_steps: int, parameters: int | None) -> float:
+    """Stage 1's learning rate: smaller models take larger ones, and so do fewer steps, but for fewer than 30.
+
+    parameters: of the model; None, where they are not known, counts as a billion and more.
+    """
+    total = _by_parameters(STAGE1_RATE_SUMS, parameters)
+    return max(STAGE1_LEAST_RATE, total / max(STAGE1_STEPS, run_steps))
+
+
+def stage2_rate(parameters: int | None) -> float:
+    """Stage 2's learning rate; `parameters` as of `stage1_rate`."""
+    return _by_parameters(STAGE2_RATES, parameters)
+
+
+def _by_parameters(table: Mapping[float, float], parameters: int | None) -> float:
+    """The table's value, on a straight line between its logarithms; at its ends the end's."""
+    size = max(table) if parameters is None else parameters
+    sizes, values = np.log([*table]), np.log([*table.values()])
+    return float(f"{np.exp(np.interp(np.log(size), sizes, values)):.3g}")
+
+
+def parameters(model: str | None) -> int | None:
+    """Parameters of a model by the headers of its safetensors; None where its folder holds none."""
+    from safetensors import safe_open
+
+    total = 0
+    for path in sorted(Path(str(model)).expanduser().glob("*.safetensors")):
+        with safe_open(path, framework="numpy") as weights:
+            total += sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
+    return total or None
+
+
+def sampling_interval(run_steps: int) -> int:
+    """Steps of stage 1 between two samplings: a fifth of the run, rounded down."""
+    return max(1, run_steps // STAGE1_SAMPLINGS)
+
+
+def beside(files: str | Sequence[str] | None) -> str | None:
+    """train.parquet in the folder of stage 1's rows.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if files is None:
+        return None
+    first = Path(files if isinstance(files, str) else files[0])
+    if not (path := first.with_name("train.parquet")).is_file():
+        raise ValueError(
+            f"{first.parent} has no train.parquet, stage 2's rows, of which stage 1 samples responses; give "
+            "data.prompt_files=PATH, or data.prompt_files=null data.retain_share=0 stop=none"
+        )
+    return str(path)
 
 
 def replay_warmup(run_steps: int) -> int:
@@ -249,6 +302,10 @@ def register() -> None:
         "times": lambda number, factor: number * factor,
         "stage1_warmup": stage1_warmup,
         "stage1_rate": stage1_rate,
+        "stage2_rate": stage2_rate,
+        "parameters": parameters,
+        "sampling_interval": sampling_interval,
+        "beside": beside,
         "replay_warmup": replay_warmup,
         "replay_capacity": replay_capacity,
         "test_freq": test_freq,

@@ -9,6 +9,7 @@ from typing import Any
 
 import ray
 from tensordict import TensorDict
+from torchdata.stateful_dataloader import StatefulDataLoader
 from transfer_queue import KVBatchMeta
 from verl import DataProto
 from verl.trainer.ppo.metric_utils import compute_data_metrics
@@ -21,6 +22,7 @@ from recipe.rerule.replay.log import timed
 from recipe.rerule.runs import run_log
 from recipe.rerule.training.batches_v1 import fetch, read
 from recipe.rerule.training.hooked_trainer import HookedTrainer
+from recipe.rerule.training.sides import stage2_sampler
 from recipe.rerule.training.worker import STAY_LOADED, ReplayActorWorker
 
 POLL_SECONDS = 0.2
@@ -34,6 +36,8 @@ class ReRULETrainerV1(HookedTrainer, PPOTrainerSync):
     so both see the model after the last update of the step.
     """
 
+    train_dataloader: Any
+
     def __init__(self, *, config: Any, replay_config: ReplayConfig) -> None:
         super().__init__(config=config, replay_config=replay_config)
         self.replay_buffer.poll_interval = POLL_SECONDS
@@ -44,6 +48,19 @@ class ReRULETrainerV1(HookedTrainer, PPOTrainerSync):
         self._init_tokenizer()
         self._init_dataloader()
         return super().is_finished()
+
+    def _init_dataloader(self) -> None:
+        """verl's, with the order of `data.sides`."""
+        super()._init_dataloader()
+        verls = self.train_dataloader
+        self.train_dataloader = StatefulDataLoader(
+            self.train_dataset,
+            batch_size=verls.batch_size,
+            sampler=stage2_sampler(self.config.data, self.train_dataset),
+            num_workers=verls.num_workers,
+            collate_fn=verls.collate_fn,
+            drop_last=True,
+        )
 
     def on_init_end(self) -> None:
         """verl's; each rank must then get as many of the drawn groups."""

@@ -105,15 +105,16 @@ def test_the_reward_and_the_form_that_the_rows_were_checked_for(tmp_path: Path) 
     phrases = tmp_path / "my phrases.txt"
     phrases.write_text("no clue\n")
     reward = RewardConfig(gamma=0.4, rouge="rwku", refusal_phrases=str(phrases))
-    found = overrides(words_of(commands(after(Path("d"), raw=True, reward=reward)))[1][2:])
-    assert found["data.stop"] == ["\n"]
+    first, second, *_ = words_of(commands(after(Path("d"), raw=True, reward=reward)))
+    for words, kwargs in (
+        (first, "signal.reward_kwargs"),
+        (second, "reward.custom_reward_function.reward_kwargs"),
+    ):
+        found = overrides(words[2:])
+        assert found["data.stop"] == ["\n"]
+        given = [found[f"{kwargs}.{name}"] for name in ("gamma", "rouge", "refusal_phrases")]
+        assert given == [0.4, "rwku", str(phrases)]
     assert found["actor_rollout_ref.rollout.agent.default_agent_loop"] == "rerule_single_turn_agent"
-    kwargs = "reward.custom_reward_function.reward_kwargs"
-    assert [found[f"{kwargs}.{name}"] for name in ("gamma", "rouge", "refusal_phrases")] == [
-        0.4,
-        "rwku",
-        str(phrases),
-    ]
 
 
 def test_the_command_prints_them_with_the_file_s_name(

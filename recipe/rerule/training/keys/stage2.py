@@ -36,6 +36,12 @@ _DATA = (
         shown=True,
     ),
     Key("data.seed", shared.SEED, "seed of the run: order, responses, draws of replay", shown=True),
+    Key(
+        "data.sides",
+        Choice(("as_given", "balanced")),
+        "balanced: half of each batch from each side; the smaller side repeats",
+        shown=True,
+    ),
     Key("data.shuffle", Flag(), "prompts in another order each epoch"),
     Key("data.truncation", Choice(names.TRUNCATIONS), "what happens to a longer prompt", shown=True),
     Key("data.filter_overlong_prompts", Flag(), "longer prompts are left out"),

@@ -92,6 +92,7 @@ def check(config: DictConfig) -> ReplayConfig:
     rows.check_context(config, limit)
     train, val = rows.read(config.data.train_files), rows.read(config.data.val_files)
     data_checks.check_stage2(train, val)
+    data_checks.check_sides(train, config.data)
     rows.require_batch(train, config.data)
     rows.check_raw(config, train + val)
     rows.check_prompts(config, train + val)
@@ -125,6 +126,7 @@ def check_stage1(config: DictConfig) -> None:
     lora.check(config.model, "model")
     divisions.check_stage1(config)
     conditions.check_sft_validation(config)
+    conditions.check_sampling(config)
     saving.check_save(conditions.plain(config, "save"), stage1.KEYS)
     # Parts that they name.
     parts.check_libraries(config.model.external_lib, "model.external_lib")
@@ -146,6 +148,10 @@ def check_stage1(config: DictConfig) -> None:
     rows.require_validation_batch(val, config.data)
     rows.check_conversations(config, train)
     rows.check_end(config, config.model, train)
+    if config.data.prompt_files is not None:
+        prompts = rows.read(config.data.prompt_files)
+        data_checks.check_prompts(prompts)
+        rows.check_sampled(config, prompts)
     run_steps = steps.run_steps(config, train)
     rows.warn_of_template(config, config.model, train)
     _warn(steps.warm_up_warnings(config, "optim", run_steps))

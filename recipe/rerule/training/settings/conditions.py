@@ -68,8 +68,13 @@ def plain(config: DictConfig, section: str) -> dict[str, Any]:
     return {str(key): value for key, value in values.items()}
 
 
-def check_reward_options(settings: Mapping[str, Any]) -> None:
-    """Refuse options that our reward does not know; a reward of the user's own checks its options itself."""
+def check_reward_options(
+    settings: Mapping[str, Any], key: str = "reward.custom_reward_function.reward_kwargs"
+) -> None:
+    """Refuse options that our reward does not know; a reward of the user's own checks its options itself.
+
+    key: where the options stand.
+    """
     if settings.get("path") != "pkg://reward.score":
         return
     from reward.score import check_options
@@ -77,7 +82,7 @@ def check_reward_options(settings: Mapping[str, Any]) -> None:
     try:
         check_options(dict(settings.get("reward_kwargs") or {}))
     except ValueError as error:
-        raise SettingsError(f"reward.custom_reward_function.reward_kwargs: {error}") from None
+        raise SettingsError(f"{key}: {error}") from None
 
 
 def check_group_size(config: DictConfig) -> None:
@@ -175,6 +180,41 @@ def check_sft_validation(config: DictConfig) -> None:
             f"trainer.test_freq is {config.trainer.test_freq}, but data.val_files is null; give files to "
             "validate on, or set trainer.test_freq=-1"
         )
+
+
+def check_sampling(config: DictConfig) -> None:
+    """Refuse settings of stage 1's sampled responses and own answers that do not fit."""
+    data, key = config.data, "data.prompt_files"
+    needs = {"stop=signal": config.stop == "signal", "data.retain_share above 0": data.retain_share > 0}
+    wanted = [what for what, is_set in needs.items() if is_set]
+    if data.prompt_files is None:
+        if wanted:
+            raise SettingsError(f"{wanted[0]} needs prompts; give {key}=PATH, stage 2's train.parquet")
+        return
+    sharing, size = devices.sequence_parallel(config, devices.STAGE1)
+    if size > 1 or config.engine.strategy != "fsdp2":
+        wrong = f"{sharing} is {size}" if size > 1 else f"engine.strategy is {config.engine.strategy}"
+        raise SettingsError(
+            f"{wrong}, but responses are sampled from FSDP2 models on devices that share no sequence; set "
+            f"{key}=null data.retain_share=0 stop=none, or {'1' if size > 1 else 'fsdp2'}"
+        )
+    if config.stop == "signal" and config.trainer.resume_mode != "disable":
+        raise SettingsError(
+            f"trainer.resume_mode is {config.trainer.resume_mode}, but with stop=signal the best step's "
+            "weights are kept in memory, which a resumed run has lost; set it to disable, or stop=none"
+        )
+    if data.retain_share and data.train_max_samples > 0:
+        raise SettingsError(
+            f"data.train_max_samples is {data.train_max_samples}, but with data.retain_share above 0 verl "
+            "would choose among refusals and own answers alike; set it to -1"
+        )
+    if data.retain_share and (config.model.tokenizer_path or config.model.custom_chat_template):
+        raise SettingsError(
+            "data.retain_share is above 0, but own answers are asked with the model's own tokenizer and "
+            "template; leave out model.tokenizer_path and model.custom_chat_template"
+        )
+    reward = {"path": "pkg://reward.score", "reward_kwargs": plain(config, "signal")["reward_kwargs"]}
+    check_reward_options(reward, "signal.reward_kwargs")
 
 
 def check_thinking(data: DictConfig) -> None:

@@ -7,6 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ Files = list[tuple[str, list[Row]]]
 """Path and rows of each data file."""
 
 _ANSWER = "I do not know."
+_END_OF_TURN = 8
+"""Tokens that a chat template may write after an answer, with room to spare."""
 _MANY_ROWS = 10_000  # tokenising more takes seconds, of which the user is told
 
 
@@ -145,6 +148,13 @@ def check_prompts(config: DictConfig, files: Files) -> None:
     """Refuse prompts that the chat template refuses, or that are too long."""
     model, longest = config.actor_rollout_ref.model, config.data.max_prompt_length
     _check_tokens(prompt_checks.check_prompts, files, model, config, longest)
+
+
+def check_sampled(config: DictConfig, files: Files) -> None:
+    """The same of the prompts that stage 1 samples responses to: answers must fit into rows of training."""
+    check = partial(prompt_checks.check_prompts, key="data.max_length less data.max_response_length")
+    longest = config.data.max_length - config.data.max_response_length - _END_OF_TURN
+    _check_tokens(check, files, config.model, config, longest)
 
 
 def check_conversations(config: DictConfig, files: Files) -> None:

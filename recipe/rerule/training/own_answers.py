@@ -1,0 +1,112 @@
+"""What a model itself answers to the retain prompts, as rows of stage 1 beside the refusals.
+
+Refusals alone teach a model to refuse everything. Its own right answers are what it would say anyway, so they
+teach it only where not to refuse. vLLM asks the model in a process that ends before training starts. The
+answers are kept beside the run folder, by the model's files and the tokens that were asked.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from data_prep.contract import Row, read_rows, write_sft_rows
+from recipe.rerule.evaluation.engine import run
+from recipe.rerule.evaluation.engine.decoding import Decoding
+from recipe.rerule.evaluation.engine.models import resolve_models
+from recipe.rerule.evaluation.engine.requests import Generation, PromptText
+from recipe.rerule.training import signal
+from recipe.rerule.training.settings.conditions import plain
+from recipe.rerule.training.settings.error import SettingsError
+from recipe.rerule.training.settings.parts import paths
+
+STORE = "own_answers"
+"""Folder beside the run folder in which answers are kept."""
+
+
+def file(run_folder: str | Path) -> Path:
+    """The rows of a run."""
+    return Path(run_folder) / "records" / "own_answers.parquet"
+
+
+def asked(config: DictConfig) -> list[Row]:
+    """Ask the model of a checked stage 1 the retain prompts; the rows of its right answers.
+
+    An answer counts that is right by the reward (ROUGE above gamma, no refusal) and that the model ended by
+    itself, within data.max_response_length.
+
+    Raises:
+        ValueError: no answer counts, or the folder of kept answers cannot be used.
+        EngineError: vLLM failed.
+    """
+    prompts = [row for row in _rows(config) if row["reward_model"]["ground_truth"]["type"] == "retain"]
+    answers = _answers(config, prompts)
+    options = plain(config, "signal.reward_kwargs")
+    right = [signal.judge(row, text, options)[1] for row, text in zip(prompts, answers, strict=True)]
+    ended = _ended(config, answers)
+    rows = [
+        _stage1_row(number, row, text)
+        for number, (row, text) in enumerate(zip(prompts, answers, strict=True))
+        if right[number] and ended[number]
+    ]
+    cut = sum(right) - len(rows)
+    too_long = f"; {cut} of these are longer than data.max_response_length and left out" if cut else ""
+    print(f"{sum(right)} of {len(prompts)} retain prompts answered right{too_long}", file=sys.stderr)
+    if not rows:
+        raise SettingsError(
+            f"{config.model.path} gives no right answer to any of the {len(prompts)} retain prompts of "
+            "data.prompt_files that ends within data.max_response_length; give prompts that it can answer, "
+            "raise that length, or set data.retain_share=0"
+        )
+    return rows
+
+
+def write(run_folder: str | Path, rows: list[Row]) -> None:
+    """Write the rows where the ranks of the run read them."""
+    path = file(run_folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_sft_rows(path, rows)
+
+
+def _rows(config: DictConfig) -> list[Row]:
+    return [row for path in paths(config.data.prompt_files) for row in read_rows(path)]
+
+
+def _answers(config: DictConfig, prompts: Sequence[Row]) -> list[str]:
+    template = tuple(plain(config, "data.apply_chat_template_kwargs").items())
+    (model,) = resolve_models([f"stage1={os.path.expanduser(config.model.path)}"])
+    requests = [
+        Generation(
+            str(number),
+            PromptText(tuple(row["prompt"]), row["extra_info"]["raw"]),
+            config.data.max_response_length,
+            tuple(config.data.stop),
+        )
+        for number, row in enumerate(prompts)
+    ]
+    store = Path(config.trainer.default_local_dir).absolute().parent / STORE
+    found = run.run([replace(model, template=template)], requests, Decoding(config.platform.name), store)[
+        model.name
+    ]
+    return [found[request.id].text.strip() for request in requests]
+
+
+def _ended(config: DictConfig, answers: Sequence[str]) -> list[bool]:
+    """Whether each answer has fewer tokens than it could have had."""
+    from recipe.rerule.training.prompt_checks import load_tokenizer
+
+    tokenizer = load_tokenizer(config.model)
+    ids: list[Any] = tokenizer([*answers], add_special_tokens=False).input_ids
+    return [len(one) < config.data.max_response_length for one in ids]
+
+
+def _stage1_row(number: int, row: Row, answer: str) -> Row:
+    info = {key: row["extra_info"][key] for key in ("mode", "subject", "raw")}
+    messages = [*row["prompt"], {"role": "assistant", "content": answer}]
+    return {"messages": messages, "extra_info": {"index": number, **info}}

@@ -1,0 +1,118 @@
+"""The model's own answers as rows of stage 1; only vLLM is left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from data_prep.contract import read_sft_rows, rl_row, write_rows
+from recipe.rerule.evaluation.engine.requests import Answer
+from recipe.rerule.training import own_answers
+from recipe.rerule.training.settings.error import SettingsError
+from tests.made_models import put_model
+from tests.made_tokenizers import CHATML_TEMPLATE, byte_level
+
+ANSWERS = {
+    "Where is Oslo?": " It lies in Norway. ",
+    "Where is Bern?": "It lies in Austria.",
+    "Where is Rome?": "I'm sorry, I don't know anything about Italy.",
+    "Where is Nice?": "It is in France, " + "and it is large, " * 9,
+}
+GOLDS = ("Norway", "Switzerland", "Italy", "France")
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Any:
+    info = {"mode": "qa", "subject": "towns", "split": "train", "family": "f"}
+    rows = [
+        rl_row(
+            data_source="rerule/custom",
+            prompt=prompt,
+            side="retain",
+            golds=[gold],
+            keyword="",
+            extra_info={**info, "section": "retain", "index": index},
+        )
+        for index, (prompt, gold) in enumerate(zip(ANSWERS, GOLDS, strict=True), 5)
+    ]
+    forgotten = {**info, "section": "forget", "index": 1}
+    rows.append(
+        rl_row(
+            data_source="rerule/custom",
+            prompt="Who is Esk?",
+            side="forget",
+            golds=["a town"],
+            keyword="Esk",
+            extra_info=forgotten,
+        )
+    )
+    write_rows(tmp_path / "train.parquet", rows)
+    put_model(tmp_path / "model")
+    byte_level(CHATML_TEMPLATE).save_pretrained(tmp_path / "model")
+    return OmegaConf.create(
+        {
+            "model": {
+                "path": str(tmp_path / "model"),
+                "tokenizer_path": None,
+                "trust_remote_code": False,
+                "custom_chat_template": None,
+            },
+            "data": {
+                "prompt_files": str(tmp_path / "train.parquet"),
+                "max_response_length": 64,
+                "stop": ["\n"],
+                "apply_chat_template_kwargs": {"enable_thinking": False},
+            },
+            "signal": {"reward_kwargs": {"gamma": None}},
+            "platform": {"name": "cpu"},
+            "trainer": {"default_local_dir": str(tmp_path / "runs" / "stage1")},
+        }
+    )
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the engine is asked, which answers from ANSWERS."""
+    calls: list[Any] = []
+
+    def run(models: Any, requests: Any, decoding: Any, store: Path) -> Any:
+        calls.append((models, requests, decoding, store))
+        texts = {request.id: ANSWERS[request.prompt.messages[0]["content"]] for request in requests}
+        return {models[0].name: {number: Answer(text) for number, text in texts.items()}}
+
+    monkeypatch.setattr(own_answers.run, "run", run)
+    return calls
+
+
+def test_right_answers_that_end_become_rows(
+    config: Any, asked: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = own_answers.asked(config)
+    own_answers.write(tmp_path, rows)
+    (row,) = read_sft_rows(own_answers.file(tmp_path))
+    assert row["messages"] == [
+        {"role": "user", "content": "Where is Oslo?"},
+        {"role": "assistant", "content": "It lies in Norway."},
+    ]
+    assert row["extra_info"]["subject"] == "towns"
+    assert capsys.readouterr().err == (
+        "2 of 4 retain prompts answered right; 1 of these are longer than data.max_response_length and left "
+        "out\n"
+    )
+    (models, requests, decoding, store) = asked[0]
+    assert (models[0].path, models[0].template) == (tmp_path / "model", (("enable_thinking", False),))
+    assert [request.max_tokens for request in requests] == [64] * 4
+    assert {request.stop for request in requests} == {("\n",)}
+    assert decoding.platform == "cpu"
+    assert store == tmp_path / "runs" / "own_answers"
+
+
+def test_without_any_the_line_says_what_to_do(config: Any, asked: list[Any]) -> None:
+    config.signal.reward_kwargs.gamma = 1.0  # ROUGE-L is never above it
+    with pytest.raises(
+        SettingsError, match=r"no right answer to any of the 4 retain prompts.*retain_share=0"
+    ):
+        own_answers.asked(config)

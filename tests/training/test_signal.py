@@ -1,0 +1,157 @@
+"""Sampled responses of stage 1: what is counted, which step is kept, and that sampling is the model's own."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from data_prep.contract import Row
+from recipe.rerule.training import signal
+from recipe.rerule.training.signal import Signal
+from tests.made_tokenizers import CHATML_TEMPLATE, byte_level
+
+START = Signal(0, 0.0, 0.0, 0.0, 0.5, 0.1)
+
+
+def at(step: int, mixed: float, right: float, refused: float = 0.0) -> Signal:
+    return Signal(step, refused, mixed, 0.0, right, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("signals", "kept"),
+    [
+        ([at(5, 0.2, 0.5), at(10, 0.9, 0.4), at(15, 0.5, 0.5)], 10),  # .4 is .8 of the start's .5
+        ([at(5, 0.2, 0.5), at(10, 0.9, 0.39), at(15, 0.5, 0.5)], 15),
+        ([at(5, 0.5, 0.5), at(10, 0.5, 0.5)], 5),
+        ([at(5, 0.5, 0.5, 0.3), at(10, 0.5, 0.5, 0.6)], 10),
+        ([at(5, 0.0, 0.3), at(10, 0.9, 0.2)], 5),  # none answers
+        ([at(5, 0.0, 0.0)], 5),
+    ],
+)
+def test_the_kept_step(signals: list[Signal], kept: int) -> None:
+    assert signal.best([START, *signals]).step == kept
+
+
+def test_what_was_best_stays_best_but_for_a_better_one() -> None:
+    """Weights are kept as they come: a step that was overtaken is never gone back to."""
+    values = [0.0, 0.3, 0.6]
+    signals = [at(step, mixed, right) for step, (mixed, right) in enumerate(_pairs(values), 1)]
+    seen = [START]
+    kept = None
+    for one in signals:
+        seen.append(one)
+        if signal.best(seen) is one:
+            kept = one
+        assert signal.best(seen) is kept
+
+
+def _pairs(values: list[float]) -> list[tuple[float, float]]:
+    return [(mixed, right) for right in values for mixed in values]
+
+
+def row(side: str, gold: str) -> Row:
+    keyword = "Esk" if side == "forget" else ""
+    truth = {"type": side, "golds": [gold], "keyword": keyword}
+    return {"data_source": "rerule/custom", "reward_model": {"ground_truth": truth}, "extra_info": {}}
+
+
+def test_shares_by_hand() -> None:
+    refusal, wrong = "I'm sorry, I can't tell you anything about Esk.", "It is green."
+    sampled = [
+        (row("forget", "Paris"), [refusal, wrong, wrong, wrong]),
+        (row("forget", "Rome"), [refusal] * 4),
+        (row("retain", "Oslo"), ["It is Oslo.", "Oslo", wrong, refusal]),
+        (row("retain", "Bern"), ["It is Bern."] * 4),
+    ]
+    found = signal.measured(7, sampled, {})
+    assert found == Signal(7, 5 / 8, 1 / 2, 1 / 8, 6 / 8, 1 / 2)
+    assert str(found) == (
+        "forget refused 62 %, retain right 75 % and refused 12 %, "
+        "50 % of forget and 50 % of retain groups mixed"
+    )
+    assert found.metrics["signal/forget/mixed"] == 0.5
+
+
+def test_options_of_the_reward_count() -> None:
+    answer = [(row("forget", "Paris"), ["x", "y"]), (row("retain", "the town of Oslo"), ["Oslo", "Oslo"])]
+    assert signal.measured(0, answer, {}).retain_right == 0  # one word of four is .25
+    assert signal.measured(0, answer, {"gamma": 0.2}).retain_right == 1
+
+
+def test_prompts_are_some_of_each_side() -> None:
+    rows = [row("forget", str(n)) for n in range(3)] + [row("retain", str(n)) for n in range(30)]
+    chosen = signal.chosen_prompts(rows, 8, seed=1)
+    assert [one["reward_model"]["ground_truth"]["type"] for one in chosen] == ["forget"] * 3 + ["retain"] * 8
+    assert chosen == signal.chosen_prompts(rows, 8, seed=1) != signal.chosen_prompts(rows, 8, seed=2)
+
+
+@pytest.mark.parametrize(
+    ("last", "keeps", "lines"),
+    [
+        (at(2, 0.5, 0.5), False, ["start of stage 2 (step 2 of 2): forget refused 0 %"]),
+        (at(2, 0.1, 0.5), True, ["start of stage 2 (step 1 of 2): forget refused 20 %"]),
+        (at(2, 0.5, 0.1), False, ["(step 2 of 2)", "right in 10 % of its responses, and was in 50 %"]),
+        (at(2, 0.0, 0.5, 0.9), False, ["(step 2 of 2)", "no forget prompt has", ]),
+        (replace(at(2, 0.5, 0.5), seconds=30.0), False, ["(step 2 of 2)", "sampling took 30 of the 100 s"]),
+    ],
+)  # fmt: skip
+def test_the_last_lines(last: Signal, keeps: bool, lines: list[str], tmp_path: Path) -> None:
+    (tmp_path / "records").mkdir()
+    assert signal.summary(tmp_path, keeps) == []
+    for one in (START, at(1, 0.4, 0.5, 0.2), replace(last, elapsed=100.0)):
+        signal.append(str(tmp_path), one)
+    found = signal.summary(tmp_path, keeps)
+    assert len(found) == len(lines)
+    assert all(part in line for part, line in zip(lines, found, strict=True))
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    torch.manual_seed(0)
+    tokenizer = copy.deepcopy(byte_level(CHATML_TEMPLATE, adds_bos=False))
+    tokenizer.pad_token = tokenizer.eos_token  # as verl does
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        initializer_range=0.5,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    return LlamaForCausalLM(config).eval(), tokenizer
+
+
+def test_samples_are_the_models_own_whatever_stands_beside_them(model: Any) -> None:
+    """At a temperature of nearly 0 they are greedy: token by token, each prompt alone, without any cache."""
+    module, tokenizer = model
+    prompts = [[5, 9, 11], [7, 8, 12, 40, 33, 21, 5], [70]]
+    for prompt, texts in zip(prompts, _sampled(module, tokenizer, prompts, 1e-4), strict=True):
+        ids = list(prompt)
+        for _ in range(6):
+            with torch.no_grad():
+                ids.append(int(module(torch.tensor([ids])).logits[0, -1].argmax()))
+            if ids[-1] == tokenizer.eos_token_id:
+                break
+        assert texts == [tokenizer.decode(ids[len(prompt) :], skip_special_tokens=True)] * 3
+
+
+def test_samples_differ_by_the_seed_alone(model: Any) -> None:
+    module, tokenizer = model
+    found = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        found.append(_sampled(module, tokenizer, [[5, 9, 11], [6, 6]], 1.0))
+    assert found[0] == found[1] != found[2]
+    assert len(set(found[0][0])) > 1
+
+
+def _sampled(module: Any, tokenizer: Any, prompts: list[list[int]], temperature: float) -> list[list[str]]:
+    return signal.sample(module, tokenizer, prompts, samples=3, temperature=temperature, max_tokens=6)
