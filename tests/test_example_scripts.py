@@ -214,7 +214,9 @@ def test_four_answers_before_and_after(tmp_path: Path) -> None:
         line(name, index, side, index != 2) for name in ("base", "rerule") for index, side in sides.items()
     ]
     (tmp_path / "responses.jsonl").write_text("".join(lines))
-    done = bash(f"python examples/before_after.py {tmp_path} base rerule")
+    done = bash(
+        'python "examples/$SCRIPT" "$FOLDER" base rerule', SCRIPT="before_after.py", FOLDER=str(tmp_path)
+    )
     assert done.returncode == 0, done.stderr
     shown = [
         f"Question {index}?  [{sides[index]}]\n  base    base says {index}\n  rerule  rerule says {index}\n"
