@@ -1,4 +1,4 @@
-# Targets a user needs: setup, quickstart, test, test-full, lint, docs, mutants, bench, lock. Each sets up .venv first if it
+# Targets a user needs: setup, quickstart, real, test, test-full, lint, docs, mutants, bench, lock. Each sets up .venv first if it
 # is missing.
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
 VENV ?= .venv
@@ -9,7 +9,7 @@ TORCH_INDEX ?=
 TORCH_CUDA ?=
 INSTALLED := $(VENV)/.installed
 
-.PHONY: setup quickstart test test-full lint docs mutants bench lock clean
+.PHONY: setup quickstart real test test-full lint docs mutants bench lock clean
 
 setup: $(INSTALLED)
 
@@ -25,6 +25,9 @@ $(INSTALLED): requirements/cpu.txt requirements/dev.txt setup.py
 
 quickstart: $(INSTALLED)
 	PATH="$(abspath $(BIN)):$$PATH" bash examples/quickstart.sh
+
+real: $(INSTALLED)
+	PATH="$(abspath $(BIN)):$$PATH" bash examples/run_real.sh
 
 test: $(INSTALLED) lint
 	$(BIN)/python -m pytest -m "not full"

@@ -94,7 +94,7 @@ def needs_gpu(command: CommandLine) -> bool:
         return False
     if program in HYDRA:
         return str(composed(program, _settings(words)).platform.name) == "gpu"
-    if program.startswith("examples/run_"):
+    if program.startswith("examples/run_") and program != "examples/run_real.sh":
         return command.environment.get("SMOKE") != "1"
     name = program.split()[0]
     options = _parsed(name, words, lenient=True) if _is_module(name) else None

@@ -40,6 +40,9 @@ RUN_BY = {
     "data_prep world": "tests/data_prep/test_main.py",
     "examples/run_muse_books.sh": "tests/e2e/test_run_scripts.py",
     "examples/run_muse_news.sh": "tests/e2e/test_run_scripts.py",
+    "examples/before_after.py": "tests/test_example_scripts.py",
+    "examples/real_model.py": "tests/test_real_model.py",
+    "examples/run_real.sh": "tests/e2e/test_real.py",
     "examples/run_rwku.sh": "tests/e2e/test_run_scripts.py",
     "examples/run_tofu.sh": "tests/e2e/test_run_scripts.py",
     "recipe.rerule.check install": "tests/training/test_installation.py",
@@ -62,8 +65,8 @@ RUN_BY = {
     "vllm.entrypoints.openai.api_server": "tests/e2e/test_generate.py",
 }
 """Program to a file of tests that starts it."""
-SCRIPT_OF = {"make quickstart": "examples/quickstart.sh"}
-"""Targets that run one script, which a test runs: the target to its script."""
+SCRIPT_OF = {"make quickstart": "examples/quickstart.sh", "make real": "examples/run_real.sh"}
+"""Target to the one script that it runs, which the test of e2e/ with the target's name runs too."""
 OF_THE_TESTS = {"make setup", "make test", "make test-full", "make lint", "make docs", "pytest"}
 """What makes the environment in which the tests run, or runs them."""
 
@@ -104,7 +107,7 @@ def test_a_target_is_run_by_its_script() -> None:
     for target, script in SCRIPT_OF.items():
         recipe = makefile.split(f"\n{target.removeprefix('make ')}:")[1].split("\n\n")[0]
         assert f"bash {script}" in recipe
-        assert starts(ROOT / "tests/e2e/test_quickstart.py", script)
+        assert starts(ROOT / f"tests/e2e/test_{target.removeprefix('make ')}.py", script)
 
 
 def test_run_by_names_only_what_the_documents_use() -> None:

