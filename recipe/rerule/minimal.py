@@ -189,13 +189,9 @@ class Policy:
 
 def rewards_of(texts: Sequence[str], rows: Sequence[Row], options: Mapping[str, Any]) -> list[Row]:
     """The reward function's answer for each text; several texts a row where there are more of them."""
-    copies = len(texts) // len(rows)
-    return [
-        compute_score(
-            row["data_source"], text, row["reward_model"]["ground_truth"], row["extra_info"], **options
-        )
-        for text, row in zip(texts, (row for row in rows for _ in range(copies)), strict=True)
-    ]
+    of = [row for row in rows for _ in range(len(texts) // len(rows))]
+    asked = [(row["reward_model"]["ground_truth"], row["extra_info"]) for row in of]
+    return [compute_score(of[i]["data_source"], t, *asked[i], **options) for i, t in enumerate(texts)]
 
 
 def group_advantages(rewards: Tensor) -> Tensor:
