@@ -175,17 +175,12 @@ def test_a_fault_that_holds_makes_the_next_step_the_last(
 
     (tmp_path / "records" / "metrics.jsonl").write_text("".join(lines))
     trainer.total_training_steps = 40
-    for step, stop_after, ended in (
-        (5, 2, False),
-        (6, 2, True),
-        (6, 1, False),
-        (6, 3, False),
-        (6, None, False),
-    ):
-        (tmp_path / f"global_step_{step}").mkdir(exist_ok=True)
+    for step, by_setting in ((5, {2: False}), (6, {2: True, 1: False, 3: False, None: False})):
+        (tmp_path / f"global_step_{step}").mkdir()
         checkpoints.finish(tmp_path, step)
-        trainer.config.health.stop_after = stop_after
-        assert trainer.is_finished() is ended
+        for stop_after, ended in by_setting.items():
+            trainer.config.health.stop_after = stop_after
+            assert trainer.is_finished() is ended, (step, stop_after)
 
 
 def test_the_seconds_of_a_step_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

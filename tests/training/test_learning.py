@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,35 @@ def test_a_stage_1_without_metrics_says_nothing(tmp_path: Path, capsys: pytest.C
     (tmp_path / "records" / "metrics.jsonl").unlink()  # trainer.logger=[console]
     learning.after_stage1(config)
     assert warnings(capsys) == []
+
+
+@pytest.mark.parametrize(
+    ("scores", "told"),
+    [
+        ([0.6, 0.55, 0.5], "(forget refused + retain right) / 2 was 0.60 there and 0.55 at best, at step 5;"),
+        ([0.6, 0.6], "at step 5;"),
+        ([0.6, 0.5, 0.7], ""),
+        ([0.6], ""),
+        ([None, 0.5], ""),
+    ],
+)
+def test_a_run_that_validates_no_better_than_its_start(
+    scores: list[float | None], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = stage2_run(tmp_path, (0.1, 0.8))
+    lines = [
+        json.dumps({"step": 5 * place, "data": {"val-health/score": score}}) + "\n"
+        for place, score in enumerate(scores)
+        if score is not None
+    ]
+    with (tmp_path / "records" / "metrics.jsonl").open("a") as file:
+        file.writelines(lines)
+    learning.after_stage2(config)
+    found = warnings(capsys)
+    assert len(found) == bool(told)
+    assert all(
+        text.startswith("no validation was better than the one before") and told in text for text in found
+    )
 
 
 def test_records_that_cannot_be_read_do_not_fail_a_finished_run(

@@ -155,6 +155,16 @@ def test_what_is_given_counts_and_the_rest_follows(tmp_path: Path) -> None:
     assert (by_steps_1.signal.every, by_steps.data.sides) == (1, "balanced")
 
 
+def test_a_run_on_own_data_validates_about_six_times(tmp_path: Path) -> None:
+    for rows, every in ((2, 7), (100, 7), (1000, 10), (10_000, 52)):
+        trainer = stage2(f"data.train_files={rows_file(tmp_path, rows, str(rows))}").trainer
+        assert (trainer.test_freq, trainer.val_before_train) == (every, True)
+    short = stage2(f"data.train_files={rows_file(tmp_path, 30)}", "trainer.total_training_steps=2").trainer
+    assert short.test_freq == 1
+    for name in ("rwku", "tiny", "paper/tofu"):
+        assert stage2(experiment=name).trainer.test_freq == -1
+
+
 def test_rows_of_several_files_add_up(tmp_path: Path) -> None:
     files = [rows_file(tmp_path, count, f"{count}") for count in (12, 18)]
     assert stage2_sizes(stage2(f"data.train_files=[{files[0]},{files[1]}]")) == STAGE2[30]
