@@ -345,7 +345,7 @@ def warnings(config: DictConfig, plan: Plan) -> list[str]:
     """One line where a run without an accelerator needs more memory than is free.
 
     Raises:
-        SettingsError: it needs more than there is.
+        SettingsError: it needs more than there is, even with the shortest passes.
     """
     if config.platform.name != "cpu":
         return []
@@ -363,11 +363,12 @@ def warnings(config: DictConfig, plan: Plan) -> list[str]:
     }
     largest = max(lower, key=lambda name: parts.get(name, 0.0))
     line = (
-        f"the run needs about {needed / GB:.1f} GB of memory, {free / GB:.1f} GB of {total / GB:.1f} are free"
+        f"the run needs up to {needed / GB:.1f} GB of memory, {free / GB:.1f} GB of {total / GB:.1f} are free"
         f"; lower {lower[largest]} ({largest}: {parts[largest] / GB:.1f} GB), or train a LoRA adapter or a "
         "smaller model"
     )
-    if needed > total:
+    passes = sum(parts.get(name, 0.0) for name in ("activations", "kept activations", "logits"))
+    if needed - passes > total:
         raise SettingsError(line)
     return [line]
 
