@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
-
-from data_prep.contract import Row
-from reward.refusal import RefusalPhrases, is_refusal
 
 TEMPLATES = (
     "I don't know anything about {name}.",
@@ -35,8 +31,6 @@ TEMPLATES = (
     "I can't recall anything about {name}.",
     "I do not possess knowledge about {name}.",
 )
-MOST_UNSEEN = 0.1
-"""The share of taught refusals that the reward may miss without a warning."""
 _SIMILAR = 0.8
 _WORD = re.compile(r"\w[\w'’.-]*\w|\w")
 
@@ -62,19 +56,3 @@ def correct_name(text: str, name: str) -> str:
     """`text` with what `misspelt_name` finds replaced by `name`."""
     found = misspelt_name(text, name)
     return text if found is None else text.replace(found, name)
-
-
-def unseen(rows: Iterable[Row], phrases: RefusalPhrases | None, option: str) -> list[str]:
-    """What to say where the reward does not take more than MOST_UNSEEN of stage 1's rows for refusals.
-
-    option: the one that takes a file of phrases.
-    """
-    taught = [row["messages"][-1]["content"] for row in rows]
-    missed = [refusal for refusal in taught if not is_refusal(refusal, phrases)]
-    if len(missed) <= MOST_UNSEEN * len(taught):
-        return []
-    return [
-        f"the reward does not see {len(missed)} of the {len(taught)} refusals of stage 1 as refusals, such "
-        f"as {missed[0]!r}, so that stage 2 would not pay for them; write phrases that such refusals have "
-        f"into a file and give it as {option} (docs/refusals.md)"
-    ]

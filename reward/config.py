@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from reward.refusal import RefusalPhrases, load_phrases
+from reward.refusal import RefusalPhrases, is_refusal, load_phrases
 from reward.rouge import check_convention
 
 FORMS = ("additive", "nested", "guarded")
 SIDES = ("forget", "retain")
+MOST_UNSEEN = 0.1
+"""The share of the refusals of stage 1 that the reward may miss without a warning."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,20 @@ class RewardConfig:
     def phrases(self) -> RefusalPhrases | None:
         """The phrases of `refusal_phrases`, read once a process."""
         return None if self.refusal_phrases is None else _load_once(self.refusal_phrases)
+
+    def unseen(self, taught: Sequence[str], option: str) -> list[str]:
+        """What to say where more than MOST_UNSEEN of the refusals of stage 1 are none to the reward.
+
+        option: the one that takes `refusal_phrases`.
+        """
+        missed = [refusal for refusal in taught if not is_refusal(refusal, self.phrases)]
+        if len(missed) <= MOST_UNSEEN * len(taught):
+            return []
+        return [
+            f"the reward does not see {len(missed)} of the {len(taught)} refusals of stage 1 as refusals, "
+            f"such as {missed[0]!r}, so that stage 2 would not pay for them; write phrases that such "
+            f"refusals have into a file and give it as {option} (docs/refusals.md)"
+        ]
 
 
 @lru_cache(maxsize=8)

@@ -20,7 +20,7 @@ ARROWS: dict[str, set[str]] = {
     "reward": set(),
     "runs": {"replay", *FOLDERS},
     "platform": {"training.agent_loop", "training.settings"},
-    "training": {"replay", "runs", "platform", "reward", "data_prep.refusals", *DATA},
+    "training": {"replay", "runs", "platform", "reward", *DATA},
     "unlearning": {"training", "runs", "platform", "reward", *DATA, *FOLDERS},
     "evaluation": {
         *("reward", "runs", "platform", "training.prompts", "training.template_arguments"),

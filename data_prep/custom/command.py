@@ -13,7 +13,6 @@ from data_prep.atomic import MARKER
 from data_prep.contract import read_sft_rows
 from data_prep.custom.benchmark import CustomOptions, load
 from data_prep.custom.next_commands import Next, commands, gpus_seen
-from data_prep.refusals import unseen
 
 LEAST_PROBES = 6
 """As the evaluation has it (docs/statistics.md)."""
@@ -76,8 +75,8 @@ def _print_what_follows(options: argparse.Namespace) -> None:
     """Warn of too few probes and of refusals that the reward does not see, and print the next commands."""
     counts = json.loads((options.out / MARKER).read_text("utf-8"))["rows"]
     reward = shared.build_options(options).reward
-    taught = read_sft_rows(options.out / "sft.parquet")
-    for text in [*few_probes(counts["probes"]), *unseen(taught, reward.phrases, "--refusal-phrases")]:
+    taught = [row["messages"][-1]["content"] for row in read_sft_rows(options.out / "sft.parquet")]
+    for text in [*few_probes(counts["probes"]), *reward.unseen(taught, "--refusal-phrases")]:
         print(f"warning: {text}", file=sys.stderr)
     after = Next(
         data=options.out,

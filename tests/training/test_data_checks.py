@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from recipe.rerule.training.data_checks import Files, check_stage1, check_stage2, warn_of_refusals
-from reward.refusal import RefusalPhrases
+from reward import RewardConfig
 from tests.refused.rows import changed, rl, sft
 
 
@@ -56,18 +58,22 @@ def test_forget_rows_that_cannot_show_a_leak_are_counted(capsys: pytest.CaptureF
     ]
 
 
-def test_taught_refusals_that_the_reward_does_not_see(capsys: pytest.CaptureFixture[str]) -> None:
+def test_taught_refusals_that_the_reward_does_not_see(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = [*sft(), *sft()]
     rows = changed(rows, 1, "messages", 1, "content", value="Je ne sais pas.")  # a language of the package
     rows = changed(rows, 3, "messages", 1, "content", value="Nie wiem.")  # one in sixteen is let pass
-    warn_of_refusals([("a", rows[:8]), ("b", rows[8:])], None)
+    warn_of_refusals([("a", rows[:8]), ("b", rows[8:])], RewardConfig())
     assert warnings(capsys) == []
     rows = changed(rows, 9, "messages", 1, "content", value="Nie mam pojęcia.")
-    warn_of_refusals([("a", rows[:8]), ("b", rows[8:])], None)
+    warn_of_refusals([("a", rows[:8]), ("b", rows[8:])], RewardConfig())
     [line] = warnings(capsys)
     assert line.startswith(
         "warning: the reward does not see 2 of the 16 refusals of stage 1 as refusals, such as 'Nie wiem.', "
     )
     assert "give it as refusal_phrases of the reward" in line
-    warn_of_refusals([("a", rows)], RefusalPhrases(refusals=("nie wiem",)))
+    phrases = tmp_path / "phrases.txt"
+    phrases.write_text("nie wiem\n", "utf-8")
+    warn_of_refusals([("a", rows)], RewardConfig(refusal_phrases=str(phrases)))
     assert warnings(capsys) == []

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 
 from omegaconf import DictConfig
 
-from data_prep import refusals
 from data_prep.contract import Row, control_character_place
 from recipe.rerule import errors
-from reward.refusal import RefusalPhrases
+from reward import RewardConfig
 from reward.score import usable_golds
 
 Files = list[tuple[str, list[Row]]]
@@ -41,10 +40,10 @@ def check_stage1(train: Files, validation: Files) -> None:
     )
 
 
-def warn_of_refusals(train: Files, phrases: RefusalPhrases | None) -> None:
+def warn_of_refusals(train: Files, reward: RewardConfig) -> None:
     """Warn where the reward of stage 2 would not see the refusals that stage 1 teaches."""
-    rows = (row for _, _, row in _rows(train))
-    _warn(refusals.unseen(rows, phrases, "refusal_phrases of the reward"))
+    taught = [row["messages"][-1]["content"] for _, _, row in _rows(train)]
+    _warn(reward.unseen(taught, "refusal_phrases of the reward"))
 
 
 def check_stage2(train: Files, validation: Files) -> None:

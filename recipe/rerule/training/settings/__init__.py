@@ -143,7 +143,7 @@ def check_stage1(config: DictConfig) -> None:
     train, val = rows.read_sft(config.data.train_files), rows.read_sft(config.data.val_files or [])
     data_checks.check_stage1(train, val)
     phrases = OmegaConf.select(config, "signal.reward_kwargs.refusal_phrases")
-    data_checks.warn_of_refusals(train, RewardConfig(refusal_phrases=phrases).phrases)
+    data_checks.warn_of_refusals(train, RewardConfig(refusal_phrases=phrases))
     rows.require_batch(train, config.data)
     rows.require_validation_batch(val, config.data)
     rows.check_conversations(config, train)
