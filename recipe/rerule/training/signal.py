@@ -99,10 +99,7 @@ def judge(row: Row, text: str, options: Mapping[str, Any]) -> tuple[dict[str, fl
     """
     source, truth = row["data_source"], row["reward_model"]["ground_truth"]
     parts = score.compute_score(source, text, truth, row["extra_info"], **options)
-    gamma = options.get("gamma")
-    if gamma is None:
-        gamma = score.benchmark_reward(source).gamma
-    return parts, parts["rouge"] > gamma and not parts["refused"]
+    return parts, bool(parts["right"] and not parts["refused"])
 
 
 def measured(step: int, sampled: Sequence[Sampled], options: Mapping[str, Any]) -> Signal:
