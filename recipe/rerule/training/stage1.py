@@ -161,20 +161,32 @@ class Stage1Trainer(SFTTrainer):
         """The model that is trained, its weights gathered once and not for every token."""
         module, dtype = self.engine.module, self.engine._autocast_dtype
         autocast = torch.autocast(get_device_name(), dtype, enabled=dtype != torch.float32)
-        fused = self._fused.forward if self._fused else None
-        with self.engine.eval_mode(), autocast:
+        with self.engine.eval_mode(), autocast, self._own_forward_of(module):
             module.set_reshard_after_forward(False)
-            if self._fused:
-                self._fused.forward = self._own_forward
             try:
                 yield module
             finally:
-                if self._fused:
-                    self._fused.forward = fused
                 module.set_reshard_after_forward(self.engine.engine_config.reshard_after_forward)
                 for part in module.modules():
                     if isinstance(part, FSDPModule):
                         part.reshard()
+
+    @contextlib.contextmanager
+    def _own_forward_of(self, module: Any) -> Iterator[None]:
+        """The model's own forward, which gives logits, in place of the fused ones of its class and instance."""
+        if not self._fused:
+            yield
+            return
+        fused = self._fused.forward
+        instances = [part for part in module.modules() if isinstance(part, self._fused)]
+        replaced = [(part, vars(part).pop("forward")) for part in instances if "forward" in vars(part)]
+        self._fused.forward = self._own_forward
+        try:
+            yield
+        finally:
+            self._fused.forward = fused
+            for part, forward in replaced:
+                part.forward = forward
 
     def _trained(self) -> list[torch.Tensor]:
         """This rank's part of each weight that is trained, as it lies in memory."""
