@@ -51,4 +51,4 @@ def _install(module: str, owner: str, method: str, phase: str) -> None:
 
 _install("vllm.v1.engine.async_llm", "AsyncLLM", "add_request", GENERATION)
 _install("verl.workers.engine_workers", "TrainingWorker", "train_mini_batch", UPDATE)
-_install("verl.workers.rollout.vllm_rollout.vllm_rollout", "ServerAdapter", "update_weights", WEIGHTS)
+_install("verl.checkpoint_engine.base", "CheckpointEngineManager", "update_weights", WEIGHTS)

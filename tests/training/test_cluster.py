@@ -133,6 +133,11 @@ def test_a_node_that_died_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+OF_MEMORY = (
+    "1 worker(s) were killed due to low memory.\nMemory on the node (IP: 10.0.0.2, ID: 56) "
+    "was 20.3GB used / 23.5GB limit (0.863430)\nOOM kill reason: Memory usage 22409244672B exceeded threshold"
+)
+"""The beginning of what Ray 2.60 says, which goes on for a page."""
 KILLED = (
     "The actor died unexpectedly before finishing this task.\n\tclass_name: create_cls.<locals>.WorkerDict\n"
     "\tpid: 11197\n\tip: 10.0.0.2\nThe actor is dead because its worker process has died. Worker exit type: "
@@ -144,10 +149,11 @@ KILLED = (
     ("error", "begins", "of_memory"),
     [
         (
-            OutOfMemoryError("used 22 GB of 23"),
-            "x was killed by Ray's memory monitor: used 22 GB of 23; ",
+            OutOfMemoryError(OF_MEMORY),
+            "x was killed by Ray's memory monitor: 20.3GB used / 23.5GB limit on ",
             True,
         ),
+        (OutOfMemoryError("other words"), "x was killed by Ray's memory monitor: other words; ", True),
         (
             RayActorError(error_msg=KILLED),
             "x (WorkerDict, process 11197 on 10.0.0.2) was killed or crashed: ",

@@ -203,7 +203,9 @@ def death(name: str, error: BaseException) -> str:
     """
     text = " ".join(str(error).split())
     if isinstance(error, OutOfMemoryError):
-        return f"{name} was killed by Ray's memory monitor: {text}; {LESS_MEMORY}; {GO_ON}"
+        used = re.search(r"\(IP: ([^,)]+)[^)]*\) was (\S+ used / \S+ limit)", text)  # of a page of Ray's
+        reason = f"{used[2]} on {used[1]}" if used else text
+        return f"{name} was killed by Ray's memory monitor: {reason}; {LESS_MEMORY}; {GO_ON}"
     if _WITHOUT_A_WORD in text:
         known = dict(re.findall(r"(class_name|pid|ip): (\S+)", text))
         kind = known.get("class_name", "of an unknown kind").split(".")[-1]
