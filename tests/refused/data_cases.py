@@ -468,7 +468,7 @@ STAGE1 = [
     _rows(
         "stage1",
         "a control character",
-        _one("messages", 1, "content", value="No\x07.", column="sft"),
+        _one("messages", 1, "content", value="I don't know.\x07", column="sft"),
         "row 1: messages.content holds the control character U+0007",
         outcome="warned",
     ),

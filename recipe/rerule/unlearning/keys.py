@@ -6,7 +6,10 @@ from recipe.rerule.training.keys import shared, stage1, usage
 from recipe.rerule.training.keys.kinds import Choice, Elsewhere, Key, Number, Text, Whole
 from recipe.rerule.unlearning import method
 
-_NOT_HERE = ("data.train_", "data.val_", "data.custom_cls", "data.pad_mode", "data.enable_thinking")
+_NOT_HERE = (
+    *("data.train_", "data.val_", "data.custom_cls", "data.pad_mode", "data.enable_thinking"),
+    *("data.prompt_files", "data.retain_share", "data.max_response_length", "data.stop", "signal.", "stop"),
+)
 _OTHERWISE = ("data.truncation", "data.train_batch_size", "data.micro_batch_size_per_gpu")
 
 _MODEL = Text("a Hugging Face folder or name")
