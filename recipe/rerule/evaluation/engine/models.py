@@ -127,9 +127,10 @@ def chosen_by_probes(models: Sequence[Model], asked: Collection[str]) -> list[st
     """
     found = []
     for model in models:
+        if model.step is None:  # no checkpoint of a run
+            continue
         run = model.path.parents[2]
-        best = checkpoints.best(run) if model.step is not None else None
-        if best is None or best.step != model.step:
+        if (best := checkpoints.best(run)) is None or best.step != model.step:
             continue
         files = read_config(run / "config.yaml").get("data", {}).get("val_files") or []
         try:
