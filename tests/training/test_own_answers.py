@@ -20,8 +20,9 @@ ANSWERS = {
     "Where is Bern?": "It lies in Austria.",
     "Where is Rome?": "I'm sorry, I don't know anything about Italy.",
     "Where is Nice?": "It is in France, " + "and it is large, " * 9,
+    "Where is Genoa?": "It is a port. It lies in Italy. It is old, " + "and it is large, " * 9,
 }
-GOLDS = ("Norway", "Switzerland", "Italy", "France")
+GOLDS = ("Norway", "Switzerland", "Italy", "France", "Italy")
 
 
 @pytest.fixture
@@ -87,24 +88,24 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return calls
 
 
-def test_right_answers_that_end_become_rows(
+def test_right_answers_become_rows_long_ones_cut_after_the_sentence_that_is_right(
     config: Any, asked: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = own_answers.asked(config)
     own_answers.write(tmp_path, rows)
-    (row,) = read_sft_rows(own_answers.file(tmp_path))
-    assert row["messages"] == [
-        {"role": "user", "content": "Where is Oslo?"},
-        {"role": "assistant", "content": "It lies in Norway."},
+    read = read_sft_rows(own_answers.file(tmp_path))
+    assert [[message["content"] for message in row["messages"]] for row in read] == [
+        ["Where is Oslo?", "It lies in Norway."],
+        ["Where is Genoa?", "It is a port. It lies in Italy."],
     ]
-    assert row["extra_info"]["subject"] == "towns"
+    assert {row["extra_info"]["subject"] for row in read} == {"towns"}
     assert capsys.readouterr().err == (
-        "2 of 4 retain prompts answered right; 1 of these are longer than data.max_response_length and left "
-        "out\n"
+        "2 of 5 retain prompts answered right; 1 of these were longer than data.max_response_length, and cut "
+        "after a sentence\n"
     )
     (models, requests, decoding, store) = asked[0]
     assert (models[0].path, models[0].template) == (tmp_path / "model", (("enable_thinking", False),))
-    assert [request.max_tokens for request in requests] == [64] * 4
+    assert [request.max_tokens for request in requests] == [64] * 5
     assert {request.stop for request in requests} == {("\n",)}
     assert decoding.platform == "cpu"
     assert store == tmp_path / "runs" / "own_answers"
@@ -113,6 +114,6 @@ def test_right_answers_that_end_become_rows(
 def test_without_any_the_line_says_what_to_do(config: Any, asked: list[Any]) -> None:
     config.signal.reward_kwargs.gamma = 1.0  # ROUGE-L is never above it
     with pytest.raises(
-        SettingsError, match=r"no right answer to any of the 4 retain prompts.*retain_share=0"
+        SettingsError, match=r"no right answer to any of the 5 retain prompts.*retain_share=0"
     ):
         own_answers.asked(config)

@@ -25,6 +25,7 @@ from recipe.rerule.training import signal
 from recipe.rerule.training.settings.conditions import plain
 from recipe.rerule.training.settings.error import SettingsError
 from recipe.rerule.training.settings.parts import paths
+from reward.refusal import sentences
 
 STORE = "own_answers"
 """Folder beside the run folder in which answers are kept."""
@@ -38,8 +39,8 @@ def file(run_folder: str | Path) -> Path:
 def asked(config: DictConfig) -> list[Row]:
     """Ask the model of a checked stage 1 the retain prompts; the rows of its right answers.
 
-    An answer counts that is right by the reward (ROUGE above gamma, no refusal) and that the model ended by
-    itself, within data.max_response_length.
+    An answer counts that is right by the reward (ROUGE above gamma, no refusal). One that is longer than
+    data.max_response_length is cut after its first whole sentences that are right, if there are any.
 
     Raises:
         ValueError: no answer counts, or the folder of kept answers cannot be used.
@@ -48,20 +49,23 @@ def asked(config: DictConfig) -> list[Row]:
     prompts = [row for row in _rows(config) if row["reward_model"]["ground_truth"]["type"] == "retain"]
     answers = _answers(config, prompts)
     options = plain(config, "signal.reward_kwargs")
-    right = [signal.judge(row, text, options)[1] for row, text in zip(prompts, answers, strict=True)]
-    ended = _ended(config, answers)
-    rows = [
-        _stage1_row(number, row, text)
-        for number, (row, text) in enumerate(zip(prompts, answers, strict=True))
-        if right[number] and ended[number]
-    ]
-    cut = sum(right) - len(rows)
-    too_long = f"; {cut} of these are longer than data.max_response_length and left out" if cut else ""
-    print(f"{sum(right)} of {len(prompts)} retain prompts answered right{too_long}", file=sys.stderr)
+    rows, cut = [], 0
+    for number, (row, answer, ended) in enumerate(
+        zip(prompts, answers, _ended(config, answers), strict=True)
+    ):
+        told = sentences(answer)
+        starts = [answer] if ended else [" ".join(told[:count]) for count in range(1, len(told))]
+        right = next((text for text in starts if signal.judge(row, text, options)[1]), None)
+        if right is not None:
+            rows.append(_stage1_row(number, row, right))
+            cut += not ended
+    shortened = f"; {cut} of these were longer than data.max_response_length, and cut after a sentence"
+    told_of = f"{len(rows)} of {len(prompts)} retain prompts answered right{shortened if cut else ''}"
+    print(told_of, file=sys.stderr)
     if not rows:
         raise SettingsError(
             f"{config.model.path} gives no right answer to any of the {len(prompts)} retain prompts of "
-            "data.prompt_files that ends within data.max_response_length; give prompts that it can answer, "
+            "data.prompt_files within data.max_response_length; give prompts that it can answer, "
             "raise that length, or set data.retain_share=0"
         )
     return rows

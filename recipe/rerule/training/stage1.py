@@ -173,7 +173,7 @@ class Stage1Trainer(SFTTrainer):
 
     @contextlib.contextmanager
     def _own_forward_of(self, module: Any) -> Iterator[None]:
-        """The model's own forward, which gives logits, in place of the fused ones of its class and instance."""
+        """The model's own forward, which gives logits, in place of those that its class and it got."""
         if not self._fused:
             yield
             return
