@@ -15,6 +15,7 @@ from recipe.rerule.training.batches import (
     read,
     replay_batch,
     rows_of_groups,
+    weigh_sides,
 )
 
 PAD = 0
@@ -200,3 +201,28 @@ def test_rewards_without_refusals_have_no_refusal_metric(batch: DataProto) -> No
     metrics = read(batch, step=1, group_size=2, limit=3).side_metrics
     assert [name for name in metrics if name.startswith("refused")] == []
     assert metrics["reward/forget/mean"] == 0.25
+
+
+def test_the_side_that_is_refused_too_often_weighs_more(batch: DataProto) -> None:
+    """Of the retain rows 1 and 3 one is a refusal, 0.25 above the target: r = e."""
+    batch.non_tensor_batch["refused"] = np.array([1.0, 1.0, 0.0, 0.0])
+    before = batch.batch["advantages"].clone()
+    assert weigh_sides(batch, 0.25) == {"sides/retain_weight": pytest.approx(1.4621171572600098)}
+    forget, retain = 0.5378828427399902, 1.4621171572600098
+    expected = before * torch.tensor([forget, retain, forget, retain])[:, None]
+    torch.testing.assert_close(batch.batch["advantages"], expected)
+    assert batch.batch["advantages"].dtype == torch.float32
+
+
+def test_one_side_alone_weighs_one(batch: DataProto) -> None:
+    batch.non_tensor_batch["refused"] = np.ones(4)
+    forget = batch[[0, 2]]
+    before = forget.batch["advantages"].clone()
+    assert weigh_sides(forget, 0.1) == {}
+    assert torch.equal(forget.batch["advantages"], before)
+
+
+def test_a_reward_that_does_not_say_what_it_refused_cannot_weigh_sides(batch: DataProto) -> None:
+    batch.non_tensor_batch.pop("refused", None)
+    with pytest.raises(ValueError, match=r"sides.retain_refused needs a reward function"):
+        weigh_sides(batch, 0.1)

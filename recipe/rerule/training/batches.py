@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,6 +38,10 @@ _SHARES = {
     "empty": SIDES,
 }
 """Parts of the reward that are 0 or 1, each with the sides on which it says something."""
+
+
+STRENGTH = 4.0
+"""Of `weigh_sides`: 0.17 above the target, the retain side weighs twice as much as the forget side."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +125,35 @@ def _labels(batch: DataProto) -> list[PromptLabel]:
         )
         for reward, info in zip(rewards, infos, strict=True)
     ]
+
+
+def weigh_sides(batch: DataProto, target: float) -> dict[str, float]:
+    """Multiply the advantages of a batch by the weight of their side, in place.
+
+    GRPO moves both sides along one direction, refusing more or less, faster than it tells them apart. As a
+    Lagrange multiplier of "at most `target` of the retain responses are refusals" would, the weights hold
+    the retain side there. With r = exp(STRENGTH (refused - target)) of this batch, they are 2 / (1 + r)
+    for forget rows and 2 r / (1 + r) for retain rows: they add up to 2, as without them.
+
+    Returns:
+        {"sides/retain_weight": 2 r / (1 + r)}; {} where the batch has one side only, which then weighs 1.
+
+    Raises:
+        ValueError: the reward function does not return `refused`.
+    """
+    if "refused" not in batch.non_tensor_batch:
+        raise ValueError(
+            "sides.retain_refused needs a reward function that returns `refused`, as reward.score does"
+        )
+    retain = np.array([label.side == "retain" for label in _labels(batch)])
+    if retain.all() or not retain.any():
+        return {}
+    refused = np.asarray(batch.non_tensor_batch["refused"], dtype=float)[retain].mean()
+    ratio = math.exp(STRENGTH * (refused - target))
+    weights = torch.from_numpy(np.where(retain, 2 * ratio / (1 + ratio), 2 / (1 + ratio)))
+    advantages = batch.batch["advantages"]
+    batch.batch["advantages"] = advantages * weights.to(advantages)[:, None]
+    return {"sides/retain_weight": 2 * ratio / (1 + ratio)}
 
 
 def for_workers(batch: DataProto) -> DataProto:

@@ -16,7 +16,7 @@ from recipe.rerule.replay import ReplayConfig, StepPlan
 from recipe.rerule.replay.log import timed
 from recipe.rerule.runs import run_log
 from recipe.rerule.runs.data_order import restore_epoch_end
-from recipe.rerule.training.batches import for_workers, read, rows_of_groups
+from recipe.rerule.training.batches import for_workers, read, rows_of_groups, weigh_sides
 from recipe.rerule.training.hooked_trainer import HookedTrainer
 from recipe.rerule.training.mixed_batches import MIXED, FreshPrompts, mixed_batch
 from recipe.rerule.training.step_metrics import metrics_before_save
@@ -48,7 +48,10 @@ class ReRULETrainer(HookedTrainer, RayPPOTrainer):
 
     def _update_actor(self, batch: DataProto) -> DataProto:
         seconds: dict[str, float] = {}
+        weights: dict[str, float] = {}
         with timed("offer", seconds):
+            if (target := self.config.sides.retain_refused) is not None:
+                weights = weigh_sides(batch, target)
             limit = self.config.data.max_response_length
             rollouts = read(batch, self.global_steps, self.config.actor_rollout_ref.rollout.n, limit)
         plan = self.hook.before_update(rollouts.groups, self.global_steps)
@@ -64,7 +67,7 @@ class ReRULETrainer(HookedTrainer, RayPPOTrainer):
         with timed("record", seconds):
             self._record(rollouts)
         metrics = output.meta_info["metrics"]
-        metrics.update(rollouts.side_metrics | self.hook.log.metrics(seconds))
+        metrics.update(rollouts.side_metrics | weights | self.hook.log.metrics(seconds))
         self._say(metrics)
         self._last_update = batch, output
         self._save_this_step_if_due()

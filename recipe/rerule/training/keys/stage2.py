@@ -323,6 +323,13 @@ _SAVE = (
 )
 _RECORDS = (
     Key(
+        "sides.retain_refused",
+        Number(0, 1),
+        "share of refusals on the retain side above which its advantages weigh more",
+        null="both sides weigh 1",
+        shown=True,
+    ),
+    Key(
         "health.stop_after",
         _COUNT,
         "steps for which a warning must have held to end the run",

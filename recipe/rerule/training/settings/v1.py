@@ -26,6 +26,11 @@ def check(config: DictConfig) -> None:
     _check_mode(config.trainer.v1)
     if config.replay.enable:
         _check_sampler(config.trainer.v1.sampler)
+    if config.sides.retain_refused is not None:
+        raise SettingsError(
+            "sides.retain_refused is set, but on verl's V1 trainer the driver has no advantages to weigh; "
+            "set it to null, or trainer.use_v1=false"
+        )
     if not config.trainer.balance_batch:
         raise SettingsError(
             "trainer.balance_batch is false, but verl's V1 trainer always gives ranks rows of alike length; "
