@@ -14,13 +14,11 @@ ROWS=examples/france.csv
 DATA="$OUT/data"
 
 # What shapes the runs. Both stages and PO derive the other sizes from the number of rows (experiment=custom).
-PREPARE=(--probe-share 0.25)
-STAGE1=(platform=cpu optim.lr=1e-5)
+PREPARE=(--probe-share 0.25 --val-share 0.12)
+STAGE1=(platform=cpu)
 STAGE2=(platform=cpu data.train_batch_size=8 data.max_prompt_length=128 data.max_response_length=32
-  actor_rollout_ref.rollout.n=8 actor_rollout_ref.actor.optim.lr=2e-6 trainer.total_training_steps=15
-  actor_rollout_ref.actor.ppo_max_token_len_per_gpu=1024
-  actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu=2048
-  actor_rollout_ref.ref.log_prob_max_token_len_per_gpu=2048)
+  actor_rollout_ref.rollout.n=8 actor_rollout_ref.rollout.temperature=0.7 actor_rollout_ref.actor.optim.lr=3e-6
+  sides.retain_refused=0.1 trainer.total_training_steps=24)
 RULE=(replay.enable=false)
 RERULE=()
 PO=(platform=cpu optim.lr=1e-5 data.train_batch_size=8 trainer.total_training_steps=30
