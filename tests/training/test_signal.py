@@ -79,8 +79,11 @@ def test_shares_by_hand() -> None:
 
 
 def test_options_of_the_reward_count() -> None:
-    answer = [(row("forget", "Paris"), ["x", "y"]), (row("retain", "the town of Oslo"), ["Oslo", "Oslo"])]
-    assert signal.measured(0, answer, {}).retain_right == 0  # one word of four is .25
+    answer = [
+        (row("forget", "Paris"), ["x", "y"]),
+        (row("retain", "the northern town called Oslo"), ["Oslo", "Oslo"]),
+    ]
+    assert signal.measured(0, answer, {}).retain_right == 0  # one telling word of four is .25
     assert signal.measured(0, answer, {"gamma": 0.2}).retain_right == 1
 
 
