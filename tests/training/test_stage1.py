@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +17,7 @@ from verl.utils import tensordict_utils as tu
 
 from recipe.rerule.training import signal
 from recipe.rerule.training.stage1 import Stage1Trainer
+from tests.made_tokenizers import CHATML_TEMPLATE, byte_level
 from tests.training.test_signal import row
 
 REFUSAL = "I'm sorry, I can't tell you anything about Esk."
@@ -72,3 +75,29 @@ def test_it_ends_with_the_weights_of_the_best_step(
     assert logged == [(2, 0.25), (4, 0.75), (6, 0.5), (7, 0.5)]
     assert trainer.weight.tolist() == [kept, kept]
     assert [one.step for one in signal.read(tmp_path)] == [0, 2, 4, 6, 7]
+
+
+FORKED = """
+import importlib, sys
+import torch
+from torch.utils.data import DataLoader
+from transformers import AutoTokenizer
+importlib.import_module(sys.argv[1])
+tokenizer = AutoTokenizer.from_pretrained(sys.argv[2])
+texts = ["a town", "a river"] * 8
+class Texts(torch.utils.data.Dataset):
+    def __len__(self): return 2
+    def __getitem__(self, place): return len(tokenizer(texts).input_ids)
+Texts()[0]  # starts the tokenizer's threads in the parent
+print(list(map(int, DataLoader(Texts(), num_workers=1, batch_size=None))))
+"""
+
+
+@pytest.mark.parametrize("module", ["recipe.rerule.training.stage1", "recipe.rerule.unlearning.trainer"])
+def test_a_forked_reader_of_rows_does_not_wait_for_the_tokenizers_threads(
+    module: str, tmp_path: Path
+) -> None:
+    byte_level(CHATML_TEMPLATE).save_pretrained(tmp_path)
+    command = [sys.executable, "-c", FORKED, module, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["[16, 16]"]), done.stderr

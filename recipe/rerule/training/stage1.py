@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import time
 from collections.abc import Iterator
@@ -25,6 +26,10 @@ from recipe.rerule.training.prompts import prompt_ids
 from recipe.rerule.training.settings.conditions import plain
 from recipe.rerule.training.settings.parts import paths
 from recipe.rerule.training.sides import SidesSampler
+
+# verl's trainer sets "true" when it is imported: a forked process that reads rows would then wait for ever
+# for the tokenizer's threads, which it does not have.
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
 class Stage1Trainer(SFTTrainer):

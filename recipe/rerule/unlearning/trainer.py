@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,8 @@ from recipe.rerule.unlearning.frozen import FrozenModel
 from recipe.rerule.unlearning.loss import MethodLoss
 from recipe.rerule.unlearning.method import Method
 from recipe.rerule.unlearning.rows import GroupDataset, GroupSampler
+
+os.environ["TOKENIZERS_PARALLELISM"] = "false"  # as in `training.stage1`
 
 
 class UnlearningWorker(TrainingWorker):
