@@ -71,9 +71,9 @@ arm rule "${RULE[@]}"
 say "5/8 stage 2, ReRULE: the same with replay of hard rollout groups"
 arm rerule "${RERULE[@]}"
 
-say "6/8 PO, to compare with: fine-tuning on refusals and on right answers, without reinforcement"
+say "6/8 PO, to compare with: fine-tuning on refusals and on the model's own right answers, without reinforcement"
 unlearn "$OUT/po" po custom "$MODEL" "$(setting data.alternate "$DATA/alternate.parquet")" \
-  "$(setting data.retain "$DATA/retain.parquet")" "${PO[@]}"
+  "$(setting data.retain "$OUT/stage1/records/own_answers.parquet")" "${PO[@]}"
 
 say "7/8 evaluation on phrasings that no stage has trained on, and attacks on what refusals hide"
 UNLEARNED=(rule="$OUT/rule" rerule="$OUT/rerule" po="$OUT/po/model")

@@ -30,7 +30,7 @@ PASS_BYTES = {"cpu": 10**9, "gpu": 10 * 10**9}
 """Activations and logits of a pass; on a processor longer passes are no faster."""
 SMALLEST_BATCH = 8
 STAGE1_STEPS, STAGE1_EPOCHS, STAGE1_WARMUP = 30, 3, 20
-STAGE1_SAMPLINGS = 5
+STAGE1_SAMPLINGS = 4
 STAGE1_RATE_SUMS = {2e6: 6e-3, 1.35e8: 3e-4, 1e9: 9e-5}
 """Rate times steps of stage 1 by the number of parameters. 2 million: the embedded world's 2e-4 over 30
 steps; 135 million: SmolLM2's 1e-5 over 30 steps; from a billion on: RULE's on one person, 4e-7 over 225."""
@@ -100,8 +100,8 @@ def parameters(model: str | None) -> int | None:
 
 
 def sampling_interval(run_steps: int) -> int:
-    """Steps of stage 1 between two samplings: a fifth of the run, rounded down."""
-    return max(1, run_steps // STAGE1_SAMPLINGS)
+    """Steps of stage 1 between two samplings: a quarter of the run, rounded up."""
+    return max(1, -(-run_steps // STAGE1_SAMPLINGS))
 
 
 def beside(files: str | Sequence[str] | None) -> str | None:
