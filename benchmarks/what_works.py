@@ -202,7 +202,7 @@ def table(lines: list[dict[str, Any]]) -> str:
                 continue
             reached = (
                 of["forget recall"] <= GOAL_FORGET
-                and of["retain recall"] >= GOAL_RETAIN * base["retain recall"]
+                and of["retain recall"] >= round(GOAL_RETAIN * base["retain recall"], 4)
             )
             name, seed = ("base model", "") if step == "base" else (line["arm"], line["seed"])
             values = " | ".join(f"{of[column]:.2f}" for column in columns)
