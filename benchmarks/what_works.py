@@ -45,7 +45,7 @@ STAGE2 = (
     "actor_rollout_ref.rollout.n=8",
     "actor_rollout_ref.rollout.temperature=0.7",
     f"{RATE}=6e-6",
-    "sides.retain_refused=0.1",
+    "sides.weights=by_error",
     "replay.enable=false",
     "trainer.logger=[file]",
 )
@@ -64,7 +64,7 @@ ARMS = {
     "stage 1, 60 steps, not stopped": Arm(None, ("stop=none", "trainer.total_training_steps=60")),
     "rule": Arm(),
     "rerule": Arm(("replay.enable=true",)),
-    "sides not weighed": Arm(("sides.retain_refused=null",)),
+    "sides not weighed": Arm(("sides.weights=equal",)),
     "additive reward": Arm(("reward.custom_reward_function.reward_kwargs.form=additive",)),
     "no own answers in stage 1": Arm((), ("data.retain_share=0",)),
     "sides as given": Arm(("data.sides=as_given",)),

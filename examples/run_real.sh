@@ -18,7 +18,7 @@ PREPARE=(--probe-share 0.25 --val-share 0.12)
 STAGE1=(platform=cpu)
 STAGE2=(platform=cpu data.train_batch_size=8 data.max_prompt_length=128 data.max_response_length=32
   actor_rollout_ref.rollout.n=8 actor_rollout_ref.rollout.temperature=0.7 actor_rollout_ref.actor.optim.lr=3e-6
-  sides.retain_refused=0.1 trainer.total_training_steps=24)
+  sides.weights=by_error trainer.total_training_steps=24)
 RULE=(replay.enable=false)
 RERULE=()
 PO=(platform=cpu optim.lr=1e-5 data.train_batch_size=8 trainer.total_training_steps=30

@@ -62,7 +62,7 @@ def trainer_settings(folder: Path) -> DictConfig:
                 "save_freq": -1,
             },
             "save": {"minutes": None, "best": True},
-            "sides": {"retain_refused": None},
+            "sides": {"weights": "equal"},
             "health": {"stop_after": None},
             "data": {"max_response_length": 8},
             "actor_rollout_ref": {"rollout": {"n": 4, "temperature": 0.7}},

@@ -204,10 +204,10 @@ def test_rewards_without_refusals_have_no_refusal_metric(batch: DataProto) -> No
 
 
 def test_the_side_that_is_refused_too_often_weighs_more(batch: DataProto) -> None:
-    """Of the retain rows 1 and 3 one is a refusal, 0.25 above the target: r = e."""
-    batch.non_tensor_batch["refused"] = np.array([1.0, 1.0, 0.0, 0.0])
+    """Retain rows 1 and 3 err with 1 and 0.5, forget rows 0 and 2 with 0.5 and 0.5: r = exp(4 * 0.25) = e."""
+    batch.non_tensor_batch["refused"] = np.array([0.5, 1.0, 0.5, 0.5])
     before = batch.batch["advantages"].clone()
-    assert weigh_sides(batch, 0.25) == {"sides/retain_weight": pytest.approx(1.4621171572600098)}
+    assert weigh_sides(batch) == {"sides/retain_weight": pytest.approx(1.4621171572600098)}
     forget, retain = 0.5378828427399902, 1.4621171572600098
     expected = before * torch.tensor([forget, retain, forget, retain])[:, None]
     torch.testing.assert_close(batch.batch["advantages"], expected)
@@ -218,11 +218,11 @@ def test_one_side_alone_weighs_one(batch: DataProto) -> None:
     batch.non_tensor_batch["refused"] = np.ones(4)
     forget = batch[[0, 2]]
     before = forget.batch["advantages"].clone()
-    assert weigh_sides(forget, 0.1) == {}
+    assert weigh_sides(forget) == {}
     assert torch.equal(forget.batch["advantages"], before)
 
 
 def test_a_reward_that_does_not_say_what_it_refused_cannot_weigh_sides(batch: DataProto) -> None:
     batch.non_tensor_batch.pop("refused", None)
-    with pytest.raises(ValueError, match=r"sides.retain_refused needs a reward function"):
-        weigh_sides(batch, 0.1)
+    with pytest.raises(ValueError, match=r"sides.weights=by_error needs a reward function"):
+        weigh_sides(batch)

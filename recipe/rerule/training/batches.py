@@ -41,7 +41,7 @@ _SHARES = {
 
 
 STRENGTH = 4.0
-"""Of `weigh_sides`: 0.17 above the target, the retain side weighs twice as much as the forget side."""
+"""Of `weigh_sides`: a side that errs 0.17 more often than the other weighs twice as much."""
 
 
 @dataclass(frozen=True)
@@ -127,13 +127,14 @@ def _labels(batch: DataProto) -> list[PromptLabel]:
     ]
 
 
-def weigh_sides(batch: DataProto, target: float) -> dict[str, float]:
-    """Multiply the advantages of a batch by the weight of their side, in place.
+def weigh_sides(batch: DataProto) -> dict[str, float]:
+    """Multiply the advantages of a batch by the weight of their side, in place; `sides.weights=by_error`.
 
-    GRPO moves both sides along one direction, refusing more or less, faster than it tells them apart. As a
-    Lagrange multiplier of "at most `target` of the retain responses are refusals" would, the weights hold
-    the retain side there. With r = exp(STRENGTH (refused - target)) of this batch, they are 2 / (1 + r)
-    for forget rows and 2 r / (1 + r) for retain rows: they add up to 2, as without them.
+    GRPO moves both sides along one direction, refusing more or less, faster than it tells them apart. The
+    weights hold the sides together: the one that errs more often weighs more. Errors are the share of retain
+    responses that are refusals, and the share of forget responses that are none. With
+    r = exp(STRENGTH (retain errors - forget errors)) of this batch, the weights are 2 / (1 + r) for forget
+    rows and 2 r / (1 + r) for retain rows: they add up to 2, as without them.
 
     Returns:
         {"sides/retain_weight": 2 r / (1 + r)}; {} where the batch has one side only, which then weighs 1.
@@ -143,13 +144,13 @@ def weigh_sides(batch: DataProto, target: float) -> dict[str, float]:
     """
     if "refused" not in batch.non_tensor_batch:
         raise ValueError(
-            "sides.retain_refused needs a reward function that returns `refused`, as reward.score does"
+            "sides.weights=by_error needs a reward function that returns `refused`, as reward.score does"
         )
     retain = np.array([label.side == "retain" for label in _labels(batch)])
     if retain.all() or not retain.any():
         return {}
-    refused = np.asarray(batch.non_tensor_batch["refused"], dtype=float)[retain].mean()
-    ratio = math.exp(STRENGTH * (refused - target))
+    refused = np.asarray(batch.non_tensor_batch["refused"], dtype=float)
+    ratio = math.exp(STRENGTH * (refused[retain].mean() - (1 - refused[~retain].mean())))
     weights = torch.from_numpy(np.where(retain, 2 * ratio / (1 + ratio), 2 / (1 + ratio)))
     advantages = batch.batch["advantages"]
     batch.batch["advantages"] = advantages * weights.to(advantages)[:, None]

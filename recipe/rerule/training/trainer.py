@@ -50,8 +50,8 @@ class ReRULETrainer(HookedTrainer, RayPPOTrainer):
         seconds: dict[str, float] = {}
         weights: dict[str, float] = {}
         with timed("offer", seconds):
-            if (target := self.config.sides.retain_refused) is not None:
-                weights = weigh_sides(batch, target)
+            if self.config.sides.weights == "by_error":
+                weights = weigh_sides(batch)
             limit = self.config.data.max_response_length
             rollouts = read(batch, self.global_steps, self.config.actor_rollout_ref.rollout.n, limit)
         plan = self.hook.before_update(rollouts.groups, self.global_steps)

@@ -323,10 +323,9 @@ _SAVE = (
 )
 _RECORDS = (
     Key(
-        "sides.retain_refused",
-        Number(0, 1),
-        "share of refusals on the retain side above which its advantages weigh more",
-        null="both sides weigh 1",
+        "sides.weights",
+        Choice(("equal", "by_error")),
+        "by_error: the advantages of the side that errs more often weigh more",
         shown=True,
     ),
     Key(

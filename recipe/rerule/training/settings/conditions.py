@@ -153,7 +153,7 @@ def check_checkpoints(config: DictConfig) -> None:
 
 def check_small_sections(config: DictConfig) -> None:
     """Refuse keys of `sides`, `health` and `records` that there are not."""
-    for section, known in (("sides", "retain_refused"), ("health", "stop_after"), ("records", "rollouts")):
+    for section, known in (("sides", "weights"), ("health", "stop_after"), ("records", "rollouts")):
         if unknown := sorted(set(plain(config, section)) - {known}):
             raise SettingsError(f"{section}.{unknown[0]} is unknown; the only key is {section}.{known}")
 

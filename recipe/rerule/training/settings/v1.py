@@ -26,10 +26,10 @@ def check(config: DictConfig) -> None:
     _check_mode(config.trainer.v1)
     if config.replay.enable:
         _check_sampler(config.trainer.v1.sampler)
-    if config.sides.retain_refused is not None:
+    if config.sides.weights != "equal":
         raise SettingsError(
-            "sides.retain_refused is set, but on verl's V1 trainer the driver has no advantages to weigh; "
-            "set it to null, or trainer.use_v1=false"
+            "sides.weights is by_error, but on verl's V1 trainer the driver has no advantages to weigh; "
+            "set it to equal, or trainer.use_v1=false"
         )
     if not config.trainer.balance_batch:
         raise SettingsError(
