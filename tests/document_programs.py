@@ -45,9 +45,6 @@ WITHOUT_OPTIONS = {
 """Programs that parse nothing, with the most words that they take."""
 PARSED_IN = {
     "recipe.rerule.minimal": "recipe.rerule.training.minimal_command",
-    "benchmarks.leaderboard.document": "benchmarks.study.document",
-    "benchmarks.study.larger.document": "benchmarks.study.planned.document",
-    "benchmarks.study.attacked.document": "benchmarks.study.planned.document",
 }
 """Programs whose words another module parses."""
 EXTERNAL = {"pip", "ray", "vllm", "mutmut", "pre-commit"}

@@ -1,4 +1,4 @@
-"""Tables of replay.md, refusing.md, quickstart.md and files.md against the code and numbers they repeat."""
+"""Tables of replay.md, quickstart.md and files.md against the code and numbers they repeat."""
 
 from __future__ import annotations
 
@@ -74,20 +74,6 @@ def test_the_defaults_and_the_papers_values_are_those_of_the_settings(key: str) 
 def shown(value: object) -> str:
     """A setting as the table shows it; ${data.seed} as data.seed."""
     return re.sub(r"^\$\{(.*)\}$", r"\1", yaml.safe_dump(value).removesuffix("...\n").strip())
-
-
-def test_what_refusing_hides_repeats_the_numbers_of_survival() -> None:
-    survival = rows(page("survival.md"), "survival: excess", "end of survival: excess")
-    head = page("survival.md").split("<!-- survival: excess -->\n")[1].splitlines()[0].strip("|").split("|")
-    columns = [
-        [cell.strip() for cell in head].index(name)
-        for name in ("best of 16", "half, 8 steps", "retain, 32 steps", "4 bits")
-    ]
-    numbers = {cells[0]: [float(cells[column].split()[0]) for column in columns] for cells in survival}
-    told = rows(page("refusing.md"), "numbers of survival.md", "end of numbers")
-    assert len(told) == 6
-    for _, arm, *cells in told:
-        assert [float(cell) for cell in cells] == numbers[arm], arm
 
 
 def test_the_quickstarts_steps_are_those_of_the_script() -> None:

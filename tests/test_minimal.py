@@ -19,19 +19,23 @@ import pytest
 import torch
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
+from verl.trainer.ppo.core_algos import (
+    agg_loss,
+    compute_grpo_outcome_advantage,
+    compute_policy_loss_vanilla,
+    kl_penalty,
+)
+from verl.workers.config import ActorConfig
 
-from benchmarks.study import loop
-from benchmarks.study.worlds import WORLDS
 from data_prep.contract import rl_row
 from data_prep.world import stage1
-from data_prep.world.model import make_model, one_thread
-from data_prep.world.splits import make_world
-from data_prep.world.tokenizer import train_tokenizer
+from data_prep.world.model import one_thread
+from data_prep.world.stage1 import Steering
 from recipe.rerule import minimal
-from recipe.rerule.minimal import Policy, Run, Settings
-from recipe.rerule.replay import ReplayConfig
+from recipe.rerule.minimal import Policy, Run, Settings, batches, group_advantages
+from recipe.rerule.replay import ReplayConfig, RolloutGroup, low_var_kl
 from recipe.rerule.training import minimal_command
-from tests.benchmarks.small_study import CONFIG, REPLAY, SIZES, by_length
+from tests.made_worlds import MICRO, REPLAY, SIZES, SMALL, by_length, untrained
 
 ROOT = Path(__file__).parents[1]
 MOST_LINES = 220
@@ -47,9 +51,7 @@ def threads() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def made() -> SimpleNamespace:
     """An untrained model, its tokenizer and the rows of a small world."""
-    world = make_world(CONFIG)
-    tokenizer = train_tokenizer((text for pair in world.base_pairs for text in pair), CONFIG.vocab_size)
-    return SimpleNamespace(world=world, tokenizer=tokenizer, model=make_model(CONFIG, tokenizer).eval())
+    return untrained(SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -57,12 +59,12 @@ def micro(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """The micro world and its stage-1 model."""
     folder = tmp_path_factory.mktemp("micro")
     with one_thread():
-        world, model = stage1.prepare(folder, WORLDS["micro"].config, WORLDS["micro"].steering)
+        world, model = stage1.prepare(folder, MICRO, Steering())
     return SimpleNamespace(world=world, model=model)
 
 
-def new_run(kind: Any, made: SimpleNamespace, settings: Any) -> Any:
-    return kind(copy.deepcopy(made.model), made.model, made.tokenizer, settings)
+def new_run(made: SimpleNamespace, settings: Settings) -> Run:
+    return Run(copy.deepcopy(made.model), made.model, made.tokenizer, settings)
 
 
 def moved(model: Any) -> Any:
@@ -127,33 +129,151 @@ def test_a_run_of_other_sizes_scales_the_buffer() -> None:
     assert plain == Settings()
 
 
-def test_without_the_clip_the_first_update_on_a_batch_is_the_same(made: SimpleNamespace) -> None:
-    """The study's loop has PPO's clipped loss as verl has it."""
-    config = ReplayConfig.from_dict(REPLAY)
-    gradients = []
-    for kind, settings in ((Run, Settings), (loop.Run, loop.Settings)):
-        run = new_run(kind, made, settings(**SIZES, kl_coef=0.5, replay=config))
-        run.reference = moved(made.model)  # equal models would have no KL
-        run.policy = Policy(run.policy.model, made.tokenizer, 6, 1.0)  # the losses alone are compared
-        torch.manual_seed(1)
-        batch = loop.Policy(made.model, made.tokenizer, 6, 1.0).respond(made.world.train[:4], 3)
-        log_probs = run.policy.log_probs(batch)
-        run._rollouts(batch, log_probs.detach(), made.world.train[:4], 1)
-        batch["advantages"] = (
-            torch.randn(12, 1, generator=torch.Generator().manual_seed(2)) * batch["response_mask"]
+def test_advantages_are_verls() -> None:
+    rewards = torch.tensor([[0.0, 0.5, 1.0, 0.0], [0.5, 0.5, 0.5, 0.5], [1.0, 0.0, 0.0, 0.0]])
+    theirs, _ = compute_grpo_outcome_advantage(
+        rewards.view(-1, 1), torch.ones(12, 1), index=[f"prompt {i // 4}" for i in range(12)]
+    )
+    torch.testing.assert_close(group_advantages(rewards).view(-1, 1), theirs)
+
+
+def test_the_kl_of_a_token_and_its_gradient_are_verls() -> None:
+    ref = torch.linspace(-9, 0, 40)
+    mine, theirs = (torch.linspace(0, -6, 40).requires_grad_() for _ in range(2))
+    found, expected = low_var_kl(mine, ref), kl_penalty(theirs, ref, "low_var_kl")
+    found.sum().backward(), expected.sum().backward()
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(mine.grad, theirs.grad)
+    assert (expected == 10).any()
+    assert (expected < 10).any()
+
+
+def test_the_first_update_on_a_batch_is_that_of_verls_clipped_loss(made: SimpleNamespace) -> None:
+    """PPO's clip changes nothing there, because the ratio is 1."""
+    run = new_run(made, Settings(**SIZES, kl_coef=0.5, replay=ReplayConfig(enable=False)))
+    run.reference = moved(made.model)  # equal models would have no KL
+    torch.manual_seed(1)
+    rows = made.world.train[:4]
+    batch = run.policy.respond(rows, 3)
+    log_probs = run.policy.log_probs(batch)
+    run._rollouts(batch, log_probs.detach(), rows, 1)
+    mask = batch["response_mask"]
+    batch["advantages"] = torch.randn(12, 1, generator=torch.Generator().manual_seed(2)) * mask
+    config = ActorConfig(
+        strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1, clip_ratio_low=0.2, clip_ratio_high=0.3
+    )
+    clipped, _ = compute_policy_loss_vanilla(
+        batch["old_log_probs"], log_probs, batch["advantages"], mask, config=config
+    )
+    divergence = kl_penalty(log_probs, batch["ref_log_prob"], "low_var_kl")
+    theirs = clipped + 0.5 * agg_loss(divergence, mask, "token-mean")
+    mine = run._loss(batch, log_probs)
+    weights = list(run.policy.model.parameters())
+    gradients = [torch.autograd.grad(loss, weights, retain_graph=True) for loss in (mine, theirs)]
+    assert max(float(gradient.abs().max()) for gradient in gradients[0]) > 1e-3
+    for found, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_it_is_rule_until_replay_starts(made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(minimal, "rewards_of", by_length)
+    weights, replayed = [], []
+    for enable in (False, True):
+        run = new_run(made, Settings(**SIZES, replay=ReplayConfig.from_dict({**REPLAY, "enable": enable})))
+        torch.manual_seed(3)
+        source = batches(made.world.train, 4, seed=3)
+        run.step(next(source), 1)
+        weights.append([copy.deepcopy(run.policy.model.state_dict())])
+        replayed.append("replay/updates" in run.step(next(source), 2)[0])
+        weights[-1].append(run.policy.model.state_dict())
+    assert replayed == [False, True]
+    same = [all(torch.equal(one[name], two[name]) for name in one) for one, two in zip(*weights, strict=True)]
+    assert same == [True, False]
+
+
+def test_the_replay_update_is_the_weighted_policy_gradient(
+    made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights, loss and step size written out again, row by row in float64."""
+    monkeypatch.setattr(minimal, "rewards_of", by_length)
+    replay = ReplayConfig.from_dict(REPLAY)
+    run = new_run(made, Settings(**SIZES, learning_rate=0.05, grad_clip=1e9, replay=replay))
+    torch.manual_seed(0)
+    _, groups = run.step(made.world.train[:4], 1)
+    expected = copy.deepcopy(run.policy.model).double()
+    replay_by_hand(expected, groups[:3])
+    taken: list[torch.Tensor | None] = []
+    monkeypatch.setattr(
+        run.optimizer, "step", lambda: taken.extend(weight.grad for weight in run.policy.model.parameters())
+    )
+    run._replay_update(groups[:3])
+    found = [grad for grad in taken if grad is not None]
+    assert any(grad.abs().max() > 1e-3 for grad in found)
+    for grad, weight in zip(found, expected.parameters(), strict=True):
+        torch.testing.assert_close(grad.double(), weight.grad, atol=2e-6, rtol=1e-4)
+
+
+def replay_by_hand(model: Any, groups: list[RolloutGroup]) -> None:
+    """Backward of sum of -w A log pi + 0.01 k3 over all tokens / their number; w clipped, over its mean."""
+    parts = []
+    for group in groups:
+        for row in range(group.n):
+            begin, end = int(group.lengths[:row].sum()), int(group.lengths[: row + 1].sum())
+            ids = torch.cat([group.prompt_ids, group.response_ids[begin:end]]).long()
+            logits = model(ids[None]).logits[0, len(group.prompt_ids) - 1 : -1]
+            log_prob = logits.log_softmax(-1).gather(-1, ids[len(group.prompt_ids) :, None])[:, 0]
+            own = [plane[begin:end].double() for plane in (group.old_log_probs, group.advantages)]
+            parts.append((log_prob, *own, group.ref_log_probs[begin:end].double()))
+    log_prob, old, advantages, reference = (torch.cat(plane) for plane in zip(*parts, strict=True))
+    weight = (log_prob.detach() - old).exp().clamp(0.8, 1.3)
+    away = reference - log_prob
+    loss = -weight / weight.mean() * advantages * log_prob + 0.01 * (away.exp() - away - 1)
+    loss.mean().backward()
+
+
+def test_an_epoch_shows_each_prompt_once_and_another_seed_another_order() -> None:
+    rows = [{"number": number} for number in range(11)]
+    source = batches(rows, 4, seed=5)
+    epochs = [[row["number"] for _ in range(2) for row in next(source)] for _ in range(2)]
+    assert [len(set(epoch)) for epoch in epochs] == [8, 8]
+    assert epochs[0] != epochs[1]
+    assert [row["number"] for row in next(batches(rows, 4, seed=5))] == epochs[0][:4]
+    assert [row["number"] for row in next(batches(rows, 4, seed=6))] != epochs[0][:4]
+
+
+def test_log_probs_are_those_of_each_response_alone(made: SimpleNamespace) -> None:
+    policy = Policy(made.model, made.tokenizer, 6, temperature=0.7)
+    rows = [made.world.train[0], made.world.train[-1], made.world.train[3]]
+    batch = policy.respond(rows, 2)
+    padded = policy.log_probs(batch)
+    for row in range(6):
+        text = made.tokenizer.apply_chat_template(
+            rows[row // 2]["prompt"], tokenize=True, add_generation_prompt=True, return_dict=False
         )
-        run._loss(batch, log_probs).backward()
-        gradients.append([weight.grad for weight in run.policy.model.parameters()])
-    assert max(float(grad.abs().max()) for grad in gradients[0]) > 1e-3
-    for mine, clipped in zip(*gradients, strict=True):
-        assert torch.equal(mine, clipped)
+        valid = int(batch["response_mask"][row].sum())
+        response = batch["responses"][row, :valid].tolist()
+        logits = made.model(torch.tensor([[*text, *response]])).logits[0, len(text) - 1 : -1].double() / 0.7
+        alone = logits.log_softmax(-1)[range(valid), response]
+        torch.testing.assert_close(padded[row, :valid].double(), alone, atol=1e-5, rtol=0)
+
+
+def test_a_response_ends_with_its_end_token_and_no_later(made: SimpleNamespace) -> None:
+    end, pad = made.tokenizer.eos_token_id, made.tokenizer.pad_token_id
+    sampled = torch.tensor([[7, end, pad, pad, pad], [7, 8, 9, 7, 8], [end, 7, end, 8, 9]])
+    model = SimpleNamespace(
+        device="cpu", generate=lambda input_ids, **_: torch.cat([input_ids, sampled], dim=1)
+    )
+    batch = Policy(model, made.tokenizer, 5, 1.0).respond(made.world.train[:3], 1)
+    assert batch["response_mask"].tolist() == [[1, 1, 0, 0, 0], [1] * 5, [1, 0, 0, 0, 0]]
+    assert batch["responses"].tolist() == [[7, end, pad, pad, pad], [7, 8, 9, 7, 8], [end] + [pad] * 4]
+    assert batch["attention_mask"].sum() == (batch["prompts"] != pad).sum() + 8
 
 
 def test_it_replays_hard_groups_once_the_gate_is_open(
     made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(minimal, "rewards_of", by_length)
-    run = new_run(Run, made, Settings(**SIZES, replay=ReplayConfig.from_dict(REPLAY | {"warmup_steps": 2})))
+    run = new_run(made, Settings(**SIZES, replay=ReplayConfig.from_dict(REPLAY | {"warmup_steps": 2})))
     torch.manual_seed(0)
     rows = [made.world.train[0], made.world.train[-1], made.world.train[1], made.world.train[-2]]
     before, found = copy.deepcopy(run.policy.model.state_dict()), []

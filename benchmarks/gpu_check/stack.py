@@ -1,4 +1,4 @@
-"""Parts 4 and 5: the recipe itself, in separate processes, since verl chooses its platform on import."""
+"""Parts 3 and 4: the recipe itself, in separate processes, since verl chooses its platform on import."""
 
 from __future__ import annotations
 

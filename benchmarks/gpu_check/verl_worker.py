@@ -1,4 +1,4 @@
-"""One rank of part 4: RANK=0 ... python -m benchmarks.gpu_check.verl_worker {cuda,cpu}
+"""One rank of part 3: RANK=0 ... python -m benchmarks.gpu_check.verl_worker {cuda,cpu}
 
 Builds the recipe's actor worker with verl's FSDP2 engine and does one replay update by plain gradient
 descent, with one micro-batch and with several. The change of the parameters over the learning rate is the

@@ -37,23 +37,19 @@ class Steering:
     grad_clip: float = 1.0
 
 
-def prepare(
-    folder: Path, config: WorldConfig, how: Steering, retain_model: bool = False
-) -> tuple[Path, Path]:
+def prepare(folder: Path, config: WorldConfig, how: Steering) -> tuple[Path, Path]:
     """The world and its stage-1 model under `folder`, made unless they are there; their folders.
-
-    With `retain_model`, the world's folder also has a model that never knew the people to be forgotten.
 
     Raises:
         ValueError: what is there was made with other settings or by another version; it is left as it is.
     """
     data, model = folder / "world", folder / "stage1"
-    if data.exists() and not is_up_to_date(config, data, retain_model):
+    if data.exists() and not is_up_to_date(config, data):
         raise ValueError(
             f"{data} is not the world that these settings and this version make; give another folder, or "
             "move it away"
         )
-    build(config, data, overwrite=False, retain_model=retain_model)
+    build(config, data, overwrite=False)
     make(data, model, how, config.seed)
     return data, model
 

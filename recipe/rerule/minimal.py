@@ -9,7 +9,7 @@ replay stores, draws and weighs are the recipe's own code. Compared with `recipe
  2. Micro-batches and several devices: the responses of a step are one batch.
  3. PPO's clip: each batch is updated on once, where the ratio to the policy that responded is 1.
  4. Other losses than RULE's (GRPO, token mean, low_var_kl), schedules, critics, LoRA and stop strings.
- 5. The control `replay.update=on_policy` (benchmarks/study/loop.py adds it); limits to the length of prompts.
+ 5. The control `replay.update=on_policy`; limits to the length of prompts.
  6. Checkpoints, resuming and records: nothing is written.
 """
 

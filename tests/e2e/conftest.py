@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.study.worlds import WORLDS
 from data_prep.world.build import build
 from tests.e2e.stack import Command
+from tests.made_worlds import MICRO
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def command(tmp_path: Path) -> Iterator[Callable[..., Command]]:
 
 @pytest.fixture(scope="session")
 def micro_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A world of nine people and a model of 0.2 M parameters that knows them somewhat."""
+    """The files of MICRO."""
     folder = tmp_path_factory.mktemp("world") / "micro"
-    build(WORLDS["micro"].config, folder, overwrite=False)
+    build(MICRO, folder, overwrite=False)
     return folder

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.study.worlds import WORLDS
 from data_prep.contract import Row, read_rows, write_rows, write_sft_rows
 from data_prep.world.splits import make_world
 from recipe.rerule.replay.state import read_groups, read_record
@@ -22,6 +21,7 @@ from recipe.rerule.runs.history import read_metrics
 from tests.e2e.stack import LIMIT_SECONDS, Command, stage2_arguments
 from tests.families import results
 from tests.families.made import FAMILIES, Family, save
+from tests.made_worlds import MICRO
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full, pytest.mark.timeout(1800)]
 
@@ -34,7 +34,7 @@ MOST_DIFFERENCE = 1e-6  # mean over a step's tokens of |p of the engine - p of t
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Rows of a micro world, and texts.json to train tokenizers on."""
-    world, folder = make_world(WORLDS["micro"].config), tmp_path_factory.mktemp("rows")
+    world, folder = make_world(MICRO), tmp_path_factory.mktemp("rows")
     for name, made in (("train", world.train), ("val", world.val), ("probes", world.probes[:PROBES])):
         write_rows(folder / f"{name}.parquet", made)
     write_sft_rows(folder / "sft.parquet", world.sft)

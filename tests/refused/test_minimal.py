@@ -13,8 +13,8 @@ from data_prep.world import stage1
 from data_prep.world.model import one_thread
 from data_prep.world.stage1 import Steering
 from recipe.rerule.training import minimal_command
-from tests.benchmarks.small_study import CONFIG
 from tests.made_models import put_model
+from tests.made_worlds import SMALL
 from tests.refused.minimal_cases import CASES, MinimalCase
 from tests.refused.playground import everything
 
@@ -24,7 +24,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small world and its model, and files that are wrong."""
     root = tmp_path_factory.mktemp("minimal")
     with one_thread():
-        world, model = stage1.prepare(root / "made", CONFIG, Steering())
+        world, model = stage1.prepare(root / "made", SMALL, Steering())
     for name in ("train", "probes", "sft"):
         shutil.copy(world / f"{name}.parquet", root / f"{name}.parquet")
     rows = pq.read_table(root / "train.parquet")

@@ -149,7 +149,7 @@ class ImportanceConfig:
 class ReplayConfig:
     """Everything that decides what is stored, when replay starts, and how much is drawn.
 
-    The defaults are those that docs/results.md recommends; the paper's are in config/experiment/paper.
+    The defaults are the recommended replay (docs/replay.md); the paper's are in config/experiment/paper.
 
     Attributes (paper symbol in brackets):
         enable: false is plain RULE.

@@ -1,1 +1,0 @@
-"""Does replay help? Arms x seeds on small worlds (docs/results.md)."""

@@ -1,1 +1,0 @@
-"""Attacks on the final models of the planned study: does replay change what survives?"""

@@ -1,1 +1,0 @@
-"""What survives each method on the embedded world: plan, runs and questions (docs/survival.md)."""
