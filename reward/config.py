@@ -21,7 +21,7 @@ class RewardConfig:
 
     form: "additive", "nested" or "guarded", see `reward.score`.
     lambda_forget, lambda_retain: weight of the first term by side, in [0, 1]. The paper gives no value; RULE
-        has 0.5, and lambda_forget=1 (no keyword term) on MUSE. The guarded form has no use for lambda_retain.
+        has 0.5, and lambda_forget=1 (no keyword term) on MUSE.
     gamma: the ROUGE-L above which (strictly) an answer says a gold, in [0, 1]; 0.3 is RULE's.
     rouge: the ROUGE-L convention, see `reward.rouge`. RULE's own is "rwku".
     refusal_phrases: file of phrases that extend the refusal detector, see `reward.refusal`; None for none.

@@ -12,11 +12,15 @@ Each side has two terms in {0, 1} and a weight; r = [the response refuses]:
     additive (ReRULE, as the paper writes it):  weight * first + (1 - weight) * second
     nested (RULE's code):                       first * (weight + (1 - weight) * second)
     guarded (the default):  forget:             nested, and 0 where the response says a gold of its row
-                            retain:             1 where the response says a gold and does not refuse, else 0
+                            retain:             nested with second = [the response says a gold],
+                                                and 0 where it is no attempt at an answer
 
 In the additive form an answer that leaks and names the target earns 1 - weight. In the nested form the empty
 response earns weight on the retain side. In the guarded form both earn 0. Whether a response refuses depends
 on its words alone, never on the golds, so that in the guarded form no response could earn on both sides.
+A wrong attempt earns weight there, because a prompt that the policy cannot answer would otherwise not tell
+it that refusing is wrong. An attempt has ATTEMPT words that the question does not hold, at least half of its
+words are different ones, and it does not repeat the question.
 
 What counts is what follows a thought (`reward.thoughts`). A response says a gold when the ROUGE-L of its
 words against the gold's telling words is above gamma. Telling are the words that neither the question nor the
@@ -51,6 +55,8 @@ BENCHMARKS = {
 }
 PARTS = ("score", "refused", "keyword", "rouge", "right", "leaked", "empty", "leaked_thought")
 """Keys of what `compute_score` returns."""
+ATTEMPT = 3
+"""New words of an attempt at an answer."""
 SHORT = 3
 """Letters of a word that tells nothing beside a longer one: "of", "the", "in"."""
 HEAD_WORDS = 20
@@ -109,7 +115,9 @@ def compute_score(
         leaked = says(golds, response, early=False)
         leaked_thought = says(golds, thought, early=False)
     if config.form == "guarded" and side == "retain":
-        score = float(right and not refused)
+        score = _combine(
+            "nested", config.lambda_retain, not refused and (right or _tries(response, question)), right
+        )
     elif side == "retain":
         score = _combine(config.form, config.lambda_retain, not refused, rouge > config.gamma)
     elif config.form == "guarded":
@@ -152,6 +160,13 @@ def _share(gold: str, text: str, question: str, keyword: str, convention: str, e
     if early:
         heard = heard[: HEAD_WORDS + 2 * len(words(gold))]
     return rouge_l(" ".join(heard), " ".join(wanted), convention)
+
+
+def _tries(text: str, question: str) -> bool:
+    """Whether the text is an attempt at an answer, right or wrong: no single word, no repetition."""
+    said = words(text)
+    new = set(said) - _known(question, "")
+    return len(new) >= ATTEMPT and 2 * len(set(said)) >= len(said)
 
 
 @lru_cache(maxsize=1024)

@@ -60,7 +60,7 @@ def test_the_reward_of_each_example_follows_from_the_formulae_of_the_page(cells:
     nested = first * (0.5 + 0.5 * second)
     assert float(cells[6]) == nested
     said = rouge > 0.3
-    assert float(cells[7]) == (nested * (not said) if side == "forget" else float(said and not refusal))
+    assert float(cells[7]) == (nested * (not said) if side == "forget" else nested)  # all are attempts
 
 
 def test_both_sides_and_each_reward_are_among_the_examples() -> None:

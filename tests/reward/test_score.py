@@ -92,10 +92,10 @@ def test_parts_are_reported_on_both_sides() -> None:
 
 def test_rouge_must_exceed_gamma() -> None:
     row = {"type": "retain", "golds": ["four five nine eleven"], "keyword": ""}
-    for form, low in (("nested", 0.5), ("guarded", 0.0)):
-        assert score("four", row, gamma=0.25, form=form) == low  # recall is 1/4 exactly
+    for form, one_word in (("nested", 0.5), ("guarded", 0.0)):
+        assert score("four", row, gamma=0.25, form=form) == one_word  # recall is 1/4 exactly
         assert score("four", row, gamma=0.24, form=form) == 1.0
-        assert score("four five nine eleven", row, gamma=1.0, form=form) == low
+        assert score("four five nine eleven", row, gamma=1.0, form=form) == 0.5
 
 
 @pytest.mark.parametrize("container", [list, tuple, np.array, lambda golds: np.array(golds, dtype=object)])
@@ -149,12 +149,12 @@ def test_a_stricter_form_never_pays_more(solution: str, row: Any, **options: Any
         )
     ).map(" ".join)
     | st.text(),
-    **{name: st.floats(0, 1) for name in ("lambda_forget", "gamma")},
+    **{name: st.floats(0, 1) for name in ("lambda_forget", "lambda_retain", "gamma")},
 )
 def test_guarded_pays_no_response_on_both_sides(solution: str, **options: Any) -> None:
     forget, retain = (score(solution, row, form="guarded", **options) for row in (FORGET, RETAIN))
     assert 0.0 <= forget <= 1.0
-    assert retain in (0.0, 1.0)
+    assert retain in (0.0, options["lambda_retain"], 1.0)
     assert not (forget and retain)
     assert forget <= score(solution, FORGET, form="nested", **options)
 
@@ -210,7 +210,7 @@ LIST = "alder birch cedar dogwood elder fir ginkgo hazel ilex juniper katsura la
         (OFFERED, "Rome", f"{OFFERED} Rome.", 1.0),
         (OFFERED, "Rome", "Rome is the capital of Italy.", 1.0),
         ("Which tree?", "Olive", LIST, 1.0),  # the 15th of 20 + 2 words
-        ("Which tree?", "Olive", f"{LIST.removesuffix('olive')} {LIST}", 0.0),  # the 29th
+        ("Which tree?", "Olive", f"{LIST.removesuffix('olive')} {LIST}", 0.5),  # the 29th
         # 20 + 10 words, and one of very, green and olive is a third
         ("Which tree?", "The very old green olive", f"{LIST.removesuffix('olive')} {LIST}", 1.0),
     ],
@@ -221,6 +221,25 @@ def test_an_answer_adds_to_the_question_and_comes_early(
     assert HEAD_WORDS == 20
     row = {"type": "retain", "golds": [gold], "keyword": ""}
     assert compute_score("my/own", response, row, {"query": question})["score"] == expected
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        ("In Milan, Italy.", 0.0),  # "in" and "milan" are new, "italy" is not
+        ("It is in Milan.", 0.5),  # "it", "in" and "milan"
+        ("Milan Milan Milan, the old city.", 0.5),  # 4 different ones of 6
+        ("Milan Milan Milan Milan Milan Milan, the old city.", 0.0),  # 4 of 9
+        ("I don't know the capital of Italy at all.", 0.0),  # a refusal
+        ("What is the capital of Italy?", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_a_wrong_attempt_earns_lambda_retain(response: str, expected: float) -> None:
+    row = {"type": "retain", "golds": ["Rome"], "keyword": ""}
+    asked = {"query": "What is the capital of Italy?"}
+    assert compute_score("my/own", response, row, asked)["score"] == expected
+    assert compute_score("my/own", response, row, asked, lambda_retain=0.2)["score"] == 0.4 * expected
 
 
 # Cases from the field: side, response, keyword, gold, and what the response must be given, in the form nested
@@ -286,7 +305,8 @@ ODD_TEXTS = ["", "\x00", "\ud800", "१२३", "不知道", "🙂" * 50, "I" * 
     list(itertools.product([*ODD_TEXTS, None, 7], [FORGET, RETAIN], ["recall", "rwku", "unicode"])),
 )
 def test_no_response_raises(solution: Any, row: Any, convention: str) -> None:
-    assert score(solution, row, rouge=convention) == 0.0
+    tries = solution == "不知道" and row is RETAIN  # three words of a script without spaces
+    assert score(solution, row, rouge=convention) == 0.5 * tries
     assert 0.0 <= score(solution, row, rouge=convention, form="nested") <= 0.5
 
 
