@@ -33,18 +33,21 @@ RESULTS = Path(__file__).with_suffix(".jsonl")
 SEEDS = (1, 2)
 STEPS = 30
 GOAL_FORGET, GOAL_RETAIN = 0.1, 0.9
-RATE = "actor_rollout_ref.actor.optim.lr"
-ROWS = ("--probe-share", "0.25", "--val-share", "0.12")
+RATE, KL = "actor_rollout_ref.actor.optim.lr", "actor_rollout_ref.actor.kl_loss_coef"
+ROWS = ("--probe-share", "0.25", "--val-share", "0.2")
 STAGE1 = ("platform=cpu", "experiment=custom")
 STAGE2 = (
     "platform=cpu",
     "experiment=custom",
-    "data.train_batch_size=8",
+    "data.train_batch_size=16",
     "data.max_prompt_length=128",
     "data.max_response_length=32",
-    "actor_rollout_ref.rollout.n=8",
+    "actor_rollout_ref.rollout.n=4",
     "actor_rollout_ref.rollout.temperature=0.7",
-    f"{RATE}=6e-6",
+    f"{RATE}=3e-5",
+    f"{RATE}_scheduler_type=cosine",
+    f"{RATE}_warmup_steps=3",
+    f"{KL}=0.05",
     "sides.weights=by_error",
     "replay.enable=false",
     "trainer.logger=[file]",
@@ -68,12 +71,13 @@ ARMS = {
     "additive reward": Arm(("reward.custom_reward_function.reward_kwargs.form=additive",)),
     "no own answers in stage 1": Arm((), ("data.retain_share=0",)),
     "sides as given": Arm(("data.sides=as_given",)),
-    "a third of the rate": Arm((f"{RATE}=2e-6",)),
+    "a fifth of the rate": Arm((f"{RATE}=6e-6",)),
+    "constant rate": Arm((f"{RATE}_scheduler_type=constant", f"{RATE}_warmup_steps=-1")),
     "temperature 1": Arm(("actor_rollout_ref.rollout.temperature=1",)),
-    "16 prompts, 4 responses": Arm(("data.train_batch_size=16", "actor_rollout_ref.rollout.n=4")),
-    "KL coefficient 0": Arm(("actor_rollout_ref.actor.kl_loss_coef=0",)),
-    "KL coefficient 0.1": Arm(("actor_rollout_ref.actor.kl_loss_coef=0.1",)),
-    "LoRA": Arm(("actor_rollout_ref.model.lora_rank=16", f"{RATE}=1e-4")),
+    "8 prompts, 8 responses": Arm(("data.train_batch_size=8", "actor_rollout_ref.rollout.n=8")),
+    "KL coefficient 0": Arm((f"{KL}=0",)),
+    "KL coefficient 0.2": Arm((f"{KL}=0.2",)),
+    "LoRA": Arm(("actor_rollout_ref.model.lora_rank=16", f"{RATE}=3e-4")),
 }
 """In the order in which they run."""
 
@@ -200,9 +204,8 @@ def table(lines: list[dict[str, Any]]) -> str:
         for step, of in line["held_out"].items():
             if step == "base" and line is not lines[0]:
                 continue
-            reached = (
-                of["forget recall"] <= GOAL_FORGET
-                and of["retain recall"] >= round(GOAL_RETAIN * base["retain recall"], 4)
+            reached = of["forget recall"] <= GOAL_FORGET and of["retain recall"] >= round(
+                GOAL_RETAIN * base["retain recall"], 4
             )
             name, seed = ("base model", "") if step == "base" else (line["arm"], line["seed"])
             values = " | ".join(f"{of[column]:.2f}" for column in columns)
