@@ -95,13 +95,13 @@ def test_sizes_of_stage_1(rows: int, tmp_path: Path) -> None:
 RATES = {
     1e5: (2e-4, 2e-5, 1e-4),
     2e6: (2e-4, 2e-5, 1e-4),
-    1.35e8: (1e-5, 1e-6, 5e-6),
+    1.35e8: (1e-5, 1e-6, 3e-5),
     8e9: (3e-6, 4e-7, 2e-6),
     # Half of the way from 135 million to a billion in logarithms: the geometric means.
     math.sqrt(1.35e8 * 1e9): (
         math.sqrt(3e-4 * 9e-5) / 30,
         math.sqrt(3e-4 * 9e-5) / 300,
-        math.sqrt(5e-6 * 2e-6),
+        math.sqrt(3e-5 * 2e-6),
     ),
 }
 
@@ -133,7 +133,7 @@ def test_prompts_are_looked_for_beside_the_rows(tmp_path: Path) -> None:
         _ = config.data.prompt_files
     prompts = rows_file(tmp_path, 60, "train")
     assert config.data.prompt_files == str(prompts)
-    assert (config.stop, config.data.retain_share, config.signal.every) == ("signal", 0.5, 6)
+    assert (config.stop, config.data.retain_share, config.signal.every) == ("signal", 0.5, 8)
     plain = stage1(experiment=None)
     assert (plain.stop, plain.data.retain_share, plain.data.prompt_files) == ("none", 0.0, None)
 
@@ -152,7 +152,7 @@ def test_what_is_given_counts_and_the_rest_follows(tmp_path: Path) -> None:
     assert stage1(f"data.train_files={file}", "optim.lr=2e-4").optim.lr == 2e-4
     by_steps_1 = stage1(f"data.train_files={file}", "trainer.total_training_steps=5")
     assert by_steps_1.optim.lr == pytest.approx(3e-6)  # as over 30 steps
-    assert (by_steps_1.signal.every, by_steps.data.sides) == (1, "balanced")
+    assert (by_steps_1.signal.every, by_steps.data.sides) == (2, "balanced")
 
 
 def test_a_run_on_own_data_validates_about_six_times(tmp_path: Path) -> None:

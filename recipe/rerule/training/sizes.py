@@ -36,8 +36,9 @@ STAGE1_RATE_SUMS = {2e6: 6e-3, 1.35e8: 3e-4, 1e9: 9e-5}
 steps; 135 million: SmolLM2's 1e-5 over 30 steps; from a billion on: RULE's on one person, 4e-7 over 225."""
 STAGE1_LEAST_RATE = 4e-7
 """RULE's, over however many steps."""
-STAGE2_RATES = {2e6: 1e-4, 1.35e8: 5e-6, 1e9: 2e-6}
-"""Stage 2's rate by the number of parameters; from a billion on: the paper's."""
+STAGE2_RATES = {2e6: 1e-4, 1.35e8: 3e-5, 1e9: 2e-6}
+"""Stage 2's rate by the number of parameters. 135 million: that of examples/run_real.sh; from a billion on:
+the paper's."""
 STAGE2_STEPS, VALIDATIONS = 40, 6
 REPLAY_WARMUP, REPLAY_CAPACITY, THRESHOLD_STEPS = 15, 1200, 4
 
