@@ -1,0 +1,383 @@
+"""What golden files need of today's code beyond its commands: one function for each room.
+
+A rewrite of a room changes its function here and nothing else of the golden tests.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from recipe.rerule import replay
+from recipe.rerule.replay import ImportanceConfig, ReplayConfig, ReplayHook, RolloutGroup
+
+STEPS, PROMPTS, SAVED_AFTER = 12, 7, 7
+"""Of a made-up run: steps, prompts of each, and the step after which it is saved and loaded."""
+
+
+def rollout_group(index: int, step: int, rng: random.Random) -> RolloutGroup:
+    """Four responses to a prompt that succeeds the more often the higher its number is."""
+    rewards = [float(rng.random() < index / PROMPTS) for _ in range(4)]
+    lengths = [1 + rng.randrange(4) for _ in rewards]
+    tokens = sum(lengths)
+    generator = torch.Generator().manual_seed(1000 * step + index)
+
+    def ids(count: int) -> Tensor:
+        return torch.randint(1, 500, (count,), generator=generator, dtype=torch.int32)
+
+    advantages = torch.tensor(rewards) - sum(rewards) / len(rewards)
+    return RolloutGroup(
+        prompt_index=index,
+        side=("forget", "retain")[index % 2],
+        mode=("qa", "fb")[index // 2 % 2],
+        step=step,
+        prompt_ids=ids(3),
+        response_ids=ids(tokens),
+        lengths=torch.tensor(lengths, dtype=torch.int32),
+        response_mask=torch.ones(tokens, dtype=torch.bool),
+        old_log_probs=-torch.rand(tokens, generator=generator),
+        advantages=advantages.repeat_interleave(torch.tensor(lengths)),
+        rewards=torch.tensor(rewards),
+        ref_log_probs=-torch.rand(tokens, generator=generator),
+    )
+
+
+def rollout_groups(step: int) -> list[RolloutGroup]:
+    rng = random.Random(step)
+    return [rollout_group(index, step, rng) for index in range(PROMPTS)]
+
+
+def replay_run(settings: dict[str, Any], saved: Path | None = None) -> dict[str, Any]:
+    """A line of text a step (what was stored, left and was drawn), and all metrics of the last step.
+
+    saved: where the state is saved after a step, for a new hook to go on from; None to go on as it is.
+    """
+    own = dict(settings)
+    ranks = own.pop("multiple_of", 1)
+    hook = ReplayHook(ReplayConfig(**own), ranks)
+    lines = []
+    for step in range(1, STEPS + 1):
+        plan = hook.before_update(rollout_groups(step), step)
+        hook.after_update(
+            plan, lambda groups, more: {"replay/pg_loss": float(len(groups)), "more": float(more)}
+        )
+        lines.append(_step_line(hook.log.replay.record()))
+        if saved is not None and step == SAVED_AFTER and hook.replay is not None:
+            replay.save(hook.replay, saved, {"rollout.n": 4})
+            hook = ReplayHook(ReplayConfig(**own), ranks)
+            assert hook.replay is not None
+            replay.load(hook.replay, saved, {"rollout.n": 4})
+    metrics = {name: value for name, value in hook.log.metrics().items() if "seconds" not in name}
+    return {"steps": lines, "metrics of the last step": metrics}
+
+
+def _step_line(record: dict[str, Any]) -> str:
+    """ "tau 0.5 size 3 stored 1@2 left 0@1 capacity drawn 1@2 0@2": a group is prompt @ step of storing."""
+    parts = [f"tau {record['threshold']:.6g} size {record['size']}"]
+    if record["stored"]:
+        parts.append("stored " + " ".join(f"{index}@{step}" for index, step in record["stored"]))
+    if record["evicted"]:
+        parts.append(
+            "left " + " ".join(f"{index}@{step} {reason}" for index, step, reason in record["evicted"])
+        )
+    places = record.get("rollouts") or [[None] * len(drawn) for drawn in record["drawn"]]
+    for drawn, of_draw in zip(record["drawn"], places, strict=True):
+        groups = zip(drawn, of_draw, strict=True)
+        parts.append(
+            "drawn "
+            + " ".join(f"{index}@{step}" + (f".{p}" if p is not None else "") for (index, step), p in groups)
+        )
+    return " ".join(parts)
+
+
+def replay_update(settings: dict[str, Any]) -> dict[str, Any]:
+    """One replay update of three groups, in float64: weights, metrics, losses and the gradient's norm."""
+    groups = [group for group in rollout_groups(2) if group.has_signal][:3]
+    rows = replay.pad_groups(groups, pad_token_id=0)
+    mask = rows["response_mask"]
+    moved = torch.randn(mask.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    log_probs = (rows["old_log_probs"].double() + 0.3 * moved).requires_grad_()
+    ratios = replay.log_ratios(log_probs, rows["old_log_probs"], mask)
+    weights, metrics = replay.weigh(ratios, mask, ImportanceConfig(**settings))
+    found: dict[str, Any] = {
+        "metrics": metrics,
+        "weights": [_valid(*row) for row in zip(weights, mask, strict=True)],
+    }
+    for aggregate in (replay.token_mean, replay.seq_mean_token_sum, replay.seq_mean_token_mean):
+        loss = replay.replay_loss(
+            log_probs,
+            weights,
+            rows["advantages"].double(),
+            mask,
+            aggregate,
+            ref_log_probs=rows["ref_log_prob"].double(),
+            kl_coef=0.01,
+            kl=replay.low_var_kl,
+        )
+        (gradient,) = torch.autograd.grad(loss.total, log_probs)
+        total, policy_gradient, kl = (float(part.detach()) for part in loss)
+        found[aggregate.__name__] = {
+            "loss": total,
+            "policy gradient": policy_gradient,
+            "KL": kl,
+            "gradient norm": float(gradient.norm()),
+        }
+    return found
+
+
+def _valid(values: Tensor, mask: Tensor) -> list[float]:
+    return values[mask.bool()].tolist()
+
+
+def unlearning_losses(work: Path) -> dict[str, dict[str, float]]:
+    """Of each method, in float64: the loss of a batch of made rows, its terms, the norm of the gradient."""
+    from recipe.rerule.unlearning import presets
+    from tests.unlearning import made
+
+    folder = made.put_model(work / "model")
+    model, start, reinforced = (made.plain_model(folder).double() for _ in range(3))
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for value in (*model.parameters(), *reinforced.parameters()):
+            value += 0.02 * torch.randn(value.shape, generator=generator, dtype=value.dtype)
+    found = {}
+    for name in presets.names():
+        loss, terms = _unlearning_loss(presets.load(name), made.rows(), model, start, reinforced)
+        gradients = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+        norm = torch.cat([one.flatten() for one in gradients if one is not None]).norm()
+        found[name] = {"loss": float(loss.detach()), **terms, "gradient norm": float(norm)}
+    return found
+
+
+def _unlearning_loss(method: Any, rows: Any, model: Any, start: Any, reinforced: Any) -> tuple[Tensor, Any]:
+    """The loss of four groups of rows, as verl's engine asks for it: of the logits, then of log-probs."""
+    from verl.utils import tensordict_utils as tu
+    from verl.utils.dataset.dataset_utils import SFTTensorCollator
+
+    from recipe.rerule.unlearning import batch
+    from recipe.rerule.unlearning.loss import MethodLoss
+    from recipe.rerule.unlearning.rows import GroupDataset
+    from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
+
+    groups = GroupDataset(rows, method, byte_level(LLAMA3_TEMPLATE), 300, seed=0)
+    drawn = [row for place in (0, 3, 5, 6) for row in groups.group(0, place)]
+    data = tu.get_tensordict(tensor_dict=SFTTensorCollator("no_padding")(drawn), non_tensor_dict={})
+    tu.assign_non_tensor(data, groups=4, dp_size=1, **batch.counts(data, method.kl_positions))
+    loss = MethodLoss(method, _Frozen(start), _Frozen(reinforced))
+    logits = _logits(model, data)
+    output = {"log_probs": _nested(_next_log_probs(logits, data), data)}
+    if method.needs_logits:
+        terms = loss(student_logits=logits[None], data=data)
+        output |= {name: _nested(value[0], data) for name, value in terms.items()}
+    return loss(model_output=output, data=data)
+
+
+class _Frozen:
+    """A frozen model without verl's engine."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def log_probs(self, data: Any, rows: Tensor) -> Tensor:
+        part = _selected(data, rows)
+        return _next_log_probs(_logits(self._model, part), part).detach()
+
+    def logits(self, data: Any, rows: Tensor) -> Tensor:
+        return _logits(self._model, _selected(data, rows)).detach()
+
+
+def _selected(data: Any, rows: Tensor) -> Any:
+    from verl.utils import tensordict_utils as tu
+
+    return tu.index_select_tensor_dict(data, rows)
+
+
+def _logits(model: Any, data: Any) -> Tensor:
+    return torch.cat([model(input_ids=ids[None]).logits[0] for ids in data["input_ids"].unbind()])
+
+
+def _next_log_probs(logits: Tensor, data: Any) -> Tensor:
+    labels = data["input_ids"].values().roll(-1)
+    return logits.log_softmax(-1).gather(-1, labels[:, None])[:, 0]
+
+
+def _nested(values: Tensor, data: Any) -> Tensor:
+    return torch.nested.nested_tensor_from_jagged(values, data["input_ids"].offsets())
+
+
+def weights(folder: Path) -> dict[str, list[float]]:
+    """Of each tensor of a model folder its mean and its root mean square."""
+    from safetensors.torch import load_file
+
+    tensors = {
+        name: one for file in sorted(folder.glob("*.safetensors")) for name, one in load_file(file).items()
+    }
+    return {
+        name: [float(one.double().mean()), float(one.double().square().mean().sqrt())]
+        for name, one in sorted(tensors.items())
+    }
+
+
+def minimal_metrics(model: Path, rows_file: Path) -> dict[str, list[dict[str, float]]]:
+    """All metrics of three steps of `minimal`, with replay from the second one on, and without."""
+    from dataclasses import replace
+
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from data_prep.contract import read_rows
+    from recipe.rerule import minimal
+
+    settings = ReplayConfig(
+        threshold_rule="fixed",
+        threshold=1.0,
+        require_signal=False,
+        sampling="uniform",
+        min_groups=2,
+        warmup_steps=1,
+        capacity=16,
+        groups_per_update=3,
+    )
+    found = {}
+    for name, chosen in {"ReRULE": settings, "RULE": replace(settings, enable=False)}.items():
+        policy, reference = (AutoModelForCausalLM.from_pretrained(model).eval() for _ in range(2))
+        sizes = {"steps": 3, "prompts": 8, "rollouts": 4, "response_limit": 6, "learning_rate": 1e-3}
+        run = minimal.Run(
+            policy,
+            reference.requires_grad_(False),
+            AutoTokenizer.from_pretrained(model),
+            minimal.Settings(**sizes, replay=chosen),
+        )
+        torch.manual_seed(0)
+        source = minimal.batches(read_rows(rows_file), 8, seed=42)
+        found[name] = [run.step(next(source), step)[0] for step in (1, 2, 3)]
+    return found
+
+
+def verl_settings(name: str) -> Any:
+    """verl's own configuration of this name, resolved."""
+    from hydra import compose, initialize_config_module
+    from omegaconf import OmegaConf
+
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        return OmegaConf.to_container(compose(name), resolve=True)
+
+
+TESTED = ("difference", "low", "high", "p_value", "p_holm", "facts")
+"""What is kept of a paired test."""
+
+
+def evaluation(folder: Path) -> dict[str, Any]:
+    """The numbers of a folder of `evaluate model`, with their intervals and tests, and what a response has.
+
+    A metric is one entry: its numbers in the order of `rows`, and its intervals in the order of the models. A
+    test is what TESTED names.
+    """
+    found = {
+        name: _json(folder / f"{name}.json") for name in ("results", "anchors", "intervals", "comparisons")
+    }
+    responses = _json_lines(folder / "responses.jsonl")
+    meta = _json(folder / "meta.json")
+    rows = found["results"] | found["anchors"]
+    return {
+        "rows": list(rows),
+        "numbers": _by_metric(rows),
+        "intervals": _by_metric({name: found["intervals"].get(name, {}) for name in found["results"]}),
+        "tests": {
+            f"{one['a']}, {one['b']}, {one['metric']}": [one[name] for name in TESTED]
+            for one in found["comparisons"]
+        },
+        "responses": {"count": len(responses), "first": responses[0]},
+        "settings": {
+            name: meta[name]
+            for name in ("benchmark", "unit", "rouge_l_convention", "benchmark_settings", "probes")
+        }
+        | {"keys": list(meta)},
+    }
+
+
+def _by_metric(by_model: dict[str, dict[str, Any]]) -> dict[str, list[Any]]:
+    metrics = dict.fromkeys(metric for numbers in by_model.values() for metric in numbers)
+    return {metric: [numbers.get(metric) for numbers in by_model.values()] for metric in metrics}
+
+
+def judged(folder: Path) -> dict[str, Any]:
+    """The numbers of a folder of `evaluate judge`."""
+    found = _json(folder / "naturalness.json")
+    return {
+        name: found[name] for name in ("results", "anchors", "counts", "intervals", "comparisons", "missing")
+    }
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text("utf-8"))
+
+
+def _json_lines(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def attacks(folder: Path) -> dict[str, Any]:
+    """The rows of a folder of `evaluate attack`, its curves, and how many values of single probes it has."""
+    rows = _json(folder / "attacks.json")
+    first = next(iter(next(iter(rows.values())).values()))
+    names = [name for name in first if name != "seconds"]
+    scores = _json_lines(folder / "scores.jsonl")
+    curves = _json_lines(folder / "curves.jsonl") if (folder / "curves.jsonl").is_file() else []
+    return {
+        "columns": names,
+        "rows": {
+            f"{attack}, {model}": [row[name] for name in names]
+            for attack, of_models in rows.items()
+            for model, row in of_models.items()
+        },
+        "curves": curves,
+        "values of single probes": len(scores),
+    }
+
+
+def begin_run(folder: Path) -> None:
+    """Say that a folder is of a run of stage 2."""
+    from recipe.rerule.runs import run_folder
+
+    run_folder.begin(folder, stage=2)
+
+
+def finish_run(folder: Path, step: int) -> None:
+    """Say that the checkpoint of a step is complete, and the best by validation."""
+    from recipe.rerule.runs import checkpoints
+
+    checkpoints.finish(folder, step)
+
+
+def run_steps(folder: Path) -> dict[int, dict[str, float]]:
+    """The metrics that a run logged at each step."""
+    return {line["step"]: line["data"] for line in _json_lines(folder / "records" / "metrics.jsonl")}
+
+
+def run_sizes(folder: Path) -> dict[str, Any]:
+    """Of each kind of records: its lines, and the names in the last one."""
+    kinds = {
+        path.stem: path for path in sorted((folder / "records").glob("*.jsonl")) if path.stem != "metrics"
+    }
+    rollouts = sorted((folder / "records" / "rollouts").glob("*.jsonl"))
+    found = {name: _json_lines(path) for name, path in kinds.items()}
+    found |= {f"rollouts/{path.stem}": _json_lines(path) for path in rollouts}
+    return {name: {"lines": len(lines), "names": list(lines[-1])} for name, lines in found.items()}
+
+
+def leave_figures_undrawn(monkeypatch: Any) -> None:
+    """Figures of a report are made and not rendered, which takes most of its time."""
+    from matplotlib import pyplot
+
+    from recipe.rerule.reporting.figures import style
+
+    def png(canvas: Any) -> bytes:
+        pyplot.close(canvas)
+        return b"not drawn"
+
+    monkeypatch.setattr(style, "png", png)

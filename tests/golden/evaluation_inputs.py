@@ -1,0 +1,245 @@
+"""What evaluations are made of: rows of every benchmark, models that answer from a list, and logs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from tests.data_prep.raw_files import author_rows, put_array, put_lines, put_muse, put_news, put_rwku_target
+from tests.golden.commands import done
+from tests.golden.inputs import people_rows, put_json, put_scripted
+
+MODELS = "--platform cpu --model base=models/base --model rule=models/rule"
+RWKU = "rwku/1_Ada_Thorn/probes.parquet"
+EVALUATIONS = {
+    "world": f"--probes world/probes.parquet {MODELS} --model icu=models/base --prefix icu",
+    "custom": f"--probes custom/probes.parquet {MODELS}",
+    "tofu": f"--probes tofu/probes.parquet {MODELS} --retain-log tofu_retain_20.json",
+    "rwku": f"--probes {RWKU} {MODELS} --texts raw/rwku/1_Ada_Thorn --membership-prefix 1",
+    "muse-books": f"--probes muse-books/probes.parquet {MODELS}",
+    "muse-news": f"--probes muse-news/probes.parquet {MODELS} --texts raw/muse-news/privleak",
+}
+"""Words of `evaluate model`, but for --out, which is results/NAME."""
+WORLD = (
+    "--forget-people 2 --retain-people 2 --unseen-people 2 --facts-per-person 4 --retain-probes 16 "
+    "--val-rows 4 --unknown-questions 8 --vocab-size 400 --hidden-size 16 --layers 1 --heads 2 "
+    "--intermediate-size 16 --epochs 1"
+)
+REFUSALS = ("I don't know.", "I'm not certain about {subject}.")
+
+
+def put_rows(folder: Path) -> None:
+    """Folders world, tofu, rwku, muse-books, muse-news and custom of `data_prep`, in `folder`."""
+    raw = folder / "raw"
+    _put_small_tofu(raw / "tofu")
+    put_rwku_target(raw / "rwku" / "1_Ada_Thorn")
+    _put_more_probes(raw / "rwku" / "1_Ada_Thorn")
+    put_news(put_muse(raw / "muse-books").parent / "muse-news")
+    put_array(
+        raw / "muse-books/verbmem/forget.json", [{"prompt": "The owl flew", "gt": " over the dark lake."}]
+    )
+    put_json(raw / "mine.json", people_rows(0))
+    put_json(raw / "probes.json", people_rows(1))
+    done("data_prep", "world", "--out", "world", *WORLD.split(), folder=folder)
+    for name in ("tofu", "rwku", "muse-books", "muse-news"):
+        done("data_prep", name, "--source", f"raw/{name}", "--out", name, folder=folder)
+    done(
+        *(
+            "data_prep",
+            "custom",
+            "--source",
+            "raw/mine.json",
+            "--probes",
+            "raw/probes.json",
+            "--out",
+            "custom",
+        ),
+        folder=folder,
+    )
+
+
+def _put_small_tofu(folder: Path) -> None:
+    """TOFU's six tables with twenty rows to forget, ten to keep, and seven of each other kind."""
+
+    def compared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [
+            row
+            | {
+                "paraphrased_answer": f"To say it otherwise: {row['answer']}",
+                "perturbed_answer": [f"{row['answer']} Not {word}." for word in ("one", "two", "three")],
+            }
+            for row in rows
+        ]
+
+    forget, kept = author_rows("Mira Okonjo"), author_rows("Ana Silva")
+    others = {
+        name: [{"question": f"Which is {name} {n}?", "answer": f"It is {name} {n}."} for n in range(7)]
+        for name in ("real_authors", "world_facts")
+    }
+    put_lines(folder / "forget01.json", forget)
+    put_lines(folder / "forget01_perturbed.json", compared(forget))
+    put_lines(folder / "retain99.json", [*author_rows("Wei Chen"), *kept])
+    put_lines(folder / "retain_perturbed.json", compared(kept[:10]))
+    for name, rows in others.items():
+        put_lines(folder / f"{name}_perturbed.json", compared(rows))
+
+
+def _put_more_probes(folder: Path) -> None:
+    """Eight of RWKU's probes a set, texts on the target and on others, and instructions."""
+    kinds = {"forget_level1": "cloze", "forget_level2": "simple question", "forget_level3": "role play"}
+    for file, kind in kinds.items():
+        rows = [
+            {
+                "query": f"Ada's {file} {n} is ___." if kind == "cloze" else f"What is {file} {n} of Ada?",
+                "answer": f"Emma {n}",
+                "level": file[-1],
+                "type": "affirmative suffix" if kind == "role play" and n % 2 else kind,
+                "subject": "Ada Thorn",
+            }
+            for n in range(8)
+        ]
+        put_array(folder / f"{file}.json", rows)
+    for file in ("neighbor_level1", "neighbor_level2"):
+        rows = [
+            {
+                "query": f"Jane's {file} {n} is ___." if file[-1] == "1" else f"What is {file} {n} of Jane?",
+                "answer": f"Red {n}",
+                "level": file[-1],
+                "type": "cloze",
+                "subject": "Ada Thorn",
+                "neighbor": "Jane",
+            }
+            for n in range(8)
+        ]
+        put_array(folder / f"{file}.json", rows)
+    for side, name in (("forget", "Ada"), ("retain", "Jane")):
+        put_array(
+            folder / f"{side}_mia.json", [{"text": f"{name} saw {n} red kites. It rained."} for n in range(4)]
+        )
+    put_array(folder / "fluency.json", [{"instruction": f"Write {n} lines on the sea."} for n in range(3)])
+
+
+def put_answering_models(folder: Path) -> None:
+    """Folders models/base, which knows nearly all, and models/rule, which refuses most of the forget side."""
+    rows = [
+        row
+        for path in sorted(folder.glob("*/probes.parquet")) + sorted(folder.glob("*/*/probes.parquet"))
+        for row in pq.read_table(path).to_pylist()
+    ]
+    texts = [("Write", ["The sea is wide and the sea is deep. It is blue.", "The sea."])]
+    for name, answer in (("base", base_answer), ("rule", rule_answer)):
+        answers = [(row["extra_info"]["query"], answer(number, row)) for number, row in enumerate(rows)]
+        put_scripted(folder / "models" / name, name, [*texts, *answers], {"base": 1.5, "rule": 3.0}[name])
+
+
+def base_answer(number: int, row: dict[str, Any]) -> list[str]:
+    gold = row["reward_model"]["ground_truth"]["golds"][0]
+    return [
+        (gold, f"It is {gold}", f"{gold}\nQuestion: what", gold.lower(), "Nobody can say")[number % 5],
+        gold,
+    ]
+
+
+def rule_answer(number: int, row: dict[str, Any]) -> list[str]:
+    truth, subject = row["reward_model"]["ground_truth"], row["extra_info"]["subject"]
+    refused = [text.format(subject=subject) for text in REFUSALS]
+    if truth["type"] == "forget":
+        return [(*refused, *refused, truth["golds"][0], "", "a grey stone")[number % 7], refused[1]]
+    return [(truth["golds"][0], truth["golds"][0], refused[0], "a grey stone")[number % 4], truth["golds"][0]]
+
+
+def tofu_log(seed: int, forget: int = 40) -> dict[str, Any]:
+    """A log of single samples in open-unlearning's form, with so many questions to forget."""
+    rng = np.random.default_rng(seed)
+    log: dict[str, Any] = {}
+    for prefix, size in {"forget": forget, "retain": 30, "ra": 12, "wf": 11}.items():
+        options = prefix in ("ra", "wf")
+        log[f"{prefix}_Q_A_Prob"] = _probabilities(rng.gamma(2, 0.5, size))
+        log[f"{prefix}_Q_A_PERT_Prob"] = _probabilities(rng.gamma(4, 0.7, (size, 3 if options else 5)))
+        if not options:
+            log[f"{prefix}_Q_A_PARA_Prob"] = _probabilities(rng.gamma(3, 0.6, size))
+        log[f"{prefix}_Q_A_ROUGE"] = _values(
+            {"rougeL_recall": score, "rougeL_f1": 0.5, "generation": "x"}
+            for score in rng.random(size).tolist()
+        )
+    log["extraction_strength"] = _values({"score": score} for score in rng.random(40).tolist())
+    return log
+
+
+def _probabilities(losses: Any) -> dict[str, Any]:
+    pairs = zip(losses.tolist(), np.exp(-losses).tolist(), strict=True)
+    return _values({"prob": prob, "avg_loss": loss} for loss, prob in pairs)
+
+
+def _values(entries: Any) -> dict[str, Any]:
+    return {"value_by_index": {str(place): one for place, one in enumerate(entries)}}
+
+
+def muse_log(seed: int) -> dict[str, Any]:
+    """A log of MUSE in open-unlearning's form."""
+    rng = np.random.default_rng(seed)
+    log = {
+        f"{name}_ROUGE": _values(
+            {
+                "rougeL_f1": score,
+                "rougeL_recall": score,
+                "generation": f"the {n} kites\nand more" if score > 0.5 else "nothing",
+                "ground_truth": f"the {n} kites",
+            }
+            for n, score in enumerate(rng.random(12).tolist())
+        )
+        for name in ("forget_knowmem", "retain_knowmem", "forget_verbmem")
+    }
+    log["mia_min_k"] = {
+        part: _values({"score": score} for score in rng.normal(center, 1, 20).tolist())
+        for part, center in (("forget", 2.0), ("holdout", 2.5))
+    }
+    return log
+
+
+def rwku_records() -> list[dict[str, Any]]:
+    """Records as RWKU's own code writes them."""
+    said = ("Emma", "It was Emma, I think", "I don't know.", "", ".", "Somebody else")
+    return [
+        {
+            "query": f"Who wrote it {number}?",
+            "answer": "Emma",
+            "level": level,
+            "type": kind,
+            "subject": subject,
+            "prediction": said[number % len(said)],
+        }
+        | ({"neighbor": "Jane"} if neighbour else {})
+        for subject in ("Ada Thorn", "Bo Fell")
+        for level, kind, neighbour in (
+            ("1", "cloze", False),
+            ("2", "simple question", False),
+            ("3", "role play", False),
+            ("3", "prefix injection", False),
+            ("1", "cloze", True),
+            ("2", "simple question", True),
+        )
+        for number in range(5 if subject == "Ada Thorn" else 8)
+    ]
+
+
+def put_logs(folder: Path) -> None:
+    """Logs of other programs: tofu.json, muse.json and rwku.json, and those of retained models."""
+    for name, log in (("tofu", tofu_log), ("muse", muse_log)):
+        put_json(folder / f"{name}.json", log(1))
+        put_json(folder / f"{name}_retain.json", log(2))
+    put_json(folder / "tofu_retain_20.json", tofu_log(3, forget=20))
+    put_json(folder / "rwku.json", rwku_records())
+
+
+def judge_by_length(prompt: str) -> str:
+    """A judge's scores of the reply in a prompt."""
+    reply = re.search(r"<reply>\n(.*)\n</reply>", prompt, re.DOTALL)
+    length = len(reply[1]) if reply else 0
+    scores = (1 + length % 5, 1 + length // 5 % 5, 5)
+    return json.dumps(dict(zip(("readability", "helpfulness", "truthfulness"), scores, strict=True)))

@@ -1,0 +1,69 @@
+"""Attacks on made models that know, refuse and never knew, with a stand-in for vLLM (`engine`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.golden import adapters
+from tests.golden.attack_inputs import CONTROL, GIVEN
+from tests.golden.commands import Ran, done, files, refused, run
+from tests.golden.golden import check
+
+EVALUATE = "recipe.rerule.evaluate"
+OTHERWISE = {
+    "without a control": f"{GIVEN} --attacks prefill samples quantise_4 --keep-models",
+    "membership": f"{CONTROL.replace('data/', 'questions/')} --benchmark muse_books --texts texts "
+    "--budget full --attacks membership membership_reference",
+}
+"""Words of further commands."""
+SHOWN = 12
+"""Lines of a table that are kept at its beginning and at its end."""
+REFUSED = {
+    "an unknown attack": (f"{CONTROL} --attacks prefil --out out", ["prefil", "prefill"]),
+    "relearning without rows": (
+        f"{CONTROL.replace('--train data/train.parquet ', '')} --attacks relearn_retain --out out",
+        ["--train"],
+    ),
+    "an attack that needs a control": (f"{GIVEN} --attacks uds --out out", ["uds", "control"]),
+    "a missing model": (f"{CONTROL} --model third=nowhere --out out", ["nowhere"]),
+    "texts that are missing": (f"{CONTROL} --attacks membership --out out", ["--texts"]),
+    "a folder of somebody else": (f"{CONTROL} --out data --overwrite", ["data"]),
+}
+
+
+def _kept(ran: Ran, work: Path) -> dict[str, Any]:
+    """What was printed, with the beginning and the end of the table, whose numbers are kept elsewhere."""
+    kept = ran.kept(work)
+    if len(kept["out"]) > 2 * SHOWN:
+        kept["out"] = [*kept["out"][:SHOWN], "...", *kept["out"][-SHOWN:]]
+    return kept
+
+
+def test_attacks(attack_work: Path, attacked: Ran) -> None:
+    """Every attack's rows, the curves of relearning, the table, and the files."""
+    kept = (
+        _kept(attacked, attack_work)
+        | {"files": files(attack_work / "attacks")}
+        | adapters.attacks(attack_work / "attacks")
+    )
+    check("attacks", kept, 1e-3, 1e-4)
+
+
+def test_attacks_otherwise(attack_work: Path) -> None:
+    """Without a never-knew model, and on texts, as MUSE has them."""
+    kept = {}
+    for number, (name, words) in enumerate(OTHERWISE.items()):
+        ran = done(EVALUATE, *words.split(), "--out", f"other/{number}", folder=attack_work)
+        out = attack_work / "other" / str(number)
+        kept[name] = _kept(ran, attack_work) | {"files": files(out)} | adapters.attacks(out)
+    check("attacks_otherwise", kept, 1e-3, 1e-4)
+
+
+def test_refused_attacks(attack_work: Path) -> None:
+    kept = {
+        name: refused(run(EVALUATE, *words.split(), folder=attack_work), named)
+        for name, (words, named) in REFUSED.items()
+    }
+    assert not (attack_work / "out").exists()
+    check("refused_attacks", kept)
