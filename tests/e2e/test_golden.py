@@ -1,9 +1,9 @@
 """The commands on the real stack, on a micro world, compared with golden files (docs/architecture.md).
 
-`tests/golden/stack.json` has what is the same everywhere: files, names of metrics, prompts, and what replay
-stores and draws. `stack_numbers.json` has numbers that follow from trained weights. Their last digits differ
-between kinds of processors, so they are compared only on a kind like the one that they were written on. What
-is sampled in stage 2 differs from run to run, and so do numbers that follow from it: neither file has any.
+`tests/golden/stack.json` has what is the same everywhere: files, names of metrics, and which prompts are
+trained on and stored. `stack_numbers.json` has numbers that follow from trained weights. Their last digits
+differ between kinds of processors, so they are compared only on a kind like the one that they were written
+on. What is sampled in stage 2 differs from run to run. Neither file has numbers that follow from it.
 """
 
 from __future__ import annotations
@@ -45,11 +45,15 @@ def commands(world: Path, out: Path) -> dict[str, list[str]]:
     models = {"base": f"{world}/model", "stage1": f"{out}/stage1/model", "rule": f"{out}/rule"}
     models |= {"rerule": f"{out}/rerule", "unlearned": f"{out}/unlearned/model"}
     asked = ["--platform", "cpu", "--probes", f"{world}/probes.parquet"]
-    stage2 = f"trainer.total_training_steps={STEPS}"
+    # All groups are stored, whatever was sampled.
+    stage2 = [f"trainer.total_training_steps={STEPS}", "replay.admission=all"]
     return {
         "stage1": ["recipe.rerule.sft", *trained, f"data.train_files={world}/sft.parquet", "optim.lr=1e-3"],
-        "rule": ["recipe.rerule.main", *stage2_arguments(world, out / "rule", stage2, "replay.enable=false")],
-        "rerule": ["recipe.rerule.main", *stage2_arguments(world, out / "rerule", stage2)],
+        "rule": [
+            "recipe.rerule.main",
+            *stage2_arguments(world, out / "rule", *stage2, "replay.enable=false"),
+        ],
+        "rerule": ["recipe.rerule.main", *stage2_arguments(world, out / "rerule", *stage2)],
         "unlearned": [
             *("recipe.rerule.unlearn", "method=npo_gdr", *trained),
             *(f"data.{side}={world}/{file}.parquet" for side, file in ROWS.items()),
@@ -89,7 +93,8 @@ def test_what_the_commands_write(out: Path) -> None:
         }
         numbers = _by_metric(run["steps"], FIXED if name in SAMPLED else TRAINED)
         if name in SAMPLED:
-            everywhere[name] |= {"numbers": numbers, "prompts": run["prompts"], "replay": run["replay"]}
+            everywhere[name] |= {"numbers": numbers}
+            everywhere[name] |= {part: run[part] for part in ("prompts", "stored", "drawn")}
         else:
             here[name] = numbers
     evaluation, attacks = adapters.evaluation(out / "evaluation"), adapters.attacks(out / "attacks")

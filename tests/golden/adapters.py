@@ -357,7 +357,8 @@ def finish_run(folder: Path, step: int) -> None:
 def run_records(folder: Path) -> dict[str, Any]:
     """The records of a run: metrics by step, and of each other kind its lines and the names in the last one.
 
-    Of stage 2 also the indices of each step's prompts, and a line a step of what replay stored and drew.
+    Of stage 2 also, for each step: the indices of its prompts and of the groups that replay stored, and how
+    many it drew. Indices ascend, since the order of a step's groups follows from the lengths of responses.
     """
     kinds = {path.stem: _json_lines(path) for path in sorted((folder / "records").glob("*.jsonl"))}
     rollouts = sorted((folder / "records" / "rollouts").glob("*.jsonl"))
@@ -366,7 +367,8 @@ def run_records(folder: Path) -> dict[str, Any]:
         "steps": {line["step"]: line["data"] for line in kinds["metrics"]},
         "sizes": {name: {"lines": len(lines), "names": list(lines[-1])} for name, lines in sizes.items()},
         "prompts": [sorted(one["index"] for one in line["prompts"]) for line in kinds.get("prompts", [])],
-        "replay": [_step_line(line) for line in kinds.get("replay", [])],
+        "stored": [sorted(index for index, _ in line["stored"]) for line in kinds.get("replay", [])],
+        "drawn": [[len(drawn) for drawn in line["drawn"]] for line in kinds.get("replay", [])],
     }
 
 
