@@ -354,20 +354,22 @@ def finish_run(folder: Path, step: int) -> None:
     checkpoints.finish(folder, step)
 
 
-def run_steps(folder: Path) -> dict[int, dict[str, float]]:
-    """The metrics that a run logged at each step."""
-    return {line["step"]: line["data"] for line in _json_lines(folder / "records" / "metrics.jsonl")}
+def run_records(folder: Path) -> dict[str, Any]:
+    """The records of a run: metrics by step, and of each other kind its lines and the names in the last one.
 
-
-def run_sizes(folder: Path) -> dict[str, Any]:
-    """Of each kind of records: its lines, and the names in the last one."""
-    kinds = {
-        path.stem: path for path in sorted((folder / "records").glob("*.jsonl")) if path.stem != "metrics"
-    }
+    Of stage 2 also, for each step: the indices of its prompts and of the groups that replay stored, and how
+    many it drew. Indices ascend, since the order of a step's groups follows from the lengths of responses.
+    """
+    kinds = {path.stem: _json_lines(path) for path in sorted((folder / "records").glob("*.jsonl"))}
     rollouts = sorted((folder / "records" / "rollouts").glob("*.jsonl"))
-    found = {name: _json_lines(path) for name, path in kinds.items()}
-    found |= {f"rollouts/{path.stem}": _json_lines(path) for path in rollouts}
-    return {name: {"lines": len(lines), "names": list(lines[-1])} for name, lines in found.items()}
+    sizes = kinds | {f"rollouts/{path.stem}": _json_lines(path) for path in rollouts}
+    return {
+        "steps": {line["step"]: line["data"] for line in kinds["metrics"]},
+        "sizes": {name: {"lines": len(lines), "names": list(lines[-1])} for name, lines in sizes.items()},
+        "prompts": [sorted(one["index"] for one in line["prompts"]) for line in kinds.get("prompts", [])],
+        "stored": [sorted(index for index, _ in line["stored"]) for line in kinds.get("replay", [])],
+        "drawn": [[len(drawn) for drawn in line["drawn"]] for line in kinds.get("replay", [])],
+    }
 
 
 def leave_figures_undrawn(monkeypatch: Any) -> None:

@@ -57,6 +57,7 @@ def run(module: str, *words: object, folder: Path | None = None) -> Ran:
             contextlib.redirect_stderr(err),
             warnings.catch_warnings(action="ignore"),
         ):
+            _follow_stderr()
             runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
@@ -65,7 +66,18 @@ def run(module: str, *words: object, folder: Path | None = None) -> Ran:
         sys.argv = argv
         os.environ.clear()
         os.environ.update(environment)
+        _follow_stderr()
     return Ran(code, out.getvalue(), err.getvalue())
+
+
+def _follow_stderr() -> None:
+    """Let absl, which rouge-score imports, log to today's sys.stderr.
+
+    Where Hydra sets up logging anew, absl closes the stream that it logs to unless it is sys.stderr: the one
+    that it found when it was imported may be pytest's.
+    """
+    if (logging := sys.modules.get("absl.logging")) is not None:
+        logging.get_absl_handler().python_handler.stream = sys.stderr
 
 
 def done(module: str, *words: object, folder: Path | None = None) -> Ran:

@@ -16,6 +16,10 @@ REWARD_ROWS: dict[str, tuple[dict[str, Any], str]] = {
         {"type": "retain", "golds": ["Esk Moor"], "keyword": ""},
         "Was Bo Fell born in Esk Moor or in Dorn?",
     ),
+    "retain, many words": (
+        {"type": "retain", "golds": ["the old lighthouse keeper of Esk, in 1904"], "keyword": ""},
+        "Who was the keeper that Bo Fell met?",
+    ),
     "retain, characters": ({"type": "retain", "golds": ["北京"], "keyword": ""}, "波在哪里出生?"),
 }
 """Ground truth and bare question."""
@@ -51,7 +55,10 @@ RESPONSES: dict[str, list[Any]] = {
         "Where was Bo Fell born?",
         "Arle, Borg, Cask, Dorn, Fell, Gorm, Holt, Ilm, Juna, Kell, Lund, Mora, Nore, Orta, Pell, Rask, "
         "Sund, Torn, Ulm, Vik, Wals, Yst, Zell, Aker, Brim, Cane, Dell and Esk Moor",
+        "Arle, Borg, Cask, Dorn, Fell, Gorm, Holt, Ilm, Juna, Kell, Lund, Mora, Nore, Orta, Pell or Esk Moor",
         "Dorn, Fell or Esk Moor",
+        "Moor",
+        "He was born far away from here, in a small house by the sea, in Esk",
         "esk moor!",
         "Bo Fell wurde in Esk Moor geboren.",
         "<think>Perhaps Dorn.</think>Esk Moor",
@@ -59,6 +66,13 @@ RESPONSES: dict[str, list[Any]] = {
         "",
     ],
     "retain, a choice": ["Esk Moor", "In Dorn.", "Was Bo Fell born in Esk Moor or in Dorn?", "The first."],
+    "retain, many words": [
+        "the keeper of Esk",
+        "An old man of 1904",
+        "the lighthouse",
+        "old",
+        "Esk, in 1904",
+    ],
     "retain, characters": ["北京", "南京", "我不知道。", "在北京出生。"],
 }
 """By row."""

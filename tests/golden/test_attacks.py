@@ -17,7 +17,7 @@ OTHERWISE = {
     "--budget full --attacks membership membership_reference",
 }
 """Words of further commands."""
-SHOWN = 12
+SHOWN = 8
 """Lines of a table that are kept at its beginning and at its end."""
 REFUSED = {
     "an unknown attack": (f"{CONTROL} --attacks prefil --out out", ["prefil", "prefill"]),
