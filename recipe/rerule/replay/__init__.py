@@ -10,7 +10,6 @@ Each strategy (threshold, admission, eviction, sampling, truncation) is a small 
 from .buffer import ReplayBuffer, StoredGroup
 from .config import ImportanceConfig, ReplayConfig, ReplayConfigError
 from .custom import ReplayRuleError
-from .former_names import RatioMoments, collate, uncollate, unit_ratios
 from .group import PromptIdentity, RolloutGroup, pad_groups, unpad_rows
 from .hook import ReplayHook, StepPlan
 from .importance import ImportanceStats, build_truncation, importance_ratios, log_ratios, weigh, weights
@@ -33,7 +32,6 @@ __all__ = [
     "ImportanceConfig",
     "ImportanceStats",
     "PromptIdentity",
-    "RatioMoments",
     "Replay",
     "ReplayBuffer",
     "ReplayConfig",
@@ -48,7 +46,6 @@ __all__ = [
     "StoredGroup",
     "build_threshold",
     "build_truncation",
-    "collate",
     "importance_ratios",
     "is_hard",
     "k3",
@@ -62,8 +59,6 @@ __all__ = [
     "seq_mean_token_mean",
     "seq_mean_token_sum",
     "token_mean",
-    "uncollate",
-    "unit_ratios",
     "unpad_rows",
     "weigh",
     "weights",

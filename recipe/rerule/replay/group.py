@@ -221,7 +221,7 @@ def pad_groups(groups: Sequence[RolloutGroup], pad_token_id: int) -> dict[str, T
         ValueError: no groups.
     """
     if not groups:
-        raise ValueError("there are no rollout groups to collate")
+        raise ValueError("there are no rollout groups to pad")
     prompt_lengths = torch.tensor([len(group.prompt_ids) for group in groups for _ in range(group.n)])
     prompt_valid = _first(prompt_lengths).flip(-1)
     valid = _first(torch.cat([group.lengths for group in groups]))
