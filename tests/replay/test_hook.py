@@ -49,12 +49,10 @@ def test_all_but_the_last_update_of_a_step_are_told_that_more_follow() -> None:
 
 def test_everything_is_drawn_before_the_first_update() -> None:
     hook = ReplayHook(ReplayConfig(**{**PAPER, "warmup_steps": 0, "updates_per_step": 2}))
-    plan = hook.before_update(offered(1), 1)
-    assert [len(drawn) for drawn in plan.draws] == [4, 4]
-    assert plan.extra_groups == []
-    assert plan.fresh_prompts is None
+    draws = hook.before_update(offered(1), 1)
+    assert [len(drawn) for drawn in draws] == [4, 4]
     before = hook.log.replay.record()
-    hook.after_update(plan, lambda drawn, more_follow: {})
+    hook.after_update(draws, lambda drawn, more_follow: {})
     assert hook.log.replay.record() == before
 
 

@@ -3,16 +3,16 @@
 ``ReplayHook`` is what ReRULE adds to a training step. Around it: ``unpad_rows`` and ``pad_groups`` take
 padding off and put it on; ``log_ratios`` and ``weigh`` weigh drawn groups; ``replay_loss`` is the loss;
 ``save`` and ``load`` carry a ``Replay`` over a restart.
-Each strategy (threshold, admission, eviction, sampling, truncation) is a small class, chosen by
-``ReplayConfig``; ``custom`` takes those of the user's own.
+Each rule (threshold, admission, eviction, sampling) is chosen by ``ReplayConfig``; ``custom`` takes those of
+the user's own.
 """
 
 from .buffer import ReplayBuffer, StoredGroup
 from .config import ImportanceConfig, ReplayConfig, ReplayConfigError
 from .custom import ReplayRuleError
 from .group import PromptIdentity, RolloutGroup, pad_groups, unpad_rows
-from .hook import ReplayHook, StepPlan
-from .importance import ImportanceStats, build_truncation, importance_ratios, log_ratios, weigh, weights
+from .hook import ReplayHook
+from .importance import ImportanceStats, importance_ratios, log_ratios, weigh, weights
 from .log import StepLog, offer_metrics
 from .loss import (
     ReplayLoss,
@@ -24,7 +24,7 @@ from .loss import (
     token_mean,
 )
 from .replay import Replay, ReplayStateError
-from .selection import Gate, build_threshold, is_hard
+from .selection import Gate, Threshold, is_hard
 from .state import load, save
 
 __all__ = [
@@ -42,10 +42,8 @@ __all__ = [
     "ReplayStateError",
     "RolloutGroup",
     "StepLog",
-    "StepPlan",
     "StoredGroup",
-    "build_threshold",
-    "build_truncation",
+    "Threshold",
     "importance_ratios",
     "is_hard",
     "k3",

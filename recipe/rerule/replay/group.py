@@ -135,34 +135,6 @@ class RolloutGroup:
         """Bytes of all tensors together."""
         return sum(plane.numel() * plane.element_size() for plane in self.planes().values())
 
-    def rollout(self, place: int) -> RolloutGroup:
-        """One rollout as a group of its own, which shares memory with this one.
-
-        Its advantages stay those of the whole group's normalisation.
-        """
-        start = int(self.lengths[:place].sum())
-        rows, tokens = slice(place, place + 1), slice(start, start + int(self.lengths[place]))
-        cuts = dict.fromkeys(ROW_PLANES, rows) | dict.fromkeys(TOKEN_PLANES, tokens)
-        planes = self.planes()
-        own = {name: planes[name][cut] for name, cut in cuts.items() if name in planes}
-        return RolloutGroup.known(
-            prompt_index=self.prompt_index,
-            side=self.side,
-            mode=self.mode,
-            step=self.step,
-            prompt_ids=self.prompt_ids,
-            **own,
-        )
-
-    def rollout_signals(self) -> list[float]:
-        """The largest advantage magnitude of each rollout's valid tokens, [n]; all 0 without signal."""
-        found = torch.zeros(self.n)
-        if self.has_signal:
-            sizes = self.advantages.abs().where(self.response_mask, 0.0)
-            places = torch.arange(self.n).repeat_interleave(self.lengths)
-            found.scatter_reduce_(0, places, sizes, "amax")
-        return found.tolist()
-
     def planes(self) -> dict[str, Tensor]:
         """The group's own tensors by attribute name, for reading only."""
         present = {name: getattr(self, name) for name in PLANES}

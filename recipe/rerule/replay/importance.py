@@ -1,9 +1,9 @@
 """Importance weights of stored rollouts: rho~ = Normalize(Clip(pi_theta / pi_theta_old)).
 
-A replay batch is spread over ranks, but the bound of a second-moment truncation, Normalize and the logged
-statistics belong to the whole of it. Hence ``weigh``: ``importance_ratios`` on each shard; ``bounds`` of a
-truncation; ``ImportanceStats`` added up over all shards; ``weights`` on each shard given the sum. A unit is
-what has one ratio: a valid token, or a sequence with a valid token. Everything is float64, without gradient.
+A replay batch is spread over ranks, but Normalize and the logged statistics belong to the whole of it. Hence
+``weigh``: ``importance_ratios`` on each shard; ``ImportanceStats`` added up over all shards; ``weights`` on
+each shard given the sum. A unit is what has one ratio: a valid token, or a sequence with a valid token.
+Everything is float64, without gradient.
 
 Log ratios are limited to +-MAX_LOG_RATIO before exp, as verl does, so that ratios and their squares stay
 finite; ratio_max and ratio_second_moment therefore saturate at exp(20) and exp(40).
@@ -11,9 +11,8 @@ finite; ratio_max and ratio_second_moment therefore saturate at exp(20) and exp(
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from dataclasses import astuple, dataclass
-from typing import ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -60,75 +59,6 @@ def _limited(log_ratio: Tensor) -> Tensor:
     return log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
-class Bounds(NamedTuple):
-    """The range ratios are clipped to; it contains 1, so a rollout of the current policy has weight 1."""
-
-    low: float
-    high: float
-
-    def metrics(self) -> dict[str, float]:
-        """The upper bound, or nothing where there is none."""
-        return {"replay/clip_high_bound": self.high} if math.isfinite(self.high) else {}
-
-
-@dataclass(frozen=True)
-class ClipTruncation:
-    """Two-sided clipping to a fixed range."""
-
-    needs_all_units: ClassVar[bool] = False
-    low: float
-    high: float
-
-    def bounds(self, units: Tensor) -> Bounds:
-        """The fixed range, whatever the units."""
-        return Bounds(self.low, self.high)
-
-
-@dataclass(frozen=True)
-class SecondMomentTruncation:
-    """Clipping from above alone, as far up as the second moment of the clipped ratios allows.
-
-    The variance of an importance-weighted mean grows with E[w^2]; this bounds it for every batch, and leaves
-    the ratios as they are where they are tame enough.
-
-    Attributes:
-        limit: bound on the mean squared clipped ratio, at least 1; so c >= 1, as mean(min(r, 1)^2) <= 1.
-    """
-
-    needs_all_units: ClassVar[bool] = True
-    limit: float
-
-    def bounds(self, units: Tensor) -> Bounds:
-        """(0, c) with the largest c for which mean(min(r, c)^2) <= limit; (0, inf) where every c does.
-
-        With the k smallest ratios below c and S_k the sum of their squares, the mean is
-        (S_k + (N - k) c^2) / N, continuous and increasing in c: the first sorted ratio at which it passes the
-        limit gives k, and the equation gives c. Depends on the multiset of units only.
-
-        Args:
-            units: float64 [units] of the WHOLE replay batch, over all ranks, in any order.
-        """
-        count = len(units)
-        squares = units.square().sort().values
-        below = torch.cat([squares.new_zeros(1), squares.cumsum(0)])[:-1]
-        above = torch.arange(count, 0, -1, device=units.device)
-        passing = (below + above * squares > count * self.limit).nonzero()
-        if len(passing) == 0:
-            return Bounds(0.0, math.inf)
-        first = passing[0]
-        return Bounds(0.0, float((count * self.limit - below[first]) / above[first]) ** 0.5)
-
-
-Truncation = ClipTruncation | SecondMomentTruncation
-
-
-def build_truncation(config: ImportanceConfig) -> Truncation:
-    """The truncation that ``config.truncation`` names."""
-    if config.truncation == "second_moment":
-        return SecondMomentTruncation(config.max_second_moment)
-    return ClipTruncation(config.clip_low, config.clip_high)
-
-
 @dataclass(frozen=True)
 class ImportanceStats:
     """Sums over units of ratios r and clipped weights w, and over valid tokens of KL(pi_old || pi_theta).
@@ -148,19 +78,19 @@ class ImportanceStats:
     max_ratio: float = 0.0
 
     @classmethod
-    def of(cls, units: Tensor, log_ratio: Tensor, mask: Tensor, bounds: Bounds) -> ImportanceStats:
+    def of(cls, units: Tensor, log_ratio: Tensor, mask: Tensor, config: ImportanceConfig) -> ImportanceStats:
         """Statistics of one shard.
 
         Args:
             units: float64 [units] of ``importance_ratios``.
             log_ratio: float64 [rows, T] of ``log_ratios``.
             mask: [rows, T].
-            bounds: of the truncation, the same on every shard.
+            config: whose clip range it is.
         """
         if units.numel() == 0:
             return cls()
-        w = units.clamp(*bounds)
-        low, high = units < bounds.low, units > bounds.high
+        w = units.clamp(config.clip_low, config.clip_high)
+        low, high = units < config.clip_low, units > config.clip_high
         divergence = _kl_old_current(_limited(log_ratio[mask.bool()]))
         ones = torch.ones_like
         summands = [
@@ -224,73 +154,46 @@ def _kl_old_current(log_ratio: Tensor) -> Tensor:
     return log_ratio.expm1() - log_ratio
 
 
-def weights(
-    units: Tensor, mask: Tensor, level: Level, bounds: Bounds, normalize: bool, stats: ImportanceStats
-) -> Tensor:
+def weights(units: Tensor, mask: Tensor, config: ImportanceConfig, stats: ImportanceStats) -> Tensor:
     """Importance weights rho~ of one shard, one a token.
 
     Args:
-        units: float64 [units] of ``importance_ratios`` for `mask` and `level`.
+        units: float64 [units] of ``importance_ratios`` for `mask` and `config.level`.
         mask: [rows, T].
-        bounds: of the truncation.
-        normalize: divide by the mean clipped ratio.
+        config: level, clip range and whether to divide by the mean clipped ratio.
         stats: of the WHOLE replay batch, over all micro-batches and ranks.
 
     Returns:
         float64 [rows, T], 0 off the mask; at the sequence levels one value a row.
     """
-    unit_weights = units.clamp(*bounds) / (stats.mean_weight if normalize else 1.0)
+    clipped = units.clamp(config.clip_low, config.clip_high)
+    unit_weights = clipped / (stats.mean_weight if config.normalize else 1.0)
     valid = mask.bool()
     spread = torch.zeros(valid.shape, dtype=torch.float64, device=units.device)
-    if level == "token":
+    if config.level == "token":
         spread[valid] = unit_weights
         return spread
     spread[valid.any(dim=-1)] = unit_weights[:, None]
     return torch.where(valid, spread, 0.0)
 
 
-class Shards(Protocol):
-    """How the shards of a replay batch, one a rank, tell each other what belongs to the whole of it."""
-
-    def all_units(self, units: Tensor) -> Tensor:
-        """float64 [units of all shards], from this shard's [units]; in any order."""
-
-    def total(self, stats: ImportanceStats) -> ImportanceStats:
-        """The sum of all shards' statistics, from this shard's."""
-
-
-class OneShard:
-    """The whole replay batch in one process."""
-
-    def all_units(self, units: Tensor) -> Tensor:
-        """The units themselves."""
-        return units
-
-    def total(self, stats: ImportanceStats) -> ImportanceStats:
-        """The statistics themselves."""
-        return stats
-
-
-ONE_SHARD = OneShard()
-
-
 def weigh(
-    log_ratio: Tensor, mask: Tensor, config: ImportanceConfig, shards: Shards = ONE_SHARD
+    log_ratio: Tensor,
+    mask: Tensor,
+    config: ImportanceConfig,
+    total: Callable[[ImportanceStats], ImportanceStats] = lambda stats: stats,
 ) -> tuple[Tensor, dict[str, float]]:
     """Weights rho~ of this shard's tokens, normalised over the whole replay batch, and its metrics.
-
-    Collective where `shards` is: every rank must call it.
 
     Args:
         log_ratio: float64 [rows, T] of ``log_ratios``.
         mask: [rows, T].
+        total: the sum of all shards' statistics, from this shard's. Where it is collective, every rank must
+            call ``weigh``.
 
     Returns:
-        float64 [rows, T], 0 off the mask; ``ImportanceStats.metrics`` and the truncation's bound.
+        float64 [rows, T], 0 off the mask; ``ImportanceStats.metrics``.
     """
     units = importance_ratios(log_ratio, mask, config.level)
-    truncation = build_truncation(config)
-    bounds = truncation.bounds(shards.all_units(units) if truncation.needs_all_units else units)
-    stats = shards.total(ImportanceStats.of(units, log_ratio, mask, bounds))
-    found = weights(units, mask, config.level, bounds, config.normalize, stats)
-    return found, stats.metrics() | bounds.metrics()
+    stats = total(ImportanceStats.of(units, log_ratio, mask, config))
+    return weights(units, mask, config, stats), stats.metrics()

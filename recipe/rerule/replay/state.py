@@ -23,7 +23,7 @@ from .buffer import StoredGroup
 from .group import PLANES, ROW_PLANES, TOKEN_PLANES, RolloutGroup
 from .replay import Replay, ReplayStateError
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 STATE_FILE = "state.json"
 _KEYS = {
     "format_version",
@@ -34,10 +34,9 @@ _KEYS = {
     "draws",
     "gate_open",
     "threshold",
-    "visits",
     "rng",
+    "rules",
 }
-_OPTIONAL_KEYS = {"rules", "rollout_draws"}
 Run = Mapping[str, str | int]
 
 
@@ -69,8 +68,6 @@ def save(replay: Replay, folder: str | Path, run: Run | None = None) -> None:
         "draws": [one.reuse_count for one in stored],
         **state,
     }
-    if any(one.rollout_uses for one in stored):
-        record["rollout_draws"] = [list(one.rollout_uses) for one in stored]
     files.write(_groups_path(folder, digest), data)
     files.write(folder / STATE_FILE, json.dumps(record).encode())
     _remove_leftovers(folder, keep=_groups_path(folder, digest))
@@ -107,21 +104,9 @@ def read_groups(folder: Path, record: Mapping[str, Any]) -> list[StoredGroup]:
     tensors = _read_tensors(_groups_path(folder, record["groups_sha256"]), record["groups_sha256"])
     try:
         groups = unpack(tensors, record["sides"], record["modes"])
-        uses = _rollout_uses(groups, record.get("rollout_draws"))
-        counts = zip(groups, record["draws"], uses, strict=True)
-        return [StoredGroup.of(group, reuse, own) for group, reuse, own in counts]
+        return [StoredGroup.of(group, draws) for group, draws in zip(groups, record["draws"], strict=True)]
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise ReplayStateError(f"{folder} does not hold whole rollout groups: {error}") from error
-
-
-def _rollout_uses(groups: Sequence[RolloutGroup], saved: Any) -> list[tuple[int, ...]]:
-    """How often each rollout was drawn by itself, a group. Raises ValueError where that fits no group."""
-    if saved is None:
-        return [()] * len(groups)
-    for group, uses in zip(groups, saved, strict=True):
-        if len(uses) not in (0, group.n) or not all(type(count) is int and count >= 0 for count in uses):
-            raise ValueError("rollout_draws does not fit the groups")
-    return [tuple(uses) for uses in saved]
 
 
 def _require_same_run(folder: Path, saved: Run, current: Run) -> None:
@@ -205,7 +190,7 @@ def _checked_record(path: Path) -> dict[str, Any]:
     if not isinstance(record, dict) or record.get("format_version") != FORMAT_VERSION:
         found = record.get("format_version") if isinstance(record, dict) else None
         raise ReplayStateError(f"{path} has format version {found}; this program reads {FORMAT_VERSION}")
-    if record.keys() - _OPTIONAL_KEYS != _KEYS:
+    if record.keys() != _KEYS:
         raise ReplayStateError(f"{path} is damaged: its keys are {sorted(record)}; use another checkpoint")
     return record
 
