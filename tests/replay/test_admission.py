@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipe.rerule.replay import Replay, ReplayConfig, RolloutGroup
-from recipe.rerule.replay.selection import admitted
+from recipe.rerule.replay.buffer import admitted
 from tests.replay.groups import make_group
 
 CHI_SQUARE_9_DEGREES = 27.88  # passed by chance once in a thousand seeds

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from recipe.rerule.replay import ImportanceConfig
 from recipe.rerule.replay import weigh as weigh_whole
-from recipe.rerule.replay.importance import ImportanceStats, importance_ratios, log_ratios, weights
+from recipe.rerule.replay.loss import ImportanceStats, importance_ratios, log_ratios, weights
 
 LEVELS = ["token", "sequence", "sequence_sum"]
 CLIPS: dict[str, dict[str, Any]] = {"clip": {}, "none": {"clip_low": 0.0, "clip_high": math.inf}}

@@ -18,7 +18,7 @@ from recipe.rerule.replay import (
     seq_mean_token_sum,
     token_mean,
 )
-from recipe.rerule.replay.importance import ImportanceStats, importance_ratios, log_ratios, weights
+from recipe.rerule.replay.loss import ImportanceStats, importance_ratios, log_ratios, weights
 
 ROWS, WIDTH, FEATURES, VOCABULARY = 5, 4, 3, 6
 KL_COEF = 0.3

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipe.rerule.replay import StoredGroup
-from recipe.rerule.replay.selection import sampled
+from recipe.rerule.replay.buffer import sampled
 from tests.replay.groups import make_group
 
 

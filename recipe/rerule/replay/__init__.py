@@ -7,24 +7,26 @@ Each rule (threshold, admission, eviction, sampling) is chosen by ``ReplayConfig
 the user's own.
 """
 
-from .buffer import ReplayBuffer, StoredGroup
+from .buffer import Gate, ReplayBuffer, StoredGroup, Threshold, is_hard
 from .config import ImportanceConfig, ReplayConfig, ReplayConfigError
 from .custom import ReplayRuleError
 from .group import PromptIdentity, RolloutGroup, pad_groups, unpad_rows
-from .hook import ReplayHook
-from .importance import ImportanceStats, importance_ratios, log_ratios, weigh, weights
 from .log import StepLog, offer_metrics
 from .loss import (
+    ImportanceStats,
     ReplayLoss,
+    importance_ratios,
     k3,
+    log_ratios,
     low_var_kl,
     replay_loss,
     seq_mean_token_mean,
     seq_mean_token_sum,
     token_mean,
+    weigh,
+    weights,
 )
-from .replay import Replay, ReplayStateError
-from .selection import Gate, Threshold, is_hard
+from .replay import Replay, ReplayHook, ReplayStateError
 from .state import load, save
 
 __all__ = [

@@ -234,15 +234,10 @@ def _what_is_wrong(value: Any, kind: type, rule: _Rule) -> str:
             return ""
         some = "one of " if len(rule.choices) > 1 else ""
         return f"be {some}{', '.join(rule.choices)}" + (f", or {CLASS_PATH}" if rule.custom else "")
-    if not _has_kind(value, kind):
+    # Python counts True as an int; a setting that wants a number does not.
+    accepted: Any = (int, float) if kind is float else kind
+    if isinstance(value, bool) != (kind is bool) or not isinstance(value, accepted):
         return f"be {_KIND_NAMES[kind]}"
     if rule.low <= value <= rule.high:
         return ""
     return f"lie in [{rule.low}, {rule.high}]" if math.isfinite(rule.high) else f"be at least {rule.low}"
-
-
-def _has_kind(value: object, kind: type) -> bool:
-    # Python counts True as an int; a setting that wants a number does not.
-    if kind is bool or isinstance(value, bool):
-        return kind is bool and isinstance(value, bool)
-    return isinstance(value, (int, float) if kind is float else kind)

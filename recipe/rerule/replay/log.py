@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .buffer import is_hard
 from .group import RolloutGroup
-from .selection import is_hard
 
 SECONDS = "replay/seconds/"
 BUFFER_WORK = ("offer", "draw", "collate", "weigh", "record")
@@ -92,36 +92,6 @@ class StepLog:
         }
 
 
-@dataclass
-class HookLog:
-    """All that the hook did at one training step.
-
-    Attributes:
-        replay: what replay stored, let go and drew; without replay only the groups and the threshold.
-        has_replay: whether there is replay at all.
-        seconds: of the hook's own parts, by metric name.
-        updates: what each of the step's extra updates reported.
-    """
-
-    replay: StepLog
-    has_replay: bool
-    seconds: dict[str, float] = field(default_factory=dict)
-    updates: list[Mapping[str, float]] = field(default_factory=list)
-
-    def metrics(self, others: Mapping[str, float] | None = None) -> dict[str, float]:
-        """replay/... numbers of the step; without replay only the shares of the offered groups and seconds.
-
-        others: seconds of the trainer's own parts, by metric name; "offer" adds to the hook's.
-        """
-        if not self.has_replay:
-            own = offer_metrics(self.replay.offered, self.replay.threshold)
-        else:
-            own = self.replay.metrics() | update_metrics(self.updates)
-        driver = Counter(self.seconds)
-        driver.update(others or {})
-        return own | part_seconds(driver, self.updates)
-
-
 @contextlib.contextmanager
 def timed(part: str, seconds: dict[str, float]) -> Iterator[None]:
     """Add what a part of the step takes to ``seconds``, as replay/seconds/PART."""
@@ -190,14 +160,10 @@ def update_metrics(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:
     for update in updates:
         for name, value in update.items():
             values[name].append(value)
-    reduced = {name: _reduced(name, of) for name, of in values.items()}
-    return {"replay/updates": float(len(updates)), **reduced}
-
-
-def _reduced(name: str, values: Sequence[float]) -> float:
     # As verl reduces its own metrics.
-    reduce = np.max if "max" in name else np.min if "min" in name else np.mean
-    return float(reduce(values))
+    reduce = {name: np.max if "max" in name else np.min if "min" in name else np.mean for name in values}
+    reduced = {name: float(reduce[name](of)) for name, of in values.items()}
+    return {"replay/updates": float(len(updates)), **reduced}
 
 
 def part_seconds(driver: Mapping[str, float], updates: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -1,18 +1,33 @@
-"""Replay: threshold, admission, buffer, gate and sampling behind the two calls a trainer makes."""
+"""Replay over training steps: ``Replay`` stores and draws, ``ReplayHook`` is what a trainer adds to its step.
+
+    draws = hook.before_update(groups, step)    offer the step's groups, then draw
+    ...                                         the trainer's own on-policy update
+    hook.after_update(draws, update_replay)     one call for each draw
+    hook.metrics(), hook.log                    metrics and record of the step
+
+Both know rollout groups and no trainer. What is drawn never depends on the policy, so that all draws are made
+before the on-policy update: the trainer then knows whether more updates of the step follow.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .buffer import ReplayBuffer, StoredGroup
+from .buffer import Gate, ReplayBuffer, StoredGroup, Threshold, admitted, sampled
 from .config import ReplayConfig
 from .custom import ReplayRuleError, build_rules, custom_settings
 from .group import RolloutGroup
-from .log import Departure, Draw, Key, StepLog
-from .selection import Gate, Threshold, admitted, sampled
+from .log import Departure, Draw, Key, StepLog, offer_metrics, part_seconds, timed, update_metrics
+
+UpdateReplay = Callable[[list[RolloutGroup], bool], Mapping[str, float]]
+"""One extra update: given the drawn groups and whether another update of the step follows, its metrics.
+
+replay/seconds/PART among them are summed over the step's updates, all other numbers are averaged.
+"""
 
 
 class ReplayStateError(ValueError):
@@ -192,3 +207,66 @@ def _rng_state(saved: Mapping[str, Any], name: str) -> tuple[Any, ...]:
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ReplayStateError(f"the saved state of the {name} generator is not readable: {error}") from error
     return state
+
+
+class ReplayHook:
+    """Offers, draws, and has the trainer do the extra updates, once a step.
+
+    Attributes:
+        replay: the buffer with its rules, to be saved and loaded; None where replay is off.
+        multiple_of: data-parallel size, to which the number of drawn groups is rounded down. A trainer sets
+            it once it knows.
+        log: what happened at the last step; without replay only the groups and the threshold.
+    """
+
+    def __init__(self, config: ReplayConfig, multiple_of: int = 1) -> None:
+        self.config = config
+        self.multiple_of = multiple_of
+        memory = Replay(config)
+        self.replay = memory if config.enable else None
+        self.log = memory.log
+        self._threshold = memory.threshold
+        self._seconds: dict[str, float] = {}
+        self._updates: list[Mapping[str, float]] = []
+
+    def before_update(self, groups: Sequence[RolloutGroup], step: int) -> list[list[RolloutGroup]]:
+        """Offer the groups of step ``step`` (counted from 1).
+
+        Returns:
+            the groups of each extra update, in order; none while the gate is closed.
+
+        Raises:
+            ValueError: a group was made at another step; nothing is stored then.
+        """
+        self._seconds, self._updates, draws = {}, [], []
+        with timed("offer", self._seconds):
+            if self.replay is None:
+                self.log = StepLog(step, self._threshold.update(groups), groups)
+            else:
+                self.replay.offer(groups, step)
+                self.log = self.replay.log
+        with timed("draw", self._seconds):
+            if self.replay is not None:
+                updates = range(self.config.updates_per_step)
+                draws = [self.replay.draw(step, self.multiple_of) for _ in updates]
+        if self.config.update == "on_policy":
+            self.log.draws.clear()  # they only tell when replay would have updated
+        return [drawn for drawn in draws if drawn]
+
+    def after_update(self, draws: Sequence[list[RolloutGroup]], update_replay: UpdateReplay) -> None:
+        """Call ``update_replay`` for each draw and note what it reports."""
+        for number, drawn in enumerate(draws, start=1):
+            self._updates.append(update_replay(drawn, number < len(draws)))
+
+    def metrics(self, others: Mapping[str, float] | None = None) -> dict[str, float]:
+        """replay/... numbers of the step; without replay only the shares of the offered groups and seconds.
+
+        others: seconds of the trainer's own parts, by metric name; "offer" adds to the hook's.
+        """
+        if self.replay is None:
+            own = offer_metrics(self.log.offered, self.log.threshold)
+        else:
+            own = self.log.metrics() | update_metrics(self._updates)
+        driver = Counter(self._seconds)
+        driver.update(others or {})
+        return own | part_seconds(driver, self._updates)

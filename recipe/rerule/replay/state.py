@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,9 @@ def save(replay: Replay, folder: str | Path, run: Run | None = None) -> None:
     }
     files.write(_groups_path(folder, digest), data)
     files.write(folder / STATE_FILE, json.dumps(record).encode())
-    _remove_leftovers(folder, keep=_groups_path(folder, digest))
+    for path in (*folder.glob("groups-*.safetensors"), *folder.glob("*.tmp")):
+        if path != _groups_path(folder, digest):
+            path.unlink()
 
 
 def load(replay: Replay, folder: str | Path, run: Run | None = None) -> None:
@@ -92,7 +94,22 @@ def read_record(folder: Path) -> dict[str, Any]:
     Raises:
         ReplayStateError: nothing complete is there, or it is damaged or another version's.
     """
-    return _checked_record(folder / STATE_FILE)
+    path = folder / STATE_FILE
+    if not path.is_file():
+        raise ReplayStateError(
+            f"{path} does not exist: no complete replay state was saved there; use another checkpoint, or "
+            "pass replay.restore=false to start with an empty buffer"
+        )
+    try:
+        record = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ReplayStateError(f"{path} is damaged: {error}; use another checkpoint") from error
+    version = record.get("format_version") if isinstance(record, dict) else None
+    if version != FORMAT_VERSION:
+        raise ReplayStateError(f"{path} has format version {version}; this program reads {FORMAT_VERSION}")
+    if record.keys() != _KEYS:
+        raise ReplayStateError(f"{path} is damaged: its keys are {sorted(record)}; use another checkpoint")
+    return dict(record)
 
 
 def read_groups(folder: Path, record: Mapping[str, Any]) -> list[StoredGroup]:
@@ -101,7 +118,17 @@ def read_groups(folder: Path, record: Mapping[str, Any]) -> list[StoredGroup]:
     Raises:
         ReplayStateError: the tensors are missing or damaged, or do not fit the record.
     """
-    tensors = _read_tensors(_groups_path(folder, record["groups_sha256"]), record["groups_sha256"])
+    digest = record["groups_sha256"]
+    path = _groups_path(folder, digest)
+    if not path.is_file():
+        raise ReplayStateError(f"{path} does not exist, though {STATE_FILE} names it; use another checkpoint")
+    data = path.read_bytes()
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise ReplayStateError(f"{path} is damaged: its checksum is wrong; use another checkpoint")
+    try:
+        tensors = safetensors.torch.load(data)
+    except SafetensorError as error:
+        raise ReplayStateError(f"{path} is not a safetensors file: {error}") from error
     try:
         groups = unpack(tensors, record["sides"], record["modes"])
         return [StoredGroup.of(group, draws) for group, draws in zip(groups, record["draws"], strict=True)]
@@ -126,8 +153,9 @@ def pack(groups: Sequence[RolloutGroup]) -> dict[str, Tensor]:
         the planes of RolloutGroup (ref_log_probs only of the groups that have it), and int64 [G]
         prompt_index, step, sizes (n), prompt_lengths, and bool [G] has_ref.
     """
+    planes = [group.planes() for group in groups]
     packed = {
-        name: _join((group.planes()[name] for group in groups if name in group.planes()), dtype)
+        name: torch.cat([torch.empty(0, dtype=dtype), *(one[name] for one in planes if name in one)])
         for name, dtype in PLANES.items()
     }
     numbers = {
@@ -163,45 +191,5 @@ def unpack(packed: dict[str, Tensor], sides: Sequence[str], modes: Sequence[str]
     return groups
 
 
-def _join(parts: Iterable[Tensor], dtype: torch.dtype) -> Tensor:
-    return torch.cat([torch.empty(0, dtype=dtype), *parts])
-
-
 def _groups_path(folder: Path, digest: str) -> Path:
     return folder / f"groups-{digest[:16]}.safetensors"
-
-
-def _remove_leftovers(folder: Path, keep: Path) -> None:
-    for path in (*folder.glob("groups-*.safetensors"), *folder.glob("*.tmp")):
-        if path != keep:
-            path.unlink()
-
-
-def _checked_record(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise ReplayStateError(
-            f"{path} does not exist: no complete replay state was saved there; use another checkpoint, or "
-            "pass replay.restore=false to start with an empty buffer"
-        )
-    try:
-        record = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise ReplayStateError(f"{path} is damaged: {error}; use another checkpoint") from error
-    if not isinstance(record, dict) or record.get("format_version") != FORMAT_VERSION:
-        found = record.get("format_version") if isinstance(record, dict) else None
-        raise ReplayStateError(f"{path} has format version {found}; this program reads {FORMAT_VERSION}")
-    if record.keys() != _KEYS:
-        raise ReplayStateError(f"{path} is damaged: its keys are {sorted(record)}; use another checkpoint")
-    return record
-
-
-def _read_tensors(path: Path, digest: str) -> dict[str, Tensor]:
-    if not path.is_file():
-        raise ReplayStateError(f"{path} does not exist, though {STATE_FILE} names it; use another checkpoint")
-    data = path.read_bytes()
-    if hashlib.sha256(data).hexdigest() != digest:
-        raise ReplayStateError(f"{path} is damaged: its checksum is wrong; use another checkpoint")
-    try:
-        return safetensors.torch.load(data)
-    except SafetensorError as error:
-        raise ReplayStateError(f"{path} is not a safetensors file: {error}") from error

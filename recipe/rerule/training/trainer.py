@@ -56,7 +56,7 @@ class ReRULETrainer(HookedTrainer, RayPPOTrainer):
         with timed("record", seconds):
             self._record(rollouts)
         metrics = output.meta_info["metrics"]
-        metrics.update(rollouts.side_metrics | weights | self.hook.log.metrics(seconds))
+        metrics.update(rollouts.side_metrics | weights | self.hook.metrics(seconds))
         self._say(metrics)
         self._last_update = batch, output
         self._save_this_step_if_due()

@@ -94,7 +94,7 @@ class ReRULETrainerV1(HookedTrainer, PPOTrainerSync):
         self.hook.after_update(draws, functools.partial(self._extra_update, repeat, seconds))
         with timed("record", seconds):
             self._record(rollouts)
-        metrics.update(rollouts.side_metrics | self.hook.log.metrics(seconds))
+        metrics.update(rollouts.side_metrics | self.hook.metrics(seconds))
         metrics["replay/short_groups"] = float(short)
         self._say(metrics)
         self._last_update = rows, metrics

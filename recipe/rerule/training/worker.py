@@ -134,8 +134,17 @@ def replay_update(
     update = ReplayUpdate(config, actor_config, worker.engine.get_data_parallel_group())
     if not is_one_micro_batch(worker.engine_config, data):
         update.weigh_first(worker, data)
-    with simple_timer("replay/seconds/train", update.seconds):
-        output = _train_with(worker, update.loss, data)
+    limit = worker.engine_config.micro_batch_size_per_gpu
+    tu.assign_non_tensor(
+        data, disable_auto_offload=True, micro_batch_size_per_gpu=micro_batch_size(len(data), limit)
+    )
+    on_policy_loss = worker.loss_fn
+    worker.set_loss_fn(update.loss)
+    try:
+        with simple_timer("replay/seconds/train", update.seconds):
+            output = worker.train_batch(data)
+    finally:
+        worker.set_loss_fn(on_policy_loss)
     trained = _replay_metrics(tu.get(output, "metrics"), update.use_kl)
     return {**(update.ratio_metrics or {}), **trained, **update.seconds}
 
@@ -161,8 +170,15 @@ class ReplayUpdate:
 
     def weigh_first(self, worker: TrainingWorker, data: TensorDict) -> None:
         """Weigh by the log-probs of a pass without gradient."""
+        # A shallow copy, because infer_batch leaves its own micro-batch settings in what it gets.
+        rows, limit = data.copy(), worker.engine_config.infer_micro_batch_size_per_gpu
+        size = micro_batch_size(len(data), limit)
+        tu.assign_non_tensor(
+            rows, compute_loss=False, disable_auto_offload=True, micro_batch_size_per_gpu=size
+        )
         with simple_timer("replay/seconds/log_prob", self.seconds):
-            log_probs = _current_log_probs(worker, data)
+            output = worker.infer_batch(rows)
+            log_probs = no_padding_2_padding(tu.get(output, "log_probs"), data).float()
         self._weigh(data, log_probs)
 
     def loss(
@@ -206,35 +222,6 @@ def is_one_micro_batch(engine_config: EngineConfig, data: TensorDict) -> bool:
         # Of all ranks' rows together, which is more than any rank has.
         return sum(tu.get(data, "global_token_num")) <= engine_config.max_token_len_per_gpu
     return micro_batch_size(len(data), engine_config.micro_batch_size_per_gpu) == len(data)
-
-
-def _current_log_probs(worker: TrainingWorker, data: TensorDict) -> torch.Tensor:
-    """log pi_theta of the stored responses, [rows, T] float32, without gradient."""
-    # A shallow copy, because infer_batch leaves its own micro-batch settings in what it gets.
-    rows = data.copy()
-    limit = worker.engine_config.infer_micro_batch_size_per_gpu
-    tu.assign_non_tensor(
-        rows,
-        compute_loss=False,
-        disable_auto_offload=True,
-        micro_batch_size_per_gpu=micro_batch_size(len(data), limit),
-    )
-    output = worker.infer_batch(rows)
-    return no_padding_2_padding(tu.get(output, "log_probs"), data).float()
-
-
-def _train_with(worker: TrainingWorker, loss_fn: Any, data: TensorDict) -> TensorDict:
-    """verl's `train_batch` with another loss function: one optimiser step, no schedule step."""
-    on_policy_loss = worker.loss_fn
-    limit = worker.engine_config.micro_batch_size_per_gpu
-    tu.assign_non_tensor(
-        data, disable_auto_offload=True, micro_batch_size_per_gpu=micro_batch_size(len(data), limit)
-    )
-    worker.set_loss_fn(loss_fn)
-    try:
-        return worker.train_batch(data)
-    finally:
-        worker.set_loss_fn(on_policy_loss)
 
 
 def micro_batch_size(rows: int, limit: int | None) -> int | None:
