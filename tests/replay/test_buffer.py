@@ -32,14 +32,14 @@ def test_equal_looking_groups_are_kept_apart() -> None:
     assert len(buffer) == 2
 
 
-def test_stored_group_is_a_copy_with_the_draws_given() -> None:
+def test_stored_group_is_a_copy_that_was_never_drawn() -> None:
     buffer = ReplayBuffer(2)
     group = make_group(4)
     before = contents(group)
-    buffer.add(group, reuse_count=5)
+    buffer.add(group)
     buffer.add(make_group(6))
     group.advantages.zero_()
-    assert [stored.reuse_count for stored in buffer] == [5, 0]
+    assert [stored.reuse_count for stored in buffer] == [0, 0]
     assert contents(next(iter(buffer)).group()) == before
 
 

@@ -117,9 +117,9 @@ class ReplayBuffer:
         self._victim = victim
         self._groups: list[StoredGroup] = []
 
-    def add(self, group: RolloutGroup, reuse_count: int = 0) -> StoredGroup | None:
-        """Store a copy of a group, drawn so often so far; return the one that had to leave, if any."""
-        self._groups.append(StoredGroup.of(group, reuse_count))
+    def add(self, group: RolloutGroup) -> StoredGroup | None:
+        """Store a copy of a group; return the one that had to leave, if any."""
+        self._groups.append(StoredGroup.of(group))
         if len(self._groups) <= self.capacity:
             return None
         return self._groups.pop(0 if self._victim is None else self._victim(self._groups))
