@@ -1,4 +1,4 @@
-"""Our training step against TRL's: python -m benchmarks.peer_trl [--replay HOW] [--steps N] ...
+"""Our training step against TRL's: python -m benchmarks.peer_trl [--steps N] ...
 
 Runs GRPO with replay twice on this machine, with the same model, prompts, batch, response limit, temperature,
 reward, learning rate and reference KL, and the same environment of threads: ours as
@@ -11,9 +11,8 @@ object on its last line:
     ours_parts                  median seconds of each part of our step
     ours_steps, trl_steps       how many steps the medians are of
     ours_tokens, trl_tokens     median tokens of a response
-HOW says what our replay does: `stored` (default) is an extra update on stored groups. `no_signal` puts stored
-groups into the places of the step's groups without signal, in the one update of the step, which is what TRL's
-buffer does. `half` samples half of the prompts and takes the rest of the batch from the buffer.
+Our replay is an extra update on stored groups. TRL's buffer puts stored groups into the places of the step's
+groups without signal, in the one update of the step.
 A model that earns the same reward everywhere, as an untrained one does, ends TRL's run: its buffer is empty.
 """
 
@@ -44,17 +43,6 @@ LEFT_OUT = 4
 """First steps of a run: memory is allocated, kernels chosen, and our buffer filled."""
 LAST = 1
 """Our last step saves a checkpoint."""
-REPLAY: dict[str, tuple[str, ...]] = {
-    "stored": (),
-    "no_signal": ("replay.update=mixed", "replay.mixed_places=no_signal", "replay.require_signal=true"),
-    "half": (
-        "replay.update=mixed",
-        "replay.mixed_places=unsampled",
-        "replay.fresh_share=0.5",
-        "replay.require_signal=true",
-    ),
-}
-"""What our replay does, in settings."""
 PARTS = ("gen", "old_log_prob", "ref", "adv", "update_actor", "update_weights")
 
 
@@ -74,7 +62,6 @@ def main() -> None:
     parser.add_argument("--response-limit", type=int, default=24, help="tokens (default: 24)")
     parser.add_argument("--temperature", type=float, default=1.0, help="higher makes longer responses")
     parser.add_argument("--steps", type=int, default=24, help="training steps of each side (default: 24)")
-    parser.add_argument("--replay", choices=REPLAY, default="stored", help="of our side (default: stored)")
     parser.add_argument("--cache", type=Path, default=ROOT / "outputs" / "peer_trl", help="where TRL goes")
     arguments = parser.parse_args()
     if arguments.steps < LEFT_OUT + LAST + 1:
@@ -98,7 +85,7 @@ def compare(arguments: argparse.Namespace) -> dict[str, Any]:
     select("cpu")  # what it puts into the environment, both sides inherit
     with tempfile.TemporaryDirectory() as folder:
         trl = run_trl(load, arguments.steps, site, Path(folder))
-        ours = run_ours(load, arguments.steps, Path(folder), *REPLAY[arguments.replay])
+        ours = run_ours(load, arguments.steps, Path(folder))
     return {"ratio": round(ours["ours_seconds"] / trl["trl_seconds"], 3), **ours, **trl}
 
 

@@ -3,7 +3,7 @@
 Trains one stage-1 model of the embedded world several times on this machine, with the workload of
 `benchmarks.peer_trl`, and validates every few steps: the mean reward of greedy answers to val.parquet.
     rule        python -m recipe.rerule.main without replay; its score at the last step is the aim
-    stored, no_signal, half   the same with replay, as in `benchmarks.peer_trl --replay`
+    rerule      the same with replay
     trl         TRL 1.10.0's GRPO trainer with replay buffer
 Prints one JSON object on its last line:
     aim         the score that is to be reached
@@ -27,13 +27,15 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peer_trl import REPLAY, ROOT, TRL, PeerError, install_trl, our_steps, trl_loop
+from benchmarks.peer_trl import ROOT, TRL, PeerError, install_trl, our_steps, trl_loop
 from benchmarks.workload import Workload
 from data_prep.world.config import WorldConfig
 from data_prep.world.stage1 import Steering, prepare
 from recipe.rerule.platform.select import select
 
 RULE, PEER = "rule", "trl"
+OURS: dict[str, tuple[str, ...]] = {RULE: ("replay.enable=false",), "rerule": ()}
+"""Our runs, in settings."""
 SCORE = "val-core/rerule/world/reward/mean@1"
 _NOT_TRAINING = ("timing_s/testing", "timing_s/save_checkpoint")
 
@@ -85,7 +87,7 @@ def curves(arguments: argparse.Namespace) -> dict[str, list[Point]]:
         found = {PEER: trl_points(trl_loop(load, arguments.steps, site, Path(folder), *options), load)}
     tell(PEER, found[PEER])
     validation = [f"trainer.test_freq={arguments.every}", f"data.val_files={held_out}"]
-    for name, overrides in {RULE: ("replay.enable=false",), **REPLAY}.items():
+    for name, overrides in OURS.items():
         with tempfile.TemporaryDirectory() as folder:
             _, steps = our_steps(load, arguments.steps, Path(folder), *overrides, *validation)
         found[name] = our_points(steps, load)
@@ -103,10 +105,7 @@ def our_points(steps: Sequence[Mapping[str, float]], load: Workload) -> list[Poi
     seconds = accumulate(
         data["timing_s/step"] - sum(data.get(name, 0.0) for name in _NOT_TRAINING) for data in steps
     )
-    generated = accumulate(
-        data["response_length/mean"] * data.get("replay/fresh_groups", load.prompts) * load.rollouts
-        for data in steps
-    )
+    generated = accumulate(data["response_length/mean"] * load.prompts * load.rollouts for data in steps)
     costs = zip(steps, seconds, generated, strict=True)
     return [
         Point(number, data[SCORE], spent, tokens)

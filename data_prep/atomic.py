@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from data_prep.drafts import DRAFT, FORMER, draft_folder, keep, recover
-from data_prep.folders import DATA
-from data_prep.ownership import Kind, OwnershipError, check_owned, remove_owned
+from data_prep.ownership import DATA, Kind, OwnershipError, check_owned, remove_owned
 from recipe.rerule.process.disk import named
 
 MARKER = DATA.marker

@@ -17,8 +17,7 @@ from data_prep.atomic import MARKER, new_folder
 from data_prep.checks import CHECKS, drop, run_checks
 from data_prep.contract import write_rows, write_sft_rows
 from data_prep.draws import spread
-from data_prep.folders import DATA
-from data_prep.ownership import stamp_folder
+from data_prep.ownership import DATA, stamp_folder
 from data_prep.prompts import Benchmark, Material, Prompt
 from data_prep.sources.tables import sha256_of_file
 from reward import RewardConfig

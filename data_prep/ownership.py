@@ -1,23 +1,19 @@
 """Which folders a command may replace: those in which a file of ours names everything that is there.
 
 That file, the folder's marker, is JSON with `format`, `format_version` and `contents`: the relative path of
-every file of the folder. Folders of release 0.1.0 have markers without these keys; they are known by the
-marker's other keys, and may hold the files that 0.1.0 wrote.
+every file of the folder.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 FORMAT_VERSION = 2
-Patterns = Sequence[str]
-"""Regular expressions of relative paths; a path must match one of them in full."""
 
 
 class OwnershipError(ValueError):
@@ -31,12 +27,14 @@ class Kind:
     Attributes:
         format: the marker's `format`, such as "rerule/data".
         marker: name of the marker.
-        released: what a folder of release 0.1.0 may hold, by its marker; None where the marker is no such.
     """
 
     format: str
     marker: str
-    released: Callable[[Mapping[str, Any]], Patterns | None]
+
+
+DATA = Kind("rerule/data", "manifest.json")
+"""The folders that data_prep writes."""
 
 
 def stamp(kind: Kind, files: Collection[str]) -> dict[str, Any]:
@@ -59,9 +57,9 @@ def check_owned(folder: Path, kind: Kind) -> list[str]:
     found = list(paths_in(folder))
     if found and kind.marker not in found:
         raise OwnershipError(f"{folder} has no {kind.marker}, so it is not replaced: give another folder")
-    named = _named(folder, kind) if found else []
+    named = _named(folder, kind) if found else set()
     for path in found:
-        if not any(re.fullmatch(pattern, path) for pattern in named):
+        if path not in named:
             raise OwnershipError(
                 f"{folder / path} is not named in {kind.marker}, so {folder} is not replaced: move that file "
                 "away, or give another folder"
@@ -107,35 +105,21 @@ def read_record(file: Path) -> dict[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
-def _named(folder: Path, kind: Kind) -> Patterns:
-    """What the marker names. Raises OwnershipError where it is not of this kind."""
+def _named(folder: Path, kind: Kind) -> set[str]:
+    """The paths that the marker names. Raises OwnershipError where it is not one of this kind and format."""
     record = read_record(folder / kind.marker)
-    if (found := record.get("format")) is not None and found != kind.format:
+    found, version, contents = (record.get(key) for key in ("format", "format_version", "contents"))
+    if found is not None and found != kind.format:
         raise OwnershipError(
             f"{folder} is of format {str(found)[:40]!r} by its {kind.marker}, and this command replaces only "
             f"{kind.format}: give another folder"
         )
-    patterns = _contents(record) if found else kind.released(record)
-    if patterns is None:
+    if not found or version != FORMAT_VERSION or not isinstance(contents, list):
         raise OwnershipError(
             f"{folder / kind.marker} was not written by this command, so {folder} is not replaced: give "
             "another folder"
         )
-    return [*patterns, re.escape(kind.marker)]
-
-
-def _contents(record: Mapping[str, Any]) -> Patterns | None:
-    """The paths that a marker of today's format names; None where it is damaged or of another version."""
-    contents = record.get("contents")
-    if record.get("format_version") != FORMAT_VERSION or not isinstance(contents, list):
-        return None
-    if not all(isinstance(path, str) and _is_inside(path) for path in contents):
-        return None
-    return [re.escape(path) for path in contents]
-
-
-def _is_inside(path: str) -> bool:
-    return not PurePosixPath(path).is_absolute() and ".." not in PurePosixPath(path).parts
+    return {kind.marker, *(path for path in contents if isinstance(path, str))}
 
 
 def _raise(error: OSError) -> None:

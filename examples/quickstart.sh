@@ -17,10 +17,7 @@ if ! there "$OUT/built_from.json"; then
     ! there "$OUT/$name" || fail "$OUT/$name is there, and no quickstart made it: give another OUT"
   done
 fi
-# An earlier version built no model that never knew the people; what it built goes on working, without attacks.
-control=(--retain-model)
-if there "$OUT/world" && ! there "$OUT/world/retain_model"; then control=(); fi
-python -m data_prep world --out "$OUT/world" "${control[@]}"
+python -m data_prep world --out "$OUT/world" --retain-model
 there "$OUT/built_from.json" || cp "$OUT/world/manifest.json" "$OUT/built_from.json"
 cmp -s "$OUT/world/manifest.json" "$OUT/built_from.json" ||
   fail "what is in $OUT was built from another world than $OUT/world: give another OUT, or delete $OUT"
@@ -52,21 +49,15 @@ if ! cmp -s "$OUT/evaluation/results.json" "$OUT/results.json"; then
 fi
 
 say "6/7 attacks: what the models that refuse still know"
-attacks=()
-if there "$OUT/world/retain_model"; then
-  attack "$OUT/attacks" cpu "$OUT/world" original="$OUT/world/model" rule="$OUT/rule" rerule="$OUT/rerule" \
-    --control "$OUT/world/retain_model" --attacks prefill samples quantise_4 relearn_forget_half
-  attacks=(--attacks "$OUT/attacks")
-else
-  echo "left out: $OUT/world has no retain_model, which an earlier version did not build; delete $OUT to start anew"
-fi
+attack "$OUT/attacks" cpu "$OUT/world" original="$OUT/world/model" rule="$OUT/rule" rerule="$OUT/rerule" \
+  --control "$OUT/world/retain_model" --attacks prefill samples quantise_4 relearn_forget_half
 
 say "7/7 report"
 if [ "$OUT/report.html" -nt "$OUT/evaluation/results.json" ] && [ ! "$OUT/attacks" -nt "$OUT/report.html" ]; then
   sed '/^### Paired tests/,$d' "$OUT/report.md"
   sed -n '/^## What attacks get out/,/^###/{/^###/!p}' "$OUT/report.md"
 else
-  python -m recipe.rerule.report --results "$OUT/evaluation" "${attacks[@]}" --run rule="$OUT/rule" \
+  python -m recipe.rerule.report --results "$OUT/evaluation" --attacks "$OUT/attacks" --run rule="$OUT/rule" \
     --run rerule="$OUT/rerule" --data "$OUT/world" --out "$OUT/report.html" --overwrite
 fi
 say "done; open $OUT/report.html"

@@ -150,19 +150,6 @@ def test_the_quickstart_attacks_what_it_has_made(quickstart, tmp_path: Path) -> 
     assert "## Results\n## What attacks get out\nsaid\n" in printed
 
 
-def test_a_quickstart_without_a_never_knew_model_goes_on(quickstart, tmp_path: Path) -> None:
-    """As an earlier version left it: neither is its world built again, nor is anything attacked."""
-    out = tmp_path / "out"
-    (out / "world").mkdir(parents=True)
-    for name in ("world/manifest.json", "built_from.json"):
-        (out / name).touch()
-    printed, commands = quickstart()
-    assert commands[0] == f"-m data_prep world --out {out}/world"
-    assert [one for one in commands if "attack" in one] == []
-    assert f"left out: {out}/world has no retain_model, which an earlier version did not build; " in printed
-    assert f"--results {out}/evaluation --run rule={out}/rule" in commands[-1]
-
-
 @pytest.mark.parametrize("smoke", ["0", "1"])
 def test_the_real_model_s_commands_take_their_settings_and_are_not_repeated(
     smoke: str, tmp_path: Path

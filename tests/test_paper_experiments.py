@@ -124,15 +124,13 @@ def test_the_papers_replay() -> None:
             admission="hard",
             require_signal=False,
             store_after_start=True,
-            set_aside_visits=None,
             capacity=capacity,
             eviction="fifo",
             max_staleness=None,
-            max_reuse=None,
             groups_per_update=32,
             sampling="uniform",
             use_kl_loss=True,
-            importance=ImportanceConfig("token", "clip", clip_low=0.8, clip_high=1.3, normalize=True),
+            importance=ImportanceConfig("token", clip_low=0.8, clip_high=1.3, normalize=True),
         )
 
 

@@ -11,8 +11,7 @@ from tqdm import tqdm
 from data_prep import options as shared
 from data_prep.atomic import MARKER, new_folder
 from data_prep.build import summary, write
-from data_prep.folders import DATA
-from data_prep.ownership import stamp_folder
+from data_prep.ownership import DATA, stamp_folder
 from data_prep.prompts import Benchmark
 from data_prep.rwku.benchmark import RwkuOptions, load
 from data_prep.rwku.targets import choose, target_folders

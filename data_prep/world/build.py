@@ -15,8 +15,7 @@ from typing import Any
 from data_prep.atomic import MARKER, check_writable, new_folder
 from data_prep.classical import ClassicalRows, of_rows
 from data_prep.contract import Row, sft_row, write_rows, write_sft_rows
-from data_prep.folders import DATA
-from data_prep.ownership import stamp_folder
+from data_prep.ownership import DATA, stamp_folder
 from data_prep.sources.tables import sha256_of_file
 from data_prep.world.config import WorldConfig
 from data_prep.world.splits import World, make_world

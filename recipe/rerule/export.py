@@ -25,7 +25,7 @@ from recipe.rerule.reporting.origin import Origin, origin_of
 from recipe.rerule.runs import checkpoints, run_folder
 from recipe.rerule.runs.weights import Weights, copy_others, read_weights, write_index
 
-KIND = Kind("rerule/export", "export.json", lambda _: None)
+KIND = Kind("rerule/export", "export.json")
 """The folder that is written."""
 CARD = "README.md"
 _DESCRIPTION = """\

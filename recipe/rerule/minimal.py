@@ -33,7 +33,6 @@ from reward.score import compute_score
 Batch = dict[str, Tensor]
 Metrics = dict[str, float]
 TINY = ReplayConfig(threshold_window=64, min_groups=16, warmup_steps=10, capacity=256, groups_per_update=16)
-STORED = ("prompts", "responses", "attention_mask", "response_mask", "old_log_probs", "advantages")
 
 
 @dataclass(frozen=True)
@@ -88,8 +87,8 @@ class Run:
         rewards = torch.tensor([answer["score"] for answer in answers])
         advantages = group_advantages(rewards.view(len(rows), -1)).flatten().to(log_probs.device)
         batch["advantages"] = advantages[:, None] * batch["response_mask"]
-        stored = {name: batch[name] for name in STORED} | {"ref_log_probs": batch["ref_log_prob"]}
-        return replay.uncollate([identity(row) for row in rows], step, rewards=rewards, **stored), answers
+        identities = [identity(row) for row in rows]
+        return replay.unpad_rows(identities, step, {**batch, "rewards": rewards}), answers
 
     def _update(self, batch: Batch, log_probs: Tensor) -> float:
         """The on-policy update; `log_probs` with gradient."""
@@ -128,7 +127,7 @@ class Run:
 
     def _replay_loss(self, drawn: list[RolloutGroup]) -> tuple[Tensor, Metrics]:
         """The loss of the drawn groups, weighed as one batch, and the moments of their ratios."""
-        padded = replay.collate(drawn, self.policy.tokenizer.pad_token_id)
+        padded = replay.pad_groups(drawn, self.policy.tokenizer.pad_token_id)
         batch = {name: plane.to(self.policy.model.device) for name, plane in padded.items()}
         log_probs = self.policy.log_probs(batch)
         log_ratio = replay.log_ratios(log_probs, batch["old_log_probs"], batch["response_mask"])

@@ -18,13 +18,13 @@ def step(seconds: float, length: float, **more: float) -> dict[str, float]:
 
 
 def test_our_seconds_are_of_training_and_our_tokens_of_sampled_responses() -> None:
-    """Steps of 2, 3 - 1.5 and 4 - 0.5 - 0.25 s; 5 x 4 x 2, 6 x 2 x 2 and 7 x 4 x 2 tokens."""
+    """Steps of 2, 3 - 1.5 and 4 - 0.5 - 0.25 s; 5 x 4 x 2, 6 x 4 x 2 and 7 x 4 x 2 tokens."""
     steps = [
-        step(2.0, 5.0, **{"replay/fresh_groups": 4.0}),
-        step(3.0, 6.0, **{"replay/fresh_groups": 2.0, "timing_s/testing": 1.5, SCORE: 0.25}),
+        step(2.0, 5.0),
+        step(3.0, 6.0, **{"timing_s/testing": 1.5, SCORE: 0.25}),
         step(4.0, 7.0, **{"timing_s/testing": 0.5, "timing_s/save_checkpoint": 0.25, SCORE: 0.5}),
     ]
-    assert our_points(steps, LOAD) == [Point(2, 0.25, 3.5, 64.0), Point(3, 0.5, 6.75, 120.0)]
+    assert our_points(steps, LOAD) == [Point(2, 0.25, 3.5, 88.0), Point(3, 0.5, 6.75, 144.0)]
 
 
 def test_points_of_the_peer_begin_with_its_first_step() -> None:
@@ -39,10 +39,10 @@ def test_points_of_the_peer_begin_with_its_first_step() -> None:
 
 def test_the_aim_is_the_score_of_rule_at_its_end() -> None:
     rule = [Point(2, 0.9, 20.0, 50.0), Point(4, 0.8, 24.0, 100.0)]
-    half = [Point(2, 0.79, 3.0, 30.0), Point(4, 0.8, 8.0, 60.0), Point(6, 0.7, 11.0, 90.0)]
-    told = figures({"rule": rule, "half": half, "trl": [Point(2, 0.5, 1.0, 10.0)]})
+    rerule = [Point(2, 0.79, 3.0, 30.0), Point(4, 0.8, 8.0, 60.0), Point(6, 0.7, 11.0, 90.0)]
+    told = figures({"rule": rule, "rerule": rerule, "trl": [Point(2, 0.5, 1.0, 10.0)]})
     assert told["aim"] == 0.8
-    assert told["half"] == {
+    assert told["rerule"] == {
         "reached": {"steps": 4, "score": 0.8, "seconds": 5.0, "generated": 60.0},
         "last": {"steps": 6, "score": 0.7, "seconds": 8.0, "generated": 90.0},
         "seconds_ratio": 1.25,

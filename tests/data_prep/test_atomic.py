@@ -9,8 +9,7 @@ import pytest
 
 from data_prep import atomic
 from data_prep.atomic import new_folder
-from data_prep.folders import DATA
-from data_prep.ownership import stamp_folder
+from data_prep.ownership import DATA, stamp_folder
 from tests.checkpoint_faults import in_child
 
 

@@ -1,4 +1,4 @@
-"""What makes a folder ours, in folders of today's format and of release 0.1.0."""
+"""What makes a folder ours."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from data_prep.folders import DATA
-from data_prep.ownership import OwnershipError, check_owned, stamp
-from tests.data_prep.released import RELEASED, put_released
+from data_prep.ownership import DATA, OwnershipError, check_owned, stamp
 
 
 def put(folder: Path, marker: Any, *files: str) -> Path:
@@ -93,28 +91,3 @@ def test_other_manifests_are_not_ours(marker: Any, tmp_path: Path) -> None:
         check_owned(folder, DATA)
     assert str(folder) in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("one", RELEASED, ids=lambda one: one.name)
-def test_folders_of_the_release_are_known(one: Any, tmp_path: Path) -> None:
-    folder = put_released(one, tmp_path / "out")
-    assert len(check_owned(folder, one.kind)) == len(one.files)
-
-
-@pytest.mark.parametrize("foreign", ["notes.txt", "train.csv", "model/notes.txt", "logs/readme.md", "a/b/c"])
-@pytest.mark.parametrize("one", RELEASED, ids=lambda one: one.name)
-def test_in_folders_of_the_release_other_files_are_foreign(one: Any, foreign: str, tmp_path: Path) -> None:
-    folder = put_released(one, tmp_path / "out")
-    (folder / foreign).parent.mkdir(parents=True, exist_ok=True)
-    (folder / foreign).write_text("mine")
-    with pytest.raises(OwnershipError, match="is not named in"):
-        check_owned(folder, one.kind)
-
-
-@pytest.mark.parametrize("one", RELEASED, ids=lambda one: one.name)
-def test_a_release_marker_with_another_key_is_not_ours(one: Any, tmp_path: Path) -> None:
-    folder = put_released(one, tmp_path / "out")
-    marker = folder / one.kind.marker
-    marker.write_text(json.dumps({**json.loads(marker.read_text()), "mine": 1}))
-    with pytest.raises(OwnershipError, match="was not written by this command"):
-        check_owned(folder, one.kind)

@@ -26,7 +26,7 @@ from verl.utils import tensordict_utils as tu  # noqa: E402  (the platform comes
 from verl.utils.distributed import initialize_global_process_group  # noqa: E402
 from verl.workers.utils.padding import no_padding_2_padding  # noqa: E402
 
-from recipe.rerule.replay import Replay, ReplayConfig, RolloutGroup  # noqa: E402
+from recipe.rerule.replay import ReplayConfig, RolloutGroup  # noqa: E402
 from recipe.rerule.training.batches import replay_batch  # noqa: E402
 from recipe.rerule.training.worker import ReplayActorWorker  # noqa: E402
 
@@ -115,18 +115,9 @@ def run_cases(
 def my_rows(groups: list[RolloutGroup], case: dict[str, Any], place: tuple[int, int]) -> Any:
     """This rank's part of the replay batch, cut as verl's dispatch cuts it."""
     config = ReplayConfig.from_dict(case["replay"])
-    rows = replay_batch(drawn(groups, config), config, pad_token_id=0, temperature=1.0)
+    rows = replay_batch(groups, config, pad_token_id=0, temperature=1.0)
     rank, ranks = place
     return tu.chunk_tensordict(rows, ranks)[rank]
-
-
-def drawn(groups: list[RolloutGroup], config: ReplayConfig) -> list[RolloutGroup]:
-    """All groups, or the single rollouts that a buffer with these groups gives."""
-    if config.unit == "group":
-        return groups
-    memory = Replay(config)
-    memory.offer(groups, 1)
-    return memory.draw(1)
 
 
 def update(worker: ReplayActorWorker, case: dict[str, Any], rows: Any) -> dict[str, float]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import json
-import math
 import os
 import subprocess
 import sys
@@ -22,7 +20,6 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from recipe.rerule.replay import ImportanceConfig, ReplayConfig, RolloutGroup
 from tests.e2e.replay_gradients import LEARNING_RATE, write_groups
 from tests.e2e.stack import ROOT
-from tests.replay.second_moment import largest_bound
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -30,39 +27,27 @@ KL_COEFFICIENT = 0.01  # actor.kl_loss_coef of the recipe's configuration
 GROUPS, ROLLOUTS = 4, 2
 ACTOR = "actor_rollout_ref.actor"
 
-TRUNCATIONS: dict[str, dict[str, Any]] = {
-    "clip": {},
-    "none": {"clip_low": 0.0, "clip_high": 1e9},
-    "second_moment": {"truncation": "second_moment", "max_second_moment": 1.02},
-}
+CLIPS: dict[str, dict[str, Any]] = {"clip": {}, "none": {"clip_low": 0.0, "clip_high": 1e9}}
 
 
 def combinations() -> dict[str, dict[str, Any]]:
     """Every combination of the settings the gradient depends on, as plain values, by name."""
     found = {}
-    for level, truncation, normalize, with_kl in itertools.product(
-        ["token", "sequence", "sequence_sum"], TRUNCATIONS, [True, False], [True, False]
+    for level, clip, normalize, with_kl in itertools.product(
+        ["token", "sequence", "sequence_sum"], CLIPS, [True, False], [True, False]
     ):
         ends = ("normalized" if normalize else "plain", "kl" if with_kl else "no_kl")
-        importance = {"level": level, "normalize": normalize, **TRUNCATIONS[truncation]}
-        found["-".join((level, truncation, *ends))] = {"use_kl_loss": with_kl, "importance": importance}
+        importance = {"level": level, "normalize": normalize, **CLIPS[clip]}
+        found["-".join((level, clip, *ends))] = {"use_kl_loss": with_kl, "importance": importance}
     return found
 
 
 COMBINATIONS = combinations()
-OF_ROLLOUTS: dict[str, Any] = {
-    "unit": "rollout",
-    "sampling": "highest",
-    "admission": "all",
-    "min_groups": 1,
-    "warmup_steps": 0,
-    "groups_per_update": 2,
-}
 SOME = {
     name: COMBINATIONS[name]
     for name in (
         "token-clip-normalized-kl",
-        "sequence-second_moment-normalized-no_kl",
+        "sequence-clip-normalized-no_kl",
         "sequence_sum-none-plain-kl",
     )
 }
@@ -100,7 +85,7 @@ class Setup:
 
 SETUPS = {
     "micro1": Setup(micro_batches(1), COMBINATIONS),
-    "micro2": Setup(micro_batches(2), COMBINATIONS | {"rollouts": OF_ROLLOUTS}),
+    "micro2": Setup(micro_batches(2), COMBINATIONS),
     "all_rows": Setup(micro_batches(99), COMBINATIONS),  # more than there are
     "by_tokens": Setup(BY_TOKENS, SOME),
     "all_tokens": Setup([f"{ACTOR}.ppo_max_token_len_per_gpu=9999"], COMBINATIONS),
@@ -203,17 +188,6 @@ class Expected:
         self.tokens = valid_tokens(model, groups)
         self._gradients: dict[Any, torch.Tensor] = {}
 
-    def of(self, settings: ReplayConfig) -> Expected:
-        """Of the rows that are drawn: all, or of unit "rollout" those with the largest advantages."""
-        if settings.unit == "group":
-            return self
-        sizes = [float(row.abs().max()) for row in self.tokens.advantages]
-        rows = sorted(range(len(sizes)), key=lambda row: -sizes[row])[: settings.groups_per_update * ROLLOUTS]
-        few = copy.copy(self)
-        few.tokens = Tokens(**{name: [of[row] for row in rows] for name, of in vars(self.tokens).items()})
-        few._gradients = {}
-        return few
-
     def gradient(self, settings: ReplayConfig, aggregate: str, on_policy: bool) -> torch.Tensor:
         """sum over tokens of share * (-w A + KL's slope) * grad log pi; parameters by name, end to end."""
         key = (settings, aggregate, on_policy)
@@ -256,22 +230,16 @@ class Expected:
             return [row.exp() for row in logs]
         return [(row.mean() if level == "sequence" else row.sum()).exp()[None] for row in logs]
 
-    def bounds(self, importance: ImportanceConfig) -> tuple[float, float]:
-        if importance.truncation == "clip":
-            return importance.clip_low, importance.clip_high
-        return 0.0, largest_bound(
-            torch.cat(self.units(importance.level)).tolist(), importance.max_second_moment
-        )
-
     def weights(self, importance: ImportanceConfig) -> list[torch.Tensor]:
         """rho~ of every token."""
-        clipped = [row.clamp(*self.bounds(importance)) for row in self.units(importance.level)]
+        low, high = importance.clip_low, importance.clip_high
+        clipped = [row.clamp(low, high) for row in self.units(importance.level)]
         mean = torch.cat(clipped).mean() if importance.normalize else 1.0
         return [(row / mean).expand_as(old) for row, old in zip(clipped, self.tokens.old, strict=True)]
 
     def metrics(self, importance: ImportanceConfig) -> dict[str, float]:
         ratio, logs = torch.cat(self.units(importance.level)), torch.cat(self.log_ratios())
-        low, high = self.bounds(importance)
+        low, high = importance.clip_low, importance.clip_high
         clipped = ratio.clamp(low, high)
         return {
             "replay/ratio_mean": float(ratio.mean()),
@@ -280,7 +248,6 @@ class Expected:
             "replay/clipped_low": float((ratio < low).double().mean()),
             "replay/clipped_high": float((ratio > high).double().mean()),
             "replay/effective_sample_size": float(clipped.mean() ** 2 / (clipped**2).mean()),
-            "replay/clip_high_bound": high,
             "replay/kl_old_current": float((logs.exp() - 1 - logs).mean()),
         }
 
@@ -294,13 +261,10 @@ def expected(micro_world: Path, groups: list[RolloutGroup]) -> Iterator[Expected
 
 
 def test_the_cases_truncate(expected: Expected) -> None:
-    """Guards the gradients below: with nothing to cut, the three truncations would be the same case."""
+    """Guards the gradients below: with nothing to cut, both clip ranges would be the same case."""
     for level in ("token", "sequence", "sequence_sum"):
         clip = expected.metrics(ImportanceConfig(level=level))
         assert min(clip["replay/clipped_low"], clip["replay/clipped_high"]) > 0
-        second_moment = expected.metrics(ImportanceConfig(level=level, **TRUNCATIONS["second_moment"]))
-        assert 0 < second_moment["replay/clipped_high"] < 1
-        assert math.isfinite(second_moment["replay/clip_high_bound"])
 
 
 def run_ranks(
@@ -336,15 +300,14 @@ def check(name: str, setup: Setup, folder: Path, expected: Expected) -> None:
     names = sorted(expected.parameters)
     for case, replay in setup.cases.items():
         settings = ReplayConfig.from_dict(replay)
-        of_drawn = expected.of(settings)
-        wanted = of_drawn.gradient(settings, setup.aggregate, setup.on_policy)
+        wanted = expected.gradient(settings, setup.aggregate, setup.on_policy)
         found = torch.cat([changes[f"{case}/{n}"].double().flatten() / -LEARNING_RATE for n in names])
         assert float((found - wanted).norm() / wanted.norm()) < 1e-5, case
         assert metrics[case]["replay/grad_norm"] == pytest.approx(float(wanted.norm()), rel=1e-4)
         if setup.on_policy:
             check_on_policy(metrics[case])
         else:
-            wanted_metrics = of_drawn.metrics(settings.importance)
+            wanted_metrics = expected.metrics(settings.importance)
             logged = {key: metrics[case][key] for key in wanted_metrics}
             assert logged == pytest.approx(wanted_metrics, rel=1e-4), case
 

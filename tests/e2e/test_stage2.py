@@ -207,29 +207,25 @@ def test_with_learning_rate_zero_every_weight_is_one(
 OPTIONS = {
     "ppo": [
         "algorithm.adv_estimator=gae",
-        "replay.sampling=highest",
-        "replay.priority_use_half_life=1",
-        "replay.unit=rollout",
+        "replay.sampling=uniform",
         "replay.store_after_start=false",
     ],
     "lora": [
         "actor_rollout_ref.model.lora_rank=4",
         "actor_rollout_ref.model.lora.merge=true",
         "replay.admission=random",
-        "replay.max_reuse=2",
+        "replay.max_staleness=2",
     ],
     "rloo": [
         "algorithm.adv_estimator=rloo",
         "trainer.n_gpus_per_node=2",
         "replay.updates_per_step=2",
-        "replay.sampling=prioritized",
-        "replay.eviction=signal",
+        "replay.sampling=uniform",
         "replay.threshold_rule=quantile",
         "replay.threshold=null",
         "replay.threshold_quantile=0.9",
         "replay.importance.level=sequence",
-        "replay.importance.truncation=second_moment",
-        "replay.importance.max_second_moment=1.05",
+        "replay.importance.clip_high=1.05",
     ],
     "equal_updates": [
         "algorithm.adv_estimator=reinforce_plus_plus_baseline",
@@ -276,11 +272,6 @@ def test_other_estimators_and_set_ups_run(
     assert_same_model(metrics, MOST_DIFFERENCE.get(name, 1e-6))
     updated = [data for data in metrics.values() if data["replay/updates"]]
     assert all(math.isfinite(data["replay/grad_norm"]) for data in updated)
-    if name == "ppo":
-        assert {data["replay/drawn_rollouts"] for data in updated} == {16}
-        # The buffer stays as it is, so what was drawn gives way to what was not.
-        reuse = [data["replay/reuse_mean"] for _, data in sorted(metrics.items()) if data["replay/updates"]]
-        assert len(set(reuse)) > 1, reuse
     with_signal = [data for data in updated if has_signal(data)]
     assert with_signal
     assert all(data["replay/grad_norm"] > 0 for data in with_signal)

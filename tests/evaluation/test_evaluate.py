@@ -469,7 +469,7 @@ def test_muse_with_its_privleak_texts(muse_arguments, answering, tmp_path, capsy
     capsys.readouterr()
     assert evaluate.main([*again, "--overwrite"]) == 2
     assert "at index 0 of retain_knowmem_ROUGE the right answer is 'Rome' in" in capsys.readouterr().err
-    assert evaluate.main(["score", "--benchmark", "muse", "--log", f"{log}", "--json"]) == 0
+    assert evaluate.main(["score", "--benchmark", "muse-books", "--log", f"{log}", "--json"]) == 0
     scored = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert scored["forget_knowmem_ROUGE"] == 1.0
     assert scored["mia_min_k"] == pytest.approx(2 / 3)

@@ -219,7 +219,10 @@ def declared(name="bad", **fields):
         ("BENCHMARK = 'bad'", "it is no recipe.rerule.evaluation.registry.Benchmark"),
         (f"{DECLARED}BENCHMARK = declared('rwku')", "there is a benchmark rwku already"),
         (f"{DECLARED}BENCHMARK = declared('muse-books')", "its name is 'muse-books'; 1 to 60 letters"),
-        (f"{DECLARED}BENCHMARK = declared(aliases=('muse',))", "there is a benchmark muse already"),
+        (
+            f"{DECLARED}BENCHMARK = declared(aliases=('muse-books',))",
+            "there is a benchmark muse-books already",
+        ),
         (
             f"{DECLARED}BENCHMARK = declared(pair=('a', 'b'))",
             "its pair names a, which is none of its columns",

@@ -492,9 +492,9 @@ def test_a_log_of_another_benchmark_is_refused(capsys: pytest.CaptureFixture[str
 
 
 def test_options_without_meaning_are_refused(capsys: pytest.CaptureFixture[str], paths: tuple[Path, Path]):
-    code, _, err = run(capsys, "--benchmark", "muse", "--log", paths[0], "--allow-unequal")
+    code, _, err = run(capsys, "--benchmark", "muse-books", "--log", paths[0], "--allow-unequal")
     assert code == 2
-    assert "--allow-unequal has no meaning for --benchmark muse" in err
+    assert "--allow-unequal has no meaning for --benchmark muse-books" in err
 
 
 def test_rwku_records_are_scored(capsys: pytest.CaptureFixture[str], tmp_path: Path):

@@ -99,7 +99,7 @@ CASES = [
     _case("a Markdown file of one's own", f"{_REPORT} x/mine.html --overwrite",
           "x/mine.md was not written by a report", {"x/mine.md": "# mine\n"}),
     _case("a folder of one's own beside the page", f"{_REPORT} x/mine.html --overwrite",
-          "x/mine/replay.png was not written by a report", {"x/mine/replay.png": "a photo"}),
+          "x/mine has no contents.json, so it is not replaced", {"x/mine/replay.png": "a photo"}),
     _case("a file of one's own among a report's figures", f"{_REPORT} report.html --overwrite",
           "report/notes.txt is not named in contents.json", {"report/notes.txt": "a"}),
     _valid("rows over earlier rows", f"{_CUSTOM} data --overwrite", "data:"),

@@ -197,7 +197,11 @@ _SCORED: dict[str, tuple[Any, tuple[str, ...], str]] = {
     "a TOFU log as RWKU": (_TOFU, _score("rwku"), "a log of TOFU, and --benchmark is rwku"),
     "a MUSE log as the world": (_MUSE, _score("world"), "a log of MUSE, and --benchmark is world"),
     "answers as TOFU": ([_ANSWER], _score("tofu"), "holds answers one by one, and --benchmark is tofu"),
-    "answers as MUSE": ([_ANSWER], _score("muse"), "score it with --benchmark rwku or world; logs of ours"),
+    "answers as MUSE": (
+        [_ANSWER],
+        _score("muse-books"),
+        "score it with --benchmark rwku or world; logs of ours",
+    ),
     "answers without a target as RWKU": ([_ANSWER], _score("rwku"), "score it with --benchmark world"),
     "no file": (None, _score("tofu"), "input.json: no such file"),
     "no file of answers": (None, _score("world"), "input.json does not exist"),

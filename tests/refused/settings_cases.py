@@ -117,20 +117,13 @@ REPLAY_2 = [
     *(case for name in _REPLAY_COUNTS for case in refused(STAGE2, f"replay.{name}", 0, 2.5, nan, named=name)),
     *refused(STAGE2, "replay.warmup_steps", -1, 2.5, nan, "x", named="replay.warmup_steps"),
     *refused(STAGE2, "replay.threshold_quantile", -0.1, 1.1, nan, "x", named="threshold_quantile"),
-    *refused(STAGE2, "replay.admission_rate", -0.1, 1.1, nan, named="admission_rate"),
-    *refused(STAGE2, "replay.set_aside_reward", nan, inf, -inf, "x", named="set_aside_reward"),
-    *refused(STAGE2, "replay.priority_half_life", 0, -1, nan, named="priority_half_life"),
-    *refused(STAGE2, "replay.priority_use_half_life", 0, -1, nan, "x", named="priority_use_half_life"),
+    *refused(STAGE2, "replay.max_staleness", -1, 2.5, nan, "x", named="replay.max_staleness"),
     *refused(STAGE2, "replay.seed", 2.5, nan, "x", None, named="replay.seed"),
     *refused(STAGE2, "replay.importance.clip_low", -1, 2, nan, inf, named="clip_low"),
     *refused(STAGE2, "replay.importance.clip_high", 0.5, -1, nan, "x", named="clip_high"),
-    *refused(STAGE2, "replay.importance.max_second_moment", 0.5, nan, named="max_second_moment"),
     *(
         case
-        for name in (
-            *("update", "mixed_places", "threshold_rule", "start"),
-            *("admission", "eviction", "sampling", "unit"),
-        )
+        for name in ("update", "threshold_rule", "start", "admission", "eviction", "sampling")
         for case in refused(STAGE2, f"replay.{name}", "typo", None, 3, named=f"replay.{name}")
     ),
     *(
@@ -140,73 +133,12 @@ REPLAY_2 = [
     ),
     *refused(STAGE2, "replay.start", "rules:Own"),
     *refused(STAGE2, "replay.importance.level", "typo", None, named="replay.importance.level"),
-    *refused(STAGE2, "replay.importance.truncation", "typo", None, named="replay.importance.truncation"),
     *(
         case
         for name in ("enable", "require_signal", "store_after_start", "use_kl_loss", "restore")
         for case in refused(STAGE2, f"replay.{name}", "maybe", 1, None, named=f"replay.{name}")
     ),
-    *refused(STAGE2, "replay.mixed_weight", -0.1, 1.1, nan, "x", True, named="replay.mixed_weight"),
-    *refused(STAGE2, "replay.fresh_share", 0, -0.5, 1.1, nan, None, "x", named="replay.fresh_share"),
     *refused(STAGE2, "replay", 5, None, named="replay is"),
-]
-_HIGHEST = {"replay.sampling": "highest"}
-_SINGLE = {**_HIGHEST, "replay.unit": "rollout"}
-UNIT_2 = [
-    *(
-        together(STAGE2, "refused", named, values)
-        for named, values in (
-            ("priority_use_half_life is 2, but replay.sampling=recent", {"replay.priority_use_half_life": 2}),
-            ("replay.unit is 'rollout', but replay.sampling=recent", {"replay.unit": "rollout"}),
-            (
-                "replay.unit is 'rollout', but replay.update=on_policy",
-                {**_SINGLE, "replay.update": "on_policy"},
-            ),
-            ("replay.max_reuse is 2, but replay.unit=rollout", {**_SINGLE, "replay.max_reuse": 2}),
-        )
-    ),
-    together(STAGE2, "valid", "", {**_SINGLE, "replay.priority_use_half_life": 2.0}),
-    together(STAGE2, "valid", "", {**_SINGLE, "replay.update": "mixed", "replay.max_staleness": 8}),
-    together(STAGE2, "valid", "", {**_SINGLE, "trainer.use_v1": True}),
-    together(STAGE2, "valid", "", {**_HIGHEST, "replay.priority_half_life": inf}),
-]
-_MIXED = {"replay.update": "mixed"}
-_HALF = {**_MIXED, "replay.mixed_places": "unsampled", "replay.fresh_share": 0.5}
-MIXED_2 = [
-    *(
-        together(STAGE2, "refused", named, values)
-        for named, values in (
-            ("replay.fresh_share is 0.5, but with replay.update=stored", {"replay.fresh_share": 0.5}),
-            ("replay.updates_per_step is 2, but", {**_MIXED, "replay.updates_per_step": 2}),
-            ("replay.fresh_share=1 samples every prompt", {**_MIXED, "replay.mixed_places": "unsampled"}),
-            ("replay.mixed_places=added fills no place", {**_MIXED, "replay.fresh_share": 0.5}),
-            ("trainer.use_v1 is true, but replay.update=mixed", {**_MIXED, "trainer.use_v1": True}),
-            ("critic.enable is true, but replay.update=mixed", {**_MIXED, "critic.enable": True}),
-            ("adv_estimator is 'gae', but", {**_MIXED, "algorithm.adv_estimator": "gae"}),
-            ("ppo_epochs is 2, but replay.update=mixed", {**_MIXED, f"{ACTOR}.ppo_epochs": 2}),
-            ("set it to 16, which is data.train_batch_size", {**_MIXED, f"{ACTOR}.ppo_mini_batch_size": 8}),
-            ("use_prefix_grouper is true, but", {**_MIXED, f"{ACTOR}.use_prefix_grouper": True}),
-            ("is no whole number; set it to 5/16", {**_HALF, "replay.fresh_share": 0.3}),
-            ("8 stored groups take the places of", {**_HALF, "replay.groups_per_update": 7}),
-            (
-                "which makes 64 responses and 8 stored groups a step, which 128 agent loops cannot share",
-                {**_HALF, f"{ROLLOUT}.agent.num_workers": 128},
-            ),
-            (
-                f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu is 128, which does not divide the 64 rows",
-                {
-                    **_HALF,
-                    f"{ACTOR}.use_dynamic_bsz": False,
-                    f"{ACTOR}.ppo_micro_batch_size_per_gpu": 8,
-                    f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu": 128,
-                },
-            ),
-        )
-    ),
-    together(STAGE2, "valid", "", _MIXED),
-    together(STAGE2, "valid", "", {**_HALF, "replay.mixed_weight": 0.25}),
-    together(STAGE2, "valid", "", {**_HALF, "replay.mixed_places": "no_signal", "replay.fresh_share": 0.25}),
-    together(STAGE2, "valid", "", {**_MIXED, "replay.enable": False, "trainer.use_v1": True}),
 ]
 CHOICES_2 = [
     *refused(STAGE2, f"{ACTOR}.kl_loss_type", "low_var", "full", "", None, 3),
@@ -390,7 +322,6 @@ VALID_2 = [
         STAGE2,
         ("replay.importance.clip_high", inf),
         ("replay.importance.clip_low", 0),
-        ("replay.importance.max_second_moment", inf),
         ("replay.max_staleness", 0),
         ("replay.seed", -3),
         ("trainer.test_freq", -1),
@@ -526,18 +457,7 @@ CONFIG_NAMES = [
 ]
 """Parts of the configuration, given as all of it; what the line must hold, and how it must end."""
 CASES = [
-    *(
-        NUMBERS_2
-        + REPLAY_2
-        + UNIT_2
-        + MIXED_2
-        + CHOICES_2
-        + FLAGS_2
-        + PARTS_2
-        + TOGETHER_2
-        + WARNED_2
-        + VALID_2
-    ),
+    *(NUMBERS_2 + REPLAY_2 + CHOICES_2 + FLAGS_2 + PARTS_2 + TOGETHER_2 + WARNED_2 + VALID_2),
     *(NUMBERS_1 + OTHERS_1),
     *(Case(COMMANDS, argument, "refused") for argument, *_ in (*UNKNOWN, *OPTIONS, *CONFIG_NAMES)),
 ]

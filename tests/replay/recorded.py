@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,30 +43,22 @@ RECOMMENDED = {
     "groups_per_update": 4,
     "threshold_window": 16,
 }
-BUFFER = {**PAPER, "admission": "random", "set_aside_visits": 5, "max_reuse": 6, "updates_per_step": 2}
+BUFFER = {**PAPER, "admission": "random", "max_staleness": 4, "updates_per_step": 2}
 SAVED_AFTER = 11
 RUN = {"rollout.n": 4, "model": "toy"}
 RUNS: dict[str, dict[str, Any]] = {
     "paper": PAPER,
     "recommended": RECOMMENDED,
     "random": {**PAPER, "admission": "random"},
-    "bernoulli, staleness": {**PAPER, "admission": "bernoulli", "eviction": "staleness", "max_staleness": 4},
-    "all, signal, prioritized": {
-        **RECOMMENDED,
-        "admission": "all",
-        "eviction": "signal",
-        "sampling": "prioritized",
-        "max_reuse": 3,
-        "updates_per_step": 2,
-    },
-    "frozen, set aside": {**PAPER, "store_after_start": False, "set_aside_visits": 4, "start": "at"},
+    "all, staleness": {**RECOMMENDED, "admission": "all", "max_staleness": 2, "updates_per_step": 2},
+    "frozen": {**PAPER, "store_after_start": False, "start": "at"},
     "saved": BUFFER,
 }
 UPDATES: dict[str, dict[str, Any]] = {
     "paper": {},
     "sequence": {"level": "sequence"},
     "sequence_sum": {"level": "sequence_sum", "normalize": False},
-    "second_moment": {"truncation": "second_moment", "max_second_moment": 1.1},
+    "unbounded": {"clip_low": 0.0, "clip_high": math.inf},
 }
 
 

@@ -56,20 +56,13 @@ CHOICES: dict[str, st.SearchStrategy[Any]] = {
     "min_groups": st.integers(1, 4),
     "warmup_steps": st.integers(0, 5),
     "start": st.sampled_from(["after", "at"]),
-    "admission": st.sampled_from(["hard", "random", "bernoulli", "all"]),
-    "admission_rate": st.sampled_from([0.0, 0.5, 1.0]),
+    "admission": st.sampled_from(["hard", "random", "all"]),
     "require_signal": st.booleans(),
     "store_after_start": st.booleans(),
-    "set_aside_visits": st.none() | st.integers(1, 4),
-    "set_aside_reward": st.sampled_from([0.0, 0.5]),
     "capacity": st.integers(4, 9),
-    "eviction": st.sampled_from(["fifo", "staleness", "signal"]),
     "max_staleness": st.none() | st.integers(0, 4),
-    "max_reuse": st.none() | st.integers(1, 3),
     "groups_per_update": st.integers(1, 4),
-    "sampling": st.sampled_from(["uniform", "recent", "prioritized", "highest"]),
-    "priority_half_life": st.sampled_from([0.5, 10.0]),
-    "priority_use_half_life": st.none() | st.sampled_from([0.5, 2.0]),
+    "sampling": st.sampled_from(["uniform", "recent"]),
     "seed": st.integers(-3, 3),
 }
 
@@ -77,22 +70,13 @@ CHOICES: dict[str, st.SearchStrategy[Any]] = {
 def configs(**fixed: Any) -> st.SearchStrategy[ReplayConfig]:
     """Settings at random, all that decide contents or draws, but for those given."""
     return st.fixed_dictionaries({**CHOICES, **{name: st.just(value) for name, value in fixed.items()}}).map(
-        lambda chosen: ReplayConfig(**fitting(chosen))
+        lambda chosen: ReplayConfig(**chosen)
     )
-
-
-def fitting(chosen: dict[str, Any]) -> dict[str, Any]:
-    """Settings chosen each by itself, without what ReplayConfig refuses beside another."""
-    if chosen.get("unit") == "rollout":
-        chosen |= {"sampling": "highest", "max_reuse": None}
-    if chosen["sampling"] in ("uniform", "recent"):
-        chosen |= {"priority_use_half_life": None}
-    return chosen
 
 
 def buffered(replay: Replay) -> list[tuple[object, ...]]:
     """The buffer's contents in order, bit for bit, with the number of draws."""
-    return [((stored.reuse_count, stored.rollout_uses), contents(stored.group())) for stored in replay.buffer]
+    return [(stored.reuse_count, contents(stored.group())) for stored in replay.buffer]
 
 
 def train_step(replay: Replay, kinds: list[int], step: int, ranks: int = 1) -> dict[str, Any]:

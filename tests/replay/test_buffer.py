@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipe.rerule.replay import ReplayBuffer
-from recipe.rerule.replay.buffer import SignalEviction, StalenessEviction
+from recipe.rerule.replay import ReplayBuffer, StoredGroup
 from tests.replay.groups import contents, keys, make_group
 
 
@@ -32,35 +32,30 @@ def test_equal_looking_groups_are_kept_apart() -> None:
     assert len(buffer) == 2
 
 
-def test_stored_group_is_a_copy_with_the_draws_given() -> None:
+def test_stored_group_is_a_copy_that_was_never_drawn() -> None:
     buffer = ReplayBuffer(2)
     group = make_group(4)
     before = contents(group)
-    buffer.add(group, reuse_count=5)
+    buffer.add(group)
     buffer.add(make_group(6))
     group.advantages.zero_()
-    assert [stored.reuse_count for stored in buffer] == [5, 0]
+    assert [stored.reuse_count for stored in buffer] == [0, 0]
     assert contents(next(iter(buffer)).group()) == before
 
 
-def test_signal_eviction_may_turn_the_new_group_away() -> None:
-    buffer = ReplayBuffer(2, SignalEviction())
-    for index, signal in enumerate([0.5, 0.25]):
-        assert buffer.add(make_group(index, advantages=[signal, -signal])) is None
-    evicted = buffer.add(make_group(2, advantages=[0.125, -0.125]))
-    assert evicted is not None
-    assert evicted.prompt_index == 2
-    evicted = buffer.add(make_group(3, advantages=[1.0, -1.0]))
-    assert evicted is not None
-    assert evicted.prompt_index == 1
-    assert keys(buffer) == [(0, 1), (3, 1)]
+def test_a_rule_says_who_leaves_and_may_turn_the_new_group_away() -> None:
+    asked: list[list[tuple[int, int]]] = []
 
+    def last(groups: Sequence[StoredGroup]) -> int:
+        asked.append(keys(groups))
+        return len(groups) - 1
 
-def test_staleness_eviction_goes_by_the_step_of_sampling() -> None:
-    buffer = ReplayBuffer(2, StalenessEviction())
-    for step in (4, 2, 5):
-        buffer.add(make_group(0, step))
-    assert keys(buffer) == [(0, 4), (0, 5)]
+    buffer = ReplayBuffer(2, last)
+    evicted = [buffer.add(make_group(index)) for index in range(3)]
+    assert evicted[:2] == [None, None]
+    assert keys([one for one in evicted if one is not None]) == [(2, 1)]
+    assert keys(buffer) == [(0, 1), (1, 1)]
+    assert asked == [[(0, 1), (1, 1), (2, 1)]]
 
 
 def test_removed_groups_are_returned_and_the_rest_stays_in_order() -> None:

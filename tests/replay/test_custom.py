@@ -98,7 +98,7 @@ def test_own_rules_may_go_on_with_a_buffer_of_built_in_ones(tmp_path: Path) -> N
     first = Replay(ReplayConfig(**PAPER))
     run(first, 1, 5)
     save(first, tmp_path)
-    assert "rules" not in read_record(tmp_path)
+    assert read_record(tmp_path)["rules"] == {}
     second = Replay(config_of(**OWN))
     load(second, tmp_path)
     assert keys(second.buffer) == keys(first.buffer)

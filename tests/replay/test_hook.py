@@ -49,13 +49,11 @@ def test_all_but_the_last_update_of_a_step_are_told_that_more_follow() -> None:
 
 def test_everything_is_drawn_before_the_first_update() -> None:
     hook = ReplayHook(ReplayConfig(**{**PAPER, "warmup_steps": 0, "updates_per_step": 2}))
-    plan = hook.before_update(offered(1), 1)
-    assert [len(drawn) for drawn in plan.draws] == [4, 4]
-    assert plan.extra_groups == []
-    assert plan.fresh_prompts is None
-    before = hook.log.replay.record()
-    hook.after_update(plan, lambda drawn, more_follow: {})
-    assert hook.log.replay.record() == before
+    draws = hook.before_update(offered(1), 1)
+    assert [len(drawn) for drawn in draws] == [4, 4]
+    before = hook.log.record()
+    hook.after_update(draws, lambda drawn, more_follow: {})
+    assert hook.log.record() == before
 
 
 def test_the_draws_are_rounded_down_to_the_data_parallel_size() -> None:
@@ -67,7 +65,7 @@ def test_the_draws_are_rounded_down_to_the_data_parallel_size() -> None:
 def test_metrics_hold_replay_updates_and_seconds() -> None:
     hook = ReplayHook(ReplayConfig(**{**PAPER, "updates_per_step": 2}))
     train(hook)
-    metrics = hook.log.metrics({"replay/seconds/offer": 10.0, "replay/seconds/update": 3.0})
+    metrics = hook.metrics({"replay/seconds/offer": 10.0, "replay/seconds/update": 3.0})
     assert metrics["replay/drawn_groups"] == 8
     assert metrics["replay/updates"] == 2
     assert metrics["replay/pg_loss"] == 1.5
@@ -83,14 +81,13 @@ def test_without_replay_nothing_is_stored_or_drawn_and_the_shares_are_logged() -
     hook = ReplayHook(ReplayConfig(enable=False))
     assert train(hook) == [[]] * STEPS
     assert hook.replay is None
-    assert not hook.log.has_replay
-    metrics = hook.log.metrics()
+    metrics = hook.metrics()
     assert 0 < metrics["replay/hard_share"] < 1
     assert "replay/size" not in metrics
     assert "replay/updates" not in metrics
     on = ReplayHook(ReplayConfig())
     train(on)
-    assert metrics["replay/threshold"] == on.log.metrics()["replay/threshold"]
+    assert metrics["replay/threshold"] == on.metrics()["replay/threshold"]
 
 
 def test_the_control_asks_for_as_many_updates_and_records_no_draw() -> None:
@@ -100,9 +97,9 @@ def test_the_control_asks_for_as_many_updates_and_records_no_draw() -> None:
         == [len(calls) for calls in train(replay)]
         == [0, 0, 0, 1, 1, 1]
     )
-    assert control.log.replay.record()["drawn"] == []
-    assert control.log.metrics()["replay/drawn_groups"] == 0
-    assert control.log.metrics()["replay/updates"] == 1
+    assert control.log.record()["drawn"] == []
+    assert control.metrics()["replay/drawn_groups"] == 0
+    assert control.metrics()["replay/updates"] == 1
 
 
 def test_a_group_of_another_step_is_refused_and_nothing_is_stored() -> None:

@@ -10,24 +10,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from recipe.rerule.replay import ImportanceConfig
-from recipe.rerule.replay.importance import (
-    Bounds,
-    ClipTruncation,
-    ImportanceStats,
-    SecondMomentTruncation,
-    build_truncation,
-    importance_ratios,
-    log_ratios,
-    weights,
-)
-from tests.replay.second_moment import largest_bound
+from recipe.rerule.replay import weigh as weigh_whole
+from recipe.rerule.replay.loss import ImportanceStats, importance_ratios, log_ratios, weights
 
 LEVELS = ["token", "sequence", "sequence_sum"]
-TRUNCATIONS: dict[str, dict[str, Any]] = {
-    "clip": {},
-    "none": {"clip_low": 0.0, "clip_high": math.inf},
-    "second_moment": {"truncation": "second_moment", "max_second_moment": 1.02},
-}
+CLIPS: dict[str, dict[str, Any]] = {"clip": {}, "none": {"clip_low": 0.0, "clip_high": math.inf}}
 
 
 def batch(rows: int, width: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -43,15 +30,13 @@ def batch(rows: int, width: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
 
 def moments_of(log_ratio: Tensor, mask: Tensor, config: ImportanceConfig) -> ImportanceStats:
     units = importance_ratios(log_ratio, mask, config.level)
-    return ImportanceStats.of(units, log_ratio, mask, build_truncation(config).bounds(units))
+    return ImportanceStats.of(units, log_ratio, mask, config)
 
 
 def weigh(log_probs: Tensor, old: Tensor, mask: Tensor, config: ImportanceConfig) -> Tensor:
     log_ratio = log_ratios(log_probs, old, mask)
     units = importance_ratios(log_ratio, mask, config.level)
-    bounds = build_truncation(config).bounds(units)
-    moments = ImportanceStats.of(units, log_ratio, mask, bounds)
-    return weights(units, mask, config.level, bounds, config.normalize, moments)
+    return weights(units, mask, config, ImportanceStats.of(units, log_ratio, mask, config))
 
 
 def float64(*values: float) -> Tensor:
@@ -90,10 +75,10 @@ def test_log_ratios_are_the_difference_in_float64() -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("truncation", TRUNCATIONS)
-def test_weights_carry_no_gradient(level: Any, truncation: str) -> None:
+@pytest.mark.parametrize("clip", CLIPS)
+def test_weights_carry_no_gradient(level: Any, clip: str) -> None:
     log_probs, old, mask = batch(3, 4, seed=1)
-    config = ImportanceConfig(level=level, **TRUNCATIONS[truncation])
+    config = ImportanceConfig(level=level, **CLIPS[clip])
     assert not weigh(log_probs.requires_grad_(), old.requires_grad_(), mask, config).requires_grad
 
 
@@ -116,8 +101,8 @@ def test_the_limit_is_on_the_sum_at_level_sequence_sum() -> None:
 def test_moments_and_weights_by_hand() -> None:
     log_ratio = float64(0.5, 1.0, 1.0, 2.0, 1.0, 1.0).log().reshape(2, 3)
     mask = torch.tensor([[1, 1, 0], [1, 0, 0]])
-    units, bounds = importance_ratios(log_ratio, mask, "token"), Bounds(0.8, 1.3)
-    moments = ImportanceStats.of(units, log_ratio, mask, bounds)
+    units, config = importance_ratios(log_ratio, mask, "token"), ImportanceConfig()
+    moments = ImportanceStats.of(units, log_ratio, mask, config)
     assert moments.metrics() == pytest.approx(
         {
             "replay/ratio_mean": 3.5 / 3,
@@ -131,9 +116,9 @@ def test_moments_and_weights_by_hand() -> None:
         rel=1e-14,
     )
     clipped = float64(0.8, 1.0, 0.0, 1.3, 0.0, 0.0).reshape(2, 3)
-    normalised = weights(units, mask, "token", bounds, True, moments)
+    normalised = weights(units, mask, config, moments)
     torch.testing.assert_close(normalised, clipped * 3 / 3.1, rtol=1e-14, atol=0)
-    plain = weights(units, mask, "token", bounds, False, moments)
+    plain = weights(units, mask, ImportanceConfig(normalize=False), moments)
     torch.testing.assert_close(plain, clipped, rtol=1e-14, atol=0)
 
 
@@ -141,7 +126,8 @@ def test_moments_and_weights_by_hand() -> None:
 def test_sequence_weights_are_one_a_row_on_its_valid_tokens(level: Any) -> None:
     mask = torch.tensor([[1, 0, 1], [0, 0, 0], [0, 1, 0]])
     units = float64(1.2, 0.9)
-    w = weights(units, mask, level, Bounds(0.0, math.inf), False, ImportanceStats())
+    config = ImportanceConfig(level=level, normalize=False, **CLIPS["none"])
+    w = weights(units, mask, config, ImportanceStats())
     assert torch.equal(w, float64(1.2, 0, 1.2, 0, 0, 0, 0, 0.9, 0).reshape(3, 3))
 
 
@@ -178,26 +164,26 @@ def test_kl_of_a_policy_that_hardly_moved_keeps_its_digits() -> None:
 
 def test_ratios_on_a_bound_are_not_counted_as_clipped() -> None:
     units, mask = float64(0.8, 1.3), torch.ones(1, 2)
-    moments = ImportanceStats.of(units, units.log()[None], mask, Bounds(0.8, 1.3))
+    moments = ImportanceStats.of(units, units.log()[None], mask, ImportanceConfig())
     assert (moments.clipped_low, moments.clipped_high) == (0, 0)
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("truncation", TRUNCATIONS)
+@pytest.mark.parametrize("clip", CLIPS)
 @pytest.mark.parametrize("normalize", [True, False])
-def test_current_policy_has_weight_one(level: Any, truncation: str, normalize: bool) -> None:
+def test_current_policy_has_weight_one(level: Any, clip: str, normalize: bool) -> None:
     log_probs, _, mask = batch(6, 7, seed=2)
-    config = ImportanceConfig(level=level, normalize=normalize, **TRUNCATIONS[truncation])
+    config = ImportanceConfig(level=level, normalize=normalize, **CLIPS[clip])
     w = weigh(log_probs, log_probs.clone(), mask, config)
     assert (w[mask] - 1).abs().max() < 1e-12
     assert (w[~mask] == 0).all()
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("truncation", TRUNCATIONS)
-def test_normalised_weights_have_mean_one_over_units(level: Any, truncation: str) -> None:
+@pytest.mark.parametrize("clip", CLIPS)
+def test_normalised_weights_have_mean_one_over_units(level: Any, clip: str) -> None:
     log_probs, old, mask = batch(6, 7, seed=3)
-    w = weigh(log_probs, old, mask, ImportanceConfig(level=level, **TRUNCATIONS[truncation]))
+    w = weigh(log_probs, old, mask, ImportanceConfig(level=level, **CLIPS[clip]))
     units = [w[i][mask[i]] for i in range(6) if mask[i].any()]
     values = torch.cat(units) if level == "token" else torch.stack([row[0] for row in units])
     assert float(values.std()) > 0.01
@@ -211,36 +197,33 @@ def test_normalised_weights_have_mean_one_over_units(level: Any, truncation: str
     seed=st.integers(0, 10**6),
     owner=st.lists(st.integers(0, 3), min_size=9, max_size=9),
     level=st.sampled_from(LEVELS),
-    truncation=st.sampled_from(list(TRUNCATIONS)),
+    clip=st.sampled_from(list(CLIPS)),
     normalize=st.booleans(),
 )
 def test_weights_and_moments_do_not_depend_on_how_rows_are_split(
-    rows: int, width: int, seed: int, owner: list[int], level: Any, truncation: str, normalize: bool
+    rows: int, width: int, seed: int, owner: list[int], level: Any, clip: str, normalize: bool
 ) -> None:
     log_probs, old, mask = batch(rows, width, seed)
-    config = ImportanceConfig(level=level, normalize=normalize, **TRUNCATIONS[truncation])
+    config = ImportanceConfig(level=level, normalize=normalize, **CLIPS[clip])
     whole = weigh(log_probs, old, mask, config)
     shards = [[i for i in range(rows) if owner[i] == rank] for rank in range(4)]  # some may be empty
     shard_logs = [log_ratios(log_probs[s], old[s], mask[s]) for s in shards]
     shard_units = [importance_ratios(log, mask[s], level) for s, log in zip(shards, shard_logs, strict=True)]
-    rule = build_truncation(config)
     moments = ImportanceStats()
     for shard, log_ratio, units in zip(shards, shard_logs, shard_units, strict=True):
-        bounds = rule.bounds(torch.cat(shard_units) if rule.needs_all_units else units)
-        moments = moments + ImportanceStats.of(units, log_ratio, mask[shard], bounds)
+        moments = moments + ImportanceStats.of(units, log_ratio, mask[shard], config)
     for shard, units in zip(shards, shard_units, strict=True):
-        bounds = rule.bounds(torch.cat(shard_units) if rule.needs_all_units else units)
-        part = weights(units, mask[shard], level, bounds, normalize, moments)
+        part = weights(units, mask[shard], config, moments)
         torch.testing.assert_close(part, whole[shard], rtol=1e-12, atol=0)
     total = moments_of(log_ratios(log_probs, old, mask), mask, config)
     assert moments.metrics() == pytest.approx(total.metrics(), rel=1e-12)
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("truncation", TRUNCATIONS)
-def test_more_padding_changes_nothing(level: Any, truncation: str) -> None:
+@pytest.mark.parametrize("clip", CLIPS)
+def test_more_padding_changes_nothing(level: Any, clip: str) -> None:
     log_probs, old, mask = batch(5, 4, seed=5)
-    config = ImportanceConfig(level=level, **TRUNCATIONS[truncation])
+    config = ImportanceConfig(level=level, **CLIPS[clip])
     wide = [torch.nn.functional.pad(plane, (0, 6, 0, 3)) for plane in (log_probs, old, mask)]
     narrow = weigh(log_probs, old, mask, config)
     padded = weigh(*wide, config)
@@ -264,10 +247,10 @@ def test_moments_travel_as_tensors_to_be_reduced() -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("truncation", TRUNCATIONS)
-def test_no_unit_at_all(level: Any, truncation: str) -> None:
+@pytest.mark.parametrize("clip", CLIPS)
+def test_no_unit_at_all(level: Any, clip: str) -> None:
     nothing = torch.zeros(2, 3, dtype=torch.float64)
-    config = ImportanceConfig(level=level, **TRUNCATIONS[truncation])
+    config = ImportanceConfig(level=level, **CLIPS[clip])
     moments = moments_of(nothing, nothing, config)
     assert moments == ImportanceStats()
     assert moments.metrics() == {}
@@ -275,12 +258,10 @@ def test_no_unit_at_all(level: Any, truncation: str) -> None:
 
 
 @settings(deadline=None)
-@given(
-    seed=st.integers(0, 10**6), level=st.sampled_from(LEVELS), truncation=st.sampled_from(list(TRUNCATIONS))
-)
-def test_effective_sample_size_is_a_share(seed: int, level: Any, truncation: str) -> None:
+@given(seed=st.integers(0, 10**6), level=st.sampled_from(LEVELS), clip=st.sampled_from(list(CLIPS)))
+def test_effective_sample_size_is_a_share(seed: int, level: Any, clip: str) -> None:
     log_probs, old, mask = batch(4, 5, seed)
-    config = ImportanceConfig(level=level, **TRUNCATIONS[truncation])
+    config = ImportanceConfig(level=level, **CLIPS[clip])
     metrics = moments_of(log_ratios(log_probs, old, mask), mask, config).metrics()
     assert 0 < metrics["replay/effective_sample_size"] <= 1
 
@@ -291,94 +272,19 @@ def test_effective_sample_size_does_not_exceed_1_by_rounding() -> None:
     assert moments.metrics()["replay/effective_sample_size"] == 1.0
 
 
-def test_the_configuration_names_the_truncation() -> None:
-    clip = ImportanceConfig(clip_low=0.5, clip_high=2.0, max_second_moment=3.0)
-    assert build_truncation(clip) == ClipTruncation(0.5, 2.0)
-    moment = ImportanceConfig(truncation="second_moment", clip_low=0.5, clip_high=2.0, max_second_moment=3.0)
-    assert build_truncation(moment) == SecondMomentTruncation(3.0)
+def test_weigh_asks_for_the_total_of_all_shards_once() -> None:
+    log_probs, old, mask = batch(3, 4, seed=8)
+    log_ratio, other = log_ratios(log_probs, old, mask), ImportanceStats(count=2.0, sum_weight=9.0)
+    asked = []
 
+    def total(stats: ImportanceStats) -> ImportanceStats:
+        asked.append(stats)
+        return stats + other
 
-def test_clip_bounds_need_no_units() -> None:
-    rule = ClipTruncation(0.5, 2.0)
-    assert not rule.needs_all_units
-    assert rule.bounds(float64()) == rule.bounds(float64(0.1, 9.0)) == (0.5, 2.0)
-
-
-@pytest.mark.parametrize(
-    ("units", "limit", "expected"),
-    [
-        ([3.0, 1.0, 2.0], 3.0, 2.0),  # 1 + 2 c^2 = 9
-        ([3.0, 1.0, 2.0], 11 / 3, math.sqrt(6)),  # 1 + 4 + c^2 = 11
-        ([3.0, 1.0, 2.0], 1.0, 1.0),  # 1 + 2 c^2 = 3
-        ([2.0, 2.0], 2.25, 1.5),  # every ratio is cut
-        ([1.0, 3.0], 5.0, math.inf),  # (1 + 9) / 2, held as it is
-        ([0.5, 0.25], 1.0, math.inf),
-        ([1.0, math.exp(20), 1.0], 2.0, 2.0),  # 2 + c^2 = 6, though the squares differ by 10^17
-        ([math.exp(-20), math.exp(20)], 1.0, math.sqrt(2)),
-        ([], 1.0, math.inf),
-    ],
-)
-def test_second_moment_bounds_by_hand(units: list[float], limit: float, expected: float) -> None:
-    rule = SecondMomentTruncation(limit)
-    assert rule.needs_all_units
-    low, high = rule.bounds(float64(*units))
-    assert low == 0.0
-    assert high == pytest.approx(expected, rel=1e-14)
-
-
-def test_a_limit_just_missed_is_just_bound() -> None:
-    assert SecondMomentTruncation(math.nextafter(5.0, 0.0)).bounds(float64(1.0, 3.0)).high == pytest.approx(3)
-
-
-UNITS = st.lists(st.floats(-20, 20).map(math.exp), min_size=1, max_size=30)
-LIMITS = st.one_of(st.floats(1, 3), st.floats(0, 40).map(math.exp))
-
-
-@settings(deadline=None)
-@given(units=UNITS, limit=LIMITS)
-def test_second_moment_bound_is_the_largest_that_holds(units: list[float], limit: float) -> None:
-    low, high = SecondMomentTruncation(limit).bounds(float64(*units))
-    top = max(units)
-    # Above the largest ratio every bound does the same.
-    assert min(high, top) == pytest.approx(min(largest_bound(units, limit), top), rel=1e-10)
-    assert low == 0.0
-    assert high >= 1 - 1e-12
-    moment = math.fsum(min(r, high) ** 2 for r in units) / len(units)
-    assert moment <= limit * (1 + 1e-12)
-    if math.isfinite(high):
-        assert moment == pytest.approx(limit, rel=1e-12)
-
-
-@settings(deadline=None)
-@given(units=UNITS, limit=LIMITS, seed=st.randoms(use_true_random=False))
-def test_second_moment_bound_is_the_same_bits_in_any_order(
-    units: list[float], limit: float, seed: Any
-) -> None:
-    rule, shuffled = SecondMomentTruncation(limit), list(units)
-    seed.shuffle(shuffled)
-    assert rule.bounds(float64(*shuffled)) == rule.bounds(float64(*units))
-
-
-@settings(deadline=None)
-@given(units=UNITS, limit=LIMITS, more=st.floats(1, 100))
-def test_a_looser_limit_cuts_no_lower(units: list[float], limit: float, more: float) -> None:
-    tight, loose = SecondMomentTruncation(limit), SecondMomentTruncation(limit * more)
-    assert loose.bounds(float64(*units)).high >= tight.bounds(float64(*units)).high * (1 - 1e-12)
-
-
-def test_second_moment_of_the_weights_is_within_the_limit_before_normalising() -> None:
-    log_probs, old, mask = batch(30, 8, seed=8)
-    rule = TRUNCATIONS["second_moment"]
-    config = ImportanceConfig(normalize=False, **rule)
-    w = weigh(log_probs, old, mask, config)[mask]
-    untouched = (log_probs - old)[mask].exp()
-    assert float(untouched.square().mean()) > 1.1
-    assert float(w.square().mean()) == pytest.approx(rule["max_second_moment"], rel=1e-12)
-    kept = w == untouched
-    assert kept.any()
-    assert (w[~kept] == w.max()).all()
-
-
-def test_an_upper_bound_is_logged_where_there_is_one() -> None:
-    assert Bounds(0.0, 1.7).metrics() == {"replay/clip_high_bound": 1.7}
-    assert Bounds(0.0, math.inf).metrics() == {}
+    config = ImportanceConfig()
+    alone, _ = weigh_whole(log_ratio, mask, config)
+    found, metrics = weigh_whole(log_ratio, mask, config, total)
+    (own,) = asked
+    assert own == moments_of(log_ratio, mask, config)
+    torch.testing.assert_close(found, alone * own.mean_weight / (own + other).mean_weight)
+    assert metrics == (own + other).metrics()

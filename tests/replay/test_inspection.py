@@ -53,8 +53,6 @@ def test_the_summary_counts_what_is_there(checkpoint: Path, capsys: pytest.Captu
     assert found["signal"]["max"] == 1.5
     assert found["prompts"] == 3
     assert found["most_stored"][0] == [5, 2]
-    assert found["visited_prompts"] == 3
-    assert found["never_rewarded"] == [6]
 
 
 def test_it_ends_as_by_sigpipe_where_nobody_reads(checkpoint: Path) -> None:
@@ -111,8 +109,6 @@ def test_every_line_a_person_sees(checkpoint: Path) -> None:
         "  mean reward              0.000 to 0.500, mean 0.312",
         "  mean |advantage|         0.000 to 1.500, mean 0.608",  # 3/5, 3/2, 0, 1/3
         "  prompts                  3, most often 5 (2x)  6 (1x)  7 (1x)",
-        "  prompts visited          3",
-        "  of them never rewarded   1: 6",
     ]
 
 
@@ -130,18 +126,15 @@ def test_every_line_of_an_empty_buffer(tmp_path: Path) -> None:
         "  mean reward              -",
         "  mean |advantage|         -",
         "  prompts                  0",
-        "  prompts visited          0",
-        "  of them never rewarded   0",
     ]
 
 
 def test_several_of_a_kind_stand_side_by_side(checkpoint: Path) -> None:
     values = summary(checkpoint / "replay")
-    values |= {"run": {"rollout.n": 2, "model": "tiny"}, "bytes": 1_260_000, "never_rewarded": [6, 10]}
+    values |= {"run": {"rollout.n": 2, "model": "tiny"}, "bytes": 1_260_000}
     lines = summary_lines(values)
     assert lines[1] == "  saved by a run with      rollout.n 2  model tiny"
     assert lines[3].endswith(" 1.3 MB")
-    assert lines[12] == "  of them never rewarded   2: 6, 10"
 
 
 class Numbers:

@@ -18,14 +18,7 @@ from recipe.rerule.replay import (
     seq_mean_token_sum,
     token_mean,
 )
-from recipe.rerule.replay.importance import (
-    ImportanceStats,
-    build_truncation,
-    importance_ratios,
-    log_ratios,
-    weights,
-)
-from tests.replay.second_moment import largest_bound
+from recipe.rerule.replay.loss import ImportanceStats, importance_ratios, log_ratios, weights
 
 ROWS, WIDTH, FEATURES, VOCABULARY = 5, 4, 3, 6
 KL_COEF = 0.3
@@ -33,10 +26,9 @@ KL_COEF = 0.3
 MASK = [[1, 0, 1, 1], [1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 0, 0], [0, 0, 0, 0]]
 VALID = [(i, t) for i in range(ROWS) for t in range(WIDTH) if MASK[i][t]]
 LEVELS: list[Any] = ["token", "sequence", "sequence_sum"]
-TRUNCATIONS: dict[str, dict[str, Any]] = {
+CLIPS: dict[str, dict[str, Any]] = {
     "clip": {"clip_low": 0.8, "clip_high": 1.3},
     "none": {"clip_low": 0.0, "clip_high": math.inf},
-    "second_moment": {"truncation": "second_moment", "max_second_moment": 1.1},
 }
 AGGREGATES = {
     "token-mean": token_mean,
@@ -49,11 +41,11 @@ SPLITS = {
     "single rows": [[0], [1], [2], [3], [4]],
     "unequal": [[3, 0], [4, 2, 1]],
 }
-CASES = list(itertools.product(LEVELS, TRUNCATIONS, [True, False], [True, False], AGGREGATES))
+CASES = list(itertools.product(LEVELS, CLIPS, [True, False], [True, False], AGGREGATES))
 
 
-def importance(level: Any, truncation: str, normalize: bool) -> ImportanceConfig:
-    return ImportanceConfig(level=level, normalize=normalize, **TRUNCATIONS[truncation])
+def importance(level: Any, clip: str, normalize: bool) -> ImportanceConfig:
+    return ImportanceConfig(level=level, normalize=normalize, **CLIPS[clip])
 
 
 @functools.cache
@@ -94,10 +86,7 @@ def hand_units(log_ratio: dict[tuple[int, int], float], level: str) -> dict[Any,
 def hand_weights(log_ratio: dict[tuple[int, int], float], config: ImportanceConfig) -> dict[Any, float]:
     """rho~ of every valid token in plain Python."""
     units = hand_units(log_ratio, config.level)
-    low, high = config.clip_low, config.clip_high
-    if config.truncation == "second_moment":
-        low, high = 0.0, largest_bound(list(units.values()), config.max_second_moment)
-    clipped = {unit: min(max(r, low), high) for unit, r in units.items()}
+    clipped = {unit: min(max(r, config.clip_low), config.clip_high) for unit, r in units.items()}
     divisor = sum(clipped.values()) / len(clipped) if config.normalize else 1.0
     return {key: clipped[key if config.level == "token" else key[0]] / divisor for key in log_ratio}
 
@@ -171,22 +160,18 @@ def weights_of_shards(config: ImportanceConfig, log_probs: Tensor, split: list[l
     units = [
         importance_ratios(part, mask[rows], config.level) for part, rows in zip(logs, split, strict=True)
     ]
-    bounds = build_truncation(config).bounds(torch.cat(units))
     moments = ImportanceStats()
     for part, log_ratio, rows in zip(units, logs, split, strict=True):
-        moments = moments + ImportanceStats.of(part, log_ratio, mask[rows], bounds)
-    return [
-        weights(part, mask[rows], config.level, bounds, config.normalize, moments)
-        for part, rows in zip(units, split, strict=True)
-    ]
+        moments = moments + ImportanceStats.of(part, log_ratio, mask[rows], config)
+    return [weights(part, mask[rows], config, moments) for part, rows in zip(units, split, strict=True)]
 
 
 @pytest.mark.parametrize("split", SPLITS)
-@pytest.mark.parametrize(("level", "truncation", "normalize", "with_kl", "aggregate"), CASES)
+@pytest.mark.parametrize(("level", "clip", "normalize", "with_kl", "aggregate"), CASES)
 def test_gradient_is_the_closed_form(
-    level: Any, truncation: str, normalize: bool, with_kl: bool, aggregate: str, split: str
+    level: Any, clip: str, normalize: bool, with_kl: bool, aggregate: str, split: str
 ) -> None:
-    config, policy, mask = importance(level, truncation, normalize), softmax_policy(), torch.tensor(MASK)
+    config, policy, mask = importance(level, clip, normalize), softmax_policy(), torch.tensor(MASK)
     parameters = policy["parameters"].clone().requires_grad_()
     log_probs = log_probs_of(parameters, policy["features"], policy["actions"])
     total = torch.zeros((), dtype=torch.float64)
@@ -216,13 +201,10 @@ def test_the_aggregates_offered_are_those_of_the_whole_batch(name: str) -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_the_cases_truncate(level: Any) -> None:
-    """Guards the gradients above: with nothing to cut, the three truncations would be the same case."""
+    """Guards the gradients above: with nothing to cut, both clip ranges would be the same case."""
     ratios = list(hand_units(hand_log_ratios(), level).values())
     assert min(ratios) < 0.8
     assert max(ratios) > 1.3
-    bound = largest_bound(ratios, 1.1)
-    assert min(ratios) < bound < max(ratios)
-    assert abs(bound - 1.3) > 0.05
 
 
 def simple_inputs() -> dict[str, Any]:

@@ -72,7 +72,6 @@ def a_step() -> StepLog:
             Draw([make_group(3, 9), make_group(8, 4)], staleness=[0, 5], reuse=[0, 1]),
             Draw([make_group(8, 4)], staleness=[5], reuse=[2]),
         ],
-        set_aside=[2, 6],
         size=11,
         gate_open=True,
     )
@@ -86,7 +85,6 @@ def test_metrics_of_a_step_by_hand() -> None:
         "replay/evicted": 3.0,
         "replay/evicted/staleness": 1.0,
         "replay/evicted/capacity": 2.0,
-        "replay/set_aside": 2.0,
         "replay/gate_open": 1.0,
         "replay/hard_share": 0.5,
         "replay/hard_share/forget": 0.5,
@@ -113,7 +111,6 @@ def test_record_of_a_step_by_hand_survives_json() -> None:
         "stored": [[3, 9]],
         "evicted": [[1, 2, "staleness"], [5, 6, "capacity"], [7, 6, "capacity"]],
         "drawn": [[[3, 9], [8, 4]], [[8, 4]]],
-        "set_aside": [2, 6],
     }
 
 
@@ -123,7 +120,6 @@ def test_fresh_log_holds_nothing() -> None:
         "replay/threshold": 0.0,
         "replay/admitted": 0.0,
         "replay/evicted": 0.0,
-        "replay/set_aside": 0.0,
         "replay/gate_open": 0.0,
         "replay/drawn_groups": 0.0,
         "replay/drawn_zero_signal": 0.0,

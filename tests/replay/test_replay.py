@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 import pytest
@@ -119,7 +118,7 @@ def test_a_group_stored_this_step_can_be_drawn_this_step() -> None:
 
 
 def test_groups_of_another_step_are_refused_and_nothing_is_stored() -> None:
-    replay = Replay(small_config(set_aside_visits=1))
+    replay = Replay(small_config())
     before = replay.state_dict()
     with pytest.raises(ValueError, match="a group of step 2 was offered at step 1"):
         replay.offer([make_group(0, step=1), make_group(1, step=2)], step=1)
@@ -145,63 +144,6 @@ def test_stale_groups_leave_before_a_draw_without_an_offer_too() -> None:
     assert (replay.log.size, replay.log.gate_open) == (0, False)
 
 
-def test_no_group_is_drawn_more_often_than_the_reuse_limit_not_even_within_a_step() -> None:
-    replay = Replay(small_config(max_reuse=2, min_groups=1, warmup_steps=0, groups_per_update=2))
-    offer(replay, 1, 0, 1)
-    assert [len(replay.draw(1)) for _ in range(3)] == [2, 2, 0]
-    assert replay.log.departures == [Departure(Key(0, 1), "reuse"), Departure(Key(1, 1), "reuse")]
-    assert [draw.reuse for draw in replay.log.draws] == [[0, 0], [1, 1]]
-    assert replay.log.size == 0
-    assert replay.gate.is_open
-
-
-def test_used_up_groups_make_room_before_the_next_are_stored() -> None:
-    replay = Replay(small_config(max_reuse=1, min_groups=1, warmup_steps=0, capacity=4))
-    offer(replay, 1, 0, 1, 2, 3)
-    drawn = keys(replay.draw(1))
-    assert len(drawn) == 3
-    offer(replay, 2, 4, 5)
-    assert {departure.reason for departure in replay.log.departures} == {"reuse"}
-    assert sorted(departure.key for departure in replay.log.departures) == sorted(drawn)
-    assert len(replay.buffer) == 3
-
-
-def test_prompts_that_never_earn_are_set_aside_and_come_back_with_their_first_reward() -> None:
-    replay = Replay(small_config(set_aside_visits=3))
-    for step in (1, 2):
-        offer(replay, step, 0, 1, rewards=(0.0, 0.0))
-    assert replay.log.set_aside == []
-    replay.offer([make_group(0, 3, rewards=(0.0, 0.0)), make_group(1, 3, rewards=(0.0, 0.5))], 3)
-    assert replay.log.set_aside == [0]
-    assert replay.log.stored == [Key(1, 3)]
-    assert replay.log.departures == [Departure(Key(0, 1), "set_aside"), Departure(Key(0, 2), "set_aside")]
-    assert keys(replay.buffer) == [(1, 1), (1, 2), (1, 3)]
-    offer(replay, 4, 0, rewards=(0.0, 0.0))
-    assert replay.log.stored == []
-    offer(replay, 5, 0, rewards=(0.0, 0.25))
-    assert (replay.log.set_aside, replay.log.stored) == ([], [Key(0, 5)])
-
-
-@pytest.mark.parametrize(
-    ("eviction", "left"), [("fifo", [Key(0, 1)]), ("staleness", [Key(1, 1)]), ("signal", [Key(2, 2)])]
-)
-def test_settings_choose_who_leaves_a_full_buffer(eviction: str, left: list[Key]) -> None:
-    """Prompt 0 is the first in, prompt 1 as old and drawn more often, prompt 2 has the least signal."""
-    replay = Replay(small_config(eviction=eviction, capacity=3, admission="all"))
-    replay.offer([make_group(0, 1, advantages=(0.5, -0.5)), make_group(1, 1, advantages=(1.0, -1.0))], 1)
-    list(replay.buffer)[1].reuse_count = 2
-    replay.offer([make_group(2, 2, advantages=(0.1, -0.1)), make_group(3, 2, advantages=(2.0, -2.0))], 2)
-    assert replay.log.departures == [Departure(left[0], "capacity")]
-
-
-def test_random_admission_counts_only_the_prompts_that_take_part() -> None:
-    """A hard group of a prompt set aside must not raise the number of groups stored."""
-    replay = Replay(small_config(admission="random", set_aside_visits=1))
-    groups = [make_group(0, rewards=(0.0, 0.0)), make_group(1, rewards=(1.0, 1.0))]
-    replay.offer(groups, 1)
-    assert replay.log.stored == []
-
-
 def test_quantile_threshold_is_over_all_offered_groups() -> None:
     replay = Replay(small_config(threshold_rule="quantile", threshold_quantile=0.5, threshold_window=4))
     replay.offer([make_group(i, 1, rewards=(r, r)) for i, r in enumerate([0.0, 0.25, 1.0])], 1)
@@ -212,7 +154,7 @@ def test_quantile_threshold_is_over_all_offered_groups() -> None:
 
 
 class TinyReplay:
-    """First in, first out and hard, with both limits: [prompt, step, draws] in a list."""
+    """First in, first out and hard, with the limit of age: [prompt, step, draws] in a list."""
 
     def __init__(self, config: ReplayConfig) -> None:
         self.config = config
@@ -221,8 +163,7 @@ class TinyReplay:
 
     def leave(self, step: int) -> None:
         oldest = -1 if self.config.max_staleness is None else step - self.config.max_staleness
-        most = 10**9 if self.config.max_reuse is None else self.config.max_reuse
-        self.rows = [row for row in self.rows if row[1] >= oldest and row[2] < most]
+        self.rows = [row for row in self.rows if row[1] >= oldest]
 
     def offer(self, kinds: list[int], step: int) -> None:
         self.leave(step)
@@ -247,9 +188,7 @@ class TinyReplay:
             row[2] += (row[0], row[1]) in drawn
 
 
-fifo_and_hard = configs(
-    threshold_rule="fixed", admission="hard", eviction="fifo", set_aside_visits=None, set_aside_reward=0.0
-)
+fifo_and_hard = configs(threshold_rule="fixed", admission="hard")
 
 
 @settings(deadline=None)
@@ -299,9 +238,7 @@ def test_what_holds_after_any_sequence_of_operations(
             assert was_open or not drawn
             assert set(drawn) <= set(before) | set(keys(offered))
         for stored in replay.buffer:
-            assert stored.prompt_index not in log.set_aside
             assert config.max_staleness is None or stored.staleness(step) <= config.max_staleness
-            assert config.max_reuse is None or stored.reuse_count <= config.max_reuse
 
 
 def group_of_stored(stored: Any) -> RolloutGroup:
@@ -351,7 +288,7 @@ def scribble(groups: list[RolloutGroup]) -> None:
             plane.zero_()
 
 
-def test_collated_rows_of_a_draw_are_copies_too() -> None:
+def test_padded_rows_of_a_draw_are_copies_too() -> None:
     replay = Replay(small_config(min_groups=1))
     offer(replay, 3, 5)
     before = buffered(replay)
@@ -390,9 +327,7 @@ def test_number_of_random_admissions_does_not_move_the_draws() -> None:
 
 
 def test_state_survives_json_and_continues_identically() -> None:
-    config = small_config(
-        admission="random", set_aside_visits=2, threshold_rule="quantile", threshold_quantile=0.9
-    )
+    config = small_config(admission="random", threshold_rule="quantile", threshold_quantile=0.9)
     first, second = Replay(config), Replay(config)
     for step in (1, 2, 3):
         train_step(first, [0, 1, 3, 4, 2], step)
@@ -410,7 +345,6 @@ def test_taken_state_does_not_follow_later_offers_and_draws() -> None:
     offer(replay, 2, 1)
     replay.draw(2)
     assert [(stored.prompt_index, stored.reuse_count) for stored in state["groups"]] == [(0, 0)]
-    assert state["visits"] == {"0": (1, 0.5)}
 
 
 def test_two_replays_loaded_from_one_state_do_not_share_groups() -> None:
@@ -451,23 +385,14 @@ def test_unreadable_generator_state_is_refused_and_nothing_changes(name: str, wo
     assert replay.state_dict() == state
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"visits": None},
-        {"visits": {"x": [1, 0.0]}},
-        {"visits": {"1": [1]}},
-        {"visits": {"1": [math.inf, 0.0]}},
-        {"threshold": None},
-    ],
-)
-def test_unreadable_threshold_or_visits_are_refused_and_nothing_changes(change: dict[str, Any]) -> None:
+@pytest.mark.parametrize("saved", [None, 3])
+def test_an_unreadable_threshold_is_refused_and_nothing_changes(saved: Any) -> None:
     source = Replay(small_config())
     offer(source, 3, 0, 1, 2, 3)
     replay = Replay(small_config(threshold_rule="quantile"))
     before = replay.state_dict()
-    with pytest.raises(ReplayStateError, match=r"^the saved threshold or visits are not readable: "):
-        replay.load_state_dict({**source.state_dict(), **change})
+    with pytest.raises(ReplayStateError, match=r"^the saved threshold is not readable: "):
+        replay.load_state_dict({**source.state_dict(), "threshold": saved})
     assert replay.state_dict() == before
 
 

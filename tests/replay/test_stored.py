@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipe.rerule.replay import Replay, ReplayConfig, RolloutGroup, StoredGroup
-from recipe.rerule.replay.selection import priority
 from tests.replay.groups import contents, make_group
 
 
@@ -70,23 +69,6 @@ def test_neither_source_nor_copies_share_memory_with_it() -> None:
 
 def test_staleness_is_the_steps_since_storing() -> None:
     assert [StoredGroup.of(make_group(step=4)).staleness(step) for step in (4, 9)] == [0, 5]
-
-
-@pytest.mark.parametrize(
-    ("signal", "staleness", "half_life", "expected"),
-    [
-        (0.5, 0, 10.0, 0.5),
-        (0.5, 10, 10.0, 0.25),
-        (2.0, 3, 1.0, 0.25),
-        (1.0, 1, 2.0, 0.5**0.5),
-        (0.0, 0, 1.0, 0),
-    ],
-)
-def test_priority_halves_every_half_life(
-    signal: float, staleness: int, half_life: float, expected: float
-) -> None:
-    stored = StoredGroup.of(make_group(step=3, advantages=[signal, -signal]))
-    assert priority(stored, 3 + staleness, half_life) == pytest.approx(expected, rel=1e-15)
 
 
 def tofu_like(index: int, step: int, generator: torch.Generator) -> RolloutGroup:

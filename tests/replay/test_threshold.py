@@ -9,9 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipe.rerule.replay import ReplayConfig, build_threshold, is_hard
-from recipe.rerule.replay.selection import FixedThreshold, QuantileThreshold
+from recipe.rerule.replay import ReplayConfig, Threshold, is_hard
 from tests.replay.groups import make_group
+
+
+def quantile_of(quantile: float, window: int) -> Threshold:
+    return Threshold(ReplayConfig(threshold_quantile=quantile, threshold_window=window))
 
 
 def of_mean(*means: float) -> list:
@@ -54,15 +57,15 @@ def test_hard_agrees_with_exact_arithmetic(rewards: list[int], threshold: int) -
 
 
 def test_fixed_threshold_is_the_same_at_every_step_and_has_no_state() -> None:
-    threshold = FixedThreshold(0.6)
+    threshold = Threshold(ReplayConfig(threshold_rule="fixed", threshold=0.6))
     assert [threshold.update(of_mean(mean)) for mean in (0.0, 1.0)] == [0.6, 0.6]
+    assert threshold.state() == []
     threshold.restore([0.1])
     assert threshold.update([]) == 0.6
-    assert threshold.state() == []
 
 
 def test_quantile_by_hand_over_a_window_that_slides() -> None:
-    threshold = QuantileThreshold(0.25, window=5)
+    threshold = quantile_of(0.25, window=5)
     assert threshold.update(of_mean(0.5, 0.0, 1.0)) == 0.25  # halfway between 0 and 0.5
     assert threshold.update(of_mean(0.25, 0.75)) == 0.25  # second of 0, .25, .5, .75, 1
     assert threshold.update([]) == 0.25
@@ -71,18 +74,18 @@ def test_quantile_by_hand_over_a_window_that_slides() -> None:
 
 
 def test_before_any_group_nothing_is_hard() -> None:
-    threshold = QuantileThreshold(0.9, window=4).update([])
+    threshold = quantile_of(0.9, window=4).update([])
     assert threshold == 0.0
     assert not is_hard(0.0, threshold)
 
 
 @pytest.mark.parametrize(("quantile", "expected"), [(0.0, 0.125), (1.0, 0.875)])
 def test_ends_are_the_extremes_of_the_window(quantile: float, expected: float) -> None:
-    assert QuantileThreshold(quantile, window=3).update(of_mean(0.0, 0.5, 0.875, 0.125)) == expected
+    assert quantile_of(quantile, window=3).update(of_mean(0.0, 0.5, 0.875, 0.125)) == expected
 
 
 def test_ties_at_the_lowest_mean_leave_no_group_hard() -> None:
-    threshold = QuantileThreshold(0.5, window=8)
+    threshold = quantile_of(0.5, window=8)
     means = [0.25, 0.25, 0.25, 1.0]
     tau = threshold.update(of_mean(*means))
     assert tau == 0.25
@@ -104,7 +107,7 @@ def linear_quantile(values: Sequence[float], quantile: float) -> float:
     window=st.integers(1, 12),
 )
 def test_quantile_is_that_of_the_newest_means(steps: list[list[int]], quantile: float, window: int) -> None:
-    threshold = QuantileThreshold(quantile, window)
+    threshold = quantile_of(quantile, window=window)
     seen: list[float] = []
     for step in steps:
         means = [eighth / 8 for eighth in step]
@@ -119,9 +122,9 @@ def test_quantile_is_that_of_the_newest_means(steps: list[list[int]], quantile: 
 
 
 def test_restored_threshold_continues_and_a_smaller_window_keeps_the_newest() -> None:
-    first = QuantileThreshold(0.5, window=4)
+    first = quantile_of(0.5, window=4)
     first.update(of_mean(0.0, 0.25, 0.5, 1.0))
-    same, smaller = QuantileThreshold(0.5, window=4), QuantileThreshold(0.5, window=2)
+    same, smaller = quantile_of(0.5, window=4), quantile_of(0.5, window=2)
     same.update(of_mean(0.125))
     for other in (same, smaller):
         other.restore(first.state())
@@ -129,12 +132,3 @@ def test_restored_threshold_continues_and_a_smaller_window_keeps_the_newest() ->
     assert smaller.state() == [0.5, 1.0]
     assert same.update(of_mean(0.0)) == first.update(of_mean(0.0)) == 0.375
     assert smaller.update(of_mean(0.0)) == 0.5
-
-
-def test_settings_choose_the_threshold() -> None:
-    assert build_threshold(ReplayConfig(threshold_rule="fixed", threshold=0.4)) == FixedThreshold(0.4)
-    config = ReplayConfig(threshold_rule="quantile", threshold_quantile=0.0, threshold_window=2)
-    chosen = build_threshold(config)
-    assert isinstance(chosen, QuantileThreshold)
-    assert chosen.update(of_mean(0.0, 1.0, 0.5)) == 0.5  # the least of the newest two
-    assert chosen.state() == [1.0, 0.5]

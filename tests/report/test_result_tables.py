@@ -123,19 +123,14 @@ def test_all_metrics_targets_and_tests_are_folded_tables():
 
 
 def test_the_unit_of_intervals_and_tests_is_said():
-    """A folder of an earlier version does not say it, and then it was the probe."""
-    caption = results_table(EVALUATION, "base").caption
-    assert "95 % bootstrap interval over probes" in caption
-    assert "(paired test over probes," in caption
-    assert comparisons_table(EVALUATION).caption.endswith("What is resampled and exchanged is the probe.")
     tests = tuple(replace(test, facts=4) for test in COMPARISONS)
     probes = {"rows": {"forget": 9, "retain": 7}, "facts": {"forget": 4, "retain": 7}}
-    now = replace(EVALUATION, comparisons=tests, meta={"unit": "fact", "probes": probes})
-    caption = results_table(now, "base").caption
+    counted = replace(EVALUATION, comparisons=tests, meta={"probes": probes})
+    caption = results_table(counted, "base").caption
     assert "95 % bootstrap interval over facts" in caption
     assert "(paired test over facts," in caption
     assert "Too few facts for intervals and tests, which need 6: forget (4)." in caption
-    table = comparisons_table(now)
+    table = comparisons_table(counted)
     assert table.caption.endswith("What is resampled and exchanged is the fact.")
     assert [cell.text for cell in table.rows[0].cells][-2:] == ["10", "4"]
 

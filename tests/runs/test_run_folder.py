@@ -10,11 +10,6 @@ from omegaconf import OmegaConf
 
 from recipe.rerule.runs import checkpoints, run_folder, run_log
 
-CONFIG = "".join(
-    f"{key}: {{}}\n"
-    for key in ("actor_rollout_ref", "data", "platform", "records", "replay", "reward", "trainer")
-)
-
 
 def put(folder: Path, *names: str, text: str = "mine") -> Path:
     for name in names:
@@ -69,14 +64,14 @@ def test_a_finished_stage_1_is_refused_before_it_would_be_trained_again(tmp_path
         run_folder.check(tmp_path / "run", 1)
 
 
-def test_runs_of_the_release_are_known(tmp_path: Path) -> None:
-    put(tmp_path / "two", "config.yaml", text=CONFIG)
-    put(tmp_path / "two", "records/metrics.jsonl", "global_step_3/complete.json")
-    run_folder.check(tmp_path / "two", 2)
-    put(tmp_path / "one", "latest_checkpointed_iteration.txt", "global_step_3/huggingface/config.json")
-    run_folder.check(tmp_path / "one", 1)
-    with pytest.raises(ValueError, match="is not of a run of stage 2"):
-        run_folder.check(tmp_path / "one", 2)
+def test_a_marker_of_another_format_says_nothing(tmp_path: Path) -> None:
+    run_folder.begin(tmp_path / "run", 2)
+    marker = tmp_path / "run" / "run.json"
+    marker.write_text(marker.read_text().replace('"format_version": 2', '"format_version": 1'))
+    with pytest.raises(ValueError, match=r"the run\.json there is not of a run of stage 2"):
+        run_folder.check(tmp_path / "run", 2)
+    with pytest.raises(ValueError, match="so it is kept"):
+        run_folder.remove_unfinished(tmp_path / "run")
 
 
 def test_a_folder_in_which_nothing_but_the_beginning_is_holds_no_run(tmp_path: Path) -> None:
@@ -85,7 +80,7 @@ def test_a_folder_in_which_nothing_but_the_beginning_is_holds_no_run(tmp_path: P
     assert not run_folder.is_begun(tmp_path / "run")
     put(tmp_path / "run", "config.yaml")
     assert run_folder.is_begun(tmp_path / "run")
-    assert run_folder.is_begun(put(tmp_path / "of the release", "notes.txt"))
+    assert run_folder.is_begun(put(tmp_path / "another", "notes.txt"))
 
 
 @pytest.fixture

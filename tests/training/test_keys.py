@@ -92,6 +92,7 @@ def test_kinds_say_what_they_allow() -> None:
     assert Whole(1, also=(-1,)).allowed == "a whole number >= 1 or -1"
     assert Whole(1, 1).allowed == "1"
     assert Choice(("a", "b")).allowed == "one of a, b"
+    assert Choice(("a",)).allowed == "a"
 
 
 def test_the_replay_s_settings_are_its_own() -> None:
@@ -102,12 +103,12 @@ def test_the_replay_s_settings_are_its_own() -> None:
     assert keys["replay.seed"].kind == Whole()
     assert (keys["replay.threshold"].null, keys["replay.threshold"].kind) == ("not used", Number(0, 1))
     assert keys["replay.start"].kind == Choice(("after", "at"))
-    built_in = Choice(("uniform", "recent", "prioritized", "highest"))
+    built_in = Choice(("recent", "uniform"))
     assert keys["replay.sampling"].kind == Either(built_in, replay.ClassPath())
     assert keys["replay.sampling"].accepts("rules.mine:Own")
     assert not keys["replay.sampling"].accepts("rules.mine")
     assert keys["replay.sampling"].allowed == f"{built_in.allowed}, or package.module:Class"
-    assert len(keys) == 37
+    assert len(keys) == 25
 
 
 def test_the_nearest_setting() -> None:

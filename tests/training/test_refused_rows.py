@@ -20,7 +20,6 @@ WHAT_RUNS_WHERE = {
     ],
     "algorithm.adv_estimator": ["algorithm.adv_estimator=remax"],
     "trainer.v1.trainer_mode": [V1, "trainer.v1.trainer_mode=colocate_async"],
-    "trainer.use_v1": [V1, "replay.update=mixed"],
 }
 """The name in the row's last cell, to settings of such a combination."""
 TWO_TRAINERS = {

@@ -12,7 +12,6 @@ from verl.trainer.ppo.v1 import AgentLoopManagerTQ
 from recipe.rerule import main
 from recipe.rerule.platform import agent_loop
 from recipe.rerule.training import runner_v1
-from recipe.rerule.training.mixed_update import MixedActorWorker
 from recipe.rerule.training.runner import ReRULETaskRunner
 from recipe.rerule.training.runner_v1 import ReRULETaskRunnerV1
 from recipe.rerule.training.worker import ReplayActorWorker
@@ -56,17 +55,12 @@ def test_the_setting_chooses_the_trainer(overrides: list[str], runner: type) -> 
     assert main._task_runner(composed(*overrides)) is runner
 
 
-@pytest.mark.parametrize(
-    ("update", "worker"),
-    [("stored", ReplayActorWorker), ("on_policy", ReplayActorWorker), ("mixed", MixedActorWorker)],
-)
-def test_the_kind_of_update_chooses_the_actor_worker(update: str, worker: type) -> None:
-    config = composed(f"replay.update={update}", "actor_rollout_ref.actor.strategy=fsdp2")
+def test_the_actor_worker_has_the_replay_update() -> None:
     runner = ReRULETaskRunner()
-    found, _ = runner.add_actor_rollout_worker(config)
+    found, _ = runner.add_actor_rollout_worker(composed("actor_rollout_ref.actor.strategy=fsdp2"))
     (role,) = runner.role_worker_mapping
-    assert found is worker
-    assert runner.role_worker_mapping[role].__ray_actor_class__ is worker
+    assert found is ReplayActorWorker
+    assert runner.role_worker_mapping[role].__ray_actor_class__ is ReplayActorWorker
 
 
 def test_the_cpu_platforms_loops_are_left_to_v0(monkeypatch: pytest.MonkeyPatch) -> None:

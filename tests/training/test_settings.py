@@ -124,8 +124,11 @@ def test_a_threshold_goes_with_its_rule_alone(files: dict[str, Path]) -> None:
         ("trainer.n_gpus_per_node=3", "128 rows a step, which 3 devices"),
         ("replay.admission=easy", "replay.admission is 'easy'"),
         ("replay.max_staleness=-1", "replay.max_staleness is -1"),
-        ("replay.max_reuse=often", "replay.max_reuse is 'often'; it must be a whole number or be null"),
-        ("replay.importance.max_second_moment=0.5", "replay.importance.max_second_moment is 0.5"),
+        (
+            "replay.max_staleness=often",
+            "replay.max_staleness is 'often'; it must be a whole number or be null",
+        ),
+        ("replay.importance.clip_high=0.5", "replay.importance.clip_high is 0.5"),
         ("trainer.resume_mode=yes", "trainer.resume_mode is"),
         ("trainer.resume_mode=resume_path", "trainer.resume_from_path is not set"),
         ("+trainer.remove_previous_ckpt_in_save=true", "trainer.max_actor_ckpt_to_keep=1 instead"),

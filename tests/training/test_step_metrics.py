@@ -24,12 +24,12 @@ def test_updates_are_counted_and_averaged_and_maxima_stay_maxima() -> None:
 
 
 def test_what_some_updates_do_not_report_is_that_of_the_others() -> None:
-    bounded, free = {"replay/pg_loss": 1.0, "replay/clip_high_bound": 1.5}, {"replay/pg_loss": 2.0}
+    bounded, free = {"replay/pg_loss": 1.0, "replay/seconds/log_prob": 1.5}, {"replay/pg_loss": 2.0}
     for updates in ([bounded, free], [free, bounded]):
         assert update_metrics(updates) == {
             "replay/updates": 2.0,
             "replay/pg_loss": 1.5,
-            "replay/clip_high_bound": 1.5,
+            "replay/seconds/log_prob": 1.5,
         }
 
 
@@ -67,10 +67,6 @@ def test_a_step_without_update_has_no_update_seconds() -> None:
         ({}, "hard groups 25% (below 0.94)"),
         ({"replay/size": 7.0, "replay/updates": 0.0}, "hard groups 25% (below 0.94)  buffer 7"),
         ({"replay/size": 7.0, "replay/updates": 1.0, "replay/drawn_groups": 4.0}, "replayed 4 groups"),
-        (
-            {"replay/size": 7.0, "replay/drawn_groups": 3.0, "replay/drawn_rollouts": 8.0},
-            "replayed 8 responses",
-        ),
         ({"replay/size": 7.0, "replay/updates": 1.0, "replay/drawn_groups": 0.0}, "update repeated"),
     ],
 )

@@ -24,11 +24,11 @@ MEMORISATION = ("extraction_strength", "extraction_strength_definition", "exact_
 def right_answer(name: str, prompt: PromptText, answer: str) -> Likelihood:
     """The request for the ranks of an answer's tokens; behind a suffix that ends in a word it is spaced."""
     spaced = bool(prompt.suffix) and not (prompt.suffix[-1].isspace() or answer[:1].isspace())
-    return Likelihood(name, prompt, f" {answer}" if spaced else answer, ranks=True)
+    return Likelihood(name, prompt, f" {answer}" if spaced else answer)
 
 
 def memorised(answer: Answer | None, most: int | None = None) -> dict[str, float]:
-    """MEMORISATION of an answer by its first `most` tokens; {} of none, and of one without ranks."""
+    """MEMORISATION of an answer by its first `most` tokens; {} of none, and of one without a token."""
     ranks = () if answer is None else answer.ranks[:-1][:most]
     if not ranks:
         return {}
@@ -42,7 +42,7 @@ def memorised(answer: Answer | None, most: int | None = None) -> dict[str, float
 def of_all(
     records: Sequence[Mapping[str, Any]], quantities: Iterable[str] = MEMORISATION
 ) -> dict[str, Array]:
-    """The quantities that every record has; answers that were kept by earlier releases have no ranks."""
+    """The quantities that every record has."""
     return {
         quantity: np.array([record[quantity] for record in records], dtype=float)
         for quantity in quantities

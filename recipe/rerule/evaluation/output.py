@@ -8,35 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.atomic import new_folder
-from data_prep.ownership import Kind, Patterns, stamp
+from data_prep.ownership import Kind, stamp
 
-_MODEL_KEYS = {
-    "benchmark", "command", "models", "probes", "rouge_l_convention", "benchmark_settings", "decoding",
-    "anchors", "versions",
-}  # fmt: skip
-_UTILITY_KEYS = {
-    "benchmark", "command", "model", "target", "questions", "limit", "backend", "dtype", "chat", "versions",
-}  # fmt: skip
-
-
-def _released_evaluation(meta: Mapping[str, Any]) -> Patterns | None:
-    """What 0.1.0's `evaluate model` wrote."""
-    if set(meta) != _MODEL_KEYS:
-        return None
-    return [
-        r"(results|anchors|intervals|comparisons)\.json",
-        r"(responses|texts)\.jsonl",
-        r"logs/[^/]+/[A-Z]+_EVAL\.json",
-    ]
-
-
-def _released_utility(meta: Mapping[str, Any]) -> Patterns | None:
-    """What 0.1.0's `evaluate utility` wrote."""
-    return [r"results\.json", r"samples\.jsonl"] if set(meta) == _UTILITY_KEYS else None
-
-
-EVALUATION = Kind("rerule/evaluation", "meta.json", _released_evaluation)
-UTILITY = Kind("rerule/utility", "meta.json", _released_utility)
+EVALUATION = Kind("rerule/evaluation", "meta.json")
+UTILITY = Kind("rerule/utility", "meta.json")
 
 
 def write_folder(

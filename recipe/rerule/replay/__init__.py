@@ -3,29 +3,30 @@
 ``ReplayHook`` is what ReRULE adds to a training step. Around it: ``unpad_rows`` and ``pad_groups`` take
 padding off and put it on; ``log_ratios`` and ``weigh`` weigh drawn groups; ``replay_loss`` is the loss;
 ``save`` and ``load`` carry a ``Replay`` over a restart.
-Each strategy (threshold, admission, eviction, sampling, truncation) is a small class, chosen by
-``ReplayConfig``; ``custom`` takes those of the user's own.
+Each rule (threshold, admission, eviction, sampling) is chosen by ``ReplayConfig``; ``custom`` takes those of
+the user's own.
 """
 
-from .buffer import ReplayBuffer, StoredGroup
+from .buffer import Gate, ReplayBuffer, StoredGroup, Threshold, is_hard
 from .config import ImportanceConfig, ReplayConfig, ReplayConfigError
 from .custom import ReplayRuleError
-from .former_names import RatioMoments, collate, uncollate, unit_ratios
 from .group import PromptIdentity, RolloutGroup, pad_groups, unpad_rows
-from .hook import ReplayHook, StepPlan
-from .importance import ImportanceStats, build_truncation, importance_ratios, log_ratios, weigh, weights
 from .log import StepLog, offer_metrics
 from .loss import (
+    ImportanceStats,
     ReplayLoss,
+    importance_ratios,
     k3,
+    log_ratios,
     low_var_kl,
     replay_loss,
     seq_mean_token_mean,
     seq_mean_token_sum,
     token_mean,
+    weigh,
+    weights,
 )
-from .replay import Replay, ReplayStateError
-from .selection import Gate, build_threshold, is_hard
+from .replay import Replay, ReplayHook, ReplayStateError
 from .state import load, save
 
 __all__ = [
@@ -33,7 +34,6 @@ __all__ = [
     "ImportanceConfig",
     "ImportanceStats",
     "PromptIdentity",
-    "RatioMoments",
     "Replay",
     "ReplayBuffer",
     "ReplayConfig",
@@ -44,11 +44,8 @@ __all__ = [
     "ReplayStateError",
     "RolloutGroup",
     "StepLog",
-    "StepPlan",
     "StoredGroup",
-    "build_threshold",
-    "build_truncation",
-    "collate",
+    "Threshold",
     "importance_ratios",
     "is_hard",
     "k3",
@@ -62,8 +59,6 @@ __all__ = [
     "seq_mean_token_mean",
     "seq_mean_token_sum",
     "token_mean",
-    "uncollate",
-    "unit_ratios",
     "unpad_rows",
     "weigh",
     "weights",

@@ -1,19 +1,17 @@
-"""The replay buffer: stored groups up to a fixed number, and who leaves it.
-
-A full buffer lets one group go (Eviction), groups leave by age or use (Limit), and prompts that never earn a
-reward are set aside (Visits).
-"""
+"""The replay buffer: which groups it stores up to a fixed number, which are drawn, and from which step on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from .config import ReplayConfig
+from .config import ReplayConfig, Start
 from .group import PLANES, REWARD_RESOLUTION, ROW_PLANES, TOKEN_PLANES, RolloutGroup
 
 # The one-byte plane comes last, so that every other plane starts at a multiple of its four bytes.
@@ -22,7 +20,7 @@ _LAYOUT = sorted(PLANES, key=lambda name: PLANES[name] == torch.bool)
 
 @dataclass(slots=True)
 class StoredGroup:
-    """One group in the buffer; everything but ``reuse_count`` and ``rollout_uses`` stays as it was stored.
+    """One group in the buffer; everything but ``reuse_count`` stays as it was stored.
 
     Bytes rather than tensors: nothing that shares memory with a stored group can exist, and a group costs a
     few hundred bytes beyond its tensors' own, where nine small tensors cost several thousand.
@@ -34,8 +32,7 @@ class StoredGroup:
         n, prompt_length, tokens: rollouts, prompt tokens, response tokens of all rollouts together.
         has_ref: whether reference log-probs are there.
         data: the planes of RolloutGroup, one after the other.
-        reuse_count: how often the group was drawn; of replay.unit=rollout, how often one of its rollouts.
-        rollout_uses: how often each rollout was drawn by itself; empty while none was.
+        reuse_count: how often the group was drawn.
     """
 
     prompt_index: int
@@ -50,11 +47,9 @@ class StoredGroup:
     has_ref: bool
     data: bytes
     reuse_count: int = 0
-    rollout_uses: tuple[int, ...] = ()
-    _rollout_signals: list[float] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
-    def of(cls, group: RolloutGroup, reuse_count: int = 0, rollout_uses: tuple[int, ...] = ()) -> StoredGroup:
+    def of(cls, group: RolloutGroup, reuse_count: int = 0) -> StoredGroup:
         """Copy a group into a block of bytes."""
         planes = group.planes()
         return cls(
@@ -70,7 +65,6 @@ class StoredGroup:
             has_ref=group.ref_log_probs is not None,
             data=b"".join(planes[name].numpy().tobytes() for name in _LAYOUT if name in planes),
             reuse_count=reuse_count,
-            rollout_uses=rollout_uses,
         )
 
     def group(self) -> RolloutGroup:
@@ -86,19 +80,9 @@ class StoredGroup:
             prompt_index=self.prompt_index, side=self.side, mode=self.mode, step=self.step, **planes
         )
 
-    def rollouts(self) -> list[StoredRollout]:
-        """Each rollout, to be drawn by itself, in order."""
-        if self._rollout_signals is None:  # reading them takes as long as drawing the group
-            self._rollout_signals = self.group().rollout_signals()
-        return [StoredRollout(self, place, signal) for place, signal in enumerate(self._rollout_signals)]
-
     def staleness(self, step: int) -> int:
         """Training steps since the group was stored."""
         return step - self.step
-
-    def count_draw(self) -> None:
-        """Note that the group was drawn."""
-        self.reuse_count += 1
 
     @property
     def has_signal(self) -> bool:
@@ -117,147 +101,28 @@ class StoredGroup:
         return {name: lengths[name] for name in present}
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRollout:
-    """One rollout of a stored group, as replay.unit=rollout draws it.
+class ReplayBuffer:
+    """Never holds more than ``capacity`` groups; iterates in the order of storing.
 
-    Attributes:
-        stored: the group, which stays whole in the buffer.
-        place: of the rollout in the group.
-        signal: as of RolloutGroup.rollout_signals.
+    Args:
+        capacity: the most groups.
+        victim: the place of the group that leaves, given one group too many, oldest first; the first in where
+            it is left out.
     """
 
-    stored: StoredGroup
-    place: int
-    signal: float
-
-    @property
-    def reuse_count(self) -> int:
-        """How often this rollout was drawn."""
-        return self._uses[self.place]
-
-    def group(self) -> RolloutGroup:
-        """The rollout as a group of its own, in fresh memory."""
-        return self.stored.group().rollout(self.place)
-
-    def staleness(self, step: int) -> int:
-        """Training steps since its group was stored."""
-        return self.stored.staleness(step)
-
-    def count_draw(self) -> None:
-        """Note that the rollout was drawn."""
-        uses = list(self._uses)
-        uses[self.place] += 1
-        self.stored.rollout_uses = tuple(uses)
-        self.stored.count_draw()
-
-    @property
-    def _uses(self) -> tuple[int, ...]:
-        return self.stored.rollout_uses or (0,) * self.stored.n
-
-
-class Eviction(Protocol):
-    """Chooses who leaves a buffer that holds one group too many."""
-
-    def victim(self, groups: Sequence[StoredGroup]) -> int:
-        """Place of the group that leaves; ``groups`` is not empty and goes from oldest to newest."""
-
-
-@dataclass(frozen=True)
-class FifoEviction:
-    """First in, first out."""
-
-    def victim(self, groups: Sequence[StoredGroup]) -> int:
-        """The oldest place."""
-        return 0
-
-
-@dataclass(frozen=True)
-class StalenessEviction:
-    """The stalest group leaves; among equally stale ones the most often drawn, then the first in."""
-
-    def victim(self, groups: Sequence[StoredGroup]) -> int:
-        """Groups of one step are equally stale, and there are many of them."""
-        ages = [(group.step, -group.reuse_count) for group in groups]
-        return min(range(len(groups)), key=lambda place: (ages[place], place))
-
-
-@dataclass(frozen=True)
-class SignalEviction:
-    """The group with the least advantage magnitude leaves; among equals the first in."""
-
-    def victim(self, groups: Sequence[StoredGroup]) -> int:
-        """So groups without any policy gradient leave first."""
-        return min(range(len(groups)), key=lambda place: (groups[place].signal, place))
-
-
-class Limit(Protocol):
-    """Tells groups that must leave however much room there is."""
-
-    def exceeded(self, group: StoredGroup, step: int) -> bool:
-        """Whether the group leaves at this step."""
-
-
-@dataclass(frozen=True)
-class StalenessLimit:
-    """A group older than ``steps`` training steps leaves."""
-
-    steps: int
-
-    def exceeded(self, group: StoredGroup, step: int) -> bool:
-        """A group as old as the limit stays."""
-        return group.staleness(step) > self.steps
-
-
-@dataclass(frozen=True)
-class ReuseLimit:
-    """A group drawn ``draws`` times leaves."""
-
-    draws: int
-
-    def exceeded(self, group: StoredGroup, step: int) -> bool:
-        """It is drawn ``draws`` times and no more."""
-        return group.reuse_count >= self.draws
-
-
-def build_eviction(config: ReplayConfig, own: Eviction | None = None) -> Eviction:
-    """The eviction rule that the settings ask for; ``own``: the user's, where they name one."""
-    if own is not None:
-        return own
-    rules: dict[str, Eviction] = {
-        "fifo": FifoEviction(),
-        "staleness": StalenessEviction(),
-        "signal": SignalEviction(),
-    }
-    return rules[config.eviction]
-
-
-def build_limits(config: ReplayConfig) -> dict[str, Limit]:
-    """The limits that the settings ask for, by the name under which departures are recorded."""
-    limits: dict[str, Limit] = {}
-    if config.max_staleness is not None:
-        limits["staleness"] = StalenessLimit(config.max_staleness)
-    if config.max_reuse is not None:
-        limits["reuse"] = ReuseLimit(config.max_reuse)
-    return limits
-
-
-class ReplayBuffer:
-    """Never holds more than ``capacity`` groups; iterates in the order of storing."""
-
-    def __init__(self, capacity: int, eviction: Eviction | None = None) -> None:
+    def __init__(self, capacity: int, victim: Callable[[Sequence[StoredGroup]], int] | None = None) -> None:
         if capacity < 1:
             raise ValueError(f"the capacity of a replay buffer is {capacity}; it must be at least 1")
         self.capacity = capacity
-        self._eviction = eviction or FifoEviction()
+        self._victim = victim
         self._groups: list[StoredGroup] = []
 
-    def add(self, group: RolloutGroup, reuse_count: int = 0) -> StoredGroup | None:
-        """Store a copy of a group, drawn so often so far; return the one that had to leave, if any."""
-        self._groups.append(StoredGroup.of(group, reuse_count))
+    def add(self, group: RolloutGroup) -> StoredGroup | None:
+        """Store a copy of a group; return the one that had to leave, if any."""
+        self._groups.append(StoredGroup.of(group))
         if len(self._groups) <= self.capacity:
             return None
-        return self._groups.pop(self._eviction.victim(self._groups))
+        return self._groups.pop(0 if self._victim is None else self._victim(self._groups))
 
     def restore(self, groups: Iterable[StoredGroup]) -> None:
         """Hold copies of saved groups, which are at most ``capacity``, in place of what is here."""
@@ -282,51 +147,89 @@ class ReplayBuffer:
         return sum(group.nbytes for group in self)
 
 
-class Visits:
-    """Counts the groups of each prompt and keeps the highest reward any of its rollouts earned.
+def is_hard(mean_reward: float, threshold: float) -> bool:
+    """Whether a mean raw reward is below the threshold (strictly; the paper's "mean reward < tau")."""
+    return mean_reward < threshold - REWARD_RESOLUTION
 
-    A prompt is set aside while it has been visited ``limit`` times or more and never earned more than
-    ``reward``: a wrong gold answer or a detector's mistake makes a prompt that is hard for ever, and its
-    groups would fill the buffer. One better rollout, and it takes part again.
 
-    Args:
-        limit: visits after which a prompt may be set aside; None never sets any aside.
-        reward: the reward that has to be exceeded once.
+class Threshold:
+    """Tau of each step: the paper's constant, or a quantile of the last group means, the step's own included.
+
+    Linear interpolation between order statistics (numpy's default). Being hard is strict, so where both order
+    statistics around the quantile are the lowest mean of the window, no group is hard.
     """
 
-    def __init__(self, limit: int | None, reward: float) -> None:
-        self.limit = limit
-        self.reward = reward
-        self._visits: dict[int, int] = {}
-        self._best: dict[int, float] = {}
+    def __init__(self, config: ReplayConfig) -> None:
+        self._fixed = config.threshold if config.threshold_rule == "fixed" else None
+        self._quantile = config.threshold_quantile
+        self._means: deque[float] = deque(maxlen=config.threshold_window)
 
-    def observe(self, groups: Sequence[RolloutGroup]) -> None:
-        """Count one visit for each group."""
-        for group in groups:
-            index, best = group.prompt_index, float(group.rewards.max())
-            self._visits[index] = self._visits.get(index, 0) + 1
-            self._best[index] = max(best, self._best.get(index, best))
+    def update(self, groups: Sequence[RolloutGroup]) -> float:
+        """Tau for the step's groups, after seeing them; called once a step.
 
-    def is_set_aside(self, prompt_index: int) -> bool:
-        """Whether the prompt's groups are neither kept nor stored for now."""
-        return (
-            self.limit is not None
-            and self._visits.get(prompt_index, 0) >= self.limit
-            and self._best[prompt_index] <= self.reward + REWARD_RESOLUTION
-        )
+        Of the quantile 0, below which no mean lies, before any group was seen.
+        """
+        if self._fixed is not None:
+            return self._fixed
+        self._means.extend(group.mean_reward for group in groups)
+        return float(np.quantile(self._means, self._quantile)) if self._means else 0.0
 
-    def set_aside(self) -> list[int]:
-        """The prompts set aside, in ascending order."""
-        if self.limit is None:
-            return []
-        return sorted(index for index in self._visits if self.is_set_aside(index))
+    def state(self) -> list[float]:
+        """The means, oldest first."""
+        return list(self._means)
 
-    def state(self) -> dict[str, tuple[int, float]]:
-        """(visits, best reward) by prompt index."""
-        return {str(index): (count, self._best[index]) for index, count in self._visits.items()}
+    def restore(self, state: Iterable[float]) -> None:
+        """Continue with saved means; a smaller window keeps the newest."""
+        self._means.clear()
+        self._means.extend(state)
 
-    def restore(self, state: Mapping[str, Iterable[float]]) -> None:
-        """Inverse of ``state``."""
-        self._visits, self._best = {}, {}
-        for key, (count, best) in state.items():
-            self._visits[int(key)], self._best[int(key)] = int(count), best
+
+def admitted(
+    groups: Sequence[RolloutGroup], threshold: float, rule: str, rng: random.Random
+) -> list[RolloutGroup]:
+    """The groups of one step that are stored, in the order offered.
+
+    Args:
+        groups: those offered.
+        threshold: the step's tau.
+        rule: "hard": ReRULE's own rule; "random": as many as are hard, every such subset equally likely, so
+            that the paper's random-storage arm differs in nothing but which groups are stored; "all".
+        rng: used by "random" alone.
+    """
+    hard = [group for group in groups if is_hard(group.mean_reward, threshold)]
+    if rule == "hard":
+        return hard
+    if rule == "all":
+        return list(groups)
+    return [groups[place] for place in sorted(rng.sample(range(len(groups)), len(hard)))]
+
+
+def sampled(groups: Sequence[StoredGroup], k: int, rule: str, rng: random.Random) -> list[StoredGroup]:
+    """``k`` different groups for one replay update.
+
+    Args:
+        groups: at least ``k``, from oldest to newest.
+        rule: "recent": the newest first; "uniform": every group is equally likely, without replacement.
+        rng: used by "uniform" alone.
+    """
+    return list(reversed(groups))[:k] if rule == "recent" else rng.sample(groups, k)
+
+
+class Gate:
+    """Opens once enough groups are stored and the warm-up is over, and stays open from then on.
+
+    Args:
+        min_groups: stored groups needed (B_min).
+        warmup_steps: T_warm.
+        start: "after" needs step > warmup_steps, "at" needs step >= warmup_steps.
+    """
+
+    def __init__(self, min_groups: int, warmup_steps: int, start: Start = "after") -> None:
+        self.min_groups = min_groups
+        self.first_step = warmup_steps + 1 if start == "after" else warmup_steps
+        self.is_open = False
+
+    def update(self, size: int, step: int) -> bool:
+        """Open if ``size`` stored groups at ``step`` suffice; return whether the gate is open."""
+        self.is_open = self.is_open or (size >= self.min_groups and step >= self.first_step)
+        return self.is_open

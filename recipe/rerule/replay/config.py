@@ -14,14 +14,11 @@ _CLASS_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 Level = Literal["token", "sequence", "sequence_sum"]
 Start = Literal["after", "at"]
-Truncation = Literal["clip", "second_moment"]
 ThresholdRule = Literal["fixed", "quantile"]
-AdmissionName = Literal["hard", "random", "bernoulli", "all"]
-EvictionName = Literal["fifo", "staleness", "signal"]
-SamplingName = Literal["uniform", "recent", "prioritized", "highest"]
-UnitName = Literal["group", "rollout"]
-UpdateName = Literal["stored", "on_policy", "mixed"]
-PlacesName = Literal["added", "unsampled", "no_signal"]
+AdmissionName = Literal["hard", "random", "all"]
+EvictionName = Literal["fifo"]
+SamplingName = Literal["recent", "uniform"]
+UpdateName = Literal["stored", "on_policy"]
 
 
 def is_class_path(value: object) -> bool:
@@ -50,25 +47,15 @@ class _Rule:
 
 IMPORTANCE_RULES = {
     "level": _Rule("unit of the importance ratio", choices=get_args(Level)),
-    "truncation": _Rule("what bounds the importance ratio", choices=get_args(Truncation)),
     "clip_low": _Rule("lower bound of the importance ratio", 0, 1),
     "clip_high": _Rule("upper bound of the importance ratio", 1),
-    "max_second_moment": _Rule("bound on the mean squared weight before Normalize", 1),
     "normalize": _Rule("divide the weights by their mean over the replay batch"),
 }
 REPLAY_RULES = {
     "enable": _Rule("replay hard rollout groups, or do plain RULE"),
     "update": _Rule(
-        "what is trained on: stored groups, the step's own batch again, or both in one update",
-        choices=get_args(UpdateName),
+        "what is trained on: stored groups, or the step's own batch again", choices=get_args(UpdateName)
     ),
-    "mixed_places": _Rule(
-        "with update=mixed: which places in the batch stored groups take", choices=get_args(PlacesName)
-    ),
-    "mixed_weight": _Rule(
-        "with update=mixed: the weight of the stored rows' loss", 0, 1, optional_kind=float
-    ),
-    "fresh_share": _Rule("with update=mixed: the share of a step's prompts that is sampled", 1e-3, 1),
     "updates_per_step": _Rule("extra updates in each training step", 1),
     "threshold": _Rule(
         "the mean reward below which a group is hard (threshold_rule=fixed)", 0, 1, optional_kind=float
@@ -80,28 +67,15 @@ REPLAY_RULES = {
     "warmup_steps": _Rule("training steps before replay starts", 0),
     "start": _Rule("replay starts after step warmup_steps or at it", choices=get_args(Start)),
     "admission": _Rule("which groups are stored", choices=get_args(AdmissionName), custom=True),
-    "admission_rate": _Rule("the share of groups that are stored (admission=bernoulli)", 0, 1),
     "require_signal": _Rule("store only groups with signal, whose advantages are not all one number"),
     "store_after_start": _Rule("go on storing once replay has started"),
-    "set_aside_visits": _Rule(
-        "visits without reward after which a prompt is set aside", 1, optional_kind=int
-    ),
-    "set_aside_reward": _Rule("the reward a prompt must exceed once not to be set aside", -1e6, 1e6),
     "capacity": _Rule("the most groups the buffer keeps", 1),
     "eviction": _Rule(
         "which group is evicted when the buffer is full", choices=get_args(EvictionName), custom=True
     ),
     "max_staleness": _Rule("training steps after which a stored group leaves", 0, optional_kind=int),
-    "max_reuse": _Rule("draws after which a stored group leaves", 1, optional_kind=int),
     "groups_per_update": _Rule("groups drawn for one replay update", 1),
     "sampling": _Rule("how groups are drawn", choices=get_args(SamplingName), custom=True),
-    "priority_half_life": _Rule(
-        "training steps in which a priority halves (sampling=prioritized or highest)", 1e-3
-    ),
-    "priority_use_half_life": _Rule(
-        "draws in which a priority halves (sampling=prioritized or highest)", 1e-3, optional_kind=float
-    ),
-    "unit": _Rule("what is drawn: whole groups, or single rollouts", choices=get_args(UnitName)),
     "use_kl_loss": _Rule("add the KL term to the replay loss"),
     "seed": _Rule("seed of random admission and of the draws"),
     "restore": _Rule("continue with the checkpoint's buffer when a run is resumed"),
@@ -118,10 +92,7 @@ class ImportanceConfig:
     Attributes:
         level: unit of the ratio. "token": one a token; "sequence": exp of the mean log ratio over the
             response; "sequence_sum": exp of the sum, the paper's literal pi(y|x).
-        truncation: Clip. "clip": to [clip_low, clip_high]; "second_moment": to [0, c] with the largest c for
-            which the mean squared weight of the replay batch is at most max_second_moment.
-        clip_low, clip_high: bounds of "clip", in [0, 1] and [1, inf].
-        max_second_moment: bound of "second_moment", in [1, inf].
+        clip_low, clip_high: bounds of the ratio (Clip), in [0, 1] and [1, inf].
         normalize: divide by the mean weight of the whole replay batch (Normalize).
 
     Raises:
@@ -129,10 +100,8 @@ class ImportanceConfig:
     """
 
     level: Level = "token"
-    truncation: Truncation = "clip"
     clip_low: float = 0.8
     clip_high: float = 1.3
-    max_second_moment: float = 1.5
     normalize: bool = True
 
     def __post_init__(self) -> None:
@@ -154,15 +123,7 @@ class ReplayConfig:
     Attributes (paper symbol in brackets):
         enable: false is plain RULE.
         update: "stored": an extra update on stored groups (replay); "on_policy": an extra update on the
-            step's own batch once more (the equal-update control, at the steps at which replay would update);
-            "mixed": no extra update, stored groups join the step's own batch (see `mixed`).
-        mixed_places: of "mixed", where they join: "added" to the batch, groups_per_update of them;
-            "unsampled": in the places of the prompts that fresh_share leaves out; "no_signal": in those, and
-            in the places of the step's groups without signal, which are not trained on then.
-        mixed_weight: of "mixed", w in (1 - w) * loss of the step's rows + w * loss of the stored rows; None
-            is the stored rows' share of the batch.
-        fresh_share: of "mixed", the share of the step's prompts that is sampled once the buffer can give the
-            rest of the batch; 1 samples all.
+            step's own batch once more (the equal-update control, at the steps at which replay would update).
         updates_per_step: extra updates a step, each with its own draw.
         threshold [tau]: a group is hard when its mean reward is below it; of threshold_rule "fixed" only.
         threshold_rule: "fixed" takes `threshold`; "quantile" the `threshold_quantile` of the last
@@ -171,25 +132,15 @@ class ReplayConfig:
         warmup_steps [T_warm]: training steps before replay starts.
         start: "after" replays from step T_warm + 1 on (the paper's "exceeds"), "at" from step T_warm on.
         admission: which groups are stored: "hard" ones; "random": each step as many as are hard, whichever;
-            "bernoulli": each with probability admission_rate; "all".
+            "all".
         require_signal: of the offered groups only those whose advantages are not all one number
             are considered.
         store_after_start: false keeps the buffer as it is when replay starts.
-        set_aside_visits: after so many visits without a reward above `set_aside_reward` a prompt's groups are
-            neither kept nor stored until it earns one; None never sets aside.
         capacity [capacity of B]: most groups kept in the buffer.
-        eviction: which group leaves a full buffer: the first in ("fifo"), the stalest and among those the
-            most reused ("staleness"), the one with the least advantage magnitude ("signal").
-        max_staleness, max_reuse: a group older than so many steps, or drawn so often, leaves; None is no
-            limit.
-        groups_per_update: groups drawn for one replay update; the most of a mixed one.
-        sampling: "uniform"; "recent": the newest; "prioritized": in proportion to the priority, which is
-            advantage magnitude * 0.5 ** (staleness / priority_half_life); "highest": those of the highest
-            priority, of equal ones the newest; all without replacement.
-        priority_use_half_life: the priority is also multiplied by 0.5 ** (draws / priority_use_half_life),
-            with how often the group was drawn before; None does not count draws.
-        unit: "group"; "rollout": instead of k groups the k * n single rollouts of the highest priority, which
-            starts from a rollout's own advantage magnitude and counts its own draws. Groups are stored whole.
+        eviction: which group leaves a full buffer: the first in ("fifo").
+        max_staleness: a group older than so many steps leaves; None is no limit.
+        groups_per_update: groups drawn for one replay update.
+        sampling: "recent": the newest; "uniform"; both without replacement.
             admission, eviction, sampling and threshold_rule may also be "package.module:Class", see `custom`.
         use_kl_loss: add the KL term to the replay loss.
         seed: of random admission and of the draws.
@@ -202,9 +153,6 @@ class ReplayConfig:
 
     enable: bool = True
     update: UpdateName = "stored"
-    mixed_places: PlacesName = "added"
-    mixed_weight: float | None = None
-    fresh_share: float = 1.0
     updates_per_step: int = 1
     threshold: float | None = None
     threshold_rule: ThresholdRule | str = "quantile"
@@ -214,20 +162,13 @@ class ReplayConfig:
     warmup_steps: int = 15
     start: Start = "after"
     admission: AdmissionName | str = "hard"
-    admission_rate: float = 0.5
     require_signal: bool = True
     store_after_start: bool = True
-    set_aside_visits: int | None = None
-    set_aside_reward: float = 0.0
     capacity: int = 1200
     eviction: EvictionName | str = "fifo"
     max_staleness: int | None = None
-    max_reuse: int | None = None
     groups_per_update: int = 32
     sampling: SamplingName | str = "recent"
-    priority_half_life: float = 10.0
-    priority_use_half_life: float | None = None
-    unit: UnitName = "group"
     use_kl_loss: bool = True
     seed: int = 42
     restore: bool = True
@@ -248,10 +189,6 @@ class ReplayConfig:
                     f"replay.capacity is {self.capacity}; it must be at least replay.{name}, "
                     f"which is {needed}"
                 )
-        _check_mixed(self)
-        _check_priority(self)
-        if self.unit == "rollout":
-            _check_rollouts(self)
 
     @classmethod
     def from_dict(cls, mapping: Mapping[str, Any]) -> ReplayConfig:
@@ -265,61 +202,6 @@ class ReplayConfig:
         if "importance" in settings:
             settings["importance"] = ImportanceConfig.from_dict(settings["importance"])
         return cls(**settings)
-
-
-def _check_mixed(config: ReplayConfig) -> None:
-    """Refuse settings of a mixed update that contradict each other, or that nothing would use."""
-    share, places = config.fresh_share, config.mixed_places
-    if config.update != "mixed":
-        if share < 1:
-            raise ReplayConfigError(
-                f"replay.fresh_share is {share:g}, but with replay.update={config.update} no stored group "
-                "takes the place of a prompt; set replay.update=mixed, or leave it 1"
-            )
-        return
-    if config.updates_per_step != 1:
-        raise ReplayConfigError(
-            f"replay.updates_per_step is {config.updates_per_step}, but replay.update=mixed makes one update "
-            "a step; set it to 1"
-        )
-    if places == "unsampled" and share == 1:
-        raise ReplayConfigError(
-            "replay.mixed_places is 'unsampled', but replay.fresh_share=1 samples every prompt; set "
-            "replay.fresh_share below 1, or another replay.mixed_places"
-        )
-    if places == "added" and share < 1:
-        raise ReplayConfigError(
-            f"replay.fresh_share is {share:g}, but replay.mixed_places=added fills no place; set "
-            "replay.mixed_places=unsampled or no_signal"
-        )
-
-
-def _check_priority(config: ReplayConfig) -> None:
-    if config.priority_use_half_life is not None and config.sampling in ("uniform", "recent"):
-        raise ReplayConfigError(
-            f"replay.priority_use_half_life is {config.priority_use_half_life:g}, but replay.sampling="
-            f"{config.sampling} uses no priority; set replay.sampling to prioritized or highest, or leave it "
-            "null"
-        )
-
-
-def _check_rollouts(config: ReplayConfig) -> None:
-    """Refuse what has no meaning, or does nothing, where single rollouts are drawn."""
-    if config.sampling != "highest":
-        raise ReplayConfigError(
-            f"replay.unit is 'rollout', but replay.sampling={config.sampling} draws whole groups; set "
-            "replay.sampling=highest"
-        )
-    if config.update == "on_policy":
-        raise ReplayConfigError(
-            "replay.unit is 'rollout', but replay.update=on_policy trains on the step's own batch; set "
-            "replay.unit=group"
-        )
-    if config.max_reuse is not None:
-        raise ReplayConfigError(
-            f"replay.max_reuse is {config.max_reuse}, but replay.unit=rollout draws no whole group; leave it "
-            "null, and set replay.priority_use_half_life instead"
-        )
 
 
 def _check_keys(cls: type, mapping: object, section: str) -> None:
@@ -350,16 +232,12 @@ def _what_is_wrong(value: Any, kind: type, rule: _Rule) -> str:
     if rule.choices:
         if value in rule.choices or (rule.custom and is_class_path(value)):
             return ""
-        return f"be one of {', '.join(rule.choices)}" + (f", or {CLASS_PATH}" if rule.custom else "")
-    if not _has_kind(value, kind):
+        some = "one of " if len(rule.choices) > 1 else ""
+        return f"be {some}{', '.join(rule.choices)}" + (f", or {CLASS_PATH}" if rule.custom else "")
+    # Python counts True as an int; a setting that wants a number does not.
+    accepted: Any = (int, float) if kind is float else kind
+    if isinstance(value, bool) != (kind is bool) or not isinstance(value, accepted):
         return f"be {_KIND_NAMES[kind]}"
     if rule.low <= value <= rule.high:
         return ""
     return f"lie in [{rule.low}, {rule.high}]" if math.isfinite(rule.high) else f"be at least {rule.low}"
-
-
-def _has_kind(value: object, kind: type) -> bool:
-    # Python counts True as an int; a setting that wants a number does not.
-    if kind is bool or isinstance(value, bool):
-        return kind is bool and isinstance(value, bool)
-    return isinstance(value, (int, float) if kind is float else kind)

@@ -75,7 +75,7 @@ class CustomRule:
 
 
 class CustomAdmission(CustomRule):
-    """An ``Admission``."""
+    """Chooses which groups are stored."""
 
     def admit(self, groups: Sequence[RolloutGroup], threshold: float) -> list[RolloutGroup]:
         """Some of the groups, each once."""
@@ -85,7 +85,7 @@ class CustomAdmission(CustomRule):
 
 
 class CustomSampler(CustomRule):
-    """A ``Sampler``."""
+    """Chooses which groups are drawn."""
 
     def sample(self, groups: Sequence[StoredGroup], k: int, step: int) -> list[StoredGroup]:
         """``k`` different groups."""
@@ -96,7 +96,7 @@ class CustomSampler(CustomRule):
 
 
 class CustomEviction(CustomRule):
-    """An ``Eviction``."""
+    """Chooses which group leaves a full buffer."""
 
     def victim(self, groups: Sequence[StoredGroup]) -> int:
         """A place in the list."""
@@ -107,7 +107,7 @@ class CustomEviction(CustomRule):
 
 
 class CustomThreshold(CustomRule):
-    """A ``Threshold``; its state is kept with that of the other rules of the user's own."""
+    """Gives tau; its state is kept with that of the other rules of the user's own."""
 
     def update(self, groups: Sequence[RolloutGroup]) -> float:
         """A finite number."""

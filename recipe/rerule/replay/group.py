@@ -135,34 +135,6 @@ class RolloutGroup:
         """Bytes of all tensors together."""
         return sum(plane.numel() * plane.element_size() for plane in self.planes().values())
 
-    def rollout(self, place: int) -> RolloutGroup:
-        """One rollout as a group of its own, which shares memory with this one.
-
-        Its advantages stay those of the whole group's normalisation.
-        """
-        start = int(self.lengths[:place].sum())
-        rows, tokens = slice(place, place + 1), slice(start, start + int(self.lengths[place]))
-        cuts = dict.fromkeys(ROW_PLANES, rows) | dict.fromkeys(TOKEN_PLANES, tokens)
-        planes = self.planes()
-        own = {name: planes[name][cut] for name, cut in cuts.items() if name in planes}
-        return RolloutGroup.known(
-            prompt_index=self.prompt_index,
-            side=self.side,
-            mode=self.mode,
-            step=self.step,
-            prompt_ids=self.prompt_ids,
-            **own,
-        )
-
-    def rollout_signals(self) -> list[float]:
-        """The largest advantage magnitude of each rollout's valid tokens, [n]; all 0 without signal."""
-        found = torch.zeros(self.n)
-        if self.has_signal:
-            sizes = self.advantages.abs().where(self.response_mask, 0.0)
-            places = torch.arange(self.n).repeat_interleave(self.lengths)
-            found.scatter_reduce_(0, places, sizes, "amax")
-        return found.tolist()
-
     def planes(self) -> dict[str, Tensor]:
         """The group's own tensors by attribute name, for reading only."""
         present = {name: getattr(self, name) for name in PLANES}
@@ -221,34 +193,25 @@ def pad_groups(groups: Sequence[RolloutGroup], pad_token_id: int) -> dict[str, T
         ValueError: no groups.
     """
     if not groups:
-        raise ValueError("there are no rollout groups to collate")
+        raise ValueError("there are no rollout groups to pad")
     prompt_lengths = torch.tensor([len(group.prompt_ids) for group in groups for _ in range(group.n)])
     prompt_valid = _first(prompt_lengths).flip(-1)
     valid = _first(torch.cat([group.lengths for group in groups]))
-    rows = _padded_tokens(groups, prompt_valid, valid, pad_token_id)
-    rows["response_mask"] = _padded([group.response_mask for group in groups], valid, 0, torch.int64)
+    prompts = [group.prompt_ids.repeat(group.n) for group in groups]
+    responses = [group.response_ids for group in groups]
+    rows = {
+        "prompts": _padded(prompts, prompt_valid, pad_token_id, torch.int64),
+        "responses": _padded(responses, valid, pad_token_id, torch.int64),
+        "attention_mask": torch.cat([prompt_valid, valid], dim=1).long(),
+        "response_mask": _padded([group.response_mask for group in groups], valid, 0, torch.int64),
+    }
+    rows["input_ids"] = torch.cat([rows["prompts"], rows["responses"]], dim=1)
+    rows["position_ids"] = (rows["attention_mask"].cumsum(dim=1) - 1).clamp(min=0)
     for name, plane in PADDED.items():
         values = [group.planes()[plane] for group in groups if plane in group.planes()]
         if len(values) == len(groups):
             rows[name] = _padded(values, valid, 0, torch.float32)
     return rows | {"rewards": torch.cat([group.rewards for group in groups])}
-
-
-def _padded_tokens(
-    groups: Sequence[RolloutGroup], prompt_valid: Tensor, valid: Tensor, pad_token_id: int
-) -> dict[str, Tensor]:
-    """What a model reads of the rows; `prompt_valid` bool [R, P] and `valid` bool [R, T]: real tokens."""
-    repeated = [group.prompt_ids.repeat(group.n) for group in groups]
-    prompts = _padded(repeated, prompt_valid, pad_token_id, torch.int64)
-    responses = _padded([group.response_ids for group in groups], valid, pad_token_id, torch.int64)
-    attention_mask = torch.cat([prompt_valid, valid], dim=1).long()
-    return {
-        "prompts": prompts,
-        "responses": responses,
-        "input_ids": torch.cat([prompts, responses], dim=1),
-        "attention_mask": attention_mask,
-        "position_ids": (attention_mask.cumsum(dim=1) - 1).clamp(min=0),
-    }
 
 
 def _padded(parts: Sequence[Tensor], valid: Tensor, fill: int, dtype: torch.dtype) -> Tensor:
@@ -343,21 +306,17 @@ def _check_rows(rows: Mapping[str, Tensor], group_count: int, step: int) -> None
     count = len(rows["responses"])
     if not group_count or not count or count % group_count:
         refuse(f"{count} rows cannot be {group_count} groups of equal size")
-    for name, shape in _shapes(rows).items():
-        if name in rows and rows[name].shape != shape:
-            refuse(f"{name} has shape {list(rows[name].shape)}, not {list(shape)}")
-
-
-def _shapes(rows: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
-    """The shape that each of the rows must have, by the prompts and the responses."""
-    (count, width), prompt_width = rows["responses"].shape, rows["prompts"].shape[1]
-    return {
+    width, prompt_width = rows["responses"].shape[1], rows["prompts"].shape[1]
+    shapes: dict[str, tuple[int, ...]] = {
         "prompts": (count, prompt_width),
         "attention_mask": (count, prompt_width + width),
         "response_mask": (count, width),
         **dict.fromkeys(PADDED, (count, width)),
         "rewards": (count,),
     }
+    for name, shape in shapes.items():
+        if name in rows and rows[name].shape != shape:
+            refuse(f"{name} has shape {list(rows[name].shape)}, not {list(shape)}")
 
 
 def _check_layout(rows: Mapping[str, Tensor], identities: Sequence[PromptIdentity], step: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -54,8 +53,6 @@ def summary(folder: Path) -> dict[str, Any]:
         "signal": _spread([group.signal for group in groups]),
         "prompts": len(prompts),
         "most_stored": prompts.most_common(MOST_STORED),
-        "visited_prompts": len(record["visits"]),
-        "never_rewarded": sorted(int(index) for index, (_, best) in record["visits"].items() if best <= 0),
     }
 
 
@@ -64,7 +61,6 @@ def summary_lines(values: dict[str, Any]) -> list[str]:
     kinds = "  ".join(f"{kind} {count}" for kind, count in values["sides_and_modes"].items())
     run = "  ".join(f"{setting} {value}" for setting, value in values["run"].items())
     most = "  ".join(f"{index} ({count}x)" for index, count in values["most_stored"])
-    never = values["never_rewarded"]
     lines = {
         "saved by a run with": run or "nothing noted",
         "replay": "started" if values["gate_open"] else "not started",
@@ -77,8 +73,6 @@ def summary_lines(values: dict[str, Any]) -> list[str]:
         "mean reward": _range(values["mean_reward"], ".3f"),
         "mean |advantage|": _range(values["signal"], ".3f"),
         "prompts": f"{values['prompts']}, most often {most}" if most else "0",
-        "prompts visited": str(values["visited_prompts"]),
-        "of them never rewarded": f"{len(never)}: {', '.join(map(str, never))}" if never else "0",
     }
     return [values["folder"], *(f"  {name:<24} {text}" for name, text in lines.items())]
 
@@ -148,20 +142,6 @@ def _is_run(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(one, str | int) for one in value.values())
 
 
-def _is_visits(value: Any) -> bool:
-    return isinstance(value, dict) and all(
-        index.removeprefix("-").isdecimal()
-        and isinstance(visit, list)
-        and len(visit) == 2
-        and all(map(_is_number, visit))
-        for index, visit in value.items()
-    )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-
-
 def _are(kind: type) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, list) and all(type(one) is kind for one in value)
 
@@ -173,7 +153,6 @@ _FORMS: dict[str, Callable[[Any], bool]] = {
     "sides": _are(str),
     "modes": _are(str),
     "draws": _are(int),
-    "visits": _is_visits,
 }
 """What of the record is shown, and whether a value can be."""
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .buffer import is_hard
 from .group import RolloutGroup
-from .selection import is_hard
 
 SECONDS = "replay/seconds/"
 BUFFER_WORK = ("offer", "draw", "collate", "weigh", "record")
@@ -27,7 +27,7 @@ class Key(NamedTuple):
 
 
 class Departure(NamedTuple):
-    """A group that left the buffer, and why: "capacity", "staleness", "reuse" or "set_aside"."""
+    """A group that left the buffer, and why: "capacity" or "staleness"."""
 
     key: Key
     reason: str
@@ -35,24 +35,11 @@ class Departure(NamedTuple):
 
 @dataclass(frozen=True)
 class Draw:
-    """The groups of one replay update, with their age in steps and how often each was drawn before.
-
-    rollouts: of unit "rollout", where each of the groups is one rollout: its place in the stored group.
-    """
+    """The groups of one replay update, with their age in steps and how often each was drawn before."""
 
     groups: list[RolloutGroup]
     staleness: list[int]
     reuse: list[int]
-    rollouts: list[int] = field(default_factory=list)
-
-    def have_signal(self) -> list[bool]:
-        """Of each stored group of which something was drawn: whether that has signal."""
-        if not self.rollouts:
-            return [group.has_signal for group in self.groups]
-        found: dict[Key, bool] = defaultdict(bool)
-        for group in self.groups:
-            found[Key(group.prompt_index, group.step)] |= group.has_signal
-        return list(found.values())
 
 
 @dataclass
@@ -66,7 +53,6 @@ class StepLog:
         stored: the groups that were admitted, in order.
         departures: the groups that left, in order.
         draws: one for each replay update.
-        set_aside: prompts set aside after this step.
         size: groups in the buffer after storing.
         gate_open: whether replay has started.
     """
@@ -77,7 +63,6 @@ class StepLog:
     stored: list[Key] = field(default_factory=list)
     departures: list[Departure] = field(default_factory=list)
     draws: list[Draw] = field(default_factory=list)
-    set_aside: list[int] = field(default_factory=list)
     size: int = 0
     gate_open: bool = False
 
@@ -89,18 +74,13 @@ class StepLog:
             "replay/admitted": float(len(self.stored)),
             "replay/evicted": float(len(self.departures)),
             **{f"replay/evicted/{reason}": float(count) for reason, count in reasons.items()},
-            "replay/set_aside": float(len(self.set_aside)),
             "replay/gate_open": float(self.gate_open),
             **offer_metrics(self.offered, self.threshold),
             **draw_metrics(self.draws),
         }
 
     def record(self) -> dict[str, Any]:
-        """Plain values for JSON: groups are [prompt index, step of storing].
-
-        "rollouts", of unit "rollout" alone: which rollout of each drawn group.
-        """
-        rollouts = [draw.rollouts for draw in self.draws]
+        """Plain values for JSON: groups are [prompt index, step of storing]."""
         return {
             "step": self.step,
             "threshold": self.threshold,
@@ -109,41 +89,7 @@ class StepLog:
             "stored": self.stored,
             "evicted": [[*departure.key, departure.reason] for departure in self.departures],
             "drawn": [[[group.prompt_index, group.step] for group in draw.groups] for draw in self.draws],
-            "set_aside": self.set_aside,
-            **({"rollouts": rollouts} if any(rollouts) else {}),
         }
-
-
-@dataclass
-class HookLog:
-    """All that the hook did at one training step.
-
-    Attributes:
-        replay: what replay stored, let go and drew; without replay only the groups and the threshold.
-        has_replay: whether there is replay at all.
-        seconds: of the hook's own parts, by metric name.
-        updates: what each of the step's extra updates reported, or its mixed one of the stored rows.
-        fresh: with mixed updates, how many groups the step sampled, and how many of them it left out.
-    """
-
-    replay: StepLog
-    has_replay: bool
-    seconds: dict[str, float] = field(default_factory=dict)
-    updates: list[Mapping[str, float]] = field(default_factory=list)
-    fresh: dict[str, float] = field(default_factory=dict)
-
-    def metrics(self, others: Mapping[str, float] | None = None) -> dict[str, float]:
-        """replay/... numbers of the step; without replay only the shares of the offered groups and seconds.
-
-        others: seconds of the trainer's own parts, by metric name; "offer" adds to the hook's.
-        """
-        if not self.has_replay:
-            own = offer_metrics(self.replay.offered, self.replay.threshold)
-        else:
-            own = self.replay.metrics() | update_metrics(self.updates) | self.fresh
-        driver = Counter(self.seconds)
-        driver.update(others or {})
-        return own | part_seconds(driver, self.updates)
 
 
 @contextlib.contextmanager
@@ -183,16 +129,12 @@ def draw_metrics(draws: Sequence[Draw]) -> dict[str, float]:
         replay/drawn_groups, replay/drawn_zero_signal, replay/drawn_tokens (counts; of tokens in the prompts
         and responses of all rows) and, where any was drawn,
         replay/staleness_{min,mean,max} (training steps since storing) and replay/reuse_{min,mean,max}
-        (times drawn before). Where rollouts were drawn by themselves, also replay/drawn_rollouts, and
-        staleness and reuse are theirs.
+        (times drawn before).
     """
     groups = [group for draw in draws for group in draw.groups]
-    have_signal = [one for draw in draws for one in draw.have_signal()]
-    rollouts = sum(len(draw.rollouts) for draw in draws)
     metrics = {
-        "replay/drawn_groups": float(len(have_signal)),
-        **({"replay/drawn_rollouts": float(rollouts)} if rollouts else {}),
-        "replay/drawn_zero_signal": float(have_signal.count(False)),
+        "replay/drawn_groups": float(len(groups)),
+        "replay/drawn_zero_signal": float(sum(not group.has_signal for group in groups)),
         "replay/drawn_tokens": float(sum(group.total_tokens for group in groups)),
     }
     if groups:
@@ -212,20 +154,16 @@ def _spread(name: str, values: Sequence[int]) -> dict[str, float]:
 def update_metrics(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """replay/updates, and the mean (of `...max`: the maximum) of what the step's extra updates reported.
 
-    Of what only some report, as a clip bound that was not needed in others, it is that of those.
+    Of what only some report, such as the seconds of a pass that others need not make, it is that of those.
     """
     values: dict[str, list[float]] = defaultdict(list)
     for update in updates:
         for name, value in update.items():
             values[name].append(value)
-    reduced = {name: _reduced(name, of) for name, of in values.items()}
-    return {"replay/updates": float(len(updates)), **reduced}
-
-
-def _reduced(name: str, values: Sequence[float]) -> float:
     # As verl reduces its own metrics.
-    reduce = np.max if "max" in name else np.min if "min" in name else np.mean
-    return float(reduce(values))
+    reduce = {name: np.max if "max" in name else np.min if "min" in name else np.mean for name in values}
+    reduced = {name: float(reduce[name](of)) for name, of in values.items()}
+    return {"replay/updates": float(len(updates)), **reduced}
 
 
 def part_seconds(driver: Mapping[str, float], updates: Sequence[Mapping[str, float]]) -> dict[str, float]:

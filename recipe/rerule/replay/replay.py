@@ -1,18 +1,33 @@
-"""Replay: threshold, admission, buffer, gate and sampling behind the two calls a trainer makes."""
+"""Replay over training steps: ``Replay`` stores and draws, ``ReplayHook`` is what a trainer adds to its step.
+
+    draws = hook.before_update(groups, step)    offer the step's groups, then draw
+    ...                                         the trainer's own on-policy update
+    hook.after_update(draws, update_replay)     one call for each draw
+    hook.metrics(), hook.log                    metrics and record of the step
+
+Both know rollout groups and no trainer. What is drawn never depends on the policy, so that all draws are made
+before the on-policy update: the trainer then knows whether more updates of the step follow.
+"""
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .buffer import ReplayBuffer, StoredGroup, StoredRollout, Visits, build_eviction, build_limits
+from .buffer import Gate, ReplayBuffer, StoredGroup, Threshold, admitted, sampled
 from .config import ReplayConfig
 from .custom import ReplayRuleError, build_rules, custom_settings
 from .group import RolloutGroup
-from .log import Departure, Draw, Key, StepLog
-from .selection import Gate, HighestSampler, build_admission, build_sampler, build_threshold
+from .log import Departure, Draw, Key, StepLog, offer_metrics, part_seconds, timed, update_metrics
+
+UpdateReplay = Callable[[list[RolloutGroup], bool], Mapping[str, float]]
+"""One extra update: given the drawn groups and whether another update of the step follows, its metrics.
+
+replay/seconds/PART among them are summed over the step's updates, all other numbers are averaged.
+"""
 
 
 class ReplayStateError(ValueError):
@@ -22,9 +37,8 @@ class ReplayStateError(ValueError):
 class Replay:
     """Keeps rollout groups over training steps and hands them out again.
 
-    Once a step: ``offer`` the step's groups, then ``draw`` for each replay update; or ``draw_ahead`` and then
-    ``offer``, where the drawn groups are to join the step's own. The same settings, seed and offered groups
-    give the same stored groups and draws. ``log`` is what happened at the last step.
+    Once a step: ``offer`` the step's groups, then ``draw`` for each replay update. The same settings, seed
+    and offered groups give the same stored groups and draws. ``log`` is what happened at the last step.
     """
 
     def __init__(self, config: ReplayConfig) -> None:
@@ -33,15 +47,11 @@ class Replay:
         streams = dict.fromkeys(["admission", "sampling", *custom_settings(config)])
         self._rngs = {name: random.Random(f"{config.seed}/{name}") for name in streams}
         self._rules = build_rules(config, self._rngs)
-        self.buffer = ReplayBuffer(config.capacity, build_eviction(config, self._rules.get("eviction")))
+        own = self._rules.get("eviction")
+        self.buffer = ReplayBuffer(config.capacity, None if own is None else own.victim)
         self.gate = Gate(config.min_groups, config.warmup_steps, config.start)
-        self.threshold = build_threshold(config, self._rules.get("threshold_rule"))
-        self.visits = Visits(config.set_aside_visits, config.set_aside_reward)
-        self._admission = build_admission(config, self._rngs["admission"], self._rules.get("admission"))
-        self._sampler = build_sampler(config, self._rngs["sampling"], self._rules.get("sampling"))
-        self._limits = build_limits(config)
+        self.threshold = self._rules.get("threshold_rule") or Threshold(config)
         self.log = StepLog(step=0, threshold=0.0, offered=[])
-        self._ahead: StepLog | None = None  # what was drawn before the step's groups were offered
 
     def offer(self, groups: Sequence[RolloutGroup], step: int) -> None:
         """Let groups leave whose time has come, then store those of the step's groups that are admitted.
@@ -52,89 +62,54 @@ class Replay:
         for group in groups:
             if group.step != step:
                 raise ValueError(f"a group of step {group.step} was offered at step {step}")
-        self.visits.observe(groups)
-        ahead, self._ahead = self._ahead, None
-        self.log = StepLog(step, self.threshold.update(groups), groups, set_aside=self.visits.set_aside())
-        if ahead is not None and ahead.step == step:
-            self.log.draws, self.log.departures = ahead.draws, ahead.departures
+        self.log = StepLog(step, self.threshold.update(groups), groups)
         self._let_go(step)
         if self.config.store_after_start or not self.gate.is_open:
-            self._store([group for group in groups if not self.visits.is_set_aside(group.prompt_index)])
+            self._store(groups)
         self._note_state()
 
     def draw(self, step: int, multiple_of: int = 1) -> list[RolloutGroup]:
         """The groups of one replay update; empty while the gate is closed.
-
-        With unit "rollout" as many rollouts as these groups would have, each as a group of its own.
 
         Args:
             step: current training step, counted from 1.
             multiple_of: data-parallel size, to which the number of groups is rounded down, so that every
                 rank gets as many.
         """
-        return self._draw(step, self.config.groups_per_update, multiple_of)
-
-    def draw_ahead(self, step: int, groups: int, multiple_of: int = 1) -> list[RolloutGroup]:
-        """At most ``groups`` groups of earlier steps; empty while the gate is closed.
-
-        To be called before the step's own groups are offered: these are in the batch that the drawn ones
-        join, and none is to be in it twice. ``multiple_of``: as of ``draw``.
-        """
-        self.log = self._ahead = StepLog(step, self.log.threshold, [])
-        return self._draw(step, groups, multiple_of)
-
-    def can_draw_ahead(self, step: int, groups: int) -> bool:
-        """Whether ``draw_ahead`` at ``step``, the next one, would give so many groups. Changes nothing."""
-        size = sum(not self._is_leaving(stored, step) for stored in self.buffer)
-        return size >= groups and self.gate.would_open(size, step)
-
-    def _draw(self, step: int, groups: int, multiple_of: int) -> list[RolloutGroup]:
         self._let_go(step)
         self.gate.update(len(self.buffer), step)
         self._note_state()
         if not self.gate.is_open:
             return []
-        size = min(groups, len(self.buffer))
-        chosen = self._chosen(size - size % multiple_of, step)
+        size = min(self.config.groups_per_update, len(self.buffer))
+        chosen = self._sampled(size - size % multiple_of, step)
         drawn = Draw(
             groups=[stored.group() for stored in chosen],
             staleness=[stored.staleness(step) for stored in chosen],
             reuse=[stored.reuse_count for stored in chosen],
-            rollouts=[stored.place for stored in chosen if isinstance(stored, StoredRollout)],
         )
         for stored in chosen:
-            stored.count_draw()
+            stored.reuse_count += 1
         if chosen:
             self.log.draws.append(drawn)
         return drawn.groups
-
-    def _chosen(self, size: int, step: int) -> Sequence[StoredGroup | StoredRollout]:
-        """``size`` groups, or as many rollouts as they would have."""
-        groups = list(self.buffer)
-        if self.config.unit == "group" or not isinstance(self._sampler, HighestSampler):
-            return self._sampler.sample(groups, size, step)
-        # Backwards, since of equal ones the last is taken: then it is the first of the newest group.
-        rollouts = [one for stored in groups for one in reversed(stored.rollouts())]
-        return self._sampler.sample(rollouts, size * max((stored.n for stored in groups), default=0), step)
 
     def state_dict(self) -> dict[str, Any]:
         """All that decides later contents and draws.
 
         Returns:
-            "groups": copies of the stored groups in order; "gate_open": bool; "threshold", "visits": of
-            their classes; "rng": for each generator its state as plain lists; "rules": of each rule of the
-            user's own that has a state, by setting, its "class" and "state" (left out where there is none).
+            "groups": copies of the stored groups in order; "gate_open": bool; "threshold": of
+            its class; "rng": for each generator its state as plain lists; "rules": of each rule of the
+            user's own that has a state, by setting, its "class" and "state".
             All but the groups is exact in JSON.
         """
-        state = {
+        return {
             "groups": [replace(stored) for stored in self.buffer],
             "gate_open": self.gate.is_open,
             "threshold": self.threshold.state(),
-            "visits": self.visits.state(),
             "rng": {name: list(rng.getstate()) for name, rng in self._rngs.items()},
+            "rules": self._rule_states(),
         }
-        rules = self._rule_states()
-        return {**state, "rules": rules} if rules else state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from ``state_dict`` of a run; the settings may differ, they apply from here on.
@@ -158,10 +133,9 @@ class Replay:
         self._restore_generators(state["rng"])
         try:
             self.threshold.restore(state["threshold"])
-            self.visits.restore(state["visits"])
-        except (AttributeError, TypeError, ValueError, OverflowError) as error:
-            raise ReplayStateError(f"the saved threshold or visits are not readable: {error}") from error
-        self._restore_rules(state.get("rules", {}))
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ReplayStateError(f"the saved threshold is not readable: {error}") from error
+        self._restore_rules(state["rules"])
 
     def _restore_generators(self, saved: Mapping[str, Any]) -> None:
         # A rule of the user's own may be new in this run.
@@ -193,25 +167,31 @@ class Replay:
         self.log.size = len(self.buffer)
         self.log.gate_open = self.gate.is_open
 
-    def _store(self, candidates: Sequence[RolloutGroup]) -> None:
-        for group in self._admission.admit(candidates, self.log.threshold):
+    def _store(self, groups: Sequence[RolloutGroup]) -> None:
+        for group in self._admitted(groups):
             self.log.stored.append(Key(group.prompt_index, group.step))
             evicted = self.buffer.add(group)
             if evicted is not None:
                 self._note_departures([evicted], "capacity")
 
+    def _admitted(self, groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
+        # Filtered first, so that the random rule still stores as many as the hard one.
+        if self.config.require_signal:
+            groups = [group for group in groups if group.has_signal]
+        if (own := self._rules.get("admission")) is not None:
+            return own.admit(groups, self.log.threshold)
+        return admitted(groups, self.log.threshold, self.config.admission, self._rngs["admission"])
+
+    def _sampled(self, k: int, step: int) -> list[StoredGroup]:
+        if (own := self._rules.get("sampling")) is not None:
+            return own.sample(list(self.buffer), k, step)
+        return sampled(list(self.buffer), k, self.config.sampling, self._rngs["sampling"])
+
     def _let_go(self, step: int) -> None:
-        self._remove(lambda stored: self.visits.is_set_aside(stored.prompt_index), "set_aside")
-        for reason, limit in self._limits.items():
-            self._remove(lambda stored, limit=limit: limit.exceeded(stored, step), reason)  # type: ignore[misc]
-
-    def _is_leaving(self, stored: StoredGroup, step: int) -> bool:
-        """Whether ``_let_go`` would let the group go."""
-        limited = any(limit.exceeded(stored, step) for limit in self._limits.values())
-        return limited or self.visits.is_set_aside(stored.prompt_index)
-
-    def _remove(self, leaves: Callable[[StoredGroup], bool], reason: str) -> None:
-        self._note_departures(self.buffer.remove(leaves), reason)
+        most = self.config.max_staleness
+        if most is not None:
+            old = self.buffer.remove(lambda stored: stored.staleness(step) > most)
+            self._note_departures(old, "staleness")
 
     def _note_departures(self, left: Sequence[StoredGroup], reason: str) -> None:
         keys = [Key(stored.prompt_index, stored.step) for stored in left]
@@ -227,3 +207,66 @@ def _rng_state(saved: Mapping[str, Any], name: str) -> tuple[Any, ...]:
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ReplayStateError(f"the saved state of the {name} generator is not readable: {error}") from error
     return state
+
+
+class ReplayHook:
+    """Offers, draws, and has the trainer do the extra updates, once a step.
+
+    Attributes:
+        replay: the buffer with its rules, to be saved and loaded; None where replay is off.
+        multiple_of: data-parallel size, to which the number of drawn groups is rounded down. A trainer sets
+            it once it knows.
+        log: what happened at the last step; without replay only the groups and the threshold.
+    """
+
+    def __init__(self, config: ReplayConfig, multiple_of: int = 1) -> None:
+        self.config = config
+        self.multiple_of = multiple_of
+        memory = Replay(config)
+        self.replay = memory if config.enable else None
+        self.log = memory.log
+        self._threshold = memory.threshold
+        self._seconds: dict[str, float] = {}
+        self._updates: list[Mapping[str, float]] = []
+
+    def before_update(self, groups: Sequence[RolloutGroup], step: int) -> list[list[RolloutGroup]]:
+        """Offer the groups of step ``step`` (counted from 1).
+
+        Returns:
+            the groups of each extra update, in order; none while the gate is closed.
+
+        Raises:
+            ValueError: a group was made at another step; nothing is stored then.
+        """
+        self._seconds, self._updates, draws = {}, [], []
+        with timed("offer", self._seconds):
+            if self.replay is None:
+                self.log = StepLog(step, self._threshold.update(groups), groups)
+            else:
+                self.replay.offer(groups, step)
+                self.log = self.replay.log
+        with timed("draw", self._seconds):
+            if self.replay is not None:
+                updates = range(self.config.updates_per_step)
+                draws = [self.replay.draw(step, self.multiple_of) for _ in updates]
+        if self.config.update == "on_policy":
+            self.log.draws.clear()  # they only tell when replay would have updated
+        return [drawn for drawn in draws if drawn]
+
+    def after_update(self, draws: Sequence[list[RolloutGroup]], update_replay: UpdateReplay) -> None:
+        """Call ``update_replay`` for each draw and note what it reports."""
+        for number, drawn in enumerate(draws, start=1):
+            self._updates.append(update_replay(drawn, number < len(draws)))
+
+    def metrics(self, others: Mapping[str, float] | None = None) -> dict[str, float]:
+        """replay/... numbers of the step; without replay only the shares of the offered groups and seconds.
+
+        others: seconds of the trainer's own parts, by metric name; "offer" adds to the hook's.
+        """
+        if self.replay is None:
+            own = offer_metrics(self.log.offered, self.log.threshold)
+        else:
+            own = self.log.metrics() | update_metrics(self._updates)
+        driver = Counter(self._seconds)
+        driver.update(others or {})
+        return own | part_seconds(driver, self._updates)

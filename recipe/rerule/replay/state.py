@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from .buffer import StoredGroup
 from .group import PLANES, ROW_PLANES, TOKEN_PLANES, RolloutGroup
 from .replay import Replay, ReplayStateError
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 STATE_FILE = "state.json"
 _KEYS = {
     "format_version",
@@ -34,10 +34,9 @@ _KEYS = {
     "draws",
     "gate_open",
     "threshold",
-    "visits",
     "rng",
+    "rules",
 }
-_OPTIONAL_KEYS = {"rules", "rollout_draws"}
 Run = Mapping[str, str | int]
 
 
@@ -69,11 +68,11 @@ def save(replay: Replay, folder: str | Path, run: Run | None = None) -> None:
         "draws": [one.reuse_count for one in stored],
         **state,
     }
-    if any(one.rollout_uses for one in stored):
-        record["rollout_draws"] = [list(one.rollout_uses) for one in stored]
     files.write(_groups_path(folder, digest), data)
     files.write(folder / STATE_FILE, json.dumps(record).encode())
-    _remove_leftovers(folder, keep=_groups_path(folder, digest))
+    for path in (*folder.glob("groups-*.safetensors"), *folder.glob("*.tmp")):
+        if path != _groups_path(folder, digest):
+            path.unlink()
 
 
 def load(replay: Replay, folder: str | Path, run: Run | None = None) -> None:
@@ -95,7 +94,22 @@ def read_record(folder: Path) -> dict[str, Any]:
     Raises:
         ReplayStateError: nothing complete is there, or it is damaged or another version's.
     """
-    return _checked_record(folder / STATE_FILE)
+    path = folder / STATE_FILE
+    if not path.is_file():
+        raise ReplayStateError(
+            f"{path} does not exist: no complete replay state was saved there; use another checkpoint, or "
+            "pass replay.restore=false to start with an empty buffer"
+        )
+    try:
+        record = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ReplayStateError(f"{path} is damaged: {error}; use another checkpoint") from error
+    version = record.get("format_version") if isinstance(record, dict) else None
+    if version != FORMAT_VERSION:
+        raise ReplayStateError(f"{path} has format version {version}; this program reads {FORMAT_VERSION}")
+    if record.keys() != _KEYS:
+        raise ReplayStateError(f"{path} is damaged: its keys are {sorted(record)}; use another checkpoint")
+    return dict(record)
 
 
 def read_groups(folder: Path, record: Mapping[str, Any]) -> list[StoredGroup]:
@@ -104,24 +118,22 @@ def read_groups(folder: Path, record: Mapping[str, Any]) -> list[StoredGroup]:
     Raises:
         ReplayStateError: the tensors are missing or damaged, or do not fit the record.
     """
-    tensors = _read_tensors(_groups_path(folder, record["groups_sha256"]), record["groups_sha256"])
+    digest = record["groups_sha256"]
+    path = _groups_path(folder, digest)
+    if not path.is_file():
+        raise ReplayStateError(f"{path} does not exist, though {STATE_FILE} names it; use another checkpoint")
+    data = path.read_bytes()
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise ReplayStateError(f"{path} is damaged: its checksum is wrong; use another checkpoint")
+    try:
+        tensors = safetensors.torch.load(data)
+    except SafetensorError as error:
+        raise ReplayStateError(f"{path} is not a safetensors file: {error}") from error
     try:
         groups = unpack(tensors, record["sides"], record["modes"])
-        uses = _rollout_uses(groups, record.get("rollout_draws"))
-        counts = zip(groups, record["draws"], uses, strict=True)
-        return [StoredGroup.of(group, reuse, own) for group, reuse, own in counts]
+        return [StoredGroup.of(group, draws) for group, draws in zip(groups, record["draws"], strict=True)]
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise ReplayStateError(f"{folder} does not hold whole rollout groups: {error}") from error
-
-
-def _rollout_uses(groups: Sequence[RolloutGroup], saved: Any) -> list[tuple[int, ...]]:
-    """How often each rollout was drawn by itself, a group. Raises ValueError where that fits no group."""
-    if saved is None:
-        return [()] * len(groups)
-    for group, uses in zip(groups, saved, strict=True):
-        if len(uses) not in (0, group.n) or not all(type(count) is int and count >= 0 for count in uses):
-            raise ValueError("rollout_draws does not fit the groups")
-    return [tuple(uses) for uses in saved]
 
 
 def _require_same_run(folder: Path, saved: Run, current: Run) -> None:
@@ -141,8 +153,9 @@ def pack(groups: Sequence[RolloutGroup]) -> dict[str, Tensor]:
         the planes of RolloutGroup (ref_log_probs only of the groups that have it), and int64 [G]
         prompt_index, step, sizes (n), prompt_lengths, and bool [G] has_ref.
     """
+    planes = [group.planes() for group in groups]
     packed = {
-        name: _join((group.planes()[name] for group in groups if name in group.planes()), dtype)
+        name: torch.cat([torch.empty(0, dtype=dtype), *(one[name] for one in planes if name in one)])
         for name, dtype in PLANES.items()
     }
     numbers = {
@@ -178,45 +191,5 @@ def unpack(packed: dict[str, Tensor], sides: Sequence[str], modes: Sequence[str]
     return groups
 
 
-def _join(parts: Iterable[Tensor], dtype: torch.dtype) -> Tensor:
-    return torch.cat([torch.empty(0, dtype=dtype), *parts])
-
-
 def _groups_path(folder: Path, digest: str) -> Path:
     return folder / f"groups-{digest[:16]}.safetensors"
-
-
-def _remove_leftovers(folder: Path, keep: Path) -> None:
-    for path in (*folder.glob("groups-*.safetensors"), *folder.glob("*.tmp")):
-        if path != keep:
-            path.unlink()
-
-
-def _checked_record(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise ReplayStateError(
-            f"{path} does not exist: no complete replay state was saved there; use another checkpoint, or "
-            "pass replay.restore=false to start with an empty buffer"
-        )
-    try:
-        record = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise ReplayStateError(f"{path} is damaged: {error}; use another checkpoint") from error
-    if not isinstance(record, dict) or record.get("format_version") != FORMAT_VERSION:
-        found = record.get("format_version") if isinstance(record, dict) else None
-        raise ReplayStateError(f"{path} has format version {found}; this program reads {FORMAT_VERSION}")
-    if record.keys() - _OPTIONAL_KEYS != _KEYS:
-        raise ReplayStateError(f"{path} is damaged: its keys are {sorted(record)}; use another checkpoint")
-    return record
-
-
-def _read_tensors(path: Path, digest: str) -> dict[str, Tensor]:
-    if not path.is_file():
-        raise ReplayStateError(f"{path} does not exist, though {STATE_FILE} names it; use another checkpoint")
-    data = path.read_bytes()
-    if hashlib.sha256(data).hexdigest() != digest:
-        raise ReplayStateError(f"{path} is damaged: its checksum is wrong; use another checkpoint")
-    try:
-        return safetensors.torch.load(data)
-    except SafetensorError as error:
-        raise ReplayStateError(f"{path} is not a safetensors file: {error}") from error

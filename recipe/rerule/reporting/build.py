@@ -10,7 +10,7 @@ from recipe.rerule.evaluation.table import unchanged
 from recipe.rerule.reporting.attacks.results import AttackResults
 from recipe.rerule.reporting.attacks.section import attack_sections
 from recipe.rerule.reporting.document import Part, Section, Table
-from recipe.rerule.reporting.evaluations import Benchmark, Evaluation, unit_of
+from recipe.rerule.reporting.evaluations import Benchmark, Evaluation
 from recipe.rerule.reporting.figures.benchmark import progress_figure, scatter_figure
 from recipe.rerule.reporting.figures.training import training_figures
 from recipe.rerule.reporting.figures.validation import validation_figure
@@ -125,8 +125,7 @@ def _mean_note(benchmark: Benchmark) -> str:
     return (
         f"Numbers are means over {len(benchmark.targets)} targets, each weighing the same: "
         + ", ".join(target.target for target in benchmark.targets)
-        + f". Intervals and tests take the targets as fixed and their {unit_of(benchmark.targets[0].meta)}s "
-        "as independent."
+        + ". Intervals and tests take the targets as fixed and their facts as independent."
     )
 
 

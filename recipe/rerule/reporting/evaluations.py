@@ -295,11 +295,6 @@ def _comparison(item: Any, where: str) -> Comparison:
     return Comparison(**required, p_holm=item.get("p_holm"), facts=item.get("facts"))
 
 
-def unit_of(meta: Mapping[str, Any]) -> str:
-    """What intervals and tests take as independent: the probe, where the evaluation does not say."""
-    return str(meta.get("unit", "probe"))
-
-
 def convention_of(meta: Mapping[str, Any]) -> str:
     """The ROUGE-L convention, then how the benchmark asked, as far as meta.json says it."""
     conventions = meta.get("conventions", {})

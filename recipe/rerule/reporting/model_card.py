@@ -15,7 +15,7 @@ from recipe.rerule.reporting.attacks.results import BEFORE, CONTROL, AttackResul
 from recipe.rerule.reporting.attacks.rows import AttackRow
 from recipe.rerule.reporting.attacks.sentences import READING, READING_CONTROL, sentences_on
 from recipe.rerule.reporting.document import CAUTION, CAUTION_ATTACKED, Cell, Heading, Row, Table
-from recipe.rerule.reporting.evaluations import Benchmark, Evaluation, unit_of
+from recipe.rerule.reporting.evaluations import Benchmark, Evaluation
 from recipe.rerule.reporting.markdown import escaped, markdown_table
 from recipe.rerule.reporting.origin import Origin, shown_name
 from recipe.rerule.reporting.result_tables import evaluation_rows, few_facts_note, heading
@@ -102,7 +102,7 @@ def _scores(evaluation: Evaluation, model: str) -> Iterator[str]:
     yield markdown_table(Table("card", "", "answers of", tuple(map(heading, columns)), tuple(rows), ""))
     notes = [legend(evaluation.benchmark, evaluation.convention)]
     if evaluation.intervals:
-        notes.append(f"In brackets: the 95 % bootstrap interval over {unit_of(evaluation.meta)}s.")
+        notes.append("In brackets: the 95 % bootstrap interval over facts.")
     if note := few_facts_note(evaluation):
         notes.append(f"{note[0].upper()}{note[1:]}.")
     if evaluation.anchors:

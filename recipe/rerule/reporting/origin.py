@@ -32,7 +32,6 @@ _OF_REPLAY = {
     "replay update": "replay.update",
     "stored groups": "replay.admission",
     "drawn by": "replay.sampling",
-    "unit of a draw": "replay.unit",
     "capacity (groups)": "replay.capacity",
     "groups in a replay update": "replay.groups_per_update",
 }

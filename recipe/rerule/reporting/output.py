@@ -1,38 +1,28 @@
 """The files of a report: page, Markdown and the folder of figures and tables, each written whole.
 
-All three say that they are a report's, so that a later report replaces them and nothing else. Those of
-release 0.1.0 do not say so; they are known by what is in them.
+All three say that they are a report's, so that a later report replaces them and nothing else.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import os
-import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from data_prep.atomic import check_may_replace, put_in_place
 from data_prep.drafts import DRAFT, draft_folder, recover
-from data_prep.ownership import Kind, check_owned, paths_in, stamp
+from data_prep.ownership import Kind, check_owned, stamp
 from recipe.rerule.reporting.csv_files import csv_text
 from recipe.rerule.reporting.document import Report
 from recipe.rerule.reporting.markdown import markdown_page
 from recipe.rerule.reporting.page import html_page
 
-FILES = Kind("rerule/report", "contents.json", lambda marker: None)
+FILES = Kind("rerule/report", "contents.json")
 """The folder of figures and tables."""
 _MARK_HTML = '<meta name="generator" content="rerule/report">'
 """Stands in templates/page.html."""
 _MARK_MARKDOWN = "<!-- rerule/report -->"
 _HEAD_END = "</head>"
-_RELEASED_HTML = '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-_RELEASED_NOTE = "Refusing is not erasing. A model that declines to answer may still hold the knowledge in"
-_RELEASED_TABLES = (
-    r"(results|all_metrics|targets|comparisons|storage|tau|judged|outcomes|process|choosing_outcomes|"
-    r"choosing_process|compared|compared_worlds|take_off)_[\w-]+|hard_share|cost|tokens|take_off"
-)
 
 
 def page_path(out: Path) -> Path:
@@ -54,7 +44,7 @@ def check_free(page: Path, overwrite: bool) -> None:
     for path, known in ((page, _is_page), (page.with_suffix(".md"), _is_markdown)):
         if os.path.lexists(path) and (path.is_symlink() or not path.is_file() or not known(_text(path))):
             raise _not_ours(path)
-    _owned_files(folder, page)
+    _owned_files(folder)
 
 
 def write_report(report: Report, page: Path, overwrite: bool) -> None:
@@ -71,7 +61,7 @@ def write_report(report: Report, page: Path, overwrite: bool) -> None:
         (draft / "page.md").write_text(markdown, encoding="utf-8")
         (draft / "page.html").write_text(html_page(report), encoding="utf-8")
         check_free(page, overwrite)
-        put_in_place(scratch, draft / "files", folder, _owned_files(folder, page))
+        put_in_place(scratch, draft / "files", folder, _owned_files(folder))
         (draft / "page.md").replace(page.with_suffix(".md"))
         (draft / "page.html").replace(page)
 
@@ -86,7 +76,7 @@ def _write_files(report: Report, folder: Path) -> None:
     (folder / FILES.marker).write_text(json.dumps(stamp(FILES, names), indent=1) + "\n", encoding="utf-8")
 
 
-def _owned_files(folder: Path, page: Path) -> list[str]:
+def _owned_files(folder: Path) -> list[str]:
     """What is in the folder of figures and tables, all of it a report's; [] where there is none.
 
     Raises ValueError naming the first file that is not.
@@ -95,45 +85,20 @@ def _owned_files(folder: Path, page: Path) -> list[str]:
         return []
     if folder.is_symlink() or not folder.is_dir():
         raise _not_ours(folder)
-    if os.path.lexists(folder / FILES.marker):
-        return check_owned(folder, FILES)
-    for foreign in _foreign_to_released(folder, page):
-        raise ValueError(
-            f"{folder / foreign} was not written by a report, so {folder} is not replaced; move it away, "
-            "or give another --out"
-        )
-    return list(paths_in(folder))
+    return check_owned(folder, FILES)
 
 
 def _not_ours(path: Path) -> ValueError:
     return ValueError(f"{path} was not written by a report, so it is not replaced; give another --out")
 
 
-def _foreign_to_released(folder: Path, page: Path) -> Iterator[str]:
-    """Files that 0.1.0 did not write with this page, which shows every figure and every table."""
-    text = _text(page) if page.is_file() else ""
-    for path in paths_in(folder):
-        stem, suffix = os.path.splitext(path)
-        if suffix == ".png":
-            known = f'base64,{base64.b64encode((folder / path).read_bytes()).decode()}"' in text
-        else:
-            known = suffix == ".csv" and re.fullmatch(_RELEASED_TABLES, stem) is not None
-        if not (known and _is_page(text)):
-            yield path
-
-
 def _is_page(text: str) -> bool:
     head, end, _ = text.partition(_HEAD_END)
-    if end and f"{_MARK_HTML}\n" in head:
-        return True
-    return text.startswith(_RELEASED_HTML) and f'<p class="note">{_RELEASED_NOTE}' in text
+    return bool(end) and f"{_MARK_HTML}\n" in head
 
 
 def _is_markdown(text: str) -> bool:
-    if text.endswith(f"\n{_MARK_MARKDOWN}\n"):
-        return True
-    first, _, rest = text.partition("\n\n")
-    return first.startswith("# ") and rest.startswith(f"> {_RELEASED_NOTE}")
+    return text.endswith(f"\n{_MARK_MARKDOWN}\n")
 
 
 def _text(path: Path) -> str:

@@ -12,7 +12,7 @@ from recipe.rerule.evaluation.statistics.few import LEAST_FACTS
 from recipe.rerule.evaluation.statistics.samples import Metrics
 from recipe.rerule.evaluation.table import JUDGED, all_columns, columns_of, legend, shown
 from recipe.rerule.reporting.document import DASH, Cell, Heading, Row, Table, number_cell
-from recipe.rerule.reporting.evaluations import Comparison, Evaluation, unit_of
+from recipe.rerule.reporting.evaluations import Comparison, Evaluation
 from recipe.rerule.reporting.figures.benchmark import newest_rows
 
 _LEVELS = ((0.01, "**"), (0.05, "*"))
@@ -138,13 +138,11 @@ def _caption(evaluation: Evaluation, base: str, figures: Sequence[Published]) ->
     yield legend(evaluation.benchmark, evaluation.convention)
     yield "Arrows say which way is better."
     if evaluation.intervals:
-        unit = unit_of(evaluation.meta)
-        yield f"Small numbers: 95 % bootstrap interval over {unit}s, where it is not the number itself."
+        yield "Small numbers: 95 % bootstrap interval over facts, where it is not the number itself."
     if marks_of(evaluation.comparisons, base):
         yield (
-            f"* p < 0.05, ** p < 0.01: differs from {base} on the same probes (paired test over "
-            f"{unit_of(evaluation.meta)}s, corrected for the number of comparisons where the evaluation "
-            "says so)."
+            f"* p < 0.05, ** p < 0.01: differs from {base} on the same probes (paired test over facts, "
+            "corrected for the number of comparisons where the evaluation says so)."
         )
     if note := few_facts_note(evaluation):
         yield f"{note[0].upper()}{note[1:]}."
@@ -155,15 +153,12 @@ def _caption(evaluation: Evaluation, base: str, figures: Sequence[Published]) ->
 
 
 def few_facts_note(evaluation: Evaluation) -> str:
-    """Which sections have too few facts, or probes where the evaluation counts no facts, for intervals and
-    tests; "" where none, or where it is not said."""
-    probes = evaluation.meta.get("probes", {})
-    counts = probes.get("facts", probes.get("rows", {}))
+    """Which sections have too few facts for intervals and tests; "" where none, or where it is not said."""
+    counts = evaluation.meta.get("probes", {}).get("facts", {})
     few = [f"{name} ({count})" for name, count in counts.items() if "/" not in name and count < LEAST_FACTS]
     if not few:
         return ""
-    unit = unit_of(evaluation.meta)
-    return f"too few {unit}s for intervals and tests, which need {LEAST_FACTS}: {', '.join(few)}"
+    return f"too few facts for intervals and tests, which need {LEAST_FACTS}: {', '.join(few)}"
 
 
 def all_metrics_table(evaluation: Evaluation) -> Table:
@@ -237,6 +232,6 @@ def comparisons_table(evaluation: Evaluation) -> Table:
         tuple(Heading(text) for text in ("metric", "difference", "p", "p, corrected", "probes", "facts")),
         tuple(rows),
         f"Difference of the first model's number less the second's, with its 95 % interval. Test: {tests}. "
-        f"What is resampled and exchanged is the {unit_of(evaluation.meta)}.",
+        "What is resampled and exchanged is the fact.",
         folded=True,
     )

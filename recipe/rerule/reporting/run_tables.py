@@ -11,7 +11,7 @@ from recipe.rerule.evaluation.columns import Column
 from recipe.rerule.evaluation.published import Published
 from recipe.rerule.evaluation.registry import benchmarks, published
 from recipe.rerule.evaluation.table import columns_of, legend
-from recipe.rerule.replay.selection import is_hard
+from recipe.rerule.replay.buffer import is_hard
 from recipe.rerule.reporting.document import DASH, Cell, Heading, Row, Table, number_cell
 from recipe.rerule.reporting.evaluations import Evaluation
 from recipe.rerule.reporting.figures.benchmark import checkpoints_of

@@ -234,8 +234,8 @@ def _check_tensors(tensors: list[_Tensor], config: dict[str, Any]) -> None:
         raise _Found("holds weights without any tensor; copy them again")
     if (unmerged := next((t.name for t in tensors if _UNMERGED in t.name), None)) is not None:
         raise _Found(
-            f"holds {unmerged}, so its LoRA adapter is not merged; give a model in which it is, as runs of "
-            "this version write it"
+            f"holds {unmerged}, so its LoRA adapter is not merged; give a model in which it is, as runs "
+            "of ReRULE write it"
         )
     if "text_config" in config:
         return  # several models in one, with layers and embeddings of their own

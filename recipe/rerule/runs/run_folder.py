@@ -2,9 +2,6 @@
 
 <run>/run.json    {"format": "rerule/run", "format_version": 2, "stage": 1 | 2 | "unlearn"}; written when the
                   run starts; "identity" says what a run of "unlearn" was started with
-
-Runs of release 0.1.0 have no run.json; those of stage 2 are known by their config.yaml, those of stage 1 by
-what their folder holds.
 """
 
 from __future__ import annotations
@@ -32,8 +29,6 @@ _WRITTEN = re.compile(
     r"best\.json(\.tmp)?|global_step_\d+(\.removed)?"
 )
 """Names in a run folder that a run may change or remove."""
-_STAGE1_RELEASED = re.compile(r"model|latest_checkpointed_iteration\.txt|global_step_\d+")
-_CONFIG_KEYS = {"actor_rollout_ref", "data", "platform", "records", "replay", "reward", "trainer"}
 _HUGGING_FACE = r"[\w.-]+\.((json|safetensors)(\.tmp)?|jinja|model|py)|(vocab|merges)\.txt"
 _VERL = r"(fsdp_config|lora_train_meta)\.json|(model|optim|extra_state)_world_size_\d+_rank_\d+\.pt"
 _OF_CHECKPOINT = (
@@ -71,7 +66,7 @@ def check(folder: str | Path, stage: Stage) -> None:
     folder = Path(folder)
     names = sorted(os.listdir(folder)) if folder.is_dir() else []
     taken = [name for name in names if _WRITTEN.fullmatch(name)]
-    if taken and not _is_run(folder, stage, names):
+    if taken and _stage_of(folder) != stage:
         raise RunFolderError(
             f"trainer.default_local_dir is {folder}, and the {taken[0]} there is not of a run of "
             f"{_named(stage)}, which would write it; choose another folder"
@@ -191,7 +186,7 @@ def remove_unfinished(folder: Path) -> None:
     Raises:
         RunFolderError: no run of ours began it, or something is there that no run writes; nothing is removed.
     """
-    if folder.is_symlink() or not _has_marker(folder):
+    if folder.is_symlink() or _stage_of(folder) is None:
         raise RunFolderError(
             f"{folder} is unfinished, and no {MARKER} says that a run began it, so it is kept: move it away"
         )
@@ -209,22 +204,12 @@ def _named(stage: Stage) -> str:
     return "recipe.rerule.unlearn" if stage == "unlearn" else f"stage {stage}"
 
 
-def _is_run(folder: Path, stage: Stage, names: list[str]) -> bool:
-    if MARKER in names:
-        return _has_marker(folder) and read_record(folder / MARKER)["stage"] == stage
-    if stage == 1:
-        return all(_STAGE1_RELEASED.fullmatch(name) for name in names)
-    return _is_our_config(folder / "config.yaml")
-
-
-def _has_marker(folder: Path) -> bool:
+def _stage_of(folder: Path) -> Stage | None:
+    """The stage whose run began in the folder; None where no marker of this format says so."""
     marker = folder / MARKER
     record = read_record(marker) if marker.is_file() else {}
-    return record.get("format") == FORMAT and record.get("stage") in get_args(Stage)
-
-
-def _is_our_config(path: Path) -> bool:
-    return set(_config_of(path)) >= _CONFIG_KEYS
+    ours = record.get("format") == FORMAT and record.get("format_version") == FORMAT_VERSION
+    return record["stage"] if ours and record.get("stage") in get_args(Stage) else None
 
 
 def _config_of(path: Path) -> dict[str, Any]:

@@ -172,5 +172,5 @@ class HookedTrainer(SavedRun):
         if self.config.records.rollouts:
             queries = {index: label.query for index, label in prompts.items()}
             run_log.write_rollouts(run_folder, self.global_steps, groups, queries, self.tokenizer)
-        if self.hook.log.has_replay:
-            run_log.append_replay(run_folder, self.hook.log.replay)
+        if self.replay is not None:
+            run_log.append_replay(run_folder, self.hook.log)

@@ -161,7 +161,7 @@ def _no_signal(run: Run) -> str | None:
 
 
 def _no_replay(run: Run) -> str | None:
-    replays = run.setting("replay.enable") and run.setting("replay.update") in ("stored", "mixed")
+    replays = run.setting("replay.enable") and run.setting("replay.update") == "stored"
     if not replays or any(count > 0 for count in run.series("replay/updates")):
         return None
     most = max((size for size in run.series("replay/size") if size == size), default=0)

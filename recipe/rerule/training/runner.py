@@ -12,7 +12,6 @@ from verl.trainer.ppo.utils import create_rl_dataset, need_critic
 from recipe.rerule.process import disk
 from recipe.rerule.runs import run_log
 from recipe.rerule.training import settings
-from recipe.rerule.training.mixed_update import MixedActorWorker
 from recipe.rerule.training.sides import stage2_sampler
 from recipe.rerule.training.trainer import ReRULETrainer
 from recipe.rerule.training.watch import Watch
@@ -26,10 +25,8 @@ class ReRULETaskRunner(BaseTaskRunner):
         """As verl's, with the actor worker that has `update_actor_replay`."""
         _, worker_group_class = super().add_actor_rollout_worker(config)
         (role,) = self.role_worker_mapping
-        # Not `config.replay.update`, which is a method of every DictConfig.
-        worker = MixedActorWorker if config.replay["update"] == "mixed" else ReplayActorWorker
-        self.role_worker_mapping[role] = ray.remote(worker)
-        return worker, worker_group_class
+        self.role_worker_mapping[role] = ray.remote(ReplayActorWorker)
+        return ReplayActorWorker, worker_group_class
 
     def run(self, config: DictConfig) -> None:
         """Build the trainer and run it to its last step.

@@ -32,9 +32,7 @@ def progress_line(step: int, total: int, metrics: Mapping[str, Any]) -> str:
         parts.append(f"hard groups {hard:.0%} (below {metrics['replay/threshold']:.2g})")
     if "replay/size" in metrics:
         parts.append(f"buffer {metrics['replay/size']:.0f}")
-    if metrics.get("replay/drawn_rollouts"):
-        parts.append(f"replayed {metrics['replay/drawn_rollouts']:.0f} responses")
-    elif metrics.get("replay/drawn_groups"):
+    if metrics.get("replay/drawn_groups"):
         parts.append(f"replayed {metrics['replay/drawn_groups']:.0f} groups")
     elif metrics.get("replay/updates"):
         parts.append("on-policy update repeated")

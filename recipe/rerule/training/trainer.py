@@ -12,13 +12,12 @@ from verl import DataProto
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 from verl.utils.metric import reduce_metrics
 
-from recipe.rerule.replay import ReplayConfig, StepPlan
+from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.replay.log import timed
 from recipe.rerule.runs import run_log
 from recipe.rerule.runs.data_order import restore_epoch_end
-from recipe.rerule.training.batches import for_workers, read, rows_of_groups, weigh_sides
+from recipe.rerule.training.batches import for_workers, read, weigh_sides
 from recipe.rerule.training.hooked_trainer import HookedTrainer
-from recipe.rerule.training.mixed_batches import MIXED, FreshPrompts, mixed_batch
 from recipe.rerule.training.step_metrics import metrics_before_save
 from recipe.rerule.training.worker import STAY_LOADED
 
@@ -36,10 +35,6 @@ class ReRULETrainer(HookedTrainer, RayPPOTrainer):
     def __init__(self, *args: Any, replay_config: ReplayConfig, **kwargs: Any) -> None:
         super().__init__(*args, replay_config=replay_config, **kwargs)
         self._fit_metrics: dict[str, Any] = {}
-        if replay_config.update == "mixed":
-            self.hook.prompts = self.config.data.train_batch_size
-        if replay_config.enable and replay_config.fresh_share < 1:
-            self.train_dataloader = FreshPrompts(self.train_dataloader, self._fresh_prompts)
 
     def init_workers(self) -> None:
         """verl's; each rank must then get as many of the drawn groups."""
@@ -54,36 +49,18 @@ class ReRULETrainer(HookedTrainer, RayPPOTrainer):
                 weights = weigh_sides(batch)
             limit = self.config.data.max_response_length
             rollouts = read(batch, self.global_steps, self.config.actor_rollout_ref.rollout.n, limit)
-        plan = self.hook.before_update(rollouts.groups, self.global_steps)
-        sent = rollouts.sent
-        if plan.extra_groups:
-            with timed("collate", seconds):
-                sent = self._joined(batch, sent, plan)
-        output = self._on_policy_update(sent, {STAY_LOADED: True} if plan.draws else {})
-        if plan.extra_groups:
-            self.hook.note_mixed(output.meta_info["metrics"].pop(f"actor/{MIXED}"))
+        draws = self.hook.before_update(rollouts.groups, self.global_steps)
+        output = self._on_policy_update(rollouts.sent, {STAY_LOADED: True} if draws else {})
         repeat = functools.partial(self._update_actor_again, rollouts.sent)
-        self.hook.after_update(plan, functools.partial(self._extra_update, repeat, seconds))
+        self.hook.after_update(draws, functools.partial(self._extra_update, repeat, seconds))
         with timed("record", seconds):
             self._record(rollouts)
         metrics = output.meta_info["metrics"]
-        metrics.update(rollouts.side_metrics | weights | self.hook.log.metrics(seconds))
+        metrics.update(rollouts.side_metrics | weights | self.hook.metrics(seconds))
         self._say(metrics)
         self._last_update = batch, output
         self._save_this_step_if_due()
         return output
-
-    def _fresh_prompts(self) -> int | None:
-        """How many prompts the coming step samples; verl counts on before it takes its batch."""
-        return self.hook.fresh_prompts(self.global_steps)
-
-    def _joined(self, batch: DataProto, sent: DataProto, plan: StepPlan) -> DataProto:
-        """What a mixed update gets: the step's rows that are trained on, and those of the drawn groups."""
-        groups = rows_of_groups(batch.non_tensor_batch["uid"])
-        left_out = {row for place in plan.left_out for row in groups[place]}
-        kept = [row for row in range(len(sent)) if row not in left_out]
-        pad, ranks = self.tokenizer.pad_token_id, self.hook.multiple_of
-        return mixed_batch(sent, kept, plan.extra_groups, self.replay_config, pad, ranks)
 
     def _compute_old_log_prob(self, batch: DataProto) -> tuple[DataProto, float]:
         return super()._compute_old_log_prob(for_workers(batch))

@@ -88,13 +88,13 @@ class ReRULETrainerV1(HookedTrainer, PPOTrainerSync):
             rows = fetch(batch, self._submitted)
             limit = self.config.data.max_response_length
             rollouts, short = read(rows, self.global_steps, self.config.actor_rollout_ref.rollout.n, limit)
-        plan = self.hook.before_update(rollouts.groups, self.global_steps)
-        batch = self._on_policy_update(batch, metrics, {STAY_LOADED: True} if plan.draws else {})
+        draws = self.hook.before_update(rollouts.groups, self.global_steps)
+        batch = self._on_policy_update(batch, metrics, {STAY_LOADED: True} if draws else {})
         repeat = functools.partial(self._update_actor_again, batch)
-        self.hook.after_update(plan, functools.partial(self._extra_update, repeat, seconds))
+        self.hook.after_update(draws, functools.partial(self._extra_update, repeat, seconds))
         with timed("record", seconds):
             self._record(rollouts)
-        metrics.update(rollouts.side_metrics | self.hook.log.metrics(seconds))
+        metrics.update(rollouts.side_metrics | self.hook.metrics(seconds))
         metrics["replay/short_groups"] = float(short)
         self._say(metrics)
         self._last_update = rows, metrics

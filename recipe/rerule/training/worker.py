@@ -7,7 +7,6 @@ import functools
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -27,7 +26,6 @@ from verl.workers.utils.padding import no_padding_2_padding
 
 from recipe.rerule.platform import sdpa
 from recipe.rerule.replay import ImportanceStats, ReplayConfig, log_ratios, replay_loss, weigh
-from recipe.rerule.replay.importance import ONE_SHARD
 from recipe.rerule.training import lora
 from recipe.rerule.training.cluster import SOCKET_NUMBER
 from recipe.rerule.training.sizes import largest_divisor
@@ -136,8 +134,17 @@ def replay_update(
     update = ReplayUpdate(config, actor_config, worker.engine.get_data_parallel_group())
     if not is_one_micro_batch(worker.engine_config, data):
         update.weigh_first(worker, data)
-    with simple_timer("replay/seconds/train", update.seconds):
-        output = _train_with(worker, update.loss, data)
+    limit = worker.engine_config.micro_batch_size_per_gpu
+    tu.assign_non_tensor(
+        data, disable_auto_offload=True, micro_batch_size_per_gpu=micro_batch_size(len(data), limit)
+    )
+    on_policy_loss = worker.loss_fn
+    worker.set_loss_fn(update.loss)
+    try:
+        with simple_timer("replay/seconds/train", update.seconds):
+            output = worker.train_batch(data)
+    finally:
+        worker.set_loss_fn(on_policy_loss)
     trained = _replay_metrics(tu.get(output, "metrics"), update.use_kl)
     return {**(update.ratio_metrics or {}), **trained, **update.seconds}
 
@@ -157,14 +164,21 @@ class ReplayUpdate:
     def __init__(self, config: ReplayConfig, actor_config: ActorConfig, group: Any) -> None:
         self.importance, self.actor_config = config.importance, actor_config
         self.use_kl = config.use_kl_loss and actor_config.use_kl_loss
-        self.shards = ONE_SHARD if group is None else Ranks(group)
+        self.group = group
         self.ratio_metrics: dict[str, float] | None = None
         self.seconds: dict[str, float] = {}
 
     def weigh_first(self, worker: TrainingWorker, data: TensorDict) -> None:
         """Weigh by the log-probs of a pass without gradient."""
+        # A shallow copy, because infer_batch leaves its own micro-batch settings in what it gets.
+        rows, limit = data.copy(), worker.engine_config.infer_micro_batch_size_per_gpu
+        size = micro_batch_size(len(data), limit)
+        tu.assign_non_tensor(
+            rows, compute_loss=False, disable_auto_offload=True, micro_batch_size_per_gpu=size
+        )
         with simple_timer("replay/seconds/log_prob", self.seconds):
-            log_probs = _current_log_probs(worker, data)
+            output = worker.infer_batch(rows)
+            log_probs = no_padding_2_padding(tu.get(output, "log_probs"), data).float()
         self._weigh(data, log_probs)
 
     def loss(
@@ -186,16 +200,20 @@ class ReplayUpdate:
             raise RuntimeError(
                 "the replay batch was split into micro-batches after it had been weighed as one"
             )
-        mask = self._mask(data)
+        mask = data["response_mask"]
         with simple_timer("replay/seconds/weigh", self.seconds):
             log_ratio = log_ratios(log_probs, data["old_log_probs"], mask)
-            found, self.ratio_metrics = weigh(log_ratio, mask, self.importance, self.shards)
+            found, self.ratio_metrics = weigh(log_ratio, mask, self.importance, self._total)
             data[WEIGHTS] = found.float()
 
-    def _mask(self, data: TensorDict) -> torch.Tensor:
-        """[rows, T], the tokens that are weighed."""
-        mask: torch.Tensor = data["response_mask"]
-        return mask
+    def _total(self, stats: ImportanceStats) -> ImportanceStats:
+        """Summed over all ranks."""
+        if self.group is None:
+            return stats
+        sums, maximum = (tensor.to(get_device_name()) for tensor in stats.as_tensors())
+        torch.distributed.all_reduce(sums, group=self.group)
+        torch.distributed.all_reduce(maximum, op=torch.distributed.ReduceOp.MAX, group=self.group)
+        return ImportanceStats.from_tensors(sums, maximum)
 
 
 def is_one_micro_batch(engine_config: EngineConfig, data: TensorDict) -> bool:
@@ -204,55 +222,6 @@ def is_one_micro_batch(engine_config: EngineConfig, data: TensorDict) -> bool:
         # Of all ranks' rows together, which is more than any rank has.
         return sum(tu.get(data, "global_token_num")) <= engine_config.max_token_len_per_gpu
     return micro_batch_size(len(data), engine_config.micro_batch_size_per_gpu) == len(data)
-
-
-def _current_log_probs(worker: TrainingWorker, data: TensorDict) -> torch.Tensor:
-    """log pi_theta of the stored responses, [rows, T] float32, without gradient."""
-    # A shallow copy, because infer_batch leaves its own micro-batch settings in what it gets.
-    rows = data.copy()
-    limit = worker.engine_config.infer_micro_batch_size_per_gpu
-    tu.assign_non_tensor(
-        rows,
-        compute_loss=False,
-        disable_auto_offload=True,
-        micro_batch_size_per_gpu=micro_batch_size(len(data), limit),
-    )
-    output = worker.infer_batch(rows)
-    return no_padding_2_padding(tu.get(output, "log_probs"), data).float()
-
-
-@dataclass(frozen=True)
-class Ranks:
-    """The ranks of a process group, as the shards of a replay batch."""
-
-    group: Any
-
-    def all_units(self, units: torch.Tensor) -> torch.Tensor:
-        """The ranks' units one after the other; their counts may differ."""
-        parts: list[Any] = [None] * torch.distributed.get_world_size(self.group)
-        torch.distributed.all_gather_object(parts, units.cpu(), group=self.group)
-        return torch.cat(parts)
-
-    def total(self, stats: ImportanceStats) -> ImportanceStats:
-        """Summed over all ranks."""
-        sums, maximum = (tensor.to(get_device_name()) for tensor in stats.as_tensors())
-        torch.distributed.all_reduce(sums, group=self.group)
-        torch.distributed.all_reduce(maximum, op=torch.distributed.ReduceOp.MAX, group=self.group)
-        return ImportanceStats.from_tensors(sums, maximum)
-
-
-def _train_with(worker: TrainingWorker, loss_fn: Any, data: TensorDict) -> TensorDict:
-    """verl's `train_batch` with another loss function: one optimiser step, no schedule step."""
-    on_policy_loss = worker.loss_fn
-    limit = worker.engine_config.micro_batch_size_per_gpu
-    tu.assign_non_tensor(
-        data, disable_auto_offload=True, micro_batch_size_per_gpu=micro_batch_size(len(data), limit)
-    )
-    worker.set_loss_fn(loss_fn)
-    try:
-        return worker.train_batch(data)
-    finally:
-        worker.set_loss_fn(on_policy_loss)
 
 
 def micro_batch_size(rows: int, limit: int | None) -> int | None:

@@ -31,7 +31,7 @@ from recipe.rerule.runs.weights import (
     write_index,
 )
 
-KIND = Kind("rerule/task_vector", "task_vector.json", lambda _: None)
+KIND = Kind("rerule/task_vector", "task_vector.json")
 """The folder that is written; its marker says which models it was made from."""
 _TIED = "lm_head.weight"
 

@@ -16,7 +16,7 @@ from recipe.rerule.evaluation.engine.answers import KeptAnswers, StoreError, dis
 from recipe.rerule.evaluation.engine.models import Model
 from recipe.rerule.evaluation.engine.requests import Answer
 
-IDENTITY = {"format_version": 1, "model": "this", "engine": "that"}
+IDENTITY = {"format_version": 2, "model": "this", "engine": "that"}
 ENGINE = {"platform": "cpu", "dtype": "float32"}
 TEXT, MEASURED = Answer("an answer\nof “two” lines"), Answer(log_probs=(-0.1, -1e-9, -12.345678901234567))
 RANKED, SAMPLED = Answer(log_probs=(-0.1, -2.0), ranks=(1, 30)), Answer(samples=("", "so", "", "no"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -79,10 +78,10 @@ def test_what_the_engine_is_told_of_each_kind(model):
     assert (generation.answer_start, generation.max_tokens, generation.stop) == (None, 7, ("\n", "Q"))
     assert (likelihood.answer_start, likelihood.max_tokens, likelihood.stop) == (2, 1, ())
     assert (generation.length, likelihood.length) == (9, 5)
-    assert (generation.samples, generation.sampling, likelihood.ranks) == (1, None, False)
-    sampled = [replace(requests[0], sampling=Sampling(3)), replace(requests[1], ranks=True)]
-    generation, likelihood = encode([model(sentencepiece())], sampled)["base"]
-    assert (generation.samples, generation.sampling, likelihood.ranks) == (3, Sampling(3), True)
+    assert (generation.samples, generation.sampling) == (1, None)
+    sampled = [replace(requests[0], sampling=Sampling(3))]
+    (generation,) = encode([model(sentencepiece())], sampled)["base"]
+    assert (generation.samples, generation.sampling) == (3, Sampling(3))
 
 
 def test_a_key_changes_with_all_that_an_answer_depends_on():
@@ -104,14 +103,7 @@ def test_a_key_changes_with_all_that_an_answer_depends_on():
         ),
     ]
     assert one.key == Encoded([1, 2, 3], None, 4, ("\n",)).key
-    assert one.key == replace(one, ranks=True).key
     assert len({one.key, *(other.key for other in others)}) == 10
-
-
-def test_keys_without_sampling_are_those_of_answers_that_were_kept_before_there_was_any():
-    """The SHA-256 of what the fields were then, written out by hand."""
-    told = '{"ids": [1, 2, 3], "answer_start": null, "max_tokens": 4, "stop": ["\\n"]}'
-    assert Encoded([1, 2, 3], None, 4, ("\n",)).key == hashlib.sha256(told.encode()).hexdigest()
 
 
 def test_prompts_share_no_random_numbers_and_models_and_counts_share_them():

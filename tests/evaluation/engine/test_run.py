@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import multiprocessing
 import sys
@@ -14,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from recipe.rerule.evaluation.engine import answers as kept_answers
 from recipe.rerule.evaluation.engine import process
 from recipe.rerule.evaluation.engine.models import Model
 from recipe.rerule.evaluation.engine.requests import (
@@ -196,40 +194,6 @@ def test_samples_are_kept_and_counted_as_answers(worker, models, asked, tmp_path
     assert asked() == [["a", [0, 1]]]
     assert run(models[:1], again, CPU, store)["a"]["again"] == answers["sampled"]
     assert asked() == [["a", [1]]]  # for another number of samples
-
-
-def old_store(folder: Path, model: Model, key: str, log_probs: list[float]) -> Path:
-    """A folder of answers as they were kept before there were ranks, written by hand."""
-    files = {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(model.path.iterdir())
-    }
-    header = {
-        "format_version": 1,
-        "model": {"path": str(model.path), "files": files},
-        "engine": {"platform": "cpu", "dtype": "float32", "vllm": kept_answers._engine_version()},
-    }
-    lines = [header, {"key": key, "id": "measured", "log_probs": log_probs}]
-    folder.mkdir()
-    (folder / f"{model.name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return folder
-
-
-def test_an_answer_that_was_kept_without_ranks_is_asked_again_only_where_ranks_are_wanted(
-    worker, models, asked, tmp_path
-):
-    worker(ECHO)
-    measuring = REQUESTS[2]
-    whole = [*ids("Who?"), *TOKENIZER("it<|eot|>", add_special_tokens=False).input_ids]
-    told = {"ids": whole, "answer_start": len(ids("Who?")), "max_tokens": 1, "stop": []}
-    key = hashlib.sha256(json.dumps(told).encode()).hexdigest()
-    store = old_store(tmp_path / "out.partial", models[0], key, [-0.25, -0.75])
-    assert run(models[:1], [measuring], CPU, store)["a"] == {"measured": Answer(log_probs=(-0.25, -0.75))}
-    assert asked() == []
-    both = [measuring, replace(measuring, id="ranked", ranks=True)]
-    for times_asked in ([["a", [1]]], []):
-        answers = run(models[:1], both, CPU, store)["a"]
-        assert answers == {name: expected("a")["measured"] for name in ("measured", "ranked")}
-        assert asked() == times_asked
 
 
 @pytest.mark.parametrize("change", ["weights", "platform", "limit", "stop", "prompt", "template"])

@@ -12,7 +12,7 @@ from data_prep.atomic import new_folder
 from data_prep.ownership import Kind, stamp_folder
 from recipe.rerule.evaluation.output import json_text
 
-ATTACKED = Kind("rerule/attacks", "meta.json", lambda _: None)
+ATTACKED = Kind("rerule/attacks", "meta.json")
 RESULTS, CURVES, SCORES, MODELS = "attacks.json", "curves.jsonl", "scores.jsonl", "models"
 WITHOUT_CONTROL = (
     "E is not given: without a model that never knew the facts (--control), an attack that got an answer "

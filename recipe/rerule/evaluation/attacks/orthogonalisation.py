@@ -38,7 +38,7 @@ from recipe.rerule.runs.weights import (
     write_index,
 )
 
-KIND = Kind("rerule/orthogonalised_model", "refusal_direction.json", lambda _: None)
+KIND = Kind("rerule/orthogonalised_model", "refusal_direction.json")
 """The folder that is written; its marker is the record of the protocol."""
 _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 _LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")

@@ -76,7 +76,6 @@ def _request(way: str, side: str, asked: Asked) -> Likelihood:
         f"{way}/{side}/{asked.probe.index}",
         request.prompt,
         f" {answer}" if way == _SPACED else answer,
-        ranks=True,
     )
 
 

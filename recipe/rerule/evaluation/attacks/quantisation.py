@@ -35,7 +35,7 @@ from recipe.rerule.evaluation.attacks.estimators import FEWEST_BITS, MOST_BITS, 
 from recipe.rerule.process.progress import Progress
 from recipe.rerule.runs.weights import Weights, WeightsError, copy_others, read_weights, write_index
 
-KIND = Kind("rerule/quantised_model", "quantisation.json", lambda _: None)
+KIND = Kind("rerule/quantised_model", "quantisation.json")
 """The folder that is written; its marker is the record of the protocol."""
 GROUP_SIZE = 128
 _IN_LAYER = re.compile(r"(^|\.)layers\.\d+\.")

@@ -36,7 +36,7 @@ from recipe.rerule.runs.weights import read_weights
 from recipe.rerule.training.prompts import prompt_ids, turn_ids
 from recipe.rerule.training.template_arguments import Template, bind
 
-KIND = Kind("rerule/relearned_model", "relearning.json", lambda _: None)
+KIND = Kind("rerule/relearned_model", "relearning.json")
 """The folder of one checkpoint; its marker is the record of the protocol."""
 WARMUP = 2
 _MASKED = -100

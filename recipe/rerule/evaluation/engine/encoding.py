@@ -50,7 +50,6 @@ class Encoded:
         max_tokens: most new tokens. vLLM writes at least one, also where it only measures.
         stop: strings that end the answer.
         sampling: None where nothing is sampled.
-        ranks: whether an answer without ranks will not do.
     """
 
     ids: list[int]
@@ -58,20 +57,11 @@ class Encoded:
     max_tokens: int
     stop: tuple[str, ...]
     sampling: Sampling | None = None
-    ranks: bool = False
 
     @cached_property
     def key(self) -> str:
-        """Equal for requests that the same model must answer alike.
-
-        Whether ranks are wanted changes nothing in an answer. Without sampling the key is as it was before
-        there was any, so that answers of then are found.
-        """
-        told = asdict(self)
-        del told["ranks"]
-        if self.sampling is None:
-            del told["sampling"]
-        return _digest(told)
+        """Equal for requests that the same model must answer alike."""
+        return _digest(asdict(self))
 
     @property
     def engine_seed(self) -> int:
@@ -175,7 +165,7 @@ def encode_one(
             "measured from its beginning needs; leave --texts out"
         )
     if isinstance(request, Likelihood):
-        return Encoded([*prompt, *answer], len(prompt), 1, (), ranks=request.ranks)
+        return Encoded([*prompt, *answer], len(prompt), 1, ())
     return Encoded(prompt, None, request.max_tokens, request.stop, request.sampling)
 
 

@@ -99,14 +99,11 @@ class Likelihood:
         id: unique among the requests of an evaluation.
         prompt: what the answer continues.
         answer: the text whose tokens are measured.
-        ranks: whether the answer must have `Answer.ranks`. Answers have them anyway, but those that were kept
-            before ranks were; such an answer is measured again where ranks must be there.
     """
 
     id: str
     prompt: PromptText
     answer: str
-    ranks: bool = False
 
 
 Request = Generation | Likelihood
@@ -122,8 +119,7 @@ class Answer:
         log_probs: natural log-probability of each token of a `Likelihood`'s answer, in order, the last one
             that of end-of-sequence; empty for a `Generation`.
         ranks: of the same tokens: how many tokens of the vocabulary are at least as likely in this place, the
-            token itself included. 1 at the most likely token; two that share that place both have 2. Empty
-            where an answer was kept before ranks were (`Likelihood.ranks`).
+            token itself included. 1 at the most likely token; two that share that place both have 2.
         samples: the sampled texts, in order, without stop strings and special tokens; empty for other
             requests.
     """

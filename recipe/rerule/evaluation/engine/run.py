@@ -71,7 +71,7 @@ class _Task:
         """With all its own requests that `kept` has no answer to; of two alike, one is asked."""
         missing: dict[str, int] = {}
         for number in own:
-            if not _is_kept(encoded[number], kept):
+            if encoded[number].key not in kept.answers:
                 missing.setdefault(encoded[number].key, number)
         return cls(model, requests, encoded, own, kept, list(missing.values()))
 
@@ -83,11 +83,6 @@ class _Task:
     def answers(self) -> Answers:
         """By request id, in the order of the requests."""
         return {self.requests[number].id: self.kept.answers[self.encoded[number].key] for number in self.own}
-
-
-def _is_kept(one: Encoded, kept: KeptAnswers) -> bool:
-    answer = kept.answers.get(one.key)
-    return answer is not None and (bool(answer.ranks) or not one.ranks)
 
 
 def run(

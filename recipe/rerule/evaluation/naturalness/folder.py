@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep.ownership import Kind, Patterns
+from data_prep.ownership import Kind
 from recipe.rerule.evaluation.anchors import ANCHORS
 from recipe.rerule.evaluation.naturalness.judge import ProbeKey, Record, probe_key
 from recipe.rerule.evaluation.output import write_folder
@@ -26,18 +26,7 @@ _FIELDS: Mapping[str, type] = {
     "model": str, "index": int, "section": str, "mode": str, "family": str, "subject": str, "prompt": str,
     "golds": list, "response": str,
 }  # fmt: skip
-_RELEASED_KEYS = {
-    "results", "anchors", "intervals", "comparisons", "counts", "missing", "note", "rubric", "judge",
-    "responses_sha256", "sections", "limit", "command",
-}  # fmt: skip
-
-
-def _released(summary: Mapping[str, Any]) -> Patterns | None:
-    """What 0.1.0 wrote."""
-    return [r"naturalness\.jsonl"] if set(summary) == _RELEASED_KEYS else None
-
-
-NATURALNESS = Kind("rerule/naturalness", SUMMARY, _released)
+NATURALNESS = Kind("rerule/naturalness", SUMMARY)
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ class Choice:
 
     @property
     def allowed(self) -> str:
-        return f"one of {', '.join(self.options)}"
+        return ("one of " if len(self.options) > 1 else "") + ", ".join(self.options)
 
     def accepts(self, value: Any) -> bool:
         return isinstance(value, str) and value in self.options

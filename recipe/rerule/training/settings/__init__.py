@@ -19,7 +19,6 @@ from recipe.rerule.training.settings import (
     devices,
     divisions,
     lora,
-    mixed,
     parts,
     rows,
     saving,
@@ -65,7 +64,6 @@ def check(config: DictConfig) -> ReplayConfig:
     lora.check_rollout(config)
     divisions.check_stage2(config)
     divisions.check_draws(config, replay)
-    mixed.check(config, replay)
     conditions.check_small_sections(config)
     saving.check_save(conditions.plain(config, "save"), stage2.KEYS)
     conditions.check_stop(config.data.stop, config.actor_rollout_ref.rollout.name)

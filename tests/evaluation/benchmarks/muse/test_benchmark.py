@@ -58,7 +58,7 @@ def test_requests_are_raw_with_muses_limits_and_stops():
     assert first == Generation("1/generation", text, 32, STOPS)
     assert isinstance(passage, Generation)
     assert (passage.max_tokens, passage.stop) == (128, ())
-    assert answer == Likelihood("1/answer", text, "the red lamps", ranks=True)
+    assert answer == Likelihood("1/answer", text, "the red lamps")
 
 
 @pytest.mark.parametrize(

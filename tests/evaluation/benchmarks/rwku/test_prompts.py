@@ -116,7 +116,7 @@ def test_ids_differ_from_probe_to_probe():
 def test_the_gold_is_measured_as_it_continues_the_cue(prompts: str, answer: str):
     """Behind "Answer:" a model writes a space first."""
     generation, measured = requests([probe("qa")], prompts)
-    assert measured == Likelihood("rwku/7/answer", generation.prompt, answer, ranks=True)
+    assert measured == Likelihood("rwku/7/answer", generation.prompt, answer)
 
 
 def test_unknown_prompts_are_refused_by_name():

@@ -11,7 +11,7 @@ RETRAINED_AUC = 1 - 0.5393
 BENCHMARK = muse_benchmark(
     "muse_books",
     "MUSE-Books",
-    ("muse-books", "muse"),
+    ("muse-books",),
     RETRAINED_AUC,
     PUBLISHED,
     score_example="""\

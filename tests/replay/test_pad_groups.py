@@ -9,8 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipe.rerule import replay
-from recipe.rerule.replay import PromptIdentity, RolloutGroup, pad_groups, uncollate, unpad_rows
+from recipe.rerule.replay import PromptIdentity, RolloutGroup, pad_groups, unpad_rows
 
 MakeGroup = Callable[..., RolloutGroup]
 Contents = Callable[[RolloutGroup], dict[str, object]]
@@ -79,8 +78,8 @@ def test_reference_is_left_out_when_a_group_lacks_it() -> None:
     assert batch["old_log_probs"].shape == (3, 3)
 
 
-def test_nothing_to_collate_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^there are no rollout groups to collate$"):
+def test_nothing_to_pad_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^there are no rollout groups to pad$"):
         pad_groups([], pad_token_id=PAD)
 
 
@@ -102,14 +101,12 @@ def test_groups_come_back_from_their_rows(
     ]
     batch = pad_groups(groups, pad_token_id=1)  # 1 occurs among the real tokens too
     assert ("ref_log_prob" in batch) == with_ref
-    if with_ref:
-        batch["ref_log_probs"] = batch.pop("ref_log_prob")
     del batch["input_ids"], batch["position_ids"]
     start = 0
     for group in groups:
         rows = {name: tensor[start : start + group.n] for name, tensor in batch.items()}
         start += group.n
-        (back,) = uncollate([identity(group)], group.step, **rows)
+        (back,) = unpad_rows([identity(group)], group.step, rows)
         assert contents(back) == contents(group)
     assert start == len(batch["rewards"])
 
@@ -147,18 +144,3 @@ def test_rows_that_are_missing_are_named(name: str, given: bool, make_group: Mak
         rows[name] = None
     with pytest.raises(ValueError, match=rf"^rollout groups of step 4: {name} is missing$"):
         unpad_rows([identity(group) for group in groups], 4, rows)
-
-
-def test_the_names_of_the_first_releases_go_on_working(make_group: MakeGroup, contents: Contents) -> None:
-    assert replay.collate is replay.pad_groups
-    assert replay.unit_ratios is replay.importance_ratios
-    assert replay.RatioMoments is replay.ImportanceStats
-    groups = equal_groups(make_group)
-    rows = pad_groups(groups, pad_token_id=1)
-    back = uncollate(
-        [identity(group) for group in groups],
-        1,
-        ref_log_probs=rows["ref_log_prob"],
-        **{name: plane for name, plane in rows.items() if name != "ref_log_prob"},
-    )
-    assert [contents(group) for group in back] == [contents(group) for group in groups]

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from recipe.rerule.replay import PromptIdentity, RolloutGroup, uncollate
+from recipe.rerule.replay import PromptIdentity, RolloutGroup, unpad_rows
 
 Contents = Callable[[RolloutGroup], dict[str, object]]
 
 
 def one_group(rows: dict[str, Any]) -> RolloutGroup:
-    (group,) = uncollate([PromptIdentity(7, "retain", "fb")], 4, **rows)
+    (group,) = unpad_rows([PromptIdentity(7, "retain", "fb")], 4, rows)
     return group
 
 
@@ -29,11 +29,11 @@ def padded_rows() -> dict[str, Any]:
         "old_log_probs": torch.tensor([[-0.1, torch.nan, -0.3], [-0.4, torch.inf, 9.0]]),
         "advantages": torch.tensor([[0.5, 0.5, 0.5], [-0.5, 8.0, 8.0]]),
         "rewards": torch.tensor([1.0, 0.0]),
-        "ref_log_probs": torch.tensor([[-1.1, -1.2, -1.3], [-1.4, 7.0, 7.0]]),
+        "ref_log_prob": torch.tensor([[-1.1, -1.2, -1.3], [-1.4, 7.0, 7.0]]),
     }
 
 
-def test_uncollate_drops_padding_and_keeps_row_order() -> None:
+def test_drops_padding_and_keeps_row_order() -> None:
     group = one_group(padded_rows())
     assert (group.prompt_index, group.side, group.mode, group.step) == (7, "retain", "fb", 4)
     assert group.prompt_ids.tolist() == [11, 12, 13]
@@ -50,9 +50,9 @@ def test_uncollate_drops_padding_and_keeps_row_order() -> None:
     assert group.total_tokens == 2 * 3 + 3 + 1
 
 
-def test_uncollate_fixes_dtypes() -> None:
+def test_fixes_dtypes() -> None:
     rows = padded_rows()
-    for name in ("old_log_probs", "advantages", "rewards", "ref_log_probs"):
+    for name in ("old_log_probs", "advantages", "rewards", "ref_log_prob"):
         rows[name] = rows[name].to(torch.bfloat16 if name == "advantages" else torch.float64)
     dtypes = {name: plane.dtype for name, plane in one_group(rows).planes().items()}
     assert dtypes == {
@@ -68,7 +68,7 @@ def test_uncollate_fixes_dtypes() -> None:
 
 
 @pytest.mark.parametrize("all_valid", [False, True])
-def test_uncollate_shares_no_memory_with_its_source(all_valid: bool, contents: Contents) -> None:
+def test_shares_no_memory_with_its_source(all_valid: bool, contents: Contents) -> None:
     rows = padded_rows()
     if all_valid:  # nothing to drop and no dtype to change: the case where a copy is easily forgotten
         rows["attention_mask"] = torch.ones_like(rows["attention_mask"])
@@ -91,7 +91,7 @@ def test_wider_padding_changes_nothing(contents: Contents) -> None:
     wide["prompts"] = pad(rows["prompts"], (5, 0), value=99)
     wide["responses"] = pad(rows["responses"], (0, 4), value=99)
     wide["attention_mask"] = pad(rows["attention_mask"], (5, 4))
-    for name in ("response_mask", "old_log_probs", "advantages", "ref_log_probs"):
+    for name in ("response_mask", "old_log_probs", "advantages", "ref_log_prob"):
         wide[name] = pad(rows[name], (0, 4))
     assert contents(one_group(wide)) == contents(one_group(rows))
 
@@ -106,7 +106,7 @@ REFUSED_ROWS = [
     ({"old_log_probs": None}, "old_log_probs is missing"),
     ({"old_log_probs": torch.full((2, 3), torch.nan)}, "old_log_probs holds NaN or infinity"),
     ({"old_log_probs": torch.full((2, 3), -torch.inf)}, "old_log_probs holds NaN or infinity"),
-    ({"ref_log_probs": torch.full((2, 3), torch.nan)}, "ref_log_probs holds NaN or infinity"),
+    ({"ref_log_prob": torch.full((2, 3), torch.nan)}, "ref_log_probs holds NaN or infinity"),
     ({"advantages": torch.full((2, 3), torch.nan)}, "advantages holds NaN or infinity"),
     ({"rewards": torch.tensor([0.0, torch.nan])}, "rewards holds NaN or infinity"),
     ({"response_mask": torch.zeros(2, 3)}, "response_mask holds no valid token"),
@@ -175,7 +175,7 @@ def two_groups() -> dict[str, Any]:
     first, second = padded_rows(), padded_rows()
     second["prompts"] = torch.tensor([[0, 0, 12, 13], [5, 5, 12, 13]])  # padding may hold any token
     second["attention_mask"][:, 1] = 0
-    for name in ("old_log_probs", "advantages", "ref_log_probs", "rewards"):
+    for name in ("old_log_probs", "advantages", "ref_log_prob", "rewards"):
         second[name] = second[name] * 2
     return {name: torch.cat([first[name], second[name]]) for name in first}
 
@@ -184,7 +184,7 @@ IDENTITIES = [PromptIdentity(7, "retain", "fb"), PromptIdentity(8, "forget", "qa
 
 
 def test_groups_of_one_batch_are_told_apart(contents: Contents) -> None:
-    first, second = uncollate(IDENTITIES, 4, **two_groups())
+    first, second = unpad_rows(IDENTITIES, 4, two_groups())
     assert contents(first) == contents(one_group(padded_rows()))
     assert (second.prompt_index, second.side, second.mode, second.step) == (8, "forget", "qa", 4)
     assert second.prompt_ids.tolist() == [12, 13]
@@ -212,7 +212,7 @@ def test_a_refusal_names_the_group_at_fault(row: int) -> None:
         column = -1 if name == "response_mask" else 2 if name == "prompts" else 0
         rows[name][row, column] = value
         with pytest.raises(ValueError, match=rf"^rollout group of prompt {prompt} at step 4: {reason}$"):
-            uncollate(IDENTITIES, 4, **rows)
+            unpad_rows(IDENTITIES, 4, rows)
 
 
 def test_rows_that_do_not_divide_into_groups_are_refused() -> None:
@@ -220,6 +220,6 @@ def test_rows_that_do_not_divide_into_groups_are_refused() -> None:
     with pytest.raises(
         ValueError, match=r"^rollout groups of step 4: 3 rows cannot be 2 groups of equal size"
     ):
-        uncollate(IDENTITIES, 4, **rows)
+        unpad_rows(IDENTITIES, 4, rows)
     with pytest.raises(ValueError, match=r"^rollout groups of step 4: 3 rows cannot be 0 groups"):
-        uncollate([], 4, **rows)
+        unpad_rows([], 4, rows)
