@@ -66,13 +66,13 @@ def replay_run(settings: dict[str, Any], saved: Path | None = None) -> dict[str,
         hook.after_update(
             plan, lambda groups, more: {"replay/pg_loss": float(len(groups)), "more": float(more)}
         )
-        lines.append(_step_line(hook.log.replay.record()))
+        lines.append(_step_line(hook.log.record()))
         if saved is not None and step == SAVED_AFTER and hook.replay is not None:
             replay.save(hook.replay, saved, {"rollout.n": 4})
             hook = ReplayHook(ReplayConfig(**own), ranks)
             assert hook.replay is not None
             replay.load(hook.replay, saved, {"rollout.n": 4})
-    metrics = {name: value for name, value in hook.log.metrics().items() if "seconds" not in name}
+    metrics = {name: value for name, value in hook.metrics().items() if "seconds" not in name}
     return {"steps": lines, "metrics of the last step": metrics}
 
 
@@ -85,13 +85,7 @@ def _step_line(record: dict[str, Any]) -> str:
         parts.append(
             "left " + " ".join(f"{index}@{step} {reason}" for index, step, reason in record["evicted"])
         )
-    places = record.get("rollouts") or [[None] * len(drawn) for drawn in record["drawn"]]
-    for drawn, of_draw in zip(record["drawn"], places, strict=True):
-        groups = zip(drawn, of_draw, strict=True)
-        parts.append(
-            "drawn "
-            + " ".join(f"{index}@{step}" + (f".{p}" if p is not None else "") for (index, step), p in groups)
-        )
+    parts += ["drawn " + " ".join(f"{index}@{step}" for index, step in drawn) for drawn in record["drawn"]]
     return " ".join(parts)
 
 

@@ -122,25 +122,15 @@ REPLAYS: dict[str, dict[str, Any]] = {
     "quantile 0.8": _DEFAULT | {"threshold_quantile": 0.8, "start": "at"},
     "another seed": _PAPER | {"seed": 7},
     "random": _PAPER | {"admission": "random"},
-    "bernoulli, staleness": _PAPER
-    | {"admission": "bernoulli", "admission_rate": 0.3, "eviction": "staleness", "max_staleness": 4},
-    "all, prioritized": _DEFAULT
-    | {
-        "admission": "all",
-        "eviction": "signal",
-        "sampling": "prioritized",
-        "max_reuse": 3,
-        "updates_per_step": 2,
-    },
-    "highest": _DEFAULT | {"sampling": "highest"},
-    "rollouts": _DEFAULT | {"sampling": "highest", "unit": "rollout"},
+    "all, two updates": _DEFAULT | {"admission": "all", "updates_per_step": 2},
+    "uniform": _DEFAULT | {"sampling": "uniform", "max_staleness": 4},
     "frozen after the start": _PAPER | {"store_after_start": False},
     "two ranks": _PAPER | {"groups_per_update": 5, "multiple_of": 2},
     "on_policy": _PAPER | {"update": "on_policy"},
     "off": _PAPER | {"enable": False},
 }
 """Settings of `replay`, but for multiple_of, the number of ranks."""
-REPLAY_METRICS = ("defaults", "rollouts", "off")
+REPLAY_METRICS = ("defaults", "uniform", "off")
 """Of REPLAYS: those whose metrics are kept too."""
 UPDATES: dict[str, dict[str, Any]] = {
     "token": {},
@@ -148,6 +138,5 @@ UPDATES: dict[str, dict[str, Any]] = {
     "token, not normalised": {"normalize": False},
     "sequence": {"level": "sequence"},
     "sequence sum": {"level": "sequence_sum", "normalize": False},
-    "second moment": {"truncation": "second_moment", "max_second_moment": 1.1},
 }
 """Settings of `replay.importance`."""
