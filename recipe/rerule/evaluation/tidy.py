@@ -1,7 +1,7 @@
 """The tidy table: one row for each response of a model, with a column for each metric of that response.
 
-`evaluate` and `attack` write it as `responses.parquet`. Every table of results is a groupby over it, and every
-interval resamples its `fact` column.
+`evaluate` and `attack` write it as `responses.parquet`. Every table of results is a groupby over it, and
+every interval resamples its `fact` column.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import pandas as pd
 
 FILE = "responses.parquet"
 ROW = ("model", "probe", "side", "kind", "fact", "sample", "prompt", "response")
-"""What every row says: the model's name; the probe's index in its file; "forget", "retain" or another section;
-the kind of question within it; the fact that it asks for, "" where none is named; the number of the sample,
-from 0; the prompt; and the response, "" where a metric is computed without one.
+"""What every row says: the model's name; the probe's index in its file; "forget", "retain" or another
+section; the kind of question within it; the fact that it asks for, "" where none is named; the number of the
+sample, from 0; the prompt; and the response, "" where a metric is computed without one.
 
 All other columns are metrics (float64, NaN where a metric does not apply to the row) and what else describes
 the row. Attacks add the columns `attack` and `setting`.
