@@ -16,12 +16,13 @@ ARROWS: dict[str, set[str]] = {
     "process": {"data_prep.strict_json"},
     "files": set(),
     "errors": set(),
+    "schema": set(),
     "replay": set(),
     "reward": set(),
     "runs": {"replay", *FOLDERS},
     "platform": {"training.agent_loop", "training.settings"},
-    "training": {"replay", "runs", "platform", "reward", *DATA},
-    "unlearning": {"training", "runs", "platform", "reward", *DATA, *FOLDERS},
+    "training": {"schema", "replay", "runs", "platform", "reward", *DATA},
+    "unlearning": {"schema", "training", "runs", "platform", "reward", *DATA, *FOLDERS},
     "evaluation": {
         *("reward", "runs", "platform", "training.prompts", "training.template_arguments"),
         *("data_prep.generate", *DATA, *FOLDERS),
@@ -58,7 +59,7 @@ NAMES_OF_USERS = {"agent_loop", "sft_dataset"}
 
 def test_the_top_of_the_recipe_holds_commands_and_rooms_alone() -> None:
     found = {path.stem for path in (ROOT / "recipe" / "rerule").glob("*.py")} - {"__init__"}
-    assert found <= COMMANDS | NAMES_OF_USERS | {"errors", "files", "__main__"}
+    assert found <= COMMANDS | NAMES_OF_USERS | {"errors", "files", "schema", "__main__"}
     rooms = {path.parent.name for path in (ROOT / "recipe" / "rerule").glob("*/__init__.py")}
     assert rooms <= set(ARROWS) | {"config"}
     for name in NAMES_OF_USERS:

@@ -21,7 +21,6 @@ from recipe.rerule import errors
 from recipe.rerule.process import disk, signals
 from recipe.rerule.runs import run_folder, run_lock
 from recipe.rerule.training import entry, ranks
-from recipe.rerule.training.keys import usage
 
 REQUIRED = ("model.path", "data.train_files")
 
@@ -30,7 +29,7 @@ def main() -> None:
     """Compose the configuration, check it, train; every failure ends in one line on stderr."""
     # A rank ends at once and without a word; the command that started it has the line.
     with contextlib.nullcontext() if "RANK" in os.environ else signals.one_line():
-        entry.run_task(_check_and_run, usage.STAGE1)
+        entry.run_task(_check_and_run, entry.STAGE1)
 
 
 def _check_and_run(config: DictConfig) -> None:
