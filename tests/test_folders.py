@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 
 from recipe.rerule import io
-from recipe.rerule.io import DATA, OwnershipError, check_apart, check_owned, existing, new_folder, stamp, stamp_folder
+from recipe.rerule.io import (
+    DATA,
+    OwnershipError,
+    check_apart,
+    check_owned,
+    existing,
+    new_folder,
+    stamp,
+    stamp_folder,
+)
 from tests.checkpoint_faults import in_child
 
 
