@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from omegaconf import DictConfig, OmegaConf
 
-from recipe.rerule import errors
+from recipe.rerule import io
 from recipe.rerule.training.keys import usage
 
 _ONLY_SHOWS = ("--cfg", "-c", "--info", "-i", "--hydra-help", "--version", "--shell-completion", "-sc")
@@ -29,7 +29,7 @@ def run_task(task: Callable[[DictConfig], None], command: usage.Command, program
         return
     from recipe.rerule.training.keys import overrides
 
-    with errors.one_line(overrides.OverrideError, code=2):
+    with io.one_line(overrides.OverrideError, code=2):
         overrides.check_options(arguments)
         overrides.check_config_name(arguments, command)
         _announce(arguments)

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from hydra.errors import MissingConfigException, OverrideParseException
 
-from recipe.rerule import errors
+from recipe.rerule import io
 from recipe.rerule.training.keys.usage import Command
 
 _LONG = ("--help", "--hydra-help", "--version", "--cfg", "--resolve", "--package", "--run", "--info")
@@ -86,7 +86,7 @@ def explain(error: Exception, command: Command) -> str:
         return _unknown_key(found[1], command)
     if text.startswith("Config group override"):
         return f"a name without a dot is a group of settings: set its keys one by one, as KEY=VALUE ({text})"
-    return errors.describe(error)
+    return io.describe(error)
 
 
 def _unknown_choice(group: str, choice: str, command: Command, options: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from omegaconf import DictConfig, OmegaConf
 
-from recipe.rerule import errors
+from recipe.rerule import io
 from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.runs import model_checks
 from recipe.rerule.training import data_checks, learning, memory
@@ -160,4 +160,4 @@ def check_stage1(config: DictConfig) -> None:
 
 def _warn(lines: list[str]) -> None:
     for line in lines:
-        errors.warn(line)
+        io.warn(line)
