@@ -7,27 +7,24 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-FOR_ALL = {"errors", "files", "process"}
+FOR_ALL = {"io", "process"}
 """The standard library and psutil alone; everyone may use them."""
 DATA = {"data_prep.contract"}
-FOLDERS = {"data_prep.atomic", "data_prep.drafts", "data_prep.ownership", "data_prep.apart"}
-"""How folders appear whole, and whose they are; the standard library alone."""
 ARROWS: dict[str, set[str]] = {
-    "process": {"data_prep.strict_json"},
-    "files": set(),
-    "errors": set(),
+    "io": set(),
+    "process": set(),
     "schema": set(),
     "replay": set(),
     "reward": set(),
-    "runs": {"replay", *FOLDERS},
+    "runs": {"replay"},
     "platform": {"training.agent_loop", "training.settings"},
     "training": {"schema", "replay", "runs", "platform", "reward", *DATA},
-    "unlearning": {"schema", "training", "runs", "platform", "reward", *DATA, *FOLDERS},
+    "unlearning": {"schema", "training", "runs", "platform", "reward", *DATA},
     "evaluation": {
         *("reward", "runs", "platform", "training.prompts", "training.template_arguments"),
-        *("data_prep.generate", *DATA, *FOLDERS),
+        *("data_prep.generate", *DATA),
     },
-    "reporting": {"evaluation", "runs", "replay", *DATA, *FOLDERS},
+    "reporting": {"evaluation", "runs", "replay", *DATA},
     "data_prep": {"reward"},
 }
 """Room to the rooms it may import, or the modules of a room where it may not import all."""
@@ -42,7 +39,6 @@ INNER = {
             "platform",
             *("training.prompts", "training.template_arguments"),
             *DATA,
-            *FOLDERS,
         ),
     },
 }
@@ -59,7 +55,7 @@ NAMES_OF_USERS = {"agent_loop", "sft_dataset"}
 
 def test_the_top_of_the_recipe_holds_commands_and_rooms_alone() -> None:
     found = {path.stem for path in (ROOT / "recipe" / "rerule").glob("*.py")} - {"__init__"}
-    assert found <= COMMANDS | NAMES_OF_USERS | {"errors", "files", "schema", "__main__"}
+    assert found <= COMMANDS | NAMES_OF_USERS | {"io", "process", "schema", "__main__"}
     rooms = {path.parent.name for path in (ROOT / "recipe" / "rerule").glob("*/__init__.py")}
     assert rooms <= set(ARROWS) | {"config"}
     for name in NAMES_OF_USERS:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from data_prep import atomic, classical
+from data_prep import classical
+from recipe.rerule import io
 from recipe.rerule.evaluation.attack_command import kept
 from recipe.rerule.evaluation.attack_command import output as attacks
 from recipe.rerule.evaluation.attack_command.output import ATTACKED
@@ -94,7 +95,7 @@ def test_the_quickstart_and_the_readme_show_one_table() -> None:
 WRITTEN = {
     "A data folder": [
         *(f"{name}.parquet" for name in (*classical.FILES, "sft", "train", "val", "probes")),
-        atomic.MARKER,
+        io.DATA.marker,
     ],
     "A run folder of stage 2": [
         run_folder.MARKER,

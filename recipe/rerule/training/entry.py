@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from recipe.rerule import errors, schema
+from recipe.rerule import io, schema
 from recipe.rerule.schema import SettingsError
 
 CONFIG = Path(__file__).parents[1] / "config"
@@ -118,7 +118,7 @@ def run_task(task: Callable[[DictConfig], None], command: Command, program: str 
     if {"--help", "-h"} & set(arguments):
         print(help_text(command, program))
         return
-    with errors.one_line(SettingsError, code=2):
+    with io.one_line(SettingsError, code=2):
         check_options(arguments, command)
         # Importing verl takes seconds. A rank of torch's launcher has nothing new to tell.
         shows = any(argument.split("=")[0] in _ONLY_SHOWS for argument in arguments)
@@ -256,4 +256,4 @@ def explain(error: Exception, command: Command) -> str:
         )
     if text.startswith("Config group override"):
         return f"a name without a dot is a group of settings: set its keys one by one, as KEY=VALUE ({text})"
-    return errors.describe(error)
+    return io.describe(error)

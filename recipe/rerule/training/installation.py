@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import io
 import os
 import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from importlib import metadata
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from recipe.rerule import errors
+from recipe.rerule import io
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -99,7 +99,7 @@ def require_attention(config: DictConfig) -> None:
     text = f"{need[0]}, but {fault}; {_INSTALL_FLASH} or {need[1]}"
     if torch.accelerator.is_available():
         raise ValueError(text)
-    errors.warn(f"here, where torch sees no accelerator: {text}")
+    io.warn(f"here, where torch sees no accelerator: {text}")
 
 
 def flash_attention_fault() -> str | None:
@@ -304,7 +304,7 @@ def _cpu_kernels_fault() -> str | None:
     """
     import torch
 
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    with contextlib.redirect_stdout(StringIO()), contextlib.redirect_stderr(StringIO()):
         from vllm.platforms import current_platform
 
         current_platform.import_kernels()  # a part that cannot be loaded is only logged
@@ -315,7 +315,7 @@ def _cpu_kernels_fault() -> str | None:
 def _import_fault(module: str) -> str | None:
     """The first line of what importing `module` raises; None where it can be imported."""
     try:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        with contextlib.redirect_stdout(StringIO()), contextlib.redirect_stderr(StringIO()):
             importlib.import_module(module)
     except Exception as error:  # a broken build raises ImportError, OSError, RuntimeError or AttributeError
         return _line(error)

@@ -18,10 +18,9 @@ from typing import Any
 import torch
 
 from data_prep.contract import Row, read_rows
-from recipe.rerule import errors
+from recipe.rerule import io, process
 from recipe.rerule.minimal import TINY, Metrics, Policy, Run, Settings, batches, rewards_of
-from recipe.rerule.process import signals
-from recipe.rerule.process.arguments import ArgumentParser, positive
+from recipe.rerule.process import ArgumentParser, positive
 from recipe.rerule.training.prompts import require_chat_template
 
 MOST_MEASURED = 600
@@ -47,11 +46,11 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train, and print what the model answered before and after."""
-    with signals.one_line():
+    with process.stoppable():
         options = _parser().parse_args(arguments)
-        with errors.one_line(ValueError, OSError, code=2):
+        with io.one_line(ValueError, OSError, code=2):
             run, train, probes = prepared(options)
-        with errors.one_line(Exception, code=1):
+        with io.one_line(Exception, code=1):
             print(f"greedy answers to {len(probes)} prompts before training ...", flush=True)
             before = measured(run.policy, probes)
             train_all(run, train)
@@ -120,7 +119,7 @@ def tokenizer_of(model: str, rows: Sequence[Row]) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(model)
     except (OSError, ValueError) as error:
-        reason = errors.describe(error)[:200]
+        reason = io.describe(error)[:200]
         raise ValueError(f"--model is {model}, whose tokenizer cannot be read: {reason}") from error
     if any(not row["extra_info"]["raw"] for row in rows):
         require_chat_template(tokenizer)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from omegaconf import DictConfig, OmegaConf
 
 from data_prep.contract import Row
-from recipe.rerule import errors, schema
+from recipe.rerule import io, schema
 from recipe.rerule.runs import checkpoints, model_checks
 from recipe.rerule.schema import SettingsError, shown
 from recipe.rerule.training import data_checks, prompt_checks
@@ -121,7 +121,7 @@ def _read(config: DictConfig, method: Method) -> Files:
                 f"(all it needs: {', '.join(f'data.{needed}' for needed in method.data)})"
             )
         if side not in method.data and path is not None:
-            errors.warn(f"data.{side} is set, but method {method.name} does not read it")
+            io.warn(f"data.{side} is set, but method {method.name} does not read it")
     return {side: found for side in method.data for _, found in rows.read_sft([config.data[side]])}
 
 
@@ -169,9 +169,9 @@ def _check_groups(config: DictConfig, method: Method, files: Files) -> None:
             f"which pass together, have up to {longest} tokens; raise it to that or more"
         )
     for line in steps.warm_up_warnings(config, "optim", planned):
-        errors.warn(line)
+        io.warn(line)
     if count % batch:
-        errors.warn(
+        io.warn(
             f"data.train_batch_size is {batch}, which does not divide the {count} rows of data.{leading}: "
             f"each epoch leaves out {count % batch} of them, drawn anew"
         )

@@ -18,7 +18,7 @@ from recipe.rerule.evaluation.engine.template import add_template_argument
 from recipe.rerule.evaluation.options import add_benchmark_arguments
 from recipe.rerule.evaluation.registry import benchmarks
 from recipe.rerule.platform import PLATFORMS
-from recipe.rerule.process.arguments import positive
+from recipe.rerule.process import positive
 
 _DESCRIPTION = """\
 Attack models that have unlearned something. Compare what comes back with the original model and with a model

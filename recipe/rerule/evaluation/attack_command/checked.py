@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep.apart import check_apart, there
-from data_prep.atomic import check_writable
-from recipe.rerule import errors
+from recipe.rerule import io
 from recipe.rerule.evaluation.attack_command.budget import BUDGETS, Budget
 from recipe.rerule.evaluation.attack_command.kept import check_kept
 from recipe.rerule.evaluation.attack_command.output import ATTACKED
@@ -26,6 +24,7 @@ from recipe.rerule.evaluation.engine.template import warnings, with_template
 from recipe.rerule.evaluation.options import given_paths, refuse_foreign
 from recipe.rerule.evaluation.probes import file_sha256, read_probes, read_training_rows
 from recipe.rerule.evaluation.registry import Benchmark, benchmark_of, benchmarks
+from recipe.rerule.io import check_apart, check_writable, existing
 from recipe.rerule.platform import select
 
 ORIGINAL, CONTROL = "original", "control"
@@ -107,7 +106,7 @@ def _source(options: argparse.Namespace, models: Sequence[Model]) -> Source:
 def _checked_places(options: argparse.Namespace) -> Places:
     """Where to write. Raises ValueError where that is not ours to write, or not apart from the inputs."""
     inputs = {"--probes": options.probes, "--train": options.train} | given_paths(options, benchmarks())
-    check_apart(options.out, *there(*inputs.items()))
+    check_apart(options.out, *existing(*inputs.items()))
     check_writable(options.out, options.overwrite, ATTACKED)
     kept = options.cache or options.out.with_name(f"{options.out.name}.partial")
     check_kept(kept)
@@ -121,7 +120,7 @@ def _models(options: argparse.Namespace) -> list[Model]:
     check_models(models)
     if options.control is not None and models[-1].name != CONTROL:
         raise ValueError(f"--control {options.control} is several models; give one folder")
-    runs = there(*(("--model", path_of(one.partition("=")[2])) for one in specs))
+    runs = existing(*(("--model", path_of(one.partition("=")[2])) for one in specs))
     check_apart(options.out, *(("--model", model.path) for model in models), runs=runs)
     return models
 
@@ -148,7 +147,7 @@ def _possible(wanted: Sequence[Attack], options: argparse.Namespace, names: Sequ
             text = f"attack {name} needs {' and '.join(_MISSING[need] for need in needs)}"
             if name in options.attacks:
                 raise ValueError(text)
-            errors.warn(f"{text}; it is left out")
+            io.warn(f"{text}; it is left out")
     return [attack for attack in wanted if not lacking[attack.name]]
 
 
@@ -167,7 +166,7 @@ def _plans(
         except ValueError as error:
             if attack.name in named:
                 raise
-            errors.warn(f"{error}; it is left out")
+            io.warn(f"{error}; it is left out")
     return found
 
 
@@ -196,7 +195,7 @@ def _warn_of_templates(source: Source, models: Sequence[Model]) -> None:
     """Raises ValueError on an argument that no model's chat template has."""
     if not all(probe.raw for probe in source.probes):
         for line in warnings(models):
-            errors.warn(line)
+            io.warn(line)
 
 
 def _origin(options: argparse.Namespace, source: Source, decoding: Decoding, model: Model) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from recipe.rerule import errors
+from recipe.rerule import io
 from recipe.rerule.evaluation.attack_command import output
 from recipe.rerule.evaluation.attack_command.checked import CONTROL, Command, checked
 from recipe.rerule.evaluation.attack_command.kept import MODELS, KeptReadings, locked, remove
@@ -20,8 +20,8 @@ from recipe.rerule.evaluation.attack_command.working import work
 from recipe.rerule.evaluation.attacks.interface import key_of
 from recipe.rerule.evaluation.output import json_text
 from recipe.rerule.evaluation.versions import versions
-from recipe.rerule.files import json_lines
-from recipe.rerule.process.progress import Progress
+from recipe.rerule.io import json_lines
+from recipe.rerule.process import Progress
 
 _BRIEF = ("before", "after", "excess", "interval", "refusal", "retain", "facts")
 """What --json gives of a row."""
@@ -51,7 +51,7 @@ def _tell(command: Command, results: Results, as_json: bool) -> None:
     print(f"written to {command.places.out}")
     facts = next(iter(results.values()))[command.names[0]]["facts"]
     if facts < FEWEST_FACTS:
-        errors.warn(f"{facts} facts are too few for intervals and tests; at least {FEWEST_FACTS} are needed")
+        io.warn(f"{facts} facts are too few for intervals and tests; at least {FEWEST_FACTS} are needed")
     if as_json:
         brief = {
             attack: {model: {name: row[name] for name in _BRIEF} for model, row in rows.items()}

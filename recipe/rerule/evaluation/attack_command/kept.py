@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.generate.kept import line_of, records_of
-from recipe.rerule import files
+from recipe.rerule import io
 from recipe.rerule.evaluation.attacks.material import Readings
 from recipe.rerule.evaluation.engine.answers import check_store, discard
 
@@ -38,7 +38,7 @@ class KeptReadings:
     def __init__(self, folder: Path) -> None:
         """Read what an earlier command left; a line that a kill has torn is dropped."""
         self._path = folder / READINGS
-        files.drop_torn_line(self._path)
+        io.drop_torn_line(self._path)
         content = self._path.read_bytes() if self._path.is_file() else b""
         self._found = {record["key"]: _finished(record) for record in records_of(content)}
 

@@ -12,7 +12,7 @@ from recipe.rerule.evaluation.attack_command.checked import CONTROL, ORIGINAL, C
 from recipe.rerule.evaluation.attack_command.kept import Finished, KeptReadings
 from recipe.rerule.evaluation.attack_command.pieces import Piece
 from recipe.rerule.evaluation.attacks.interface import ForwardAttack, Models
-from recipe.rerule.process.progress import Progress
+from recipe.rerule.process import Progress
 
 
 def look(command: Command, kept: KeptReadings, pieces: Sequence[Piece]) -> None:

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from data_prep.atomic import new_folder
-from data_prep.ownership import Kind, stamp_folder
 from recipe.rerule.evaluation.output import json_text
+from recipe.rerule.io import Kind, new_folder, stamp_folder
 
 ATTACKED = Kind("rerule/attacks", "meta.json")
 RESULTS, CURVES, SCORES, MODELS = "attacks.json", "curves.jsonl", "scores.jsonl", "models"

@@ -23,7 +23,7 @@ from recipe.rerule.evaluation.attacks.registry import BEFORE
 from recipe.rerule.evaluation.engine.models import Model
 from recipe.rerule.evaluation.engine.requests import Answers, Generation, Request
 from recipe.rerule.evaluation.engine.run import Asked, run_each
-from recipe.rerule.process.progress import Progress
+from recipe.rerule.process import Progress
 
 MOST_BYTES = 8 * 2**30
 """Of changed models that are on the disk at a time, beyond those of one piece."""

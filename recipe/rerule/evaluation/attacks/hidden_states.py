@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import Module, ModuleList
 
 from recipe.rerule.evaluation.attacks.likelihood import Piece, check_pieces, right_logits
-from recipe.rerule.process.progress import Progress
+from recipe.rerule.process import Progress
 
 _LAYERS, _NORMS = ("layers", "h"), ("norm", "final_layernorm", "final_layer_norm", "ln_f")
 _NEAR = 1e-3

@@ -35,7 +35,7 @@ from torch import Tensor
 from recipe.rerule.evaluation.attacks.leaks import normalised_words
 from recipe.rerule.evaluation.attacks.likelihood import Piece, check_pieces, right_logits, text_piece
 from recipe.rerule.evaluation.attacks.logistic import fit
-from recipe.rerule.process.progress import Progress
+from recipe.rerule.process import Progress
 from recipe.rerule.training.prompts import prompt_ids
 
 _FOLDS = 5

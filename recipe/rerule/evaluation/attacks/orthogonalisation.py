@@ -23,12 +23,10 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from data_prep.apart import check_apart
-from data_prep.atomic import check_writable, new_folder
-from data_prep.ownership import Kind, stamp_folder
-from recipe.rerule import files
+from recipe.rerule import io
 from recipe.rerule.evaluation.attacks.refusal_direction import Direction
-from recipe.rerule.process.progress import Progress
+from recipe.rerule.io import Kind, check_apart, check_writable, new_folder, stamp_folder
+from recipe.rerule.process import Progress
 from recipe.rerule.runs.weights import (
     Weights,
     WeightsError,
@@ -87,7 +85,7 @@ def orthogonalise(model: Path, direction: Direction, out: Path, overwrite: bool 
         found = asdict(direction) | {"vector": direction.vector.tolist()}
         content = {"model": str(model), "direction": found, "changed": sorted(axes)}
         record = stamp_folder(KIND, folder) | content
-        files.write(folder / KIND.marker, json.dumps(record, indent=1).encode() + b"\n")
+        io.write(folder / KIND.marker, json.dumps(record, indent=1).encode() + b"\n")
     return sorted(axes)
 
 
@@ -132,7 +130,7 @@ def _write(weights: Weights, vector: Tensor, axes: Mapping[str, int], folder: Pa
     config = config_of(weights.folder)
     if config.get("tie_word_embeddings") is not False:
         changed = config | {"tie_word_embeddings": False}
-        files.write(folder / "config.json", json.dumps(changed, indent=2).encode() + b"\n")
+        io.write(folder / "config.json", json.dumps(changed, indent=2).encode() + b"\n")
     total = 0
     with Progress("removing a direction", len(weights.by_file()), "files") as progress:
         for file, names in weights.by_file().items():
@@ -156,5 +154,5 @@ def _write_file(
     if adds_head and _EMBEDDING in found:
         results[_HEAD] = found[_EMBEDDING]
     save_file(results, target, metadata=metadata)
-    files.flush(target)
+    io.flush(target)
     return sum(tensor.nbytes for tensor in results.values())

@@ -27,12 +27,10 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from data_prep.apart import check_apart
-from data_prep.atomic import check_writable, new_folder
-from data_prep.ownership import Kind, stamp_folder
-from recipe.rerule import errors, files
+from recipe.rerule import io
 from recipe.rerule.evaluation.attacks.estimators import FEWEST_BITS, MOST_BITS, round_to_nearest
-from recipe.rerule.process.progress import Progress
+from recipe.rerule.io import Kind, check_apart, check_writable, new_folder, stamp_folder
+from recipe.rerule.process import Progress
 from recipe.rerule.runs.weights import Weights, WeightsError, copy_others, read_weights, write_index
 
 KIND = Kind("rerule/quantised_model", "quantisation.json")
@@ -86,7 +84,7 @@ def quantise(
     weights = read_weights(model, "rounded")
     group_sizes = {name: group_of(width, group_size) for name, width in _widths(weights).items()}
     if bits > _BFLOAT16_BITS and _is_bfloat16(weights, group_sizes):
-        errors.warn(
+        io.warn(
             f"{model} is bfloat16, which does not hold the numbers of a grid of {bits} bits exactly; use a "
             "float32 or float16 folder"
         )
@@ -94,7 +92,7 @@ def quantise(
         rounded = _write(weights, bits, group_sizes, folder)
         record = {"model": str(model), "scheme": "symmetric", "bits": bits, "group_size": group_size}
         content = stamp_folder(KIND, folder) | record | asdict(rounded)
-        files.write(folder / KIND.marker, json.dumps(content, indent=1).encode() + b"\n")
+        io.write(folder / KIND.marker, json.dumps(content, indent=1).encode() + b"\n")
     return rounded
 
 
@@ -169,7 +167,7 @@ def _write_file(
             counts["bytes"] += after.nbytes
             progress.advance()
         save_file(results, target, metadata=tensors.metadata() or {"format": "pt"})
-    files.flush(target)
+    io.flush(target)
     return counts
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
-from recipe.rerule import errors
+from recipe.rerule import io
 from recipe.rerule.evaluation.attacks.interface import Attack, FolderAttack, ForwardAttack, RequestAttack
 
 BUILT_IN = (
@@ -42,7 +42,7 @@ def attacks() -> Mapping[str, Attack]:
             declared = _loaded(entry, found)
         # Whatever a package of others does: the rest goes on.
         except (Exception, SystemExit) as error:
-            errors.warn(f"attack {entry.name} ({entry.value}) is left out: {errors.describe(error)}")
+            io.warn(f"attack {entry.name} ({entry.value}) is left out: {io.describe(error)}")
         else:
             found[declared.name] = declared
     return found

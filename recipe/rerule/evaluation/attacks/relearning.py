@@ -25,13 +25,11 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.optim import AdamW
 
-from data_prep.apart import check_apart
-from data_prep.atomic import check_writable, new_folder
-from data_prep.ownership import Kind, stamp_folder
-from recipe.rerule import files
+from recipe.rerule import io
 from recipe.rerule.evaluation.attacks.leaks import refuse_leaks
 from recipe.rerule.evaluation.attacks.relearning_rows import Row
-from recipe.rerule.process.progress import Progress
+from recipe.rerule.io import Kind, check_apart, check_writable, new_folder, stamp_folder
+from recipe.rerule.process import Progress
 from recipe.rerule.runs.weights import read_weights
 from recipe.rerule.training.prompts import prompt_ids, turn_ids
 from recipe.rerule.training.template_arguments import Template, bind
@@ -181,8 +179,8 @@ def relearn_folder(
             _save(trained, tokenizer, folder)
             record = _record(model, rows, settings) | {"step": step, "loss": None if step == 0 else loss}
             content = stamp_folder(KIND, folder) | record
-            files.write(folder / KIND.marker, json.dumps(content, indent=1).encode() + b"\n")
-            files.flush_tree(folder)
+            io.write(folder / KIND.marker, json.dumps(content, indent=1).encode() + b"\n")
+            io.flush_tree(folder)
     return folders
 
 

@@ -27,7 +27,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recipe.rerule.errors import warn
 from recipe.rerule.evaluation.attacks.fact_questions import first_questions
 from recipe.rerule.evaluation.attacks.hidden_states import (
     check_alike,
@@ -38,7 +37,8 @@ from recipe.rerule.evaluation.attacks.hidden_states import (
 from recipe.rerule.evaluation.attacks.interface import ForwardAttack, Models, Options
 from recipe.rerule.evaluation.attacks.likelihood import Piece, asked_piece, fact_piece
 from recipe.rerule.evaluation.attacks.material import FORGET, Material, Readings
-from recipe.rerule.process.progress import Progress
+from recipe.rerule.io import warn
+from recipe.rerule.process import Progress
 
 THRESHOLD = 0.05
 """Smallest drop, in nats, of a layer that carries a fact."""

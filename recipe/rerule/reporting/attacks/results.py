@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from recipe.rerule.evaluation.attack_command.output import CURVES, RESULTS
-from recipe.rerule.process.json_input import is_finite, read_json
+from recipe.rerule.io import is_finite, read_json
 from recipe.rerule.reporting.attacks.rows import AttackRow, has_fallen, row_of
 from recipe.rerule.reporting.evaluations import check_given_once, heading_of, read_lines
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from recipe.rerule.process.json_input import is_finite
+from recipe.rerule.io import is_finite
 
 Interval = tuple[float, float]
 Verdict = Literal["above", "below", "open"]

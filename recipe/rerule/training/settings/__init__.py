@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from omegaconf import DictConfig, OmegaConf
 
-from recipe.rerule import errors, schema
+from recipe.rerule import io, schema
 from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.runs import model_checks
 from recipe.rerule.schema import SettingsError
@@ -151,4 +151,4 @@ def check_stage1(config: DictConfig) -> None:
 
 def _warn(lines: list[str]) -> None:
     for line in lines:
-        errors.warn(line)
+        io.warn(line)

@@ -14,7 +14,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from data_prep.contract import Row, read_rows, read_sft_rows
-from recipe.rerule import errors
+from recipe.rerule import io
 from recipe.rerule.runs import model_checks
 from recipe.rerule.schema import SettingsError, listed, plain
 from recipe.rerule.training import prompt_checks, template_arguments
@@ -226,4 +226,4 @@ def warn_of_template(config: DictConfig, model: DictConfig, files: Files) -> Non
         tokenizer = prompt_checks.load_tokenizer(model)
         template = plain(config, "data.apply_chat_template_kwargs")
         for line in template_arguments.warnings(tokenizer, template):
-            errors.warn(line)
+            io.warn(line)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from omegaconf import DictConfig
 
-from recipe.rerule import errors
+from recipe.rerule import io
 from recipe.rerule.training import checkpoint_size, sizes
 
 
@@ -61,7 +61,7 @@ def _say(config: DictConfig, parts: Mapping[str, int], at_once: int) -> None:
     print(checkpoint_size.sentence(parts, at_once, free, place), file=sys.stderr, flush=True)
     needed = at_once * sum(parts.values()) + checkpoint_size.draft_bytes(parts, config.save.weights_dtype)
     if needed > free:
-        errors.warn(
+        io.warn(
             f"the checkpoints of {folder} need up to {needed / checkpoint_size.GB:.3g} GB, and only "
             f"{free / checkpoint_size.GB:.3g} GB are free in {place}; make room, or give another "
             "trainer.default_local_dir"
