@@ -23,8 +23,9 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
 from recipe.rerule.__main__ import COMMANDS
+from recipe.rerule.preflight import installation
 from recipe.rerule.schema import SettingsError
-from recipe.rerule.training import entry, installation, sizes
+from recipe.rerule.training import entry, sizes
 from tests.document_commands import ROOT, CommandLine
 
 HYDRA = {

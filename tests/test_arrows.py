@@ -17,9 +17,10 @@ ARROWS: dict[str, set[str]] = {
     "replay": set(),
     "reward": set(),
     "runs": {"replay"},
-    "platform": {"training.agent_loop", "training.settings"},
+    "platform": {"training.agent_loop", "schema"},
     "training": {"schema", "replay", "runs", "platform", "reward", *DATA},
     "unlearning": {"schema", "training", "runs", "platform", "reward", *DATA},
+    "preflight": {"schema", "training", "unlearning", "replay", "runs", "platform", "reward", *DATA},
     "evaluation": {
         *("reward", "runs", "platform", "training.prompts", "training.template_arguments"),
         *("data_prep.generate", *DATA),
@@ -44,7 +45,7 @@ INNER = {
 }
 """Folders of a room that may import less than the room, with all that they may import."""
 OF_MODULES = {
-    "recipe/rerule/training/minimal_command.py": {"minimal", "data_prep.world"},  # makes minimal's world
+    "recipe/rerule/training/minimal_command.py": {"minimal", "data_prep.world", "preflight.rows"},
     "recipe/rerule/training/own_answers.py": {"evaluation.engine"},  # asks the model before stage 1
 }
 """What a module may import in addition to what its room may."""

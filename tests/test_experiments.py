@@ -13,7 +13,7 @@ from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 
 import recipe.rerule.config.stage1
-from recipe.rerule.training import settings
+from recipe.rerule.preflight import checks
 from reward import RewardConfig
 from reward.score import benchmark_reward
 from tests.e2e.stack import ROOT
@@ -156,7 +156,7 @@ def test_full_size_experiments_pass_the_checks_without_an_accelerator(tmp_path: 
         f"trainer.default_local_dir={folder}/run",
     ]
     for benchmark in BENCHMARKS:
-        settings.check(stage2(benchmark, *overrides))
+        checks.require(checks.findings(checks.stage2, stage2(benchmark, *overrides)))
     checked = command("-m", "recipe.rerule.check", "stage2", "experiment=rwku/lora_1gpu", *overrides)
     assert checked.endswith("stage 2: nothing wrong\n")
     assert "memory of a device, computed and not measured: sending weights" in checked

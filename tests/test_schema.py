@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any, get_args
@@ -13,6 +14,7 @@ from omegaconf import OmegaConf
 from pydantic import TypeAdapter, ValidationError
 
 from recipe.rerule import schema
+from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.training import entry
 
 
@@ -146,3 +148,9 @@ def test_experiments_are_what_stands_in_their_folder() -> None:
     assert entry.STAGE1.options("experiment") == sorted(both)
     papers = {f"paper/{name}" for name in benchmarks}
     assert entry.STAGE2.options("experiment") == sorted(both | papers)
+
+
+def test_the_yaml_and_the_dataclass_of_replay_have_the_same_defaults() -> None:
+    with initialize_config_module("recipe.rerule.config", version_base=None):
+        config = compose("rerule_trainer", [])
+    assert OmegaConf.to_container(config.replay, resolve=True) == dataclasses.asdict(ReplayConfig())

@@ -20,9 +20,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from data_prep.contract import rl_row, sft_row, write_rows, write_sft_rows
-from recipe.rerule.training import settings
-from recipe.rerule.unlearning import checks, presets
-from tests.training.test_settings import write_model
+from recipe.rerule.preflight import checks
+from recipe.rerule.unlearning import presets
+from tests.refused.configurations import put_model as write_model
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = ("rwku", "muse_books", "tofu")
@@ -168,13 +168,13 @@ def test_what_a_script_passes_is_accepted(
     out = tmp_path / "out"
     found = calls(benchmark, out, made, N_GPUS=str(gpus), NNODES=str(nodes))
     stage1 = config("recipe.rerule.config.stage1", "sft_trainer", found["recipe.rerule.sft"])
-    settings.check_stage1(stage1)
+    checks.require(checks.findings(checks.stage1, stage1))
     assert (stage1.trainer.n_gpus_per_node, stage1.data.micro_batch_size_per_gpu) == STAGE1[gpus]
     stage2 = config("recipe.rerule.config", "rerule_trainer", found["recipe.rerule.main"])
     model = Path(stage2.actor_rollout_ref.model.path)
     model.parent.mkdir()
     model.symlink_to(made / "model")
-    settings.check(stage2)
+    checks.require(checks.findings(checks.stage2, stage2))
     assert (stage2.trainer.n_gpus_per_node, stage2.trainer.nnodes) == layout
     expected = min(LOG_PROBS[benchmark], 256 // (gpus * nodes))
     assert stage2.actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu == expected
@@ -201,7 +201,7 @@ def test_what_a_method_is_passed_is_accepted(
     found = calls(benchmark, tmp_path / "out", made, **arm)
     assert "recipe.rerule.sft" not in found
     run = unlearning(found["recipe.rerule.unlearn"])
-    checks.check(run)
+    checks.require(checks.findings(checks.unlearn, run))
     batch, epochs, rate = UNLEARN[benchmark]
     assert (run.data.train_batch_size, run.trainer.total_epochs, run.optim.lr) == (batch, epochs, rate)
     ranks, micro_batch = STAGE1[gpus]
@@ -234,14 +234,14 @@ def test_whp_has_a_model_reinforced_by_the_answers_to_forget(smoke: str, made: P
     first = config("recipe.rerule.config.stage1", "sft_trainer", found["recipe.rerule.sft"])
     if smoke == "1":
         Path(first.model.path).symlink_to(made / "model")
-    settings.check_stage1(first)
+    checks.require(checks.findings(checks.stage1, first))
     assert first.data.train_files == f"{out / 'data'}/forget_gold.parquet"
     assert first.trainer.default_local_dir == str(out / "reinforced")
     run = unlearning(found["recipe.rerule.unlearn"])
     assert run.model.path == first.model.path
     (out / "reinforced").mkdir()
     Path(run.reinforced.path).symlink_to(made / "model")
-    checks.check(run)
+    checks.require(checks.findings(checks.unlearn, run))
     assert run.reinforced.path == str(out / "reinforced" / "model")
 
 
@@ -249,7 +249,7 @@ def test_a_try_of_a_method(made: Path, tmp_path: Path) -> None:
     found = calls("rwku", tmp_path / "out", made, SMOKE="1", ARM="npo_gdr", N_GPUS="3")
     run = unlearning(found["recipe.rerule.unlearn"])
     Path(run.model.path).symlink_to(made / "model")
-    checks.check(run)
+    checks.require(checks.findings(checks.unlearn, run))
     assert (run.trainer.n_gpus_per_node, run.trainer.total_training_steps, run.platform.name) == (1, 3, "cpu")
     assert (run.data.train_batch_size, run.data.micro_batch_size_per_gpu) == (4, 2)
 

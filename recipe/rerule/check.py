@@ -8,9 +8,8 @@ Exit codes: 0 nothing wrong, 2 otherwise, with one line that says what.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
-
-from recipe.rerule import process
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -37,70 +36,67 @@ Example:
 
 def command() -> None:
     """Check what the command line describes."""
+    if sys.argv[1:2] == ["install"]:  # where packages may be missing
+        from recipe.rerule.preflight import installation
+
+        return installation.command(sys.argv[2:])
+    from recipe.rerule import process
+
     with process.stoppable():
         _check()
 
 
 def _check() -> None:
-    stages = {"stage1": _stage1, "stage2": _stage2, "install": _install}
     stage = sys.argv[1] if len(sys.argv) > 1 else ""
     if stage in ("--help", "-h"):
         print(_HELP)
-    elif stage in stages:
+    elif stage in ("stage1", "stage2"):
+        from recipe.rerule.training import entry
+
         del sys.argv[1]
-        stages[stage]()
+        command, check = (entry.STAGE1, _stage1) if stage == "stage1" else (entry.STAGE2, _stage2)
+        entry.run_task(check, command, f"{PROGRAM} {stage}")
     else:
         print(_USAGE, file=sys.stderr)
         sys.exit(2)
 
 
-def _install() -> None:
-    from recipe.rerule.training import installation
+def _stage1(config: DictConfig) -> None:
+    from recipe.rerule import sft
+    from recipe.rerule.preflight import checks
 
-    installation.command(sys.argv[1:])
-
-
-def _stage1() -> None:
-    from recipe.rerule.training import entry
-
-    entry.run_task(_check_stage1, entry.STAGE1, f"{PROGRAM} stage1")
+    _report(config, "stage 1", sft.REQUIRED, checks.stage1)
 
 
-def _stage2() -> None:
-    from recipe.rerule.training import entry
+def _stage2(config: DictConfig) -> None:
+    from recipe.rerule import main
+    from recipe.rerule.preflight import checks
 
-    entry.run_task(_check_stage2, entry.STAGE2, f"{PROGRAM} stage2")
-
-
-def _check_stage1(config: DictConfig) -> None:
-    from recipe.rerule import io, sft
-    from recipe.rerule.training import entry, learning, memory, settings
-
-    with io.one_line(ValueError, code=2):
-        entry.prepare(config, *sft.REQUIRED, require_accelerator=False)
-        settings.check_stage1(config)
-    print(f"stage 1: {learning.plan(config)}, learning rate {config.optim.lr:g}")
-    for line in memory.said(config, memory.of_stage1(config)):
-        print(line)
-    print("stage 1: nothing wrong")
+    _report(config, "stage 2", main.REQUIRED, checks.stage2)
 
 
-def _check_stage2(config: DictConfig) -> None:
-    from recipe.rerule import io, main
-    from recipe.rerule.training import entry, learning, memory, settings
+def _report(
+    config: DictConfig,
+    stage: str,
+    required: Sequence[str],
+    check: Callable[[DictConfig], Iterator[str]],
+) -> None:
+    from recipe.rerule import io
+    from recipe.rerule.preflight import checks
+    from recipe.rerule.training import learning, memory
 
     with io.one_line(ValueError, code=2):
-        entry.prepare(config, *main.REQUIRED, require_accelerator=False)
-        settings.check(config)
-    rate = config.actor_rollout_ref.actor.optim.lr
-    print(f"stage 2: {learning.plan(config)}, learning rate {rate:g}{_replay(config)}")
-    for line in memory.said(config, memory.of_stage2(config)):
+        checks.prepare(config, *required, require_accelerator=False)
+        checks.require(checks.findings(check, config))
+    optim = config.optim if stage == "stage 1" else config.actor_rollout_ref.actor.optim
+    print(f"{stage}: {learning.plan(config)}, learning rate {optim.lr:g}{_replay(config)}")
+    for line in memory.said(config):
         print(line)
-    print("stage 2: nothing wrong")
+    print(f"{stage}: nothing wrong")
 
 
 def _replay(config: DictConfig) -> str:
-    if not config.replay.enable:
+    if "replay" not in config or not config.replay.enable:
         return ""
     return f"; replay after step {config.replay.warmup_steps}, from {config.replay.min_groups} groups on"
 

@@ -25,11 +25,11 @@ def main() -> None:
 
 
 def _check_and_run(config: DictConfig) -> None:
-    from recipe.rerule.training import nodes, settings
+    from recipe.rerule.preflight import checks, nodes
 
     with io.one_line(ValueError, code=2):
-        entry.prepare(config, *REQUIRED, require_accelerator=config.platform.require_accelerator)
-        settings.check(config)
+        checks.prepare(config, *REQUIRED, require_accelerator=config.platform.require_accelerator)
+        checks.require(checks.findings(checks.stage2, config))
         nodes.check(config)
     with io.one_line(Exception, code=1), io.one_line(run_lock.BusyError, code=2):
         run(config)

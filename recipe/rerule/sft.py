@@ -32,13 +32,14 @@ def main() -> None:
 
 
 def _check_and_run(config: DictConfig) -> None:
+    from recipe.rerule.preflight import checks
     from recipe.rerule.runs import written_model
-    from recipe.rerule.training import learning, own_answers, settings, signal
+    from recipe.rerule.training import learning, own_answers, signal
 
     with io.one_line(ValueError, code=2):
-        entry.prepare(config, *REQUIRED, require_accelerator=config.platform.require_accelerator)
+        checks.prepare(config, *REQUIRED, require_accelerator=config.platform.require_accelerator)
         if "RANK" not in os.environ:
-            settings.check_stage1(config)
+            checks.require(checks.findings(checks.stage1, config))
     with io.one_line(Exception, code=1), io.one_line(run_lock.BusyError, code=2):
         if "RANK" in os.environ:
             return train(config)

@@ -39,13 +39,14 @@ def _list(arguments: list[str]) -> None:
 
 
 def _check_and_run(config: DictConfig) -> None:
+    from recipe.rerule.preflight import checks
     from recipe.rerule.runs.written_model import publish_model
-    from recipe.rerule.unlearning import checks, identity
+    from recipe.rerule.unlearning import identity
 
     with io.one_line(ValueError, code=2):
-        entry.prepare(config, "model.path", require_accelerator=config.platform.require_accelerator)
+        checks.prepare(config, "model.path", require_accelerator=config.platform.require_accelerator)
         if "RANK" not in os.environ:
-            checks.check(config)
+            checks.require(checks.findings(checks.unlearn, config))
     with io.one_line(Exception, code=1), io.one_line(run_lock.BusyError, code=2):
         if "RANK" in os.environ:
             return train(config)

@@ -15,7 +15,7 @@ from data_prep.contract import Row, read_rows, read_sft_rows, write_rows, write_
 from recipe.rerule.replay import RolloutGroup
 from recipe.rerule.replay.state import read_groups, read_record
 from recipe.rerule.runs.history import read_metrics
-from recipe.rerule.training.settings import AGENT_LOOP
+from recipe.rerule.schema import AGENT_LOOP
 from tests.e2e.run_checks import assert_same_model
 from tests.e2e.stack import Command, stage2_arguments
 

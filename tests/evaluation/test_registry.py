@@ -17,7 +17,7 @@ from recipe.rerule.evaluation import model_command, options, registry
 from recipe.rerule.evaluation.engine.models import Model
 from recipe.rerule.evaluation.engine.requests import Answer, Answers, Request
 from recipe.rerule.evaluation.options import Option
-from recipe.rerule.training import settings
+from recipe.rerule.preflight import checks
 from reward import RewardConfig
 from reward.score import benchmark_reward
 from tests.evaluation.engine.made_models import save_model
@@ -86,11 +86,11 @@ def test_its_rows_pass_the_checks_of_stage_2(capitals: Any, models: Path) -> Non
     config.trainer.default_local_dir = str(models / "run")
     config.data.train_files = str(models / "rows/train.parquet")
     config.data.val_files = str(models / "rows/val.parquet")
-    settings.check(config)
+    checks.require(checks.findings(checks.stage2, config))
     assert benchmark_reward("rerule/capitals") == RewardConfig()
     config.data.train_files = str(models / "rows/probes.parquet")
     with pytest.raises(ValueError, match="must not be trained on"):
-        settings.check(config)
+        checks.require(checks.findings(checks.stage2, config))
 
 
 def answers_of(name: str, requests: Sequence[Request]) -> Answers:

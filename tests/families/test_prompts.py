@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from data_prep.contract import sft_row, write_sft_rows
 from recipe.rerule.evaluation.engine.encoding import encode_one
 from recipe.rerule.evaluation.engine.requests import Generation, Likelihood, PromptText
-from recipe.rerule.training.prompt_checks import check_conversations, check_prompts
+from recipe.rerule.preflight.rows import check_rows
 from recipe.rerule.training.prompts import PromptError, prompt_ids
 from recipe.rerule.training.sft_dataset import SFTDataset
 from tests.families.made import Family
@@ -125,9 +125,9 @@ def test_a_system_message_has_its_place_or_is_refused(family: Family, tokenizer:
     messages = [SYSTEM, USER, {"role": "assistant", "content": ANSWER}]
     if family.system == "refused":
         with pytest.raises(PromptError, match=r"^a: row 0: the chat template refuses it: no system role$"):
-            check_prompts("a", [rl_like(messages[:2])], tokenizer, dict(family.arguments), 200)
+            check_rows("a", [rl_like(messages[:2])], tokenizer, dict(family.arguments), 200)
         with pytest.raises(PromptError, match=r"^a: row 0: the chat template refuses it: no system role$"):
-            check_conversations("a", [sft_like(messages)], tokenizer, dict(family.arguments), 200)
+            check_rows("a", [sft_like(messages)], tokenizer, dict(family.arguments), 200)
         return
     ids = prompt_ids(tokenizer, messages[:2], raw=False, **family.arguments)
     assert tokenizer.decode(ids) == WITH_SYSTEM[family.name]
@@ -136,11 +136,11 @@ def test_a_system_message_has_its_place_or_is_refused(family: Family, tokenizer:
         with pytest.raises(
             PromptError, match=r"^a: row 0: the chat template writes message 2 into what stands"
         ):
-            check_conversations("a", [sft_like(messages)], tokenizer, dict(family.arguments), 200)
+            check_rows("a", [sft_like(messages)], tokenizer, dict(family.arguments), 200)
         return
     expected = (WITH_SYSTEM[family.name], "".join(ANSWERS[family.name]))
     assert stage1(tokenizer, messages, family, tmp_path) == expected
-    check_conversations("a", [sft_like(messages)], tokenizer, dict(family.arguments), 200)
+    check_rows("a", [sft_like(messages)], tokenizer, dict(family.arguments), 200)
 
 
 def test_turns_that_must_alternate_are_refused_otherwise(family: Family, tokenizer: Any) -> None:
@@ -149,9 +149,9 @@ def test_turns_that_must_alternate_are_refused_otherwise(family: Family, tokeniz
         with pytest.raises(
             PromptError, match=r"^a: row 0: the chat template refuses it: turns must alternate"
         ):
-            check_prompts("a", [row], tokenizer, dict(family.arguments), 200)
+            check_rows("a", [row], tokenizer, dict(family.arguments), 200)
     else:
-        check_prompts("a", [row], tokenizer, dict(family.arguments), 200)
+        check_rows("a", [row], tokenizer, dict(family.arguments), 200)
 
 
 def model_type(family: Family) -> str:
@@ -169,9 +169,9 @@ def test_several_answers_are_refused_where_the_next_turn_rewrites_the_last_one(
         with pytest.raises(
             PromptError, match=r"^a: row 0: the chat template writes message 2 into what stands"
         ):
-            check_conversations("a", [row], tokenizer, dict(family.arguments), 200)
+            check_rows("a", [row], tokenizer, dict(family.arguments), 200)
     else:
-        check_conversations("a", [row], tokenizer, dict(family.arguments), 200)
+        check_rows("a", [row], tokenizer, dict(family.arguments), 200)
 
 
 def rl_like(messages: list[dict[str, str]]) -> dict[str, Any]:

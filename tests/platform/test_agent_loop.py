@@ -10,7 +10,7 @@ import pytest
 from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
 
 from recipe.rerule.platform import agent_loop
-from recipe.rerule.training.settings import AGENT_LOOP
+from recipe.rerule.schema import AGENT_LOOP
 
 
 class Balancer:

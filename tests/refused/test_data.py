@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from data_prep.__main__ import main as data_prep
 from recipe.rerule.evaluation.probes import read_probes
-from recipe.rerule.training import settings
+from recipe.rerule.preflight import checks
 from tests.made_models import put_model
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
 from tests.refused.cases import Case
@@ -136,7 +136,7 @@ def test_refusals_beside_the_rows_that_no_response_can_hold(
     for number in range(len(taught)):
         taught = changed(taught, number, "messages", 1, "content", value=answer)
     (tmp_path / "sft.parquet").write_bytes(stored(taught))
-    settings.check(config)
+    checks.require(checks.findings(checks.stage2, config))
     said = (
         f"warning: data.max_response_length is 24, but the refusals of {tmp_path / 'sft.parquet'} have 25 to "
         "25 tokens with their end, so that none can be sampled whole; raise it to 25"
@@ -147,7 +147,7 @@ def test_refusals_beside_the_rows_that_no_response_can_hold(
 
 def check(command: str, config: DictConfig) -> None:
     """The checks of a stage before a run."""
-    {"stage1": settings.check_stage1, "stage2": settings.check}[command](config)
+    checks.require(checks.findings(getattr(checks, command), config))
 
 
 def files(folder: Path, name: str, contents: list[bytes | int], train: list[str]) -> list[str]:

@@ -10,8 +10,8 @@ import pytest
 from omegaconf import DictConfig
 
 from recipe.rerule.evaluation.engine.models import check_models, resolve_models
+from recipe.rerule.preflight import checks
 from recipe.rerule.runs import checkpoints, run_folder
-from recipe.rerule.training import settings
 from tests.made_models import put_model
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
 from tests.refused.cases import Case
@@ -81,7 +81,10 @@ def trained(
     for config in (stage1, stage2):
         config.trainer.default_local_dir, config.trainer.resume_mode = str(folder), mode
         config.trainer.resume_from_path = f"{folder}/global_step_3"
-    return [lambda: settings.check_stage1(stage1), lambda: settings.check(stage2)]
+    return [
+        lambda: checks.require(checks.findings(checks.stage1, stage1)),
+        lambda: checks.require(checks.findings(checks.stage2, stage2)),
+    ]
 
 
 @pytest.mark.parametrize("case", MODELS, ids=lambda case: case.name)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from recipe.rerule.replay import Replay, ReplayConfig, load, save
-from recipe.rerule.training.settings import parts
+from recipe.rerule.replay.custom import build_rules
 from tests.refused.replay_cases import CASES, MADE, RESUMED, RuleCase
 from tests.replay.groups import PAPER_RULES, make_group
 
@@ -54,7 +54,7 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: RuleCase) 
 @pytest.mark.usefixtures("own_module")
 def test_a_rule(case: RuleCase, tmp_path: Path) -> None:
     steps: dict[str, Callable[[], object]] = {
-        MADE: lambda: parts.check_replay_rules(config_of(case)),
+        MADE: lambda: build_rules(config_of(case)),
         RESUMED: lambda: resumed(config_of(case), tmp_path),
     }
     attempt = steps.get(case.group, lambda: run(config_of(case), tmp_path))

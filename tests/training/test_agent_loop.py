@@ -16,8 +16,8 @@ from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentL
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.rollout.replica import TokenOutput
 
+from recipe.rerule.schema import AGENT_LOOP, AGENT_LOOP_MODULE
 from recipe.rerule.training.agent_loop import PromptAgentLoop
-from recipe.rerule.training.settings import AGENT_LOOP, AGENT_LOOP_MODULE
 from tests.made_tokenizers import ALTERNATING_TEMPLATE, LLAMA3_TEMPLATE, byte_level, sentencepiece
 
 ANSWER = [7, 8, 9]

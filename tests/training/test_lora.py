@@ -11,9 +11,9 @@ import peft
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
+from recipe.rerule.preflight import models, settings
 from recipe.rerule.schema import SettingsError
 from recipe.rerule.training import lora
-from recipe.rerule.training.settings import lora as lora_settings
 
 LLAMA3 = {
     "architectures": ["LlamaForCausalLM"],
@@ -86,7 +86,7 @@ MODULES: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("changes", "line"), REFUSED)
 def test_settings_with_which_verl_breaks(changes: dict[str, Any], line: str) -> None:
     with pytest.raises(SettingsError) as raised:
-        lora_settings.check(section(Path("x"), **changes), "key")
+        settings.check_adapter(section(Path("x"), **changes), "key")
     assert str(raised.value).startswith(line)
     assert "\n" not in str(raised.value)
 
@@ -94,16 +94,16 @@ def test_settings_with_which_verl_breaks(changes: dict[str, Any], line: str) -> 
 @pytest.mark.parametrize(("changes", "line"), MODULES)
 def test_adapters_that_cannot_be_merged(changes: dict[str, Any], line: str, small: Path) -> None:
     with pytest.raises(SettingsError) as raised:
-        lora_settings.check_modules(section(small, **changes), "key")
+        models.check_adapter(section(small, **changes), "key")
     assert str(raised.value).startswith(line)
 
 
 def test_a_tied_head_has_no_adapter(tmp_path: Path) -> None:
     tied = put_config(tmp_path / "tied", **SMALL, tie_word_embeddings=True)
     with pytest.raises(SettingsError, match="takes lm_head too, which is tied to the embeddings"):
-        lora_settings.check_modules(section(tied, target_modules=["lm_head"]), "key")
+        models.check_adapter(section(tied, target_modules=["lm_head"]), "key")
     loose = put_config(tmp_path / "loose", **SMALL)
-    lora_settings.check_modules(section(loose, target_modules=["lm_head"]), "key")
+    models.check_adapter(section(loose, target_modules=["lm_head"]), "key")
 
 
 def test_conv1d_of_gpt_2_is_refused(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_conv1d_of_gpt_2_is_refused(tmp_path: Path) -> None:
         json.dumps({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]} | sizes)
     )
     with pytest.raises(SettingsError, match="of type Conv1D"):
-        lora_settings.check_modules(section(folder, target_modules=["c_proj"]), "key")
+        models.check_adapter(section(folder, target_modules=["c_proj"]), "key")
 
 
 def test_allowed_adapters(small: Path, tmp_path: Path) -> None:
@@ -127,24 +127,24 @@ def test_allowed_adapters(small: Path, tmp_path: Path) -> None:
         {"path": "a/name", "target_modules": ["nothing"]},
     ):
         model = section(small, **changes)
-        lora_settings.check(model, "key")
-        lora_settings.check_modules(model, "key")
+        settings.check_adapter(model, "key")
+        models.check_adapter(model, "key")
 
 
 @pytest.fixture
 def put_adapter(tmp_path: Path) -> Callable[..., str]:
-    """put_adapter(**settings): the folder of an adapter that peft configures so."""
+    """put_adapter(**changes): the folder of an adapter that peft configures so."""
 
-    def put(**settings: Any) -> str:
+    def put(**changes: Any) -> str:
         config = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj"], "task_type": "CAUSAL_LM"}
-        peft.LoraConfig(**config | settings).save_pretrained(str(tmp_path / "adapter"))
+        peft.LoraConfig(**config | changes).save_pretrained(str(tmp_path / "adapter"))
         return str(tmp_path / "adapter")
 
     return put
 
 
 @pytest.mark.parametrize(
-    ("settings", "line"),
+    ("changes", "line"),
     [
         ({}, None),
         ({"r": 8}, "whose rank is 8, but key.lora_rank is 4; set it to 8"),
@@ -157,53 +157,15 @@ def put_adapter(tmp_path: Path) -> Callable[..., str]:
     ],
 )
 def test_an_adapter_to_go_on_with(
-    settings: dict[str, Any], line: str | None, small: Path, put_adapter: Callable[..., str]
+    changes: dict[str, Any], line: str | None, small: Path, put_adapter: Callable[..., str]
 ) -> None:
-    model = section(small, lora_adapter_path=put_adapter(**settings))
+    model = section(small, lora_adapter_path=put_adapter(**changes))
     if line is None:
-        return lora_settings.check_modules(model, "key")
+        return models.check_adapter(model, "key")
     with pytest.raises(SettingsError) as raised:
-        lora_settings.check_modules(model, "key")
+        models.check_adapter(model, "key")
     assert line in str(raised.value)
     assert str(raised.value).startswith(f"key.lora_adapter_path is {model.lora_adapter_path}, ")
-
-
-@pytest.mark.parametrize(
-    ("rank", "merge", "platform", "line"),
-    [
-        (512, False, "gpu", None),
-        (513, True, "gpu", None),
-        (4, True, "cpu", None),
-        (0, False, "cpu", None),
-        (513, False, "gpu", "vLLM samples with adapters of rank 512 at most"),
-        (4, False, "cpu", "platform=cpu cannot send a LoRA adapter to the rollout engine"),
-    ],
-)
-def test_adapters_that_the_rollout_engine_takes(
-    rank: int, merge: bool, platform: str, line: str | None
-) -> None:
-    model = section(Path("x"), lora_rank=rank, lora={"rank": 0, "merge": merge})
-    config = {
-        "platform": {"name": platform},
-        "actor_rollout_ref": {"model": model, "rollout": {"name": "vllm"}},
-    }
-    if line is None:
-        return lora_settings.check_rollout(OmegaConf.create(config))
-    with pytest.raises(SettingsError, match=line):
-        lora_settings.check_rollout(OmegaConf.create(config))
-
-
-@pytest.mark.parametrize(
-    ("path", "use_kl_loss", "warned"), [("a", True, True), ("a", False, False), (None, True, False)]
-)
-def test_the_reference_lacks_an_adapter_to_go_on_with(
-    path: str | None, use_kl_loss: bool, warned: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model = section(Path("x"), lora_adapter_path=path)
-    config = {"actor_rollout_ref": {"model": model, "actor": {"use_kl_loss": use_kl_loss}}}
-    lora_settings.warn_of_reference(OmegaConf.create(config))
-    line = "warning: with actor_rollout_ref.model.lora_adapter_path the reference of the KL term is "
-    assert capsys.readouterr().err.startswith(line) == warned
 
 
 @pytest.mark.full  # importing vllm takes long
@@ -212,4 +174,4 @@ def test_vllm_s_highest_rank() -> None:
 
     from vllm.config.lora import MaxLoRARanks
 
-    assert max(get_args(MaxLoRARanks)) == lora_settings.HIGHEST_RANK
+    assert max(get_args(MaxLoRARanks)) == settings._HIGHEST_RANK

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from recipe.rerule.platform.log_probs import CHUNK_BYTES
 from recipe.rerule.schema import SettingsError
 from recipe.rerule.training import lora, memory
-from recipe.rerule.training.memory import GB, Plan, Settings, Sizes
+from recipe.rerule.training.memory import GB, SAMPLING, SENDING, UPDATE, Run, Sizes
 from tests.training.test_lora import SMALL as SMALL_CONFIG
 from tests.training.test_lora import put_config, section
 
@@ -22,8 +22,9 @@ EMBEDDINGS = 128256 * 4096
 LAYER = 2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336 + 2 * 4096
 LLAMA3 = Sizes(BASE, ADAPTER, 2 * EMBEDDINGS + 4096, EMBEDDINGS, 4096, 14336, 32, 128256, 2048)
 LONGEST = 512 + 1024
-ON_80 = Settings(1, 4, 2 * LONGEST, 4 * LONGEST, engine_share=0.45)
-ON_40 = Settings(1, 2, LONGEST, LONGEST, param_offload=True, engine_share=0.6)
+BOUND = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"
+ON_80 = Run(1, 4, 2 * LONGEST, 4 * LONGEST, LONGEST, BOUND, engine_share=0.45)
+ON_40 = Run(1, 2, LONGEST, LONGEST, LONGEST, BOUND, param_offload=True, engine_share=0.6)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +46,7 @@ def test_sizes_are_those_of_the_model(built: Any) -> None:
 
 
 def test_the_parts_of_an_update_by_hand() -> None:
-    parts = memory.update_bytes(LLAMA3, ON_80)
+    parts = memory.moments(LLAMA3, ON_80)[UPDATE]
     assert parts == {
         "base weights": 4 * BASE,
         "adapter and optimizer": 16 * ADAPTER,
@@ -57,10 +58,10 @@ def test_the_parts_of_an_update_by_hand() -> None:
         "sleeping engine": 2e9,
     }
     assert sum(parts.values()) / GB == pytest.approx(49.7, abs=0.1)
-    alone = memory.update_bytes(LLAMA3, Settings(1, 4, 1024))
+    alone = memory.moments(LLAMA3, Run(1, 4, 1024))[UPDATE]
     assert alone["logits"] == 1024 * 12 * 128256
     assert "sleeping engine" not in alone
-    two = memory.update_bytes(LLAMA3, Settings(2, 4, 2 * LONGEST, 4 * LONGEST, engine_share=0.45))
+    two = memory.moments(LLAMA3, replace(ON_80, devices=2))[UPDATE]
     for name in ("base weights", "adapter and optimizer"):
         assert two[name] == parts[name] / 2
     assert {name for name, size in two.items() if size == parts[name]} == set(parts) - {
@@ -70,12 +71,14 @@ def test_the_parts_of_an_update_by_hand() -> None:
 
 
 def test_weights_of_trainer_and_engine_are_there_together_while_they_are_sent() -> None:
-    sent = memory.transfer_bytes(LLAMA3, ON_80)
+    sent = memory.moments(LLAMA3, ON_80)[SENDING]
     assert sent["base weights"] == 4 * BASE
     assert sent["engine's weights"] == 2 * (BASE + ADAPTER)
     assert sent["adapter and optimizer"] == 12 * ADAPTER
     assert sum(sent.values()) / GB == pytest.approx(53.4, abs=0.1)
-    merged = memory.transfer_bytes(LLAMA3, Settings(1, 4, 1, optimizer_offload=True, merge=True))
+    merged = memory.moments(LLAMA3, Run(1, 4, 1, optimizer_offload=True, merge=True, engine_share=0.5))[
+        SENDING
+    ]
     assert merged["engine's weights"] == 2 * BASE
     assert merged["adapter and optimizer"] == 4 * ADAPTER
     assert merged["largest tensor"] == 4 * EMBEDDINGS
@@ -85,8 +88,8 @@ def test_weights_of_trainer_and_engine_are_there_together_while_they_are_sent() 
     ("param", "optimizer", "base", "adapter"), [(0, 0, 4, 12), (1, 0, 0, 8), (0, 1, 4, 4), (1, 1, 0, 0)]
 )
 def test_what_stays_while_the_engine_samples(param: int, optimizer: int, base: int, adapter: int) -> None:
-    run = Settings(1, 4, 1, param_offload=bool(param), optimizer_offload=bool(optimizer), engine_share=0.5)
-    assert memory.sampling_bytes(LLAMA3, run) == {
+    run = Run(1, 4, 1, param_offload=bool(param), optimizer_offload=bool(optimizer), engine_share=0.5)
+    assert memory.moments(LLAMA3, run)[SAMPLING] == {
         "base weights": base * BASE,
         "adapter and optimizer": adapter * ADAPTER,
         "context": 2e9,
@@ -101,14 +104,14 @@ def test_tokens_that_the_engine_keeps() -> None:
 
 
 def test_which_cards_are_too_small_and_why() -> None:
-    assert memory.shortage(LLAMA3, ON_80, LONGEST, 80 * GB) is None
-    assert memory.shortage(LLAMA3, ON_80, LONGEST, 40 * GB) == "the update needs 49.7 GB"
-    assert memory.shortage(LLAMA3, ON_40, LONGEST, 40 * GB) is None
-    whole = Settings(1, 2, LONGEST, LONGEST, param_offload=True, engine_share=0.99)
-    assert memory.shortage(LLAMA3, whole, LONGEST, 40 * GB) == "sampling needs 42.3 GB"
-    little = Settings(1, 2, LONGEST, LONGEST, param_offload=True, engine_share=0.4)
+    assert memory.shortage(LLAMA3, ON_80, 80 * GB) is None
+    assert memory.shortage(LLAMA3, ON_80, 40 * GB) == "the update needs 49.7 GB"
+    assert memory.shortage(LLAMA3, ON_40, 40 * GB) is None
+    whole = replace(ON_40, engine_share=0.99)
+    assert memory.shortage(LLAMA3, whole, 40 * GB) == "sampling needs 42.3 GB"
+    little = replace(ON_40, engine_share=0.4)
     assert "0.4 of it holds the engine's weights and no response" in (
-        memory.shortage(LLAMA3, little, LONGEST, 40 * GB) or ""
+        memory.shortage(LLAMA3, little, 40 * GB) or ""
     )
 
 
@@ -124,8 +127,7 @@ def composed(stage: int, *overrides: str) -> DictConfig:
 
 
 def said(stage: int, *overrides: str) -> list[str]:
-    config = composed(stage, *overrides)
-    return memory.said(config, (memory.of_stage1, memory.of_stage2)[stage - 1](config))
+    return memory.said(composed(stage, *overrides))
 
 
 FSDP = "actor_rollout_ref.actor.fsdp_config"
@@ -162,26 +164,27 @@ def test_the_experiments_fit_their_cards(benchmark: str, llama3: Path) -> None:
 def test_the_settings_are_those_of_the_run() -> None:
     files = ["actor_rollout_ref.model.path=x", "data.train_files=x", "data.val_files=x"]
 
-    def found(*more: str) -> Plan:
-        return memory.of_stage2(composed(2, "experiment=rwku/lora_1gpu", *files, *more))
+    def found(*more: str) -> Run:
+        return memory.of_run(composed(2, "experiment=rwku/lora_1gpu", *files, *more))
 
-    assert (found().run, found().longest) == (ON_80, LONGEST)
-    assert found(*FOR_40_GB).run == ON_40
+    assert found() == ON_80
+    assert found(*FOR_40_GB) == ON_40
     tokens = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=5000"
     by_tokens = found("actor_rollout_ref.actor.use_dynamic_bsz=true", tokens)
-    assert (by_tokens.run.update_tokens, by_tokens.run.log_prob_tokens) == (5000, 5000)
-    assert by_tokens.tokens == tokens.split("=")[0]
-    whole = found("actor_rollout_ref.model.lora_rank=0", "actor_rollout_ref.model.use_fused_kernels=true").run
+    assert (by_tokens.update_tokens, by_tokens.log_prob_tokens) == (5000, 5000)
+    assert by_tokens.tokens_key == tokens.split("=")[0]
+    whole = found("actor_rollout_ref.model.lora_rank=0", "actor_rollout_ref.model.use_fused_kernels=true")
     assert (whole.reference, whole.fused, whole.checkpointing) == (True, True, True)
 
 
 SMALL = Sizes(1000, 0, 400, 300, 10, 20, 3, 30, 8)
-ON_CPU = Settings(1, 4, 50, 60, engine_share=0.5, reference=True, checkpointing=False, fused=True)
+ON_CPU = Run(1, 4, 50, 60, engine_share=0.5, reference=True, checkpointing=False, fused=True)
 
 
-def test_the_parts_of_a_machine_by_hand() -> None:
+def test_the_parts_of_a_machine_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Llama keeps 14 numbers of its width and 4 of its middle layers a token and layer."""
-    parts = memory.machine_bytes(SMALL, ON_CPU, 7.0)
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "2")
+    parts = memory.machine_bytes(SMALL, ON_CPU)
     assert parts == {
         "weights, gradients and optimizer": 16 * 1000,
         "activations": 4 * 50 * 3 * (140 + 80),
@@ -189,9 +192,9 @@ def test_the_parts_of_a_machine_by_hand() -> None:
         "processes": memory.PROCESSES,
         "reference": 4 * 1000,
         "rollout engine": 2 * 4 * 1000,
-        "its KV cache": 7.0,
+        "its KV cache": 2 * 2**30,
     }
-    adapted = memory.machine_bytes(replace(SMALL, adapter=10), Settings(1, 4, 50), 0.0)
+    adapted = memory.machine_bytes(replace(SMALL, adapter=10), Run(1, 4, 50))
     assert adapted["weights, gradients and optimizer"] == 4 * 1000 + 16 * 10
     assert adapted["logits"] == 50 * 12 * 30
     assert adapted["processes"] == memory.LIBRARIES
@@ -199,10 +202,10 @@ def test_the_parts_of_a_machine_by_hand() -> None:
 
 
 def test_all_weights_on_a_device_have_gradients_and_moments() -> None:
-    parts = memory.update_bytes(replace(LLAMA3, adapter=0), ON_80)
+    parts = memory.moments(replace(LLAMA3, adapter=0), ON_80)[UPDATE]
     assert parts["weights and optimizer"] == 16 * BASE
     assert "base weights" not in parts
-    fused = memory.update_bytes(LLAMA3, replace(ON_80, fused=True))
+    fused = memory.moments(LLAMA3, replace(ON_80, fused=True))[UPDATE]
     assert fused["logits"] == 512 * 20 * 128256
 
 
@@ -220,9 +223,9 @@ def test_a_run_that_needs_more_than_there_is(
     config = composed(2, "experiment=tiny", *model)
     if line == "!":
         with pytest.raises(SettingsError, match="lower VLLM_CPU_KVCACHE_SPACE"):
-            memory.warnings(config, memory.of_stage2(config))
+            list(memory.warnings(config))
         return
-    said = memory.warnings(config, memory.of_stage2(config))
+    said = list(memory.warnings(config))
     assert len(said) == bool(line)
     assert all(line in of and of.startswith("the run needs up to 9.") for of in said)
 
@@ -230,11 +233,12 @@ def test_a_run_that_needs_more_than_there_is(
 def test_the_documentation_has_these_numbers_and_overrides() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "running.md").read_text("utf-8")
     assert [setting for setting in FOR_40_GB if setting not in page] == []
-    moments = (memory.update_bytes, memory.transfer_bytes, memory.sampling_bytes)
-    on_80, on_40 = ([sum(of(LLAMA3, run).values()) / GB for of in moments] for run in (ON_80, ON_40))
+    on_80, on_40 = (
+        [sum(parts.values()) / GB for parts in memory.moments(LLAMA3, run).values()] for run in (ON_80, ON_40)
+    )
     assert "| **sum** | **{:.1f}** | **{:.1f}** | **{:.1f}** and 0.45 of the card".format(*on_80) in page
     assert "the sums are {:.1f}, {:.1f} and {:.1f} GB".format(*on_40) in page
-    update = memory.update_bytes(LLAMA3, ON_80)
+    update = memory.moments(LLAMA3, ON_80)[UPDATE]
     activations = update["kept activations"] + update["a layer's activations"]
     for name, size in {"activations": activations, "logits": update["logits"]}.items():
         assert f"| {name} | {size / GB:.1f} | | |" in page

@@ -15,10 +15,8 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from recipe.rerule.runs.checkpoints import CheckpointError
 from recipe.rerule.runs.data_order import LOADER_FILE, restore_epoch_end
-from recipe.rerule.training.data_checks import DataError, check_sides
 from recipe.rerule.training.sides import SidesSampler, stage2_sampler
 from recipe.rerule.training.trainer_v1 import ReRULETrainerV1
-from tests.refused.rows import rl
 
 FORGET, RETAIN = range(24), range(24, 99)
 BATCH = 8
@@ -148,38 +146,3 @@ def test_v1_takes_the_order_too(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer.config = OmegaConf.create({"data": {"sides": "balanced", "shuffle": True, "seed": 1}})
     trainer._init_dataloader()
     assert run(trainer.train_dataloader, 0, 12) == run(loader("balanced"), 0, 12)
-
-
-def sided(forget: int, retain: int) -> list[tuple[str, list[Any]]]:
-    rows = rl()
-    kinds = {row["reward_model"]["ground_truth"]["type"]: row for row in rows}
-    return [("a", [kinds["forget"]] * forget + [kinds["retain"]] * retain)]
-
-
-def settings(sides: str, own: str | None = None) -> Any:
-    return OmegaConf.create({"sides": sides, "train_batch_size": 8, "custom_cls": {"path": own}})
-
-
-@pytest.mark.parametrize(
-    ("forget", "retain", "warned"),
-    [(24, 75, "24 forget and 75 retain prompts, so that a batch of 8 has 1.9 of the forget side"),
-     (9, 1, "1 retain and 9 forget prompts, so that a batch of 8 has 0.8 of the retain side"),
-     (10, 20, ""), (5, 5, ""), (0, 9, "")],
-)  # fmt: skip
-def test_sides_far_apart_are_one_warning(
-    forget: int, retain: int, warned: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    check_sides(sided(forget, retain), settings("as_given"))
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == bool(warned)
-    assert warned in "".join(lines)
-    if forget:
-        check_sides(sided(forget, retain), settings("balanced"))
-        assert not capsys.readouterr().err
-
-
-def test_what_cannot_be_balanced_is_refused() -> None:
-    with pytest.raises(DataError, match="hold no row of type forget; add some"):
-        check_sides(sided(0, 9), settings("balanced"))
-    with pytest.raises(DataError, match=r"data\.custom_cls"):
-        check_sides(sided(3, 9), settings("balanced", "pkg://own.rows"))

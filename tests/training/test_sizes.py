@@ -19,7 +19,8 @@ from omegaconf.errors import InterpolationResolutionError
 from safetensors.torch import save_file
 
 import recipe.rerule.config.stage1
-from recipe.rerule.training import entry, sizes
+from recipe.rerule.preflight import checks
+from recipe.rerule.training import sizes
 
 # rows: batch, epochs, steps, replay warm-up, threshold window, capacity
 STAGE2 = {
@@ -264,7 +265,7 @@ def test_rows_that_cannot_be_counted(file: str | None, reason: str, tmp_path: Pa
 def test_a_run_that_cannot_count_its_rows_says_why_in_plain_words(tmp_path: Path) -> None:
     config = stage2(f"data.train_files={tmp_path / 'missing.parquet'}")
     with pytest.raises(ValueError, match=r"^\S*missing.parquet: no such file$"):
-        entry.prepare(config, require_accelerator=False)
+        checks.prepare(config, require_accelerator=False)
 
 
 def test_passes_by_the_sizes_of_the_model(tmp_path: Path) -> None:

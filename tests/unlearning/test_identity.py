@@ -11,9 +11,10 @@ from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 
 from data_prep.contract import read_sft_rows, write_sft_rows
+from recipe.rerule.preflight import checks
 from recipe.rerule.runs import checkpoints, run_folder
 from recipe.rerule.schema import SettingsError
-from recipe.rerule.unlearning import checks, identity, presets
+from recipe.rerule.unlearning import identity, presets
 from tests.unlearning import made
 
 
@@ -86,13 +87,13 @@ def test_a_changed_setting_is_named_with_both_values(
 def test_the_commands_checks_refuse_it_and_write_nothing(mode: str, run: DictConfig) -> None:
     folder = Path(run.trainer.default_local_dir)
     run.trainer.resume_mode, run.trainer.resume_from_path = mode, str(folder / "global_step_1")
-    checks.check(run)
+    checks.require(checks.findings(checks.unlearn, run))
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     run.method.forget_weight = 0.5
     with pytest.raises(
         SettingsError, match=r"^method.forget_weight is 0.5, but the run in .* with 1.0; go on"
     ):
-        checks.check(run)
+        checks.require(checks.findings(checks.unlearn, run))
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 

@@ -22,8 +22,8 @@ from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentL
 from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
 from verl.workers.rollout.llm_server import LLMServerClient
 
+from recipe.rerule.schema import AGENT_LOOP
 from recipe.rerule.training.agent_loop import PromptAgentLoop
-from recipe.rerule.training.settings import AGENT_LOOP
 
 SHARED_LOOPS = {"single_turn_agent": SingleTurnAgentLoop, AGENT_LOOP: PromptAgentLoop}
 """Agent loops that keep nothing of a conversation, so that one serves every response."""

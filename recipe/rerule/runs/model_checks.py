@@ -8,13 +8,12 @@ second for a model of any size.
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-from omegaconf import DictConfig
+from typing import Any, NamedTuple
 
 from recipe.rerule.runs import checkpoints
 
@@ -46,9 +45,8 @@ class _Found(Exception):  # noqa: N818  (carries an answer through the checks, a
     """What is wrong with the folder, in words that follow its name."""
 
 
-@dataclass(frozen=True)
-class _Tensor:
-    """One tensor of a safetensors file, by the file's header."""
+class _Tensor(NamedTuple):
+    """One tensor of a safetensors file, by the file's header; `size` in bytes."""
 
     file: Path
     name: str
@@ -82,40 +80,14 @@ def check_adapter(path: str | None, key: str) -> None:
             raise ModelError(f"{key} is {path}, which holds no {' or '.join(names)}; give a folder of peft")
 
 
-def check_stage1(config: DictConfig) -> None:
-    """Check the model of a stage-1 configuration. Raises ModelError."""
-    check(config.model.path, "model.path")
-    check_adapter(config.model.lora_adapter_path, "model.lora_adapter_path")
-
-
-def check_stage2(config: DictConfig) -> None:
-    """Check the models of a stage-2 configuration. Raises ModelError."""
-    actor = "actor_rollout_ref.model"
-    check(config.actor_rollout_ref.model.path, f"{actor}.path")
-    check_adapter(config.actor_rollout_ref.model.lora_adapter_path, f"{actor}.lora_adapter_path")
-    if config.algorithm.adv_estimator == "gae":
-        check(config.critic.model.path, "critic.model.path")
-
-
 def problem(folder: Path) -> str | None:
     """Why the model of a folder cannot be used, in words that follow the folder's name; None if it can."""
-    try:
-        _check_kind(folder)
-        if not (folder / "config.json").is_file():
-            raise _Found("holds no config.json; give a Hugging Face folder or name")
-        _check_weights(folder, _json(folder / "config.json"))
-    except _Found as found:
-        return str(found)
-    return None
+    return _found(_check_whole, folder)
 
 
 def other_kind(folder: Path) -> str | None:
     """What a folder holds instead of a whole model, in words that follow its name; None without a sign."""
-    try:
-        _check_kind(folder)
-    except _Found as found:
-        return str(found)
-    return None
+    return _found(_check_kind, folder)
 
 
 def vocabulary_size(path: str, trust_remote_code: bool) -> int | None:
@@ -130,39 +102,19 @@ def vocabulary_size(path: str, trust_remote_code: bool) -> int | None:
     return getattr(config.get_text_config(), "vocab_size", None)
 
 
-def _check_kind(folder: Path) -> None:
-    """Refuse what is no folder of a whole model: files, runs, adapters."""
-    if not folder.is_dir():
-        raise _Found("is a file; give the folder that holds config.json and the weights")
+def _found(look: Callable[[Path], None], folder: Path) -> str | None:
+    try:
+        look(folder)
+    except _Found as found:
+        return str(found)
+    return None
+
+
+def _check_whole(folder: Path) -> None:
+    _check_kind(folder)
     if not (folder / "config.json").is_file():
-        if (inner := _model_inside(folder)) is not None:
-            raise _Found(f"is the folder of a run; its model is in {inner}")
-        if (folder / _ADAPTER).is_file():
-            raise _Found(f"holds a LoRA adapter alone; {_how_to_merge(folder)}")
-    elif (folder / _ADAPTER).is_file():
-        raise _Found(
-            f"holds {_ADAPTER} as well as a model: transformers would add the adapter, and vLLM would not; "
-            "take it out, or merge it with peft's merge_and_unload()"
-        )
-
-
-def _model_inside(folder: Path) -> Path | None:
-    """The model's folder inside that of a run of stage 1 or 2, or inside a checkpoint."""
-    newest = checkpoints.newest_complete(folder)
-    run = [] if newest is None else [checkpoints.step_folder(folder, newest) / "actor" / "huggingface"]
-    places = [folder / "model", *run, folder / "actor" / "huggingface", folder / "huggingface"]
-    return next((place for place in places if (place / "config.json").is_file()), None)
-
-
-def _how_to_merge(folder: Path) -> str:
-    base = _json(folder / _ADAPTER).get("base_model_name_or_path") or "its base model"
-    return (
-        f"merge it into {base} with peft's merge_and_unload(), or train that model with the adapter as "
-        "lora_adapter_path"
-    )
-
-
-def _check_weights(folder: Path, config: dict[str, Any]) -> None:
+        raise _Found("holds no config.json; give a Hugging Face folder or name")
+    config = _json(folder / "config.json")
     first = next((name for name in _WEIGHTS if (folder / name).is_file()), None)
     if first is None:
         raise _Found(f"holds no weights: none of {', '.join(_WEIGHTS)} is there; copy the whole folder again")
@@ -173,6 +125,31 @@ def _check_weights(folder: Path, config: dict[str, Any]) -> None:
         tensors = [tensor for file in files for tensor in _headers(file)]
         _check_tensors(tensors, config)
         _check_finite(tensors)
+
+
+def _check_kind(folder: Path) -> None:
+    """Refuse what is no folder of a whole model: files, runs, adapters."""
+    if not folder.is_dir():
+        raise _Found("is a file; give the folder that holds config.json and the weights")
+    if not (folder / "config.json").is_file():
+        # Of a run of stage 1 or 2, or a checkpoint, the model is in a folder inside.
+        newest = checkpoints.newest_complete(folder)
+        run = [] if newest is None else [checkpoints.step_folder(folder, newest) / "actor" / "huggingface"]
+        places = [folder / "model", *run, folder / "actor" / "huggingface", folder / "huggingface"]
+        for place in places:
+            if (place / "config.json").is_file():
+                raise _Found(f"is the folder of a run; its model is in {place}")
+        if (folder / _ADAPTER).is_file():
+            base = _json(folder / _ADAPTER).get("base_model_name_or_path") or "its base model"
+            raise _Found(
+                f"holds a LoRA adapter alone; merge it into {base} with peft's merge_and_unload(), or train "
+                "that model with the adapter as lora_adapter_path"
+            )
+    elif (folder / _ADAPTER).is_file():
+        raise _Found(
+            f"holds {_ADAPTER} as well as a model: transformers would add the adapter, and vLLM would not; "
+            "take it out, or merge it with peft's merge_and_unload()"
+        )
 
 
 def _shards(folder: Path, index: str) -> list[Path]:
@@ -194,38 +171,27 @@ def _check_beginning(file: Path) -> None:
         raise _Found(f"holds {file.name}, which is empty; copy it again")
     if beginning == _LFS_POINTER:
         raise _Found(f"holds {file.name}, which only stands for the weights: run git lfs pull")
-    if file.suffix == ".bin":
-        _check_torch_file(file, beginning)
-
-
-def _check_torch_file(file: Path, beginning: bytes) -> None:
-    import zipfile
-
     whole_zip = beginning.startswith(_ZIP) and zipfile.is_zipfile(file)
-    if not whole_zip and not beginning.startswith(_LEGACY):
+    if file.suffix == ".bin" and not whole_zip and not beginning.startswith(_LEGACY):
         raise _Found(f"holds {file.name}, which is no file of torch.save, or is cut off; copy it again")
 
 
-def _headers(file: Path) -> Iterator[_Tensor]:
+def _headers(file: Path) -> list[_Tensor]:
     """What the file's header says of its tensors; the library compares it with the file's length."""
     from safetensors import SafetensorError, safe_open
 
+    tensors = []
     try:
         with safe_open(file, framework="pt") as opened:
             for name in opened.keys():  # noqa: SIM118  (no mapping: it has no iterator)
                 part = opened.get_slice(name)
                 shape, dtype = part.get_shape(), part.get_dtype()
-                yield _Tensor(file, name, shape, dtype, _bytes(shape, dtype))
+                bits = re.search(r"\d+", dtype)
+                size = math.prod(shape) * (int(bits[0]) if bits else 8) // 8
+                tensors.append(_Tensor(file, name, shape, dtype, size))
     except SafetensorError as error:
         raise _Found(f"holds {file.name}, which is cut off or damaged ({error}); copy it again") from None
-
-
-def _bytes(shape: list[int], dtype: str) -> int:
-    bits = re.search(r"\d+", dtype)
-    elements = 1
-    for length in shape:
-        elements *= length
-    return elements * (int(bits[0]) if bits else 8) // 8
+    return tensors
 
 
 def _check_tensors(tensors: list[_Tensor], config: dict[str, Any]) -> None:
@@ -239,46 +205,39 @@ def _check_tensors(tensors: list[_Tensor], config: dict[str, Any]) -> None:
         )
     if "text_config" in config:
         return  # several models in one, with layers and embeddings of their own
-    vocabulary = config.get("vocab_size")
+    vocabulary, layers = config.get("vocab_size"), config.get("num_hidden_layers")
     for tensor in tensors:
         if _EMBEDDINGS.search(tensor.name) and vocabulary not in (None, *tensor.shape[:1]):
             raise _Found(
                 f"holds {tensor.name} of shape {tensor.shape}, but config.json says vocab_size {vocabulary}; "
                 "the two are of different models"
             )
-    _check_layers(tensors, config.get("num_hidden_layers"))
-
-
-def _check_layers(tensors: list[_Tensor], wanted: Any) -> None:
     found = {int(match[1]) for tensor in tensors if (match := _LAYER.search(tensor.name))}
-    if not found or not isinstance(wanted, int):
-        return
-    missing = sorted(set(range(wanted)) - found)
+    missing = sorted(set(range(layers)) - found) if found and isinstance(layers, int) else []
     if missing:
         raise _Found(
-            f"holds no weights of layer {missing[0]}, but config.json says num_hidden_layers {wanted}; copy "
+            f"holds no weights of layer {missing[0]}, but config.json says num_hidden_layers {layers}; copy "
             "the whole folder again"
         )
 
 
 def _check_finite(tensors: list[_Tensor]) -> None:
-    chosen: dict[Path, list[str]] = {}
+    """Look at the values of the smallest tensors, SCANNED bytes in all."""
+    from safetensors import safe_open
+
     left = SCANNED
     for tensor in sorted(tensors, key=lambda tensor: tensor.size):
         left -= tensor.size
-        if left >= 0 and tensor.dtype in ("F64", "F32", "F16", "BF16"):
-            chosen.setdefault(tensor.file, []).append(tensor.name)
-    for file, names in chosen.items():
-        _check_finite_in(file, names)
-
-
-def _check_finite_in(file: Path, names: list[str]) -> None:
-    from safetensors import safe_open
-
-    with safe_open(file, framework="pt") as opened:
-        for name in names:
-            if not opened.get_tensor(name).isfinite().all():
-                raise _Found(f"holds {name} with NaN or infinity in {file.name}; take an earlier checkpoint")
+        if left < 0:
+            return
+        if tensor.dtype not in ("F64", "F32", "F16", "BF16"):
+            continue
+        with safe_open(tensor.file, framework="pt") as opened:
+            if not opened.get_tensor(tensor.name).isfinite().all():
+                raise _Found(
+                    f"holds {tensor.name} with NaN or infinity in {tensor.file.name}; take an earlier "
+                    "checkpoint"
+                )
 
 
 def _json(file: Path) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from typing import Any
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, register
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
 
+from recipe.rerule.schema import AGENT_LOOP
 from recipe.rerule.training.prompts import prompt_ids
-from recipe.rerule.training.settings import AGENT_LOOP
 
 # Of the response that the running task generates: one loop may serve many at once.
 _raw: ContextVar[bool] = ContextVar("raw")

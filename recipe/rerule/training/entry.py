@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from recipe.rerule import io, schema
 from recipe.rerule.schema import SettingsError
@@ -29,8 +29,6 @@ _OPTIONS = {
     *(*_ONLY_SHOWS, *_OWN_FOLDER, *_NAME),
 }
 """Hydra's options that we let through."""
-_OMEGACONF_SAYS = "ValueError raised while resolving interpolation: "
-"""What stands before the reason why a size of `sizes` cannot be derived."""
 
 
 @dataclass(frozen=True)
@@ -141,26 +139,6 @@ def _compose(task: Callable[[DictConfig], None], command: Command) -> None:
         hydra.main(config_path=str(command.folder), config_name=command.name, version_base=None)(task)()
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise SettingsError(explain(error, command)) from error
-
-
-def prepare(config: DictConfig, *required: str, require_accelerator: bool) -> None:
-    """Resolve a configuration in which the keys `required` are set, and set its platform.
-
-    Raises:
-        ValueError: one line naming the key, or what is not there: an accelerator, flash attention.
-    """
-    from omegaconf.errors import InterpolationResolutionError
-
-    from recipe.rerule import platform
-    from recipe.rerule.training import installation
-
-    schema.require_set(config, *required)
-    try:
-        OmegaConf.resolve(config)
-    except InterpolationResolutionError as error:
-        raise ValueError(str(error).split("\n")[0].removeprefix(_OMEGACONF_SAYS)) from error
-    platform.select(config.platform.name, require_accelerator=require_accelerator)
-    installation.require_attention(config)
 
 
 def help_text(command: Command, program: str = "") -> str:

@@ -1,6 +1,6 @@
 """Memory that a run takes, worked out from the model's sizes and the settings.
 
-Of one device: three moments are told apart: the update (and the log-probs, whose passes are longer), sending
+Of one device three moments are told apart: the update (and the log-probs, whose passes are longer), sending
 the weights to the rollout engine, and sampling. All numbers are arithmetic on verl 0.9.1's FSDP2 engine and
 vLLM; none was measured. Of a machine without an accelerator: all that the processes of a run hold together at
 the update; docs/performance.md compares it with what was measured.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from recipe.rerule.training import lora
 
 GB = 1e9
 CARDS = (40, 80)
-"""GB of the cards that `sentences` speaks of."""
+"""GB of the cards that `said` speaks of."""
 CONTEXT, ENGINE_ASLEEP = 2 * GB, 2 * GB
 """Estimates: CUDA's context and the allocator's fragments, of the trainer and of the sleeping engine."""
 FLOAT32 = 4
@@ -36,7 +36,11 @@ FUSED_TOKENS, FUSED_LOGITS = 512, 20
 """Of verl's fused kernels: tokens whose logits exist at once, and bytes of each and vocabulary entry."""
 LIBRARIES, PROCESSES = 0.6 * GB, 4.8 * GB
 """Measured on a processor, without the model: of stage 1's one process, and of all that stage 2 starts."""
+UPDATE, SENDING, SAMPLING = "the update", "sending weights", "sampling"
 _LAYER = re.compile(r"\.layers\.\d+\.")
+
+Parts = dict[str, float]
+"""Bytes of each part."""
 
 
 @dataclass(frozen=True)
@@ -62,23 +66,17 @@ class Sizes:
     vocabulary: int
     key_values: int
 
-    @property
-    def trained(self) -> int:
-        return self.adapter or self.base
-
-    @property
-    def frozen(self) -> int:
-        return self.base if self.adapter else 0
-
 
 @dataclass(frozen=True)
-class Settings:
-    """Of a run, as far as they decide memory.
+class Run:
+    """What decides the memory of a run.
 
     Attributes:
         devices: that share the weights.
         weight_bytes: of a base weight, by model_dtype; the adapter's have FLOAT32.
         update_tokens, log_prob_tokens: the most of a pass of one device; 0 log-prob tokens without that pass.
+        longest: tokens of the longest row.
+        tokens_key: the setting that bounds a pass.
         param_offload, optimizer_offload: whether they are on the host while they are not needed.
         merge: whether the engine gets merged weights.
         engine_share: gpu_memory_utilization; None without a rollout engine.
@@ -91,6 +89,8 @@ class Settings:
     weight_bytes: int
     update_tokens: int
     log_prob_tokens: int = 0
+    longest: int = 0
+    tokens_key: str = ""
     param_offload: bool = False
     optimizer_offload: bool = False
     merge: bool = False
@@ -120,198 +120,165 @@ def sizes(built: Any) -> Sizes:
     )
 
 
-def pass_bytes(model: Sizes, run: Settings, number: int) -> dict[str, float]:
-    """Bytes of each part of a pass of the update whose numbers take `number` bytes."""
-    tokens, longest = run.update_tokens, max(run.update_tokens, run.log_prob_tokens)
-    logits = float(max(UPDATE_LOGITS * tokens, LOG_PROB_LOGITS * run.log_prob_tokens))
-    if run.fused:
-        logits = float(FUSED_LOGITS * min(FUSED_TOKENS, longest))
-    if run.checkpointing:
-        activations = {
-            "kept activations": number * tokens * model.hidden * model.layers,
-            # Inputs of a layer's linear maps and norms, which the backward pass computes again.
-            "a layer's activations": number * tokens * (8 * model.hidden + 4 * model.intermediate),
-        }
-    else:
-        activations = {
-            "activations": number * tokens * kept_numbers(model.hidden, model.intermediate, model.layers)
-        }
-    return {**activations, "logits": logits * model.vocabulary}
-
-
 def kept_numbers(hidden: int, intermediate: int, layers: int) -> int:
     """Numbers of a token that torch keeps for the backward pass of all layers, counted for Llama."""
     return layers * (14 * hidden + 4 * intermediate)
 
 
-def update_bytes(model: Sizes, run: Settings) -> dict[str, float]:
-    """Bytes of each part on a device while the model is updated."""
+def _pass(model: Sizes, run: Run, number: int) -> Parts:
+    """Of a pass of the update whose numbers take `number` bytes."""
+    tokens, longest = run.update_tokens, max(run.update_tokens, run.log_prob_tokens)
+    logits = max(UPDATE_LOGITS * tokens, LOG_PROB_LOGITS * run.log_prob_tokens)
+    if run.fused:
+        logits = FUSED_LOGITS * min(FUSED_TOKENS, longest)
+    of_token = {"activations": kept_numbers(model.hidden, model.intermediate, model.layers)}
+    if run.checkpointing:
+        # Of a layer the inputs of its linear maps and norms, which the backward pass computes again.
+        layer = 8 * model.hidden + 4 * model.intermediate
+        of_token = {"kept activations": model.hidden * model.layers, "a layer's activations": layer}
+    kept: Parts = {name: number * tokens * numbers for name, numbers in of_token.items()}
+    return kept | {"logits": float(logits * model.vocabulary)}
+
+
+def moments(model: Sizes, run: Run) -> dict[str, Parts]:
+    """Bytes of each part on a device at each moment; while the engine samples, those of the trainer alone."""
+    frozen: Parts = {"base weights": run.weight_bytes * model.base / run.devices} if model.adapter else {}
+    trained = "adapter and optimizer" if model.adapter else "weights and optimizer"
+    of_one = FLOAT32 * (model.adapter or model.base) / run.devices
+    adam = 0 if run.optimizer_offload else 2
     layer = (model.base - model.outside) / model.layers
-    parts = _frozen(model, run) | {
-        # Weights, gradients and AdamW's two moments.
-        _trained(model): 4 * FLOAT32 * model.trained / run.devices,
+    update: Parts = frozen | {
+        trained: 4 * of_one,  # weights, gradients and AdamW's two moments
         # FSDP2 gathers what is outside the layers, and two layers at a time, in bfloat16.
         "gathered weights": COMPUTE * (model.outside + 2 * layer),
-        **pass_bytes(model, run, COMPUTE),
+        **_pass(model, run, COMPUTE),
         "context": CONTEXT,
     }
-    return parts | ({} if run.engine_share is None else {"sleeping engine": ENGINE_ASLEEP})
+    if run.engine_share is None:
+        return {UPDATE: update}
+    # verl loads the trainer's weights beside the engine's.
+    sending = frozen | {
+        trained: (1 + adam) * of_one,
+        "engine's weights": float(_engine_weights(model, run)),
+        "context": CONTEXT,
+        "woken engine": ENGINE_ASLEEP,
+    }
+    if run.merge:
+        sending["largest tensor"] = float(run.weight_bytes * model.largest)
+    there = int(not run.param_offload)
+    sampling = {name: there * size for name, size in frozen.items()}
+    return {
+        UPDATE: update | {"sleeping engine": ENGINE_ASLEEP},
+        SENDING: sending,
+        SAMPLING: sampling | {trained: (there + adam) * of_one, "context": CONTEXT},
+    }
 
 
-def machine_bytes(model: Sizes, run: Settings, cache: float) -> dict[str, float]:
-    """Bytes of each part of a machine without an accelerator while the model is updated, in float32.
+def _engine_weights(model: Sizes, run: Run) -> int:
+    return COMPUTE * (model.base + (0 if run.merge else model.adapter))
 
-    Args:
-        cache: bytes of the rollout engine's KV cache.
-    """
-    parts: dict[str, float] = {
-        "weights, gradients and optimizer": FLOAT32 * (model.frozen + 4 * model.trained),
-        **pass_bytes(model, run, FLOAT32),
+
+def machine_bytes(model: Sizes, run: Run) -> Parts:
+    """Of a machine without an accelerator while the model is updated, in float32."""
+    frozen, trained = (model.base, model.adapter) if model.adapter else (0, model.base)
+    parts: Parts = {
+        "weights, gradients and optimizer": FLOAT32 * (frozen + 4 * trained),
+        **_pass(model, run, FLOAT32),
         "processes": LIBRARIES if run.engine_share is None else PROCESSES,
     }
     if run.fused:
-        parts["logits"] = (
-            4.0 * CHUNK_BYTES
-        )  # of recipe/rerule/platform/log_probs.py, and what follows from them
+        parts["logits"] = 4.0 * CHUNK_BYTES  # of platform/log_probs.py, and what follows from them
     if run.reference:
         parts["reference"] = FLOAT32 * model.base
     if run.engine_share is not None:
         # The engine keeps its weights as they come and as its kernels read them.
+        cache = float(os.environ.get("VLLM_CPU_KVCACHE_SPACE", "1")) * 2**30
         parts |= {"rollout engine": 2 * FLOAT32 * model.base, "its KV cache": cache}
     return parts
 
 
-def _frozen(model: Sizes, run: Settings) -> dict[str, float]:
-    return {"base weights": run.weight_bytes * model.frozen / run.devices} if model.frozen else {}
-
-
-def _trained(model: Sizes) -> str:
-    return "adapter and optimizer" if model.adapter else "weights and optimizer"
-
-
-def transfer_bytes(model: Sizes, run: Settings) -> dict[str, float]:
-    """Bytes of each part while the engine gets its weights: verl loads the trainer's beside the engine's."""
-    moments = 0 if run.optimizer_offload else 2
-    parts = _frozen(model, run) | {
-        _trained(model): (1 + moments) * FLOAT32 * model.trained / run.devices,
-        "engine's weights": float(COMPUTE * (model.base + (0 if run.merge else model.adapter))),
-        "context": CONTEXT,
-        "woken engine": ENGINE_ASLEEP,
-    }
-    return parts | ({"largest tensor": float(run.weight_bytes * model.largest)} if run.merge else {})
-
-
-def sampling_bytes(model: Sizes, run: Settings) -> dict[str, float]:
-    """Bytes of each part of the trainer that stay on the device while the engine samples."""
-    weights, moments = int(not run.param_offload), 0 if run.optimizer_offload else 2
-    frozen = {name: weights * size for name, size in _frozen(model, run).items()}
-    trained = (weights + moments) * FLOAT32 * model.trained / run.devices
-    return frozen | {_trained(model): trained, "context": CONTEXT}
-
-
-def cached_tokens(model: Sizes, run: Settings, card: float) -> int:
+def cached_tokens(model: Sizes, run: Run, card: float) -> int:
     """Tokens of prompts and responses for which the engine has room on a card of so many bytes."""
-    weights = COMPUTE * (model.base + (0 if run.merge else model.adapter))
-    room = (run.engine_share or 0.0) * card - weights - ENGINE_ASLEEP
+    room = (run.engine_share or 0.0) * card - _engine_weights(model, run) - ENGINE_ASLEEP
     return max(0, int(room // (COMPUTE * model.key_values * model.layers)))
 
 
-def shortage(model: Sizes, run: Settings, longest: int, card: float) -> str | None:
-    """Why a card of so many bytes is too small, in words after "because"; None where it is not.
-
-    Args:
-        longest: tokens of the longest prompt and response.
-    """
-    moments = {"the update": sum(update_bytes(model, run).values())}
-    if run.engine_share is not None:
-        moments["sending weights"] = sum(transfer_bytes(model, run).values())
-        moments["sampling"] = run.engine_share * card + sum(sampling_bytes(model, run).values())
-    for moment, needed in moments.items():
+def shortage(model: Sizes, run: Run, card: float) -> str | None:
+    """Why a card of so many bytes is too small, in words after "because"; None where it is not."""
+    for moment, parts in moments(model, run).items():
+        needed = sum(parts.values()) + ((run.engine_share or 0) * card if moment == SAMPLING else 0)
         if needed > card:
             return f"{moment} needs {needed / GB:.1f} GB"
-    if run.engine_share is not None and cached_tokens(model, run, card) < longest:
-        return f"{run.engine_share:g} of it holds the engine's weights and no response of {longest} tokens"
+    if run.engine_share is not None and cached_tokens(model, run, card) < run.longest:
+        return (
+            f"{run.engine_share:g} of it holds the engine's weights and no response of {run.longest} tokens"
+        )
     return None
 
 
-def sentences(model: Sizes, run: Settings, longest: int) -> list[str]:
-    """For a person: bytes by part at each moment, and which cards they fit on."""
-    lines = [_of("the update", update_bytes(model, run))]
+def said(config: DictConfig) -> list[str]:
+    """For a person: what a run of a resolved configuration takes, and whether there is so much."""
+    run = of_run(config)
+    try:
+        model = sizes(_built(config))
+    except Exception:  # of the model's own code, or transformers'; the run does not need the size
+        return [
+            "memory of a device: not known, because transformers cannot build the model without its weights"
+        ]
+    if config.platform.name == "cpu":
+        parts = machine_bytes(model, run)
+        return [f"memory: about {_named(parts)}; {free_bytes()[0] / GB:.1f} GB are free"]
+    lines = [f"{moment} {_named(parts)}" for moment, parts in moments(model, run).items()]
     if run.engine_share is not None:
-        lines.append(_of("sending weights", transfer_bytes(model, run)))
-        left = _of("sampling", sampling_bytes(model, run))
-        lines.append(f"{left}, and {run.engine_share:g} of the card for the rollout engine")
-    return lines + [_fit(model, run, longest, card) for card in CARDS]
+        lines[-1] += f", and {run.engine_share:g} of the card for the rollout engine"
+    for card in CARDS:
+        line = f"a card of {card} GB is "
+        if (reason := shortage(model, run, card * GB)) is not None:
+            line += f"too small, because {reason}"
+        elif run.engine_share is None:
+            line += "enough"
+        else:
+            line += f"enough; the engine keeps {cached_tokens(model, run, card * GB):,} tokens at once"
+        lines.append(line)
+    return [f"memory of a device, computed and not measured: {line}" for line in lines]
 
 
-def _of(moment: str, parts: Mapping[str, float]) -> str:
+def _named(parts: Mapping[str, float]) -> str:
     named = ", ".join(f"{name} {size / GB:.1f}" for name, size in parts.items())
-    return (
-        f"memory of a device, computed and not measured: {moment} {sum(parts.values()) / GB:.1f} GB ({named})"
-    )
+    return f"{sum(parts.values()) / GB:.1f} GB ({named})"
 
 
-def _fit(model: Sizes, run: Settings, longest: int, card: int) -> str:
-    start = f"memory of a device, computed and not measured: a card of {card} GB"
-    if (reason := shortage(model, run, longest, card * GB)) is not None:
-        return f"{start} is too small, because {reason}"
-    if run.engine_share is None:
-        return f"{start} is enough"
-    return f"{start} is enough; the engine keeps {cached_tokens(model, run, card * GB):,} tokens at once"
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Of a resolved configuration.
-
-    Attributes:
-        model: its section.
-        run: what decides memory.
-        longest: tokens of the longest row.
-        tokens: the setting that bounds a pass.
-        cache: bytes of the engine's KV cache where there is no accelerator.
-    """
-
-    model: DictConfig
-    run: Settings
-    longest: int
-    tokens: str
-    cache: float = 0.0
-
-
-def of_stage1(config: DictConfig) -> Plan:
-    """The plan of a resolved stage-1 configuration."""
-    data, engine = config.data, config.engine
-    tokens = data.micro_batch_size_per_gpu * data.max_length
-    if data.use_dynamic_bsz:
-        tokens = data.max_token_len_per_gpu
-    run = Settings(
-        devices=config.trainer.n_gpus_per_node,
-        weight_bytes=_bytes_of(engine.model_dtype),
-        update_tokens=min(tokens, data.train_batch_size * data.max_length),
-        param_offload=engine.param_offload,
-        optimizer_offload=engine.optimizer_offload,
-        checkpointing=config.model.enable_gradient_checkpointing,
-        fused=config.model.use_fused_kernels,
-    )
-    key = "max_token_len_per_gpu" if data.use_dynamic_bsz else "micro_batch_size_per_gpu"
-    return Plan(config.model, run, data.max_length, f"data.{key}")
-
-
-def of_stage2(config: DictConfig) -> Plan:
-    """The plan of a resolved stage-2 configuration."""
+def of_run(config: DictConfig) -> Run:
+    """What decides the memory of a resolved configuration of either stage."""
+    data = config.data
+    if "actor_rollout_ref" not in config:
+        key = "max_token_len_per_gpu" if data.use_dynamic_bsz else "micro_batch_size_per_gpu"
+        tokens = data[key] if data.use_dynamic_bsz else data[key] * data.max_length
+        return Run(
+            devices=config.trainer.n_gpus_per_node,
+            weight_bytes=_bytes_of(config.engine.model_dtype),
+            update_tokens=min(tokens, data.train_batch_size * data.max_length),
+            longest=data.max_length,
+            tokens_key=f"data.{key}",
+            param_offload=config.engine.param_offload,
+            optimizer_offload=config.engine.optimizer_offload,
+            checkpointing=config.model.enable_gradient_checkpointing,
+            fused=config.model.use_fused_kernels,
+        )
     policy, actor, rollout = (config.actor_rollout_ref[name] for name in ("model", "actor", "rollout"))
-    longest, engine = config.data.max_prompt_length + config.data.max_response_length, actor.fsdp_config
-    tokens = (actor.ppo_max_token_len_per_gpu, rollout.log_prob_max_token_len_per_gpu)
-    if not actor.use_dynamic_bsz:
-        rows = (actor.ppo_micro_batch_size_per_gpu, rollout.log_prob_micro_batch_size_per_gpu)
-        tokens = (rows[0] * longest, rows[1] * longest)
-    most = config.data.train_batch_size * rollout.n * longest
-    run = Settings(
+    longest, engine = data.max_prompt_length + data.max_response_length, actor.fsdp_config
+    key, tokens = "ppo_max_token_len_per_gpu", rollout.log_prob_max_token_len_per_gpu
+    by_tokens = actor.use_dynamic_bsz
+    if not by_tokens:
+        key, tokens = "ppo_micro_batch_size_per_gpu", rollout.log_prob_micro_batch_size_per_gpu * longest
+    most = data.train_batch_size * rollout.n * longest
+    return Run(
         devices=config.trainer.n_gpus_per_node * config.trainer.nnodes,
         weight_bytes=_bytes_of(engine.model_dtype),
-        update_tokens=min(tokens[0], most),
-        log_prob_tokens=min(tokens[1], most),
+        update_tokens=min(actor[key] * (1 if by_tokens else longest), most),
+        log_prob_tokens=min(tokens, most),
+        longest=longest,
+        tokens_key=f"actor_rollout_ref.actor.{key}",
         param_offload=engine.param_offload,
         optimizer_offload=engine.optimizer_offload,
         merge=policy.lora.merge,
@@ -320,45 +287,27 @@ def of_stage2(config: DictConfig) -> Plan:
         checkpointing=policy.enable_gradient_checkpointing,
         fused=policy.use_fused_kernels,
     )
-    key = "ppo_max_token_len_per_gpu" if actor.use_dynamic_bsz else "ppo_micro_batch_size_per_gpu"
-    cache = float(os.environ.get("VLLM_CPU_KVCACHE_SPACE", "1")) * 2**30
-    return Plan(policy, run, longest, f"actor_rollout_ref.actor.{key}", cache)
 
 
-def said(config: DictConfig, plan: Plan) -> list[str]:
-    """For a person: what the run takes, and whether there is so much."""
-    try:
-        model = _sizes(plan)
-    except Exception:  # of the model's own code, or transformers'; the run does not need the size
-        return [
-            "memory of a device: not known, because transformers cannot build the model without its weights"
-        ]
-    if config.platform.name != "cpu":
-        return sentences(model, plan.run, plan.longest)
-    parts = machine_bytes(model, plan.run, plan.cache)
-    named = ", ".join(f"{name} {size / GB:.1f}" for name, size in parts.items())
-    free = free_bytes()[0]
-    return [f"memory: about {sum(parts.values()) / GB:.1f} GB ({named}); {free / GB:.1f} GB are free"]
-
-
-def warnings(config: DictConfig, plan: Plan) -> list[str]:
-    """One line where a run without an accelerator needs more memory than is free.
+def warnings(config: DictConfig) -> Iterator[str]:
+    """What to say where a run without an accelerator needs more memory than is free.
 
     Raises:
         SettingsError: it needs more than there is, even with the shortest passes.
     """
     if config.platform.name != "cpu":
-        return []
+        return
+    run = of_run(config)
     try:
-        parts = machine_bytes(_sizes(plan), plan.run, plan.cache)
+        parts = machine_bytes(sizes(_built(config)), run)
     except Exception:  # as above
-        return []
+        return
     needed, (free, total) = sum(parts.values()), free_bytes()
     if needed <= free:
-        return []
+        return
     lower = {
-        "activations": f"{plan.tokens} or the lengths of rows",
-        "logits": plan.tokens,
+        "activations": f"{run.tokens_key} or the lengths of rows",
+        "logits": run.tokens_key,
         "its KV cache": "VLLM_CPU_KVCACHE_SPACE (GiB)",
     }
     largest = max(lower, key=lambda name: parts.get(name, 0.0))
@@ -367,14 +316,14 @@ def warnings(config: DictConfig, plan: Plan) -> list[str]:
         f"; lower {lower[largest]} ({largest}: {parts[largest] / GB:.1f} GB), or train a LoRA adapter or a "
         "smaller model"
     )
-    passes = sum(parts.get(name, 0.0) for name in ("activations", "kept activations", "logits"))
-    if needed - passes > total:
+    if needed - sum(parts.get(name, 0.0) for name in ("activations", "kept activations", "logits")) > total:
         raise SettingsError(line)
-    return [line]
+    yield line
 
 
-def _sizes(plan: Plan) -> Sizes:
-    return sizes(lora.adapted(plan.model) if plan.model.lora_rank else lora.empty(plan.model))
+def _built(config: DictConfig) -> Any:
+    model = config.actor_rollout_ref.model if "actor_rollout_ref" in config else config.model
+    return lora.adapted(model) if model.lora_rank else lora.empty(model)
 
 
 def free_bytes() -> tuple[float, float]:

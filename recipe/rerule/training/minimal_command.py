@@ -88,10 +88,13 @@ def made_world(folder: Path) -> tuple[Path, Path]:
 
 def training_rows(path: Path, prompts: int) -> list[Row]:
     """The checked rows of a file of stage 2, enough for a step of `prompts`."""
-    from recipe.rerule.training import data_checks
+    from recipe.rerule.preflight import rows as checks
 
     rows = read_rows(path)
-    data_checks.check_stage2([(str(path), rows)], [])
+    files = [(str(path), rows)]
+    checks.refuse_probes(files)
+    for line in (*checks.stage2_warnings(files), *checks.warnings(files, [])):
+        io.warn(line)
     if len(rows) < prompts:
         raise ValueError(f"{path} holds {len(rows)} rows, and a step takes {prompts}; lower --prompts")
     return rows

@@ -101,7 +101,7 @@ def _answers(config: DictConfig, prompts: Sequence[Row]) -> list[str]:
 
 def _ended(config: DictConfig, answers: Sequence[str]) -> list[bool]:
     """Whether each answer has fewer tokens than it could have had."""
-    from recipe.rerule.training.prompt_checks import load_tokenizer
+    from recipe.rerule.training.prompts import load_tokenizer
 
     tokenizer = load_tokenizer(config.model)
     ids: list[Any] = tokenizer([*answers], add_special_tokens=False).input_ids

@@ -9,12 +9,33 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from omegaconf import DictConfig
+
 Messages = Sequence[Mapping[str, str]]
 """Chat messages {role, content}, as in the data contract."""
 
 
 class PromptError(ValueError):
     """A prompt or an answer that this tokenizer cannot turn into tokens; the message is one line."""
+
+
+def load_tokenizer(model: DictConfig) -> Any:
+    """The tokenizer that verl will use for a model, given verl's configuration of it.
+
+    Raises:
+        PromptError: transformers cannot load it.
+    """
+    from transformers import AutoTokenizer
+
+    path = model.tokenizer_path or model.path
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=model.trust_remote_code)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise PromptError(f"{path} has no tokenizer that transformers can load: {reason}") from None
+    if model.custom_chat_template is not None:
+        tokenizer.chat_template = model.custom_chat_template
+    return tokenizer
 
 
 def prompt_ids(tokenizer: Any, messages: Messages, raw: bool, **template: Any) -> list[int]:

@@ -10,8 +10,9 @@ from verl.trainer.main_ppo_v0 import BaseTaskRunner
 from verl.trainer.ppo.utils import create_rl_dataset, need_critic
 
 from recipe.rerule import io
+from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.runs import run_log
-from recipe.rerule.training import settings
+from recipe.rerule.schema import plain
 from recipe.rerule.training.sides import stage2_sampler
 from recipe.rerule.training.trainer import ReRULETrainer
 from recipe.rerule.training.watch import Watch
@@ -56,7 +57,7 @@ class ReRULETaskRunner(BaseTaskRunner):
         train_dataset = self._dataset(config, model, "train")
         return ReRULETrainer(
             config=config,
-            replay_config=settings.replay_config(config),
+            replay_config=ReplayConfig.from_dict(plain(config, "replay")),
             tokenizer=model.tokenizer,
             processor=model.processor,
             role_worker_mapping=self.role_worker_mapping,

@@ -13,8 +13,9 @@ from verl.utils.import_utils import load_class_from_fqn
 from verl.utils.logging_utils import configure_verl_logging
 
 from recipe.rerule import io
+from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.runs import run_log
-from recipe.rerule.training import settings
+from recipe.rerule.schema import plain
 from recipe.rerule.training.trainer_v1 import ReRULETrainerV1
 from recipe.rerule.training.watch import QueueWatch
 
@@ -36,7 +37,9 @@ class ReRULETaskRunnerV1:
         configure_verl_logging()
         OmegaConf.resolve(config)
         with io.naming_full_disk(config.trainer.default_local_dir), _queue(config):
-            trainer = ReRULETrainerV1(config=config, replay_config=settings.replay_config(config))
+            trainer = ReRULETrainerV1(
+                config=config, replay_config=ReplayConfig.from_dict(plain(config, "replay"))
+            )
             if trainer.is_finished():
                 return
             run_log.start(config)

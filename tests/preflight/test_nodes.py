@@ -11,7 +11,7 @@ import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig
 
-from recipe.rerule.training import nodes, seen_files
+from recipe.rerule.preflight import nodes, seen_files
 
 ONE_NODE = {"GPU": 2.0, "CPU": 7.0}
 

@@ -22,7 +22,7 @@ import torch
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 
-from recipe.rerule.training import entry, installation
+from recipe.rerule.preflight import checks, installation
 
 ROOT = Path(__file__).resolve().parents[2]
 UNDEFINED = "flash_attn_2_cuda.so: undefined symbol: _ZN3c104cuda9SetDeviceEi"
@@ -306,14 +306,14 @@ def test_missing_flash_attention_is_refused_before_anything_starts(
 ) -> None:
     key = f"{section}.attn_implementation"
     unset = f"{key} is flash_attention_2, verl's default, but flash-attn is missing"
-    entry.prepare(stage(number), require_accelerator=False)
+    checks.prepare(stage(number), require_accelerator=False)
     assert capsys.readouterr().err.startswith(f"warning: here, where torch sees no accelerator: {unset}")
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     with pytest.raises(ValueError, match=f"^{unset}"):
-        entry.prepare(stage(number), require_accelerator=True)
+        checks.prepare(stage(number), require_accelerator=True)
     with pytest.raises(ValueError, match=rf"or set \+\+{key}=sdpa$"):
-        entry.prepare(stage(number, {key: "flash_attention_2"}), require_accelerator=True)
-    entry.prepare(stage(number, {key: "sdpa"}), require_accelerator=True)
+        checks.prepare(stage(number, {key: "flash_attention_2"}), require_accelerator=True)
+    checks.prepare(stage(number, {key: "sdpa"}), require_accelerator=True)
     assert capsys.readouterr().err == ""
 
 
@@ -323,19 +323,19 @@ def test_flash_attention_that_is_there_is_not_refused(
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     module(tmp_path, "flash_attn")
     monkeypatch.syspath_prepend(str(tmp_path))
-    entry.prepare(stage(2), require_accelerator=True)
+    checks.prepare(stage(2), require_accelerator=True)
     del sys.modules["flash_attn"]
     module(tmp_path, "flash_attn", f"raise ImportError({UNDEFINED!r})")
     add(tmp_path, "flash-attn", "2.8.3")
     broken = rf"flash-attn 2\.8\.3 is built for another torch than .*{UNDEFINED}"
     with pytest.raises(ValueError, match=broken):
-        entry.prepare(stage(2), require_accelerator=True)
+        checks.prepare(stage(2), require_accelerator=True)
 
 
 def test_a_critic_needs_flash_attention_whatever_the_actor_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     config = stage(2, {**SDPA, "algorithm.adv_estimator": "gae"})
     with pytest.raises(ValueError, match="a critic with flash attention, but flash-attn is missing"):
-        entry.prepare(config, require_accelerator=True)
+        checks.prepare(config, require_accelerator=True)
     OmegaConf.update(config, "critic.enable", False)
-    entry.prepare(config, require_accelerator=True)
+    checks.prepare(config, require_accelerator=True)

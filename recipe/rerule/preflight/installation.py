@@ -17,8 +17,6 @@ from importlib import metadata
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from recipe.rerule import io
-
 if TYPE_CHECKING:
     from omegaconf import DictConfig
     from packaging.requirements import Requirement
@@ -96,6 +94,8 @@ def require_attention(config: DictConfig) -> None:
         return
     import torch
 
+    from recipe.rerule import io
+
     text = f"{need[0]}, but {fault}; {_INSTALL_FLASH} or {need[1]}"
     if torch.accelerator.is_available():
         raise ValueError(text)
@@ -125,14 +125,10 @@ def _flash_attention_need(config: DictConfig) -> tuple[str, str] | None:
     if chosen in (None, FLASH_ATTENTION):
         is_set = f"{key} is {FLASH_ATTENTION}" + (", verl's default" if chosen is None else "")
         return is_set, f"set ++{key}=sdpa"
-    if stage2 and _trains_critic(config):
+    estimator = config.algorithm.adv_estimator if stage2 else None
+    if estimator and (estimator == "gae" if config.critic.enable is None else config.critic.enable):
         return "verl loads a critic with flash attention", "choose an advantage without one, such as grpo"
     return None
-
-
-def _trains_critic(config: DictConfig) -> bool:
-    enabled = config.critic.enable
-    return config.algorithm.adv_estimator == "gae" if enabled is None else bool(enabled)
 
 
 def _python_faults() -> Iterator[str]:
@@ -148,22 +144,15 @@ def _wanted(platform: str) -> Wanted:
     """What rerule asks for with the extra `platform`, and verl with the extras that rerule asks of it."""
     wanted: Wanted = {}
     pending = [("rerule", platform)]
-    seen = set()
-    while pending:
-        asked = pending.pop(0)
-        if asked in seen:
-            continue
-        seen.add(asked)
-        for requirement in _requirements(*asked):
+    for distribution, extra in pending:
+        for requirement in _requirements(distribution, extra):
             name = _canonical(requirement.name)
-            wanted.setdefault(name, []).append((requirement.specifier, _asker(*asked, requirement)))
+            asker = f"{distribution}[{extra}]" if "extra" in str(requirement.marker) else distribution
+            wanted.setdefault(name, []).append((requirement.specifier, asker))
             if name == "verl":
-                pending += [(name, extra) for extra in ("", *sorted(requirement.extras))]
+                asked = [(name, one) for one in ("", *sorted(requirement.extras))]
+                pending += [one for one in asked if one not in pending]
     return wanted
-
-
-def _asker(distribution: str, extra: str, requirement: Requirement) -> str:
-    return f"{distribution}[{extra}]" if "extra" in str(requirement.marker) else distribution
 
 
 def _requirements(distribution: str, extra: str) -> Iterator[Requirement]:
@@ -178,7 +167,11 @@ def _requirements(distribution: str, extra: str) -> Iterator[Requirement]:
 
 
 def _requirement_faults(wanted: Wanted) -> Iterator[str]:
-    installed = _installed(wanted)
+    # Versions of each name on Python's path, in its order, with the folder of each.
+    installed: dict[str, dict[str, str]] = {}
+    for one in metadata.distributions():
+        name = _canonical(one.metadata["Name"] or "")
+        installed.setdefault(name, {}).setdefault(one.version, str(one.locate_file("")))
     for name, bounds in wanted.items():
         version = _version(name)
         unmet = [
@@ -195,16 +188,6 @@ def _requirement_faults(wanted: Wanted) -> Iterator[str]:
             yield f"{name} is installed more than once: {places}; uninstall all but one"
     if _version("verl") is None:
         yield "what verl needs was not looked at, because verl is missing; check again once it is installed"
-
-
-def _installed(names: Wanted) -> dict[str, dict[str, str]]:
-    """Versions of each name on Python's path, in its order, with the folder of each."""
-    found: dict[str, dict[str, str]] = {}
-    for distribution in metadata.distributions():
-        name = _canonical(distribution.metadata["Name"] or "")
-        if name in names:
-            found.setdefault(name, {}).setdefault(distribution.version, str(distribution.locate_file("")))
-    return found
 
 
 def _torch_faults(platform: str) -> Iterator[str]:
@@ -286,15 +269,15 @@ def _vllm_faults() -> Iterator[str]:
     version = _version(name)
     if version is None or _import_fault("torch") is not None:
         return
-    reason = _import_fault("vllm") or (_kernels_fault() if name == "vllm" else _cpu_kernels_fault())
+    reason = _import_fault("vllm")
+    if reason is None and name == "vllm":
+        reason = _import_fault("vllm._C")
+        if reason == "No module named 'vllm._C'":  # not every build has a part of this name
+            reason = None
+    elif reason is None:
+        reason = _cpu_kernels_fault()
     if reason is not None:
         yield f"{name} {version} does not load with torch {_version('torch')}: {reason}"
-
-
-def _kernels_fault() -> str | None:
-    """Of a build for GPUs; not every one has a part of this name."""
-    reason = _import_fault("vllm._C")
-    return None if reason == "No module named 'vllm._C'" else reason
 
 
 def _cpu_kernels_fault() -> str | None:

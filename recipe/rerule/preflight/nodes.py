@@ -22,7 +22,8 @@ from ray.exceptions import GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from recipe.rerule import io, process
-from recipe.rerule.training import cluster, local_paths, seen_files
+from recipe.rerule.preflight import seen_files
+from recipe.rerule.training import cluster, local_paths
 
 REACH_SECONDS = 10.0
 """How long the cluster's address may take to answer; Ray itself tries for two minutes."""
@@ -139,7 +140,14 @@ def _require_room(wanted: Wanted, address: str) -> None:
         if never or time.monotonic() >= deadline:
             break
         time.sleep(0.5)
-    there = ", ".join(_counts(wanted, node) for node in nodes)
+    there = ", ".join(
+        " and ".join(
+            f"{node.free.get(name, 0):g} of {node.total.get(name, 0):g} {what} free"
+            for name, what in ((wanted.device, "devices"), ("CPU", "processors"))
+        )
+        + f" on {node.name}"
+        for node in nodes
+    )
     advice = "start Ray with more, or ask for less" if never else "wait for those who use the rest"
     raise ClusterError(
         f"the Ray cluster at {address} has {missing}: trainer.nnodes is {wanted.nodes}, and a node needs "
@@ -148,26 +156,27 @@ def _require_room(wanted: Wanted, address: str) -> None:
     )
 
 
-def _counts(wanted: Wanted, node: Node) -> str:
-    devices, cpus = (
-        f"{node.free.get(name, 0):g} of {node.total.get(name, 0):g} {what} free"
-        for name, what in ((wanted.device, "devices"), ("CPU", "processors"))
-    )
-    return f"{devices} and {cpus} on {node.name}"
-
-
 def _require_same_files(config: DictConfig) -> None:
     """Raises ClusterError: a node sees another run folder, model or other rows than this machine."""
     folder, paths = config.trainer.default_local_dir, local_paths.read(config)
     asked = [path for of_key in paths.values() for path in of_key]
-    with _refused_where_unwritable(folder), seen_files.word(folder) as (place, text):
-        nodes = _nodes()
-        looks = {node.id: _look_on(node, place, text, asked) for node in nodes}
-        here = {path: seen_files.digests(path) for path in asked}
-        for node in nodes:
-            seen = _answer(node, looks[node.id])
-            _require_shared(folder, node, seen, place, text)
-            _require_alike(paths, here, node, seen)
+    try:
+        with seen_files.word(folder) as (place, text):
+            looks = {}
+            for node in (nodes := _nodes()):
+                there = NodeAffinitySchedulingStrategy(node.id, soft=False)
+                options = {"num_cpus": 0, "max_retries": 0, "scheduling_strategy": there}
+                look = ray.remote(seen_files.look).options(**options)
+                looks[node.id] = look.remote(place, text, node.id, asked)
+            here = {path: seen_files.digests(path) for path in asked}
+            for node in nodes:
+                seen = _answer(node, looks[node.id])
+                _require_shared(folder, node, seen, place, text)
+                _require_alike(paths, here, node, seen)
+    except OSError as error:
+        raise ClusterError(
+            f"trainer.default_local_dir is {folder}, and nothing can be written there ({error.strerror})"
+        ) from error
 
 
 def _require_shared(folder: str, node: Node, seen: seen_files.Seen, place: Path, text: str) -> None:
@@ -197,13 +206,6 @@ def _require_alike(
                     f"{key} is {path}, and node {node.name} {problem} there; give what all nodes share, or "
                     f"copy it to the same place on all of them; {_DOCS}"
                 )
-
-
-def _look_on(node: Node, place: Path, text: str, paths: Sequence[str]) -> Any:
-    """A node's `seen_files.look`, as Ray's reference to what it will return."""
-    there = NodeAffinitySchedulingStrategy(node.id, soft=False)
-    look = ray.remote(seen_files.look).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
-    return look.remote(place, text, node.id, paths)
 
 
 def _answer(node: Node, look: Any) -> seen_files.Seen:
@@ -246,9 +248,18 @@ def _member(config: DictConfig, address: str) -> Iterator[None]:
 
 
 def _reach(address: str) -> None:
-    """Raises ClusterError: nothing answers at the address of a cluster."""
+    """Raises ClusterError: nothing answers at the address of a cluster, or none was started here."""
+    from ray._private.services import canonicalize_bootstrap_address_or_die
+
     if address == "auto":
-        address = _started_here()
+        try:
+            address = str(canonicalize_bootstrap_address_or_die("auto"))
+        except ConnectionError as error:
+            found = "several Ray clusters run" if "multiple" in str(error) else "no Ray cluster runs"
+            raise ClusterError(
+                f"{found} on this machine; start one with ray start, or give its address in "
+                f"ray_kwargs.ray_init.address; {_DOCS}"
+            ) from None
     host, _, port = address.rpartition(":")
     if not port.isdecimal() or "/" in host:  # of Ray's own kinds, such as ray://
         return
@@ -258,20 +269,6 @@ def _reach(address: str) -> None:
         raise ClusterError(
             f"no Ray cluster answers at {address} ({error.strerror or error}); start it with ray start, or "
             f"give its address in ray_kwargs.ray_init.address; {_DOCS}"
-        ) from None
-
-
-def _started_here() -> str:
-    """The address of the cluster that `ray start` has started on this machine."""
-    from ray._private.services import canonicalize_bootstrap_address_or_die
-
-    try:
-        return str(canonicalize_bootstrap_address_or_die("auto"))
-    except ConnectionError as error:
-        found = "several Ray clusters run" if "multiple" in str(error) else "no Ray cluster runs"
-        raise ClusterError(
-            f"{found} on this machine; start one with ray start, or give its address in "
-            f"ray_kwargs.ray_init.address; {_DOCS}"
         ) from None
 
 
@@ -290,16 +287,6 @@ def _nodes() -> list[Node]:
         )
         if record["Resources"].get("CPU", 0) > 0
     ]
-
-
-@contextlib.contextmanager
-def _refused_where_unwritable(folder: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ClusterError(
-            f"trainer.default_local_dir is {folder}, and nothing can be written there ({error.strerror})"
-        ) from error
 
 
 def _last_line(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""What is said of the disk before a run starts, by the checks that both stages and `check` make."""
+"""What is said of the disk before a run starts."""
 
 from __future__ import annotations
 
@@ -9,57 +9,33 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_module
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
-from data_prep.contract import write_rows, write_sft_rows
-from recipe.rerule.training import checkpoint_size, settings
-from tests.training.test_settings import row, stage1_rows, write_model
+from recipe.rerule.preflight import disk
+from recipe.rerule.training import lora
+from tests.refused.configurations import STAGE1, STAGE2, build, composed
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model, and rows of both stages."""
-    folder = tmp_path_factory.mktemp("saving")
-    write_model(folder / "model")
-    write_rows(folder / "train.parquet", [row(index) for index in range(20)])
-    write_sft_rows(folder / "sft.parquet", stage1_rows(24))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def stages(folder: Path) -> dict[int, DictConfig]:
-    """experiment=tiny of both stages: stage 1 with two epochs of 3 steps, stage 2 with 34 steps."""
-    run = ["experiment=tiny", f"trainer.default_local_dir={folder}/run"]
-    first = [f"model.path={folder}/model", f"data.train_files={folder}/sft.parquet", "trainer.total_epochs=2"]
-    second = [f"actor_rollout_ref.model.path={folder}/model"]
-    second += [f"data.{name}_files={folder}/train.parquet" for name in ("train", "val")]
-    return {
-        1: composed("recipe.rerule.config.stage1", "sft_trainer", run + first),
-        2: composed("recipe.rerule.config", "rerule_trainer", run + second),
-    }
-
-
-def composed(module: str, name: str, arguments: list[str]) -> DictConfig:
-    with initialize_config_module(module, version_base=None):
-        return compose(name, arguments)
+    return build(tmp_path_factory.mktemp("disk"))
 
 
 @pytest.fixture
 def checked(
-    stages: dict[int, DictConfig], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[list[str], list[str]]]:
     """checked(stage, values, free): lines about the disk, and warnings about it, with so many bytes free."""
 
     def check(stage: int, values: dict[str, Any], free: int) -> tuple[list[str], list[str]]:
-        config = copy.deepcopy(stages[stage])
+        config = copy.deepcopy(composed(STAGE1 if stage == 1 else STAGE2, folder))
         for key, value in values.items():
             OmegaConf.update(config, key, value)
-        monkeypatch.setattr(checkpoint_size.shutil, "disk_usage", lambda place: SimpleNamespace(free=free))
-        (settings.check_stage1 if stage == 1 else settings.check)(config)
-        about = [line for line in capsys.readouterr().err.splitlines() if "GB are free" in line]
-        warnings = [line for line in about if line.startswith("warning: ")]
-        return [line for line in about if line not in warnings], warnings
+        monkeypatch.setattr(disk.shutil, "disk_usage", lambda place: SimpleNamespace(free=free))
+        steps = config.trainer.total_training_steps or 6
+        warnings = disk.warnings_of_stage1 if stage == 1 else disk.warnings_of_stage2
+        found = list(warnings(config, steps))
+        return capsys.readouterr().err.splitlines(), found
 
     return check
 
@@ -96,7 +72,7 @@ def test_what_checkpoints_take_is_said_and_warned_of_where_there_is_less_room(
     folder: Path,
     checked: Callable[..., tuple[list[str], list[str]]],
 ) -> None:
-    parameters = checkpoint_size.parameter_count(str(folder / "model"))
+    parameters = sum(weight.numel() for weight in lora.empty(composed(STAGE1, folder).model).parameters())
     needed = parameters * (bytes_each * at_once + draft)
     (line,), warnings = checked(stage, values, needed)
     assert f"a checkpoint takes about {parameters * bytes_each / 1e9:.3g} GB (" in line
@@ -116,7 +92,7 @@ def test_a_model_that_cannot_be_counted_is_no_error(
     def refuse(*arguments: object) -> int:
         raise ValueError("Unrecognized configuration class")
 
-    monkeypatch.setattr(checkpoint_size, "parameter_count", refuse)
+    monkeypatch.setattr(lora, "empty", refuse)
     (line,), warnings = checked(2, {}, 5 * 10**9)
     assert line.startswith("the size of a checkpoint is not known; 5 GB are free in ")
     assert warnings == []

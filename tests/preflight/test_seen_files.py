@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from recipe.rerule.training import seen_files
+from recipe.rerule.preflight import seen_files
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,8 @@ from verl import DataProto
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine.utils import prepare_micro_batches
 
-from recipe.rerule.training.settings import SettingsError, divisions
+from recipe.rerule.preflight import divisions
+from recipe.rerule.schema import SettingsError
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 CHOICES = {

@@ -1,0 +1,205 @@
+"""What is looked at before a run, in order: everything a user can get wrong, one line each.
+
+A check yields its warnings and raises a ValueError at the first error, since what follows builds on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from omegaconf import DictConfig, OmegaConf
+
+from data_prep.contract import read_rows, read_sft_rows
+from recipe.rerule import io, schema
+from recipe.rerule.preflight import disk, divisions, installation, models, rows, settings, unlearning
+from recipe.rerule.replay.custom import build_rules
+from recipe.rerule.runs import checkpoints, model_checks, run_folder
+from recipe.rerule.schema import listed, plain, refuse
+from recipe.rerule.training import learning, memory
+from recipe.rerule.unlearning import identity
+from recipe.rerule.unlearning.method import Method
+from reward import RewardConfig
+
+_OMEGACONF_SAYS = "ValueError raised while resolving interpolation: "
+"""What stands before the reason why a size of `sizes` cannot be derived."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong, in one line that says what to do; what is no error is allowed, but hardly meant."""
+
+    line: str
+    is_error: bool
+
+
+def findings(check: Callable[[DictConfig], Iterator[str]], config: DictConfig) -> Iterator[Finding]:
+    """What one of the checks below finds in a resolved configuration; an error is the last finding."""
+    try:
+        for line in check(config):
+            yield Finding(line, False)
+    except ValueError as error:
+        yield Finding(io.describe(error), True)
+
+
+def require(found: Iterable[Finding]) -> None:
+    """Print warnings on stderr. Raises SettingsError with the line of an error."""
+    for finding in found:
+        refuse(finding.is_error, finding.line)
+        io.warn(finding.line)
+
+
+def prepare(config: DictConfig, *required: str, require_accelerator: bool) -> None:
+    """Resolve a configuration in which the keys `required` are set, and set its platform.
+
+    Raises:
+        ValueError: one line naming the key, or what is not there: an accelerator, flash attention.
+    """
+    from omegaconf.errors import InterpolationResolutionError
+
+    from recipe.rerule import platform
+
+    schema.require_set(config, *required)
+    try:
+        OmegaConf.resolve(config)
+    except InterpolationResolutionError as error:
+        raise ValueError(str(error).split("\n")[0].removeprefix(_OMEGACONF_SAYS)) from error
+    platform.select(config.platform.name, require_accelerator=require_accelerator)
+    installation.require_attention(config)
+
+
+def stage1(config: DictConfig) -> Iterator[str]:
+    """Check a resolved stage-1 configuration."""
+    # Settings, each by itself and together, and the parts that they name.
+    schema.check(config, schema.STAGE1)
+    divisions.check_stage1(config)
+    settings.check_stage1(config)
+    settings.check_parts(config, config.model, "model", "optim")
+    _check_run_folder(config, stage=1)
+    # Model and rows.
+    model_checks.check(config.model.path, "model.path")
+    model_checks.check_adapter(config.model.lora_adapter_path, "model.lora_adapter_path")
+    model = models.check(config.model.path, "model.path", config.model.trust_remote_code)
+    models.check_adapter(config.model, "model")
+    divisions.check_heads(config, model, divisions.STAGE1)
+    train = [(path, read_sft_rows(path)) for path in listed(config.data.train_files)]
+    val = [(path, read_sft_rows(path)) for path in listed(config.data.val_files)]
+    rows.refuse_probes(train)
+    yield from rows.warnings(train, val)
+    reward = RewardConfig(refusal_phrases=OmegaConf.select(config, "signal.reward_kwargs.refusal_phrases"))
+    taught = [row["messages"][-1]["content"] for _, found in train for row in found]
+    yield from reward.unseen(taught, "refusal_phrases of the reward")
+    count = rows.usable(train, config.data)
+    rows.require_validation_batch(val, config.data)
+    rows.check_tokens(config, config.model, train)
+    rows.check_end(config, config.model, train)
+    if config.data.prompt_files is not None:
+        prompts = [(path, read_rows(path)) for path in listed(config.data.prompt_files)]
+        rows.check_sampled_prompts(prompts)
+        rows.check_tokens(config, config.model, prompts)
+    steps = settings.run_steps(config, count)
+    yield from rows.template_warnings(config, config.model, train)
+    yield from settings.warm_up_warnings(config, "optim", steps)
+    yield from memory.warnings(config)
+    yield from disk.warnings_of_stage1(config, steps)
+    learning.before_stage1(config)
+
+
+def stage2(config: DictConfig) -> Iterator[str]:
+    """Check a resolved stage-2 configuration."""
+    # Settings, each by itself and together, and the parts that they name.
+    schema.check(config, schema.STAGE2)
+    replay = settings.replay_config(config)
+    settings.check_stage2(config)
+    divisions.check_stage2(config)
+    divisions.check_draws(config, replay)
+    policy, optimizer = config.actor_rollout_ref.model, "actor_rollout_ref.actor.optim"
+    key = "actor_rollout_ref.model"
+    settings.check_parts(config, policy, key, optimizer)
+    settings.check_parts_of_stage2(config)
+    build_rules(replay)
+    _check_run_folder(config, stage=2)
+    for name in ("validation_data_dir", "rollout_data_dir"):
+        if (folder := config.trainer.get(name)) is not None:
+            resumed = config.trainer.resume_mode != "disable"
+            run_folder.check_dumps(f"trainer.{name}", folder, resumed=resumed)
+    # Model and rows.
+    model_checks.check(policy.path, f"{key}.path")
+    model_checks.check_adapter(policy.lora_adapter_path, f"{key}.lora_adapter_path")
+    if config.algorithm.adv_estimator == "gae":
+        model_checks.check(config.critic.model.path, "critic.model.path")
+    model = models.check(policy.path, f"{key}.path", policy.trust_remote_code)
+    models.check_adapter(policy, key)
+    divisions.check_heads(config, model, divisions.ACTOR)
+    context = list(models.context_warnings(config, model))
+    train = [(path, read_rows(path)) for path in listed(config.data.train_files)]
+    val = [(path, read_rows(path)) for path in listed(config.data.val_files)]
+    rows.refuse_probes(train)
+    yield from rows.stage2_warnings(train)
+    yield from rows.warnings(train, val)
+    yield from rows.side_warnings(train, config.data)
+    count = rows.usable(train, config.data)
+    rows.check_raw(config, [*train, *val])
+    rows.check_tokens(config, policy, [*train, *val])
+    rows.check_end(config, policy, train)
+    steps = settings.run_steps(config, count)
+    settings.check_verl(config)
+    yield from settings.warnings_of_stage2(config)
+    yield from rows.template_warnings(config, policy, [*train, *val])
+    yield from context
+    yield from rows.length_warnings(config, train)
+    yield from settings.warm_up_warnings(config, optimizer, steps)
+    yield from settings.replay_warnings(config, replay, steps)
+    yield from divisions.draw_warnings(config, replay)
+    yield from memory.warnings(config)
+    yield from disk.warnings_of_stage2(config, steps)
+    learning.before_stage2(config)
+
+
+def unlearn(config: DictConfig) -> Iterator[str]:
+    """Check a resolved configuration of `recipe.rerule.unlearn`."""
+    # Settings, each by itself and together, and the parts that they name.
+    unlearning.require_method(config)
+    schema.check(config, schema.UNLEARN)
+    method = Method.of(plain(config, "method"))
+    unlearning.check_settings(config)
+    settings.check_parts(config, config.model, "model", "optim")
+    _check_run_folder(config, stage="unlearn")
+    refuse(
+        "hf_model" not in config.checkpoint.save_contents,
+        f"checkpoint.save_contents is {list(config.checkpoint.save_contents)}, without hf_model, so that "
+        "the run would end without a model; add it",
+    )
+    # Models and rows.
+    model_checks.check(config.model.path, "model.path")
+    models.check(config.model.path, "model.path", config.model.trust_remote_code)
+    models.check_adapter(config.model, "model")
+    yield from unlearning.frozen_warnings(config, method)
+    yield from unlearning.unread_files(config, method)
+    files = unlearning.read(config, method)
+    identity.check(config)
+    named = [(config.data[side], found) for side, found in files.items()]
+    for one in named:
+        rows.refuse_probes([one])
+        yield from rows.warnings([one], [])
+    rows.check_tokens(config, config.model, named)
+    yield from rows.template_warnings(config, config.model, named)
+    yield from unlearning.group_warnings(config, method, files)
+
+
+def _check_run_folder(config: DictConfig, stage: run_folder.Stage) -> None:
+    """Refuse a folder that a run of this stage may not write to or go on in, or that already holds a run."""
+    trainer, folder = config.trainer, config.trainer.default_local_dir
+    run_folder.check_writable(folder)
+    run_folder.check(folder, stage)
+    checkpoints.check_trusted(folder, trainer.resume_mode)
+    count = trainer.n_gpus_per_node * trainer.nnodes
+    checkpoints.check_devices(folder, trainer.resume_mode, trainer.resume_from_path, count)
+    refuse(
+        trainer.resume_mode == "disable" and run_folder.is_begun(folder),
+        f"trainer.default_local_dir is {folder}, which already holds a run; choose another folder, or "
+        "trainer.resume_mode=auto to go on with it",
+    )
+    if trainer.resume_mode == "resume_path" and stage != 1:
+        schema.require_set(config, "trainer.resume_from_path")
+        checkpoints.check_resume_from(folder, trainer.resume_from_path)

@@ -1,0 +1,86 @@
+"""The disk that the checkpoints of a run take, worked out from the model's configuration."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from recipe.rerule.preflight.divisions import has_critic
+from recipe.rerule.training import lora, sizes
+
+GB = 1e9
+FLOAT32 = 4
+"""Bytes; verl keeps and writes weights and Adam's two moments in float32, and its Hugging Face folder too."""
+_BYTES = {"float32": FLOAT32, "bfloat16": 2}
+"""Of one weight in a Hugging Face folder, by save.weights_dtype."""
+
+
+def warnings_of_stage1(config: DictConfig, steps: int) -> Iterator[str]:
+    """Say what the checkpoints of a stage 1 of so many steps take; a warning where there is less room."""
+    trainer, frequency = config.trainer, config.trainer.save_freq
+    if frequency == "after_each_epoch":
+        frequency = sizes.count_rows(config.data.train_files) // config.data.train_batch_size
+    parts = _parts(config.model, config.checkpoint.save_contents, config.save.weights_dtype)
+    yield from _warnings(config, parts, _at_once(trainer.max_ckpt_to_keep, _saves(frequency, steps)))
+
+
+def warnings_of_stage2(config: DictConfig, steps: int) -> Iterator[str]:
+    """The same of a stage 2, where an interim checkpoint and the best one may be there too."""
+    actor, trainer = config.actor_rollout_ref, config.trainer
+    if trainer.save_freq == -1:
+        return  # no checkpoint, and a warning that says so
+    parts = _parts(actor.model, actor.actor.checkpoint.save_contents, config.save.weights_dtype)
+    if has_critic(config):
+        critic = _parts(config.critic.model, config.critic.checkpoint.save_contents, "float32")
+        parts |= {"critic": sum(critic.values())}
+    interim = config.save.minutes is not None and steps > 1
+    best = config.save.best and trainer.test_freq > 0
+    at_once = _at_once(trainer.max_actor_ckpt_to_keep, _saves(trainer.save_freq, steps) + interim)
+    yield from _warnings(config, parts, at_once + best)
+
+
+def _saves(frequency: int, steps: int) -> int:
+    """Checkpoints that trainer.save_freq gives in so many steps; the last step is always one."""
+    return 1 if frequency < 1 else -(-steps // frequency)
+
+
+def _at_once(kept: int | None, saves: int) -> int:
+    """Checkpoints at the worst moment: those kept, and the next one before the oldest goes."""
+    return saves if kept is None else min(saves, kept + 1)
+
+
+def _parts(model: DictConfig, contents: Iterable[str], weights_dtype: str) -> dict[str, int]:
+    """Bytes of each part of verl's `checkpoint.save_contents`; {} where they are not known."""
+    try:
+        count = sum(weight.numel() for weight in lora.empty(model).parameters())
+    except Exception:  # of the model's own code, or transformers'; the run does not need the size
+        return {}
+    of_a_weight = {"model": FLOAT32, "optimizer": 2 * FLOAT32, "hf_model": _BYTES[weights_dtype]}
+    kept = set(contents) - ({"optimizer"} if model.lora_rank > 0 else set())  # an adapter's is small
+    return {name: count * size for name, size in of_a_weight.items() if name in kept}
+
+
+def _warnings(config: DictConfig, parts: Mapping[str, int], at_once: int) -> Iterator[str]:
+    folder, place = config.trainer.default_local_dir, Path(config.trainer.default_local_dir).absolute()
+    while not place.is_dir():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    whole = sum(parts.values())
+    line = f"a checkpoint takes about {whole / GB:.3g} GB"
+    line += f" ({', '.join(f'{name} {size / GB:.3g}' for name, size in parts.items())})"
+    if at_once > 1:
+        line += f", up to {at_once} at once {at_once * whole / GB:.3g} GB"
+    line = line if parts else "the size of a checkpoint is not known"
+    print(f"{line}; {free / GB:.3g} GB are free in {place}", file=sys.stderr, flush=True)
+    # verl writes float32 weights first, which are there until they are rounded.
+    rounded = config.save.weights_dtype != "float32"
+    needed = at_once * whole + rounded * parts.get("hf_model", 0) * FLOAT32 // _BYTES["bfloat16"]
+    if needed > free:
+        yield (
+            f"the checkpoints of {folder} need up to {needed / GB:.3g} GB, and only {free / GB:.3g} GB are "
+            f"free in {place}; make room, or give another trainer.default_local_dir"
+        )

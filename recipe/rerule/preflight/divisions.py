@@ -1,0 +1,312 @@
+"""What verl divides among devices while a run goes on, and would refuse only then.
+
+verl shares the rows of a step (prompts x responses) among agent loops, devices, mini-batches and
+micro-batches, and wants no remainder anywhere. Devices that share a sequence (Ulysses) get the same rows of a
+step; all others get different ones. A rollout replica is as many devices as its tensor and data parallel
+sizes say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from recipe.rerule.replay import ReplayConfig
+from recipe.rerule.schema import SettingsError, refuse, shown
+from recipe.rerule.training.sizes import largest_divisor
+
+ACTOR, REFERENCE, CRITIC = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "critic"
+"""Where the settings of stage 2's models stand."""
+STAGE1 = "engine"
+"""Where those of stage 1's engine stand."""
+_FSDP = {ACTOR: f"{ACTOR}.fsdp_config", REFERENCE: f"{REFERENCE}.fsdp_config", CRITIC: "critic.fsdp"}
+"""Where the part of them stands that FSDP gets; in stage 1 that is the whole section."""
+_ROLLOUT = "actor_rollout_ref.rollout"
+_TENSOR, _DATA = f"{_ROLLOUT}.tensor_model_parallel_size", f"{_ROLLOUT}.data_parallel_size"
+_STEP = f"data.train_batch_size x {_ROLLOUT}.n"
+_LONGEST = "data.max_prompt_length + data.max_response_length"
+_CRITIC_TOKENS = 32768
+"""verl's critic reads values in passes of so many tokens, whatever its settings say."""
+
+
+@dataclass(frozen=True)
+class Devices:
+    """How an engine's devices are arranged.
+
+    Attributes:
+        number: of devices; keys: the settings that say so.
+        sharing: how many of them share each sequence; key: the setting that decides it.
+    """
+
+    number: int
+    keys: str
+    sharing: int
+    key: str
+
+    @property
+    def ranks(self) -> int:
+        """How many parts they make of the rows of a step."""
+        return self.number // self.sharing
+
+    @property
+    def cannot_share(self) -> str:
+        """What a message says of them."""
+        groups = f"{self.ranks} groups of {self.sharing} devices"
+        return (
+            f"{f'{self.number} devices' if self.sharing == 1 else groups} cannot share evenly ({self.keys})"
+        )
+
+
+def devices_of(config: DictConfig, section: str) -> Devices:
+    """The devices of the engine whose settings stand at `section`."""
+    number, keys = config.trainer.n_gpus_per_node, "trainer.n_gpus_per_node"
+    if section != STAGE1:
+        number, keys = number * config.trainer.nnodes, f"{keys} x trainer.nnodes"
+    fsdp = _FSDP.get(section, section)
+    names = [f"{fsdp}.ulysses_sequence_parallel_size"]
+    if section in (ACTOR, REFERENCE):
+        names.insert(0, f"{section}.ulysses_sequence_parallel_size")  # above 1 it counts before the engine's
+    if OmegaConf.select(config, f"{section}.strategy") == "fsdp_turbo":
+        names.append(f"{fsdp}.turbo_config.distributed.ulysses_parallel_size")
+    sizes = {name: OmegaConf.select(config, name) for name in names}
+    key = next((name for name, size in sizes.items() if size > 1), names[0])
+    return Devices(number, keys, max(1, sizes[key]), key)
+
+
+def check_stage1(config: DictConfig) -> None:
+    """Refuse a step of stage 1 that verl could not share. Raises SettingsError."""
+    data, devices = config.data, _checked(config, STAGE1)
+    batch, ranks = data.train_batch_size, devices.ranks
+    fewer = largest_divisor(batch, ranks) * (config.trainer.n_gpus_per_node // ranks)
+    refuse(
+        batch % ranks > 0,
+        f"data.train_batch_size is {batch}, which {devices.cannot_share}; set "
+        f"trainer.n_gpus_per_node to {fewer}, or data.train_batch_size to a multiple of {ranks}",
+    )
+    if data.use_dynamic_bsz:
+        _check_tokens(config, devices, "data.max_token_len_per_gpu", data.max_length, "data.max_length")
+    else:
+        _check_micro_batch(config, "data.micro_batch_size_per_gpu", batch // ranks, "batch")
+
+
+def check_stage2(config: DictConfig) -> None:
+    """Refuse a step of stage 2 that verl could not share. Raises SettingsError."""
+    data, actor, rollout = config.data, config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
+    rows, longest = data.train_batch_size * rollout.n, data.max_prompt_length + data.max_response_length
+    # verl's trainer makes a step of what it fetches, whatever train_batch_size says.
+    refuse(
+        data.gen_batch_size not in (None, data.train_batch_size),
+        f"data.gen_batch_size is {data.gen_batch_size}, but a step has {data.train_batch_size} prompts "
+        "(data.train_batch_size); set that one, and leave data.gen_batch_size null",
+    )
+    _check_mini_batches(config, ACTOR)
+    _check_replicas(config)
+    workers = rollout.agent.num_workers
+    refuse(
+        rows % workers > 0,
+        f"{_ROLLOUT}.agent.num_workers is {workers}, which does not divide the {rows} responses of a "
+        f"step ({_STEP}); set it to {largest_divisor(rows, workers)}",
+    )
+    devices = _share_updates(config, ACTOR)
+    refuse(
+        actor.use_prefix_grouper and data.train_batch_size % devices.ranks > 0,
+        f"{ACTOR}.use_prefix_grouper is true, but {devices.cannot_share} the prompts of a step "
+        f"(data.train_batch_size={data.train_batch_size}); set it to false",
+    )
+    refuse(
+        actor.use_dynamic_bsz != rollout.log_prob_use_dynamic_bsz,
+        f"{_ROLLOUT}.log_prob_use_dynamic_bsz is {shown(rollout.log_prob_use_dynamic_bsz)}, but verl uses "
+        f"one engine for log-probs and updates; leave it out, and set {ACTOR}.use_dynamic_bsz",
+    )
+    log_probs = "log_prob_micro_batch_size_per_gpu"
+    if actor.use_dynamic_bsz:
+        for key in (f"{ACTOR}.ppo_max_token_len_per_gpu", f"{_ROLLOUT}.log_prob_max_token_len_per_gpu"):
+            _check_tokens(config, devices, key, longest, _LONGEST)
+    else:
+        mini_batch = actor.ppo_mini_batch_size * rollout.n // devices.ranks
+        _check_micro_batch(config, f"{ACTOR}.ppo_micro_batch_size_per_gpu", mini_batch, "mini-batch")
+        _check_micro_batch(config, f"{_ROLLOUT}.{log_probs}", rows // devices.ranks, "step")
+    if _has_reference(config):
+        devices = _share_step(config, REFERENCE)
+        if config.actor_rollout_ref.ref.log_prob_use_dynamic_bsz:
+            _check_tokens(config, devices, f"{REFERENCE}.log_prob_max_token_len_per_gpu", longest, _LONGEST)
+        else:
+            _check_micro_batch(config, f"{REFERENCE}.{log_probs}", rows // devices.ranks, "step")
+    if has_critic(config):  # verl makes its passes by tokens alone
+        _check_mini_batches(config, CRITIC)
+        devices = _share_updates(config, CRITIC)
+        _check_tokens(config, devices, "critic.ppo_max_token_len_per_gpu", longest, _LONGEST)
+        refuse(
+            longest > _CRITIC_TOKENS,
+            f"{_LONGEST} are {longest} tokens, but verl's critic reads at most {_CRITIC_TOKENS}; lower one "
+            "of them",
+        )
+
+
+def check_draws(config: DictConfig, replay: ReplayConfig) -> None:
+    """Refuse a replay that never has a group for each device. Raises SettingsError."""
+    ranks = devices_of(config, ACTOR).ranks
+    refuse(
+        replay.enable and replay.groups_per_update < ranks,
+        f"replay.groups_per_update is {replay.groups_per_update}, but {ranks} devices share the groups "
+        f"of a replay update evenly, so that none would ever be made; set it to {ranks} or more",
+    )
+
+
+def draw_warnings(config: DictConfig, replay: ReplayConfig) -> Iterator[str]:
+    """What to say where the devices cannot share the groups of a replay update."""
+    ranks = devices_of(config, ACTOR).ranks
+    if replay.enable and (left := replay.groups_per_update % ranks):
+        used = replay.groups_per_update - left
+        yield (
+            f"replay.groups_per_update is {replay.groups_per_update}, which {ranks} devices cannot share "
+            f"evenly: a replay update draws {used} groups; set it to {used} or {used + ranks}"
+        )
+
+
+def check_heads(config: DictConfig, model: Any, section: str) -> None:
+    """Refuse devices that cannot share the attention heads of the model.
+
+    Args:
+        model: transformers' configuration of it.
+        section: of the engine that trains it.
+
+    Raises:
+        SettingsError: naming the setting and the heads.
+    """
+    text = model.get_text_config()
+    heads = getattr(text, "num_attention_heads", None)
+    if heads is None:
+        return
+    key_heads = getattr(text, "num_key_value_heads", None) or heads
+    devices = devices_of(config, section)
+    size = devices.sharing
+    wrong = {devices.key: (heads % size or (key_heads % size and size % key_heads), size)}
+    if section == ACTOR:
+        size = config.actor_rollout_ref.rollout.tensor_model_parallel_size
+        wrong[_TENSOR] = (heads % size, size)
+    for key, (left, size) in wrong.items():
+        fitting = largest_divisor(heads if key == _TENSOR else math.gcd(heads, key_heads), size)
+        refuse(
+            bool(left),
+            f"{key} is {size}, but so many devices cannot share the model's attention heads evenly; set it "
+            f"to {fitting}",
+        )
+
+
+def has_critic(config: DictConfig) -> bool:
+    """verl's need_critic, which prints a warning each time."""
+    enabled = config.critic.enable
+    return config.algorithm.adv_estimator == "gae" if enabled is None else bool(enabled)
+
+
+def _has_reference(config: DictConfig) -> bool:
+    """Whether verl builds a reference model; with LoRA it takes the actor without the adapter."""
+    actor = config.actor_rollout_ref
+    return actor.model.lora_rank == 0 and (actor.actor.use_kl_loss or config.algorithm.use_kl_in_reward)
+
+
+def _checked(config: DictConfig, section: str) -> Devices:
+    """The devices of an engine; refuses those that cannot share sequences or weights as the settings say."""
+    devices = devices_of(config, section)
+    shards = f"{_FSDP.get(section, section)}.fsdp_size"
+    of_shards = OmegaConf.select(config, shards)
+    sizes = {devices.key: devices.sharing}
+    if 0 < of_shards < devices.number:
+        sizes[shards] = of_shards
+    for key, size in sizes.items():
+        refuse(
+            devices.number % size > 0,
+            f"{key} is {size}, which does not divide the {devices.number} devices of {devices.keys}; set it "
+            f"to {largest_divisor(devices.number, size)}",
+        )
+    return devices
+
+
+def _check_replicas(config: DictConfig) -> None:
+    """Refuse rollout replicas that leave devices over, or have parts of nodes."""
+    rollout, devices = config.actor_rollout_ref.rollout, devices_of(config, ACTOR)
+    tensor, data = rollout.tensor_model_parallel_size, rollout.data_parallel_size
+    node, replica = config.trainer.n_gpus_per_node, tensor * data
+    size = f"{_TENSOR} is {tensor}"
+    if data > 1:
+        size += f" and {_DATA} {data}, which makes replicas of {replica} devices"
+    refuse(
+        devices.number % replica > 0,
+        f"{size}, which does not divide the {devices.number} devices of {devices.keys}; set it to a divisor",
+    )
+    refuse(
+        (node % replica > 0 and replica % node > 0) or (data > 1 and min(node, replica) % tensor > 0),
+        f"{size}, but a node has {node} (trainer.n_gpus_per_node), and a replica cannot have a part of "
+        f"one; set it to {largest_divisor(node, replica)}",
+    )
+
+
+def _check_mini_batches(config: DictConfig, section: str) -> None:
+    """`make_iterator` of verl: a step is a whole number of mini-batches."""
+    prompts, key = config.data.train_batch_size, f"{section}.ppo_mini_batch_size"
+    size = OmegaConf.select(config, key)
+    refuse(
+        prompts % size > 0,
+        f"data.train_batch_size is {prompts}, no multiple of {key}, which is {size}; make them equal for "
+        "one optimiser step a training step",
+    )
+
+
+def _share_updates(config: DictConfig, section: str) -> Devices:
+    """The devices of an engine that trains; refuses steps and mini-batches that they cannot share."""
+    _share_step(config, section)
+    key = f"{section}.ppo_mini_batch_size"
+    rows = OmegaConf.select(config, key) * config.actor_rollout_ref.rollout.n
+    return _share(config, section, rows, f"{key} x {_ROLLOUT}.n is {rows} rows an optimiser step", key)
+
+
+def _share_step(config: DictConfig, section: str) -> Devices:
+    """The devices of an engine; refuses steps that they cannot share."""
+    rows = config.data.train_batch_size * config.actor_rollout_ref.rollout.n
+    return _share(config, section, rows, f"{_STEP} is {rows} rows a step", "data.train_batch_size")
+
+
+def _share(config: DictConfig, section: str, rows: int, what: str, key: str) -> Devices:
+    """The devices of an engine; refuses rows that they cannot share.
+
+    what: the rows for the message; key: of the setting that changes them.
+    """
+    devices = _checked(config, section)
+    ranks = devices.ranks
+    multiple = ranks // math.gcd(ranks, config.actor_rollout_ref.rollout.n)
+    refuse(
+        rows % ranks > 0,
+        f"{what}, which {devices.cannot_share}; use {largest_divisor(rows, ranks) * devices.sharing} "
+        f"devices, or set {key} to a multiple of {multiple}",
+    )
+    return devices
+
+
+def _check_micro_batch(config: DictConfig, key: str, rows: int, of: str) -> None:
+    """`prepare_micro_batches` of verl: the rows of a device are a whole number of micro-batches."""
+    size = OmegaConf.select(config, key)
+    if size is None:
+        raise SettingsError(
+            f"{key} is null, but without use_dynamic_bsz verl needs it; set it to a divisor of {rows}, the "
+            f"rows of a {of} that each device has"
+        )
+    refuse(
+        rows % size > 0,
+        f"{key} is {size}, which does not divide the {rows} row{'s' * (rows > 1)} of a {of} that each "
+        f"device has; set it to {largest_divisor(rows, size)}",
+    )
+
+
+def _check_tokens(config: DictConfig, devices: Devices, key: str, longest: int, what: str) -> None:
+    """`rearrange_micro_batches` of verl: a pass by tokens holds the longest row."""
+    size = OmegaConf.select(config, key)
+    refuse(
+        size * devices.sharing < longest,
+        f"{key} is {size}, but a row can have {longest} tokens ({what}); set it to "
+        f"{-(-longest // devices.sharing)} or more",
+    )

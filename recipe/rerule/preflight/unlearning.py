@@ -1,0 +1,173 @@
+"""What is looked at before a run of `recipe.rerule.unlearn`, beyond what it shares with stage 1."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+from omegaconf import DictConfig, OmegaConf
+
+from data_prep.contract import Row, read_sft_rows
+from recipe.rerule import schema
+from recipe.rerule.preflight import models, settings
+from recipe.rerule.runs import model_checks
+from recipe.rerule.schema import refuse, shown
+from recipe.rerule.training.prompts import load_tokenizer
+from recipe.rerule.unlearning import presets
+from recipe.rerule.unlearning.method import SIDES, Method
+from reward.refusal import is_refusal
+
+_UNSUPPORTED = {
+    "model.use_fused_kernels": False,
+    "engine.ulysses_sequence_parallel_size": 1,
+    "engine.pad_to_length": False,
+    "model.lora_adapter_path": None,
+    "data.pad_mode": "no_padding",
+    "data.train_files": None,
+    "data.val_files": None,
+    "trainer.test_freq": -1,
+}
+"""What verl has and the losses cannot work with, with the value that it must keep."""
+
+
+def require_method(config: DictConfig) -> None:
+    """Refuse a configuration in which no method was chosen."""
+    chosen = [OmegaConf.select(config, f"method.{side}") for side in SIDES]
+    refuse(
+        OmegaConf.select(config, "method.name") is None and set(chosen) == {"none"},
+        f"method is not set; set it to one of {', '.join(presets.names())}",
+    )
+
+
+def check_settings(config: DictConfig) -> None:
+    """Refuse settings that do not fit together, and a step that ranks cannot share. Raises SettingsError."""
+    settings.check_thinking(config.data)
+    for key, wanted in _UNSUPPORTED.items():
+        value = OmegaConf.select(config, key)
+        refuse(
+            value != wanted,
+            f"{key} is {shown(value)}, which unlearning does not support; set it to {shown(wanted)}",
+        )
+    settings.check_adapter(config.model, "model")
+    batch, ranks = config.data.train_batch_size, config.trainer.n_gpus_per_node
+    refuse(
+        batch % ranks > 0,
+        f"data.train_batch_size is {batch}, which {ranks} devices (trainer.n_gpus_per_node) cannot share "
+        "evenly; change one of them",
+    )
+    micro = config.data.micro_batch_size_per_gpu
+    refuse(
+        not config.data.use_dynamic_bsz and batch // ranks % micro > 0,
+        f"data.micro_batch_size_per_gpu is {micro}, which does not divide the {batch // ranks} rows that "
+        "each device has of data.train_batch_size; set it to a divisor, or data.use_dynamic_bsz=true",
+    )
+
+
+def frozen_warnings(config: DictConfig, method: Method) -> Iterator[str]:
+    """What to say of frozen models that the method does not read.
+
+    Raises:
+        ValueError: a model is missing, cannot be loaded, or has other tokens than the trained one.
+    """
+    refuse(
+        bool(method.reinforced) and config.reinforced.path is None,
+        f"reinforced.path is not set, but method {method.name} needs it: the model of model.path "
+        "trained further on the rows of data.forget; pass reinforced.path=MODEL",
+    )
+    for section, is_read, instead in (
+        ("reference", bool(method.referenced), "compares with no reference"),
+        ("reinforced", bool(method.reinforced), "does not read it"),
+    ):
+        if config[section].path is None:
+            continue
+        if is_read:
+            _check_frozen(config, section)
+        else:
+            yield f"{section}.path is set, but method {method.name} {instead}"
+
+
+def _check_frozen(config: DictConfig, section: str) -> None:
+    """Refuse a model that cannot be loaded or that has another vocabulary."""
+    key, path, trusted = f"{section}.path", config[section].path, config.model.trust_remote_code
+    model_checks.check(path, key)
+    models.check(path, key, trusted)
+    size, own_size = (model_checks.vocabulary_size(one, trusted) for one in (path, config.model.path))
+    given = copy.copy(config.model)
+    given.path, given.tokenizer_path = path, None
+    same = "give a model with the same vocabulary"
+    refuse(
+        size != own_size,
+        f"{key} is {path}, whose vocabulary has {size} tokens, but that of model.path {config.model.path} "
+        f"has {own_size}; {same}",
+    )
+    refuse(
+        load_tokenizer(given).get_vocab() != load_tokenizer(config.model).get_vocab(),
+        f"{key} is {path}, whose tokenizer has other tokens than that of model.path {config.model.path}; "
+        f"{same}",
+    )
+
+
+def unread_files(config: DictConfig, method: Method) -> Iterator[str]:
+    """What to say of files that the method does not read; refuses that one it reads is not set."""
+    for side in SIDES:
+        path = config.data[side]
+        refuse(
+            side in method.data and path is None,
+            f"data.{side} is not set, but method {method.name} needs it; pass data.{side}=FILE "
+            f"(all it needs: {', '.join(f'data.{needed}' for needed in method.data)})",
+        )
+        if side not in method.data and path is not None:
+            yield f"data.{side} is set, but method {method.name} does not read it"
+
+
+def read(config: DictConfig, method: Method) -> dict[str, list[Row]]:
+    """The rows of each side; refuses to forget refusals: the model would unlearn to refuse."""
+    files = {side: read_sft_rows(config.data[side]) for side in method.data}
+    for number, row in enumerate(files.get("forget", [])):
+        # In a passage the detector may find a refusal that somebody in it utters.
+        answer = row["messages"][-1]["content"]
+        refuse(
+            row["extra_info"].get("mode") != "completion" and is_refusal(answer),
+            f"{config.data.forget}: row {number}: the answer to forget is a refusal ({answer[:60]!r}); "
+            "data.forget needs the true answers (forget_gold.parquet), refusals belong in data.alternate",
+        )
+    return files
+
+
+def group_warnings(config: DictConfig, method: Method, files: dict[str, list[Row]]) -> Iterator[str]:
+    """What to say of a run's steps; refuses too few rows, and groups too long for a pass."""
+    from recipe.rerule.unlearning.rows import GroupDataset
+
+    leading = "forget" if method.leading == "alternate" and "alternate" not in files else method.leading
+    count, ranks, data = len(files[leading]), config.trainer.n_gpus_per_node, config.data
+    refuse(
+        count < ranks,
+        f"trainer.n_gpus_per_node is {ranks}, but data.{leading} holds {count} rows, and each device "
+        f"needs one; lower it to {count} or less",
+    )
+    batch = data.train_batch_size
+    refuse(
+        count < batch, f"data.train_batch_size is {batch}, but data.{leading} holds {count} rows; lower it"
+    )
+    planned = settings.run_steps(config, count)
+    groups = GroupDataset(
+        files,
+        method,
+        load_tokenizer(config.model),
+        data.max_length,
+        config.trainer.seed,
+        schema.plain(config, "data.apply_chat_template_kwargs"),
+    )
+    groups.check_answers()
+    longest = groups.longest() if data.use_dynamic_bsz else 0
+    refuse(
+        longest > data.max_token_len_per_gpu,
+        f"data.max_token_len_per_gpu is {data.max_token_len_per_gpu}, but a forget row and its partners, "
+        f"which pass together, have up to {longest} tokens; raise it to that or more",
+    )
+    yield from settings.warm_up_warnings(config, "optim", planned)
+    if count % batch:
+        yield (
+            f"data.train_batch_size is {batch}, which does not divide the {count} rows of data.{leading}: "
+            f"each epoch leaves out {count % batch} of them, drawn anew"
+        )
