@@ -43,7 +43,6 @@ INNER = {
 }
 """Folders of a room that may import less than the room, with all that they may import."""
 OF_MODULES = {
-    "recipe/rerule/training/minimal_command.py": {"minimal", "data_prep.world"},  # makes minimal's world
     "recipe/rerule/training/own_answers.py": {"evaluation.engine"},  # asks the model before stage 1
 }
 """What a module may import in addition to what its room may."""
@@ -90,9 +89,10 @@ def test_inner_rooms_import_less_than_their_room() -> None:
 
 
 def test_minimal_needs_little() -> None:
-    allowed = {"replay", "reward", "training.prompts", "training.minimal_command", *DATA}
+    checks = {"training.data_checks", "runs.model_checks"}
+    allowed = {"reward", "training.prompts", "data_prep", *checks, *FOR_ALL}
     modules = imported(ROOT / "recipe" / "rerule" / "minimal.py")
-    assert [module for module in modules if not is_allowed(module, allowed | {"replay"})] == []
+    assert [module for module in modules if not is_allowed(module, allowed)] == []
 
 
 def test_what_all_may_use_imports_nothing_that_has_to_be_installed_but_psutil() -> None:
