@@ -19,7 +19,7 @@ from recipe.rerule.export import KIND as EXPORT
 from recipe.rerule.replay import state
 from recipe.rerule.reporting.output import FILES
 from recipe.rerule.runs import run_folder, run_lock
-from recipe.rerule.training.keys import replay
+from recipe.rerule.schema import STAGE2
 from recipe.rerule.unlearning.task_vectors import KIND as TASK_VECTOR
 
 ROOT = Path(__file__).parents[1]
@@ -59,7 +59,7 @@ OPTIONS = {
 
 
 def test_the_table_of_replay_has_every_option_and_no_other() -> None:
-    declared = {key.name.removeprefix("replay.") for key in replay.declared()}
+    declared = {key.removeprefix("replay.") for key in STAGE2 if key.startswith("replay.")}
     assert len(declared) > 20
     assert set(OPTIONS) == declared
 

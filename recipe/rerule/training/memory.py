@@ -18,8 +18,8 @@ from typing import Any
 from omegaconf import DictConfig
 
 from recipe.rerule.platform.log_probs import CHUNK_BYTES
+from recipe.rerule.schema import SettingsError
 from recipe.rerule.training import lora
-from recipe.rerule.training.settings.error import SettingsError
 
 GB = 1e9
 CARDS = (40, 80)
