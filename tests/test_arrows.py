@@ -36,6 +36,8 @@ INNER = {
         *(
             "evaluation.registry",
             "evaluation.memorised",
+            "evaluation.evaluator",
+            "data_prep.generate",
             "reward",
             "runs",
             "platform",
