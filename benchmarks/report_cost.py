@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from recipe.rerule.files import json_lines
+from recipe.rerule.io import json_lines
 
 PROBES, TARGETS = 13_131, 10
 MODELS = {

@@ -218,37 +218,34 @@ def weights(folder: Path) -> dict[str, list[float]]:
 
 
 def minimal_metrics(model: Path, rows_file: Path) -> dict[str, list[dict[str, float]]]:
-    """All metrics of three steps of `minimal`, with replay from the second one on, and without."""
-    from dataclasses import replace
-
+    """Metrics of three steps of `minimal`, with replay from the second one on, and without."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from data_prep.contract import read_rows
-    from recipe.rerule import minimal
+    from recipe.rerule.minimal import Settings, train
 
-    settings = ReplayConfig(
-        threshold_rule="fixed",
-        threshold=1.0,
-        require_signal=False,
-        sampling="uniform",
-        min_groups=2,
-        warmup_steps=1,
-        capacity=16,
-        groups_per_update=3,
-    )
     found = {}
-    for name, chosen in {"ReRULE": settings, "RULE": replace(settings, enable=False)}.items():
-        policy, reference = (AutoModelForCausalLM.from_pretrained(model).eval() for _ in range(2))
-        sizes = {"steps": 3, "prompts": 8, "rollouts": 4, "response_limit": 6, "learning_rate": 1e-3}
-        run = minimal.Run(
-            policy,
-            reference.requires_grad_(False),
+    for name in ("ReRULE", "RULE"):
+        settings = Settings(
+            steps=3,
+            prompts=8,
+            rollouts=4,
+            response_limit=6,
+            learning_rate=1e-3,
+            replay=name == "ReRULE",
+            threshold=1.0,
+            warmup_steps=1,
+            min_groups=2,
+            capacity=16,
+            groups_per_update=3,
+        )
+        policy, tokenizer = (
+            AutoModelForCausalLM.from_pretrained(model).eval(),
             AutoTokenizer.from_pretrained(model),
-            minimal.Settings(**sizes, replay=chosen),
         )
         torch.manual_seed(0)
-        source = minimal.batches(read_rows(rows_file), 8, seed=42)
-        found[name] = [run.step(next(source), step)[0] for step in (1, 2, 3)]
+        metrics = train(policy, tokenizer, read_rows(rows_file), settings)
+        found[name] = [{key: one[key] for key in one if "/" in key} for one in metrics]
     return found
 
 

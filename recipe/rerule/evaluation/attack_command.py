@@ -19,10 +19,7 @@ from typing import Any
 
 import pandas as pd
 
-from data_prep.apart import check_apart, there
-from data_prep.atomic import check_writable, new_folder
-from data_prep.ownership import stamp_folder
-from recipe.rerule import errors
+from recipe.rerule import io
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.attacks.attack import Attack, Material
 from recipe.rerule.evaluation.attacks.material import BUDGETS, Source, material_of
@@ -58,10 +55,9 @@ from recipe.rerule.evaluation.probes import file_sha256, read_probes, read_train
 from recipe.rerule.evaluation.registry import benchmark_of, benchmarks
 from recipe.rerule.evaluation.statistics.few import LEAST_FACTS
 from recipe.rerule.evaluation.versions import versions
-from recipe.rerule.files import json_lines
+from recipe.rerule.io import check_apart, check_writable, existing, json_lines, new_folder, stamp_folder
 from recipe.rerule.platform import PLATFORMS, select
-from recipe.rerule.process.arguments import positive
-from recipe.rerule.process.progress import Progress
+from recipe.rerule.process import Progress, positive
 
 WITHOUT_CONTROL = (
     "E is not given: without a model that never knew the facts (--control), an attack that got an answer "
@@ -216,7 +212,7 @@ def run_attack(options: argparse.Namespace) -> int:
     print(f"written to {options.out}")
     facts = next(iter(summary.results.values()))[names[0]].facts
     if facts < LEAST_FACTS:
-        errors.warn(f"{facts} facts are too few for intervals and tests; at least {LEAST_FACTS} are needed")
+        io.warn(f"{facts} facts are too few for intervals and tests; at least {LEAST_FACTS} are needed")
     if options.json:
         brief = {
             attack: {model: {name: getattr(one, name) for name in _BRIEF} for model, one in of_models.items()}
@@ -229,7 +225,7 @@ def run_attack(options: argparse.Namespace) -> int:
 def checked(options: argparse.Namespace) -> Command:
     """The command asked for. Raises ValueError on anything wrong with it."""
     inputs = {"--probes": options.probes, "--train": options.train} | given_paths(options, benchmarks())
-    check_apart(options.out, *there(*inputs.items()))
+    check_apart(options.out, *existing(*inputs.items()))
     check_writable(options.out, options.overwrite, ATTACKED)
     kept = options.cache or options.out.with_name(f"{options.out.name}.partial")
     check_kept(kept)
@@ -251,11 +247,11 @@ def checked(options: argparse.Namespace) -> Command:
             # One that was not named, and can do nothing with these data, is left out.
             if attack.name in (BEFORE, *options.attacks):
                 raise
-            errors.warn(f"{error}; it is left out")
+            io.warn(f"{error}; it is left out")
     _check_requests(models, plans)
     if not all(probe.raw for probe in probes):
         for line in warnings(models):
-            errors.warn(line)
+            io.warn(line)
     select(options.platform)
     origin = {
         "benchmark": benchmark.name,
@@ -279,7 +275,7 @@ def _models(options: argparse.Namespace) -> list[Model]:
     check_models(models)
     if options.control is not None and models[-1].name != CONTROL:
         raise ValueError(f"--control {options.control} is several models; give one folder")
-    runs = there(*(("--model", path_of(one.partition("=")[2])) for one in specs))
+    runs = existing(*(("--model", path_of(one.partition("=")[2])) for one in specs))
     check_apart(options.out, *(("--model", model.path) for model in models), runs=runs)
     return models
 
@@ -306,7 +302,7 @@ def _possible(wanted: Sequence[Attack], options: argparse.Namespace, names: Sequ
             text = f"attack {name} needs {' and '.join(_MISSING[need] for need in needs)}"
             if name in options.attacks:
                 raise ValueError(text)
-            errors.warn(f"{text}; it is left out")
+            io.warn(f"{text}; it is left out")
     return [attack for attack in wanted if not lacking[attack.name]]
 
 

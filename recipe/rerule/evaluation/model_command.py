@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from data_prep.apart import check_apart, there
-from data_prep.atomic import check_writable
-from recipe.rerule import errors
+from recipe.rerule import io
 from recipe.rerule.evaluation.engine.answers import check_store, discard
 from recipe.rerule.evaluation.engine.decoding import Decoding, add_decoding_arguments, decoding_of
 from recipe.rerule.evaluation.engine.models import (
@@ -50,10 +48,9 @@ from recipe.rerule.evaluation.statistics.intervals import intervals
 from recipe.rerule.evaluation.statistics.samples import Metrics, Samples, Statistic, metrics
 from recipe.rerule.evaluation.table import format_table, unchanged
 from recipe.rerule.evaluation.versions import versions
-from recipe.rerule.files import json_lines
+from recipe.rerule.io import check_apart, check_writable, existing, json_lines
 from recipe.rerule.platform import PLATFORMS, select
-from recipe.rerule.process.arguments import positive
-from recipe.rerule.process.progress import Progress
+from recipe.rerule.process import Progress, positive
 
 MOST_COMPARED = 6
 """Models up to which every two are tested against each other by default; more take minutes."""
@@ -182,9 +179,9 @@ def checked(options: argparse.Namespace) -> Evaluation:
     _check_models(options.out, options.model, models)
     if not all(probe.raw for probe in probes):
         for line in warnings(models):
-            errors.warn(line)
+            io.warn(line)
     for line in chosen_by_probes(models, [str(probe.messages) for probe in probes]):
-        errors.warn(line)
+        io.warn(line)
     return Evaluation(
         benchmark,
         evaluator,
@@ -207,14 +204,14 @@ def kept_answers_of(out: Path) -> Path:
 def _check_out(options: argparse.Namespace) -> None:
     """Refuse an --out that is not ours to replace, or is not apart from the inputs. Raises ValueError."""
     inputs = {"--probes": options.probes} | given_paths(options, benchmarks())
-    check_apart(options.out, *there(*inputs.items(), *files_of(options.prefix)))
+    check_apart(options.out, *existing(*inputs.items(), *files_of(options.prefix)))
     check_writable(options.out, options.overwrite, EVALUATION)
     check_store(kept_answers_of(options.out))
 
 
 def _check_models(out: Path, given: Sequence[str], models: Sequence[Model]) -> None:
     """Refuse an --out that holds a model or lies in one; in a run's folder it may lie. Raises ValueError."""
-    runs = there(*(("--model", path_of(one.partition("=")[2])) for one in given))
+    runs = existing(*(("--model", path_of(one.partition("=")[2])) for one in given))
     check_apart(out, *(("--model", model.path) for model in models), runs=runs)
 
 
@@ -244,7 +241,7 @@ def _warn(benchmark: Benchmark, rows: Mapping[str, Row]) -> None:
     few = few_facts_warning(first.statistics, first.samples, shown, first.facts)
     for text in [few, *unchanged(_metrics(rows), next(iter(rows)))]:
         if text is not None:
-            errors.warn(text)
+            io.warn(text)
 
 
 def _row(evaluation: Evaluation, answers: Answers, model: Model) -> Row:

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from data_prep.atomic import new_folder
-from data_prep.ownership import Kind, stamp
+from recipe.rerule.io import Kind, new_folder, stamp
 
 EVALUATION = Kind("rerule/evaluation", "meta.json")
 UTILITY = Kind("rerule/utility", "meta.json")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.contract import SECTIONS, Row, control_character_place, read_rows
-from recipe.rerule import errors
+from recipe.rerule import io
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def read_probes(path: Path) -> list[Probe]:
     rows = read_rows(path)
     for warning in (_training_row(rows), _control_character(rows)):
         if warning is not None:
-            errors.warn(f"{path}: {warning}")
+            io.warn(f"{path}: {warning}")
     return [_probe(row) for row in rows]
 
 

@@ -16,7 +16,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
-from recipe.rerule import errors
+from recipe.rerule import io
 from recipe.rerule.evaluation.anchors import ANCHORS
 from recipe.rerule.evaluation.columns import Column
 from recipe.rerule.evaluation.options import Option, check_options
@@ -112,8 +112,8 @@ def benchmarks() -> Mapping[str, Benchmark]:
             declared = _loaded(entry, found)
         # Whatever a package of others does: the rest goes on.
         except (Exception, SystemExit) as error:
-            reason = errors.describe(error)
-            errors.warn(f"benchmark {entry.name} ({entry.value}) is left out: {reason}")
+            reason = io.describe(error)
+            io.warn(f"benchmark {entry.name} ({entry.value}) is left out: {reason}")
         else:
             found[declared.name] = declared
     return found

@@ -25,8 +25,8 @@ from recipe.rerule.evaluation.logs.open_unlearning import Log, LogError, read_lo
 from recipe.rerule.evaluation.logs.records import Record, by_model
 from recipe.rerule.evaluation.registry import UNSTATED, benchmarks, scorers
 from recipe.rerule.evaluation.scoring import OPTIONS, LogScorer, RecordMetrics, RecordScorer
-from recipe.rerule.process.json_input import read_json
-from recipe.rerule.process.progress import Progress
+from recipe.rerule.io import read_json
+from recipe.rerule.process import Progress
 
 _DESCRIPTION = """\
 Score a log of single samples without a model. Every number is computed from the samples; aggregates in the

@@ -12,13 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from recipe.rerule.errors import warn
 from recipe.rerule.evaluation.attacks.summary import RESULTS as ATTACK_RESULTS
 from recipe.rerule.evaluation.registry import OWN_DATA, UNSTATED
 from recipe.rerule.evaluation.statistics.samples import Metrics
 from recipe.rerule.evaluation.table import title_of
-from recipe.rerule.process.json_input import is_finite, read_json
-from recipe.rerule.process.json_input import read_lines as read_json_lines
+from recipe.rerule.io import is_finite, read_json, warn
+from recipe.rerule.io import read_lines as read_json_lines
 from recipe.rerule.reporting.bounds import bounds
 
 Intervals = dict[str, dict[str, tuple[float, float]]]

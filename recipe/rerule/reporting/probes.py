@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from recipe.rerule.process.json_input import is_finite
+from recipe.rerule.io import is_finite
 from recipe.rerule.reporting.document import Browser
 from recipe.rerule.reporting.evaluations import Evaluation
 

@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from data_prep.contract import Row
-from recipe.rerule import files
+from recipe.rerule import io
 from reward import score
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def chosen_prompts(rows: Sequence[Row], count: int, seed: int) -> list[Row]:
 
 def append(run_folder: str, signal: Signal) -> None:
     """Add a line to the run's file."""
-    files.append_line(Path(run_folder) / FILE, asdict(signal))
+    io.append_line(Path(run_folder) / FILE, asdict(signal))
 
 
 def read(run_folder: str | Path) -> list[Signal]:

@@ -26,7 +26,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from recipe.rerule.evaluation.engine.encoding import encode_one
 from recipe.rerule.evaluation.engine.requests import Likelihood, PromptText
-from recipe.rerule.process.progress import Progress
+from recipe.rerule.process import Progress
 from recipe.rerule.training.prompts import prompt_ids
 
 _LAYERS, _NORMS = ("layers", "h"), ("norm", "final_layernorm", "final_layer_norm", "ln_f")

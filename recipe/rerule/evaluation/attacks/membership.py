@@ -59,7 +59,7 @@ from recipe.rerule.evaluation.attacks.forward import (
 from recipe.rerule.evaluation.attacks.logistic import fit
 from recipe.rerule.evaluation.attacks.rows import normalised_words
 from recipe.rerule.evaluation.statistics.roc import min_k_score
-from recipe.rerule.process.progress import Progress
+from recipe.rerule.process import Progress
 from recipe.rerule.training.prompts import prompt_ids
 
 SHARES = (0.2, 0.4)

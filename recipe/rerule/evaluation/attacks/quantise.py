@@ -25,7 +25,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from recipe.rerule import errors
+from recipe.rerule import io
 from recipe.rerule.evaluation.attacks.attack import Attack, Change, Material, Options
 from recipe.rerule.evaluation.attacks.weights import rewritten
 from recipe.rerule.runs.weights import Weights, WeightsError, read_weights
@@ -92,7 +92,7 @@ def quantise(model: Path, bits: int, out: Path, group_size: int = GROUP_SIZE) ->
         for name, width in _widths(weights).items()
     }
     if bits > _BFLOAT16_BITS and _has_bfloat16(weights, groups):
-        errors.warn(
+        io.warn(
             f"{model} is bfloat16, which does not hold the numbers of a grid of {bits} bits exactly; use a "
             "float32 or float16 folder"
         )

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import entry_points
 
-from recipe.rerule import errors
+from recipe.rerule import io
 from recipe.rerule.evaluation.attacks.attack import Attack
 
 BEFORE = "none"
@@ -38,7 +38,7 @@ def attacks() -> Mapping[str, Attack]:
             declared = _checked(entry.load(), found)
         # Whatever a package of others does: the rest goes on.
         except (Exception, SystemExit) as error:
-            errors.warn(f"attack {entry.name} ({entry.value}) is left out: {errors.describe(error)}")
+            io.warn(f"attack {entry.name} ({entry.value}) is left out: {io.describe(error)}")
         else:
             found[declared.name] = declared
     return found

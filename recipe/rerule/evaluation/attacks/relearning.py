@@ -23,7 +23,7 @@ from torch.optim import AdamW
 
 from recipe.rerule.evaluation.attacks.rows import TrainingRow, refuse_leaks
 from recipe.rerule.evaluation.attacks.weights import model_folder
-from recipe.rerule.process.progress import Progress
+from recipe.rerule.process import Progress
 from recipe.rerule.runs.weights import read_weights
 from recipe.rerule.training.prompts import prompt_ids, turn_ids
 from recipe.rerule.training.template_arguments import Template, bind

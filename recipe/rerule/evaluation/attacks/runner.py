@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.generate.kept import line_of, records_of
-from recipe.rerule import files
+from recipe.rerule import io
 from recipe.rerule.evaluation.attacks.asking import asking, unchanged
 from recipe.rerule.evaluation.attacks.attack import Asking, Attack, Change, Material, Models, Options, Row
 from recipe.rerule.evaluation.attacks.registry import BEFORE
@@ -36,7 +36,7 @@ from recipe.rerule.evaluation.engine.decoding import Decoding
 from recipe.rerule.evaluation.engine.models import Model
 from recipe.rerule.evaluation.engine.requests import Request
 from recipe.rerule.evaluation.engine.run import run_each
-from recipe.rerule.process.progress import Progress
+from recipe.rerule.process import Progress
 
 PIECES, ANSWERS, MODELS = "pieces.jsonl", "answers", "models"
 MOST_BYTES = 8 * 2**30
@@ -130,7 +130,7 @@ class Runner:
         """
         self._material, self._decoding, self._kept, self._keep_models = material, decoding, kept, keep_models
         self._path = kept / PIECES
-        files.drop_torn_line(self._path)
+        io.drop_torn_line(self._path)
         content = self._path.read_bytes() if self._path.is_file() else b""
         self._found: dict[str, list[Row]] = {one["key"]: one["rows"] for one in records_of(content)}
 

@@ -15,7 +15,6 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from data_prep.ownership import Kind
 from recipe.rerule.evaluation.attacks.attack import FORGET, OTHERS, RETAIN
 from recipe.rerule.evaluation.attacks.registry import BEFORE
 from recipe.rerule.evaluation.statistics.comparison import holm
@@ -23,6 +22,7 @@ from recipe.rerule.evaluation.statistics.few import LEAST_FACTS
 from recipe.rerule.evaluation.statistics.intervals import bootstrap, percentile_interval
 from recipe.rerule.evaluation.statistics.permutation import permutation_test
 from recipe.rerule.evaluation.statistics.samples import Array, Samples, Statistic, mean_of
+from recipe.rerule.io import Kind
 
 ORIGINAL, CONTROL = "original", "control"
 """Names of the model before unlearning and of the never-knew model; attacks need them by these names."""

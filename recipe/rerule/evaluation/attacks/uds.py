@@ -21,7 +21,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recipe.rerule.errors import warn
 from recipe.rerule.evaluation.attacks.attack import FORGET, Attack, Material, Models, Options, Row
 from recipe.rerule.evaluation.attacks.facts import first_questions
 from recipe.rerule.evaluation.attacks.forward import (
@@ -35,7 +34,8 @@ from recipe.rerule.evaluation.attacks.forward import (
     mean_log_probs,
     states,
 )
-from recipe.rerule.process.progress import Progress
+from recipe.rerule.io import warn
+from recipe.rerule.process import Progress
 
 THRESHOLD = 0.05
 """Smallest drop, in nats, of a layer that carries a fact."""

@@ -16,10 +16,9 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from data_prep.atomic import new_folder
-from data_prep.ownership import Kind, stamp_folder
-from recipe.rerule import files
-from recipe.rerule.process.progress import Progress
+from recipe.rerule import io
+from recipe.rerule.io import Kind, new_folder, stamp_folder
+from recipe.rerule.process import Progress
 from recipe.rerule.runs.weights import Weights, config_of, copy_others, write_index
 
 KIND = Kind("rerule/attacked_model", "attack.json")
@@ -36,8 +35,8 @@ def model_folder(out: Path, record: dict[str, Any]) -> Iterator[Path]:
     with new_folder(out, True, KIND) as folder:
         yield folder
         content = stamp_folder(KIND, folder) | record
-        files.write(folder / KIND.marker, json.dumps(content, indent=1).encode() + b"\n")
-        files.flush_tree(folder)
+        io.write(folder / KIND.marker, json.dumps(content, indent=1).encode() + b"\n")
+        io.flush_tree(folder)
 
 
 def is_finished(folder: Path) -> bool:
@@ -67,7 +66,7 @@ def rewritten(
         copy_others(weights.folder, folder, KIND.marker)
         if untied and config_of(weights.folder).get("tie_word_embeddings") is not False:
             config = config_of(weights.folder) | {"tie_word_embeddings": False}
-            files.write(folder / "config.json", json.dumps(config, indent=2).encode() + b"\n")
+            io.write(folder / "config.json", json.dumps(config, indent=2).encode() + b"\n")
         for file, names in weights.by_file().items():
             with safe_open(file, framework="pt") as tensors:
                 before = {name: tensors.get_tensor(name) for name in names}

@@ -17,8 +17,7 @@ from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from recipe.rerule.process import scratch
-from recipe.rerule.process.processes import Started
+from recipe.rerule.process import Started, scratch_environment, scratch_folder
 
 WORKER_COMMAND = (sys.executable, "-m", "recipe.rerule.evaluation.engine.worker")
 _ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
@@ -41,10 +40,10 @@ def run_worker(job: dict[str, Any], defaults: Mapping[str, str]) -> Generator[di
     Raises:
         EngineError: the worker reported an error or ended before its last answer.
     """
-    with scratch.folder() as folder:
+    with scratch_folder() as folder:
         job_file, log_file = folder / "job.json", folder / "worker.log"
         job_file.write_text(json.dumps(job))
-        environment = {**defaults, **os.environ, **_ENVIRONMENT, **scratch.environment(folder)}
+        environment = {**defaults, **os.environ, **_ENVIRONMENT, **scratch_environment(folder)}
         with log_file.open("w") as log, _worker_process(job_file, log, environment) as process:
             for event in _events(process):
                 if "error" in event:

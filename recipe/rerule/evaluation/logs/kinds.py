@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recipe.rerule.process.json_input import parse
+from recipe.rerule.io import parse_json
 
 if TYPE_CHECKING:
     from recipe.rerule.evaluation.scoring import LogScorer, RecordScorer
@@ -42,7 +42,9 @@ def first_row(path: Path) -> Any:
         with path.open("rb") as file:
             lines = iter(lambda: file.readline(_LONGEST), b"")
             line = next((line for line in lines if line.strip()), b"")
-            row = parse(line if line.strip() != b"[" else line + next(lines, b"").rstrip(b",\r\n") + b"]")
+            if line.strip() == b"[":
+                line += next(lines, b"").rstrip(b",\r\n") + b"]"
+            row = parse_json(line)
     except (OSError, ValueError):
         return None
     return row[0] if isinstance(row, list) and row else row

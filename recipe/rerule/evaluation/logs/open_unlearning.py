@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from recipe.rerule.evaluation.statistics.samples import Array
-from recipe.rerule.process.json_input import parse
+from recipe.rerule.io import parse_json
 
 EPSILON = 1e-10
 """What open-unlearning adds to denominators."""
@@ -229,7 +229,7 @@ def read_log(path: Path) -> Log:
         raise LogError(f"{path}: no such file")
     try:
         # A NaN is refused where it is used, by the metric and sample that it belongs to.
-        content = parse(path.read_bytes(), nan=True, objects=unique)
+        content = parse_json(path.read_bytes(), nan=True, objects=unique)
     except ValueError as error:
         raise LogError(f"{path} {error}") from error
     if repeated:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from recipe.rerule.evaluation.logs.kinds import RESPONSES, first_row
-from recipe.rerule.process.json_input import read_json, read_lines
+from recipe.rerule.io import read_json, read_lines
 
 Record = dict[str, Any]
 

@@ -10,8 +10,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from data_prep.apart import check_apart
-from data_prep.atomic import check_writable
 from data_prep.contract import SECTIONS
 from data_prep.generate import Endpoint, add_call_arguments, endpoint_of, estimate
 from recipe.rerule.evaluation.logs.records import by_model
@@ -21,6 +19,7 @@ from recipe.rerule.evaluation.naturalness.judge import Judged, Record, judge, re
 from recipe.rerule.evaluation.naturalness.rubric import NOTE, TASK, percent, rubric_sha256
 from recipe.rerule.evaluation.probes import file_sha256
 from recipe.rerule.evaluation.statistics.facts import UNIT
+from recipe.rerule.io import check_apart, check_writable
 
 SUMMARY = "score readability, helpfulness and truthfulness of responses with a judge model"
 TEMPERATURE = 0.0

@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep.ownership import Kind
 from recipe.rerule.evaluation.anchors import ANCHORS
 from recipe.rerule.evaluation.naturalness.judge import ProbeKey, Record, probe_key
 from recipe.rerule.evaluation.output import write_folder
-from recipe.rerule.files import json_lines
-from recipe.rerule.process.json_input import read_lines
+from recipe.rerule.io import Kind, json_lines, read_lines
 
 RESPONSES = "responses.jsonl"
 SUMMARY = "naturalness.json"

@@ -22,8 +22,8 @@ from recipe.rerule.evaluation.attacks.summary import (
     Results,
     Summary,
 )
-from recipe.rerule.process.json_input import read_json
-from recipe.rerule.process.progress import Progress
+from recipe.rerule.io import read_json
+from recipe.rerule.process import Progress
 from recipe.rerule.reporting.evaluations import check_given_once, heading_of
 
 DAMAGED = 0.8

@@ -13,8 +13,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from data_prep.apart import check_apart
-from data_prep.atomic import check_writable
 from recipe.rerule.evaluation.benchmarks.rwku.utility.harness import (
     Settings,
     UtilityResult,
@@ -23,7 +21,7 @@ from recipe.rerule.evaluation.benchmarks.rwku.utility.harness import (
 )
 from recipe.rerule.evaluation.benchmarks.rwku.utility.target_files import utility_rows
 from recipe.rerule.evaluation.output import UTILITY, json_text, write_folder
-from recipe.rerule.files import json_lines
+from recipe.rerule.io import check_apart, check_writable, json_lines
 from recipe.rerule.platform import PLATFORMS, select
 
 _EXAMPLES = """\

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from recipe.rerule.evaluation.benchmarks.rwku.utility.target_files import Row
-from recipe.rerule.files import json_lines
+from recipe.rerule.io import json_lines
 
 _LETTERS = "ABCD"
 _NO_SHOTS = {"num_fewshot": 0, "fewshot_split": None, "training_split": None, "fewshot_config": None}

@@ -1,15 +1,26 @@
+"""Folders appear complete or not at all, and only one that is ours is replaced."""
+
 from __future__ import annotations
 
 import json
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from data_prep import atomic
-from data_prep.atomic import new_folder
-from data_prep.ownership import DATA, stamp_folder
+from recipe.rerule import io
+from recipe.rerule.io import (
+    DATA,
+    OwnershipError,
+    check_apart,
+    check_owned,
+    existing,
+    new_folder,
+    stamp,
+    stamp_folder,
+)
 from tests.checkpoint_faults import in_child
 
 
@@ -32,7 +43,7 @@ def make_world_folder(target: Path, text: str) -> None:
 def swapping(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways of replacing a folder; the second is that of file systems that know no exchange."""
     if request.param.startswith("moved"):
-        monkeypatch.setattr(atomic, "exchange", lambda one, other: False)
+        monkeypatch.setattr(io, "exchange", lambda one, other: False)
 
 
 def test_a_folder_appears_whole_at_the_end(tmp_path: Path) -> None:
@@ -126,13 +137,13 @@ def test_a_file_that_appears_at_the_last_moment_is_kept_and_its_place_named(
 ) -> None:
     target = tmp_path / "world"
     make_world_folder(target, "old")
-    remove = atomic.remove_owned
+    remove = io.remove_owned
 
     def remove_late(folder: Path, paths: list[str]) -> None:
         (folder / "mine.txt").write_text("mine")
         remove(folder, paths)
 
-    monkeypatch.setattr(atomic, "remove_owned", remove_late)
+    monkeypatch.setattr(io, "remove_owned", remove_late)
 
     def build() -> None:
         with new_folder(target, overwrite=True) as draft:
@@ -143,7 +154,7 @@ def test_a_file_that_appears_at_the_last_moment_is_kept_and_its_place_named(
     kept = Path(str(caught.value).split(" holds ")[0])
     assert names(kept) == ["mine.txt"]
     assert (target / "rows.txt").read_text() == "new"
-    monkeypatch.setattr(atomic, "remove_owned", remove)
+    monkeypatch.setattr(io, "remove_owned", remove)
     build()
     assert names(kept) == ["mine.txt"]
 
@@ -173,7 +184,7 @@ def test_an_error_between_two_moves_puts_the_old_folder_back(
 ) -> None:
     target = tmp_path / "world"
     make_world_folder(target, "old")
-    monkeypatch.setattr(atomic, "exchange", lambda one, other: False)
+    monkeypatch.setattr(io, "exchange", lambda one, other: False)
     rename = Path.rename
 
     def fail(self: Path, other: Path) -> Path:
@@ -201,11 +212,11 @@ def kill(*_: object) -> None:
 def replace_and_die(target: Path, moment: str) -> None:
     """Replace a folder in a process that is killed at this moment."""
     if moment == "between two moves":
-        atomic.exchange = lambda one, other: False
+        io.exchange = lambda one, other: False
         rename = Path.rename
         Path.rename = lambda self, other: kill() if self.name == "draft" else rename(self, other)  # type: ignore
     if moment == "before the old one is removed":
-        atomic.remove_owned = kill
+        io.remove_owned = kill
     with new_folder(target, overwrite=True) as draft:
         fill(draft, "new")
         if moment == "while the draft is written":
@@ -246,3 +257,98 @@ def test_the_draft_of_a_living_process_is_left_alone(tmp_path: Path) -> None:
         (tmp_path / "world" / "a.txt").unlink()
         (tmp_path / "world").rmdir()
     assert names(tmp_path / "world") == []
+
+
+def put(folder: Path, marker: Any, *files: str) -> Path:
+    """A folder with a manifest and files; a name that ends in "/" is an empty folder."""
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text(marker if isinstance(marker, str) else json.dumps(marker))
+    for name in files:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir() if name.endswith("/") else path.write_text(name)
+    return folder
+
+
+OURS = stamp(DATA, ["train.parquet", "model/config.json", "a[1].txt"])
+
+
+def test_a_folder_that_holds_what_is_named_is_ours(tmp_path: Path) -> None:
+    folder = put(tmp_path / "out", OURS, "train.parquet", "model/config.json", "a[1].txt")
+    assert sorted(check_owned(folder, DATA)) == [
+        "a[1].txt", "manifest.json", "model/config.json", "train.parquet",
+    ]  # fmt: skip
+    (folder / "model" / "config.json").unlink()
+    (folder / "model").rmdir()
+    assert len(check_owned(folder, DATA)) == 3
+
+
+def test_an_empty_folder_holds_nothing_of_anyones(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    assert check_owned(tmp_path / "out", DATA) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["notes.txt", "model/notes.txt", ".hidden", "train.parquet.bak", "empty/", "a1.txt", "deep/er/x"]
+)
+def test_a_file_that_is_not_named_is_named_in_the_refusal(name: str, tmp_path: Path) -> None:
+    folder = put(tmp_path / "out", OURS, "train.parquet", "model/config.json", name)
+    with pytest.raises(OwnershipError) as caught:
+        check_owned(folder, DATA)
+    assert str(caught.value).startswith(f"{folder / name}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_link_is_not_what_we_wrote(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    folder = put(tmp_path / "out", stamp(DATA, ["linked/x", "there"]), "there")
+    (folder / "linked").symlink_to(tmp_path / "mine")
+    with pytest.raises(OwnershipError, match="linked is not named"):
+        check_owned(folder, DATA)
+
+
+@pytest.mark.parametrize(
+    "marker",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "[" * 100_000,
+        "\x00",
+        {},
+        {"name": "My web app", "icons": [], "start_url": "/"},
+        {"format": "rerule/data"},
+        {**OURS, "format_version": 3},
+        {**OURS, "format_version": None},
+        {**OURS, "contents": "train.parquet"},
+        {**OURS, "contents": {"train.parquet": 3}},
+        {**OURS, "contents": [1]},
+        {**OURS, "contents": ["../other"]},
+        {**OURS, "contents": ["/etc/passwd"]},
+        {**OURS, "format": "rerule/evaluation"},
+        {**OURS, "format": 7},
+        {"benchmark": "rwku", "targets": "all"},
+        {"benchmark": "tofu", "targets": []},
+    ],
+    ids=repr,
+)
+def test_other_manifests_are_not_ours(marker: Any, tmp_path: Path) -> None:
+    folder = put(tmp_path / "out", marker, "train.parquet")
+    with pytest.raises(OwnershipError) as caught:
+        check_owned(folder, DATA)
+    assert str(folder) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_written_stands_apart_from_what_is_read(tmp_path: Path) -> None:
+    inner = tmp_path / "out" / "rows.parquet"
+    inner.parent.mkdir()
+    inner.touch()
+    assert existing(("--data", inner), ("--model", "org/name"), ("--raw", None)) == [("--data", inner)]
+    check_apart(tmp_path / "new", ("--data", inner), runs=[("--run", tmp_path)])
+    for out, reason in ((inner, "which --data reads"), (inner.parent, "in which --data .* lies")):
+        with pytest.raises(ValueError, match=reason):
+            check_apart(out, runs=[("--data", inner)])
+    with pytest.raises(ValueError, match="which lies in what --data reads"):
+        check_apart(inner, ("--data", tmp_path))
