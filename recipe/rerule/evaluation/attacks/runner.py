@@ -292,10 +292,11 @@ def locked(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"{folder}: another command is at work there; wait for it, or end it") from None
         yield
-    except BlockingIOError:
-        raise ValueError(f"{folder}: another command is at work there; wait for it, or end it") from None
     finally:
         os.close(descriptor)
 
