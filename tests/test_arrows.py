@@ -34,6 +34,8 @@ INNER = {
         *(
             "evaluation.registry",
             "evaluation.memorised",
+            "evaluation.evaluator",
+            "data_prep.generate",
             "reward",
             "runs",
             "platform",
