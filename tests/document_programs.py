@@ -43,10 +43,6 @@ WITHOUT_OPTIONS = {
     "benchmarks.mutants": 1,
 }
 """Programs that parse nothing, with the most words that they take."""
-PARSED_IN = {
-    "recipe.rerule.minimal": "recipe.rerule.training.minimal_command",
-}
-"""Programs whose words another module parses."""
 EXTERNAL = {"pip", "ray", "vllm", "mutmut", "pre-commit"}
 """Programs of others: only their names are known here."""
 _OF_OTHERS = {"venv", "pip", "pytest", "vllm"}
@@ -263,7 +259,7 @@ def _parsed(program: str, words: list[str], lenient: bool) -> Namespace | None:
 
 def _parser_of(program: str) -> str:
     """The module whose `main` parses the words. One that parses none must not get here: it would run."""
-    name = PARSED_IN.get(program) or str(_module_spec(program).name)
+    name = str(_module_spec(program).name)
     assert ".parse_args(" in Path(str(_spec(name).origin)).read_text(), f"{name} has no parser"
     return name
 

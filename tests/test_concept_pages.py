@@ -11,9 +11,8 @@ import yaml
 
 from data_prep import classical
 from recipe.rerule import io
-from recipe.rerule.evaluation.attack_command import kept
-from recipe.rerule.evaluation.attack_command import output as attacks
-from recipe.rerule.evaluation.attack_command.output import ATTACKED
+from recipe.rerule.evaluation import tidy
+from recipe.rerule.evaluation.attacks import runner, summary
 from recipe.rerule.evaluation.output import EVALUATION, UTILITY
 from recipe.rerule.export import KIND as EXPORT
 from recipe.rerule.replay import state
@@ -109,7 +108,7 @@ WRITTEN = {
         *(f"{name}.json" for name in ("results", "intervals", "comparisons", "anchors")),
         *("responses.jsonl", "texts.jsonl"),
     ],
-    "An attack folder": [attacks.RESULTS, attacks.CURVES, attacks.SCORES, kept.READINGS, ATTACKED.marker],
+    "An attack folder": [summary.RESULTS, summary.CURVES, tidy.FILE, runner.PIECES, summary.ATTACKED.marker],
     "A report": [f"report/{FILES.marker}"],
     "Other folders": [EXPORT.marker, UTILITY.marker, TASK_VECTOR.marker],
 }

@@ -25,7 +25,7 @@ class CpuWorkerExtension(vLLMColocateWorkerExtension):
 
         All buckets are received before loading, so a failure while loading reaches the trainer as this
         call's error: its sender has its last acknowledgement and does not wait for ever.
-        LoRA arrives merged; `settings.check` refuses unmerged adapters on this platform.
+        LoRA arrives merged; `preflight.settings` refuses unmerged adapters on this platform.
         """
         weights: dict[str, torch.Tensor] = {}
 
