@@ -21,7 +21,7 @@ from transformers import (
     LlamaForCausalLM,
 )
 
-from data_prep.world.tokenizer import train_tokenizer
+from data_prep.world.model import train_tokenizer
 from recipe.rerule.evaluation.attacks import quantisation
 from recipe.rerule.evaluation.attacks.quantisation import group_of, quantise
 from recipe.rerule.runs.weights import WeightsError

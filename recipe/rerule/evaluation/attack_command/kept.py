@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep.generate.kept import line_of, records_of
 from recipe.rerule import io
 from recipe.rerule.evaluation.attacks.material import Readings
 from recipe.rerule.evaluation.engine.answers import check_store, discard
+from recipe.rerule.io import kept_line, kept_records
 
 READINGS, ANSWERS, MODELS = "readings.jsonl", "answers", "models"
 
@@ -40,7 +40,7 @@ class KeptReadings:
         self._path = folder / READINGS
         io.drop_torn_line(self._path)
         content = self._path.read_bytes() if self._path.is_file() else b""
-        self._found = {record["key"]: _finished(record) for record in records_of(content)}
+        self._found = {record["key"]: _finished(record) for record in kept_records(content)}
 
     def get(self, key: str) -> Finished | None:
         """What the piece found; None where it is not finished."""
@@ -61,7 +61,7 @@ class KeptReadings:
             },
         }
         with self._path.open("ab") as file:
-            file.write(line_of(record))
+            file.write(kept_line(record))
         self._found[key] = finished
 
 
