@@ -69,7 +69,7 @@ ARMS = {
     "stage 1, 60 steps, not stopped": Arm(None, ("stop=none", "trainer.total_training_steps=60")),
     "rule": Arm(),
     "rerule": Arm(("replay.enable=true",)),
-    "the step's own batch again in place of replay": Arm(("replay.enable=true", "replay.update=on_policy")),
+    "on-policy updates in place of replay": Arm(("replay.enable=true", "replay.update=on_policy")),
     "one update a step": Arm((f"{UPDATE_PROMPTS}=16",)),
     "sides not weighed": Arm(("sides.weights=equal",)),
     "additive reward": Arm(("reward.custom_reward_function.reward_kwargs.form=additive",)),

@@ -13,12 +13,13 @@ DATA = {"data_prep.contract"}
 ARROWS: dict[str, set[str]] = {
     "io": set(),
     "process": set(),
+    "schema": set(),
     "replay": set(),
     "reward": set(),
     "runs": {"replay"},
     "platform": {"training.agent_loop", "training.settings"},
-    "training": {"replay", "runs", "platform", "reward", *DATA},
-    "unlearning": {"training", "runs", "platform", "reward", *DATA},
+    "training": {"schema", "replay", "runs", "platform", "reward", *DATA},
+    "unlearning": {"schema", "training", "runs", "platform", "reward", *DATA},
     "evaluation": {
         *("reward", "runs", "platform", "training.prompts", "training.template_arguments"),
         *("data_prep.generate", *DATA),
@@ -33,6 +34,8 @@ INNER = {
         *(
             "evaluation.registry",
             "evaluation.memorised",
+            "evaluation.evaluator",
+            "data_prep.generate",
             "reward",
             "runs",
             "platform",
@@ -53,7 +56,7 @@ NAMES_OF_USERS = {"agent_loop", "sft_dataset"}
 
 def test_the_top_of_the_recipe_holds_commands_and_rooms_alone() -> None:
     found = {path.stem for path in (ROOT / "recipe" / "rerule").glob("*.py")} - {"__init__"}
-    assert found <= COMMANDS | NAMES_OF_USERS | {"io", "process", "__main__"}
+    assert found <= COMMANDS | NAMES_OF_USERS | {"io", "process", "schema", "__main__"}
     rooms = {path.parent.name for path in (ROOT / "recipe" / "rerule").glob("*/__init__.py")}
     assert rooms <= set(ARROWS) | {"config"}
     for name in NAMES_OF_USERS:

@@ -62,16 +62,14 @@ def _install() -> None:
 
 def _stage1() -> None:
     from recipe.rerule.training import entry
-    from recipe.rerule.training.keys import usage
 
-    entry.run_task(_check_stage1, usage.STAGE1, f"{PROGRAM} stage1")
+    entry.run_task(_check_stage1, entry.STAGE1, f"{PROGRAM} stage1")
 
 
 def _stage2() -> None:
     from recipe.rerule.training import entry
-    from recipe.rerule.training.keys import usage
 
-    entry.run_task(_check_stage2, usage.STAGE2, f"{PROGRAM} stage2")
+    entry.run_task(_check_stage2, entry.STAGE2, f"{PROGRAM} stage2")
 
 
 def _check_stage1(config: DictConfig) -> None:

@@ -55,7 +55,7 @@ def _parser(arguments: Sequence[str]) -> ArgumentParser:
     add_score_parser(commands)
     if arguments[:1] != ["score"]:
         # Their imports take seconds, which scoring a log need not wait for.
-        from recipe.rerule.evaluation.attack_command.arguments import add_attack_parser
+        from recipe.rerule.evaluation.attack_command import add_attack_parser
         from recipe.rerule.evaluation.attacks.registry import attacks
         from recipe.rerule.evaluation.model_command import add_model_parser
         from recipe.rerule.evaluation.naturalness.command import add_judge_parser

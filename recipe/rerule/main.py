@@ -14,7 +14,6 @@ from omegaconf import DictConfig
 from recipe.rerule import io, process
 from recipe.rerule.runs import run_folder, run_lock
 from recipe.rerule.training import entry
-from recipe.rerule.training.keys import usage
 
 REQUIRED = ("actor_rollout_ref.model.path", "data.train_files", "data.val_files")
 
@@ -22,7 +21,7 @@ REQUIRED = ("actor_rollout_ref.model.path", "data.train_files", "data.val_files"
 def main() -> None:
     """Compose the configuration, check it, run; every failure ends in one line on stderr."""
     with process.stoppable():
-        entry.run_task(_check_and_run, usage.STAGE2)
+        entry.run_task(_check_and_run, entry.STAGE2)
 
 
 def _check_and_run(config: DictConfig) -> None:

@@ -20,7 +20,6 @@ from omegaconf import DictConfig
 from recipe.rerule import io, process
 from recipe.rerule.runs import run_folder, run_lock
 from recipe.rerule.training import entry, ranks
-from recipe.rerule.training.keys import usage
 
 REQUIRED = ("model.path", "data.train_files")
 
@@ -29,7 +28,7 @@ def main() -> None:
     """Compose the configuration, check it, train; every failure ends in one line on stderr."""
     # A rank ends at once and without a word; the command that started it has the line.
     with contextlib.nullcontext() if "RANK" in os.environ else process.stoppable():
-        entry.run_task(_check_and_run, usage.STAGE1)
+        entry.run_task(_check_and_run, entry.STAGE1)
 
 
 def _check_and_run(config: DictConfig) -> None:

@@ -20,7 +20,7 @@ from omegaconf import DictConfig
 from recipe.rerule import io, process
 from recipe.rerule.runs import run_folder, run_lock
 from recipe.rerule.training import entry, ranks
-from recipe.rerule.unlearning import keys, presets
+from recipe.rerule.unlearning import presets
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
     with contextlib.nullcontext() if "RANK" in os.environ else process.stoppable():
         if "--list" in sys.argv[1:]:
             return _list(sys.argv[1:])
-        entry.run_task(_check_and_run, keys.COMMAND)
+        entry.run_task(_check_and_run, entry.UNLEARN)
 
 
 def _list(arguments: list[str]) -> None:

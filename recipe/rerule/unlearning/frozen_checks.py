@@ -8,9 +8,9 @@ from omegaconf import DictConfig
 
 from recipe.rerule import io
 from recipe.rerule.runs import model_checks
+from recipe.rerule.schema import SettingsError
 from recipe.rerule.training import prompt_checks
 from recipe.rerule.training.settings import rows
-from recipe.rerule.training.settings.error import SettingsError
 from recipe.rerule.unlearning.method import Method
 
 

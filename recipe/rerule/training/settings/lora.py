@@ -9,9 +9,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from recipe.rerule import io
+from recipe.rerule.schema import SettingsError, shown
 from recipe.rerule.training import lora
-from recipe.rerule.training.settings.declared import shown
-from recipe.rerule.training.settings.error import SettingsError
 
 HIGHEST_RANK = 512
 """Of an adapter that vLLM samples with (`MaxLoRARanks`)."""

@@ -5,22 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from omegaconf import DictConfig
 
 from recipe.rerule import io
 from recipe.rerule.training import checkpoint_size, sizes
-from recipe.rerule.training.keys.kinds import Key
-from recipe.rerule.training.settings.error import SettingsError
-
-
-def check_save(save: Mapping[str, Any], keys: Iterable[Key]) -> None:
-    """Refuse settings of `save` that a stage does not have; `keys` are all that it has."""
-    known = [key.name for key in keys if key.name.startswith("save.")]
-    for name in save:
-        if f"save.{name}" not in known:
-            raise SettingsError(f"save.{name} is unknown; this stage has {', '.join(known)}")
 
 
 def say_disk_stage1(config: DictConfig, steps: int) -> None:
