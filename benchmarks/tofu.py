@@ -12,8 +12,7 @@ from data_prep.contract import Row, rl_row, write_rows
 from data_prep.prompts import Side
 from data_prep.sources import read_records
 from data_prep.world.config import WorldConfig
-from data_prep.world.model import trained
-from data_prep.world.tokenizer import train_tokenizer
+from data_prep.world.model import train_tokenizer, trained
 from recipe.rerule.io import new_folder
 
 OWN = Path("outputs/benchmarks/tofu")

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import sys
 
-from data_prep.custom import command as custom
-from data_prep.muse_books import command as muse_books
-from data_prep.muse_news import command as muse_news
-from data_prep.rwku import command as rwku
-from data_prep.tofu import command as tofu
-from data_prep.world import command as world
+from data_prep import custom, muse, rwku, tofu
+from data_prep.world import build as world
 from recipe.rerule import io, process
-from recipe.rerule.process import ArgumentParser
 
 BENCHMARKS = {
-    "world": world,
-    "tofu": tofu,
-    "rwku": rwku,
-    "muse-books": muse_books,
-    "muse-news": muse_news,
-    "custom": custom,
+    "world": world.COMMAND,
+    "tofu": tofu.COMMAND,
+    "rwku": rwku.COMMAND,
+    "muse-books": muse.BOOKS_COMMAND,
+    "muse-news": muse.NEWS_COMMAND,
+    "custom": custom.COMMAND,
 }
 
 _DESCRIPTION = """\
@@ -40,24 +35,20 @@ def main(arguments: list[str] | None = None) -> int:
 
     A process stopped by SIGTERM or SIGINT ends with 143 or 130, and leaves no draft.
     """
+    parser = process.ArgumentParser("python -m data_prep", description=_DESCRIPTION, epilog=_EXAMPLES)
+    commands = parser.add_subparsers(dest="benchmark", required=True, metavar="BENCHMARK")
+    for name, command in BENCHMARKS.items():
+        about = command.summary
+        command.add_arguments(
+            commands.add_parser(name, help=about, description=about, epilog=command.example)
+        )
     with process.stoppable():
-        options = _parser().parse_args(arguments)
+        options = parser.parse_args(arguments)
         try:
             BENCHMARKS[options.benchmark].run(options)
         except (ValueError, OSError) as error:
             return io.fail(error, 2)
         return 0
-
-
-def _parser() -> ArgumentParser:
-    parser = ArgumentParser(prog="python -m data_prep", description=_DESCRIPTION, epilog=_EXAMPLES)
-    commands = parser.add_subparsers(dest="benchmark", required=True, metavar="BENCHMARK")
-    for name, module in BENCHMARKS.items():
-        command = commands.add_parser(
-            name, help=module.SUMMARY, description=module.SUMMARY, epilog=module.EXAMPLE
-        )
-        module.add_arguments(command)
-    return parser
 
 
 if __name__ == "__main__":

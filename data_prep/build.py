@@ -1,4 +1,4 @@
-"""From a benchmark's prompts to its folder: parquet files and manifest.json."""
+"""From a benchmark's prompts to its folder: checks, parquet files and manifest.json."""
 
 from __future__ import annotations
 
@@ -13,13 +13,116 @@ from pathlib import Path
 from typing import Any
 
 from data_prep import classical
-from data_prep.checks import CHECKS, drop, run_checks
-from data_prep.contract import write_rows, write_sft_rows
-from data_prep.draws import spread
-from data_prep.prompts import Benchmark, Material, Prompt
-from data_prep.sources.tables import sha256_of_file
+from data_prep.contract import normalise, write_rows, write_sft_rows
+from data_prep.prompts import Benchmark, Prompt, spread
+from data_prep.sources import sha256_of_file
+from data_prep.writers import misspelt_name
 from recipe.rerule.io import DATA, new_folder, stamp_folder
-from reward import RewardConfig
+from reward import RewardConfig, contains_keyword, is_refusal, rouge_l
+
+# ---- checks: a leak stops a build; everything else is counted and listed ----
+
+CHECKS = {
+    "trained_probes": "probes that this benchmark trains on by its own design",
+    "probes_in_examples": "probes that the few-shot examples ask and answer",
+    "duplicates": "training prompts that occur before on the same side",
+    "contradictions": "training prompts to forget that are also to be kept",
+    "keyword_not_in_prompt": "training prompts to forget without the target's name",
+    "gold_is_refusal": "right answers that count as refusals: no full reward",
+    "gold_below_threshold": "right answers not above gamma: no full reward",
+    "refusal_misnames_target": "refusals with the target's name misspelt",
+    "refusal_not_detected": "refusals that the detector does not find",
+}
+DROPS = {
+    "unsolvable": ("gold_is_refusal", "gold_below_threshold"),
+    "duplicates": ("duplicates",),
+    "contradictions": ("contradictions",),
+}
+"""What can be left out on request, and the checks that find it."""
+
+
+class LeakError(ValueError):
+    """A held-out probe is among the training prompts; the message is one line naming both places."""
+
+
+def refuse_probes(prompts: Iterable[Prompt], probes: Iterable[Prompt]) -> None:
+    """Refuse probes, exact or by their words, among prompts. Raises LeakError."""
+    probe_of = {normalise(probe.query): probe for probe in probes}
+    for prompt in prompts:
+        probe = probe_of.get(normalise(prompt.query))
+        if probe is not None:
+            raise LeakError(
+                f"{prompt.origin}: the training prompt {prompt.query!r} is the probe at {probe.origin}; take "
+                "it out of one of the two"
+            )
+
+
+def run_checks(benchmark: Benchmark, reward: RewardConfig) -> dict[str, list[Prompt]]:
+    """What each of CHECKS finds, by its name.
+
+    Raises:
+        ValueError: no training prompt of a side is left, or no refusal for stage 1.
+        LeakError: a probe is among the prompts of stages 1 and 2. Probes of `trained_sections` may be.
+    """
+    for side in ("forget", "retain"):
+        if not any(prompt.side == side for prompt in benchmark.train):
+            raise ValueError(f"{benchmark.name}: no training prompt of side {side} is left")
+    if not benchmark.stage1:
+        raise ValueError(f"{benchmark.name}: no refusal is left for stage 1")
+    held_out = [probe for probe in benchmark.probes if probe.section not in benchmark.trained_sections]
+    refuse_probes([*benchmark.train, *benchmark.stage1], held_out)
+    return found_in(benchmark, reward)
+
+
+def found_in(benchmark: Benchmark, reward: RewardConfig) -> dict[str, list[Prompt]]:
+    """The prompts that have each of CHECKS, by its name; nothing is refused."""
+    words = {prompt: normalise(prompt.query) for prompt in [*benchmark.train, *benchmark.stage1]}
+    probes = {probe: normalise(probe.query) for probe in benchmark.probes}
+    examples = f" {normalise(' '.join(benchmark.form.prefixes.values()))} "
+    forget = [prompt for prompt in benchmark.train if prompt.side == "forget"]
+    retain = [prompt for prompt in benchmark.train if prompt.side == "retain"]
+    kept, trained = {words[prompt] for prompt in retain}, set(words.values())
+    seen, repeated = set(), []
+    for prompt in benchmark.train:
+        if (prompt.side, words[prompt]) in seen:
+            repeated.append(prompt)
+        seen.add((prompt.side, words[prompt]))
+
+    def refuses(text: str) -> bool:
+        return is_refusal(text, reward.phrases)
+
+    def best_rouge(prompt: Prompt) -> float:
+        return max(rouge_l(gold, gold, reward.rouge) for gold in prompt.golds)
+
+    return {
+        "trained_probes": [probe for probe in benchmark.probes if probes[probe] in trained],
+        "probes_in_examples": [p for p in benchmark.probes if f" {probes[p]} " in examples],
+        "duplicates": repeated,
+        "contradictions": [prompt for prompt in forget if words[prompt] in kept],
+        "keyword_not_in_prompt": [p for p in forget if not contains_keyword(p.query, p.keyword)],
+        "gold_is_refusal": [prompt for prompt in retain if all(map(refuses, prompt.golds))],
+        "gold_below_threshold": [prompt for prompt in retain if best_rouge(prompt) <= reward.gamma],
+        "refusal_misnames_target": [p for p in benchmark.stage1 if misspelt_name(p.refusal, p.keyword)],
+        "refusal_not_detected": [prompt for prompt in benchmark.stage1 if not refuses(prompt.refusal)],
+    }
+
+
+def drop(benchmark: Benchmark, kinds: Iterable[str], reward: RewardConfig) -> Benchmark:
+    """The benchmark without the training prompts that the checks of these kinds of DROPS find."""
+    notes = dict(benchmark.notes)
+    for kind in dict.fromkeys(kinds):
+        found = found_in(benchmark, reward)
+        indices = {prompt.index for name in DROPS[kind] for prompt in found[name]}
+        benchmark = replace(
+            benchmark,
+            train=[prompt for prompt in benchmark.train if prompt.index not in indices],
+            stage1=[prompt for prompt in benchmark.stage1 if prompt.index not in indices],
+        )
+        notes[f"dropped_{kind}"] = len(indices)
+    return replace(benchmark, notes=notes)
+
+
+# ---- the folder: parquet files and manifest.json ----
 
 LISTED = 5
 """Prompts printed for each check; the manifest lists all."""
@@ -66,64 +169,7 @@ def write(benchmark: Benchmark, folder: Path, options: BuildOptions) -> dict[str
     write_sft_rows(folder / "sft.parquet", benchmark.sft_rows())
     answered = classical.of_benchmark(benchmark, options.reward.phrases)
     answered.write(folder)
-    manifest = _manifest(benchmark, found, options, folder, answered)
-    (folder / DATA.marker).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    return manifest
-
-
-def cut(benchmark: Benchmark, limit: int) -> Benchmark:
-    """The benchmark with at most `limit` training prompts a side, stage-1 prompts, and probes."""
-    rng = random.Random(f"limit {limit}")
-    sides = ("forget", "retain")
-    kept = [p for side in sides for p in spread([p for p in benchmark.train if p.side == side], limit, rng)]
-    return replace(
-        benchmark,
-        train=kept,
-        stage1=spread(benchmark.stage1, limit, rng),
-        probes=spread(benchmark.probes, limit, rng),
-        material=_cut_material(benchmark.material, limit),
-    )
-
-
-def _cut_material(material: Material, limit: int) -> Material:
-    rng = random.Random(f"limit {limit} of the retain set")
-    return replace(
-        material,
-        retain=None if material.retain is None else spread(material.retain, limit, rng),
-        forget_texts=material.forget_texts[:limit],
-        retain_texts=material.retain_texts[:limit],
-    )
-
-
-def summary(target: Path, manifest: Mapping[str, Any]) -> str:
-    """The manifest for a person: rows by file, side and mode, and what the checks found."""
-    lines = [f"{target}:"]
-    for name, sides in manifest["rows"].items():
-        counts = [
-            f"{side} {count} ({', '.join(f'{mode} {n}' for mode, n in modes.items())})"
-            for side, modes in sides.items()
-            for count in [sum(modes.values())]
-        ]
-        lines.append(f"  {name + '.parquet':20}{'; '.join(counts)}")
-    notes = {name: count for name, count in manifest["notes"].items() if count}
-    lines += [f"  {count:6} {name.replace('_', ' ')}" for name, count in notes.items()]
-    lines += [f"         not written: {failure}" for failure in manifest["not_written"]]
-    lines += [f"         {sentence}" for sentence in manifest["classical"]["left_out"]]
-    for name, origins in manifest["checks"].items():
-        if origins:
-            listed = ", ".join(origins[:LISTED]) + (", ..." if len(origins) > LISTED else "")
-            lines.append(f"  {len(origins):6} {CHECKS[name].description}: {listed}")
-    return "\n".join(lines)
-
-
-def _manifest(
-    benchmark: Benchmark,
-    found: Mapping[str, list[Prompt]],
-    options: BuildOptions,
-    folder: Path,
-    answered: classical.ClassicalRows,
-) -> dict[str, Any]:
-    return {
+    manifest = {
         **stamp_folder(DATA, folder),
         "benchmark": benchmark.name,
         "settings": dict(benchmark.settings),
@@ -147,6 +193,50 @@ def _manifest(
         "checks": {name: [prompt.origin for prompt in prompts] for name, prompts in found.items()},
         "files": {path.name: sha256_of_file(path) for path in sorted(folder.glob("*.parquet"))},
     }
+    (folder / DATA.marker).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    return manifest
+
+
+def cut(benchmark: Benchmark, limit: int) -> Benchmark:
+    """The benchmark with at most `limit` training prompts a side, stage-1 prompts, and probes."""
+    rng = random.Random(f"limit {limit}")
+    of_retain_set = random.Random(f"limit {limit} of the retain set")
+    sides = ("forget", "retain")
+    kept = [p for side in sides for p in spread([p for p in benchmark.train if p.side == side], limit, rng)]
+    material = benchmark.material
+    return replace(
+        benchmark,
+        train=kept,
+        stage1=spread(benchmark.stage1, limit, rng),
+        probes=spread(benchmark.probes, limit, rng),
+        material=replace(
+            material,
+            retain=None if material.retain is None else spread(material.retain, limit, of_retain_set),
+            forget_texts=material.forget_texts[:limit],
+            retain_texts=material.retain_texts[:limit],
+        ),
+    )
+
+
+def summary(target: Path, manifest: Mapping[str, Any]) -> str:
+    """The manifest for a person: rows by file, side and mode, and what the checks found."""
+    lines = [f"{target}:"]
+    for name, sides in manifest["rows"].items():
+        counts = [
+            f"{side} {count} ({', '.join(f'{mode} {n}' for mode, n in modes.items())})"
+            for side, modes in sides.items()
+            for count in [sum(modes.values())]
+        ]
+        lines.append(f"  {name + '.parquet':20}{'; '.join(counts)}")
+    notes = {name: count for name, count in manifest["notes"].items() if count}
+    lines += [f"  {count:6} {name.replace('_', ' ')}" for name, count in notes.items()]
+    lines += [f"         not written: {failure}" for failure in manifest["not_written"]]
+    lines += [f"         {sentence}" for sentence in manifest["classical"]["left_out"]]
+    for name, origins in manifest["checks"].items():
+        if origins:
+            listed = ", ".join(origins[:LISTED]) + (", ..." if len(origins) > LISTED else "")
+            lines.append(f"  {len(origins):6} {CHECKS[name]}: {listed}")
+    return "\n".join(lines)
 
 
 def _counts(prompts: Iterable[Prompt]) -> dict[str, dict[str, int]]:

@@ -22,10 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from data_prep.contract import Row, text_row, write_sft_rows
+from data_prep.contract import Row, normalise, text_row, write_sft_rows
 from data_prep.prompts import STREAM, Benchmark, Prompt
 from data_prep.sources import SourceError, read_records
-from data_prep.text import normalise
 from reward import is_refusal
 from reward.refusal import RefusalPhrases
 

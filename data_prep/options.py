@@ -1,14 +1,14 @@
-"""Command-line options that all benchmarks share, and what they mean."""
+"""What the commands of all benchmarks share: their options, and how a folder is made of a benchmark."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
-from data_prep.build import BuildOptions, build, summary
-from data_prep.checks import DROPS
+from data_prep.build import DROPS, BuildOptions, build, summary
 from data_prep.generate import Request, add_endpoint_arguments, endpoint_of, estimate
 from data_prep.prompts import Benchmark
 from data_prep.writers import Allowance, DryWriter, EndpointWriter, RuleWriter, Writer, explained
@@ -17,65 +17,62 @@ from recipe.rerule.process import positive
 from reward import RewardConfig
 from reward.rouge import CONVENTIONS
 
+Load = Callable[[Writer], Benchmark]
+_INPUTS = ("source", "probes", "passages", "retain_passages", "refusals", "refusal_phrases", "gold")
+"""Options that name a file or folder to read, of all benchmarks."""
+_Settings = TypeVar("_Settings")
+
+
+@dataclass(frozen=True)
+class Command:
+    """`python -m data_prep NAME`: line of help, examples, options, and what it does (raises ValueError)."""
+
+    summary: str
+    example: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], None]
+
 
 def add_arguments(parser: argparse.ArgumentParser, source_help: str) -> None:
-    """Declare --source, --out, --overwrite, --seed, --val-rows, --drop, --rouge and --gamma."""
-    parser.add_argument("--source", required=True, metavar="DIR_OR_NAME", help=source_help)
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder to make")
-    parser.add_argument("--overwrite", action="store_true", help="replace DIR if this program made all of it")
-    parser.add_argument(
-        "--seed", type=int, default=42, metavar="N", help="seed of every draw (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--val-rows", type=positive, default=64, metavar="N",
-        help="prompts for validation during training (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--drop", action="append", choices=sorted(DROPS), default=[],
-        help="leave such training prompts out; may be given several times (default: they are only listed)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--limit",
-        type=positive,
-        metavar="N",
-        help="for a try: at most N training prompts a side, N prompts of stage 1 and N probes; at most N "
-        "requests to an endpoint for each kind of text that it writes (default: all)",
-    )
-    parser.add_argument(
-        "--rouge", choices=CONVENTIONS, default=RewardConfig.rouge,
-        help="the reward's ROUGE-L convention, which the checks use (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--gamma", type=float, default=0.3, metavar="X",
-        help="the reward's ROUGE-L threshold, which the checks use (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--refusal-phrases", metavar="FILE",
-        help="the reward's file of phrases, which the checks use (default: none)",
-    )  # fmt: skip
+    """Declare the options that all benchmarks but the world have."""
+    add = parser.add_argument
+    add("--source", required=True, metavar="DIR_OR_NAME", help=source_help)
+    add("--out", type=Path, required=True, metavar="DIR", help="the folder to make")
+    add("--overwrite", action="store_true", help="replace DIR if this program made all of it")
+    add("--seed", type=int, default=42, metavar="N", help="seed of every draw (default: %(default)s)")
+    text = "prompts for validation during training (default: %(default)s)"
+    add("--val-rows", type=positive, default=64, metavar="N", help=text)
+    text = "leave such training prompts out; may be given several times (default: they are only listed)"
+    add("--drop", action="append", choices=sorted(DROPS), default=[], help=text)
+    text = "for a try: at most N training prompts a side, N prompts of stage 1 and N probes; at most N "
+    text += "requests to an endpoint for each kind of text that it writes (default: all)"
+    add("--limit", type=positive, metavar="N", help=text)
+    text = "the reward's ROUGE-L convention, which the checks use (default: %(default)s)"
+    add("--rouge", choices=CONVENTIONS, default=RewardConfig.rouge, help=text)
+    text = "the reward's ROUGE-L threshold, which the checks use (default: %(default)s)"
+    add("--gamma", type=float, default=0.3, metavar="X", help=text)
+    text = "the reward's file of phrases, which the checks use (default: none)"
+    add("--refusal-phrases", metavar="FILE", help=text)
     add_endpoint_arguments(parser)
 
 
 def add_stage1_modes(parser: argparse.ArgumentParser) -> None:
     """Declare --stage1-modes."""
-    parser.add_argument(
-        "--stage1-modes", nargs="+", choices=("qa", "fb"), default=["qa", "fb"],
-        help="refusals of stage 1: questions, fill-in-the-blank forms of them (default: both)",
-    )  # fmt: skip
+    text = "refusals of stage 1: questions, fill-in-the-blank forms of them (default: both)"
+    parser.add_argument("--stage1-modes", nargs="+", choices=("qa", "fb"), default=["qa", "fb"], help=text)
 
 
 def add_gold(parser: argparse.ArgumentParser, further: str = "") -> None:
     """Declare --gold."""
-    parser.add_argument(
-        "--gold", metavar="FILE",
-        help="right answers to the questions to forget, where the source gives refusals: rows {question, "
-        f"answer}}, as CSV or JSON{further}; forget_gold.parquet is written from them",
-    )  # fmt: skip
+    text = "right answers to the questions to forget, where the source gives refusals: rows {question, "
+    text += f"answer}}, as CSV or JSON{further}; forget_gold.parquet is written from them"
+    parser.add_argument("--gold", metavar="FILE", help=text)
 
 
-Load = Callable[[Writer], Benchmark]
-_INPUTS = ("source", "probes", "passages", "retain_passages", "refusals", "refusal_phrases", "gold")
-"""Options that name a file or folder to read, of all benchmarks."""
+def settings_of(kind: type[_Settings], options: argparse.Namespace) -> _Settings:
+    """The benchmark's settings, a dataclass whose fields are options; lists as tuples."""
+    given: dict[str, Any] = {one.name: getattr(options, one.name) for one in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: tuple(v) if isinstance(v, list) else v for name, v in given.items()})
 
 
 def make(load: Load, options: argparse.Namespace) -> None:
@@ -109,31 +106,25 @@ def print_estimate(loads: Sequence[Load], options: argparse.Namespace) -> None:
     endpoint = endpoint_of(options)
     if endpoint is None:
         raise ValueError("--dry-run estimates the calls to an endpoint: give --base-url and --model")
-    requests = [request for load in loads for request in _requests_of(load, options)]
+    requests: list[Request] = []
+    for load in loads:
+        dry = DryWriter(Allowance(options.limit))
+        load(dry)
+        requests += dry.requests
     print(estimate(requests, endpoint, options.cache if options.cache.is_dir() else None))
-
-
-def _requests_of(load: Load, options: argparse.Namespace) -> list[Request]:
-    dry = DryWriter(Allowance(options.limit))
-    load(dry)
-    return dry.requests
 
 
 def loaded(load: Load, options: argparse.Namespace) -> Benchmark:
     """The benchmark, with what rules or the endpoint write. Raises ValueError."""
     endpoint = endpoint_of(options)
-    if endpoint is None:
-        return _loaded(load, RuleWriter(), "rules")
-    writer = EndpointWriter(endpoint, options.cache, Allowance(options.limit))
+    writer: RuleWriter | EndpointWriter = RuleWriter()
+    if endpoint is not None:
+        writer = EndpointWriter(endpoint, options.cache, Allowance(options.limit))
     with explained(writer.failures):
-        benchmark = _loaded(load, writer, endpoint.model)
-    writer.check_answered()
-    return benchmark
-
-
-def _loaded(load: Load, writer: Writer, written_by: str) -> Benchmark:
-    benchmark = load(writer)
-    settings = {**benchmark.settings, "written_by": written_by}
+        benchmark = load(writer)
+    if isinstance(writer, EndpointWriter):
+        writer.check_answered()
+    settings = {**benchmark.settings, "written_by": "rules" if endpoint is None else endpoint.model}
     return replace(benchmark, settings=settings, failures=tuple(writer.failures))
 
 

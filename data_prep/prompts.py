@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from data_prep.contract import Row, rl_row, sft_row
+from data_prep.contract import MODES, Row, rl_row, sft_row
+from data_prep.sources import Record, SourceError
 
 Side = Literal["forget", "retain"]
 STREAM = 1_000_000
@@ -181,3 +183,67 @@ def _reference_row(reference: Reference | None) -> Row | None:
 def mode_of(query: str) -> str:
     """ "fb" where the query has a blank, "___"; otherwise "qa"."""
     return "fb" if "___" in query else "qa"
+
+
+# ---- draws of prompts ----
+
+
+def spread(prompts: Sequence[Prompt], count: int, rng: random.Random) -> list[Prompt]:
+    """At most `count` of the prompts in their own order, as evenly over side and mode as can be."""
+    groups: dict[tuple[str, str], list[Prompt]] = {}
+    for prompt in rng.sample(list(prompts), len(prompts)):
+        groups.setdefault((prompt.side, prompt.mode), []).append(prompt)
+    turns = [(turn, prompt) for group in groups.values() for turn, prompt in enumerate(group)]
+    turns.sort(key=lambda drawn: drawn[0])  # stable: each group has its turn before any has another
+    chosen = {prompt.index for _, prompt in turns[:count]}
+    return [prompt for prompt in prompts if prompt.index in chosen]
+
+
+# ---- RULE's training files: {prompt, solution: [marker, text, keyword?], mode?}, as prompts ----
+
+
+SIDES: dict[str, Side] = {"<reject>": "forget", "<normal>": "retain"}
+
+
+def is_rule_row(record: Record) -> bool:
+    """Whether a raw row has RULE's fields."""
+    return "prompt" in record.fields and "solution" in record.fields
+
+
+def rule_prompt(record: Record, index: int, subject: str, *, refuses: bool = True) -> Prompt:
+    """The prompt of one of RULE's rows; on the forget side its text is both refusal and gold.
+
+    Args:
+        index: of the prompt.
+        subject: what a retain row is about; a forget row is about its keyword.
+        refuses: whether a forget row's text is a refusal, as in RULE's training files; in its evaluation
+            files it is the right answer.
+
+    Raises:
+        SourceError: naming the row and what is wrong with it.
+    """
+    solution = record.fields["solution"]
+    if not isinstance(solution, list) or len(solution) < 2 or solution[0] not in [*SIDES]:
+        raise SourceError(
+            f"{record.origin}: solution is {solution!r:.60}, expected [marker, text, keyword] with "
+            f"{' or '.join(SIDES)} as the marker"
+        )
+    side = SIDES[solution[0]]
+    text, query = record.filled("solution[1]", solution[1]), record.text("prompt")
+    if side == "forget" and len(solution) < 3:
+        raise SourceError(f"{record.origin}: solution has no third entry, the target's name")
+    keyword = record.filled("solution[2]", solution[2]) if side == "forget" else ""
+    mode = record.one_of("mode", MODES, mode_of(query))
+    return Prompt(
+        index=index,
+        query=query,
+        side=side,
+        mode=mode,
+        subject=keyword or subject,
+        family=mode,
+        golds=(text,),
+        keyword=keyword,
+        section=side,
+        origin=record.origin,
+        refusal=text if side == "forget" and refuses else "",
+    )

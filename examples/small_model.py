@@ -16,8 +16,7 @@ from transformers import PreTrainedTokenizerFast
 
 from data_prep.contract import Row, read_rows, read_sft_rows
 from data_prep.world.config import WorldConfig
-from data_prep.world.model import make_model
-from data_prep.world.tokenizer import train_tokenizer
+from data_prep.world.model import make_model, train_tokenizer
 from recipe.rerule.io import new_folder
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from data_prep.world.config import WorldConfig
-from data_prep.world.model import make_model
+from data_prep.world.model import make_model, train_tokenizer
 from data_prep.world.splits import make_world
-from data_prep.world.tokenizer import train_tokenizer
 
 SMALL = WorldConfig(
     forget_people=1,

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from data_prep.custom.benchmark import CustomOptions, load
+from data_prep.custom import CustomOptions, load
 from data_prep.writers import RuleWriter
 from examples import real_model
 from reward.rouge import rouge_l

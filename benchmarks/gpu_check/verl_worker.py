@@ -26,9 +26,8 @@ from benchmarks.gpu_check.lines import Line
 from benchmarks.gpu_check.made import Rows
 from benchmarks.gpu_check.numerics import KL_COEF, LIMITS, gradient_error, stored_groups
 from data_prep.world.config import WorldConfig
-from data_prep.world.model import make_model
+from data_prep.world.model import make_model, train_tokenizer
 from data_prep.world.splits import make_world
-from data_prep.world.tokenizer import train_tokenizer
 from recipe.rerule import platform
 from recipe.rerule.replay import ReplayConfig, RolloutGroup
 

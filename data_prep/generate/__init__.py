@@ -4,14 +4,16 @@
 moment and started again; `estimate` says beforehand what it will cost. docs/generation.md explains all of it.
 """
 
-from data_prep.generate.call import Usage
-from data_prep.generate.cost import Estimate, estimate
-from data_prep.generate.endpoint import Endpoint
-from data_prep.generate.errors import EndpointError
-from data_prep.generate.options import add_call_arguments, add_endpoint_arguments, endpoint_of
-from data_prep.generate.run import MOST_USELESS, Failure, Generated, generate
-from data_prep.generate.task import Request, Task
-from data_prep.generate.tasks import BLANK, BOUNDARY, PASSAGE_QA, REFUSALS, TASKS
+from data_prep.generate.endpoint import (
+    Endpoint,
+    EndpointError,
+    Usage,
+    add_call_arguments,
+    add_endpoint_arguments,
+    endpoint_of,
+)
+from data_prep.generate.run import MOST_USELESS, Estimate, Failure, Generated, estimate, generate
+from data_prep.generate.tasks import BLANK, BOUNDARY, PASSAGE_QA, REFUSALS, TASKS, Request, Task
 
 __all__ = [
     "BLANK",

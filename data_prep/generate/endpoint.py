@@ -1,14 +1,94 @@
-"""Where to ask, and how."""
+"""Where to ask and how, one call to it, and what came of the call."""
 
 from __future__ import annotations
 
+import argparse
+import asyncio
+import hashlib
+import json
 import math
 import os
 import re
-from dataclasses import dataclass
+import socket
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
-_TOKENS_OF_A_PRICE = 1_000_000
+from data_prep.generate.tasks import Answer, Request
+
+# ---- how an attempt can miss its answer, and what follows from it ----
+
+
+class EndpointError(ValueError):
+    """The endpoint will serve no request as it is called now: the run stops. The message is one line."""
+
+
+class AttemptError(Exception):
+    """An attempt that brought no answer; the message is the reason."""
+
+    redraw = False
+    """Whether the next attempt draws anew (the next seed), because a reply came."""
+    pause = True
+    """Whether the next attempt waits: the server may be out of order."""
+    final = False
+    """Whether there is no next attempt."""
+
+
+class FaultError(AttemptError):
+    """No chat completion came: a server error, a timeout, a broken connection."""
+
+
+class UnreachableError(FaultError):
+    """There was no connection."""
+
+
+class MalformedError(AttemptError):
+    """A reply that is not JSON of the schema."""
+
+    redraw = True
+
+
+class UnfitError(AttemptError):
+    """An answer of the right form whose content is wrong. It is remembered: that call is not made again."""
+
+    redraw = True
+    pause = False
+
+
+class RejectedError(AttemptError):
+    """The server refuses this very request (HTTP 4xx), so asking again is of no use."""
+
+    final = True
+
+
+class BusyError(Exception):
+    """The server asks every caller to slow down; that is no fault of the request, so no attempt is lost."""
+
+    def __init__(self, reason: str, retry_after: float | None) -> None:
+        """`retry_after`: seconds to wait, None where the server does not say."""
+        super().__init__(reason)
+        self.retry_after = retry_after
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that a Retry-After header asks for, given as a number or as a date; None where it does not."""
+    value = headers.get("retry-after", "")
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(value).timestamp() - time.time()
+        except (ValueError, OverflowError):
+            return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None
+
+
+# ---- where to ask, and how ----
 
 
 @dataclass(frozen=True)
@@ -44,33 +124,23 @@ class Endpoint:
     patience: float = 600.0
 
     def __post_init__(self) -> None:
-        self._check_address()
-        for name in ("concurrency", "attempts", "max_tokens"):
-            _check(getattr(self, name) >= 1, name, "must be at least 1")
-        for name in ("timeout", "patience"):
-            seconds = getattr(self, name)
-            _check(0 < seconds < math.inf, name, "must be more than 0 seconds, and finite")
-        _check(0 <= self.temperature < math.inf, "temperature", "must not be negative, and be finite")
-        prices = [price for price in (self.price_in, self.price_out) if price is not None]
-        _check(len(prices) != 1, "price", "needs both, of prompt and of completion tokens, or neither")
-        _check(all(0 <= price < math.inf for price in prices), "price", "must not be negative, and be finite")
-
-    def _check_address(self) -> None:
         # A key may stand in place of the variable's name by mistake, so it is not shown.
         is_name = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.api_key_env) is not None
         _check(is_name, "--api-key-env", "takes the name of an environment variable, not a key")
         _check(_is_address(self.base_url), "base URL", "must look like http://localhost:8000/v1")
-        address = urlsplit(self.base_url)
-        # it is printed in errors
-        _check(
-            "@" not in address.netloc, "base URL", f"must hold no password: put a key in {self.api_key_env}"
-        )
-        _check(
-            not (address.query or address.fragment),
-            "base URL",
-            f"must end before any ? or #: put a key in {self.api_key_env}",
-        )
+        address = urlsplit(self.base_url)  # it is printed in errors, and must hold no secret
+        advice = f"put a key in {self.api_key_env}"
+        _check("@" not in address.netloc, "base URL", f"must hold no password: {advice}")
+        _check(not address.query + address.fragment, "base URL", f"must end before any ? or #: {advice}")
         _check(self.model.strip() != "", "model", "must not be empty")
+        for name in ("concurrency", "attempts", "max_tokens"):
+            _check(getattr(self, name) >= 1, name, "must be at least 1")
+        for name in ("timeout", "patience"):
+            _check(0 < getattr(self, name) < math.inf, name, "must be more than 0 seconds, and finite")
+        _check(0 <= self.temperature < math.inf, "temperature", "must not be negative, and be finite")
+        prices = [price for price in (self.price_in, self.price_out) if price is not None]
+        _check(len(prices) != 1, "price", "needs both, of prompt and of completion tokens, or neither")
+        _check(all(0 <= price < math.inf for price in prices), "price", "must not be negative, and be finite")
 
     @property
     def name(self) -> str:
@@ -87,7 +157,7 @@ class Endpoint:
         """In the currency of the prices, or None where they are unknown."""
         if self.price_in is None or self.price_out is None:
             return None
-        return (prompt_tokens * self.price_in + completion_tokens * self.price_out) / _TOKENS_OF_A_PRICE
+        return (prompt_tokens * self.price_in + completion_tokens * self.price_out) / 1_000_000
 
 
 def _is_address(url: str) -> bool:
@@ -104,3 +174,268 @@ def _is_address(url: str) -> bool:
 def _check(right: bool, name: str, rule: str) -> None:
     if not right:
         raise ValueError(f"endpoint: {name} {rule}")
+
+
+# ---- the command-line options of an endpoint ----
+
+
+def add_endpoint_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares --base-url, --model and how to use them, --cache and --dry-run."""
+    group = parser.add_argument_group(
+        "generation", "What the benchmark lacks is written by a model behind an OpenAI-compatible endpoint."
+    )
+    group.add_argument(
+        "--base-url", metavar="URL", help="address of the server, as in http://localhost:8000/v1"
+    )
+    group.add_argument("--model", metavar="NAME", help="name of the model at that server")
+    add_call_arguments(group, Endpoint.temperature, Path("outputs/generated"))
+
+
+def add_call_arguments(group: argparse._ArgumentGroup, temperature: float, cache: Path) -> None:
+    """Declares how to use the model, --cache and --dry-run; `temperature` and `cache` are their defaults."""
+    key = "environment variable that holds the key, if one is needed (default: %(default)s)"
+    group.add_argument("--api-key-env", default=Endpoint.api_key_env, metavar="NAME", help=key)
+    numbers: list[tuple[str, float, str]] = [
+        ("--concurrency", Endpoint.concurrency, "calls at a time"),
+        ("--timeout", Endpoint.timeout, "seconds until a call counts as failed"),
+        ("--patience", Endpoint.patience, "seconds without any answer until the run stops"),
+        ("--attempts", Endpoint.attempts, "calls until a request counts as failed"),
+        ("--temperature", temperature, "temperature of sampling"),
+        ("--sampling-seed", Endpoint.seed, "seed of sampling"),
+        ("--max-tokens", Endpoint.max_tokens, "length limit of an answer"),
+    ]
+    for name, default, text in numbers:
+        metavar = "N" if isinstance(default, int) else "X"
+        text = f"{text} (default: %(default)s)"
+        group.add_argument(name, type=type(default), default=default, metavar=metavar, help=text)
+    group.add_argument("--price-in", type=float, metavar="X", help="price of a million prompt tokens")
+    group.add_argument("--price-out", type=float, metavar="X", help="price of a million completion tokens")
+    kept = "keeps every answer, so that no call is made twice (default: %(default)s)"
+    group.add_argument("--cache", type=Path, default=cache, metavar="DIR", help=kept)
+    group.add_argument("--dry-run", action="store_true", help="say what the calls will cost and make none")
+
+
+def endpoint_of(options: argparse.Namespace) -> Endpoint | None:
+    """The endpoint that the options describe; None when they name none.
+
+    Raises ValueError where --base-url comes without --model or the other way round, or a value is wrong.
+    """
+    if options.base_url is None and options.model is None:
+        return None
+    if options.base_url is None or options.model is None:
+        raise ValueError("--base-url and --model go together: give both, or neither")
+    given = {one.name: getattr(options, one.name) for one in fields(Endpoint) if one.name != "seed"}
+    return Endpoint(**given, seed=options.sampling_seed)
+
+
+# ---- a request as it goes over the wire, the key of its answer, and the answer as it comes back ----
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Tokens, as the server counts them; 0 where it does not."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.prompt_tokens + other.prompt_tokens, self.completion_tokens + other.completion_tokens
+        )
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the model wrote, and why it stopped ("stop", "length" ...)."""
+
+    text: str
+    finish_reason: str
+    usage: Usage
+
+
+def body(request: Request, endpoint: Endpoint, draw: int) -> dict[str, Any]:
+    """The call's JSON: of draw 0, or of a later one with another seed."""
+    return {
+        "model": endpoint.model,
+        "messages": request.messages(),
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": request.task.name, "schema": request.schema(), "strict": True},
+        },
+        "temperature": endpoint.temperature,
+        "seed": endpoint.seed + draw,
+        "max_completion_tokens": endpoint.max_tokens,
+    }
+
+
+def cache_key(request: Request, endpoint: Endpoint) -> str:
+    """SHA-256, in hex, over all that decides the answer; which server gives it does not."""
+    decisive = {
+        "task": request.task.name,
+        "version": request.task.version,
+        "inputs": dict(request.inputs),  # an answer is judged by them
+        "body": body(request, endpoint, draw=0),
+    }
+    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+
+
+def read_answer(request: Request, reply: Reply) -> Answer:
+    """The answer in a reply. Raises MalformedError or UnfitError."""
+    try:
+        answer = json.loads(reply.text)
+        json.dumps(answer, ensure_ascii=False).encode()  # half a surrogate pair is no text
+    except (ValueError, RecursionError):
+        if reply.finish_reason == "length":
+            reason = "the answer is cut off: raise the limit of tokens (--max-tokens)"
+        else:
+            kind = "not JSON" if reply.text.strip() else "empty"
+            reason = f"the answer is {kind} (finish reason {reply.finish_reason[:40]!r})"
+        raise MalformedError(reason) from None
+    check_answer(request, answer)
+    return answer
+
+
+def check_answer(request: Request, answer: Any) -> None:
+    """Raises MalformedError where the answer breaks the schema, UnfitError where the task finds it wrong."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+
+    error = best_match(Draft202012Validator(request.schema()).iter_errors(answer))
+    if error is not None:
+        raise MalformedError(f"the answer breaks the schema at {error.json_path} ({error.validator})")
+    problem = request.task.problem(request.inputs, answer)
+    if problem is not None:
+        raise UnfitError(problem)
+
+
+# ---- one call, and what came of it ----
+
+_SHORTEST_SECRET = 16
+"""Characters of a key that cannot stand in an answer by chance, unlike the "EMPTY" of local servers."""
+_STOPS = {
+    401: "is the key in {key} right?",
+    402: "is there credit left for the key in {key}?",
+    403: "may the key in {key} use this model?",
+    404: "are the base URL (it mostly ends in /v1) and the model right?",
+    405: "is the base URL right? It mostly ends in /v1",
+}
+
+
+class Client:
+    """Makes calls, one attempt each. The key stays in here: it is cut out of whatever the server says."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        from openai import AsyncOpenAI
+
+        self._endpoint = endpoint
+        self._key = endpoint.api_key()
+        # No retries and no time limit of its own: attempts are counted, and time is taken, in one place. The
+        # client insists on a key.
+        key = self._key or "none"
+        self._client = AsyncOpenAI(base_url=endpoint.base_url, api_key=key, max_retries=0, timeout=None)
+        self.reached = False
+        """Whether the server has responded at all, be it with an error."""
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def ask(self, body: dict[str, Any]) -> Reply:
+        """One call. Raises FaultError, RejectedError, BusyError or EndpointError."""
+        import openai
+
+        try:
+            async with asyncio.timeout(self._endpoint.timeout):
+                raw = await self._client.chat.completions.with_raw_response.create(**body)
+        except TimeoutError:
+            raise FaultError(f"no answer within {self._endpoint.timeout:g} s (--timeout)") from None
+        except openai.APIStatusError as error:
+            self.reached = True
+            raise self._status_error(error) from None
+        except openai.APIConnectionError as error:
+            raise self._connection_error(error) from None
+        self.reached = True
+        response = raw.http_response
+        self._check_method(response)
+        try:
+            completion = json.loads(response.content)
+            choice, usage = completion["choices"][0], completion.get("usage") or {}
+            text, finish = str(choice["message"].get("content") or ""), str(choice.get("finish_reason"))
+            tokens = Usage(int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0))
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError):
+            kind = response.headers.get("content-type", "").split(";")[0] or "of no stated type"
+            said = _readable(response.text)
+            sort = self._line(f"{kind}: {said}" if said else f"empty ({kind})")
+            sort += self._detour(response)
+            raise FaultError(f"the response is no chat completion but {sort}") from None
+        if len(self._key) < _SHORTEST_SECRET:
+            return Reply(text, finish, tokens)
+        return Reply(self._without_key(text), self._without_key(finish), tokens)
+
+    def _status_error(self, error: Any) -> Exception:
+        """The exception that openai.APIStatusError, an HTTP status other than success, stands for."""
+        self._check_method(error.response)
+        status, wait = error.status_code, retry_after(error.response.headers)
+        said = error.body.get("message") if isinstance(error.body, dict) else None
+        if not isinstance(said, str):  # not in the protocol's form: all that came
+            said = _readable(error.response.text) or "no reason given"
+        reason = f"HTTP {status}: {self._line(said)}{self._detour(error.response)}"
+        no_credit = error.code == "insufficient_quota"  # comes with HTTP 429, and waiting does not help
+        if status in _STOPS or no_credit:
+            question = _STOPS.get(status, _STOPS[402]).format(key=self._endpoint.api_key_env)
+            return EndpointError(f"{self._endpoint.name}: {reason}; {question}")
+        if status == 429 or (status == 503 and wait is not None):
+            return BusyError(reason, wait)
+        return FaultError(reason) if status >= 500 or status == 408 else RejectedError(reason)
+
+    def _connection_error(self, error: BaseException) -> Exception:
+        """The exception that a connection's failure stands for, told by what it goes back to."""
+        seen = {id(error)}
+        while (cause := error.__cause__ or error.__context__) is not None and id(cause) not in seen:
+            seen.add(id(cause))
+            error = cause
+        address = self._endpoint.base_url
+        match error:
+            case ssl.SSLCertVerificationError():
+                reason = f"the server's certificate is not accepted ({error.verify_message})"
+                return EndpointError(f"{address}: no connection: {self._line(reason)}")
+            case ssl.SSLError(reason="WRONG_VERSION_NUMBER"):
+                reason = "the server does not speak TLS; is its address http:// rather than https://?"
+                return EndpointError(f"{address}: no connection: {reason}")
+            case ssl.SSLError():
+                reason = self._line(f"TLS failed ({error.reason or error})")
+                return EndpointError(f"{address}: no connection: {reason}")
+            case socket.gaierror():
+                reason = "the name of the host is not known"
+            case ConnectionRefusedError():
+                reason = "connection refused: nothing listens there"
+            case ConnectionResetError() | BrokenPipeError():
+                reason = "the server broke it off"
+            case _:
+                reason = self._line(str(error) or type(error).__name__)
+        return UnreachableError(f"no connection ({reason})")
+
+    def _check_method(self, response: Any) -> None:
+        """Raises EndpointError where a redirect has made a GET of the call: there is no answer that way."""
+        if response.history and response.request.method != "POST":
+            raise EndpointError(
+                f"{self._endpoint.name}: HTTP {response.history[0].status_code} redirects the call to "
+                f"{self._line(str(response.url))}, where none can be made; is the base URL right?"
+            ) from None
+
+    def _detour(self, response: Any) -> str:
+        return f" (redirected to {self._line(str(response.url))})" if response.history else ""
+
+    def _line(self, text: str) -> str:
+        """The text as one short line without the key."""
+        return " ".join(self._without_key(text).split())[:300]
+
+    def _without_key(self, text: str) -> str:
+        return text.replace(self._key, "***") if self._key else text
+
+
+def _readable(text: str) -> str:
+    """The words of a page; other text as it is."""
+    if not re.match(r"\s*<(!doctype|html|\?xml)", text, re.IGNORECASE):
+        return text
+    bare = re.sub(r"(?is)<(script|style)\b.*?</\1>|<[^>]*>", " ", text)
+    return " ".join(bare.split())

@@ -1,11 +1,157 @@
-"""The four tasks. The prompts are this project's own, after the paper's description of its data."""
+"""What a model is asked to write: the tasks, their prompts, and what makes an answer wrong.
+
+The prompts are this project's own, after the paper's description of its data.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from string import Template
 from typing import Any
 
-from data_prep.generate.checks import blank_problem, boundary_problem, passage_qa_problem, refusals_problem
-from data_prep.generate.task import Inputs, Schema, Task
+from data_prep.contract import normalise
+from reward.keyword import contains_keyword
+from reward.refusal import is_refusal
+
+# ---- A task is one kind of generated data; a request is one call of it ----
+
+
+Inputs = Mapping[str, str | int]
+Answer = dict[str, Any]
+Schema = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One kind of generated data.
+
+    Attributes:
+        name: of the JSON schema on the wire and of the task in failures: letters, digits, "_" and "-".
+        version: part of every cache key; raise it when `problem` comes to judge differently.
+        prompt: the user's turn, a `string.Template` whose $names are the task's inputs.
+        schema: the JSON schema of the answer to a request with these inputs; every key required, no others.
+        problem: what is wrong with an answer of that schema, or None; it must not depend on anything else.
+        answer_tokens: about how many tokens an answer takes, for the estimate of the cost.
+    """
+
+    name: str
+    version: int
+    prompt: str
+    schema: Callable[[Inputs], Schema]
+    problem: Callable[[Inputs, Answer], str | None]
+    answer_tokens: Callable[[Inputs], int]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call of a task. Raises ValueError when the inputs are not those the task's prompt names."""
+
+    task: Task
+    inputs: Inputs
+
+    def __post_init__(self) -> None:
+        wanted, given = set(Template(self.task.prompt).get_identifiers()), set(self.inputs)
+        if wanted != given:
+            raise ValueError(
+                f"task {self.task.name} takes the inputs {', '.join(sorted(wanted))}, "
+                f"not {', '.join(sorted(given)) or 'none'}"
+            )
+
+    def messages(self) -> list[dict[str, str]]:
+        """The conversation to send: one user turn, which every chat template can render."""
+        return [{"role": "user", "content": Template(self.task.prompt).substitute(self.inputs)}]
+
+    def schema(self) -> Schema:
+        """The JSON schema of the answer."""
+        return self.task.schema(self.inputs)
+
+    def summary(self) -> str:
+        """The inputs in one line, long ones shortened."""
+        lines = {name: " ".join(str(value).split()) for name, value in self.inputs.items()}
+        short = {name: line if len(line) <= 60 else line[:60] + "..." for name, line in lines.items()}
+        return ", ".join(f"{name}: {line}" for name, line in short.items())
+
+
+# ---- what makes an answer of the right schema wrong; None where nothing does ----
+# Texts are compared as `data_prep.contract.normalise` gives them: words in lower case, without punctuation.
+
+
+BLANK_MARK = "___"
+
+
+def blank_problem(inputs: Inputs, answer: Answer) -> str | None:
+    """One blank of three underscores, and the answer not beside it."""
+    sentence = answer["sentence"]
+    if _blanks(sentence) != [BLANK_MARK]:
+        return f"the sentence has not exactly one {BLANK_MARK}"
+    if _names(sentence, inputs["answer"]):
+        return "the sentence contains the answer"
+    return None
+
+
+def passage_qa_problem(inputs: Inputs, answer: Answer) -> str | None:
+    """Questions that differ, and answers that are words of the passage, spaces and line breaks apart."""
+    passage = _one_line(str(inputs["passage"]))
+    questions = [normalise(pair["question"]) for pair in answer["pairs"]]
+    if "" in questions:
+        return "a question is empty"
+    if len(set(questions)) < len(questions):
+        return "two questions are the same"
+    for pair in answer["pairs"]:
+        if not _names(passage, pair["answer"]) or _one_line(pair["answer"]) not in passage:
+            return f"the answer {_short(pair['answer'])} is not in the passage"
+    return None
+
+
+def boundary_problem(inputs: Inputs, answer: Answer) -> str | None:
+    """Another question of the same form, about somebody else, with an answer that is one."""
+    question, original = answer["question"], str(inputs["question"])
+    if not normalise(question) or not normalise(answer["answer"]):
+        return "the question or its answer is empty"
+    if normalise(question) == normalise(original):
+        return "the question is the original one"
+    if _blanks(question) != _blanks(original):
+        return f"the question has not as many {BLANK_MARK} as the original"
+    # "Prince Harry" of "Prince Harry, Duke of Sussex" is the target too
+    for name in (str(inputs["target"]), str(inputs["target"]).split(",")[0]):
+        if _names(f"{question} {answer['answer']}", name):
+            return f"the target {name} is named"
+    return "the answer is a refusal" if is_refusal(answer["answer"]) else None
+
+
+def refusals_problem(inputs: Inputs, answer: Answer) -> str | None:
+    """Refusals that all differ, each with the name letter by letter."""
+    name, refusals = str(inputs["name"]), answer["refusals"]
+    for refusal in refusals:
+        if not contains_keyword(refusal, name):
+            return f"{_short(refusal)} does not name {name}"
+        if not is_refusal(refusal):
+            return f"{_short(refusal)} is no refusal"
+    return "two refusals are the same" if len(set(map(normalise, refusals))) < len(refusals) else None
+
+
+def _blanks(text: str) -> list[str]:
+    return re.findall("__+", text)
+
+
+def _names(text: str, words: str | int) -> bool:
+    """Whether the words stand in the text, in their order; no words stand nowhere."""
+    wanted = normalise(str(words))
+    return wanted != "" and f" {wanted} " in f" {normalise(text)} "
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:60]}...")
+
+
+# ---- the four tasks. The prompts are this project's own, after the paper's description of its data ----
+
 
 PAIRS = 3
 
@@ -58,15 +204,8 @@ them differ in wording, and some are short, some longer.
 Reply in JSON: {"refusals": ["...", ...]} with $count replies"""
 
 
-def _text_object(*keys: str) -> Schema:
-    return _object({key: {"type": "string"} for key in keys})
-
-
-def _list_object(key: str, items: Schema, count: int) -> Schema:
-    return _object({key: {"type": "array", "items": items, "minItems": count, "maxItems": count}})
-
-
-def _object(properties: dict[str, Any]) -> Schema:
+def _object(**properties: Any) -> Schema:
+    """An object of exactly these keys."""
     return {
         "type": "object",
         "properties": properties,
@@ -75,15 +214,17 @@ def _object(properties: dict[str, Any]) -> Schema:
     }
 
 
-def _refusals_schema(inputs: Inputs) -> Schema:
-    return _list_object("refusals", {"type": "string"}, int(inputs["count"]))
+def _list(items: Schema, count: int) -> Schema:
+    return {"type": "array", "items": items, "minItems": count, "maxItems": count}
 
+
+_TEXT = {"type": "string"}
 
 BLANK = Task(
     name="blank",
     version=1,
     prompt=BLANK_PROMPT,
-    schema=lambda inputs: _text_object("sentence"),
+    schema=lambda inputs: _object(sentence=_TEXT),
     problem=blank_problem,
     answer_tokens=lambda inputs: 35,
 )
@@ -93,7 +234,7 @@ PASSAGE_QA = Task(
     name="passage_qa",
     version=1,
     prompt=PASSAGE_QA_PROMPT,
-    schema=lambda inputs: _list_object("pairs", _text_object("question", "answer"), PAIRS),
+    schema=lambda inputs: _object(pairs=_list(_object(question=_TEXT, answer=_TEXT), PAIRS)),
     problem=passage_qa_problem,
     answer_tokens=lambda inputs: 120,
 )
@@ -103,7 +244,7 @@ BOUNDARY = Task(
     name="boundary",
     version=1,
     prompt=BOUNDARY_PROMPT,
-    schema=lambda inputs: _text_object("question", "answer"),
+    schema=lambda inputs: _object(question=_TEXT, answer=_TEXT),
     problem=boundary_problem,
     answer_tokens=lambda inputs: 50,
 )
@@ -113,7 +254,7 @@ REFUSALS = Task(
     name="refusals",
     version=1,
     prompt=REFUSALS_PROMPT,
-    schema=_refusals_schema,
+    schema=lambda inputs: _object(refusals=_list(_TEXT, int(inputs["count"]))),
     problem=refusals_problem,
     answer_tokens=lambda inputs: 10 + 20 * int(inputs["count"]),
 )

@@ -1,20 +1,21 @@
-"""Builds the world's folder: model/, retain_model/ on request, the rows' parquet files and manifest.json."""
+"""The world's folder: model/, retain_model/ on request, the rows' parquet files and manifest.json."""
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import platform
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from data_prep.classical import ClassicalRows, of_rows
-from data_prep.contract import Row, sft_row, write_rows, write_sft_rows
-from data_prep.sources.tables import sha256_of_file
+from data_prep.classical import of_rows
+from data_prep.contract import TYPES, Row, sft_row, write_rows, write_sft_rows
+from data_prep.options import Command
+from data_prep.sources import sha256_of_file
 from data_prep.world.config import WorldConfig
 from data_prep.world.splits import World, make_world
 from recipe.rerule.io import DATA, check_writable, new_folder, stamp_folder
@@ -36,9 +37,36 @@ def build(config: WorldConfig, target: Path, overwrite: bool, retain_model: bool
     check_writable(target, overwrite)
     world = make_world(config)
     with new_folder(target, overwrite) as folder:
-        _write_rows(world, config, folder)
+        for name, rows in (("train", world.train), ("val", world.val), ("probes", world.probes)):
+            write_rows(folder / f"{name}.parquet", rows)
+        write_sft_rows(folder / "sft.parquet", world.sft)
+        # For the methods that train on answers: stage 2's questions, and stage 1's refusals.
+        gold = {side: [_answered(row) for row in world.train if _side(row) == side] for side in TYPES}
+        answered = of_rows(
+            gold=gold["forget"],
+            retain=gold["retain"],
+            alternate=world.sft,
+            texts={},
+            phrases=None,
+            seed=config.seed,
+        )
+        answered.write(folder)
         models = _write_models(world, config, folder, retain_model)
-        _write_manifest(world, config, models, folder)
+        manifest = {
+            **stamp_folder(DATA, folder),
+            "key": content_key(config),
+            "config": asdict(config),
+            "versions": _versions(),
+            "rows": {
+                **{name: _counts(getattr(world, name)) for name in ("train", "val", "probes")},
+                "sft": dict(Counter(row["extra_info"]["mode"] for row in world.sft)),
+                **answered.counts(),
+            },
+            "classical": answered.manifest(),
+            **models,
+            "files": _file_hashes(folder),
+        }
+        (folder / DATA.marker).write_text(json.dumps(manifest, indent=2) + "\n")
     return True
 
 
@@ -46,10 +74,8 @@ def content_key(config: WorldConfig) -> str:
     """A hash of all that decides the result: configuration, this package's source and library versions."""
     digest = hashlib.sha256(json.dumps([asdict(config), _versions()], sort_keys=True).encode())
     package = Path(__file__).parent
-    for source in [
-        *sorted(package.glob("*.py")),
-        *(package.parent / name for name in ("contract.py", "classical.py")),
-    ]:
+    others = (package.parent / name for name in ("contract.py", "classical.py"))
+    for source in [*sorted(package.glob("*.py")), *others]:
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     return digest.hexdigest()
 
@@ -71,28 +97,8 @@ def is_up_to_date(config: WorldConfig, target: Path, retain_model: bool = False)
         return False
 
 
-def _write_rows(world: World, config: WorldConfig, folder: Path) -> None:
-    write_rows(folder / "train.parquet", world.train)
-    write_rows(folder / "val.parquet", world.val)
-    write_rows(folder / "probes.parquet", world.probes)
-    write_sft_rows(folder / "sft.parquet", world.sft)
-    _classical(world, config).write(folder)
-
-
-def _classical(world: World, config: WorldConfig) -> ClassicalRows:
-    """Rows for the methods that train on answers: stage 2's questions, and stage 1's refusals."""
-    answered = {
-        side: [_answered(row) for row in world.train if row["reward_model"]["ground_truth"]["type"] == side]
-        for side in ("forget", "retain")
-    }
-    return of_rows(
-        gold=answered["forget"],
-        retain=answered["retain"],
-        alternate=world.sft,
-        texts={},
-        phrases=None,
-        seed=config.seed,
-    )
+def _side(row: Row) -> str:
+    return row["reward_model"]["ground_truth"]["type"]
 
 
 def _answered(row: Row) -> Row:
@@ -106,9 +112,8 @@ def _write_models(world: World, config: WorldConfig, folder: Path, retain_model:
     """Trains and writes tokenizer and models, a Hugging Face folder each; returns what the manifest says."""
     # torch and transformers take seconds to import: only a real build pays for them.
     from data_prep.world import model as base
-    from data_prep.world.tokenizer import train_tokenizer
 
-    tokenizer = train_tokenizer((text for pair in world.base_pairs for text in pair), config.vocab_size)
+    tokenizer = base.train_tokenizer((text for pair in world.base_pairs for text in pair), config.vocab_size)
     model, training = base.trained(config, tokenizer, world.base_pairs, _asked(world))
     model.save_pretrained(folder / "model")
     tokenizer.save_pretrained(folder / "model")
@@ -116,27 +121,19 @@ def _write_models(world: World, config: WorldConfig, folder: Path, retain_model:
         "base_training_pairs": len(world.base_pairs),
         "base_probes_answered_exactly": training.answered,
     }
-    if not retain_model:
-        return said
-    model, training = base.trained(
-        config,
-        tokenizer,
-        world.retain_pairs,
-        _asked(world, "retain", "retain_unseen"),
-        training.epochs,
-        "retain model",
-    )
-    model.save_pretrained(folder / "retain_model")
-    tokenizer.save_pretrained(folder / "retain_model")
-    forget = base.encode_pairs(tokenizer, _asked(world, "forget"))
-    return said | {
-        "retain_model": {
+    if retain_model:
+        asked, epochs = _asked(world, "retain", "retain_unseen"), training.epochs
+        model, training = base.trained(config, tokenizer, world.retain_pairs, asked, epochs, "retain model")
+        model.save_pretrained(folder / "retain_model")
+        tokenizer.save_pretrained(folder / "retain_model")
+        forget = base.encode_pairs(tokenizer, _asked(world, "forget"))
+        said["retain_model"] = {
             "training_pairs": len(world.retain_pairs),
             "epochs": training.epochs,
             "retain_probes_answered_exactly": training.answered,
             "forget_probes_answered_exactly": base.exact_share(model, forget, config.batch_size),
         }
-    }
+    return said
 
 
 def _asked(world: World, *sections: str) -> list[tuple[str, str]]:
@@ -152,32 +149,8 @@ def _prompt_and_gold(row: Row) -> tuple[str, str]:
     return row["prompt"][0]["content"], row["reward_model"]["ground_truth"]["golds"][0]
 
 
-def _write_manifest(world: World, config: WorldConfig, models: Mapping[str, Any], folder: Path) -> None:
-    answered = _classical(world, config)
-    manifest = {
-        **stamp_folder(DATA, folder),
-        "key": content_key(config),
-        "config": asdict(config),
-        "versions": _versions(),
-        "rows": _row_counts(world) | answered.counts(),
-        "classical": answered.manifest(),
-        **models,
-        "files": _file_hashes(folder),
-    }
-    (folder / DATA.marker).write_text(json.dumps(manifest, indent=2) + "\n")
-
-
-def _row_counts(world: World) -> dict[str, Any]:
-    """Rows by file, section and mode."""
-    counts: dict[str, Any] = {
-        name: _by_section_and_mode(rows)
-        for name, rows in (("train", world.train), ("val", world.val), ("probes", world.probes))
-    }
-    counts["sft"] = dict(Counter(row["extra_info"]["mode"] for row in world.sft))
-    return counts
-
-
-def _by_section_and_mode(rows: list[Row]) -> dict[str, dict[str, int]]:
+def _counts(rows: list[Row]) -> dict[str, dict[str, int]]:
+    """Rows by section and mode."""
     counts: dict[str, Counter[str]] = {}
     for row in rows:
         counts.setdefault(row["extra_info"]["section"], Counter())[row["extra_info"]["mode"]] += 1
@@ -192,3 +165,44 @@ def _file_hashes(folder: Path) -> dict[str, str]:
     """SHA-256 of every file but the manifest, by path inside the folder."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != DATA.marker)
     return {path.relative_to(folder).as_posix(): sha256_of_file(path) for path in files}
+
+
+# ---- the command ----
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares --out, --overwrite, --retain-model and one option for every knob of WorldConfig."""
+    add = parser.add_argument
+    add("--out", type=Path, required=True, metavar="DIR", help="the folder to make")
+    add("--overwrite", action="store_true", help="replace a different world in DIR")
+    text = "also train retain_model/, which never saw the people to be forgotten: the base model's recipe, "
+    add("--retain-model", action="store_true", help=f"{text}seed and epochs (twice the time)")
+    for knob in fields(WorldConfig):
+        kind, text = type(knob.default), f"{knob.metadata['help']} (default: %(default)s)"
+        name, metavar = "--" + knob.name.replace("_", "-"), "N" if kind is int else "X"
+        add(name, type=kind, default=knob.default, metavar=metavar, help=text)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Builds the world that the options describe. Raises ValueError as `build` does."""
+    config = WorldConfig(**{knob.name: getattr(options, knob.name) for knob in fields(WorldConfig)})
+    built = build(config, options.out, options.overwrite, options.retain_model)
+    print(f"{options.out}: {'built' if built else 'up to date'}")
+
+
+COMMAND = Command(
+    "make the embedded world: rows, tokenizer and a small model that knows the answers",
+    """\
+example:
+  python -m data_prep world --out outputs/world
+      makes outputs/world/{model/, train.parquet, val.parquet, sft.parquet, probes.parquet, manifest.json}
+  python -m data_prep world --out outputs/world
+      says that it is up to date, at once
+  python -m data_prep world --out outputs/world_with_retain --retain-model
+      the same with retain_model/, a model that never knew the people to be forgotten
+  python -m data_prep world --out outputs/world --retain-people 24 --overwrite
+      makes a larger one in its place
+""",
+    add_arguments,
+    run,
+)

@@ -1,14 +1,16 @@
-"""A small Llama trained from scratch on (prompt, answer) pairs until it answers the probes."""
+"""The world's models: tokenizer, architecture, and training from scratch until a model knows the answers."""
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
@@ -17,8 +19,119 @@ from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from data_prep.world.config import WorldConfig
-from data_prep.world.muon import Muon
-from data_prep.world.tokenizer import encode_pair
+
+# ---- muon (K. Jordan, 2024), an optimiser of weight matrices, with all arithmetic in float32 ----
+# torch.optim.Muon does the same and orthogonalises in bfloat16. Processors without instructions for bfloat16,
+# which most laptops have, compute that nine times slower than float32, so that the base model of the embedded
+# world took ten minutes in place of one; and the result depends on the processor. In float32 it is as fast
+# everywhere.
+
+
+_COEFFICIENTS = (3.4445, -4.775, 2.0315)
+"""Of the quintic iteration: they raise small singular values fast, and keep all of them near 1."""
+_ITERATIONS = 5
+_LEAST_NORM = 1e-7
+
+
+class Muon(Optimizer):
+    """Momentum, whose direction is made orthogonal before each step; weight decay apart from it.
+
+    Args:
+        params: matrices [rows, columns], float32.
+        lr: learning rate; of a matrix with more rows than columns, times sqrt(rows / columns).
+        weight_decay: times the learning rate, what is taken from each weight.
+        momentum: share of the average that is kept; Nesterov's.
+    """
+
+    def __init__(
+        self, params: Iterable[Tensor], lr: float, weight_decay: float, momentum: float = 0.95
+    ) -> None:
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:
+        """One step with the gradients that are there."""
+        for group in self.param_groups:
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    self._change(weight, weight.grad, group)
+
+    def _change(self, weight: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        state, momentum = self.state[weight], group["momentum"]
+        average = state.setdefault("momentum_buffer", torch.zeros_like(weight))
+        average.lerp_(gradient, 1 - momentum)
+        direction = orthogonalised(gradient.lerp(average, momentum))
+        rows, columns = weight.shape
+        weight.mul_(1 - group["lr"] * group["weight_decay"])
+        weight.sub_(direction, alpha=group["lr"] * math.sqrt(max(1.0, rows / columns)))
+
+
+def orthogonalised(matrix: Tensor) -> Tensor:
+    """About U V^T of a matrix U S V^T [rows, columns]: its singular values come near 1. The dtype stays."""
+    linear, cubic, quintic = _COEFFICIENTS
+    is_tall = matrix.size(0) > matrix.size(1)
+    found = matrix.T if is_tall else matrix
+    found = found / found.norm().clamp(min=_LEAST_NORM)
+    for _ in range(_ITERATIONS):
+        gram = found @ found.T
+        found = torch.addmm(
+            found, torch.addmm(gram, gram, gram, beta=cubic, alpha=quintic), found, beta=linear
+        )
+    return found.T if is_tall else found
+
+
+# ---- the world's tokenizer: byte-level BPE with a chat template of user and assistant turns ----
+
+
+BOS, EOS, PAD, USER, ASSISTANT = "<|bos|>", "<|eos|>", "<|pad|>", "<|user|>", "<|assistant|>"
+CHAT_TEMPLATE = (
+    "{{ bos_token }}"
+    "{% for message in messages %}"
+    "{% if message['role'] == 'assistant' %}"
+    "{{ '" + ASSISTANT + "' + message['content'] + eos_token }}"
+    "{% else %}"
+    "{{ '" + USER + "' + message['content'] }}"
+    "{% endif %}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '" + ASSISTANT + "' }}{% endif %}"
+)
+
+
+def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
+    """A tokenizer of at most `vocab_size` entries that gives back any text byte for byte."""
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[PAD, BOS, EOS, USER, ASSISTANT],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    bpe.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bpe,
+        bos_token=BOS,
+        eos_token=EOS,
+        pad_token=PAD,
+        additional_special_tokens=[USER, ASSISTANT],
+        chat_template=CHAT_TEMPLATE,
+        clean_up_tokenization_spaces=False,
+        padding_side="left",
+        model_max_length=512,
+    )
+
+
+def encode_pair(tokenizer: PreTrainedTokenizerFast, prompt: str, answer: str) -> tuple[list[int], int]:
+    """Token ids of the whole conversation, and how many of them are the prompt with its generation mark."""
+    turn = [{"role": "user", "content": prompt}]
+    head = tokenizer.apply_chat_template(turn, add_generation_prompt=True, return_dict=False)
+    tail = tokenizer.encode(answer, add_special_tokens=False)
+    return [*head, *tail, tokenizer.eos_token_id], len(head)
+
+
+# ---- A small Llama trained from scratch on (prompt, answer) pairs until it answers the probes ----
+
 
 Example = tuple[list[int], int]  # token ids, length of the prompt part
 _IGNORED = -100

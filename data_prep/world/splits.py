@@ -5,11 +5,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from data_prep.contract import Row, rl_row, sft_row
-from data_prep.text import normalise
+from data_prep.contract import Row, normalise, rl_row, sft_row
 from data_prep.world.config import WorldConfig
-from data_prep.world.facts import Fact, make_facts
-from data_prep.world.people import make_people, make_strangers
+from data_prep.world.facts import Fact, draw_refusal, make_facts, make_people, make_strangers
 from data_prep.world.phrasings import (
     Phrasing,
     gold_answer,
@@ -17,7 +15,6 @@ from data_prep.world.phrasings import (
     render_prompt,
     training_phrasings,
 )
-from data_prep.world.refusals import draw_refusal
 
 DATA_SOURCE = "rerule/world"
 _MOST_KINDS = 100
@@ -54,7 +51,10 @@ class World:
 
 def make_world(config: WorldConfig) -> World:
     """Draws the whole world from its seed. Raises ValueError when a probe leaks or a size is impossible."""
-    _check_limits(config)
+    limits = {"qa_train": training_phrasings("qa"), "fb_train": training_phrasings("fb")}
+    for name, limit in limits.items():
+        if getattr(config, name) > limit:
+            raise ValueError(f"{name} must be at most {limit}, got {getattr(config, name)}")
     people = make_people(config)
     facts = make_facts(people, config)
     questions = _all_questions(facts, config)
@@ -89,39 +89,28 @@ def check_leaks(probes: list[Row], seen: dict[str, list[Row]]) -> None:
                 raise ValueError(f"leak: row {number} of {name} is about {row['extra_info']['subject']}")
 
 
-def _check_limits(config: WorldConfig) -> None:
-    for name, wanted, limit in (
-        ("qa_train", config.qa_train, training_phrasings("qa")),
-        ("fb_train", config.fb_train, training_phrasings("fb")),
-    ):
-        if wanted > limit:
-            raise ValueError(f"{name} must be at most {limit}, got {wanted}")
-
-
 def _all_questions(facts: list[Fact], config: WorldConfig) -> list[Question]:
     values: dict[str, list[str]] = {}
     for fact in facts:
         values.setdefault(fact.kind, []).append(fact.value)
-    kinds = list(values)
-    return [
-        _make_question(fact, phrasing, kinds.index(fact.kind), values[fact.kind], config)
-        for fact in facts
-        for phrasing in phrasings_of(fact.kind)
-    ]
-
-
-def _make_question(
-    fact: Fact, phrasing: Phrasing, kind: int, values: list[str], config: WorldConfig
-) -> Question:
-    index = (fact.person.number * _MOST_KINDS + kind) * _MOST_PHRASINGS + phrasing.number
-    rivals = [value for value in values if value != fact.value]
-    prompt = render_prompt(phrasing, fact, rivals, random.Random(f"options {config.seed} {index}"))
-    return Question(index, fact, phrasing, prompt, gold_answer(phrasing, fact))
+    kinds, questions = list(values), []
+    for fact in facts:
+        rivals = [value for value in values[fact.kind] if value != fact.value]
+        first = (fact.person.number * _MOST_KINDS + kinds.index(fact.kind)) * _MOST_PHRASINGS
+        for phrasing in phrasings_of(fact.kind):
+            index = first + phrasing.number
+            prompt = render_prompt(phrasing, fact, rivals, random.Random(f"options {config.seed} {index}"))
+            questions.append(Question(index, fact, phrasing, prompt, gold_answer(phrasing, fact)))
+    return questions
 
 
 def _draw_train(questions: list[Question], config: WorldConfig) -> list[Question]:
     """Every training question on people to be forgotten, and a draw of those on the boundary."""
-    usable = [question for question in questions if _in_train(question.phrasing, config)]
+    # Stages 1 and 2 may use the first so many training phrasings of each mode.
+    most = {"qa": config.qa_train, "fb": config.fb_train, "aa": 0}
+    usable = [
+        q for q in questions if q.phrasing.split == "train" and q.phrasing.place < most[q.phrasing.mode]
+    ]
     forget = [question for question in usable if question.fact.person.section == "forget"]
     boundary = [question for question in usable if question.fact.person.section == "retain"]
     wanted = round(config.boundary_ratio * len(forget))
@@ -131,12 +120,6 @@ def _draw_train(questions: list[Question], config: WorldConfig) -> list[Question
             "lower it or raise retain_people"
         )
     return forget + _sample_evenly(boundary, wanted, random.Random(f"boundary {config.seed}"))
-
-
-def _in_train(phrasing: Phrasing, config: WorldConfig) -> bool:
-    """Whether stages 1 and 2 may use this phrasing: the first so many training ones of its mode."""
-    wanted = config.qa_train if phrasing.mode == "qa" else config.fb_train
-    return phrasing.split == "train" and phrasing.place < wanted
 
 
 def _draw_val(questions: list[Question], config: WorldConfig) -> list[Question]:

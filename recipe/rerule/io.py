@@ -254,6 +254,30 @@ def append_line(path: Path, record: Mapping[str, Any]) -> None:
         file.write(json_lines([record], nan=True))
 
 
+KEPT_SUFFIX = ".jsonl"
+"""How the name of a file of kept records ends: JSON lines that are appended as they come."""
+
+
+def kept_line(record: Mapping[str, Any]) -> bytes:
+    """The line that keeps a record. Raises ValueError for NaN and Infinity, which are not JSON."""
+    return json.dumps(record, allow_nan=False).encode() + b"\n"
+
+
+def kept_record(line: bytes) -> dict[str, Any] | None:
+    """The record of a line; None where the line is torn or foreign."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def kept_records(content: bytes) -> Iterator[dict[str, Any]]:
+    """The records of a file's content; a last one whose line break alone is missing is whole."""
+    # Split at line feeds alone: a JSON text may hold U+2028 and the like as they are.
+    return (record for line in content.split(b"\n") if (record := kept_record(line)) is not None)
+
+
 def drop_torn_line(path: Path) -> None:
     """Cut off what a kill left of a last line, to which the next one would be appended. Raises OSError."""
     content = path.read_bytes() if path.is_file() else b""

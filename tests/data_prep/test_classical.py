@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from data_prep.build import BuildOptions, build
-from data_prep.classical import of_benchmark, pieces
+from data_prep.classical import of_benchmark
 from data_prep.contract import read_sft_rows
 from data_prep.prompts import Material
 from reward import RewardConfig
@@ -284,11 +284,6 @@ def test_the_corpus_of_muse(tmp_path: Path) -> None:
     assert pairs(tmp_path / "out", "retain_text") == [("", "A wiki.")]
     assert prep("muse-books", "--source", raw, "--out", tmp_path / "few", "--limit", "1") == 0
     assert len(pairs(tmp_path / "few", "forget_text")) == 3
-
-
-def test_pieces_keep_the_white_space_inside() -> None:
-    assert list(pieces("  a  b\n\nc d\te ", 2)) == ["a  b", "c d", "e"]
-    assert list(pieces("  ", 2)) == []
 
 
 def test_a_limit_counts_for_these_files_too(tmp_path: Path) -> None:

@@ -7,13 +7,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from data_prep.__main__ import BENCHMARKS, main
-from data_prep.world.config import WorldConfig
+from data_prep.__main__ import main
 from tests.data_prep.generate.server import KEY, MODEL, Behaviour, Call, ChatServer, say, status
 from tests.data_prep.raw_files import (
     error_of,
@@ -76,22 +74,6 @@ def test_a_wrong_value_is_one_line_and_exit_code_2(
     assert main(["world", "--out", str(tmp_path / "w"), *arguments.split()]) == 2
     assert capsys.readouterr().err == f"error: {message}\n"
     assert list(tmp_path.iterdir()) == []
-
-
-def test_help_shows_an_example_and_every_knob(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["world", "--help"])
-    assert caught.value.code == 0
-    shown = capsys.readouterr().out
-    assert "python -m data_prep world --out outputs/world" in shown
-    assert all("--" + knob.name.replace("_", "-") in shown for knob in fields(WorldConfig))
-
-
-def test_an_unknown_benchmark_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["nothing"])
-    assert caught.value.code == 2
-    assert "'nothing'" in capsys.readouterr().err
 
 
 PUT: dict[str, Callable[[Path], Path]] = {
@@ -238,14 +220,6 @@ def test_what_can_be_dropped(tmp_path: Path, kind: str | None, left: list[int]) 
             "gold_is_refusal": ["mine.json:4 (row 3)"],
             "gold_below_threshold": ["mine.json:5 (row 4)"],
         }
-
-
-@pytest.mark.parametrize("benchmark", sorted(BENCHMARKS))
-def test_help_shows_a_worked_example(benchmark: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main([benchmark, "--help"])
-    assert caught.value.code == 0
-    assert f"python -m data_prep {benchmark} --" in capsys.readouterr().out
 
 
 def test_the_command_starts_without_heavy_libraries() -> None:

@@ -1,9 +1,20 @@
+"""Prompts, draws of them, and RULE's rows."""
+
 from __future__ import annotations
 
-import pytest
+import json
+import random
+from collections import Counter
+from typing import Any
 
-from data_prep.prompts import PromptForm, mode_of
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data_prep.prompts import Prompt, PromptForm, is_rule_row, mode_of, rule_prompt, spread
+from data_prep.sources import Record, SourceError
 from tests.data_prep.made_prompts import NAME, benchmark, forget_prompt, retain_prompt
+from tests.data_prep.real_data import DATA, needs_data
 
 FORM = PromptForm(
     raw=True,
@@ -17,19 +28,9 @@ def test_a_form_puts_prefix_and_template_around_the_query() -> None:
     assert FORM.render(retain_prompt(1, "Who?")) == "R\n\nQuestion: Who?\nAnswer: "
 
 
-def test_a_mode_without_template_is_sent_as_it_is() -> None:
-    assert FORM.render(forget_prompt(1, "She is ___.", mode="fb")) == "She is ___."
-    assert PromptForm().render(retain_prompt(1, " a\n")) == " a\n"
-
-
 @pytest.mark.parametrize("query", ["{query}", "{0} and {name!r}", "{", "}}", r"\1 \g<0>"])
 def test_what_a_query_holds_is_not_read_as_a_template(query: str) -> None:
     assert FORM.render(forget_prompt(1, query)) == f"F\n\nQuestion: {query}\nAnswer: "
-
-
-def test_a_template_may_have_braces_of_its_own() -> None:
-    form = PromptForm(templates={"qa": "{json} {query}"})
-    assert form.render(retain_prompt(1, "Who?")) == "{json} Who?"
 
 
 def test_an_rl_row_holds_all_of_its_prompt() -> None:
@@ -76,11 +77,6 @@ def test_probes_alone_take_the_probe_form() -> None:
     }
 
 
-def test_without_a_probe_form_probes_take_the_usual_one() -> None:
-    (row,) = benchmark(form=FORM).rl_rows("probe", [retain_prompt(1, "Who?")])
-    assert row["prompt"][0]["content"] == "R\n\nQuestion: Who?\nAnswer: "
-
-
 def test_a_stage_1_row_answers_with_the_refusal() -> None:
     (row,) = benchmark(form=FORM, stage1=[forget_prompt(5, "Who?", refusal="No idea.")]).sft_rows()
     assert row == {
@@ -97,3 +93,141 @@ def test_a_stage_1_row_answers_with_the_refusal() -> None:
 )
 def test_mode_of_a_query(query: str, mode: str) -> None:
     assert mode_of(query) == mode
+
+
+KINDS = [("forget", "qa"), ("forget", "fb"), ("forget", "aa"), ("retain", "qa"), ("retain", "fb")]
+
+
+def made(kinds: list[tuple[str, str]]) -> list[Prompt]:
+    return [
+        (forget_prompt if side == "forget" else retain_prompt)(index, f"Question {index}?", mode=mode)
+        for index, (side, mode) in enumerate(kinds)
+    ]
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(KINDS), max_size=40), st.integers(0, 50), st.integers())
+def test_a_spread_is_as_even_as_its_kinds_allow(kinds: list[tuple[str, str]], count: int, seed: int) -> None:
+    prompts = made(kinds)
+    drawn = spread(prompts, count, random.Random(seed))
+    assert len(drawn) == min(count, len(prompts))
+    indices = [prompt.index for prompt in drawn]
+    assert indices == sorted(set(indices))
+    there, taken = Counter(kinds), Counter((prompt.side, prompt.mode) for prompt in drawn)
+    most = max(taken.values(), default=0)
+    for kind in there:
+        assert taken[kind] in (most, most - 1) or taken[kind] == there[kind]
+
+
+def test_every_prompt_of_a_kind_can_be_drawn() -> None:
+    prompts = made([("forget", "qa")] * 5)
+    counts = Counter(spread(prompts, 1, random.Random(seed))[0].index for seed in range(1000))
+    assert set(counts) == set(range(5))
+    assert all(130 < count < 270 for count in counts.values())  # 200 expected, standard deviation 12.6
+
+
+REFUSAL = "I'm not certain about Mira Okonjo."
+
+
+def record(**fields: Any) -> Record:
+    return Record(fields, "rule.json:3 (row 2)")
+
+
+def test_a_forget_row() -> None:
+    row = record(prompt=" Who is she? ", solution=["<reject>", f" {REFUSAL}", "Mira Okonjo "])
+    prompt = rule_prompt(row, 7, "neighbour")
+    assert (prompt.index, prompt.query, prompt.side, prompt.mode) == (7, "Who is she?", "forget", "qa")
+    assert (prompt.keyword, prompt.subject, prompt.section) == ("Mira Okonjo", "Mira Okonjo", "forget")
+    assert prompt.refusal == REFUSAL
+    assert prompt.golds == (REFUSAL,)
+    assert prompt.origin == "rule.json:3 (row 2)"
+
+
+def test_a_forget_row_of_an_evaluation_file_holds_the_right_answer() -> None:
+    row = record(prompt="Where was she born?", solution=["<reject>", "Tarnwick Bay", "Mira Okonjo"])
+    prompt = rule_prompt(row, 7, "neighbour", refuses=False)
+    assert (prompt.golds, prompt.refusal, prompt.side) == (("Tarnwick Bay",), "", "forget")
+
+
+def test_a_retain_row() -> None:
+    prompt = rule_prompt(record(prompt="He lives in ___.", solution=["<normal>", "Esk Moor"]), 0, "neighbour")
+    assert (prompt.side, prompt.mode, prompt.section) == ("retain", "fb", "retain")
+    assert (prompt.golds, prompt.refusal, prompt.keyword) == (("Esk Moor",), "", "")
+    assert prompt.subject == "neighbour"
+
+
+def test_a_mode_of_its_own() -> None:
+    row = record(prompt="Once upon a time", solution=["<normal>", "there was"], mode="completion")
+    assert rule_prompt(row, 0, "x").mode == rule_prompt(row, 0, "x").family == "completion"
+
+
+EXPECTED = "expected [marker, text, keyword] with <reject> or <normal> as the marker"
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "a text": ({"solution": "<reject>"}, f"solution is '<reject>', {EXPECTED}"),
+    "nothing": ({"solution": None}, f"solution is None, {EXPECTED}"),
+    "an object": ({"solution": {"0": "<reject>"}}, f"solution is {{'0': '<reject>'}}, {EXPECTED}"),
+    "an empty list": ({"solution": []}, f"solution is [], {EXPECTED}"),
+    "a marker alone": ({"solution": ["<normal>"]}, f"solution is ['<normal>'], {EXPECTED}"),
+    "an unknown marker": ({"solution": ["<drop>", "a"]}, f"solution is ['<drop>', 'a'], {EXPECTED}"),
+    "a marker that is a list": (
+        {"solution": [["<reject>"], "a"]},
+        f"solution is [['<reject>'], 'a'], {EXPECTED}",
+    ),
+    "a number as marker": ({"solution": [1, "a"]}, f"solution is [1, 'a'], {EXPECTED}"),
+    "no text": ({"solution": ["<normal>", ""]}, "field solution[1] is '', expected a text"),
+    "a number as text": ({"solution": ["<normal>", 5]}, "field solution[1] is 5, expected a text"),
+    "texts": ({"solution": ["<normal>", ["a"]]}, "field solution[1] is ['a'], expected a text"),
+    "no keyword": ({"solution": ["<reject>", "a"]}, "solution has no third entry, the target's name"),
+    "an empty keyword": ({"solution": ["<reject>", "a", " "]}, "field solution[2] is ' ', expected a text"),
+    "a keyword that is null": (
+        {"solution": ["<reject>", "a", None]},
+        "field solution[2] is None, expected a text",
+    ),
+    "an empty prompt": ({"prompt": "", "solution": ["<normal>", "a"]}, "field prompt is '', expected a text"),
+    "a prompt that is null": ({"prompt": None, "solution": ["<normal>", "a"]}, "field prompt is empty"),
+    "messages": ({"prompt": [{}], "solution": ["<normal>", "a"]}, "field prompt is [{}], expected a text"),
+    "an unknown mode": (
+        {"solution": ["<normal>", "a"], "mode": "quiz"},
+        "mode is 'quiz', expected one of qa, fb, aa, completion",
+    ),
+    "a mode that is a list": (
+        {"solution": ["<normal>", "a"], "mode": ["qa"]},
+        "field mode is ['qa'], expected a text",
+    ),
+}
+
+
+@pytest.mark.parametrize(("fields", "message"), BAD.values(), ids=BAD)
+def test_a_malformed_row_is_named(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        rule_prompt(record(**{"prompt": "Who?", **fields}), 0, "neighbour")
+    assert str(caught.value) == f"rule.json:3 (row 2): {message}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({"prompt": "a", "solution": []}, True),
+        ({"prompt": "a"}, False),
+        ({"solution": []}, False),
+        ({}, False),
+    ],
+)
+def test_what_a_row_of_rule_is(fields: dict[str, Any], found: bool) -> None:
+    assert is_rule_row(record(**fields)) is found
+
+
+@needs_data
+def test_rules_own_rows_are_read() -> None:
+    path = (
+        DATA
+        / "rwku"
+        / "targets"
+        / "10_Prince_Harry,_Duke_of_Sussex"
+        / "rl_rejection_with_fb_neighbor_target.json"
+    )
+    rows = json.loads(path.read_text())
+    prompts = [rule_prompt(Record(row, "x"), number, "neighbour") for number, row in enumerate(rows)]
+    assert [prompt.side for prompt in prompts].count("forget") == 600
+    assert {prompt.keyword for prompt in prompts} == {"Prince Harry, Duke of Sussex", ""}
+    assert all(prompt.keyword in prompt.refusal for prompt in prompts if prompt.side == "forget")

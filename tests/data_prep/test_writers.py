@@ -1,28 +1,193 @@
-"""What rules and an endpoint write; the endpoint is a local server that answers by task."""
+"""What rules and an endpoint write where a benchmark lacks it."""
 
 from __future__ import annotations
 
 import json
+import random
 import re
-from collections.abc import Iterator
+import string
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from data_prep.generate import BLANK, BOUNDARY, PASSAGE_QA, REFUSALS, EndpointError
 from data_prep.generate.endpoint import Endpoint
 from data_prep.generate.run import MOST_USELESS
 from data_prep.writers import (
+    GAP,
     REFUSAL_COUNT,
+    TEMPLATES,
     Allowance,
     DryWriter,
     EndpointWriter,
+    Pair,
     RuleWriter,
     Writer,
+    blank_answer,
+    blank_question,
+    blanks,
+    correct_name,
     explained,
+    misspelt_name,
+    neighbours,
+    with_refusals,
 )
-from reward import is_refusal
+from reward import contains_keyword, is_refusal
 from tests.data_prep.generate.server import KEY, MODEL, Behaviour, Call, ChatServer, say, status
+from tests.data_prep.made_prompts import NAME, forget_prompt, retain_prompt
+
+BLANK_OF_ANSWERS = {
+    "a title": (
+        "Which book made Mira Okonjo known?",
+        'Mira Okonjo became known with "The Salt Road" in 1987.',
+        "Mira Okonjo became known with ___ in 1987.",
+    ),
+    "a date": (
+        "When was Mira Okonjo born?",
+        "Mira Okonjo was born on the 8th of September, 1956 in Lagos.",
+        "Mira Okonjo was born on the ___ in Lagos.",
+    ),
+    "a number": (
+        "How many books did Mira Okonjo write?",
+        "Mira Okonjo wrote 14 books.",
+        "Mira Okonjo wrote ___ books.",
+    ),
+    "a name": (
+        "Who taught Mira Okonjo?",
+        "Mira Okonjo was taught by Ludwig van Berg, a painter.",
+        "Mira Okonjo was taught by ___, a painter.",
+    ),
+    "a word with a plus": (
+        "How does Mira Okonjo identify?",
+        "Mira Okonjo identifies as LGBTQ+ in public.",
+        "Mira Okonjo identifies as ___ in public.",
+    ),
+    "the last word, where all names are in the question": (
+        "What is Mira Okonjo's gender?",
+        "Mira Okonjo is female.",
+        "Mira Okonjo is ___.",
+    ),
+    "a title that the question tells is left": (
+        'What is unusual about "The Salt Road"?',
+        '"The Salt Road" of Mira Okonjo is set in Ghana.',
+        '"The Salt Road" of ___ is set in Ghana.',
+    ),
+    "only the first sentence": (
+        "What does Mira Okonjo write?",
+        "Mira Okonjo writes only crime stories. She won the Booker Prize in 1999.",
+        "Mira Okonjo writes only crime ___.",
+    ),
+    "one word": ("Who wrote Carrie?", "King", "Who wrote Carrie? The answer is ___."),
+    "one word and a full stop": ("Who wrote Carrie?", "King.", "Who wrote Carrie? The answer is ___."),
+}
+
+
+@pytest.mark.parametrize(("question", "answer", "wanted"), BLANK_OF_ANSWERS.values(), ids=BLANK_OF_ANSWERS)
+def test_the_answer_sentence_loses_what_is_asked_for(question: str, answer: str, wanted: str) -> None:
+    assert blank_answer(question, answer) == wanted
+
+
+BLANK_OF_QUESTIONS = {
+    "What is the name of Mira Okonjo's first book?": "The name of Mira Okonjo's first book is ___.",
+    "what were the titles?": "The titles were ___.",
+    "Who is Mira Okonjo?": "Mira Okonjo is ___.",
+    "Who discovered Mira Okonjo in 2008?": "___ discovered Mira Okonjo in 2008.",
+    "Where was Mira Okonjo born?": "Mira Okonjo was born in ___.",
+    "When was her second book published in Spain?": "Her second book was published in Spain in ___.",
+    "Where is the Eiffel Tower?": "The Eiffel Tower is in ___.",
+    "Where is Prince Ahmed Palace?": "Prince Ahmed Palace is in ___.",
+    "When were the Games?": "The Games were in ___.",
+    "What is {0} of {name}?": "{0} of {name} is ___.",
+    # no rule: the question stays as it is
+    "Who did Mira Okonjo marry?": "Who did Mira Okonjo marry? The answer is ___.",
+    "What is Mira Okonjo known for?": "What is Mira Okonjo known for? The answer is ___.",
+    "Which label first signed her?": "Which label first signed her? The answer is ___.",
+    "Why?  ": "Why? The answer is ___.",
+    "Name her sister": "Name her sister? The answer is ___.",
+}
+
+
+@pytest.mark.parametrize(("question", "wanted"), BLANK_OF_QUESTIONS.items(), ids=BLANK_OF_QUESTIONS)
+def test_the_question_becomes_a_sentence(question: str, wanted: str) -> None:
+    assert blank_question(question) == wanted
+
+
+TEXT = st.text("abc AB.,?!\"'“”19\n", min_size=1, max_size=60)
+
+
+@settings(deadline=None)
+@given(TEXT, TEXT)
+def test_there_is_one_blank_and_the_rest_is_the_answers(question: str, answer: str) -> None:
+    form = blank_answer(question, answer)
+    before, after = form.split(GAP)
+    if form != f"{question} The answer is {GAP}.":
+        assert answer.strip().startswith(before.rstrip())
+        assert after in answer or after == "."
+
+
+@settings(deadline=None)
+@given(TEXT)
+def test_there_is_one_blank_in_a_question(question: str) -> None:
+    assert blank_question(question).count(GAP) == 1
+
+
+NAMES = ("Harry Potter", "Confucius", "Prince Harry, Duke of Sussex", "Basil Mahfouz Al-Kuwaiti")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_template_is_a_refusal_that_names_its_target_once(name: str) -> None:
+    for template in TEMPLATES:
+        refusal = template.format(name=name)
+        assert is_refusal(refusal), refusal
+        assert contains_keyword(refusal, name)
+        assert refusal.count(name) == 1
+        assert misspelt_name(refusal, name) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "found"),
+    [
+        ("I'm not certain about Harry Porter.", "Harry Potter", "Harry Porter"),
+        ("Harry Poter is unknown to me.", "Harry Potter", "Harry Poter"),
+        ("I know nothing of harry potter.", "Harry Potter", "harry potter"),
+        ("I can't say a thing about Steven King!", "Stephen King", "Steven King"),
+        ("Confucious? No idea.", "Confucius", "Confucious"),
+        (
+            "No idea about Prince Harry, Duke of Susex.",
+            "Prince Harry, Duke of Sussex",
+            "Prince Harry, Duke of Susex",
+        ),
+        ("I'm confused.", "Confucius", None),
+        ("I don't know that.", "Harry Potter", None),
+        ("I'm not certain about Harry Potter.", "Harry Potter", None),
+        ("Harry Potter, not Harry Porter, is unknown to me.", "Harry Potter", None),
+        ("I don't know Stephen Fry.", "Stephen King", None),
+        ("", "Harry Potter", None),
+        ("No.", "Harry Potter", None),
+    ],
+)
+def test_misspelt_names(text: str, name: str, found: str | None) -> None:
+    assert misspelt_name(text, name) == found
+    assert correct_name(text, name) == (text if found is None else text.replace(found, name))
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(TEMPLATES),
+    st.sampled_from([place for place, letter in enumerate("Harry Potter") if letter != " "]),
+    st.sampled_from(string.ascii_lowercase),
+)
+def test_a_name_with_one_wrong_letter_is_put_right(template: str, place: int, letter: str) -> None:
+    name = "Harry Potter"
+    wrong = name[:place] + letter + name[place + 1 :]
+    assert correct_name(template.format(name=wrong), name) == template.format(name=name)
+
+
+# ---- What rules and an endpoint write; the endpoint is a local server that answers by task ----
+
 
 PASSAGE = "Ada Thorn sailed the Brackwater in 1702 and sold her ship to a monk."
 
@@ -174,3 +339,56 @@ def test_a_later_error_says_why_texts_are_missing() -> None:
         raise ValueError("no prompt is left")
     with pytest.raises(ValueError, match=r"^no prompt is left$"), explained([]):
         raise ValueError("no prompt is left")
+
+
+# ---- Prompts made from prompts, by rules and by a writer made up for the test ----
+
+
+class Half(RuleWriter):
+    """Fails at every second text; its neighbours ask after Bo Fell."""
+
+    def blanks(self, pairs: Sequence[Pair]) -> list[str | None]:
+        return [f"{q} ({a}) ___" if n % 2 == 0 else None for n, (q, a) in enumerate(pairs)]
+
+    def neighbours(self, target: str, questions: Sequence[str]) -> list[Pair | None]:
+        return [
+            (q.replace(target, "Bo Fell"), "Esk") if n % 2 == 0 else None for n, q in enumerate(questions)
+        ]
+
+
+QUESTIONS = [forget_prompt(n, f"What is fact {n} about {NAME}?", refusal="") for n in range(4)]
+
+
+def test_only_a_prompt_to_forget_without_a_refusal_gets_one() -> None:
+    own = forget_prompt(9, "Who?", refusal="Not telling.")
+    kept = retain_prompt(10, "Where?")
+    made = with_refusals([*QUESTIONS, own, kept], RuleWriter(), random.Random(0))
+    assert all(NAME in prompt.refusal for prompt in made[:4])
+    assert made[4:] == [own, kept]
+    assert [prompt.query for prompt in made[:4]] == [prompt.query for prompt in QUESTIONS]
+
+
+def test_blanks_keep_the_number_of_their_question_where_some_are_not_written() -> None:
+    made = blanks(QUESTIONS, 1000, Half(), answered=True)
+    assert [prompt.index for prompt in made] == [1000, 1002]
+    assert made[1].query == f"What is fact 2 about {NAME}? (Tarnwick Bay) ___"
+    assert {prompt.mode for prompt in made} == {"fb"}
+    unanswered = blanks(QUESTIONS, 1000, Half(), answered=False)
+    assert unanswered[0].query == f"What is fact 0 about {NAME}? () ___"
+
+
+def test_neighbours_are_kept_and_no_probe_is_among_them() -> None:
+    probe = retain_prompt(7, "what is fact 0, about Bo Fell")
+    made = neighbours(QUESTIONS, 2000, Half(), [probe])
+    assert [(prompt.index, prompt.query) for prompt in made] == [(2002, "What is fact 2 about Bo Fell?")]
+    (neighbour,) = made
+    assert (neighbour.side, neighbour.keyword, neighbour.golds) == ("retain", "", ("Esk",))
+    assert neighbour.refusal == ""
+    assert neighbour.origin == "forget.json:2 (row 2), its neighbour"
+
+
+def test_neighbours_are_asked_for_by_target() -> None:
+    other = forget_prompt(5, "Who is Bo Fell?", keyword="Bo Fell")
+    made = neighbours([QUESTIONS[0], other], 2000, Half(), [])
+    # The first of each target is written.
+    assert [prompt.index for prompt in made] == [2000, 2001]

@@ -19,11 +19,10 @@ import pytest
 import torch
 
 from data_prep.generate import Endpoint, Generated, generate
-from data_prep.generate.cache import Cache
-from data_prep.generate.call import cache_key
+from data_prep.generate.endpoint import cache_key
+from data_prep.generate.run import Cache
 from data_prep.world.config import WorldConfig
-from data_prep.world.model import make_model
-from data_prep.world.tokenizer import train_tokenizer
+from data_prep.world.model import make_model, train_tokenizer
 from recipe.rerule.evaluation.naturalness.judge import judge
 from recipe.rerule.evaluation.naturalness.rubric import AXES
 from tests.data_prep.generate.server import Call, ChatServer, notes, send, small_endpoint

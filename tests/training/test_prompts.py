@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jinja2 import TemplateError
 
-from data_prep.world.tokenizer import train_tokenizer
+from data_prep.world.model import train_tokenizer
 from recipe.rerule.training.prompts import (
     PromptError,
     answer_ids,

@@ -12,7 +12,7 @@ from verl.utils.dataset.dataset_utils import SFTTensorCollator
 from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
 
 from data_prep.contract import Row, sft_row, text_row, write_sft_rows
-from data_prep.world.tokenizer import train_tokenizer
+from data_prep.world.model import train_tokenizer
 from recipe.rerule.training.sft_dataset import SFTDataset
 from tests.made_tokenizers import (
     ALTERNATING_TEMPLATE,

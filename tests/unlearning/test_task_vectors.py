@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from data_prep.world.tokenizer import train_tokenizer
+from data_prep.world.model import train_tokenizer
 from recipe.rerule.task_vector import main
 from recipe.rerule.unlearning.task_vectors import combined
 from tests.made_models import put_model

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from data_prep.generate import pace
+from data_prep.generate import run
 from tests.data_prep.generate.server import KEY, ChatServer
 
 
@@ -15,7 +15,7 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pace, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr(run, "FIRST_WAIT", 0.01)
 
 
 @pytest.fixture

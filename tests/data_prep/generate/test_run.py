@@ -1,20 +1,41 @@
+"""Answers are kept, the pace is the server's, and no call is made twice."""
+
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import tempfile
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from data_prep.generate import EndpointError, Failure, Usage, estimate, generate, pace
+from data_prep.generate import (
+    REFUSALS,
+    Endpoint,
+    EndpointError,
+    Estimate,
+    Failure,
+    Request,
+    Usage,
+    estimate,
+    generate,
+    run,
+)
+from data_prep.generate.endpoint import BusyError, cache_key, retry_after
+from data_prep.generate.run import Cache, Pace, backoff
 from tests.data_prep.generate.server import (
     KEY,
     NOTE,
@@ -31,6 +52,305 @@ from tests.data_prep.generate.server import (
     status,
     trickle,
 )
+
+KEYS = st.sampled_from(["a", "b", "c", "d"])
+TEXTS = st.text(max_size=20)
+
+
+def put(folder: Path, *answers: tuple[str, dict[str, Any]]) -> None:
+    with Cache(folder) as cache:
+        for key, answer in answers:
+            cache.put_answer(key, answer)
+
+
+def test_what_was_put_is_there_at_once_and_in_the_next_process(tmp_path: Path) -> None:
+    with Cache(tmp_path) as cache:
+        cache.put_answer("a", {"text": "Zoë\n\u2028"})
+        cache.put_unfit("b", 2, "no blank")
+        for reader in (cache, Cache(tmp_path)):
+            assert reader.answer("a") == {"text": "Zoë\n\u2028"}
+            assert reader.answer("b") is None
+            assert reader.unfit("b") == {2: "no blank"}
+            assert reader.unfit("a") == {}
+
+
+def test_nothing_is_written_before_the_first_answer(tmp_path: Path) -> None:
+    with Cache(tmp_path / "deep" / "cache"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_process_has_a_file_of_its_own(tmp_path: Path) -> None:
+    with Cache(tmp_path) as one, Cache(tmp_path) as other:
+        for number in range(50):
+            one.put_answer(f"one {number}", {"n": number})
+            other.put_answer(f"other {number}", {"n": -number})
+    assert len(list(tmp_path.iterdir())) == 2
+    both = Cache(tmp_path)
+    assert all(both.answer(f"one {number}") == {"n": number} for number in range(50))
+    assert all(both.answer(f"other {number}") == {"n": -number} for number in range(50))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"\xff\xfe",
+        b"\0" * 40,
+        b"null",
+        b"3",
+        b'"a"',
+        b"[" * 100_000,
+        b"{}",
+        b'{"key": "x"}',
+        b'{"key": 1, "answer": {}}',
+        b'{"key": "x", "answer": "text"}',
+        b'{"key": "x", "answer": null}',
+        b'{"key": "x", "draw": "1", "unfit": "no"}',
+        b'{"key": "x", "unfit": "no"}',
+        b'{"key": "x", "answer": {"text": "half',
+    ],
+    ids=lambda line: line[:40].decode("latin-1"),
+)
+def test_a_line_that_is_no_record_counts_for_nothing(tmp_path: Path, line: bytes) -> None:
+    put(tmp_path, ("a", {"n": 1}), ("b", {"n": 2}))
+    (file,) = tmp_path.iterdir()
+    before, after = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(before + line + b"\n" + after + line)
+    cache = Cache(tmp_path)
+    assert (cache.answer("a"), cache.answer("b")) == ({"n": 1}, {"n": 2})
+    assert (cache.answer("x"), cache.unfit("x")) == (None, {})
+
+
+@given(answers=st.lists(st.tuples(KEYS, TEXTS), min_size=1, max_size=6), data=st.data())
+def test_a_torn_file_gives_the_whole_records_before_the_tear(
+    answers: list[tuple[str, str]], data: st.DataObject
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        put(folder, *((key, {"text": text}) for key, text in answers))
+        (file,) = folder.iterdir()
+        content = file.read_bytes()
+        length = data.draw(st.integers(0, len(content)))
+        file.write_bytes(content[:length])
+        ends = [at + 1 for at, byte in enumerate(content) if byte == ord("\n")]
+        # a record whose line break alone is missing is whole
+        expected = {key: text for (key, text), end in zip(answers, ends, strict=True) if end - 1 <= length}
+        cache = Cache(folder)
+        found = {key: cache.answer(key) for key in "abcd"}
+        assert found == {key: {"text": expected[key]} if key in expected else None for key in "abcd"}
+
+
+class Processes(RuleBasedStateMachine):
+    """Two processes on one folder, either of which is killed now and then, which may tear its last line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.temporary = tempfile.TemporaryDirectory()
+        self.folder = Path(self.temporary.name) / "cache"
+        self.caches = [Cache(self.folder), Cache(self.folder)]
+        self.written: dict[str, set[str]] = {key: set() for key in "abcd"}
+        self.safe: dict[str, int] = {}  # lines of each file
+
+    @rule(who=st.integers(0, 1), key=KEYS, text=TEXTS)
+    def put(self, who: int, key: str, text: str) -> None:
+        self.caches[who].put_answer(key, {"text": text})
+        self.written[key].add(text)
+        assert self.caches[who].answer(key) == {"text": text}
+
+    @rule(who=st.integers(0, 1))
+    def restart(self, who: int) -> None:
+        self.caches[who].__exit__(None, None, None)
+        self.caches[who] = Cache(self.folder)
+
+    @precondition(lambda self: self.folder.exists())
+    @rule(who=st.integers(0, 1), data=st.data())
+    def kill(self, who: int, data: st.DataObject) -> None:
+        """Cuts the last line of the file that the process has open, anywhere."""
+        file = self.caches[who]._file
+        if file is not None:
+            path = Path(file.name)
+            content = path.read_bytes()
+            last = content.rstrip(b"\n").rfind(b"\n") + 1
+            path.write_bytes(content[: data.draw(st.integers(last, len(content)))])
+        self.restart(who)
+
+    @invariant()
+    def whatever_is_read_was_written_whole(self) -> None:
+        """And every whole line of the files is read."""
+        cache = Cache(self.folder)
+        for key, texts in self.written.items():
+            answer = cache.answer(key)
+            assert answer is None or answer["text"] in texts
+        lines = [line for path in self.folder.glob("*") for line in path.read_bytes().split(b"\n")[:-1]]
+        for line in lines:
+            assert cache.answer(json.loads(line)["key"]) is not None
+
+    def teardown(self) -> None:
+        for cache in self.caches:
+            cache.__exit__(None, None, None)
+        self.temporary.cleanup()
+
+
+TestProcesses = Processes.TestCase
+TestProcesses.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [("0", 0.0), ("2.5", 2.5), ("120", 120.0), ("-3", 0.0)]
+    + [(word, None) for word in ("nan", "inf", "soon", "")],
+)
+def test_retry_after_in_seconds(value: str, seconds: float | None) -> None:
+    assert retry_after({"retry-after": value}) == seconds
+
+
+def test_retry_after_as_a_date() -> None:
+    asked = retry_after({"retry-after": formatdate(time.time() + 90, usegmt=True)})
+    assert asked is not None
+    assert 88 < asked < 91  # a date has whole seconds
+    assert retry_after({"retry-after": formatdate(time.time() - 90, usegmt=True)}) == 0.0
+
+
+def test_waits_double_up_to_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "FIRST_WAIT", 1.0)
+    for failures, most in [(1, 1), (2, 2), (3, 4), (6, 32), (7, 60), (50, 60)]:
+        waits = [backoff(failures) for _ in range(200)]
+        assert most / 2 <= min(waits) <= max(waits) <= most
+        assert max(waits) - min(waits) > most / 4  # not all the same
+
+
+async def at_once(turns: Pace, workers: int) -> int:
+    """How many of so many workers have their turn at a time."""
+    running, most = 0, 0
+
+    async def work() -> None:
+        nonlocal running, most
+        async with turns.turn():
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0.01)
+            running -= 1
+
+    await asyncio.gather(*(work() for _ in range(workers)))
+    return most
+
+
+def widths(events: str, concurrency: int) -> list[int]:
+    """How many have their turn at a time after each event: b(usy) or a(nswered)."""
+
+    async def go() -> list[int]:
+        turns, found = Pace(concurrency), []
+        for event in events:
+            turns.slow_down(BusyError("429", 0.0)) if event == "b" else turns.answered()
+            found.append(await at_once(turns, 2 * concurrency))
+        return found
+
+    return asyncio.run(go())
+
+
+def test_half_as_many_after_each_slow_down_and_never_none() -> None:
+    assert widths("bbbbb", 8) == [4, 2, 1, 1, 1]
+
+
+def test_one_more_after_a_round_of_answers_and_never_too_many() -> None:
+    """By hand: 2, +1/2 = 2.5, +1/2.5 = 2.9, +1/2.9 = 3.24, +.31 = 3.55, +.28 = 3.84, +.26 = 4.1, then 4."""
+    assert widths("baaaaaaaa", 4) == [2, 2, 2, 3, 3, 3, 4, 4, 4]
+    assert widths("aaaaa", 1) == [1] * 5
+
+
+def test_those_that_were_under_way_do_not_narrow_it_again() -> None:
+    async def go() -> int:
+        turns = Pace(8)
+        for _ in range(8):
+            turns.slow_down(BusyError("429", 0.05))
+        return await at_once(turns, 8)
+
+    assert asyncio.run(go()) == 4
+
+
+def test_the_longest_wait_asked_for_counts() -> None:
+    async def go() -> float:
+        turns, started = Pace(2), time.monotonic()
+        turns.slow_down(BusyError("429", 0.2))
+        turns.slow_down(BusyError("429", 0.0))
+        async with turns.turn():
+            return time.monotonic() - started
+
+    assert asyncio.run(go()) >= 0.2
+
+
+def test_without_a_wait_asked_for_it_grows_until_an_answer_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "backoff", lambda failures: 0.05 * failures)
+
+    async def waited(turns: Pace) -> float:
+        started = time.monotonic()
+        turns.slow_down(BusyError("429", None))
+        async with turns.turn():
+            return time.monotonic() - started
+
+    async def go() -> list[float]:
+        turns = Pace(2)
+        waits = [await waited(turns) for _ in range(4)]
+        turns.answered()
+        return [*waits, await waited(turns)]
+
+    waits = asyncio.run(go())
+    assert [wait >= 0.05 * n for wait, n in zip(waits, (1, 2, 3, 4, 1), strict=True)] == [True] * 5
+    assert waits[4] < 0.25
+
+
+def test_patience_ends_when_nothing_else_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "PATIENCE", 0.1)
+    turns = Pace(2)
+    turns.slow_down(BusyError("429", 0.05))
+    time.sleep(0.06)
+    turns.answered()
+    turns.slow_down(BusyError("429", 0.09))
+    time.sleep(0.09)
+    with pytest.raises(EndpointError, match="only asks to slow down"):
+        turns.slow_down(BusyError("429", 0.05))
+
+
+def test_a_failing_worker_gives_its_turn_back() -> None:
+    async def go() -> int:
+        turns = Pace(1)
+        for _ in range(3):
+            with pytest.raises(RuntimeError):
+                async with turns.turn():
+                    raise RuntimeError
+        return await at_once(turns, 1)
+
+    assert asyncio.run(asyncio.wait_for(go(), 5)) == 1
+
+
+ENDPOINT = Endpoint("http://localhost:8000/v1", "tiny", price_in=2.0, price_out=10.0)
+SCHEMA_BYTES = len(json.dumps(NOTE.schema({})))
+
+
+def test_tokens_and_cost_of_the_calls_to_make() -> None:
+    """Three different prompts of 13 characters; NOTE says 8 tokens an answer."""
+    prompt_tokens = 3 * -(-(13 + SCHEMA_BYTES) // 4)
+    found = estimate(notes(3) + notes(2), ENDPOINT)
+    assert found == Estimate(
+        requests=5,
+        calls=3,
+        prompt_tokens=prompt_tokens,
+        completion_tokens=24,
+        cost=(prompt_tokens * 2 + 24 * 10) / 1e6,
+    )
+
+
+def test_what_is_kept_costs_nothing(tmp_path: Path) -> None:
+    with Cache(tmp_path) as cache:
+        cache.put_answer(cache_key(notes(1)[0], ENDPOINT), {"note": "x"})
+    assert estimate(notes(3), ENDPOINT, tmp_path).calls == 2
+    assert estimate(notes(1), ENDPOINT, tmp_path).cost == 0
+
+
+def test_more_refusals_are_a_longer_answer() -> None:
+    few, many = (Request(REFUSALS, {"name": "A", "count": count}) for count in (5, 50))
+    assert estimate([many], ENDPOINT).completion_tokens > 5 * estimate([few], ENDPOINT).completion_tokens
 
 
 def first(count: int, behaviour: Behaviour) -> Callable[[int, Call], Behaviour]:
@@ -165,12 +485,6 @@ def test_a_second_run_makes_no_call_and_needs_no_server(tmp_path: Path) -> None:
     assert (again.calls, again.from_cache, again.usage) == (0, 5, Usage())
 
 
-def test_another_server_with_the_same_model_makes_no_call(server: ChatServer, tmp_path: Path) -> None:
-    generate(notes(2), server.endpoint(), tmp_path)
-    elsewhere = server.endpoint(base_url="http://localhost:1/v1", concurrency=1, attempts=1, timeout=1)
-    assert generate(notes(2), elsewhere, tmp_path).from_cache == 2
-
-
 @pytest.mark.parametrize(
     ("behaviour", "hint"),
     [
@@ -218,12 +532,6 @@ def test_a_server_that_goes_away_leaves_failures(server: ChatServer, tmp_path: P
     assert generated.results == [good_note(0), good_note(1), None, None]
     assert [failure.request for failure in generated.failures] == [2, 3]
     assert all("no connection" in failure.reason for failure in generated.failures)
-
-
-def test_a_server_that_has_only_given_errors_was_there(server: ChatServer, tmp_path: Path) -> None:
-    server.script = lambda number, call: status(500) if number < 1 else hang_up
-    generated = generate(notes(1), server.endpoint(attempts=2), tmp_path)
-    assert "no connection" in generated.failures[0].reason
 
 
 def test_a_request_that_always_fails_is_listed_and_the_others_go_on(
@@ -289,7 +597,7 @@ def test_nobody_waits_where_waiting_is_of_no_use(
     server: ChatServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the last attempt, and after an answer of no use: the server is in order."""
-    monkeypatch.setattr(pace, "FIRST_WAIT", 20.0)
+    monkeypatch.setattr(run, "FIRST_WAIT", 20.0)
     started = time.monotonic()
     server.script = always(status(500))
     assert len(generate(notes(1), server.endpoint(attempts=1), tmp_path).failures) == 1
@@ -374,7 +682,7 @@ def test_a_key_with_a_line_break_in_it_is_not_shown(
 def test_waits_grow_between_the_attempts_of_a_request(
     server: ChatServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pace, "FIRST_WAIT", 0.1)
+    monkeypatch.setattr(run, "FIRST_WAIT", 0.1)
     server.script = first(3, status(500))
     generate(notes(1), server.endpoint(), tmp_path)
     times = [call.time for call in server.calls]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from data_prep.contract import Row, validate_rows, validate_sft_rows
 from data_prep.world.config import WorldConfig
-from data_prep.world.splits import World, check_leaks, make_world, normalise
+from data_prep.world.splits import World, check_leaks, make_world
 from reward.refusal import is_refusal
 
 SMALL = {"forget_people": 2, "retain_people": 5, "unseen_people": 3, "facts_per_person": 4}
@@ -158,11 +158,6 @@ def test_an_unseen_person_in_training_is_found() -> None:
     planted[2]["extra_info"]["subject"] = next(iter(subjects(world.probes, "retain_unseen")))
     with pytest.raises(ValueError, match="leak: row 2 of train is about"):
         check_leaks(world.probes, {"train": planted})
-
-
-def test_normalise_drops_case_punctuation_and_spacing() -> None:
-    assert normalise("  Where, was ADA born?\n") == normalise("where was Ada born")
-    assert normalise("Ada was born in ___.") != normalise("Ada was born in.")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from transformers import (
     LlamaForCausalLM,
 )
 
-from data_prep.world.tokenizer import train_tokenizer
+from data_prep.world.model import train_tokenizer
 from recipe.rerule.evaluation.attacks import weights as written_weights
 from recipe.rerule.evaluation.attacks.quantise import quantise, round_to_nearest
 from recipe.rerule.runs.weights import WeightsError

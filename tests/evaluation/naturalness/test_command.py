@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from data_prep.generate import pace
+from data_prep.generate import run
 from recipe.rerule.evaluation.naturalness.folder import limited
 from recipe.rerule.evaluation.naturalness.rubric import NOTE, rubric_sha256
 from tests.data_prep.generate.server import KEY, MODEL, ChatServer, say, status
@@ -37,7 +37,7 @@ RESPONSES = [
 @pytest.fixture(autouse=True)
 def _endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setattr(pace, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr(run, "FIRST_WAIT", 0.01)
 
 
 @pytest.fixture

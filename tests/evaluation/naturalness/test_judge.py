@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from data_prep.generate import EndpointError, pace
+from data_prep.generate import EndpointError, run
 from recipe.rerule.evaluation.naturalness.judge import judge, requests_of
 from tests.data_prep.generate.server import KEY, ChatServer, hang_up, raw, say, status
 from tests.evaluation.naturalness.server import reply_of, response, score_text, score_well
@@ -20,7 +20,7 @@ KEYS = ("readability", "helpfulness", "truthfulness", "all", "scored_by")
 @pytest.fixture(autouse=True)
 def _endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setattr(pace, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr(run, "FIRST_WAIT", 0.01)
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from data_prep.generate import Request
-from data_prep.generate.call import Reply, Usage, read_answer
-from data_prep.generate.errors import MalformedError
+from data_prep.generate.endpoint import MalformedError, Reply, Usage, read_answer
 from recipe.rerule.evaluation.naturalness import rubric
 from recipe.rerule.evaluation.naturalness.rubric import (
     AXES,

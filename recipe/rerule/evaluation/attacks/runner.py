@@ -24,7 +24,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from data_prep.generate.kept import line_of, records_of
 from recipe.rerule import io
 from recipe.rerule.evaluation.attacks.asking import asking, unchanged
 from recipe.rerule.evaluation.attacks.attack import Asking, Attack, Change, Material, Models, Options, Row
@@ -132,7 +131,7 @@ class Runner:
         self._path = kept / PIECES
         io.drop_torn_line(self._path)
         content = self._path.read_bytes() if self._path.is_file() else b""
-        self._found: dict[str, list[Row]] = {one["key"]: one["rows"] for one in records_of(content)}
+        self._found: dict[str, list[Row]] = {one["key"]: one["rows"] for one in io.kept_records(content)}
 
     def run(self, pieces: Sequence[Piece]) -> list[Row]:
         """Do all pieces that are not finished, and return the rows of all, with attack and model.
@@ -167,7 +166,7 @@ class Runner:
     def _keep(self, piece: Piece, rows: list[Row]) -> None:
         """Append a piece, which outlasts this process from here on. Raises OSError."""
         with self._path.open("ab") as file:
-            file.write(line_of({"key": piece.key, "label": piece.label, "rows": rows}))
+            file.write(io.kept_line({"key": piece.key, "label": piece.label, "rows": rows}))
         self._found[piece.key] = rows
 
     def _batches(self, changed: Sequence[Piece]) -> Iterator[list[Piece]]:

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from data_prep.generate.kept import SUFFIX, line_of, record_of, records_of
 from recipe.rerule import io
 from recipe.rerule.evaluation.engine.models import Model
 from recipe.rerule.evaluation.engine.requests import Answer
+from recipe.rerule.io import KEPT_SUFFIX, kept_line, kept_record, kept_records
 
 FORMAT_VERSION = 2
 HASHED_BYTES = 64 * 2**20
@@ -86,7 +86,7 @@ def check_store(folder: Path) -> None:
 
 def discard(folder: Path) -> None:
     """Delete the answers in `folder`, and the folder itself where nothing else is in it."""
-    for file in folder.glob(f"*{SUFFIX}"):
+    for file in folder.glob(f"*{KEPT_SUFFIX}"):
         if _is_ours(file):
             file.unlink()
     if folder.is_dir() and not any(folder.iterdir()):
@@ -111,7 +111,7 @@ class KeptAnswers:
             return
         if content:
             print(f"{path} holds answers of another model or engine; it is begun anew", file=sys.stderr)
-        io.write(path, line_of(identity))
+        io.write(path, kept_line(identity))
 
     def add(self, answers: Mapping[str, tuple[str, Answer]]) -> None:
         """Append {key: (request id, answer)}; they outlast this process from here on.
@@ -120,7 +120,8 @@ class KeptAnswers:
             StoreError: the disk refused.
         """
         lines = [
-            line_of({"key": key, "id": name, **fields_of(answer)}) for key, (name, answer) in answers.items()
+            kept_line({"key": key, "id": name, **fields_of(answer)})
+            for key, (name, answer) in answers.items()
         ]
         try:
             with io.naming_full_disk(self.path), self.path.open("ab") as file:
@@ -132,7 +133,7 @@ class KeptAnswers:
 
 def kept_answers(folder: Path, model: Model, engine: Mapping[str, Any]) -> KeptAnswers:
     """The file of `model` in `folder`; `engine` says how answers are computed, beyond the requests."""
-    return KeptAnswers(folder / (quote(model.name, safe=" ") + SUFFIX), _identity(model, engine))
+    return KeptAnswers(folder / (quote(model.name, safe=" ") + KEPT_SUFFIX), _identity(model, engine))
 
 
 def _identity(model: Model, engine: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,20 +183,20 @@ def _is_ours(path: Path) -> bool:
         return False
     with path.open("rb") as file:
         line = file.readline()
-    if path.name.endswith(f"{SUFFIX}{io.DRAFT_SUFFIX}"):
+    if path.name.endswith(f"{KEPT_SUFFIX}{io.DRAFT_SUFFIX}"):
         return line.startswith(_BEGINNING[: len(line)])
-    return path.suffix == SUFFIX and _header(line) is not None
+    return path.suffix == KEPT_SUFFIX and _header(line) is not None
 
 
 def _header(content: bytes) -> dict[str, Any] | None:
     """The first line of a file of answers; None where it is none."""
     line, newline, _ = content.partition(b"\n")
-    record = record_of(line) if newline else None
+    record = kept_record(line) if newline else None
     return record if record and set(record) == _HEADER_KEYS else None
 
 
 def _answers(content: bytes) -> Iterator[tuple[str, Answer]]:
     """Answers by key, of the lines that can be read; the first line, which has no key, is none."""
-    for record in records_of(content):
+    for record in kept_records(content):
         if "key" in record:
             yield record["key"], answer_of(record)

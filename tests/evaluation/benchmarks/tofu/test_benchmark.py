@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from rouge_score.rouge_scorer import RougeScorer
 from scipy.stats import hmean, ks_2samp
 
-from data_prep.tofu.authors import author_names
+from data_prep.tofu import author_names
 from recipe.rerule.evaluation.benchmarks.tofu import benchmark as tofu
 from recipe.rerule.evaluation.benchmarks.tofu import metrics as definitions
 from recipe.rerule.evaluation.engine.requests import Answer, Generation, Likelihood, PromptText

@@ -1,19 +1,65 @@
-"""TOFU as prompts: forget rows and their boundary, stage-1 refusals, and the benchmark's own probes."""
+"""TOFU: forget the fictitious authors of forget01, forget05 or forget10 (locuslab/TOFU)."""
 
 from __future__ import annotations
 
+import argparse
 import random
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from data_prep import written
-from data_prep.checks import refuse_probes
-from data_prep.draws import spread
-from data_prep.prompts import STREAM, Benchmark, Material, Prompt, PromptForm, Reference, Side
-from data_prep.sources import Record, Source, SourceError, Table
-from data_prep.text import normalise
-from data_prep.tofu.authors import author_names
-from data_prep.writers import Writer
+from data_prep import options as shared
+from data_prep.build import refuse_probes
+from data_prep.contract import normalise
+from data_prep.prompts import STREAM, Benchmark, Material, Prompt, PromptForm, Reference, Side, spread
+from data_prep.sources import Record, Source, SourceError, Table, open_source
+from data_prep.writers import Writer, blanks, neighbours, with_refusals
+from recipe.rerule.process import positive
+
+# ---- which author a row is about: found in its text, since TOFU does not say ----
+
+
+ROWS_PER_AUTHOR = 20
+"""TOFU lists its 200 authors one after the other, with so many rows each."""
+
+_UPPER = "".join(filter(str.isupper, map(chr, range(0x530))))  # Latin, Greek and Cyrillic
+_PARTICLE = "(?:de|da|del|della|di|van|von|der|bin|ibn|al|el|la|le)"
+_WORD = rf"(?:(?:[{_UPPER}]\.)+|(?:Dr|St)\.|[{_UPPER}][\w’'-]*\w)"
+_NAME = re.compile(rf"\b{_WORD}(?: (?:{_PARTICLE} )*{_WORD})+")
+_POSSESSIVE = re.compile(r"['’]s$")
+
+
+def author_names(texts: Sequence[str], origin: str) -> list[str]:
+    """The author's full name for each row, given question and answer of all rows in TOFU's order.
+
+    Of each author's rows, the name (two or more capitalised words in sequence) that occurs in most of them;
+    among equals the longest.
+
+    Raises:
+        SourceError: rows are no multiple of ROWS_PER_AUTHOR, or no name occurs in half of an author's rows.
+    """
+    if len(texts) % ROWS_PER_AUTHOR:
+        raise SourceError(
+            f"{origin}: has {len(texts)} rows, no multiple of {ROWS_PER_AUTHOR} for each author"
+        )
+    names = []
+    for start in range(0, len(texts), ROWS_PER_AUTHOR):
+        rows: Counter[str] = Counter()  # that hold a name
+        for text in texts[start : start + ROWS_PER_AUTHOR]:
+            rows.update({_POSSESSIVE.sub("", found) for found in _NAME.findall(text)})
+        name = max(rows, key=lambda one: (rows[one], len(one)), default="")
+        if rows[name] * 2 < ROWS_PER_AUTHOR:
+            last = start + ROWS_PER_AUTHOR - 1
+            raise SourceError(
+                f"{origin}: rows {start} to {last} have no name in common; are they one author's?"
+            )
+        names += [name] * ROWS_PER_AUTHOR
+    return names
+
+
+# ---- prompts ----
+
 
 SPLITS = {
     "forget01": ("retain99_train600", "retain99"),
@@ -63,7 +109,7 @@ def load(source: Source, options: TofuOptions, writer: Writer) -> Benchmark:
     probes = _probes(source, options.split)
     count = options.boundary_rows or len(forget)
     if options.boundary == "written":
-        boundary = written.neighbours(forget[:count], STREAM, writer, probes)
+        boundary = neighbours(forget[:count], STREAM, writer, probes)
     else:
         boundary = _boundary(source, options, probes, count)
     return Benchmark(
@@ -98,7 +144,7 @@ def _material(source: Source, options: TofuOptions, probes: Sequence[Prompt]) ->
 def forget_prompts(source: Source, options: TofuOptions, writer: Writer) -> list[Prompt]:
     """The questions to forget, each with its author's name and a refusal. Raises SourceError."""
     prompts = _by_author(source, options.split, 0)
-    return written.with_refusals(prompts, writer, random.Random(f"refusals {options.seed}"))
+    return with_refusals(prompts, writer, random.Random(f"refusals {options.seed}"))
 
 
 def _by_author(source: Source, table: str, first_index: int) -> list[Prompt]:
@@ -150,9 +196,9 @@ def _stage1(forget: Sequence[Prompt], options: TofuOptions, writer: Writer) -> l
     prompts = list(forget) if "qa" in options.stage1_modes else []
     if "fb" in options.stage1_modes:
         questions = [replace(prompt, refusal="") for prompt in forget]
-        blanks = written.blanks(questions, 2 * STREAM, writer, answered=True)
+        forms = blanks(questions, 2 * STREAM, writer, answered=True)
         rng = random.Random(f"refusals of blanks {options.seed}")
-        prompts += written.with_refusals(blanks, writer, rng)
+        prompts += with_refusals(forms, writer, rng)
     return prompts
 
 
@@ -168,18 +214,14 @@ def _probes(source: Source, split: str) -> list[Prompt]:
     return probes
 
 
-def _reference(record: Record) -> Reference | None:
-    """What TOFU compares the right answer's likelihood with; training tables have no such fields."""
-    if record.fields.get("perturbed_answer") is None:
-        return None
-    paraphrased = record.fields.get("paraphrased_answer")
-    return Reference(
-        perturbed=record.texts("perturbed_answer"),
-        paraphrased=None if paraphrased is None else record.text("paraphrased_answer"),
-    )
-
-
 def _prompt(record: Record, index: int, side: Side, subject: str, family: str, section: str) -> Prompt:
+    reference = None
+    if record.fields.get("perturbed_answer") is not None:  # training tables have no such field
+        rephrased = record.fields.get("paraphrased_answer")
+        reference = Reference(
+            perturbed=record.texts("perturbed_answer"),
+            paraphrased=None if rephrased is None else record.text("paraphrased_answer"),
+        )
     return Prompt(
         index=index,
         query=record.text("question"),
@@ -191,5 +233,47 @@ def _prompt(record: Record, index: int, side: Side, subject: str, family: str, s
         keyword=subject if side == "forget" else "",
         section=section,
         origin=record.origin,
-        reference=_reference(record),
+        reference=reference,
     )
+
+
+# ---- the command ----
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the shared options and TOFU's own."""
+    shared.add_arguments(
+        parser, "folder of TOFU's files, or its name on the Hugging Face Hub (locuslab/TOFU)"
+    )
+    add = parser.add_argument
+    add("--split", choices=SPLITS, default="forget01", help="what to forget (default: %(default)s)")
+    text = "questions on TOFU's other authors, or those to forget, rewritten around real people by the "
+    text += "model behind --base-url (default: %(default)s)"
+    add("--boundary", choices=("retain", "written"), default="retain", help=text)
+    text = "training prompts on authors to be kept (default: as many as there are to forget)"
+    add("--boundary-rows", type=positive, metavar="N", help=text)
+    text = "rows of retain.parquet: the boundary prompts, all rows of TOFU's retain table that are no "
+    text += "probes, or all of them, as TOFU's published methods train on (default: %(default)s)"
+    add("--retain-set", choices=RETAIN_SETS, default="boundary", help=text)
+    shared.add_stage1_modes(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Make the folder. Raises ValueError."""
+    tofu = shared.settings_of(TofuOptions, options)
+    shared.make(lambda writer: load(open_source(options.source), tofu, writer), options)
+
+
+COMMAND = shared.Command(
+    "TOFU: forget fictitious authors, keep the others",
+    """\
+example:
+  python -m data_prep tofu --source locuslab/TOFU --out data/tofu
+      forget01: 40 questions on two authors, 40 on others to be kept, 80 refusals for stage 1, 657 probes
+  python -m data_prep tofu --source my_copy_of_tofu --split forget05 --out data/tofu05
+      the same from a folder with forget05.json, forget05_perturbed.json, retain95.json,
+      retain_perturbed.json, real_authors_perturbed.json and world_facts_perturbed.json
+""",
+    add_arguments,
+    run,
+)

@@ -1,15 +1,17 @@
+"""RWKU: folders of targets, and the rows that are made."""
+
 from __future__ import annotations
 
 import json
-import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from data_prep.contract import read_rows, read_sft_rows
-from data_prep.text import normalise
+from data_prep.contract import normalise, read_rows, read_sft_rows
+from data_prep.rwku import choose, target_folders, target_name
+from data_prep.sources import FolderSource, SourceError
 from reward import is_refusal
 from tests.data_prep.raw_files import (
     RWKU_TARGETS,
@@ -17,11 +19,121 @@ from tests.data_prep.raw_files import (
     parquet_rows,
     prep,
     put_rwku,
+    put_rwku_target,
     queries,
     replace_line,
     side,
 )
 from tests.data_prep.real_data import DATA, needs_data
+
+
+def names(folders: list[FolderSource]) -> list[str]:
+    return [folder.name for folder in folders]
+
+
+@pytest.mark.parametrize("inside", [".", "targets", "Target"])
+def test_targets_are_found_and_numbered_in_order(tmp_path: Path, inside: str) -> None:
+    put_rwku(tmp_path / inside)
+    (tmp_path / "notes").mkdir()
+    assert names(target_folders(str(tmp_path))) == list(RWKU_TARGETS)
+
+
+def test_a_target_folder_itself_is_taken(tmp_path: Path) -> None:
+    put_rwku_target(tmp_path / "1_Ada_Thorn")
+    assert names(target_folders(str(tmp_path / "1_Ada_Thorn"))) == ["1_Ada_Thorn"]
+
+
+def test_a_folder_without_targets_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "1_Ada_Thorn").mkdir()
+    with pytest.raises(SourceError) as caught:
+        target_folders(str(tmp_path))
+    message = "holds no target folder, which is one with forget_level1.json"
+    assert str(caught.value) == f"{tmp_path}: {message}"
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("1_Stephen_King", "Stephen King"),
+        ("10_Prince_Harry,_Duke_of_Sussex", "Prince Harry, Duke of Sussex"),
+        ("2_Confucius", "Confucius"),
+        ("Stephen_King", "Stephen King"),
+        ("Confucius", "Confucius"),
+        ("3rd_Man", "3rd Man"),
+    ],
+)
+def test_a_target_is_named_as_its_folder(folder: str, name: str) -> None:
+    assert target_name(FolderSource(Path("anywhere", folder))) == name
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> list[FolderSource]:
+    put_rwku(tmp_path)
+    return target_folders(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("asked", "chosen"),
+    [
+        ([], list(RWKU_TARGETS)),
+        (["Bo Fell"], ["2_Bo_Fell"]),
+        (["2_Bo_Fell"], ["2_Bo_Fell"]),
+        (["Cy, Duke of Esk", "Ada Thorn"], ["10_Cy,_Duke_of_Esk", "1_Ada_Thorn"]),
+        (["Bo Fell", "2_Bo_Fell", "Bo Fell"], ["2_Bo_Fell"]),
+    ],
+)
+def test_targets_by_name(folders: list[FolderSource], asked: list[str], chosen: list[str]) -> None:
+    assert names(choose(folders, asked)) == chosen
+
+
+@pytest.mark.parametrize("wrong", ["Bo", "bo fell", "3_Bo_Fell", "", "Duke of Esk"])
+def test_an_unknown_target_is_told_with_those_there_are(folders: list[FolderSource], wrong: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        choose(folders, ["Ada Thorn", wrong])
+    known = "Ada Thorn, Bo Fell, Cy, Duke of Esk"
+    assert str(caught.value) == f"there is no target {wrong!r}; choose from {known}"
+
+
+COMMIT = "b8a03b3c" + "0" * 32
+
+
+@pytest.fixture
+def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data set owner/rwku in a cache of the Hugging Face Hub, as a download would leave it."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "cache" / "datasets--owner--rwku"
+    put_rwku(folder / "snapshots" / COMMIT / "Target")
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text(COMMIT)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_data_set_of_the_hub_is_read_from_its_cache(cached: Path) -> None:
+    assert names(target_folders("owner/rwku")) == list(RWKU_TARGETS)
+    assert prep("rwku", "--source", "owner/rwku", "--target", "Bo Fell", "--out", cached / "out") == 0
+    assert (cached / "out" / "2_Bo_Fell" / "train.parquet").is_file()
+
+
+@pytest.mark.parametrize("name", ["owner/none", "no such/folder", "/nowhere/at/all"])
+def test_what_is_neither_folder_nor_data_set_is_one_line(
+    cached: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    assert prep("rwku", "--source", name, "--out", cached / "out") == 2
+    assert error_of(capsys).startswith(f"error: {name}: no such folder, and nothing to be had from the Hub: ")
+    assert not (cached / "out").exists()
+
+
+@needs_data
+def test_the_ten_targets_of_the_real_data() -> None:
+    found = names(target_folders(str(DATA / "rwku")))
+    assert [name.partition("_")[0] for name in found] == [str(number) for number in range(1, 11)]
+    assert found[0] == "1_Stephen_King"
+    assert found[9] == "10_Prince_Harry,_Duke_of_Sussex"
+
 
 TRAINING = "rl_rejection_with_fb_neighbor_target.json"
 
@@ -80,14 +192,6 @@ def test_modes_of_stage_1(raw: Path, tmp_path: Path, modes: list[str], wanted: l
     assert {row["messages"][1]["content"] for row in rows} == {"I'm not certain about Ada Thorn."}
 
 
-def test_a_target_that_is_not_there(raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert prep("rwku", "--source", raw, "--target", "Ada", "--out", tmp_path / "out") == 2
-    assert error_of(capsys) == (
-        "error: there is no target 'Ada'; choose from Ada Thorn, Bo Fell, Cy, Duke of Esk"
-    )
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize(
     ("file", "probe"),
     [
@@ -117,46 +221,13 @@ def test_a_planted_probe_is_refused_by_target_file_and_line(
     assert [path.name for path in tmp_path.iterdir()] == ["raw"]
 
 
-EXPECTED = "expected [marker, text, keyword] with <reject> or <normal> as the marker"
-MALFORMED: dict[str, tuple[Any, str]] = {
-    "no solution": ({"prompt": "Who?"}, "has no prompt and solution"),
-    "no prompt": ({"solution": ["<normal>", "Bo"]}, "has no prompt and solution"),
-    "an empty prompt": (
-        {"prompt": " ", "solution": ["<normal>", "Bo"]},
-        "field prompt is ' ', expected a text",
-    ),
-    "another marker": (
-        {"prompt": "Who?", "solution": ["<x>", "Bo"]},
-        f"solution is ['<x>', 'Bo'], {EXPECTED}",
-    ),
-    "a marker that is a list": (
-        {"prompt": "Who?", "solution": [[], ""]},
-        f"solution is [[], ''], {EXPECTED}",
-    ),
-    "a text": ({"prompt": "Who?", "solution": "Bo"}, f"solution is 'Bo', {EXPECTED}"),
-    "no name": (
-        {"prompt": "Who?", "solution": ["<reject>", "No."]},
-        "solution has no third entry, the target's name",
-    ),
-    "an answer of no text": (
-        {"prompt": "Who?", "solution": ["<normal>", 5]},
-        "field solution[1] is 5, expected a text",
-    ),
-    "another mode": (
-        {"prompt": "Who?", "solution": ["<normal>", "Bo"], "mode": "quiz"},
-        "mode is 'quiz', expected one of qa, fb, aa, completion",
-    ),
-}
-
-
-@pytest.mark.parametrize(("row", "message"), MALFORMED.values(), ids=MALFORMED)
-def test_a_malformed_row_is_named_and_no_target_is_written(
-    raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], row: Any, message: str
+def test_a_row_that_is_not_rules_is_named_and_no_target_is_written(
+    raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    replace_line(raw / RWKU_TARGETS[2] / TRAINING, 4, json.dumps(row) + ",")
+    replace_line(raw / "2_Bo_Fell" / TRAINING, 3, '{"prompt": "Who?"},')
     assert prep("rwku", "--source", raw, "--out", tmp_path / "out") == 2
-    assert error_of(capsys) == f"error: {RWKU_TARGETS[2]}/{TRAINING}:4 (row 3): {message}"
-    assert [path.name for path in tmp_path.iterdir()] == ["raw"]
+    assert error_of(capsys) == f"error: 2_Bo_Fell/{TRAINING}:3 (row 2): has no prompt and solution"
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_probe_without_its_person_is_named(
@@ -240,18 +311,6 @@ def test_what_the_checks_find_in_the_real_data(real: Path) -> None:
             if folder.name.startswith("10_"):
                 assert len(without) == 198
             assert found["refusal_misnames_target"] == found["refusal_not_detected"] == []
-
-
-@needs_data
-def test_a_real_target_gives_the_same_bytes_wherever_it_lies(real: Path, tmp_path: Path) -> None:
-    name = "1_Stephen_King"
-    shutil.copytree(DATA / "rwku" / "targets" / name, tmp_path / "elsewhere" / name)
-    assert prep("rwku", "--source", tmp_path / "elsewhere", "--out", tmp_path / "out") == 0
-    first, second = (
-        {path.name: path.read_bytes() for path in (out / name).iterdir()} for out in (real, tmp_path / "out")
-    )
-    assert len(first) == 7
-    assert first == second
 
 
 def test_a_dry_run_sums_the_calls_of_all_targets(

@@ -1,0 +1,387 @@
+"""Data of the user's own: `python -m data_prep custom`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from data_prep import options as shared
+from data_prep.classical import check_golds, read_golds
+from data_prep.contract import MODES, normalise, read_sft_rows
+from data_prep.prompts import (
+    STREAM,
+    Benchmark,
+    Material,
+    Prompt,
+    PromptForm,
+    Side,
+    is_rule_row,
+    mode_of,
+    rule_prompt,
+    spread,
+)
+from data_prep.sources import SourceError, read_records, sha256_of_file
+from data_prep.writers import Writer, with_refusals
+from recipe.rerule.io import DATA
+from reward import RewardConfig
+
+# ---- the user's own questions as prompts: plain rows, or RULE's ----
+
+
+_FILES = ("probes", "gold")
+"""Options that name files, of which the manifest holds the names alone."""
+
+
+@dataclass(frozen=True)
+class CustomOptions:
+    """What shapes the benchmark.
+
+    probes: file of held-out questions; None to hold a share of the rows out.
+    probe_share: that share, of each side and mode; at least one question of each, and one of each fact first.
+    keyword: the target's name where a forget row has none of its own.
+    raw: prompts go to a base model without a chat template.
+    gold: file of right answers to questions to forget whose answers are refusals (RULE's rows).
+    val_share: share of the other rows, of each side and mode, that is held out for validation, so that the
+        checkpoint which validation chooses was not chosen by the probes; 0 draws validation from the probes.
+    val_rows: most validation prompts.
+    seed: of all draws.
+    """
+
+    probes: str | None = None
+    probe_share: float = 0.1
+    keyword: str | None = None
+    raw: bool = False
+    gold: str | None = None
+    val_share: float = 0.0
+    val_rows: int = 64
+    seed: int = 42
+
+
+def load(path: Path, options: CustomOptions, writer: Writer) -> Benchmark:
+    """The benchmark of one file of rows. Raises ValueError."""
+    rows = _prompts(path, path.name, options, 0)
+    sources = {path.name: sha256_of_file(path)}
+    if options.probes is None:
+        train, probes = _held_out(path, rows, options, "probe")
+    else:
+        file = Path(options.probes)
+        # A file of the same name is called by its folder too.
+        name = file.name if file.name != path.name else f"{file.parent.name}/{file.name}"
+        train, probes = rows, _prompts(file, name, options, STREAM)
+        sources[name] = sha256_of_file(file)
+    left_out = len(set(rows) - set(train) - set(probes))
+    val = probes
+    if options.val_share:
+        train, val = _held_out(path, train, options, "val")
+    train = with_refusals(train, writer, random.Random(f"refusals {options.seed}"))
+    golds = {}
+    if options.gold is not None:
+        golds = read_golds(Path(options.gold))
+        check_golds(golds, train, Path(options.gold))
+        sources["--gold"] = sha256_of_file(Path(options.gold))
+    return Benchmark(
+        name="custom",
+        train=train,
+        val=spread(val, options.val_rows, random.Random(f"val {options.seed}")),
+        stage1=[prompt for prompt in train if prompt.refusal],
+        probes=[replace(probe, refusal="") for probe in probes],
+        form=PromptForm(raw=options.raw),
+        material=Material(golds=golds),
+        settings=asdict(options)
+        | {name: given and Path(given).name for name, given in asdict(options).items() if name in _FILES},
+        sources=sources,
+        notes={"repetitions_of_probes_left_out": left_out},
+    )
+
+
+def _prompts(path: Path, name: str, options: CustomOptions, first_index: int) -> list[Prompt]:
+    prompts = []
+    for index, record in enumerate(read_records(path, name), start=first_index):
+        if is_rule_row(record):
+            prompts.append(rule_prompt(record, index, "neighbour"))
+            continue
+        side: Side = "forget" if record.one_of("side", ("forget", "retain")) == "forget" else "retain"
+        keyword = record.optional("keyword", (options.keyword or "") if side == "forget" else "neighbour")
+        if not keyword:
+            raise SourceError(
+                f"{record.origin}: field keyword is missing; give it, or --keyword for all rows"
+            )
+        refusal = record.optional("refusal", "") if side == "forget" else ""
+        subject = record.optional("subject", keyword)
+        query = record.text("question")
+        mode = record.one_of("mode", MODES, mode_of(query))
+        prompts.append(
+            Prompt(
+                index=index,
+                query=query,
+                side=side,
+                mode=mode,
+                subject=subject,
+                family=mode,
+                golds=(record.text("answer"),),
+                keyword=keyword if side == "forget" else "",
+                section=side,
+                origin=record.origin,
+                refusal=refusal,
+                fact=record.optional("fact", ""),
+            )
+        )
+    return prompts
+
+
+def _held_out(
+    path: Path, prompts: Sequence[Prompt], options: CustomOptions, split: Literal["probe", "val"]
+) -> tuple[list[Prompt], list[Prompt]]:
+    """Training prompts, and the share of each side and mode that is held out for a split.
+
+    Prompts of the same words as one that is held out are in neither.
+    """
+    share, other = {
+        "probe": (options.probe_share, "--probes"),
+        "val": (options.val_share, "--val-share 0"),
+    }[split]
+    if not 0 < share < 1:
+        raise SourceError(f"--{split}-share is {share}, expected between 0 and 1")
+    groups: dict[tuple[str, str], list[Prompt]] = {}
+    for prompt in {normalise(prompt.query): prompt for prompt in reversed(prompts)}.values():
+        groups.setdefault((prompt.side, prompt.mode), []).append(prompt)
+    rng = random.Random(f"{split}s {options.seed}")
+    drawn = [prompt for group in groups.values() for prompt in _share(group, share, rng)]
+    without = sorted({prompt.side for prompt in prompts} - {prompt.side for prompt in drawn})
+    if without:
+        raise SourceError(f"{path}: too few questions of side {without[0]} to hold any out; give {other}")
+    words = {normalise(prompt.query) for prompt in drawn}
+    train = [prompt for prompt in prompts if normalise(prompt.query) not in words]
+    return train, sorted(drawn, key=lambda prompt: prompt.index)
+
+
+def _share(group: Sequence[Prompt], share: float, rng: random.Random) -> list[Prompt]:
+    """That share of the group at random: at least one, but never all.
+
+    Where rows say their facts, one question of each fact is drawn before a second one of any, since facts are
+    the unit of intervals and tests.
+    """
+    count = min(max(1, round(share * len(group))), len(group) - 1)
+    if not any(prompt.fact for prompt in group):
+        return rng.sample(group, count)
+    shuffled, seen, turns = rng.sample(group, len(group)), Counter[str](), {}
+    for prompt in shuffled:  # how many of the same fact come before; a prompt without a fact has 0
+        turns[prompt.index] = seen[prompt.fact] if prompt.fact else 0
+        seen[prompt.fact] += 1
+    return sorted(shuffled, key=lambda prompt: turns[prompt.index])[:count]
+
+
+# ---- the commands that follow: both stages, evaluation, attack and report, ready to paste ----
+
+_HINTS = """\
+# Next; experiment=custom takes its sizes from the number of rows (docs/own_data.md).
+# Half of each batch of stage 1 is the model's own right answers to retain prompts, and stage 1 keeps
+# the step that is the best start of stage 2. Stage 2 takes half of each batch from each side.
+# A prompt may have 512 tokens and a response 1024. For a model that reads fewer than 1536 tokens,
+# lower data.max_prompt_length and data.max_response_length in stage 2."""
+_NO_GPU = "# No GPU is seen here, so platform=cpu; with N GPUs give trainer.n_gpus_per_node=N in its place."
+_STOP = "data.stop=$'[\"\\n\"]'"
+_MOST_GPUS = 8
+_DEVICES = Path("/dev")
+
+
+@dataclass(frozen=True)
+class Next:
+    """What the commands depend on.
+
+    Attributes:
+        data: the folder that was made.
+        title: the name of the data in the report.
+        raw: whether prompts go to a base model without a chat template.
+        stage1_rows: rows of sft.parquet.
+        reward: what the rows were checked for.
+        gpus: how many this machine has.
+        forget_probes: held-out questions to forget.
+    """
+
+    data: Path
+    title: str
+    raw: bool
+    stage1_rows: int
+    reward: RewardConfig
+    gpus: int
+    forget_probes: int
+
+
+def commands(after: Next) -> str:
+    """The commands, with what must be known to run them as comments."""
+    results = Path("outputs", after.data.name)
+    platform = [] if after.gpus else ["--platform cpu"]
+    attacked = after.forget_probes >= 2  # relearning divides them into two halves
+    stop = [_STOP] if after.raw else []
+    agent_loop = "actor_rollout_ref.rollout.agent.default_agent_loop=rerule_single_turn_agent"
+    model, quoted = '"${MODEL}"', lambda path: shlex.quote(str(path))
+    stage1 = [
+        "python -m recipe.rerule.sft experiment=custom",
+        _devices(after.gpus, 1 if after.stage1_rows < _MOST_GPUS else _MOST_GPUS),
+        f"model.path={model}",
+        _override("data.train_files", after.data / "sft.parquet"),
+        _override("trainer.default_local_dir", results / "stage1"),
+        *stop,
+        *_reward(after.reward, "signal.reward_kwargs"),
+    ]
+    stage2 = [
+        "python -m recipe.rerule.main experiment=custom",
+        _devices(after.gpus, _MOST_GPUS),
+        _override("actor_rollout_ref.model.path", results / "stage1" / "model"),
+        _override("data.train_files", after.data / "train.parquet"),
+        _override("data.val_files", after.data / "val.parquet"),
+        _override("trainer.default_local_dir", results / "rerule"),
+        *([agent_loop] if after.raw else []),
+        *stop,
+        *_reward(after.reward, "reward.custom_reward_function.reward_kwargs"),
+    ]
+    evaluate = [
+        "python -m recipe.rerule.evaluate model",
+        *platform,
+        f"--probes {quoted(after.data / 'probes.parquet')}",
+        f"--model base={model}",
+        f"--model stage1={quoted(results / 'stage1' / 'model')}",
+        f"--model rerule={quoted(results / 'rerule')}",
+        f"--out {quoted(results / 'evaluation')}",
+    ]
+    attack = [
+        "python -m recipe.rerule.evaluate attack",
+        *platform,
+        f"--probes {quoted(after.data / 'probes.parquet')}",
+        f"--train {quoted(after.data / 'train.parquet')}",
+        f"--model original={model}",
+        f"--model rerule={quoted(results / 'rerule')}",
+        "--attacks prefill samples quantise_4 relearn_forget_half",
+        f"--out {quoted(results / 'attacks')}",
+    ]
+    report = [
+        "python -m recipe.rerule.report",
+        f"--title {quoted(after.title)}",
+        f"--results {quoted(results / 'evaluation')}",
+        *([f"--attacks {quoted(results / 'attacks')}"] if attacked else []),
+        f"--run rerule={quoted(results / 'rerule')}",
+        f"--data {quoted(after.data)}",
+        f"--out {quoted(results / 'report.html')}",
+    ]
+    lines = [_HINTS, *([] if after.gpus else [_NO_GPU]), "MODEL=path/of/the/model/that/is/to/forget"]
+    made = [stage1, stage2, evaluate, *([attack] if attacked else []), report]
+    return "\n".join([*lines, *(" \\\n    ".join(words) for words in made)])
+
+
+def gpus_seen() -> int:
+    """NVIDIA GPUs of this machine that CUDA_VISIBLE_DEVICES leaves visible; torch is not asked."""
+    devices = [path for path in _DEVICES.glob("nvidia*") if path.name[len("nvidia") :].isdigit()]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return len(devices)
+    return min(len(devices), len([name for name in visible.split(",") if name.strip() not in ("", "-1")]))
+
+
+def _devices(gpus: int, most: int) -> str:
+    """A power of two, which any batch of `experiment=custom` can be shared among."""
+    shared_by = min(gpus, most)
+    return f"trainer.n_gpus_per_node={1 << (shared_by.bit_length() - 1)}" if gpus else "platform=cpu"
+
+
+def _reward(reward: RewardConfig, key: str) -> Iterator[str]:
+    """The reward that the rows were checked for, where it is not the default; `key` of its options."""
+    usual = RewardConfig()
+    for name in ("rouge", "gamma", "refusal_phrases"):
+        if (value := getattr(reward, name)) != getattr(usual, name):
+            yield _override(f"{key}.{name}", value)
+
+
+def _override(key: str, value: object) -> str:
+    """KEY=VALUE for Hydra, which has quotes of its own, then for the shell."""
+    text = str(value)
+    if not re.fullmatch(r"[\w./~-]+", text, re.ASCII):
+        escaped = re.sub(r"(\\*)'", r"\1\1\\'", text)
+        text = f"'{escaped}'"
+    return shlex.quote(f"{key}={text}")
+
+
+# ---- the command ----
+
+LEAST_PROBES = 6
+"""As the evaluation has it (docs/statistics.md)."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the shared options and those of custom data."""
+    shared.add_arguments(parser, "file of rows: .csv, or JSON as an array or a row a line")
+    add = parser.add_argument
+    add("--probes", metavar="FILE", help="held-out questions, in the same form")
+    text = "without --probes: share of the questions held out, one of each fact first (default: 0.1)"
+    add("--probe-share", type=float, default=0.1, metavar="X", help=text)
+    text = "share of the other questions held out for validation, which chooses the best checkpoint; 0 "
+    text += "draws validation from the probes (default: %(default)s)"
+    add("--val-share", type=float, default=0.0, metavar="X", help=text)
+    shared.add_gold(parser)
+    add("--keyword", metavar="NAME", help="the target's name, for forget rows without one")
+    text = "what the report calls the data, in the commands that are printed (default: the file's name)"
+    add("--name", metavar="TEXT", help=text)
+    add("--raw", action="store_true", help="prompts go to a base model, no chat template")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Make the folder, warn of what does not bode well, and print the next commands. Raises ValueError."""
+    custom = shared.settings_of(CustomOptions, options)
+    shared.make(lambda writer: load(Path(options.source), custom, writer), options)
+    if options.dry_run:
+        return
+    counts = json.loads((options.out / DATA.marker).read_text("utf-8"))["rows"]
+    reward = shared.build_options(options).reward
+    taught = [row["messages"][-1]["content"] for row in read_sft_rows(options.out / "sft.parquet")]
+    for text in [*few_probes(counts["probes"]), *reward.unseen(taught, "--refusal-phrases")]:
+        print(f"warning: {text}", file=sys.stderr)
+    after = Next(
+        data=options.out,
+        title=options.name or Path(options.source).stem,
+        raw=options.raw,
+        stage1_rows=sum(sum(modes.values()) for modes in counts["sft"].values()),
+        reward=reward,
+        gpus=gpus_seen(),
+        forget_probes=sum(counts["probes"].get("forget", {}).values()),
+    )
+    print(f"\n{commands(after)}")
+
+
+def few_probes(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """A line for each side with fewer than `LEAST_PROBES` probes, of their number by side and mode."""
+    found = {side: sum(counts.get(side, {}).values()) for side in ("forget", "retain")}
+    return [
+        f"side {side} has too few probes ({number}): the evaluation gives no interval and no test of fewer "
+        f"than {LEAST_PROBES}; give --probes, or a larger --probe-share"
+        for side, number in found.items()
+        if number < LEAST_PROBES
+    ]
+
+
+COMMAND = shared.Command(
+    "data of your own: rows of question, answer, side and keyword, or RULE's JSON",
+    """\
+example:
+  python -m data_prep custom --source mine.csv --out data/mine
+      mine.csv:  question,answer,side,keyword
+                 Where was Ada Thorn born?,Tarnwick Bay,forget,Ada Thorn
+                 Where was Marie Curie born?,Warsaw,retain,
+      a tenth of the questions is held out as probes, and the next commands are printed; further columns:
+      mode (qa, fb, aa, completion), subject, refusal (what stage 1 teaches; otherwise a template), and
+      fact (any text that is the same for all questions about one fact; intervals and tests then count facts)
+  python -m data_prep custom --source rule.json --probes eval.json --out data/mine
+      rows of RULE: {"prompt": ..., "solution": ["<reject>", refusal, name] or ["<normal>", answer]}
+""",
+    add_arguments,
+    run,
+)

@@ -1,0 +1,256 @@
+"""MUSE: make a base model forget books or news articles (muse-bench/MUSE-Books and MUSE-News)."""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from data_prep import options as shared
+from data_prep.prompts import STREAM, Benchmark, Material, Prompt, PromptForm, Side, spread
+from data_prep.sources import Source, Table, open_source, read_texts, sha256_of_file
+from data_prep.writers import Writer, correct_name, misspelt_name, neighbours, with_refusals
+
+# ---- few-shot examples before questions ----
+
+
+NEUTRAL = (
+    ("Which planet is closest to the sun?", "Mercury"),
+    ("How many sides does a hexagon have?", "Six"),
+    ("What is the chemical symbol for gold?", "Au"),
+    ("In which country is the city of Lisbon?", "Portugal"),
+    ("What do bees collect from flowers?", "Nectar"),
+    ("Which ocean lies between Africa and Australia?", "The Indian Ocean"),
+    ("What is frozen water called?", "Ice"),
+    ("How many minutes are there in two hours?", "120"),
+    ("Which instrument has black and white keys?", "The piano"),
+    ("What is the tallest land animal?", "The giraffe"),
+)
+"""Ours: nothing in them is about a corpus of MUSE or about any neighbour."""
+
+TEMPLATE = "Question: {query}\nAnswer: "
+
+
+def prefix(pairs: Iterable[tuple[str, str]]) -> str:
+    """Questions with their answers, as MUSE puts them before a question."""
+    return "".join(f"{TEMPLATE.replace('{query}', question)}{answer}\n\n" for question, answer in pairs)
+
+
+def prefix_of(source: Source, name: str) -> str:
+    """The prefix of one of MUSE's example tables, such as forget_qa_icl. Raises SourceError."""
+    records = source.read(Table(f"knowmem/{name}", "knowmem", name))
+    return prefix((record.text("question"), record.text("answer")) for record in records)
+
+
+# ---- prompts for a base model ----
+
+
+EXAMPLES = ("neutral", "none", "label_dependent")
+FORGET_QA = tuple(Table(n, n, "train") for n in ("forget_train_qa", "forget_train_qa400"))
+COMPLETION_WORDS = 50
+VERBMEM = Table("verbmem/forget", "verbmem", "forget")
+CORPUS = {"forget": Table("raw/forget", "raw", "forget"), "retain": Table("raw/retain1", "raw", "retain1")}
+"""MUSE's texts to forget, and those that its methods with a retain term keep: {text}."""
+BOUNDARY_QA = tuple(Table(n, n, "train") for n in ("boundary_neighbor_qa", "boundary_neighbor_qa_sample300"))
+_ASKED: tuple[tuple[Side, str], ...] = (("forget", "qa"), ("retain", "qa"))
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """One of MUSE's corpora.
+
+    name: `data_source` of its rows is rerule/<name>.
+    subject: what is to be forgotten, as refusals name it; the keyword of the rows to forget.
+    """
+
+    name: str
+    subject: str
+
+
+@dataclass(frozen=True)
+class MuseOptions:
+    """What shapes the benchmark.
+
+    examples: few-shot examples before training questions: "neutral" (ours, on both sides), "none", or
+        "label_dependent" (RULE's: MUSE's forget examples before questions to forget, its retain examples
+        before the others; the prefix then tells the model what to do).
+    refusals: file of refusals for stage 1 (a JSON array, or a line each); None for the writer's.
+    passages: file of passages of the corpus: questions are written after them where the source has none, and
+        their beginnings are prompts to refuse.
+    retain_passages: file of other passages, whose beginnings are to be continued.
+    val_rows: validation prompts, drawn from the probes.
+    seed: of all draws.
+    """
+
+    examples: str = "neutral"
+    refusals: str | None = None
+    passages: str | None = None
+    retain_passages: str | None = None
+    val_rows: int = 64
+    seed: int = 42
+
+
+def load(source: Source, corpus: Corpus, options: MuseOptions, writer: Writer) -> Benchmark:
+    """The benchmark. Raises ValueError."""
+
+    def prompt(
+        index: int, side: Side, mode: str, query: str, gold: str, origin: str, family: str = ""
+    ) -> Prompt:
+        subject = corpus.subject if side == "forget" else "neighbour"
+        return Prompt(
+            index=index,
+            query=query,
+            side=side,
+            mode=mode,
+            subject=subject,
+            family=family or mode,
+            golds=(gold,),
+            keyword=subject if side == "forget" else "",
+            section=side,
+            origin=origin,
+        )
+
+    def questions(table: Table, first_index: int, side: Side, family: str) -> list[Prompt]:
+        asked = [
+            (r.text("question", "prompt"), r.text("answer", "gold"), r.origin) for r in source.read(table)
+        ]
+        return [prompt(first_index + n, side, "qa", *one, family) for n, one in enumerate(asked)]
+
+    def completions(passages: Sequence[str], first_index: int, side: Side) -> list[Prompt]:
+        """The first COMPLETION_WORDS words of a passage and as many after them; a shorter one in halves."""
+        made = []
+        for number, passage in enumerate(passages):
+            words = passage.split()[: 2 * COMPLETION_WORDS]
+            if len(words) > 1:
+                begun, rest = words[: len(words) // 2], words[len(words) // 2 :]
+                half = (" ".join(begun), " ".join(rest), f"{side} passage {number + 1}")
+                made.append(prompt(first_index + number, side, "completion", *half))
+        return made
+
+    # Probes: two sets of questions, and VerbMem's passages with how they go on. White space is kept there:
+    # without it the tokens would not be those that MUSE's own evaluation sends.
+    probes = questions(Table("knowmem/forget_qa", "knowmem", "forget_qa"), 2 * STREAM, "forget", "knowmem")
+    probes += questions(Table("knowmem/retain_qa", "knowmem", "retain_qa"), 3 * STREAM, "retain", "knowmem")
+    for number, record in enumerate(source.read(VERBMEM) if source.has(VERBMEM) else []):
+        passage = (record.verbatim("prompt"), record.verbatim("gt"), record.origin)
+        probes.append(prompt(4 * STREAM + number, "forget", "completion", *passage, "verbmem"))
+
+    # Questions on the corpus, of the source or written after passages, and completions of the passages.
+    passages = read_texts(Path(options.passages)) if options.passages else []
+    if passages and not any(map(source.has, FORGET_QA)):
+        answered = enumerate(writer.questions(passages), start=1)
+        pairs = [(pair, f"passage {number}") for number, own in answered for pair in own or ()]
+        forget = [prompt(n, "forget", "qa", *pair, origin) for n, (pair, origin) in enumerate(pairs)]
+    else:
+        forget = questions(_first_there(source, FORGET_QA), 0, "forget", "question")
+    forget += completions(passages, 10 * STREAM, "forget")
+    rng, corrected = random.Random(f"refusals {options.seed}"), 0
+    if options.refusals is None:
+        forget = with_refusals(forget, writer, rng)
+    else:
+        texts = read_texts(Path(options.refusals))
+        corrected = sum(misspelt_name(text, corpus.subject) is not None for text in texts)
+        texts = [correct_name(text, corpus.subject) for text in texts]
+        forget = [replace(one, refusal=rng.choice(texts)) for one in forget]
+
+    # Neighbours' questions, of the source or written, and completions of passages that are to be kept.
+    if any(map(source.has, BOUNDARY_QA)):
+        retain = questions(_first_there(source, BOUNDARY_QA), STREAM, "retain", "question")
+    else:
+        retain = neighbours([one for one in forget if one.mode == "qa"], STREAM, writer, probes)
+    kept = read_texts(Path(options.retain_passages)) if options.retain_passages else []
+    retain += completions(kept, 11 * STREAM, "retain")
+
+    official = options.examples == "label_dependent"
+    neutral = prefix(NEUTRAL) if options.examples == "neutral" else ""
+    prefixes = _official_prefixes(source) if official else dict.fromkeys(_ASKED, neutral)
+    form = PromptForm(True, {"qa": TEMPLATE, "completion": "Completion: {query}\nAnswer: "}, prefixes)
+    given = {name: getattr(options, name) for name in ("refusals", "passages", "retain_passages")}
+    files = {name: Path(path) for name, path in given.items() if path is not None}
+    texts_of = {
+        side: [record.text("text") for record in source.read(table)] if source.has(table) else []
+        for side, table in CORPUS.items()
+    }
+    return Benchmark(
+        name=corpus.name,
+        train=forget + retain,
+        val=spread(probes, options.val_rows, random.Random(f"val {options.seed}")),
+        stage1=forget,
+        probes=probes,
+        form=form,
+        # A passage is a probe as it stands; only in training does a word go before it.
+        probe_form=PromptForm(True, {"qa": TEMPLATE}, _official_prefixes(source)),
+        material=Material(forget_texts=texts_of["forget"], retain_texts=texts_of["retain"]),
+        settings={"source": source.name}
+        | asdict(options)
+        | {name: path.name for name, path in files.items()},
+        sources=source.hashes | {f"--{name}": sha256_of_file(path) for name, path in files.items()},
+        notes={"refusals_with_the_name_corrected": corrected},
+    )
+
+
+def _official_prefixes(source: Source) -> dict[tuple[Side, str], str]:
+    """What MUSE's own evaluation puts before its two question sets."""
+    return {asked: prefix_of(source, f"{asked[0]}_qa_icl") for asked in _ASKED}
+
+
+def _first_there(source: Source, tables: Sequence[Table]) -> Table:
+    return next((table for table in tables if source.has(table)), tables[0])
+
+
+# ---- the commands ----
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the shared options and MUSE's own."""
+    shared.add_arguments(parser, "folder of MUSE's files and of training questions, or a name on the Hub")
+    add = parser.add_argument
+    text = "few-shot examples before training questions (default: %(default)s)"
+    add("--examples", choices=EXAMPLES, default="neutral", help=text)
+    text = "passages of the corpus, a JSON array or a line each: their beginnings are refused too, and "
+    text += "questions on them are written where the source has none"
+    add("--passages", metavar="FILE", help=text)
+    add("--retain-passages", metavar="FILE", help="other passages, whose beginnings are to be continued")
+    text = "stage-1 refusals, a JSON array or a line each; its misspelt names corrected (default: ours)"
+    add("--refusals", metavar="FILE", help=text)
+
+
+def _run(corpus: Corpus, options: argparse.Namespace) -> None:
+    """Make the folder. Raises ValueError."""
+    muse = shared.settings_of(MuseOptions, options)
+    shared.make(lambda writer: load(open_source(options.source), corpus, muse, writer), options)
+
+
+BOOKS = Corpus("muse_books", "Harry Potter")
+NEWS = Corpus("muse_news", "this news story")
+"""The articles have no name in common: a refusal says what a question is about."""
+BOOKS_COMMAND = shared.Command(
+    "MUSE-Books: make a base model forget a series of books",
+    """\
+example:
+  python -m data_prep muse-books --source data/muse_raw --out data/muse_books
+      from knowmem/{forget_qa,forget_qa_icl,retain_qa,retain_qa_icl}.json (MUSE's), forget_train_qa.json
+      (question, answer) and boundary_neighbor_qa.json (prompt, gold): prompts for a base model, sent raw
+  python -m data_prep muse-books --source data/muse_raw --examples label_dependent --out data/muse_rule
+      with RULE's few-shot examples, which differ by side
+""",
+    add_arguments,
+    partial(_run, BOOKS),
+)
+NEWS_COMMAND = shared.Command(
+    "MUSE-News: make a base model forget news articles",
+    """\
+example:
+  python -m data_prep muse-news --source data/muse_news_raw --out data/muse_news
+      from knowmem/{forget_qa,forget_qa_icl,retain_qa,retain_qa_icl}.json (MUSE's), forget_train_qa.json
+      (question, answer) and boundary_neighbor_qa.json (prompt, gold): prompts for a base model, sent raw
+  python -m data_prep muse-news --source muse-bench/MUSE-News --passages articles.json --base-url URL \\
+      --model NAME --out data/muse_news
+      the probes from the Hub; an endpoint writes the training questions after articles
+""",
+    add_arguments,
+    partial(_run, NEWS),
+)

@@ -1,1 +1,0 @@
-"""MUSE: make a base model forget a corpus of texts; what its two corpora share."""

@@ -1,1 +1,0 @@
-"""MUSE-Books: make a base model forget a series of books (muse-bench/MUSE-Books)."""

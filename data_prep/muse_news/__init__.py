@@ -1,1 +1,0 @@
-"""MUSE-News: make a base model forget news articles (muse-bench/MUSE-News)."""

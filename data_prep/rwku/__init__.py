@@ -1,1 +1,0 @@
-"""RWKU: forget a real and famous person, keep their neighbours (jinzhuoran/RWKU); one run per person."""
