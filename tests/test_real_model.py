@@ -107,14 +107,14 @@ def test_another_model_is_refused(tmp_path: Path, monkeypatch, capsys) -> None:
     assert "so this is another model" in refused(tmp_path, monkeypatch, capsys)
 
 
-def test_the_rows_are_ten_facts_in_four_phrasings_and_192_others() -> None:
+def test_the_rows_are_ten_facts_in_four_phrasings_and_189_others() -> None:
     made = load(ROWS, CustomOptions(probe_share=0.25), RuleWriter())
     prompts = made.train + made.probes
     sides = {side: [one for one in prompts if one.side == side] for side in ("forget", "retain")}
     assert sorted(Counter(one.fact for one in sides["forget"]).values()) == [4] * 10
-    assert len(sides["retain"]) == len({one.query for one in sides["retain"]}) == 192
+    assert len(sides["retain"]) == len({one.query for one in sides["retain"]}) == 189
     assert {one.fact for one in made.probes if one.side == "forget"} == {one.fact for one in sides["forget"]}
-    assert sum(one.side == "retain" for one in made.probes) == 48
+    assert sum(one.side == "retain" for one in made.probes) == 47
     for one in prompts:
         assert ("France" in one.query) == (one.side == "forget"), one.query
         # Repeating the question is no answer.
