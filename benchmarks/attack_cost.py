@@ -23,9 +23,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from recipe.rerule.evaluation.attacks.attack import is_finished
 from recipe.rerule.evaluation.attacks.quantise import quantise
 from recipe.rerule.evaluation.attacks.summary import RESULTS
-from recipe.rerule.evaluation.attacks.weights import is_finished
 
 BOUND_SECONDS = 300
 """For one model of 2 M parameters on two idle cores."""

@@ -55,9 +55,14 @@ def words(world: Path, out: Path, control: bool = True) -> list[str]:
 
 
 @pytest.fixture
-def attack(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """attack(*arguments): the exit code of the command, with --out tmp_path / "out"."""
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands are answered by the stand-in for vLLM."""
     monkeypatch.setenv("PYTHONPATH", ENGINE)
+
+
+@pytest.fixture
+def attack(world: Path, tmp_path: Path, stand_in: None) -> Callable[..., int]:
+    """attack(*arguments): the exit code of the command, with --out tmp_path / "out"."""
 
     def call(*arguments: str, with_control: bool = True) -> int:
         return evaluate.main([*words(world, tmp_path / "out", with_control), *arguments])

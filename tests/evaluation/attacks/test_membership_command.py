@@ -16,7 +16,9 @@ import torch
 from scipy.stats import mannwhitneyu
 from transformers import AutoModelForCausalLM
 
+from recipe.rerule import evaluate
 from recipe.rerule.evaluation import tidy
+from tests.evaluation.attacks.conftest import words
 from tests.golden.inputs import people_tokenizer
 
 SHOTS = 4
@@ -30,12 +32,14 @@ def texts(world: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def attack(attack: Callable[..., int], world: Path) -> Callable[..., int]:
+def attack(world: Path, tmp_path: Path, stand_in: None) -> Callable[..., int]:
     """attack(*arguments): the exit code of the command on MUSE's questions."""
-    questions = ["--probes", f"{world / 'questions/probes.parquet'}", "--benchmark", "muse_books"]
 
-    def call(*arguments: str, **settings: bool) -> int:
-        return attack(*questions, *arguments, **settings)
+    def call(*arguments: str, with_control: bool = True) -> int:
+        given = words(world, tmp_path / "out", with_control)
+        place = given.index("--max-tokens")  # MUSE has its own
+        questions = ["--probes", f"{world / 'questions/probes.parquet'}", "--benchmark", "muse_books"]
+        return evaluate.main([*given[:place], *given[place + 2 :], *questions, *arguments])
 
     return call
 

@@ -15,6 +15,7 @@ import transformers
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from recipe.rerule.evaluation.attacks.attack import is_finished
 from recipe.rerule.evaluation.attacks.relearning import (
     Lora,
     RelearningError,
@@ -25,7 +26,6 @@ from recipe.rerule.evaluation.attacks.relearning import (
     whole_weights,
 )
 from recipe.rerule.evaluation.attacks.rows import LeakError, TrainingRow
-from recipe.rerule.evaluation.attacks.weights import is_finished
 from tests.unlearning.made import plain_model, put_model
 
 ROWS = [

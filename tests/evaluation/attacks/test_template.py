@@ -13,7 +13,7 @@ from recipe.rerule import evaluate
 from recipe.rerule.evaluation import tidy
 from tests.evaluation.attacks.conftest import words
 
-ATTACKS = ("prefill", "many_shot", "relearn_forget_half", "refusal_direction", "logit_lens", "linear_probe")
+ATTACKS = ("prefill", "relearn_retain", "refusal_direction", "logit_lens")
 """Attacks that ask, that change models and that measure."""
 
 
@@ -24,12 +24,12 @@ def switched(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(world, folder, dirs_exist_ok=True)
     for file in folder.glob("models/*/chat_template.jinja"):
         template = file.read_text()
-        other = template.replace("<{{ message.role }}>", "<{{ message.role }}>{{ 'Home of Ada?' * 4 }}")
+        other = template.replace("<{{ message.role }}>", "<{{ message.role }}>Home of Ada?")
         file.write_text(f"{{% if plain %}}{template}{{% else %}}{other}{{% endif %}}")
     return folder
 
 
-@pytest.mark.usefixtures("attack")
+@pytest.mark.usefixtures("stand_in")
 def test_models_behind_a_switch_are_attacked_as_those_without_it(
     world: Path, switched: Path, tmp_path: Path
 ) -> None:

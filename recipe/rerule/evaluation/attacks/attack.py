@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from recipe.rerule.evaluation.engine.requests import Answers, Generation, PromptText, Request
 from recipe.rerule.evaluation.probes import Probe
+from recipe.rerule.io import Kind
 from recipe.rerule.training.template_arguments import Template
 
 FORGET, RETAIN, OTHERS = "forget", "retain", "others"
@@ -28,6 +29,8 @@ Row = dict[str, Any]
 that has one setting only, `score` is the attack's number for the row, and `refused` is 1 for a refusal, 0 for
 an answer and None where there is no response. Rows of one probe that differ in `sample` are averaged first,
 then the probes of a fact."""
+CHANGED = Kind("rerule/attacked_model", "attack.json")
+"""The folders of changed models; the marker is the record of the protocol."""
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 
@@ -125,6 +128,11 @@ class Change:
     scored: tuple[Asked, ...]
     fold: int = 0
     seed: int = 0
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether an earlier command finished the folder of a changed model."""
+    return (folder / CHANGED.marker).is_file()
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,18 @@ from typing import Any
 
 from recipe.rerule import io
 from recipe.rerule.evaluation.attacks.asking import asking, unchanged
-from recipe.rerule.evaluation.attacks.attack import Asking, Attack, Change, Material, Models, Options, Row
+from recipe.rerule.evaluation.attacks.attack import (
+    Asking,
+    Attack,
+    Change,
+    Material,
+    Models,
+    Options,
+    Row,
+    is_finished,
+)
 from recipe.rerule.evaluation.attacks.registry import BEFORE
 from recipe.rerule.evaluation.attacks.summary import CONTROL, ORIGINAL
-from recipe.rerule.evaluation.attacks.weights import is_finished
 from recipe.rerule.evaluation.engine.answers import check_store, discard, fingerprint
 from recipe.rerule.evaluation.engine.decoding import Decoding
 from recipe.rerule.evaluation.engine.models import Model

@@ -17,12 +17,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from recipe.rerule import io
-from recipe.rerule.io import Kind, new_folder, stamp_folder
+from recipe.rerule.evaluation.attacks.attack import CHANGED
+from recipe.rerule.io import new_folder, stamp_folder
 from recipe.rerule.process import Progress
 from recipe.rerule.runs.weights import Weights, config_of, copy_others, write_index
 
-KIND = Kind("rerule/attacked_model", "attack.json")
-"""The folders that are written; the marker is the record of the protocol."""
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
@@ -32,16 +31,11 @@ def model_folder(out: Path, record: dict[str, Any]) -> Iterator[Path]:
 
     The block may add to the record.
     """
-    with new_folder(out, True, KIND) as folder:
+    with new_folder(out, True, CHANGED) as folder:
         yield folder
-        content = stamp_folder(KIND, folder) | record
-        io.write(folder / KIND.marker, json.dumps(content, indent=1).encode() + b"\n")
+        content = stamp_folder(CHANGED, folder) | record
+        io.write(folder / CHANGED.marker, json.dumps(content, indent=1).encode() + b"\n")
         io.flush_tree(folder)
-
-
-def is_finished(folder: Path) -> bool:
-    """Whether an earlier command finished it."""
-    return (folder / KIND.marker).is_file()
 
 
 def rewritten(
@@ -63,7 +57,7 @@ def rewritten(
         model_folder(out, record) as folder,
         Progress(f"writing {out.name}", len(weights.files), "tensors") as progress,
     ):
-        copy_others(weights.folder, folder, KIND.marker)
+        copy_others(weights.folder, folder, CHANGED.marker)
         if untied and config_of(weights.folder).get("tie_word_embeddings") is not False:
             config = config_of(weights.folder) | {"tie_word_embeddings": False}
             io.write(folder / "config.json", json.dumps(config, indent=2).encode() + b"\n")
