@@ -87,5 +87,5 @@ say "8/8 report"
   python -m recipe.rerule.report --title France --results "$OUT/evaluation" --attacks "$OUT/attacks" \
     --run rule="$OUT/rule" --run rerule="$OUT/rerule" --data "$DATA" --out "$OUT/report.html" > "$(new_log "$OUT/report")"
 sed '/^### Paired tests/,$d' "$OUT/report.md"
-python examples/before_after.py "$OUT/evaluation" base rerule
+python examples/before_after.py "$OUT/evaluation" base rule rerule
 say "done; open $OUT/report.html"
