@@ -27,7 +27,7 @@ RUN_BY = {
     "examples/run_rwku.sh": "tests/e2e/test_run_scripts.py",
     "examples/run_tofu.sh": "tests/e2e/test_run_scripts.py",
     "recipe.rerule.check install": "tests/preflight/test_installation.py",
-    "recipe.rerule.check stage1": "tests/e2e/test_own_data.py",
+    "recipe.rerule.check stage1": "tests/test_experiments.py",
     "recipe.rerule.check stage2": "tests/test_experiments.py",
     "recipe.rerule.evaluate": "tests/evaluation/test_registry.py",
     "recipe.rerule.evaluate attack": "tests/evaluation/attacks/conftest.py",

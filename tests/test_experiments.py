@@ -165,3 +165,7 @@ def test_full_size_experiments_pass_the_checks_without_an_accelerator(tmp_path: 
 
 def test_check_wants_a_stage() -> None:
     assert command("-m", "recipe.rerule.check", "stage3", code=2).startswith("usage: ")
+
+
+def test_check_names_what_stage_1_lacks() -> None:
+    assert "model.path" in command("-m", "recipe.rerule.check", "stage1", "experiment=tiny", code=2)
