@@ -308,49 +308,10 @@ def _validate(rows: list[Row], source: str, check: Callable[[Row, str], None]) -
 def _check_rl_row(row: Row, where: str) -> None:
     _check_filled(row["data_source"], where, "data_source")
     _check_messages(row["prompt"], where, "prompt", last_role="user")
-    _check_reward(row["reward_model"], where)
-    _check_extra_info(row["extra_info"], where)
-    _check_raw(row["extra_info"], row["prompt"], (1,), where)
-    _check_one_of(row["extra_info"]["split"], SPLITS, where, "extra_info.split")
-    _check_one_of(row["extra_info"]["section"], SECTIONS, where, "extra_info.section")
-    for field in ("family", "query"):
-        _check_filled(row["extra_info"][field], where, f"extra_info.{field}")
-    side, section = row["reward_model"]["ground_truth"]["type"], row["extra_info"]["section"]
-    if (side == "forget") != (section == "forget"):
-        _bad(where, "extra_info.section", f"is {section!r} on a row of type {side!r}")
-    _check_reference(row.get("reference"), where)
-
-
-def _check_sft_row(row: Row, where: str) -> None:
-    _check_messages(row["messages"], where, "messages", last_role="assistant")
-    _check_extra_info(row["extra_info"], where)
-    _check_raw(row["extra_info"], row["messages"], (2, 1), where)
-
-
-def _check_extra_info(extra_info: Row | None, where: str) -> None:
-    if extra_info is None:
-        _bad(where, "extra_info", "is missing")
-    if extra_info["index"] is None:
-        _bad(where, "extra_info.index", "is missing")
-    if extra_info["index"] not in _INT64:
-        _bad(where, "extra_info.index", f"is {extra_info['index']}, expected a whole number of 64 bits")
-    _check_one_of(extra_info["mode"], MODES, where, "extra_info.mode")
-    _check_filled(extra_info["subject"], where, "extra_info.subject")
-
-
-def _check_raw(extra_info: Row, messages: list[Row], raw_counts: Sequence[int], where: str) -> None:
-    if extra_info["raw"] is None:
-        _bad(where, "extra_info.raw", "is missing")
-    if extra_info["raw"] and len(messages) not in raw_counts:
-        needed = " or ".join(map(str, raw_counts))
-        _bad(where, "extra_info.raw", f"is true, which needs {needed} messages, not {len(messages)}")
-
-
-def _check_reward(reward_model: Row | None, where: str) -> None:
-    truth = (reward_model or {}).get("ground_truth")
-    if reward_model is None or truth is None:
+    truth = (row["reward_model"] or {}).get("ground_truth")
+    if truth is None:
         _bad(where, "reward_model.ground_truth", "is missing")
-    _check_one_of(reward_model["style"], ("rule",), where, "reward_model.style")
+    _check_one_of(row["reward_model"]["style"], ("rule",), where, "reward_model.style")
     _check_one_of(truth["type"], TYPES, where, "reward_model.ground_truth.type")
     if not truth["golds"]:
         _bad(where, "reward_model.ground_truth.golds", "is empty: give at least one right answer")
@@ -360,17 +321,44 @@ def _check_reward(reward_model: Row | None, where: str) -> None:
         _check_filled(truth["keyword"], where, "reward_model.ground_truth.keyword")
     elif truth["keyword"] != "":
         _bad(where, "reward_model.ground_truth.keyword", "must be \"\" on a row of type 'retain'")
+    info = _checked_info(row, row["prompt"], (1,), where)
+    _check_one_of(info["split"], SPLITS, where, "extra_info.split")
+    _check_one_of(info["section"], SECTIONS, where, "extra_info.section")
+    for field in ("family", "query"):
+        _check_filled(info[field], where, f"extra_info.{field}")
+    if (truth["type"] == "forget") != (info["section"] == "forget"):
+        _bad(where, "extra_info.section", f"is {info['section']!r} on a row of type {truth['type']!r}")
+    if (reference := row.get("reference")) is not None:
+        if not reference["perturbed"]:
+            _bad(where, "reference.perturbed", "is empty: give at least one wrong answer")
+        for answer in reference["perturbed"]:
+            _check_filled(answer, where, "reference.perturbed")
+        if reference["paraphrased"] is not None:
+            _check_filled(reference["paraphrased"], where, "reference.paraphrased")
 
 
-def _check_reference(reference: Row | None, where: str) -> None:
-    if reference is None:
-        return
-    if not reference["perturbed"]:
-        _bad(where, "reference.perturbed", "is empty: give at least one wrong answer")
-    for answer in reference["perturbed"]:
-        _check_filled(answer, where, "reference.perturbed")
-    if reference["paraphrased"] is not None:
-        _check_filled(reference["paraphrased"], where, "reference.paraphrased")
+def _check_sft_row(row: Row, where: str) -> None:
+    _check_messages(row["messages"], where, "messages", last_role="assistant")
+    _checked_info(row, row["messages"], (2, 1), where)
+
+
+def _checked_info(row: Row, messages: list[Row], raw_counts: Sequence[int], where: str) -> Row:
+    """The extra_info of a row, of which a raw one has so many messages."""
+    info: Row | None = row["extra_info"]
+    if info is None:
+        _bad(where, "extra_info", "is missing")
+    if info["index"] is None:
+        _bad(where, "extra_info.index", "is missing")
+    if info["index"] not in _INT64:
+        _bad(where, "extra_info.index", f"is {info['index']}, expected a whole number of 64 bits")
+    _check_one_of(info["mode"], MODES, where, "extra_info.mode")
+    _check_filled(info["subject"], where, "extra_info.subject")
+    if info["raw"] is None:
+        _bad(where, "extra_info.raw", "is missing")
+    if info["raw"] and len(messages) not in raw_counts:
+        needed = " or ".join(map(str, raw_counts))
+        _bad(where, "extra_info.raw", f"is true, which needs {needed} messages, not {len(messages)}")
+    return info
 
 
 def _check_messages(messages: list[Row] | None, where: str, field: str, last_role: str) -> None:

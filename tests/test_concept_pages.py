@@ -17,7 +17,7 @@ from recipe.rerule.evaluation.output import EVALUATION, UTILITY
 from recipe.rerule.export import KIND as EXPORT
 from recipe.rerule.replay import state
 from recipe.rerule.reporting.output import FILES
-from recipe.rerule.runs import run_folder, run_lock
+from recipe.rerule.runs import run_folder
 from recipe.rerule.schema import STAGE2
 from recipe.rerule.unlearning.task_vectors import KIND as TASK_VECTOR
 
@@ -98,7 +98,7 @@ WRITTEN = {
     ],
     "A run folder of stage 2": [
         run_folder.MARKER,
-        run_lock.FILE,
+        run_folder.LOCK,
         *(f"records/{name}.jsonl" for name in ("metrics", "metrics_at_save", "prompts", "replay")),
         f"global_step_N/replay/{state.STATE_FILE}",
         "global_step_N/complete.json",

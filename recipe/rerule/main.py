@@ -12,7 +12,7 @@ import sys
 from omegaconf import DictConfig
 
 from recipe.rerule import io, process
-from recipe.rerule.runs import run_folder, run_lock
+from recipe.rerule.runs import run_folder
 from recipe.rerule.training import entry
 
 REQUIRED = ("actor_rollout_ref.model.path", "data.train_files", "data.val_files")
@@ -31,7 +31,7 @@ def _check_and_run(config: DictConfig) -> None:
         checks.prepare(config, *REQUIRED, require_accelerator=config.platform.require_accelerator)
         checks.require(checks.findings(checks.stage2, config))
         nodes.check(config)
-    with io.one_line(Exception, code=1), io.one_line(run_lock.BusyError, code=2):
+    with io.one_line(Exception, code=1), io.one_line(run_folder.BusyError, code=2):
         run(config)
 
 
@@ -41,7 +41,7 @@ def run(config: DictConfig) -> None:
     However the run ends, its processes have ended when this returns or raises.
 
     Raises:
-        run_lock.BusyError: another run is writing into the run folder.
+        run_folder.BusyError: another run is writing into the run folder.
         cluster.DeathError: a machine or a process died; the message says which.
         ray.exceptions.RayError: a worker failed; the cause says which and why.
     """
@@ -52,7 +52,7 @@ def run(config: DictConfig) -> None:
 
     folder = config.trainer.default_local_dir
     run_folder.begin(folder, stage=2)
-    with run_lock.held(folder), process.stoppable(lambda: _how_to_go_on(folder)):
+    with run_folder.held(folder), process.stoppable(lambda: _how_to_go_on(folder)):
         before = checkpoints.newest_complete(folder)
         with cluster.of_run(config, _task_runner(config)) as task_runner:
             run_ppo(config, task_runner_class=task_runner)

@@ -18,7 +18,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from recipe.rerule import io, process
-from recipe.rerule.runs import run_folder, run_lock
+from recipe.rerule.runs import run_folder
 from recipe.rerule.training import entry, ranks
 
 REQUIRED = ("model.path", "data.train_files")
@@ -40,14 +40,14 @@ def _check_and_run(config: DictConfig) -> None:
         checks.prepare(config, *REQUIRED, require_accelerator=config.platform.require_accelerator)
         if "RANK" not in os.environ:
             checks.require(checks.findings(checks.stage1, config))
-    with io.one_line(Exception, code=1), io.one_line(run_lock.BusyError, code=2):
+    with io.one_line(Exception, code=1), io.one_line(run_folder.BusyError, code=2):
         if "RANK" in os.environ:
             return train(config)
         folder = Path(config.trainer.default_local_dir)
         with io.one_line(ValueError, code=2):
             answers = own_answers.asked(config) if config.data.retain_share else []
         run_folder.begin(folder, stage=1)
-        with run_lock.held(folder), ranks.temporary_files():
+        with run_folder.held(folder), ranks.temporary_files():
             if answers:
                 own_answers.write(folder, answers)
             ranks.start(config, "recipe.rerule.sft", "stage 1", train)

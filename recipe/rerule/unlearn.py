@@ -18,7 +18,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from recipe.rerule import io, process
-from recipe.rerule.runs import run_folder, run_lock
+from recipe.rerule.runs import run_folder
 from recipe.rerule.training import entry, ranks
 from recipe.rerule.unlearning import presets
 
@@ -47,12 +47,12 @@ def _check_and_run(config: DictConfig) -> None:
         checks.prepare(config, "model.path", require_accelerator=config.platform.require_accelerator)
         if "RANK" not in os.environ:
             checks.require(checks.findings(checks.unlearn, config))
-    with io.one_line(Exception, code=1), io.one_line(run_lock.BusyError, code=2):
+    with io.one_line(Exception, code=1), io.one_line(run_folder.BusyError, code=2):
         if "RANK" in os.environ:
             return train(config)
         folder = Path(config.trainer.default_local_dir)
         run_folder.begin(folder, stage="unlearn")
-        with run_lock.held(folder), ranks.temporary_files():
+        with run_folder.held(folder), ranks.temporary_files():
             identity.keep(config)
             _find_checkpoint(config)
             ranks.start(config, "recipe.rerule.unlearn", "recipe.rerule.unlearn", train)

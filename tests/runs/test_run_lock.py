@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from recipe.rerule.runs import run_lock
+from recipe.rerule.runs import run_folder
 
 HOLDER = """
 import sys, time
-from recipe.rerule.runs import run_lock
-with run_lock.held(sys.argv[1]):
+from recipe.rerule.runs import run_folder
+with run_folder.held(sys.argv[1]):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -30,13 +30,13 @@ def test_a_second_run_is_refused_until_the_first_is_dead(tmp_path: Path) -> None
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
     owner = rf"run is in use by another run \(process {holder.pid} on {socket.gethostname()}\)"
-    with pytest.raises(run_lock.BusyError, match=owner), run_lock.held(folder):
+    with pytest.raises(run_folder.BusyError, match=owner), run_folder.held(folder):
         pass
     holder.send_signal(signal.SIGKILL)
     holder.communicate()
-    assert (folder / run_lock.FILE).exists()
-    with run_lock.held(folder):
-        assert f"process {os.getpid()} " in (folder / run_lock.FILE).read_text()
+    assert (folder / run_folder.LOCK).exists()
+    with run_folder.held(folder):
+        assert f"process {os.getpid()} " in (folder / run_folder.LOCK).read_text()
     assert list(folder.iterdir()) == []
 
 
@@ -49,11 +49,11 @@ def test_a_lock_file_that_its_owner_just_removed_is_not_the_lock(
     def flock(descriptor: int, operation: int) -> None:
         tried.append(descriptor)
         if len(tried) == 1:
-            (tmp_path / run_lock.FILE).unlink()
+            (tmp_path / run_folder.LOCK).unlink()
         real(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with run_lock.held(tmp_path), pytest.raises(run_lock.BusyError), run_lock.held(tmp_path):
+    with run_folder.held(tmp_path), pytest.raises(run_folder.BusyError), run_folder.held(tmp_path):
         pass
     assert len(tried) == 3
 
@@ -65,6 +65,6 @@ def test_a_file_system_without_locks_is_a_warning(
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with run_lock.held(tmp_path):
+    with run_folder.held(tmp_path):
         pass
     assert capsys.readouterr().err.startswith(f"warning: {tmp_path} cannot be locked (No locks available)")

@@ -1,16 +1,21 @@
-"""Whose a run folder is: a run writes only into a folder of its own, and only what runs write is removed.
+"""Whose a run folder is: one run at a time writes into its own, and only what runs write is removed.
 
 <run>/run.json    {"format": "rerule/run", "format_version": 2, "stage": 1 | 2 | "unlearn"}; written when the
                   run starts; "identity" says what a run of "unlearn" was started with
+<run>/run.lock    locked by the run that writes (flock): the lock ends with its process, however that ends.
+                  Between machines it holds where the file system passes it on, as NFS does from version 4 on
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import re
+import socket
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -18,9 +23,8 @@ import yaml
 
 from recipe.rerule import io
 from recipe.rerule.io import paths_in, read_record, remove_owned
-from recipe.rerule.runs import run_lock
 
-MARKER = "run.json"
+MARKER, LOCK = "run.json", "run.lock"
 FORMAT, FORMAT_VERSION = "rerule/run", 2
 Stage = Literal[1, 2, "unlearn"]
 _COMPLETE = "complete.json"
@@ -45,9 +49,7 @@ _OF_RUN = (
 )
 
 
-_OF_START = (
-    rf"{re.escape(MARKER)}(\.tmp)?|{re.escape(run_lock.FILE)}|\.hydra/((config|hydra|overrides)\.yaml)?"
-)
+_OF_START = rf"{re.escape(MARKER)}(\.tmp)?|{re.escape(LOCK)}|\.hydra/((config|hydra|overrides)\.yaml)?"
 _EMPTY_AT_START = r"records/((metrics|metrics_at_save|prompts|replay)(\.\d+)?\.jsonl|(rollouts|validation)/)?"
 
 
@@ -198,6 +200,53 @@ def remove_unfinished(folder: Path) -> None:
                 "away"
             )
     remove_owned(folder, found)
+
+
+class BusyError(ValueError):
+    """Another run is writing into the folder; the message is one line and says which."""
+
+
+@contextlib.contextmanager
+def held(run_folder: str | Path) -> Iterator[None]:
+    """Make the folder where it is missing, and keep other runs out of it while the block runs.
+
+    Raises:
+        BusyError: another run holds it; the message names its process and machine.
+        OSError: the folder cannot be made or written to.
+    """
+    path = Path(run_folder) / LOCK
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = _open_locked(path)
+    try:
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _open_locked(path: Path) -> int:
+    """A descriptor of the file at `path`, locked; closing it, or the end of this process, frees the lock."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with contextlib.suppress(FileNotFoundError):  # its owner may have removed it since we opened it
+                if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                    return descriptor
+        except BlockingIOError as error:
+            owner = os.read(descriptor, 200).decode(errors="replace").strip() or "another process"
+            os.close(descriptor)
+            raise BusyError(
+                f"{path.parent} is in use by another run ({owner}); wait for it or end it, or choose another "
+                "trainer.default_local_dir"
+            ) from error
+        except OSError as error:
+            reason = f"cannot be locked ({error.strerror}), so a second run in it would not be refused"
+            io.warn(f"{path.parent} {reason}")
+            return descriptor
+        os.close(descriptor)
 
 
 def _named(stage: Stage) -> str:
