@@ -19,6 +19,8 @@ def read() -> Iterator[SettingsCase]:
     """The cases of settings.txt, whose head says how a line is read."""
     group = ""
     for line in Path(__file__).with_name("settings.txt").read_text("utf-8").splitlines():
+        if not line or line.startswith("#"):
+            continue
         if line.startswith("["):
             group = line.strip("[]")
         elif " => " in line:
@@ -27,7 +29,7 @@ def read() -> Iterator[SettingsCase]:
             pairs = [pair.partition("=")[::2] for pair in settings.split("  ")]
             values = {key: yaml.safe_load(value) for key, value in pairs}
             yield SettingsCase(group, settings, _outcome(outcome), values, named)
-        elif line and not line.startswith("#"):
+        else:
             key, _, written = line.partition(": ")
             for text in written.split(" | "):
                 value = yaml.safe_load(text)

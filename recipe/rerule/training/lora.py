@@ -46,7 +46,7 @@ def adapted(model: DictConfig) -> Any:
 
     base = empty(model)
     with torch.device("meta"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # on what `settings.lora` refuses in a line of its own
+        warnings.simplefilter("ignore")  # on what `preflight.models` refuses in a line of its own
         return get_peft_model(base, adapter_config(model))
 
 

@@ -146,7 +146,7 @@ def largest_divisor(number: int, limit: int) -> int:
 def engine_length(*, _root_: DictConfig) -> float | None:
     """Tokens that the rollout engine plans for: the longest prompt and response, or all that the model reads.
 
-    None where one of them is no count of tokens: `settings` refuses that by name.
+    None where one of them is no count of tokens: `schema` refuses that by name.
     """
     lengths = _counts(_root_, ("data.max_prompt_length", "data.max_response_length"))
     if not lengths:
@@ -246,7 +246,7 @@ def stage1_micro_batch(limit: int, *, _root_: DictConfig) -> int:
 
 
 def _fitting(limit: int, config: DictConfig, rows: Sequence[str], devices: Sequence[str]) -> int:
-    """`limit` where the rows cannot be shared: `settings` refuses that, and names the reason."""
+    """`limit` where the rows cannot be shared: `preflight` refuses that, and names the reason."""
     factors, divisors = _counts(config, rows), _counts(config, devices)
     if not factors or not divisors or math.prod(factors) % math.prod(divisors):
         return limit
@@ -254,7 +254,7 @@ def _fitting(limit: int, config: DictConfig, rows: Sequence[str], devices: Seque
 
 
 def _counts(config: DictConfig, keys: Sequence[str]) -> list[int]:
-    """The values of settings; none where one is no count of things, which `settings` refuses by name."""
+    """The values of settings; none where one is no count of things, which `schema` refuses by name."""
     try:
         values = [OmegaConf.select(config, key) for key in keys]
     except OmegaConfBaseException:
