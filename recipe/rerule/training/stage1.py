@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import psutil
 import torch
 import torch.distributed as dist
 from omegaconf import DictConfig
@@ -48,7 +49,6 @@ class Stage1Trainer(SFTTrainer):
 
     def fit(self) -> None:
         """Train to the last step, which ends with the weights of the kept one."""
-        self._started = time.monotonic()
         if self._prompts:
             self._sample()
         super().fit()
@@ -114,11 +114,11 @@ class Stage1Trainer(SFTTrainer):
 
     def _sample(self) -> signal.Signal:
         """Sample, say and record what was found, and keep the weights where they are the best so far."""
-        began = time.monotonic()
+        began = time.time()
         options = plain(self.config, "signal.reward_kwargs")
         found = signal.measured(self._step, self._responses(), options)
-        ended = time.monotonic()
-        found = replace(found, seconds=ended - began, elapsed=ended - self._started)
+        ended = time.time()
+        found = replace(found, seconds=ended - began, elapsed=ended - psutil.Process().create_time())
         self._signals.append(found)
         if self.rank == 0:
             signal.append(self.config.trainer.default_local_dir, found)
