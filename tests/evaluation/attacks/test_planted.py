@@ -130,7 +130,7 @@ def test_a_cache_is_shared_by_models_with_the_same_files(
     assert again["quantise_4"]["again"]["excess"] == 0
     of_both = ({**one["prefill/affirmative"]["refusing"], "p_holm": 0} for one in (first, again))
     assert next(of_both) == next(of_both)
-    assert attack(*cache, "--attacks", "many_shot", "--overwrite") == 0
+    assert attack(*cache, "--attacks", "memorisation", "--overwrite") == 0
     assert len(asked) == 3
 
 
