@@ -14,14 +14,14 @@ import pandas as pd
 def main() -> None:
     """Print the answers that an evaluation wrote."""
     folder, before, after = sys.argv[1:]
-    lines = pd.read_json(Path(folder) / "responses.jsonl", lines=True)
-    asked = lines[lines["model"] == before].sort_values("index")
+    rows = pd.read_parquet(Path(folder) / "responses.parquet")
+    asked = rows[rows["model"] == before].sort_values("probe")
     known = asked[asked["rouge_l"] == 1]
-    answers = lines[lines["model"] == after].set_index("index")["response"]
+    answers = rows[rows["model"] == after].set_index("probe")["response"]
     width = max(len(before), len(after))
-    for probe in known.groupby("section").head(2).itertuples():
-        print(f"\n{probe.prompt}  [{probe.section}]")
-        for model, response in ((before, probe.response), (after, answers[probe.index])):
+    for probe in known.groupby("side").head(2).itertuples():
+        print(f"\n{probe.prompt}  [{probe.side}]")
+        for model, response in ((before, probe.response), (after, answers[probe.probe])):
             print(f"  {model:{width}}  {' '.join(response.split())}")
 
 

@@ -106,7 +106,7 @@ WRITTEN = {
     "An evaluation folder": [
         EVALUATION.marker,
         *(f"{name}.json" for name in ("results", "intervals", "comparisons", "anchors")),
-        *("responses.jsonl", "texts.jsonl"),
+        *("responses.parquet", "texts.jsonl"),
     ],
     "An attack folder": [attacks.RESULTS, attacks.CURVES, attacks.SCORES, kept.READINGS, ATTACKED.marker],
     "A report": [f"report/{FILES.marker}"],

@@ -12,7 +12,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from data_prep.custom import command, next_commands
 from data_prep.custom.next_commands import Next, commands
-from recipe.rerule.evaluation.statistics import few
+from recipe.rerule.evaluation import summary
 from reward import RewardConfig
 from tests import document_commands
 from tests.data_prep.custom.test_benchmark import put_csv, rows
@@ -143,7 +143,7 @@ def test_few_probes_are_warned_of_when_they_are_held_out(
         "than 6; give --probes, or a larger --probe-share"
         for side in ("forget", "retain")
     ]
-    assert command.LEAST_PROBES == few.LEAST_FACTS
+    assert command.LEAST_PROBES == summary.LEAST_FACTS
     assert command.few_probes({"forget": {"qa": 3, "fb": 3}, "retain": {"qa": 6}}) == []
 
 

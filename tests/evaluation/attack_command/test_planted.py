@@ -13,7 +13,7 @@ import pytest
 from recipe.rerule.evaluation.attack_command import working
 from recipe.rerule.evaluation.attack_command.kept import MODELS, READINGS
 from recipe.rerule.evaluation.engine import run
-from recipe.rerule.evaluation.engine.process import EngineError
+from recipe.rerule.evaluation.engine.run import EngineError
 from tests.evaluation.attack_command import made
 
 ATTACKS = (

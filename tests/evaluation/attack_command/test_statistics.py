@@ -7,8 +7,7 @@ import pytest
 
 from recipe.rerule.evaluation.attack_command.statistics import Difference, Facts, Score, share
 from recipe.rerule.evaluation.attacks.material import FORGET, SCORE, Reading
-from recipe.rerule.evaluation.statistics.intervals import bootstrap
-from recipe.rerule.evaluation.statistics.samples import Array, Samples, mean_of
+from recipe.rerule.evaluation.summary import Array, Samples, bootstrap, mean_of
 from tests.evaluation.attacks.made_material import material, probe
 
 MEAN = mean_of(SCORE, [FORGET])

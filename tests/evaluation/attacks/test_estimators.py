@@ -23,7 +23,7 @@ from recipe.rerule.evaluation.attacks.estimators import (
     min_k_plus_plus,
     round_to_nearest,
 )
-from recipe.rerule.evaluation.statistics.roc import auc, min_k_score
+from recipe.rerule.evaluation.metrics import auc, min_k_score
 
 SCORES = st.lists(st.floats(0, 1), min_size=1, max_size=9)
 RANKS = st.lists(st.integers(1, 4), min_size=1, max_size=30)

@@ -24,7 +24,7 @@ from recipe.rerule.evaluation.attacks.likelihood import (
 )
 from recipe.rerule.evaluation.attacks.relearning import Settings, relearn
 from recipe.rerule.evaluation.attacks.relearning_rows import Row
-from recipe.rerule.evaluation.statistics.roc import auc
+from recipe.rerule.evaluation.metrics import auc
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level, sentencepiece
 from tests.unlearning.made import plain_model, put_model
 

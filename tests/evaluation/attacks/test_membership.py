@@ -27,8 +27,8 @@ from recipe.rerule.evaluation.attacks.membership import (
 from recipe.rerule.evaluation.attacks.membership_inference import area
 from recipe.rerule.evaluation.attacks.relearning import Settings, relearn
 from recipe.rerule.evaluation.attacks.relearning_rows import Row
-from recipe.rerule.evaluation.statistics.intervals import intervals
-from recipe.rerule.evaluation.statistics.roc import auc
+from recipe.rerule.evaluation.metrics import auc
+from recipe.rerule.evaluation.summary import intervals
 from tests.evaluation.attacks.made_pairs import near
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level, sentencepiece
 from tests.unlearning.made import plain_model, put_model

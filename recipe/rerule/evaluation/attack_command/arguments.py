@@ -13,10 +13,9 @@ from recipe.rerule.evaluation.attack_command.checked import CONTROL, ORIGINAL
 from recipe.rerule.evaluation.attack_command.command import run_attack
 from recipe.rerule.evaluation.attacks.interface import Attack
 from recipe.rerule.evaluation.attacks.registry import DEFAULT
-from recipe.rerule.evaluation.engine.decoding import add_decoding_arguments
-from recipe.rerule.evaluation.engine.template import add_template_argument
-from recipe.rerule.evaluation.options import add_benchmark_arguments
-from recipe.rerule.evaluation.registry import benchmarks
+from recipe.rerule.evaluation.engine.models import add_template_argument
+from recipe.rerule.evaluation.engine.run import add_decoding_arguments
+from recipe.rerule.evaluation.registry import add_benchmark_arguments, benchmarks
 from recipe.rerule.platform import PLATFORMS
 from recipe.rerule.process.arguments import positive
 

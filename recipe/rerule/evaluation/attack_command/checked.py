@@ -19,13 +19,11 @@ from recipe.rerule.evaluation.attack_command.probes import Source, material_of
 from recipe.rerule.evaluation.attacks.interface import Attack
 from recipe.rerule.evaluation.attacks.material import Material
 from recipe.rerule.evaluation.attacks.registry import BEFORE, attacks, chosen
-from recipe.rerule.evaluation.engine.decoding import Decoding, decoding_of
-from recipe.rerule.evaluation.engine.encoding import encode
-from recipe.rerule.evaluation.engine.models import Model, check_models, path_of, resolve_models
-from recipe.rerule.evaluation.engine.template import warnings, with_template
-from recipe.rerule.evaluation.options import given_paths, refuse_foreign
+from recipe.rerule.evaluation.engine.encoding import encode, warnings
+from recipe.rerule.evaluation.engine.models import Model, check_models, path_of, resolve_models, with_template
+from recipe.rerule.evaluation.engine.run import Decoding, decoding_of
 from recipe.rerule.evaluation.probes import file_sha256, read_probes, read_training_rows
-from recipe.rerule.evaluation.registry import Benchmark, benchmark_of, benchmarks
+from recipe.rerule.evaluation.registry import Benchmark, benchmark_of, benchmarks, given_paths, refuse_foreign
 from recipe.rerule.platform import select
 
 ORIGINAL, CONTROL = "original", "control"

@@ -18,8 +18,7 @@ from recipe.rerule.evaluation.attack_command.results import Found, Results, curv
 from recipe.rerule.evaluation.attack_command.statistics import FEWEST_FACTS
 from recipe.rerule.evaluation.attack_command.working import work
 from recipe.rerule.evaluation.attacks.interface import key_of
-from recipe.rerule.evaluation.output import json_text
-from recipe.rerule.evaluation.versions import versions
+from recipe.rerule.evaluation.output import json_text, versions
 from recipe.rerule.files import json_lines
 from recipe.rerule.process.progress import Progress
 

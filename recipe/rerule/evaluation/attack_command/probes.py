@@ -12,9 +12,10 @@ from recipe.rerule.evaluation.attacks.material import Asked, Material, Scored
 from recipe.rerule.evaluation.engine.encoding import load_tokenizer
 from recipe.rerule.evaluation.engine.models import Model, context_length
 from recipe.rerule.evaluation.engine.requests import Answer, Generation
-from recipe.rerule.evaluation.evaluator import Evaluator, Record
 from recipe.rerule.evaluation.probes import Probe
 from recipe.rerule.evaluation.registry import Benchmark
+from recipe.rerule.evaluation.registry import Benchmark as Evaluator
+from recipe.rerule.evaluation.registry import Row as Record
 from recipe.rerule.training.template_arguments import bind
 
 FEWEST_FACTS = 2

@@ -24,7 +24,7 @@ from recipe.rerule.evaluation.attacks.curves import area, half_recovery
 from recipe.rerule.evaluation.attacks.interface import Attack, key_of
 from recipe.rerule.evaluation.attacks.material import FORGET, REFUSAL, RETAIN, Reading, Readings, merged
 from recipe.rerule.evaluation.attacks.registry import BEFORE
-from recipe.rerule.evaluation.statistics.comparison import holm
+from recipe.rerule.evaluation.summary import holm
 
 Row = dict[str, Any]
 Results = dict[str, dict[str, Row]]

@@ -10,10 +10,16 @@ from typing import Any
 import numpy as np
 
 from recipe.rerule.evaluation.attacks.material import FORGET, SCORE, Material, Reading, Values
-from recipe.rerule.evaluation.statistics.few import LEAST_FACTS
-from recipe.rerule.evaluation.statistics.intervals import bootstrap, percentile_interval
-from recipe.rerule.evaluation.statistics.permutation import permutation_test
-from recipe.rerule.evaluation.statistics.samples import Array, Samples, Statistic, sets_of
+from recipe.rerule.evaluation.summary import (
+    LEAST_FACTS,
+    Array,
+    Samples,
+    Statistic,
+    bootstrap,
+    percentile_interval,
+    permutation_test,
+    sets_of,
+)
 
 FEWEST_FACTS = LEAST_FACTS
 """With fewer there are no intervals and no tests."""

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recipe.rerule.evaluation.statistics.memorisation import exact_memorization, extraction_strength
-from recipe.rerule.evaluation.statistics.roc import min_k_score
+from recipe.rerule.evaluation.metrics import exact_memorization, extraction_strength, min_k_score
 
 __all__ = [
     "exact_memorization",

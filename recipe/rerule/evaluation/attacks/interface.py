@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from recipe.rerule.evaluation.attacks.material import FORGET, SCORE, Asked, Material, Readings
 from recipe.rerule.evaluation.engine.requests import Answers, Request
-from recipe.rerule.evaluation.statistics.samples import Statistic, mean_of
+from recipe.rerule.evaluation.summary import Statistic, mean_of
 
 Need = Literal["train", "original", "control"]
 """Rows of --train, the model called `original`, the never-knew model of --control."""

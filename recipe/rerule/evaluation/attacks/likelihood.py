@@ -28,7 +28,7 @@ from recipe.rerule.evaluation.attacks.estimators import (
 )
 from recipe.rerule.evaluation.engine.encoding import encode_one
 from recipe.rerule.evaluation.engine.requests import Likelihood, PromptText
-from recipe.rerule.evaluation.statistics.roc import min_k_score
+from recipe.rerule.evaluation.metrics import min_k_score
 from recipe.rerule.process.progress import Progress
 from recipe.rerule.training.prompts import answer_ids, chat_answer_ids, prompt_ids
 

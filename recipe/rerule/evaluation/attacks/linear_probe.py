@@ -41,7 +41,7 @@ from recipe.rerule.evaluation.attacks.fact_questions import (
 from recipe.rerule.evaluation.attacks.hidden_states import states
 from recipe.rerule.evaluation.attacks.likelihood import Piece, asked_piece
 from recipe.rerule.evaluation.attacks.logistic import fit
-from recipe.rerule.evaluation.statistics.roc import auc
+from recipe.rerule.evaluation.metrics import auc
 
 FOLDS = 5
 

@@ -17,7 +17,7 @@ from recipe.rerule.evaluation.attacks import membership
 from recipe.rerule.evaluation.attacks.interface import ForwardAttack, Models, Options
 from recipe.rerule.evaluation.attacks.likelihood import Piece, scores, text_piece, token_scores
 from recipe.rerule.evaluation.attacks.material import FORGET, SCORE, Material, Readings
-from recipe.rerule.evaluation.statistics.samples import Array, Samples
+from recipe.rerule.evaluation.summary import Array, Samples
 
 OTHERS = "others"
 """Set of the texts that were never to be forgotten."""

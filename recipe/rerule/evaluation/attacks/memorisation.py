@@ -15,7 +15,7 @@ from recipe.rerule.evaluation.attacks.estimators import exact_memorization, extr
 from recipe.rerule.evaluation.attacks.interface import Asking, Options, RequestAttack
 from recipe.rerule.evaluation.attacks.material import FORGET, RETAIN, Material, Readings
 from recipe.rerule.evaluation.engine.requests import Answers
-from recipe.rerule.evaluation.memorised import right_answer
+from recipe.rerule.evaluation.metrics import right_answer
 
 _NUMBERS = {"extraction_strength": extraction_strength, "exact_memorisation": exact_memorization}
 """By variant: of the ranks of an answer."""
