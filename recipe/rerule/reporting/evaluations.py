@@ -198,7 +198,6 @@ def read_evaluation(path: Path) -> Evaluation:
     if not results_file.is_file() and (folder / ATTACK_RESULTS).is_file():
         raise ValueError(f"--results {path} is a folder of evaluate attack; give it as --attacks")
     meta = _read_meta(folder / "meta.json")
-    comparisons, intervals = (_optional(folder / f"{name}.json") for name in ("comparisons", "intervals"))
     evaluation = Evaluation(
         benchmark=meta.get("benchmark", UNSTATED),
         target=folder.name,
@@ -207,8 +206,10 @@ def read_evaluation(path: Path) -> Evaluation:
         convention=convention_of(meta),
         results=read_metrics(results_file),
         anchors=read_metrics(folder / "anchors.json") if (folder / "anchors.json").exists() else {},
-        intervals=parse_intervals(intervals or {}, folder / "intervals.json"),
-        comparisons=parse_comparisons(comparisons or [], folder / "comparisons.json"),
+        intervals=parse_intervals(_optional(folder / "intervals.json", {}), folder / "intervals.json"),
+        comparisons=parse_comparisons(
+            _optional(folder / "comparisons.json", []), folder / "comparisons.json"
+        ),
         models=meta.get("models", {}),
         meta=meta,
     )
@@ -250,15 +251,13 @@ def read_lines(file: Path) -> Iterator[dict[str, Any]]:
         yield record
 
 
-def _optional(file: Path) -> Any:
-    return read_json(file) if file.exists() else None
+def _optional(file: Path, default: Any) -> Any:
+    return read_json(file) if file.exists() else default
 
 
 def _read_meta(file: Path) -> dict[str, Any]:
     """meta.json, {} where there is none. Raises ValueError where a part that is read is of another type."""
-    meta = _optional(file)
-    if meta is None:
-        return {}
+    meta = _optional(file, {})
     validated(TypeAdapter(_Meta), meta, file)
     return dict(meta)
 

@@ -117,15 +117,15 @@ class Recall(Benchmark):
         """Recall and refusal rate of every section, kind and attack there is, as
         "forget/aa/role_play/recall"."""
         # A family may have slashes in its own name.
-        parts = {name: tuple(name.split("/", 2)) for name in samples if "rouge_l" in samples[name]}
+        parts = {name: tuple(name.split("/", 2)) for name in samples}
         wholes = {part[:depth] for part in parts.values() for depth in (1, 2, 3)}
-        return {
-            f"{'/'.join(whole)}/{ending}": mean_of(
-                quantity, [name for name, part in parts.items() if part[: len(whole)] == whole]
-            )
-            for whole in sorted(wholes, key=lambda whole: (SECTIONS.index(whole[0]), whole[1:]))
-            for quantity, ending in _QUANTITIES.items()
-        }
+        found = {}
+        for whole in sorted(wholes, key=lambda whole: (SECTIONS.index(whole[0]), whole[1:])):
+            names = [name for name, part in parts.items() if part[: len(whole)] == whole]
+            for quantity, ending in _QUANTITIES.items():
+                if all(quantity in samples[name] for name in names):
+                    found[f"{'/'.join(whole)}/{ending}"] = mean_of(quantity, names)
+        return found
 
 
 class World(Recall):
