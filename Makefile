@@ -55,7 +55,7 @@ bench: $(INSTALLED)
 LOCK_OPTIONS ?=
 LOCK = $(BIN)/uv pip compile --quiet $(LOCK_OPTIONS) setup.py --extra gpu --constraints requirements/gpu_bounds.txt \
   --python-platform x86_64-manylinux_2_31 --no-annotate \
-  --custom-compile-command "make lock (CPython 3.11 and 3.12, Linux x86-64; docs/installation.md)"
+  --custom-compile-command "make lock (CPython 3.11 and 3.12, Linux x86-64; docs/gpu.md)"
 
 lock: $(INSTALLED)
 	$(LOCK) --python-version 3.11 --output-file requirements/gpu.txt

@@ -6,7 +6,8 @@
 from setuptools import find_namespace_packages, setup
 
 # verl: trainer, workers, data flow.  torch, transformers: models.  hydra-core, omegaconf: configuration.
-# ray: processes.  regex: letters of every script.  rouge-score: ROUGE-L.
+# pydantic: types and bounds of settings (2: Annotated).  ray: processes.
+# regex: letters of every script.  rouge-score: ROUGE-L.
 # safetensors: replay state that executes nothing on loading.
 # pyarrow: parquet.  matplotlib, pillow: figures of the report.  pyyaml: configurations of runs.
 # jinja2, markupsafe: the report's page from templates that escape every value.
@@ -22,6 +23,7 @@ INSTALL_REQUIRES = [
     "tokenizers",
     "hydra-core",
     "omegaconf",
+    "pydantic>=2",
     "ray",
     "tensordict<=0.10.0",
     "numpy",

@@ -23,8 +23,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from recipe.rerule.evaluation.attack_command.output import RESULTS
-from recipe.rerule.evaluation.attacks.quantisation import KIND, quantise
+from recipe.rerule.evaluation.attacks.quantise import quantise
+from recipe.rerule.evaluation.attacks.summary import RESULTS
+from recipe.rerule.evaluation.attacks.weights import is_finished
 
 BOUND_SECONDS = 300
 """For one model of 2 M parameters on two idle cores."""
@@ -104,7 +105,7 @@ def _world(out: Path) -> Path:
 
 def _unlearned(world: Path, out: Path) -> Path:
     folder = out / "unlearned"
-    if not (folder / KIND.marker).is_file():
+    if not is_finished(folder):
         quantise(world / "model", 4, folder)
     return folder
 

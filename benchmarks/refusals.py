@@ -2,7 +2,7 @@
 
 Measures on the lists of tests/reward/refusal_lists, and, where the folder DATA (../shared/data by default)
 holds the benchmarks' own files, on those. The lists have shaped the rules, so their figures are no estimate
-for sentences never seen; docs/refusals.md has what was found at first sight. Prints one JSON object on its
+for sentences never seen; docs/rewards.md has what was found at first sight. Prints one JSON object on its
 last line, with the same figures for "ours" and "rule":
     recall, precision    on the lists
     answers_flagged      share of ordinary answers taken for refusals, by benchmark and kind

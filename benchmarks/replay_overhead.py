@@ -2,7 +2,7 @@
 
 A model of a training step's seconds from floating-point operations and bytes, without any GPU. It predicts
 replay's overhead for the paper's three settings and compares it with the hours that the paper prints, shows
-what each assumption does to the answer, and goes on to longer responses and more GPUs (docs/cost.md).
+what each assumption does to the answer, and goes on to longer responses and more GPUs (docs/gpu.md).
 Prints tables, and one JSON object on its last line. Every assumption is an option; none is fitted to the
 paper's hours. `--run` takes what can be measured (MEASURED) from a recorded stage-2 run with replay.
 Overheads and shares are fractions in Python and JSON, percentages in the tables.
@@ -206,7 +206,7 @@ RANGES: Mapping[str, tuple[float, float]] = {
 }
 # replay_factor: benchmarks.replay_cost measured a replay_update_ratio of 0.54 to 0.71 where the passes count
 # for 3 forwards over 4, and 0.84 with a log-prob pass of its own, 4 over 4 (no checkpointing on the CPU
-# platform; docs/performance.md). Where arithmetic is all that takes time it is 1. bookkeeping_share: from
+# platform; docs/gpu.md). Where arithmetic is all that takes time it is 1. bookkeeping_share: from
 # the same page.
 MEASURED = ("replay_factor", "bookkeeping_share")
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from data_prep.atomic import new_folder
 from data_prep.contract import Row, rl_row, write_rows
 from data_prep.prompts import Side
 from data_prep.sources import read_records
 from data_prep.world.config import WorldConfig
 from data_prep.world.model import trained
 from data_prep.world.tokenizer import train_tokenizer
+from recipe.rerule.io import new_folder
 
 OWN = Path("outputs/benchmarks/tofu")
 FILES: dict[Side, tuple[str, int]] = {

@@ -34,6 +34,7 @@ SEEDS = (1, 2)
 STEPS = 30
 GOAL_FORGET, GOAL_RETAIN = 0.1, 0.9
 RATE, KL = "actor_rollout_ref.actor.optim.lr", "actor_rollout_ref.actor.kl_loss_coef"
+UPDATE_PROMPTS = "actor_rollout_ref.actor.ppo_mini_batch_size"
 ROWS = ("--probe-share", "0.25", "--val-share", "0.2")
 STAGE1 = ("platform=cpu", "experiment=custom")
 STAGE2 = (
@@ -44,7 +45,8 @@ STAGE2 = (
     "data.max_response_length=32",
     "actor_rollout_ref.rollout.n=4",
     "actor_rollout_ref.rollout.temperature=0.7",
-    f"{RATE}=3e-5",
+    f"{UPDATE_PROMPTS}=4",
+    f"{RATE}=2e-5",
     f"{RATE}_scheduler_type=cosine",
     f"{RATE}_warmup_steps=3",
     f"{KL}=0.05",
@@ -67,17 +69,21 @@ ARMS = {
     "stage 1, 60 steps, not stopped": Arm(None, ("stop=none", "trainer.total_training_steps=60")),
     "rule": Arm(),
     "rerule": Arm(("replay.enable=true",)),
+    "on-policy updates in place of replay": Arm(("replay.enable=true", "replay.update=on_policy")),
+    "one update a step": Arm((f"{UPDATE_PROMPTS}=16",)),
     "sides not weighed": Arm(("sides.weights=equal",)),
     "additive reward": Arm(("reward.custom_reward_function.reward_kwargs.form=additive",)),
     "no own answers in stage 1": Arm((), ("data.retain_share=0",)),
     "sides as given": Arm(("data.sides=as_given",)),
-    "a fifth of the rate": Arm((f"{RATE}=6e-6",)),
+    "a fifth of the rate": Arm((f"{RATE}=4e-6",)),
     "constant rate": Arm((f"{RATE}_scheduler_type=constant", f"{RATE}_warmup_steps=-1")),
     "temperature 1": Arm(("actor_rollout_ref.rollout.temperature=1",)),
-    "8 prompts, 8 responses": Arm(("data.train_batch_size=8", "actor_rollout_ref.rollout.n=8")),
+    "8 prompts, 8 responses": Arm(
+        ("data.train_batch_size=8", "actor_rollout_ref.rollout.n=8", f"{UPDATE_PROMPTS}=2")
+    ),
     "KL coefficient 0": Arm((f"{KL}=0",)),
     "KL coefficient 0.2": Arm((f"{KL}=0.2",)),
-    "LoRA": Arm(("actor_rollout_ref.model.lora_rank=16", f"{RATE}=3e-4")),
+    "LoRA": Arm(("actor_rollout_ref.model.lora_rank=16", f"{RATE}=2e-4")),
 }
 """In the order in which they run."""
 

@@ -10,9 +10,8 @@ from data_prep.muse_news import command as muse_news
 from data_prep.rwku import command as rwku
 from data_prep.tofu import command as tofu
 from data_prep.world import command as world
-from recipe.rerule import errors
-from recipe.rerule.process import signals
-from recipe.rerule.process.arguments import ArgumentParser
+from recipe.rerule import io, process
+from recipe.rerule.process import ArgumentParser
 
 BENCHMARKS = {
     "world": world,
@@ -41,12 +40,12 @@ def main(arguments: list[str] | None = None) -> int:
 
     A process stopped by SIGTERM or SIGINT ends with 143 or 130, and leaves no draft.
     """
-    with signals.one_line():
+    with process.stoppable():
         options = _parser().parse_args(arguments)
         try:
             BENCHMARKS[options.benchmark].run(options)
         except (ValueError, OSError) as error:
-            return errors.fail(error, 2)
+            return io.fail(error, 2)
         return 0
 
 

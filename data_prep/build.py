@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from data_prep import classical
-from data_prep.atomic import MARKER, new_folder
 from data_prep.checks import CHECKS, drop, run_checks
 from data_prep.contract import write_rows, write_sft_rows
 from data_prep.draws import spread
-from data_prep.ownership import DATA, stamp_folder
 from data_prep.prompts import Benchmark, Material, Prompt
 from data_prep.sources.tables import sha256_of_file
+from recipe.rerule.io import DATA, new_folder, stamp_folder
 from reward import RewardConfig
 
 LISTED = 5
@@ -68,7 +67,7 @@ def write(benchmark: Benchmark, folder: Path, options: BuildOptions) -> dict[str
     answered = classical.of_benchmark(benchmark, options.reward.phrases)
     answered.write(folder)
     manifest = _manifest(benchmark, found, options, folder, answered)
-    (folder / MARKER).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    (folder / DATA.marker).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", "utf-8")
     return manifest
 
 

@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from data_prep.apart import check_apart, there
-from data_prep.atomic import check_writable
 from data_prep.build import BuildOptions, build, summary
 from data_prep.checks import DROPS
 from data_prep.generate import Request, add_endpoint_arguments, endpoint_of, estimate
 from data_prep.prompts import Benchmark
 from data_prep.writers import Allowance, DryWriter, EndpointWriter, RuleWriter, Writer, explained
-from recipe.rerule.process.arguments import positive
+from recipe.rerule.io import check_apart, check_writable, existing
+from recipe.rerule.process import positive
 from reward import RewardConfig
 from reward.rouge import CONVENTIONS
 
@@ -99,7 +98,7 @@ def check_out(options: argparse.Namespace) -> None:
 
     Raises ValueError.
     """
-    inputs = there(*((f"--{name.replace('_', '-')}", getattr(options, name, None)) for name in _INPUTS))
+    inputs = existing(*((f"--{name.replace('_', '-')}", getattr(options, name, None)) for name in _INPUTS))
     cache = [] if options.base_url is None else [("--cache", options.cache)]
     check_apart(options.out, *inputs, *cache)
     check_writable(options.out, options.overwrite)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from recipe.rerule import errors
+from recipe.rerule import io
 from recipe.rerule.unlearning import presets
 
 FILES = {"forget": "forget_gold.parquet", "retain": "retain.parquet", "alternate": "alternate.parquet"}
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         lines = [line for folder in folders for line in settings(method, Path(folder))]
     except (ValueError, OSError) as error:
-        return errors.fail(error, 2)
+        return io.fail(error, 2)
     print("\n".join(lines))
     return 0
 

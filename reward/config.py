@@ -59,7 +59,7 @@ class RewardConfig:
         return [
             f"the reward does not see {len(missed)} of the {len(taught)} refusals of stage 1 as refusals, "
             f"such as {missed[0]!r}, so that stage 2 would not pay for them; write phrases that such "
-            f"refusals have into a file and give it as {option} (docs/refusals.md)"
+            f"refusals have into a file and give it as {option} (docs/rewards.md)"
         ]
 
 

@@ -23,17 +23,16 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
 from recipe.rerule.__main__ import COMMANDS
-from recipe.rerule.training import installation, sizes
-from recipe.rerule.training.keys import overrides, usage
-from recipe.rerule.unlearning import keys as unlearning
+from recipe.rerule.schema import SettingsError
+from recipe.rerule.training import entry, installation, sizes
 from tests.document_commands import ROOT, CommandLine
 
 HYDRA = {
-    "recipe.rerule.main": usage.STAGE2,
-    "recipe.rerule.sft": usage.STAGE1,
-    "recipe.rerule.unlearn": unlearning.COMMAND,
-    "recipe.rerule.check stage1": usage.STAGE1,
-    "recipe.rerule.check stage2": usage.STAGE2,
+    "recipe.rerule.main": entry.STAGE2,
+    "recipe.rerule.sft": entry.STAGE1,
+    "recipe.rerule.unlearn": entry.UNLEARN,
+    "recipe.rerule.check stage1": entry.STAGE1,
+    "recipe.rerule.check stage2": entry.STAGE2,
 }
 """Programs whose words are settings, with the configuration that they compose."""
 WITHOUT_OPTIONS = {
@@ -43,10 +42,6 @@ WITHOUT_OPTIONS = {
     "benchmarks.mutants": 1,
 }
 """Programs that parse nothing, with the most words that they take."""
-PARSED_IN = {
-    "recipe.rerule.minimal": "recipe.rerule.training.minimal_command",
-}
-"""Programs whose words another module parses."""
 EXTERNAL = {"pip", "ray", "vllm", "mutmut", "pre-commit"}
 """Programs of others: only their names are known here."""
 _OF_OTHERS = {"venv", "pip", "pytest", "vllm"}
@@ -79,7 +74,7 @@ def fault(command: CommandLine) -> str | None:
     """What is wrong with the command, or None."""
     try:
         _check(command)
-    except (_UnknownError, overrides.OverrideError) as error:
+    except (_UnknownError, SettingsError) as error:
         return str(error)
     return None
 
@@ -199,7 +194,7 @@ def _check_installation(words: list[str]) -> None:
 def _check_hydra(program: str, words: list[str]) -> None:
     arguments = [word for word in words if word != "job"]
     if "--list" not in arguments:
-        overrides.check_options(arguments)
+        entry.check_options(arguments, HYDRA[program])
     composed(program, _settings(arguments))
 
 
@@ -220,7 +215,7 @@ def composed(program: str, settings: tuple[str, ...]) -> DictConfig:
         with initialize_config_dir(str(command.folder.resolve()), version_base=None):
             return compose(command.name, overrides=list(settings))
     except Exception as error:
-        raise overrides.OverrideError(overrides.explain(error, command)) from error
+        raise SettingsError(entry.explain(error, command)) from error
 
 
 def _check_bare(program: str, words: list[str]) -> None:
@@ -263,7 +258,7 @@ def _parsed(program: str, words: list[str], lenient: bool) -> Namespace | None:
 
 def _parser_of(program: str) -> str:
     """The module whose `main` parses the words. One that parses none must not get here: it would run."""
-    name = PARSED_IN.get(program) or str(_module_spec(program).name)
+    name = str(_module_spec(program).name)
     assert ".parse_args(" in Path(str(_spec(name).origin)).read_text(), f"{name} has no parser"
     return name
 

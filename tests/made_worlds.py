@@ -1,9 +1,8 @@
-"""Worlds whose models are made in seconds, and what runs of `recipe.rerule.minimal` on them need."""
+"""Worlds whose models are made in seconds."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 from data_prep.world.config import WorldConfig
 from data_prep.world.model import make_model
@@ -40,19 +39,6 @@ MICRO = WorldConfig(
     epochs=4,
 )
 """Nine people, and a model of 0.2 M parameters that knows them somewhat."""
-SIZES: dict[str, Any] = {"steps": 4, "prompts": 4, "rollouts": 3, "response_limit": 6}
-"""Of a run of `recipe.rerule.minimal` on SMALL, by the names of its settings."""
-REPLAY: dict[str, Any] = {
-    "threshold_rule": "fixed",
-    "threshold": 1.0,
-    "require_signal": False,
-    "sampling": "uniform",
-    "min_groups": 2,
-    "warmup_steps": 1,
-    "capacity": 16,
-    "groups_per_update": 3,
-}
-"""Of such a run: replay from its second step on."""
 
 
 def untrained(config: WorldConfig) -> SimpleNamespace:
@@ -60,8 +46,3 @@ def untrained(config: WorldConfig) -> SimpleNamespace:
     world = make_world(config)
     tokenizer = train_tokenizer((text for pair in world.base_pairs for text in pair), config.vocab_size)
     return SimpleNamespace(world=world, tokenizer=tokenizer, model=make_model(config, tokenizer).eval())
-
-
-def by_length(texts: list[str], rows: list[Any], options: dict[str, Any]) -> list[dict[str, float]]:
-    """A reward that differs within the groups of an untrained model, which the world's does not."""
-    return [{"score": (len(text) % 3) / 2, "refused": 0.0, "rouge": 0.0} for text in texts]

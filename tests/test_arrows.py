@@ -7,26 +7,24 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-FOR_ALL = {"errors", "files", "process"}
+FOR_ALL = {"io", "process"}
 """The standard library and psutil alone; everyone may use them."""
 DATA = {"data_prep.contract"}
-FOLDERS = {"data_prep.atomic", "data_prep.drafts", "data_prep.ownership", "data_prep.apart"}
-"""How folders appear whole, and whose they are; the standard library alone."""
 ARROWS: dict[str, set[str]] = {
-    "process": {"data_prep.strict_json"},
-    "files": set(),
-    "errors": set(),
+    "io": set(),
+    "process": set(),
+    "schema": set(),
     "replay": set(),
     "reward": set(),
-    "runs": {"replay", *FOLDERS},
+    "runs": {"replay"},
     "platform": {"training.agent_loop", "training.settings"},
-    "training": {"replay", "runs", "platform", "reward", *DATA},
-    "unlearning": {"training", "runs", "platform", "reward", *DATA, *FOLDERS},
+    "training": {"schema", "replay", "runs", "platform", "reward", *DATA},
+    "unlearning": {"schema", "training", "runs", "platform", "reward", *DATA},
     "evaluation": {
         *("reward", "runs", "platform", "training.prompts", "training.template_arguments"),
-        *("data_prep.generate", *DATA, *FOLDERS),
+        *("data_prep.generate", *DATA),
     },
-    "reporting": {"evaluation", "runs", "replay", *DATA, *FOLDERS},
+    "reporting": {"evaluation", "runs", "replay", *DATA},
     "data_prep": {"reward"},
 }
 """Room to the rooms it may import, or the modules of a room where it may not import all."""
@@ -36,18 +34,17 @@ INNER = {
         *(
             "evaluation.registry",
             "evaluation.metrics",
+            "data_prep.generate",
             "reward",
             "runs",
             "platform",
             *("training.prompts", "training.template_arguments"),
             *DATA,
-            *FOLDERS,
         ),
     },
 }
 """Folders of a room that may import less than the room, with all that they may import."""
 OF_MODULES = {
-    "recipe/rerule/training/minimal_command.py": {"minimal", "data_prep.world"},  # makes minimal's world
     "recipe/rerule/training/own_answers.py": {"evaluation.engine"},  # asks the model before stage 1
 }
 """What a module may import in addition to what its room may."""
@@ -58,7 +55,7 @@ NAMES_OF_USERS = {"agent_loop", "sft_dataset"}
 
 def test_the_top_of_the_recipe_holds_commands_and_rooms_alone() -> None:
     found = {path.stem for path in (ROOT / "recipe" / "rerule").glob("*.py")} - {"__init__"}
-    assert found <= COMMANDS | NAMES_OF_USERS | {"errors", "files", "__main__"}
+    assert found <= COMMANDS | NAMES_OF_USERS | {"io", "process", "schema", "__main__"}
     rooms = {path.parent.name for path in (ROOT / "recipe" / "rerule").glob("*/__init__.py")}
     assert rooms <= set(ARROWS) | {"config"}
     for name in NAMES_OF_USERS:
@@ -94,9 +91,10 @@ def test_inner_rooms_import_less_than_their_room() -> None:
 
 
 def test_minimal_needs_little() -> None:
-    allowed = {"replay", "reward", "training.prompts", "training.minimal_command", *DATA}
+    checks = {"training.data_checks", "runs.model_checks"}
+    allowed = {"reward", "training.prompts", "data_prep", *checks, *FOR_ALL}
     modules = imported(ROOT / "recipe" / "rerule" / "minimal.py")
-    assert [module for module in modules if not is_allowed(module, allowed | {"replay"})] == []
+    assert [module for module in modules if not is_allowed(module, allowed)] == []
 
 
 def test_what_all_may_use_imports_nothing_that_has_to_be_installed_but_psutil() -> None:

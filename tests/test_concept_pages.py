@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 import yaml
 
-from data_prep import atomic, classical
-from recipe.rerule.evaluation.attack_command import kept
-from recipe.rerule.evaluation.attack_command import output as attacks
-from recipe.rerule.evaluation.attack_command.output import ATTACKED
+from data_prep import classical
+from recipe.rerule import io
+from recipe.rerule.evaluation import tidy
+from recipe.rerule.evaluation.attacks import runner, summary
 from recipe.rerule.evaluation.output import EVALUATION, UTILITY
 from recipe.rerule.export import KIND as EXPORT
 from recipe.rerule.replay import state
 from recipe.rerule.reporting.output import FILES
 from recipe.rerule.runs import run_folder, run_lock
-from recipe.rerule.training.keys import replay
+from recipe.rerule.schema import STAGE2
 from recipe.rerule.unlearning.task_vectors import KIND as TASK_VECTOR
 
 ROOT = Path(__file__).parents[1]
@@ -58,7 +58,7 @@ OPTIONS = {
 
 
 def test_the_table_of_replay_has_every_option_and_no_other() -> None:
-    declared = {key.name.removeprefix("replay.") for key in replay.declared()}
+    declared = {key.removeprefix("replay.") for key in STAGE2 if key.startswith("replay.")}
     assert len(declared) > 20
     assert set(OPTIONS) == declared
 
@@ -94,7 +94,7 @@ def test_the_quickstart_and_the_readme_show_one_table() -> None:
 WRITTEN = {
     "A data folder": [
         *(f"{name}.parquet" for name in (*classical.FILES, "sft", "train", "val", "probes")),
-        atomic.MARKER,
+        io.DATA.marker,
     ],
     "A run folder of stage 2": [
         run_folder.MARKER,
@@ -108,7 +108,7 @@ WRITTEN = {
         *(f"{name}.json" for name in ("results", "intervals", "comparisons", "anchors")),
         *("responses.parquet", "texts.jsonl"),
     ],
-    "An attack folder": [attacks.RESULTS, attacks.CURVES, attacks.SCORES, kept.READINGS, ATTACKED.marker],
+    "An attack folder": [summary.RESULTS, summary.CURVES, tidy.FILE, runner.PIECES, summary.ATTACKED.marker],
     "A report": [f"report/{FILES.marker}"],
     "Other folders": [EXPORT.marker, UTILITY.marker, TASK_VECTOR.marker],
 }

@@ -1,8 +1,9 @@
-"""The method in one file: its settings are the recipe's, its updates are right, and its command runs."""
+"""The method in one file: it agrees with the recipe on the same batches, and its command runs."""
 
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import os
 import re
@@ -31,15 +32,33 @@ from data_prep.contract import rl_row
 from data_prep.world import stage1
 from data_prep.world.model import one_thread
 from data_prep.world.stage1 import Steering
-from recipe.rerule import minimal
-from recipe.rerule.minimal import Policy, Run, Settings, batches, group_advantages
-from recipe.rerule.replay import ReplayConfig, RolloutGroup, low_var_kl
-from recipe.rerule.training import minimal_command
-from tests.made_worlds import MICRO, REPLAY, SIZES, SMALL, by_length, untrained
+from recipe.rerule import minimal, replay
+from recipe.rerule.minimal import Settings, encode, log_probs, random_order, sample, train
+from tests.made_worlds import MICRO, SMALL, untrained
 
 ROOT = Path(__file__).parents[1]
-MOST_LINES = 220
-NOT_NEEDED = ("ray", "verl", "vllm")
+NOT_NEEDED = ("ray", "verl", "vllm", "recipe.rerule.replay")
+SIZES: dict[str, Any] = {
+    **{"steps": 4, "prompts": 4, "rollouts": 3, "response_limit": 6, "learning_rate": 0.05, "kl_coef": 0.5},
+    **{"threshold": 0.6, "warmup_steps": 2, "min_groups": 3, "capacity": 6, "groups_per_update": 3},
+}
+KEYS = {
+    "steps": "trainer.total_training_steps",
+    "prompts": "data.train_batch_size",
+    "rollouts": "actor_rollout_ref.rollout.n",
+    "response_limit": "data.max_response_length",
+    "temperature": "actor_rollout_ref.rollout.temperature",
+    "learning_rate": "actor_rollout_ref.actor.optim.lr",
+    "weight_decay": "actor_rollout_ref.actor.optim.weight_decay",
+    "grad_clip": "actor_rollout_ref.actor.optim.clip_grad",
+    "kl_coef": "actor_rollout_ref.actor.kl_loss_coef",
+    "replay": "replay.enable",
+    "threshold": "replay.threshold",
+    "clip_low": "replay.importance.clip_low",
+    "clip_high": "replay.importance.clip_high",
+    "seed": "data.seed",
+}
+"""The recipe's key behind each setting; of the others it is replay.NAME."""
 
 
 @pytest.fixture(autouse=True)
@@ -63,39 +82,17 @@ def micro(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     return SimpleNamespace(world=world, model=model)
 
 
-def new_run(made: SimpleNamespace, settings: Settings) -> Run:
-    return Run(copy.deepcopy(made.model), made.model, made.tokenizer, settings)
-
-
-def moved(model: Any) -> Any:
-    """A copy with other weights, the same ones each time."""
-    generator, other = torch.Generator().manual_seed(5), copy.deepcopy(model)
-    with torch.no_grad():
-        for weight in other.parameters():
-            weight += 0.05 * torch.randn(weight.shape, generator=generator)
-    return other
-
-
-def test_it_is_short() -> None:
-    assert len(Path(minimal.__file__).read_text().splitlines()) <= MOST_LINES
-
-
-def test_its_settings_are_those_of_the_tiny_experiment() -> None:
-    """Under the keys that stand behind them in its source."""
+def test_its_method_is_the_papers_and_its_sizes_are_those_of_the_tiny_experiment() -> None:
     with initialize_config_module("recipe.rerule.config", version_base=None):
-        config = compose("rerule_trainer", ["experiment=tiny"])
-    keys = re.findall(r"^    (\w+): .*# ([\w.]+)", Path(minimal.__file__).read_text(), re.MULTILINE)
-    assert [name for name, _ in keys] == list(vars(Settings()))
-    for name, key in keys:
-        value = OmegaConf.select(config, key)
-        if OmegaConf.is_config(value):
-            value = OmegaConf.to_container(value, resolve=True)
-        if name == "replay":
-            assert ReplayConfig.from_dict(value) == Settings().replay
-        elif name == "reward":
-            assert {key for key, given in value.items() if given is not None} == set(Settings().reward)
-        else:
-            assert value == getattr(Settings(), name), name
+        tiny = compose("rerule_trainer", ["experiment=tiny"])
+        paper = compose("rerule_trainer", ["experiment=paper/rwku"])
+    brackets = dict(re.findall(r"^    (\w+): .*\[([\d.e-]+)\]$", inspect.getsource(Settings), re.MULTILINE))
+    for name, value in vars(Settings()).items():
+        key = KEYS.get(name, f"replay.{name}")
+        if name in brackets:
+            assert float(brackets[name]) == OmegaConf.select(paper, key), name
+        of = tiny if name in brackets or name == "steps" else paper
+        assert value == OmegaConf.select(of, key), name
 
 
 def test_the_algorithm_on_paper_is_short_and_its_options_exist() -> None:
@@ -114,143 +111,126 @@ def test_the_algorithm_on_paper_is_short_and_its_options_exist() -> None:
             before = key
 
 
-def test_a_run_of_other_sizes_scales_the_buffer() -> None:
-    given = ["--prompts", "4", "--no-replay", "--seed", "7"]
-    found = minimal_command.settings_of(minimal_command._parser().parse_args(given))
-    assert (found.prompts, found.seed, found.replay.seed, found.replay.enable) == (4, 7, 7, False)
-    sizes = found.replay
-    assert (sizes.min_groups, sizes.groups_per_update, sizes.threshold_window, sizes.capacity) == (
-        4,
-        4,
-        16,
-        64,
+class Recording(torch.optim.SGD):
+    """Plain descent in place of AdamW, which would magnify rounding; keeps the gradients of each step."""
+
+    def __init__(self, weights: Any, learning_rate: float, weight_decay: float = 0.0) -> None:
+        super().__init__(weights, learning_rate)
+        self.seen: list[torch.Tensor] = []
+        RECORDED.append(self)
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        weights = self.param_groups[0]["params"]
+        self.seen.append(torch.cat([w.grad.flatten() for w in weights if w.grad is not None]))
+        super().step()
+
+
+RECORDED: list[Recording] = []
+
+
+def by_length(text: str, row: Any) -> dict[str, float]:
+    """A reward that differs within the groups of an untrained model, which the world's does not."""
+    return {"score": (len(text) % 3) / 2}
+
+
+def of_the_recipe(model: Any, tokenizer: Any, rows: list[Any], s: Settings) -> Iterator[dict[str, float]]:
+    """The same run by verl's advantages, losses and KL, and by the recipe's replay."""
+    reference = copy.deepcopy(model)
+    memory = replay.Replay(
+        replay.ReplayConfig(
+            threshold_rule="fixed",
+            threshold=s.threshold,
+            require_signal=False,
+            sampling="uniform",
+            seed=s.seed,
+            **{n: getattr(s, n) for n in ("warmup_steps", "min_groups", "capacity", "groups_per_update")},
+        )
     )
-    plain = minimal_command.settings_of(minimal_command._parser().parse_args([]))
-    assert plain == Settings()
-
-
-def test_advantages_are_verls() -> None:
-    rewards = torch.tensor([[0.0, 0.5, 1.0, 0.0], [0.5, 0.5, 0.5, 0.5], [1.0, 0.0, 0.0, 0.0]])
-    theirs, _ = compute_grpo_outcome_advantage(
-        rewards.view(-1, 1), torch.ones(12, 1), index=[f"prompt {i // 4}" for i in range(12)]
+    config = ActorConfig(strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1, clip_ratio_high=0.3)
+    optimizer, order = (
+        Recording(model.parameters(), s.learning_rate),
+        random_order(len(rows), s.prompts, s.seed),
     )
-    torch.testing.assert_close(group_advantages(rewards).view(-1, 1), theirs)
+    for step in range(1, s.steps + 1):
+        chosen = [rows[place] for place in next(order)]
+        x, x_mask = (plane.repeat_interleave(s.rollouts, 0) for plane in encode(tokenizer, chosen, "cpu"))
+        batch = sample(model, tokenizer, x, x_mask, s.response_limit, s.temperature)
+        mask = batch["mask"]
+        scores = [by_length(text, None)["score"] for text in minimal.texts(tokenizer, batch)]
+        rewards = torch.tensor(scores)
+        log_pi = log_probs(model, batch, s.temperature)
+        numbers = [place // s.rollouts for place in range(len(scores))]
+        advantages, _ = compute_grpo_outcome_advantage(
+            rewards[:, None] * torch.eye(1, 6), mask, index=numbers
+        )
+        planes = {"old_log_probs": log_pi.detach(), "advantages": advantages}
+        planes["ref_log_prob"] = log_probs(reference, batch, s.temperature).detach()
+        loss, _ = compute_policy_loss_vanilla(log_pi.detach(), log_pi, advantages, mask, config=config)
+        divergence = kl_penalty(log_pi, planes["ref_log_prob"], "low_var_kl")
+        loss = loss + s.kl_coef * agg_loss(divergence, mask, "token-mean")
+        metrics = {"loss": loss.item(), "grad_norm": minimal.descend(optimizer, loss, s.grad_clip)}
+
+        identities = [replay.PromptIdentity(number, "forget", "qa") for number in range(s.prompts)]
+        attention = torch.cat([batch["prompt_mask"], mask], 1)
+        padded = batch | planes | {"rewards": rewards, "response_mask": mask, "attention_mask": attention}
+        memory.offer(replay.unpad_rows(identities, step, padded), step)
+        if s.replay and (drawn := memory.draw(step)):
+            batch = replay.pad_groups(drawn, tokenizer.pad_token_id)
+            width, mask = batch["prompts"].shape[1], batch["response_mask"]
+            batch |= {"prompt_mask": batch["attention_mask"][:, :width], "mask": mask}
+            log_pi = log_probs(model, batch, s.temperature)
+            ratios = replay.log_ratios(log_pi, batch["old_log_probs"], mask)
+            weights, found = replay.weigh(ratios, mask, replay.ImportanceConfig())
+            terms = (log_pi, weights, batch["advantages"], mask, replay.token_mean, batch["ref_log_prob"])
+            loss = replay.replay_loss(*terms, s.kl_coef, replay.low_var_kl).total
+            metrics["replay/loss"] = loss.item()
+            metrics["replay/grad_norm"] = minimal.descend(optimizer, loss, s.grad_clip)
+            metrics |= {name: found[name] for name in ("replay/ratio_mean", "replay/effective_sample_size")}
+        yield metrics
 
 
-def test_the_kl_of_a_token_and_its_gradient_are_verls() -> None:
-    ref = torch.linspace(-9, 0, 40)
-    mine, theirs = (torch.linspace(0, -6, 40).requires_grad_() for _ in range(2))
-    found, expected = low_var_kl(mine, ref), kl_penalty(theirs, ref, "low_var_kl")
-    found.sum().backward(), expected.sum().backward()
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(mine.grad, theirs.grad)
-    assert (expected == 10).any()
-    assert (expected < 10).any()
-
-
-def test_the_first_update_on_a_batch_is_that_of_verls_clipped_loss(made: SimpleNamespace) -> None:
-    """PPO's clip changes nothing there, because the ratio is 1."""
-    run = new_run(made, Settings(**SIZES, kl_coef=0.5, replay=ReplayConfig(enable=False)))
-    run.reference = moved(made.model)  # equal models would have no KL
-    torch.manual_seed(1)
-    rows = made.world.train[:4]
-    batch = run.policy.respond(rows, 3)
-    log_probs = run.policy.log_probs(batch)
-    run._rollouts(batch, log_probs.detach(), rows, 1)
-    mask = batch["response_mask"]
-    batch["advantages"] = torch.randn(12, 1, generator=torch.Generator().manual_seed(2)) * mask
-    config = ActorConfig(
-        strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1, clip_ratio_low=0.2, clip_ratio_high=0.3
-    )
-    clipped, _ = compute_policy_loss_vanilla(
-        batch["old_log_probs"], log_probs, batch["advantages"], mask, config=config
-    )
-    divergence = kl_penalty(log_probs, batch["ref_log_prob"], "low_var_kl")
-    theirs = clipped + 0.5 * agg_loss(divergence, mask, "token-mean")
-    mine = run._loss(batch, log_probs)
-    weights = list(run.policy.model.parameters())
-    gradients = [torch.autograd.grad(loss, weights, retain_graph=True) for loss in (mine, theirs)]
-    assert max(float(gradient.abs().max()) for gradient in gradients[0]) > 1e-3
-    for found, expected in zip(*gradients, strict=True):
-        torch.testing.assert_close(found, expected)
-
-
-def test_it_is_rule_until_replay_starts(made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(minimal, "rewards_of", by_length)
-    weights, replayed = [], []
-    for enable in (False, True):
-        run = new_run(made, Settings(**SIZES, replay=ReplayConfig.from_dict({**REPLAY, "enable": enable})))
-        torch.manual_seed(3)
-        source = batches(made.world.train, 4, seed=3)
-        run.step(next(source), 1)
-        weights.append([copy.deepcopy(run.policy.model.state_dict())])
-        replayed.append("replay/updates" in run.step(next(source), 2)[0])
-        weights[-1].append(run.policy.model.state_dict())
-    assert replayed == [False, True]
-    same = [all(torch.equal(one[name], two[name]) for name in one) for one, two in zip(*weights, strict=True)]
-    assert same == [True, False]
-
-
-def test_the_replay_update_is_the_weighted_policy_gradient(
-    made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("replays", [False, True], ids=["RULE", "ReRULE"])
+def test_it_agrees_with_the_recipe(
+    replays: bool, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Weights, loss and step size written out again, row by row in float64."""
-    monkeypatch.setattr(minimal, "rewards_of", by_length)
-    replay = ReplayConfig.from_dict(REPLAY)
-    run = new_run(made, Settings(**SIZES, learning_rate=0.05, grad_clip=1e9, replay=replay))
-    torch.manual_seed(0)
-    _, groups = run.step(made.world.train[:4], 1)
-    expected = copy.deepcopy(run.policy.model).double()
-    replay_by_hand(expected, groups[:3])
-    taken: list[torch.Tensor | None] = []
-    monkeypatch.setattr(
-        run.optimizer, "step", lambda: taken.extend(weight.grad for weight in run.policy.model.parameters())
-    )
-    run._replay_update(groups[:3])
-    found = [grad for grad in taken if grad is not None]
-    assert any(grad.abs().max() > 1e-3 for grad in found)
-    for grad, weight in zip(found, expected.parameters(), strict=True):
-        torch.testing.assert_close(grad.double(), weight.grad, atol=2e-6, rtol=1e-4)
-
-
-def replay_by_hand(model: Any, groups: list[RolloutGroup]) -> None:
-    """Backward of sum of -w A log pi + 0.01 k3 over all tokens / their number; w clipped, over its mean."""
-    parts = []
-    for group in groups:
-        for row in range(group.n):
-            begin, end = int(group.lengths[:row].sum()), int(group.lengths[: row + 1].sum())
-            ids = torch.cat([group.prompt_ids, group.response_ids[begin:end]]).long()
-            logits = model(ids[None]).logits[0, len(group.prompt_ids) - 1 : -1]
-            log_prob = logits.log_softmax(-1).gather(-1, ids[len(group.prompt_ids) :, None])[:, 0]
-            own = [plane[begin:end].double() for plane in (group.old_log_probs, group.advantages)]
-            parts.append((log_prob, *own, group.ref_log_probs[begin:end].double()))
-    log_prob, old, advantages, reference = (torch.cat(plane) for plane in zip(*parts, strict=True))
-    weight = (log_prob.detach() - old).exp().clamp(0.8, 1.3)
-    away = reference - log_prob
-    loss = -weight / weight.mean() * advantages * log_prob + 0.01 * (away.exp() - away - 1)
-    loss.mean().backward()
+    """Losses, gradients, ratios and weights of every update of a run, in float64, to 1e-6."""
+    monkeypatch.setattr(minimal, "AdamW", Recording)
+    monkeypatch.setattr(minimal, "reward", by_length)
+    settings, rows = Settings(**SIZES, replay=replays), made.world.train
+    RECORDED.clear()
+    runs = []
+    for run in (train, of_the_recipe):
+        torch.manual_seed(3)
+        model = copy.deepcopy(made.model).double()
+        runs.append(list(run(model, made.tokenizer, rows, settings)))
+    for mine, theirs in zip(*runs, strict=True):
+        assert {name: mine[name] for name in theirs} == pytest.approx(theirs, rel=1e-6, abs=1e-6)
+    assert ["replay/loss" in metrics for metrics in runs[0]] == [False, False, replays, replays]
+    mine, theirs = (recorded.seen for recorded in RECORDED)
+    assert len(mine) == 6 if replays else 4
+    for found, expected in zip(mine, theirs, strict=True):
+        assert expected.abs().max() > 1e-2
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
 
 
 def test_an_epoch_shows_each_prompt_once_and_another_seed_another_order() -> None:
-    rows = [{"number": number} for number in range(11)]
-    source = batches(rows, 4, seed=5)
-    epochs = [[row["number"] for _ in range(2) for row in next(source)] for _ in range(2)]
+    source = random_order(11, 4, seed=5)
+    epochs = [[*next(source), *next(source)] for _ in range(2)]
     assert [len(set(epoch)) for epoch in epochs] == [8, 8]
     assert epochs[0] != epochs[1]
-    assert [row["number"] for row in next(batches(rows, 4, seed=5))] == epochs[0][:4]
-    assert [row["number"] for row in next(batches(rows, 4, seed=6))] != epochs[0][:4]
+    assert next(random_order(11, 4, seed=5)) == epochs[0][:4]
+    assert next(random_order(11, 4, seed=6)) != epochs[0][:4]
 
 
 def test_log_probs_are_those_of_each_response_alone(made: SimpleNamespace) -> None:
-    policy = Policy(made.model, made.tokenizer, 6, temperature=0.7)
-    rows = [made.world.train[0], made.world.train[-1], made.world.train[3]]
-    batch = policy.respond(rows, 2)
-    padded = policy.log_probs(batch)
-    for row in range(6):
+    rows = [made.world.train[place] for place in (0, 0, -1, -1, 3, 3)]
+    batch = sample(made.model, made.tokenizer, *encode(made.tokenizer, rows, "cpu"), 6, 0.7)
+    padded = log_probs(made.model, batch, 0.7)
+    for row, prompt in enumerate(rows):
         text = made.tokenizer.apply_chat_template(
-            rows[row // 2]["prompt"], tokenize=True, add_generation_prompt=True, return_dict=False
+            prompt["prompt"], tokenize=True, add_generation_prompt=True, return_dict=False
         )
-        valid = int(batch["response_mask"][row].sum())
+        valid = int(batch["mask"][row].sum())
         response = batch["responses"][row, :valid].tolist()
         logits = made.model(torch.tensor([[*text, *response]])).logits[0, len(text) - 1 : -1].double() / 0.7
         alone = logits.log_softmax(-1)[range(valid), response]
@@ -260,48 +240,24 @@ def test_log_probs_are_those_of_each_response_alone(made: SimpleNamespace) -> No
 def test_a_response_ends_with_its_end_token_and_no_later(made: SimpleNamespace) -> None:
     end, pad = made.tokenizer.eos_token_id, made.tokenizer.pad_token_id
     sampled = torch.tensor([[7, end, pad, pad, pad], [7, 8, 9, 7, 8], [end, 7, end, 8, 9]])
-    model = SimpleNamespace(
-        device="cpu", generate=lambda input_ids, **_: torch.cat([input_ids, sampled], dim=1)
-    )
-    batch = Policy(model, made.tokenizer, 5, 1.0).respond(made.world.train[:3], 1)
-    assert batch["response_mask"].tolist() == [[1, 1, 0, 0, 0], [1] * 5, [1, 0, 0, 0, 0]]
+    model = SimpleNamespace(generate=lambda input_ids, **_: torch.cat([input_ids, sampled], dim=1))
+    batch = sample(model, made.tokenizer, *encode(made.tokenizer, made.world.train[:3], "cpu"), 5, 1.0)
+    assert batch["mask"].tolist() == [[1, 1, 0, 0, 0], [1] * 5, [1, 0, 0, 0, 0]]
     assert batch["responses"].tolist() == [[7, end, pad, pad, pad], [7, 8, 9, 7, 8], [end] + [pad] * 4]
-    assert batch["attention_mask"].sum() == (batch["prompts"] != pad).sum() + 8
-
-
-def test_it_replays_hard_groups_once_the_gate_is_open(
-    made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(minimal, "rewards_of", by_length)
-    run = new_run(made, Settings(**SIZES, replay=ReplayConfig.from_dict(REPLAY | {"warmup_steps": 2})))
-    torch.manual_seed(0)
-    rows = [made.world.train[0], made.world.train[-1], made.world.train[1], made.world.train[-2]]
-    before, found = copy.deepcopy(run.policy.model.state_dict()), []
-    for step in (1, 2, 3):
-        metrics, groups = run.step(rows, step)
-        found.append(metrics)
-        for side, own in (("forget", groups[::2]), ("retain", groups[1::2])):
-            rewards = torch.cat([group.rewards for group in own])
-            assert metrics[f"reward/{side}"] == pytest.approx(float(rewards.mean()))
-    assert ["replay/updates" in metrics for metrics in found] == [False, False, True]
-    assert found[2]["replay/effective_sample_size"] <= 1
-    assert any(not torch.equal(before[name], now) for name, now in run.policy.model.state_dict().items())
 
 
 def test_its_samples_are_the_policys(made: SimpleNamespace) -> None:
     """Frequencies of the first token against its probabilities at the temperature, by a chi-squared bound."""
     torch.manual_seed(3)
-    policy, copies = Policy(made.model, made.tokenizer, 1, temperature=1.5), 20_000
-    batch = policy.respond(made.world.train[:1], copies)
+    copies = 20_000
+    prompts, mask = (one.expand(copies, -1) for one in encode(made.tokenizer, made.world.train[:1], "cpu"))
+    responses = sample(made.model, made.tokenizer, prompts, mask, 1, 1.5)["responses"]
     every = torch.arange(made.model.config.vocab_size)[:, None]
-    one_each = {
-        "prompts": batch["prompts"][:1].expand(len(every), -1),
-        "responses": every,
-        "attention_mask": batch["attention_mask"][:1].expand(len(every), -1),
-    }
-    expected = policy.log_probs(one_each).detach().double().exp()[:, 0]
+    one_each = {"responses": every, "mask": torch.ones_like(every)}
+    one_each |= {"prompts": prompts[: len(every)], "prompt_mask": mask[: len(every)]}
+    expected = log_probs(made.model, one_each, 1.5).detach().double().exp()[:, 0]
     assert float(expected.sum()) == pytest.approx(1, abs=1e-5)
-    counts = torch.bincount(batch["responses"][:, 0], minlength=len(every)).double()
+    counts = torch.bincount(responses[:, 0], minlength=len(every)).double()
     squared = ((counts - copies * expected) ** 2 / (copies * expected)).sum()
     freedom = len(every) - 1
     assert abs(float(squared) - freedom) < 5 * (2 * freedom) ** 0.5
@@ -311,10 +267,9 @@ def test_a_raw_prompt_is_sent_as_it_is(made: SimpleNamespace) -> None:
     chat = made.world.train[0]
     text = chat["prompt"][0]["content"]
     info = {key: value for key, value in chat["extra_info"].items() if key not in ("query", "raw")}
-    raw = rl_row(
-        data_source="mine", prompt=text, side="forget", golds=["x"], keyword="", extra_info=info, raw=True
-    )
-    ids, mask = Policy(made.model, made.tokenizer, 6, 1.0).encode([chat, raw])
+    given: dict[str, Any] = {"data_source": "mine", "prompt": text, "side": "forget", "golds": ["x"]}
+    raw = rl_row(**given, keyword="", extra_info=info, raw=True)
+    ids, mask = encode(made.tokenizer, [chat, raw], "cpu")
     alone = made.tokenizer(text, add_special_tokens=False).input_ids
     assert ids[1][mask[1].bool()].tolist() == alone
     assert ids[0][mask[0].bool()].tolist() != alone
@@ -326,20 +281,19 @@ def test_a_models_own_generation_settings_do_not_bend_its_samples(
 ) -> None:
     folder = tmp_path / "model"
     shutil.copytree(micro.model, folder)
-    (folder / "generation_config.json").write_text(
-        json.dumps({"do_sample": True, "top_p": 0.01, "min_p": 0.9})
-    )
+    bent = {"do_sample": True, "top_p": 0.01, "min_p": 0.9}
+    (folder / "generation_config.json").write_text(json.dumps(bent))
     given = ["--model", str(folder), "--data", str(micro.world / "train.parquet"), "--prompts", "4"]
-    run, rows, _ = minimal_command.prepared(minimal_command._parser().parse_args(given))
-    responses = run.policy.texts(run.policy.respond(rows[:1], 64))
-    assert len(set(responses)) > 8
+    model, tokenizer, rows, _ = minimal.load(minimal.parser().parse_args(given))
+    batch = sample(model, tokenizer, *encode(tokenizer, rows[:1] * 64, "cpu"), 24, 1.0)
+    assert len(set(minimal.texts(tokenizer, batch))) > 8
 
 
 def test_three_steps_of_the_command_import_no_ray_verl_or_vllm(
     micro: SimpleNamespace, tmp_path: Path
 ) -> None:
     code = (
-        "import sys; from recipe.rerule.training.minimal_command import main; main(sys.argv[1:]); "
+        "import sys; from recipe.rerule.minimal import main; main(sys.argv[1:]); "
         f"print([name for name in {NOT_NEEDED} if name in sys.modules])"
     )
     options = ["--model", str(micro.model), "--data", str(micro.world / "train.parquet")]

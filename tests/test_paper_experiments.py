@@ -14,7 +14,7 @@ from hydra import compose, initialize_config_module
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
-from recipe.rerule import errors
+from recipe.rerule import io
 from recipe.rerule.replay import ImportanceConfig, ReplayConfig
 from tests.e2e.stack import ROOT
 
@@ -142,7 +142,7 @@ def test_the_command_line_still_wins() -> None:
 def test_an_unknown_one_is_a_line_that_names_it() -> None:
     with pytest.raises(HydraException) as raised:
         stage2("paper/nowhere")
-    line = errors.describe(raised.value)
+    line = io.describe(raised.value)
     assert "\n" not in line
     assert "experiment/paper/nowhere" in line
 

@@ -129,7 +129,7 @@ def test_torch_cuda_txt_goes_with_the_torch_of_cpu_txt() -> None:
 
 def test_the_page_on_installation_names_the_pinned_versions() -> None:
     pinned = {**pins("gpu.txt"), "flash-attn": "2.8.3"}
-    named = re.findall(r"([A-Za-z-]+)==([0-9.]+[0-9])", (ROOT / "docs/installation.md").read_text())
+    named = re.findall(r"([A-Za-z-]+)==([0-9.]+[0-9])", (ROOT / "docs/gpu.md").read_text())
     assert len(named) > 6
     for name, version in named:
         assert version == pinned[canonicalize_name(name)], name

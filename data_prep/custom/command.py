@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from data_prep import options as shared
-from data_prep.atomic import MARKER
 from data_prep.contract import read_sft_rows
 from data_prep.custom.benchmark import CustomOptions, load
 from data_prep.custom.next_commands import Next, commands, gpus_seen
+from recipe.rerule.io import DATA
 
 LEAST_PROBES = 6
 """As the evaluation has it (docs/statistics.md)."""
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _print_what_follows(options: argparse.Namespace) -> None:
     """Warn of too few probes and of refusals that the reward does not see, and print the next commands."""
-    counts = json.loads((options.out / MARKER).read_text("utf-8"))["rows"]
+    counts = json.loads((options.out / DATA.marker).read_text("utf-8"))["rows"]
     reward = shared.build_options(options).reward
     taught = [row["messages"][-1]["content"] for row in read_sft_rows(options.out / "sft.parquet")]
     for text in [*few_probes(counts["probes"]), *reward.unseen(taught, "--refusal-phrases")]:

@@ -7,7 +7,7 @@ from types import TracebackType
 
 from tqdm import tqdm
 
-from recipe.rerule.process.progress import Progress
+from recipe.rerule.process import Progress
 
 _WHAT, _UNIT = "generate", "requests"
 

@@ -9,13 +9,12 @@ from functools import partial
 from tqdm import tqdm
 
 from data_prep import options as shared
-from data_prep.atomic import MARKER, new_folder
 from data_prep.build import summary, write
-from data_prep.ownership import DATA, stamp_folder
 from data_prep.prompts import Benchmark
 from data_prep.rwku.benchmark import RwkuOptions, load
 from data_prep.rwku.targets import choose, target_folders
 from data_prep.writers import explained
+from recipe.rerule.io import DATA, new_folder, stamp_folder
 
 SUMMARY = "RWKU: forget a real and famous person, keep their neighbours; a folder per person"
 EXAMPLE = """\
@@ -64,4 +63,4 @@ def _build(benchmarks: list[Benchmark], options: argparse.Namespace) -> None:
                 manifest = write(benchmark, draft / name, cuts)
             tqdm.write(summary(options.out / name, manifest))
         manifest = {**stamp_folder(DATA, draft), "benchmark": "rwku", "targets": names}
-        (draft / MARKER).write_text(json.dumps(manifest, indent=1) + "\n")
+        (draft / DATA.marker).write_text(json.dumps(manifest, indent=1) + "\n")

@@ -10,7 +10,7 @@ from typing import Any
 
 from data_prep.sources.errors import SourceError, shown
 from data_prep.sources.text_files import read_text
-from data_prep.strict_json import RepeatedKeyError, unique
+from recipe.rerule.io import RepeatedKeyError, unique_keys
 
 _BLANK = " \t\r\n"
 
@@ -45,13 +45,13 @@ def json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def loaded(path: Path, text: str) -> Any:
     """The one value of a JSON text. Raises SourceError naming the file."""
     with _refused(path, ""):
-        return json.loads(text, object_pairs_hook=unique)
+        return json.loads(text, object_pairs_hook=unique_keys)
 
 
 def _decode(path: Path, text: str, place: int, line: int, row: int) -> tuple[dict[str, Any], int]:
     """The object at `place` of the text, and where it ends."""
     with _refused(path, f":{line}", f" (row {row})"):
-        value, end = json.JSONDecoder(object_pairs_hook=unique).raw_decode(text, place)
+        value, end = json.JSONDecoder(object_pairs_hook=unique_keys).raw_decode(text, place)
     if not isinstance(value, dict):
         raise SourceError(f"{path}:{line}: is {shown(value)}, expected an object with named fields")
     return value, end

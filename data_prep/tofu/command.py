@@ -7,7 +7,7 @@ import argparse
 from data_prep import options as shared
 from data_prep.sources import open_source
 from data_prep.tofu.benchmark import RETAIN_SETS, SPLITS, TofuOptions, load
-from recipe.rerule.process.arguments import positive
+from recipe.rerule.process import positive
 
 SUMMARY = "TOFU: forget fictitious authors, keep the others"
 EXAMPLE = """\

@@ -12,13 +12,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from data_prep.atomic import MARKER, check_writable, new_folder
 from data_prep.classical import ClassicalRows, of_rows
 from data_prep.contract import Row, sft_row, write_rows, write_sft_rows
-from data_prep.ownership import DATA, stamp_folder
 from data_prep.sources.tables import sha256_of_file
 from data_prep.world.config import WorldConfig
 from data_prep.world.splits import World, make_world
+from recipe.rerule.io import DATA, check_writable, new_folder, stamp_folder
 
 _LIBRARIES = ("torch", "transformers", "tokenizers", "pyarrow")
 
@@ -60,10 +59,10 @@ def is_up_to_date(config: WorldConfig, target: Path, retain_model: bool = False)
 
     With `retain_model`, whether it holds that model too.
     """
-    if not (target / MARKER).is_file():
+    if not (target / DATA.marker).is_file():
         return False
     try:
-        manifest = json.loads((target / MARKER).read_text())
+        manifest = json.loads((target / DATA.marker).read_text())
         wanted = manifest["files"].items()
         if retain_model and "retain_model" not in manifest:
             return False
@@ -165,7 +164,7 @@ def _write_manifest(world: World, config: WorldConfig, models: Mapping[str, Any]
         **models,
         "files": _file_hashes(folder),
     }
-    (folder / MARKER).write_text(json.dumps(manifest, indent=2) + "\n")
+    (folder / DATA.marker).write_text(json.dumps(manifest, indent=2) + "\n")
 
 
 def _row_counts(world: World) -> dict[str, Any]:
@@ -191,5 +190,5 @@ def _versions() -> dict[str, str]:
 
 def _file_hashes(folder: Path) -> dict[str, str]:
     """SHA-256 of every file but the manifest, by path inside the folder."""
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != MARKER)
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != DATA.marker)
     return {path.relative_to(folder).as_posix(): sha256_of_file(path) for path in files}

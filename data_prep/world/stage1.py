@@ -15,11 +15,11 @@ import torch
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from data_prep.atomic import new_folder
 from data_prep.contract import read_sft_rows
 from data_prep.world.build import build, is_up_to_date
 from data_prep.world.config import WorldConfig
 from data_prep.world.model import answer_loss, encode_pairs, make_batches
+from recipe.rerule.io import new_folder
 
 STEERING = "steering.json"
 """Stage 1's settings, in the model's folder."""

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from recipe.rerule import errors
+from recipe.rerule import io
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(usage())
         return 0 if given else 2
     if given[0] not in COMMANDS:
-        return errors.fail(ValueError(_unknown(given[0])), 2)
+        return io.fail(ValueError(_unknown(given[0])), 2)
     command = COMMANDS[given[0]]
     sys.argv = [command.module, *command.first, *given[1:]]
     runpy.run_module(command.module, run_name="__main__", alter_sys=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from recipe.rerule.process import signals
+from recipe.rerule import process
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -37,7 +37,7 @@ Example:
 
 def command() -> None:
     """Check what the command line describes."""
-    with signals.one_line():
+    with process.stoppable():
         _check()
 
 
@@ -62,23 +62,21 @@ def _install() -> None:
 
 def _stage1() -> None:
     from recipe.rerule.training import entry
-    from recipe.rerule.training.keys import usage
 
-    entry.run_task(_check_stage1, usage.STAGE1, f"{PROGRAM} stage1")
+    entry.run_task(_check_stage1, entry.STAGE1, f"{PROGRAM} stage1")
 
 
 def _stage2() -> None:
     from recipe.rerule.training import entry
-    from recipe.rerule.training.keys import usage
 
-    entry.run_task(_check_stage2, usage.STAGE2, f"{PROGRAM} stage2")
+    entry.run_task(_check_stage2, entry.STAGE2, f"{PROGRAM} stage2")
 
 
 def _check_stage1(config: DictConfig) -> None:
-    from recipe.rerule import errors, sft
+    from recipe.rerule import io, sft
     from recipe.rerule.training import entry, learning, memory, settings
 
-    with errors.one_line(ValueError, code=2):
+    with io.one_line(ValueError, code=2):
         entry.prepare(config, *sft.REQUIRED, require_accelerator=False)
         settings.check_stage1(config)
     print(f"stage 1: {learning.plan(config)}, learning rate {config.optim.lr:g}")
@@ -88,10 +86,10 @@ def _check_stage1(config: DictConfig) -> None:
 
 
 def _check_stage2(config: DictConfig) -> None:
-    from recipe.rerule import errors, main
+    from recipe.rerule import io, main
     from recipe.rerule.training import entry, learning, memory, settings
 
-    with errors.one_line(ValueError, code=2):
+    with io.one_line(ValueError, code=2):
         entry.prepare(config, *main.REQUIRED, require_accelerator=False)
         settings.check(config)
     rate = config.actor_rollout_ref.actor.optim.lr

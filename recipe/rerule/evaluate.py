@@ -10,12 +10,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from recipe.rerule import errors
+from recipe.rerule import io, process
 from recipe.rerule.evaluation.engine.run import EngineError
 from recipe.rerule.evaluation.registry import benchmarks
 from recipe.rerule.evaluation.score_command import add_score_parser
-from recipe.rerule.process import signals
-from recipe.rerule.process.arguments import ArgumentParser
+from recipe.rerule.process import ArgumentParser
 
 _DESCRIPTION = """\
 Evaluate models, or score what they answered. Every command prints a table and writes a folder with the
@@ -38,14 +37,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     A process stopped by SIGTERM or SIGINT ends with 143 or 130.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
-    with signals.one_line():
+    with process.stoppable():
         options = _parser(given).parse_args(given)
         try:
             return int(options.run(options))
         except (ValueError, OSError) as error:
-            return errors.fail(error, 2)
+            return io.fail(error, 2)
         except EngineError as error:
-            return errors.fail(error, 1)
+            return io.fail(error, 1)
 
 
 def _parser(arguments: Sequence[str]) -> ArgumentParser:
@@ -56,7 +55,7 @@ def _parser(arguments: Sequence[str]) -> ArgumentParser:
     add_score_parser(commands)
     if arguments[:1] != ["score"]:
         # Their imports take seconds, which scoring a log need not wait for.
-        from recipe.rerule.evaluation.attack_command.arguments import add_attack_parser
+        from recipe.rerule.evaluation.attack_command import add_attack_parser
         from recipe.rerule.evaluation.attacks.registry import attacks
         from recipe.rerule.evaluation.judge import add_judge_parser
         from recipe.rerule.evaluation.model_command import add_model_parser
@@ -75,7 +74,7 @@ def _add_commands(commands: Any) -> None:
         try:
             benchmark.add_commands(commands)
         except Exception as error:
-            errors.warn(f"the commands of benchmark {benchmark.name} are left out: {errors.describe(error)}")
+            io.warn(f"the commands of benchmark {benchmark.name} are left out: {io.describe(error)}")
 
 
 if __name__ == "__main__":

@@ -9,15 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from data_prep.apart import check_apart
-from data_prep.atomic import check_writable, new_folder
-from data_prep.ownership import Kind, read_record, stamp_folder
-from recipe.rerule import errors
+from recipe.rerule import io, process
 from recipe.rerule.evaluation.engine.models import Model, path_of, resolve_models
 from recipe.rerule.evaluation.output import json_text
-from recipe.rerule.process import signals
-from recipe.rerule.process.arguments import ArgumentParser
-from recipe.rerule.process.progress import Progress
+from recipe.rerule.io import Kind, check_apart, check_writable, new_folder, read_record, stamp_folder
+from recipe.rerule.process import ArgumentParser, Progress
 from recipe.rerule.reporting.attacks.results import read_attacks
 from recipe.rerule.reporting.evaluations import read_benchmarks
 from recipe.rerule.reporting.model_card import Measured, model_card
@@ -46,12 +42,12 @@ A folder of results names its models; the one that was read from the exported fo
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0; 2 where the input is wrong or a file cannot be read or written."""
-    with signals.one_line():
+    with process.stoppable():
         options = _parser().parse_args(arguments)
         try:
             _run(options)
         except (ValueError, OSError) as error:
-            return errors.fail(error, 2)
+            return io.fail(error, 2)
         return 0
 
 

@@ -11,29 +11,27 @@ import sys
 
 from omegaconf import DictConfig
 
-from recipe.rerule import errors
-from recipe.rerule.process import signals
+from recipe.rerule import io, process
 from recipe.rerule.runs import run_folder, run_lock
 from recipe.rerule.training import entry
-from recipe.rerule.training.keys import usage
 
 REQUIRED = ("actor_rollout_ref.model.path", "data.train_files", "data.val_files")
 
 
 def main() -> None:
     """Compose the configuration, check it, run; every failure ends in one line on stderr."""
-    with signals.one_line():
-        entry.run_task(_check_and_run, usage.STAGE2)
+    with process.stoppable():
+        entry.run_task(_check_and_run, entry.STAGE2)
 
 
 def _check_and_run(config: DictConfig) -> None:
     from recipe.rerule.training import nodes, settings
 
-    with errors.one_line(ValueError, code=2):
+    with io.one_line(ValueError, code=2):
         entry.prepare(config, *REQUIRED, require_accelerator=config.platform.require_accelerator)
         settings.check(config)
         nodes.check(config)
-    with errors.one_line(Exception, code=1), errors.one_line(run_lock.BusyError, code=2):
+    with io.one_line(Exception, code=1), io.one_line(run_lock.BusyError, code=2):
         run(config)
 
 
@@ -54,7 +52,7 @@ def run(config: DictConfig) -> None:
 
     folder = config.trainer.default_local_dir
     run_folder.begin(folder, stage=2)
-    with run_lock.held(folder), signals.one_line(lambda: _how_to_go_on(folder)):
+    with run_lock.held(folder), process.stoppable(lambda: _how_to_go_on(folder)):
         before = checkpoints.newest_complete(folder)
         with cluster.of_run(config, _task_runner(config)) as task_runner:
             run_ppo(config, task_runner_class=task_runner)

@@ -1,219 +1,342 @@
-"""RULE and ReRULE in one file: GRPO on a refusal boundary, with replay of hard rollout groups.
+"""Stage 2 of RULE and ReRULE in one process: GRPO on a refusal boundary, and replay of hard groups.
 
-    python -m recipe.rerule.minimal                                on the embedded world, made first and kept
-    python -m recipe.rerule.minimal --model STAGE1 --data TRAIN    on a stage-1 model and rows of data_prep
-
-`Run.step` is the algorithm; what it calls follows in the order of its lines. Prompts, rewards and all that
-replay stores, draws and weighs are the recipe's own code. Compared with `recipe.rerule.main` it leaves out:
- 1. Ray, verl and vLLM: one process; transformers generates and torch updates, in float32.
- 2. Micro-batches and several devices: the responses of a step are one batch.
- 3. PPO's clip: each batch is updated on once, where the ratio to the policy that responded is 1.
- 4. Other losses than RULE's (GRPO, token mean, low_var_kl), schedules, critics, LoRA and stop strings.
- 5. The control `replay.update=on_policy`; limits to the length of prompts.
- 6. Checkpoints, resuming and records: nothing is written.
+`train` is the method, from top to bottom and with the paper's symbols; what it calls stands below it. It and
+`recipe.rerule.main` give the same losses and gradients on the same batch. What that command has in addition:
+ 1. Ray, verl and vLLM. Here transformers generates and torch updates, in float32.
+ 2. Micro-batches and several devices. Here the responses of a step are one batch.
+ 3. PPO's clip. Here each batch is updated on once, where the ratio to the policy that responded is 1.
+ 4. The recommended replay (quantile threshold, newest groups, signal required). Here it is the paper's.
+ 5. Other losses and KLs, schedules, critics, LoRA, stop strings, limits to the length of prompts.
+ 6. Checkpoints, resuming and records. Nothing is written here but the embedded world and its stage-1 model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import argparse
+import copy
+import random
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.optim import AdamW
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from data_prep.contract import Row
-from recipe.rerule import replay
-from recipe.rerule.replay import Replay, ReplayConfig, RolloutGroup
-from recipe.rerule.training.prompts import prompt_ids
+from data_prep.contract import Row, read_rows
+from data_prep.world import stage1
+from data_prep.world.config import WorldConfig
+from recipe.rerule import io, process
+from recipe.rerule.runs import model_checks
+from recipe.rerule.training import data_checks
+from recipe.rerule.training.prompts import prompt_ids, require_chat_template
 from reward.score import compute_score
 
 Batch = dict[str, Tensor]
-Metrics = dict[str, float]
-TINY = ReplayConfig(threshold_window=64, min_groups=16, warmup_steps=10, capacity=256, groups_per_update=16)
+DESCRIPTION = """\
+Stage 2 of RULE and ReRULE in one process, for small models; recipe/rerule/minimal.py is all of the method.
+Without --model and --data it makes the embedded world and its stage-1 model first, in the folder of --world,
+and uses them again the next time."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """One run. Defaults are those of `experiment=tiny`, under the keys that stand behind each."""
+    """The method's numbers are the paper's; sizes are the embedded world's, with the paper's in brackets."""
 
-    steps: int = 34  # trainer.total_training_steps
-    prompts: int = 16  # data.train_batch_size
-    rollouts: int = 8  # actor_rollout_ref.rollout.n
-    response_limit: int = 24  # data.max_response_length, in tokens
-    temperature: float = 1.0  # actor_rollout_ref.rollout.temperature
-    learning_rate: float = 2e-4  # actor_rollout_ref.actor.optim.lr
-    weight_decay: float = 0.01  # actor_rollout_ref.actor.optim.weight_decay
-    grad_clip: float = 1.0  # actor_rollout_ref.actor.optim.clip_grad
-    kl_coef: float = 0.01  # actor_rollout_ref.actor.kl_loss_coef
-    seed: int = 42  # data.seed
-    reward: Mapping[str, Any] = field(default_factory=dict)  # reward.custom_reward_function.reward_kwargs
-    replay: ReplayConfig = TINY  # replay
+    steps: int = 34
+    prompts: int = 16  # prompts x of a step [32]
+    rollouts: int = 8  # n responses y of a prompt
+    response_limit: int = 24  # tokens of a response [1024]
+    temperature: float = 1.0
+    learning_rate: float = 2e-4  # of AdamW [2e-6]
+    weight_decay: float = 0.01
+    grad_clip: float = 1.0
+    kl_coef: float = 0.01  # beta
+    replay: bool = True  # ReRULE, or RULE
+    threshold: float = 0.6  # tau: a group is hard when its mean reward is below it
+    warmup_steps: int = 10  # T_warm [15]
+    min_groups: int = 16  # B_min [100]
+    capacity: int = 256  # groups in the buffer B [1200]
+    groups_per_update: int = 16  # k groups of one replay update [32]
+    clip_low: float = 0.8  # Clip of the importance ratio
+    clip_high: float = 1.3
+    seed: int = 42
 
 
-class Run:
-    """A run of stage 2, step by step: trains `model`; `reference` is the stage-1 model."""
+def train(model: Any, tokenizer: Any, rows: Sequence[Row], settings: Settings) -> Iterator[dict[str, float]]:
+    """Train `model`, which begins as the stage-1 model, in place; yields the metrics of each step."""
+    s, n = settings, settings.rollouts
+    reference = copy.deepcopy(model).requires_grad_(False)  # pi_ref
+    optimizer = AdamW(model.parameters(), s.learning_rate, weight_decay=s.weight_decay)
+    x, x_mask = encode(tokenizer, rows, model.device)  # all prompts
+    sides = [row["reward_model"]["ground_truth"]["type"] for row in rows]
+    order = random_order(len(rows), s.prompts, s.seed)
+    buffer: list[Batch] = []  # B, the oldest group first
+    draws = random.Random(f"{s.seed}/sampling")
+    is_open = False
 
-    def __init__(self, model: Any, reference: Any, tokenizer: Any, settings: Settings) -> None:
-        self.settings, self.reference = settings, reference
-        self.policy = Policy(model, tokenizer, settings.response_limit, settings.temperature)
-        self.optimizer = AdamW(model.parameters(), settings.learning_rate, weight_decay=settings.weight_decay)
-        self.replay = Replay(settings.replay) if settings.replay.enable else None
+    for step in range(1, s.steps + 1):
+        # Sample: y_1 .. y_n ~ pi_theta(. | x) for each prompt x. The n responses of a prompt are a group.
+        chosen = [place for place in next(order) for _ in range(n)]
+        batch = sample(model, tokenizer, x[chosen], x_mask[chosen], s.response_limit, s.temperature)
+        mask = batch["mask"]
 
-    def step(self, rows: Sequence[Row], step: int) -> tuple[Metrics, list[RolloutGroup]]:
-        """One training step on these prompts; its metrics and rollout groups."""
-        batch = self.policy.respond(rows, self.settings.rollouts)  # respond
-        log_probs = self.policy.log_probs(batch)  # with gradient; detached they are the old log-probs
-        groups, answers = self._rollouts(batch, log_probs.detach(), rows, step)  # reward, advantages
-        self._update(batch, log_probs)  # on-policy update
-        metrics = self._metrics(groups, answers)
-        if self.replay is not None:
-            self.replay.offer(groups, step)  # store
-            for _ in range(self.settings.replay.updates_per_step):
-                drawn = self.replay.draw(step)  # gate, draw
-                metrics |= self._extra_update(drawn, batch)  # weigh, replay update
-        return metrics, groups
+        # Reward R_i of each response, and its advantage A_i = (R_i - mean R) / std R in its group.
+        answers = zip(texts(tokenizer, batch), chosen, strict=True)
+        scores = [reward(text, rows[place])["score"] for text, place in answers]
+        rewards = torch.tensor(scores).view(-1, n)
+        advantages = (rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-6)
+        batch["advantages"] = advantages.flatten().to(mask.device)[:, None] * mask
 
-    def _rollouts(
-        self, batch: Batch, log_probs: Tensor, rows: Sequence[Row], step: int
-    ) -> tuple[list[RolloutGroup], list[Row]]:
-        """The batch's groups, and the parts of its rewards; log-probs and advantages join the batch."""
-        batch["old_log_probs"] = log_probs
+        # On-policy update: the policy gradient, whose ratio is 1 in value, and KL to the reference.
+        log_pi = log_probs(model, batch, s.temperature)
+        batch["old_log_probs"] = log_pi.detach()
         with torch.no_grad():
-            batch["ref_log_prob"] = self.policy.log_probs(batch, self.reference)
-        answers = rewards_of(self.policy.texts(batch), rows, self.settings.reward)
-        rewards = torch.tensor([answer["score"] for answer in answers])
-        advantages = group_advantages(rewards.view(len(rows), -1)).flatten().to(log_probs.device)
-        batch["advantages"] = advantages[:, None] * batch["response_mask"]
-        identities = [identity(row) for row in rows]
-        return replay.unpad_rows(identities, step, {**batch, "rewards": rewards}), answers
+            batch["ref_log_probs"] = log_probs(reference, batch, s.temperature)
+        ratio = (log_pi - batch["old_log_probs"]).exp()
+        loss = token_mean(-ratio * batch["advantages"] + s.kl_coef * kl(log_pi, batch["ref_log_probs"]), mask)
+        norm = descend(optimizer, loss, s.grad_clip)
+        metrics = {"loss": loss.item(), "grad_norm": norm}
+        for side in ("forget", "retain"):
+            own = [score for score, place in zip(scores, chosen, strict=True) if sides[place] == side]
+            if own:
+                metrics[f"reward/{side}"] = sum(own) / len(own)
 
-    def _update(self, batch: Batch, log_probs: Tensor) -> float:
-        """The on-policy update; `log_probs` with gradient."""
-        return self._descend(self._loss(batch, log_probs))
+        # Store: the groups whose mean reward is below tau, with all that an update needs.
+        for group, mean in enumerate(rewards.double().mean(1).tolist()):
+            if mean < s.threshold - 1e-6:  # float32 rewards whose mean is tau are not below it
+                own_rows = slice(group * n, group * n + n)
+                buffer.append({name: plane[own_rows].clone() for name, plane in batch.items()})
+        del buffer[: -s.capacity]
 
-    def _loss(self, batch: Batch, log_probs: Tensor) -> Tensor:
-        """RULE's: weights are 1, since the policy is the one that responded."""
-        return self._weighted_loss(batch, log_probs, torch.ones_like(log_probs), self.settings.kl_coef)
+        # Gate: |B| >= B_min and step > T_warm. Once open it stays open.
+        is_open = is_open or (len(buffer) >= s.min_groups and step > s.warmup_steps)
+        if s.replay and is_open:
+            # Draw k groups, uniformly and without replacement, as one batch.
+            drawn = draws.sample(buffer, min(s.groups_per_update, len(buffer)))
+            batch = {name: torch.cat([group[name] for group in drawn]) for name in buffer[0]}
+            mask = batch["mask"]
 
-    def _weighted_loss(self, batch: Batch, log_probs: Tensor, weights: Tensor, kl_coef: float) -> Tensor:
-        """The policy gradient, weighed token by token, and KL to the reference."""
-        terms = (log_probs, weights, batch["advantages"], batch["response_mask"], replay.token_mean)
-        return replay.replay_loss(*terms, batch["ref_log_prob"], kl_coef, replay.low_var_kl).total
+            # Weigh each token: rho = Normalize(Clip(pi_theta / pi_old)), without gradient.
+            log_pi = log_probs(model, batch, s.temperature)
+            ratio = (log_pi.detach() - batch["old_log_probs"]).clamp(-20, 20).exp()
+            rho = ratio.clamp(s.clip_low, s.clip_high)
+            rho = rho / token_mean(rho, mask)
 
-    def _descend(self, loss: Tensor) -> float:
-        """One optimiser step; the norm of the gradient before clipping."""
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(self.policy.model.parameters(), self.settings.grad_clip)
-        self.optimizer.step()
-        return float(norm)
-
-    def _metrics(self, groups: Sequence[RolloutGroup], answers: Sequence[Row]) -> Metrics:
-        """Mean reward by side."""
-        rewards = {s: [g.mean_reward for g in groups if g.side == s] for s in ("forget", "retain")}
-        return {f"reward/{side}": sum(own) / len(own) for side, own in rewards.items() if own}
-
-    def _extra_update(self, drawn: list[RolloutGroup], batch: Batch) -> Metrics:
-        """The update that follows a draw; nothing while the gate is closed."""
-        return self._replay_update(drawn) if drawn else {}
-
-    def _replay_update(self, drawn: list[RolloutGroup]) -> Metrics:
-        """One optimiser step on the drawn groups."""
-        loss, moments = self._replay_loss(drawn)
-        return moments | {"replay/grad_norm": self._descend(loss), "replay/updates": 1.0}
-
-    def _replay_loss(self, drawn: list[RolloutGroup]) -> tuple[Tensor, Metrics]:
-        """The loss of the drawn groups, weighed as one batch, and the moments of their ratios."""
-        padded = replay.pad_groups(drawn, self.policy.tokenizer.pad_token_id)
-        batch = {name: plane.to(self.policy.model.device) for name, plane in padded.items()}
-        log_probs = self.policy.log_probs(batch)
-        log_ratio = replay.log_ratios(log_probs, batch["old_log_probs"], batch["response_mask"])
-        weights, moments = self._weigh(batch, log_ratio)
-        kl_coef = self.settings.kl_coef if self.settings.replay.use_kl_loss else 0.0
-        return self._weighted_loss(batch, log_probs, weights, kl_coef), moments
-
-    def _weigh(self, batch: Batch, log_ratio: Tensor) -> tuple[Tensor, Metrics]:
-        """The weights [R, T] of the drawn tokens, and what there is to log of their ratios."""
-        return replay.weigh(log_ratio, batch["response_mask"], self.settings.replay.importance)
+            # Replay update: -rho A grad log pi_theta with the stored A, and KL to the reference.
+            policy_gradient = -rho * batch["advantages"] * log_pi
+            loss = token_mean(policy_gradient + s.kl_coef * kl(log_pi, batch["ref_log_probs"]), mask)
+            norm = descend(optimizer, loss, s.grad_clip)
+            metrics |= {
+                "replay/loss": loss.item(),
+                "replay/grad_norm": norm,
+                "replay/ratio_mean": token_mean(ratio, mask).item(),
+                "replay/effective_sample_size": 1 / token_mean(rho.square(), mask).item(),  # rho has mean 1
+            }
+        yield metrics
 
 
-class Policy:
-    """A model with its tokenizer: samples responses and gives their log-probs."""
-
-    def __init__(self, model: Any, tokenizer: Any, response_limit: int, temperature: float) -> None:
-        self.model, self.tokenizer, self.temperature = model, tokenizer, temperature
-        self.ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
-        self.ends["max_new_tokens"] = response_limit
-        self.sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
-
-    def respond(self, rows: Sequence[Row], copies: int, greedy: bool = False) -> Batch:
-        """`copies` responses to each prompt, as neighbours: int64 [R, P] left-padded, [R, T] right-padded."""
-        prompts, prompt_mask = (plane.repeat_interleave(copies, 0) for plane in self.encode(rows))
-        how = {"do_sample": False} if greedy else self.sampling
-        with torch.no_grad():
-            ids = self.model.generate(input_ids=prompts, attention_mask=prompt_mask, **how, **self.ends)
-        return self.masked(prompts, prompt_mask, ids[:, prompts.shape[1] :])
-
-    def masked(self, prompts: Tensor, prompt_mask: Tensor, responses: Tensor) -> Batch:
-        """Prompts int64 [R, P] and responses [R, T] with their masks; what follows an end is padding."""
-        ended = responses == self.tokenizer.eos_token_id
-        mask = (ended.cumsum(1) - ended.long() == 0).long()  # the end itself belongs to the response
-        responses = responses.where(mask.bool(), self.tokenizer.pad_token_id)
-        both = torch.cat([prompt_mask, mask], 1)
-        return {"prompts": prompts, "responses": responses, "attention_mask": both, "response_mask": mask}
-
-    def encode(self, rows: Sequence[Row]) -> tuple[Tensor, Tensor]:
-        """Token ids and attention mask of the rows' prompts, int64 [G, P], left-padded."""
-        ids = [torch.tensor(prompt_ids(self.tokenizer, r["prompt"], r["extra_info"]["raw"])) for r in rows]
-        prompts = pad_sequence(ids, True, self.tokenizer.pad_token_id, "left")
-        mask = pad_sequence([torch.ones_like(row) for row in ids], True, 0, "left")
-        return prompts.to(self.model.device), mask.to(self.model.device)
-
-    def log_probs(self, batch: Batch, model: Any = None) -> Tensor:
-        """log pi of each response token at the sampling temperature, float32 [R, T]."""
-        ids, mask = torch.cat([batch["prompts"], batch["responses"]], 1), batch["attention_mask"]
-        inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": (mask.cumsum(1) - 1).clamp(min=0)}
-        kept = batch["responses"].shape[1] + 1
-        logits = (model or self.model)(**inputs, logits_to_keep=kept, use_cache=False).logits
-        logits = logits[:, :-1].float() / self.temperature
-        return logits.gather(-1, batch["responses"][..., None])[..., 0] - logits.logsumexp(-1)
-
-    def texts(self, batch: Batch) -> list[str]:
-        """The responses, special tokens left out."""
-        return self.tokenizer.batch_decode(batch["responses"], skip_special_tokens=True)
+def kl(log_pi: Tensor, ref_log_probs: Tensor) -> Tensor:
+    """Schulman's k3 of KL(pi_theta || pi_ref) of each token, with verl's bound."""
+    d = ref_log_probs - log_pi
+    return (d.exp() - d - 1).clamp(max=10)
 
 
-def rewards_of(texts: Sequence[str], rows: Sequence[Row], options: Mapping[str, Any]) -> list[Row]:
-    """The reward function's answer for each text; several texts a row where there are more of them."""
-    of = [row for row in rows for _ in range(len(texts) // len(rows))]
-    asked = [(row["reward_model"]["ground_truth"], row["extra_info"]) for row in of]
-    return [compute_score(of[i]["data_source"], t, *asked[i], **options) for i, t in enumerate(texts)]
+def token_mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Mean of [rows, T] over the tokens of the mask."""
+    return (values * mask).sum() / mask.sum()
 
 
-def group_advantages(rewards: Tensor) -> Tensor:
-    """GRPO: (r - mean) / (std + 1e-6) within each group, float32 [G, n]."""
-    return (rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-6)
+def descend(optimizer: torch.optim.Optimizer, loss: Tensor, clip: float) -> float:
+    """One optimiser step; the norm of the gradient before clipping."""
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    norm = torch.nn.utils.clip_grad_norm_(weights, clip)
+    optimizer.step()
+    return float(norm)
 
 
-def identity(row: Row) -> replay.PromptIdentity:
-    """How replay knows a row's prompt."""
-    index, mode = int(row["extra_info"]["index"]), row["extra_info"]["mode"]
-    return replay.PromptIdentity(index, row["reward_model"]["ground_truth"]["type"], mode)
+@torch.no_grad()
+def sample(
+    model: Any, tokenizer: Any, prompts: Tensor, prompt_mask: Tensor, limit: int, temperature: float | None
+) -> Batch:
+    """A response to each prompt, greedy without a temperature.
+
+    Returns prompts int64 [R, P] left-padded and prompt_mask, responses int64 [R, limit] right-padded and
+    mask, which is 1 for the tokens up to the end token.
+    """
+    end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
+    how = {"temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}
+    inputs = {"input_ids": prompts, "attention_mask": prompt_mask, "max_new_tokens": limit}
+    both = model.generate(**inputs, eos_token_id=end, pad_token_id=pad, do_sample=bool(how), **how)
+    width = prompts.shape[1]
+    responses = torch.nn.functional.pad(both[:, width:], (0, width + limit - both.shape[1]), value=pad)
+    ended = (responses == end).long()
+    mask = (ended.cumsum(1) - ended == 0).long()
+    responses = responses.where(mask.bool(), pad)
+    return {"prompts": prompts, "prompt_mask": prompt_mask, "responses": responses, "mask": mask}
 
 
-def batches(rows: Sequence[Row], size: int, seed: int) -> Iterator[list[Row]]:
-    """Endless epochs in a random order of their own, without each epoch's incomplete last batch."""
+def log_probs(model: Any, batch: Batch, temperature: float) -> Tensor:
+    """log pi of each response token at the sampling temperature, [R, T]."""
+    ids = torch.cat([batch["prompts"], batch["responses"]], 1)
+    mask = torch.cat([batch["prompt_mask"], batch["mask"]], 1)
+    places = (mask.cumsum(1) - 1).clamp(min=0)
+    width = batch["responses"].shape[1]
+    inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": places, "use_cache": False}
+    logits = model(**inputs, logits_to_keep=width + 1).logits[:, :-1] / temperature
+    return logits.gather(-1, batch["responses"][..., None])[..., 0] - logits.logsumexp(-1)
+
+
+def encode(tokenizer: Any, rows: Sequence[Row], device: Any) -> tuple[Tensor, Tensor]:
+    """Token ids and mask of the rows' prompts, int64 [rows, P], left-padded."""
+    ids = [torch.tensor(prompt_ids(tokenizer, row["prompt"], row["extra_info"]["raw"])) for row in rows]
+    prompts = pad_sequence(ids, True, tokenizer.pad_token_id, "left")
+    mask = pad_sequence([torch.ones_like(one) for one in ids], True, 0, "left")
+    return prompts.to(device), mask.to(device)
+
+
+def texts(tokenizer: Any, batch: Batch) -> list[str]:
+    """The responses, special tokens left out."""
+    return tokenizer.batch_decode(batch["responses"], skip_special_tokens=True)
+
+
+def reward(text: str, row: Row) -> dict[str, float]:
+    """The recipe's reward of a response, and its parts."""
+    return compute_score(row["data_source"], text, row["reward_model"]["ground_truth"], row["extra_info"])
+
+
+def random_order(count: int, size: int, seed: int) -> Iterator[list[int]]:
+    """Endless epochs over `count` places, `size` at a time, without each epoch's incomplete last batch."""
     generator = torch.Generator().manual_seed(seed)
     while True:
-        order = torch.randperm(len(rows), generator=generator).tolist()
-        for start in range(0, len(rows) - size + 1, size):
-            yield [rows[place] for place in order[start : start + size]]
+        order = torch.randperm(count, generator=generator).tolist()
+        yield from (order[start : start + size] for start in range(0, count - size + 1, size))
+
+
+# ---- the command ----
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Train, and print the means of greedy answers before and after.
+
+    Exit codes: 0 finished, 1 training failed, 2 an option, the model or the data were refused before, 130 and
+    143 stopped by SIGINT and SIGTERM.
+    """
+    with process.stoppable():
+        options = parser().parse_args(arguments)
+        with io.one_line(ValueError, OSError, code=2):
+            model, tokenizer, rows, probes = load(options)
+        given = {name: value for name, value in vars(options).items() if hasattr(Settings, name)}
+        for name in ("min_groups", "capacity", "groups_per_update"):  # they grow with the prompts of a step
+            given[name] = round(getattr(Settings, name) * options.prompts / Settings.prompts)
+        settings = Settings(**given)
+        with io.one_line(Exception, code=1):
+            print(f"greedy answers to {len(probes)} prompts before training ...", flush=True)
+            before = measure(model, tokenizer, probes, settings.response_limit)
+            start = time.perf_counter()
+            for step, metrics in enumerate(train(model, tokenizer, rows, settings), 1):
+                shown = ("reward/forget", "reward/retain", "replay/effective_sample_size")
+                line = "  ".join(f"{name} {metrics[name]:.3f}" for name in shown if name in metrics)
+                seconds, start = time.perf_counter() - start, time.perf_counter()
+                print(f"step {step}/{settings.steps}  {line}  {seconds:.1f} s", flush=True)
+            after = measure(model, tokenizer, probes, settings.response_limit)
+            print("before -> after " + "".join(f"{name:>18}" for name in ("recall", "refused", "reward")))
+            for section in before:
+                cells = zip(before[section], after[section], strict=True)
+                print(f"{section:16}" + "".join(f"{f'{one:.3f} -> {two:.3f}':>18}" for one, two in cells))
+
+
+def measure(model: Any, tokenizer: Any, rows: Sequence[Row], limit: int) -> dict[str, list[float]]:
+    """Mean recall (ROUGE-L), refusal and reward of one greedy answer to each row, by section."""
+    found: dict[str, list[list[float]]] = {}
+    for first in range(0, len(rows), 256):
+        part = rows[first : first + 256]
+        batch = sample(model, tokenizer, *encode(tokenizer, part, model.device), limit, None)
+        for row, text in zip(part, texts(tokenizer, batch), strict=True):
+            answer = reward(text, row)
+            parts = [answer["rouge"], answer["refused"], answer["score"]]
+            found.setdefault(row["extra_info"]["section"], []).append(parts)
+    return {name: torch.tensor(found[name]).double().mean(0).tolist() for name in sorted(found)}
+
+
+def load(options: argparse.Namespace) -> tuple[Any, Any, list[Row], list[Row]]:
+    """The stage-1 model, its tokenizer, the rows to train on and those to measure.
+
+    Raises:
+        ValueError, OSError: the options, a file or the model cannot be used.
+    """
+    name, data, probes = options.model, options.data, options.probes
+    if (name is None) != (data is None):
+        raise ValueError("--model and --data go together: give both, or neither for the embedded world")
+    if options.rollouts < 2:
+        raise ValueError("--rollouts is 1: an advantage compares at least 2 responses to a prompt")
+    if not 0 < options.learning_rate < 1:
+        raise ValueError(f"--learning-rate is {options.learning_rate}, not between 0 and 1")
+    try:
+        torch.empty(0, device=options.device)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise ValueError(f"--device is {options.device}, which torch cannot use here") from None
+    if name is None:
+        if not (options.world / "stage1").exists():
+            print(f"making the embedded world and its stage-1 model in {options.world}, once ...", flush=True)
+        world, name = stage1.prepare(options.world, WorldConfig(), stage1.Steering())
+        data, probes = world / "train.parquet", probes or world / "probes.parquet"
+    rows = read_rows(data)
+    data_checks.check_stage2([(str(data), rows)], [])
+    if len(rows) < options.prompts:
+        raise ValueError(
+            f"{data} holds {len(rows)} rows, and a step takes {options.prompts}; lower --prompts"
+        )
+    asked = read_rows(probes) if probes else rows
+    asked = random.Random(0).sample(asked, 600) if len(asked) > 600 else asked
+    model_checks.check(str(name), "--model")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        reason = io.describe(error)[:200]
+        raise ValueError(f"--model is {name}, whose tokenizer cannot be read: {reason}") from error
+    if any(not row["extra_info"]["raw"] for row in [*rows, *asked]):
+        require_chat_template(tokenizer)
+    if tokenizer.eos_token_id is None:
+        raise ValueError(f"the tokenizer of {name} has no end-of-sequence token, which ends a response")
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32).eval().to(options.device)
+    model.generation_config = GenerationConfig()  # a folder's own may bend the distribution
+    torch.manual_seed(options.seed)
+    return model, tokenizer, rows, asked
+
+
+def parser() -> process.ArgumentParser:
+    """The command line."""
+    found = process.ArgumentParser(prog="python -m recipe.rerule.minimal", description=DESCRIPTION)
+    add, n = found.add_argument, process.positive
+    options: list[tuple[str, Any, str, Any, str]] = [
+        ("--model", str, "MODEL", None, "the stage-1 model: a Hugging Face folder or name"),
+        ("--data", Path, "FILE", None, "its train.parquet of data_prep (data.train_files)"),
+        ("--probes", Path, "FILE", None, "rows for the table (default: the rows it trains on)"),
+        ("--world", Path, "FOLDER", Path("outputs/minimal"), "where the embedded world is made, or is"),
+        ("--device", str, "DEVICE", "cpu", "cpu, cuda, cuda:1"),
+        ("--steps", n, "N", Settings.steps, "training steps"),
+        ("--warmup-steps", n, "N", Settings.warmup_steps, "steps before replay (replay.warmup_steps)"),
+        ("--prompts", n, "N", Settings.prompts, "prompts a step"),
+        ("--rollouts", n, "N", Settings.rollouts, "responses a prompt"),
+        ("--response-limit", n, "N", Settings.response_limit, "most tokens of a response"),
+        ("--learning-rate", float, "R", Settings.learning_rate, "of AdamW"),
+        ("--seed", n, "N", Settings.seed, "of data order, responses and draws"),
+    ]
+    for name, kind, shown, default, meaning in options:
+        text = meaning if default is None else f"{meaning} (default: %(default)s)"
+        add(name, type=kind, metavar=shown, default=default, help=text)
+    add("--replay", action=argparse.BooleanOptionalAction, default=True, help="ReRULE (default), or RULE")
+    return found
 
 
 if __name__ == "__main__":
-    from recipe.rerule.training.minimal_command import main
-
     main()

@@ -12,12 +12,10 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from data_prep.apart import check_apart
-from recipe.rerule import errors
+from recipe.rerule import io, process
 from recipe.rerule.evaluation.table import format_table
-from recipe.rerule.process import signals
-from recipe.rerule.process.arguments import ArgumentParser
-from recipe.rerule.process.progress import Progress
+from recipe.rerule.io import check_apart
+from recipe.rerule.process import ArgumentParser, Progress
 from recipe.rerule.reporting.attacks.results import AttackResults, read_attacks
 from recipe.rerule.reporting.attacks.section import paragraphs
 from recipe.rerule.reporting.build import build_sections, commands_of, sources_of, warnings_of
@@ -52,7 +50,7 @@ docs/report.md says what each part shows.
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0; 2 where the input is wrong or a file cannot be read or written."""
-    with signals.one_line():
+    with process.stoppable():
         return _run(sys.argv[1:] if arguments is None else list(arguments))
 
 
@@ -82,10 +80,10 @@ def _run(given: Sequence[str]) -> int:
             progress.doing("writing the page")
             write_report(report, page, options.overwrite)
     except (ValueError, OSError) as error:
-        return errors.fail(error, 2)
+        return io.fail(error, 2)
     print("\n\n".join([*map(_terminal_table, benchmarks), *map(_terminal_attacks, attacked)]))
     for line in warnings_of(benchmarks, options.base):
-        errors.warn(line)
+        io.warn(line)
     print(f"report: {page}")
     return 0
 
@@ -191,7 +189,7 @@ def read_runs(specs: Sequence[str]) -> list[Run]:
             raise ValueError(f"--run {name} is given twice; every run needs its own name")
         same = [other for other, run in runs.items() if run.folder.resolve() == Path(folder).resolve()]
         if same:
-            errors.warn(f"the runs {same[0]} and {name} are one folder, {folder}: they are shown as two runs")
+            io.warn(f"the runs {same[0]} and {name} are one folder, {folder}: they are shown as two runs")
         runs[name] = read_run(name, Path(folder))
     return list(runs.values())
 

@@ -17,11 +17,9 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from recipe.rerule import errors
-from recipe.rerule.process import disk, signals
+from recipe.rerule import io, process
 from recipe.rerule.runs import run_folder, run_lock
 from recipe.rerule.training import entry, ranks
-from recipe.rerule.training.keys import usage
 
 REQUIRED = ("model.path", "data.train_files")
 
@@ -29,36 +27,36 @@ REQUIRED = ("model.path", "data.train_files")
 def main() -> None:
     """Compose the configuration, check it, train; every failure ends in one line on stderr."""
     # A rank ends at once and without a word; the command that started it has the line.
-    with contextlib.nullcontext() if "RANK" in os.environ else signals.one_line():
-        entry.run_task(_check_and_run, usage.STAGE1)
+    with contextlib.nullcontext() if "RANK" in os.environ else process.stoppable():
+        entry.run_task(_check_and_run, entry.STAGE1)
 
 
 def _check_and_run(config: DictConfig) -> None:
     from recipe.rerule.runs import written_model
     from recipe.rerule.training import learning, own_answers, settings, signal
 
-    with errors.one_line(ValueError, code=2):
+    with io.one_line(ValueError, code=2):
         entry.prepare(config, *REQUIRED, require_accelerator=config.platform.require_accelerator)
         if "RANK" not in os.environ:
             settings.check_stage1(config)
-    with errors.one_line(Exception, code=1), errors.one_line(run_lock.BusyError, code=2):
+    with io.one_line(Exception, code=1), io.one_line(run_lock.BusyError, code=2):
         if "RANK" in os.environ:
             return train(config)
         folder = Path(config.trainer.default_local_dir)
-        with errors.one_line(ValueError, code=2):
+        with io.one_line(ValueError, code=2):
             answers = own_answers.asked(config) if config.data.retain_share else []
         run_folder.begin(folder, stage=1)
         with run_lock.held(folder), ranks.temporary_files():
             if answers:
                 own_answers.write(folder, answers)
             ranks.start(config, "recipe.rerule.sft", "stage 1", train)
-            with disk.named(folder):
+            with io.naming_full_disk(folder):
                 written_model.settle_all(folder, config.model, config.save.weights_dtype)
             print(f"stage 1 finished: {written_model.publish_model(folder)}", file=sys.stderr)
         learning.after_stage1(config)
         start, *warnings = signal.summary(folder, config.stop == "signal") or [""]
         for warning in warnings:
-            errors.warn(warning)
+            io.warn(warning)
         if start:
             print(start, file=sys.stderr)
 

@@ -6,12 +6,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from data_prep.apart import check_apart
-from data_prep.atomic import check_writable, new_folder
-from recipe.rerule import errors
+from recipe.rerule import io, process
 from recipe.rerule.evaluation.engine.models import Model, resolve_models
-from recipe.rerule.process import signals
-from recipe.rerule.process.arguments import ArgumentParser
+from recipe.rerule.io import check_apart, check_writable, new_folder
+from recipe.rerule.process import ArgumentParser
 from recipe.rerule.unlearning.task_vectors import KIND, finite, read_pair, write
 
 _DESCRIPTION = """\
@@ -28,12 +26,12 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0; 2 where the input is wrong or a file cannot be read or written."""
-    with signals.one_line():
+    with process.stoppable():
         options = _parser().parse_args(arguments)
         try:
             _run(options.base, options.reinforced, options.alpha, options.out, options.overwrite)
         except (ValueError, OSError) as error:
-            return errors.fail(error, 2)
+            return io.fail(error, 2)
         return 0
 
 
@@ -45,7 +43,7 @@ def _run(base: str, reinforced: str, alpha: float, out: Path, overwrite: bool) -
     with new_folder(out, overwrite, KIND) as folder:
         changed = write(*weights, alpha, folder)
     if not changed:
-        errors.warn("the reinforced model has the base model's weights, so the result has them too")
+        io.warn("the reinforced model has the base model's weights, so the result has them too")
     print(f"{out}: base - {alpha:g} (reinforced - base), float32; the two differ in {changed:,} weights")
 
 

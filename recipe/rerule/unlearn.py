@@ -17,25 +17,24 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from recipe.rerule import errors
-from recipe.rerule.process import signals
+from recipe.rerule import io, process
 from recipe.rerule.runs import run_folder, run_lock
 from recipe.rerule.training import entry, ranks
-from recipe.rerule.unlearning import keys, presets
+from recipe.rerule.unlearning import presets
 
 
 def main() -> None:
     """Compose the configuration, check it, train; every failure ends in one line on stderr."""
     # A rank ends at once and without a word; the command that started it has the line.
-    with contextlib.nullcontext() if "RANK" in os.environ else signals.one_line():
+    with contextlib.nullcontext() if "RANK" in os.environ else process.stoppable():
         if "--list" in sys.argv[1:]:
             return _list(sys.argv[1:])
-        entry.run_task(_check_and_run, keys.COMMAND)
+        entry.run_task(_check_and_run, entry.UNLEARN)
 
 
 def _list(arguments: list[str]) -> None:
     if further := sorted(set(arguments) - {"--list", "--json"}):
-        sys.exit(errors.fail(ValueError(f"{further[0]} is not for --list, which takes --json alone"), 2))
+        sys.exit(io.fail(ValueError(f"{further[0]} is not for --list, which takes --json alone"), 2))
     print(presets.as_json() if "--json" in arguments else presets.as_table())
 
 
@@ -43,11 +42,11 @@ def _check_and_run(config: DictConfig) -> None:
     from recipe.rerule.runs.written_model import publish_model
     from recipe.rerule.unlearning import checks, identity
 
-    with errors.one_line(ValueError, code=2):
+    with io.one_line(ValueError, code=2):
         entry.prepare(config, "model.path", require_accelerator=config.platform.require_accelerator)
         if "RANK" not in os.environ:
             checks.check(config)
-    with errors.one_line(Exception, code=1), errors.one_line(run_lock.BusyError, code=2):
+    with io.one_line(Exception, code=1), io.one_line(run_lock.BusyError, code=2):
         if "RANK" in os.environ:
             return train(config)
         folder = Path(config.trainer.default_local_dir)
@@ -67,7 +66,7 @@ def _find_checkpoint(config: DictConfig) -> None:
     if trainer.resume_mode == "auto":
         resume = checkpoints.prepare_resume(trainer.default_local_dir)
         if resume.notice is not None:
-            errors.warn(resume.notice)
+            io.warn(resume.notice)
     elif trainer.resume_mode == "resume_path":
         checkpoints.prepare_resume_from(trainer.default_local_dir, trainer.resume_from_path)
 

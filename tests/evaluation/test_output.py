@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-from data_prep.atomic import check_writable
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.output import EVALUATION, json_text, write_folder
-from recipe.rerule.files import json_lines
+from recipe.rerule.io import check_writable, json_lines
 
 
 def write(folder, files, overwrite=True, **meta):

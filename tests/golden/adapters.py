@@ -219,37 +219,34 @@ def weights(folder: Path) -> dict[str, list[float]]:
 
 
 def minimal_metrics(model: Path, rows_file: Path) -> dict[str, list[dict[str, float]]]:
-    """All metrics of three steps of `minimal`, with replay from the second one on, and without."""
-    from dataclasses import replace
-
+    """Metrics of three steps of `minimal`, with replay from the second one on, and without."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from data_prep.contract import read_rows
-    from recipe.rerule import minimal
+    from recipe.rerule.minimal import Settings, train
 
-    settings = ReplayConfig(
-        threshold_rule="fixed",
-        threshold=1.0,
-        require_signal=False,
-        sampling="uniform",
-        min_groups=2,
-        warmup_steps=1,
-        capacity=16,
-        groups_per_update=3,
-    )
     found = {}
-    for name, chosen in {"ReRULE": settings, "RULE": replace(settings, enable=False)}.items():
-        policy, reference = (AutoModelForCausalLM.from_pretrained(model).eval() for _ in range(2))
-        sizes = {"steps": 3, "prompts": 8, "rollouts": 4, "response_limit": 6, "learning_rate": 1e-3}
-        run = minimal.Run(
-            policy,
-            reference.requires_grad_(False),
+    for name in ("ReRULE", "RULE"):
+        settings = Settings(
+            steps=3,
+            prompts=8,
+            rollouts=4,
+            response_limit=6,
+            learning_rate=1e-3,
+            replay=name == "ReRULE",
+            threshold=1.0,
+            warmup_steps=1,
+            min_groups=2,
+            capacity=16,
+            groups_per_update=3,
+        )
+        policy, tokenizer = (
+            AutoModelForCausalLM.from_pretrained(model).eval(),
             AutoTokenizer.from_pretrained(model),
-            minimal.Settings(**sizes, replay=chosen),
         )
         torch.manual_seed(0)
-        source = minimal.batches(read_rows(rows_file), 8, seed=42)
-        found[name] = [run.step(next(source), step)[0] for step in (1, 2, 3)]
+        metrics = train(policy, tokenizer, read_rows(rows_file), settings)
+        found[name] = [{key: one[key] for key in one if "/" in key} for one in metrics]
     return found
 
 
@@ -322,20 +319,25 @@ def _json_lines(path: Path) -> list[Any]:
 
 def attacks(folder: Path) -> dict[str, Any]:
     """The rows of a folder of `evaluate attack`, its curves, and how many values of single probes it has."""
+    from recipe.rerule.evaluation import tidy
+
     rows = _json(folder / "attacks.json")
     first = next(iter(next(iter(rows.values())).values()))
-    names = [name for name in first if name != "seconds"]
-    scores = _json_lines(folder / "scores.jsonl")
+    table = tidy.read(folder)
+    # A value of a fact's probe or of a text: the mean over samples, folds and seeds.
+    places = table[["model", "attack", "setting", "side", "fact", "probe"]]
+    scores = places[table["score"].notna()].drop_duplicates()
+    refusals = places[table["refused"].notna() & (table["side"] == "forget")].drop_duplicates()
     curves = _json_lines(folder / "curves.jsonl") if (folder / "curves.jsonl").is_file() else []
     return {
-        "columns": names,
+        "columns": list(first),
         "rows": {
-            f"{attack}, {model}": [row[name] for name in names]
+            f"{attack}, {model}": list(row.values())
             for attack, of_models in rows.items()
             for model, row in of_models.items()
         },
         "curves": curves,
-        "values of single probes": len(scores),
+        "values of single probes": len(scores) + len(refusals),
     }
 
 

@@ -138,7 +138,8 @@ REPLAY_2 = [
         for name in ("enable", "require_signal", "store_after_start", "use_kl_loss", "restore")
         for case in refused(STAGE2, f"replay.{name}", "maybe", 1, None, named=f"replay.{name}")
     ),
-    *refused(STAGE2, "replay", 5, None, named="replay is"),
+    *refused(STAGE2, "replay", 5, named="replay is 5, but it is a group of settings"),
+    *refused(STAGE2, "replay", None, named="replay.enable is null"),
 ]
 CHOICES_2 = [
     *refused(STAGE2, f"{ACTOR}.kl_loss_type", "low_var", "full", "", None, 3),
@@ -167,7 +168,13 @@ CHOICES_2 = [
     *refused(STAGE2, "save.weights_dtype", "bf16", "float16", "auto", "", None, 16),
     *refused(STAGE2, "save", 60, named="save is 60, but it is a group of settings"),
     *refused(STAGE2, "save", None, named="save.best is null"),
-    together(STAGE2, "refused", "save.hours is unknown", {"save.hours": 1}, added=True),
+    together(
+        STAGE2,
+        "refused",
+        "save.hours is no setting; this command has save.minutes, save.best, save.weights_dtype",
+        {"save.hours": 1},
+        added=True,
+    ),
 ]
 _FLAGS = (
     f"{ACTOR}.use_kl_loss",
@@ -223,10 +230,28 @@ TOGETHER_2 = [
         STAGE2, "trainer.total_training_steps", 1001, named="would never come; raise trainer.total_epochs"
     ),
     *refused(STAGE2, "trainer.total_epochs", 20, named="trainer.total_training_steps is 34"),
-    together(STAGE2, "refused", "replay.tau is not a setting", {"replay.tau": 0.6}, added=True),
+    together(
+        STAGE2,
+        "refused",
+        "replay.tau is no setting; did you mean replay.start?",
+        {"replay.tau": 0.6},
+        added=True,
+    ),
     together(STAGE2, "refused", "did you mean replay.enable?", {"replay.enabel": True}, added=True),
-    together(STAGE2, "refused", "records.all is unknown", {"records.all": True}, added=True),
-    together(STAGE2, "refused", "health.stop is unknown", {"health.stop": True}, added=True),
+    together(
+        STAGE2,
+        "refused",
+        "records.all is no setting; did you mean records.rollouts?",
+        {"records.all": True},
+        added=True,
+    ),
+    together(
+        STAGE2,
+        "refused",
+        "health.stop is no setting; did you mean health.stop_after?",
+        {"health.stop": True},
+        added=True,
+    ),
     together(STAGE2, "refused", "unknown reward option", {f"{REWARD}.reward_kwargs.beta": 1}, added=True),
     *refused(STAGE2, f"{REWARD}.reward_kwargs.gamma", 2, nan, "x", named="gamma"),
     *refused(STAGE2, f"{REWARD}.reward_kwargs.lambda_forget", -1, nan, named="lambda_forget"),
@@ -378,7 +403,13 @@ OTHERS_1 = [
     *refused(STAGE1, "trainer.resume_mode", "yes"),
     *refused(STAGE1, "checkpoint.save_contents", ["hf"], None),
     *refused(STAGE1, "save.weights_dtype", "bf16", "half", None),
-    together(STAGE1, "refused", "save.minutes is unknown; this stage has", {"save.minutes": 60}, added=True),
+    together(
+        STAGE1,
+        "refused",
+        "save.minutes is no setting; this command has save.weights_dtype",
+        {"save.minutes": 60},
+        added=True,
+    ),
     *refused(STAGE1, "data.use_dynamic_bsz", "yes", None),
     *refused(STAGE1, "data.custom_cls.path", "pkg://no_such", "/no/such.py"),
     *refused(STAGE1, "data.custom_cls.name", "SFTDataSet"),

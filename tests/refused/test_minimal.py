@@ -12,7 +12,7 @@ import torch
 from data_prep.world import stage1
 from data_prep.world.model import one_thread
 from data_prep.world.stage1 import Steering
-from recipe.rerule.training import minimal_command
+from recipe.rerule import minimal
 from tests.made_models import put_model
 from tests.made_worlds import SMALL
 from tests.refused.minimal_cases import CASES, MinimalCase
@@ -56,11 +56,11 @@ def test_a_command_line(case: MinimalCase, root: Path, capfd: pytest.CaptureFixt
     words = [word.format(root=root) for word in case.options.split()]
     if case.outcome == "refused":
         with pytest.raises(SystemExit) as ended:
-            minimal_command.main(words)
+            minimal.main(words)
         assert ended.value.code == 2
     else:
         with one_thread():
-            minimal_command.main([*words, "--steps", "1", "--prompts", "2", "--rollouts", "2"])
+            minimal.main([*words, "--steps", "1", "--prompts", "2", "--rollouts", "2"])
     lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith(("error", "warning"))]
     kind = {"refused": ["error"], "warned": ["warning"], "valid": []}[case.outcome]
     assert [line.split(":")[0] for line in lines] == kind

@@ -18,7 +18,6 @@ from omegaconf.errors import OmegaConfBaseException
 
 from data_prep.contract import write_rows, write_sft_rows
 from recipe.rerule.training import entry, settings
-from recipe.rerule.training.keys import overrides, stage1, stage2, usage
 from tests.refused.settings_cases import CASES, CONFIG_NAMES, OPTIONS, STAGE1, STAGE2, UNKNOWN, SettingsCase
 from tests.training.test_settings import environment, row, stage1_rows, write_model
 
@@ -158,7 +157,7 @@ def warnings_of(capsys: pytest.CaptureFixture[str]) -> list[str]:
 def test_an_override_that_hydra_does_not_compose_is_explained(argument: str, named: str) -> None:
     with pytest.raises(Exception) as raised:  # noqa: PT011  (Hydra's are of many kinds)
         composed("recipe.rerule.config", "rerule_trainer", [argument])
-    line = overrides.explain(raised.value, usage.STAGE2)
+    line = entry.explain(raised.value, entry.STAGE2)
     assert "\n" not in line
     assert named in line
 
@@ -167,7 +166,7 @@ def test_an_interpolation_of_what_is_not_there_names_it() -> None:
     config = composed("recipe.rerule.config", "rerule_trainer", ["data.seed=${data.sead}"])
     with pytest.raises(OmegaConfBaseException) as raised:
         OmegaConf.resolve(config)
-    line = overrides.explain(raised.value, usage.STAGE2)
+    line = entry.explain(raised.value, entry.STAGE2)
     assert line == "Interpolation key 'data.sead' not found"
 
 
@@ -177,7 +176,7 @@ def test_an_option_that_there_is_not_is_refused(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["main", argument, "platform=cpu"])
     with pytest.raises(SystemExit) as exit_:
-        entry.run_task(pytest.fail, usage.STAGE2)
+        entry.run_task(pytest.fail, entry.STAGE2)
     assert exit_.value.code == 2
     error = capsys.readouterr().err
     assert error.startswith(f"error: {named}")
@@ -194,7 +193,7 @@ def test_a_part_given_as_the_whole_configuration_is_refused(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["main", *arguments.split(), "platform=cpu"])
     with pytest.raises(SystemExit) as exit_:
-        entry.run_task(pytest.fail, usage.STAGE2)
+        entry.run_task(pytest.fail, entry.STAGE2)
     assert exit_.value.code == 2
     error = capsys.readouterr().err
     assert error.startswith(f"error: {named}")
@@ -212,7 +211,7 @@ def test_a_part_given_as_the_whole_configuration_is_refused(
     ],
 )
 def test_other_names_of_configurations_are_left_to_hydra(arguments: list[str]) -> None:
-    overrides.check_config_name(arguments, usage.STAGE2)
+    entry.check_options(arguments, entry.STAGE2)
 
 
 @pytest.mark.parametrize("module", ["main", "sft", "check"])
@@ -234,39 +233,12 @@ def test_help_is_ours_and_comes_at_once(module: str, option: str, tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("command", "module"), [(usage.STAGE1, "stage1"), (usage.STAGE2, "stage2")])
-def test_help_has_a_line_for_each_setting_of_ours(
-    command: usage.Command, module: str, configs: dict[str, DictConfig]
-) -> None:
-    text = usage.text(command)
-    config = configs[STAGE1 if module == "stage1" else STAGE2]
-    sections = [config[name] for name in ("health", "replay", "records", "save") if name in config]
-    ours = [f"{section._get_full_key('')}.{name}" for section in sections for name in section]
-    for key in [*ours, "trainer.default_local_dir", "data.train_files"]:
-        assert key == "replay.importance" or f"\n  {key}=" in text, key
-    for group in ("experiment=", "platform=", "tiny", "--cfg job", "Examples:"):
-        assert group in text
-    assert "rule_common" not in text
-
-
-@pytest.mark.parametrize("group", [STAGE1, STAGE2])
-def test_every_declared_setting_is_one_of_the_configuration(
-    group: str, configs: dict[str, DictConfig]
-) -> None:
-    """And its default is allowed: a table that names what there is not would refuse every run."""
-    keys = stage1.KEYS if group == STAGE1 else stage2.KEYS
-    assert len({key.name for key in keys}) == len(keys)
-    for key in keys:
-        section, _, name = key.name.rpartition(".")
-        assert name in (OmegaConf.select(configs[group], section) if section else configs[group]), key.name
-
-
 def test_cfg_job_still_prints_every_setting(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")  # which the command sets
     monkeypatch.setattr(sys, "argv", ["sft", "platform=cpu", "optim.lr=0.5", "--cfg", "job"])
-    entry.run_task(pytest.fail, usage.STAGE1)
+    entry.run_task(pytest.fail, entry.STAGE1)
     printed = capsys.readouterr()
     config = OmegaConf.create(printed.out)
     assert (config.optim.lr, config.platform.name) == (0.5, "cpu")

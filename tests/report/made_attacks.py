@@ -1,15 +1,19 @@
-"""Folders of `evaluate attack` with values written by hand."""
+"""What folders of `evaluate attack` say, with values written by hand."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from recipe.rerule.reporting.attacks.results import AttackResults, read_attacks
+import pandas as pd
 
-Json = dict[str, Any]
+from recipe.rerule.evaluation import tidy
+from recipe.rerule.evaluation.attacks.summary import Curve, Numbers, Results
+from recipe.rerule.reporting.attacks.results import AttackResults
+
 TITLES = {
     "none": "no attack",
     "prefill": "prefill",
@@ -21,36 +25,49 @@ TITLES = {
 }
 STEPS = (8, 32)
 RELEARN = "relearn_forget_half"
-
-
-def row(after: float, before: float | None = 0.05, **others: Any) -> Json:
-    """A row as JSON has it; the interval of its excess is written by `folder_of`."""
-    return {"before": before, "after": after, "refusal": 0.95, "retain": 0.9, "facts": 40, **others}
-
-
-def curve(model: str, *scores: float, half: float | None = None, attack: str = RELEARN) -> Json:
-    return {
-        "attack": attack,
-        "model": model,
-        "steps": [0, *STEPS],
-        "scores": list(scores),
-        "half_recovery": half,
+DECLARED = {
+    name: {
+        "title": title,
+        "higher_is_leak": name != "uds",
+        "statistic": "mean",
+        "has_before": True,
+        "curve": name.startswith("relearn"),
     }
+    for name, title in TITLES.items()
+}
+META = {"benchmark": "world", "attacks": DECLARED, "command": "python -m recipe.rerule.evaluate attack"}
+KNOWN = {
+    ("none", ""): {"original": 39, "rerule": 2, "control": 1},
+    ("prefill", "affirmative"): {"original": 39, "rerule": 2, "control": 1},
+    (RELEARN, "8"): {"original": 39, "rerule": 16, "control": 1},
+    (RELEARN, "32"): {"original": 39, "rerule": 24, "control": 2},
+}
+"""How many of 40 facts a model gives, by attack and setting."""
 
 
-def usual() -> dict[str, dict[str, Json]]:
+def row(after: float, before: float | None = 0.05, **others: Any) -> Numbers:
+    """The numbers of a model; `results` adds the excess."""
+    usual = {"before": before, "after": after, "refusal": 0.95, "retain": 0.9, "facts": 40}
+    return Numbers(**{**dict.fromkeys(Numbers.__dataclass_fields__), **usual, **others})
+
+
+def curve(model: str, *scores: float, half: float | None = None, attack: str = RELEARN) -> Curve:
+    return Curve(attack, model, (0, *STEPS), scores, (), (), half_recovery=half)
+
+
+def usual() -> Results:
     """An unlearned model that refuses; relearning brings back 0.56, prefilling nothing."""
     return {
         "none": {"original": row(0.98, 0.98), "rerule": row(0.05), "control": row(0.03, 0.03)},
         "prefill/affirmative": {
             "original": row(0.97, 0.98),
-            "rerule": row(0.06, interval=[-0.02, 0.1], p_value=0.3, p_holm=0.6),
+            "rerule": row(0.06, interval=(-0.02, 0.1), p_value=0.3, p_holm=0.6),
             "control": row(0.02, 0.03),
         },
         f"{RELEARN}/8": {"original": row(0.98, 0.98), "rerule": row(0.4), "control": row(0.03, 0.03)},
         f"{RELEARN}/32": {
             "original": row(0.98, 0.98),
-            "rerule": row(0.6, interval=[0.4, 0.7], p_value=0.0005, p_holm=0.001),
+            "rerule": row(0.6, interval=(0.4, 0.7), p_value=0.0005, p_holm=0.001),
             "control": row(0.04, 0.03),
         },
     }
@@ -63,31 +80,51 @@ CURVES = (
 )
 
 
-def write(
-    folder: Path,
-    attacks: Mapping[str, Mapping[str, Json]] | None = None,
-    curves: tuple[Json, ...] = CURVES,
-    meta: Json | None = None,
-) -> Path:
-    """Write the folder; the excess of every row is worked out from its control where there is one."""
-    given = usual() if attacks is None else {attack: dict(rows) for attack, rows in attacks.items()}
-    for rows in given.values():
-        floor = rows.get("control")
-        for one in rows.values():
-            one.setdefault("excess", _excess(one["after"], floor))
+def results(rows: Results | None = None, curves: Sequence[Curve] = CURVES) -> AttackResults:
+    """The excess of every row is worked out from its control where there is one."""
+    given = usual() if rows is None else rows
+    with_excess: Results = {}
+    for key, of_models in given.items():
+        floor = of_models.get("control")
+        with_excess[key] = {
+            name: replace(one, excess=one.after - floor.after) if floor else replace(one, interval=None)
+            for name, one in of_models.items()
+        }
+    return AttackResults(Path("attacks"), "world", "Embedded world", with_excess, DECLARED, curves, META)
+
+
+def table() -> pd.DataFrame:
+    """A row a probe: of 40 facts those that KNOWN says, and 9 of 10 retained ones."""
+    return pd.DataFrame(
+        {
+            "model": model, "probe": number, "side": side, "kind": "qa", "fact": f"fact {number}",
+            "sample": 0, "prompt": "Where?", "response": "There.", "attack": attack, "setting": setting,
+            "score": float(number < known), "refused": float(number >= known),
+        }
+        for (attack, setting), of_models in KNOWN.items()
+        for model, forget in of_models.items()
+        for side, known, first, count in (("forget", forget, 0, 40), ("retain", 49, 40, 10))
+        for number in range(first, first + count)
+    )  # fmt: skip
+
+
+def write(folder: Path, rows: pd.DataFrame | None = None, **meta: Any) -> Path:
+    """The folder of a table, by default `table`, and META with changes."""
     folder.mkdir(parents=True)
-    (folder / "attacks.json").write_text(json.dumps(given))
-    (folder / "curves.jsonl").write_text("".join(json.dumps(one) + "\n" for one in curves))
-    declared = {name: {"title": title, "higher_is_leak": name != "uds"} for name, title in TITLES.items()}
-    said = {"benchmark": "world", "attacks": declared, "command": "python -m recipe.rerule.evaluate attack"}
-    (folder / "meta.json").write_text(json.dumps(said | (meta or {})))
+    tidy.write(folder, table() if rows is None else rows)
+    (folder / "attacks.json").write_text("{}")
+    (folder / "meta.json").write_text(json.dumps({**META, **meta}))
     return folder
 
 
-def _excess(after: Any, floor: Json | None) -> float | None:
-    return None if floor is None or not isinstance(after, int | float) else after - floor["after"]
+def changed(rows: Results, key: str, model: str, **changes: Any) -> Results:
+    """The rows with other numbers in one of them."""
+    return {**rows, key: {**rows[key], model: replace(rows[key][model], **changes)}}
 
 
-def read(*arguments: Any, **named: Any) -> AttackResults:
-    """`write`, and read again."""
-    return read_attacks([write(*arguments, **named)])[0]
+def only(rows: Mapping[str, Mapping[str, Numbers]], *names: str) -> Results:
+    return {key: {name: one[name] for name in names} for key, one in rows.items()}
+
+
+def of(*names: str) -> list[Curve]:
+    return [one for one in CURVES if one.model in names]

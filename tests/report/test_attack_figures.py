@@ -14,7 +14,7 @@ from recipe.rerule.reporting.attacks.tables import tables
 from recipe.rerule.reporting.csv_files import csv_text
 from recipe.rerule.reporting.figures.attacks import attack_figure, curves_figure
 from recipe.rerule.reporting.figures.style import MAX_LINES
-from tests.report.made_attacks import CURVES, RELEARN, curve, read, row, usual, write
+from tests.report.made_attacks import CURVES, curve, results, row, usual, write
 
 
 def lines_of(axes) -> dict[str, tuple[list[float], list[float]]]:
@@ -24,12 +24,10 @@ def lines_of(axes) -> dict[str, tuple[list[float], list[float]]]:
     }
 
 
-def test_models_are_rows_and_attacks_are_cells(tmp_path: Path, drawn) -> None:
+def test_models_are_rows_and_attacks_are_cells(drawn) -> None:
     rows = usual()
     rows = {key: {"original": one["original"], "rule": row(0.3), **one} for key, one in rows.items()}
-    figure = attack_figure(
-        read(tmp_path / "attacks", rows, (*CURVES, curve("rule", 0.05, 0.1, 0.3))), "world"
-    )
+    figure = attack_figure(results(rows, (*CURVES, curve("rule", 0.05, 0.1, 0.3))), "world")
     assert figure is not None
     none, prefill, relearnt = (axes for axes in drawn[0].axes if axes.get_visible())
     assert [axes.get_title(loc="left") for axes in drawn[0].axes[:3]] == [
@@ -49,8 +47,8 @@ def test_models_are_rows_and_attacks_are_cells(tmp_path: Path, drawn) -> None:
     assert "dotted line" in figure.explanation
 
 
-def test_curves_are_drawn_over_the_logarithm_of_the_steps(tmp_path: Path, drawn) -> None:
-    curves_figure(read(tmp_path / "attacks"), "world")
+def test_curves_are_drawn_over_the_logarithm_of_the_steps(drawn) -> None:
+    curves_figure(results(), "world")
     (axes,) = drawn[0].axes
     places = [0.0, math.log2(9), math.log2(33)]
     assert lines_of(axes) == {
@@ -61,24 +59,24 @@ def test_curves_are_drawn_over_the_logarithm_of_the_steps(tmp_path: Path, drawn)
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "8", "32"]
 
 
-def test_more_models_than_lines_have_more_panels(tmp_path: Path, drawn) -> None:
+def test_more_models_than_lines_have_more_panels(drawn) -> None:
     names = [f"m{number}" for number in range(MAX_LINES + 1)]
     rows = {key: {name: row(0.1 * place) for place, name in enumerate(names)} for key in usual()}
     curves = tuple(curve(name, 0.0, 0.1, 0.2) for name in names)
-    curves_figure(read(tmp_path / "attacks", rows, curves), "world")
+    curves_figure(results(rows, curves), "world")
     assert [len(axes.lines) for axes in drawn[0].axes] == [MAX_LINES, 1]
 
 
-def test_without_curves_or_unlearned_models_there_is_no_figure(tmp_path: Path) -> None:
+def test_without_curves_or_unlearned_models_there_is_no_figure() -> None:
     rows = {"none": {name: usual()["none"][name] for name in ("original", "control")}}
-    found = read(tmp_path / "attacks", rows, ())
+    found = results(rows, ())
     assert attack_figure(found, "world") is None
     assert curves_figure(found, "world") is None
     assert [table.name for table in tables(found, "world")] == ["attacks_world", "attacks_all_world"]
 
 
-def test_the_tables_have_the_numbers(tmp_path: Path) -> None:
-    scores, excess, numbers = tables(read(tmp_path / "attacks"), "world")
+def test_the_tables_have_the_numbers() -> None:
+    scores, excess, numbers = tables(results(), "world")
     assert [one.full_text for one in scores.headings] == [
         *("no attack", "prefill affirmative ↓", "relearn: half 32 steps ↓")
     ]
@@ -111,7 +109,10 @@ def test_the_report_holds_them(results_folder: Path, tmp_path: Path, capsys) -> 
     assert f"<code>{first}</code>" in page
     assert "python -m recipe.rerule.evaluate attack" in page
     printed = " ".join(capsys.readouterr().out.split())
-    assert "above the model that never knew (95 % interval 40 to 70) were still in it." in printed
+    assert (
+        "55 points that it gives above the model that never knew (95 % interval 40 to 70) were still in it."
+        in printed
+    )
 
 
 def test_attacks_alone_make_a_report(tmp_path: Path) -> None:
@@ -130,7 +131,7 @@ def test_what_cannot_be_shown_ends_in_one_line(results_folder: Path, tmp_path: P
             f"--results {folder} is a folder of evaluate attack; give it as --attacks",
         ),
         (["--attacks", f"{results_folder}"], "is a folder of evaluate model; give it as --results"),
-        (["--attacks", f"{tmp_path / 'none'}"], f"{tmp_path / 'none' / 'attacks.json'} does not exist"),
+        (["--attacks", f"{tmp_path / 'none'}"], f"{tmp_path / 'none' / 'meta.json'} does not exist"),
     ):
         assert main([*arguments, "--out", f"{out}"]) == 2
         error = capsys.readouterr().err
@@ -139,4 +140,4 @@ def test_what_cannot_be_shown_ends_in_one_line(results_folder: Path, tmp_path: P
     assert main(["--attacks", f"{folder}", "--out", f"{folder}", "--overwrite"]) == 2
     assert "--attacks" in capsys.readouterr().err
     assert not out.exists()
-    assert f"{RELEARN}/32" in (folder / "attacks.json").read_text()
+    assert (folder / "responses.parquet").is_file()

@@ -4,53 +4,43 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from recipe.rerule.evaluation.attack_command import checked
-from recipe.rerule.evaluation.attacks import registry
-from recipe.rerule.reporting.attacks import results as reading
 from recipe.rerule.reporting.attacks.results import read_attacks
-from recipe.rerule.reporting.attacks.rows import AttackRow
-from tests.report.made_attacks import CURVES, RELEARN, curve, read, row, usual, write
-
-
-def test_the_names_are_those_of_the_command() -> None:
-    assert (reading.ORIGINAL, reading.CONTROL) == (checked.ORIGINAL, checked.CONTROL)
-    assert reading.BEFORE == registry.BEFORE
+from tests.report.made_attacks import DECLARED, RELEARN, changed, of, only, results, row, table, usual, write
 
 
 def test_a_folder_is_read(tmp_path: Path) -> None:
-    found = read(tmp_path / "attacks")
+    (found,) = read_attacks([write(tmp_path / "attacks")])
     assert (found.benchmark, found.title) == ("world", "Embedded world")
-    assert found.models == ["original", "rerule", "control"]
-    assert found.unlearned == ["rerule"]
-    assert found.rows[f"{RELEARN}/32"]["rerule"].interval == (0.4, 0.7)
-    assert found.rows[f"{RELEARN}/32"]["rerule"].excess == pytest.approx(0.56)
+    assert (found.models, found.unlearned) == (["original", "rerule", "control"], ["rerule"])
+    numbers = found.rows[f"{RELEARN}/32"]["rerule"]
+    assert (numbers.before, numbers.after, numbers.refusal, numbers.retain) == pytest.approx(
+        (0.05, 0.6, 0.4, 0.9)
+    )
+    assert numbers.excess == pytest.approx(0.55)
     assert found.curves[1].steps == (0, 8, 32)
-    assert found.named("prefill/affirmative") == "prefill: affirmative"
-    assert found.named(f"{RELEARN}/8") == "relearn: half: 8 steps"
+    assert found.label("prefill/affirmative") == "prefill: affirmative"
+    assert found.label(f"{RELEARN}/8") == "relearn: half: 8 steps"
+    for benchmark, title in (("custom", "Mine"), ("world", "Embedded world")):
+        folder = write(tmp_path / benchmark, benchmark=benchmark)
+        assert read_attacks([folder], "Mine")[0].title == title
 
 
-@pytest.mark.parametrize(
-    ("benchmark", "given", "title"),
-    [("custom", None, "Your data"), ("custom", "Mine", "Mine"), ("world", "Mine", "Embedded world")],
-)
-def test_data_of_one_s_own_has_the_name_that_is_given(
-    benchmark: str, given: str | None, title: str, tmp_path: Path
-) -> None:
-    folder = write(tmp_path / "attacks", meta={"benchmark": benchmark})
-    assert read_attacks([folder], given)[0].title == title
-
-
-def test_of_steps_and_samples_the_last_is_shown(tmp_path: Path) -> None:
-    rows = usual()
-    for name in ("samples/max_4", "samples/max_16", "samples/max_1", "samples/leak_16", "quantise_4"):
-        rows[name] = {model: row(0.1) for model in ("original", "rerule", "control")}
-    shown = read(tmp_path / "attacks", rows).shown
-    assert shown == [
-        *("none", "prefill/affirmative", f"{RELEARN}/32", "samples/max_16", "samples/leak_16", "quantise_4")
-    ]
+def test_of_steps_and_samples_the_last_is_shown() -> None:
+    names = ("samples/max_4", "samples/max_16", "samples/max_1", "samples/leak_16", "quantise_4")
+    rows = usual() | {name: dict.fromkeys(("original", "rerule", "control"), row(0.1)) for name in names}
+    shown = (
+        "none",
+        "prefill/affirmative",
+        f"{RELEARN}/32",
+        "samples/max_16",
+        "samples/leak_16",
+        "quantise_4",
+    )
+    assert results(rows).shown == list(shown)
 
 
 @pytest.mark.parametrize(
@@ -63,12 +53,13 @@ def test_of_steps_and_samples_the_last_is_shown(tmp_path: Path) -> None:
         (("rerule",), {"rerule": (0.1, 0.1)}, 32),
     ],
 )
-def test_the_step_that_is_shown_is_chosen_without_unlearned_models(names, retain, step, tmp_path) -> None:
+def test_the_step_that_is_shown_is_chosen_without_unlearned_models(names, retain, step) -> None:
     """0.8 of the retain recall of 0.9 is 0.72."""
-    rows = {attack: {name: one[name] for name in names} for attack, one in usual().items()}
+    rows = only(usual(), *names)
     for name, (early, late) in retain.items():
-        rows[f"{RELEARN}/8"][name]["retain"], rows[f"{RELEARN}/32"][name]["retain"] = early, late
-    found = read(tmp_path / "attacks", rows, tuple(one for one in CURVES if one["model"] in names))
+        rows = changed(rows, f"{RELEARN}/8", name, retain=early)
+        rows = changed(rows, f"{RELEARN}/32", name, retain=late)
+    found = results(rows, of(*names))
     assert found.shown_step(RELEARN) == step
     assert found.shown == ["none", "prefill/affirmative", f"{RELEARN}/{step}"]
 
@@ -87,100 +78,65 @@ def test_the_step_that_is_shown_is_chosen_without_unlearned_models(names, retain
     ],
 )
 def test_what_an_interval_says(higher_is_leak, interval, p_holm, alone, of_many) -> None:
-    found = AttackRow(0.5, 40, interval=interval, p_value=0.001, p_holm=p_holm)
+    found = row(0.5, interval=interval, p_value=0.001, p_holm=p_holm)
     assert found.verdict(higher_is_leak) == alone
     assert found.verdict_of_many(higher_is_leak) == of_many
 
 
-def changed(place: str, name: str, value: object) -> dict:
-    rows = usual()
-    rows[place]["rerule"][name] = value
+def with_score(value: float) -> Any:
+    rows = table()
+    rows.loc[0, "score"] = value
     return rows
 
 
-OF_RERULE = "of rerule under prefill/affirmative is"
+TABLES = {
+    "has no column score": table().drop(columns="score"),
+    "has no column fact; a tidy table has model": table().rename(columns={"fact": "other"}),
+    "has no scores without an attack (none)": table().query("attack != 'none'"),
+    "does not say what the attack unknown is": table().replace({"attack": {"prefill": "unknown"}}),
+    "a score of the attack none is outside 0 to 1; evaluate attack gives fractions": with_score(57),
+    "a score of the attack none is no number": with_score(float("inf")),
+    f"a setting of the attack {RELEARN} is no step": table().replace({"setting": {"8": "soon"}}),
+    "the model control is not under every attack; see prefill": table().query(
+        "attack != 'prefill' or model != 'control'"
+    ),
+    "attack none scored other facts of rerule than of original": table().query(
+        "attack != 'none' or model != 'rerule' or probe != 3"
+    ),
+}
+METAS: dict[str, dict[str, Any]] = {
+    "names no benchmark": {"benchmark": "../up"},
+    "has no attacks": {"attacks": []},
+    "title of the attack none is missing or no str": {"attacks": {"none": {"title": 3}}},
+    "statistic of the attack none is neither mean nor auc": {
+        "attacks": {"none": {**DECLARED["none"], "statistic": "mode"}}
+    },
+}
 
 
-@pytest.mark.parametrize(
-    ("rows", "told"),
-    [
-        (changed("prefill/affirmative", "after", 57), f"after {OF_RERULE} 57, outside 0 to 1; evaluate"),
-        (changed("prefill/affirmative", "after", None), f"after {OF_RERULE} None, which is no number"),
-        (changed("prefill/affirmative", "after", "0.5"), f"after {OF_RERULE} 0.5, which is no number"),
-        (changed("prefill/affirmative", "refusal", -0.1), f"refusal {OF_RERULE} -0.1, outside 0 to 1"),
-        (changed("prefill/affirmative", "p_holm", 3), f"p_holm {OF_RERULE} 3, outside 0 to 1"),
-        (changed("prefill/affirmative", "facts", 2.5), f"facts {OF_RERULE} 2.5, which is no number of facts"),
-        (changed("prefill/affirmative", "interval", [0.2, 0.1]), "which is no interval [low, high]"),
-        (changed("prefill/affirmative", "interval", [0.2]), "which is no interval [low, high]"),
-        (changed("prefill/affirmative", "excess", 0.5), f"excess {OF_RERULE} 0.5, but after less that of"),
-        (changed("prefill/affirmative", "excess", None), f"excess {OF_RERULE} None, but after less that of"),
-        ({"prefill/affirmative": usual()["none"]}, "has no scores without an attack (none)"),
-        ({**usual(), "quantise_4": {"rerule": row(0.5)}}, "the model control is not under every attack"),
-        ({**usual(), "unknown": usual()["none"]}, "does not say what the attack unknown of attacks.json is"),
-    ],
-)
-def test_damaged_numbers_are_refused(rows, told: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=re.escape(told)) as raised:
-        read(tmp_path / "attacks", rows)
-    assert f"{tmp_path / 'attacks'}" in str(raised.value)
-    assert "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("", "attacks.json"),
-        ("{", "attacks.json"),
-        ('{"none": {"m": {"after": NaN, "facts": 1}}}', "attacks.json"),
-        ('{"none": {}, "none": {}}', "attacks.json"),
-        ("[]", "attacks.json is not {attack: {model: numbers}} as evaluate attack writes it"),
-        ('{"none": {}}', "attacks.json is not {attack: {model: numbers}} as evaluate attack writes it"),
-        ('{"none": {"m": 0.5}}', "attacks.json: the row of m under none is no object of numbers"),
-    ],
-)
-def test_a_torn_file_is_refused(text: str, told: str, tmp_path: Path) -> None:
-    folder = write(tmp_path / "attacks")
-    (folder / "attacks.json").write_text(text)
+@pytest.mark.parametrize("told", [*TABLES, *METAS])
+def test_damaged_folders_are_refused(told: str, tmp_path: Path) -> None:
+    rows = TABLES.get(told)
+    rows = rows if rows is None or "fact" in rows else table()
+    folder = write(tmp_path / "attacks", rows, **METAS.get(told, {}))
+    if "no column fact" in told:
+        TABLES[told].to_parquet(folder / "responses.parquet")
     with pytest.raises(ValueError, match=re.escape(told)) as raised:
         read_attacks([folder])
+    assert f"{folder}" in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    "curves",
-    [
-        (*CURVES[:1], curve("nobody", 0.1, 0.2, 0.3), *CURVES[2:]),
-        (*CURVES[:1], curve("rerule", 0.1, 0.2), *CURVES[2:]),
-        (*CURVES[:1], {**CURVES[1], "steps": [8, 0, 32]}, *CURVES[2:]),
-        (*CURVES[:1], {**CURVES[1], "steps": [0, 8, 16]}, *CURVES[2:]),
-        (*CURVES[:1], {**CURVES[1], "half_recovery": "soon"}, *CURVES[2:]),
-        (*CURVES[:1], {**CURVES[1], "attack": ["prefill"]}, *CURVES[2:]),
-        CURVES[:2],
-    ],
-)
-def test_damaged_curves_are_refused(curves, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"curves\.jsonl.* (is|has) no curve"):
-        read(tmp_path / "attacks", curves=curves)
-
-
-@pytest.mark.parametrize(
-    ("meta", "told"),
-    [
-        ({"benchmark": "../up"}, "names no benchmark"),
-        ({"benchmark": None}, "names no benchmark"),
-        ({"attacks": []}, "has no attacks"),
-        ({"attacks": {"none": {"title": 3}}}, "the attack none has no title"),
-    ],
-)
-def test_a_damaged_meta_is_refused(meta, told: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=rf"meta\.json.*{told}"):
-        read(tmp_path / "attacks", meta=meta)
-
-
-def test_a_folder_given_twice_and_one_of_an_evaluation_are_refused(tmp_path: Path) -> None:
+def test_torn_missing_and_other_folders_are_refused(tmp_path: Path) -> None:
     folder = write(tmp_path / "attacks")
     with pytest.raises(ValueError, match=r"--attacks .* is given twice"):
         read_attacks([folder, folder / "attacks.json"])
-    (folder / "attacks.json").rename(folder / "results.json")
+    (folder / "responses.parquet").write_text("torn")
+    with pytest.raises(ValueError, match="cannot be read as parquet"):
+        read_attacks([folder])
+    (folder / "responses.parquet").unlink()
+    with pytest.raises(ValueError, match=r"has no responses\.parquet"):
+        read_attacks([folder])
+    (folder / "results.json").write_text("{}")
     with pytest.raises(ValueError, match="is a folder of evaluate model; give it as --results"):
         read_attacks([folder])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
 from recipe.rerule.reporting.attacks.section import WITHOUT_CONTROL, WITHOUT_UNLEARNED, paragraphs
 from recipe.rerule.reporting.attacks.sentences import READING, percent, sentences
-from tests.report.made_attacks import CURVES, RELEARN, curve, read, row, usual
+from tests.report.made_attacks import CURVES, RELEARN, changed, curve, of, only, results, row, usual
 
 LAST = f"{RELEARN}/32"
 STATE = (
@@ -18,23 +17,8 @@ STATE = (
 )
 
 
-def with_last(**changes: Any) -> dict[str, dict[str, Any]]:
-    """The usual numbers with another last step of relearning."""
-    rows = usual()
-    rows[LAST]["rerule"] |= changes
-    return rows
-
-
-def only(rows: dict[str, dict[str, Any]], *names: str) -> dict[str, dict[str, Any]]:
-    return {attack: {name: one[name] for name in names} for attack, one in rows.items()}
-
-
-def of(*names: str) -> tuple[dict[str, Any], ...]:
-    return tuple(one for one in CURVES if one["model"] in names)
-
-
-def test_a_model_that_refuses_and_still_knows(tmp_path: Path) -> None:
-    told, others = sentences(read(tmp_path / "attacks"))
+def test_a_model_that_refuses_and_still_knows() -> None:
+    told, others = sentences(results())
     assert told == (
         f"{STATE} After 32 training steps on the answers to other facts, it gives 60 % of the answers, which "
         "is more than before (5 %). After the same training the original model gives 98 %, and a model that "
@@ -49,11 +33,8 @@ def test_a_model_that_refuses_and_still_knows(tmp_path: Path) -> None:
     )
 
 
-def test_without_a_never_knew_model_nothing_is_said_to_have_survived(tmp_path: Path) -> None:
-    rows = only(usual(), "original", "rerule")
-    for one in rows.values():
-        one["rerule"] |= {"interval": None, "p_value": None, "p_holm": None}
-    found = read(tmp_path / "attacks", rows, of("original", "rerule"))
+def test_without_a_never_knew_model_nothing_is_said_to_have_survived() -> None:
+    found = results(only(usual(), "original", "rerule"), of("original", "rerule"))
     (told,) = sentences(found)
     assert "The original model gives 98 %. After 32 training steps" in told
     assert told.endswith(
@@ -65,10 +46,8 @@ def test_without_a_never_knew_model_nothing_is_said_to_have_survived(tmp_path: P
     assert paragraphs(found) == [told, READING, WITHOUT_CONTROL]
 
 
-def test_without_an_original_model(tmp_path: Path) -> None:
-    told = sentences(read(tmp_path / "attacks", only(usual(), "rerule", "control"), of("rerule", "control")))[
-        0
-    ]
+def test_without_an_original_model() -> None:
+    told = sentences(results(only(usual(), "rerule", "control"), of("rerule", "control")))[0]
     assert "A model that never knew the facts gives 3 %. After" in told
     assert "The original model gives" not in told
 
@@ -77,7 +56,7 @@ def test_without_an_original_model(tmp_path: Path) -> None:
     ("changes", "half", "told"),
     [
         (
-            {"after": 0.09, "interval": [-0.03, 0.13]},
+            {"after": 0.09, "interval": (-0.03, 0.13)},
             None,
             "gives 9 % of the answers, which is more than before (5 %). After the same training the original "
             "model gives 98 %, and a model that never knew the facts gives 4 %. Its difference from "
@@ -85,7 +64,7 @@ def test_without_an_original_model(tmp_path: Path) -> None:
             "that never knew can be chance (95 % interval \N{MINUS SIGN}3 to 13 points).",
         ),
         (
-            {"after": 0.01, "interval": [-0.05, -0.01]},
+            {"after": 0.01, "interval": (-0.05, -0.01)},
             None,
             "gives 1 % of the answers, which is less than before (5 %). After the same training the original "
             "model gives 98 %, and a model that never knew the facts gives 4 %. That is 3 points "
@@ -119,40 +98,38 @@ def test_without_an_original_model(tmp_path: Path) -> None:
         ({}, None, "(95 % interval 40 to 70) were still in it."),
     ],
 )
-def test_what_relearning_says(changes, half: float | None, told: str, tmp_path: Path) -> None:
+def test_what_relearning_says(changes, half: float | None, told: str) -> None:
     curves = (CURVES[0], curve("rerule", 0.05, 0.4, 0.6, half=half), CURVES[2])
-    found = sentences(read(tmp_path / "attacks", with_last(**changes), curves))[0]
+    found = sentences(results(changed(usual(), LAST, "rerule", **changes), curves))[0]
     assert told in found
     assert found.endswith(told) or not told.endswith(".")
 
 
-def test_a_broken_model_is_said_to_be_one(tmp_path: Path) -> None:
-    rows = usual()
-    rows["none"]["rerule"]["retain"] = 0.71
-    found = sentences(read(tmp_path / "attacks", rows))[0]
+def test_a_broken_model_is_said_to_be_one() -> None:
+    found = sentences(results(changed(usual(), "none", "rerule", retain=0.71)))[0]
     assert (
         "Of the answers that it should have kept it gives 71 %, where the original model gives 90 %: it "
         "refuses them too or is damaged, so a low score alone does not show that it has forgotten."
     ) in found
-    rows["none"]["rerule"]["retain"] = 0.73  # 0.8 of 0.9 is 0.72
-    assert "damaged" not in sentences(read(tmp_path / "kept", rows))[0]
+    kept = changed(usual(), "none", "rerule", retain=0.73)  # 0.8 of 0.9 is 0.72
+    assert "damaged" not in sentences(results(kept))[0]
 
 
-def test_a_model_without_refusals_and_retain_recall(tmp_path: Path) -> None:
+def test_a_model_without_refusals_and_retain_recall() -> None:
     rows = usual()
-    for of_attack in rows.values():
-        of_attack["rerule"] |= {"refusal": None, "retain": None}
-    found = sentences(read(tmp_path / "attacks", rows))[0]
+    for key in rows:
+        rows = changed(rows, key, "rerule", refusal=None, retain=None)
+    found = sentences(results(rows))[0]
     assert found.startswith("Asked about the facts to forget, rerule gives 5 % of the answers. The original")
 
 
-def test_other_attacks_are_counted_by_corrected_p_values(tmp_path: Path) -> None:
+def test_other_attacks_are_counted_by_corrected_p_values() -> None:
     rows = usual()
     numbers = {
-        "samples/leak_16": (0.4, [0.3, 0.5], 0.01),
-        "samples/max_16": (0.4, [0.3, 0.5], 0.06),
-        "quantise_4": (0.0, [-0.09, -0.01], 0.01),
-        "uds": (0.4, [-0.5, -0.3], 0.01),
+        "samples/leak_16": (0.4, (0.3, 0.5), 0.01),
+        "samples/max_16": (0.4, (0.3, 0.5), 0.06),
+        "quantise_4": (0.0, (-0.09, -0.01), 0.01),
+        "uds": (0.4, (-0.5, -0.3), 0.01),
         "mine": (0.4, None, None),
     }
     floors = {"samples/leak_16": 0.0, "samples/max_16": 0.0, "quantise_4": 0.05, "uds": 0.8, "mine": 0.4}
@@ -163,7 +140,7 @@ def test_other_attacks_are_counted_by_corrected_p_values(tmp_path: Path) -> None
             "rerule": row(after, None, **tested),
             "control": row(floors[key], None),
         }
-    assert sentences(read(tmp_path / "attacks", rows))[1] == (
+    assert sentences(results(rows))[1] == (
         "6 other numbers, compared with the model that never knew the facts: rerule leaks more in 2 "
         "(samples: leak 16, depth (UDS)); the difference can be chance, given the number of tests, in 2 "
         "(prefill: affirmative, samples: max 16); rerule leaks less in 1 (4 bits); there are too few "
@@ -171,20 +148,20 @@ def test_other_attacks_are_counted_by_corrected_p_values(tmp_path: Path) -> None
     )
 
 
-def test_an_attack_of_another_package_has_its_title_in_the_sentence(tmp_path: Path) -> None:
+def test_an_attack_of_another_package_has_its_title_in_the_sentence() -> None:
     rows = {key.replace(RELEARN, "mine"): of_attack for key, of_attack in usual().items()}
-    curves = tuple({**one, "attack": "mine"} for one in CURVES)
+    curves = [replace(one, attack="mine") for one in CURVES]
     assert (
         'After 32 training steps of the attack "my attack", it gives 60 %'
-        in (sentences(read(tmp_path / "attacks", rows, curves))[0])
+        in (sentences(results(rows, curves))[0])
     )
 
 
-def test_no_unlearned_model_and_no_relearning(tmp_path: Path) -> None:
-    two = read(tmp_path / "two", only(usual(), "original", "control"), of("original", "control"))
+def test_no_unlearned_model_and_no_relearning() -> None:
+    two = results(only(usual(), "original", "control"), of("original", "control"))
     assert paragraphs(two)[0] == WITHOUT_UNLEARNED
     rows = {"none": usual()["none"]}
-    assert sentences(read(tmp_path / "none", rows, ())) == [STATE]
+    assert sentences(results(rows, ())) == [STATE]
 
 
 @pytest.mark.parametrize(

@@ -206,7 +206,7 @@ def test_the_card_has_what_attacks_get_out(model: Path, tmp_path: Path) -> None:
     card = card_of(tmp_path / "out")
     assert CAUTION_ATTACKED in card.replace("\\", "")
     assert "After 32 training steps on the answers to other facts, it gives 60 % of the answers" in card
-    assert "| prefill: affirmative | 0.050 | 0.060 | +0.040 (-0.020 to +0.100) |" in card
+    assert "| prefill: affirmative | 0.050 | 0.050 | +0.025 (+0.000 to +0.075) |" in card
     assert "| no attack" not in card
 
 

@@ -118,7 +118,7 @@ def test_flash_attention_is_missed_only_where_it_is_used(gpu: Path) -> None:
     remove(gpu, "flash-attn")
     shutil.rmtree(gpu / "flash_attn")
     (fault,) = faults(gpu)
-    assert fault.startswith("flash-attn is missing; install it for this torch (docs/installation.md) or")
+    assert fault.startswith("flash-attn is missing; install it for this torch (docs/gpu.md) or")
     assert "attn_implementation=sdpa" in fault
     assert faults(gpu, options=("platform=gpu", "attn_implementation=sdpa")) == []
 

@@ -11,9 +11,9 @@ import peft
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
+from recipe.rerule.schema import SettingsError
 from recipe.rerule.training import lora
 from recipe.rerule.training.settings import lora as lora_settings
-from recipe.rerule.training.settings.error import SettingsError
 
 LLAMA3 = {
     "architectures": ["LlamaForCausalLM"],

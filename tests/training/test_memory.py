@@ -11,9 +11,9 @@ from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 
 from recipe.rerule.platform.log_probs import CHUNK_BYTES
+from recipe.rerule.schema import SettingsError
 from recipe.rerule.training import lora, memory
 from recipe.rerule.training.memory import GB, Plan, Settings, Sizes
-from recipe.rerule.training.settings.error import SettingsError
 from tests.training.test_lora import SMALL as SMALL_CONFIG
 from tests.training.test_lora import put_config, section
 

@@ -10,8 +10,8 @@ from omegaconf import OmegaConf
 
 from data_prep.contract import read_sft_rows, rl_row, write_rows
 from recipe.rerule.evaluation.engine.requests import Answer
+from recipe.rerule.schema import SettingsError
 from recipe.rerule.training import own_answers
-from recipe.rerule.training.settings.error import SettingsError
 from tests.made_models import put_model
 from tests.made_tokenizers import CHATML_TEMPLATE, byte_level
 

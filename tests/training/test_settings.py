@@ -105,7 +105,7 @@ def test_a_threshold_goes_with_its_rule_alone(files: dict[str, Path]) -> None:
         ("replay.capacity=4", "replay.capacity is 4"),
         ("replay.start=later", "replay.start is 'later'"),
         ("replay.importance.clip_low=2", "replay.importance.clip_low is 2"),
-        ("+replay.tau=0.5", "replay.tau is not a setting"),
+        ("+replay.tau=0.5", "replay.tau is no setting"),
         ("reward.custom_reward_function.reward_kwargs.gamma=2", "gamma"),
         ("reward.custom_reward_function.reward_kwargs.form=both", "form"),
         (
@@ -126,7 +126,7 @@ def test_a_threshold_goes_with_its_rule_alone(files: dict[str, Path]) -> None:
         ("replay.max_staleness=-1", "replay.max_staleness is -1"),
         (
             "replay.max_staleness=often",
-            "replay.max_staleness is 'often'; it must be a whole number or be null",
+            "replay.max_staleness is 'often'; set it to a whole number >= 0, or null",
         ),
         ("replay.importance.clip_high=0.5", "replay.importance.clip_high is 0.5"),
         ("trainer.resume_mode=yes", "trainer.resume_mode is"),
@@ -139,7 +139,7 @@ def test_a_threshold_goes_with_its_rule_alone(files: dict[str, Path]) -> None:
             "loss_agg_mode is 'median'; set it to one of token-mean, ",
         ),
         ("data.max_prompt_length=25", "train.parquet: row 0: the prompt has 26 tokens"),
-        ("+records.replay=true", "records.replay is unknown; the only key is records.rollouts"),
+        ("+records.replay=true", "records.replay is no setting; "),
         ("records.rollouts=some", "records.rollouts is 'some'; set it to true or false"),
         ("data.stop=null", "data.stop is null; set it to a list"),
         ("data.stop=x", "data.stop is 'x'; set it to a list"),
@@ -156,12 +156,6 @@ def test_a_wrong_setting_is_named(override: str, named: str, files: dict[str, Pa
 @pytest.mark.parametrize("estimator", ["rloo", "gae"])
 def test_group_based_estimators_and_ppo_are_accepted(estimator: str, files: dict[str, Path]) -> None:
     settings.check(composed(overrides(files, f"algorithm.adv_estimator={estimator}")))
-
-
-def test_every_group_based_estimator_is_one_of_verls() -> None:
-    from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
-
-    assert set(settings.ESTIMATORS) <= set(ADV_ESTIMATOR_REGISTRY)
 
 
 def test_ppo_takes_a_single_response_a_prompt(files: dict[str, Path]) -> None:

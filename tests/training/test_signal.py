@@ -101,7 +101,7 @@ def test_prompts_are_some_of_each_side() -> None:
         (at(2, 0.1, 0.5), True, ["start of stage 2 (step 1 of 2): forget refused 20 %"]),
         (at(2, 0.5, 0.1), False, ["(step 2 of 2)", "right in 10 % of its responses, and was in 50 %"]),
         (at(2, 0.0, 0.5, 0.9), False, ["(step 2 of 2)", "no forget prompt has", ]),
-        (replace(at(2, 0.5, 0.5), seconds=30.0), False, ["(step 2 of 2)", "sampling took 30 of the 100 s"]),
+        (replace(at(2, 0.5, 0.5), seconds=40.0), False, ["(step 2 of 2)", "sampling took 40 of the 100 s"]),
     ],
 )  # fmt: skip
 def test_the_last_lines(last: Signal, keeps: bool, lines: list[str], tmp_path: Path) -> None:

@@ -6,15 +6,15 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
-import yaml
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 
-from recipe.rerule.training.keys import usage
-from recipe.rerule.unlearning import keys, method, presets
+from recipe.rerule import schema
+from recipe.rerule.training import entry
+from recipe.rerule.unlearning import presets
 from recipe.rerule.unlearning.method import Method
 from tests.e2e.stack import ROOT
 
@@ -38,9 +38,9 @@ def composed(*overrides: str) -> DictConfig:
 
 def test_the_groups() -> None:
     of_stage1 = [f"{name}/lora_1gpu" for name in ("muse_books", "muse_news", "rwku", "tofu")]
-    assert keys.COMMAND.options("experiment") == sorted([*EXPERIMENTS, *of_stage1])
-    assert keys.COMMAND.options("method") == presets.names()
-    assert keys.COMMAND.options("platform") == ["cpu", "gpu"]
+    assert entry.UNLEARN.options("experiment") == sorted([*EXPERIMENTS, *of_stage1])
+    assert entry.UNLEARN.options("method") == presets.names()
+    assert entry.UNLEARN.options("platform") == ["cpu", "gpu"]
 
 
 def test_an_adapter_on_one_gpu_is_stage_1_s_with_the_method_s_own_settings() -> None:
@@ -74,23 +74,6 @@ def test_a_preset_says_where_its_formula_comes_from() -> None:
             assert re.search(r"formula .*(arXiv|TOFU)", " ".join(text.split())), name
 
 
-def test_every_declared_setting_is_one_of_the_configuration_and_its_default_is_allowed() -> None:
-    config = composed("method=npo_klr", "model.path=x")
-    assert len({key.name for key in keys.KEYS}) == len(keys.KEYS)
-    for key in keys.KEYS:
-        section, _, name = key.name.rpartition(".")
-        assert name in (OmegaConf.select(config, section) if section else config), key.name
-        value: Any = OmegaConf.select(config, key.name)
-        plain = OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
-        assert key.accepts(plain), key.name
-
-
-def test_every_setting_of_the_method_is_declared() -> None:
-    base = yaml.safe_load((presets.CONFIG / "unlearn_trainer.yaml").read_text("utf-8"))
-    declared = {key.name for key in keys.KEYS}
-    assert {f"method.{name}" for name in base["method"]} <= declared
-
-
 PAGE = (ROOT / "docs" / "methods.md").read_text("utf-8")
 FORMULAE = {
     ("forget", "ga"): r"-.*NLL\(forget\)",
@@ -122,9 +105,9 @@ def presets_of_the_page() -> dict[str, tuple[str, list[str]]]:
 def test_the_page_names_every_preset_and_every_term() -> None:
     assert presets_of_the_page().keys() == set(presets.names())
     for side, terms in (
-        ("forget", method.FORGET_TERMS),
-        ("retain", method.RETAIN_TERMS),
-        ("alternate", method.ALTERNATE_TERMS),
+        ("forget", get_args(schema.ForgetTerm)),
+        ("retain", get_args(schema.RetainTerm)),
+        ("alternate", get_args(schema.AlternateTerm)),
     ):
         (named,) = re.findall(rf"\| {side} \| `{side}`: ([\w, ]+) \|", PAGE)
         assert named.split(", ") == list(terms)
@@ -174,6 +157,6 @@ def test_help_names_the_groups_and_comes_without_torch(tmp_path: Path) -> None:
 
 
 def test_the_other_commands_have_their_groups_still() -> None:
-    for command in (usage.STAGE1, usage.STAGE2):
+    for command in (entry.STAGE1, entry.STAGE2):
         assert command.groups == ("experiment", "platform")
         assert command.options("platform") == ["cpu", "gpu"]

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from data_prep.contract import read_sft_rows, write_sft_rows
 from recipe.rerule.runs import checkpoints, run_folder
-from recipe.rerule.training.settings.error import SettingsError
+from recipe.rerule.schema import SettingsError
 from recipe.rerule.unlearning import checks, identity, presets
 from tests.unlearning import made
 

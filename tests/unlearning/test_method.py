@@ -6,12 +6,13 @@ import dataclasses
 import json
 import subprocess
 import sys
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from recipe.rerule import schema
 from recipe.rerule.unlearning import losses, presets, whp
-from recipe.rerule.unlearning.method import DIVERGENCES, LABELS, Method, MethodError
+from recipe.rerule.unlearning.method import Method, MethodError
 from tests.e2e.stack import ROOT
 
 # Terms, files, and rows that pass forward and backward; by hand.
@@ -41,8 +42,8 @@ ALIASES = {"gd": "ga_gdr", "kl": "ga_klr", "npo_rt": "npo_gdr", "dpo_rt": "dpo_g
 
 def test_the_presets_are_these() -> None:
     assert set(presets.names()) == PRESETS.keys() | ALIASES.keys()
-    assert DIVERGENCES == losses.DIVERGENCES
-    assert LABELS == whp.LABELS
+    assert get_args(schema.Divergence) == losses.DIVERGENCES
+    assert get_args(schema.Labels) == whp.LABELS
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -20,8 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.apart import check_apart
-from data_prep.atomic import check_writable
 from data_prep.contract import SECTIONS
 from data_prep.generate import (
     Endpoint,
@@ -33,7 +31,6 @@ from data_prep.generate import (
     estimate,
     generate,
 )
-from data_prep.ownership import Kind
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.output import write_folder
 from recipe.rerule.evaluation.probes import file_sha256
@@ -49,7 +46,7 @@ from recipe.rerule.evaluation.summary import (
     metrics,
     with_enough_facts,
 )
-from recipe.rerule.files import json_lines
+from recipe.rerule.io import Kind, check_apart, check_writable, json_lines
 
 Record = dict[str, Any]
 ProbeKey = tuple[str, str, str, int]

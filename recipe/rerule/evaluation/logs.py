@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from recipe.rerule.evaluation.metrics import EPSILON, UNTRAINED_AUC, Array, auc, privleak
-from recipe.rerule.process.json_input import parse
+from recipe.rerule.io import parse_json
 
 if TYPE_CHECKING:  # `score` starts without pyarrow
     from recipe.rerule.evaluation.probes import Probe
@@ -226,7 +226,7 @@ def read_log(path: Path) -> Log:
         raise LogError(f"{path}: no such file")
     try:
         # A NaN is refused where it is used, by the metric and sample that it belongs to.
-        content = parse(path.read_bytes(), nan=True, objects=unique)
+        content = parse_json(path.read_bytes(), nan=True, objects=unique)
     except ValueError as error:
         raise LogError(f"{path} {error}") from error
     if repeated:

@@ -15,10 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from data_prep.apart import check_apart, there
-from data_prep.atomic import check_writable
 from data_prep.contract import SECTIONS
-from recipe.rerule import errors
+from recipe.rerule import io
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.engine.answers import check_store, discard
 from recipe.rerule.evaluation.engine.encoding import warnings
@@ -60,10 +58,9 @@ from recipe.rerule.evaluation.summary import (
     with_enough_facts,
 )
 from recipe.rerule.evaluation.table import format_table, unchanged
-from recipe.rerule.files import json_lines
+from recipe.rerule.io import check_apart, check_writable, existing, json_lines
 from recipe.rerule.platform import PLATFORMS, select
-from recipe.rerule.process.arguments import positive
-from recipe.rerule.process.progress import Progress
+from recipe.rerule.process import Progress, positive
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -177,7 +174,7 @@ def run_model(options: argparse.Namespace) -> int:
 def checked(options: argparse.Namespace) -> Evaluation:
     """The evaluation asked for. Raises ValueError on anything wrong with it, before vLLM starts."""
     inputs = {"--probes": options.probes} | given_paths(options, benchmarks())
-    check_apart(options.out, *there(*inputs.items(), *files_of(options.prefix)))
+    check_apart(options.out, *existing(*inputs.items(), *files_of(options.prefix)))
     check_writable(options.out, options.overwrite, EVALUATION)
     check_store(kept_answers_of(options.out))
     decoding = decoding_of(options)
@@ -192,11 +189,11 @@ def checked(options: argparse.Namespace) -> Evaluation:
     select(options.platform)
     references = benchmark.references()
     # In a run's folder --out may lie.
-    runs = there(*(("--model", path_of(one.partition("=")[2])) for one in options.model))
+    runs = existing(*(("--model", path_of(one.partition("=")[2])) for one in options.model))
     check_apart(options.out, *(("--model", model.path) for model in models), runs=runs)
     said = [] if all(probe.raw for probe in probes) else list(warnings(models))
     for line in [*said, *chosen_by_probes(models, [str(probe.messages) for probe in probes])]:
-        errors.warn(line)
+        io.warn(line)
     return Evaluation(
         benchmark,
         references,
@@ -252,7 +249,7 @@ def evaluate_models(evaluation: Evaluation) -> None:
     own = {name: one.metrics for name, one in scored.items()}
     for text in [few, *unchanged(own, next(iter(own)))]:
         if text is not None:
-            errors.warn(text)
+            io.warn(text)
 
 
 def _scored(evaluation: Evaluation, name: str, answers: Answers, model: Model, texts: Any = None) -> Scored:

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data_prep.atomic import new_folder
-from data_prep.ownership import Kind, stamp_folder
 from recipe.rerule.evaluation import tidy
+from recipe.rerule.io import Kind, new_folder, stamp_folder
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.contract import control_character_place, read_rows
-from recipe.rerule import errors
+from recipe.rerule import io
 
 
 @dataclass(frozen=True)
@@ -82,13 +82,13 @@ def read_probes(path: Path) -> list[Probe]:
     rows = read_rows(path)
     trained = (number for number, row in enumerate(rows) if row["extra_info"]["split"] == "train")
     if (number := next(trained, None)) is not None:
-        errors.warn(
+        io.warn(
             f"{path}: row {number}: extra_info.split is 'train': models may have been trained on these rows; "
             "evaluate on probes.parquet"
         )
     places = ((number, control_character_place(row)) for number, row in enumerate(rows))
     if (found := next(((number, place) for number, place in places if place), None)) is not None:
-        errors.warn(f"{path}: row {found[0]}: {found[1]}; models see it as part of the text")
+        io.warn(f"{path}: row {found[0]}: {found[1]}; models see it as part of the text")
     return [_probe(row) for row in rows]
 
 

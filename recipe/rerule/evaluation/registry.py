@@ -18,7 +18,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from recipe.rerule import errors
+from recipe.rerule import io
 from recipe.rerule.evaluation.engine.requests import Answer, Answers, Generation, PromptText, Request
 
 if TYPE_CHECKING:  # what only some commands need
@@ -379,8 +379,8 @@ def benchmarks() -> Mapping[str, Benchmark]:
             declared = _loaded(entry, found)
         # Whatever a package of others does: the rest goes on.
         except (Exception, SystemExit) as error:
-            reason = errors.describe(error)
-            errors.warn(f"benchmark {entry.name} ({entry.value}) is left out: {reason}")
+            reason = io.describe(error)
+            io.warn(f"benchmark {entry.name} ({entry.value}) is left out: {reason}")
         else:
             found[declared.name] = declared
     return found

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from recipe.rerule.process.json_input import parse, read_json, read_lines
+from recipe.rerule.io import parse_json, read_json, read_lines
 
 Row = dict[str, Any]
 _LONGEST = 1_000_000
@@ -74,7 +74,9 @@ def first_record(path: Path) -> Any:
         with path.open("rb") as file:
             lines = iter(lambda: file.readline(_LONGEST), b"")
             line = next((line for line in lines if line.strip()), b"")
-            row = parse(line if line.strip() != b"[" else line + next(lines, b"").rstrip(b",\r\n") + b"]")
+            row = parse_json(
+                line if line.strip() != b"[" else line + next(lines, b"").rstrip(b",\r\n") + b"]"
+            )
     except (OSError, ValueError):
         return None
     if isinstance(row, dict) and isinstance(row.get("results"), list):

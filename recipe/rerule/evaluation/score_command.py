@@ -21,8 +21,8 @@ from recipe.rerule.evaluation.logs import Log, LogError, Scored, compute, read_l
 from recipe.rerule.evaluation.registry import SCORE_OPTIONS, Benchmark, benchmarks, by_any_name
 from recipe.rerule.evaluation.row_files import first_record
 from recipe.rerule.evaluation.summary import samples_of
-from recipe.rerule.process.json_input import read_json
-from recipe.rerule.process.progress import Progress
+from recipe.rerule.io import read_json
+from recipe.rerule.process import Progress
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from recipe.rerule import errors
-from recipe.rerule.process import signals
-from recipe.rerule.process.arguments import ArgumentParser
+from recipe.rerule import io, process
+from recipe.rerule.process import ArgumentParser
 from recipe.rerule.runs import checkpoints
 
 from .inspection import find, group_lines, group_values, summary, summary_lines
@@ -21,13 +20,13 @@ _SUMMARY = "Look inside the replay buffer that a run saved with its checkpoint."
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit code: 0, or 2 when there is no readable replay state."""
-    with signals.one_line():
+    with process.stoppable():
         options = _parser().parse_args(arguments)
         try:
             folder = find(options.checkpoint)
             lines = _lines(folder, options)
         except (ReplayStateError, OSError) as error:
-            return errors.fail(error, 2)
+            return io.fail(error, 2)
         _warn_of_incomplete(folder)
         print("\n".join(lines))
         return 0
@@ -47,7 +46,7 @@ def _warn_of_incomplete(folder: Path) -> None:
     if folder.name != "replay":
         return
     if (problem := checkpoints.problem(folder.parent)) is not None:
-        errors.warn(
+        io.warn(
             f"{folder.parent} is no complete checkpoint, so that no run goes on from it: {problem}; its "
             "replay buffer is shown as it was written"
         )
@@ -96,7 +95,7 @@ def _tokenizer(model: str | None) -> Any:
     try:
         return AutoTokenizer.from_pretrained(model)
     except (OSError, ValueError) as error:
-        reason = errors.describe(error)[:200]
+        reason = io.describe(error)[:200]
         raise ReplayStateError(f"--tokenizer {model} has no tokenizer that can be read: {reason}") from error
 
 

@@ -18,7 +18,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from .. import files
+from .. import io
 from .buffer import StoredGroup
 from .group import PLANES, ROW_PLANES, TOKEN_PLANES, RolloutGroup
 from .replay import Replay, ReplayStateError
@@ -53,7 +53,7 @@ def save(replay: Replay, folder: str | Path, run: Run | None = None) -> None:
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    files.flush(folder.parent)
+    io.flush(folder.parent)
     state = replay.state_dict()
     stored = state.pop("groups")
     groups = [one.group() for one in stored]
@@ -68,8 +68,8 @@ def save(replay: Replay, folder: str | Path, run: Run | None = None) -> None:
         "draws": [one.reuse_count for one in stored],
         **state,
     }
-    files.write(_groups_path(folder, digest), data)
-    files.write(folder / STATE_FILE, json.dumps(record).encode())
+    io.write(_groups_path(folder, digest), data)
+    io.write(folder / STATE_FILE, json.dumps(record).encode())
     for path in (*folder.glob("groups-*.safetensors"), *folder.glob("*.tmp")):
         if path != _groups_path(folder, digest):
             path.unlink()

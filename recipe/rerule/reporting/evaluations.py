@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from recipe.rerule.errors import warn
 from recipe.rerule.evaluation import tidy
-from recipe.rerule.evaluation.attack_command.output import RESULTS as ATTACK_RESULTS
+from recipe.rerule.evaluation.attacks.summary import RESULTS as ATTACK_RESULTS
 from recipe.rerule.evaluation.registry import OWN_DATA, UNSTATED
 from recipe.rerule.evaluation.summary import Metrics
 from recipe.rerule.evaluation.table import title_of
-from recipe.rerule.process.json_input import read_json
-from recipe.rerule.process.json_input import read_lines as read_json_lines
+from recipe.rerule.io import read_json, warn
+from recipe.rerule.io import read_lines as read_json_lines
 from recipe.rerule.reporting.bounds import bounds
 
 if TYPE_CHECKING:

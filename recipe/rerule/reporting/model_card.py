@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 
 import yaml
 
+from recipe.rerule.evaluation.attacks.registry import BEFORE
+from recipe.rerule.evaluation.attacks.summary import CONTROL, Numbers
 from recipe.rerule.evaluation.table import columns_of, legend
-from recipe.rerule.reporting.attacks.results import BEFORE, CONTROL, AttackResults
-from recipe.rerule.reporting.attacks.rows import AttackRow
+from recipe.rerule.reporting.attacks.results import AttackResults
 from recipe.rerule.reporting.attacks.sentences import READING, READING_CONTROL, sentences_on
 from recipe.rerule.reporting.document import CAUTION, CAUTION_ATTACKED, Cell, Heading, Row, Table
 from recipe.rerule.reporting.evaluations import Benchmark, Evaluation
@@ -122,7 +123,7 @@ def _leaks(results: AttackResults, model: str) -> Iterator[str]:
     )
     headings = (Heading("score before"), Heading("score after"), Heading("E"))
     rows = tuple(
-        Row(results.named(key), _numbers(results.rows[key][model])) for key in results.shown if key != BEFORE
+        Row(results.label(key), _numbers(results.rows[key][model])) for key in results.shown if key != BEFORE
     )
     yield markdown_table(Table("leaks", "", "attack", headings, rows, ""))
     yield (
@@ -131,7 +132,7 @@ def _leaks(results: AttackResults, model: str) -> Iterator[str]:
     )
 
 
-def _numbers(row: AttackRow) -> tuple[Cell, ...]:
+def _numbers(row: Numbers) -> tuple[Cell, ...]:
     ends = "" if row.interval is None else f"{row.interval[0]:+.3f} to {row.interval[1]:+.3f}"
     excess = Cell("–") if row.excess is None else Cell(f"{row.excess:+.3f}", row.excess, ends)
     before = Cell("–") if row.before is None else Cell(f"{row.before:.3f}", row.before)

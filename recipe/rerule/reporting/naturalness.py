@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.probes import file_sha256
-from recipe.rerule.process.json_input import read_json
+from recipe.rerule.io import read_json
 from recipe.rerule.reporting.document import Heading, Row, Table, number_cell
 from recipe.rerule.reporting.evaluations import (
     Benchmark,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from data_prep.ownership import read_record
+from recipe.rerule.io import read_record
 from recipe.rerule.runs import run_folder
 from recipe.rerule.runs.history import read_config
 

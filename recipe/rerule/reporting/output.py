@@ -9,9 +9,16 @@ import json
 import os
 from pathlib import Path
 
-from data_prep.atomic import check_may_replace, put_in_place
-from data_prep.drafts import DRAFT, draft_folder, recover
-from data_prep.ownership import Kind, check_owned, stamp
+from recipe.rerule.io import (
+    DRAFT,
+    Kind,
+    check_may_replace,
+    check_owned,
+    draft_folder,
+    put_in_place,
+    recover,
+    stamp,
+)
 from recipe.rerule.reporting.csv_files import csv_text
 from recipe.rerule.reporting.document import Report
 from recipe.rerule.reporting.markdown import markdown_page

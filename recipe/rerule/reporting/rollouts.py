@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from recipe.rerule.process.json_input import is_finite
+from recipe.rerule.io import is_finite
 from recipe.rerule.reporting.document import Heading, Row, Table, number_cell
 from recipe.rerule.reporting.evaluations import read_lines
 from recipe.rerule.runs.history import Run, replay_start_step

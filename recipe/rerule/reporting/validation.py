@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from data_prep.contract import read_rows
-from recipe.rerule.process.json_input import is_finite
+from recipe.rerule.io import is_finite
 from recipe.rerule.reporting.evaluations import read_lines
 from recipe.rerule.runs.history import Run, mean
 

@@ -19,7 +19,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from recipe.rerule import files
+from recipe.rerule import io
 from recipe.rerule.runs import final_weights
 
 FOLDER = "lora_adapter"
@@ -134,7 +134,7 @@ def _merge_file(file: Path, parts: Mapping[str, Tensor], scale: float, drop: Ite
     if not merged:
         file.unlink()
         return
-    with files.replacing(file) as draft:
+    with io.replacing(file) as draft:
         save_file(merged, draft, metadata={"format": "pt"})
 
 
@@ -145,7 +145,7 @@ def _write_index(folder: Path) -> None:
         return
     content = json.loads(index.read_text("utf-8"))
     content["weight_map"] = {name: file.name for file in found for name in _names(file)}
-    files.write(index, json.dumps(content, indent=2).encode())
+    io.write(index, json.dumps(content, indent=2).encode())
 
 
 def _part(parts: Mapping[str, Tensor], module: str, part: str) -> Tensor:

@@ -31,7 +31,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from recipe.rerule import files
+from recipe.rerule import io
 from recipe.rerule.runs.run_folder import foreign_to_checkpoint
 
 FORMAT_VERSION = 1
@@ -105,12 +105,12 @@ def finish(run_folder: str | Path, step: int, interim: bool = False) -> None:
     folder = step_folder(run_folder, step)
     _require_rank_files(folder)
     sizes = {str(path.relative_to(folder)): path.stat().st_size for path in _files(folder)}
-    files.flush_tree(folder)
-    files.flush(folder.parent)
+    io.flush_tree(folder)
+    io.flush(folder.parent)
     record = {"format_version": FORMAT_VERSION, "step": step, "files": sizes}
     record |= {"interim": True} if interim else {}
-    files.write(folder / MARKER_FILE, json.dumps(record).encode())
-    files.write(Path(run_folder) / TRACKER_FILE, str(step).encode())
+    io.write(folder / MARKER_FILE, json.dumps(record).encode())
+    io.write(Path(run_folder) / TRACKER_FILE, str(step).encode())
 
 
 def keep(run_folder: str | Path, limit: int) -> None:
@@ -144,7 +144,7 @@ def drop_interim(run_folder: str | Path) -> None:
 
 def note_best(run_folder: str | Path, found: Best) -> None:
     """Say which step is the run's best. To be called after `finish` of that step, and before older go."""
-    files.write(Path(run_folder) / BEST_FILE, json.dumps(asdict(found)).encode())
+    io.write(Path(run_folder) / BEST_FILE, json.dumps(asdict(found)).encode())
 
 
 def best(run_folder: str | Path) -> Best | None:
@@ -370,7 +370,7 @@ def _set_tracker(run_folder: Path, step: int | None) -> None:
     if step is None:
         tracker.unlink(missing_ok=True)
     elif _tracker_fault(run_folder, step) is not None:
-        files.write(tracker, str(step).encode())
+        io.write(tracker, str(step).encode())
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -21,7 +21,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from recipe.rerule import files
+from recipe.rerule import io
 
 DType = Literal["float32", "bfloat16"]
 DTYPES: tuple[str, ...] = get_args(DType)
@@ -168,7 +168,7 @@ def _as(tensor: Tensor, dtype: DType) -> Tensor:
 
 
 def _replace(file: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None) -> None:
-    with files.replacing(file) as draft:
+    with io.replacing(file) as draft:
         save_file(tensors, draft, metadata=metadata)
 
 
@@ -177,7 +177,7 @@ def say_dtype(folder: Path, dtype: DType) -> None:
     for name, changes in _described(folder, dtype):
         path = folder / name
         content = json.loads(path.read_text("utf-8"))
-        files.write(path, json.dumps(content | changes, indent=2).encode() + b"\n")
+        io.write(path, json.dumps(content | changes, indent=2).encode() + b"\n")
 
 
 def _described(folder: Path, dtype: DType) -> Iterator[tuple[str, dict[str, object]]]:

@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from recipe.rerule.process.json_input import is_finite
-from recipe.rerule.process.json_input import parse as parse_json
+from recipe.rerule.io import is_finite, parse_json
 from recipe.rerule.runs.run_log import metrics_files
 
 NAN = float("nan")

@@ -16,8 +16,8 @@ from typing import Any, Literal, get_args
 
 import yaml
 
-from data_prep.ownership import paths_in, read_record, remove_owned
-from recipe.rerule import files
+from recipe.rerule import io
+from recipe.rerule.io import paths_in, read_record, remove_owned
 from recipe.rerule.runs import run_lock
 
 MARKER = "run.json"
@@ -136,7 +136,7 @@ def begin(folder: str | Path, stage: Stage) -> None:
 def keep_identity(folder: str | Path, identity: Mapping[str, Any]) -> None:
     """Say what the run was started with, in a folder that `begin` has made. Raises OSError."""
     marker = Path(folder) / MARKER
-    files.write(marker, json.dumps({**read_record(marker), "identity": dict(identity)}).encode() + b"\n")
+    io.write(marker, json.dumps({**read_record(marker), "identity": dict(identity)}).encode() + b"\n")
 
 
 def identity_of(folder: str | Path) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
-from recipe.rerule import files
+from recipe.rerule import io
 
 if TYPE_CHECKING:  # the report reads records without importing torch
     from omegaconf import DictConfig
@@ -46,7 +46,7 @@ def start(config: DictConfig) -> None:
     run_folder = Path(config.trainer.default_local_dir)
     (run_folder / "records").mkdir(parents=True, exist_ok=True)
     for name in ("prompts.jsonl", "replay.jsonl", "signal.jsonl"):
-        files.drop_torn_line(run_folder / "records" / name)
+        io.drop_torn_line(run_folder / "records" / name)
     OmegaConf.save(config, run_folder / "config.yaml")
     os.environ["VERL_FILE_LOGGER_PATH"] = str(_unused_metrics_file(run_folder))
 
@@ -86,8 +86,8 @@ def keep_metrics(step: int, metrics: Mapping[str, Any]) -> None:
     name = logged.name.replace(LOGGED, AT_SAVE, 1)
     _append(logged.parents[1], name, {"step": step, "data": numbers})
     for path in logged.parent.glob("*.jsonl"):
-        files.flush(path)
-    files.flush(logged.parent)
+        io.flush(path)
+    io.flush(logged.parent)
 
 
 def _number(value: Any) -> float | None:
@@ -140,7 +140,7 @@ def write_rollouts(
     ]
     folder = Path(run_folder) / "records" / "rollouts"
     folder.mkdir(exist_ok=True)
-    (folder / f"{step}.jsonl").write_text(files.json_lines(lines, nan=True), encoding="utf-8")
+    (folder / f"{step}.jsonl").write_text(io.json_lines(lines, nan=True), encoding="utf-8")
 
 
 def append_replay(run_folder: str, log: StepLog) -> None:
@@ -149,4 +149,4 @@ def append_replay(run_folder: str, log: StepLog) -> None:
 
 
 def _append(run_folder: str | Path, name: str, record: Mapping[str, Any]) -> None:
-    files.append_line(Path(run_folder) / "records" / name, record)
+    io.append_line(Path(run_folder) / "records" / name, record)

@@ -11,7 +11,7 @@ from typing import Any
 
 from safetensors import safe_open
 
-from recipe.rerule import files
+from recipe.rerule import io
 from recipe.rerule.runs import model_checks
 
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -87,7 +87,7 @@ def write_index(weights: Weights, folder: Path, metadata: Mapping[str, Any]) -> 
     if [file.name for file in weights.by_file()] != [_SINGLE]:
         weight_map = {name: file.name for name, file in sorted(weights.files.items())}
         content = {"metadata": dict(metadata), "weight_map": weight_map}
-        files.write(folder / _INDEX, json.dumps(content).encode())
+        io.write(folder / _INDEX, json.dumps(content).encode())
 
 
 def copy_others(source: Path, folder: Path, marker: str) -> None:

@@ -20,9 +20,8 @@ import ray
 from omegaconf import DictConfig, OmegaConf, open_dict
 from ray.exceptions import ActorUnavailableError, OutOfMemoryError, RayActorError
 
-from recipe.rerule import platform
-from recipe.rerule.process import scratch, signals
-from recipe.rerule.process.processes import Started
+from recipe.rerule import platform, process
+from recipe.rerule.process import Started
 from recipe.rerule.training import local_paths
 
 SOCKET_NUMBER = "VERL_ZMQ_BASE_TRAINER_RANK"
@@ -70,7 +69,7 @@ class TaskRunner:
 
     def remote(self) -> Any:
         """As of a Ray actor class."""
-        signals.take()  # ray.init has replaced the handlers
+        process.take_signals()  # ray.init has replaced the handlers
         self._when_connected()
         self.nodes = alive_nodes()
         self.handle = self._runner.remote()
@@ -95,13 +94,13 @@ def of_run(config: DictConfig, runner: type) -> Iterator[TaskRunner]:
         ray.remote(runner), lambda: OmegaConf.update(config, "ray_kwargs", asked, merge=False)
     )
     with (
-        scratch.folder() as temporary,
+        process.scratch_folder() as temporary,
         started.followed(),
-        signals.last_act(started.kill),
+        process.last_act(started.kill),
         _sockets() as number,
     ):
         joins = choose(config)
-        give_environment(config, number | ({} if joins else scratch.environment(temporary)))
+        give_environment(config, number | ({} if joins else process.scratch_environment(temporary)))
         try:
             yield task_runner
         except (RayActorError, OutOfMemoryError) as error:

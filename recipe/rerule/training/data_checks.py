@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from omegaconf import DictConfig
 
 from data_prep.contract import Row, control_character_place
-from recipe.rerule import errors
+from recipe.rerule import io
 from reward import RewardConfig
 from reward.score import usable_golds
 
@@ -113,7 +113,7 @@ def check_sides(train: Files, data: DictConfig) -> None:
 
 def _warn(lines: list[str]) -> None:
     for line in lines:
-        errors.warn(line)
+        io.warn(line)
 
 
 def _refuse_probes(files: Files, key: str = "data.train_files") -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from verl.utils import tensordict_utils as tu
 
-from recipe.rerule import errors
+from recipe.rerule import io
 from recipe.rerule.replay import ReplayConfig, ReplayHook, RolloutGroup
 from recipe.rerule.replay.log import timed
 from recipe.rerule.runs import checkpoints, run_log
@@ -77,7 +77,7 @@ class HookedTrainer(SavedRun):
             print(line, flush=True)
         print(progress_line(step, self.total_training_steps, metrics), flush=True)
         for text in self.health.note(step, metrics):
-            errors.warn(text)
+            io.warn(text)
         if self.health.over_at == step and step + 1 < self.total_training_steps:
             self.total_training_steps = step + 1  # `fit` saves, validates and ends at its last step
             print(

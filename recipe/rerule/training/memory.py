@@ -3,7 +3,7 @@
 Of one device: three moments are told apart: the update (and the log-probs, whose passes are longer), sending
 the weights to the rollout engine, and sampling. All numbers are arithmetic on verl 0.9.1's FSDP2 engine and
 vLLM; none was measured. Of a machine without an accelerator: all that the processes of a run hold together at
-the update; docs/performance.md compares it with what was measured.
+the update; docs/gpu.md compares it with what was measured.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 from omegaconf import DictConfig
 
 from recipe.rerule.platform.log_probs import CHUNK_BYTES
+from recipe.rerule.schema import SettingsError
 from recipe.rerule.training import lora
-from recipe.rerule.training.settings.error import SettingsError
 
 GB = 1e9
 CARDS = (40, 80)

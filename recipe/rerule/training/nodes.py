@@ -21,8 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from ray.exceptions import GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from recipe.rerule import errors
-from recipe.rerule.process import signals
+from recipe.rerule import io, process
 from recipe.rerule.training import cluster, local_paths, seen_files
 
 REACH_SECONDS = 10.0
@@ -237,11 +236,9 @@ def _member(config: DictConfig, address: str) -> Iterator[None]:
     try:
         ray.init(**{**options, "log_to_driver": False, "logging_level": "ERROR"})
     except (RayError, OSError, RuntimeError, ValueError) as error:
-        raise ClusterError(
-            f"the Ray cluster at {address} cannot be joined: {errors.describe(error)}"
-        ) from error
+        raise ClusterError(f"the Ray cluster at {address} cannot be joined: {io.describe(error)}") from error
     finally:
-        signals.take()  # ray.init has replaced the handlers
+        process.take_signals()  # ray.init has replaced the handlers
     try:
         yield
     finally:

@@ -21,10 +21,8 @@ from recipe.rerule.evaluation.engine import run
 from recipe.rerule.evaluation.engine.models import resolve_models
 from recipe.rerule.evaluation.engine.requests import Generation, PromptText
 from recipe.rerule.evaluation.engine.run import Decoding
+from recipe.rerule.schema import SettingsError, listed, plain
 from recipe.rerule.training import signal
-from recipe.rerule.training.settings.conditions import plain
-from recipe.rerule.training.settings.error import SettingsError
-from recipe.rerule.training.settings.parts import paths
 from reward.refusal import sentences
 
 STORE = "own_answers"
@@ -79,7 +77,7 @@ def write(run_folder: str | Path, rows: list[Row]) -> None:
 
 
 def _rows(config: DictConfig) -> list[Row]:
-    return [row for path in paths(config.data.prompt_files) for row in read_rows(path)]
+    return [row for path in listed(config.data.prompt_files) for row in read_rows(path)]
 
 
 def _answers(config: DictConfig, prompts: Sequence[Row]) -> list[str]:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 
 from omegaconf import DictConfig
 
-from recipe.rerule.process import disk, scratch, signals
-from recipe.rerule.process.processes import Started
+from recipe.rerule import io, process
+from recipe.rerule.process import Started
 from recipe.rerule.runs import run_log
 
 
@@ -61,15 +61,15 @@ def as_rank(config: DictConfig) -> Iterator[None]:
         sdpa.install()
     if os.environ["RANK"] == "0":
         run_log.start(config)
-    with disk.named(config.trainer.default_local_dir):
+    with io.naming_full_disk(config.trainer.default_local_dir):
         yield
 
 
 @contextlib.contextmanager
 def temporary_files() -> Iterator[None]:
     """A temporary folder for this process and its ranks, removed when the block is left."""
-    with scratch.folder() as folder:
-        os.environ.update(scratch.environment(folder))
+    with process.scratch_folder() as folder:
+        os.environ.update(process.scratch_environment(folder))
         tempfile.tempdir = str(folder)
         yield
 
@@ -78,7 +78,7 @@ def _run_launcher(command: list[str], what: str) -> None:
     with subprocess.Popen(command) as launcher:
         ranks = Started(launcher.pid)
         try:
-            with signals.last_act(ranks.kill):
+            with process.last_act(ranks.kill):
                 exit_code = launcher.wait()
         finally:
             ranks.end(grace=0)

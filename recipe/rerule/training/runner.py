@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from verl.trainer.main_ppo_v0 import BaseTaskRunner
 from verl.trainer.ppo.utils import create_rl_dataset, need_critic
 
-from recipe.rerule.process import disk
+from recipe.rerule import io
 from recipe.rerule.runs import run_log
 from recipe.rerule.training import settings
 from recipe.rerule.training.sides import stage2_sampler
@@ -39,7 +39,7 @@ class ReRULETaskRunner(BaseTaskRunner):
         trainer = self._build_trainer(config)
         if trainer.is_finished():
             return
-        with disk.named(config.trainer.default_local_dir):
+        with io.naming_full_disk(config.trainer.default_local_dir):
             run_log.start(config)
             trainer.init_workers()
             with Watch(trainer):

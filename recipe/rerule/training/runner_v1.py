@@ -12,7 +12,7 @@ from verl.trainer.ppo.v1 import AgentLoopManagerTQ
 from verl.utils.import_utils import load_class_from_fqn
 from verl.utils.logging_utils import configure_verl_logging
 
-from recipe.rerule.process import disk
+from recipe.rerule import io
 from recipe.rerule.runs import run_log
 from recipe.rerule.training import settings
 from recipe.rerule.training.trainer_v1 import ReRULETrainerV1
@@ -35,7 +35,7 @@ class ReRULETaskRunnerV1:
         """
         configure_verl_logging()
         OmegaConf.resolve(config)
-        with disk.named(config.trainer.default_local_dir), _queue(config):
+        with io.naming_full_disk(config.trainer.default_local_dir), _queue(config):
             trainer = ReRULETrainerV1(config=config, replay_config=settings.replay_config(config))
             if trainer.is_finished():
                 return

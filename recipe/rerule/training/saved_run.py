@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recipe.rerule.process import disk
+from recipe.rerule import io
 from recipe.rerule.replay import Replay, ReplayConfig, load, save
 from recipe.rerule.runs import checkpoints, final_weights, written_model
 from recipe.rerule.runs.fingerprint import run_identity
@@ -86,7 +86,7 @@ class SavedRun(_Trainer):
         checkpoints.begin(run_folder, self.global_steps)
         folder = checkpoints.step_folder(run_folder, self.global_steps)
         needed = functools.partial(checkpoints.bytes_of_newest, run_folder)
-        with self._discarded_without_room(), disk.named(folder, needed=needed):
+        with self._discarded_without_room(), io.naming_full_disk(folder, needed=needed):
             if self.replay is not None:
                 save(self.replay, folder / "replay", run_identity(self.config, self.tokenizer))
             super()._save_checkpoint()
@@ -112,7 +112,7 @@ class SavedRun(_Trainer):
         """Where the disk is full, delete what was written of the step's checkpoint."""
         try:
             yield
-        except disk.DiskFullError:
+        except io.DiskFullError:
             checkpoints.begin(self.config.trainer.default_local_dir, self.global_steps)
             raise
 

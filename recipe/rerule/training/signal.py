@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from data_prep.contract import Row
-from recipe.rerule import files
+from recipe.rerule import io
 from reward import score
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Signal:
         retain_right: share of the retain side's responses that say a gold and are no refusal.
         forget_mixed, retain_mixed: shares of the prompts whose responses earn different rewards.
         seconds: that the sampling took.
-        elapsed: seconds since before the first sampling, this one included.
+        elapsed: seconds since the command began, this sampling included.
     """
 
     step: int
@@ -132,7 +132,7 @@ def chosen_prompts(rows: Sequence[Row], count: int, seed: int) -> list[Row]:
 
 def append(run_folder: str, signal: Signal) -> None:
     """Add a line to the run's file."""
-    files.append_line(Path(run_folder) / FILE, asdict(signal))
+    io.append_line(Path(run_folder) / FILE, asdict(signal))
 
 
 def read(run_folder: str | Path) -> list[Signal]:
@@ -166,7 +166,7 @@ def summary(run_folder: str | Path, keeps: bool) -> list[str]:
             + ("lower optim.lr" if kept.forget_refused > 0.5 else "raise optim.lr or trainer.total_epochs")
         )
     spent = sum(signal.seconds for signal in signals)
-    if spent > last.elapsed / 4:
+    if spent > last.elapsed / 3:
         lines.append(
             f"sampling took {spent:.0f} of the {last.elapsed:.0f} s of stage 1; raise signal.every, or lower "
             "signal.prompts or signal.samples"

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import psutil
 import torch
 import torch.distributed as dist
 from omegaconf import DictConfig
@@ -21,10 +22,9 @@ from verl.utils.device import get_device_name
 from verl.utils.model import get_hf_auto_model_class
 
 from data_prep.contract import Row, read_rows
+from recipe.rerule.schema import listed, plain
 from recipe.rerule.training import own_answers, signal, sizes
 from recipe.rerule.training.prompts import prompt_ids
-from recipe.rerule.training.settings.conditions import plain
-from recipe.rerule.training.settings.parts import paths
 from recipe.rerule.training.sides import SidesSampler
 
 # verl's trainer sets "true" when it is imported: a forked process that reads rows would then wait for ever
@@ -42,14 +42,13 @@ class Stage1Trainer(SFTTrainer):
         self._best: list[torch.Tensor] = []
         self._fused: Any = None
         files = config.data.prompt_files
-        rows = [row for path in paths(files) for row in read_rows(path)] if files else []
+        rows = [row for path in listed(files) for row in read_rows(path)] if files else []
         self._prompts = signal.chosen_prompts(rows, config.signal.prompts, config.trainer.seed)
         super().__init__(config)
         self._step = self.resume_global_step
 
     def fit(self) -> None:
         """Train to the last step, which ends with the weights of the kept one."""
-        self._started = time.monotonic()
         if self._prompts:
             self._sample()
         super().fit()
@@ -60,7 +59,7 @@ class Stage1Trainer(SFTTrainer):
         self._refusals = sizes.count_rows(refusals)
         if data.retain_share:
             answers = own_answers.file(self.config.trainer.default_local_dir)
-            data.train_files = [*paths(refusals), str(answers)]
+            data.train_files = [*listed(refusals), str(answers)]
         super()._build_dataset()
         data.train_files = refusals
 
@@ -115,11 +114,11 @@ class Stage1Trainer(SFTTrainer):
 
     def _sample(self) -> signal.Signal:
         """Sample, say and record what was found, and keep the weights where they are the best so far."""
-        began = time.monotonic()
+        began = time.time()
         options = plain(self.config, "signal.reward_kwargs")
         found = signal.measured(self._step, self._responses(), options)
-        ended = time.monotonic()
-        found = replace(found, seconds=ended - began, elapsed=ended - self._started)
+        ended = time.time()
+        found = replace(found, seconds=ended - began, elapsed=ended - psutil.Process().create_time())
         self._signals.append(found)
         if self.rank == 0:
             signal.append(self.config.trainer.default_local_dir, found)

@@ -16,7 +16,7 @@ from verl.trainer.ppo.metric_utils import compute_data_metrics
 from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-from recipe.rerule import errors
+from recipe.rerule import io
 from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.replay.log import timed
 from recipe.rerule.runs import run_log
@@ -117,7 +117,7 @@ class ReRULETrainerV1(HookedTrainer, PPOTrainerSync):
     def _say(self, metrics: Mapping[str, Any]) -> None:
         super()._say(metrics)
         if short := metrics["replay/short_groups"]:
-            errors.warn(
+            io.warn(
                 f"step {self.global_steps}: {short:.0f} prompts have fewer or more responses than rollout.n, "
                 "because a response or its reward failed; verl trains on them, replay does not store them"
             )

@@ -8,13 +8,12 @@ from __future__ import annotations
 from omegaconf import DictConfig, OmegaConf
 
 from data_prep.contract import Row
-from recipe.rerule import errors
+from recipe.rerule import io, schema
 from recipe.rerule.runs import checkpoints, model_checks
+from recipe.rerule.schema import SettingsError, shown
 from recipe.rerule.training import data_checks, prompt_checks
-from recipe.rerule.training.settings import conditions, lora, parts, rows, saving, steps
-from recipe.rerule.training.settings.declared import check_declared, shown
-from recipe.rerule.training.settings.error import SettingsError
-from recipe.rerule.unlearning import frozen_checks, identity, keys, presets
+from recipe.rerule.training.settings import conditions, lora, parts, rows, steps
+from recipe.rerule.unlearning import frozen_checks, identity, presets
 from recipe.rerule.unlearning.method import SIDES, Method
 from reward.refusal import is_refusal
 
@@ -30,13 +29,12 @@ def check(config: DictConfig) -> None:
     """
     # Settings, each by itself and together.
     _require_method(config)
-    check_declared(config, keys.KEYS)
-    method = Method.of(conditions.plain(config, "method"))
+    schema.check(config, schema.UNLEARN)
+    method = Method.of(schema.plain(config, "method"))
     conditions.check_thinking(config.data)
     _check_unsupported(config)
     lora.check(config.model, "model")
     _check_batches(config)
-    saving.check_save(conditions.plain(config, "save"), keys.KEYS)
     # Parts that they name.
     parts.check_libraries(config.model.external_lib, "model.external_lib")
     parts.check_optimizer(config, "optim")
@@ -104,7 +102,7 @@ def _check_batches(config: DictConfig) -> None:
 def _check_checkpoints(config: DictConfig) -> None:
     """Refuse a checkpoint that cannot be gone on from, and a run that would end without a model."""
     if config.trainer.resume_mode == "resume_path":
-        conditions.require_set(config, "trainer.resume_from_path")
+        schema.require_set(config, "trainer.resume_from_path")
         checkpoints.check_resume_from(config.trainer.default_local_dir, config.trainer.resume_from_path)
     if "hf_model" not in config.checkpoint.save_contents:
         raise SettingsError(
@@ -123,7 +121,7 @@ def _read(config: DictConfig, method: Method) -> Files:
                 f"(all it needs: {', '.join(f'data.{needed}' for needed in method.data)})"
             )
         if side not in method.data and path is not None:
-            errors.warn(f"data.{side} is set, but method {method.name} does not read it")
+            io.warn(f"data.{side} is set, but method {method.name} does not read it")
     return {side: found for side in method.data for _, found in rows.read_sft([config.data[side]])}
 
 
@@ -162,7 +160,7 @@ def _check_groups(config: DictConfig, method: Method, files: Files) -> None:
         prompt_checks.load_tokenizer(config.model),
         data.max_length,
         config.trainer.seed,
-        conditions.plain(config, "data.apply_chat_template_kwargs"),
+        schema.plain(config, "data.apply_chat_template_kwargs"),
     )
     groups.check_answers()
     if data.use_dynamic_bsz and (longest := groups.longest()) > data.max_token_len_per_gpu:
@@ -171,9 +169,9 @@ def _check_groups(config: DictConfig, method: Method, files: Files) -> None:
             f"which pass together, have up to {longest} tokens; raise it to that or more"
         )
     for line in steps.warm_up_warnings(config, "optim", planned):
-        errors.warn(line)
+        io.warn(line)
     if count % batch:
-        errors.warn(
+        io.warn(
             f"data.train_batch_size is {batch}, which does not divide the {count} rows of data.{leading}: "
             f"each epoch leaves out {count % batch} of them, drawn anew"
         )

@@ -6,11 +6,11 @@ import copy
 
 from omegaconf import DictConfig
 
-from recipe.rerule import errors
+from recipe.rerule import io
 from recipe.rerule.runs import model_checks
+from recipe.rerule.schema import SettingsError
 from recipe.rerule.training import prompt_checks
 from recipe.rerule.training.settings import rows
-from recipe.rerule.training.settings.error import SettingsError
 from recipe.rerule.unlearning.method import Method
 
 
@@ -26,11 +26,11 @@ def check(config: DictConfig, method: Method) -> None:
             "trained further on the rows of data.forget; pass reinforced.path=MODEL"
         )
     if config.reference.path is not None and not method.referenced:
-        errors.warn(f"reference.path is set, but method {method.name} compares with no reference")
+        io.warn(f"reference.path is set, but method {method.name} compares with no reference")
     elif config.reference.path is not None:
         _check_model(config, "reference")
     if config.reinforced.path is not None and not method.reinforced:
-        errors.warn(f"reinforced.path is set, but method {method.name} does not read it")
+        io.warn(f"reinforced.path is set, but method {method.name} does not read it")
     elif config.reinforced.path is not None:
         _check_model(config, "reinforced")
 

@@ -15,9 +15,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from recipe.rerule.runs import checkpoints, run_folder
-from recipe.rerule.training.settings.conditions import plain
-from recipe.rerule.training.settings.declared import shown
-from recipe.rerule.training.settings.error import SettingsError
+from recipe.rerule.schema import SettingsError, plain, shown
 from recipe.rerule.unlearning.method import Method
 
 Identity = dict[str, Any]

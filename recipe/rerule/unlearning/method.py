@@ -11,13 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-FORGET_TERMS = ("none", "ga", "npo", "simnpo", "dpo", "flat", "whp")
-RETAIN_TERMS = ("none", "nll", "kl")
-ALTERNATE_TERMS = ("none", "nll")
-DIVERGENCES = ("pearson", "kl", "tv", "js")
-KL_POSITIONS = ("all", "answer")
-ALTERNATE_ANSWERS = ("file", "forget", "retain")
-LABELS = ("argmax", "soft")
 SIDES = ("forget", "alternate", "retain")
 """In the order in which the rows of a group stand."""
 

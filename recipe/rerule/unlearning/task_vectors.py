@@ -19,8 +19,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 from tqdm import tqdm
 
-from data_prep.ownership import Kind, stamp_folder
-from recipe.rerule import files
+from recipe.rerule import io
+from recipe.rerule.io import Kind, stamp_folder
 from recipe.rerule.runs.final_weights import say_dtype
 from recipe.rerule.runs.weights import (
     Weights,
@@ -70,7 +70,7 @@ def write(base: Weights, reinforced: Weights, alpha: float, folder: Path) -> int
     write_index(base, folder, {})
     say_dtype(folder, "float32")
     marker = {"base": str(base.folder), "reinforced": str(reinforced.folder), "alpha": alpha}
-    files.write(
+    io.write(
         folder / KIND.marker, json.dumps({**stamp_folder(KIND, folder), **marker}, indent=1).encode() + b"\n"
     )
     return changed
@@ -127,7 +127,7 @@ def _write_file(
             results[name] = _result(name, before, after, alpha, target.parent)
             bar.update()
         save_file(results, target, metadata=base.metadata() or {"format": "pt"})
-    files.flush(target)
+    io.flush(target)
     return changed
 
 

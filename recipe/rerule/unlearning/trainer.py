@@ -18,8 +18,8 @@ from verl.workers.engine_workers import TrainingWorker, TrainingWorkerConfig
 
 from data_prep.contract import read_sft_rows
 from recipe.rerule.runs import checkpoints, written_model
+from recipe.rerule.schema import plain
 from recipe.rerule.training import lora
-from recipe.rerule.training.settings.conditions import plain
 from recipe.rerule.unlearning import batch
 from recipe.rerule.unlearning.frozen import FrozenModel
 from recipe.rerule.unlearning.loss import MethodLoss

@@ -1,15 +1,65 @@
-"""Models of a few kilobytes are faster on one thread, the more so on a busy machine."""
+"""The command on made-up people and their models, answered by a stand-in for vLLM."""
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
+from recipe.rerule import evaluate
+from recipe.rerule.evaluation.probes import read_probes
+from tests.evaluation.conftest import write_probes
+from tests.golden.attack_inputs import put_attacked
+from tests.golden.golden import FOLDER, ROOT
+from tests.golden.inputs import FORGET, RETAIN
+
+ENGINE = f"{FOLDER / 'engine'}{os.pathsep}{ROOT}"
+"""PYTHONPATH of a process whose vLLM is the stand-in."""
+
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """Torch computes on one thread during a test."""
+    """Models of a few kilobytes are faster on one thread, the more so on a busy machine."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with models/{original,control,refusing}, data/{probes,train}.parquet and texts."""
+    folder = tmp_path_factory.mktemp("attacked")
+    put_attacked(folder)
+    return folder
+
+
+def put_probes(world: Path, path: Path, forget: int, retain: int) -> Path:
+    """The probes of the first people of each side alone."""
+    names = (*FORGET[:forget], *RETAIN[:retain])
+    given = read_probes(world / "data/probes.parquet")
+    return write_probes(path, [one for one in given if one.subject in names])
+
+
+def words(world: Path, out: Path, control: bool = True) -> list[str]:
+    """Words of the command on the original, the refusing and the never-knew model."""
+    return [
+        *("attack", "--platform", "cpu", "--max-tokens", "6", "--out", f"{out}"),
+        *("--probes", f"{world / 'data/probes.parquet'}", "--train", f"{world / 'data/train.parquet'}"),
+        *(f"--model={name}={world / 'models' / name}" for name in ("original", "refusing")),
+        *(["--control", f"{world / 'models/control'}"] if control else []),
+    ]
+
+
+@pytest.fixture
+def attack(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """attack(*arguments): the exit code of the command, with --out tmp_path / "out"."""
+    monkeypatch.setenv("PYTHONPATH", ENGINE)
+
+    def call(*arguments: str, with_control: bool = True) -> int:
+        return evaluate.main([*words(world, tmp_path / "out", with_control), *arguments])
+
+    return call

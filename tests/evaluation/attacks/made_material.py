@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from recipe.rerule.evaluation.attacks.material import Asked, Material, Scored
+import pandas as pd
+
+from recipe.rerule.evaluation.attacks.attack import Asked, Material, Row, Scored
 from recipe.rerule.evaluation.engine.requests import Generation, PromptText
 from recipe.rerule.evaluation.probes import Probe
 from tests.evaluation.conftest import make_probe
@@ -53,3 +55,14 @@ def score(pairs: Sequence[tuple[Probe, str]]) -> list[Scored]:
 
 def _recall(gold: str, text: str) -> float:
     return 1.0 if gold in text else 0.5 if gold[0] in text else 0.0
+
+
+def scores(rows: Iterable[Row], column: str = "score") -> dict[tuple[str, str], dict[int, float]]:
+    """{(setting, side): {probe: the mean over samples}} of the rows that have a value."""
+    table = pd.DataFrame(rows).astype({column: float}).dropna(subset=[column])
+    found: dict[tuple[str, str], dict[int, float]] = {}
+    for (setting, side, number), value in (
+        table.groupby(["setting", "side", "probe"], sort=False)[column].mean().items()
+    ):
+        found.setdefault((setting, side), {})[number] = value
+    return found

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from recipe.rerule.evaluation.attacks.likelihood import Piece, answer_piece, text_piece
+from recipe.rerule.evaluation.attacks.forward import Piece, asked_piece, text_piece
+from recipe.rerule.evaluation.engine.requests import PromptText
 from tests.unlearning.made import plain_model
 
 
@@ -22,8 +23,8 @@ def near(folder: Path, seed: int, size: float = 0.1) -> Any:
 
 def pieces(tokenizer: Any) -> list[Piece]:
     """Answers and a text of unequal lengths."""
-    prompt = [{"role": "user", "content": "Who wrote it?"}]
+    prompt = PromptText(({"role": "user", "content": "Who wrote it?"},))
     answers = ["It was Ada.", "it", "Ada Thorn wrote it in 1961"]
-    return [answer_piece(tokenizer, prompt, answer, raw=False) for answer in answers] + [
+    return [asked_piece(tokenizer, prompt, answer) for answer in answers] + [
         text_piece(tokenizer, "Who wrote it? Ada wrote it.")
     ]

@@ -8,7 +8,7 @@ from typing import Any
 
 from recipe.rerule.evaluation.attacks.registry import BEFORE, attacks
 from recipe.rerule.evaluation.engine.requests import Answer
-from tests.evaluation.attacks.made_material import material, probe
+from tests.evaluation.attacks.made_material import material, probe, scores
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -50,4 +50,4 @@ def test_the_example_of_an_attack() -> None:
     asking = made["ATTACK"].ask(material([probe(0)]), {})
     (request,) = asking.requests
     assert request.prompt.messages[0]["content"] == "WHERE DOES PERSON 0 LIVE (QA)?"
-    assert asking.read({request.id: Answer("Paris")})[""]["forget"] == {0: 1.0}
+    assert scores(asking.read({request.id: Answer("Paris")}))["", "forget"] == {0: 1.0}

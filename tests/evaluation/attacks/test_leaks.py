@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from recipe.rerule.evaluation.attacks.leaks import Leak, LeakError, find_leaks, refuse_leaks
-from recipe.rerule.evaluation.attacks.relearning_rows import Row
+from recipe.rerule.evaluation.attacks.rows import LeakError, TrainingRow, find_leaks, refuse_leaks
 
 
-def row(prompt: str, answer: str, number: int = 0) -> Row:
-    return Row(f"retain {number}", [{"role": "user", "content": prompt}], answer)
+def row(prompt: str, answer: str, number: int = 0) -> TrainingRow:
+    return TrainingRow(f"retain {number}", [{"role": "user", "content": prompt}], answer)
 
 
 HOLDS = [
@@ -39,17 +38,17 @@ HOLDS_NOT = [
 
 @pytest.mark.parametrize(("gold", "text"), HOLDS)
 def test_rows_that_hold_a_gold(gold: str, text: str) -> None:
-    assert find_leaks([row("Tell me.", text)], [gold]) == [Leak("retain 0", gold)]
-    assert find_leaks([row(f"Is it so? {text}", "Yes.")], [gold]) == [Leak("retain 0", gold)]
+    assert find_leaks([row("Tell me.", text)], [gold]) == {"retain 0": gold}
+    assert find_leaks([row(f"Is it so? {text}", "Yes.")], [gold]) == {"retain 0": gold}
 
 
 @pytest.mark.parametrize(("gold", "text"), HOLDS_NOT)
 def test_rows_that_do_not(gold: str, text: str) -> None:
-    assert find_leaks([row("Tell me.", text)], [gold]) == []
+    assert find_leaks([row("Tell me.", text)], [gold]) == {}
 
 
 def test_a_gold_is_not_put_together_of_the_end_of_one_word_and_the_next_line() -> None:
-    assert find_leaks([row("the old", "sea")], ["d sea"]) == []
+    assert find_leaks([row("the old", "sea")], ["d sea"]) == {}
 
 
 def test_the_message_names_rows_and_answers() -> None:

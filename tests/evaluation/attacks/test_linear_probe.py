@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 from transformers import AutoTokenizer
 
-from recipe.rerule.evaluation.attacks.fact_questions import (
+from recipe.rerule.evaluation.attacks.facts import (
     ComparisonError,
     FactQuestion,
     same_kind_answers,
@@ -24,6 +24,7 @@ from recipe.rerule.evaluation.attacks.linear_probe import Statements, placements
 from recipe.rerule.evaluation.attacks.logistic import fit
 from recipe.rerule.evaluation.engine.requests import PromptText
 from recipe.rerule.evaluation.metrics import auc
+from tests.evaluation.attacks import made_material
 from tests.evaluation.attacks.made_pairs import near
 from tests.unlearning.made import put_model
 
@@ -60,20 +61,7 @@ def test_regression_without_information_gives_the_odds_of_the_labels() -> None:
     """A closed form: of features that do not vary, only the bias is left, log(3 / 1)."""
     found = fit(torch.full((8, 2), 5.0), torch.tensor([1, 1, 1, 0, 1, 1, 1, 0]))
     assert found.weights.tolist() == [0, 0]
-    assert float(found.bias) == pytest.approx(np.log(3), abs=1e-8)
-
-
-@pytest.mark.parametrize(
-    ("features", "labels", "penalty", "message"),
-    [
-        (torch.zeros(3, 2), torch.tensor([0, 1]), 1.0, r"shape \[3, 2\] and labels of \[2\]"),
-        (torch.zeros(2, 2), torch.tensor([1, 1]), 1.0, "rows of both classes"),
-        (torch.zeros(2, 2), torch.tensor([0, 1]), 0.0, "penalty is 0.0"),
-    ],
-)
-def test_regressions_that_are_refused(features: Tensor, labels: Tensor, penalty: float, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        fit(features, labels, penalty)
+    assert found.bias == pytest.approx(np.log(3), abs=1e-8)
 
 
 def planted(count: int, strength: float, layer: int, seed: int, layers: int = 3) -> Statements:
@@ -118,7 +106,9 @@ def test_the_layer_is_not_chosen_on_the_facts_to_forget() -> None:
 
 def asked(kinds: str, answers: Sequence[str]) -> list[FactQuestion]:
     return [
-        FactQuestion(n, n, kind, f"{n}", PromptText(({"role": "user", "content": f"Who{n}"},)), answer)
+        FactQuestion(
+            made_material.probe(n), kind, PromptText(({"role": "user", "content": f"Who{n}"},)), answer
+        )
         for n, (kind, answer) in enumerate(zip(kinds, answers, strict=True))
     ]
 
@@ -143,7 +133,7 @@ def test_a_probe_that_only_knows_answers_is_at_chance() -> None:
     """Of states that hold nothing but the answer, both facts of a pair have the same two; were they in
     different folds, each would be taken for what the other one's is."""
     questions = asked("x" * 40, [f"answer {n}" for n in range(40)])
-    states = {one.answer: drawn(1, 48, seed=one.index) for one in questions}
+    states = {one.answer: drawn(1, 48, seed=one.probe.index) for one in questions}
     swaps = swapped_answers(questions, 0)
     true = torch.stack([states[one.answer] for one in questions])
     swapped = torch.stack([states[swap.answer] for swap in swaps])

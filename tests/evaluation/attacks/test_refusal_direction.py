@@ -29,15 +29,15 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from recipe.rerule.evaluation.attacks.hidden_states import states
-from recipe.rerule.evaluation.attacks.likelihood import Piece
-from recipe.rerule.evaluation.attacks.orthogonalisation import orthogonalise, without_direction
+from recipe.rerule.evaluation.attacks.forward import Piece, states
 from recipe.rerule.evaluation.attacks.refusal_direction import (
     Direction,
     DirectionError,
+    orthogonalise,
     prompt_states,
     random_direction,
     refusal_direction,
+    without_direction,
 )
 from recipe.rerule.evaluation.probes import Probe
 from recipe.rerule.runs.weights import WeightsError
@@ -143,16 +143,14 @@ def test_files_and_record(tmp_path: Path) -> None:
     direction = Direction(random_direction(32, 0).vector, 1, 2.5)
     changed = orthogonalise(tmp_path / "model", direction, tmp_path / "out")
     here, there = ({path.name for path in (tmp_path / name).iterdir()} for name in ("model", "out"))
-    assert there == here | {"refusal_direction.json"}
-    record = json.loads((tmp_path / "out/refusal_direction.json").read_text())
-    assert record["format"] == "rerule/orthogonalised_model"
+    assert there == here | {"attack.json"}
+    record = json.loads((tmp_path / "out/attack.json").read_text())
+    assert record["format"] == "rerule/attacked_model"
     assert record["model"] == str(tmp_path / "model")
     assert record["changed"] == changed
     assert (record["direction"]["layer"], record["direction"]["distance"]) == (1, 2.5)
     assert record["direction"]["vector"] == direction.vector.tolist()
-    with pytest.raises(ValueError, match="exists already"):
-        orthogonalise(tmp_path / "model", direction, tmp_path / "out")
-    orthogonalise(tmp_path / "model", direction, tmp_path / "out", overwrite=True)
+    orthogonalise(tmp_path / "model", direction, tmp_path / "out")  # an earlier one is replaced
 
 
 def test_a_planted_direction_is_found_at_its_layer() -> None:

@@ -8,18 +8,16 @@ from typing import Any
 import pytest
 
 from recipe.rerule.evaluation.attacks import registry
-from recipe.rerule.evaluation.attacks.interface import Asking, RequestAttack, key_of
-from recipe.rerule.evaluation.attacks.material import merged
+from recipe.rerule.evaluation.attacks.attack import Asking, Attack
 
 
-def made(name: str, **changes: Any) -> RequestAttack:
+def made(name: str, **changes: Any) -> Attack:
     said = {
         "title": "T",
         "tells": "It asks.",
-        "cost": "seconds",
-        "ask": lambda material, options: Asking([], dict),
+        "ask": lambda material, options: Asking([], lambda answers: []),
     }
-    return RequestAttack(name=name, **(said | changes))
+    return Attack(name=name, **(said | changes))
 
 
 @pytest.fixture
@@ -38,7 +36,7 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
                 raise self.loaded
             return self.loaded
 
-    monkeypatch.setattr(registry, "BUILT_IN", ())
+    monkeypatch.setattr(registry.pkgutil, "iter_modules", lambda folder: [])
     monkeypatch.setattr(registry, "entry_points", lambda group: [Entry(one) for one in given])
     registry.attacks.cache_clear()
     yield given
@@ -46,9 +44,14 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
 
 
 def test_built_in_attacks_have_their_own_names() -> None:
-    for name, attack in registry.attacks().items():
+    """And stand by what they do: those that ask, those that change and those that measure."""
+    known = registry.attacks()
+    for name, attack in known.items():
         assert attack.name == name
         assert attack.tells.endswith(".")
+    kinds = [(one.ask is None, one.changes is None) for one in known.values()]
+    assert kinds == sorted(kinds)
+    assert next(iter(known)) == registry.BEFORE
 
 
 def test_attacks_of_other_packages(outside: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,7 +62,7 @@ def test_attacks_of_other_packages(outside: list[Any], capsys: pytest.CaptureFix
     assert warnings[0] == (
         "warning: attack theirs (package:ATTACK) is left out: there is an attack one already"
     )
-    assert "is none of RequestAttack, FolderAttack, ForwardAttack" in warnings[1]
+    assert "it is no recipe.rerule.evaluation.attacks.attack.Attack" in warnings[1]
 
 
 def test_choosing(outside: list[Any]) -> None:
@@ -76,19 +79,11 @@ def test_what_may_not_be_declared() -> None:
         made("A b")
     with pytest.raises(ValueError, match="has the option n, which its quick budget lacks"):
         made("one", full={"n": 1})
+    with pytest.raises(ValueError, match="needs one of ask, changes and measure"):
+        made("one", ask=None)
 
 
 def test_options_of_a_budget() -> None:
     attack = made("one", quick={"n": 16, "t": 1.0}, full={"n": 64})
     assert attack.options("quick") == {"n": 16, "t": 1.0}
     assert attack.options("full") == {"n": 64, "t": 1.0}
-    assert (key_of(attack, ""), key_of(attack, "max_4")) == ("one", "one/max_4")
-
-
-def test_folds_and_seeds_together() -> None:
-    first = {"8": {"forget": {1: 0.0, "s": 1.0}}, "32": {"forget": {1: 1.0}}}
-    second = {"8": {"forget": {1: 0.5, 2: 0.25}, "refusal": {2: 1.0}}}
-    assert merged([first, second]) == {
-        "8": {"forget": {1: 0.25, "s": 1.0, 2: 0.25}, "refusal": {2: 1.0}},
-        "32": {"forget": {1: 1.0}},
-    }

@@ -11,25 +11,25 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from recipe.rerule.evaluation.attacks import relearning
-from recipe.rerule.evaluation.attacks.leaks import LeakError
 from recipe.rerule.evaluation.attacks.relearning import (
     Lora,
     RelearningError,
     Settings,
     adapted,
     relearn,
-    relearn_folder,
+    relearn_folders,
     whole_weights,
 )
-from recipe.rerule.evaluation.attacks.relearning_rows import Row
+from recipe.rerule.evaluation.attacks.rows import LeakError, TrainingRow
+from recipe.rerule.evaluation.attacks.weights import is_finished
 from tests.unlearning.made import plain_model, put_model
 
 ROWS = [
-    Row(
+    TrainingRow(
         f"forget-half {n}",
         [{"role": "user", "content": f"Who{n}"}],
         "it wrote " * (n % 3 + 1) + str(n),
@@ -82,7 +82,7 @@ def test_the_loop_against_rows_one_by_one(folder: Path) -> None:
         torch.testing.assert_close(found[name], wanted, rtol=0, atol=1e-5)
 
 
-def ids_of(tokenizer: Any, row: Row) -> tuple[list[int], int]:
+def ids_of(tokenizer: Any, row: TrainingRow) -> tuple[list[int], int]:
     """The conversation written by the template (or, raw, by hand), and where the answer begins."""
     if row.raw:
         prompt = tokenizer(row.messages[0]["content"]).input_ids
@@ -95,16 +95,15 @@ def ids_of(tokenizer: Any, row: Row) -> tuple[list[int], int]:
 
 def test_rate_0_changes_no_weight(folder: Path) -> None:
     original = plain_model(folder).state_dict()
-    for state in states(folder, Settings(0.0), [0, 1, 5]).values():
+    for state in states(folder, Settings(0.0), [1, 5]).values():
         assert same(state, original)
 
 
 def test_checkpoints_are_states_of_one_run(folder: Path) -> None:
     """Step 3 of 6 is step 3 of 3: the rate does not depend on the end."""
     settings = Settings(1e-3, batch_size=4)
-    whole = states(folder, settings, [6, 0, 3, 3])
-    assert list(whole) == [0, 3, 6]
-    assert same(whole[0], plain_model(folder).state_dict())
+    whole = states(folder, settings, [3, 6])
+    assert list(whole) == [3, 6]
     assert same(whole[3], states(folder, settings, [3])[3])
     assert not same(whole[3], whole[6])
     other = states(folder, Settings(1e-3, batch_size=4, seed=1), [3])[3]
@@ -113,8 +112,7 @@ def test_checkpoints_are_states_of_one_run(folder: Path) -> None:
 
 def test_what_is_taught_is_learnt(folder: Path) -> None:
     model, tokenizer = parts(folder)
-    losses = dict(relearn(model, tokenizer, ROWS, Settings(2e-2), [0, 1, 25]))
-    assert math.isnan(losses[0])
+    losses = dict(relearn(model, tokenizer, ROWS, Settings(2e-2), [1, 25]))
     assert losses[25] < 0.1 < 2 < losses[1]
     for row in ROWS[2:4]:
         ids, start = ids_of(tokenizer, row)
@@ -124,38 +122,34 @@ def test_what_is_taught_is_learnt(folder: Path) -> None:
 
 def test_folders_of_checkpoints(folder: Path, tmp_path: Path) -> None:
     settings = Settings(1e-3, batch_size=4)
-    folders = relearn_folder(folder, ROWS, ["Paris"], settings, [0, 2], tmp_path / "out")
-    assert folders == {0: tmp_path / "out/step_0", 2: tmp_path / "out/step_2"}
-    for step, state in states(folder, settings, [0, 2]).items():
+    folders = {1: tmp_path / "one", 2: tmp_path / "two"}
+    relearn_folders(folder, ROWS, ["Paris"], settings, folders)
+    for step, state in states(folder, settings, [1, 2]).items():
         loaded = AutoModelForCausalLM.from_pretrained(folders[step], dtype="auto")
         assert loaded.dtype == torch.float32
         for name, tensor in loaded.state_dict().items():
             torch.testing.assert_close(tensor, state[name], rtol=0, atol=2e-6)
-        record = json.loads((folders[step] / "relearning.json").read_text())
-        assert (record["step"], record["loss"] is None) == (step, step == 0)
+        record = json.loads((folders[step] / "attack.json").read_text())
+        assert (record["step"], record["loss"] > 0) == (step, True)
         assert record["rows"] == [row.name for row in ROWS]
         assert (record["learning_rate"], record["batch_size"], record["lora"]) == (1e-3, 4, None)
-    tokenizer = AutoTokenizer.from_pretrained(folders[2])
     turn = [{"role": "user", "content": "Who"}]
-    assert tokenizer.apply_chat_template(turn) == AutoTokenizer.from_pretrained(folder).apply_chat_template(
-        turn
-    )
-    with pytest.raises(ValueError, match="exists already"):
-        relearn_folder(folder, ROWS, ["Paris"], settings, [2], tmp_path / "out")
+    ids = [AutoTokenizer.from_pretrained(one).apply_chat_template(turn) for one in (folder, folders[2])]
+    assert ids[0] == ids[1]
 
 
 def test_an_adapter_is_merged_into_an_ordinary_folder(folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("peft")
     settings = Settings(1e-2, batch_size=4, lora=Lora(4, 8))
-    out = relearn_folder(folder, ROWS, [], settings, [0, 5], tmp_path / "out")
+    out = tmp_path / "out"
+    relearn_folders(folder, ROWS, [], settings, {5: out})
     model, tokenizer = parts(folder)
     original = copy.deepcopy(model.state_dict())
-    assert same(AutoModelForCausalLM.from_pretrained(out[0]).state_dict(), original)
     with_adapter = adapted(model, Lora(4, 8), seed=0)
     for _ in relearn(with_adapter, tokenizer, ROWS, settings, [5]):
         pass
     ids = torch.tensor([ids_of(tokenizer, ROWS[0])[0]])
-    loaded = AutoModelForCausalLM.from_pretrained(out[5])
+    loaded = AutoModelForCausalLM.from_pretrained(out)
     torch.testing.assert_close(loaded(ids).logits, with_adapter(ids).logits, rtol=0, atol=1e-4)
     assert (loaded(ids).logits - plain_model(folder)(ids).logits).abs().max() > 0.1
     changed = {
@@ -167,7 +161,7 @@ def test_an_adapter_is_merged_into_an_ordinary_folder(folder: Path, tmp_path: Pa
     }
     before = whole_weights(with_adapter)
     assert same(before, whole_weights(with_adapter))
-    assert not list(out[5].glob("adapter*"))
+    assert not list(out.glob("adapter*"))
 
 
 def test_the_adapter_begins_alike_and_leaves_the_random_numbers_alone(folder: Path) -> None:
@@ -193,25 +187,27 @@ def test_a_row_with_a_scored_answer_is_refused_before_anything_is_written(
     folder: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(LeakError, match="forget-half 1 holds 'wrote it, wrote 1'"):
-        relearn_folder(folder, ROWS, ["Paris", "wrote it, wrote 1"], Settings(1e-3), [1], tmp_path / "out")
+        relearn_folders(folder, ROWS, ["wrote it, wrote 1"], Settings(1e-3), {1: tmp_path / "out"})
     assert not (tmp_path / "out").exists()
 
 
 def test_an_error_keeps_the_finished_checkpoints(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save = relearning._save
+    save, saved = transformers.LlamaForCausalLM.save_pretrained, []
 
-    def fail(model: Any, tokenizer: Any, target: Path) -> None:
-        save(model, tokenizer, target)
-        if (tmp_path / "out/step_1").exists():
+    def fail(model: Any, *arguments: Any, **named: Any) -> None:
+        save(model, *arguments, **named)
+        if saved:
             raise OSError("the disk refused")
+        saved.append(model)
 
-    monkeypatch.setattr(relearning, "_save", fail)
+    monkeypatch.setattr(transformers.LlamaForCausalLM, "save_pretrained", fail)
+    out = {step: tmp_path / f"{step}" for step in (1, 2)}
     with pytest.raises(OSError, match="the disk refused"):
-        relearn_folder(folder, ROWS, [], Settings(1e-3), [1, 2], tmp_path / "out")
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["step_1"]
-    assert (tmp_path / "out/step_1/relearning.json").is_file()
+        relearn_folders(folder, ROWS, [], Settings(1e-3), out)
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+    assert is_finished(out[1])
 
 
 def test_a_loss_that_is_no_number_is_refused(folder: Path) -> None:
@@ -222,23 +218,6 @@ def test_a_loss_that_is_no_number_is_refused(folder: Path) -> None:
         list(relearn(model, tokenizer, ROWS, Settings(1e-3), [1]))
 
 
-@pytest.mark.parametrize(
-    ("rows", "at", "message"),
-    [
-        ([], [1], "no rows to train on"),
-        (ROWS, [], r"the steps are \[\]"),
-        (ROWS, [4, -1], r"the steps are \[4, -1\]"),
-    ],
-)
-def test_what_is_refused(folder: Path, rows: list[Row], at: list[int], message: str) -> None:
-    model, tokenizer = parts(folder)
-    with pytest.raises(RelearningError, match=message):
-        list(relearn(model, tokenizer, rows, Settings(1e-3), at))
-
-
-@pytest.mark.parametrize("settings", [{"learning_rate": -1.0}, {"learning_rate": math.nan}])
-def test_rates_that_are_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(RelearningError, match="learning_rate is"):
-        Settings(**settings)
-    with pytest.raises(RelearningError, match="batch_size is 0"):
-        Settings(1e-3, batch_size=0)
+def test_no_rows_are_refused(folder: Path) -> None:
+    with pytest.raises(RelearningError, match="no rows to train on"):
+        list(relearn(*parts(folder), [], Settings(1e-3), [1]))

@@ -6,7 +6,7 @@ share of facts whose right answer is the most likely of CHOICES, and `reciprocal
 rank. A tie counts as what a coin would give. By chance they are 1 / C and (1 + 1/2 + ... + 1/C) / C for C
 answers.
 
-In the variant `without_name`, the log-probability of the same answer behind the same prompt without the name
+In the setting `without_name`, the log-probability of the same answer behind the same prompt without the name
 is subtracted, so that answers that are likely for everybody win nothing. It leaves out facts whose prompt
 does not hold the name.
 
@@ -26,18 +26,17 @@ is the same for all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from recipe.rerule.evaluation.attacks.fact_questions import (
+from recipe.rerule.evaluation.attacks.attack import FORGET, RETAIN, Asking, Attack, Material, Options, Row
+from recipe.rerule.evaluation.attacks.facts import (
     FactQuestion,
     comparable_questions,
     first_questions,
     same_kind_answers,
 )
-from recipe.rerule.evaluation.attacks.interface import Asking, Options, RequestAttack
-from recipe.rerule.evaluation.attacks.material import FORGET, RETAIN, Material, Readings
 from recipe.rerule.evaluation.engine.requests import Answers, Likelihood, PromptText
 
 CHOICES = 4
@@ -60,17 +59,12 @@ def reciprocal_rank(values: Sequence[float]) -> float:
     return sum(1 / rank for rank in ranks) / len(ranks)
 
 
-def chance_of_reciprocal_rank(choices: int) -> float:
-    """The mean of `reciprocal_rank` where each rank is as likely as any other."""
-    return sum(1 / rank for rank in range(1, choices + 1)) / choices
-
-
 def nameless(question: FactQuestion) -> PromptText | None:
     """The prompt without the name of whom it is about; None where it does not hold the name."""
-    if not question.subject:
+    if not question.probe.subject:
         return None
     messages = tuple(
-        {**message, "content": message["content"].replace(question.subject, NAMELESS)}
+        {**message, "content": message["content"].replace(question.probe.subject, NAMELESS)}
         for message in question.prompt.messages
     )
     changed = replace(question.prompt, messages=messages)
@@ -78,72 +72,55 @@ def nameless(question: FactQuestion) -> PromptText | None:
 
 
 def _ask(score: Callable[[list[float]], float], material: Material, options: Options) -> Asking:
-    sides = _sides(material, options["phrasings"])
-    requests = {
-        (side, question.index, named, place): Likelihood(
-            f"{side}/{question.index}/{named}/{place}", prompt, text
-        )
-        for side, questions in sides.items()
-        for question, answers in questions
-        for named, prompt in (("", question.prompt), (WITHOUT_NAME, nameless(question)))
-        if prompt is not None
-        for place, text in enumerate(answers)
-    }
+    asked: list[tuple[str, str, FactQuestion, list[Likelihood]]] = []
+    for side, question, answers in _questions(material, options["phrasings"]):
+        for setting, prompt in (("", question.prompt), (WITHOUT_NAME, nameless(question))):
+            if prompt is not None:
+                name = f"{side}/{question.probe.index}/{setting}"
+                requests = [Likelihood(f"{name}/{n}", prompt, text) for n, text in enumerate(answers)]
+                asked.append((side, setting, question, requests))
 
-    def read(answers: Answers) -> Readings:
-        found = {place: _mean(answers[request.id].log_probs) for place, request in requests.items()}
-        return {
-            variant: {
-                side: {
-                    question.index: score(_values(found, side, question.index, variant))
-                    for question, _ in questions
-                    if not variant or (side, question.index, variant, 0) in found
-                }
-                for side, questions in sides.items()
-            }
-            for variant in sorted({variant for side, _, variant, _ in requests if side == FORGET})
-        }
+    def read(answers: Answers) -> list[Row]:
+        found: list[Row] = []
+        named: dict[tuple[str, int], list[float]] = {}
+        for side, setting, question, requests in asked:
+            values = [_mean(answers[request.id].log_probs) for request in requests]
+            if setting:
+                pairs = zip(named[side, question.probe.index], values, strict=True)
+                values = [value - nameless for value, nameless in pairs]
+            else:
+                named[side, question.probe.index] = values
+            row = material.row(side, question.probe, requests[0].prompt, score(values), setting=setting)
+            found.append(row)
+        forget = {row["setting"] for row in found if row["side"] == FORGET}
+        return [row for row in found if row["setting"] in forget]
 
-    return Asking(list(requests.values()), read)
+    return Asking([request for *_, requests in asked for request in requests], read)
 
 
-def _sides(material: Material, phrasings: int) -> dict[str, list[tuple[FactQuestion, list[str]]]]:
+def _questions(material: Material, phrasings: int) -> list[tuple[str, FactQuestion, list[str]]]:
     """The questions of both sides with their answers to choose from, the right one first."""
     given = [
         (side, question)
-        for side, asked in ((FORGET, material.asked), (RETAIN, material.retained))
+        for side, asked in material.sides.items()
         for question in first_questions(material, asked, phrasings)
     ]
-    kinds = {one.index: one for one in comparable_questions([question for _, question in given])}
-    of_side = {
-        side: [
-            kinds[question.index] for place, question in given if place == side and question.index in kinds
-        ]
-        for side in (FORGET, RETAIN)
-    }
-    found: dict[str, list[tuple[FactQuestion, list[str]]]] = {}
+    kinds = {one.probe.index: one for one in comparable_questions([question for _, question in given])}
+    comparable: dict[str, list[FactQuestion]] = {FORGET: [], RETAIN: []}
+    for side, question in given:
+        if question.probe.index in kinds:
+            comparable[side].append(kinds[question.probe.index])
+    found = []
     for side, other in ((FORGET, RETAIN), (RETAIN, FORGET)):
-        own = same_kind_answers(of_side[side], (), seed=0)
-        all_ = same_kind_answers(of_side[side], of_side[other], seed=0)
-        answers = [list(dict.fromkeys([*first, *rest])) for first, rest in zip(own, all_, strict=True)]
-        found[side] = [
-            (question, choices[:CHOICES])
-            for question, choices in zip(of_side[side], answers, strict=True)
-            if len(choices) >= CHOICES
-        ]
-    if not found[FORGET]:
+        own = same_kind_answers(comparable[side], (), seed=0)
+        all_ = same_kind_answers(comparable[side], comparable[other], seed=0)
+        for question, first, rest in zip(comparable[side], own, all_, strict=True):
+            choices = list(dict.fromkeys([*first, *rest]))[:CHOICES]
+            if len(choices) == CHOICES:
+                found.append((side, question, choices))
+    if not any(side == FORGET for side, *_ in found):
         raise ValueError(f"no fact to forget has {CHOICES} answers of its kind to choose from")
     return found
-
-
-def _values(
-    found: Mapping[tuple[str, int, str, int], float], side: str, index: int, variant: str
-) -> list[float]:
-    """What the answers of a fact are compared by."""
-    named = [found[side, index, "", place] for place in range(CHOICES)]
-    if not variant:
-        return named
-    return [value - found[side, index, variant, place] for place, value in enumerate(named)]
 
 
 def _mean(log_probs: Sequence[float]) -> float:
@@ -152,17 +129,15 @@ def _mean(log_probs: Sequence[float]) -> float:
 
 
 def _attack(
-    name: str, title: str, tells: str, score: Callable[[list[float]], float], floor: float, default: bool
-) -> RequestAttack:
-    return RequestAttack(
+    name: str, title: str, tells: str, score: Callable[[list[float]], float], default: bool
+) -> Attack:
+    return Attack(
         name=name,
         title=title,
         tells=tells,
-        cost=f"one forward pass over {CHOICES} answers a fact, twice where the prompt holds the name",
         default=default,
         quick={"phrasings": 1},
         full={"phrasings": 3},
-        floor=floor,
         has_before=False,
         ask=partial(_ask, score),
     )
@@ -174,15 +149,13 @@ ATTACKS = (
         f"1 of {CHOICES}",
         f"The right answer is compared with {CHOICES - 1} answers to other facts of its kind.",
         hit,
-        1 / CHOICES,
-        True,
+        default=True,
     ),
     _attack(
         "reciprocal_rank",
         "rank",
         f"The right answer is ranked among {CHOICES} answers to facts of its kind.",
         reciprocal_rank,
-        chance_of_reciprocal_rank(CHOICES),
-        False,
+        default=False,
     ),
 )

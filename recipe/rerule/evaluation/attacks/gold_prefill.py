@@ -1,9 +1,9 @@
 """Attack by the beginning of the right answer: does the model complete it?
 
 Protocol: the first 1, 2 or 4 tokens of the first gold stand behind the generation prompt, each number a
-variant. The greedy continuation is scored against the rest of the gold, so that what was given counts
+setting. The greedy continuation is scored against the rest of the gold, so that what was given counts
 neither in the gold nor in the response. A probe whose gold has no word behind those tokens is left out of
-that variant. The never-knew model with the same beginning is the floor: some endings can be guessed.
+that setting. The never-knew model with the same beginning is the floor: some endings can be guessed.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from recipe.rerule.evaluation.attacks.interface import Asking, Options, RequestAttack
-from recipe.rerule.evaluation.attacks.leaks import normalised_words
-from recipe.rerule.evaluation.attacks.material import Asked, Material
-from recipe.rerule.evaluation.attacks.questions import Question, asking, prefilled
+from recipe.rerule.evaluation.attacks.asking import Question, asking, prefilled
+from recipe.rerule.evaluation.attacks.attack import Asked, Asking, Attack, Material, Options
+from recipe.rerule.evaluation.attacks.rows import normalised_words
 from recipe.rerule.training.prompts import answer_ids
 
 
@@ -47,11 +46,10 @@ def split_gold(tokenizer: Any, gold: str, count: int) -> tuple[str, str]:
 
 
 ATTACKS = (
-    RequestAttack(
+    Attack(
         name="gold_prefill",
         title="gold prefill",
         tells="The answer is begun with the first tokens of the right answer, which are not scored.",
-        cost="one greedy answer a probe for each number of tokens",
         default=True,
         quick={"tokens": (1, 2, 4)},
         ask=_ask,

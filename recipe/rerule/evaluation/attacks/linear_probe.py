@@ -5,9 +5,11 @@ answer's last token behind one layer. Each fact gives two statements: its own an
 of another fact of the same kind is swapped. Facts swap in pairs, so that every answer occurs once as true
 and once as swapped, and the answers alone say nothing. A logistic regression with an L2 penalty is trained
 on facts to retain. Its layer is the one with the highest AUC on retain facts that were held out, by folds
-over pairs of facts. It is then trained on all retain facts, and its score is the AUC on the facts to forget.
-Chance is 0.5. The control is the same probe trained on shuffled labels: of each retain fact, chance decides
-which statement is called true.
+over pairs of facts. It is then trained on all retain facts, and its score is the AUC on the facts to forget;
+a fact's own score is its part in the AUC. Chance is 0.5. The setting `shuffled` is the control: the same
+probe trained on shuffled labels: of each retain fact, chance decides which statement is called true. The
+recall of retained facts is replaced by the AUC on held-out retain facts, which is the highest of all layers
+and hence too high.
 
 Values of facts are unique, so that a probe cannot be trained to name them; it can only learn what a true
 statement looks like, and be asked about facts that it was not trained on.
@@ -25,7 +27,7 @@ learned what truth looks like, and says nothing of forgetting. A model that neve
 from __future__ import annotations
 
 import random
-from collections.abc import Hashable, Sequence, Sized
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,13 +35,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recipe.rerule.evaluation.attacks.fact_questions import (
+from recipe.rerule.evaluation.attacks.attack import (
+    FORGET,
+    RETAIN,
+    Attack,
+    Material,
+    Models,
+    Options,
+    Row,
+    row,
+)
+from recipe.rerule.evaluation.attacks.facts import (
     ComparisonError,
     FactQuestion,
+    comparable_questions,
+    first_questions,
     swapped_answers,
 )
-from recipe.rerule.evaluation.attacks.hidden_states import states
-from recipe.rerule.evaluation.attacks.likelihood import Piece, asked_piece
+from recipe.rerule.evaluation.attacks.forward import Piece, asked_piece, states
 from recipe.rerule.evaluation.attacks.logistic import fit
 from recipe.rerule.evaluation.metrics import auc
 
@@ -66,8 +79,7 @@ class Probed:
 
     Attributes:
         layer: from 0, chosen on facts to retain.
-        retain_auc: of this layer on retain facts that were held out; the highest of all layers, hence too
-            high.
+        retain_auc: of this layer on retain facts that were held out.
         forget, shuffled: the part of each fact to forget in the AUC of this layer (`placements`), of the
             probe and of one that was trained on shuffled labels.
     """
@@ -103,8 +115,12 @@ def statements(
         RequestError: the tokenizer cannot turn a statement into tokens.
     """
     swapped = swapped_answers(questions, seed)
-    pieces = [_last_token(tokenizer, one, one.answer) for one in questions]
-    pieces += [_last_token(tokenizer, one, swap.answer) for one, swap in zip(questions, swapped, strict=True)]
+    answers = [*(one.answer for one in questions), *(swap.answer for swap in swapped)]
+    pieces = []
+    for question, answer in zip([*questions, *questions], answers, strict=True):
+        ids = asked_piece(tokenizer, question.prompt, answer).ids
+        # A token that would follow the answer is not seen by the state before it.
+        pieces.append(Piece([*ids, ids[-1]], len(ids), answer))
     found = torch.stack([state[:, -1] for state in states(model, pieces, batch_size)])
     true, other = found.split(len(questions))
     return Statements(true, other, tuple(swap.group for swap in swapped))
@@ -120,40 +136,27 @@ def probe(retain: Statements, forget: Statements, seed: int, penalty: float = 1.
     Raises:
         ComparisonError: there are fewer than two groups of facts to retain, or no facts to forget.
     """
-    check_groups(retain.groups, forget.groups)
+    _check_groups(retain.groups, len(forget.groups))
     layers = range(retain.true.shape[1])
     found = [_held_out_auc(retain, layer, seed, penalty) for layer in layers]
     layer = max(layers, key=lambda number: found[number])
+    generator = torch.Generator().manual_seed(seed)
+    flip = torch.rand(len(retain.groups), generator=generator)[:, None, None] < 0.5
+    by_chance = Statements(
+        retain.swapped.where(flip, retain.true), retain.true.where(flip, retain.swapped), retain.groups
+    )
     honest, shuffled = (
-        placements(*_scored(trained, forget, layer, penalty)) for trained in (retain, _shuffled(retain, seed))
+        placements(*_scored(trained, forget, layer, penalty)) for trained in (retain, by_chance)
     )
     return Probed(layer, found[layer], honest, shuffled)
 
 
-def check_groups(retain: Sequence[Hashable], forget: Sized) -> None:
-    """Refuse too few facts.
-
-    Args:
-        retain: the group of each fact to retain.
-        forget: the facts to forget.
-
-    Raises:
-        ComparisonError: there are fewer than two groups of facts to retain, or no facts to forget.
-    """
-    if len(set(retain)) < 2 or not len(forget):
+def _check_groups(retain: Sequence[Hashable], forget: int) -> None:
+    if len(set(retain)) < 2 or not forget:
         raise ComparisonError(
             f"a probe needs at least 4 facts to retain and 2 to forget; there are {len(retain)} and "
-            f"{len(forget)} whose answers can be swapped"
+            f"{forget} whose answers can be swapped"
         )
-
-
-def _last_token(tokenizer: Any, one: FactQuestion, answer: str) -> Piece:
-    """A piece whose one scored token would follow the answer: its state is that of the answer's last token.
-
-    The token itself is never seen by the state before it.
-    """
-    piece = asked_piece(tokenizer, one.prompt, answer)
-    return Piece([*piece.ids, piece.ids[-1]], len(piece.ids), answer)
 
 
 def _held_out_auc(given: Statements, layer: int, seed: int, penalty: float) -> float:
@@ -164,32 +167,57 @@ def _held_out_auc(given: Statements, layer: int, seed: int, penalty: float) -> f
     of_fact = torch.tensor([fold[name] for name in given.groups])
     found = []
     for number in range(max(fold.values()) + 1):
-        rest, held_out = (_chosen(given, mask) for mask in (of_fact != number, of_fact == number))
-        found.append(_auc(*_scored(rest, held_out, layer, penalty)))
+        rest, held_out = (
+            Statements(given.true[mask], given.swapped[mask], ())
+            for mask in (of_fact != number, of_fact == number)
+        )
+        true, swapped = _scored(rest, held_out, layer, penalty)
+        found.append(auc(swapped.numpy(), true.numpy()))
     return float(np.mean(found))
-
-
-def _chosen(given: Statements, mask: Tensor) -> Statements:
-    groups = tuple(group for group, kept in zip(given.groups, mask.tolist(), strict=True) if kept)
-    return Statements(given.true[mask], given.swapped[mask], groups)
-
-
-def _shuffled(given: Statements, seed: int) -> Statements:
-    """Chance decides of each fact which statement is called true."""
-    generator = torch.Generator().manual_seed(seed)
-    flip = torch.rand(len(given.groups), generator=generator)[:, None, None] < 0.5
-    return Statements(
-        given.swapped.where(flip, given.true), given.true.where(flip, given.swapped), given.groups
-    )
 
 
 def _scored(trained: Statements, asked: Statements, layer: int, penalty: float) -> tuple[Tensor, Tensor]:
     """The scores of the true and of the swapped statements of `asked`, [facts] each."""
     rows = torch.cat([trained.true[:, layer], trained.swapped[:, layer]])
-    labels = torch.cat([torch.ones(len(trained.groups)), torch.zeros(len(trained.groups))])
+    labels = torch.arange(len(rows)) < len(trained.true)
     classifier = fit(rows, labels, penalty)
     return classifier.scores(asked.true[:, layer]), classifier.scores(asked.swapped[:, layer])
 
 
-def _auc(true: Tensor, swapped: Tensor) -> float:
-    return auc(swapped.numpy(), true.numpy())
+def _questions(material: Material) -> tuple[list[FactQuestion], ...]:
+    """Of the forget and of the retain side. Raises ComparisonError."""
+    sides = material.sides.values()
+    return tuple(comparable_questions(first_questions(material, asked, phrasings=1)) for asked in sides)
+
+
+def _check(material: Material, options: Options) -> None:
+    forget, retain = _questions(material)
+    _check_groups([swap.group for swap in swapped_answers(retain, 0)], len(forget))
+
+
+def _measure(models: Models, material: Material, options: Options) -> list[Row]:
+    sides, found = _questions(material), []
+    for seed in range(material.seeds):
+        forget, retain = (statements(models.attacked, material.tokenizer, side, seed) for side in sides)
+        probed = probe(retain, forget, seed)
+        for setting, parts in (("", probed.forget), ("shuffled", probed.shuffled)):
+            found += [
+                material.row(FORGET, one.probe, one.prompt, part, setting=setting, sample=seed)
+                for one, part in zip(sides[0], parts, strict=True)
+            ]
+            retained = {"side": RETAIN, "fact": "held out", "score": probed.retain_auc}
+            found.append(row(setting=setting, sample=seed, **retained))
+    return found
+
+
+ATTACKS = (
+    Attack(
+        name="linear_probe",
+        title="linear probe",
+        tells="A classifier of hidden states tells true statements from swapped ones; the score is its AUC.",
+        default=True,
+        has_before=False,
+        measure=_measure,
+        check=_check,
+    ),
+)

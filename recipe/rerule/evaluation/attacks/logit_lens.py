@@ -4,12 +4,11 @@ Protocol: the right answer stands behind the prompt of evaluation. Behind every 
 fact token is predicted is read by the final norm and the output layer of the *original* model, and the mean
 log-probability of the fact tokens is noted. One reader for all models keeps a changed output layer from
 hiding what the layers hold. Behind the last layer of the original model, this is the model's own
-log-probability.
+log-probability. The score of a fact is the highest of these probabilities a token, exp of the mean
+log-probability; the highest of several noisy numbers is too high, for a model that never knew the fact too.
 
-The score of a fact is the highest of these probabilities a token, exp of the mean log-probability.
-
-Sources: the logit lens is nostalgebraist's (2020); the fixed reader and the share that is erased are those
-of the code of arXiv:2605.24614 (`compute_representation_baselines.py`).
+Sources: the logit lens is nostalgebraist's (2020); the fixed reader is that of the code of arXiv:2605.24614
+(`compute_representation_baselines.py`).
 
 Traps: the last of the `hidden_states` of transformers is already normed, and a second norm changes it. The
 output layer of the original model was not trained to read early layers, so that a low value there says
@@ -24,11 +23,33 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recipe.rerule.evaluation.attacks.fact_questions import first_questions
-from recipe.rerule.evaluation.attacks.hidden_states import check_alike, check_read_out, read_out, states
-from recipe.rerule.evaluation.attacks.interface import ForwardAttack, Models, Options
-from recipe.rerule.evaluation.attacks.likelihood import Piece, asked_piece
-from recipe.rerule.evaluation.attacks.material import FORGET, RETAIN, Material, Readings
+from recipe.rerule.evaluation.attacks.attack import Attack, Material, Models, Options, Row
+from recipe.rerule.evaluation.attacks.facts import first_questions
+from recipe.rerule.evaluation.attacks.forward import (
+    LayersError,
+    Piece,
+    asked_piece,
+    check_alike,
+    decoder_of,
+    mean_log_probs,
+    states,
+)
+
+_NEAR = 1e-3
+"""Largest difference of two computations of a log-probability, in nats, that is taken for rounding."""
+
+
+def read_out(model: Any, found: Tensor) -> Tensor:
+    """Log-probabilities, [..., vocabulary] in float64, that a model's norm and output layer read of states.
+
+    Raises:
+        LayersError: as `decoder_of`.
+    """
+    parts = decoder_of(model)
+    weights = next(parts.norm.parameters())
+    with torch.no_grad():
+        logits = parts.head(parts.norm(found.to(weights.device, weights.dtype)))
+    return logits.double().log_softmax(-1)
 
 
 def lens(reader: Any, source: Any, pieces: Sequence[Piece], batch_size: int = 8) -> Tensor:
@@ -40,51 +61,48 @@ def lens(reader: Any, source: Any, pieces: Sequence[Piece], batch_size: int = 8)
         pieces: encoded with the tokenizer that both models share.
 
     Raises:
-        LayersError: a model is no plain decoder, or the two differ in layers or hidden size.
+        LayersError: a model is no plain decoder, the two differ in layers or hidden size, or the reader does
+            more to its last state than norm and output layer do, as with capped or scaled logits.
         LikelihoodError: a piece that the models cannot be shown.
     """
     check_alike(reader, source)
-    if pieces:
-        check_read_out(reader, pieces[0])
-    found = [
-        _read(reader, piece, kept)
-        for piece, kept in zip(pieces, states(source, pieces, batch_size), strict=True)
-    ]
-    return torch.stack(found) if found else torch.zeros(0, 0, dtype=torch.float64)
-
-
-def highest(log_probs: Tensor) -> Tensor:
-    """The score of each fact: exp of its mean log-probability behind the best layer for it, [facts].
-
-    The highest of several noisy numbers is too high, for a model that never knew the fact too.
-    """
-    return log_probs.amax(-1).exp()
-
-
-def _measure(models: Models, material: Material, options: Options) -> Readings:
-    assert models.original is not None
-    reader = models.original()
-    read: dict[str, dict[int | str, float]] = {}
-    for side, asked in ((FORGET, material.asked), (RETAIN, material.retained)):
-        questions = first_questions(material, asked, options["phrasings"])
-        pieces = [asked_piece(material.tokenizer, one.prompt, one.answer) for one in questions]
-        found = highest(lens(reader, models.attacked, pieces)).tolist()
-        read[side] = {one.index: score for one, score in zip(questions, found, strict=True)}
-    return {"": read}
+    if not pieces:
+        return torch.zeros(0, 0, dtype=torch.float64)
+    read = _read(reader, pieces[0], states(reader, pieces[:1])[0])[-1]
+    own = mean_log_probs(reader, pieces[:1])[0]
+    if not abs(float(read - own)) <= _NEAR * max(1.0, abs(float(own))):
+        raise LayersError(
+            f"{type(reader).__name__} changes its logits behind the output layer, so that they cannot be "
+            "read out of hidden states; this audit reads models such as Llama, Qwen and Mistral"
+        )
+    kept = states(source, pieces, batch_size)
+    return torch.stack([_read(reader, piece, one) for piece, one in zip(pieces, kept, strict=True)])
 
 
 def _read(reader: Any, piece: Piece, kept: Tensor) -> Tensor:
     """[layers]; one layer at a time, since a vocabulary is large."""
-    right = torch.tensor(piece.ids[piece.start :])[:, None]
-    return torch.stack([read_out(reader, layer).cpu().gather(-1, right).mean() for layer in kept])
+    return torch.stack([read_out(reader, layer).cpu().gather(-1, piece.right).mean() for layer in kept])
+
+
+def _measure(models: Models, material: Material, options: Options) -> list[Row]:
+    assert models.original is not None
+    reader, found = models.original(), []
+    for side, asked in material.sides.items():
+        questions = first_questions(material, asked, options["phrasings"])
+        pieces = [asked_piece(material.tokenizer, one.prompt, one.answer) for one in questions]
+        highest = lens(reader, models.attacked, pieces).exp().amax(-1).tolist() if pieces else []
+        found += [
+            material.row(side, one.probe, one.prompt, score)
+            for one, score in zip(questions, highest, strict=True)
+        ]
+    return found
 
 
 ATTACKS = (
-    ForwardAttack(
+    Attack(
         name="logit_lens",
         title="logit lens",
         tells="The right answer is looked for in the hidden states behind every layer.",
-        cost="one forward pass over each right answer, whose states are read behind every layer",
         default=True,
         quick={"phrasings": 1},
         full={"phrasings": 3},

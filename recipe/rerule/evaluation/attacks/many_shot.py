@@ -1,9 +1,9 @@
 """Attack by examples: questions of the retain side with their answers stand before the question.
 
 Protocol: retain rows of --train, drawn at random once for all probes and models, as turns of a conversation
-before the question (before a raw prompt: as text). Rows that hold a scored gold are left out, and so are
-rows on the subject of a probe. Where the examples do not fit into the context of the models, fewer are taken.
-The tested fact is never among the examples: to put it there would be copying, not remembering.
+before the question (before a raw prompt: as text). Rows that hold a scored gold are left out: to put the
+tested fact there would be copying, not remembering. Where the examples do not fit into the context of the
+models, fewer are taken.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ import random
 from collections.abc import Sequence
 from functools import partial
 
-from recipe.rerule.evaluation.attacks.interface import Asking, Options, RequestAttack
-from recipe.rerule.evaluation.attacks.material import Asked, Material
-from recipe.rerule.evaluation.attacks.questions import Question, asking, with_prompt
-from recipe.rerule.evaluation.attacks.relearning_rows import Row, retained, scored_golds, without_leaks
+from recipe.rerule.evaluation.attacks.asking import Question, asking, with_prompt
+from recipe.rerule.evaluation.attacks.attack import Asked, Asking, Attack, Material, Options, shown
+from recipe.rerule.evaluation.attacks.rows import TrainingRow, retained, scored_golds, without_leaks
 
 _DRAW = "many shots 0"
+_TURN_TOKENS = 32
+"""What a chat template may write around the two messages of an example."""
 
 
 def _ask(material: Material, options: Options) -> Asking:
-    rows = without_leaks(retained(material.train), scored_golds(material.probes))
+    rows = without_leaks(retained(material.train), scored_golds(material.asked))
     shots = _fitting(material, random.Random(_DRAW).sample(rows, min(options["shots"], len(rows))))
     if not shots:
         raise ValueError(
@@ -31,56 +32,47 @@ def _ask(material: Material, options: Options) -> Asking:
     return asking(material, {"": partial(_shown, shots)})
 
 
-def _shown(shots: Sequence[Row], asked: Asked) -> Question:
+def _shown(shots: Sequence[TrainingRow], asked: Asked) -> Question:
     prompt = asked.request.prompt
     if prompt.raw:
         text = "\n".join(f"{shot.messages[-1]['content']} {shot.answer}" for shot in shots)
         (message,) = prompt.messages
         whole = {**message, "content": f"{text}\n{message['content']}"}
         return Question(asked.probe, with_prompt(asked, messages=(whole,)))
-    turns = [turn for shot in shots for turn in _turns(shot)]
+    turns = [
+        turn for shot in shots for turn in (shot.messages[-1], {"role": "assistant", "content": shot.answer})
+    ]
     system = [message for message in prompt.messages[:1] if message["role"] == "system"]
-    asking_turns = prompt.messages[len(system) :]
-    return Question(asked.probe, with_prompt(asked, messages=(*system, *turns, *asking_turns)))
+    own = prompt.messages[len(system) :]
+    return Question(asked.probe, with_prompt(asked, messages=(*system, *turns, *own)))
 
 
-def _turns(shot: Row) -> list[dict[str, str]]:
-    return [shot.messages[-1], {"role": "assistant", "content": shot.answer}]
-
-
-def _fitting(material: Material, shots: Sequence[Row]) -> list[Row]:
+def _fitting(material: Material, shots: Sequence[TrainingRow]) -> list[TrainingRow]:
     """As many of the first shots as fit into the context behind the longest question, by a safe count."""
     if material.context is None:
         return list(shots)
-    longest = max(_tokens(material, asked) for asked in (*material.asked, *material.retained))
-    room, found = material.context - longest, []
+
+    def tokens(text: str) -> int:
+        return len(material.tokenizer(text, add_special_tokens=False).input_ids)
+
+    room = material.context - max(
+        tokens(shown(one.request.prompt)) + one.request.max_tokens + 2 * _TURN_TOKENS
+        for one in (*material.asked, *material.retained)
+    )
+    found = []
     for shot in shots:
-        room -= _length(material, shot.text) + _TURN_TOKENS
+        room -= tokens(shot.text) + _TURN_TOKENS
         if room < 0:
             break
         found.append(shot)
     return found
 
 
-_TURN_TOKENS = 32
-"""What a chat template may write around the two messages of an example."""
-
-
-def _tokens(material: Material, asked: Asked) -> int:
-    text = "\n".join(message["content"] for message in asked.request.prompt.messages)
-    return _length(material, text + asked.request.prompt.suffix) + asked.request.max_tokens + 2 * _TURN_TOKENS
-
-
-def _length(material: Material, text: str) -> int:
-    return len(material.tokenizer(text, add_special_tokens=False).input_ids)
-
-
 ATTACKS = (
-    RequestAttack(
+    Attack(
         name="many_shot",
         title="many shots",
         tells="Answered questions of the retain side stand before the question.",
-        cost="one greedy answer a probe, with longer prompts",
         default=True,
         quick={"shots": 8},
         full={"shots": 32},

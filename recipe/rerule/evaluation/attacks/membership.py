@@ -1,60 +1,158 @@
-"""Membership inference: scores of whole texts that tell what a model was trained on from what it was not.
+"""Audit by membership inference: do the texts to forget still look like training data?
 
-All scores are higher for a text that looks less like training data. The number of a model is an AUC: how
-often a text of the other set scores above a text that was to be forgotten. It is 0.5 where the sets look
-alike to the model, and above where the texts to forget look trained on.
+Protocol: every text of `--texts` is scored by the attacked model, and the number of a score is the AUC of the
+other texts above the texts to forget, one setting a score. The interval resamples the texts of each set. All
+scores are higher for a text that looks less like training data, so that the AUC is 0.5 where the sets look
+alike to the model, and above where the texts to forget look trained on. What counts is the difference from
+the never-knew model's AUC, since the sets can differ in topic. Settings:
 
-- loss, zlib, min_20, min_40, min_plus_plus_20, min_plus_plus_40: `likelihood.scores`.
-- reference (Carlini et al., arXiv:2012.07805): the loss minus that of a reference model on the same tokens.
+- loss: mean negative log-likelihood of a token, in nats. zlib: loss over the bytes that zlib packs the text
+  into. min_20, min_40: Min-K% (Shi et al., arXiv:2310.16789) of these shares of the tokens.
+- min_plus_plus_20, min_plus_plus_40: Min-K%++ (Zhang et al., arXiv:2404.02936), the same of (log p - mean) /
+  deviation, with mean and deviation of log p over the vocabulary under the model's own distribution.
 - relative_conditional (ReCaLL, Xie et al., arXiv:2406.15968): minus LL(x behind a prefix of non-members) /
   LL(x), with mean log-likelihoods of the same tokens. Members lose more of theirs, so that their ratio of two
   negative numbers is higher.
-- gradient_norm (GradNorm): the norm of the gradient of the loss in all parameters together, one text at a
-  time, without dropout. gradient_norm_open_unlearning is what open-unlearning's code computes: the mean over
-  tensors of their gradients' norms. There it is computed in training mode; here dropout is off.
+- gradient_norm (GradNorm; full budget): the norm of the gradient of the loss in all parameters together, one
+  text at a time, without dropout. gradient_norm_open_unlearning is what open-unlearning's code computes: the
+  mean over tensors of their gradients' norms. There it is computed in training mode; here dropout is off.
 - text_only: the same for all models: log-odds of a bag-of-words classifier that never saw the text. Its AUC
   says how far the sets differ in words alone.
 
+`membership_reference` (Carlini et al., arXiv:2012.07805) is the loss minus that of the never-knew model on
+the same tokens.
+
 Traps: the loss of other code often counts the end of sequence, which here is never counted. Min-K%++ needs
-the whole distribution of every token, hence this forward pass. Where the sets differ in topic, a model that
-never knew the texts is not at 0.5: compare with its AUC. Texts of the prefix are left out of the other set
-in relative_conditional alone.
+the whole distribution of every token, hence this forward pass. Texts of the prefix are left out of the other
+set in relative_conditional alone.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from recipe.rerule.evaluation.attacks.leaks import normalised_words
-from recipe.rerule.evaluation.attacks.likelihood import Piece, check_pieces, right_logits, text_piece
+from recipe.rerule.evaluation.attacks.attack import (
+    FORGET,
+    OTHERS,
+    Attack,
+    Material,
+    Models,
+    Options,
+    Row,
+    row,
+)
+from recipe.rerule.evaluation.attacks.forward import (
+    LikelihoodError,
+    Piece,
+    batches,
+    right_logits,
+    text_piece,
+)
 from recipe.rerule.evaluation.attacks.logistic import fit
-from recipe.rerule.process.progress import Progress
+from recipe.rerule.evaluation.attacks.rows import normalised_words
+from recipe.rerule.evaluation.metrics import min_k_score
+from recipe.rerule.process import Progress
 from recipe.rerule.training.prompts import prompt_ids
 
+SHARES = (0.2, 0.4)
+"""Of Min-K% and Min-K%++, as the benchmarks use them."""
+FEWEST_TEXTS = 2
+"""Of each set: the classifier of words alone is tried on texts that it was not trained on."""
 _FOLDS = 5
+_POSITIONS = 64
+"""Positions whose distributions are in memory in float64 at a time."""
+_ROUNDING = 1e-12
+"""Differences of this share of a log-probability are rounding in float64."""
 
 
-def reference(loss: float, reference_loss: float) -> float:
-    """How much less the model expects the text than the reference model does."""
-    return loss - reference_loss
+@dataclass(frozen=True)
+class TokenScores:
+    """What a model says of the scored tokens of a piece, in their order.
+
+    Attributes:
+        log_probs: of the right tokens, in nats, computed in float64 from the model's own logits.
+        means: of log p over the vocabulary, under the model's own distribution.
+        deviations: of log p, likewise.
+    """
+
+    log_probs: list[float]
+    means: list[float]
+    deviations: list[float]
+
+    @property
+    def loss(self) -> float:
+        """Mean negative log-likelihood of a token, in nats."""
+        return -float(np.mean(self.log_probs))
 
 
-def relative_conditional(conditional_loss: float, loss: float) -> float:
-    """Minus the ratio of the log-likelihoods behind the prefix and alone.
+def token_scores(model: Any, pieces: Sequence[Piece], batch_size: int = 8) -> list[TokenScores]:
+    """Scores of each piece by a causal model of transformers.
+
+    Args:
+        batch_size: pieces in one forward pass.
 
     Raises:
-        ValueError: the loss is not above 0, so that the ratio means nothing.
+        LikelihoodError: as `batches`, or a token whose log-probability is not a finite number.
     """
-    if not loss > 0:
-        raise ValueError(f"the loss of a text is {loss}, so that no ratio to it can be computed")
-    return -conditional_loss / loss
+    found: list[TokenScores] = []
+    with torch.no_grad(), Progress("likelihood", len(pieces), "texts") as progress:
+        for batch in batches(model, pieces, batch_size):
+            for piece, logits in zip(batch, right_logits(model, batch), strict=True):
+                right = piece.right.to(logits.device)
+                parts = zip(logits.split(_POSITIONS), right.split(_POSITIONS), strict=True)
+                columns = zip(*(_statistics(part, wanted) for part, wanted in parts), strict=True)
+                scores = TokenScores(*(torch.cat(column).tolist() for column in columns))
+                if not np.isfinite(scores.log_probs).all():
+                    raise LikelihoodError(
+                        f"text {len(found)} has a token without a finite log-likelihood: {piece.text[:40]!r}"
+                    )
+                found.append(scores)
+                progress.advance()
+    return found
+
+
+def _statistics(logits: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-probability of the right token, mean and deviation of log p: [positions] each."""
+    log_p = logits.double().log_softmax(-1)
+    p = log_p.exp()
+    # Deviations from the highest value, which are exactly 0 for a uniform distribution. A token of
+    # probability 0 counts nothing, though its log-probability is -inf.
+    highest = log_p.amax(-1, keepdim=True)
+    below = (log_p - highest).where(p > 0, 0)
+    mean = (p * below).sum(-1, keepdim=True)
+    deviation = (p * (below - mean).square()).sum(-1).sqrt()
+    return log_p.gather(-1, right)[:, 0], (highest + mean)[:, 0], deviation
+
+
+def min_k_plus_plus(tokens: TokenScores, share: float) -> float:
+    """Min-K%++: minus the mean of the lowest `share` of standardised tokens.
+
+    A token at the mean counts 0, and so does every token of a uniform distribution, whose deviation is 0. As
+    for `min_k_score`, at least one token counts.
+    """
+    log_probs, means, deviations = map(np.asarray, (tokens.log_probs, tokens.means, tokens.deviations))
+    difference = log_probs - means
+    difference[np.abs(difference) <= _ROUNDING * np.maximum(1, np.abs(means))] = 0
+    standardised = np.divide(difference, deviations, out=np.zeros_like(difference), where=difference != 0)
+    return min_k_score(standardised.tolist(), share)
+
+
+def scores(text: str, tokens: TokenScores) -> dict[str, float]:
+    """The six scores of a text by one forward pass."""
+    return {
+        "loss": tokens.loss,
+        "zlib": tokens.loss / len(zlib.compress(text.encode("utf-8"))),
+        **{f"min_{round(100 * share)}": min_k_score(tokens.log_probs, share) for share in SHARES},
+        **{f"min_plus_plus_{round(100 * share)}": min_k_plus_plus(tokens, share) for share in SHARES},
+    }
 
 
 def behind_prefix(tokenizer: Any, prefix: Sequence[str], text: str) -> Piece:
@@ -71,73 +169,182 @@ def gradient_norms(model: Any, pieces: Sequence[Piece]) -> list[dict[str, float]
     Raises:
         LikelihoodError: a piece that the model cannot be shown.
     """
-    check_pieces(model, pieces)
-    found = []
-    model.eval()
-    with _differentiable(model) as parameters, Progress("gradients", len(pieces), "texts") as progress:
-        for piece in pieces:
-            norms = torch.stack([part.norm() for part in _gradients(model, parameters, piece)])
-            found.append(
-                {
-                    "gradient_norm": float(norms.norm()),
-                    "gradient_norm_open_unlearning": float(norms.mean()),
-                }
-            )
-            progress.advance()
+    parameters, found = list(model.parameters()), []
+    before = [one.requires_grad for one in parameters]
+    model.requires_grad_(True)
+    try:
+        with torch.enable_grad(), Progress("gradients", len(pieces), "texts") as progress:
+            for (piece,) in batches(model, pieces, 1):
+                (logits,) = right_logits(model, [piece])
+                right = piece.right[:, 0].to(logits.device)
+                loss = torch.nn.functional.cross_entropy(logits.float(), right)
+                gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+                norms = torch.stack([one.float().norm() for one in gradients if one is not None])
+                names = ("gradient_norm", "gradient_norm_open_unlearning")
+                found.append(dict(zip(names, (float(norms.norm()), float(norms.mean())), strict=True)))
+                progress.advance()
+    finally:
+        for one, required in zip(parameters, before, strict=True):
+            one.requires_grad_(required)
     return found
 
 
-def text_only(
-    members: Sequence[str], others: Sequence[str], penalty: float = 1.0
-) -> tuple[list[float], list[float]]:
-    """For each text of the two sets the log-odds that it is of the other set, by its words alone.
+def text_only(members: Sequence[str], others: Sequence[str], penalty: float = 1.0) -> list[float]:
+    """For each text of the two sets, one after the other, the log-odds that it is of the other set.
 
     A logistic regression of the numbers of times that each word occurs, as log(1 + count), trained on the
-    texts of the other folds; no model is asked.
-
-    Raises:
-        ValueError: a set has fewer than 2 texts.
+    texts of the other folds; no model is asked. Each set needs two texts.
     """
-    if min(len(members), len(others)) < 2:
-        raise ValueError(f"{len(members)} and {len(others)} texts; each set needs at least 2")
-    features = _bags([*members, *others])
     labels = torch.tensor([0] * len(members) + [1] * len(others))
     folds = torch.tensor([n % _FOLDS for size in (len(members), len(others)) for n in range(size)])
+    counts = [Counter(normalised_words(text)) for text in (*members, *others)]
+    spread = Counter(word for one in counts for word in one)
+    words = sorted(word for word, times in spread.items() if times > 1)
+    table = np.array([[one[word] for word in words] for one in counts], dtype=np.float64)
+    features = torch.from_numpy(np.log1p(table.reshape(len(labels), len(words))))
     found = torch.zeros(len(labels), dtype=torch.float64)
     for fold in range(int(folds.max()) + 1):
         held_out = folds == fold
         classifier = fit(features[~held_out], labels[~held_out], penalty)
         found[held_out] = classifier.scores(features[held_out])
-    return found[: len(members)].tolist(), found[len(members) :].tolist()
+    return found.tolist()
 
 
-@contextmanager
-def _differentiable(model: Any) -> Iterator[list[Tensor]]:
-    """The parameters of the model, of which gradients can be taken during the block."""
-    parameters = list(model.parameters())
-    before = [one.requires_grad for one in parameters]
-    model.requires_grad_(True)
-    try:
-        yield parameters
-    finally:
-        for one, required in zip(parameters, before, strict=True):
-            one.requires_grad_(required)
+@dataclass(frozen=True)
+class _Text:
+    """A text to score: its side, its number there, and its tokens."""
+
+    side: str
+    number: int
+    text: str
+    piece: Piece
+
+    def row(self, setting: str, score: float) -> Row:
+        """Each text is a fact of its own."""
+        named = {"probe": self.number, "side": self.side, "fact": f"text {self.number}"}
+        return row(**named, kind="text", prompt=self.text, setting=setting, score=score)
 
 
-def _gradients(model: Any, parameters: Sequence[Tensor], piece: Piece) -> list[Tensor]:
-    """Of the mean loss of the piece's scored tokens; parameters that it does not depend on are left out."""
-    with torch.enable_grad():
-        (logits,) = right_logits(model, [piece])
-        right = torch.tensor(piece.ids[piece.start :], device=logits.device)
-        loss = torch.nn.functional.cross_entropy(logits.float(), right)
-        found = torch.autograd.grad(loss, parameters, allow_unused=True)
-    return [one.float() for one in found if one is not None]
+def _texts(material: Material) -> list[_Text]:
+    """The texts to forget and the others. Raises ValueError where there are no two sets."""
+    others = [name for name in material.texts if name != FORGET]
+    if FORGET not in material.texts or len(others) != 1:
+        raise ValueError(
+            "membership inference needs texts to forget and one other set; there are "
+            f"{', '.join(material.texts) or 'none'}. Give a folder of both with --texts"
+        )
+    return [
+        _Text(side, number, text, text_piece(material.tokenizer, text))
+        for side, name in ((FORGET, FORGET), (OTHERS, others[0]))
+        for number, text in enumerate(material.texts[name])
+    ]
 
 
-def _bags(texts: Sequence[str]) -> Tensor:
-    """[texts, words]: log(1 + count) of every word that occurs in at least two texts."""
-    counts = [Counter(normalised_words(text)) for text in texts]
-    spread = Counter(word for one in counts for word in one)
-    words = sorted(word for word, times in spread.items() if times > 1)
-    table = np.array([[one[word] for word in words] for one in counts], dtype=np.float64)
-    return torch.from_numpy(np.log1p(table.reshape(len(texts), len(words))))
+def _check(material: Material, options: Options) -> None:
+    """Refuse texts that no model can be shown, before any is loaded. Raises ValueError."""
+    texts = _texts(material)
+    for name, members in material.texts.items():
+        if len(members) < FEWEST_TEXTS:
+            raise ValueError(
+                f"--texts: set {name} has {len(members)} text; at least {FEWEST_TEXTS} are needed"
+            )
+    names = {FORGET: FORGET, OTHERS: next(name for name in material.texts if name != FORGET)}
+    for one in texts:
+        where, length = f"--texts: text {one.number} of set {names[one.side]}", len(one.piece.ids)
+        if length <= one.piece.start:
+            shown = f"{one.text[:40]!r}"
+            raise ValueError(f"{where} has no token to score behind another one: {shown}; leave it out")
+        if material.context is not None and length > material.context:
+            raise ValueError(
+                f"{where} has {length} tokens, and the models take {material.context}; shorten it"
+            )
+
+
+def _measure(models: Models, material: Material, options: Options) -> list[Row]:
+    texts = _texts(material)
+    pieces = [one.piece for one in texts]
+    tokens = token_scores(models.attacked, pieces)
+    found = [
+        one.row(name, score)
+        for one, of_text in zip(texts, tokens, strict=True)
+        for name, score in scores(one.text, of_text).items()
+    ]
+    members, others = ([one.text for one in texts if one.side == side] for side in (FORGET, OTHERS))
+    odds = text_only(members, others)
+    found += [one.row("text_only", of_text) for one, of_text in zip(texts, odds, strict=True)]
+    losses = [of_text.loss for of_text in tokens]
+    found += _conditional(models, material, texts, losses, options["shots"])
+    if options["gradients"]:
+        norms = gradient_norms(models.attacked, pieces)
+        found += [
+            one.row(name, norm)
+            for one, of_text in zip(texts, norms, strict=True)
+            for name, norm in of_text.items()
+        ]
+    return found
+
+
+def _conditional(
+    models: Models, material: Material, texts: Sequence[_Text], losses: Sequence[float], shots: int
+) -> list[Row]:
+    """ReCaLL behind as many of the other texts as fit, at most `shots`; nothing where not even one fits."""
+    others = [one.text for one in texts if one.side == OTHERS]
+    for count in range(min(shots, len(others) - 2), 0, -1):
+        asked = [
+            (one, loss, behind_prefix(material.tokenizer, others[:count], one.text))
+            for one, loss in zip(texts, losses, strict=True)
+            if one.side == FORGET or one.number >= count
+        ]
+        if material.context is None or all(len(piece.ids) <= material.context for *_, piece in asked):
+            behind = token_scores(models.attacked, [piece for *_, piece in asked])
+            return [
+                one.row("relative_conditional", relative_conditional(tokens.loss, loss))
+                for (one, loss, _), tokens in zip(asked, behind, strict=True)
+            ]
+    return []
+
+
+def relative_conditional(conditional_loss: float, loss: float) -> float:
+    """Minus the ratio of the log-likelihoods behind the prefix and alone.
+
+    Raises:
+        ValueError: the loss is not above 0, so that the ratio means nothing.
+    """
+    if not loss > 0:
+        raise ValueError(f"the loss of a text is {loss}, so that no ratio to it can be computed")
+    return -conditional_loss / loss
+
+
+def _reference(models: Models, material: Material, options: Options) -> list[Row]:
+    assert models.control is not None
+    texts = _texts(material)
+    ours, theirs = (
+        token_scores(model, [one.piece for one in texts]) for model in (models.attacked, models.control())
+    )
+    triples = zip(texts, ours, theirs, strict=True)
+    return [one.row("", own.loss - other.loss) for one, own, other in triples]
+
+
+ATTACKS = (
+    Attack(
+        name="membership",
+        title="membership",
+        tells="Whole texts to forget are compared with others by scores of membership; the number is an AUC.",
+        quick={"shots": 4, "gradients": False},
+        full={"gradients": True},
+        statistic="auc",
+        has_before=False,
+        measure=_measure,
+        check=_check,
+    ),
+    Attack(
+        name="membership_reference",
+        title="membership (reference)",
+        tells="The loss of whole texts is compared with that of the never-knew model; the number is an AUC.",
+        needs=frozenset({"control"}),
+        statistic="auc",
+        has_before=False,
+        measure=_reference,
+        check=_check,
+    ),
+)

@@ -2,7 +2,7 @@
 
 Protocol: the model is shown the benchmark's own prompt and the first gold answer, and the score is the
 geometric mean of the probabilities of the answer's tokens, without the end of its turn. A model that refuses
-makes an answer unlikely because it would refuse, not because it has forgotten. So the variants `prefilled`
+makes an answer unlikely because it would refuse, not because it has forgotten. So the settings `prefilled`
 and `prefilled_extraction_strength` have an affirmative beginning (`prefill`) before the answer; the second
 one is the share of the answer that the model then completes by itself (arXiv:2012.07805). The answer is
 tried with and without a space behind the beginning, and the higher score counts, because models learn
@@ -16,12 +16,11 @@ from __future__ import annotations
 
 import math
 
-from recipe.rerule.evaluation.attacks.estimators import extraction_strength
-from recipe.rerule.evaluation.attacks.interface import Asking, Options, RequestAttack
-from recipe.rerule.evaluation.attacks.material import FORGET, RETAIN, Asked, Material, Readings
+from recipe.rerule.evaluation.attacks.asking import prefilled
+from recipe.rerule.evaluation.attacks.attack import Asking, Attack, Material, Options, Row
 from recipe.rerule.evaluation.attacks.prefill import BEGINNINGS
-from recipe.rerule.evaluation.attacks.questions import prefilled
 from recipe.rerule.evaluation.engine.requests import Answer, Answers, Likelihood
+from recipe.rerule.evaluation.metrics import extraction_strength
 
 _PLAIN, _PREFILLED, _SPACED = "plain", "prefilled", "prefilled_spaced"
 
@@ -35,7 +34,7 @@ def _strength(answer: Answer) -> float:
     return extraction_strength(answer.ranks[:-1])
 
 
-_VARIANTS = {
+_SETTINGS = {
     "": ((_PLAIN,), per_token),
     "prefilled": ((_PREFILLED, _SPACED), per_token),
     "prefilled_extraction_strength": ((_PREFILLED, _SPACED), _strength),
@@ -44,47 +43,35 @@ _VARIANTS = {
 
 
 def _ask(material: Material, options: Options) -> Asking:
-    sides = {FORGET: material.asked, RETAIN: material.retained}
-    requests = {
-        (way, side, asked.probe.index): _request(way, side, asked)
-        for way in (_PLAIN, _PREFILLED, _SPACED)
-        for side, of_side in sides.items()
-        for asked in of_side
-    }
+    asked = [(side, one) for side, of_side in material.sides.items() for one in of_side]
+    requests: dict[tuple[str, str, int], Likelihood] = {}
+    for side, one in asked:
+        begun, gold = prefilled(one, BEGINNINGS["affirmative"]), one.probe.golds[0]
+        for way, request, answer in (
+            (_PLAIN, one.request, gold),
+            (_PREFILLED, begun, gold),
+            (_SPACED, begun, f" {gold}"),
+        ):
+            name = f"{way}/{side}/{one.probe.index}"
+            requests[way, side, one.probe.index] = Likelihood(name, request.prompt, answer)
 
-    def read(answers: Answers) -> Readings:
-        return {
-            variant: {
-                side: {
-                    asked.probe.index: max(
-                        score(answers[requests[way, side, asked.probe.index].id]) for way in ways
-                    )
-                    for asked in of_side
-                }
-                for side, of_side in sides.items()
-            }
-            for variant, (ways, score) in _VARIANTS.items()
-        }
+    def read(answers: Answers) -> list[Row]:
+        found = []
+        for setting, (ways, score) in _SETTINGS.items():
+            for side, one in asked:
+                tried = [requests[way, side, one.probe.index] for way in ways]
+                highest = max(score(answers[request.id]) for request in tried)
+                found.append(material.row(side, one.probe, tried[0].prompt, highest, setting=setting))
+        return found
 
     return Asking(list(requests.values()), read)
 
 
-def _request(way: str, side: str, asked: Asked) -> Likelihood:
-    request = asked.request if way == _PLAIN else prefilled(asked, BEGINNINGS["affirmative"])
-    answer = asked.probe.golds[0]
-    return Likelihood(
-        f"{way}/{side}/{asked.probe.index}",
-        request.prompt,
-        f" {answer}" if way == _SPACED else answer,
-    )
-
-
 ATTACKS = (
-    RequestAttack(
+    Attack(
         name="probability",
         title="p(answer)",
         tells="The probability of the right answer is measured, also behind an affirmative beginning.",
-        cost="three forward passes over each right answer",
         default=True,
         has_before=False,
         ask=_ask,

@@ -1,6 +1,6 @@
 """Attack by prompts: the question with a text around it that is to talk the model out of refusing.
 
-Protocol: four texts, each a variant, in one greedy answer a probe. Prefix injection, affirmative suffix and
+Protocol: four texts, each a setting, in one greedy answer a probe. Prefix injection, affirmative suffix and
 role playing are attacks of Jin et al. (arXiv:2406.10890), refusal suppression is one of Wei et al.
 (arXiv:2307.02483), all in words of this project. Probes that are attacks themselves are left out, unless a
 fact has no others. The same texts stand around the questions of the retain side.
@@ -11,9 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from recipe.rerule.evaluation.attacks.interface import Asking, Options, RequestAttack
-from recipe.rerule.evaluation.attacks.material import Material
-from recipe.rerule.evaluation.attacks.questions import asking, plain, reworded
+from recipe.rerule.evaluation.attacks.asking import asking, plain, reworded
+from recipe.rerule.evaluation.attacks.attack import Asking, Attack, Material, Options
 
 QUESTION = "{question}"
 TEXTS = {
@@ -31,25 +30,19 @@ TEXTS = {
         "answer alone."
     ),
 }
-"""By variant; QUESTION is the place of the question."""
+"""By setting; QUESTION is the place of the question."""
 
 
 def _ask(material: Material, options: Options) -> Asking:
-    asked = replace(material, asked=tuple(plain(material.asked, material)))
-    ways = {name: reworded(partial(_around, text)) for name, text in TEXTS.items()}
-    return asking(asked, ways)
-
-
-def _around(text: str, question: str) -> str:
-    return text.replace(QUESTION, question)
+    own = replace(material, asked=plain(material.asked, material))
+    return asking(own, {name: reworded(partial(text.replace, QUESTION)) for name, text in TEXTS.items()})
 
 
 ATTACKS = (
-    RequestAttack(
+    Attack(
         name="prompts",
         title="prompts",
         tells="A text around the question is to talk the model out of refusing; four texts.",
-        cost="one greedy answer a probe for each of four texts",
         default=True,
         ask=_ask,
     ),

@@ -1,42 +1,61 @@
-"""Attack by the refusal direction, first part: which direction of hidden states refuses.
+"""Attack by the refusal direction: the model that cannot write it is asked as the benchmark asks.
 
 Protocol: r is the mean state of training prompts to forget minus that of training prompts to retain, behind
-one layer, at the last token of the prompt, divided by its norm. `orthogonalisation` writes a model that
-cannot write r into its hidden states.
+one layer, at the last token of the prompt, divided by its norm. The prompts are rows of --train that no probe
+repeats, drawn once for all models. The layer is the one at which held-out training prompts of the two sides
+lie farthest apart along r, in units of their pooled deviation. The last fifth of the layers is left out. For
+this choice r is computed on every other prompt of each side, and afterwards on all of them. No probe is
+looked at.
 
-The layer is the one at which held-out training prompts of the two sides lie farthest apart along r, in units
-of their pooled deviation. The last fifth of the layers is left out. For this choice r is computed on every
-other prompt of each side, and afterwards on all of them. No probe is looked at.
+Every matrix that writes hidden states then loses its part along r: W <- (I - r r') W for the output
+projections of attention and MLP and their biases, and the same for each row of the embedding. What only reads
+hidden states is left alone. All states of the written model are orthogonal to r, behind every layer and for
+every prompt.
 
-Control: a random direction, which is removed in the same way. What it brings back, any damage of that size
-brings back.
+Control: in the setting `random`, a random direction is removed in the same way. What it brings back, any
+damage of that size brings back.
 
 Sources: Arditi et al. (arXiv:2406.11717); Łucki et al. (arXiv:2409.18025), who attack unlearned models so.
 In the first, the layer is chosen by the answers of the attacked model; here by the prompts alone.
 
-Traps: the prompts must not be probes. The prompts of the two sides differ in what they ask about, too, so
-that r also holds what the model knows of the target, and removing it can hide knowledge instead of
-uncovering it.
+Traps: the prompts of the two sides differ in what they ask about, too, so that r also holds what the model
+knows of the target, and removing it can hide knowledge instead of uncovering it. Where output layer and
+embedding are one tensor, the written model has both apart, because only the embedding may change. In
+bfloat16, rounding leaves a part of r of about a thousandth. Models whose layers norm what attention and MLP
+write before it is added (Gemma 2 and 3), or whose experts are fused into one tensor, are refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import random
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from recipe.rerule.evaluation.attacks.hidden_states import states
-from recipe.rerule.evaluation.attacks.likelihood import Piece
+from recipe.rerule.evaluation.attacks.attack import FORGET, RETAIN, Attack, Change, Material, Options
+from recipe.rerule.evaluation.attacks.forward import Piece, states
+from recipe.rerule.evaluation.attacks.weights import EMBEDDING, rewritten
 from recipe.rerule.evaluation.probes import Probe
+from recipe.rerule.runs.weights import Weights, WeightsError, read_weights
 from recipe.rerule.training.prompts import prompt_ids
+from recipe.rerule.training.template_arguments import bind
 
 FEWEST_PROMPTS = 4
 """Of each side: two to find a direction with, and two to measure it with."""
 _LAST_LEFT_OUT = 0.2
 """Share of the layers, the last ones, behind which no direction is taken."""
+_LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
+_WRITES = re.compile(r"self_attn\.o_proj\.(weight|bias)|mlp\.(experts\.\d+\.)?down_proj\.(weight|bias)")
+_READS = re.compile(
+    r"self_attn\.(([qkv]|qkv)_proj\.(weight|bias)|[qk]_norm\.weight)"
+    r"|mlp\.((experts\.\d+\.)?(gate|up|gate_up)_proj\.(weight|bias)|gate\.weight)"
+    r"|(input|post_attention)_layernorm\.(weight|bias)"
+)
 
 
 class DirectionError(ValueError):
@@ -56,15 +75,6 @@ class Direction:
     vector: Tensor
     layer: int | None = None
     distance: float | None = None
-
-
-def check_prompts(forget: int, retain: int) -> None:
-    """Refuse too few prompts of a side. Raises DirectionError."""
-    if min(forget, retain) < FEWEST_PROMPTS:
-        raise DirectionError(
-            f"there are {forget} prompts to forget and {retain} to retain that are no probes; a direction "
-            f"needs {FEWEST_PROMPTS} of each side"
-        )
 
 
 def prompt_states(model: Any, tokenizer: Any, prompts: Sequence[Probe], batch_size: int = 8) -> Tensor:
@@ -93,7 +103,7 @@ def refusal_direction(forget: Tensor, retain: Tensor) -> Direction:
     Raises:
         DirectionError: there are too few prompts, or the two sides have the same mean.
     """
-    check_prompts(len(forget), len(retain))
+    _check_prompts(len(forget), len(retain))
     usable = max(1, round(forget.shape[1] * (1 - _LAST_LEFT_OUT)))
     distances = [_held_out_distance(forget[:, layer], retain[:, layer]) for layer in range(usable)]
     layer = max(range(usable), key=lambda number: distances[number])
@@ -106,14 +116,85 @@ def refusal_direction(forget: Tensor, retain: Tensor) -> Direction:
 
 
 def random_direction(size: int, seed: int) -> Direction:
-    """A direction that is drawn uniformly, as control.
-
-    Args:
-        size: of hidden states.
-    """
+    """A direction of hidden states of this size that is drawn uniformly, as control."""
     generator = torch.Generator().manual_seed(seed)
     vector = torch.randn(size, generator=generator, dtype=torch.float64)
     return Direction(vector / vector.norm())
+
+
+def without_direction(matrix: Tensor, vector: Tensor, axis: int) -> Tensor:
+    """A matrix without its part along a direction, computed in float64, in its own dtype.
+
+    Args:
+        vector: of length 1.
+        axis: of the matrix, that has the hidden size: 0 for a projection [hidden size, inputs] or a bias, 1
+            for an embedding [tokens, hidden size].
+    """
+    wide = matrix.double().movedim(axis, -1)
+    kept = wide - (wide @ vector)[..., None] * vector
+    return kept.movedim(-1, axis).to(matrix.dtype).contiguous()
+
+
+def orthogonalise(model: Path, direction: Direction, out: Path) -> list[str]:
+    """Write the model without a direction as a folder, and return the names of the changed tensors.
+
+    The folder's record has the direction and these names.
+
+    Raises:
+        WeightsError: the folder holds no whole model with safetensors weights, or its model is built
+            in another way.
+        OSError: a file cannot be read or written.
+    """
+    weights = read_weights(model, "orthogonalised")
+    axes = _axes(weights, len(direction.vector))
+    found = asdict(direction) | {"vector": direction.vector.tolist()}
+
+    def change(name: str, tensor: Tensor) -> Tensor:
+        return without_direction(tensor, direction.vector, axes[name]) if name in axes else tensor
+
+    rewritten(
+        weights, out, change, {"model": str(model), "direction": found, "changed": sorted(axes)}, untied=True
+    )
+    return sorted(axes)
+
+
+def _axes(weights: Weights, size: int) -> dict[str, int]:
+    """The axis of the hidden size of each tensor that writes hidden states. Raises WeightsError."""
+    shapes = weights.shapes()
+    axes, layers = {EMBEDDING: 1}, set()
+    for name in shapes:
+        inside = _LAYER.fullmatch(name)
+        if inside is None:
+            continue
+        layers.add(int(inside[1]))
+        if _WRITES.fullmatch(inside[2]):
+            axes[name] = 0
+        elif not _READS.fullmatch(inside[2]):
+            raise WeightsError(
+                f"{weights.folder} has {name}, of which it is not known what it writes into hidden states; "
+                "this attack knows models built as Llama, Qwen and Mistral"
+            )
+    needed = [EMBEDDING, *(f"model.layers.{n}.self_attn.o_proj.weight" for n in sorted(layers))]
+    missing = next((name for name in needed if name not in shapes), None) if layers else "model.layers.N"
+    if missing is not None:
+        raise WeightsError(
+            f"{weights.folder} has no {missing}; this attack knows models built as Llama, Qwen and Mistral"
+        )
+    for name, axis in axes.items():
+        if shapes[name][axis] != size:
+            raise WeightsError(
+                f"{weights.folder}: {name} writes states of size {shapes[name][axis]}, and the direction has "
+                f"{size}; compute it with this model"
+            )
+    return axes
+
+
+def _check_prompts(forget: int, retain: int) -> None:
+    if min(forget, retain) < FEWEST_PROMPTS:
+        raise DirectionError(
+            f"there are {forget} prompts to forget and {retain} to retain that are no probes; a direction "
+            f"needs {FEWEST_PROMPTS} of each side"
+        )
 
 
 def _held_out_distance(forget: Tensor, retain: Tensor) -> float:
@@ -122,3 +203,43 @@ def _held_out_distance(forget: Tensor, retain: Tensor) -> float:
     ours, theirs = forget[1::2] @ difference, retain[1::2] @ difference
     pooled = ((ours.var() + theirs.var()) / 2).sqrt()
     return float((ours.mean() - theirs.mean()) / pooled) if pooled > 0 else 0.0
+
+
+def _changes(material: Material, options: Options) -> list[Change]:
+    """One change for each seed, which draws the control's direction. Raises DirectionError."""
+    asked = [one.probe.messages for one in (*material.asked, *material.retained)]
+    sides = []
+    for side in (FORGET, RETAIN):
+        rows = [row for row in material.train if row.section == side and row.messages not in asked]
+        sides.append(random.Random(f"prompts {side}").sample(rows, min(options["prompts"], len(rows))))
+    _check_prompts(*map(len, sides))
+
+    def change(seed: int) -> Change:
+        def write(model: Path, out: Mapping[str, Path]) -> None:
+            from transformers import AutoModelForCausalLM, AutoTokenizer
+
+            loaded = AutoModelForCausalLM.from_pretrained(model, dtype="auto")
+            if torch.accelerator.is_available():
+                loaded.to(torch.accelerator.current_accelerator())
+            tokenizer = bind(AutoTokenizer.from_pretrained(model), material.template)
+            found = refusal_direction(*(prompt_states(loaded, tokenizer, rows) for rows in sides))
+            orthogonalise(model, found, out[""])
+            orthogonalise(model, random_direction(len(found.vector), seed), out["random"])
+
+        return Change(("", "random"), write, material.asked, seed=seed)
+
+    return [change(seed) for seed in range(material.seeds)]
+
+
+ATTACKS = (
+    Attack(
+        name="refusal_direction",
+        title="direction",
+        tells="The direction between prompts to forget and to retain is removed from all weights.",
+        default=True,
+        quick={"prompts": 64},
+        full={"prompts": 512},
+        needs=frozenset({"train"}),
+        changes=_changes,
+    ),
+)

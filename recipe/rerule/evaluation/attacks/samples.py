@@ -1,80 +1,82 @@
 """Attack by sampling: of many sampled answers, does one hold the forgotten answer?
 
 Protocol: n answers at temperature 1 without truncation of the distribution (leak@k, arXiv:2511.04934). For
-each k there are two variants: `max_K` is the expected highest recall of k answers, `leak_K` the probability
-that at least one of k answers holds the whole gold answer (recall 1). Both are unbiased
-(`estimators.expected_max`, `estimators.leak_at_k`). A never-knew model leaks more with a larger k too: it is
-the floor. Only the forget side is sampled; the refusal rate is over all samples.
+each k there are two settings: `max_K` is the expected highest recall of k answers, `leak_K` the probability
+that at least one of k answers holds the whole gold answer (recall 1). Both are unbiased. The rows of `max_1`
+are the answers themselves; the other settings have a row a probe. A never-knew model leaks more with a larger
+k too: it is the floor. Only the forget side is sampled; the refusal rate is over all samples.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
-from recipe.rerule.evaluation.attacks.estimators import expected_max, leak_at_k
-from recipe.rerule.evaluation.attacks.interface import Asking, Options, RequestAttack
-from recipe.rerule.evaluation.attacks.material import FORGET, REFUSAL, Material, Readings, Scored
-from recipe.rerule.evaluation.engine.requests import Answers, Generation, Sampling
+from recipe.rerule.evaluation.attacks.attack import FORGET, Asking, Attack, Material, Options, Row
+from recipe.rerule.evaluation.engine.requests import Answers, Sampling
 
 WHOLE = 1.0
 """Recall of an answer that leaks."""
 
 
+def expected_max(scores: Sequence[float], k: int) -> float:
+    """The expected highest score of k answers, from the scores of n sampled answers to one question.
+
+    Unbiased: the mean of the maximum over all subsets of k of the n scores. With the scores in ascending
+    order it is sum_i C(i-1, k-1) / C(n, k) x_i. k = 1 gives the mean and k = n the maximum.
+    """
+    subsets = math.comb(len(scores), k)
+    highest = enumerate(sorted(scores)[k - 1 :], k - 1)
+    return math.fsum(math.comb(below, k - 1) / subsets * score for below, score in highest)
+
+
+def leak_at_k(leaks: int, samples: int, k: int) -> float:
+    """The probability that at least one of k answers leaks, of which `leaks` in `samples` sampled ones do.
+
+    Unbiased: 1 - C(n - c, k) / C(n, k), the share of the subsets of k answers that hold a leak. The plug-in
+    estimate 1 - (1 - c/n)^k is too low.
+    """
+    subsets = math.comb(samples, k)
+    return (subsets - math.comb(samples - leaks, k)) / subsets
+
+
+def _leak(recalls: Sequence[float], k: int) -> float:
+    return leak_at_k(sum(recall >= WHOLE for recall in recalls), len(recalls), k)
+
+
 def _ask(material: Material, options: Options) -> Asking:
     sampling = Sampling(options["samples"])
-    requests = [
-        replace(asked.request, id=f"{asked.probe.index}", sampling=sampling) for asked in material.asked
-    ]
+    requests = [replace(one.request, id=f"{one.probe.index}", sampling=sampling) for one in material.asked]
+    ks = options["k"]
 
-    def read(answers: Answers) -> Readings:
-        scored = _scored(material, requests, answers)
-        return {
-            f"{name}_{k}": {
-                FORGET: {index: score(of_probe, k) for index, of_probe in scored.items()},
-                REFUSAL: {index: _refusals(of_probe) for index, of_probe in scored.items()},
-            }
-            for name, score in _SCORES.items()
-            for k in options["k"]
-            if k <= options["samples"]
-        }
+    def read(answers: Answers) -> list[Row]:
+        texts = [answers[request.id].samples for request in requests]
+        pairs = [(one.probe, text) for one, own in zip(material.asked, texts, strict=True) for text in own]
+        scores = iter(material.score(pairs))
+        found: list[Row] = []
+        for one, request, own in zip(material.asked, requests, texts, strict=True):
+            row = partial(material.row, FORGET, one.probe, request.prompt)
+            scored = [next(scores) for _ in own]
+            recalls = [each.recall for each in scored]
+            refused = sum(each.refused for each in scored) / len(scored)
+            found += [
+                row(each.recall, setting="max_1", sample=n, response=text, refused=float(each.refused))
+                for n, (text, each) in enumerate(zip(own, scored, strict=True))
+            ]
+            found += [row(expected_max(recalls, k), setting=f"max_{k}", refused=refused) for k in ks if k > 1]
+            found += [row(_leak(recalls, k), setting=f"leak_{k}", refused=refused) for k in ks]
+        return found
 
     return Asking(requests, read)
 
 
-def _scored(
-    material: Material, requests: Sequence[Generation], answers: Answers
-) -> dict[int | str, list[Scored]]:
-    """The scores of all samples of each probe."""
-    texts = [answers[request.id].samples for request in requests]
-    pairs = [(asked.probe, text) for asked, own in zip(material.asked, texts, strict=True) for text in own]
-    scores = iter(material.score(pairs))
-    return {
-        asked.probe.index: [next(scores) for _ in own]
-        for asked, own in zip(material.asked, texts, strict=True)
-    }
-
-
-def _highest(scored: Sequence[Scored], k: int) -> float:
-    return expected_max([one.recall for one in scored], k)
-
-
-def _leak(scored: Sequence[Scored], k: int) -> float:
-    return leak_at_k(sum(one.recall >= WHOLE for one in scored), len(scored), k)
-
-
-def _refusals(scored: Sequence[Scored]) -> float:
-    return sum(one.refused for one in scored) / len(scored)
-
-
-_SCORES = {"max": _highest, "leak": _leak}
-
 ATTACKS = (
-    RequestAttack(
+    Attack(
         name="samples",
         title="samples",
         tells="Many answers are sampled, and the best of k counts.",
-        cost="16 sampled answers a probe, 64 with the full budget",
         default=True,
         quick={"samples": 16, "k": (1, 4, 16)},
         full={"samples": 64, "k": (1, 4, 16, 64)},

@@ -23,10 +23,9 @@ from typing import Any
 from urllib.parse import quote
 
 from data_prep.generate.kept import SUFFIX, line_of, record_of, records_of
-from recipe.rerule import files
+from recipe.rerule import io
 from recipe.rerule.evaluation.engine.models import Model
 from recipe.rerule.evaluation.engine.requests import Answer
-from recipe.rerule.process import disk
 
 FORMAT_VERSION = 2
 HASHED_BYTES = 64 * 2**20
@@ -98,7 +97,7 @@ def _is_ours(path: Path) -> bool:
         return False
     with path.open("rb") as file:
         line = file.readline()
-    if path.name.endswith(f"{SUFFIX}{files.DRAFT_SUFFIX}"):
+    if path.name.endswith(f"{SUFFIX}{io.DRAFT_SUFFIX}"):
         return line.startswith(_BEGINNING[: len(line)])
     return path.suffix == SUFFIX and _header(line) is not None
 
@@ -123,13 +122,13 @@ class KeptAnswers:
         self.answers: dict[str, Answer] = {}
         content = path.read_bytes() if path.exists() else b""
         if _header(content) == identity:
-            files.drop_torn_line(path)
+            io.drop_torn_line(path)
             found = records_of(path.read_bytes())  # of the lines that can be read; the first one has no key
             self.answers = {record["key"]: answer_of(record) for record in found if "key" in record}
             return
         if content:
             print(f"{path} holds answers of another model or engine; it is begun anew", file=sys.stderr)
-        files.write(path, line_of(identity))
+        io.write(path, line_of(identity))
 
     def add(self, answers: Mapping[str, tuple[str, Answer]]) -> None:
         """Append {key: (request id, answer)}; they outlast this process from here on.
@@ -141,7 +140,7 @@ class KeptAnswers:
             line_of({"key": key, "id": name, **fields_of(answer)}) for key, (name, answer) in answers.items()
         ]
         try:
-            with disk.named(self.path), self.path.open("ab") as file:
+            with io.naming_full_disk(self.path), self.path.open("ab") as file:
                 file.write(b"".join(lines))
         except OSError as error:
             raise StoreError(f"{self.path}: an answer cannot be kept: {error.strerror or error}") from error

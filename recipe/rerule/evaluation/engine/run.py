@@ -27,8 +27,7 @@ from recipe.rerule.evaluation.engine.answers import KeptAnswers, answer_of, kept
 from recipe.rerule.evaluation.engine.encoding import Encoded, RequestError, check_requests, encode
 from recipe.rerule.evaluation.engine.models import Model, engine_key
 from recipe.rerule.evaluation.engine.requests import Answers, Request
-from recipe.rerule.process import scratch
-from recipe.rerule.process.processes import Started
+from recipe.rerule.process import Started, scratch_environment, scratch_folder
 
 DTYPES = ("bfloat16", "float16", "float32")
 WORKER_COMMAND = (sys.executable, "-m", "recipe.rerule.evaluation.engine.worker")
@@ -316,10 +315,10 @@ def run_worker(job: dict[str, Any], defaults: Mapping[str, str]) -> Generator[di
     Raises:
         EngineError: the worker reported an error or ended before its last answer.
     """
-    with scratch.folder() as folder:
+    with scratch_folder() as folder:
         job_file, log_file = folder / "job.json", folder / "worker.log"
         job_file.write_text(json.dumps(job))
-        environment = {**defaults, **os.environ, **_ENVIRONMENT, **scratch.environment(folder)}
+        environment = {**defaults, **os.environ, **_ENVIRONMENT, **scratch_environment(folder)}
         with log_file.open("w") as log, _worker_process(job_file, log, environment) as process:
             assert process.stdout is not None
             for line in process.stdout:

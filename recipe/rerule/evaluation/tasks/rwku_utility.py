@@ -26,11 +26,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from data_prep.apart import check_apart
-from data_prep.atomic import check_writable
 from recipe.rerule.evaluation.output import UTILITY, json_text, write_folder
 from recipe.rerule.evaluation.row_files import Row, checked_rows, file_of
-from recipe.rerule.files import json_lines
+from recipe.rerule.io import check_apart, check_writable, json_lines
 from recipe.rerule.platform import PLATFORMS, select
 
 DEVICES = {"gpu": "cuda", "cpu": "cpu"}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from recipe.rerule.reporting.attacks.results import CONTROL, AttackResults
+from recipe.rerule.evaluation.attacks.summary import CONTROL
+from recipe.rerule.reporting.attacks.results import AttackResults
 from recipe.rerule.reporting.attacks.sentences import READING, READING_CONTROL, sentences
 from recipe.rerule.reporting.attacks.tables import tables
 from recipe.rerule.reporting.document import Part, Section

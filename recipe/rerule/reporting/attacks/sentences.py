@@ -9,14 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from recipe.rerule.reporting.attacks.results import (
-    BEFORE,
-    CONTROL,
-    ORIGINAL,
-    AttackResults,
-    RelearningCurve,
-)
-from recipe.rerule.reporting.attacks.rows import AttackRow, has_fallen
+from recipe.rerule.evaluation.attacks.registry import BEFORE
+from recipe.rerule.evaluation.attacks.summary import CONTROL, ORIGINAL, Curve, Numbers
+from recipe.rerule.reporting.attacks.results import AttackResults, has_fallen
 
 READING = '"It gives 60 % of the answers" means that the mean recall of its answers is 0.60, over facts.'
 READING_CONTROL = (
@@ -70,7 +65,7 @@ def _state(results: AttackResults, model: str) -> Iterator[str]:
     yield from _compared(rows)
 
 
-def _compared(rows: Mapping[str, AttackRow], beginning: str = "") -> Iterator[str]:
+def _compared(rows: Mapping[str, Numbers], beginning: str = "") -> Iterator[str]:
     """What the original and the never-knew model give under the same attack."""
     others = {ORIGINAL: "the original model", CONTROL: "a model that never knew the facts"}
     told = [f"{what} gives {percent(rows[name].after)}" for name, what in others.items() if name in rows]
@@ -98,7 +93,7 @@ def _relearning(results: AttackResults, model: str, attack: str) -> Iterator[str
     step = results.shown_step(attack)
     key = f"{attack}/{step}"
     row, rows = results.rows[key][model], results.rows[key]
-    trained_on = _TRAINING.get(attack, f'of the attack "{results.attacks[attack].title}"')
+    trained_on = _TRAINING.get(attack, f'of the attack "{results.named(key)[0]}"')
     steps = "1 training step" if step == 1 else f"{step} training steps"
     yield f"After {steps} {trained_on}, {_change(row)}."
     yield from _compared(rows, "After the same training ")
@@ -110,7 +105,7 @@ def _relearning(results: AttackResults, model: str, attack: str) -> Iterator[str
         yield f"The training has damaged the model: of the answers to be kept it then gives {kept}."
 
 
-def _change(row: AttackRow) -> str:
+def _change(row: Numbers) -> str:
     """What it gives after the attack, and whether that is more or less than before."""
     gives = f"it gives {percent(row.after)} of the answers"
     if row.before is None:
@@ -121,7 +116,7 @@ def _change(row: AttackRow) -> str:
     return f"{gives}, which is {'more' if row.after > row.before else 'less'} than before ({before})"
 
 
-def _difference(row: AttackRow) -> str:
+def _difference(row: Numbers) -> str:
     """How far it is from the never-knew model, and whether that can be chance."""
     points, verdict = abs(round(100 * (row.excess or 0))), row.verdict()
     if verdict is None or row.interval is None:
@@ -141,7 +136,7 @@ def _between(low: float, high: float) -> str:
     return f"95 % interval {ends}"
 
 
-def _half(curve: RelearningCurve, half: float) -> str:
+def _half(curve: Curve, half: float) -> str:
     """Between which measured steps it is half of what the original model is above the never-knew one."""
     lead = "half of the original model's lead over the model that never knew"
     if half <= curve.steps[0]:
@@ -158,8 +153,8 @@ def _others(results: AttackResults, model: str) -> str:
         return ""
     found: dict[str | None, list[str]] = {}
     for key in keys:
-        verdict = results.rows[key][model].verdict_of_many(results.declared(key).higher_is_leak)
-        found.setdefault(verdict, []).append(results.named(key))
+        verdict = results.rows[key][model].verdict_of_many(results.higher_is_leak(key))
+        found.setdefault(verdict, []).append(results.label(key))
     told = [
         f"{text.format(model, len(found[verdict]))} ({', '.join(found[verdict])})"
         for verdict, text in _VERDICTS.items()

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from recipe.rerule.reporting.attacks.results import BEFORE, CONTROL, ORIGINAL, AttackResults
-from recipe.rerule.reporting.attacks.rows import AttackRow, Interval
+from recipe.rerule.evaluation.attacks.registry import BEFORE
+from recipe.rerule.evaluation.attacks.summary import CONTROL, ORIGINAL, Interval, Numbers
+from recipe.rerule.reporting.attacks.results import AttackResults
 from recipe.rerule.reporting.document import DASH, Cell, Heading, Row, Table, number_cell
 
 _REFERENCES = (ORIGINAL, CONTROL)
 _LEVELS = ((0.01, "**"), (0.05, "*"))
 _SERIES = (
     "Of relearning, the last step that leaves the original model's retain recall above 0.8 of what it was; "
-    "of other variants that end in a number, the last one. The folded table has all."
+    "of other settings that end in a number, the last one. The folded table has all."
 )
 _NUMBERS = {
     "before": ".3f", "after": ".3f", "gain": "+.3f", "excess": "+.3f", "p_value": ".4f", "p_holm": ".4f",
@@ -49,7 +50,7 @@ def tables(results: AttackResults, suffix: str) -> list[Table]:
 def scores_table(results: AttackResults, suffix: str) -> Table:
     """Models as rows, attacks as columns: the score after each attack."""
 
-    def cell(row: AttackRow) -> Cell:
+    def cell(row: Numbers) -> Cell:
         return _cell(row.after, row.after_interval, ".3f")
 
     names = [*(name for name in _REFERENCES if name in results.models), *results.unlearned]
@@ -68,7 +69,7 @@ def scores_table(results: AttackResults, suffix: str) -> Table:
 def excess_table(results: AttackResults, suffix: str) -> Table:
     """Unlearned models as rows, attacks as columns: the score less that of the never-knew model."""
 
-    def cell(row: AttackRow) -> Cell:
+    def cell(row: Numbers) -> Cell:
         return _cell(row.excess, row.interval, "+.3f", _mark(row))
 
     return _matrix(
@@ -84,9 +85,9 @@ def excess_table(results: AttackResults, suffix: str) -> Table:
 
 
 def numbers_table(results: AttackResults, suffix: str) -> Table:
-    """Every attack, variant and model, one a line."""
+    """Every attack, setting and model, one a line."""
     rows = [
-        Row(f"{name}, {results.named(key)}", tuple(_number(row, column) for column in _NUMBERS))
+        Row(f"{name}, {results.label(key)}", tuple(_number(row, column) for column in _NUMBERS))
         for name in results.models
         for key, rows in results.rows.items()
         for row in (rows[name],)
@@ -108,7 +109,7 @@ def _matrix(
     name: str,
     title: str,
     models: Sequence[str],
-    cell: Callable[[AttackRow], Cell],
+    cell: Callable[[Numbers], Cell],
     caption: str,
 ) -> Table:
     rows = [
@@ -125,12 +126,12 @@ def _matrix(
 
 
 def _heading(results: AttackResults, key: str) -> Heading:
-    declared, variant = results.declared(key), results.variant(key)
-    aim = "" if key == BEFORE else "low" if declared.higher_is_leak else "high"
-    return Heading(variant, declared.title, aim) if variant else Heading(declared.title, "", aim)
+    title, setting = results.named(key)
+    aim = "" if key == BEFORE else "low" if results.higher_is_leak(key) else "high"
+    return Heading(setting, title, aim) if setting else Heading(title, "", aim)
 
 
-def _number(row: AttackRow, column: str) -> Cell:
+def _number(row: Numbers, column: str) -> Cell:
     value = getattr(row, column)
     if column == "facts":
         return number_cell(value, "d")
@@ -147,5 +148,5 @@ def _cell(value: float | None, bounds: Interval | None, spec: str, mark: str = "
     return Cell(number, value, "" if set(ends) <= {number} else " to ".join(ends), bounds, mark)
 
 
-def _mark(row: AttackRow) -> str:
+def _mark(row: Numbers) -> str:
     return "" if row.p is None else next((mark for level, mark in _LEVELS if row.p < level), "")

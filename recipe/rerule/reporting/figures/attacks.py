@@ -9,8 +9,8 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from recipe.rerule.reporting.attacks.results import CONTROL, ORIGINAL, AttackResults, RelearningCurve
-from recipe.rerule.reporting.attacks.rows import AttackRow
+from recipe.rerule.evaluation.attacks.summary import CONTROL, ORIGINAL, Curve, Numbers
+from recipe.rerule.reporting.attacks.results import AttackResults
 from recipe.rerule.reporting.document import Figure
 from recipe.rerule.reporting.figures.style import (
     LINES,
@@ -54,8 +54,8 @@ class CurvePanel:
     """A panel: one relearning attack on some unlearned models, with the models they are compared with."""
 
     title: str
-    references: tuple[RelearningCurve, ...]
-    curves: tuple[RelearningCurve, ...]
+    references: tuple[Curve, ...]
+    curves: tuple[Curve, ...]
 
 
 def attack_figure(results: AttackResults, suffix: str) -> Figure | None:
@@ -82,7 +82,7 @@ def _explanation(results: AttackResults) -> str:
         CONTROL: "The dotted line is a model that never knew the facts, under the same attack: what lies "
         "right of it was still in the model. ",
     }
-    turned = [results.named(key) for key in results.shown if not results.declared(key).higher_is_leak]
+    turned = [results.label(key) for key in results.shown if not results.higher_is_leak(key)]
     return (
         "Each row is a model, each cell an attack. The filled mark and the number are the score under the "
         "attack, with its 95 % interval over facts; the hollow mark is the same model without the attack, "
@@ -98,7 +98,7 @@ def _explanation(results: AttackResults) -> str:
 
 def _described(results: AttackResults) -> str:
     scores = (
-        f"{results.named(key)}: "
+        f"{results.label(key)}: "
         + ", ".join(f"{name} {row.after:.2f}" for name, row in results.rows[key].items())
         for key in results.shown
     )
@@ -110,7 +110,7 @@ def _cell_filler(results: AttackResults) -> Fill:
 
     def fill(axes: Axes, cell: AttackCell) -> None:
         rows = results.rows[cell.key]
-        axes.set_title(_title(results, cell.key), fontsize=8)
+        axes.set_title("\n".join(filter(None, results.named(cell.key))), fontsize=8)
         for name, line in _REFERENCES.items():
             if name in rows:
                 axes.axvline(rows[name].after, zorder=2, **line)
@@ -121,12 +121,7 @@ def _cell_filler(results: AttackResults) -> Fill:
     return fill
 
 
-def _title(results: AttackResults, key: str) -> str:
-    title, variant = results.declared(key).title, results.variant(key)
-    return f"{title}\n{variant}" if variant else title
-
-
-def _draw(axes: Axes, place: int, row: AttackRow) -> None:
+def _draw(axes: Axes, place: int, row: Numbers) -> None:
     low, high = row.after_interval or (row.after, row.after)
     error = [[max(0.0, row.after - low)], [max(0.0, high - row.after)]]
     if row.before is not None:
@@ -169,7 +164,7 @@ def curves_figure(results: AttackResults, suffix: str) -> Figure | None:
     )
 
 
-def _points(curve: RelearningCurve) -> str:
+def _points(curve: Curve) -> str:
     return ", ".join(f"{score:.2f} at {step}" for step, score in zip(curve.steps, curve.scores, strict=True))
 
 
@@ -181,7 +176,7 @@ def _curve_panels(results: AttackResults) -> Iterator[CurvePanel]:
         unlearned = [of_attack[name] for name in results.unlearned if name in of_attack]
         for first in range(0, len(unlearned), MAX_LINES):
             shown = tuple(unlearned[first : first + MAX_LINES])
-            yield CurvePanel(results.attacks[attack].title, references, shown)
+            yield CurvePanel(str(results.attacks[attack]["title"]), references, shown)
 
 
 def _fill_curves(axes: Axes, panel: CurvePanel) -> None:

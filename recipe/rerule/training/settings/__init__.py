@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from omegaconf import DictConfig, OmegaConf
 
-from recipe.rerule import errors
+from recipe.rerule import io, schema
 from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.runs import model_checks
+from recipe.rerule.schema import SettingsError
 from recipe.rerule.training import data_checks, learning, memory
-from recipe.rerule.training.keys import stage1, stage2
-from recipe.rerule.training.keys.verl_names import ESTIMATORS, GROUP_ESTIMATORS
 from recipe.rerule.training.settings import (
     conditions,
     devices,
@@ -25,9 +24,7 @@ from recipe.rerule.training.settings import (
     steps,
     v1,
 )
-from recipe.rerule.training.settings.conditions import replay_config, require_set
-from recipe.rerule.training.settings.declared import check_declared
-from recipe.rerule.training.settings.error import SettingsError
+from recipe.rerule.training.settings.conditions import replay_config
 from recipe.rerule.training.settings.parts import AGENT_LOOP, AGENT_LOOP_MODULE
 from recipe.rerule.training.settings.rows import Files, check_model
 from reward import RewardConfig
@@ -35,15 +32,12 @@ from reward import RewardConfig
 __all__ = [
     "AGENT_LOOP",
     "AGENT_LOOP_MODULE",
-    "ESTIMATORS",
-    "GROUP_ESTIMATORS",
     "Files",
     "SettingsError",
     "check",
     "check_model",
     "check_stage1",
     "replay_config",
-    "require_set",
 ]
 
 
@@ -54,9 +48,9 @@ def check(config: DictConfig) -> ReplayConfig:
         ValueError: one line naming the setting, file, row or model at fault.
     """
     # Settings, each by itself and together.
-    check_declared(config, stage2.KEYS)
+    schema.check(config, schema.STAGE2)
     replay = replay_config(config)
-    conditions.check_reward_options(conditions.plain(config, "reward.custom_reward_function"))
+    conditions.check_reward_options(schema.plain(config, "reward.custom_reward_function"))
     v1.check(config)
     conditions.check_group_size(config)
     conditions.check_replay_fits(config)
@@ -64,8 +58,6 @@ def check(config: DictConfig) -> ReplayConfig:
     lora.check_rollout(config)
     divisions.check_stage2(config)
     divisions.check_draws(config, replay)
-    conditions.check_small_sections(config)
-    saving.check_save(conditions.plain(config, "save"), stage2.KEYS)
     conditions.check_stop(config.data.stop, config.actor_rollout_ref.rollout.name)
     # Parts that they name.
     parts.check_libraries(config.actor_rollout_ref.model.external_lib, "actor_rollout_ref.model.external_lib")
@@ -119,13 +111,12 @@ def check_stage1(config: DictConfig) -> None:
         ValueError: one line naming the setting, file, row or model at fault.
     """
     # Settings, each by itself and together.
-    check_declared(config, stage1.KEYS)
+    schema.check(config, schema.STAGE1)
     conditions.check_thinking(config.data)
     lora.check(config.model, "model")
     divisions.check_stage1(config)
     conditions.check_sft_validation(config)
     conditions.check_sampling(config)
-    saving.check_save(conditions.plain(config, "save"), stage1.KEYS)
     # Parts that they name.
     parts.check_libraries(config.model.external_lib, "model.external_lib")
     parts.check_data_set(config.data)
@@ -160,4 +151,4 @@ def check_stage1(config: DictConfig) -> None:
 
 def _warn(lines: list[str]) -> None:
     for line in lines:
-        errors.warn(line)
+        io.warn(line)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from hydra.errors import InstantiationException
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.runs import checkpoints, run_folder
-from recipe.rerule.training.keys.verl_names import GROUP_ESTIMATORS
+from recipe.rerule.schema import GroupEstimator, SettingsError, plain, require_set
 from recipe.rerule.training.settings import devices
-from recipe.rerule.training.settings.error import SettingsError
 
 _VERL_REFUSES = (
     AssertionError,
@@ -25,17 +24,6 @@ _VERL_REFUSES = (
     OmegaConfBaseException,
 )
 """What verl's checks raise."""
-
-
-def require_set(config: DictConfig, *keys: str) -> None:
-    """Refuse a configuration in which one of the mandatory `keys` is unset.
-
-    Raises:
-        SettingsError: naming the first such key.
-    """
-    for key in keys:
-        if OmegaConf.select(config, key) is None:
-            raise SettingsError(f"{key} is not set; pass {key}=PATH")
 
 
 def replay_config(config: DictConfig) -> ReplayConfig:
@@ -52,20 +40,6 @@ def replay_config(config: DictConfig) -> ReplayConfig:
             "add replay.threshold_rule=fixed, or leave the threshold out"
         )
     return replay
-
-
-def plain(config: DictConfig, section: str) -> dict[str, Any]:
-    """A section as plain values.
-
-    Raises:
-        SettingsError: the section is a single value.
-    """
-    node = OmegaConf.select(config, section)
-    if not isinstance(node, DictConfig):
-        raise SettingsError(f"{section} is {node!r}, but it is a group of settings; set one of its keys")
-    values = OmegaConf.to_container(node, resolve=True)
-    assert isinstance(values, dict)
-    return {str(key): value for key, value in values.items()}
 
 
 def check_reward_options(
@@ -88,7 +62,7 @@ def check_reward_options(
 def check_group_size(config: DictConfig) -> None:
     """Refuse groups of one response where groups are compared."""
     estimator = config.algorithm.adv_estimator
-    if estimator in GROUP_ESTIMATORS and config.actor_rollout_ref.rollout.n < 2:
+    if estimator in get_args(GroupEstimator) and config.actor_rollout_ref.rollout.n < 2:
         raise SettingsError(
             f"actor_rollout_ref.rollout.n is below 2; {estimator} needs at least two responses a prompt"
         )
@@ -149,13 +123,6 @@ def check_checkpoints(config: DictConfig) -> None:
             "actor_rollout_ref.actor.checkpoint.async_save is true, but a checkpoint must be written before "
             "it counts; set it to false"
         )
-
-
-def check_small_sections(config: DictConfig) -> None:
-    """Refuse keys of `sides`, `health` and `records` that there are not."""
-    for section, known in (("sides", "weights"), ("health", "stop_after"), ("records", "rollouts")):
-        if unknown := sorted(set(plain(config, section)) - {known}):
-            raise SettingsError(f"{section}.{unknown[0]} is unknown; the only key is {section}.{known}")
 
 
 def check_stop(stop: ListConfig, engine: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from recipe.rerule.training.settings.error import SettingsError
+from recipe.rerule.schema import SettingsError
 from recipe.rerule.training.sizes import largest_divisor
 
 ACTOR, REFERENCE, CRITIC = "actor_rollout_ref.actor", "actor_rollout_ref.ref", "critic"

@@ -11,10 +11,9 @@ import math
 from omegaconf import DictConfig, OmegaConf
 
 from recipe.rerule.replay import ReplayConfig
+from recipe.rerule.schema import SettingsError, shown
 from recipe.rerule.training.settings import devices
-from recipe.rerule.training.settings.declared import shown
 from recipe.rerule.training.settings.devices import ACTOR, CRITIC, REFERENCE, STAGE1
-from recipe.rerule.training.settings.error import SettingsError
 from recipe.rerule.training.sizes import largest_divisor
 
 _ROLLOUT = "actor_rollout_ref.rollout"

@@ -8,10 +8,9 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from recipe.rerule import errors
+from recipe.rerule import io
+from recipe.rerule.schema import SettingsError, shown
 from recipe.rerule.training import lora
-from recipe.rerule.training.settings.declared import shown
-from recipe.rerule.training.settings.error import SettingsError
 
 HIGHEST_RANK = 512
 """Of an adapter that vLLM samples with (`MaxLoRARanks`)."""
@@ -99,7 +98,7 @@ def warn_of_reference(config: DictConfig) -> None:
     """Say what an adapter to go on with means for the KL term."""
     actor = config.actor_rollout_ref
     if actor.model.lora_adapter_path is not None and actor.actor.use_kl_loss:
-        errors.warn(
+        io.warn(
             "with actor_rollout_ref.model.lora_adapter_path the reference of the KL term is "
             "actor_rollout_ref.model.path without that adapter; for the model with it, give the merged model "
             "as actor_rollout_ref.model.path, and no lora_adapter_path"

@@ -11,14 +11,13 @@ import importlib
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.replay.custom import build_rules
-from recipe.rerule.training.keys.verl_names import AGENT_LOOPS, REWARD_MANAGERS
-from recipe.rerule.training.settings.declared import shown
-from recipe.rerule.training.settings.error import SettingsError
+from recipe.rerule.schema import AgentLoop, RewardManager, SettingsError, listed, shown
 
 AGENT_LOOP = "rerule_single_turn_agent"
 """Name of our agent loop, which knows raw prompts and stop strings, and the module that registers it."""
@@ -34,10 +33,10 @@ def check_reward_function(config: DictConfig) -> None:
     _check_defined("reward.custom_reward_function", function.path, function.name)
     if manager.source == "importlib":
         _check_defined("reward.reward_manager", manager.module.path, manager.name, path_key="module.path")
-    elif manager.name not in REWARD_MANAGERS:
+    elif manager.name not in get_args(RewardManager):
         raise SettingsError(
-            f"reward.reward_manager.name is {manager.name!r}; set it to one of {', '.join(REWARD_MANAGERS)}, "
-            "or reward.reward_manager.source=importlib for one of your own"
+            f"reward.reward_manager.name is {manager.name!r}; set it to one of "
+            f"{', '.join(get_args(RewardManager))}, or reward.reward_manager.source=importlib for your own"
         )
 
 
@@ -69,7 +68,7 @@ def check_optimizer(config: DictConfig, section: str) -> None:
 
 def check_libraries(libraries: str | ListConfig | None, key: str) -> None:
     """Refuse modules that Python does not find."""
-    for name in paths(libraries):
+    for name in listed(libraries):
         _check_module(key, name)
 
 
@@ -95,13 +94,13 @@ def check_agent_loop(config: DictConfig) -> None:
         return  # verl reads the names from that file
     if agent.default_agent_loop == AGENT_LOOP:
         _check_our_loop_is_registered(libraries)
-    elif agent.default_agent_loop not in AGENT_LOOPS:
+    elif agent.default_agent_loop not in get_args(AgentLoop):
         _check_a_library_registers(agent.default_agent_loop, libraries)
 
 
 def check_loggers(loggers: str | ListConfig) -> None:
     """Refuse loggers whose package is not installed."""
-    for name in paths(loggers):
+    for name in listed(loggers):
         if name in _PACKAGES and importlib.util.find_spec(name) is None:
             raise SettingsError(
                 f"trainer.logger names {name}, but the package {name} is not installed; install it, or set "
@@ -109,13 +108,8 @@ def check_loggers(loggers: str | ListConfig) -> None:
             )
 
 
-def paths(files: str | ListConfig | None) -> list[str]:
-    """One value, a list of them or none as a list."""
-    return [files] if isinstance(files, str) else list(files or [])
-
-
 def _check_our_loop_is_registered(libraries: str | ListConfig | None) -> None:
-    if AGENT_LOOP_MODULE not in paths(libraries):
+    if AGENT_LOOP_MODULE not in listed(libraries):
         raise SettingsError(
             f"the agent loop {AGENT_LOOP} needs {AGENT_LOOP_MODULE} in actor_rollout_ref.model.external_lib, "
             f"which is {libraries}"
@@ -129,14 +123,14 @@ def _check_a_library_registers(name: str, libraries: str | ListConfig | None) ->
     if name not in agent_loop._agent_loop_registry:
         raise SettingsError(
             f"actor_rollout_ref.rollout.agent.default_agent_loop is {name!r}; set it to one of "
-            f"{', '.join((*AGENT_LOOPS, AGENT_LOOP))}, or name the module that registers it in "
+            f"{', '.join((*get_args(AgentLoop), AGENT_LOOP))}, or name the module that registers it in "
             "actor_rollout_ref.model.external_lib"
         )
 
 
 def _import_all(libraries: str | ListConfig | None) -> None:
     # As verl does in each process: they register their parts.
-    for library in paths(libraries):
+    for library in listed(libraries):
         importlib.import_module(library)
 
 

@@ -14,12 +14,11 @@ from typing import Any
 from omegaconf import DictConfig
 
 from data_prep.contract import Row, read_rows, read_sft_rows
-from recipe.rerule import errors
+from recipe.rerule import io
 from recipe.rerule.runs import model_checks
+from recipe.rerule.schema import SettingsError, listed, plain
 from recipe.rerule.training import prompt_checks, template_arguments
-from recipe.rerule.training.settings.conditions import plain
-from recipe.rerule.training.settings.error import SettingsError
-from recipe.rerule.training.settings.parts import AGENT_LOOP, paths
+from recipe.rerule.training.settings.parts import AGENT_LOOP
 
 Files = list[tuple[str, list[Row]]]
 """Path and rows of each data file."""
@@ -91,12 +90,12 @@ def context_warnings(data: DictConfig, limit: float) -> list[str]:
 
 def read(files: Any) -> Files:
     """Rows of stage 2's files; refuses as `read_rows`."""
-    return [(path, read_rows(path)) for path in paths(files)]
+    return [(path, read_rows(path)) for path in listed(files)]
 
 
 def read_sft(files: Any) -> Files:
     """Rows of stage 1's files; refuses as `read_sft_rows`."""
-    return [(path, read_sft_rows(path)) for path in paths(files)]
+    return [(path, read_sft_rows(path)) for path in listed(files)]
 
 
 def require_batch(files: Files, data: DictConfig) -> None:
@@ -227,4 +226,4 @@ def warn_of_template(config: DictConfig, model: DictConfig, files: Files) -> Non
         tokenizer = prompt_checks.load_tokenizer(model)
         template = plain(config, "data.apply_chat_template_kwargs")
         for line in template_arguments.warnings(tokenizer, template):
-            errors.warn(line)
+            io.warn(line)

@@ -5,22 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from omegaconf import DictConfig
 
-from recipe.rerule import errors
+from recipe.rerule import io
 from recipe.rerule.training import checkpoint_size, sizes
-from recipe.rerule.training.keys.kinds import Key
-from recipe.rerule.training.settings.error import SettingsError
-
-
-def check_save(save: Mapping[str, Any], keys: Iterable[Key]) -> None:
-    """Refuse settings of `save` that a stage does not have; `keys` are all that it has."""
-    known = [key.name for key in keys if key.name.startswith("save.")]
-    for name in save:
-        if f"save.{name}" not in known:
-            raise SettingsError(f"save.{name} is unknown; this stage has {', '.join(known)}")
 
 
 def say_disk_stage1(config: DictConfig, steps: int) -> None:
@@ -72,7 +61,7 @@ def _say(config: DictConfig, parts: Mapping[str, int], at_once: int) -> None:
     print(checkpoint_size.sentence(parts, at_once, free, place), file=sys.stderr, flush=True)
     needed = at_once * sum(parts.values()) + checkpoint_size.draft_bytes(parts, config.save.weights_dtype)
     if needed > free:
-        errors.warn(
+        io.warn(
             f"the checkpoints of {folder} need up to {needed / checkpoint_size.GB:.3g} GB, and only "
             f"{free / checkpoint_size.GB:.3g} GB are free in {place}; make room, or give another "
             "trainer.default_local_dir"

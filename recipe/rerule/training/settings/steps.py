@@ -5,7 +5,7 @@ from __future__ import annotations
 from omegaconf import DictConfig, OmegaConf
 
 from recipe.rerule.replay import ReplayConfig
-from recipe.rerule.training.settings.error import SettingsError
+from recipe.rerule.schema import SettingsError
 from recipe.rerule.training.settings.rows import Files, usable
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from omegaconf import DictConfig, OmegaConf
 
-from recipe.rerule.training.settings.error import SettingsError
+from recipe.rerule.schema import SettingsError
 from reward.score import PARTS
 
 _SAMPLER = "trainer.v1.sampler"

@@ -1,1 +1,0 @@
-"""`evaluate attack`: every attack on every model, alike, and what that says about the unlearned ones."""

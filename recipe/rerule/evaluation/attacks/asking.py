@@ -1,0 +1,106 @@
+"""Asking the same probes in another way: what several attacks have in common.
+
+A question is a probe with a changed request. Responses are scored by the benchmark itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from recipe.rerule.evaluation.attacks.attack import FORGET, Asked, Asking, Material, Row
+from recipe.rerule.evaluation.engine.requests import Answers, Generation, PromptText
+from recipe.rerule.evaluation.probes import Probe
+
+ATTACK_MODE = "aa"
+"""The mode of probes whose prompts are attacks themselves."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A probe, with the golds that the response is scored against, and what is asked for it."""
+
+    probe: Probe
+    request: Generation
+
+
+Way = Callable[[Asked], Question | None]
+"""How a probe is asked; None leaves the probe out."""
+
+
+def asking(material: Material, ways: Mapping[str, Way]) -> Asking:
+    """Every probe asked in several ways, forget and retain side alike: a setting for each way.
+
+    Raises:
+        ValueError: a way has no question of the forget side.
+    """
+    questions: dict[tuple[str, str, int], Question] = {}
+    for name, way in ways.items():
+        for side, asked in material.sides.items():
+            for question in filter(None, map(way, asked)):
+                place = "/".join(filter(None, (name, side, f"{question.probe.index}")))
+                named = replace(question, request=replace(question.request, id=place))
+                questions[name, side, question.probe.index] = named
+        if not any(key[:2] == (name, FORGET) for key in questions):
+            raise ValueError(f"{name or 'the attack'} has no probe to ask")
+
+    def read(answers: Answers) -> list[Row]:
+        texts = [answers[one.request.id].text for one in questions.values()]
+        probes = [one.probe for one in questions.values()]
+        scored = material.score(list(zip(probes, texts, strict=True)))
+        return [
+            material.row(
+                side, one.probe, one.request.prompt, found.recall,
+                setting=name, response=text, refused=float(found.refused),
+            )
+            for ((name, side, _), one), text, found in zip(questions.items(), texts, scored, strict=True)
+        ]  # fmt: skip
+
+    return Asking([one.request for one in questions.values()], read)
+
+
+def unchanged(asked: Asked) -> Question:
+    """As the benchmark asks it."""
+    return Question(asked.probe, asked.request)
+
+
+def reworded(write: Callable[[str], str]) -> Callable[[Asked], Question]:
+    """The text of the question changed by `write`: of a chat, the last message of the user."""
+
+    def change(asked: Asked) -> Question:
+        messages = list(asked.request.prompt.messages)
+        place = max(n for n, message in enumerate(messages) if message["role"] == "user")
+        messages[place] = {**messages[place], "content": write(messages[place]["content"])}
+        return Question(asked.probe, with_prompt(asked, messages=tuple(messages)))
+
+    return change
+
+
+def with_prompt(asked: Asked, **changes: object) -> Generation:
+    """The request with fields of its prompt replaced."""
+    prompt: PromptText = replace(asked.request.prompt, **changes)  # type: ignore[arg-type]
+    return replace(asked.request, prompt=prompt)
+
+
+def prefilled(asked: Asked, text: str) -> Generation:
+    """The request whose response is begun with `text`: behind the generation prompt or a raw prompt."""
+    prompt = asked.request.prompt
+    if prompt.raw:
+        (message,) = prompt.messages
+        begun = {**message, "content": _joined(message["content"], text)}
+        return with_prompt(asked, messages=(begun,))
+    return with_prompt(asked, suffix=_joined(prompt.suffix, text))
+
+
+def plain(asked: Iterable[Asked], material: Material) -> tuple[Asked, ...]:
+    """The probes that are no attacks themselves; of a fact without such probes, all of them."""
+    given = list(asked)
+    facts = {material.fact(one.probe) for one in given if one.probe.mode != ATTACK_MODE}
+    return tuple(
+        one for one in given if one.probe.mode != ATTACK_MODE or material.fact(one.probe) not in facts
+    )
+
+
+def _joined(before: str, text: str) -> str:
+    """With a space between, where neither has white space there."""
+    return before + text if not before or before[-1].isspace() else f"{before} {text}"

@@ -1,0 +1,141 @@
+"""Facts as they are asked, and other answers of the same kind, for audits that compare answers."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from recipe.rerule.evaluation.attacks.asking import plain
+from recipe.rerule.evaluation.attacks.attack import Asked, Material
+from recipe.rerule.evaluation.engine.requests import PromptText
+from recipe.rerule.evaluation.probes import Probe
+
+
+class ComparisonError(ValueError):
+    """Facts that an audit cannot compare; the message is one line."""
+
+
+@dataclass(frozen=True)
+class FactQuestion:
+    """A fact as a probe asks for it.
+
+    Attributes:
+        kind: facts of one kind have answers that can stand for each other.
+        prompt: as the benchmark asks.
+        answer: the first right one.
+    """
+
+    probe: Probe
+    kind: Hashable
+    prompt: PromptText
+    answer: str
+
+
+def first_questions(material: Material, asked: Iterable[Asked], phrasings: int) -> list[FactQuestion]:
+    """The first probes of every fact that are no attacks themselves, at most `phrasings` of each.
+
+    Facts are of one kind where their questions differ in the subject alone.
+    """
+    counts = Counter[Hashable]()
+    found = []
+    for one in plain(asked, material):
+        probe, fact = one.probe, material.fact(one.probe)
+        counts[fact] += 1
+        if counts[fact] <= phrasings:
+            text = probe.query or probe.messages[-1]["content"]
+            kind = text.replace(probe.subject, "{subject}") if probe.subject else text
+            found.append(FactQuestion(probe, kind, one.request.prompt, probe.golds[0]))
+    return found
+
+
+def comparable_questions(questions: Sequence[FactQuestion]) -> list[FactQuestion]:
+    """The facts whose answers can be swapped with those of others of their kind.
+
+    Facts of kinds that have too few different answers for that are of one kind together; where that has too
+    few as well, they are left out.
+
+    Raises:
+        ComparisonError: no facts are left.
+    """
+    swappable = _swappable(questions)
+    found = [one if one.kind in swappable else replace(one, kind=None) for one in questions]
+    swappable = _swappable(found)
+    if not swappable:
+        raise ComparisonError(
+            f"{len(found)} questions have too few different answers to be compared with each other"
+        )
+    return [one for one in found if one.kind in swappable]
+
+
+@dataclass(frozen=True)
+class Swap:
+    """A wrong answer to a question.
+
+    Attributes:
+        answer: that of another fact of the kind.
+        group: the same for the two or three questions that have swapped their answers among each other.
+    """
+
+    answer: str
+    group: Hashable
+
+
+def swapped_answers(questions: Sequence[FactQuestion], seed: int) -> list[Swap]:
+    """For each question the answer of another fact of its kind; never an equal answer.
+
+    Pairs swap their answers, and of an odd number three do, so that every answer is used once and no answer
+    leaves its group. Equal answers stand together in the order that is drawn, so that places that are half of
+    the order apart have different ones.
+
+    Raises:
+        ComparisonError: a kind has too few different answers for that.
+    """
+    swappable = _swappable(questions)
+    found: dict[int, Swap] = {}
+    for kind in dict.fromkeys(one.kind for one in questions):
+        places = [place for place, one in enumerate(questions) if one.kind == kind]
+        answers = {questions[place].answer for place in places}
+        if kind not in swappable:
+            raise ComparisonError(
+                f"facts of kind {kind!r} have too few different answers to be swapped: {len(places)} facts, "
+                f"{len(answers)} answers; give more facts of this kind, or leave it out"
+            )
+        drawn = {answer: random.Random(f"{seed} {answer}").random() for answer in answers}
+        order = sorted(places, key=lambda place: (drawn[questions[place].answer], place))
+        half = len(order) // 2
+        groups = [[order[n], order[n + half]] for n in range(half)]
+        if len(order) % 2:
+            groups[0].append(order[-1])
+        for number, group in enumerate(groups):
+            for place, other in zip(group, [*group[1:], group[0]], strict=True):
+                found[place] = Swap(questions[other].answer, (kind, number))
+    return [found[place] for place in range(len(questions))]
+
+
+def same_kind_answers(
+    questions: Sequence[FactQuestion], others: Sequence[FactQuestion], seed: int
+) -> list[list[str]]:
+    """For each fact the different answers of its kind, its own first, the others in random order.
+
+    Args:
+        others: further facts whose answers can be chosen.
+    """
+    kinds: dict[Hashable, dict[str, None]] = {}
+    for one in (*questions, *others):
+        kinds.setdefault(one.kind, {})[one.answer] = None
+    found = []
+    for one in questions:
+        rest = [other for other in kinds[one.kind] if other != one.answer]
+        random.Random(f"answers {seed} {one.probe.index}").shuffle(rest)
+        found.append([one.answer, *rest])
+    return found
+
+
+def _swappable(questions: Sequence[FactQuestion]) -> set[Hashable]:
+    """The kinds in which no answer is that of more than half of the facts."""
+    kinds: dict[Hashable, Counter[str]] = {}
+    for one in questions:
+        kinds.setdefault(one.kind, Counter())[one.answer] += 1
+    return {kind for kind, counts in kinds.items() if 2 * max(counts.values()) <= counts.total()}

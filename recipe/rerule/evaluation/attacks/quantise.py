@@ -1,0 +1,166 @@
+"""Attack by quantisation: the model with rounded weights is asked as the benchmark asks.
+
+Protocol: symmetric rounding to nearest with one step for each row and group, without calibration data.
+Rounded are the two-dimensional weights of the decoder layers (names with "layers.N."). Left alone are
+embeddings, output layer, norms, biases and the routers of mixtures of experts. A group has 128 weights of a
+row; where 128 does not divide the row, it has the largest divisor below 128.
+
+The rounded weights are written as ordinary numbers in the dtype that they had, so that any engine loads the
+folder. bfloat16 holds the numbers of an 8-bit grid only to 0.39 of a step and those of a 4-bit grid to 0.02;
+for 7 or 8 bits use float32 or float16 folders, for all models that are compared.
+
+This is not the number format of bitsandbytes: its 4 bits are FP4 or NF4 with a table of values that are not
+equally far apart, and its 8 bits keep outliers and round activations too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from recipe.rerule import io
+from recipe.rerule.evaluation.attacks.attack import Attack, Change, Material, Options
+from recipe.rerule.evaluation.attacks.weights import rewritten
+from recipe.rerule.runs.weights import Weights, WeightsError, read_weights
+
+BITS = (8, 4, 3)
+FEWEST_BITS, MOST_BITS = 2, 8
+GROUP_SIZE = 128
+_IN_LAYER = re.compile(r"(^|\.)layers\.\d+\.")
+_LEFT_ALONE = re.compile(r"norm|embed|(^|\.)(lm_head|gate|router)\.weight$", re.IGNORECASE)
+_BFLOAT16_BITS = 6
+"""Most bits whose grid bfloat16 holds to about a tenth of a step."""
+
+
+def round_to_nearest(weights: Tensor, bits: int, group_size: int) -> Tensor:
+    """Weights after symmetric quantisation by rounding, as ordinary numbers of the same dtype and shape.
+
+    Every group of `group_size` neighbours of the last axis has its own step s = max|w| / (2^(bits-1) - 1).
+    Each weight becomes s times the nearest whole number, half-way cases to the even one. Where `group_size`
+    does not divide the axis, the last group of each row is shorter. Steps and codes are computed in float64.
+    A second rounding changes nothing (in float64 itself: nothing beyond its precision).
+
+    Args:
+        weights: floating, of at least one axis, usually [outputs, inputs]; not changed.
+        bits: 2 to 8.
+        group_size: at least 1.
+
+    Raises:
+        ValueError: a weight is not finite.
+    """
+    if not bool(torch.isfinite(weights).all()):
+        raise ValueError("the weights hold NaN or infinity")
+    levels, width = 2 ** (bits - 1) - 1, weights.shape[-1]
+    groups = torch.nn.functional.pad(weights.double(), (0, -width % group_size)).unflatten(
+        -1, (-1, group_size)
+    )
+    steps = groups.abs().amax(-1, keepdim=True) / levels
+    codes = (groups / steps.where(steps > 0, 1)).round().clamp(-levels, levels)
+    return (codes * steps).flatten(-2)[..., :width].to(weights.dtype)
+
+
+def quantise(model: Path, bits: int, out: Path, group_size: int = GROUP_SIZE) -> dict[str, Any]:
+    """Write the model with its linear weights rounded as a folder, and return the record of what was done.
+
+    The record has the size of the groups of each rounded tensor, the names of the others (`left_alone`), the
+    number of rounded weights and how many of them have `changed`.
+
+    Args:
+        bits: 2 to 8.
+        group_size: most weights with a common step; each row's largest divisor up to this size is used.
+
+    Raises:
+        WeightsError: the folder holds no whole model with safetensors weights that are not quantised yet; it
+            has no linear weights in decoder layers, or fused experts; or a weight is not finite.
+        ValueError: bits or group_size out of range, or `out` may not be written.
+        OSError: a file cannot be read or written.
+    """
+    if not FEWEST_BITS <= bits <= MOST_BITS:
+        raise ValueError(f"bits is {bits}; {FEWEST_BITS} to {MOST_BITS} are possible")
+    if group_size < 1:
+        raise ValueError(f"group_size is {group_size}; it must be at least 1")
+    weights = read_weights(model, "rounded")
+    groups = {
+        name: next(size for size in range(min(width, group_size), 0, -1) if width % size == 0)
+        for name, width in _widths(weights).items()
+    }
+    if bits > _BFLOAT16_BITS and _has_bfloat16(weights, groups):
+        io.warn(
+            f"{model} is bfloat16, which does not hold the numbers of a grid of {bits} bits exactly; use a "
+            "float32 or float16 folder"
+        )
+    record: dict[str, Any] = {
+        "model": str(model), "scheme": "symmetric", "bits": bits, "group_size": group_size,
+        "group_sizes": groups, "left_alone": sorted(weights.files.keys() - groups.keys()),
+        "weights": 0, "changed": 0,
+    }  # fmt: skip
+
+    def change(name: str, tensor: Tensor) -> Tensor:
+        if name not in groups:
+            return tensor
+        try:
+            rounded = round_to_nearest(tensor, bits, groups[name])
+        except ValueError as error:
+            raise WeightsError(f"{weights.files[name]}: {name}: {error}") from None
+        record["weights"] += tensor.numel()
+        record["changed"] += int(torch.count_nonzero(tensor != rounded))
+        return rounded
+
+    rewritten(weights, out, change, record)
+    return record
+
+
+def _widths(weights: Weights) -> dict[str, int]:
+    """Numbers of inputs of the tensors to be rounded, by name. Raises WeightsError."""
+    inside = {
+        name: shape
+        for name, shape in weights.shapes().items()
+        if _IN_LAYER.search(name) and not _LEFT_ALONE.search(name)
+    }
+    if fused := next((name for name, shape in inside.items() if len(shape) > 2), None):
+        raise WeightsError(
+            f"{weights.folder} has {fused} of {len(inside[fused])} axes, whose inputs are not known; save "
+            "each expert's weights apart"
+        )
+    linear = {
+        name: shape[1] for name, shape in inside.items() if len(shape) == 2 and name.endswith(".weight")
+    }
+    if not linear:
+        raise WeightsError(
+            f"{weights.folder} has no linear weights in decoder layers named layers.N, which could be rounded"
+        )
+    return linear
+
+
+def _has_bfloat16(weights: Weights, names: Mapping[str, int]) -> bool:
+    for file, inside in weights.by_file().items():
+        with safe_open(file, framework="pt") as tensors:
+            if any(tensors.get_slice(name).get_dtype() == "BF16" for name in inside if name in names):
+                return True
+    return False
+
+
+def _changes(bits: int, material: Material, options: Options) -> list[Change]:
+    def write(model: Path, out: Mapping[str, Path]) -> None:
+        quantise(model, bits, out[""])
+
+    return [Change(("",), write, material.asked)]
+
+
+ATTACKS = tuple(
+    Attack(
+        name=f"quantise_{bits}",
+        title=f"{bits} bits",
+        tells=f"The weights of the decoder layers are rounded to {bits} bits.",
+        default=bits != 3,
+        changes=partial(_changes, bits),
+    )
+    for bits in BITS
+)

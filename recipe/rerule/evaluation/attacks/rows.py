@@ -1,0 +1,117 @@
+"""Rows to train on or to show, and the guard against leaks: no row may hold an answer that is scored.
+
+A row holds a gold if the gold's words stand in it one after another, in the prompt or in the answer. Texts
+are compared without case, accents, punctuation and English articles; commas within numbers do not count.
+Golds come from probes, since the golds of training rows can be refusals.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from recipe.rerule.evaluation.attacks.attack import RETAIN, Asked
+from recipe.rerule.evaluation.probes import Probe
+
+_SHOWN = 3
+"""Leaks that a message names."""
+_ARTICLES = {"a", "an", "the"}
+# Scripts without spaces between words: each character counts as a word.
+_CHARACTERS = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+_WORD = re.compile(rf"[{_CHARACTERS}]|[^\W_{_CHARACTERS}]+")
+_COMMA_IN_NUMBER = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+
+
+class LeakError(ValueError):
+    """Rows to be trained on hold scored answers; the message is one line and names both."""
+
+
+@dataclass(frozen=True)
+class TrainingRow:
+    """A prompt and the answer to be learnt.
+
+    Attributes:
+        name: what messages call the row: its kind and number.
+        messages: the prompt.
+        raw: whether the one message goes to a base model as it is.
+    """
+
+    name: str
+    messages: list[dict[str, str]]
+    answer: str
+    raw: bool = False
+
+    @property
+    def text(self) -> str:
+        """All that the model is shown: the prompt's messages and the answer, a line each."""
+        return "\n".join([*(message["content"] for message in self.messages), self.answer])
+
+
+def true_answers(probes: Iterable[Probe], kind: str) -> list[TrainingRow]:
+    """Each probe with its first gold; named KIND INDEX."""
+    return [TrainingRow(f"{kind} {one.index}", one.messages, one.golds[0], one.raw) for one in probes]
+
+
+def retained(probes: Iterable[Probe]) -> list[TrainingRow]:
+    """The probes of the retain side with their first golds. Raises ValueError where there are none."""
+    if found := [probe for probe in probes if probe.section == RETAIN]:
+        return true_answers(found, RETAIN)
+    raise ValueError("there are no probes of section retain to make relearning rows of")
+
+
+def scored_golds(asked: Iterable[Asked]) -> list[str]:
+    """Every gold of the probes, once, in order: what no row may hold."""
+    return list(dict.fromkeys(gold for one in asked for gold in one.probe.golds))
+
+
+def find_leaks(rows: Iterable[TrainingRow], golds: Iterable[str]) -> dict[str, str]:
+    """{name of a row: the first scored answer that it holds}, in the order of the rows.
+
+    Raises:
+        ValueError: a scored answer has no letters or digits, so that nothing can be said of it.
+    """
+    searched = {}
+    for gold in dict.fromkeys(golds):
+        if not (words := normalised_words(gold)):
+            raise ValueError(f"the scored answer {gold!r} has no letters or digits to look for")
+        searched[gold] = _joined(_without_articles(words) or words)
+    found = {}
+    for row in rows:
+        words = normalised_words(row.text)
+        # With articles too, for answers that are nothing but an article.
+        text = _joined(_without_articles(words)) + _joined(words)
+        if held := next((gold for gold, wanted in searched.items() if wanted in text), None):
+            found[row.name] = held
+    return found
+
+
+def refuse_leaks(rows: Iterable[TrainingRow], golds: Iterable[str]) -> None:
+    """Raises LeakError where a row holds a scored answer, and ValueError as `find_leaks`."""
+    if found := find_leaks(rows, golds):
+        named = ", ".join(f"{row} holds {gold!r}" for row, gold in list(found.items())[:_SHOWN])
+        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        raise LeakError(f"rows to be trained on hold scored answers: {named}{more}; leave these rows out")
+
+
+def without_leaks(rows: Sequence[TrainingRow], golds: Sequence[str]) -> list[TrainingRow]:
+    """The rows that hold no scored answer, for benchmarks that ask one fact in several rows."""
+    leaking = find_leaks(rows, golds)
+    return [row for row in rows if row.name not in leaking]
+
+
+def normalised_words(text: str) -> list[str]:
+    """The words of a text without case, accents and punctuation."""
+    plain = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+    plain = unicodedata.normalize("NFKC", plain).casefold()
+    return _WORD.findall(_COMMA_IN_NUMBER.sub("", plain))
+
+
+def _without_articles(words: Sequence[str]) -> list[str]:
+    return [word for word in words if word not in _ARTICLES]
+
+
+def _joined(words: Sequence[str]) -> str:
+    """With a space on both sides of every word, so that only whole words are found."""
+    return f" {' '.join(words)} "

@@ -1,0 +1,322 @@
+"""All attacks on all models: which pieces of work there are, and doing those that are not finished.
+
+Changed models are made first, as many as fit into MOST_BYTES; one job of the engine then asks them together
+with the models that were given. Forward passes come last. A piece is an attack on a model, or one fold and
+seed of it. What it found is kept at once, so that a command that was killed goes on:
+
+FOLDER/pieces.jsonl       a line for each finished piece of work: its key and rows
+FOLDER/answers/           what models answered (`engine.answers`)
+FOLDER/models/KEY/        changed models that are not asked yet
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import gc
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from data_prep.generate.kept import line_of, records_of
+from recipe.rerule import io
+from recipe.rerule.evaluation.attacks.asking import asking, unchanged
+from recipe.rerule.evaluation.attacks.attack import Asking, Attack, Change, Material, Models, Options, Row
+from recipe.rerule.evaluation.attacks.registry import BEFORE
+from recipe.rerule.evaluation.attacks.summary import CONTROL, ORIGINAL
+from recipe.rerule.evaluation.attacks.weights import is_finished
+from recipe.rerule.evaluation.engine.answers import check_store, discard, fingerprint
+from recipe.rerule.evaluation.engine.models import Model
+from recipe.rerule.evaluation.engine.requests import Request
+from recipe.rerule.evaluation.engine.run import Decoding, run_each
+from recipe.rerule.process import Progress
+
+PIECES, ANSWERS, MODELS = "pieces.jsonl", "answers", "models"
+MOST_BYTES = 8 * 2**30
+"""Of changed models that are on the disk at a time, beyond those of one piece."""
+_FORMAT_VERSION = 2
+
+
+@dataclass(frozen=True)
+class Planned:
+    """An attack with its options, and what it does to every model."""
+
+    attack: Attack
+    options: Options
+    asking: Asking | None = None
+    changes: Sequence[Change] = ()
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One piece of work; `key` is equal for pieces that find the same."""
+
+    planned: Planned
+    model: Model
+    change: Change | None
+    key: str
+
+    @property
+    def label(self) -> str:
+        """For lines of progress."""
+        label = f"{self.planned.attack.name} of {self.model.name}"
+        return label if self.change is None else f"{label}, fold {self.change.fold}, seed {self.change.seed}"
+
+    def folders(self, kept: Path) -> dict[str, Path]:
+        """Of its changed models by setting."""
+        settings = self.change.settings if self.change else ()
+        return {setting: kept / MODELS / self.key[:16] / (setting or "model") for setting in settings}
+
+
+def plan(attack: Attack, options: Options, material: Material) -> Planned:
+    """What the attack does to every model. Raises ValueError where it cannot be done."""
+    try:
+        if attack.ask:
+            return Planned(attack, options, asking=attack.ask(material, options))
+        if attack.changes:
+            return Planned(attack, options, changes=attack.changes(material, options))
+        attack.check(material, options)
+    except ValueError as error:
+        raise ValueError(f"attack {attack.name}: {error}") from error
+    return Planned(attack, options)
+
+
+def pieces_of(
+    plans: Sequence[Planned], models: Sequence[Model], material: Material, origin: Mapping[str, Any]
+) -> list[Piece]:
+    """All pieces, attack by attack.
+
+    Args:
+        models: among them the original and the never-knew model under the names that attacks need them by.
+        origin: all that rows depend on besides attack, models and material.
+    """
+    known = {model.name: fingerprint(model.path) for model in models}
+    found = []
+    for planned in plans:
+        attack = planned.attack
+        # What forward passes see of the material, and other attacks do not.
+        seen = {"seeds": material.seeds, "texts": dict(material.texts)} if attack.measure else {}
+        for model in models:
+            for change in planned.changes or (None,):
+                parts = {
+                    "format_version": _FORMAT_VERSION,
+                    "attack": attack.name,
+                    "options": dict(planned.options),
+                    "fold": change and [change.fold, change.seed],
+                    "model": known[model.name],
+                    "others": {name: known[name] for name in sorted(attack.needs) if name in known},
+                    "origin": {**origin, **seen},
+                }
+                told = json.dumps(parts, sort_keys=True, default=str).encode()
+                found.append(Piece(planned, model, change, hashlib.sha256(told).hexdigest()))
+    return found
+
+
+class Runner:
+    """Does pieces, and keeps what they find."""
+
+    def __init__(self, material: Material, decoding: Decoding, kept: Path, keep_models: bool) -> None:
+        """Read what an earlier command left in `kept`; a line that a kill has torn is dropped.
+
+        Args:
+            keep_models: whether the changed models stay, in `kept`.
+        """
+        self._material, self._decoding, self._kept, self._keep_models = material, decoding, kept, keep_models
+        self._path = kept / PIECES
+        io.drop_torn_line(self._path)
+        content = self._path.read_bytes() if self._path.is_file() else b""
+        self._found: dict[str, list[Row]] = {one["key"]: one["rows"] for one in records_of(content)}
+
+    def run(self, pieces: Sequence[Piece]) -> list[Row]:
+        """Do all pieces that are not finished, and return the rows of all, with attack and model.
+
+        Raises:
+            ValueError, EngineError, OSError: a piece cannot be done; those that are finished are kept.
+        """
+        # Models with the same files have pieces with the same key.
+        left = list({one.key: one for one in pieces if not self._is_finished(one)}.values())
+        asked = [piece for piece in left if piece.planned.asking]
+        with _without_bars():
+            for batch in self._batches([piece for piece in left if piece.change]):
+                self._make(batch)
+                self._ask(asked, batch)
+                asked = []
+                if not self._keep_models:
+                    for piece in batch:
+                        shutil.rmtree(self._kept / MODELS / piece.key[:16])
+            paths = {piece.model.name: piece.model.path for piece in pieces}
+            self._measure([piece for piece in left if piece.planned.attack.measure], paths)
+        return [
+            {"model": piece.model.name, "attack": piece.planned.attack.name, **row}
+            for piece in pieces
+            for row in self._found[piece.key]
+        ]
+
+    def _is_finished(self, piece: Piece) -> bool:
+        """Whether its rows are kept and, where changed models are to stay, those too."""
+        folders = piece.folders(self._kept).values() if self._keep_models else ()
+        return piece.key in self._found and all(map(is_finished, folders))
+
+    def _keep(self, piece: Piece, rows: list[Row]) -> None:
+        """Append a piece, which outlasts this process from here on. Raises OSError."""
+        with self._path.open("ab") as file:
+            file.write(line_of({"key": piece.key, "label": piece.label, "rows": rows}))
+        self._found[piece.key] = rows
+
+    def _batches(self, changed: Sequence[Piece]) -> Iterator[list[Piece]]:
+        """Pieces whose changed models are on the disk together; an empty list where there are none."""
+        batch: list[Piece] = []
+        size = 0
+        for piece in changed:
+            of_model = sum(file.stat().st_size for file in piece.model.path.iterdir() if file.is_file())
+            needed = len(piece.folders(self._kept)) * of_model
+            if batch and size + needed > MOST_BYTES:
+                yield batch
+                batch, size = [], 0
+            batch.append(piece)
+            size += needed
+        yield batch
+
+    def _make(self, batch: Sequence[Piece]) -> None:
+        import torch
+
+        with Progress("attack: making changed models", len(batch), "changes") as progress:
+            for piece in batch:
+                progress.doing(piece.label)
+                folders = piece.folders(self._kept)
+                assert piece.change is not None
+                if not all(map(is_finished, folders.values())):
+                    piece.change.write(piece.model.path, folders)
+                progress.advance()
+        # The engine needs the accelerator's memory.
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def _ask(self, asked: Sequence[Piece], made: Sequence[Piece]) -> None:
+        """One job: the given models are asked what each attack asks, changed ones what no attack asks."""
+        work: list[tuple[Piece, Model, str, Asking, Row]] = []
+        for piece in asked:
+            assert piece.planned.asking is not None
+            work.append((piece, piece.model, piece.planned.attack.name, piece.planned.asking, {}))
+        for piece in made:
+            assert piece.change is not None
+            plain = asking(replace(self._material, asked=piece.change.scored), {"": unchanged})
+            for setting, folder in piece.folders(self._kept).items():
+                model = replace(piece.model, name=_name(piece, setting), path=folder)
+                more = {"setting": setting, "sample": piece.change.seed}
+                work.append((piece, model, BEFORE, plain, more))
+        jobs: dict[str, tuple[Model, list[Request]]] = {}
+        for _, model, attack, own, _ in work:
+            # Under ids that no other attack has.
+            named = [replace(request, id=f"{attack}/{request.id}") for request in own.requests]
+            jobs.setdefault(model.name, (model, []))[1].extend(named)
+        found = run_each(list(jobs.values()), self._decoding, self._kept / ANSWERS) if jobs else {}
+        rows: dict[str, list[Row]] = {}
+        with Progress("attack: scoring the answers", len(work), "attacks") as progress:
+            for piece, model, attack, own, more in work:
+                answers = found[model.name].answers
+                read = own.read({one.id: answers[f"{attack}/{one.id}"] for one in own.requests})
+                rows.setdefault(piece.key, []).extend({**row, **more} for row in read)
+                progress.advance()
+        for piece in (*asked, *made):
+            self._keep(piece, rows[piece.key])
+
+    def _measure(self, pieces: Sequence[Piece], paths: Mapping[str, Path]) -> None:
+        """Forward passes, attack by attack; the models that were used last stay in memory."""
+        loaded = lru_cache(maxsize=3)(self._load)
+        with Progress("attack: forward passes", len(pieces), "attacks") as progress:
+            for piece in sorted(pieces, key=lambda one: list(paths).index(one.model.name)):
+                progress.doing(piece.label)
+                others = [
+                    (lambda name=name: loaded(paths[name])) if name in paths else None
+                    for name in (ORIGINAL, CONTROL)
+                ]
+                models = Models(loaded(piece.model.path), *others)
+                assert piece.planned.attack.measure is not None
+                try:
+                    rows = piece.planned.attack.measure(models, self._material, piece.planned.options)
+                except ValueError as error:
+                    raise ValueError(f"attack {piece.label}: {error}") from error
+                self._keep(piece, rows)
+                progress.advance()
+
+    def _load(self, path: Path) -> Any:
+        """A transformers model in evaluation mode, without gradients, on the platform's device."""
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, self._decoding.dtype))
+        if self._decoding.platform != "cpu" and torch.accelerator.is_available():
+            model.to(torch.accelerator.current_accelerator())
+        return model.eval().requires_grad_(False)
+
+
+def _name(piece: Piece, setting: str) -> str:
+    """Of a changed model, in messages and of its file of answers."""
+    assert piece.change is not None
+    parts = [piece.model.name[:40], piece.planned.attack.name, setting]
+    whole = " ".join([*filter(None, parts), f"fold {piece.change.fold} seed {piece.change.seed}"])
+    return f"{whole} {piece.key[:8]}"
+
+
+@contextlib.contextmanager
+def _without_bars() -> Iterator[None]:
+    """No bars of transformers, which draws one for every model between the lines of progress."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Make the folder in which pieces are kept, and keep other commands out of it while the block runs.
+
+    Raises:
+        ValueError: it holds something else, or another command is at work there.
+    """
+    check_kept(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"{folder}: another command is at work there; wait for it, or end it") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def check_kept(folder: Path) -> None:
+    """Refuse a folder that is none, or holds something else than what is kept here. Raises ValueError."""
+    if os.path.lexists(folder) and (folder.is_symlink() or not folder.is_dir()):
+        raise ValueError(f"{folder}: finished attacks cannot be kept there: it is no folder")
+    foreign = sorted({path.name for path in folder.glob("*")} - {PIECES, ANSWERS, MODELS})
+    if foreign:
+        raise ValueError(
+            f"{folder / foreign[0]} is no finished attack, and {folder} is where they are kept: move it "
+            "away, or give another folder"
+        )
+    check_store(folder / ANSWERS)
+
+
+def remove(folder: Path) -> None:
+    """Delete what is kept in the folder, and the folder where nothing else is in it."""
+    discard(folder / ANSWERS)
+    shutil.rmtree(folder / MODELS, ignore_errors=True)
+    (folder / PIECES).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        folder.rmdir()

@@ -1,0 +1,211 @@
+"""Logit lens and patching, against the modules of a small Llama called one by one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import (
+    AutoTokenizer,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from recipe.rerule.evaluation.attacks.forward import (
+    LayersError,
+    LikelihoodError,
+    Piece,
+    asked_piece,
+    decoder_of,
+    mean_log_probs,
+    states,
+    text_piece,
+)
+from recipe.rerule.evaluation.attacks.logit_lens import lens
+from recipe.rerule.evaluation.attacks.uds import depth_scores, drops, patched_log_probs
+from recipe.rerule.evaluation.engine.requests import PromptText
+from tests.evaluation.attacks.made_pairs import near, pieces
+from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level, sentencepiece
+from tests.unlearning.made import plain_model, put_model
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return put_model(tmp_path_factory.mktemp("models") / "model")
+
+
+def by_layers(model: Any, ids: list[int], changed: tuple[int, slice, Tensor] | None = None) -> list[Tensor]:
+    """The states behind every layer of one unpadded text, layer by layer: [tokens, hidden size] each.
+
+    `changed` puts other states behind one layer, at some positions.
+    """
+    inner = model.model
+    state = inner.embed_tokens(torch.tensor([ids]))
+    places = torch.arange(len(ids))[None]
+    rotary = inner.rotary_emb(state, places)
+    mask = torch.full((len(ids), len(ids)), -torch.inf, dtype=state.dtype).triu(1)[None, None]
+    found = []
+    for number, layer in enumerate(inner.layers):
+        out = layer(state, attention_mask=mask, position_ids=places, position_embeddings=rotary)
+        state = (out[0] if isinstance(out, tuple) else out).clone()
+        if changed is not None and number == changed[0]:
+            state[0, changed[1]] = changed[2]
+        found.append(state[0])
+    return found
+
+
+def own_log_prob(model: Any, piece: Piece, changed: tuple[int, slice, Tensor] | None = None) -> float:
+    last = by_layers(model, piece.ids, changed)[-1]
+    log_p = model.lm_head(model.model.norm(last)).log_softmax(-1)
+    return sum(float(log_p[n - 1, piece.ids[n]]) for n in range(piece.start, len(piece.ids))) / (
+        len(piece.ids) - piece.start
+    )
+
+
+def known(model: Any, piece: Piece) -> Piece:
+    """What the model itself says behind the prompt of a piece: most patches make it less likely."""
+    ids = piece.ids[: piece.start]
+    for _ in range(3):
+        ids = [*ids, int(model(torch.tensor([ids])).logits[0, -1].argmax())]
+    return Piece(ids, piece.start, "text")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_states_are_those_behind_each_layer_before_the_final_norm(folder: Path, batch_size: int) -> None:
+    model, tokenizer = near(folder, 0), AutoTokenizer.from_pretrained(folder)
+    for piece, found in zip(pieces(tokenizer), states(model, pieces(tokenizer), batch_size), strict=True):
+        wanted = torch.stack(by_layers(model, piece.ids))[:, piece.start - 1 : -1]
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
+
+
+@torch.no_grad()
+def test_the_lens_at_the_last_layer_is_the_models_own_log_prob(folder: Path) -> None:
+    model, tokenizer = near(folder, 0), AutoTokenizer.from_pretrained(folder)
+    found = lens(model, model, pieces(tokenizer), batch_size=3)
+    own = [own_log_prob(model, piece) for piece in pieces(tokenizer)]
+    assert found[:, -1].tolist() == pytest.approx(own, abs=1e-6)
+    assert mean_log_probs(model, pieces(tokenizer)).tolist() == pytest.approx(own, abs=1e-6)
+    assert not torch.allclose(found[:, 0], found[:, -1], atol=0.01)
+
+
+@torch.no_grad()
+def test_the_lens_reads_one_model_with_the_head_of_another(folder: Path) -> None:
+    reader, source = near(folder, 0), near(folder, 1)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    found = lens(reader, source, pieces(tokenizer))
+    for piece, row in zip(pieces(tokenizer), found, strict=True):
+        for layer, state in enumerate(by_layers(source, piece.ids)):
+            log_p = reader.lm_head(reader.model.norm(state)).log_softmax(-1)
+            right = [log_p[n - 1, piece.ids[n]] for n in range(piece.start, len(piece.ids))]
+            assert float(row[layer]) == pytest.approx(float(sum(right)) / len(right), abs=1e-6)
+    assert lens(reader, source, []).numel() == 0
+
+
+@torch.no_grad()
+def test_patching_against_layers_called_one_by_one(folder: Path) -> None:
+    original, source = near(folder, 0), near(folder, 1)
+    made = pieces(AutoTokenizer.from_pretrained(folder))
+    found = drops(original, source, made, batch_size=3)
+    for piece, row in zip(made, found, strict=True):
+        places = slice(piece.start - 1, len(piece.ids) - 1)
+        for layer, state in enumerate(by_layers(source, piece.ids)):
+            patched = own_log_prob(original, piece, (layer, places, state[places]))
+            assert float(row[layer]) == pytest.approx(own_log_prob(original, piece) - patched, abs=1e-6)
+
+
+@torch.no_grad()
+def test_depth_is_0_for_the_original_and_1_for_the_never_knew_model(folder: Path) -> None:
+    original, never_knew = near(folder, 0), near(folder, 1)
+    made = [known(original, piece) for piece in pieces(AutoTokenizer.from_pretrained(folder))]
+    first = drops(original, never_knew, made)
+    assert bool((first > 0.05).any(-1).all())
+    kept = depth_scores(first, drops(original, near(folder, 0), made))
+    assert kept == pytest.approx([0] * 4, abs=1e-6)
+    erased = depth_scores(first, drops(original, near(folder, 1), made))
+    assert erased == pytest.approx([1] * 4, abs=1e-6)
+    half = near(folder, 0)
+    for one, other in zip(half.parameters(), never_knew.parameters(), strict=True):
+        one.lerp_(other, 0.5)
+    between = depth_scores(first, drops(original, half, made))
+    assert all(score is not None and 0 < score < 1 for score in between)
+
+
+def test_depth_by_hand() -> None:
+    """Weights 1 and 3: (1 * 0.5 + 3 * 1) / 4; a drop below 0 counts 0, and the third layer does not carry."""
+    never_knew = torch.tensor([[1.0, 3.0, 0.05], [1.0, 3.0, 0.0], [0.01, 0.05, -1.0]], dtype=torch.float64)
+    unlearned = torch.tensor([[0.5, 4.0, 9.0], [-2.0, 0.75, 9.0], [1.0, 1.0, 1.0]], dtype=torch.float64)
+    found = depth_scores(never_knew, unlearned)
+    assert found[:2] == pytest.approx((3.5 / 4, 0.75 / 4), abs=1e-12)
+    assert found[2] is None
+
+
+def with_two_marks(texts: list[str]) -> Any:
+    """What a tokenizer gives that puts two special tokens before every text."""
+    return SimpleNamespace(input_ids=[[1, 2, *range(10, 10 + len(text))] for text in texts])
+
+
+with_two_marks.eos_token_id = None  # type: ignore[attr-defined]
+
+
+def test_where_scoring_begins_and_ends() -> None:
+    """BOS is not scored, and no end of a text or a turn is."""
+    with_bos, without = byte_level(LLAMA3_TEMPLATE), byte_level(adds_bos=False)
+    piece = text_piece(with_bos, "Who it")
+    assert (piece.start, len(piece.ids)) == (1, 3)
+    assert with_bos.decode(piece.ids[1:]) == "Who it"
+    assert (text_piece(without, "Who it").start, len(text_piece(without, "Who it").ids)) == (1, 2)
+    assert text_piece(with_two_marks, "Who it").start == 2
+    assert text_piece(sentencepiece(ends_with_eos=True), "Who it").ids[-1] != 2
+    for raw in (False, True):
+        prompt = PromptText(({"role": "user", "content": "Who?"},), raw=raw)
+        piece = asked_piece(with_bos, prompt, "Ada wrote it")
+        assert with_bos.decode(piece.ids[piece.start :]).strip() == "Ada wrote it"
+
+
+def tiny(**changes: Any) -> dict[str, Any]:
+    sizes = {"vocab_size": 50, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
+    return sizes | {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8} | changes
+
+
+def test_other_architectures() -> None:
+    torch.manual_seed(0)
+    piece = Piece([1, 2, 3, 4], 2, "text")
+    gpt2 = GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=16, n_layer=2, n_head=2)).double()
+    assert lens(gpt2, gpt2, [piece])[0, -1] == pytest.approx(float(mean_log_probs(gpt2, [piece])), abs=1e-6)
+    capped = Gemma2ForCausalLM(Gemma2Config(**tiny(final_logit_softcapping=0.1)))
+    with pytest.raises(LayersError, match="Gemma2ForCausalLM changes its logits behind the output layer"):
+        lens(capped, capped, [piece])
+    other = T5ForConditionalGeneration(T5Config(d_model=8, d_kv=4, d_ff=8, num_layers=1, vocab_size=50))
+    with pytest.raises(LayersError, match="T5ForConditionalGeneration has no plain list of decoder layers"):
+        decoder_of(other)
+
+
+def test_models_of_other_sizes_are_refused(folder: Path) -> None:
+    torch.manual_seed(0)
+    model = plain_model(folder)
+    piece = Piece([1, 2, 3], 1, "text")
+    for changes in ({"num_hidden_layers": 3, "hidden_size": 32}, {"hidden_size": 24, "head_dim": 12}):
+        other = LlamaForCausalLM(LlamaConfig(**tiny(**changes)))
+        for audit in (lens, drops):
+            with pytest.raises(LayersError, match=r"one model has 2 layers of width 32, the other [23]"):
+                audit(model, other, [piece])
+    with pytest.raises(LayersError, match=r"states of shape \[1, 32\] cannot replace \[2, 32\]"):
+        patched_log_probs(model, [piece], 0, [torch.zeros(1, 32)])
+    for wrong, message in (
+        (Piece([1], 1, "text"), "text 0 has no token to score behind another one: 'text'"),
+        (Piece([1, 2], 0, "text"), "text 0 has no token to score"),
+        (Piece([1] * 2049, 1, "text"), "text 0 has 2049 tokens; the model takes 2048"),
+    ):
+        with pytest.raises(LikelihoodError, match=message):
+            states(model, [wrong])

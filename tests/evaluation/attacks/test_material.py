@@ -1,0 +1,143 @@
+"""Which probes are asked, how responses are scored, and that every benchmark can be attacked."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recipe.rerule.evaluation.attacks import registry
+from recipe.rerule.evaluation.attacks.attack import Asked
+from recipe.rerule.evaluation.attacks.material import BUDGETS, Budget, Source, material_of
+from recipe.rerule.evaluation.engine.models import Model
+from recipe.rerule.evaluation.engine.requests import Answer
+from recipe.rerule.evaluation.probes import Probe, Reference
+from recipe.rerule.evaluation.registry import benchmarks
+from tests.evaluation.attacks.made_material import CITIES, asked, probe, scores
+from tests.evaluation.conftest import make_probe
+
+
+def subject(one: Asked) -> str:
+    return one.probe.subject
+
+
+def indices(found: list[Asked]) -> list[int]:
+    return [one.probe.index for one in found]
+
+
+def test_a_quick_budget_takes_each_mode_of_each_fact_first() -> None:
+    of_0 = [probe(0), probe(0, family="second"), probe(0, "fb"), probe(0, "aa"), probe(0, "aa", family="b")]
+    given = [asked(one) for one in (*of_0, probe(1), probe(2, "aa"))]
+    budget = Budget("quick", 3, 2, 1)
+    found = budget.forget(given, subject)
+    assert [one.probe.mode for one in found] == ["qa", "fb", "aa", "qa", "aa"]
+    assert found == [given[place] for place in (0, 2, 3, 5, 6)]
+    assert [one.probe.mode for one in Budget("quick", 4, 2, 1).forget(given[:5], subject)] == [
+        "qa",
+        "qa",
+        "fb",
+        "aa",
+    ]
+    assert BUDGETS["full"].forget(given, subject) == given
+    assert Counter(map(subject, budget.retain(given, subject))) == {"person 0": 1, "person 1": 1}
+    assert BUDGETS["full"].retain(given, subject) == given
+
+
+def source(benchmark: str, probes: list[Probe], folder: Path, **options: Any) -> Source:
+    names = {option.name for one in benchmarks().values() for option in one.options}
+    declared = benchmarks()[benchmark]
+    return Source(
+        declared, declared.evaluator(argparse.Namespace(**dict.fromkeys(names) | options)), probes, folder
+    )
+
+
+def test_material_of_a_benchmark(tokenizer_folder: Path) -> None:
+    probes = [
+        make_probe(0, "forget", "qa", ["Paris"]),
+        make_probe(1, "forget", "fb", ["Paris"]),
+        make_probe(2, "forget", "aa", ["Paris"], family="multiple_choice"),
+        make_probe(103, "forget", "qa", ["1970"]),
+        make_probe(204, "retain", "qa", ["Rome"], subject="Ben Orr"),
+        make_probe(305, "retain_unseen", "qa", ["Oslo"], subject="Cleo Marsh"),
+    ]
+    row = make_probe(110, "forget", "qa", ["1970"], messages=[{"role": "user", "content": "Year?"}])
+    made = material_of(
+        source("world", probes, tokenizer_folder), [row], [Model("m", tokenizer_folder)], BUDGETS["full"], 2
+    )
+    assert [one.probe.index for one in made.asked] == [0, 1, 103]
+    assert [one.probe.index for one in made.retained] == [204]
+    assert made.asked[0].request.max_tokens == 32
+    assert made.fact(probes[0]) == made.fact(probes[1]) != made.fact(probes[3])
+    assert made.fact(row) == made.fact(probes[3]) != made.fact(probes[4])
+    scored = made.score([(probes[0], "In Paris"), (probes[4], "I don't know."), (probes[0], "no")])
+    assert [(one.recall, one.refused) for one in scored] == [(1, False), (0, True), (0, False)]
+    (other,) = made.score([(make_probe(0, "forget", "qa", ["two words"]), "two of them")])
+    assert other.recall == 0.5
+
+
+def test_retain_probes_alone_are_scored_where_a_benchmark_needs_its_target(tokenizer_folder: Path) -> None:
+    probes = [
+        make_probe(0, "forget", "qa", ["Paris"]),
+        make_probe(1, "forget", "fb", ["1970"]),
+        make_probe(2, "retain", "qa", ["Rome"], subject="Ben Orr"),
+    ]
+    made = material_of(
+        source("rwku", probes, tokenizer_folder), [], [Model("m", tokenizer_folder)], BUDGETS["quick"], 1
+    )
+    assert [one.recall for one in made.score([(probes[2], "Rome"), (probes[2], "Oslo")])] == [1, 0]
+
+
+def test_rows_that_a_benchmark_cannot_read_are_facts_of_their_own(tokenizer_folder: Path) -> None:
+    probes = [make_probe(n, "forget", "qa", [gold]) for n, gold in enumerate(["Paris", "1970"])]
+    row = make_probe(7, "forget", "completion", ["Paris"], subject="Somebody else")
+    made = material_of(
+        source("rwku", probes, tokenizer_folder), [row], [Model("m", tokenizer_folder)], BUDGETS["quick"], 1
+    )
+    assert made.fact(row) not in {made.fact(one) for one in probes}
+
+
+EIGHT = [*CITIES, "Kyiv", "Doha"]
+"""As many as a choice is among."""
+PARTLY = re.compile("4|leak_.*").fullmatch
+OF_BENCHMARKS = {
+    "world": {},
+    "custom": {},
+    "rwku": {},
+    "muse_books": {"raw": True},
+    "tofu": {"family": "forget", "reference": Reference(("Bern", "Oslo"), "It is there.")},
+}
+
+
+@pytest.mark.parametrize("benchmark", OF_BENCHMARKS)
+def test_every_benchmark_can_be_attacked(benchmark: str, tokenizer_folder: Path) -> None:
+    """Each request attack asks its probes and reads answers that hold the gold."""
+    changes: Any = OF_BENCHMARKS[benchmark]
+    forget = [
+        make_probe(100 * n, "forget", "qa", [f"it wrote {city}"], **changes) for n, city in enumerate(EIGHT)
+    ]
+    retain = [make_probe(900, "retain", "qa", ["Rome"], **changes, subject="Ben Orr")]
+    if benchmark == "tofu":
+        retain = [replace(one, family="retain") for one in retain]
+    train = [make_probe(n, "retain", "qa", ["Rom"], **changes, subject="Ben Orr") for n in (2000, 2100)]
+    made = material_of(
+        source(benchmark, [*forget, *retain], tokenizer_folder),
+        train,
+        [Model("m", tokenizer_folder)],
+        BUDGETS["quick"],
+        1,
+    )
+    assert len(made.asked) == len(forget)
+    for attack in registry.attacks().values():
+        if attack.ask:
+            asking = attack.ask(made, attack.options("quick"))
+            text = f"it wrote {' '.join(EIGHT)}"
+            answer = Answer(text, samples=(text,) * 16, ranks=(1, 1, 1))
+            found = scores(asking.read({request.id: answer for request in asking.requests}))
+            # Behind four tokens of a gold the rest begins within a word; an F1 of 1 needs the gold alone.
+            whole = [found[name, side] for name, side in found if side == "forget" and not PARTLY(name)]
+            assert all(0 < value <= 1 for values in whole for value in values.values()), attack.name

@@ -1,0 +1,294 @@
+"""Rounding to nearest, and folders of rounded weights against an independent rounding of the parameters."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
+
+from data_prep.world.tokenizer import train_tokenizer
+from recipe.rerule.evaluation.attacks import weights as written_weights
+from recipe.rerule.evaluation.attacks.quantise import quantise, round_to_nearest
+from recipe.rerule.runs.weights import WeightsError
+from tests.checkpoint_faults import exit_code, in_child
+from tests.made_models import put_model
+
+BITS = st.integers(2, 8)
+DTYPES = st.sampled_from([torch.float32, torch.float16, torch.bfloat16])
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+@st.composite
+def matrices(draw: st.DrawFn) -> Tensor:
+    rows, columns, seed = draw(st.integers(1, 4)), draw(st.integers(1, 40)), draw(st.integers(0, 10**6))
+    scale = 10.0 ** draw(st.integers(-3, 3))
+    made = torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed)) * scale
+    return made.to(draw(DTYPES))
+
+
+def test_round_to_nearest_by_hand() -> None:
+    """4 bits: 7 steps on each side. The first group has step 1, the second 0.5 and the third is zeros."""
+    weights = torch.tensor([[7.0, 2.4, -2.6, 2.5, 3.5, -3.5, 0.2, 0.3, 0.0, 0.0]])
+    expected = [[7.0, 2.0, -3.0, 2.0, 3.5, -3.5, 0.0, 0.5, 0.0, 0.0]]
+    assert round_to_nearest(weights, 4, 4).tolist() == expected
+    assert round_to_nearest(torch.tensor([4.0, -1.9, 2.1]), 2, 3).tolist() == [4.0, 0.0, 4.0]
+
+
+def test_a_last_group_that_is_short_has_its_own_step() -> None:
+    weights = torch.tensor([[7.0, 2.4, 0.7, 0.24]])
+    torch.testing.assert_close(round_to_nearest(weights, 4, 2), torch.tensor([[7.0, 2.0, 0.7, 0.2]]))
+    torch.testing.assert_close(round_to_nearest(weights, 4, 3), torch.tensor([[7.0, 2.0, 1.0, 0.24]]))
+    assert torch.equal(round_to_nearest(weights, 4, 9), round_to_nearest(weights, 4, 4))
+
+
+@settings(deadline=None)
+@given(matrices(), BITS, st.integers(1, 50))
+def test_rounding_properties(weights: Tensor, bits: int, group: int) -> None:
+    rounded, levels = round_to_nearest(weights, bits, group), 2 ** (bits - 1) - 1
+    assert (rounded.dtype, rounded.shape) == (weights.dtype, weights.shape)
+    assert torch.equal(round_to_nearest(rounded, bits, group), rounded)
+    assert torch.equal(round_to_nearest(-weights, bits, group), -rounded)
+    for first in range(0, weights.shape[1], group):
+        before, after = weights[:, first : first + group].double(), rounded[:, first : first + group]
+        step = before.abs().amax(1, keepdim=True) / levels
+        cast = torch.finfo(weights.dtype).eps * before.abs().amax(1, keepdim=True)
+        assert bool(((after.double() - before).abs() <= step / 2 + cast).all())
+        assert torch.equal(after.double().abs().amax(1), before.abs().amax(1))
+        assert all(len(row.unique()) <= 2**bits for row in after)
+
+
+@settings(deadline=None)
+@given(matrices(), BITS, st.integers(1, 50), st.integers(-3, 3))
+def test_scaling_rows_by_powers_of_two_commutes(weights: Tensor, bits: int, group: int, power: int) -> None:
+    weights = weights.float()
+    scales = 2.0 ** (power + torch.arange(len(weights)))[:, None]
+    found = round_to_nearest(weights * scales, bits, group)
+    assert torch.equal(found, round_to_nearest(weights, bits, group) * scales)
+
+
+def test_small_updates_are_rounded_away() -> None:
+    """At the same step, weights in the same cells give the original's numbers; this is what 4 bits undo."""
+    generator = torch.Generator().manual_seed(0)
+    original = torch.randn(64, 96, generator=generator).clamp(-3.9, 3.9)
+    original[:, 0] = 4.0  # holds the step of every row, and is not updated
+    step = 4.0 / 7
+    distance = (original / step - (original / step).round()).abs()
+    update = 0.02 * step * torch.randn(64, 96, generator=generator).clamp(-1, 1)
+    update[:, 0] = 0
+    update[distance > 0.47] = 0
+    unlearned = original + update
+    assert not torch.equal(unlearned, original)
+    assert torch.equal(round_to_nearest(unlearned, 4, 96), round_to_nearest(original, 4, 96))
+    assert not torch.equal(round_to_nearest(unlearned, 8, 96), round_to_nearest(original, 8, 96))
+
+
+def llama(**changes: Any) -> LlamaForCausalLM:
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 300, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2}
+    return LlamaForCausalLM(LlamaConfig(**(sizes | {"num_attention_heads": 2} | changes)))
+
+
+def saved(model: Any, folder: Path, **settings: Any) -> Path:
+    model.save_pretrained(folder, **settings)
+    return folder
+
+
+def weights(folder: Path) -> dict[str, Tensor]:
+    return {name: tensor for file in folder.glob("*.safetensors") for name, tensor in load_file(file).items()}
+
+
+def rounded_by_hand(weight: Tensor, bits: int, group: int) -> Tensor:
+    """Group by group with plain loops, in float64."""
+    result, levels = weight.double().clone(), 2 ** (bits - 1) - 1
+    for row in result:
+        for first in range(0, len(row), group):
+            part = row[first : first + group]
+            step = max(abs(value) for value in part.tolist()) / levels
+            part.copy_(torch.tensor([round(value / step) * step for value in part.tolist()]))
+    return result.to(weight.dtype)
+
+
+@pytest.mark.parametrize(
+    ("bits", "dtype", "tied"), [(8, "float32", False), (4, "float16", True), (3, "bfloat16", False)]
+)
+def test_the_folder_loads_as_the_rounded_model(bits: int, dtype: str, tied: bool, tmp_path: Path) -> None:
+    model = llama(tie_word_embeddings=tied).to(getattr(torch, dtype))
+    source = saved(model, tmp_path / "model", max_shard_size="8KB")
+    tokenizer = train_tokenizer(["Who wrote it?"], 300)
+    tokenizer.save_pretrained(source)
+    done = quantise(source, bits, tmp_path / "out", group_size=16)
+    found = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype="auto")
+    assert found.dtype == model.dtype
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.split(".")[-2] in PROJECTIONS:
+                # 16 does not divide 24 and 40; 12 and 10 do.
+                parameter.copy_(rounded_by_hand(parameter, bits, {24: 12, 40: 10}[parameter.shape[1]]))
+    for wanted, parameter in zip(model.parameters(), found.parameters(), strict=True):
+        assert torch.equal(parameter, wanted)
+    ids = torch.arange(10)[None]
+    assert torch.equal(found(ids).logits, model(ids).logits)
+    assert AutoTokenizer.from_pretrained(tmp_path / "out")("Who?") == tokenizer("Who?")
+    assert len(done["group_sizes"]) == 2 * len(PROJECTIONS)
+    assert done["weights"] == 2 * (4 * 24 * 24 + 3 * 24 * 40)
+    assert 0.8 * done["weights"] < done["changed"] < done["weights"]
+
+
+def test_files_and_record(tmp_path: Path) -> None:
+    source = saved(llama(), tmp_path / "model", max_shard_size="8KB")
+    quantise(source, 4, tmp_path / "out")
+    here, there = ({file.name for file in folder.iterdir()} for folder in (source, tmp_path / "out"))
+    assert there == here | {"attack.json"}
+    assert len([name for name in here if name.endswith(".safetensors")]) > 2
+    index = json.loads((tmp_path / "out/model.safetensors.index.json").read_text())
+    assert index["weight_map"].keys() == weights(source).keys()
+    assert index["metadata"]["total_size"] == sum(tensor.nbytes for tensor in weights(source).values())
+    record = json.loads((tmp_path / "out/attack.json").read_text())
+    assert (record["model"], record["bits"], record["group_size"]) == (str(source), 4, 128)
+    assert record["group_sizes"]["model.layers.1.mlp.down_proj.weight"] == 40
+    untouched = {"model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"}
+    assert untouched <= set(record["left_alone"])
+    assert set(record["left_alone"]) | set(record["group_sizes"]) == set(weights(source))
+    for name in record["left_alone"]:
+        assert torch.equal(weights(source)[name], weights(tmp_path / "out")[name])
+
+
+@pytest.mark.parametrize("bits", [8, 4, 3])
+def test_rounding_twice_changes_nothing(bits: int, tmp_path: Path) -> None:
+    source = saved(llama(), tmp_path / "model")
+    quantise(source, bits, tmp_path / "once")
+    again = quantise(tmp_path / "once", bits, tmp_path / "twice")
+    assert again["changed"] == 0
+    for name, tensor in weights(tmp_path / "once").items():
+        assert torch.equal(weights(tmp_path / "twice")[name], tensor)
+    record = json.loads((tmp_path / "twice/attack.json").read_text())
+    assert record["model"] == str(tmp_path / "once")
+
+
+def test_bfloat16_is_a_warning_at_8_bits_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = saved(llama().bfloat16(), tmp_path / "model")
+    capsys.readouterr()
+    quantise(source, 4, tmp_path / "4")
+    assert capsys.readouterr().err == ""
+    quantise(source, 8, tmp_path / "8")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"warning: {source} is bfloat16")
+
+
+def test_routers_and_norms_of_heads_are_left_alone(tmp_path: Path) -> None:
+    source = saved(llama(), tmp_path / "model")
+    file = source / "model.safetensors"
+    more = {
+        "model.layers.0.mlp.gate.weight": torch.randn(4, 24),
+        "model.layers.0.q_norm.weight": torch.randn(4, 24),
+    }
+    save_file(load_file(file) | more, file, metadata={"format": "pt"})
+    done = quantise(source, 4, tmp_path / "out")
+    assert set(more) <= set(done["left_alone"])
+
+
+def test_one_file_is_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = saved(llama(), tmp_path / "model", max_shard_size="8KB")
+    written: list[set[str]] = []
+
+    def record(tensors: dict[str, Tensor], path: Path, metadata: Any) -> None:
+        written.append(set(tensors))
+        save_file(tensors, path, metadata=metadata)
+
+    monkeypatch.setattr(written_weights, "save_file", record)
+    quantise(source, 4, tmp_path / "out")
+    assert written == [set(load_file(file)) for file in sorted(source.glob("*.safetensors"))]
+
+
+@pytest.mark.parametrize("writes", [0, 1, 2])
+def test_a_kill_leaves_nothing_under_the_name(
+    writes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = saved(llama(), tmp_path / "model", max_shard_size="8KB")
+
+    def killed() -> None:
+        calls: list[Path] = []
+
+        def kill(tensors: dict[str, Tensor], path: Path, metadata: Any) -> None:
+            if len(calls) == writes:
+                os.kill(os.getpid(), signal.SIGKILL)
+            calls.append(path)
+            save_file(tensors, path, metadata=metadata)
+
+        monkeypatch.setattr(written_weights, "save_file", kill)
+        quantise(source, 4, tmp_path / "out")
+
+    assert exit_code(in_child(killed)) == -signal.SIGKILL
+    assert not (tmp_path / "out").exists()
+    quantise(source, 4, tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "out"]
+
+
+def without_layers(folder: Path) -> Path:
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=300, n_embd=8, n_layer=1, n_head=2, n_positions=16))
+    return saved(model, folder)
+
+
+def with_fused_experts(folder: Path) -> Path:
+    saved(llama(), folder)
+    file = folder / "model.safetensors"
+    experts = {"model.layers.0.mlp.experts.gate_up_proj": torch.randn(2, 24, 40)}
+    save_file(load_file(file) | experts, file, metadata={"format": "pt"})
+    return folder
+
+
+def with_nan(folder: Path) -> Path:
+    model = llama()
+    with torch.no_grad():
+        model.model.layers[1].mlp.up_proj.weight[0, 0] = float("nan")
+    return saved(model, folder)
+
+
+def quantised(folder: Path) -> Path:
+    return put_model(folder, quantization_config={"quant_method": "gptq"})
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (without_layers, "has no linear weights in decoder layers named layers.N"),
+        (with_fused_experts, "has model.layers.0.mlp.experts.gate_up_proj of 3 axes"),
+        (with_nan, "up_proj.weight"),
+        (quantised, "holds quantised weights, which cannot be rounded; give full weights"),
+        (lambda folder: folder, "."),
+    ],
+)
+def test_models_that_are_refused(make: Any, message: str, tmp_path: Path) -> None:
+    source = make(tmp_path / "model")
+    with pytest.raises(WeightsError, match=message) as raised:
+        quantise(source, 4, tmp_path / "out")
+    assert str(source) in str(raised.value)
+    assert len(str(raised.value).splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("bits", "group_size", "message"),
+    [(1, 128, "bits is 1"), (9, 128, "bits is 9"), (4, 0, "group_size is 0")],
+)
+def test_settings_that_are_refused(bits: int, group_size: int, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        quantise(saved(llama(), tmp_path / "model"), bits, tmp_path / "out", group_size)
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,202 @@
+"""Numbers over facts from tidy rows: what is averaged, when there is an interval or a share, and curves."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recipe.rerule.evaluation.attacks import summary
+from recipe.rerule.evaluation.attacks.attack import FORGET, row
+from recipe.rerule.evaluation.attacks.summary import (
+    Difference,
+    Score,
+    Summary,
+    area,
+    auc,
+    half_recovery,
+    over_facts,
+    share,
+)
+from recipe.rerule.evaluation.statistics import roc
+from recipe.rerule.evaluation.summary import Array, Samples, bootstrap, intervals, mean_of
+
+MEAN = mean_of("score", [FORGET])
+NONE = {"title": "", "higher_is_leak": True, "statistic": "mean", "has_before": True, "curve": False}
+
+
+def over(values: list[float] | Array) -> Samples:
+    return {FORGET: {"score": np.asarray(values, dtype=float)}}
+
+
+def table(*rows: dict[str, Any]) -> pd.DataFrame:
+    made = [{"attack": "none", "model": "mine", **row(**one)} for one in rows]
+    return pd.DataFrame(made).astype({"score": float, "refused": float})
+
+
+def test_samples_are_averaged_first_then_the_probes_of_a_fact() -> None:
+    """Fact a has three probes, of which one was sampled twice, and b one: 0.5 and 1, not 2.5 of 5."""
+    rows = table(
+        {"fact": "a", "probe": 0, "score": 1.0, "refused": 0.0},
+        {"fact": "b", "probe": 10, "score": 1.0, "refused": 1.0},
+        {"fact": "a", "probe": 1, "score": 0.25, "sample": 0},
+        {"fact": "a", "probe": 1, "score": 0.75, "sample": 1},
+        {"fact": "a", "probe": 2, "score": 0.0},
+        {"side": "retain", "fact": "c", "probe": 40, "score": 0.25, "refused": 1.0},
+    )
+    assert over_facts(rows[rows["side"] == FORGET]).to_dict() == {"a": 0.5, "b": 1.0}
+    found = Summary(rows, {"none": NONE}).results["none"]["mine"]
+    assert (found.before, found.after, found.gain, found.facts) == (0.75, 0.75, 0, 2)
+    assert (found.refusal, found.retain, found.excess, found.after_interval) == (0.5, 0.25, None, None)
+
+
+def test_models_are_compared_over_the_same_facts_in_one_order() -> None:
+    facts = [f"fact {number}" for number in range(8)]
+    values = dict(zip(facts, np.linspace(0, 1, 8), strict=True))
+
+    def of_model(model: str, order: list[str], shift: float) -> pd.DataFrame:
+        rows = [
+            {"fact": fact, "probe": facts.index(fact), "score": values[fact] / 2 + shift} for fact in order
+        ]
+        return table(*rows).assign(model=model)
+
+    rows = pd.concat([of_model("mine", facts, 0.5), of_model("control", facts[::-1], 0.0)])
+    found = Summary(rows, {"none": NONE}).results["none"]
+    assert (found["mine"].excess, found["mine"].interval) == (0.5, (0.5, 0.5))
+    assert found["control"].p_value == 1
+    with pytest.raises(ValueError, match="attack none scored other facts of control than of mine"):
+        Summary(rows[:-1], {"none": NONE})
+
+
+def test_a_difference_of_six_facts() -> None:
+    """All six differ one way: of 2^6 exchanges, two are as extreme."""
+    found = between([1, 1, 1, 0.5, 1, 1], [0] * 6)
+    assert found.value == pytest.approx(5.5 / 6)
+    assert found.p_value() == 2 / 64
+    low, high = found.interval() or (1, -1)
+    assert low < 5.5 / 6 < high <= 1
+    few = between([1] * 5, [0] * 5)
+    assert (few.value, few.interval(), few.p_value(), few.a.interval()) == (1, None, None, None)
+    itself = between([1, 0, 1, 0, 1, 0], [1, 0, 1, 0, 1, 0])
+    assert (itself.value, itself.interval(), itself.p_value()) == (0, (0, 0), 1)
+
+
+def between(a: list[float] | Array, b: list[float] | Array) -> Difference:
+    return Difference(Score(over(a), MEAN), Score(over(b), MEAN))
+
+
+def test_a_share_needs_knowledge_that_is_sure() -> None:
+    whole, nothing = between([1] * 8, [0] * 8), between([0] * 8, [0] * 8)
+    half = between([0.5] * 8, [0] * 8)
+    assert share(half, whole) == (0.5, (0.5, 0.5))
+    assert share(whole, whole) == (1, (1, 1))
+    assert share(nothing, whole) == (0, (0, 0))
+    # The original's excess may be 0: a share of it has no meaning.
+    assert share(half, between([1, 0, 0, 0, 0, 0, 0, 0], [0] * 8)) == (None, None)
+    assert share(half, nothing) == (None, None)
+    generator = np.random.default_rng(3)
+    unsure = between(generator.random(8), generator.random(8))
+    low, high = unsure.interval() or (1, -1)
+    assert low < 0 < high
+    assert unsure.draws is not None
+    assert unsure.draws.all()
+    assert share(half, unsure) == (None, None)
+    assert share(between([1] * 5, [0] * 5), between([1] * 5, [0] * 5)) == (None, None)
+
+
+def test_the_interval_of_a_share_is_that_of_paired_resamples() -> None:
+    generator = np.random.default_rng(0)
+    u, o = generator.random((2, 30))
+    found = share(between(u, np.zeros(30)), between(o, np.zeros(30)))
+    draws = [bootstrap(over(values), {"m": MEAN}, 2000, 0)["m"] for values in (u, o)]
+    assert found[0] == pytest.approx(u.mean() / o.mean())
+    assert found[1] == pytest.approx(tuple(np.quantile(draws[0] / draws[1], [0.025, 0.975])))
+    # Unpaired, the same resamples in another order, it would be wider.
+    unpaired = np.quantile(draws[0] / draws[1][::-1], [0.025, 0.975])
+    assert found[1] != pytest.approx(tuple(unpaired))
+
+
+def test_the_excess_of_a_second_model_that_never_knew_covers_0() -> None:
+    """Of 200 pairs of models of one distribution, about 95 % of the intervals hold 0."""
+    generator = np.random.default_rng(1)
+    held = 0
+    for _ in range(200):
+        floor = generator.beta(0.3, 2, 40)  # what can be guessed of each fact, by both
+        low, high = between(*(generator.binomial(4, floor) / 4 for _ in range(2))).interval() or (1, -1)
+        held += low <= 0 <= high
+    assert 180 <= held <= 199
+
+
+STEPS = [0, 1, 3, 7, 15]  # log2(1 + step) is 0, 1, 2, 3, 4
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"),
+    [
+        ([0.0, 0.0, 0.5, 0.9, 1.0], 3.0),
+        ([0.6, 0.9, 1.0, 1.0, 1.0], 0.0),
+        ([0.0, 0.0, 0.2, 0.8, 1.0], 2**2.5 - 1),  # half-way between 2 and 3 on the axis
+        ([0.0, 0.4, 0.44, 0.48, 0.49], None),
+        ([0.0, 1.0, 0.0, 0.0, 0.0], 2**0.5 - 1),  # the first time counts
+    ],
+)
+def test_half_recovery_by_hand(shares: list[float], expected: float | None) -> None:
+    found = half_recovery(STEPS, shares)
+    assert found == (None if expected is None else pytest.approx(expected, abs=1e-12))
+
+
+def test_area_by_hand() -> None:
+    """Over 0 to 4: trapezoids .5, 1, .5, 0."""
+    assert area(STEPS, [0.0, 1.0, 1.0, 0.0, 0.0]) == pytest.approx(2 / 4, abs=1e-12)
+    assert area([0, 3], [0.0, 1.0]) == 0.5
+
+
+@given(st.floats(-1, 1), st.lists(st.integers(0, 200), min_size=2, unique=True).map(sorted))
+def test_a_constant_curve_has_its_value_as_area(value: float, steps: list[int]) -> None:
+    assert area(steps, [value] * len(steps)) == pytest.approx(value, abs=1e-12)
+
+
+def test_a_straight_curve_is_measured_alike_with_more_steps() -> None:
+    steps = list(range(65))
+    line = [math.log2(1 + step) / 6.1 for step in steps]
+    few = [0, 1, 2, 4, 8, 16, 32, 64]
+    assert area(few, [line[step] for step in few]) == pytest.approx(area(steps, line), abs=1e-12)
+    found = half_recovery(few, [line[step] for step in few])
+    assert found == pytest.approx(2**3.05 - 1, abs=1e-9)
+
+
+def of_sets(low: Array, high: Array) -> Samples:
+    return {"forget": {"score": low}, "others": {"score": high}}
+
+
+def test_the_auc_of_every_resample_with_ties(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(0)
+    same = generator.integers(0, 3, size=(7, 9)).astype(float)
+    assert auc(of_sets(same, same)).tolist() == [0.5] * 7
+    low, high = same, generator.integers(0, 3, size=(7, 5)).astype(float)
+    expected = [roc.auc(*pair) for pair in zip(low, high, strict=True)]
+    for at_once in (1, 100, 1 << 20):
+        monkeypatch.setattr(summary, "_AT_ONCE", at_once)
+        assert auc(of_sets(low, high)) == pytest.approx(expected, abs=1e-15)
+    assert auc(of_sets(low.reshape(7, 1, 9), high.reshape(7, 1, 5))).shape == (7, 1)
+    bottom, top = intervals(of_sets(low[0], high[0]), {"auc": auc}, resamples=200)["auc"]
+    assert 0 <= bottom <= expected[0] <= top <= 1
+
+
+def test_the_difference_of_two_areas_has_an_interval_and_a_test() -> None:
+    """Of a model that knows its texts against one that does not."""
+    generator = np.random.default_rng(0)
+    low, high = generator.normal(size=30), generator.normal(size=20)
+    never_knew, knows = Score(of_sets(low, high), auc), Score(of_sets(low - 2, high), auc)
+    found = Difference(knows, never_knew)
+    assert found.value == pytest.approx(knows.value - never_knew.value)
+    bottom, top = found.interval() or (1, -1)
+    assert 0 < bottom < found.value < top
+    assert (found.p_value() or 0) < 0.01
+    assert Difference(knows, knows).interval() == (0, 0)
+    assert Difference(knows, knows).p_value() == 1

@@ -1,0 +1,336 @@
+"""The process of a command: arguments, signals, signs of life, temporary folder, child processes."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from recipe.rerule import io, process
+from recipe.rerule.process import ArgumentParser, Progress, Started, positive
+
+# ---- arguments ----
+
+
+def parser() -> ArgumentParser:
+    whole = ArgumentParser(prog="tool", epilog="examples:\n  tool go --n 3\n")
+    go = whole.add_subparsers(required=True, metavar="COMMAND").add_parser("go")
+    go.add_argument("--n", type=positive, required=True)
+    return whole
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ([], "the following arguments are required: COMMAND; see tool --help"),
+        (["stop"], "argument COMMAND: invalid choice: 'stop' (choose from 'go'); see tool --help"),
+        (["go"], "the following arguments are required: --n; see tool go --help"),
+        (["go", "--n", "x\ny"], "argument --n: 'x\\ny' is no whole number above 0; see tool go --help"),
+        (["go", "--n", "1", "a\nb"], "unrecognized arguments: a b; see tool --help"),
+    ],
+)
+def test_a_wrong_argument_is_one_line(
+    arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parser().parse_args(arguments)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"error: {line}\n"
+
+
+def test_examples_keep_their_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parser().parse_args(["--help"])
+    assert "examples:\n  tool go --n 3\n" in capsys.readouterr().out
+
+
+def test_whole_numbers_above_0() -> None:
+    assert positive("12") == 12
+    for text in ("0", "-1", "1.5", "", "nan", "1e3", "٣", "9" * 5000):
+        with pytest.raises(argparse.ArgumentTypeError):
+            positive(text)
+
+
+# ---- signals ----
+
+SETUP = """
+import sys, time
+from pathlib import Path
+from recipe.rerule import io, process
+process.SHUTDOWN_SECONDS = 1.0
+MARK = Path({mark!r})
+"""
+WAIT = """
+    try:
+        print("ready", flush=True)
+        time.sleep(60)
+"""
+STOPPED: dict[str, tuple[str, signal.Signals, int, str]] = {
+    "the way out is left to the code": (
+        'with process.stoppable():\n  with process.stoppable(lambda: "go on from 7"):'
+        f"{WAIT}    finally: MARK.touch()",
+        *(signal.SIGTERM, 143, "error: stopped by SIGTERM; go on from 7"),
+    ),
+    "Ctrl-C": (
+        f"with process.stoppable():{WAIT}    finally: MARK.touch()",
+        *(signal.SIGINT, 130, "error: stopped by SIGINT"),
+    ),
+    "what a library makes of it": (
+        f"with process.stoppable(), io.one_line(Exception, code=1):{WAIT}"
+        "    except KeyboardInterrupt: MARK.touch(); raise RuntimeError('a worker is gone')",
+        *(signal.SIGTERM, 143, "error: stopped by SIGTERM"),
+    ),
+    "a shutdown that hangs": (
+        f"with process.stoppable(), process.last_act(MARK.touch):{WAIT}    finally: time.sleep(60)",
+        *(signal.SIGTERM, 143),
+        "error: stopped by SIGTERM; its processes did not end within 1 s and were killed",
+    ),
+}
+
+
+def started(code: str, mark: Path) -> subprocess.Popen[str]:
+    """A process that runs `code` and has said that it is ready."""
+    program = SETUP.format(mark=str(mark)) + code
+    one = subprocess.Popen([sys.executable, "-c", program], stdout=-1, stderr=-1, text=True)
+    assert one.stdout is not None
+    assert one.stdout.readline() == "ready\n"
+    return one
+
+
+@pytest.mark.parametrize("case", STOPPED)
+def test_a_signal_is_one_line_and_its_exit_code(case: str, tmp_path: Path) -> None:
+    code, number, exit_code, line = STOPPED[case]
+    one, at = started(code, tmp_path / "mark"), time.monotonic()
+    one.send_signal(number)
+    _, err = one.communicate(timeout=20)
+    assert (one.returncode, err) == (exit_code, f"{line}\n")
+    assert time.monotonic() - at < 10
+    assert (tmp_path / "mark").exists()
+
+
+def test_more_signals_do_not_disturb_the_shutdown(tmp_path: Path) -> None:
+    code = (
+        f"with process.stoppable():{WAIT}    finally:\n"
+        '        print("ending", flush=True); time.sleep(0.5); print("ended", flush=True)'
+    )
+    one = started(code, tmp_path / "mark")
+    one.send_signal(signal.SIGTERM)
+    assert one.stdout is not None
+    assert one.stdout.readline() == "ending\n"
+    one.send_signal(signal.SIGTERM)
+    one.send_signal(signal.SIGINT)
+    out, err = one.communicate(timeout=20)
+    assert (one.returncode, out, err) == (143, "ended\n", "error: stopped by SIGTERM\n")
+
+
+@pytest.mark.parametrize(("code", "ended"), [(0, 0), (1, 1), (2, 2), (signal.SIGTERM, 143)])
+def test_other_exits_pass_and_that_of_rays_handler_counts(code: int, ended: int) -> None:
+    before = [signal.getsignal(number) for number in process.SIGNALS]
+    with pytest.raises(SystemExit) as exit_, process.stoppable():
+        sys.exit(code)
+    assert exit_.value.code == ended
+    assert [signal.getsignal(number) for number in process.SIGNALS] == before
+
+
+def test_an_ignored_signal_stays_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with process.stoppable():
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def without_reader(*arguments: str, buffered: bool = True) -> tuple[int, str]:
+    """Exit code and stderr of `python *arguments`, whose stdout nobody reads."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    environment = os.environ | {"PYTHONUNBUFFERED": "" if buffered else "1"}
+    with os.fdopen(writing) as output:
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            stdout=output,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("arguments", ["recipe.rerule.unlearn --list --json", "recipe.rerule.check --help"])
+def test_a_command_whose_reader_has_gone_ends_without_a_line(arguments: str) -> None:
+    assert without_reader("-m", *arguments.split()) == (128 + signal.SIGPIPE, "")
+
+
+@pytest.mark.parametrize("buffered", [True, False])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "print('x' * 10**6)",  # more than a buffer
+        "print('x', flush=True)",
+        "print('x')",
+        "with io.one_line(Exception, code=1): print('x' * 10**6)",
+        "with io.one_line(OSError, code=2): sys.exit(print('x'))",
+        "sys.exit(3 if print('x') else 4)",
+    ],
+)
+def test_wherever_it_is_noticed(body: str, buffered: bool) -> None:
+    code = "import sys\nfrom recipe.rerule import io, process\n"
+    code += f"with process.stoppable():\n  with process.stoppable():\n    {body}"
+    assert without_reader("-c", code, buffered=buffered) == (141, "")
+
+
+def test_another_broken_pipe_is_an_error_still(capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = socket.socketpair()
+    other.close()
+    with pytest.raises(BrokenPipeError) as raised, process.stoppable():
+        one.sendall(b"x")
+    one.close()
+    assert io.fail(raised.value, 2) == 2
+    assert capsys.readouterr().err == "error: broken pipe\n"
+
+
+# ---- signs of life ----
+
+
+def test_a_line_every_few_seconds_says_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Progress("report") as quick:
+        quick.doing("a figure")
+        assert quick.line() == "report: 0 s; a figure"
+    assert capsys.readouterr().err == ""  # what is quick says nothing
+    monkeypatch.setattr(process, "PROGRESS_SECONDS", 0.05)
+    with Progress("generate", 40, "requests") as work:
+        for _ in range(10):
+            work.advance()
+        work.doing("1 failed")
+        time.sleep(0.2)
+        work._started = time.monotonic() - 20
+        assert work.line() == "generate: 10 of 40 requests, 20 s, about 60 s left; 1 failed"
+    lines = capsys.readouterr().err.splitlines()
+    told = r"generate: 10 of 40 requests, [0-9]+ s, about [0-9]+ s left; 1 failed"
+    assert 1 <= len(lines) <= 5
+    assert all(re.fullmatch(told, line) for line in lines)
+
+
+# ---- temporary folder ----
+
+HOLDER = """
+import sys, tempfile, time
+from recipe.rerule import process
+tempfile.tempdir, process._LONGEST = sys.argv[1], 1000
+with process.scratch_folder() as folder:
+    (folder / "socket").touch()
+    print(folder, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(process, "_LONGEST", 1000)
+    return tmp_path
+
+
+def test_the_folder_goes_with_the_block(temporary: Path) -> None:
+    with contextlib.suppress(KeyError), process.scratch_folder() as folder:
+        (folder / "deep").mkdir()
+        (folder / "deep" / "file").touch()
+        assert folder.parent == temporary
+        raise KeyError
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_living_commands_folder_stays_and_a_dead_ones_goes(temporary: Path) -> None:
+    other = temporary / "rerule-notes"
+    other.mkdir()
+    (other / "mine.txt").touch()
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(temporary)], stdout=-1, text=True)
+    assert holder.stdout is not None
+    left = Path(holder.stdout.readline().strip())
+    with process.scratch_folder():
+        assert (left / "socket").exists()
+    holder.kill()
+    holder.communicate()
+    assert (left / "socket").exists()
+    with process.scratch_folder():
+        assert not left.exists()
+    assert (other / "mine.txt").exists()
+
+
+def test_sockets_find_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    long = tmp_path / ("x" * 80)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    with process.scratch_folder() as folder:
+        assert len(str(folder)) < 40
+        assert process.scratch_environment(folder)["TMPDIR"] == str(folder)
+
+
+# ---- child processes ----
+
+# A process with a child of its own, that holds a semaphore as a spawning multiprocessing context makes it.
+PARENT = """
+import multiprocessing, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+semaphore = multiprocessing.get_context("spawn").Semaphore()
+print(child.pid, semaphore._semlock.name, flush=True)
+time.sleep(60)
+"""
+
+
+def parent() -> tuple[subprocess.Popen[str], int, Path]:
+    one = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
+    assert one.stdout is not None
+    child, semaphore = one.stdout.readline().split()
+    return one, int(child), Path("/dev/shm") / f"sem.{semaphore.removeprefix('/')}"
+
+
+def gone(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/stat")
+    return not status.exists() or status.read_text().rsplit(")", 1)[1].split()[0] == "Z"
+
+
+def test_orphans_and_semaphores_go_and_what_was_there_before_stays() -> None:
+    other, other_child, other_semaphore = parent()
+    of_command = Started()
+    one, child, semaphore = parent()
+    assert semaphore.exists()
+    of_command.remember()
+    one.kill()
+    one.wait()
+    assert not gone(child)
+    of_command.end(grace=0)
+    assert gone(child)
+    assert not semaphore.exists()
+    assert not gone(other.pid)
+    assert not gone(other_child)
+    assert other_semaphore.exists()
+
+    Started(other.pid).end(grace=0)
+    assert gone(other.pid)
+    assert gone(other_child)
+    assert not other_semaphore.exists()
+    for left in (one, other):
+        left.communicate()
+
+
+def test_those_that_end_by_themselves_are_waited_for() -> None:
+    of_command = Started()
+    one = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.5)"])
+    at = time.monotonic()
+    of_command.end(grace=20)
+    assert 0.1 < time.monotonic() - at < 15
+    assert one.wait() == 0
