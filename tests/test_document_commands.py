@@ -30,7 +30,7 @@ RUN_BY = {
     "recipe.rerule.check stage1": "tests/refused/test_settings.py",
     "recipe.rerule.check stage2": "tests/test_experiments.py",
     "recipe.rerule.evaluate": "tests/evaluation/test_registry.py",
-    "recipe.rerule.evaluate attack": "tests/evaluation/attacks/test_killed.py",
+    "recipe.rerule.evaluate attack": "tests/evaluation/attacks/test_command.py",
     "recipe.rerule.evaluate judge": "tests/evaluation/judge_server.py",
     "recipe.rerule.evaluate model": "tests/e2e/test_likelihood.py",
     "recipe.rerule.evaluate score": "tests/evaluation/test_registry.py",

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recipe.rerule.evaluation import metrics as roc
 from recipe.rerule.evaluation.attacks import summary
 from recipe.rerule.evaluation.attacks.attack import FORGET, row
 from recipe.rerule.evaluation.attacks.summary import (
@@ -23,7 +24,6 @@ from recipe.rerule.evaluation.attacks.summary import (
     over_facts,
     share,
 )
-from recipe.rerule.evaluation.statistics import roc
 from recipe.rerule.evaluation.summary import Array, Samples, bootstrap, intervals, mean_of
 
 MEAN = mean_of("score", [FORGET])
