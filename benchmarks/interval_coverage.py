@@ -1,7 +1,7 @@
 """How often a 95 % interval holds the true value: python -m benchmarks.interval_coverage [--trials N].
 
 Draws probes from populations whose metric is known, makes intervals of it, and counts. Ways:
-    percentile    what the evaluation does (recipe.rerule.evaluation.statistics.intervals)
+    percentile    what the evaluation does (recipe.rerule.evaluation.summary)
     bca           bias-corrected and accelerated (Efron 1987), with the same resamples
     wilson        Wilson's score interval, where the metric is one share
     probes        where several probes ask for a fact: the percentile interval that takes every probe for one
@@ -21,9 +21,17 @@ import numpy as np
 from scipy.stats import norm
 from tqdm import tqdm
 
-from recipe.rerule.evaluation.statistics.facts import Facts
-from recipe.rerule.evaluation.statistics.intervals import Interval, bootstrap, percentile_interval
-from recipe.rerule.evaluation.statistics.samples import Array, Samples, Statistic, mean_of, mean_of_means
+from recipe.rerule.evaluation.summary import (
+    Array,
+    Facts,
+    Interval,
+    Samples,
+    Statistic,
+    bootstrap,
+    mean_of,
+    mean_of_means,
+    percentile_interval,
+)
 
 LEVEL = 0.95
 RESAMPLES = 2000

@@ -16,15 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from recipe.rerule.evaluation.statistics.comparison import compare
-from recipe.rerule.evaluation.statistics.facts import Facts
-from recipe.rerule.evaluation.statistics.intervals import intervals
-from recipe.rerule.evaluation.statistics.samples import (
+from recipe.rerule.evaluation.summary import (
+    Facts,
     Samples,
     Statistic,
+    compare,
+    intervals,
     mean_of,
     mean_of_means,
-    probes_of,
 )
 
 PROBES = {"fb": 3268, "qa": 2879, "aa": 6984}
@@ -51,7 +50,8 @@ def made_facts(samples: Samples) -> Facts:
     generator = np.random.default_rng(2)
     return {
         name: [
-            (name.rpartition("/")[2], int(FACTS * place**2)) for place in generator.random(probes_of(values))
+            (name.rpartition("/")[2], int(FACTS * place**2))
+            for place in generator.random(len(values[QUANTITIES[0]]))
         ]
         for name, values in samples.items()
     }

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from recipe.rerule.io import json_lines
+from recipe.rerule.evaluation import tidy
 
 PROBES, TARGETS = 13_131, 10
 MODELS = {
@@ -74,7 +74,7 @@ def write_target(folder: Path, target: int, indices: range) -> Path:
     }
     for name, content in files.items():
         (folder / name).write_text(json.dumps(content))
-    (folder / "responses.jsonl").write_text(json_lines(records), encoding="utf-8")
+    tidy.write(folder, tidy.from_rows(records))
     return folder
 
 
@@ -85,9 +85,11 @@ def _words(draw: random.Random, vocabulary: list[str], least: int, most: int) ->
 def _probe(draw: random.Random, vocabulary: list[str], target: int, index: int) -> dict[str, Any]:
     section, mode = draw.choice(_KINDS)
     return {
-        "index": index,
-        "section": section,
-        "mode": mode,
+        "probe": index,
+        "side": section,
+        "kind": mode,
+        "fact": f"probe {index}",
+        "sample": 0,
         "family": f"attack {draw.randint(1, 9)}" if mode == "aa" else "direct",
         "subject": f"Target {target}" if section == "forget" else f"Neighbour {draw.randint(1, 40)}",
         "target": f"Target {target}",
@@ -97,7 +99,7 @@ def _probe(draw: random.Random, vocabulary: list[str], target: int, index: int) 
 
 
 def _record(draw: random.Random, vocabulary: list[str], model: str, probe: dict[str, Any]) -> dict[str, Any]:
-    right = draw.random() < MODELS[model][probe["section"] == "retain"]
+    right = draw.random() < MODELS[model][probe["side"] == "retain"]
     refused = not right and draw.random() < 0.5
     wrong = f"I'm not certain about {probe['target']}." if refused else _words(draw, vocabulary, 2, 12)
     response = probe["golds"][0] if right else wrong
@@ -107,8 +109,8 @@ def _record(draw: random.Random, vocabulary: list[str], model: str, probe: dict[
 def _metrics(records: list[dict[str, Any]]) -> dict[str, float]:
     groups: dict[str, list[float]] = {}
     for record in records:
-        for mode in (record["mode"], "all"):
-            groups.setdefault(f"{record['section']}/{mode}", []).append(record["rouge_l"])
+        for mode in (record["kind"], "all"):
+            groups.setdefault(f"{record['side']}/{mode}", []).append(record["rouge_l"])
     return {name: sum(values) / len(values) for name, values in groups.items()}
 
 

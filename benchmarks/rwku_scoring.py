@@ -22,11 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.rwku_targets import target_folders, target_probes
-from recipe.rerule.evaluation.benchmarks.rwku import benchmark as rwku
+from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.engine.requests import Answer, Answers
 from recipe.rerule.evaluation.probes import Probe
-from recipe.rerule.evaluation.statistics.samples import metrics
+from recipe.rerule.evaluation.summary import metrics, samples_of
+from recipe.rerule.evaluation.tasks.rwku import Rwku
 
+RWKU = Rwku()
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 PROBES = 13_131
 BOUND_SECONDS = 60
@@ -52,7 +54,7 @@ def main() -> None:
     cpu_before = time.process_time()
     records = _timed(seconds, "model", lambda: _records(targets, lambda probes: _varied(probes, rng)))
     anchors = [
-        _timed(seconds, text, partial(_records, targets, partial(rwku.anchor_answers, text=text)))
+        _timed(seconds, text, partial(_records, targets, partial(RWKU.anchor_answers, text=text)))
         for text in ANCHORS
     ]
     _timed(seconds, "metrics", lambda: [_metrics(rows) for rows in (records, *anchors)])
@@ -83,7 +85,7 @@ def _renamed(probe: Probe, round_: int) -> Probe:
 def _varied(probes: list[Probe], rng: random.Random) -> Answers:
     golds = [probe.golds[0] for probe in probes]
     return {
-        f"rwku/{probe.index}": Answer(
+        RWKU.request_id(probe): Answer(
             rng.choice(FORMS).format(
                 gold=probe.golds[0], other=rng.choice(golds), number=rng.randrange(10**9)
             )
@@ -95,14 +97,15 @@ def _varied(probes: list[Probe], rng: random.Random) -> Answers:
 def _records(targets: list[list[Probe]], answer: Callable[[list[Probe]], Answers]) -> list[dict[str, Any]]:
     def each() -> Iterator[dict[str, Any]]:
         for probes in targets:
-            yield from rwku.records(probes, answer(probes))
+            yield from RWKU.records(probes, answer(probes), Path())
 
     return list(each())
 
 
 def _metrics(records: list[dict[str, Any]]) -> dict[str, float]:
-    samples = rwku.samples(records)
-    return metrics(samples, rwku.statistics(samples))
+    rows = tidy.with_facts(records, RWKU.fact)
+    samples, _ = samples_of(tidy.from_rows({"model": "", **row} for row in rows), RWKU.sets)
+    return metrics(samples, RWKU.statistics(samples))
 
 
 def _timed(seconds: dict[str, float], part: str, work: Callable[[], Any]) -> Any:

@@ -151,7 +151,7 @@ def run(name: str, seed: int, model: Path, out: Path) -> dict[str, Any]:
         "arm": name,
         "seed": seed,
         "stage1": hashlib.sha256((first / "model" / "model.safetensors").read_bytes()).hexdigest()[:12],
-        "held_out": held_out(evaluation / "responses.jsonl"),
+        "held_out": held_out(evaluation / "responses.parquet"),
         "seconds": round(time.monotonic() - start),
     }
 
@@ -183,12 +183,12 @@ def command(log: Path, module: str, *words: str) -> None:
 
 def held_out(responses: Path) -> dict[str, dict[str, float]]:
     """{model: {"forget recall": ..., "forget refused": ..., "retain recall": ..., "retain refused": ...}}."""
-    lines = pd.read_json(responses, lines=True)
-    means = lines.groupby(["model", "section"])[["rouge_l", "refused"]].mean()
+    rows = pd.read_parquet(responses)
+    means = rows.groupby(["model", "side"])[["rouge_l", "refused"]].mean()
     found: dict[str, dict[str, float]] = {}
-    for (model, section), mean in means.iterrows():
+    for (model, side), mean in means.iterrows():
         found.setdefault(model, {}).update(
-            {f"{section} recall": round(mean["rouge_l"], 4), f"{section} refused": round(mean["refused"], 4)}
+            {f"{side} recall": round(mean["rouge_l"], 4), f"{side} refused": round(mean["refused"], 4)}
         )
     return found
 

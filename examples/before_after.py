@@ -14,15 +14,15 @@ import pandas as pd
 def main() -> None:
     """Print the answers that an evaluation wrote."""
     folder, before, *after = sys.argv[1:]
-    lines = pd.read_json(Path(folder) / "responses.jsonl", lines=True)
-    asked = lines[lines["model"] == before].sort_values("index")
+    rows = pd.read_parquet(Path(folder) / "responses.parquet")
+    asked = rows[rows["model"] == before].sort_values("probe")
     known = asked[asked["rouge_l"] == 1]
-    answers = lines.set_index(["model", "index"])["response"]
+    answers = rows.set_index(["model", "probe"])["response"]
     width = max(map(len, (before, *after)))
-    for probe in known.groupby("section").head(2).itertuples():
-        print(f"\n{probe.prompt}  [{probe.section}]")
+    for probe in known.groupby("side").head(2).itertuples():
+        print(f"\n{probe.prompt}  [{probe.side}]")
         for model in (before, *after):
-            print(f"  {model:{width}}  {' '.join(answers[model, probe.index].split())}")
+            print(f"  {model:{width}}  {' '.join(answers[model, probe.probe].split())}")
 
 
 if __name__ == "__main__":

@@ -31,11 +31,10 @@ ARROWS: dict[str, set[str]] = {
 """Room to the rooms it may import, or the modules of a room where it may not import all."""
 INNER = {
     "evaluation/attacks": {
-        *("evaluation.attacks", "evaluation.engine", "evaluation.statistics", "evaluation.probes"),
+        *("evaluation.attacks", "evaluation.engine", "evaluation.summary", "evaluation.probes"),
         *(
             "evaluation.registry",
-            "evaluation.memorised",
-            "evaluation.evaluator",
+            "evaluation.metrics",
             "data_prep.generate",
             "reward",
             "runs",

@@ -106,7 +106,7 @@ WRITTEN = {
     "An evaluation folder": [
         EVALUATION.marker,
         *(f"{name}.json" for name in ("results", "intervals", "comparisons", "anchors")),
-        *("responses.jsonl", "texts.jsonl"),
+        *("responses.parquet", "texts.jsonl"),
     ],
     "An attack folder": [summary.RESULTS, summary.CURVES, tidy.FILE, runner.PIECES, summary.ATTACKED.marker],
     "A report": [f"report/{FILES.marker}"],

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from recipe.rerule.evaluation import tidy
 from recipe.rerule.runs import run_folder
 from tests.document_programs import HYDRA, composed
 
@@ -190,17 +191,15 @@ def test_the_real_model_s_results_are_of_one_set_of_settings(tmp_path: Path) -> 
 
 
 def test_four_answers_before_and_after(tmp_path: Path) -> None:
-    def line(model: str, index: int, section: str, rouge_l: float) -> str:
-        record = {"model": model, "index": index, "section": section, "rouge_l": rouge_l}
-        return (
-            json.dumps(record | {"prompt": f"Question {index}?", "response": f"{model}\nsays {index}"}) + "\n"
-        )
+    def row(model: str, probe: int, side: str, rouge_l: float) -> dict[str, Any]:
+        texts = {"prompt": f"Question {probe}?", "response": f"{model}\nsays {probe}"}
+        return {"model": model, "probe": probe, "side": side, "rouge_l": rouge_l, **texts}
 
     sides = {9: "retain", 1: "forget", 2: "forget", 3: "forget", 4: "forget", 7: "retain"}
-    lines = [
-        line(name, index, side, index != 2) for name in ("base", "rerule") for index, side in sides.items()
+    rows = [
+        row(name, probe, side, probe != 2) for name in ("base", "rerule") for probe, side in sides.items()
     ]
-    (tmp_path / "responses.jsonl").write_text("".join(lines))
+    tidy.from_rows(rows).to_parquet(tmp_path / tidy.FILE)
     done = bash(
         'python "examples/$SCRIPT" "$FOLDER" base rerule', SCRIPT="before_after.py", FOLDER=str(tmp_path)
     )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from recipe.rerule import io, process
-from recipe.rerule.evaluation.engine.process import EngineError
+from recipe.rerule.evaluation.engine.run import EngineError
 from recipe.rerule.evaluation.registry import benchmarks
 from recipe.rerule.evaluation.score_command import add_score_parser
 from recipe.rerule.process import ArgumentParser
@@ -24,7 +24,7 @@ examples:
   python -m recipe.rerule.evaluate model --platform cpu --probes outputs/quickstart/world/probes.parquet \\
       --model rerule=outputs/quickstart/rerule --out outputs/evaluation
   python -m recipe.rerule.evaluate score --benchmark world --model rerule \\
-      --log outputs/evaluation/responses.jsonl
+      --log outputs/evaluation/responses.parquet
   python -m recipe.rerule.evaluate model --help          the options of one command, with more examples
 
 docs/evaluation.md explains the metrics and the files.
@@ -57,8 +57,8 @@ def _parser(arguments: Sequence[str]) -> ArgumentParser:
         # Their imports take seconds, which scoring a log need not wait for.
         from recipe.rerule.evaluation.attack_command import add_attack_parser
         from recipe.rerule.evaluation.attacks.registry import attacks
+        from recipe.rerule.evaluation.judge import add_judge_parser
         from recipe.rerule.evaluation.model_command import add_model_parser
-        from recipe.rerule.evaluation.naturalness.command import add_judge_parser
 
         add_model_parser(commands)
         # Attacks import torch, which takes seconds.
@@ -72,7 +72,7 @@ def _add_commands(commands: Any) -> None:
     """Adds the subcommands of single benchmarks; one that cannot be added is left out, with a warning."""
     for benchmark in benchmarks().values():
         try:
-            benchmark.commands(commands)
+            benchmark.add_commands(commands)
         except Exception as error:
             io.warn(f"the commands of benchmark {benchmark.name} are left out: {io.describe(error)}")
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from benchmarks import what_works
@@ -40,9 +40,8 @@ def test_arms_differ() -> None:
 
 
 def test_held_out_answers_are_averaged_by_model_and_side(tmp_path: Path) -> None:
-    file = tmp_path / "responses.jsonl"
-    keys = ("model", "section", "rouge_l", "refused")
-    file.write_text("".join(json.dumps(dict(zip(keys, one, strict=True))) + "\n" for one in ANSWERS))
+    file = tmp_path / "responses.parquet"
+    pd.DataFrame(ANSWERS, columns=["model", "side", "rouge_l", "refused"]).to_parquet(file)
     found = what_works.held_out(file)
     assert found["base"] == {
         "forget recall": 0.75,

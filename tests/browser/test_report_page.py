@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, Request
 
+from recipe.rerule.evaluation import tidy
 from recipe.rerule.report import main
 
 MODELS = ("base", "rule", "rerule")
@@ -32,9 +33,11 @@ def answers() -> list[dict[str, Any]]:
             records.append(
                 {
                     "model": model,
-                    "index": index,
-                    "section": "forget" if forget else "retain",
-                    "mode": ("qa", "fb", "aa")[index % 3],
+                    "probe": index,
+                    "side": "forget" if forget else "retain",
+                    "kind": ("qa", "fb", "aa")[index % 3],
+                    "fact": f"probe {index}",
+                    "sample": 0,
                     "family": "role_play" if index % 6 == 2 else "direct",
                     "subject": "Ada Quill" if forget else "Ben Orr",
                     "prompt": f"Where was number {index} born?",
@@ -78,7 +81,7 @@ def write_evaluation(folder: Path) -> Path:
     }
     for name, content in files.items():
         (folder / f"{name}.json").write_text(json.dumps(content))
-    write_lines(folder / "responses.jsonl", RECORDS)
+    tidy.write(folder, tidy.from_rows(RECORDS))
     return folder
 
 
@@ -151,7 +154,7 @@ def test_filters_filter_as_the_records_say(opened: Page) -> None:
     choose(opened, "section", "retain")
     assert shown(opened) == 30
     choose(opened, "mode", "fb")
-    assert shown(opened) == sum(r["section"] == "retain" and r["mode"] == "fb" for r in base)
+    assert shown(opened) == sum(r["side"] == "retain" and r["kind"] == "fb" for r in base)
     opened.get_by_role("button", name="Show all probes").click()
     opened.locator(".status", has_text=re.compile("^90 of")).wait_for()
     choose(opened, "family", "role_play")
@@ -163,7 +166,7 @@ def test_filters_filter_as_the_records_say(opened: Page) -> None:
     choose(opened, "refused", "model:rerule")
     assert shown(opened) == sum(r["refused"] for r in rerule)
     choose(opened, "refused", "none:")
-    refusing = {r["index"] for r in RECORDS if r["refused"]}
+    refusing = {r["probe"] for r in RECORDS if r["refused"]}
     assert shown(opened) == PROBES - len(refusing)
 
 
@@ -184,7 +187,7 @@ def test_text_search_looks_at_prompts_golds_and_answers(opened: Page) -> None:
     search.fill("NUMBER 17 born")
     assert shown(opened) == 1
     search.fill("oslo")
-    assert shown(opened) == len({r["index"] for r in RECORDS if "Oslo" in r["response"]})
+    assert shown(opened) == len({r["probe"] for r in RECORDS if "Oslo" in r["response"]})
     search.fill("nowhere to be found")
     assert shown(opened) == 0
     assert opened.locator(".probes > li").count() == 0

@@ -16,6 +16,7 @@ import pytest
 
 from data_prep.contract import Row, read_rows, write_rows, write_sft_rows
 from data_prep.world.splits import make_world
+from recipe.rerule.evaluation import tidy
 from recipe.rerule.replay.state import read_groups, read_record
 from recipe.rerule.runs.history import read_metrics
 from tests.e2e.stack import LIMIT_SECONDS, Command, stage2_arguments
@@ -182,8 +183,8 @@ def assert_answers(evaluation: Path, family: Family, model: Path, rows: Path) ->
     import torch
     from transformers import AutoModelForCausalLM
 
-    lines = [json.loads(line) for line in (evaluation / "responses.jsonl").read_text().splitlines()]
-    responses = {line["index"]: whole(line["response"]) for line in lines if line["model"] == "unlearned"}
+    rows_of = tidy.read(evaluation).query("model == 'unlearned'")
+    responses = {row.probe: whole(row.response) for row in rows_of.itertuples()}
     assert json.loads((evaluation / "results.json").read_text()).keys() == {"unlearned"}
     reference = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, attn_implementation="eager")
     tokenizer = load(model)

@@ -23,8 +23,7 @@ from data_prep.generate.endpoint import cache_key
 from data_prep.generate.run import Cache
 from data_prep.world.config import WorldConfig
 from data_prep.world.model import make_model, train_tokenizer
-from recipe.rerule.evaluation.naturalness.judge import judge
-from recipe.rerule.evaluation.naturalness.rubric import AXES
+from recipe.rerule.evaluation.judge import AXES, judge
 from tests.data_prep.generate.server import Call, ChatServer, notes, send, small_endpoint
 from tests.e2e.stack import ROOT, Command
 
@@ -147,14 +146,13 @@ def test_killed_and_started_again_it_makes_no_call_twice(
 def check_judge(url: str, cache: Path) -> None:
     """A judge that knows nothing gives scores on the scales, each once."""
     endpoint = replace(small_endpoint(url, MODEL), max_tokens=64)
-    judged = judge(JUDGED, endpoint, cache)
-    assert [record["reason"] for record in judged.records] == [""] * len(JUDGED)
-    assert {type(record[axis]) for record in judged.records for axis in AXES} == {int}
-    assert {record[axis] for record in judged.records for axis in AXES} <= {1, 2, 3, 4, 5}
-    assert judged.generated.calls >= len(JUDGED)
-    again = judge(JUDGED, endpoint, cache)
-    assert again.generated.calls == 0
-    assert again.records == judged.records
+    records, generated = judge(JUDGED, endpoint, cache)
+    assert [record["reason"] for record in records] == [""] * len(JUDGED)
+    assert {type(record[axis]) for record in records for axis in AXES} == {int}
+    assert {record[axis] for record in records for axis in AXES} <= {1, 2, 3, 4, 5}
+    assert generated.calls >= len(JUDGED)
+    again, none = judge(JUDGED, endpoint, cache)
+    assert (again, none.calls) == (records, 0)
 
 
 def check_notes(generated: Generated) -> None:

@@ -21,6 +21,7 @@ import pytest
 
 from benchmarks.world import world
 from data_prep.contract import read_rows
+from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.engine.models import Model
 from recipe.rerule.evaluation.engine.requests import (
     Answers,
@@ -313,9 +314,8 @@ def test_a_prefix_stands_before_every_question(
     )
     assert run.wait() == 0, run.output[-3000:]
     answers: dict[str, dict[str, str]] = {name: {} for name in names}
-    for line in (out / "responses.jsonl").read_text().splitlines():
-        row = json.loads(line)
-        answers[row["model"]][row["prompt"]] = row["response"]
+    for row in tidy.read(out).itertuples():
+        answers[row.model][row.prompt] = row.response
     reference = Reference(model)
     asked = [question for question, _ in questions(micro_world, 10_000)]
     for name, before in zip(names, ("", prefix.read_text()), strict=True):

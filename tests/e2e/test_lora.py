@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from data_prep.contract import read_rows
+from recipe.rerule.evaluation import tidy
 from recipe.rerule.replay import Replay, ReplayConfig, save
 from recipe.rerule.runs import checkpoints, model_checks
 from recipe.rerule.runs.history import read_metrics
@@ -161,8 +162,7 @@ def test_evaluation_and_report_read_the_models(chain: Path, micro_world: Path) -
     )
     results = json.loads((evaluation / "results.json").read_text())
     assert list(results)[:3] == ["base", "stage1", "lora"]
-    lines = map(json.loads, (evaluation / "responses.jsonl").read_text().splitlines())
-    answers = {(line["model"], line["index"]): line["response"] for line in lines}
+    answers = {(row.model, row.probe): row.response for row in tidy.read(evaluation).itertuples()}
     asked = {index for _, index in answers}
     assert any(answers["base", index] != answers["lora", index] for index in asked)
     finish(

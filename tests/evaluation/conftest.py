@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from data_prep.contract import rl_row, write_rows
+from recipe.rerule.evaluation import summary
 from recipe.rerule.evaluation.probes import Probe, Reference
-from recipe.rerule.evaluation.statistics import few
 from tests.made_models import put_weights
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
 
@@ -67,7 +67,7 @@ def write_probes(path: Path, probes: Sequence[Probe]) -> Path:
 @pytest.fixture
 def any_number_of_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Intervals and tests also of two or three probes, which can be checked by hand."""
-    monkeypatch.setattr(few, "LEAST_FACTS", 1)
+    monkeypatch.setattr(summary, "LEAST_FACTS", 1)
 
 
 @pytest.fixture

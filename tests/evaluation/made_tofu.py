@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from recipe.rerule.evaluation.benchmarks.tofu import benchmark as tofu
 from recipe.rerule.evaluation.engine.requests import Answer, Generation
 from recipe.rerule.evaluation.probes import Probe, Reference
+from recipe.rerule.evaluation.tasks.tofu import Tofu
+
+TOFU = Tofu()
 
 
 def probe(index: int, section: str, family: str, **changes: Any) -> Probe:
@@ -36,22 +38,14 @@ def made_probes() -> list[Probe]:
     ]
 
 
-def answered(probes: list[Probe], seed: int = 0) -> dict[str, Answer]:
+def answered(probes: list[Probe], seed: int = 0, ranks: bool = False) -> dict[str, Answer]:
+    """Answers; with `ranks` of 1 or 2 for each token, and 9 for the end of the turn."""
     rng = np.random.default_rng(seed)
-    return {
-        request.id: Answer(text=f" Answer {rng.integers(9)} \n")
-        if isinstance(request, Generation)
-        else Answer(log_probs=tuple(-rng.gamma(2, 0.4, 6)))
-        for request in tofu.requests(probes)
-    }
-
-
-def with_ranks(answers: dict[str, Answer], seed: int = 0) -> dict[str, Answer]:
-    """The answers with a rank of 1 or 2 for each token, as answers of this release have; the end has 9."""
-    rng = np.random.default_rng(seed)
-    return {
-        name: Answer(one.text, one.log_probs, (*rng.integers(1, 3, len(one.log_probs) - 1).tolist(), 9))
-        if one.log_probs
-        else one
-        for name, one in answers.items()
-    }
+    found = {}
+    for request in TOFU.requests(probes):
+        if isinstance(request, Generation):
+            found[request.id] = Answer(text=f" Answer {rng.integers(9)} \n")
+        else:
+            of_tokens = (*rng.integers(1, 3, 5).tolist(), 9) if ranks else ()
+            found[request.id] = Answer(log_probs=tuple(-rng.gamma(2, 0.4, 6)), ranks=of_tokens)
+    return found

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from recipe.rerule import evaluate
-from recipe.rerule.evaluation import model_command
-from recipe.rerule.evaluation.engine.process import EngineError
+from recipe.rerule.evaluation import model_command, tidy
 from recipe.rerule.evaluation.engine.requests import Answer, Answers, Likelihood, Request
+from recipe.rerule.evaluation.engine.run import EngineError
 from recipe.rerule.runs import checkpoints
 from tests.evaluation.conftest import make_probe, write_probes
 
@@ -30,7 +30,7 @@ FILES = {
     "anchors.json",
     "intervals.json",
     "comparisons.json",
-    "responses.jsonl",
+    "responses.parquet",
     "meta.json",
 }
 Answering = Callable[[str, Sequence[Request]], Answers]
@@ -104,30 +104,26 @@ def test_the_folder_of_an_evaluation(arguments, model_folder, tmp_path, capsys):
     assert anchors["always refuses, unnamed"]["forget/refusal_rate"] == 1.0
     # Of the forget golds only "Ada Quill" is in the refusal that names her: 1 of 4 probes.
     assert anchors["always refuses, naming the target"]["forget/recall"] == 0.25
-    responses = [json.loads(line) for line in (out / "responses.jsonl").read_text().splitlines()]
-    assert len(responses) == 12
-    assert responses[3] == {
+    table = tidy.read_responses(out)
+    assert len(table) == 12
+    row = table.iloc[3].to_dict()
+    assert {**row, "golds": list(row["golds"])} == {
         "model": "base",
-        "index": 3,
-        "section": "forget",
-        "mode": "aa",
+        "probe": 3,
+        "side": "forget",
+        "kind": "aa",
+        "fact": "probe 0",  # the first probe of the four that ask for one of the world's facts
+        "sample": 0,
+        "prompt": "Question 3?",
+        "response": "a tailor",
         "family": "prefix_injection",
         "subject": "Ada Quill",
-        "prompt": "Question 3?",
         "golds": ["a baker"],
-        "response": "a tailor",
         "rouge_l": 0.5,
-        "refused": False,
-        "fact": 0,  # the first probe of the four that ask for one of the world's facts
+        "refused": 0.0,
     }
 
-
-@pytest.mark.usefixtures("responding")
-def test_how_the_numbers_of_an_evaluation_came_about(arguments, model_folder, tmp_path, capsys):
-    run = model_folder("run/global_step_7/actor/huggingface").parents[2]
-    checkpoints.finish(run, 7)
-    assert evaluate.main([*arguments, "--model", f"rule={run}"]) == 0
-    meta = read(tmp_path / "out", "meta.json")
+    meta = read(out, "meta.json")
     assert meta["benchmark"] == "world"
     assert meta["models"]["rule"]["global_step"] == 7
     assert meta["rouge_l_convention"] == "unicode"
@@ -181,8 +177,7 @@ def test_facts_are_resampled_and_exchanged_with_all_their_probes(
     recall = next(one for one in read(out, "comparisons.json") if one["metric"] == "forget/recall")
     assert (recall["probes"], recall["facts"], recall["unit"], recall["p_value"]) == (4, 2, "fact", 0.5)
     assert read(out, "meta.json")["probes"]["facts"]["forget"] == 2
-    records = [json.loads(line) for line in (out / "responses.jsonl").read_text().splitlines()]
-    assert [record["fact"] for record in records[:4]] == [facts[0] or 0, "b", "b", "b"]
+    assert tidy.read(out)["fact"].tolist()[:4] == [facts[0] or "probe 0", "b", "b", "b"]
 
 
 def own_probes_file(folder: Path, count: int) -> Path:
@@ -232,15 +227,6 @@ def test_six_probes_a_side_are_enough(arguments, answering, model_folder, tmp_pa
     assert (recall["metric"], recall["p_value"]) == ("forget/recall", 2 / 2**6)
 
 
-def test_data_of_one_s_own_has_a_name_and_is_scored_as_the_world(arguments, answering, tmp_path, capsys):
-    answering(same_answers)
-    assert evaluate.main([*arguments, "--probes", f"{own_probes_file(tmp_path, 6)}"]) == 0
-    assert read(tmp_path / "out", "meta.json")["benchmark"] == "custom"
-    printed = capsys.readouterr().out.splitlines()
-    assert printed[0] == "Your data"
-    assert not any("unseen" in line or "Embedded" in line for line in printed)
-
-
 def test_a_model_that_answers_as_the_first_is_said_to(arguments, answering, model_folder, tmp_path, capsys):
     answering(same_answers)
     own = [*arguments, "--probes", f"{own_probes_file(tmp_path, 6)}"]
@@ -267,12 +253,6 @@ def test_a_place_that_cannot_be_written_is_one_line(arguments, tmp_path, capsys)
     assert error.startswith("error: ")
     assert error.count("\n") == 1
     assert files(tmp_path) == before
-
-
-@pytest.mark.usefixtures("responding")
-def test_one_model_is_compared_with_none(arguments, tmp_path):
-    assert evaluate.main(arguments) == 0
-    assert read(tmp_path / "out", "comparisons.json") == []
 
 
 def test_as_many_models_are_compared_as_is_asked(arguments, answering, model_folder, tmp_path):
@@ -342,13 +322,6 @@ def test_bad_input_is_one_line_and_nothing_is_written(
     assert message in error
     assert error.count("\n") == 1
     assert files(tmp_path) == before
-
-
-def test_a_convention_that_is_no_recall_is_refused(arguments, capsys):
-    with pytest.raises(SystemExit) as ended:
-        evaluate.main([*arguments, "--convention", "muse"])
-    assert ended.value.code == 2
-    assert "invalid choice: 'muse'" in capsys.readouterr().err
 
 
 def likelihoods(name: str, requests: Sequence[Request]) -> Answers:

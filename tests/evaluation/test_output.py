@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.output import EVALUATION, json_text, write_folder
 from recipe.rerule.io import check_writable, json_lines
 
@@ -26,9 +27,16 @@ def test_a_folder_is_written_whole_and_replaced_whole(tmp_path):
     assert [path.name for path in folder.parent.iterdir()] == ["evaluation"]
 
 
-def test_a_file_may_be_in_a_folder_of_its_own(tmp_path):
-    write(tmp_path / "new", {"logs/a b/LOG.json": "2"})
+def test_a_file_may_be_in_a_folder_of_its_own_and_the_table_is_one_of_ours(tmp_path):
+    table = tidy.from_rows([dict.fromkeys(tidy.ROW, "x") | {"probe": 1, "sample": 0}])
+    write_folder(tmp_path / "new", EVALUATION, {}, {"logs/a b/LOG.json": "2"}, True, table)
     assert (tmp_path / "new" / "logs" / "a b" / "LOG.json").read_text() == "2"
+    assert json.loads((tmp_path / "new" / "meta.json").read_text())["contents"] == [
+        "logs/a b/LOG.json",
+        "meta.json",
+        "responses.parquet",
+    ]
+    write(tmp_path / "new", {})
 
 
 def test_a_failed_write_leaves_what_was_there(tmp_path):

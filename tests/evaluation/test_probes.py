@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from recipe.rerule.evaluation.probes import count_by_section, file_sha256, read_probes
+from recipe.rerule.evaluation.probes import file_sha256, read_probes
 
 
 def test_probes_are_read_as_written_in_file_order(probes_file, probes):
@@ -50,18 +50,6 @@ def test_an_index_that_occurs_twice_is_refused(probes_file, tmp_path):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"nowhere\.parquet"):
         read_probes(tmp_path / "nowhere.parquet")
-
-
-def test_counts_by_section_and_mode(probes):
-    assert count_by_section(probes) == {
-        "forget": 4,
-        "forget/qa": 2,
-        "forget/aa": 2,
-        "retain": 1,
-        "retain/fb": 1,
-        "retain_unseen": 1,
-        "retain_unseen/qa": 1,
-    }
 
 
 def test_file_hash(tmp_path: Path):

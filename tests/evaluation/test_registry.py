@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,11 +14,12 @@ from typing import Any
 
 import pytest
 
+from data_prep.world.config import WorldConfig
+from data_prep.world.splits import make_world
 from recipe.rerule import evaluate, report
-from recipe.rerule.evaluation import model_command, options, registry
+from recipe.rerule.evaluation import model_command, registry, tidy
 from recipe.rerule.evaluation.engine.models import Model
 from recipe.rerule.evaluation.engine.requests import Answer, Answers, Request
-from recipe.rerule.evaluation.options import Option
 from recipe.rerule.preflight import checks
 from reward import RewardConfig
 from reward.score import benchmark_reward
@@ -26,6 +29,7 @@ from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
 from tests.refused.test_data import composed
 
 OUTSIDE = Path(__file__).parent / "outside"
+BUILT_IN = ["world", "custom", "rwku", "muse_books", "muse_news", "tofu", "over_refusal"]
 
 
 @pytest.fixture
@@ -62,7 +66,7 @@ def models(tmp_path: Path) -> Path:
 
 
 def test_the_registry_has_it_after_its_own(capitals: Any) -> None:
-    assert list(registry.benchmarks()) == [*registry.BUILT_IN, "capitals"]
+    assert list(registry.benchmarks()) == [*BUILT_IN, "capitals"]
     declared = registry.find("capitals")
     assert declared is not None
     assert declared.fact({"subject": "France"}) == "France"
@@ -73,7 +77,7 @@ def test_help_shows_it(capitals: Any, command: str, capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit):
         evaluate.main([command, "--help"])
     told = " ".join(capsys.readouterr().out.split())
-    assert "tofu,capitals}" in told
+    assert "over_refusal,capitals}" in told
     assert {"model": "capitals: whether the case of letters counts (100 %)", "score": "--benchmark capitals"}[
         command
     ] in told
@@ -163,7 +167,7 @@ def test_its_option_is_refused_for_other_benchmarks(
 
 
 def test_score_reads_its_answers(evaluated: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
-    log = evaluated("evaluation") / "responses.jsonl"
+    log = evaluated("evaluation") / "responses.parquet"
     capsys.readouterr()
     arguments = ["--benchmark", "capitals", "--model", "rule", "--log", str(log), "--json"]
     assert evaluate.main(["score", *arguments]) == 0
@@ -200,11 +204,13 @@ def put_package(folder: Path, code: str) -> Path:
 
 
 DECLARED = """
-from recipe.rerule.evaluation.options import Option
-from recipe.rerule.evaluation.registry import Benchmark
-def declared(name="bad", **fields):
-    own = {"name": name, "title": "Bad", "columns": (), "legend": "", "evaluator": print}
-    return Benchmark(**own | fields)
+from recipe.rerule.evaluation.registry import Benchmark, Option
+class Bad(Benchmark):
+    name, title = "bad", "Bad"
+def declared(**fields):
+    made = Bad()
+    vars(made).update(fields)
+    return made
 """
 
 
@@ -216,9 +222,11 @@ def declared(name="bad", **fields):
         ("import sys; sys.exit('no')", "SystemExit: no"),
         ("def broken(", "SyntaxError: '(' was never closed"),
         ("x = 1", "AttributeError: module 'bad' has no attribute 'BENCHMARK'"),
-        ("BENCHMARK = 'bad'", "it is no recipe.rerule.evaluation.registry.Benchmark"),
-        (f"{DECLARED}BENCHMARK = declared('rwku')", "there is a benchmark rwku already"),
-        (f"{DECLARED}BENCHMARK = declared('muse-books')", "its name is 'muse-books'; 1 to 60 letters"),
+        ("BENCHMARK = 'bad'", "it is no object of a subclass of recipe.rerule.evaluation.registry.Benchmark"),
+        (f"{DECLARED}BENCHMARK = Bad", "it is no object of a subclass of"),
+        (f"{DECLARED}BENCHMARK = Benchmark()", "no attribute 'name'"),
+        (f"{DECLARED}BENCHMARK = declared(name='rwku')", "there is a benchmark rwku already"),
+        (f"{DECLARED}BENCHMARK = declared(name='muse-books')", "its name is 'muse-books'; 1 to 60 letters"),
         (
             f"{DECLARED}BENCHMARK = declared(aliases=('muse-books',))",
             "there is a benchmark muse-books already",
@@ -226,11 +234,6 @@ def declared(name="bad", **fields):
         (
             f"{DECLARED}BENCHMARK = declared(pair=('a', 'b'))",
             "its pair names a, which is none of its columns",
-        ),
-        (f"{DECLARED}BENCHMARK = declared(evaluator=None)", "its evaluator is None, which cannot be called"),
-        (
-            f"{DECLARED}BENCHMARK = declared(scorer='a')",
-            "its scorer is 'a', no RecordScorer and no LogScorer",
         ),
         (
             f"{DECLARED}BENCHMARK = declared(options=(Option('a', '', 5),))",
@@ -245,7 +248,6 @@ def declared(name="bad", **fields):
             f"{DECLARED}BENCHMARK = declared(options=(Option('stop', ''),))",
             "its option --stop has another type or other choices than that of others",
         ),
-        (f"{DECLARED}BENCHMARK = declared(colour='red')", "unexpected keyword argument 'colour'"),
     ],
 )
 def test_a_package_that_cannot_be_used_is_one_warning(
@@ -264,14 +266,16 @@ def test_a_package_that_cannot_be_used_is_one_warning(
     assert reason in err
     assert err.count("\n") == 1
     assert "muse_news" in out
-    assert list(registry.benchmarks()) == list(registry.BUILT_IN)
+    assert list(registry.benchmarks()) == BUILT_IN
 
 
 def test_commands_that_cannot_be_added_are_one_warning(
     fresh: Callable[[Path], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fresh(
-        put_package(tmp_path, f"{DECLARED}BENCHMARK = declared(title='5 %', commands=lambda commands: 1 / 0)")
+        put_package(
+            tmp_path, f"{DECLARED}BENCHMARK = declared(title='5 %', add_commands=lambda commands: 1 / 0)"
+        )
     )
     with pytest.raises(SystemExit):
         evaluate.main(["--help"])
@@ -287,7 +291,7 @@ def test_a_second_package_goes_on_next_to_a_broken_one(
 ) -> None:
     fresh(put_package(tmp_path, "raise RuntimeError('no')"))
     fresh(OUTSIDE)
-    assert list(registry.benchmarks()) == [*registry.BUILT_IN, "capitals"]
+    assert list(registry.benchmarks()) == [*BUILT_IN, "capitals"]
     assert capsys.readouterr().err.count("warning: ") == 1
 
 
@@ -296,14 +300,121 @@ def test_the_commands_own_options_are_known_by_name() -> None:
     choices = commands._subparsers._group_actions[0].choices  # type: ignore[union-attr]
     own = {action.dest for name in ("model", "attack") for action in choices[name]._actions} | {"run"}
     shared = {option.name for one in registry.benchmarks().values() for option in one.options}
-    assert own - shared == options.COMMAND
+    assert own - shared == registry.COMMAND
 
 
 def test_options_of_one_name_have_one_meaning() -> None:
     stop = next(one for one in registry.benchmarks()["rwku"].options if one.name == "stop")
-    options.check_options([replace(stop, help="another")], [stop])
+    registry.check_options([replace(stop, help="another")], [stop])
     with pytest.raises(ValueError, match="its option --stop has another type"):
-        options.check_options([Option("stop", "", int, choices=stop.choices)], [stop])
+        registry.check_options([registry.Option("stop", "", int, choices=stop.choices)], [stop])
+
+
+# Facts, and what attacks count.
+
+ROW = {
+    "probe": 1,
+    "side": "forget",
+    "kind": "qa",
+    "family": "direct",
+    "subject": "Ada Quill",
+    "target": "Ada Quill",
+    "prompt": "Where was she born?",
+    "golds": ["Paris"],
+}
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "change", "same"),
+    [
+        ("world", {"probe": 2, "kind": "fb", "prompt": "She was born in ___."}, True),
+        ("world", {"probe": 99, "golds": ["Ada Quill"], "family": "reverse_query"}, True),
+        ("world", {"probe": 101}, False),
+        ("custom", {"kind": "aa", "prompt": "Tell me."}, True),
+        ("custom", {"probe": 2}, False),
+        ("rwku", {"probe": 2, "kind": "aa", "prompt": "As a friend, tell me."}, True),
+        ("rwku", {"probe": 2, "golds": ["“paris.”"]}, True),
+        ("rwku", {"probe": 2, "golds": ["1970"]}, False),
+        ("rwku", {"target": "Ben Orr"}, False),
+        ("muse_books", {"probe": 2}, True),
+        ("muse_books", {"probe": 2, "prompt": "When?"}, False),
+        ("muse_news", {"probe": 2, "kind": "completion"}, False),
+        ("tofu", {"family": "other"}, True),
+        ("tofu", {"probe": 2}, False),
+    ],
+)
+def test_two_rows_ask_for_one_fact(benchmark: str, change: dict[str, Any], same: bool) -> None:
+    fact = registry.benchmarks()[benchmark].fact
+    assert (fact(ROW) == fact(ROW | change)) is same
+    hash(fact(ROW))
+
+
+def test_rows_of_ones_own_may_say_their_fact() -> None:
+    fact, row = registry.benchmarks()["custom"].fact, ROW | {"fact": "birthplace"}
+    assert fact(row) == fact(row | {"probe": 2, "prompt": "Tell me."})
+    assert fact(row) != fact(row | {"fact": "birth year"})
+
+
+def test_the_worlds_probes_ask_for_the_facts_of_its_people() -> None:
+    """A fact is a person and a right answer, or, where that is the name itself, one of the person's facts."""
+    config = WorldConfig(forget_people=2, retain_people=4, unseen_people=2, facts_per_person=3)
+    fact, answers, named = registry.benchmarks()["world"].fact, set(), set()
+    for row in make_world(config).probes:
+        subject, (gold,) = row["extra_info"]["subject"], row["reward_model"]["ground_truth"]["golds"]
+        if gold == subject:
+            named.add((fact({"probe": row["extra_info"]["index"]}), subject))
+        else:
+            answers.add((fact({"probe": row["extra_info"]["index"]}), subject, gold))
+    assert len(answers) == len({found for found, *_ in answers}) == (2 + 4 + 2) * 3
+    assert len({(subject, gold) for _, subject, gold in answers}) == len(answers)
+    assert named
+    assert named <= {(found, subject) for found, subject, _ in answers}
+
+
+def test_questions_whose_answer_is_the_name_are_facts_of_their_own() -> None:
+    fact, row = registry.benchmarks()["rwku"].fact, ROW | {"golds": ["Ada Quill"]}
+    assert fact(row) != fact(row | {"prompt": "Who wrote it?"})
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "change", "counts"),
+    [
+        ("world", {}, True),
+        ("world", {"kind": "aa", "family": "role_play"}, True),
+        ("world", {"kind": "aa", "family": "multiple_choice"}, False),
+        ("world", {"kind": "aa", "family": "reverse_query"}, False),
+        ("world", {"side": "retain"}, False),
+        ("custom", {"side": "retain_unseen"}, False),
+        ("rwku", {"kind": "aa", "family": "prefix injection"}, True),
+        ("rwku", {"kind": "aa", "family": "multiple choice"}, False),
+        ("rwku", {"golds": ["Ada Quill"]}, False),
+        ("muse_books", {}, True),
+        ("muse_books", {"kind": "completion"}, False),
+        ("tofu", {"family": "forget"}, True),
+        ("tofu", {"side": "retain"}, False),
+    ],
+)
+def test_what_an_attack_counts(benchmark: str, change: dict[str, Any], counts: bool) -> None:
+    assert registry.benchmarks()[benchmark].recovery.counts(ROW | change) is counts
+    assert registry.benchmarks()[benchmark].recovery.quantity == "rouge_l"
+
+
+def test_shared_files_name_no_benchmark() -> None:
+    """No module but the benchmark's own knows it by its name: but for the registry's list and two
+    meanings."""
+    recipe = Path(registry.__file__).parents[1]
+    families = re.compile("muse|rwku|tofu", re.IGNORECASE)
+    named = {}
+    for path in recipe.rglob("*.py"):
+        if path.is_relative_to(recipe / "evaluation" / "tasks"):
+            continue
+        text = path.read_text(encoding="utf-8")
+        if path == Path(registry.__file__):
+            text = re.sub(r"^(MODULES|UNSTATED|OWN_DATA) = .*$", "", text, flags=re.MULTILINE)
+        strings = [node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)]
+        named[path] = [*families.findall(text), *(one for one in strings if one in BUILT_IN)]
+    assert len(named) > 100
+    assert {path.name: names for path, names in named.items() if names} == {}
 
 
 @pytest.mark.e2e
@@ -318,8 +429,8 @@ def test_vllm_answers_its_probes(capitals: Any, tmp_path: Path, monkeypatch: pyt
     model = save_model(tmp_path / "model", seed=0, layers=2)
     given = ["--model", f"random={model}", "--platform", "cpu", "--out", f"{tmp_path}/out"]
     assert evaluate.main(["model", *given, "--probes", f"{tmp_path}/rows/probes.parquet"]) == 0
-    records = [json.loads(line) for line in (tmp_path / "out/responses.jsonl").read_text().splitlines()]
-    assert [record["index"] for record in records] == list(range(1000, 1010))
-    assert any(record["response"] for record in records)
+    table = tidy.read_responses(tmp_path / "out")
+    assert table["probe"].tolist() == list(range(1000, 1010))
+    assert table["response"].any()
     results = json.loads((tmp_path / "out/results.json").read_text())
     assert results == {"random": {"known/forget": 0.0, "known/retain": 0.0}}

@@ -5,6 +5,7 @@ import math
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,10 @@ from hypothesis import strategies as st
 from scipy.stats import hmean, ks_2samp
 
 from recipe.rerule import evaluate
-from recipe.rerule.evaluation.benchmarks.muse.log import score as muse_score
-from recipe.rerule.evaluation.benchmarks.tofu import benchmark as tofu
-from recipe.rerule.evaluation.benchmarks.tofu.log_writer import log_metrics
-from recipe.rerule.evaluation.benchmarks.tofu.score import retain_ratios, retained_metrics, score
-from recipe.rerule.evaluation.engine.requests import Answer
-from recipe.rerule.evaluation.logs.open_unlearning import Log, LogError
-from recipe.rerule.evaluation.statistics.samples import metrics
-from tests.evaluation.made_logs import SIZES, probabilities, tofu_log, write_json
-from tests.evaluation.made_tofu import answered, made_probes, with_ranks
+from recipe.rerule.evaluation import tidy
+from recipe.rerule.evaluation.logs import Log, LogError, Scored
+from tests.evaluation.made_logs import SIZES, tofu_log, write_json
+from tests.evaluation.made_tofu import TOFU
 
 NINE = (
     "retain_Q_A_Prob", "retain_Q_A_ROUGE", "retain_Truth_Ratio",
@@ -45,6 +41,13 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: Any) -> tuple[int, dict[
     code = evaluate.main(["score", "--json", *map(str, arguments)])
     out, err = capsys.readouterr()
     return code, json.loads(out.splitlines()[-1]) if code == 0 else {}, err
+
+
+def score(log: Log, retain: Log | None = None, variants: bool = False) -> Scored:
+    """Of TOFU's logs."""
+    found = TOFU.score_log(log, retain, None, Namespace(variants=variants, allow_unequal=False))
+    assert found is not None
+    return found
 
 
 def column(log: dict[str, Any], metric: str, key: str) -> np.ndarray:
@@ -209,10 +212,6 @@ def test_further_metrics_of_the_log_are_scored():
     scores = {"0": {"score": 0.25}, "1": {"score": 1.0}, "2": {"score": None}}
     log = tofu_log(1) | {"extraction_strength": {"agg_value": 0.9, "value_by_index": scores}}
     assert score(Log("a", log)).metrics["extraction_strength"] == 0.625
-
-
-def test_retained_truth_ratios_are_read_from_a_log(paths: tuple[Path, Path]):
-    assert retain_ratios(paths[1]) == pytest.approx(truth_ratios(tofu_log(2), "forget"), rel=1e-12)
 
 
 def test_normalised_probabilities_of_the_log_stand_in_for_missing_ones():
@@ -487,14 +486,15 @@ def test_a_log_of_another_benchmark_is_refused(capsys: pytest.CaptureFixture[str
     code, _, err = run(capsys, *with_log(tmp_path, {"retain_knowmem_ROUGE": {"value_by_index": {}}}))
     assert code == 2
     assert err.endswith(
-        "log.json holds a log of MUSE, and --benchmark is tofu: score it with --benchmark muse-books\n"
+        "log.json holds a log of MUSE-Books, and --benchmark is tofu: score it with "
+        "--benchmark muse_books or muse_news\n"
     )
 
 
 def test_options_without_meaning_are_refused(capsys: pytest.CaptureFixture[str], paths: tuple[Path, Path]):
     code, _, err = run(capsys, "--benchmark", "muse-books", "--log", paths[0], "--allow-unequal")
     assert code == 2
-    assert "--allow-unequal has no meaning for --benchmark muse-books" in err
+    assert "--allow-unequal has no meaning for a .json file of --benchmark muse-books" in err
 
 
 def test_rwku_records_are_scored(capsys: pytest.CaptureFixture[str], tmp_path: Path):
@@ -505,69 +505,69 @@ def test_rwku_records_are_scored(capsys: pytest.CaptureFixture[str], tmp_path: P
     assert found["forget/qa"] == pytest.approx((2 / 3 + 1 / 3) / 2)
 
 
-def world_row(model: str, index: int, response: str) -> dict[str, Any]:
+def world_row(model: str, probe: int, recall: float) -> dict[str, Any]:
     return {
-        "model": model, "index": index, "section": "forget", "mode": "qa", "family": "direct",
-        "subject": "Ada Quill", "prompt": "Who?", "golds": ["a red lamp"], "response": response,
-        "rouge_l": 0.123, "refused": True,
+        "model": model, "probe": probe, "side": "forget", "kind": "qa", "fact": f"probe {probe}", "sample": 0,
+        "family": "direct", "prompt": "Who?", "response": "x", "rouge_l": recall, "refused": recall == 0,
     }  # fmt: skip
 
 
-def test_records_of_the_world_are_scored_anew(capsys: pytest.CaptureFixture[str], tmp_path: Path):
-    files = [
-        write_json(tmp_path / f"{index}.json", [world_row("base", index, text), world_row("rule", index, "")])
-        for index, text in enumerate(("a red kite", "I don't know."))
-    ]
-    code, found, _ = run(capsys, "--benchmark", "world", "--log", *files, "--model", "base")
+def put_tables(folder: Path) -> list[Path]:
+    """Two tables of one probe each, with the answers of two models."""
+    files = []
+    for probe, recall in enumerate((0.75, 0.0)):
+        files.append(folder / f"{probe}.parquet")
+        tidy.from_rows([world_row("base", probe, recall), world_row("rule", probe, 0)]).to_parquet(files[-1])
+    return files
+
+
+def test_tables_are_scored_by_their_columns(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    given = "--benchmark", "world", "--log", *put_tables(tmp_path)
+    code, found, _ = run(capsys, *given, "--model", "base")
     assert code == 0
-    assert found["forget/recall"] == pytest.approx((2 / 3 + 0) / 2)
-    assert found["forget/refusal_rate"] == 0.5
-    code, _, err = run(capsys, "--benchmark", "world", "--log", *files)
-    assert code == 2
-    assert "the records are of base, rule; say which with --model" in err
-    code, _, err = run(capsys, "--benchmark", "world", "--log", *files, "--model", "other")
-    assert code == 2
-    assert "--model is other, and the records are of base, rule" in err
+    assert (found["forget/recall"], found["forget/refusal_rate"]) == (0.375, 0.5)
+    write_json(tmp_path / "meta.json", {"benchmark": "custom"})
+    _, _, err = run(capsys, *given, "--model", "base", "--metrics", "forget/recall")
+    assert "0.parquet is of Your data; --benchmark custom scores it as such" in err
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("arguments", "message"),
     [
-        ({"index": "1"}, "record 1: expected an object with a whole number as index"),
-        ({"section": "all"}, "record 1: section is 'all', expected one of forget, retain, retain_unseen"),
-        ({"golds": []}, "record 1: golds is []"),
-        ({"response": None}, "record 1: response is None"),
-        ({"mode": " "}, "record 1: mode is ' '"),
+        ("--log {0} {1}", "the answers are of base, rule; say which with --model"),
+        ("--log {0} --model other", "--model is other, and the answers are of base, rule"),
+        ("--log {0} {0} --model base", "0.parquet is given twice"),
+        (
+            "--log {0} {copy} --model base",
+            "two answers to one probe (side forget, kind qa, probe 0, sample 0)",
+        ),
+        ("--log {0} --model base --variants", "--variants has no meaning for a .parquet file"),
+        ("--log {0} --model base --metrics utility", "unknown metric 'utility'"),
+        ("--log {gone}", "gone.parquet does not exist"),
+        ("--log {text}", "text.parquet cannot be read as parquet"),
+        (
+            "--log {bare} --model base",
+            "bare.parquet has none of the columns that Embedded world is scored by",
+        ),
+        ("--log {json}", "holds nothing that --benchmark world scores; give responses.parquet"),
     ],
 )
-def test_a_wrong_record_is_named(
-    change: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+def test_tables_that_cannot_be_scored(
+    arguments: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ):
-    file = write_json(tmp_path / "a.json", [world_row("base", 1, "x") | change])
-    code, _, err = run(capsys, "--benchmark", "world", "--log", file)
+    first, second = put_tables(tmp_path)
+    named = {name: tmp_path / f"{name}.parquet" for name in ("copy", "gone", "text", "bare")}
+    named["copy"].write_bytes(first.read_bytes())
+    named["text"].write_text("text")
+    row = world_row("base", 0, 1)
+    tidy.from_rows([{name: row[name] for name in tidy.ROW}]).to_parquet(named["bare"])
+    named["json"] = write_json(tmp_path / "a.json", [{"response": "x"}])
+    words = [word.format(first, second, **named) for word in arguments.split()]
+    code, _, err = run(capsys, "--benchmark", "world", *words)
     assert code == 2
-    assert f"{file}: {message}" in err
-
-
-@pytest.mark.parametrize("benchmark", ["rwku", "world"])
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "no records"),
-        ("[]", "no records"),
-        ("[" * 100_000, "is nested too deeply"),
-        ("9" * 5_000, "holds a number of too many digits"),
-    ],
-)
-def test_a_file_without_records_is_named(
-    benchmark: str, text: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-):
-    file = tmp_path / "responses.jsonl"
-    file.write_text(text)
-    code, _, err = run(capsys, "--benchmark", benchmark, "--log", file)
-    assert code == 2
-    assert err.startswith(f"error: {file}")
+    assert err.startswith("error: ")
     assert message in err
+    assert err.count("\n") == 1
 
 
 def test_an_aggregate_beyond_all_floats_is_told_and_not_used(
@@ -638,104 +638,6 @@ def test_a_log_without_texts_is_compared_by_index_alone():
     assert score(Log("a", log), Log("b", without)).metrics["forget_quality"] == pytest.approx(expected)
 
 
-def muse_log(**answers: str) -> dict[str, Any]:
-    """A log with one sample a metric, and its right answer."""
-    entry = {"rougeL_f1": 0.5, "rougeL_recall": 0.5, "generation": "x"}
-    return {
-        f"{name}_ROUGE": {"value_by_index": {"0": entry | {"ground_truth": answer}}}
-        for name, answer in answers.items()
-    }
-
-
-def test_a_muse_log_of_other_questions_is_refused():
-    log = muse_log(forget_knowmem="Hagrid", retain_knowmem="Paris", forget_verbmem="and so they went")
-    other = muse_log(forget_knowmem="Hagrid", retain_knowmem="Rome", forget_verbmem="and so they went")
-    message = "at index 0 of retain_knowmem_ROUGE the right answer is 'Paris' in a and 'Rome' in b"
-    with pytest.raises(LogError, match=message):
-        muse_score(Log("a", log), Log("b", other))
-    shorter = muse_log(forget_knowmem="Hagrid", retain_knowmem="Paris", forget_verbmem="and so")
-    assert muse_score(Log("a", log), Log("b", shorter)).metrics["forget_knowmem_ROUGE"] == 0.5
-
-
-def test_our_own_log_scores_as_our_records_do():
-    probes = made_probes()
-    records, retain = (tofu.records(probes, answered(probes, seed)) for seed in (1, 2))
-    samples, retain_samples = tofu.samples(records), tofu.samples(retain)
-    log, retain_log = log_metrics(records), log_metrics(retain)
-    found = score(Log("a", json.loads(json.dumps(log))), Log("b", retain_log))
-    ours = metrics(samples, tofu.statistics(samples))
-    for name in NAMES:
-        if name != "forget_quality":
-            assert found.metrics[name] == pytest.approx(ours[name], abs=1e-12), name
-        if name in log:
-            assert log[name]["agg_value"] == pytest.approx(ours[name], abs=1e-12), name
-    quality = tofu.forget_quality(samples["forget"]["truth_ratio"], retain_samples["forget"]["truth_ratio"])
-    assert found.metrics["forget_quality"] == quality
-    assert found.notes == []
-
-
-def test_memorisation_computed_and_read_agree():
-    """The probes do not stand in the order of their numbers, which number the samples of the log."""
-    probes = made_probes()
-    answers = with_ranks(answered(probes, 1)) | {
-        "7/answer": Answer(log_probs=(-1.0,) * 6, ranks=(1, 2, 1, 1, 1, 9)),
-        "3/answer": Answer(log_probs=(-1.0,) * 5, ranks=(1, 1, 1, 2, 9)),
-    }
-    records = tofu.records(probes, answers)
-    found = tofu.samples(records)
-    ours = metrics(found, tofu.statistics(found))
-    # By hand: 3 of 5 tokens behind the last wrong one; none of 4, which open-unlearning's code scores 1 / 4.
-    assert ours["extraction_strength"] == pytest.approx((3 / 5 + 1 / 4) / 2, abs=1e-15)
-    assert ours["extraction_strength_definition"] == pytest.approx((3 / 5 + 0) / 2, abs=1e-15)
-    assert ours["exact_memorization"] == pytest.approx((4 / 5 + 3 / 4) / 2, abs=1e-15)
-    log = json.loads(json.dumps(log_metrics(records)))
-    scores = log["extraction_strength"]["value_by_index"]
-    assert [scores[index]["score"] for index in ("0", "1")] == [1 / 4, 3 / 5]
-    read = score(Log("a", log)).metrics
-    for name in ("extraction_strength", "exact_memorization"):
-        assert read[name] == pytest.approx(ours[name], abs=1e-12)
-        assert log[name]["agg_value"] == pytest.approx(ours[name], abs=1e-12)
-    assert "extraction_strength_definition" not in log
-
-
-def test_answers_without_ranks_have_no_memorisation():
-    probes = made_probes()
-    answers = with_ranks(answered(probes))
-    for missing in ({}, {"7/answer": answered(probes)["7/answer"]}):
-        found = tofu.samples(tofu.records(probes, (answers | missing) if missing else answered(probes)))
-        assert not [name for name in tofu.statistics(found) if name.startswith(("extraction", "exact"))]
-    records = tofu.records(probes, answered(probes))
-    assert "exact_memorization" not in log_metrics(records)
-
-
-def test_the_row_of_a_retained_model_has_the_memorisation_of_its_log(tmp_path):
-    log = tofu_log(1) | {
-        "extraction_strength": {"value_by_index": {"0": {"score": 0.25}, "1": {"score": 1.0}}}
-    }
-    (tmp_path / "log.json").write_text(json.dumps(log))
-    found = retained_metrics(tmp_path / "log.json")
-    assert found["extraction_strength"] == 0.625
-    assert "exact_memorization" not in found
-
-
-def test_our_log_has_the_keys_open_unlearning_reads():
-    probes = made_probes()
-    log = log_metrics(tofu.records(probes, answered(probes)))
-    assert set(log) >= {"forget_truth_ratio", "model_utility", *NINE}
-    # Rows are numbered as in TOFU's table, in the order of the probes' own indices: 3 before 7.
-    ratio = log["forget_truth_ratio"]["value_by_index"]
-    assert list(ratio) == ["0", "1"]
-    assert log["forget_Q_A_ROUGE"]["value_by_index"]["0"]["input"] == "Question 3?"
-    pert = log["forget_Q_A_PERT_Prob"]["value_by_index"]["0"]
-    assert np.shape(pert["prob"]) == np.shape(pert["avg_loss"]) == (2,)
-
-
-def test_sample_order_of_records_does_not_matter_in_the_log():
-    probes = made_probes()
-    records = tofu.records(probes, answered(probes))
-    assert log_metrics(records) == log_metrics(records[::-1])
-
-
 def test_scoring_is_fast_and_loads_no_framework(tmp_path: Path):
     full = {"forget": 400, "retain": 400, "ra": 100, "wf": 117}
     log = write_json(tmp_path / "log.json", tofu_log(1, full))
@@ -760,7 +662,3 @@ def test_scoring_is_fast_and_loads_no_framework(tmp_path: Path):
     heavy, seconds = done.stdout.splitlines()[-1].rsplit(" ", 1)
     assert heavy == "[]"
     assert float(seconds) < 6
-
-
-def test_made_logs_are_float32():
-    assert probabilities(np.array([0.1]))["value_by_index"]["0"]["avg_loss"] == float(np.float32(0.1))

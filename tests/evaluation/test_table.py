@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from recipe.rerule.evaluation.columns import Column
-from recipe.rerule.evaluation.registry import benchmarks
+from recipe.rerule.evaluation.registry import Column, benchmarks
 from recipe.rerule.evaluation.table import columns_of, format_table, shown
 
 RESULTS = {

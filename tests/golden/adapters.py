@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from recipe.rerule import replay
+from recipe.rerule.evaluation import tidy
 from recipe.rerule.replay import ImportanceConfig, ReplayConfig, ReplayHook, RolloutGroup
 
 STEPS, PROMPTS, SAVED_AFTER = 12, 7, 7
@@ -271,7 +272,8 @@ def evaluation(folder: Path) -> dict[str, Any]:
     found = {
         name: _json(folder / f"{name}.json") for name in ("results", "anchors", "intervals", "comparisons")
     }
-    responses = _json_lines(folder / "responses.jsonl")
+    responses = tidy.read_responses(folder)
+    (first,) = json.loads(responses.head(1).to_json(orient="records"))
     meta = _json(folder / "meta.json")
     rows = found["results"] | found["anchors"]
     return {
@@ -282,7 +284,10 @@ def evaluation(folder: Path) -> dict[str, Any]:
             f"{one['a']}, {one['b']}, {one['metric']}": [one[name] for name in TESTED]
             for one in found["comparisons"]
         },
-        "responses": {"count": len(responses), "first": responses[0]},
+        "responses": {
+            "count": len(responses),
+            "first": {name: value for name, value in first.items() if value is not None},
+        },
         "settings": {
             name: meta[name]
             for name in ("benchmark", "unit", "rouge_l_convention", "benchmark_settings", "probes")

@@ -29,9 +29,9 @@ SCORES = {
     "muse": "--benchmark muse-books --log muse.json --retain-log muse_retain.json --variants",
     "muse, of an evaluation": "--benchmark muse-news --log results/muse-news/logs/rule/MUSE_EVAL.json",
     "rwku": "--benchmark rwku --log rwku.json",
-    "rwku, of an evaluation": "--benchmark rwku --log results/rwku/responses.jsonl --model rule",
-    "world": "--benchmark world --log results/world/responses.jsonl --model rule",
-    "custom": "--benchmark custom --log results/custom/responses.jsonl --model base",
+    "rwku, of an evaluation": "--benchmark rwku --log results/rwku/responses.parquet --model rule",
+    "world": "--benchmark world --log results/world/responses.parquet --model rule",
+    "custom": "--benchmark custom --log results/custom/responses.parquet --model base",
 }
 """Words of `evaluate score`."""
 REFUSED = {
@@ -39,7 +39,7 @@ REFUSED = {
     "a missing log": ("score --benchmark tofu --log nowhere.json", ["nowhere.json"]),
     "a log of another benchmark": ("score --benchmark tofu --log muse.json", ["muse"]),
     "records of several models": (
-        "score --benchmark world --log results/world/responses.jsonl",
+        "score --benchmark world --log results/world/responses.parquet",
         ["--model", "rule"],
     ),
     "a metric that is missing": ("score --benchmark tofu --log tofu.json --metrics nothing", ["nothing"]),

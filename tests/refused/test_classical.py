@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from recipe.rerule import task_vector
-from recipe.rerule.evaluation.engine.models import Model
-from recipe.rerule.evaluation.engine.prefixes import with_prefixes
+from recipe.rerule.evaluation.engine.models import Model, with_prefixes
 from tests.data_prep.raw_files import error_of, prep, put_array, put_rwku
 from tests.made_models import put_model
 from tests.refused.classical_cases import CASES, GoldCase, PrefixCase, VectorCase

@@ -17,6 +17,7 @@ import pytest
 from matplotlib import pyplot as plt
 
 from recipe.rerule import evaluate, report
+from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.probes import file_sha256
 from recipe.rerule.replay import Replay, ReplayConfig, save
 from recipe.rerule.replay.__main__ import main as inspect
@@ -29,8 +30,9 @@ EVERY = int(os.environ.get("RERULE_EVERY", "61"))
 REPORTS_EVERY = 1 if EVERY == 1 else 3 * EVERY
 UNREADABLE = ("Errno", "Traceback", "object has no", "indices must be", "not supported between", "unhashable")
 RECORD = {
-    "model": "base", "index": 3, "section": "forget", "mode": "qa", "family": "direct", "subject": "Ada",
-    "prompt": "Where?", "golds": ["Paris"], "response": "In Paris.", "rouge_l": 1.0, "refused": False,
+    "model": "base", "probe": 3, "side": "forget", "kind": "qa", "fact": "a", "sample": 0, "family": "direct",
+    "subject": "Ada", "prompt": "Where?", "golds": ["Paris"], "response": "In Paris.", "rouge_l": 1.0,
+    "refused": 0.0,
 }  # fmt: skip
 RWKU = {
     "subject": "Ada",
@@ -67,8 +69,8 @@ EVALUATION: dict[str, Any] = {
     "intervals.json": {"base": {"forget/recall": [0.25, 0.75]}},
     "comparisons.json": [COMPARISON],
     "meta.json": META,
-    "responses.jsonl": [RECORD, RECORD | {"model": "rule", "response": "No."}],
 }
+ROWS = [RECORD, RECORD | {"model": "rule", "response": "No."}]
 GROUP = {
     "index": 4, "type": "forget", "mode": "qa", "subject": "Ada", "rewards": [0.0, 1.0], "prompt_tokens": 3,
     "response_tokens": [2, 4],
@@ -169,7 +171,6 @@ LOGS: dict[str, tuple[Any, bool]] = {
     "tofu": (TOFU, False),
     "muse-books": (MUSE, False),
     "rwku": ([RWKU, RWKU | {"query": "Where?"}], False),
-    "world": ([RECORD, RECORD | {"index": 4}], True),
 }
 
 
@@ -193,10 +194,11 @@ def test_a_log_to_score(benchmark: str, tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize("name", [*EVALUATION, *RUN, "naturalness.json"])
 def test_an_input_of_the_report(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     evaluation, run = put(tmp_path / "e", EVALUATION), put(tmp_path / "r", RUN)
-    judged = NATURALNESS | {"responses_sha256": file_sha256(evaluation / "responses.jsonl")}
+    tidy.write(evaluation, tidy.from_rows(ROWS))
+    judged = NATURALNESS | {"responses_sha256": file_sha256(evaluation / tidy.FILE)}
     scores = put(tmp_path / "n", {"naturalness.json": judged})
     given = ["--results", evaluation, "--run", f"rule={run}", "--overwrite", "--out", tmp_path / "out"]
-    given += [] if name == "responses.jsonl" else ["--naturalness", scores]
+    given += ["--naturalness", scores]
     assert report.main(list(map(str, given))) == 0
     capsys.readouterr()
     (place,) = (folder / name for folder in (evaluation, run, scores) if (folder / name).exists())
@@ -207,13 +209,30 @@ def test_an_input_of_the_report(name: str, tmp_path: Path, capsys: pytest.Captur
     sweep.end()
 
 
-def test_the_responses_that_a_judge_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = put(tmp_path / "e", {"responses.jsonl": EVALUATION["responses.jsonl"]})
+def damaged_tables() -> Iterator[tuple[str, bytes]]:
+    """A table that is cut off, that lacks a column, or has one with values of another type."""
+    whole = tidy.from_rows(ROWS)
+    content = whole.to_parquet()
+    for share in (0, 1, 2, 3):
+        yield f"cut at {share} quarters", content[: share * len(content) // 4]
+    for column in whole.columns:
+        yield f"without {column}", whole.drop(columns=column).to_parquet()
+        for value in (None, "x", 0.5, ["x"], float("nan")):
+            yield f"{column} of {value}", whole.assign(**{column: [value] * len(whole)}).to_parquet()
+    yield "no rows", whole.head(0).to_parquet()
+
+
+def test_the_table_of_responses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = put(tmp_path / "e", EVALUATION)
     judge = ("judge", "--results", folder, "--base-url", "http://localhost:1/v1", "--judge-model", "j")
+    score = ("score", "--benchmark", "world", "--json", "--model", "base", "--log", folder / tidy.FILE)
+    page = ("--results", folder, "--overwrite", "--out", tmp_path / "out")
     sweep = Sweep(capsys)
-    for name, text in damaged(EVALUATION["responses.jsonl"], lines=True, every=EVERY):
-        put_damaged(folder / "responses.jsonl", text)
-        sweep.run(name, evaluate.main, *judge, "--dry-run")
+    for name, content in damaged_tables():
+        (folder / tidy.FILE).write_bytes(content)
+        sweep.run(f"judge, {name}", evaluate.main, *judge, "--dry-run")
+        sweep.run(f"score, {name}", evaluate.main, *score)
+        sweep.run(f"report, {name}", report.main, *page)
     sweep.end()
 
 

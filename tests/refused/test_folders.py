@@ -105,7 +105,7 @@ COMMAND_LINES = st.one_of(
     lines(
         "evaluate", "score --benchmark {name} --log {log}",
         name=st.sampled_from(["world", "tofu"]),
-        log=st.sampled_from(["evaluation/responses.jsonl", "around.txt"]),
+        log=st.sampled_from(["evaluation/responses.parquet", "around.txt"]),
     ),
     lines(
         "evaluate", "utility --model {model} --target {target} --out {out} {option} --platform cpu",

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from matplotlib import pyplot as plt
 
+from recipe.rerule.evaluation import tidy
 from recipe.rerule.reporting.figures import style
 
 Lines = list[dict[str, Any]]
@@ -62,22 +63,24 @@ def write_evaluation(tmp_path: Path) -> WriteEvaluation:
         for stem, value in files.items():
             (folder / f"{stem}.json").write_text(json.dumps(value))
         if responses is not None:
-            (folder / "responses.jsonl").write_text("".join(json.dumps(line) + "\n" for line in responses))
+            tidy.write(folder, tidy.from_rows(responses))
         return folder
 
     return write
 
 
-def response(model: str, index: int, text: str, **changes: Any) -> dict[str, Any]:
-    """A record of responses.jsonl."""
+def response(model: str, probe: int, text: str, **changes: Any) -> dict[str, Any]:
+    """A row of the tidy table."""
     record = {
         "model": model,
-        "index": index,
-        "section": "forget",
-        "mode": "qa",
+        "probe": probe,
+        "side": "forget",
+        "kind": "qa",
+        "fact": f"probe {probe}",
+        "sample": 0,
         "family": "direct",
         "subject": "Ada Quill",
-        "prompt": f"Question {index}?",
+        "prompt": f"Question {probe}?",
         "golds": ["Paris"],
         "response": text,
         "rouge_l": float(text == "Paris"),

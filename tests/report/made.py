@@ -26,7 +26,17 @@ def evaluation(**changes: Any) -> Evaluation:
 
 
 def comparison(a: str, b: str, metric: str, difference: float, half: float, p: float) -> Comparison:
-    return Comparison(a, b, metric, difference, difference - half, difference + half, p, 10, "paired")
+    return Comparison(
+        a=a,
+        b=b,
+        metric=metric,
+        difference=difference,
+        low=difference - half,
+        high=difference + half,
+        p_value=p,
+        probes=10,
+        test="paired",
+    )
 
 
 def run_of(name: str, metrics: list[dict[str, float]], **changes: Any) -> Run:

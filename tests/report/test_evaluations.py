@@ -41,7 +41,7 @@ def test_an_older_folder_without_benchmark_and_intervals_is_the_world(write_eval
 
 
 def test_the_target_is_the_one_subject_of_the_forget_probes(write_evaluation):
-    one = [response("base", 0, "x"), response("base", 1, "x", section="retain", subject="Ben")]
+    one = [response("base", 0, "x"), response("base", 1, "x", side="retain", subject="Ben")]
     assert read_evaluation(write_evaluation("one", one, results=RESULTS)).target == "Ada Quill"
     two = [response("base", 0, "x"), response("base", 1, "x", subject="Cleo")]
     assert read_evaluation(write_evaluation("two", two, results=RESULTS)).target == "two"
@@ -105,17 +105,27 @@ def test_one_target_over_two_sets_of_probes_is_refused(write_evaluation):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"results": {"base": {"x": "high"}}}, "x of base is high, which is no number"),
-        ({"results": {}}, "is not {model"),
-        ({"results": RESULTS, "meta": {"benchmark": "../x"}}, "which is no name of one"),
+        (
+            {"results": {"base": {"x": "high"}}},
+            "results.json is not as .*: base/x: Input should be a valid number",
+        ),
+        ({"results": {"base": {"x": True}}}, "base/x: Input should be a valid number"),
+        ({"results": {}}, "has no rows"),
+        (
+            {"results": RESULTS, "meta": {"benchmark": "../x"}},
+            "meta.json is not as .*: benchmark: String should",
+        ),
         ({"results": RESULTS, "meta": []}, "meta.json is not as recipe.rerule.evaluate writes it"),
         ({"results": RESULTS, "meta": {"probes": "x.parquet"}}, "meta.json is not as"),
         ({"results": RESULTS, "meta": {"models": {"base": "models/base"}}}, "meta.json is not as"),
         (
             {"results": RESULTS, "intervals": {"base": {"x": [0.5]}}},
-            "intervals.json: x of base is no",
+            "intervals.json is not as .*: base/x: List should have at least 2 items",
         ),
-        ({"results": RESULTS, "comparisons": [{"a": "base"}]}, "comparisons.json: test 1: b is missing"),
+        (
+            {"results": RESULTS, "comparisons": [{"a": "base"}]},
+            "comparisons.json is not as .*: 0/b: Field required",
+        ),
         ({"results": {"base": {"forget/recall": 57.0}}}, "forget/recall of base is 57, outside 0 to 1"),
         ({"results": RESULTS, "intervals": {"base": {"x": [0.5, 0.4]}}}, "ends before it begins"),
     ],
@@ -132,11 +142,10 @@ def test_not_a_number_is_refused(write_evaluation):
         read_evaluation(folder)
 
 
-def test_a_bad_line_of_answers_is_named(write_evaluation):
+def test_a_damaged_table_is_named(write_evaluation):
     folder = write_evaluation("e", [response("base", 0, "x")], results=RESULTS)
-    with (folder / "responses.jsonl").open("a") as file:
-        file.write("{not json\n")
-    with pytest.raises(ValueError, match=r"responses\.jsonl: line 2 is not JSON"):
+    (folder / "responses.parquet").write_bytes(b"no parquet")
+    with pytest.raises(ValueError, match=r"responses\.parquet cannot be read as parquet"):
         read_evaluation(folder)
 
 

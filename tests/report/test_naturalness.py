@@ -41,7 +41,7 @@ def write_scores(folder: Path, sha256: str, **changes: Any) -> Path:
 
 
 def sha256_of(folder: Path) -> str:
-    return hashlib.sha256((folder / "responses.jsonl").read_bytes()).hexdigest()
+    return hashlib.sha256((folder / "responses.parquet").read_bytes()).hexdigest()
 
 
 def test_scores_are_shown_with_the_rubric_judge_and_what_is_missing(evaluation, tmp_path):

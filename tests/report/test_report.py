@@ -220,7 +220,10 @@ def test_the_warning_is_about_the_base_that_is_asked_for(own_folder, tmp_path, c
         (["--run", "a={run}", "--data", "missing"], "missing/train.parquet: no such file"),
         (["--results", "missing"], "missing/results.json does not exist"),
         (["--results", "{run}/records/metrics.jsonl"], "is not JSON"),
-        (["--results", "{bad}"], "bad.json: forget/recall of base is high, which is no number"),
+        (
+            ["--results", "{bad}"],
+            "bad.json is not as recipe.rerule.evaluate writes it: base/forget/recall: Input",
+        ),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_written(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from recipe.rerule.evaluation import published
+from recipe.rerule.evaluation import registry
 from recipe.rerule.evaluation.registry import benchmarks
 from recipe.rerule.evaluation.table import JUDGED, all_columns
 from recipe.rerule.reporting.result_tables import (
@@ -60,7 +60,7 @@ def test_a_published_row_that_is_not_shown_has_no_note():
 
 def test_the_caption_names_the_convention_the_base_and_what_is_known_of_published_rows():
     caption = results_table(EVALUATION, "base").caption
-    for said in ("ROUGE-L convention: rwku.", "differs from base", "italics", published.CAUTION):
+    for said in ("ROUGE-L convention: rwku.", "differs from base", "italics", registry.CAUTION):
         assert said in caption
     plain = results_table(evaluation(benchmark="world", anchors={}), "base").caption
     for unsaid in ("differs from", "italics", "Published", "bootstrap"):
@@ -115,7 +115,7 @@ def test_all_metrics_targets_and_tests_are_folded_tables():
     tests = comparisons_table(EVALUATION)
     assert [cell.text for cell in tests.rows[0].cells] == ["forget/all", "50.0", "0.004", "–", "10", "–"]
     corrected = comparisons_table(
-        evaluation(comparisons=tuple(replace(c, p_holm=0.5) for c in EVALUATION.comparisons))
+        evaluation(comparisons=tuple(c.model_copy(update={"p_holm": 0.5}) for c in EVALUATION.comparisons))
     )
     assert [cell.text for cell in corrected.rows[0].cells][2:4] == ["0.004", "0.5"]
     assert tests.rows[0].cells[1].interval == "40.0–60.0"
@@ -123,7 +123,7 @@ def test_all_metrics_targets_and_tests_are_folded_tables():
 
 
 def test_the_unit_of_intervals_and_tests_is_said():
-    tests = tuple(replace(test, facts=4) for test in COMPARISONS)
+    tests = tuple(test.model_copy(update={"facts": 4}) for test in COMPARISONS)
     probes = {"rows": {"forget": 9, "retain": 7}, "facts": {"forget": 4, "retain": 7}}
     counted = replace(EVALUATION, comparisons=tests, meta={"probes": probes})
     caption = results_table(counted, "base").caption

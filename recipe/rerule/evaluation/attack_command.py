@@ -45,16 +45,26 @@ from recipe.rerule.evaluation.attacks.summary import (
     Results,
     Summary,
 )
-from recipe.rerule.evaluation.engine.decoding import Decoding, add_decoding_arguments, decoding_of
-from recipe.rerule.evaluation.engine.encoding import encode
-from recipe.rerule.evaluation.engine.models import Model, check_models, path_of, resolve_models
-from recipe.rerule.evaluation.engine.template import add_template_argument, warnings, with_template
-from recipe.rerule.evaluation.options import add_benchmark_arguments, given_paths, refuse_foreign
-from recipe.rerule.evaluation.output import json_text
+from recipe.rerule.evaluation.engine.encoding import encode, warnings
+from recipe.rerule.evaluation.engine.models import (
+    Model,
+    add_template_argument,
+    check_models,
+    path_of,
+    resolve_models,
+    with_template,
+)
+from recipe.rerule.evaluation.engine.run import Decoding, add_decoding_arguments, decoding_of
+from recipe.rerule.evaluation.output import json_text, versions
 from recipe.rerule.evaluation.probes import file_sha256, read_probes, read_training_rows
-from recipe.rerule.evaluation.registry import benchmark_of, benchmarks
-from recipe.rerule.evaluation.statistics.few import LEAST_FACTS
-from recipe.rerule.evaluation.versions import versions
+from recipe.rerule.evaluation.registry import (
+    add_benchmark_arguments,
+    benchmark_of,
+    benchmarks,
+    given_paths,
+    refuse_foreign,
+)
+from recipe.rerule.evaluation.summary import LEAST_FACTS
 from recipe.rerule.io import check_apart, check_writable, existing, json_lines, new_folder, stamp_folder
 from recipe.rerule.platform import PLATFORMS, select
 from recipe.rerule.process import Progress, positive

@@ -9,48 +9,61 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from data_prep.contract import SECTIONS
 from recipe.rerule import io
+from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.engine.answers import check_store, discard
-from recipe.rerule.evaluation.engine.decoding import Decoding, add_decoding_arguments, decoding_of
+from recipe.rerule.evaluation.engine.encoding import warnings
 from recipe.rerule.evaluation.engine.models import (
     Model,
+    add_template_argument,
     check_models,
     chosen_by_probes,
+    files_of,
     path_of,
     resolve_models,
+    with_prefixes,
+    with_template,
 )
-from recipe.rerule.evaluation.engine.prefixes import files_of, with_prefixes
 from recipe.rerule.evaluation.engine.requests import Answers
-from recipe.rerule.evaluation.engine.run import run
-from recipe.rerule.evaluation.engine.template import add_template_argument, warnings, with_template
-from recipe.rerule.evaluation.evaluator import Evaluator, Record
-from recipe.rerule.evaluation.options import add_benchmark_arguments, given_paths, refuse_foreign
-from recipe.rerule.evaluation.output import EVALUATION, json_text, write_folder
-from recipe.rerule.evaluation.probes import (
-    Probe,
-    count_by_section,
-    facts_by_section,
-    file_sha256,
-    read_probes,
+from recipe.rerule.evaluation.engine.run import Decoding, add_decoding_arguments, decoding_of, run
+from recipe.rerule.evaluation.output import EVALUATION, json_text, versions, write_folder
+from recipe.rerule.evaluation.probes import Probe, file_sha256, read_probes
+from recipe.rerule.evaluation.registry import (
+    Benchmark,
+    Row,
+    add_benchmark_arguments,
+    benchmark_of,
+    benchmarks,
+    given_paths,
+    refuse_foreign,
 )
-from recipe.rerule.evaluation.registry import Benchmark, benchmark_of, benchmarks
-from recipe.rerule.evaluation.statistics.comparison import compare_all
-from recipe.rerule.evaluation.statistics.facts import UNIT, Facts, facts_of, with_facts
-from recipe.rerule.evaluation.statistics.few import few_facts_warning, with_enough_facts
-from recipe.rerule.evaluation.statistics.intervals import intervals
-from recipe.rerule.evaluation.statistics.samples import Metrics, Samples, Statistic, metrics
+from recipe.rerule.evaluation.summary import (
+    UNIT,
+    Facts,
+    Metrics,
+    Samples,
+    Statistic,
+    compare_all,
+    few_facts_warning,
+    intervals,
+    metrics,
+    samples_of,
+    with_enough_facts,
+)
 from recipe.rerule.evaluation.table import format_table, unchanged
-from recipe.rerule.evaluation.versions import versions
 from recipe.rerule.io import check_apart, check_writable, existing, json_lines
 from recipe.rerule.platform import PLATFORMS, select
 from recipe.rerule.process import Progress, positive
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MOST_COMPARED = 6
 """Models up to which every two are tested against each other by default; more take minutes."""
@@ -71,10 +84,9 @@ examples:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What `evaluate model` was asked to do, checked."""
+    """What `evaluate model` was asked to do, checked; `benchmark` has its options."""
 
     benchmark: Benchmark
-    evaluator: Evaluator
     references: dict[str, Metrics]
     models: list[Model]
     probes_file: Path
@@ -84,21 +96,18 @@ class Evaluation:
     overwrite: bool
     most_compared: int
 
-    @property
-    def kept_answers(self) -> Path:
-        """Where answers are kept until the folder is written."""
-        return kept_answers_of(self.out)
-
 
 @dataclass(frozen=True)
-class Row:
-    """A model or a constant baseline: its scored answers, to the probes and to whole texts."""
+class Scored:
+    """A model or a constant baseline: its rows, as they are and as a table, and the numbers that come of
+    them."""
 
-    records: list[Record]
-    texts: list[Record]
+    rows: list[Row]
+    texts: list[Row]
+    table: pd.DataFrame
     samples: Samples
+    facts: Facts
     statistics: Mapping[str, Statistic]
-    facts: Facts | None
     metrics: Metrics
 
     @property
@@ -164,27 +173,29 @@ def run_model(options: argparse.Namespace) -> int:
 
 def checked(options: argparse.Namespace) -> Evaluation:
     """The evaluation asked for. Raises ValueError on anything wrong with it, before vLLM starts."""
-    _check_out(options)
+    inputs = {"--probes": options.probes} | given_paths(options, benchmarks())
+    check_apart(options.out, *existing(*inputs.items(), *files_of(options.prefix)))
+    check_writable(options.out, options.overwrite, EVALUATION)
+    check_store(kept_answers_of(options.out))
     decoding = decoding_of(options)
     probes = read_probes(options.probes)
-    benchmark = benchmarks()[options.benchmark or benchmark_of(probes)]
-    refuse_foreign(options, benchmark.name, benchmarks())
-    evaluator = benchmark.evaluator(options)
+    declared = benchmarks()[options.benchmark or benchmark_of(probes)]
+    refuse_foreign(options, declared.name, benchmarks())
+    benchmark = declared.evaluator(options)
     targets = [probe.subject for probe in probes if probe.section == "forget"]
     models = with_prefixes(resolve_models(options.model), options.prefix, targets)
     models = with_template(models, options.template)
     check_models(models)
     select(options.platform)
-    references = evaluator.references()
-    _check_models(options.out, options.model, models)
-    if not all(probe.raw for probe in probes):
-        for line in warnings(models):
-            io.warn(line)
-    for line in chosen_by_probes(models, [str(probe.messages) for probe in probes]):
+    references = benchmark.references()
+    # In a run's folder --out may lie.
+    runs = existing(*(("--model", path_of(one.partition("=")[2])) for one in options.model))
+    check_apart(options.out, *(("--model", model.path) for model in models), runs=runs)
+    said = [] if all(probe.raw for probe in probes) else list(warnings(models))
+    for line in [*said, *chosen_by_probes(models, [str(probe.messages) for probe in probes])]:
         io.warn(line)
     return Evaluation(
         benchmark,
-        evaluator,
         references,
         models,
         options.probes,
@@ -201,123 +212,112 @@ def kept_answers_of(out: Path) -> Path:
     return out.with_name(f"{out.name}.partial")
 
 
-def _check_out(options: argparse.Namespace) -> None:
-    """Refuse an --out that is not ours to replace, or is not apart from the inputs. Raises ValueError."""
-    inputs = {"--probes": options.probes} | given_paths(options, benchmarks())
-    check_apart(options.out, *existing(*inputs.items(), *files_of(options.prefix)))
-    check_writable(options.out, options.overwrite, EVALUATION)
-    check_store(kept_answers_of(options.out))
-
-
-def _check_models(out: Path, given: Sequence[str], models: Sequence[Model]) -> None:
-    """Refuse an --out that holds a model or lies in one; in a run's folder it may lie. Raises ValueError."""
-    runs = existing(*(("--model", path_of(one.partition("=")[2])) for one in given))
-    check_apart(out, *(("--model", model.path) for model in models), runs=runs)
-
-
 def evaluate_models(evaluation: Evaluation) -> None:
     """Ask, score, write the folder, print the table. Raises ValueError and EngineError."""
-    benchmark, evaluator = evaluation.benchmark, evaluation.evaluator
-    requests = [*evaluator.requests(evaluation.probes), *evaluator.texts.requests()]
-    asked = run(evaluation.models, requests, evaluation.decoding, evaluation.kept_answers)
+    benchmark, kept = evaluation.benchmark, kept_answers_of(evaluation.out)
+    requests = [*benchmark.requests(evaluation.probes), *benchmark.texts.requests()]
+    asked = run(evaluation.models, requests, evaluation.decoding, kept)
     with Progress("evaluate: scoring the answers"):
-        rows = {model.name: _row(evaluation, asked[model.name], model) for model in evaluation.models}
-        anchors = _anchors(evaluation)
-    results = evaluation.references | _metrics(rows)
+        scored = {
+            model.name: _scored(evaluation, model.name, asked[model.name], model, benchmark.texts.records)
+            for model in evaluation.models
+        }
+        # Constant answers; the tokenizer is the first model's.
+        anchors = {
+            name: _scored(
+                evaluation, name, benchmark.anchor_answers(evaluation.probes, text), evaluation.models[0]
+            )
+            for name, text in benchmark.constant_baselines.items()
+        }
+    results = evaluation.references | {name: one.metrics for name, one in scored.items()}
+    constant = {name: one.metrics for name, one in anchors.items()}
     with Progress("evaluate: intervals and paired tests"):
-        files = {"results.json": json_text(results)} | _files(evaluation, rows, anchors)
-    write_folder(evaluation.out, EVALUATION, _meta(evaluation, rows), files, evaluation.overwrite)
-    discard(evaluation.kept_answers)
+        files = _files(evaluation, scored, anchors) | {
+            "results.json": json_text(results),
+            "anchors.json": json_text(constant),
+        }
+    table = _together(scored)
+    write_folder(evaluation.out, EVALUATION, _meta(evaluation, scored), files, evaluation.overwrite, table)
+    discard(kept)
     print(benchmark.title)
-    print(format_table(results, _metrics(anchors), evaluator.convention, benchmark.name))
+    print(format_table(results, constant, benchmark.convention, benchmark.name))
     print(f"written to {evaluation.out}")
-    _warn(benchmark, rows)
-
-
-def _warn(benchmark: Benchmark, rows: Mapping[str, Row]) -> None:
-    """Warn of numbers that show nothing: of too few probes, or the first model's own."""
-    first = next(iter(rows.values()))
+    # Numbers that show nothing: of too few probes, or the first model's own.
+    first = next(iter(scored.values()))
     shown = [column.metric for column in benchmark.columns]
     few = few_facts_warning(first.statistics, first.samples, shown, first.facts)
-    for text in [few, *unchanged(_metrics(rows), next(iter(rows)))]:
+    own = {name: one.metrics for name, one in scored.items()}
+    for text in [few, *unchanged(own, next(iter(own)))]:
         if text is not None:
             io.warn(text)
 
 
-def _row(evaluation: Evaluation, answers: Answers, model: Model) -> Row:
-    row = _probe_row(evaluation, answers, model)
-    texts = evaluation.evaluator.texts
-    return replace(row, texts=texts.records(answers), metrics=row.metrics | texts.metrics(answers))
+def _scored(evaluation: Evaluation, name: str, answers: Answers, model: Model, texts: Any = None) -> Scored:
+    """`texts`: gives the records of whole texts, which constant answers have none of."""
+    benchmark = evaluation.benchmark
+    rows = tidy.with_facts(benchmark.records(evaluation.probes, answers, model.path), benchmark.fact)
+    table = tidy.from_rows({"model": name, **row} for row in rows)
+    samples, facts = samples_of(table, benchmark.sets)
+    statistics = benchmark.statistics(samples)
+    found = metrics(samples, statistics) | benchmark.extra_metrics(samples)
+    if texts is None:
+        return Scored(rows, [], table, samples, facts, statistics, found)
+    found |= benchmark.texts.metrics(answers)
+    return Scored(rows, texts(answers), table, samples, facts, statistics, found)
 
 
-def _probe_row(evaluation: Evaluation, answers: Answers, model: Model) -> Row:
-    evaluator = evaluation.evaluator
-    fact = evaluation.benchmark.fact
-    records = with_facts(evaluator.records(evaluation.probes, answers, model.path), fact)
-    facts = None if evaluator.sets is None else facts_of(records, evaluator.sets, fact)
-    samples = evaluator.samples(records)
-    statistics = evaluator.statistics(samples)
-    found = metrics(samples, statistics) | evaluator.extra_metrics(samples)
-    return Row(records, [], samples, statistics, facts, found)
+def _together(scored: Mapping[str, Scored]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.concat([one.table for one in scored.values()], ignore_index=True)
 
 
-def _anchors(evaluation: Evaluation) -> dict[str, Row]:
-    """Constant answers; the tokenizer is the first model's."""
-    answers_of = partial(evaluation.evaluator.anchor_answers, evaluation.probes)
-    model = evaluation.models[0]
-    constant = evaluation.benchmark.constant_baselines
-    return {name: _probe_row(evaluation, answers_of(text), model) for name, text in constant.items()}
-
-
-def _metrics(rows: Mapping[str, Row]) -> dict[str, Metrics]:
-    return {name: row.metrics for name, row in rows.items()}
-
-
-def _files(evaluation: Evaluation, rows: Mapping[str, Row], anchors: Mapping[str, Row]) -> dict[str, str]:
-    """The evaluation folder but for results.json and meta.json, as {file: text}."""
-    all_rows = {**rows, **anchors}
+def _files(
+    evaluation: Evaluation, scored: Mapping[str, Scored], anchors: Mapping[str, Scored]
+) -> dict[str, str]:
+    """The files that are made from the tables, as {file: text}."""
+    benchmark, first = evaluation.benchmark, next(iter(scored.values()))
+    compared: list[dict[str, Any]] = []
+    if 2 <= len(scored) <= evaluation.most_compared:
+        # On the table's metrics alone: one more is one more to correct for.
+        shown = {column.metric for column in benchmark.columns}
+        common = shown.intersection(*(one.statistics for one in scored.values()))
+        statistics = {name: one for name, one in first.tested.items() if name in common}
+        compared = compare_all(
+            {name: one.samples for name, one in scored.items()}, statistics, facts=first.facts
+        )
     files = {
-        "anchors.json": json_text(_metrics(anchors)),
         "intervals.json": json_text(
-            {name: intervals(row.samples, row.tested, facts=row.facts) for name, row in all_rows.items()}
+            {
+                name: intervals(one.samples, one.tested, facts=one.facts)
+                for name, one in {**scored, **anchors}.items()
+            }
         ),
-        "comparisons.json": json_text(_comparisons(evaluation, rows)),
-        "responses.jsonl": json_lines(
-            [{"model": name, **record} for name, row in rows.items() for record in row.records]
-        ),
+        "comparisons.json": json_text(compared),
     }
-    texts = [{"model": name, **record} for name, row in rows.items() for record in row.texts]
-    return files | ({"texts.jsonl": json_lines(texts)} if texts else {}) | _logs(evaluation.evaluator, rows)
-
-
-def _comparisons(evaluation: Evaluation, rows: Mapping[str, Row]) -> list[dict[str, Any]]:
-    """Paired tests of every two models, on the table's metrics: one more is one more to correct for."""
-    if not 2 <= len(rows) <= evaluation.most_compared:
-        return []
-    shown = {column.metric for column in evaluation.benchmark.columns}
-    common = set.intersection(*(set(row.statistics) for row in rows.values())) & shown
-    first = next(iter(rows.values()))
-    statistics = {name: one for name, one in first.tested.items() if name in common}
-    return compare_all({name: row.samples for name, row in rows.items()}, statistics, facts=first.facts)
-
-
-def _logs(evaluator: Evaluator, rows: Mapping[str, Row]) -> dict[str, str]:
-    """open-unlearning's log of every model, for the benchmarks that have one."""
-    files = {}
-    for name, row in rows.items():
-        log = evaluator.log(row.records, row.texts)
-        if log is not None:
-            file, text = log
-            files[f"logs/{quote(name, safe=' @')}/{file}"] = text
+    texts = [{"model": name, **record} for name, one in scored.items() for record in one.texts]
+    if texts:
+        files["texts.jsonl"] = json_lines(texts)
+    for name, one in scored.items():  # open-unlearning's log, of the benchmarks that have one
+        if (log := benchmark.log(one.rows, one.texts)) is not None:
+            files[f"logs/{quote(name, safe=' @')}/{log[0]}"] = log[1]
     return files
 
 
-def _meta(evaluation: Evaluation, rows: Mapping[str, Row]) -> dict[str, Any]:
+def _meta(evaluation: Evaluation, scored: Mapping[str, Scored]) -> dict[str, Any]:
     """How the numbers came about: enough to make them again."""
-    decoding = evaluation.decoding
-    first = next(iter(rows.values()))
+    decoding, benchmark = evaluation.decoding, evaluation.benchmark
+    table = next(iter(scored.values())).table
+    rows: dict[str, int] = {}
+    facts: dict[str, int] = {}
+    for section in SECTIONS:
+        of_section = table[table["side"] == section]
+        parts = {section: of_section} if len(of_section) else {}
+        parts |= {f"{section}/{kind}": part for kind, part in of_section.groupby("kind", sort=False)}
+        rows |= {name: len(part) for name, part in parts.items()}
+        facts |= {name: part["fact"].nunique() for name, part in parts.items()}
     return {
-        "benchmark": evaluation.benchmark.name,
+        "benchmark": benchmark.name,
         "command": shlex.join(["python", "-m", "recipe.rerule.evaluate", *sys.argv[1:]]),
         "models": {
             model.name: {"path": str(model.path), "global_step": model.step}
@@ -328,12 +328,12 @@ def _meta(evaluation: Evaluation, rows: Mapping[str, Row]) -> dict[str, Any]:
         "probes": {
             "file": str(evaluation.probes_file),
             "sha256": file_sha256(evaluation.probes_file),
-            "rows": count_by_section(evaluation.probes),
-            "facts": facts_by_section(first.records),
+            "rows": rows,
+            "facts": facts,
         },
         "unit": UNIT,
-        "rouge_l_convention": evaluation.evaluator.convention,
-        "benchmark_settings": dict(evaluation.evaluator.settings),
+        "rouge_l_convention": benchmark.convention,
+        "benchmark_settings": dict(benchmark.settings),
         "decoding": {
             "engine": "vLLM",
             "platform": decoding.platform,
@@ -341,6 +341,6 @@ def _meta(evaluation: Evaluation, rows: Mapping[str, Row]) -> dict[str, Any]:
             "tensor_parallel_size": decoding.tensor_parallel_size,
             "temperature": 0,
         },
-        "anchors": dict(evaluation.benchmark.constant_baselines),
+        "anchors": dict(benchmark.constant_baselines),
         "versions": versions(),
     }

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep.contract import SECTIONS, Row, control_character_place, read_rows
+from data_prep.contract import control_character_place, read_rows
 from recipe.rerule import io
 
 
@@ -59,10 +59,16 @@ class Probe:
 
     @property
     def labels(self) -> dict[str, Any]:
-        """What every record of an answer says of its probe: index, section, mode, family, subject; and the
-        fact, where the row says it."""
-        names = ("index", "section", "mode", "family", "subject", *(("fact",) if self.fact else ()))
-        return {name: getattr(self, name) for name in names}
+        """What every row of the tidy table says of its probe: the keys of `tidy.ROW` that are the probe's,
+        without fact where the row of the data does not say it, and family and subject."""
+        return {
+            "probe": self.index,
+            "side": self.section,
+            "kind": self.mode,
+            **({"fact": self.fact} if self.fact else {}),
+            "family": self.family,
+            "subject": self.subject,
+        }
 
 
 def read_probes(path: Path) -> list[Probe]:
@@ -74,9 +80,15 @@ def read_probes(path: Path) -> list[Probe]:
         ValueError: missing or empty file, a missing column, a bad row, or an index that occurs twice.
     """
     rows = read_rows(path)
-    for warning in (_training_row(rows), _control_character(rows)):
-        if warning is not None:
-            io.warn(f"{path}: {warning}")
+    trained = (number for number, row in enumerate(rows) if row["extra_info"]["split"] == "train")
+    if (number := next(trained, None)) is not None:
+        io.warn(
+            f"{path}: row {number}: extra_info.split is 'train': models may have been trained on these rows; "
+            "evaluate on probes.parquet"
+        )
+    places = ((number, control_character_place(row)) for number, row in enumerate(rows))
+    if (found := next(((number, place) for number, place in places if place), None)) is not None:
+        io.warn(f"{path}: row {found[0]}: {found[1]}; models see it as part of the text")
     return [_probe(row) for row in rows]
 
 
@@ -85,26 +97,8 @@ def read_training_rows(path: Path) -> list[Probe]:
     return [_probe(row) for row in read_rows(path)]
 
 
-def _training_row(rows: Sequence[Row]) -> str | None:
-    """What to say of the first row that says that it is trained on."""
-    for number, row in enumerate(rows):
-        if row["extra_info"]["split"] == "train":
-            return (
-                f"row {number}: extra_info.split is 'train': models may have been trained on these rows; "
-                "evaluate on probes.parquet"
-            )
-    return None
-
-
-def _control_character(rows: Sequence[Row]) -> str | None:
-    """What to say of the first row that has one in a text."""
-    places = ((number, control_character_place(row)) for number, row in enumerate(rows))
-    found = next(((number, place) for number, place in places if place), None)
-    return found and f"row {found[0]}: {found[1]}; models see it as part of the text"
-
-
 def _probe(row: Mapping[str, Any]) -> Probe:
-    info = row["extra_info"]
+    info, reference = row["extra_info"], row.get("reference")
     return Probe(
         index=int(info["index"]),
         section=info["section"],
@@ -115,38 +109,10 @@ def _probe(row: Mapping[str, Any]) -> Probe:
         golds=list(row["reward_model"]["ground_truth"]["golds"]),
         raw=info["raw"],
         query=info["query"],
-        reference=_reference(row.get("reference")),
+        reference=reference and Reference(tuple(reference["perturbed"]), reference["paraphrased"]),
         data_source=row["data_source"],
-        fact=_fact(info.get("fact")),
+        fact=str(info.get("fact") or "").strip(),
     )
-
-
-def _fact(given: Any) -> str:
-    return "" if given is None else str(given).strip()
-
-
-def _reference(row: Mapping[str, Any] | None) -> Reference | None:
-    return None if row is None else Reference(tuple(row["perturbed"]), row["paraphrased"])
-
-
-def count_by_section(probes: list[Probe]) -> dict[str, int]:
-    """Number of probes a section and a mode, as {"forget": 12, "forget/qa": 4, ...}, in section order."""
-    counts: dict[str, int] = {}
-    for section in SECTIONS:
-        for probe in (probe for probe in probes if probe.section == section):
-            for key in (section, f"{section}/{probe.mode}"):
-                counts[key] = counts.get(key, 0) + 1
-    return counts
-
-
-def facts_by_section(records: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Number of facts that the records of one model ask for, by the same keys as `count_by_section`."""
-    asked: dict[str, set[Any]] = {}
-    for section in SECTIONS:
-        for record in (record for record in records if record["section"] == section):
-            for key in (section, f"{section}/{record['mode']}"):
-                asked.setdefault(key, set()).add(record["fact"])
-    return {key: len(facts) for key, facts in asked.items()}
 
 
 def file_sha256(path: Path) -> str:

@@ -1,112 +1,379 @@
-"""The benchmarks that evaluation and report know.
+"""What a benchmark is, and the benchmarks that evaluation and report know.
 
-All that is one benchmark's stands in `benchmarks/NAME/` behind one `Benchmark`, the BENCHMARK of its module
-`declaration`. Other packages register theirs through the entry-point group `rerule.benchmarks`; one of them
-that cannot be used is left out, with a warning.
+All that is one benchmark's stands in `tasks/NAME.py`, as a subclass of `Benchmark` and one object of it.
+Other packages register theirs through the entry-point group `rerule.benchmarks`; one of them that cannot be
+used is left out, with a warning.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import importlib
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from recipe.rerule import io
-from recipe.rerule.evaluation.anchors import ANCHORS
-from recipe.rerule.evaluation.columns import Column
-from recipe.rerule.evaluation.options import Option, check_options
-from recipe.rerule.evaluation.published import PublishedFigures
-from recipe.rerule.evaluation.recovery import Recovery
+from recipe.rerule.evaluation.engine.requests import Answer, Answers, Generation, PromptText, Request
 
 if TYPE_CHECKING:  # what only some commands need
-    from recipe.rerule.evaluation.evaluator import Evaluator
+    from recipe.rerule.evaluation.logs import Log, Scored
     from recipe.rerule.evaluation.probes import Probe
-    from recipe.rerule.evaluation.scoring import Scorer
+    from recipe.rerule.evaluation.summary import Metrics, Samples, Statistic
 
-BUILT_IN = ("world", "custom", "rwku", "muse_books", "muse_news", "tofu")
+Row = dict[str, Any]
+"""A row of the tidy table of one model: the keys of `tidy.ROW` but for "model", and its metrics."""
+
+MODULES = ("world", "custom", "rwku", "muse", "tofu", "over_refusal")
+"""Modules of `tasks`; each has BENCHMARKS."""
 UNSTATED = "world"
-"""The benchmark of an evaluation that does not say its own, and of records that have no mark."""
+"""The benchmark of an evaluation that does not say its own."""
 OWN_DATA = "custom"
 """The benchmark of probes whose data_source names none."""
 GROUP = "rerule.benchmarks"
+RETAINED = "retained (log)"
+"""The row of a model trained without the forget set, whose log `--retain-log` gives."""
 _PREFIX = "rerule/"
 _NAME = re.compile(r"\w{1,60}")  # files of the report are named after it
 
+ANCHORS = {
+    "always refuses, naming the target": "I'm not certain about {subject}.",
+    "always refuses, unnamed": "I don't know.",
+}
+"""Anchors: answers that are the same whatever is asked, with no model at all; {subject} is the name of whom
+the probe is about.
 
-def own_fact(record: Mapping[str, Any]) -> Hashable:
-    """Every probe asks for a fact of its own."""
-    return record["index"]
+They say how much of a low forget score is refusing and how much of it is left to explain. Where the target's
+own name is a gold answer, naming it in the refusal scores above 0.
+"""
 
 
 @dataclass(frozen=True)
-class Benchmark:
-    """All that evaluation and report need to know of one benchmark.
+class Column:
+    """A metric in the table of results.
 
-    Its module is imported by every command, so what takes long to import belongs into the functions.
+    Attributes:
+        metric: its key in results.json.
+        group: heading over the section's columns.
+        label: short heading.
+        aim: what unlearning tries for; "zero" is as close to 0 as can be, from either side, "" is not said.
+        scale: what the number is multiplied by to be shown: 100 where per cent is customary.
+        spec: format of the number shown, as `format` takes it.
+    """
+
+    metric: str
+    group: str
+    label: str
+    aim: Literal["low", "high", "zero", ""]
+    scale: float = 1.0
+    spec: str = ".3f"
+
+
+PERCENT = (100.0, ".1f")
+"""`scale` and `spec` of a fraction that is customarily shown in per cent."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of one benchmark; those of one name are one option of the command.
+
+    Attributes:
+        name: as "retain_log", which the command line spells --retain-log. A value that is a `Path` is an
+            input, from which --out has to stay apart.
+        help: what it means for the benchmark.
+        type: of its value.
+        metavar: stands for its value in the help.
+        choices: all values there are.
+    """
+
+    name: str
+    help: str
+    type: Callable[[str], Any] = str
+    metavar: str | None = None
+    choices: tuple[str, ...] | None = None
+
+    @property
+    def flag(self) -> str:
+        """As it is given."""
+        return f"--{self.name.replace('_', '-')}"
+
+
+def on_the_forget_side(row: Mapping[str, Any]) -> bool:
+    """Whether a row is of a probe of the forget side."""
+    return bool(row["side"] == "forget")
+
+
+def on_the_retain_side(row: Mapping[str, Any]) -> bool:
+    """Whether a row is of a probe of the retain side whose topic stage 2 trains on."""
+    return bool(row["side"] == "retain")
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What an attack on a model of a benchmark counts as recovered.
+
+    Attributes:
+        quantity: the metric of a row that says how much of the right answer is in the response, from 0 to 1.
+        counts: whether a row counts. Left out are probes that a model without the knowledge answers too:
+            choices among given values, and questions whose answer is in the prompt.
+        retained: which rows show that a model still works.
+    """
+
+    quantity: str = "rouge_l"
+    counts: Callable[[Mapping[str, Any]], bool] = on_the_forget_side
+    retained: Callable[[Mapping[str, Any]], bool] = on_the_retain_side
+
+
+PAPER = "ReRULE paper"
+CAUTION = (
+    "Published rows are single runs of others, without seeds or error bars and with their own prompts and "
+    "decoding: for orientation only."
+)
+VALIDATED = "The reference script validates at every step, which makes the share of replay look smaller."
+"""Note of the costs that the paper gives for replay."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A row that a paper published: a single run without seed or error bar, with its own prompts and
+    decoding.
+
+    Attributes:
+        name: of the model or method, as it stands in the table.
+        source: paper and table.
+        values: {metric key of results.json, or a key of the table: fraction of 1 where the metric is one}.
+        note: what is wrong with it or to be known, "" for nothing.
+    """
+
+    name: str
+    source: str
+    values: dict[str, float]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class PublishedFigures:
+    """The published rows of one benchmark, by the table of the report that shows them.
+
+    Attributes:
+        results: metrics of the benchmark.
+        naturalness: scores of a judge.
+        storage: what replay stores, by metrics.
+        tau: the threshold of replay, by metrics.
+        hard_share: {"tau", "share"}, the share of hard groups.
+        cost: {"hours", "added"}, wall time and what replay adds to it.
+    """
+
+    results: tuple[Published, ...] = ()
+    naturalness: tuple[Published, ...] = ()
+    storage: tuple[Published, ...] = ()
+    tau: tuple[Published, ...] = ()
+    hard_share: tuple[Published, ...] = ()
+    cost: tuple[Published, ...] = ()
+
+
+def per_cent(keys: Sequence[str], numbers: Sequence[float]) -> dict[str, float]:
+    """Numbers published in per cent as fractions of 1, by metric."""
+    return {key: number / 100 for key, number in zip(keys, numbers, strict=True)}
+
+
+class Texts:
+    """Whole texts that are measured in addition to the probes, by the same engine; here, none."""
+
+    def requests(self) -> list[Request]:
+        """What every model is asked. Raises ValueError where the texts are missing or wrong."""
+        return []
+
+    def metrics(self, answers: Answers) -> Metrics:
+        """What comes of the answers."""
+        return {}
+
+    def records(self, answers: Answers) -> list[Row]:
+        """The scores of single texts, for texts.jsonl."""
+        return []
+
+    def sets(self) -> Mapping[str, Sequence[str]]:
+        """Texts by set, "forget" and another one, for membership inference; {} where there are none."""
+        return {}
+
+
+class Benchmark:
+    """A benchmark: what it asks of a model about each probe, and which numbers come of the answers.
+
+    The base class asks each probe once, as it is in its file, for at most `max_tokens` tokens. A subclass
+    says in `scores` what a response is worth, in `sets` and `statistics` which means there are, and in the
+    attributes how they are shown. Its module is imported by every command, so what takes long to import
+    belongs into the methods.
 
     Attributes:
         name: in data_source ("rerule/NAME"), in meta.json and as --benchmark; letters, digits and "_".
         title: in headings.
         columns: of the table of results.
         legend: what the columns mean.
-        evaluator: what `evaluate model` does, with the command's options. Raises ValueError
-            where one is wrong.
+        score_legend: what the metrics mean, below the numbers of `evaluate score`; `legend` where it is "".
         options: of `evaluate model` for this benchmark; several benchmarks may share one.
-        scorer: what `evaluate score` does; None where the benchmark has no files to score.
+        score_options: those of `SCORE_OPTIONS` that logs of it have a use for.
         aliases: other names for `evaluate score`.
-        constant_baselines: answers that are the same whatever is asked, by name (`anchors`).
-        fact: what a record asks for, which is the unit of intervals and tests where the evaluator names the
-            `sets` of records. Hashable.
-        recovery: which records an attack counts, and by which of their numbers.
+        constant_baselines: answers that are the same whatever is asked, by name.
+        recovery: which rows an attack counts, and by which of their numbers.
         pair: metrics of the report's scatter plot, forgetting across and keeping up; None for no plot.
         published: figures of papers.
         fractions: regular expression of the metrics that lie between 0 and 1; the report refuses others.
         units: what the metrics are that are no fractions of 1, by the first part of their names.
-        commands: adds subcommands to `evaluate`.
         model_example: lines for the help of `evaluate model`.
         score_example: lines for the help of `evaluate score`.
+        convention: of its ROUGE-L, as in reward.rouge.
+        settings: how it asks, for meta.json.
+        max_tokens: most new tokens a response.
+        texts: whole texts that are measured in addition to the probes.
     """
 
     name: str
     title: str
-    columns: tuple[Column, ...]
-    legend: str
-    evaluator: Callable[[argparse.Namespace], Evaluator]
+    columns: tuple[Column, ...] = ()
+    legend: str = ""
+    score_legend: str = ""
     options: tuple[Option, ...] = ()
-    scorer: Scorer | None = None
+    score_options: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
-    constant_baselines: Mapping[str, str] = field(default_factory=lambda: ANCHORS)
-    fact: Callable[[Mapping[str, Any]], Hashable] = own_fact
-    recovery: Recovery = field(default_factory=Recovery)
+    constant_baselines: Mapping[str, str] = ANCHORS
+    recovery: Recovery = Recovery()
     pair: tuple[str, str] | None = None
-    published: PublishedFigures = field(default_factory=PublishedFigures)
+    published: PublishedFigures = PublishedFigures()
     fractions: str = ""
-    units: Mapping[str, str] = field(default_factory=dict)
-    commands: Callable[[Any], None] = lambda commands: None
+    units: Mapping[str, str] = {}
     model_example: str = ""
     score_example: str = ""
+    convention: str = "none"
+    settings: Mapping[str, Any] = {}
+    max_tokens: int = 32
+    texts: Texts = Texts()
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         """Raises ValueError where something declared cannot be."""
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"its name is {self.name!r}; 1 to 60 letters, digits and _ are allowed")
-        if not callable(self.evaluator):
-            raise ValueError(f"its evaluator is {self.evaluator!r}, which cannot be called")
         known = {column.metric for column in self.columns}
         if unknown := [metric for metric in self.pair or () if metric not in known]:
             raise ValueError(f"its pair names {unknown[0]}, which is none of its columns")
         re.compile(self.fractions)
 
+    def evaluator(self, options: argparse.Namespace) -> Self:
+        """The benchmark as the command's options say. Raises ValueError where one of them is wrong."""
+        chosen = copy.copy(self)
+        chosen.choose(options)
+        return chosen
+
+    def choose(self, options: argparse.Namespace) -> None:
+        """Set this object up as the options say; `evaluator` calls it on a copy. Raises ValueError."""
+
+    # From probes to rows.
+
+    def requests(self, probes: Sequence[Probe]) -> list[Request]:
+        """What every model is asked. Raises ValueError for probes that are not the benchmark's."""
+        return [
+            Generation(self.request_id(probe), PromptText(tuple(probe.messages), probe.raw), self.max_tokens)
+            for probe in probes
+        ]
+
+    def request_id(self, probe: Probe) -> str:
+        """Id of the generation that answers a probe."""
+        return f"{probe.index}/generation"
+
+    def records(self, probes: Sequence[Probe], answers: Answers, folder: Path) -> list[Row]:
+        """The rows of one model, one a probe in order.
+
+        Args:
+            answers: by request id; an answer that constant responses have not is missing.
+            folder: that the tokenizer is taken from.
+        """
+        return [
+            self.row(probe, response, self.scores(response, probe))
+            for probe in probes
+            for response in [answers[self.request_id(probe)].text]
+        ]
+
+    def row(self, probe: Probe, response: str, scores: Mapping[str, Any], **further: Any) -> Row:
+        """A row of the table from its parts; numbers and truth values of `scores` become metrics."""
+        return {
+            **probe.labels,
+            "sample": 0,
+            **further,
+            "prompt": probe.query or probe.messages[-1]["content"],
+            "golds": list(probe.golds),
+            "response": response,
+            **scores,
+        }
+
+    def scores(self, response: str, probe: Probe) -> dict[str, Any]:
+        """The metrics of one response, by column."""
+        raise NotImplementedError(f"{self.name} does not say what a response is worth")
+
+    def anchor_answers(self, probes: Sequence[Probe], text: str) -> Answers:
+        """The same answer to every probe; {subject} in it is the name of whom the probe is about."""
+        return {self.request_id(probe): Answer(text.replace("{subject}", probe.subject)) for probe in probes}
+
+    # From rows to numbers.
+
+    def fact(self, row: Mapping[str, Any]) -> Hashable:
+        """What a row asks for: the unit of intervals and tests, where the row of the data does not say it."""
+        return row.get("fact", row["probe"])
+
+    def sets(self, row: Mapping[str, Any]) -> Sequence[str]:
+        """The names of the sets that a row is in. Raises ValueError where it is none of this benchmark's."""
+        return [row["side"]]
+
+    def statistics(self, samples: Samples) -> Mapping[str, Statistic]:
+        """The metrics that the values of the sets allow."""
+        raise NotImplementedError(f"{self.name} has no metrics")
+
+    def extra_metrics(self, samples: Samples) -> Metrics:
+        """Metrics that are no statistic of the probes: no interval, no paired test."""
+        return {}
+
+    # Beside the table.
+
+    def references(self) -> dict[str, Metrics]:
+        """Rows of models that are not asked, since a log has their answers. Raises ValueError."""
+        return {}
+
+    def log(self, rows: Sequence[Row], texts: Sequence[Row]) -> tuple[str, str] | None:
+        """Name and text of a log in open-unlearning's format; None where the benchmark has none."""
+        return None
+
+    def add_commands(self, commands: Any) -> None:
+        """Add subcommands to `evaluate`."""
+
+    # `evaluate score`, of other files than the tidy table.
+
+    def holds(self, content: Any) -> bool:
+        """Whether a JSON value is a log, or the first of the records, that this benchmark scores."""
+        return False
+
+    def read_records(self, path: Any) -> list[Row]:
+        """The rows of a file of records of which `holds` is true. Raises ValueError naming a bad one."""
+        raise NotImplementedError(f"{self.name} has no files of records")
+
+    def score_log(
+        self, log: Log, retain_log: Log | None, wanted: Sequence[str] | None, options: argparse.Namespace
+    ) -> Scored | None:
+        """The metrics of a log; None where the benchmark's files are records. Raises LogError."""
+        return None
+
 
 @cache
 def benchmarks() -> Mapping[str, Benchmark]:
     """All benchmarks by name: the built-in ones in their order, then those of other packages."""
-    found = {name: _built_in(name) for name in BUILT_IN}
+    found = {
+        one.name: one
+        for module in MODULES
+        for one in importlib.import_module(f"{__package__}.tasks.{module}").BENCHMARKS
+    }
     for entry in entry_points(group=GROUP):
         try:
             declared = _loaded(entry, found)
@@ -119,19 +386,32 @@ def benchmarks() -> Mapping[str, Benchmark]:
     return found
 
 
+def _loaded(entry: EntryPoint, known: Mapping[str, Benchmark]) -> Benchmark:
+    """What an entry point gives. Raises ValueError where it is no benchmark, or one of its names is taken."""
+    declared = entry.load()
+    if not isinstance(declared, Benchmark):
+        raise ValueError(f"it is no object of a subclass of {__name__}.Benchmark")
+    declared.check()
+    taken = set(_names(known.values()))
+    if same := [name for name in _names([declared]) if name in taken]:
+        raise ValueError(f"there is a benchmark {same[0]} already")
+    check_options(declared.options, [one for benchmark in known.values() for one in benchmark.options])
+    return declared
+
+
+def _names(declared: Iterable[Benchmark]) -> Iterator[str]:
+    for benchmark in declared:
+        yield from (benchmark.name, *benchmark.aliases)
+
+
+def by_any_name() -> dict[str, Benchmark]:
+    """All benchmarks by name, aliases included: what `evaluate score` knows."""
+    return {name: one for one in benchmarks().values() for name in (one.name, *one.aliases)}
+
+
 def find(name: str) -> Benchmark | None:
     """The benchmark of that name, None where there is none."""
     return benchmarks().get(name)
-
-
-def scorers() -> dict[str, Scorer]:
-    """By name, aliases included: what `evaluate score` knows."""
-    return {
-        name: benchmark.scorer
-        for benchmark in benchmarks().values()
-        if benchmark.scorer is not None
-        for name in (benchmark.name, *benchmark.aliases)
-    }
 
 
 def published(benchmark: str) -> PublishedFigures:
@@ -151,27 +431,90 @@ def benchmark_of(probes: Sequence[Probe]) -> str:
     return names[0] if names[0] in benchmarks() else OWN_DATA
 
 
-def _built_in(name: str) -> Benchmark:
-    module = importlib.import_module(f"{__package__}.benchmarks.{name}.declaration")
-    return module.BENCHMARK
+# Options of `evaluate model` that only some benchmarks have.
+
+COMMAND = frozenset(
+    {
+        "help", "model", "prefix", "template", "probes", "out", "overwrite", "platform", "benchmark", "run",
+        "most_compared", "dtype", "tensor_parallel_size", "gpu_memory_utilization", "train", "control",
+        "attacks", "budget", "folds", "seeds", "json", "cache", "keep_models",
+    }
+)  # fmt: skip
+"""Names that `evaluate model` and `evaluate attack` have for themselves."""
+SCORE_OPTIONS = ("retain_log", "variants", "allow_unequal", "model")
+"""The options of `evaluate score` that a file may have no use for."""
 
 
-def _loaded(entry: EntryPoint, known: Mapping[str, Benchmark]) -> Benchmark:
-    """What an entry point gives. Raises ValueError where it is no benchmark, or one of its names is taken."""
-    from recipe.rerule.evaluation.scoring import LogScorer, RecordScorer
+def add_benchmark_arguments(parser: argparse.ArgumentParser, benchmarks: Mapping[str, Benchmark]) -> None:
+    """Declare --benchmark and the options of single benchmarks."""
+    parser.add_argument(
+        "--benchmark",
+        choices=tuple(benchmarks),
+        help="the benchmark of the probes (default: what their data_source says; custom: your own data)",
+    )
+    for declared in _by_option(benchmarks).values():
+        texts: dict[str, list[str]] = {}  # benchmarks that say the same stand together
+        for benchmark, option in declared:
+            texts.setdefault(option.help, []).append(benchmark)
+        told = "; ".join(f"{', '.join(names)}: {text}" for text, names in texts.items())
+        first = declared[0][1]
+        parser.add_argument(
+            first.flag,
+            dest=first.name,
+            type=first.type,
+            metavar=first.metavar,
+            choices=first.choices,
+            help=told.replace("%", "%%"),  # argparse takes it for a format
+        )
 
-    declared = entry.load()
-    if not isinstance(declared, Benchmark):
-        raise ValueError(f"it is no {__name__}.Benchmark")
-    if not isinstance(declared.scorer, LogScorer | RecordScorer | None):
-        raise ValueError(f"its scorer is {declared.scorer!r}, no RecordScorer and no LogScorer")
-    taken = set(_names(known.values()))
-    if same := [name for name in _names([declared]) if name in taken]:
-        raise ValueError(f"there is a benchmark {same[0]} already")
-    check_options(declared.options, [one for benchmark in known.values() for one in benchmark.options])
-    return declared
+
+def _by_option(benchmarks: Mapping[str, Benchmark]) -> dict[str, list[tuple[str, Option]]]:
+    """{option: [(benchmark, what it declares)]}."""
+    found: dict[str, list[tuple[str, Option]]] = {}
+    for benchmark in benchmarks.values():
+        for option in benchmark.options:
+            found.setdefault(option.name, []).append((benchmark.name, option))
+    return found
 
 
-def _names(declared: Iterable[Benchmark]) -> Iterator[str]:
-    for benchmark in declared:
-        yield from (benchmark.name, *benchmark.aliases)
+def check_options(new: Sequence[Option], known: Iterable[Option]) -> None:
+    """Raises ValueError where a benchmark's options clash with the command's or with other benchmarks'."""
+    earlier = {option.name: option for option in known}
+    for option in new:
+        if not callable(option.type):
+            raise ValueError(
+                f"the type of its option {option.flag} is {option.type!r}, which cannot be called"
+            )
+        if option.name in COMMAND:
+            raise ValueError(f"its option {option.flag} is one of the command itself")
+        same = earlier.get(option.name, option)
+        if (same.type, same.choices) != (option.type, option.choices):
+            raise ValueError(
+                f"its option {option.flag} has another type or other choices than that of others"
+            )
+
+
+def given_paths(options: argparse.Namespace, benchmarks: Mapping[str, Benchmark]) -> dict[str, Path]:
+    """The inputs among the benchmarks' options, by flag."""
+    names = {one.name: one.flag for benchmark in benchmarks.values() for one in benchmark.options}
+    values = {flag: getattr(options, name, None) for name, flag in names.items()}
+    return {flag: value for flag, value in values.items() if isinstance(value, Path)}
+
+
+def refuse_foreign(options: argparse.Namespace, chosen: str, benchmarks: Mapping[str, Benchmark]) -> None:
+    """Raises ValueError where an option is given that is another benchmark's."""
+    for declared in _by_option(benchmarks).values():
+        known, option = [benchmark for benchmark, _ in declared], declared[0][1]
+        if getattr(options, option.name, None) is not None and chosen not in known:
+            raise ValueError(
+                f"{option.flag} is an option of {', '.join(known)}, and the probes are of {chosen}; leave it "
+                "out"
+            )
+
+
+def one_of(options: argparse.Namespace, name: str, benchmark: str, known: Sequence[str]) -> str:
+    """The value of an option, by default the first of `known`. Raises ValueError where it is none of them."""
+    value = getattr(options, name) or known[0]
+    if value not in known:
+        raise ValueError(f"--{name.replace('_', '-')} is {value}; {benchmark} has {', '.join(known)}")
+    return str(value)

@@ -1,6 +1,8 @@
-"""`evaluate score`: metrics of per-sample logs, without a model.
+"""`evaluate score`: metrics of single answers, without a model.
 
-Each benchmark's module is imported only once it is asked for, so that the command starts fast.
+Three kinds of files are scored: the tidy table of an evaluation (responses.parquet), whose metric columns
+count as they are; a log of open-unlearning; and records of a benchmark's own code. pandas and a benchmark's
+own libraries are imported only where they are needed, so that the command starts fast.
 """
 
 from __future__ import annotations
@@ -10,27 +12,24 @@ import json
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from recipe.rerule.evaluation.logs.kinds import (
-    first_row,
-    foreign,
-    is_record,
-    scorer_of_log,
-    scorer_of_record,
-)
-from recipe.rerule.evaluation.logs.metrics import Scored, compute
-from recipe.rerule.evaluation.logs.open_unlearning import Log, LogError, read_log
-from recipe.rerule.evaluation.logs.records import Record, by_model
-from recipe.rerule.evaluation.registry import UNSTATED, benchmarks, scorers
-from recipe.rerule.evaluation.scoring import OPTIONS, LogScorer, RecordMetrics, RecordScorer
+from recipe.rerule.evaluation import tidy
+from recipe.rerule.evaluation.logs import Log, LogError, Scored, compute, read_log
+from recipe.rerule.evaluation.registry import SCORE_OPTIONS, Benchmark, benchmarks, by_any_name
+from recipe.rerule.evaluation.row_files import first_record
+from recipe.rerule.evaluation.summary import samples_of
 from recipe.rerule.io import read_json
 from recipe.rerule.process import Progress
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 _DESCRIPTION = """\
-Score a log of single samples without a model. Every number is computed from the samples; aggregates in the
-log are not used. docs/evaluation.md says how."""
+Score single answers without a model. Every number is computed from the samples; aggregates in a log are
+not used. docs/evaluation.md says how."""
 _ITSELF = "compared with itself every model has a forget quality of 1 and a PrivLeak of 0"
 _NAME_WIDTH = 34
 _WIDTH = 100
@@ -40,11 +39,34 @@ def add_score_parser(commands: Any) -> None:
     """Adds `score` to the subcommands of `evaluate`; its `run` is `run_score`."""
     parser = commands.add_parser(
         "score",
-        help="score a log of single samples without a model",
+        help="score single answers without a model",
         description=_DESCRIPTION,
         epilog="examples:\n" + "".join(benchmark.score_example for benchmark in benchmarks().values()),
     )
-    _add_files(parser)
+    parser.add_argument(
+        "--benchmark", choices=tuple(by_any_name()), required=True, help="the benchmark of the file"
+    )
+    parser.add_argument(
+        "--log",
+        type=Path,
+        nargs="+",
+        required=True,
+        metavar="FILE",
+        help="responses.parquet of an evaluation, of which several count together; a log in the form of "
+        f"open-unlearning (NAME_EVAL.json; {_users('retain_log')}); or records of a benchmark's own code",
+    )
+    parser.add_argument(
+        "--model",
+        metavar="NAME",
+        help="the model whose answers are scored, where responses.parquet holds those of several",
+    )
+    parser.add_argument(
+        "--retain-log",
+        type=Path,
+        metavar="FILE",
+        help=f"{_users('retain_log')}: log of the model trained without the forget set, for the metrics that "
+        "compare with it",
+    )
     parser.add_argument(
         "--metrics", metavar="NAME,...", help="only these, all of which must come out (default: what can be)"
     )
@@ -63,47 +85,28 @@ def add_score_parser(commands: Any) -> None:
     parser.set_defaults(run=run_score)
 
 
-def _add_files(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--benchmark", choices=tuple(scorers()), required=True, help="the benchmark of the log"
-    )
-    parser.add_argument(
-        "--log",
-        type=Path,
-        nargs="+",
-        required=True,
-        metavar="FILE",
-        help="per-sample values: a log in open-unlearning's form (NAME_EVAL.json), or, for "
-        f"{_users('model')}, records (responses.jsonl), of which several files count together",
-    )
-    parser.add_argument(
-        "--model",
-        metavar="NAME",
-        help=f"{_users('model')}: the model whose answers are scored, where the files hold those of several",
-    )
-    parser.add_argument(
-        "--retain-log",
-        type=Path,
-        metavar="FILE",
-        help=f"{_users('retain_log')}: log of the model trained without the forget set, for the metrics that "
-        "compare with it",
-    )
-
-
 def _users(option: str) -> str:
-    """The benchmarks that have a use for an option, each by the name that it is first known by."""
-    names = [name for name, scorer in scorers().items() if option in scorer.options]
-    return ", ".join(name for name in names if name in benchmarks())
+    """The benchmarks whose logs have a use for an option."""
+    return ", ".join(one.name for one in benchmarks().values() if option in one.score_options)
 
 
 def run_score(options: argparse.Namespace) -> int:
-    """Prints the metrics; exit code 0. Raises ValueError where the log cannot be scored."""
+    """Prints the metrics; exit code 0. Raises ValueError where the file cannot be scored."""
+    benchmark = by_any_name()[options.benchmark]
     with Progress(f"evaluate score: {options.log[0]}"):
-        scored = _score(options)
+        seen: set[Path] = set()
+        for path in options.log:
+            if path.resolve() in seen:
+                raise LogError(f"--log {path} is given twice")
+            seen.add(path.resolve())
+        if benchmark.score_options and not any(path.suffix == ".parquet" for path in options.log):
+            scored = _score_log(options, benchmark)
+        else:
+            scored = _score_answers(options, benchmark)
     for note in scored.notes:
         print(f"note: {note}", file=sys.stderr)
     print(format_metrics(scored.metrics))
-    for line in textwrap.wrap(scored.legend, _WIDTH):
+    for line in textwrap.wrap(benchmark.score_legend or benchmark.legend, _WIDTH):
         print(line)
     if options.json:
         # After the notes, whatever the streams' buffers: the object is the last line.
@@ -114,31 +117,55 @@ def run_score(options: argparse.Namespace) -> int:
 
 def format_metrics(metrics: Mapping[str, float | None]) -> str:
     """One metric a line; a dash for one that cannot be computed."""
-    return "\n".join(f"{name.ljust(_NAME_WIDTH)} {_number(value):>12}" for name, value in metrics.items())
+
+    def number(value: float | None) -> str:
+        if value is None:
+            return "–"
+        return f"{value:.5e}" if 0 < abs(value) < 1e-3 else f"{value:.6f}"
+
+    return "\n".join(f"{name.ljust(_NAME_WIDTH)} {number(value):>12}" for name, value in metrics.items())
 
 
-def _number(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:.5e}" if 0 < abs(value) < 1e-3 else f"{value:.6f}"
+def _wanted(options: argparse.Namespace) -> list[str] | None:
+    return None if options.metrics is None else [name.strip() for name in options.metrics.split(",")]
 
 
-def _score(options: argparse.Namespace) -> Scored:
-    """The metrics of the files. Raises ValueError."""
-    scorer = scorers()[options.benchmark]
-    _refuse(options, *(name for name in OPTIONS if name not in scorer.options))
-    if isinstance(scorer, RecordScorer):
-        return _score_records(options, scorer)
+def _refuse(options: argparse.Namespace, allowed: Sequence[str]) -> None:
+    """Raises LogError where an option is given that has no meaning for the benchmark's file."""
+    for name in SCORE_OPTIONS:
+        if name not in allowed and getattr(options, name):
+            option, what = f"--{name.replace('_', '-')}", options.log[0].suffix or "this"
+            raise LogError(
+                f"{option} has no meaning for a {what} file of --benchmark {options.benchmark}; leave it out"
+            )
+
+
+def _refuse_foreign(path: Path, content: Any, asked: str) -> None:
+    """Raises LogError where a JSON value is a log, or a record, of other benchmarks than the one asked
+    for."""
+    others = [one.name for one in benchmarks().values() if one.holds(content)]
+    if others and by_any_name()[asked].name not in others:
+        raise LogError(
+            f"{path} holds a log of {benchmarks()[others[0]].title}, and --benchmark is {asked}: score it "
+            "with "
+            f"--benchmark {' or '.join(others)}"
+        )
+
+
+def _score_log(options: argparse.Namespace, benchmark: Benchmark) -> Scored:
+    """The metrics of a log in open-unlearning's form. Raises LogError."""
+    _refuse(options, benchmark.score_options)
     if len(options.log) > 1:
         raise LogError(f"--log is given {len(options.log)} files; a {options.benchmark} log is one")
-    log = _log(options.log[0], scorer, options.benchmark)
-    retain = None if options.retain_log is None else _log(options.retain_log, scorer, options.benchmark)
+    log = _log(options.log[0], options.benchmark)
+    retain = None if options.retain_log is None else _log(options.retain_log, options.benchmark)
     if retain is not None and options.log[0].samefile(options.retain_log):
         raise LogError(
             f"--log and --retain-log are the same file, {options.retain_log}: {_ITSELF}; give --retain-log "
             "the log of a model trained without the forget set"
         )
-    scored = scorer.score(log, retain, _wanted(options), options)
+    scored = benchmark.score_log(log, retain, _wanted(options), options)
+    assert scored is not None  # of a benchmark with score_options
     scored.notes.extend(log.null_notes())
     if retain is not None:
         scored.notes.extend(f"{retain.name}: {note}" for note in retain.null_notes())
@@ -147,42 +174,58 @@ def _score(options: argparse.Namespace) -> Scored:
     return scored
 
 
-def _log(path: Path, scorer: LogScorer, asked: str) -> Log:
+def _log(path: Path, asked: str) -> Log:
     """The log, which may be no other benchmark's. Raises LogError."""
-    if is_record(first_row(path)):
-        names = [other.name for other in _record_scorers()]
-        hint = "; logs of ours lie in logs/ of an evaluation"
-        raise LogError(foreign(path, "answers one by one", asked, names, hint))
+    _refuse_foreign(path, first_record(path), asked)
     log = read_log(path)
-    _refuse_other_log(path, log.metrics, asked, scorer)
+    _refuse_foreign(path, log.metrics, asked)
     return log
 
 
-def _refuse_other_log(path: Path, content: Any, asked: str, scorer: LogScorer | None = None) -> None:
-    """Raises LogError where the content is a log of another scorer than this one."""
-    found = scorer_of_log(content, _log_scorers())
-    if found is not None and found is not scorer:
-        raise LogError(foreign(path, f"a log of {found.title}", asked, [found.name]))
+def _score_answers(options: argparse.Namespace, benchmark: Benchmark) -> Scored:
+    """The metrics of the answers of one model, in tidy tables or records. Raises ValueError."""
+    import pandas as pd
+
+    _refuse(options, ("model",))
+    notes: list[str] = []
+    tables = []
+    for path in options.log:
+        if path.suffix == ".parquet" or path.is_dir():
+            tables.append(tidy.read_responses(path))
+            notes += _other_benchmark(path, benchmark)
+            continue
+        first = first_record(path)
+        for content in (first, _whole(path)):
+            _refuse_foreign(path, content, options.benchmark)
+        if not path.is_file():
+            raise LogError(f"{path}: no such file")
+        if not benchmark.holds(first):
+            raise LogError(
+                f"{path} holds nothing that --benchmark {options.benchmark} scores; give {tidy.FILE}"
+            )
+        tables.append(
+            tidy.from_rows({"model": "", "fact": "", **row} for row in benchmark.read_records(path))
+        )
+    table = _of_one_model(pd.concat(tables, ignore_index=True), options.model)
+    place = [name for name in ("target", "side", "kind", "probe", "sample") if name in table]
+    twice = table[table.duplicated(place)]
+    if len(twice):
+        told = ", ".join(f"{name} {value}" for name, value in twice.iloc[0][place].items())
+        raise LogError(f"two answers to one probe ({told}): give each file once")
+    try:
+        samples, _ = samples_of(table, benchmark.sets)
+    except ValueError as error:
+        raise LogError(f"{options.log[0]} holds no answers of {benchmark.title}: {error}") from error
+    statistics = benchmark.statistics(samples)
+    if not statistics:
+        raise LogError(f"{options.log[0]} has none of the columns that {benchmark.title} is scored by")
+    own = {name: partial(_number, statistic, samples) for name, statistic in statistics.items()}
+    scored = compute(own, {}, _wanted(options))
+    return Scored(scored.metrics, [*scored.notes, *notes])
 
 
-def _check_records(path: Path, asked: str, scorer: RecordScorer) -> None:
-    """Raises LogError where a file that must hold records is a log of all metrics, or of other records."""
-    row = first_row(path)
-    for content in (row, _whole(path)):
-        _refuse_other_log(path, content, asked)
-    if scorer.mark is not None and is_record(row) and scorer_of_record(row, [scorer]) is None:
-        raise LogError(f"{path}: {scorer.mark.absent}: score it with --benchmark {UNSTATED}")
-
-
-def _log_scorers() -> list[LogScorer]:
-    """Every one once: benchmarks may share one."""
-    return [scorer for scorer in dict.fromkeys(scorers().values()) if isinstance(scorer, LogScorer)]
-
-
-def _record_scorers() -> list[RecordScorer]:
-    """Every one once, those that know their records by a mark first."""
-    found = [scorer for scorer in dict.fromkeys(scorers().values()) if isinstance(scorer, RecordScorer)]
-    return sorted(found, key=lambda scorer: scorer.mark is None)
+def _number(statistic: Any, samples: Any) -> float:
+    return float(statistic(samples))
 
 
 def _whole(path: Path) -> Any:
@@ -192,63 +235,20 @@ def _whole(path: Path) -> Any:
         return None
 
 
-def _wanted(options: argparse.Namespace) -> list[str] | None:
-    return None if options.metrics is None else [name.strip() for name in options.metrics.split(",")]
-
-
-def _score_records(options: argparse.Namespace, scorer: RecordScorer) -> Scored:
-    """Scores records of one model."""
-    metrics = scorer.load()
-    records = _of_one_model(_read_records(options, scorer, metrics), options.model)
-    samples = metrics.samples(records)
-    found = metrics.statistics(samples)
-    own = {name: lambda name=name: float(found[name](samples)) for name in found}
-    scored = compute(own, {}, _wanted(options))
-    return Scored(scored.metrics, [*scored.notes, *_record_notes(options, scorer)], metrics.LEGEND)
-
-
-def _record_notes(options: argparse.Namespace, scorer: RecordScorer) -> list[str]:
-    """Whether another benchmark knows the records by its mark."""
-    other = scorer_of_record(first_row(options.log[0]), _record_scorers())
-    if other is None or other is scorer or other.mark is None:
+def _other_benchmark(path: Path, benchmark: Benchmark) -> list[str]:
+    """A note where the evaluation that wrote a table says that it is of another benchmark."""
+    meta = _whole((path if path.is_dir() else path.parent) / "meta.json")
+    other = meta.get("benchmark") if isinstance(meta, dict) else None
+    if other in (None, benchmark.name) or other not in benchmarks():
         return []
-    return [f"{other.mark.present}; --benchmark {other.name} scores them as {other.title} does"]
+    return [f"{path} is of {benchmarks()[other].title}; --benchmark {other} scores it as such"]
 
 
-def _read_records(options: argparse.Namespace, scorer: RecordScorer, metrics: RecordMetrics) -> list[Record]:
-    """The records of all files. Raises ValueError, first of all where a file is of another benchmark."""
-    _check_once(options.log)
-    try:
-        return metrics.read_records(*options.log)
-    except ValueError:
-        for path in options.log:
-            _check_records(path, options.benchmark, scorer)
-        raise
-
-
-def _check_once(paths: Sequence[Path]) -> None:
-    """Raises LogError where a file is given twice."""
-    seen: set[Path] = set()
-    for path in paths:
-        if path.resolve() in seen:
-            raise LogError(f"--log {path} is given twice")
-        seen.add(path.resolve())
-
-
-def _of_one_model(records: Sequence[Record], name: str | None) -> Sequence[Record]:
-    """The records of the model `name`, or of the only one there is. Raises LogError."""
-    models = by_model(records)
-    known = ", ".join(models)
-    if name is None and len(models) > 1:
-        raise LogError(f"the records are of {known}; say which with --model")
-    if name is not None and name not in models:
-        raise LogError(f"--model is {name}, and the records are of {known or 'none'}")
-    return records if name is None else models[name]
-
-
-def _refuse(options: argparse.Namespace, *names: str) -> None:
-    """Raises LogError where an option is given that has no meaning for the benchmark."""
-    for name in names:
-        if getattr(options, name):
-            option = "--" + name.replace("_", "-")
-            raise LogError(f"{option} has no meaning for --benchmark {options.benchmark}; leave it out")
+def _of_one_model(table: pd.DataFrame, name: str | None) -> pd.DataFrame:
+    """The rows of the model `name`, or of the only one there is. Raises LogError."""
+    known = list(dict.fromkeys(table["model"]))
+    if name is None and len(known) > 1:
+        raise LogError(f"the answers are of {', '.join(known)}; say which with --model")
+    if name is not None and name not in known:
+        raise LogError(f"--model is {name}, and the answers are of {', '.join(known) or 'none'}")
+    return table if name is None else table[table["model"] == name]

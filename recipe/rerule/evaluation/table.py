@@ -8,9 +8,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from recipe.rerule.evaluation.columns import Column
-from recipe.rerule.evaluation.registry import UNSTATED, find
-from recipe.rerule.evaluation.statistics.samples import Metrics
+from recipe.rerule.evaluation.registry import UNSTATED, Column, find
+from recipe.rerule.evaluation.summary import Metrics
 
 _CELL = 7
 _WIDTH = 100

@@ -6,23 +6,55 @@ every interval resamples its `fact` column.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+if TYPE_CHECKING:  # its import takes two seconds
+    import pandas as pd
 
 FILE = "responses.parquet"
 ROW = ("model", "probe", "side", "kind", "fact", "sample", "prompt", "response")
 """What every row says: the model's name; the probe's index in its file; "forget", "retain" or another
-section; the kind of question within it; the fact that it asks for, "" where none is named; the number of the
-sample, from 0; the prompt; and the response, "" where a metric is computed without one.
+section; the kind of question within it; the fact that it asks for; the number of the sample, from 0; the
+prompt; and the response, "" where a metric is computed without one.
 
 All other columns are metrics (float64, NaN where a metric does not apply to the row) and what else describes
-the row. Attacks add the columns `attack` and `setting`.
+the row: `evaluate model` adds family, subject and golds, the accepted answers. Attacks add the columns
+`attack` and `setting`.
 """
+_INTEGERS = ("probe", "sample")
 
 
 class TableError(ValueError):
     """A file is no tidy table; the message is one line that names it."""
+
+
+def from_rows(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """Rows as a table: the columns of ROW first, columns of numbers and truth values as float64.
+
+    A row that lacks a column has NaN there.
+    """
+    import numpy as np
+    import pandas as pd
+
+    table = pd.DataFrame(list(rows))
+    for name in table.columns.difference(_INTEGERS):
+        known = [value for value in table[name] if value is not None]
+        if known and all(isinstance(value, bool | int | float | np.number) for value in known):
+            table[name] = table[name].astype(float)
+    first = [name for name in ROW if name in table]
+    return table[[*first, *table.columns.difference(first, sort=False)]]
+
+
+def with_facts(
+    rows: Sequence[Mapping[str, Any]], fact: Callable[[Mapping[str, Any]], Hashable]
+) -> list[dict[str, Any]]:
+    """The rows of one model, each with `fact`: what it says already, or its first probe that asks for the
+    same."""
+    first: dict[Hashable, str] = {}
+    numbered = ((row, first.setdefault(fact(row), f"probe {row['probe']}")) for row in rows)
+    return [{"fact": number, **row} for row, number in numbered]
 
 
 def write(folder: Path, rows: pd.DataFrame) -> None:
@@ -35,21 +67,51 @@ def write(folder: Path, rows: pd.DataFrame) -> None:
     rows.to_parquet(folder / FILE, index=False)
 
 
-def read(folder: Path) -> pd.DataFrame:
-    """The table of an evaluation's or attack's folder.
+def read(path: Path) -> pd.DataFrame:
+    """The table of an evaluation's or attack's folder, or of a file.
 
     Raises:
         TableError: no such file, no parquet, or a column of ROW is missing.
     """
-    path = folder / FILE
+    import pandas as pd
+
+    file = path if path.suffix == ".parquet" and not path.is_dir() else path / FILE
     try:
-        rows = pd.read_parquet(path)
+        rows = pd.read_parquet(file)
     except FileNotFoundError as error:
-        raise TableError(f"{folder} has no {FILE}: no evaluation or attack wrote it") from error
+        raise TableError(f"{file} does not exist: no evaluation or attack wrote it") from error
     except (ValueError, OSError) as error:
-        raise TableError(f"{path} cannot be read as parquet") from error
-    _check(rows, path)
+        raise TableError(f"{file} cannot be read as parquet") from error
+    _check(rows, file)
     return rows
+
+
+def read_responses(path: Path) -> pd.DataFrame:
+    """The table of an evaluation, checked in full.
+
+    Raises:
+        TableError: as `read`, a column of ROW or golds of another type, or two rows of one response.
+    """
+    import pandas as pd
+
+    rows = read(path)
+    texts = [name for name in (*ROW, "family", "subject", "target") if name in rows and name not in _INTEGERS]
+    wrong = [name for name in _INTEGERS if not pd.api.types.is_integer_dtype(rows[name])]
+    wrong += [name for name in texts if not rows[name].map(lambda value: isinstance(value, str)).all()]
+    if "golds" in rows and not rows["golds"].map(_is_texts).all():
+        wrong.append("golds")
+    if wrong:
+        raise TableError(f"{path}: column {wrong[0]} holds something that evaluate does not write there")
+    one = [name for name in ("model", "target", "side", "kind", "probe", "sample") if name in rows]
+    twice = rows[rows.duplicated(one)]
+    if len(twice):
+        told = ", ".join(f"{name} {value}" for name, value in twice.iloc[0][one].items())
+        raise TableError(f"{path} has two responses of one probe ({told})")
+    return rows
+
+
+def _is_texts(value: Any) -> bool:
+    return hasattr(value, "__len__") and len(value) > 0 and all(isinstance(one, str) for one in value)
 
 
 def _check(rows: pd.DataFrame, path: Path) -> None:

@@ -6,60 +6,91 @@ over different probes (one set a target) are joined by target: each metric is th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.attacks.summary import RESULTS as ATTACK_RESULTS
 from recipe.rerule.evaluation.registry import OWN_DATA, UNSTATED
-from recipe.rerule.evaluation.statistics.samples import Metrics
+from recipe.rerule.evaluation.summary import Metrics
 from recipe.rerule.evaluation.table import title_of
-from recipe.rerule.io import is_finite, read_json, warn
+from recipe.rerule.io import read_json, warn
 from recipe.rerule.io import read_lines as read_json_lines
 from recipe.rerule.reporting.bounds import bounds
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+_T = TypeVar("_T")
 Intervals = dict[str, dict[str, tuple[float, float]]]
-_UNSTATED = "not stated"
-_META_OBJECTS = ("probes", "models", "conventions", "benchmark_settings")
 _ROUNDING = 1e-6
-_NEEDED = ("model", "index", "prompt", "golds", "response")
-_RESPONSE: dict[str, Any] = {
-    "model": str,
-    "index": int,
-    "prompt": str,
-    "golds": list,
-    "response": str,
-    **dict.fromkeys(("section", "mode", "family", "subject", "target"), str | None),
-}
-"""Types of the fields of responses.jsonl; the last five may be missing."""
+_Number = Annotated[float, Field(allow_inf_nan=False)]
+_Probability = Annotated[float, Field(ge=0, le=1 + _ROUNDING)]
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(BaseModel):
     """A paired test between two models on the same probes; `difference` is a's number less b's.
 
     `p_holm` is the p-value corrected for the number of tests, and `facts` how many facts the probes ask for,
     where the evaluation gives them.
     """
 
+    model_config = ConfigDict(frozen=True, strict=True)
+
     a: str
     b: str
     metric: str
-    difference: float
-    low: float
-    high: float
-    p_value: float
+    difference: _Number
+    low: _Number
+    high: _Number
+    p_value: _Probability
     probes: int
     test: str
-    p_holm: float | None = None
+    p_holm: _Probability | None = None
     facts: int | None = None
 
     @property
     def p(self) -> float:
         """The corrected p-value where there is one."""
         return self.p_value if self.p_holm is None else self.p_holm
+
+
+class _Meta(BaseModel):
+    """What is read of meta.json."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    # Files of the report are named after it.
+    benchmark: Annotated[str, Field(pattern=r"^\w{1,60}$")] = UNSTATED
+    rouge_l_convention: str | None = None
+    probes: dict[str, Any] = {}
+    models: dict[str, dict[str, Any]] = {}
+    conventions: dict[str, Any] = {}
+    benchmark_settings: dict[str, Any] = {}
+
+
+_METRICS: TypeAdapter[dict[str, dict[str, float]]] = TypeAdapter(dict[str, dict[str, _Number]])
+_INTERVALS: TypeAdapter[dict[str, dict[str, list[float]]]] = TypeAdapter(
+    dict[str, dict[str, Annotated[list[_Number], Field(min_length=2, max_length=2)]]]
+)
+_COMPARISONS: TypeAdapter[list[Comparison]] = TypeAdapter(list[Comparison])
+
+
+def validated(adapter: TypeAdapter[_T], content: Any, file: Path) -> _T:
+    """`content` of a JSON file, as the adapter's type. Raises ValueError naming the file and the first
+    place."""
+    try:
+        return adapter.validate_python(content, strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = "/".join(map(str, first["loc"])) or "the whole"
+        raise ValueError(
+            f"{file} is not as recipe.rerule.evaluate writes it: {place}: {first['msg']}"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -92,10 +123,22 @@ class Evaluation:
     models: dict[str, dict[str, Any]] = field(default_factory=dict)
     meta: dict[str, Any] = field(default_factory=dict)
 
-    def responses(self) -> Iterator[dict[str, Any]]:
-        """The kept per-probe records of all its folders; nothing where a folder keeps none."""
-        for folder in self.folders:
-            yield from read_responses(folder / "responses.jsonl")
+    def responses(self) -> pd.DataFrame | None:
+        """The tidy table of all its folders; None where no folder keeps one.
+
+        A model that several folders evaluated on the same probes has its first answers.
+        """
+        import pandas as pd
+
+        tables = [tidy.read_responses(one) for one in self.folders if (one / tidy.FILE).is_file()]
+        if not tables:
+            return None
+        kept: list[Any] = []
+        seen: set[str] = set()
+        for table in tables:
+            kept.append(table[~table["model"].isin(seen)])
+            seen.update(table["model"])
+        return pd.concat(kept, ignore_index=True)
 
 
 @dataclass(frozen=True)
@@ -154,23 +197,18 @@ def read_evaluation(path: Path) -> Evaluation:
     if not results_file.is_file() and (folder / ATTACK_RESULTS).is_file():
         raise ValueError(f"--results {path} is a folder of evaluate attack; give it as --attacks")
     meta = _read_meta(folder / "meta.json")
-    benchmark = meta.get("benchmark", UNSTATED)
-    if not isinstance(benchmark, str) or not re.fullmatch(
-        r"\w{1,60}", benchmark
-    ):  # files of the report are named after it
-        raise ValueError(
-            f"{folder / 'meta.json'}: benchmark is {str(benchmark)[:60]!r}, which is no name of one"
-        )
     evaluation = Evaluation(
-        benchmark=benchmark,
+        benchmark=meta.get("benchmark", UNSTATED),
         target=folder.name,
         folders=(folder,),
         probes_key=_probes_key(meta, folder),
         convention=convention_of(meta),
         results=read_metrics(results_file),
         anchors=read_metrics(folder / "anchors.json") if (folder / "anchors.json").exists() else {},
-        intervals=_read_intervals(folder / "intervals.json"),
-        comparisons=_read_comparisons(folder / "comparisons.json"),
+        intervals=parse_intervals(_optional(folder / "intervals.json", {}), folder / "intervals.json"),
+        comparisons=parse_comparisons(
+            _optional(folder / "comparisons.json", []), folder / "comparisons.json"
+        ),
         models=meta.get("models", {}),
         meta=meta,
     )
@@ -188,22 +226,18 @@ def read_metrics(file: Path) -> dict[str, Metrics]:
 
 def metrics_rows(content: Any, file: Path, benchmark: str = "") -> dict[str, Metrics]:
     """`content` as {name: {metric: number}}. Raises ValueError naming `file` as `read_metrics` does."""
-    if not (isinstance(content, dict) and content and all(isinstance(row, dict) for row in content.values())):
-        raise ValueError(f"{file} is not {{model: {{metric: number}}}} as written by recipe.rerule.evaluate")
-    for model, metrics in content.items():
+    rows = validated(_METRICS, content, file)
+    if not rows:
+        raise ValueError(f"{file} has no rows; recipe.rerule.evaluate writes {{model: {{metric: number}}}}")
+    for model, metrics in rows.items():
         for metric, number in metrics.items():
-            where = f"{file}: {metric} of {model}"
-            if not is_finite(number):
-                raise ValueError(f"{where} is {str(number)[:40]}, which is no number")
-            _check_bounds(number, bounds(metric, benchmark), where)
-    return content
-
-
-def _check_bounds(number: float, limits: tuple[float, float] | None, where: str) -> None:
-    if limits is None or limits[0] - _ROUNDING <= number <= limits[1] + _ROUNDING:
-        return
-    hint = "; evaluations give fractions of 1, not per cent" if limits[1] == 1 else ""
-    raise ValueError(f"{where} is {number:g}, outside {limits[0]:g} to {limits[1]:g}{hint}")
+            limits = bounds(metric, benchmark)
+            if limits and not limits[0] - _ROUNDING <= number <= limits[1] + _ROUNDING:
+                hint = "; evaluations give fractions of 1, not per cent" if limits[1] == 1 else ""
+                raise ValueError(
+                    f"{file}: {metric} of {model} is {number:g}, outside {limits[0]:g} to {limits[1]:g}{hint}"
+                )
+    return rows
 
 
 def read_lines(file: Path) -> Iterator[dict[str, Any]]:
@@ -216,88 +250,38 @@ def read_lines(file: Path) -> Iterator[dict[str, Any]]:
         yield record
 
 
-def read_responses(file: Path) -> Iterator[dict[str, Any]]:
-    """The records of responses.jsonl, none where it is missing. Raises ValueError naming a bad one."""
-    for number, record in enumerate(read_lines(file), start=1):
-        wrong = [name for name, kinds in _RESPONSE.items() if not isinstance(record.get(name), kinds)]
-        missing = [name for name in _NEEDED if name not in record]
-        if not (wrong or missing) and not all(isinstance(gold, str) for gold in record["golds"]):
-            wrong = ["golds"]
-        if wrong or missing:
-            name = (missing + wrong)[0]
-            raise ValueError(f"{file}: record {number} has no {name} as recipe.rerule.evaluate writes it")
-        yield record
-
-
 def _optional(file: Path, default: Any) -> Any:
     return read_json(file) if file.exists() else default
 
 
 def _read_meta(file: Path) -> dict[str, Any]:
-    """meta.json, {} where there is none. Raises ValueError where a part that is read is no object."""
+    """meta.json, {} where there is none. Raises ValueError where a part that is read is of another type."""
     meta = _optional(file, {})
-    parts = [meta.get(name, {}) for name in _META_OBJECTS] if isinstance(meta, dict) else [meta]
-    models = meta.get("models", {}) if isinstance(meta, dict) else {}
-    parts += models.values() if isinstance(models, dict) else []
-    convention = meta.get("rouge_l_convention", "") if isinstance(meta, dict) else ""
-    if not all(isinstance(part, dict) for part in parts) or not isinstance(convention, str):
-        raise ValueError(f"{file} is not as recipe.rerule.evaluate writes it; evaluate again")
-    return meta
-
-
-def _read_intervals(file: Path) -> Intervals:
-    return parse_intervals(_optional(file, {}), file)
-
-
-def _read_comparisons(file: Path) -> tuple[Comparison, ...]:
-    return parse_comparisons(_optional(file, []), file)
+    validated(TypeAdapter(_Meta), meta, file)
+    return dict(meta)
 
 
 def parse_intervals(content: Any, file: Path) -> Intervals:
     """Intervals as JSON has them. Raises ValueError naming `file` where they are of another form."""
-    if not isinstance(content, dict) or not all(isinstance(row, dict) for row in content.values()):
-        raise ValueError(f"{file} is not {{row: {{metric: [low, high]}}}}")
     found: Intervals = {}
-    for row, metrics in content.items():
-        for metric, ends in metrics.items():
-            if not (isinstance(ends, list) and len(ends) == 2 and all(map(is_finite, ends))):
-                raise ValueError(f"{file}: {metric} of {row} is no interval [low, high] of two numbers")
-            if ends[0] > ends[1]:
+    for row, metrics in validated(_INTERVALS, content, file).items():
+        for metric, (low, high) in metrics.items():
+            if low > high:
                 raise ValueError(f"{file}: the interval of {metric} of {row} ends before it begins")
-            found.setdefault(row, {})[metric] = (float(ends[0]), float(ends[1]))
+            found.setdefault(row, {})[metric] = (low, high)
     return found
-
-
-_TEXTS = ("a", "b", "metric", "test")
-_NUMBERS = ("difference", "low", "high", "p_value", "probes")
 
 
 def parse_comparisons(content: Any, file: Path) -> tuple[Comparison, ...]:
     """Paired tests as JSON has them. Raises ValueError naming `file` where they are of another form."""
-    if not isinstance(content, list):
-        raise ValueError(f"{file} is no list of paired tests")
-    return tuple(_comparison(item, f"{file}: test {number}") for number, item in enumerate(content, start=1))
-
-
-def _comparison(item: Any, where: str) -> Comparison:
-    if not isinstance(item, dict):
-        raise ValueError(f"{where} is no paired test")
-    wrong = [name for name in _TEXTS if not isinstance(item.get(name), str)]
-    wrong += [name for name in _NUMBERS if not is_finite(item.get(name))]
-    p_values = {name: item[name] for name in ("p_value", "p_holm") if item.get(name) is not None}
-    wrong += [name for name, p in p_values.items() if not is_finite(p) or not 0 <= p <= 1 + _ROUNDING]
-    counts = {name: item[name] for name in ("probes", "facts") if item.get(name) is not None}
-    wrong += [name for name, count in counts.items() if not isinstance(count, int)]
-    if wrong:
-        raise ValueError(f"{where}: {wrong[0]} is missing or wrong")
-    required = {name: item[name] for name in (*_TEXTS, *_NUMBERS)}
-    return Comparison(**required, p_holm=item.get("p_holm"), facts=item.get("facts"))
+    found: list[Comparison] = validated(_COMPARISONS, content, file)
+    return tuple(found)
 
 
 def convention_of(meta: Mapping[str, Any]) -> str:
     """The ROUGE-L convention, then how the benchmark asked, as far as meta.json says it."""
     conventions = meta.get("conventions", {})
-    rouge_l = meta.get("rouge_l_convention", conventions.get("rouge_l", _UNSTATED))
+    rouge_l = meta.get("rouge_l_convention", conventions.get("rouge_l", "not stated"))
     others = {name: text for name, text in conventions.items() if name != "rouge_l"}
     settings = others | meta.get("benchmark_settings", {})
     said = [f"{name.replace('_', ' ')}: {value}" for name, value in settings.items() if value is not None]
@@ -312,16 +296,13 @@ def _probes_key(meta: Mapping[str, Any], folder: Path) -> str:
 
 def _target(evaluation: Evaluation) -> str:
     """The one subject of the forget probes, else the folder's name."""
-    subjects: set[str] = set()
-    first_model = None
-    for record in evaluation.responses():
-        first_model = first_model or record.get("model")
-        if record.get("model") != first_model:
-            break
-        about = record.get("target") or record.get("subject")
-        if record.get("section") == "forget" and about:
-            subjects.add(about)
-    return subjects.pop() if len(subjects) == 1 else evaluation.target
+    table = evaluation.responses()
+    name = next((column for column in ("target", "subject") if table is not None and column in table), None)
+    if table is None or name is None or not len(table):
+        return evaluation.target
+    forget = table[(table["model"] == table["model"].iloc[0]) & (table["side"] == "forget")]
+    subjects = [one for one in forget[name].unique() if one]
+    return str(subjects[0]) if len(subjects) == 1 else evaluation.target
 
 
 def joined(first: Evaluation, second: Evaluation) -> Evaluation:

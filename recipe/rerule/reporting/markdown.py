@@ -39,7 +39,7 @@ def _part(part: Part, folder: str) -> Iterator[str]:
             yield f"![{escaped(part.alt)}]({quote(folder)}/{part.name}.png)"
             yield escaped(part.explanation)
         case Browser():
-            note = f"{part.note} The page shows them; they are in responses.jsonl of the evaluation."
+            note = f"{part.note} The page shows them; they are in responses.parquet of the evaluation."
             yield escaped(note)
 
 

@@ -10,8 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from recipe.rerule.evaluation.statistics.comparison import holm
-from recipe.rerule.evaluation.statistics.samples import Metrics
+from recipe.rerule.evaluation.summary import Metrics, holm
 from recipe.rerule.reporting.evaluations import Comparison, Evaluation, Intervals
 
 _Z_95 = 1.959963984540054
@@ -80,29 +79,26 @@ def _mean_comparisons(targets: Sequence[Evaluation]) -> list[Comparison]:
         if all(name in tests for tests in by_key)
     ]
     corrected = holm([test.p_value for test in means])
-    return [replace(test, p_holm=p_holm) for test, p_holm in zip(means, corrected, strict=True)]
+    return [test.model_copy(update={"p_holm": p_holm}) for test, p_holm in zip(means, corrected, strict=True)]
 
 
 def _mean_comparison(tests: Sequence[Comparison]) -> Comparison:
     count = len(tests)
     difference = math.fsum(test.difference for test in tests) / count
     half_width = _root_sum_squares([(test.high - test.low) / 2 for test in tests]) / count
-    return replace(
-        tests[0],
-        difference=difference,
-        low=difference - half_width,
-        high=difference + half_width,
-        p_value=two_sided_p(difference, half_width / _Z_95),
-        probes=sum(test.probes for test in tests),
-        facts=_total([test.facts for test in tests]),
-        test=f"normal approximation over {count} targets",
+    counts = [test.facts for test in tests]
+    return tests[0].model_copy(
+        update={
+            "difference": difference,
+            "low": difference - half_width,
+            "high": difference + half_width,
+            "p_value": two_sided_p(difference, half_width / _Z_95),
+            "probes": sum(test.probes for test in tests),
+            # None where one is not known.
+            "facts": None if None in counts else sum(filter(None, counts)),
+            "test": f"normal approximation over {count} targets",
+        }
     )
-
-
-def _total(counts: Sequence[int | None]) -> int | None:
-    """None where one is not known."""
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
 
 
 def two_sided_p(difference: float, standard_error: float) -> float:

@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.probes import file_sha256
 from recipe.rerule.io import read_json
 from recipe.rerule.reporting.document import Heading, Row, Table, number_cell
@@ -19,6 +22,7 @@ from recipe.rerule.reporting.evaluations import (
     metrics_rows,
     parse_comparisons,
     parse_intervals,
+    validated,
 )
 
 _SUMMARY = "naturalness.json"
@@ -54,7 +58,7 @@ def read_naturalness(folders: Sequence[Path], benchmarks: Sequence[Benchmark]) -
     read: dict[str, dict[str, Evaluation]] = {}
     for folder in folders:
         summary = read_json(folder / _SUMMARY)
-        _check_summary(summary, folder / _SUMMARY)
+        validated(TypeAdapter(_Summary), summary, folder / _SUMMARY)
         if summary["responses_sha256"] not in known:
             raise ValueError(f"{folder} has scores of responses that no --results folder holds")
         name, target = known[summary["responses_sha256"]]
@@ -64,16 +68,15 @@ def read_naturalness(folders: Sequence[Path], benchmarks: Sequence[Benchmark]) -
     return [_judged(name, list(targets.values()), titles[name]) for name, targets in read.items()]
 
 
-def _check_summary(summary: Any, file: Path) -> None:
-    """Raises ValueError where the file is not as `recipe.rerule.evaluate judge` writes it."""
-    fits = isinstance(summary, dict) and isinstance(summary.get("responses_sha256"), str)
-    parts = [summary.get(name, {}) for name in ("judge", "rubric", "counts")] if fits else [None]
-    counts = [*parts[-1].values()] if isinstance(parts[-1], dict) else [None]
-    sections = [section for of_model in counts if isinstance(of_model, dict) for section in of_model.values()]
-    numbers = [n for section in sections if isinstance(section, dict) for n in section.values()]
-    objects = all(isinstance(part, dict) for part in (*parts, *counts, *sections))
-    if not objects or not all(type(number) is int for number in numbers):
-        raise ValueError(f"{file} was not written by recipe.rerule.evaluate judge")
+class _Summary(BaseModel):
+    """What is read of naturalness.json besides the numbers, which are checked as an evaluation's."""
+
+    model_config = ConfigDict(strict=True)
+
+    responses_sha256: str
+    judge: dict[str, Any] = {}
+    rubric: dict[str, Any] = {}
+    counts: dict[str, dict[str, dict[str, int]]] = {}
 
 
 def _joined(first: Evaluation, second: Evaluation) -> Evaluation:
@@ -100,13 +103,13 @@ def _check_judge(first: Evaluation, second: Evaluation) -> None:
 
 
 def _benchmarks_by_responses(benchmarks: Sequence[Benchmark]) -> dict[str, tuple[str, str]]:
-    """{checksum of responses.jsonl: (benchmark, target)}."""
+    """{checksum of responses.parquet: (benchmark, target)}."""
     return {
-        file_sha256(folder / "responses.jsonl"): (benchmark.name, target.target)
+        file_sha256(folder / tidy.FILE): (benchmark.name, target.target)
         for benchmark in benchmarks
         for target in benchmark.targets
         for folder in target.folders
-        if (folder / "responses.jsonl").is_file()
+        if (folder / tidy.FILE).is_file()
     }
 
 

@@ -7,59 +7,58 @@ beyond that, every k-th probe in the order of the file is kept, k as small as wi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from recipe.rerule.io import is_finite
+from recipe.rerule.evaluation import tidy
 from recipe.rerule.reporting.document import Browser
 from recipe.rerule.reporting.evaluations import Evaluation
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MOST_PROBES = 20_000
 MOST_CHARACTERS = 24_000_000
 LONGEST_TEXT = 2_000
 
-_PROBE_FIELDS = ("section", "mode", "family", "subject", "prompt")
-_NOT_SCORES = {"model", "index", "golds", "response", "refused", "target", *_PROBE_FIELDS}
-_Record = dict[str, Any]
+_FIELDS = ["index", "section", "mode", "family", "subject", "prompt", "golds"]
+"""As assets/browser.js calls them."""
+_KEY = ["side", "kind", "probe", "sample", "prompt"]
 
 
 def browser_of(targets: Sequence[Evaluation], name: str) -> Browser | None:
     """The browser over the answers of all targets; None where no answers were kept.
 
     Raises:
-        ValueError: a record without the fields of responses.jsonl, or models that answered other probes.
+        ValueError: a table that is wrong, or models that answered other probes.
     """
-    found = [(target, records) for target in targets if (records := _by_model(target))]
+    found = [(target, tables) for target in targets if (tables := _by_model(target))]
     if not found:
         return None
-    _check_models(found)
-    scores = _score_names(records for _, records in found)
-    probes: list[list[Any]] = []
-    answers: dict[str, list[list[Any]]] = {}
-    for target, records in found:
-        probes += _probes(records, target.target if len(targets) > 1 else "")
-        for model, of_model in records.items():
-            answers.setdefault(model, []).extend(_answer(record, scores) for record in of_model.values())
-    return _browser(name, probes, answers, scores)
-
-
-def _check_models(found: Sequence[tuple[Evaluation, Mapping[str, Any]]]) -> None:
-    """Raises ValueError where a target lacks the answers of a model: its column would have gaps."""
     first, models = found[0]
-    for target, records in found[1:]:
-        if lacking := models.keys() ^ records.keys():
+    for target, tables in found[1:]:
+        if lacking := models.keys() ^ tables.keys():
             places = f"{target.folders[0]} and {first.folders[0]}"
             raise ValueError(
-                f"responses.jsonl of {places}: only one of them has answers of {', '.join(sorted(lacking))}"
+                f"{tidy.FILE} of {places}: only one of them has answers of {', '.join(sorted(lacking))}"
             )
-
-
-def _browser(
-    name: str, probes: list[list[Any]], answers: Mapping[str, list[list[Any]]], scores: list[str]
-) -> Browser:
+    every = [table for _, tables in found for table in tables.values()]
+    numbers = {name: None for table in every for name in table if table[name].dtype == float}
+    scores = [
+        name
+        for name in numbers
+        if name != "refused" and any(one[name].notna().any() for one in every if name in one)
+    ]
+    probes: list[list[Any]] = []
+    answers: dict[str, list[list[Any]]] = {}
+    for target, tables in found:
+        of_first = next(iter(tables.values()))
+        probes += _probes(of_first, target.target if len(targets) > 1 else "")
+        for model, table in tables.items():
+            answers.setdefault(model, []).extend(_answers(table, scores))
     kept = kept_places(probes, answers)
     data = {
-        "fields": ["index", *_PROBE_FIELDS, "golds"],
+        "fields": _FIELDS,
         "probes": [probes[place] for place in kept],
         "scores": scores,
         "answers": {model: [of_model[place] for place in kept] for model, of_model in answers.items()},
@@ -68,7 +67,7 @@ def _browser(
     if len(kept) < len(probes):
         note = (
             f"{len(kept):,} of {len(probes):,} probes (one in {kept.step}, in the order of the file), "
-            f"{len(answers)} models; all answers are in responses.jsonl of the evaluation."
+            f"{len(answers)} models; all answers are in {tidy.FILE} of the evaluation."
         )
     return Browser(name, "Single probes", note, data)
 
@@ -81,58 +80,52 @@ def kept_places(probes: Sequence[Sequence[Any]], answers: Mapping[str, Sequence[
     return range(0, len(probes), step)
 
 
-def _score_names(found: Iterable[Mapping[str, Mapping[Any, _Record]]]) -> list[str]:
-    """The numbers that any record of any model has."""
-    records = (record for target in found for of_model in target.values() for record in of_model.values())
-    names = {name: None for record in records for name, value in record.items() if _is_number(value)}
-    return [name for name in names if name not in _NOT_SCORES]
-
-
-def _is_number(value: Any) -> bool:
-    return is_finite(value)
-
-
-def _by_model(target: Evaluation) -> dict[str, dict[Any, _Record]]:
-    """{model: {probe: record}} in file order, of the evaluation's models.
-
-    A model that several folders evaluated on the same probes has its first answers.
-    """
-    found: dict[str, dict[Any, _Record]] = {}
-    for record in target.responses():
-        found.setdefault(record["model"], {}).setdefault(_key(record), record)
-    models = {model: found[model] for model in target.results if model in found}
-    for model, records in models.items():
-        if records.keys() != next(iter(models.values())).keys():
+def _by_model(target: Evaluation) -> dict[str, pd.DataFrame]:
+    """{model: its rows} of the evaluation's models, the probes in the order of the first one."""
+    table = target.responses()
+    if table is None:
+        return {}
+    rows = {model: own for model, own in table.groupby("model", sort=False) if model in target.results}
+    models = {model: rows[model].set_index(_KEY, drop=False) for model in target.results if model in rows}
+    for model, own in models.items():
+        first = next(iter(models.values()))
+        if len(own) != len(first) or not own.index.isin(first.index).all():
             raise ValueError(
-                f"{target.folders[0] / 'responses.jsonl'}: {model} answered other probes than "
-                f"{next(iter(models))}, so their answers cannot be shown side by side"
+                f"{target.folders[0] / tidy.FILE}: {model} answered other probes than {next(iter(models))}, "
+                "so "
+                "their answers cannot be shown side by side"
             )
+        models[model] = own.loc[first.index]
     return models
 
 
-def _key(record: _Record) -> tuple[Any, ...]:
-    return record["index"], record.get("section"), record.get("mode"), record["prompt"]
+def _probes(table: pd.DataFrame, target: str) -> list[list[Any]]:
+    """A row a probe, as _FIELDS names its columns; `target` where the table says no subject."""
+    found = []
+    for row in table.to_dict("records"):
+        about = row.get("target") or row.get("subject") or target
+        golds = [_start(gold) for gold in row.get("golds", ())]
+        found.append(
+            [
+                row["probe"],
+                row["side"],
+                row["kind"],
+                row.get("family") or "",
+                about,
+                _end(row["prompt"]),
+                golds,
+            ]
+        )
+    return found
 
 
-def _probes(found: Mapping[str, Mapping[Any, _Record]], target: str) -> list[list[Any]]:
-    """A row a probe, as `fields` of the data names its columns; `target` where a record says no subject."""
-    first = next(iter(found.values()))
-    return [
-        [
-            record["index"],
-            *(str(record.get(field) or "") for field in _PROBE_FIELDS[:3]),
-            str(record.get("target") or record.get("subject") or target),
-            _end(record["prompt"]),
-            [_start(gold) for gold in record["golds"]],
-        ]
-        for record in first.values()
-    ]
-
-
-def _answer(record: _Record, scores: Sequence[str]) -> list[Any]:
-    """[response, 1 where it refuses, then the scores, null where one is missing]."""
-    numbers = [round(record[score], 3) if _is_number(record.get(score)) else None for score in scores]
-    return [_start(record["response"]), int(bool(record.get("refused"))), *numbers]
+def _answers(table: pd.DataFrame, scores: Sequence[str]) -> list[list[Any]]:
+    """[response, 1 where it refuses, then the scores, null where one is missing] of each row."""
+    numbers = table.reindex(columns=scores).round(3)
+    numbers = numbers.astype(object).where(numbers.notna(), None)
+    refused = table["refused"].eq(1).astype(int) if "refused" in table else [0] * len(table)
+    responses = map(_start, table["response"])
+    return [list(one) for one in zip(responses, map(int, refused), *numbers.to_numpy().T, strict=True)]
 
 
 def _start(text: str) -> str:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from recipe.rerule.evaluation.columns import Column
-from recipe.rerule.evaluation.published import CAUTION, Published
-from recipe.rerule.evaluation.registry import find, published
-from recipe.rerule.evaluation.statistics.few import LEAST_FACTS
-from recipe.rerule.evaluation.statistics.samples import Metrics
+from recipe.rerule.evaluation.registry import CAUTION, Column, Published, find, published
+from recipe.rerule.evaluation.summary import LEAST_FACTS, Metrics
 from recipe.rerule.evaluation.table import JUDGED, all_columns, columns_of, legend, shown
 from recipe.rerule.reporting.document import DASH, Cell, Heading, Row, Table, number_cell
 from recipe.rerule.reporting.evaluations import Comparison, Evaluation

@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from recipe.rerule.evaluation.columns import Column
-from recipe.rerule.evaluation.published import Published
-from recipe.rerule.evaluation.registry import benchmarks, published
+from recipe.rerule.evaluation.registry import Column, Published, benchmarks, published
 from recipe.rerule.evaluation.table import columns_of, legend
 from recipe.rerule.replay.buffer import is_hard
 from recipe.rerule.reporting.document import DASH, Cell, Heading, Row, Table, number_cell

@@ -18,9 +18,9 @@ from omegaconf import DictConfig
 
 from data_prep.contract import Row, read_rows, write_sft_rows
 from recipe.rerule.evaluation.engine import run
-from recipe.rerule.evaluation.engine.decoding import Decoding
 from recipe.rerule.evaluation.engine.models import resolve_models
 from recipe.rerule.evaluation.engine.requests import Generation, PromptText
+from recipe.rerule.evaluation.engine.run import Decoding
 from recipe.rerule.schema import SettingsError, listed, plain
 from recipe.rerule.training import signal
 from reward.refusal import sentences

@@ -23,7 +23,7 @@ from recipe.rerule.evaluation.attacks.facts import (
 from recipe.rerule.evaluation.attacks.linear_probe import Statements, placements, probe, statements
 from recipe.rerule.evaluation.attacks.logistic import fit
 from recipe.rerule.evaluation.engine.requests import PromptText
-from recipe.rerule.evaluation.statistics.roc import auc
+from recipe.rerule.evaluation.metrics import auc
 from tests.evaluation.attacks import made_material
 from tests.evaluation.attacks.made_pairs import near
 from tests.unlearning.made import put_model

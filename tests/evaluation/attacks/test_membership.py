@@ -31,7 +31,7 @@ from recipe.rerule.evaluation.attacks.membership import (
 )
 from recipe.rerule.evaluation.attacks.relearning import Settings, relearn
 from recipe.rerule.evaluation.attacks.rows import TrainingRow
-from recipe.rerule.evaluation.statistics.roc import auc, min_k_score
+from recipe.rerule.evaluation.metrics import auc, min_k_score
 from tests.evaluation.attacks import made_material
 from tests.evaluation.attacks.made_pairs import near, pieces
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level, sentencepiece

@@ -15,7 +15,7 @@ from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.attacks import runner
 from recipe.rerule.evaluation.attacks.attack import Change
 from recipe.rerule.evaluation.engine import run
-from recipe.rerule.evaluation.engine.process import EngineError
+from recipe.rerule.evaluation.engine.run import EngineError
 from tests.golden.inputs import HOMES, RETAIN
 
 Attack = Callable[..., int]

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recipe.rerule.evaluation import metrics as roc
 from recipe.rerule.evaluation.attacks import summary
 from recipe.rerule.evaluation.attacks.attack import FORGET, row
 from recipe.rerule.evaluation.attacks.summary import (
@@ -23,9 +24,7 @@ from recipe.rerule.evaluation.attacks.summary import (
     over_facts,
     share,
 )
-from recipe.rerule.evaluation.statistics import roc
-from recipe.rerule.evaluation.statistics.intervals import bootstrap, intervals
-from recipe.rerule.evaluation.statistics.samples import Array, Samples, mean_of
+from recipe.rerule.evaluation.summary import Array, Samples, bootstrap, intervals, mean_of
 
 MEAN = mean_of("score", [FORGET])
 NONE = {"title": "", "higher_is_leak": True, "statistic": "mean", "has_before": True, "curve": False}

@@ -132,7 +132,7 @@ def test_no_answer_outlives_a_change_of_the_engine_or_the_folder(tmp_path, model
     keep_one(tmp_path, model)
     assert not is_kept(tmp_path, copy)
     keep_one(tmp_path, model)
-    monkeypatch.setattr(module, "_engine_version", lambda: "another")
+    monkeypatch.setattr(module.importlib.metadata, "version", lambda name: "another")
     assert not is_kept(tmp_path, model)
 
 

@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from recipe.rerule.evaluation.engine.decoding import Decoding, add_decoding_arguments, decoding_of
+from recipe.rerule.evaluation.engine.run import Decoding, add_decoding_arguments, decoding_of
 
 
 def chosen(platform: str, *arguments: str) -> Decoding:

@@ -9,6 +9,7 @@ import pytest
 
 from data_prep.contract import rl_row, write_rows
 from recipe.rerule import evaluate
+from recipe.rerule.evaluation import tidy
 from tests.evaluation.engine.made_models import CHARACTERS, SPECIAL, save_model
 
 MAX_TOKENS = 16
@@ -85,9 +86,8 @@ def test_greedy_responses_are_those_of_transformers_token_by_token(tmp_path):
     out = tmp_path / "out"
     assert evaluate.main(arguments(models, probes_file(tmp_path / "probes.parquet", prompts, raw), out)) == 0
     found: dict[str, list[str]] = {name: [] for name in models}
-    for line in (out / "responses.jsonl").read_text().splitlines():
-        record = json.loads(line)
-        found[record["model"]].append(record["response"])
+    for model, rows in tidy.read(out).groupby("model", sort=False):
+        found[model] = rows["response"].tolist()
     whole = {name: greedy_by_transformers(folder, prompts, raw) for name, folder in models.items()}
     expected = {name: up_to_newline(responses, raw) for name, responses in whole.items()}
     assert found == expected

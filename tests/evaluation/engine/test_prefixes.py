@@ -7,9 +7,8 @@ import pytest
 
 from recipe.rerule.evaluation.engine.answers import kept_answers
 from recipe.rerule.evaluation.engine.encoding import encode
-from recipe.rerule.evaluation.engine.models import Model, engine_key
-from recipe.rerule.evaluation.engine.prefixes import UNLEARNED, prefixed, with_prefixes
-from recipe.rerule.evaluation.engine.requests import Answer, Generation, Likelihood, PromptText
+from recipe.rerule.evaluation.engine.models import UNLEARNED, Model, engine_key, with_prefixes
+from recipe.rerule.evaluation.engine.requests import Answer, Generation, Likelihood, PromptText, prefixed
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
 
 MODELS = [Model("base", Path("m")), Model("icu", Path("m")), Model("run@7", Path("r"), 7)]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from recipe.rerule.evaluation.engine import process
+from recipe.rerule.evaluation.engine import run as module
 from recipe.rerule.evaluation.engine.models import Model
 from recipe.rerule.evaluation.engine.requests import (
     Answer,
@@ -74,7 +74,7 @@ def worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], N
 
     def use(script: str) -> None:
         (tmp_path / "worker.py").write_text(script)
-        monkeypatch.setattr(process, "WORKER_COMMAND", (sys.executable, str(tmp_path / "worker.py")))
+        monkeypatch.setattr(module, "WORKER_COMMAND", (sys.executable, str(tmp_path / "worker.py")))
 
     return use
 
@@ -141,7 +141,7 @@ def test_what_the_worker_is_told(worker, models):
         ECHO.replace('print("noise"', 'open(__file__ + ".job", "w").write(json.dumps(job)); print("noise"')
     )
     run([models[0], models[2]], REQUESTS[:3], CPU)
-    job = json.loads(Path(process.WORKER_COMMAND[1] + ".job").read_text())
+    job = json.loads(Path(module.WORKER_COMMAND[1] + ".job").read_text())
     measured = [*ids("Who?"), *TOKENIZER("it<|eot|>", add_special_tokens=False).input_ids]
     first, second = ids("Who wrote it 0?"), ids("Who wrote it 1?", raw=True)
     assert job == {

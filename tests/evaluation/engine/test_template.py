@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from recipe.rerule.evaluation.engine.encoding import encode
-from recipe.rerule.evaluation.engine.models import Model, engine_key
+from recipe.rerule.evaluation.engine.encoding import encode, warnings
+from recipe.rerule.evaluation.engine.models import Model, engine_key, with_template
 from recipe.rerule.evaluation.engine.requests import Generation, Likelihood, PromptText
-from recipe.rerule.evaluation.engine.template import warnings, with_template
 from tests.families import templates
 from tests.made_tokenizers import byte_level
 

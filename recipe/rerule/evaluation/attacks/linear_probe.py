@@ -54,7 +54,7 @@ from recipe.rerule.evaluation.attacks.facts import (
 )
 from recipe.rerule.evaluation.attacks.forward import Piece, asked_piece, states
 from recipe.rerule.evaluation.attacks.logistic import fit
-from recipe.rerule.evaluation.statistics.roc import auc
+from recipe.rerule.evaluation.metrics import auc
 
 FOLDS = 5
 

@@ -15,9 +15,8 @@ from recipe.rerule.evaluation.attacks.attack import Asked, Material, Scored
 from recipe.rerule.evaluation.engine.encoding import load_tokenizer
 from recipe.rerule.evaluation.engine.models import Model, context_length
 from recipe.rerule.evaluation.engine.requests import Answer, Generation
-from recipe.rerule.evaluation.evaluator import Evaluator, Record
 from recipe.rerule.evaluation.probes import Probe
-from recipe.rerule.evaluation.registry import Benchmark
+from recipe.rerule.evaluation.registry import Benchmark, Row
 from recipe.rerule.training.template_arguments import bind
 
 FEWEST_FACTS = 2
@@ -72,14 +71,14 @@ def _by_turns(asked: Sequence[Asked], group: FactOf) -> list[int]:
 
 @dataclass(frozen=True)
 class Source:
-    """A benchmark with its options, the probes of a file, and the folder that a tokenizer is taken from."""
+    """A benchmark, as it is and with the command's options, probes, and the folder of a tokenizer."""
 
     benchmark: Benchmark
-    evaluator: Evaluator
+    evaluator: Benchmark
     probes: Sequence[Probe]
     folder: Path
 
-    def unanswered(self, probes: Sequence[Probe]) -> list[Record]:
+    def unanswered(self, probes: Sequence[Probe]) -> list[Row]:
         """Records of empty answers: all that they say is about the probes."""
         return self.evaluator.records(probes, self.evaluator.anchor_answers(probes, ""), self.folder)
 
@@ -178,7 +177,7 @@ class Scorer:
         return [_score(self._source.benchmark, record) for record in records[: len(pairs)]]
 
 
-def _score(benchmark: Benchmark, record: Record) -> Scored:
+def _score(benchmark: Benchmark, record: Row) -> Scored:
     recall = record.get(benchmark.recovery.quantity)
     if isinstance(recall, bool) or not isinstance(recall, int | float) or not 0 <= recall <= 1:
         raise ValueError(

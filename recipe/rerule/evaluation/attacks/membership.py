@@ -58,7 +58,7 @@ from recipe.rerule.evaluation.attacks.forward import (
 )
 from recipe.rerule.evaluation.attacks.logistic import fit
 from recipe.rerule.evaluation.attacks.rows import normalised_words
-from recipe.rerule.evaluation.statistics.roc import min_k_score
+from recipe.rerule.evaluation.metrics import min_k_score
 from recipe.rerule.process import Progress
 from recipe.rerule.training.prompts import prompt_ids
 

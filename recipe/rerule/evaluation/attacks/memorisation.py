@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from recipe.rerule.evaluation.attacks.attack import Asking, Attack, Material, Options, Row
 from recipe.rerule.evaluation.engine.requests import Answers
-from recipe.rerule.evaluation.memorised import right_answer
-from recipe.rerule.evaluation.statistics.memorisation import exact_memorization, extraction_strength
+from recipe.rerule.evaluation.metrics import exact_memorization, extraction_strength, right_answer
 
 _NUMBERS = {"extraction_strength": extraction_strength, "exact_memorisation": exact_memorization}
 """By setting: of the ranks of an answer."""

@@ -20,7 +20,7 @@ from recipe.rerule.evaluation.attacks.asking import prefilled
 from recipe.rerule.evaluation.attacks.attack import Asking, Attack, Material, Options, Row
 from recipe.rerule.evaluation.attacks.prefill import BEGINNINGS
 from recipe.rerule.evaluation.engine.requests import Answer, Answers, Likelihood
-from recipe.rerule.evaluation.statistics.memorisation import extraction_strength
+from recipe.rerule.evaluation.metrics import extraction_strength
 
 _PLAIN, _PREFILLED, _SPACED = "plain", "prefilled", "prefilled_spaced"
 

@@ -39,10 +39,9 @@ from recipe.rerule.evaluation.attacks.attack import (
 from recipe.rerule.evaluation.attacks.registry import BEFORE
 from recipe.rerule.evaluation.attacks.summary import CONTROL, ORIGINAL
 from recipe.rerule.evaluation.engine.answers import check_store, discard, fingerprint
-from recipe.rerule.evaluation.engine.decoding import Decoding
 from recipe.rerule.evaluation.engine.models import Model
 from recipe.rerule.evaluation.engine.requests import Request
-from recipe.rerule.evaluation.engine.run import run_each
+from recipe.rerule.evaluation.engine.run import Decoding, run_each
 from recipe.rerule.process import Progress
 
 PIECES, ANSWERS, MODELS = "pieces.jsonl", "answers", "models"

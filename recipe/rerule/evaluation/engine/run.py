@@ -1,16 +1,22 @@
-"""Models answer requests, with vLLM in a process of its own for each engine.
+"""Models answer requests, with vLLM in a process of its own for each engine; answers are kept as they come.
 
-What is wrong with a request shows before any engine starts. Answers are kept as they come.
+What is wrong with a request shows before any engine starts. The process frees all its memory when it ends,
+and a crash in it is an error here rather than a hang (`worker` says how it is spoken to).
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import json
 import math
+import os
+import signal
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,14 +24,115 @@ from typing import Any
 from tqdm import tqdm
 
 from recipe.rerule.evaluation.engine.answers import KeptAnswers, answer_of, kept_answers, locked
-from recipe.rerule.evaluation.engine.decoding import Decoding
 from recipe.rerule.evaluation.engine.encoding import Encoded, RequestError, check_requests, encode
 from recipe.rerule.evaluation.engine.models import Model, engine_key
-from recipe.rerule.evaluation.engine.process import EngineError, run_worker
 from recipe.rerule.evaluation.engine.requests import Answers, Request
+from recipe.rerule.process import Started, scratch_environment, scratch_folder
 
+DTYPES = ("bfloat16", "float16", "float32")
+WORKER_COMMAND = (sys.executable, "-m", "recipe.rerule.evaluation.engine.worker")
+_ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+_LOG_TAIL_LINES = 15
 _NAMED = 8
 """Models that the line before an engine's start names."""
+_KILLED = (
+    " (SIGKILL), as the system's out-of-memory killer ends it; if memory was used up, end what else runs "
+    "there or, without an accelerator, lower VLLM_CPU_KVCACHE_SPACE"
+)
+
+
+class EngineError(RuntimeError):
+    """A vLLM process failed; the message is one line with the model and the reason."""
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """Where and how vLLM runs.
+
+    Attributes:
+        platform: "gpu" or "cpu". On CPU the engine swaps weights between models of one architecture; on GPU
+            every model gets a fresh engine.
+        chosen_dtype: what all models compute in; None: float32 on CPU, bfloat16 on GPU. vLLM's own choice
+            would be each model's config.json, so that the models of one table could differ in it.
+        tensor_parallel_size: GPUs that one model is divided over.
+        gpu_memory_utilization: share of each GPU's memory that vLLM takes; None is vLLM's own default.
+
+    Raises:
+        ValueError: a value out of range, or an option for GPUs on the CPU.
+    """
+
+    platform: str
+    chosen_dtype: str | None = None
+    tensor_parallel_size: int = 1
+    gpu_memory_utilization: float | None = None
+
+    def __post_init__(self) -> None:
+        share = self.gpu_memory_utilization
+        if self.tensor_parallel_size < 1:
+            raise ValueError(f"--tensor-parallel-size is {self.tensor_parallel_size}; give a number of GPUs")
+        if share is not None and not 0 < share <= 1:
+            raise ValueError(f"--gpu-memory-utilization is {share:g}; give a share above 0, at most 1")
+        if self.platform == "cpu" and (self.tensor_parallel_size > 1 or share is not None):
+            raise ValueError(
+                "--tensor-parallel-size and --gpu-memory-utilization are for GPUs; leave them out with "
+                "--platform cpu"
+            )
+
+    @property
+    def dtype(self) -> str:
+        """vLLM's name of the dtype."""
+        return self.chosen_dtype or ("float32" if self.platform == "cpu" else "bfloat16")
+
+    @property
+    def engine_arguments(self) -> dict[str, Any]:
+        """Arguments of vLLM's `LLM` that are chosen here."""
+        arguments: dict[str, Any] = {"dtype": self.dtype, "tensor_parallel_size": self.tensor_parallel_size}
+        if self.gpu_memory_utilization is not None:
+            arguments["gpu_memory_utilization"] = self.gpu_memory_utilization
+        return arguments
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of vLLM's process, where the caller's says nothing else: little in the log; on CPU all cores."""
+        if self.platform != "cpu":
+            return {"VLLM_LOGGING_LEVEL": "WARNING"}
+        return {
+            "VLLM_LOGGING_LEVEL": "WARNING",
+            "OMP_NUM_THREADS": str(os.cpu_count() or 1),
+            # Binding threads to fixed cores would put two processes of one machine on the same cores.
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            # vLLM compiles a few helpers also where the model runs eagerly: 5 to 15 s, and a C++ compiler.
+            "TORCH_COMPILE_DISABLE": "1",
+        }
+
+    @property
+    def swaps_weights(self) -> bool:
+        """Whether one engine serves several models of one architecture."""
+        return self.platform == "cpu"
+
+
+def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare --dtype, --tensor-parallel-size and --gpu-memory-utilization."""
+    parser.add_argument(
+        "--dtype",
+        choices=DTYPES,
+        help="dtype in which all models of the table compute (default: bfloat16, on cpu float32)",
+    )
+    parser.add_argument(
+        "--tensor-parallel-size", type=int, default=1, metavar="N",
+        help="GPUs that one model is divided over (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--gpu-memory-utilization", type=float, metavar="X",
+        help="share of each GPU's memory that vLLM takes (default: vLLM's own)",
+    )  # fmt: skip
+
+
+def decoding_of(options: argparse.Namespace) -> Decoding:
+    """What the command line chose. Raises ValueError."""
+    return Decoding(
+        options.platform, options.dtype, options.tensor_parallel_size, options.gpu_memory_utilization
+    )
 
 
 @dataclass(frozen=True)
@@ -49,7 +156,7 @@ class _Task:
         requests: of all models of its engine.
         encoded: `requests`, as its tokenizer has them.
         own: numbers of those that it is asked.
-        missing: numbers of those that are not answered yet.
+        missing: numbers of those that are not answered yet; of two alike, one.
     """
 
     model: Model
@@ -58,31 +165,6 @@ class _Task:
     own: list[int]
     kept: KeptAnswers
     missing: list[int]
-
-    @classmethod
-    def of(
-        cls,
-        model: Model,
-        requests: Sequence[Request],
-        encoded: list[Encoded],
-        own: list[int],
-        kept: KeptAnswers,
-    ) -> _Task:
-        """With all its own requests that `kept` has no answer to; of two alike, one is asked."""
-        missing: dict[str, int] = {}
-        for number in own:
-            if encoded[number].key not in kept.answers:
-                missing.setdefault(encoded[number].key, number)
-        return cls(model, requests, encoded, own, kept, list(missing.values()))
-
-    @property
-    def sequences(self) -> int:
-        """How many the engine has to write: more than one of a request that is sampled."""
-        return sum(self.encoded[number].samples for number in self.missing)
-
-    def answers(self) -> Answers:
-        """By request id, in the order of the requests."""
-        return {self.requests[number].id: self.kept.answers[self.encoded[number].key] for number in self.own}
 
 
 def run(
@@ -94,7 +176,7 @@ def run(
         models: with different names.
         requests: with different ids.
         decoding: where vLLM runs.
-        store: folder that keeps answers as they come; those already there are not asked again (`answers`).
+        store: folder that keeps answers as they come; those already there are not asked again.
 
     Raises:
         ValueError: a request that cannot be asked, or a store that cannot be used; no engine has started, or
@@ -120,50 +202,39 @@ def run_each(
     Raises:
         ValueError, EngineError: as `run`.
     """
-    requests = _together([of_model for _, of_model in asked])
+    together: dict[str, Request] = {}
+    for of_model in {id(own): own for _, own in asked}.values():
+        check_requests(of_model)
+        for request in of_model:
+            if together.setdefault(request.id, request) != request:
+                raise RequestError(f"request {request.id}: two different requests have this id")
+    requests = list(together.values())
     encoded = encode([model for model, _ in asked], requests)
     places = {request.id: number for number, request in enumerate(requests)}
-    with _folder(store) as folder, locked(folder):
-        engine = {"platform": decoding.platform, "dtype": decoding.dtype}
-        tasks = [
-            _Task.of(
-                model,
-                requests,
-                encoded[model.name],
-                [places[request.id] for request in own],
-                kept_answers(folder, model, engine),
-            )
-            for model, own in asked
-        ]
+    with contextlib.ExitStack() as stack:
+        if store is None:
+            store = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rerule-evaluate-")))
+        folder = stack.enter_context(locked(store))
+        tasks = []
+        for model, of_model in asked:
+            kept = kept_answers(folder, model, {"platform": decoding.platform, "dtype": decoding.dtype})
+            own = [places[request.id] for request in of_model]
+            missing: dict[str, int] = {}
+            for number in own:
+                if (key := encoded[model.name][number].key) not in kept.answers:
+                    missing.setdefault(key, number)
+            tasks.append(_Task(model, requests, encoded[model.name], own, kept, list(missing.values())))
         unfinished = {task.model.name: task for task in tasks if task.missing}
         seconds = dict.fromkeys((task.model.name for task in tasks), 0.0)
         for group in engine_groups([task.model for task in unfinished.values()], decoding):
             seconds |= _ask([unfinished[model.name] for model in group], decoding)
-        return {task.model.name: Asked(task.answers(), seconds[task.model.name]) for task in tasks}
-
-
-def _together(lists: Sequence[Sequence[Request]]) -> Sequence[Request]:
-    """The requests of all lists, each once. Raises RequestError, which names a request."""
-    found: dict[str, Request] = {}
-    for requests in {id(one): one for one in lists}.values():
-        check_requests(requests)
-        for request in requests:
-            if found.setdefault(request.id, request) != request:
-                raise RequestError(f"request {request.id}: two different requests have this id")
-    return list(found.values())
-
-
-def _folder(store: Path | None) -> contextlib.AbstractContextManager[Path]:
-    """The store, or a folder for the time being."""
-    if store is not None:
-        return contextlib.nullcontext(store)
-    return _temporary_folder()
-
-
-@contextlib.contextmanager
-def _temporary_folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="rerule-evaluate-") as folder:
-        yield Path(folder)
+        return {
+            task.model.name: Asked(
+                {requests[n].id: task.kept.answers[task.encoded[n].key] for n in task.own},
+                seconds[task.model.name],
+            )
+            for task in tasks
+        }
 
 
 def engine_groups(models: Sequence[Model], decoding: Decoding) -> list[list[Model]]:
@@ -175,66 +246,114 @@ def engine_groups(models: Sequence[Model], decoding: Decoding) -> list[list[Mode
 
 
 def _ask(tasks: list[_Task], decoding: Decoding) -> dict[str, float]:
-    """Have one engine answer what is missing of each task; the seconds that each took."""
+    """Have one engine answer what is missing of each task; the seconds that each took since its first
+    answers."""
     names = ", ".join(task.model.name for task in tasks[:_NAMED])
     more = f" and {len(tasks) - _NAMED} more" if len(tasks) > _NAMED else ""
     print(f"starting vLLM for {names}{more} ...", file=sys.stderr, flush=True)
-    seconds = {}
-    with contextlib.closing(run_worker(_job(tasks, decoding), decoding.environment)) as events:
-        for task in tasks:
-            seconds[task.model.name] = _follow(events, task)
-    return seconds
-
-
-def _job(tasks: list[_Task], decoding: Decoding) -> dict[str, Any]:
-    """What the worker reads; models that share an engine share a tokenizer, hence the encoded requests."""
-    encoded = tasks[0].encoded
-    return {
+    encoded = tasks[0].encoded  # models that share an engine share a tokenizer
+    job = {
         "models": [{"path": str(task.model.path.resolve()), "ask": task.missing} for task in tasks],
-        "requests": [_job_request(one) for one in encoded],
+        "requests": [
+            {
+                "ids": one.ids,
+                "answer_start": one.answer_start,
+                "max_tokens": one.max_tokens,
+                "stop": list(one.stop),
+                "sampling": None
+                if one.sampling is None
+                else {**asdict(one.sampling), "seed": one.engine_seed},
+            }
+            for one in encoded
+        ],
         "max_model_len": max(encoded[number].length for task in tasks for number in task.missing),
         "engine": decoding.engine_arguments,
     }
-
-
-def _job_request(one: Encoded) -> dict[str, Any]:
-    return {
-        "ids": one.ids,
-        "answer_start": one.answer_start,
-        "max_tokens": one.max_tokens,
-        "stop": list(one.stop),
-        "sampling": None if one.sampling is None else {**asdict(one.sampling), "seed": one.engine_seed},
-    }
+    seconds = {}
+    with contextlib.closing(run_worker(job, decoding.environment)) as events:
+        for task in tasks:
+            try:
+                seconds[task.model.name] = _follow(events, task)
+            except EngineError as error:
+                raise EngineError(f"model {task.model.name}: {error}") from error
+    return seconds
 
 
 def _follow(events: Iterator[dict[str, Any]], task: _Task) -> float:
-    """Keep the answers of the worker's next model as they come, showing progress until all are there.
+    """Keep the answers of the worker's next model as they come, showing progress until all are there."""
+    event = next(events)
+    started = time.monotonic()
+    sequences = sum(task.encoded[number].samples for number in task.missing)
+    # The engine has started only by now: the bar's rate is that of answering alone.
+    with tqdm(total=sequences, desc=task.model.name, unit="answer") as bar:
+        while True:
+            named = {}
+            for told in event["answers"]:
+                request, one, answer = (
+                    task.requests[told["request"]],
+                    task.encoded[told["request"]],
+                    answer_of(told),
+                )
+                if not all(map(math.isfinite, answer.log_probs)):
+                    raise EngineError(
+                        f"request {request.id}: a log-likelihood is not finite; are the weights?"
+                    )
+                named[one.key] = request.id, answer
+            task.kept.add(named)
+            bar.update(sum(task.encoded[told["request"]].samples for told in event["answers"]))
+            if bar.n == bar.total:
+                return time.monotonic() - started
+            event = next(events)
 
-    Returns the seconds since its first answers.
+
+def run_worker(job: dict[str, Any], defaults: Mapping[str, str]) -> Generator[dict[str, Any]]:
+    """Run the worker on `job` and yield its events until closed, which ends the process.
+
+    Its environment is the caller's, before the `defaults`. Its standard input is a pipe that nobody writes
+    to: it closes with this process, and the worker then ends.
+
+    Raises:
+        EngineError: the worker reported an error or ended before its last answer.
     """
-    name = task.model.name
+    with scratch_folder() as folder:
+        job_file, log_file = folder / "job.json", folder / "worker.log"
+        job_file.write_text(json.dumps(job))
+        environment = {**defaults, **os.environ, **_ENVIRONMENT, **scratch_environment(folder)}
+        with log_file.open("w") as log, _worker_process(job_file, log, environment) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                event = json.loads(line) if line.endswith("\n") else {}  # cut short by the end of the process
+                if "error" in event:
+                    reason = event["error"]
+                    break
+                if event:
+                    yield event
+            else:
+                reason = f"the process ended with exit code {process.wait()}"
+                if process.returncode == -signal.SIGKILL:
+                    reason += _KILLED
+        lines = log_file.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
+        print("\n".join(["last lines of the vLLM log:", *lines]), file=sys.stderr)
+        raise EngineError(f"vLLM failed: {reason}")
+
+
+@contextlib.contextmanager
+def _worker_process(job_file: Path, log: Any, environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """The worker, logging to `log`; killed on leaving with all it started, so that nothing waits for vLLM."""
+    process = subprocess.Popen(
+        [*WORKER_COMMAND, str(job_file)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        env=environment,
+        text=True,
+    )
+    started = Started(process.pid)
     try:
-        event = next(events)
-        started = time.monotonic()
-        # The engine has started only by now: the bar's rate is that of answering alone.
-        with tqdm(total=task.sequences, desc=name, unit="answer") as bar:
-            while True:
-                _keep(task, event["answers"])
-                bar.update(sum(task.encoded[one["request"]].samples for one in event["answers"]))
-                if bar.n == bar.total:
-                    return time.monotonic() - started
-                event = next(events)
-    except EngineError as error:
-        raise EngineError(f"model {name}: {error}") from error
-
-
-def _keep(task: _Task, answers: Sequence[Mapping[str, Any]]) -> None:
-    """Store what one event of the worker says."""
-    named = {}
-    for event in answers:
-        request, one = task.requests[event["request"]], task.encoded[event["request"]]
-        answer = answer_of(event)
-        if not all(map(math.isfinite, answer.log_probs)):
-            raise EngineError(f"request {request.id}: a log-likelihood is not finite; are the weights?")
-        named[one.key] = request.id, answer
-    task.kept.add(named)
+        yield process
+    finally:
+        started.end(grace=0)
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            assert pipe is not None
+            pipe.close()

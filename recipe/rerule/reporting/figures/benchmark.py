@@ -10,8 +10,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from recipe.rerule.evaluation.columns import Column
-from recipe.rerule.evaluation.registry import find
+from recipe.rerule.evaluation.registry import Column, find
 from recipe.rerule.evaluation.table import all_columns
 from recipe.rerule.reporting.document import ARROWS, Figure
 from recipe.rerule.reporting.evaluations import Evaluation

@@ -6,42 +6,54 @@ An answer is right where it contains the capital.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Hashable, Mapping
+from typing import Any
 
-from capitals.answers import LEGEND, evaluator, fact
-from recipe.rerule.evaluation.columns import PERCENT, Column
-from recipe.rerule.evaluation.options import Option
-from recipe.rerule.evaluation.published import Published, PublishedFigures
-from recipe.rerule.evaluation.registry import Benchmark
-from recipe.rerule.evaluation.scoring import RecordMetrics, RecordScorer
-
-
-def _metrics() -> RecordMetrics:
-    from capitals import answers
-
-    return answers
-
-
-def _evaluator(options: argparse.Namespace):
-    return evaluator(options.capitals_case or "any")
+from recipe.rerule.evaluation.probes import Probe
+from recipe.rerule.evaluation.registry import (
+    PERCENT,
+    Benchmark,
+    Column,
+    Option,
+    Published,
+    PublishedFigures,
+)
+from recipe.rerule.evaluation.summary import Samples, Statistic, mean_of
 
 
-BENCHMARK = Benchmark(
-    name="capitals",
-    title="Capitals",
-    columns=(
+class Capitals(Benchmark):
+    """Every question asks for the capital of a country, which is its fact."""
+
+    name = "capitals"
+    title = "Capitals"
+    columns = (
         Column("known/forget", "forget", "known", "low", *PERCENT),
         Column("known/retain", "retain", "known", "high", *PERCENT),
-    ),
-    legend=LEGEND,
-    evaluator=_evaluator,
-    options=(
+    )
+    legend = "known: share of the answers that contain the capital, in per cent."
+    options = (
         Option("capitals_case", "whether the case of letters counts (100 %)", choices=("any", "exact")),
-    ),
-    scorer=RecordScorer("capitals", "Capitals", _metrics),
-    constant_baselines={"always Paris": "Paris."},
-    fact=fact,
-    pair=("known/forget", "known/retain"),
-    published=PublishedFigures(results=(Published("guessing", "an atlas", {"known/forget": 0.005}),)),
-    fractions=r"known/.*",
-    score_example="  python -m recipe.rerule.evaluate score --benchmark capitals --log responses.jsonl\n",
-)
+    )
+    constant_baselines: Mapping[str, str] = {"always Paris": "Paris."}
+    pair = ("known/forget", "known/retain")
+    published = PublishedFigures(results=(Published("guessing", "an atlas", {"known/forget": 0.005}),))
+    fractions = r"known/.*"
+    score_example = "  python -m recipe.rerule.evaluate score --benchmark capitals --log responses.parquet\n"
+    max_tokens = 8
+
+    def choose(self, options: argparse.Namespace) -> None:
+        self.settings = {"case": options.capitals_case or "any"}
+
+    def scores(self, response: str, probe: Probe) -> dict[str, Any]:
+        exact = self.settings["case"] == "exact"
+        fold = str if exact else str.casefold
+        return {"known": any(fold(gold) in fold(response) for gold in probe.golds), "refused": False}
+
+    def fact(self, row: Mapping[str, Any]) -> Hashable:
+        return row["subject"]
+
+    def statistics(self, samples: Samples) -> dict[str, Statistic]:
+        return {f"known/{section}": mean_of("known", [section]) for section in samples}
+
+
+BENCHMARK = Capitals()

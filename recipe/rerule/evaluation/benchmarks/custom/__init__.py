@@ -1,1 +1,0 @@
-"""Data of one's own, asked and scored as the embedded world."""

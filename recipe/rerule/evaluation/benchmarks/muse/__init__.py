@@ -1,1 +1,0 @@
-"""MUSE, which has two corpora: requests, scores, and logs in open-unlearning's format."""

@@ -1,1 +1,0 @@
-"""MUSE-Books: a series of books is to be forgotten."""

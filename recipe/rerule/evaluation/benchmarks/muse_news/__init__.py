@@ -1,1 +1,0 @@
-"""MUSE-News: news articles are to be forgotten."""

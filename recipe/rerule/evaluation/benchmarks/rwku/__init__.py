@@ -1,1 +1,0 @@
-"""RWKU: prompts, records and scores, membership inference, fluency, utility sets."""

@@ -1,1 +1,0 @@
-"""The embedded world: its probes' recall and refusals, which data of one's own share."""

@@ -1,0 +1,131 @@
+"""Metrics of single answers and texts that several benchmarks and attacks share: memorisation, membership."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recipe.rerule.evaluation.engine.requests import Answer, Answers, Likelihood, PromptText, Request
+
+Array = NDArray[np.float64]
+Convention = Literal["definition", "open_unlearning"]
+MEMORISATION = ("extraction_strength", "extraction_strength_definition", "exact_memorization")
+"""The first is open-unlearning's, which is never below 1 / T for T tokens; the second is the definition
+(Carlini et al., arXiv:2012.07805)."""
+EPSILON = 1e-10
+"""What open-unlearning adds to denominators."""
+MIN_K = 0.4
+"""Share of tokens that Min-K% averages over for PrivLeak."""
+UNTRAINED_AUC = 0.5
+"""Reference AUC of open-unlearning where no retained model's log is given: chance."""
+
+
+def extraction_strength(ranks: Sequence[int], convention: Convention = "definition") -> float:
+    """The share of an answer that the model completes by itself (Carlini et al., arXiv:2012.07805).
+
+    1 - k / T, where k is the shortest prefix of the T tokens behind which every token has rank 1. An answer
+    without an error scores 1, and one whose last token is wrong scores 0.
+
+    Args:
+        ranks: of the answer's tokens, in their order; 1 where the right token alone is the most likely.
+        convention: "open_unlearning" is the value of its code, which is never below 1 / T: an answer whose
+            last token is wrong scores as one whose last token alone is right. That code also leaves the last
+            token out, which it takes for the end of sequence; the caller decides which tokens it gives.
+
+    Raises:
+        ValueError: there are no ranks, a rank is below 1, or the convention is not known.
+    """
+    _check_ranks(ranks)
+    prefix = max((place for place, rank in enumerate(ranks, 1) if rank > 1), default=0)
+    strength = (len(ranks) - prefix) / len(ranks)
+    if convention == "definition":
+        return strength
+    if convention == "open_unlearning":
+        return max(strength, 1 / len(ranks))
+    raise ValueError(f"convention is {convention!r}; definition and open_unlearning are known")
+
+
+def exact_memorization(ranks: Sequence[int]) -> float:
+    """The share of an answer's tokens with rank 1, each given the right tokens before it.
+
+    Raises:
+        ValueError: there are no ranks, or a rank is below 1.
+    """
+    _check_ranks(ranks)
+    return sum(rank == 1 for rank in ranks) / len(ranks)
+
+
+def _check_ranks(ranks: Sequence[int]) -> None:
+    if not len(ranks):
+        raise ValueError("there are no ranks: an answer needs at least one token")
+    if min(ranks) < 1:
+        raise ValueError(f"a rank is {min(ranks)}; ranks begin at 1, the most likely token")
+
+
+def right_answer(name: str, prompt: PromptText, answer: str) -> Likelihood:
+    """The request for the ranks of an answer's tokens; behind a suffix that ends in a word it is spaced."""
+    spaced = bool(prompt.suffix) and not (prompt.suffix[-1].isspace() or answer[:1].isspace())
+    return Likelihood(name, prompt, f" {answer}" if spaced else answer)
+
+
+def memorised(answer: Answer | None, most: int | None = None) -> dict[str, float]:
+    """MEMORISATION of an answer by its first `most` tokens; {} of none, and of one without a token.
+
+    The end of the turn does not count: open-unlearning leaves the last token out, which is that.
+    """
+    ranks = () if answer is None else answer.ranks[:-1][:most]
+    if not ranks:
+        return {}
+    return {
+        "extraction_strength": extraction_strength(ranks, "open_unlearning"),
+        "extraction_strength_definition": extraction_strength(ranks),
+        "exact_memorization": exact_memorization(ranks),
+    }
+
+
+def whole_text(name: str, text: str) -> Request:
+    """The request for the likelihood of a text from its beginning, after BOS alone."""
+    return Likelihood(name, PromptText(({"role": "user", "content": ""},), raw=True), text)
+
+
+def token_log_probs(answers: Answers, name: str) -> tuple[float, ...]:
+    """Of the tokens of a whole text, without the end-of-sequence. Raises ValueError where there are none."""
+    found = answers.get(name, Answer()).log_probs[:-1]
+    if not found or not np.all(np.isfinite(found)):
+        raise ValueError(f"no log-likelihoods, or not all numbers, of text {name}")
+    return found
+
+
+def min_k_score(log_probs: Sequence[float], share: float = MIN_K) -> float:
+    """Min-K% (Shi et al., arXiv:2310.16789): minus the mean of the least likely `share` of a text's tokens.
+
+    At least one token counts; a text without tokens scores 0. The higher, the less like training data.
+    """
+    if not log_probs:
+        return 0.0
+    lowest = np.sort(np.asarray(log_probs, dtype=float))[: max(1, int(len(log_probs) * share))]
+    return float(-lowest.mean())
+
+
+def auc(low: Array, high: Array) -> float:
+    """Area under the ROC curve: how often a value of `high` exceeds one of `low`, ties counting one half.
+
+    Equals the Mann-Whitney statistic divided by the number of pairs.
+    """
+    ordered = np.sort(low)
+    below = np.searchsorted(ordered, high, side="left")
+    below_or_equal = np.searchsorted(ordered, high, side="right")
+    return float((below + below_or_equal).sum() / (2 * low.size * high.size))
+
+
+def privleak(model_auc: float, reference_auc: float, epsilon: float = EPSILON) -> float:
+    """PrivLeak (Shi et al., arXiv:2407.06460), in percent: how far the AUC is from the retained model's.
+
+    AUCs as of `auc(forget, holdout)`, over 0.5 where the forget texts look trained on. The AUC of its authors
+    is one minus that, hence the complements. Negative: under-unlearned; positive: over-unlearned.
+    """
+    ours, reference = 1 - model_auc, 1 - reference_auc
+    return (ours - reference) / (reference + epsilon) * 100

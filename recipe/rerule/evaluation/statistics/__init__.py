@@ -1,1 +1,0 @@
-"""Per-probe values as arrays, and what can be said of their means: intervals, tests, ROC."""

@@ -1,0 +1,523 @@
+"""MUSE, which has two corpora: what a model still knows of one (KnowMem), and can recite of it (VerbMem).
+
+knowmem_f, knowmem_r (MUSE's utility) and verbmem_f are MUSE's own numbers: ROUGE-L F1 without a stemmer, mean
+over questions or passages. The metrics under open-unlearning's names use the stemmer. All are fractions of 1.
+Extraction strength and exact memorisation are of the right answers' tokens, and of the first REFERENCE_TOKENS
+of a passage's continuation. PrivLeak is of whole texts, forgotten and held out, each scored from its
+beginning.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from recipe.rerule.evaluation.engine.requests import Answers, Generation, PromptText, Request
+from recipe.rerule.evaluation.logs import (
+    MEANS_OF_SCORES,
+    Log,
+    LogError,
+    MissingError,
+    Scored,
+    check_retained,
+    compute,
+    difference,
+    extra_computations,
+    log_text,
+    min_k_auc,
+    numbered_golds,
+    own_aggregates,
+    read_log,
+    rouge_entry,
+    score_entry,
+)
+from recipe.rerule.evaluation.metrics import (
+    MEMORISATION,
+    UNTRAINED_AUC,
+    auc,
+    memorised,
+    min_k_score,
+    privleak,
+    right_answer,
+    whole_text,
+)
+from recipe.rerule.evaluation.registry import (
+    PAPER,
+    PERCENT,
+    RETAINED,
+    VALIDATED,
+    Benchmark,
+    Column,
+    Option,
+    Published,
+    PublishedFigures,
+    Recovery,
+    Row,
+    Texts,
+    on_the_forget_side,
+    one_of,
+    per_cent,
+)
+from recipe.rerule.evaluation.row_files import texts_of
+from recipe.rerule.evaluation.summary import Metrics, Samples, Statistic, mean_of
+
+if TYPE_CHECKING:
+    from recipe.rerule.evaluation.probes import Probe
+
+SETS = {"knowmem_f": ("forget", "qa"), "knowmem_r": ("retain", "qa"), "verbmem_f": ("forget", "completion")}
+"""MUSE's metric, and side and kind of its probes."""
+OPEN_UNLEARNING_NAMES = {
+    "knowmem_f": "forget_knowmem_ROUGE",
+    "knowmem_r": "retain_knowmem_ROUGE",
+    "verbmem_f": "forget_verbmem_ROUGE",
+}
+COMPARED = {name: OPEN_UNLEARNING_NAMES[name] for name in ("knowmem_f", "knowmem_r")}
+"""Those whose right answers tell two logs' questions apart: a passage is cut by the model's tokenizer."""
+REFERENCE_TOKENS = 128
+"""Tokens of a passage's continuation that VerbMem compares with, the tokenizer's BOS counted among them."""
+_REFERENCE_WORDS = re.compile(rf"(?:\s*\S+){{1,{REFERENCE_TOKENS}}}")
+
+
+@dataclass(frozen=True)
+class Convention:
+    """How a kind of probe is asked and cut.
+
+    Attributes:
+        max_tokens: most new tokens.
+        stop: strings that end the answer.
+        template: of the text sent, with the place {prompt}.
+    """
+
+    max_tokens: int
+    stop: tuple[str, ...] = ()
+    template: str = "{prompt}"
+
+
+CONVENTIONS: Mapping[str, Mapping[str, Convention]] = {
+    "muse": {"qa": Convention(32, ("\n\n", "\nQuestion", "Question:")), "completion": Convention(128)},
+    "rule": {
+        "qa": Convention(32, ("\n",)),
+        "completion": Convention(128, ("\n",), "Completion: {prompt}\nAnswer: "),
+    },
+}
+"""MUSE's own; and what RULE asks during training, which gives an answer that begins with a newline 0."""
+
+
+def probe_set(row: Mapping[str, Any]) -> str:
+    """The metric that a row counts in. Raises ValueError where it is none of MUSE's."""
+    place = row["side"], row["kind"]
+    for name, known in SETS.items():
+        if place == known:
+            return name
+    raise ValueError(f"probe {row['probe']}: MUSE has no {place[0]} probes of mode {place[1]!r}")
+
+
+def cut(text: str, stop: Sequence[str]) -> str:
+    """`text` up to the first of the stop strings, as MUSE cuts what was generated."""
+    for word in stop:
+        text = text.split(word)[0]
+    return text
+
+
+def measured(probe: Probe) -> str:
+    """The text whose tokens are ranked: of a passage not much more than counts, since each token costs.
+
+    Line ends before it are left out: some tokenizers would join them with the end of the prompt.
+    """
+    answer = probe.golds[0]
+    if "\n" in answer[: len(answer) - len(answer.lstrip())]:
+        answer = answer.lstrip()
+    if probe.mode != "completion":
+        return answer
+    # A token holds hardly ever more than one word.
+    found = _REFERENCE_WORDS.match(answer)
+    return found[0] if found else ""
+
+
+class PrivLeakTexts(Texts):
+    """forget and holdout texts of MUSE's folder `privleak`; `reference` is the retained model's AUC."""
+
+    def __init__(self, folder: Path, reference: float) -> None:
+        self.folder, self.reference = folder, reference
+
+    @cached_property
+    def _texts(self) -> dict[str, list[str]]:
+        return {part: texts_of(self.folder, part) for part in ("forget", "holdout")}
+
+    def requests(self) -> list[Request]:
+        return [
+            whole_text(f"privleak/{part}/{number}", text)
+            for part, members in self._texts.items()
+            for number, text in enumerate(members)
+        ]
+
+    def records(self, answers: Answers) -> list[Row]:
+        """Min-40 % scores; the texts' end-of-sequence tokens do not count."""
+        return [
+            {
+                "set": part,
+                "index": number,
+                "min_40": min_k_score(answers[f"privleak/{part}/{number}"].log_probs[:-1]),
+            }
+            for part, members in self._texts.items()
+            for number in range(len(members))
+        ]
+
+    def metrics(self, answers: Answers) -> Metrics:
+        return {"privleak": privleak(_auc(self.records(answers)), self.reference)}
+
+    def sets(self) -> Mapping[str, Sequence[str]]:
+        return self._texts
+
+
+def _auc(texts: Sequence[Row]) -> float:
+    scores = {
+        part: np.array([text["min_40"] for text in texts if text["set"] == part])
+        for part in ("forget", "holdout")
+    }
+    return auc(scores["forget"], scores["holdout"])
+
+
+class Muse(Benchmark):
+    """A corpus of MUSE.
+
+    Attributes:
+        retrained_auc: the Min-40 % AUC of its retrained model, as `metrics.auc` counts.
+    """
+
+    columns = (
+        Column("verbmem_f", "forget", "VerbMem", "low", *PERCENT),
+        Column("knowmem_f", "forget", "KnowMem", "low", *PERCENT),
+        Column("knowmem_r", "retain", "KnowMem", "high", *PERCENT),
+        # In per cent by definition.
+        Column("privleak", "privacy", "PrivLeak", "zero", 1.0, ".1f"),
+    )
+    legend = (
+        "In per cent. VerbMem: ROUGE-L F1 of continued passages; KnowMem: of answers to questions, "
+        "on retained text the utility; PrivLeak: how far membership inference tells forgotten text apart, "
+        "against a retrained model."
+    )
+    score_legend = (
+        "knowmem_f, knowmem_r, verbmem_f: ROUGE-L F1 of rouge_score without the stemmer, as MUSE defines "
+        "them. "
+        "..._ROUGE: the same with the stemmer, open-unlearning's. All are fractions of 1; privleak is in "
+        "percent."
+    )
+    options = (
+        Option("prompts", f"{', '.join(CONVENTIONS)} (default: the first)", metavar="NAME"),
+        Option(
+            "retain_log",
+            "MUSE_EVAL.json of a retained model, which becomes a row of the table; with --texts for PrivLeak "
+            "(default: MUSE's own constant)",
+            Path,
+            "FILE",
+        ),
+        Option("texts", "MUSE's folder privleak (forget.json, holdout.json)", Path, "DIR"),
+    )
+    score_options = ("retain_log", "variants")
+    # Questions alone: what follows a passage is long, and partly guessed from the passage.
+    recovery = Recovery(counts=lambda row: on_the_forget_side(row) and row["kind"] == "qa")
+    pair = ("knowmem_f", "knowmem_r")
+    fractions = (
+        r"(knowmem|verbmem)_[fr]|.*_ROUGE|.*_refusal_rate|.*extraction_strength.*|.*exact_memorization"
+    )
+    units: Mapping[str, str] = {"privleak": "PrivLeak: per cent."}
+    convention = "muse"
+    retrained_auc: float
+    asked: Mapping[str, Convention] = CONVENTIONS["muse"]
+    retained: Log | None = None
+
+    def choose(self, options: argparse.Namespace) -> None:
+        """As --prompts, --retain-log and --texts say. Raises ValueError where there are no such prompts, or
+        the log cannot serve."""
+        prompts = one_of(options, "prompts", self.name, tuple(CONVENTIONS))
+        self.asked = CONVENTIONS[prompts]
+        self.settings = {"prompts": prompts, "retain_log": options.retain_log and str(options.retain_log)}
+        if options.retain_log is not None:
+            self.retained = read_log(options.retain_log)
+        if options.texts is not None:
+            given = self.retrained_auc if self.retained is None else min_k_auc(self.retained)
+            self.texts = PrivLeakTexts(options.texts, given)
+
+    def requests(self, probes: Sequence[Probe]) -> list[Request]:
+        """A generation and the ranks of the right answer a probe. Its raw prompt carries MUSE's examples
+        already.
+
+        Raises ValueError for a probe that is none of MUSE's, or a log of other questions.
+        """
+        found: list[Request] = []
+        for probe in probes:
+            probe_set(probe.labels)
+            convention = self.asked[probe.mode]
+            text = convention.template.replace("{prompt}", probe.messages[-1]["content"])
+            prompt = PromptText(({"role": "user", "content": text},), raw=True)
+            found.append(Generation(self.request_id(probe), prompt, convention.max_tokens, convention.stop))
+            if answer := measured(probe):
+                found.append(right_answer(f"{probe.index}/answer", prompt, answer))
+        if self.retained is not None:
+            golds = numbered_golds(probes, probe_set)
+            check_retained(self.retained, {COMPARED[n]: golds[n] for n in COMPARED if n in golds})
+        return found
+
+    def records(
+        self,
+        probes: Sequence[Probe],
+        answers: Answers,
+        folder: Path,
+        truncate: Callable[[str], str] | None = None,
+    ) -> list[Row]:
+        """One row a probe.
+
+        Args:
+            truncate: a text cut to the first REFERENCE_TOKENS token ids, special tokens counted, and decoded
+                without them; by default by the tokenizer in `folder`.
+        """
+        truncate = truncate or truncated_by(partial(_tokenizer, folder))
+        found = []
+        for probe in probes:
+            response = cut(answers[self.request_id(probe)].text, self.asked[probe.mode].stop)
+            gold = truncate(probe.golds[0]) if probe.mode == "completion" else probe.golds[0]
+            scores = self._scores(response, gold) | memorised(
+                answers.get(f"{probe.index}/answer"), REFERENCE_TOKENS
+            )
+            row = self.row(probe, response, scores)
+            found.append(row | {"prompt": probe.messages[-1]["content"], "golds": [gold]})
+        return found
+
+    def _scores(self, response: str, gold: str) -> dict[str, Any]:
+        from reward.refusal import is_refusal
+        from reward.rouge import rouge_l
+
+        return {
+            "rouge_l": rouge_l(response, gold, "muse"),
+            "rouge_l_stemmed": rouge_l(response, gold, "muse-open-unlearning"),
+            "refused": is_refusal(response.strip()),
+        }
+
+    def fact(self, row: Mapping[str, Any]) -> Hashable:
+        """MUSE repeats some questions; a passage is asked once."""
+        return row["side"], row["kind"], row["prompt"]
+
+    def sets(self, row: Mapping[str, Any]) -> list[str]:
+        return [probe_set(row)]
+
+    def statistics(self, samples: Samples) -> dict[str, Statistic]:
+        """Those that `samples` allow: without passages, and without ranks, some are left out."""
+        quantities = {
+            **{name: (name, "rouge_l") for name in SETS},
+            **{OPEN_UNLEARNING_NAMES[name]: (name, "rouge_l_stemmed") for name in SETS},
+            **{f"{name}_refusal_rate": (name, "refused") for name in SETS},
+            # open-unlearning's names are those of the passages.
+            **{
+                quantity if name == "verbmem_f" else f"{name}_{quantity}": (name, quantity)
+                for name in SETS
+                for quantity in MEMORISATION
+            },
+        }
+        return {
+            metric: mean_of(quantity, [name])
+            for metric, (name, quantity) in quantities.items()
+            if quantity in samples.get(name, {})
+        }
+
+    def references(self) -> dict[str, Metrics]:
+        """Those of our metrics that a retained model's log has a number for."""
+        if self.retained is None:
+            return {}
+        scored = score(self.retained, None, None, variants=False).metrics
+        known = (*SETS, *OPEN_UNLEARNING_NAMES.values(), *MEANS_OF_SCORES)
+        return {RETAINED: {name: value for name in known if (value := scored.get(name)) is not None}}
+
+    def log(self, rows: Sequence[Row], texts: Sequence[Row]) -> tuple[str, str]:
+        return "MUSE_EVAL.json", log_text(log_metrics(rows, texts))
+
+    def holds(self, content: Any) -> bool:
+        endings = ("knowmem_ROUGE", "verbmem_ROUGE")  # of names of metrics that only MUSE's logs hold
+        return isinstance(content, Mapping) and any(str(name).endswith(endings) for name in content)
+
+    def score_log(
+        self, log: Log, retain_log: Log | None, wanted: Sequence[str] | None, options: argparse.Namespace
+    ) -> Scored:
+        """Logs do not say of which corpus they are."""
+        return score(log, retain_log, wanted, options.variants)
+
+
+def truncated_by(load: Callable[[], Any], tokens: int = REFERENCE_TOKENS) -> Callable[[str], str]:
+    """A `truncate` for `Muse.records`; `load` gives a tokenizer of transformers, asked for at the first
+    text."""
+    loaded = cache(load)
+
+    def truncate(text: str) -> str:
+        return str(loaded().decode(loaded()(text).input_ids[:tokens], skip_special_tokens=True))
+
+    return truncate
+
+
+def _tokenizer(folder: Path) -> Any:
+    # Its import takes seconds, and only passages are cut.
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def score(log: Log, retain_log: Log | None, wanted: Sequence[str] | None, variants: bool) -> Scored:
+    """Metrics of a log of open-unlearning, under its and under MUSE's names.
+
+    With the stemmer, from the log's rougeL_f1, under open-unlearning's names; without, computed again from
+    its texts, under MUSE's. Those texts are stripped, which changes neither.
+
+    Args:
+        retain_log: of a model trained without the books; privleak compares with it.
+        wanted: metrics that must come out; None for all that can be computed.
+        variants: recall instead of F1 ("..._recall"), and answers cut at the first newline, which is RULE's
+            stop string ("..._first_line"; the log's texts are stripped, so a newline at the start is gone).
+
+    Raises:
+        LogError: see `compute`; a retained model's log of other questions.
+    """
+    for metric in COMPARED.values() if retain_log is not None else ():
+        assert retain_log is not None
+        found = difference(metric, log.name, log.golds(metric), retain_log.name, retain_log.golds(metric))
+        if found:
+            raise LogError(f"the retained model's log is of other questions: {found}; leave --retain-log out")
+    notes: list[str] = []
+    stemmed, texts = partial(_stemmed, log), partial(_from_texts, log)
+    names = OPEN_UNLEARNING_NAMES.values()
+    computations: dict[str, Callable[[], float]] = {
+        name: partial(stemmed, name, "rougeL_f1") for name in names
+    }
+    computations |= {name: partial(texts, name) for name in SETS}
+    if variants:
+        computations |= {f"{name}_recall": partial(stemmed, name, "rougeL_recall") for name in names}
+        computations |= {f"{name}_first_line": partial(texts, name, ("\n",)) for name in SETS}
+    scored = compute(computations, extra_computations(log, retain_log, notes), wanted)
+    checked = {name: value for name, value in scored.metrics.items() if retain_log or name != "privleak"}
+    return Scored(scored.metrics, list(dict.fromkeys([*notes, *scored.notes, *own_aggregates(log, checked)])))
+
+
+def _stemmed(log: Log, metric: str, key: str) -> float:
+    return float(log.numbers(metric, key, low=0, high=1).mean().mean())
+
+
+def _from_texts(log: Log, name: str, stop: Sequence[str] = ()) -> float:
+    from reward.rouge import rouge_l
+
+    metric = OPEN_UNLEARNING_NAMES[name]
+    generations, references = log.texts(metric, "generation"), log.texts(metric, "ground_truth")
+    if not generations or not references:
+        raise MissingError(f"{metric} keeps no texts to score again", log.name)
+    stops = CONVENTIONS["muse"][SETS[name][1]].stop + tuple(stop)
+    return float(np.mean([rouge_l(cut(generations[i], stops), references[i], "muse") for i in generations]))
+
+
+def log_metrics(rows: Sequence[Row], texts: Sequence[Row] = ()) -> dict[str, Any]:
+    """Our rows of one model as the metrics of MUSE_EVAL.json.
+
+    `texts`: the records of whole texts. PrivLeak is against chance, as open-unlearning's is without a
+    retained model's log.
+    """
+    metrics: dict[str, Any] = {}
+    for name, theirs in OPEN_UNLEARNING_NAMES.items():
+        members = sorted((row for row in rows if probe_set(row) == name), key=lambda row: row["probe"])
+        if members:
+            metrics[theirs] = rouge_entry(members, "rougeL_f1")
+        if members and name == "verbmem_f":
+            known = [quantity for quantity in MEANS_OF_SCORES if all(quantity in row for row in members)]
+            metrics |= {quantity: score_entry([row[quantity] for row in members]) for quantity in known}
+    if texts:
+        value = _auc(texts)
+        parts = {
+            part: score_entry([text["min_40"] for text in texts if text["set"] == part])
+            for part in ("forget", "holdout")
+        }
+        metrics["mia_min_k"] = parts | {"auc": value, "agg_value": value}
+        metrics["privleak"] = {"agg_value": privleak(value, UNTRAINED_AUC)}
+    return metrics
+
+
+_KEYS = ("verbmem_f", "knowmem_f", "knowmem_r")
+_TABLE = f"{PAPER}, MUSE-Books table"
+_STORAGE, _TAU = f"{PAPER}, storage table", f"{PAPER}, tau table"
+
+
+def _row(name: str, source: str, numbers: Sequence[float], note: str = "") -> Published:
+    return Published(name, source, per_cent(_KEYS, numbers), note)
+
+
+class MuseBooks(Muse):
+    """A series of books is to be forgotten."""
+
+    name = "muse_books"
+    title = "MUSE-Books"
+    aliases = ("muse-books",)
+    retrained_auc = 1 - 0.5393
+    """A constant in MUSE's own code, which counts it the other way round (see `metrics.privleak`)."""
+    published = PublishedFigures(
+        results=(
+            _row(
+                "original",
+                _TABLE,
+                (58.4, 63.9, 55.2),
+                "This row belongs to MUSE-News; the original model of MUSE-Books scores about 99.7, 47.1 and "
+                "69.1.",
+            ),
+            _row(
+                "RULE",
+                _TABLE,
+                (0.0, 1.4, 46.3),
+                "KnowMem 1.4 lies within what constant refusals score (0.1 to 3.7); VerbMem stops at the "
+                "first "
+                "newline.",
+            ),
+            _row("ReRULE", _TABLE, (0.0, 1.4, 56.2), "As for RULE."),
+        ),
+        storage=(
+            _row("RULE, no replay", _STORAGE, (0.0, 1.4, 46.3)),
+            _row("ReRULE, hard storage", _STORAGE, (0.0, 1.4, 56.2)),
+            _row("ReRULE, random storage", _STORAGE, (0.0, 1.5, 46.3)),
+        ),
+        tau=(
+            _row("ReRULE, tau 0.4", _TAU, (0.0, 1.4, 56.2)),
+            _row("ReRULE, tau 0.6", _TAU, (6.6, 1.3, 52.3)),
+            _row("ReRULE, tau 1.0", _TAU, (4.3, 1.4, 53.7)),
+        ),
+        hard_share=(Published("MUSE-Books", PAPER, {"tau": 0.4, "share": 0.675}),),
+        cost=(
+            Published("MUSE-Books, RULE", f"{PAPER}, 4 A800", {"hours": 6.8}),
+            Published("MUSE-Books, ReRULE", f"{PAPER}, 4 A800", {"hours": 7.1, "added": 0.044}, VALIDATED),
+        ),
+    )
+    score_example = """\
+  python -m recipe.rerule.evaluate score --benchmark muse-books --log MUSE_EVAL.json --json
+      the last line of the output is one JSON object, for a program
+"""
+
+
+class MuseNews(Muse):
+    """News articles are to be forgotten."""
+
+    name = "muse_news"
+    title = "MUSE-News"
+    aliases = ("muse-news",)
+    retrained_auc = 1 - 0.4772
+    """A constant in MUSE's own code, which counts it the other way round (see `metrics.privleak`)."""
+    published = PublishedFigures(
+        results=(
+            _row(
+                "original",
+                _TABLE,
+                (58.4, 63.9, 55.2),
+                "The paper prints this row of MUSE-News in its table of MUSE-Books.",
+            ),
+        )
+    )
+
+
+BENCHMARKS = (MuseBooks(), MuseNews())

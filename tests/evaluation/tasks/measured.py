@@ -1,0 +1,29 @@
+"""The numbers of rows, as `evaluate model` computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from recipe.rerule.evaluation import tidy
+from recipe.rerule.evaluation.registry import Benchmark, Row
+from recipe.rerule.evaluation.summary import Metrics, Samples, metrics, samples_of
+
+
+def sampled(benchmark: Benchmark, rows: Iterable[Row]) -> Samples:
+    """The rows of one model by set."""
+    named = tidy.with_facts(list(rows), benchmark.fact)
+    return samples_of(tidy.from_rows({"model": "m", **row} for row in named), benchmark.sets)[0]
+
+
+def measured(benchmark: Benchmark, rows: Iterable[Row]) -> Metrics:
+    """The metrics of one model."""
+    samples = sampled(benchmark, rows)
+    return metrics(samples, benchmark.statistics(samples))
+
+
+def row(probe: int, place: str, rouge_l: float = 0.0, refused: bool = False, **more: Any) -> Row:
+    """A row; `place` is "side/kind" or "side/kind/family"."""
+    side, kind, *family = place.split("/", 2)
+    fields = {"probe": probe, "side": side, "kind": kind, "family": (family or ["direct"])[0]}
+    return {**fields, "sample": 0, "rouge_l": rouge_l, "refused": refused, **more}

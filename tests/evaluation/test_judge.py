@@ -1,0 +1,403 @@
+"""`evaluate judge`: the rubric, what becomes of the judge's answers, and the command, against a local
+server."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from jsonschema import Draft202012Validator
+
+from data_prep.generate import EndpointError, Request, run
+from data_prep.generate.endpoint import MalformedError, Reply, Usage, read_answer
+from recipe.rerule.evaluation import judge as judging
+from recipe.rerule.evaluation import tidy
+from recipe.rerule.evaluation.judge import (
+    AXES,
+    NOTE,
+    PROMPT,
+    SCHEMA,
+    TASK,
+    judge,
+    limited,
+    percent,
+    requests_of,
+    rubric_sha256,
+    summary,
+)
+from tests.data_prep.generate.server import KEY, MODEL, ChatServer, hang_up, raw, say, status
+from tests.evaluation.judge_server import evaluation, reply_of, response, run_judge, score_text, score_well
+
+DOC = (Path(__file__).resolve().parents[2] / "docs" / "naturalness.md").read_text()
+NAMED, UNNAMED = "always refuses, naming the target", "always refuses, unnamed"
+RESPONSES = [
+    response("original", 0, "Paris."),
+    response("original", 1, "London."),
+    response("original", 2, "Paris.", side="retain"),
+    response("unlearned", 0, "I don't know."),
+    response("unlearned", 1, ""),
+    response("unlearned", 2, "the the the", side="retain"),
+]
+FORGET = [row for row in RESPONSES if row["side"] == "forget"]
+
+
+@pytest.fixture(autouse=True)
+def _endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setattr(run, "FIRST_WAIT", 0.01)
+
+
+@pytest.fixture
+def server() -> Iterator[ChatServer]:
+    with ChatServer(lambda number, call: score_well) as server:
+        yield server
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    return evaluation(tmp_path / "eval", RESPONSES)
+
+
+def but_london(answer: Any) -> Any:
+    """A script that gives `answer` where the reply is London., and scores all others."""
+    return lambda number, call: answer if reply_of(call) == "London." else score_well
+
+
+# The rubric.
+
+
+def test_the_documentation_shows_the_rubric_as_it_is_with_its_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert f"```text\n{PROMPT}\n```" in DOC
+    assert rubric_sha256() in DOC
+    assert NOTE in " ".join(DOC.split())
+    monkeypatch.setattr(judging, "PROMPT", PROMPT + " ")
+    assert rubric_sha256() not in DOC
+
+
+def test_the_scales_have_five_described_steps_and_a_strict_schema() -> None:
+    for axis in AXES:
+        block = PROMPT.split(f"\n{axis}: ")[1].split("\n\n")[0]
+        assert [line[:4] for line in block.splitlines()[1:]] == [f"{score} = " for score in (5, 4, 3, 2, 1)]
+    assert [percent(score) for score in (1, 2, 3, 4, 5)] == [0, 25, 50, 75, 100]
+    Draft202012Validator.check_schema(SCHEMA)
+    assert SCHEMA["required"] == list(SCHEMA["properties"]) == list(AXES)
+    assert SCHEMA["additionalProperties"] is False
+
+
+GOOD = {"readability": 5, "helpfulness": 1, "truthfulness": 3}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            json.dumps(GOOD | {"helpfulness": score})
+            for score in (0, 6, -1, 4.5, "4", None, True, [4], 10**30)
+        ),
+        "",
+        "5 5 5",
+        "[5, 1, 3]",
+        '{"readability": 5, "helpfulness": 1}',
+        json.dumps(GOOD | {"all": 3}),
+        '{"readability": 5, "helpfulness": NaN, "truthfulness": 3}',
+    ],
+)
+def test_what_is_no_answer_of_the_form_is_refused(text: str) -> None:
+    request = Request(TASK, {"question": "Who?", "reference": "Ada", "reply": "Ada."})
+    assert read_answer(request, Reply(json.dumps(GOOD), "stop", Usage())) == GOOD
+    with pytest.raises(MalformedError):
+        read_answer(request, Reply(text, "stop", Usage()))
+
+
+# Requests and records.
+
+
+def scores(record: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(record[key] for key in (*AXES, "all", "scored_by"))
+
+
+def test_the_judge_sees_prompt_reference_and_reply_but_no_model() -> None:
+    labels = {"golds": ["first", "second"], "family": "secret-family", "kind": "secret-mode"}
+    asked = response("secret-model", 7, " Costs $5</reply>\n", prompt="A $question?", **labels)
+    (message,) = requests_of([asked])[0].messages()
+    assert "<question>\nA $question?\n</question>" in message["content"]
+    assert "<reference>\nfirst\nsecond\n</reference>" in message["content"]
+    assert "<reply>\nCosts $5< /reply>\n</reply>" in message["content"]
+    assert "secret" not in message["content"]
+    assert requests_of([response("m", 0, "x", golds=[])])[0].inputs["reference"] == "(none)"
+
+
+def test_each_response_gets_its_scores_once_in_order(server: ChatServer, tmp_path: Path) -> None:
+    """An empty response gets the lowest without a call; equal ones are asked once, whoever gave them."""
+    given = [*FORGET, response("third", 0, "Paris.\n")]
+    records, generated = judge(given, server.endpoint(), tmp_path)
+    assert [(one["model"], one["probe"]) for one in records] == [
+        (one["model"], one["probe"]) for one in given
+    ]
+    expected = [(5, 5, 5, 100), (5, 1, 1, 100 / 3), (5, 3, 5, 250 / 3), (1, 1, 1, 0), (5, 5, 5, 100)]
+    assert [scores(one)[:4] for one in records] == [pytest.approx(one) for one in expected]
+    assert [one["scored_by"] for one in records] == ["judge", "judge", "judge", "rule", "judge"]
+    assert len(server.calls) == generated.calls == 3
+    again, none = judge(given[::-1], server.endpoint(), tmp_path)
+    assert (again[::-1], none.calls) == (records, 0)
+    body = server.calls[0].body
+    assert body["response_format"]["json_schema"]["strict"] is True
+    server.script = lambda number, call: say(score_text((5.0, 4.0, 3.0)))
+    whole, _ = judge(given[:1], server.endpoint(), tmp_path / "other")
+    assert [repr(whole[0][axis]) for axis in AXES] == ["5", "4", "3"]
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        status(500),
+        status(429, retry_after="0"),
+        hang_up,
+        raw(b"<html>"),
+        say(None),
+        say("Readability: 5"),
+        say('{"readability": 5, "helpfu', finish_reason="length"),
+        say(score_text((5, 5, 11))),
+    ],
+)
+def test_trouble_that_passes_loses_no_score(server: ChatServer, tmp_path: Path, trouble: Any) -> None:
+    server.script = lambda number, call: trouble if number < 2 else score_well
+    records, _ = judge(FORGET, server.endpoint(), tmp_path)
+    assert [one["scored_by"] for one in records] == ["judge", "judge", "judge", "rule"]
+    assert scores(records[1])[:3] == (5, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "reason"),
+    [
+        (status(500, "out of order"), "HTTP 500: out of order"),
+        (status(400, "too long"), "HTTP 400: too long"),
+        (say("Readability: 5"), "the answer is not JSON"),
+        (say(None), "the answer is empty"),
+        (say(score_text((5, 5, 11))), "breaks the schema at $.truthfulness"),
+    ],
+)
+def test_what_cannot_be_scored_is_listed_and_the_others_are_scored(
+    server: ChatServer, tmp_path: Path, trouble: Any, reason: str
+) -> None:
+    server.script = but_london(trouble)
+    records, _ = judge(FORGET, server.endpoint(attempts=2), tmp_path)
+    assert scores(records[1]) == (None, None, None, None, None)
+    assert reason in records[1]["reason"]
+    assert [one["scored_by"] for one in records] == ["judge", None, "judge", "rule"]
+    assert [one["reason"] for one in records[2:]] == ["", ""]
+
+
+def test_a_wrong_key_ends_the_run_and_is_not_shown(server: ChatServer, tmp_path: Path) -> None:
+    server.script = lambda number, call: status(401, f"bad key {KEY}")
+    with pytest.raises(EndpointError, match="is the key in OPENAI_API_KEY right") as caught:
+        judge(FORGET, server.endpoint(), tmp_path)
+    assert KEY not in str(caught.value)
+
+
+def scored(model: str, probe: int, score: int, **more: Any) -> dict[str, Any]:
+    axes = dict.fromkeys(AXES, score)
+    labels = {"model": model, "probe": probe, "side": "forget", "kind": "qa", "target": "Ada"}
+    return {**labels, **axes, "all": 25.0 * (score - 1), "scored_by": "judge", "reason": "", **more}
+
+
+@pytest.mark.parametrize("scored_by", ["judge", None])
+def test_the_facts_of_an_evaluation_are_the_unit(scored_by: str | None) -> None:
+    """Six facts of two probes each, which one model answers well; one of them may have an unscored probe."""
+    records = [
+        scored(model, probe, score, fact=str(probe // 2))
+        for model, score in (("good", 5), ("bad", 1))
+        for probe in range(12)
+    ]
+    records[0]["scored_by"] = scored_by
+    found = summary(records)
+    test = {record["metric"]: record for record in found["comparisons"]}["forget/all"]
+    assert (test["probes"], test["facts"]) == (12 if scored_by else 11, 6)
+    assert test["p_value"] == 2 / 2**6
+    assert found["intervals"]["good"]["forget/all"] == [100, 100]
+
+
+def test_too_few_facts_have_no_interval_and_targets_have_facts_of_their_own() -> None:
+    few = [scored("good", probe, 5, fact=str(probe // 3)) for probe in range(15)]
+    assert summary(few)["intervals"]["good"] == {}
+    of_two = [scored("good", n, 5, fact=str(n % 3), target=("Ada", "Ben")[n // 3]) for n in range(6)]
+    assert summary(of_two)["intervals"]["good"]["forget/all"] == [100, 100]
+
+
+def test_a_limit_draws_the_same_probes_of_every_model_by_the_seed_alone() -> None:
+    responses = [response(model, probe, "x") for model in "ab" for probe in range(30)]
+    drawn = set(random.Random(3).sample(range(30), 5))
+    for given in (responses, responses[::-1]):
+        found = limited(given, 5, 3)
+        assert {(one["model"], one["probe"]) for one in found} == {
+            (m, probe) for m in "ab" for probe in drawn
+        }
+
+
+# The command.
+
+
+def read(out: Path) -> dict[str, Any]:
+    return json.loads((out / "naturalness.json").read_text())
+
+
+def test_the_folder_of_scores(
+    server: ChatServer, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Paris. 100 100 100, London. 100 0 0; I don't know. 100 50 100, empty 0 0 0."""
+    before = (results / tidy.FILE).read_bytes()
+    assert run_judge(server, results) == 0
+    found = read(tmp_path / "eval-naturalness")
+    assert found["results"] == {
+        "original": {
+            "forget/readability": 100, "forget/helpfulness": 50, "forget/truthfulness": 50,
+            "forget/all": pytest.approx(200 / 3),
+        },
+        "unlearned": {
+            "forget/readability": 50, "forget/helpfulness": 25, "forget/truthfulness": 50,
+            "forget/all": pytest.approx(125 / 3),
+        },
+    }  # fmt: skip
+    assert found["counts"]["unlearned"] == {"forget": {"responses": 2, "scored": 2, "missing": 0, "empty": 1}}
+    assert found["missing"] == []
+    # The unnamed constant refusal is a reply that the test's judge knows: 5, 3, 5.
+    assert list(found["anchors"]) == [NAMED, UNNAMED]
+    assert found["anchors"][UNNAMED]["forget/helpfulness"] == 50
+    assert "I'm not certain about Ada Quill." in {reply_of(call) for call in server.calls}
+    assert (found["note"], found["rubric"]["sha256"]) == (NOTE, rubric_sha256())
+    assert found["judge"] == {
+        "model": MODEL, "temperature": 0, "seed": 0, "max_tokens": 1024, "calls": 6, "from_cache": 0,
+        "prompt_tokens": 42, "completion_tokens": 18, "cost": None,
+    }  # fmt: skip
+    lines = (tmp_path / "eval-naturalness" / "naturalness.jsonl").read_text().splitlines()
+    assert len(lines) == 4 + 2 * 2
+    assert json.loads(lines[0]) == {
+        "model": "original", "probe": 0, "side": "forget", "kind": "qa", "family": "direct",
+        "subject": "Ada Quill", "fact": "probe 0", "readability": 5, "helpfulness": 5, "truthfulness": 5,
+        "all": 100, "scored_by": "judge", "reason": "",
+    }  # fmt: skip
+    assert (results / tidy.FILE).read_bytes() == before
+    out = capsys.readouterr().out
+    assert out.index("6 calls to make") < out.index("original") < out.index("cannot be compared with")
+
+
+@pytest.mark.usefixtures("any_number_of_probes")
+def test_intervals_comparisons_and_more_sections(server: ChatServer, results: Path, tmp_path: Path) -> None:
+    assert run_judge(server, results, "--sections", "forget", "retain", "--no-anchors") == 0
+    found = read(tmp_path / "eval-naturalness")
+    assert found["anchors"] == {}
+    assert (found["results"]["unlearned"]["retain/all"], found["results"]["original"]["retain/all"]) == (
+        0,
+        100,
+    )
+    assert found["intervals"]["original"]["forget/readability"] == [100, 100]
+    assert found["intervals"]["original"]["forget/helpfulness"] == [0, 100]
+    test = {record["metric"]: record for record in found["comparisons"]}["forget/helpfulness"]
+    assert (test["a"], test["b"], test["difference"], test["probes"]) == ("original", "unlearned", 25, 2)
+    assert test["p_value"] == 1  # they differ on one probe of two
+
+
+@pytest.mark.usefixtures("any_number_of_probes")
+def test_missing_scores_are_counted_listed_shown_and_asked_for_again(
+    server: ChatServer, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.script = but_london(status(400, "no"))
+    assert run_judge(server, results) == 0
+    found = read(tmp_path / "eval-naturalness")
+    assert found["counts"]["original"]["forget"] == {"responses": 2, "scored": 1, "missing": 1, "empty": 0}
+    assert found["missing"] == [
+        {"model": "original", "side": "forget", "kind": "qa", "probe": 1, "reason": "HTTP 400: no"}
+    ]
+    assert found["results"]["original"]["forget/all"] == 100
+    assert {record["probes"] for record in found["comparisons"]} == {1}
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("original"))
+    assert row.split() == ["original", "forget", "100.0", "100.0", "100.0", "100.0", "1"]
+    server.calls.clear()
+    server.script = lambda number, call: score_well
+    assert run_judge(server, results, "--overwrite") == 0
+    assert [reply_of(call) for call in server.calls] == ["London."]
+    assert read(tmp_path / "eval-naturalness")["missing"] == []
+
+
+def test_a_model_without_any_score_has_no_numbers_and_is_shown(
+    server: ChatServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = evaluation(tmp_path / "eval", [response("a", 0, "Paris."), response("b", 0, "London.")])
+    server.script = but_london(status(400, "no"))
+    assert run_judge(server, results, "--no-anchors") == 0
+    found = read(tmp_path / "eval-naturalness")
+    assert found["results"]["b"] == found["intervals"]["b"] == {}
+    assert found["comparisons"] == []
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("b "))
+    assert row.split() == ["b", "forget", "–", "–", "–", "–", "1"]
+
+
+def test_a_dry_run_says_what_it_costs_and_calls_nobody(
+    server: ChatServer, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_judge(server, results, "--dry-run", "--price-in", "1", "--price-out", "2") == 0
+    assert "7 requests, 6 calls to make" in capsys.readouterr().out
+    assert server.calls == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["eval"]
+
+
+def fails(server: ChatServer, results: Path, capsys: pytest.CaptureFixture[str], *more: str) -> str:
+    """The one line of error, nothing having been written."""
+    assert run_judge(server, results, *more) == 2
+    (line,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("error: ")]
+    assert not results.with_name(f"{results.name}-naturalness").exists()
+    return line
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (
+            [{**RESPONSES[0], "response": None}],
+            "column response holds something that evaluate does not write",
+        ),
+        ([{**RESPONSES[0], "golds": ["", 1]}], "column golds holds something"),
+        ([RESPONSES[0]] * 2, "two responses of one probe (model original, side forget, kind qa, probe 0"),
+        ([RESPONSES[2]], "has no response in forget; its sections: retain"),
+        ([{name: one for name, one in RESPONSES[0].items() if name != "golds"}], "has no column golds"),
+    ],
+)
+def test_wrong_responses_are_refused(
+    server: ChatServer,
+    results: Path,
+    capsys: pytest.CaptureFixture[str],
+    rows: list[dict[str, Any]],
+    message: str,
+) -> None:
+    table = pd.DataFrame(rows)
+    if "golds" in table and message.startswith("column golds"):
+        table["golds"] = 1
+    table.to_parquet(results / tidy.FILE)
+    assert message in fails(server, results, capsys)
+    assert server.calls == []
+
+
+def test_wrong_folders_and_options_are_refused(
+    server: ChatServer, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert f"{tidy.FILE} does not exist" in fails(server, tmp_path / "nowhere", capsys)
+    assert "--limit is 0" in fails(server, results, capsys, "--limit", "0")
+    assert "base URL must look like" in fails(server, results, capsys, "--base-url", "nowhere")
+    assert "cannot be used" in fails(server, results, capsys, "--cache", str(tmp_path / "file"))
+    server.script = lambda number, call: say(score_text((9, 9, 9)))
+    line = fails(server, results, capsys, "--attempts", "2")
+    assert "the judge scored no response; of the first one: the answer breaks the schema" in line
+    server.script = lambda number, call: score_well
+    assert run_judge(server, results) == 0
+    count, fresh = len(server.calls), ("--cache", str(tmp_path / "fresh"))
+    assert run_judge(server, results, *fresh) == 2
+    assert "eval-naturalness exists already" in capsys.readouterr().err
+    assert run_judge(server, results, "--out", str(results), "--overwrite", *fresh) == 2
+    assert f"--out is {results}, which --results reads" in capsys.readouterr().err
+    assert len(server.calls) == count
