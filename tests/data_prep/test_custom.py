@@ -22,7 +22,7 @@ from data_prep.prompts import Benchmark
 from data_prep.sources import SourceError
 from data_prep.writers import RuleWriter
 from recipe.rerule.evaluation.probes import read_probes
-from recipe.rerule.evaluation.statistics import few
+from recipe.rerule.evaluation import summary
 from reward import RewardConfig, is_refusal
 from tests import document_commands
 from tests.data_prep.raw_files import error_of, prep, put_array, queries, replace_line, side
@@ -491,7 +491,7 @@ def test_few_probes_are_warned_of_when_they_are_held_out(
         "than 6; give --probes, or a larger --probe-share"
         for side in ("forget", "retain")
     ]
-    assert custom.LEAST_PROBES == few.LEAST_FACTS
+    assert custom.LEAST_PROBES == summary.LEAST_FACTS
     assert custom.few_probes({"forget": {"qa": 3, "fb": 3}, "retain": {"qa": 6}}) == []
 
 
