@@ -21,8 +21,8 @@ from data_prep.custom import CustomOptions, Next, commands, load
 from data_prep.prompts import Benchmark
 from data_prep.sources import SourceError
 from data_prep.writers import RuleWriter
-from recipe.rerule.evaluation.probes import read_probes
 from recipe.rerule.evaluation import summary
+from recipe.rerule.evaluation.probes import read_probes
 from reward import RewardConfig, is_refusal
 from tests import document_commands
 from tests.data_prep.raw_files import error_of, prep, put_array, queries, replace_line, side
