@@ -1,7 +1,4 @@
-"""What a user can get wrong, as data: one list of cases a module `*_cases.py`, each with a test beside it.
-
-test_document.py counts them into the table of docs/refused.md.
-"""
+"""What a user can get wrong, as data: one list of cases a module `*_cases.py`, each with a test beside it."""
 
 from __future__ import annotations
 
