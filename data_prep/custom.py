@@ -314,7 +314,7 @@ def _override(key: str, value: object) -> str:
 # ---- the command ----
 
 LEAST_PROBES = 6
-"""As the evaluation has it (docs/statistics.md)."""
+"""As the evaluation has it (docs/report.md)."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""Numbers of a table with facts as the unit: means, bootstrap intervals, paired tests (docs/statistics.md).
+"""Numbers of a table with facts as the unit: means, bootstrap intervals, paired tests (docs/report.md).
 
 Probes that ask for one fact tend to be answered right or wrong together, so a fact is resampled and exchanged
 with all of its probes, whatever sets they are in (cluster bootstrap: Davison and Hinkley, Bootstrap Methods
