@@ -135,7 +135,7 @@ def test_torn_missing_and_other_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="cannot be read as parquet"):
         read_attacks([folder])
     (folder / "responses.parquet").unlink()
-    with pytest.raises(ValueError, match=r"has no responses\.parquet"):
+    with pytest.raises(ValueError, match=r"responses\.parquet does not exist"):
         read_attacks([folder])
     (folder / "results.json").write_text("{}")
     with pytest.raises(ValueError, match="is a folder of evaluate model; give it as --results"):
