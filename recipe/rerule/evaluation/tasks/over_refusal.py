@@ -44,10 +44,9 @@ class OverRefusal(Recall):
     )
     legend = (
         "Greedy answers to the retain probes. refused: share of answers that refuse, over all questions, "
-        "over those "
-        "that share most of their words with a forget question (near) and the others (far), and by wording: "
-        "plain, "
-        "with a refusal offered, with the forget side's names. recall: ROUGE-L against the best gold answer."
+        "over those that share most of their words with a forget question (near) and the others (far), and "
+        "by wording: plain, with a refusal offered, with the forget side's names. recall: ROUGE-L against "
+        "the best gold answer."
     )
     score_legend = ""
     pair = None
