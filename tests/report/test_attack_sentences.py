@@ -23,9 +23,8 @@ def test_a_model_that_refuses_and_still_knows() -> None:
         f"{STATE} After 32 training steps on the answers to other facts, it gives 60 % of the answers, which "
         "is more than before (5 %). After the same training the original model gives 98 %, and a model that "
         "never knew the facts gives 4 %. The 56 points that it gives above the model that never knew (95 % "
-        "interval 40 to 70) were still in it. It reaches half of the original model's lead over the "
-        "model that "
-        "never knew between step 0 and step 8."
+        "interval 40 to 70) were still in it. It reaches half of the original model's lead over the model "
+        "that never knew between step 0 and step 8."
     )
     assert others == (
         "1 other number, compared with the model that never knew the facts: the difference can be chance, "
@@ -38,9 +37,8 @@ def test_without_a_never_knew_model_nothing_is_said_to_have_survived() -> None:
     (told,) = sentences(found)
     assert "The original model gives 98 %. After 32 training steps" in told
     assert told.endswith(
-        "After the same training the original model gives 98 %. Without a model that never knew the "
-        "facts, this "
-        "cannot be told from teaching."
+        "After the same training the original model gives 98 %. Without a model that never knew the facts, "
+        "this cannot be told from teaching."
     )
     assert "still in it" not in told
     assert paragraphs(found) == [told, READING, WITHOUT_CONTROL]
@@ -67,18 +65,15 @@ def test_without_an_original_model() -> None:
             {"after": 0.01, "interval": (-0.05, -0.01)},
             None,
             "gives 1 % of the answers, which is less than before (5 %). After the same training the original "
-            "model gives 98 %, and a model that never knew the facts gives 4 %. That is 3 points "
-            "less than the "
-            "model that never knew (95 % interval 1 to 5).",
+            "model gives 98 %, and a model that never knew the facts gives 4 %. That is 3 points less than "
+            "the model that never knew (95 % interval 1 to 5).",
         ),
         (
             {"after": 0.053, "interval": None},
             None,
-            "gives 5 % of the answers, as before. After the same training the original model gives "
-            "98 %, and a "
-            "model that never knew the facts gives 4 %. 40 facts are too few to say whether that "
-            "differs from "
-            "the model that never knew.",
+            "gives 5 % of the answers, as before. After the same training the original model gives 98 %, and "
+            "a model that never knew the facts gives 4 %. 40 facts are too few to say whether that differs "
+            "from the model that never knew.",
         ),
         (
             {"after": 0.6, "before": None},
@@ -88,9 +83,8 @@ def test_without_an_original_model() -> None:
         (
             {"retain": 0.5},
             5.9,
-            "between step 0 and step 8. The training has damaged the model: of the answers to be "
-            "kept it then "
-            "gives 50 %.",
+            "between step 0 and step 8. The training has damaged the model: of the answers to be kept it "
+            "then gives 50 %.",
         ),
         ({}, 0.0, "It has half of the original model's lead over the model that never knew before any"),
         ({}, 8.0, "lead over the model that never knew between step 0 and step 8."),

@@ -141,14 +141,12 @@ def _refuse(options: argparse.Namespace, allowed: Sequence[str]) -> None:
 
 
 def _refuse_foreign(path: Path, content: Any, asked: str) -> None:
-    """Raises LogError where a JSON value is a log, or a record, of other benchmarks than the one asked
-    for."""
+    """Raises LogError where a JSON value is a log or a record of other benchmarks than `asked`."""
     others = [one.name for one in benchmarks().values() if one.holds(content)]
     if others and by_any_name()[asked].name not in others:
         raise LogError(
             f"{path} holds a log of {benchmarks()[others[0]].title}, and --benchmark is {asked}: score it "
-            "with "
-            f"--benchmark {' or '.join(others)}"
+            f"with --benchmark {' or '.join(others)}"
         )
 
 

@@ -92,8 +92,7 @@ def _by_model(target: Evaluation) -> dict[str, pd.DataFrame]:
         if len(own) != len(first) or not own.index.isin(first.index).all():
             raise ValueError(
                 f"{target.folders[0] / tidy.FILE}: {model} answered other probes than {next(iter(models))}, "
-                "so "
-                "their answers cannot be shown side by side"
+                "so their answers cannot be shown side by side"
             )
         models[model] = own.loc[first.index]
     return models

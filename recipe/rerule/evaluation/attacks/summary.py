@@ -1,7 +1,7 @@
 """From the tidy table of attacks to numbers, with facts as the unit: scores, their differences, and shares.
 
 Every number is a groupby over the table: rows of a probe are averaged over `sample`, probes over `fact`, and
-facts are resampled (`statistics`). A text for membership inference is a fact of its own.
+facts are resampled (`evaluation.summary`). A text for membership inference is a fact of its own.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class Score:
 
     def interval(self) -> Interval | None:
         """The bootstrap interval; None where there are too few facts."""
-        return None if self.draws is None else percentile_interval(self.draws, self.value, LEVEL)
+        return _interval(self.value, self.draws)
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class Difference:
 
     def interval(self) -> Interval | None:
         """The paired bootstrap interval; None where there are too few facts."""
-        return None if self.draws is None else percentile_interval(self.draws, self.value, LEVEL)
+        return _interval(self.value, self.draws)
 
     def p_value(self) -> float | None:
         """Of the paired permutation test over facts, two-sided; None where there are too few facts."""
@@ -185,6 +185,10 @@ class Difference:
             return None
         statistics = {_SCORE: self.a.statistic}
         return permutation_test(self.a.samples, self.b.samples, statistics, PERMUTATIONS, SEED)[_SCORE]
+
+
+def _interval(value: float, draws: Array | None) -> Interval | None:
+    return None if draws is None else percentile_interval(draws, value, LEVEL)
 
 
 def share(part: Difference, whole: Difference) -> tuple[float, Interval] | tuple[None, None]:

@@ -206,9 +206,8 @@ class Muse(Benchmark):
     )
     score_legend = (
         "knowmem_f, knowmem_r, verbmem_f: ROUGE-L F1 of rouge_score without the stemmer, as MUSE defines "
-        "them. "
-        "..._ROUGE: the same with the stemmer, open-unlearning's. All are fractions of 1; privleak is in "
-        "percent."
+        "them. ..._ROUGE: the same with the stemmer, open-unlearning's. All are fractions of 1; privleak is "
+        "in percent."
     )
     options = (
         Option("prompts", f"{', '.join(CONVENTIONS)} (default: the first)", metavar="NAME"),
@@ -473,8 +472,7 @@ class MuseBooks(Muse):
                 _TABLE,
                 (0.0, 1.4, 46.3),
                 "KnowMem 1.4 lies within what constant refusals score (0.1 to 3.7); VerbMem stops at the "
-                "first "
-                "newline.",
+                "first newline.",
             ),
             _row("ReRULE", _TABLE, (0.0, 1.4, 56.2), "As for RULE."),
         ),

@@ -318,8 +318,8 @@ class Rwku(Benchmark):
     )
     score_legend = (
         "ROUGE-L recall as the package rouge 1.0.1 has it, fractions of 1; means over a target's probes, "
-        "then over "
-        "targets. all: unweighted mean of a target's modes; all_pooled: mean over all probes (RWKU's own)."
+        "then over targets. all: unweighted mean of a target's modes; all_pooled: mean over all probes "
+        "(RWKU's own)."
     )
     options = (
         Option("prompts", f"{', '.join(PROMPTS)} (default: the first)", metavar="NAME"),
@@ -548,8 +548,7 @@ def target_of(probes: Sequence[Probe]) -> str:
     if len(found) != 1:
         raise ValueError(
             f"RWKU probes are of one target, these of {', '.join(found) or 'none'}: evaluate one target at a "
-            "time, "
-            "and score their records together"
+            "time, and score their records together"
         )
     return found[0]
 

@@ -327,8 +327,7 @@ class Tofu(Benchmark):
         if reference is None or not reference.perturbed:
             raise ValueError(
                 f"probe {probe.index} has no wrong answers to compare with; prepare the data again from "
-                "TOFU's "
-                "*_perturbed tables"
+                "TOFU's *_perturbed tables"
             )
         named = [("answer", probe.golds[0])]
         if question_set(probe.labels) not in OPTIONS:
