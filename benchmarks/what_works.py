@@ -8,25 +8,35 @@ settings of examples/run_real.sh, and every other arm has one change. This was f
 - The goal: forget recall of at most GOAL_FORGET, and retain recall of at least GOAL_RETAIN of the base
   model's, at the last step. An arm that is better with one seed only is said to be so.
 - No run is repeated, lengthened or left out after its result was seen. Arms with the same stage 1 share it.
+- A processor (--platform cpu) and a GPU train different stage-1 models, so an arm is compared with `rule` of
+  the same platform and seed alone. Both seeds of an arm run before those of the next. A run that the end of
+  --minutes cut off has no line and is made later.
 
 A run that is finished is a line of RESULTS and is not made again, so another machine goes on from there.
-Another machine trains another stage-1 model: the line names it by the hash of its weights. --table prints the
-table.
+Another machine trains another stage-1 model: the line names it by the hash of its weights. Several
+runs can share a GPU (--jobs). A run's checkpoints are deleted when it is evaluated; its records stay. --table
+prints the table.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+
+from recipe.rerule.training import own_answers
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).with_suffix(".jsonl")
@@ -36,9 +46,8 @@ GOAL_FORGET, GOAL_RETAIN = 0.1, 0.9
 RATE, KL = "actor_rollout_ref.actor.optim.lr", "actor_rollout_ref.actor.kl_loss_coef"
 UPDATE_PROMPTS = "actor_rollout_ref.actor.ppo_mini_batch_size"
 ROWS = ("--probe-share", "0.25", "--val-share", "0.2")
-STAGE1 = ("platform=cpu", "experiment=custom")
+STAGE1 = ("experiment=custom",)
 STAGE2 = (
-    "platform=cpu",
     "experiment=custom",
     "data.train_batch_size=16",
     "data.max_prompt_length=128",
@@ -53,7 +62,24 @@ STAGE2 = (
     "sides.weights=by_error",
     "replay.enable=false",
     "trainer.logger=[file]",
+    "actor_rollout_ref.actor.checkpoint.save_contents=[hf_model]",
 )
+PLATFORMS = {
+    "cpu": (),
+    "gpu": (  # of stage 2: little memory, and few processes, so that several runs share a GPU
+        "trainer.n_gpus_per_node=1",
+        "actor_rollout_ref.rollout.enforce_eager=true",
+        "actor_rollout_ref.rollout.free_cache_engine=false",
+        "+actor_rollout_ref.rollout.enable_sleep_mode=false",
+        "actor_rollout_ref.rollout.gpu_memory_utilization=0.03",
+        "+actor_rollout_ref.rollout.engine_kwargs.vllm.kv_cache_memory_bytes=1000000000",
+        "actor_rollout_ref.rollout.max_num_batched_tokens=2048",
+        "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes=512",
+        "actor_rollout_ref.rollout.agent.num_workers=1",
+        "+ray_kwargs.ray_init.include_dashboard=false",
+        "+ray_kwargs.ray_init.object_store_memory=500000000",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -66,7 +92,6 @@ class Arm:
 
 ARMS = {
     "stage 1": Arm(None),
-    "stage 1, 60 steps, not stopped": Arm(None, ("stop=none", "trainer.total_training_steps=60")),
     "rule": Arm(),
     "rerule": Arm(("replay.enable=true",)),
     "on-policy updates in place of replay": Arm(("replay.enable=true", "replay.update=on_policy")),
@@ -84,6 +109,7 @@ ARMS = {
     "KL coefficient 0": Arm((f"{KL}=0",)),
     "KL coefficient 0.2": Arm((f"{KL}=0.2",)),
     "LoRA": Arm(("actor_rollout_ref.model.lora_rank=16", f"{RATE}=2e-4")),
+    "stage 1, 60 steps, not stopped": Arm(None, ("stop=none", "trainer.total_training_steps=60")),
 }
 """In the order in which they run."""
 
@@ -97,6 +123,9 @@ def main() -> None:
     )
     parser.add_argument("--model", type=Path, help="folder that examples/real_model.py made")
     parser.add_argument("--out", type=Path, help="folder of the runs")
+    parser.add_argument("--platform", choices=PLATFORMS, default="cpu", help="(default: %(default)s)")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time (default: %(default)s)")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="when to start no more runs")
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS), help="(default: all)")
     parser.add_argument("--seeds", nargs="+", type=int, choices=SEEDS, default=list(SEEDS))
     parser.add_argument("--table", action="store_true", help="print the table of the finished runs")
@@ -104,74 +133,142 @@ def main() -> None:
     if not given.table:
         if not (given.model and given.out):
             parser.error("--model and --out are needed")
-        runs = [(arm, seed) for seed in given.seeds for arm in given.arms]
-        done = {(line["arm"], line["seed"]) for line in results()}
-        for arm, seed in [run for run in runs if run not in done]:
-            print(f"{arm}, seed {seed} ...", file=sys.stderr, flush=True)
-            line = json.dumps(run(arm, seed, given.model, given.out))
-            with RESULTS.open("a") as file:
-                file.write(line + "\n")
+        runs = [(arm, seed) for arm in given.arms for seed in given.seeds]
+        done = {(line["platform"], line["arm"], line["seed"]) for line in results()}
+        study = Study(given.model, given.out, given.platform, time.monotonic() + 60 * given.minutes)
+        study.make([run for run in runs if (given.platform, *run) not in done], given.jobs)
     print(table(results()))
 
 
-def run(name: str, seed: int, model: Path, out: Path) -> dict[str, Any]:
-    """One run of an arm.
+class Study:
+    """The runs of one platform, several at a time.
 
-    Raises:
-        subprocess.CalledProcessError: a command failed; its log is in `out`.
+    Args:
+        model: the base model.
+        out: folder of the runs.
+        platform: "cpu" or "gpu".
+        end: of `time.monotonic`, from when on no run is started.
     """
-    arm, start = ARMS[name], time.monotonic()
-    data = out / "data"
-    if not data.exists():
-        source = str(ROOT / "examples" / "france.csv")
-        words = ["--source", source, "--name", "France", "--out", str(data), *ROWS]
-        command(out / "data.log", "data_prep", "custom", *words)
-    first = stage1(arm, seed, model, out)
-    models = [f"last={first / 'model'}"]
-    if arm.stage2 is not None:
-        folder = out / f"{_named(name)}-{seed}"
-        command(
-            folder.with_suffix(".log"),
-            "recipe.rerule.main",
-            *STAGE2,
-            *arm.stage2,
-            f"actor_rollout_ref.model.path={first / 'model'}",
-            f"data.train_files={data / 'train.parquet'}",
-            f"data.val_files={data / 'val.parquet'}",
-            f"data.seed={seed}",
-            f"trainer.total_training_steps={STEPS}",
-            f"trainer.default_local_dir={folder}",
-        )
-        models = [f"last={folder}@last", f"best={folder}@best"]
-    evaluation = out / f"evaluation-{_named(name)}-{seed}"
-    named = [word for each in [f"base={model}", *models] for word in ("--model", each)]
-    probes = ["--platform", "cpu", "--probes", str(data / "probes.parquet"), "--out", str(evaluation)]
-    command(evaluation.with_suffix(".log"), "recipe.rerule.evaluate", "model", *named, *probes)
-    return {
-        "arm": name,
-        "seed": seed,
-        "stage1": hashlib.sha256((first / "model" / "model.safetensors").read_bytes()).hexdigest()[:12],
-        "held_out": held_out(evaluation / "responses.parquet"),
-        "seconds": round(time.monotonic() - start),
-    }
 
+    def __init__(self, model: Path, out: Path, platform: str, end: float) -> None:
+        self.model, self.out, self.platform, self.end = model, out, platform, end
+        self.data = out / "data"
+        self._starting, self._writing = threading.Lock(), threading.Lock()
 
-def stage1(arm: Arm, seed: int, model: Path, out: Path) -> Path:
-    """The run folder of this stage 1, made if it is not there."""
-    which = hashlib.sha256(json.dumps(arm.stage1).encode()).hexdigest()[:6]
-    folder = out / f"stage1-{which}-{seed}"
-    if not (folder / "model" / "config.json").exists():
-        command(
-            folder.with_suffix(".log"),
-            "recipe.rerule.sft",
+    def make(self, runs: list[tuple[str, int]], jobs: int) -> None:
+        """Make runs, their stages 1 first, and write a line of RESULTS for each that ends well."""
+        if not self.data.exists():
+            source = str(ROOT / "examples" / "france.csv")
+            words = ["--source", source, "--name", "France", "--out", str(self.data), *ROWS]
+            command(self.out / "data.log", "data_prep", "custom", *words)
+        starts = dict.fromkeys((ARMS[arm].stage1, seed) for arm, seed in runs)
+        with ThreadPoolExecutor(len(starts) or 1) as first, ThreadPoolExecutor(jobs) as pool:
+            if jobs == 1:
+                first = pool
+            stages1 = {start: first.submit(self.stage1, *start) for start in starts}
+            for arm, seed in runs:
+                pool.submit(self.run, arm, seed, stages1[ARMS[arm].stage1, seed])
+
+    def run(self, name: str, seed: int, stage1: Future[Path]) -> None:
+        """One run of an arm: training after its stage 1, held-out answers, and its line."""
+        start, arm = time.monotonic(), ARMS[name]
+        folder = self.out / f"{_named(name)}-{seed}"
+        try:
+            first = stage1.result()
+            if time.monotonic() > self.end:
+                return
+            print(f"{name}, seed {seed} ...", file=sys.stderr, flush=True)
+            models = [f"last={first / 'model'}"]
+            if arm.stage2 is not None:
+                command(
+                    folder.with_suffix(".log"),
+                    "recipe.rerule.main",
+                    f"platform={self.platform}",
+                    *STAGE2,
+                    *PLATFORMS[self.platform],
+                    *arm.stage2,
+                    f"actor_rollout_ref.model.path={first / 'model'}",
+                    f"data.train_files={self.data / 'train.parquet'}",
+                    f"data.val_files={self.data / 'val.parquet'}",
+                    f"data.seed={seed}",
+                    f"trainer.total_training_steps={STEPS}",
+                    f"trainer.default_local_dir={folder}",
+                )
+                models = [f"last={folder}@last", f"best={folder}@best"]
+            evaluation = self.evaluation(f"{_named(name)}-{seed}", models)
+            line = {
+                "platform": self.platform,
+                "arm": name,
+                "seed": seed,
+                "stage1": hashlib.sha256((first / "model" / "model.safetensors").read_bytes()).hexdigest()[
+                    :12
+                ],
+                "held_out": held_out(evaluation / "responses.parquet"),
+                "seconds": round(time.monotonic() - start),
+            }
+        except subprocess.CalledProcessError as error:
+            print(f"{name}, seed {seed}: {error}", file=sys.stderr, flush=True)
+            return
+        with self._writing, RESULTS.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        for checkpoint in folder.glob("global_step_*"):
+            shutil.rmtree(checkpoint)
+
+    def evaluation(self, name: str, models: list[str]) -> Path:
+        """The folder of an evaluation on the held-out questions, of the base model too."""
+        folder = self.out / f"evaluation-{name}"
+        named = [word for each in [f"base={self.model}", *models] for word in ("--model", each)]
+        probes = ["--probes", str(self.data / "probes.parquet"), "--out", str(folder)]
+        words = ["model", *named, "--platform", self.platform, *probes]
+        if self.platform == "gpu":
+            words += ["--gpu-memory-utilization", "0.05"]
+        for tries in range(3, 0, -1):
+            try:
+                command(folder.with_suffix(".log"), "recipe.rerule.evaluate", *words)
+                break
+            except subprocess.CalledProcessError:
+                # vLLM plans its memory from what is free, which other runs of this GPU change.
+                if tries == 1 or self.platform == "cpu":
+                    raise
+        return folder
+
+    def stage1(self, settings: tuple[str, ...], seed: int) -> Path:
+        """The run folder of this stage 1, made if it is not there."""
+        which = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:6]
+        folder = self.out / f"stage1-{which}-{seed}"
+        if (folder / "model" / "config.json").exists():
+            return folder
+        words = [
+            f"platform={self.platform}",
             *STAGE1,
-            *arm.stage1,
-            f"model.path={model}",
-            f"data.train_files={out / 'data' / 'sft.parquet'}",
+            *settings,
+            f"model.path={self.model}",
+            f"data.train_files={self.data / 'sft.parquet'}",
             f"trainer.seed={seed}",
             f"trainer.default_local_dir={folder}",
-        )
-    return folder
+        ]
+        with (
+            self._starting
+        ):  # the engine that writes own answers takes the whole GPU, and the next stage 1 reads them
+            ending = threading.Thread(
+                target=_quietly, args=(folder.with_suffix(".log"), "recipe.rerule.sft", *words)
+            )
+            ending.start()
+            while (
+                ending.is_alive()
+                and not own_answers.file(folder).exists()
+                and "data.retain_share=0" not in settings
+            ):
+                time.sleep(0.5)
+        ending.join()
+        if not (folder / "model" / "config.json").exists():
+            raise subprocess.CalledProcessError(1, f"stage 1, {' '.join(settings)}, seed {seed}")
+        return folder
+
+
+def _quietly(log: Path, module: str, *words: str) -> None:
+    with contextlib.suppress(subprocess.CalledProcessError):
+        command(log, module, *words)
 
 
 def command(log: Path, module: str, *words: str) -> None:
@@ -202,8 +299,8 @@ def table(lines: list[dict[str, Any]]) -> str:
     """Markdown: a row for each run, last step and best checkpoint."""
     columns = ("forget recall", "forget refused", "retain recall", "retain refused")
     rows = [
-        f"| arm | seed | step | {' | '.join(columns)} | goal |",
-        "| --- | ---: | --- | ---: | ---: | ---: | ---: | --- |",
+        f"| arm | on | seed | step | {' | '.join(columns)} | goal |",
+        "| --- | --- | ---: | --- | ---: | ---: | ---: | ---: | --- |",
     ]
     for line in lines:
         base = line["held_out"]["base"]
@@ -215,7 +312,9 @@ def table(lines: list[dict[str, Any]]) -> str:
             )
             name, seed = ("base model", "") if step == "base" else (line["arm"], line["seed"])
             values = " | ".join(f"{of[column]:.2f}" for column in columns)
-            rows.append(f"| {name} | {seed} | {step} | {values} | {'yes' if reached else 'no'} |")
+            rows.append(
+                f"| {name} | {line['platform']} | {seed} | {step} | {values} | {'yes' if reached else 'no'} |"
+            )
     return "\n".join(rows)
 
 

@@ -199,6 +199,7 @@ def _run(often: Any = OrAll, nodes: Any = Count) -> dict[str, Any]:
         "platform.require_accelerator": about(
             bool, "false lets a driver without an accelerator start a run on GPU nodes"
         ),
+        "platform.attention": Literal["auto", "sdpa", "flash_attention_2"],
         "platform.bf16": bool | Literal["auto"],
         "trainer.total_epochs": about(Count, "passes over the rows"),
         "trainer.total_training_steps": about(Count | null("by total_epochs"), "the run's steps"),

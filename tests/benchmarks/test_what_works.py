@@ -29,10 +29,11 @@ ANSWERS = [  # model, section, rouge_l, refused
 @pytest.mark.parametrize("name", what_works.ARMS)
 def test_the_settings_of_an_arm_exist(name: str) -> None:
     arm = what_works.ARMS[name]
-    composed("recipe.rerule.sft", (*what_works.STAGE1, *arm.stage1))
-    if arm.stage2 is not None:
-        config = composed("recipe.rerule.main", (*what_works.STAGE2, *arm.stage2))
-        assert config.replay.enable == ("replay.enable=true" in arm.stage2)
+    for platform, settings in what_works.PLATFORMS.items():
+        composed("recipe.rerule.sft", (f"platform={platform}", *what_works.STAGE1, *arm.stage1))
+        if arm.stage2 is not None:
+            words = (f"platform={platform}", *what_works.STAGE2, *settings, *arm.stage2)
+            assert composed("recipe.rerule.main", words).replay.enable == ("replay.enable=true" in arm.stage2)
 
 
 def test_arms_differ() -> None:
@@ -56,6 +57,6 @@ def test_held_out_answers_are_averaged_by_model_and_side(tmp_path: Path) -> None
         "retain refused": 0.5,
     }
     # 0.9 of the base model's 0.8 is 0.72: the last step reaches the goal, the best one has 0.71.
-    table = what_works.table([{"arm": "rule", "seed": 1, "held_out": found}])
+    table = what_works.table([{"platform": "gpu", "arm": "rule", "seed": 1, "held_out": found}])
     assert [row.split(" | ")[-1] for row in table.splitlines()[2:]] == ["no |", "no |", "yes |"]
-    assert "| rule | 1 | last | 0.10 | 0.50 | 0.72 | 0.50 | yes |" in table
+    assert "| rule | gpu | 1 | last | 0.10 | 0.50 | 0.72 | 0.50 | yes |" in table

@@ -117,10 +117,11 @@ def test_what_gpu_txt_pins_is_right_and_found_without_being_told(gpu: Path) -> N
 def test_flash_attention_is_missed_only_where_it_is_used(gpu: Path) -> None:
     remove(gpu, "flash-attn")
     shutil.rmtree(gpu / "flash_attn")
-    (fault,) = faults(gpu)
-    assert fault.startswith("flash-attn is missing; install it for this torch (docs/gpu.md) or")
-    assert "attn_implementation=sdpa" in fault
-    assert faults(gpu, options=("platform=gpu", "attn_implementation=sdpa")) == []
+    assert faults(gpu) == faults(gpu, options=("platform=gpu", "attention=sdpa")) == []
+    (fault,) = faults(gpu, options=("platform=gpu", "attention=flash_attention_2"))
+    assert fault == (
+        "flash-attn is missing; install it for this torch (docs/gpu.md) or train with platform.attention=sdpa"
+    )
 
 
 def test_flash_attention_for_another_torch(gpu: Path) -> None:
@@ -185,7 +186,7 @@ def test_torch_that_cannot_be_imported(gpu: Path) -> None:
 def test_another_torch_than_vllm_is_built_for(gpu: Path) -> None:
     add(gpu, "torch", "2.13.0")
     add(gpu, "torchvision", "0.26.0+cu129", "torch==2.11.0")
-    found = faults(gpu, options=("platform=gpu", "attn_implementation=sdpa"))
+    found = faults(gpu, options=("platform=gpu", "attention=sdpa"))
     assert "torch 2.13.0 does not fit; verl[vllm] needs torch==2.11.0" in found
     assert "vllm 0.24.0 is built for torch==2.11.0, but torch 2.13.0 is installed" in found
     assert (
@@ -257,7 +258,7 @@ def test_a_python_with_nothing_installed(gpu: Path, tmp_path: Path) -> None:
 def test_an_option_that_there_is_not(option: str, tmp_path: Path) -> None:
     assert check(tmp_path, options=(option,)) == (
         2,
-        ["usage: python -m recipe.rerule.check install [platform=cpu|gpu] [attn_implementation=NAME]"],
+        ["usage: python -m recipe.rerule.check install [platform=cpu|gpu] [attention=NAME]"],
     )
 
 
@@ -295,26 +296,23 @@ def stage(number: int, values: dict[str, str] | None = None) -> DictConfig:
     return config
 
 
-SDPA = {"actor_rollout_ref.model.override_config.attn_implementation": "sdpa"}
-
-
 @pytest.mark.parametrize(
     ("number", "section"), [(1, "model.override_config"), (2, "actor_rollout_ref.model.override_config")]
 )
-def test_missing_flash_attention_is_refused_before_anything_starts(
+def test_missing_flash_attention_is_done_without_or_refused_before_anything_starts(
     number: int, section: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    key = f"{section}.attn_implementation"
-    unset = f"{key} is flash_attention_2, verl's default, but flash-attn is missing"
+    for asked, key in (({}, "sdpa"), ({"platform.attention": "flash_attention_2"}, "flash_attention_2")):
+        assert OmegaConf.select(stage(number, asked), f"{section}.attn_implementation") == key
     checks.prepare(stage(number), require_accelerator=False)
-    assert capsys.readouterr().err.startswith(f"warning: here, where torch sees no accelerator: {unset}")
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
-    with pytest.raises(ValueError, match=f"^{unset}"):
-        checks.prepare(stage(number), require_accelerator=True)
-    with pytest.raises(ValueError, match=rf"or set \+\+{key}=sdpa$"):
-        checks.prepare(stage(number, {key: "flash_attention_2"}), require_accelerator=True)
-    checks.prepare(stage(number, {key: "sdpa"}), require_accelerator=True)
     assert capsys.readouterr().err == ""
+    flash = stage(number, {"platform.attention": "flash_attention_2"})
+    text = "the attention is flash_attention_2, but flash-attn is missing; install it for this torch"
+    checks.prepare(flash, require_accelerator=False)
+    assert capsys.readouterr().err.startswith(f"warning: here, where torch sees no accelerator: {text}")
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    with pytest.raises(ValueError, match=rf"^{text} .* or set platform\.attention=sdpa$"):
+        checks.prepare(flash, require_accelerator=True)
 
 
 def test_flash_attention_that_is_there_is_not_refused(
@@ -334,7 +332,7 @@ def test_flash_attention_that_is_there_is_not_refused(
 
 def test_a_critic_needs_flash_attention_whatever_the_actor_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
-    config = stage(2, {**SDPA, "algorithm.adv_estimator": "gae"})
+    config = stage(2, {"algorithm.adv_estimator": "gae"})
     with pytest.raises(ValueError, match="a critic with flash attention, but flash-attn is missing"):
         checks.prepare(config, require_accelerator=True)
     OmegaConf.update(config, "critic.enable", False)

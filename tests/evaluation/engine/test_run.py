@@ -125,7 +125,8 @@ def test_models_share_engines_on_cpu_only(models):
         return [[model.name for model in group] for group in groups]
 
     assert names(engine_groups(models, CPU)) == [["a", "c"], ["b"]]
-    assert names(engine_groups(models, GPU)) == [["a"], ["b"], ["c"]]
+    assert names(engine_groups(models, GPU)) == [["a", "c"], ["b"]]
+    assert names(engine_groups(models, Decoding("gpu", tensor_parallel_size=2))) == [["a"], ["b"], ["c"]]
 
 
 def test_answers_come_by_model_and_request_in_the_order_given(worker, models):

@@ -50,8 +50,7 @@ class Decoding:
     """Where and how vLLM runs.
 
     Attributes:
-        platform: "gpu" or "cpu". On CPU the engine swaps weights between models of one architecture; on GPU
-            every model gets a fresh engine.
+        platform: "gpu" or "cpu".
         chosen_dtype: what all models compute in; None: float32 on CPU, bfloat16 on GPU. vLLM's own choice
             would be each model's config.json, so that the models of one table could differ in it.
         tensor_parallel_size: GPUs that one model is divided over.
@@ -107,8 +106,8 @@ class Decoding:
 
     @property
     def swaps_weights(self) -> bool:
-        """Whether one engine serves several models of one architecture."""
-        return self.platform == "cpu"
+        """Whether one engine serves several models of one architecture; tried on one device alone."""
+        return self.tensor_parallel_size == 1
 
 
 def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
