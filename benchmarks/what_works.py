@@ -96,11 +96,13 @@ ARMS = {
     "rerule": Arm(("replay.enable=true",)),
     "on-policy updates in place of replay": Arm(("replay.enable=true", "replay.update=on_policy")),
     "one update a step": Arm((f"{UPDATE_PROMPTS}=16",)),
+    "eight updates a step": Arm((f"{UPDATE_PROMPTS}=2",)),
     "sides not weighed": Arm(("sides.weights=equal",)),
     "additive reward": Arm(("reward.custom_reward_function.reward_kwargs.form=additive",)),
     "no own answers in stage 1": Arm((), ("data.retain_share=0",)),
     "sides as given": Arm(("data.sides=as_given",)),
     "a fifth of the rate": Arm((f"{RATE}=4e-6",)),
+    "twice the rate": Arm((f"{RATE}=4e-5",)),
     "constant rate": Arm((f"{RATE}_scheduler_type=constant", f"{RATE}_warmup_steps=-1")),
     "temperature 1": Arm(("actor_rollout_ref.rollout.temperature=1",)),
     "8 prompts, 8 responses": Arm(
@@ -109,7 +111,7 @@ ARMS = {
     "KL coefficient 0": Arm((f"{KL}=0",)),
     "KL coefficient 0.2": Arm((f"{KL}=0.2",)),
     "LoRA": Arm(("actor_rollout_ref.model.lora_rank=16", f"{RATE}=2e-4")),
-    "stage 1, 60 steps, not stopped": Arm(None, ("stop=none", "trainer.total_training_steps=60")),
+    "stage 1, 60 steps, not stopped": Arm(None, ("stop=none", "trainer.total_epochs=20")),
 }
 """In the order in which they run."""
 
