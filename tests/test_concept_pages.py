@@ -1,4 +1,4 @@
-"""Tables of replay.md, quickstart.md and files.md against the code and numbers they repeat."""
+"""Tables of replay.md, quickstart.md, files.md and extending.md against the code and numbers they repeat."""
 
 from __future__ import annotations
 
@@ -89,6 +89,16 @@ def test_the_quickstart_and_the_readme_show_one_table() -> None:
     tables = [re.findall(row, text, re.MULTILINE) for text in texts]
     assert len(tables[0]) == 6
     assert tables[0] == tables[1]
+
+
+def test_the_change_that_adds_a_metric_fits_its_file() -> None:
+    (diff,) = re.findall(r"```diff\n(.*?)```", page("extending.md"), re.DOTALL)
+    code = (ROOT / "recipe/rerule/evaluation/tasks/world.py").read_text()
+    before = [line[1:] for line in diff.splitlines() if line[0] in "- "]
+    after = [line[1:] for line in diff.splitlines() if line[0] == "+"]
+    assert len(before) > 5
+    assert [line for line in before if code.count(f"\n{line}\n") != 1] == []
+    assert [line for line in after if f"\n{line}\n" in code] == []
 
 
 WRITTEN = {

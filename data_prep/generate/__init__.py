@@ -1,7 +1,7 @@
 """Data that a benchmark lacks, written by a language model behind any OpenAI-compatible endpoint.
 
 `generate` asks for a list of requests and keeps every answer in a folder, so that a run can be killed at any
-moment and started again; `estimate` says beforehand what it will cost. docs/generation.md explains all of it.
+moment and started again; `estimate` says beforehand what it will cost. docs/data.md explains it.
 """
 
 from data_prep.generate.endpoint import (

@@ -58,11 +58,11 @@ def vllm_url(command: Callable[..., Command], tmp_path: Path, monkeypatch: pytes
     make_random_model(tmp_path / "model")
     port = free_port()
     serve = command(
-        # what `vllm serve` starts; that command itself fails in vLLM's CPU build (docs/generation.md)
+        # what `vllm serve` starts; that command itself fails in vLLM's CPU build (docs/data.md)
         *("-m", "vllm.entrypoints.openai.api_server", "--model", tmp_path / "model"),
         *("--served-model-name", MODEL),
         *("--host", "127.0.0.1", "--port", port, "--dtype", "float32", "--enforce-eager"),
-        # No prompt in parts: on the CPU, vLLM fails on those of seeded requests (docs/generation.md).
+        # No prompt in parts: on the CPU, vLLM fails on those of seeded requests (docs/data.md).
         *("--max-num-batched-tokens", 16384),
         *("--structured-outputs-config", '{"disable_any_whitespace": true, "backend": "xgrammar"}'),
     )

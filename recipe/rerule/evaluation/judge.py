@@ -2,7 +2,7 @@
 
 An evaluation folder is complete and never changed, so the scores go to a folder of their own with
 naturalness.json and naturalness.jsonl, which names the table it belongs to by its SHA-256.
-docs/naturalness.md holds the same rubric.
+docs/evaluation.md names the rubric by its SHA-256.
 """
 
 from __future__ import annotations
