@@ -19,7 +19,7 @@ BENCHMARKS = {
 
 _DESCRIPTION = """\
 Make the rows of a benchmark: a folder with train, val, sft and probes.parquet and manifest.json, which
-stage 1, stage 2 and the evaluation read. It also has files for methods without a reward (docs/files.md). The
+stage 1, stage 2 and the evaluation read. It also has files for methods without a reward (docs/data.md). The
 folder appears when it is complete."""
 _EXAMPLES = """\
 examples:

@@ -1,7 +1,7 @@
 # What the run_*.sh share: their settings from the environment, and one benchmark from data to report.
 # Sourced after common.sh.
 #   ARM        rule | rerule (default) | random | recommended: plain RULE, the paper's replay of hard groups,
-#              random storage, the recommended replay (docs/replay.md); or a method of
+#              random storage, the recommended replay (docs/method.md); or a method of
 #              `python -m recipe.rerule.unlearn --list`, such as npo_gdr
 #   ARMS       several of them, such as "rule rerule npo_gdr", and one report with paired tests
 #   MODEL      the model that is to forget: a Hugging Face folder or name

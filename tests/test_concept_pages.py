@@ -1,4 +1,4 @@
-"""Tables of replay.md, quickstart.md, files.md and extending.md against the code and numbers they repeat."""
+"""Tables of the concept pages against the code that they describe."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from recipe.rerule.export import KIND as EXPORT
 from recipe.rerule.replay import state
 from recipe.rerule.reporting.output import FILES
 from recipe.rerule.runs import run_folder
-from recipe.rerule.schema import STAGE2
+from recipe.rerule.schema import STAGE1, STAGE2
 from recipe.rerule.unlearning.task_vectors import KIND as TASK_VECTOR
 
 ROOT = Path(__file__).parents[1]
@@ -44,35 +44,55 @@ def flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def settings(*files: str) -> dict[str, Any]:
-    """The replay settings of these files, of which later ones win."""
+    """{dotted key: value} of these files, of which later ones win."""
     found: dict[str, Any] = {}
     for file in files:
-        found |= flat(yaml.safe_load((CONFIG / file).read_text()).get("replay", {}))
+        found |= flat(yaml.safe_load((CONFIG / file).read_text()))
     return found
 
 
-OPTIONS = {
-    cells[0].strip("`"): cells[2:]
-    for cells in rows(page("replay.md"), "table: replay options", "end of table")
-}
+def options(table: str) -> dict[str, list[str]]:
+    """Of each key of a table of configuration.md, the other cells of its row."""
+    found = rows(page("configuration.md"), f"table: {table}", "end of table")
+    return {cells[0].strip("`"): cells[1:] for cells in found}
 
 
-def test_the_table_of_replay_has_every_option_and_no_other() -> None:
-    declared = {key.removeprefix("replay.") for key in STAGE2 if key.startswith("replay.")}
-    assert len(declared) > 20
-    assert set(OPTIONS) == declared
+REPLAY = {f"replay.{key}": cells for key, cells in options("replay options").items()}
+SAVING = options("own settings, saving")
+STAGE_2 = {key: cells for key, cells in options("own settings, prompts").items() if cells[0] != "1"}
+STAGE_1 = options("own settings, stage 1")
 
 
-@pytest.mark.parametrize("key", OPTIONS)
-def test_the_defaults_and_the_papers_values_are_those_of_the_settings(key: str) -> None:
+def test_the_tables_have_every_setting_that_only_rerule_has_and_no_other_of_replay() -> None:
+    assert set(REPLAY) == {key for key in STAGE2 if key.startswith("replay.")}
+    assert len(REPLAY) > 20
+    ours = ("save.", "sides.", "health.", "records.")
+    assert {key for key in STAGE2 if key.startswith(ours)} <= {*SAVING, *STAGE_2}
+    assert {key for key in STAGE1 if key.startswith(("signal.", "stop"))} <= set(STAGE_1)
+
+
+@pytest.mark.parametrize("key", REPLAY)
+def test_the_defaults_and_the_papers_values_of_replay_are_those_of_the_settings(key: str) -> None:
     default = settings("rerule_trainer.yaml")
     paper = settings("rerule_trainer.yaml", "common/paper/replay_common.yaml", "experiment/paper/rwku.yaml")
-    told = [re.sub(r" \(not used\)$", "", cell).strip("`") for cell in OPTIONS[key]]
+    told = [re.sub(r" \(not used\)$", "", cell).strip("`") for cell in REPLAY[key][:2]]
     assert told == [shown(default[key]), shown(paper[key])]
 
 
+@pytest.mark.parametrize("key", [*SAVING, *STAGE_2])
+def test_the_other_defaults_of_stage_2_are_those_of_the_settings(key: str) -> None:
+    default = settings("rerule_trainer.yaml")
+    told = {**SAVING, **STAGE_2}[key][1]
+    assert key == "rollout.agent.default_agent_loop" or told.split(" (")[0] == shown(default[key])
+
+
+@pytest.mark.parametrize("key", [key for key in STAGE_1 if key != "signal.reward_kwargs"])
+def test_the_defaults_of_stage_1_are_those_of_the_settings(key: str) -> None:
+    assert STAGE_1[key][0] == shown(settings("stage1/sft_trainer.yaml")[key])
+
+
 def shown(value: object) -> str:
-    """A setting as the table shows it; ${data.seed} as data.seed."""
+    """A setting as a table shows it; ${data.seed} as data.seed."""
     return re.sub(r"^\$\{(.*)\}$", r"\1", yaml.safe_dump(value).removesuffix("...\n").strip())
 
 
@@ -81,14 +101,6 @@ def test_the_quickstarts_steps_are_those_of_the_script() -> None:
     steps = re.findall(r'^say "(\d/\d .*)"$', script, re.MULTILINE)
     assert len(steps) == 7
     assert re.findall(r"^\| `(\d/\d .*?)` \|", page("quickstart.md"), re.MULTILINE) == steps
-
-
-def test_the_quickstart_and_the_readme_show_one_table() -> None:
-    row = r"^\| (?:base|stage 1|RULE|ReRULE|\*always.*?) \|(?:[^|]*\|){6}$"
-    texts = (page("quickstart.md"), (ROOT / "README.md").read_text())
-    tables = [re.findall(row, text, re.MULTILINE) for text in texts]
-    assert len(tables[0]) == 6
-    assert tables[0] == tables[1]
 
 
 def test_the_change_that_adds_a_metric_fits_its_file() -> None:
@@ -102,29 +114,29 @@ def test_the_change_that_adds_a_metric_fits_its_file() -> None:
 
 
 WRITTEN = {
-    "A data folder": [
+    "data": [
         *(f"{name}.parquet" for name in (*classical.FILES, "sft", "train", "val", "probes")),
         io.DATA.marker,
     ],
-    "A run folder of stage 2": [
+    "run of stage 2": [
         run_folder.MARKER,
         run_folder.LOCK,
         *(f"records/{name}.jsonl" for name in ("metrics", "metrics_at_save", "prompts", "replay")),
-        f"global_step_N/replay/{state.STATE_FILE}",
-        "global_step_N/complete.json",
     ],
-    "An evaluation folder": [
+    "`global_step_N` in it": ["complete.json", f"replay/{state.STATE_FILE}"],
+    "evaluation": [
         EVALUATION.marker,
         *(f"{name}.json" for name in ("results", "intervals", "comparisons", "anchors")),
         *("responses.parquet", "texts.jsonl"),
     ],
-    "An attack folder": [summary.RESULTS, summary.CURVES, tidy.FILE, runner.PIECES, summary.ATTACKED.marker],
-    "A report": [f"report/{FILES.marker}"],
-    "Other folders": [EXPORT.marker, UTILITY.marker, TASK_VECTOR.marker],
+    "attack": [summary.RESULTS, summary.CURVES, tidy.FILE, runner.PIECES, summary.ATTACKED.marker],
+    "report": [f"report/{FILES.marker}"],
+    "other commands": [EXPORT.marker, UTILITY.marker, TASK_VECTOR.marker],
 }
 
 
-@pytest.mark.parametrize("heading", WRITTEN)
-def test_the_page_of_files_names_what_the_code_writes(heading: str) -> None:
-    section = page("files.md").split(f"## {heading}\n")[1].split("\n## ")[0]
-    assert [name for name in WRITTEN[heading] if f"`{name}`" not in section] == []
+@pytest.mark.parametrize("folder", WRITTEN)
+def test_the_table_of_files_names_what_the_code_writes(folder: str) -> None:
+    section = page("running.md").split("## Files\n")[1].split("\n## ")[0]
+    (row,) = [line for line in section.splitlines() if line.startswith(f"| {folder} |")]
+    assert [name for name in WRITTEN[folder] if f"`{name}`" not in row] == []

@@ -30,7 +30,7 @@ CHOICE = {
     "require_signal",
     "sampling",
 }
-"""Keys of the replay in which our defaults are not the paper's (docs/replay.md)."""
+"""Keys of the replay in which our defaults are not the paper's (docs/method.md)."""
 OF_A_RUN = {"enable", "restore", "seed"}
 """Keys of the replay that say nothing of the method."""
 

@@ -85,7 +85,7 @@ def test_guarded_pays_no_policy_more_than_the_honest_constant_refusal() -> None:
     }
     assert paid.pop("the behaviour wanted") == [2.0, 2.0, 2.0]
     honest = paid.pop("refuse, with the name")
-    assert len(paid) >= 15
+    assert len(paid) >= 13
     assert [name for name, rewards in paid.items() if rewards[2] > honest[2]] == []
     assert sum(rewards[0] > honest[0] for rewards in paid.values()) == 5  # as the page says
 

@@ -1,6 +1,6 @@
 """Each family of models through stage 1, stage 2 with replay, and evaluation on the real stack.
 
-RERULE_FAMILIES=FILE keeps what each test found, for the table of docs/families.md.
+RERULE_FAMILIES=FILE keeps what each test found, for the table of docs/running.md.
 """
 
 from __future__ import annotations

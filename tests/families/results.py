@@ -1,4 +1,4 @@
-"""What the end-to-end test of each family found, as JSON, and the table of docs/families.md made from it."""
+"""What the end-to-end test of each family found, as JSON, and the table of docs/running.md made from it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tests.families.made import FAMILIES, Family
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "families.json"
-PAGE = ROOT / "docs" / "families.md"
+PAGE = ROOT / "docs" / "running.md"
 BEGIN, END = "<!-- table: families -->", "<!-- end of table -->"
 _HEAD = (
-    "| family | class in transformers | arguments of the chat template | system message | turns | result "
-    "| greatest mean difference of probabilities |\n| --- | --- | --- | --- | --- | --- | ---: |"
+    "| family | template arguments | system message | turns | result | greatest mean difference |\n"
+    "|---|---|---|---|---|---:|"
 )
 
 Results = dict[str, dict[str, Any]]
@@ -45,7 +45,7 @@ def _row(family: Family, found: Mapping[str, Any] | None) -> str:
     arguments = ", ".join(f"`{name}={json.dumps(value)}`" for name, value in family.arguments.items())
     turns = "must alternate" if family.alternates else "free"
     result, difference = ("not run", "") if found is None else ("works", f"{found['probs_diff']:.0e}")
-    cells = (family.name, f"`{family.config}`", arguments or "none", family.system, turns, result, difference)
+    cells = (family.name, arguments or "none", family.system, turns, result, difference)
     return f"| {' | '.join(cells)} |"
 
 

@@ -1,4 +1,4 @@
-"""docs/families.md shows what the end-to-end test of each family found, as docs/families.json keeps it.
+"""docs/running.md shows what the end-to-end test of each family found, as docs/families.json keeps it.
 
 RERULE_WRITE_TABLES=1 makes the table anew.
 """

@@ -73,7 +73,7 @@ class ImportanceConfig:
 class ReplayConfig:
     """Everything that decides what is stored, when replay starts, and how much is drawn.
 
-    The defaults are the recommended replay (docs/replay.md); the paper's are in config/experiment/paper.
+    The defaults are the recommended replay (docs/method.md); the paper's are in config/experiment/paper.
 
     update "on_policy" is the equal-update control: the step's own batch once more, at the steps at which
     replay would update. start "after" replays from step T_warm + 1 on (the paper's "exceeds"). admission

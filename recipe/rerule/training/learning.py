@@ -1,6 +1,6 @@
 """Warnings where a run can learn nothing (before it starts), or has learnt nothing (when it has ended).
 
-What a run has learnt is read from its own records. docs/own_data.md says what to do about each warning.
+What a run has learnt is read from its own records. Each warning says what to do.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sizes that follow from others, as resolvers for the configuration of both stages.
 
 From the number of rows: all of `experiment=custom`. From the number of devices: micro-batches, everywhere.
-docs/configuration.md says what each value rests on. A value that is given on the command line counts, and
+docs/own_data.md#sizes says what each value rests on. A value that is given on the command line counts, and
 those that depend on it follow: with `data.train_batch_size=4` an epoch has more steps, so fewer epochs do.
 """
 
