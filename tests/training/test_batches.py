@@ -148,6 +148,24 @@ def test_replay_batch_equals_verls_own_layout(batch: DataProto) -> None:
     assert tu.get(data, "global_token_num") == [3, 5, 5, 4]
 
 
+def test_rows_are_dealt_so_that_ranks_have_as_many_tokens(batch: DataProto) -> None:
+    """Rows of 3, 5, 5 and 4 tokens in group order: 8 and 9 on two ranks is the closest."""
+    groups = read(batch, step=1, group_size=2, limit=3).groups
+    alone, dealt = (replay_batch(groups, ReplayConfig(), PAD, 0.7, ranks) for ranks in (1, 2))
+    tokens = tu.get(dealt, "global_token_num")
+    assert sorted((sum(tokens[:2]), sum(tokens[2:]))) == [8, 9]
+    rows = [
+        sorted(
+            zip(
+                (ids.tolist() for ids in data["input_ids"].unbind()), data["advantages"].tolist(), strict=True
+            )
+        )
+        for data in (alone, dealt)
+    ]
+    assert rows[0] == rows[1]
+    assert [len(ids) for ids in dealt["input_ids"].unbind()] == tokens
+
+
 def test_means_of_a_step_by_side(batch: DataProto) -> None:
     """Rows: forget .5, retain 1, forget 0, retain .5, with 1, 2, 3 and 1 tokens, of which 3 is the limit."""
     batch.non_tensor_batch |= {

@@ -36,18 +36,18 @@ def test_micro_batches_are_equal_and_as_large_as_allowed(
 @pytest.mark.parametrize(
     ("settings", "one"),
     [
-        ({"use_dynamic_bsz": True, "max_token_len_per_gpu": 12}, True),
-        ({"use_dynamic_bsz": True, "max_token_len_per_gpu": 11}, False),
+        ({"use_dynamic_bsz": True, "max_token_len_per_gpu": 14}, True),
+        ({"use_dynamic_bsz": True, "max_token_len_per_gpu": 13}, False),
         ({"use_dynamic_bsz": False, "micro_batch_size_per_gpu": 4}, True),
         ({"use_dynamic_bsz": False, "micro_batch_size_per_gpu": 9}, True),
         ({"use_dynamic_bsz": False, "micro_batch_size_per_gpu": 3}, False),
     ],
 )
 def test_one_micro_batch_is_told_from_several(settings: dict[str, Any], one: bool) -> None:
-    """4 rows here, 12 tokens on all ranks together."""
+    """4 rows on each of two ranks: 12 tokens on this one, 14 on the other."""
     _, data = micro_batch(slice(0, 4), tokens=7)
-    tu.assign_non_tensor_data(data, "global_token_num", [3, 3, 3, 3])
-    assert is_one_micro_batch(SimpleNamespace(**settings), data) == one
+    tu.assign_non_tensor_data(data, "global_token_num", [3, 3, 3, 3, 2, 4, 3, 5])
+    assert is_one_micro_batch(SimpleNamespace(**settings), data, ranks=2) == one
 
 
 def test_a_batch_weighed_as_one_must_not_be_split() -> None:

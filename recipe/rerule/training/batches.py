@@ -13,6 +13,7 @@ import torch
 from tensordict import TensorDict
 from verl import DataProto
 from verl.utils import tensordict_utils as tu
+from verl.utils.seqlen_balancing import get_seqlen_balanced_partitions
 from verl.workers.utils.padding import left_right_2_no_padding
 
 from recipe.rerule.replay import PromptIdentity, ReplayConfig, RolloutGroup, pad_groups, unpad_rows
@@ -200,14 +201,28 @@ def _rollout_groups(
 
 
 def replay_batch(
-    groups: Sequence[RolloutGroup], config: ReplayConfig, pad_token_id: int, temperature: float
+    groups: Sequence[RolloutGroup],
+    config: ReplayConfig,
+    pad_token_id: int,
+    temperature: float,
+    ranks: int = 1,
 ) -> TensorDict:
-    """The rows of drawn groups as verl's workers take them (no padding), in group order.
+    """The rows of drawn groups as verl's workers take them (no padding), in group order on one rank.
 
     `global_batch_size` and `mini_batch_size` are all rows: one optimiser step over the whole batch.
+
+    Args:
+        ranks: processes that share the rows, each taking as many, in order. Groups of refusals are short and
+            those of answers long, so rows are dealt such that all ranks have about as many tokens.
     """
     rows = pad_groups(groups, pad_token_id)
     token_num = rows["attention_mask"].sum(dim=-1).tolist()
+    if ranks > 1 and len(token_num) % ranks == 0:
+        order = [
+            row for own in get_seqlen_balanced_partitions(token_num, ranks, equal_size=True) for row in own
+        ]
+        rows = {name: plane[order] for name, plane in rows.items()}
+        token_num = [token_num[row] for row in order]
     del rows["rewards"]
     data = left_right_2_no_padding(tu.get_tensordict(rows))
     tu.assign_non_tensor_data(data, "replay_config", config)

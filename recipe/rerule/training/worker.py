@@ -132,7 +132,7 @@ def replay_update(
     Parameters and optimiser must be on the device. Collective: every rank must call it.
     """
     update = ReplayUpdate(config, actor_config, worker.engine.get_data_parallel_group())
-    if not is_one_micro_batch(worker.engine_config, data):
+    if not is_one_micro_batch(worker.engine_config, data, worker.engine.get_data_parallel_size()):
         update.weigh_first(worker, data)
     limit = worker.engine_config.micro_batch_size_per_gpu
     tu.assign_non_tensor(
@@ -216,11 +216,12 @@ class ReplayUpdate:
         return ImportanceStats.from_tensors(sums, maximum)
 
 
-def is_one_micro_batch(engine_config: EngineConfig, data: TensorDict) -> bool:
+def is_one_micro_batch(engine_config: EngineConfig, data: TensorDict, ranks: int) -> bool:
     """Whether verl trains on each rank's rows as one micro-batch; the same answer on every rank."""
     if engine_config.use_dynamic_bsz:
-        # Of all ranks' rows together, which is more than any rank has.
-        return sum(tu.get(data, "global_token_num")) <= engine_config.max_token_len_per_gpu
+        tokens = tu.get(data, "global_token_num")  # of all ranks' rows, in order
+        shares = (sum(tokens[at : at + len(data)]) for at in range(0, ranks * len(data), len(data)))
+        return max(shares) <= engine_config.max_token_len_per_gpu
     return micro_batch_size(len(data), engine_config.micro_batch_size_per_gpu) == len(data)
 
 
