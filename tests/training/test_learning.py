@@ -99,13 +99,37 @@ def test_the_rates_of_stage_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "42 steps add up to 8.4e-07 (actor_rollout_ref.actor.optim.lr is 2e-08)" in found
 
 
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (["trainer.total_training_steps=15"], "replay starts at step 16 of 15, so this run is RULE without"),
+        (["trainer.total_training_steps=16"], None),
+        (["trainer.total_training_steps=15", "replay.start=at"], None),
+        (["trainer.total_training_steps=15", "replay.enable=false"], None),
+        # Half of 20 steps x 8 prompts.
+        (["trainer.total_training_steps=20", "replay.min_groups=80"], None),
+        (["trainer.total_training_steps=20", "replay.min_groups=81"], "and this run stores about 80 at most"),
+        (["trainer.total_training_steps=20", "replay.min_groups=81", "replay.admission=all"], None),
+    ],
+)
+def test_a_replay_that_cannot_start_is_said_before_the_run(
+    settings: list[str], told: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = rows_file(tmp_path, 80)
+    rates = ["actor_rollout_ref.actor.optim.lr=1e-4", "data.train_batch_size=8"]
+    learning.before_stage2(stage2(f"data.train_files={file}", *rates, *settings, experiment="rwku"))
+    found = warnings(capsys)
+    assert [told in text for text in found if told] == [True] * bool(told)
+    assert len(found) == bool(told)
+
+
 @pytest.mark.parametrize("benchmark", ["rwku", "tofu", "muse_books", "muse_news", "tiny"])
 def test_the_benchmarks_own_rates_are_enough(
     benchmark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = rows_file(tmp_path, 80)  # TOFU's, the fewest
     learning.before_stage1(stage1(f"data.train_files={file}", experiment=benchmark))
-    learning.before_stage2(stage2(f"data.train_files={file}", experiment=benchmark))
+    learning.before_stage2(stage2(f"data.train_files={file}", "replay.enable=false", experiment=benchmark))
     assert warnings(capsys) == []
 
 

@@ -5,12 +5,14 @@ What a run has learnt is read from its own records. Each warning says what to do
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from omegaconf import DictConfig
 
 from recipe.rerule import io
+from recipe.rerule.replay.buffer import Gate
 from recipe.rerule.runs import run_log
 from recipe.rerule.runs.history import Run, mean, read_metrics, read_run
 from recipe.rerule.training import sizes
@@ -28,8 +30,9 @@ def before_stage1(config: DictConfig) -> None:
 
 
 def before_stage2(config: DictConfig) -> None:
-    """Warn where the checked configuration of a stage 2 cannot move the model."""
-    _warn([_rates(config, config.actor_rollout_ref.actor.optim, "actor_rollout_ref.actor.optim.lr")])
+    """Warn where the checked configuration of a stage 2 cannot move the model, or can never replay."""
+    rates = _rates(config, config.actor_rollout_ref.actor.optim, "actor_rollout_ref.actor.optim.lr")
+    _warn([rates, never_replays(config)])
 
 
 def after_stage1(config: DictConfig) -> None:
@@ -89,6 +92,30 @@ def _rates(config: DictConfig, optim: DictConfig, key: str) -> str | None:
         f"the learning rates of the {count} steps add up to {total:.1e} ({key} is {optim.lr:g}), which moves "
         f"no weight enough to change an answer; raise {key}, train for more steps, or take experiment=custom"
     )
+
+
+def never_replays(config: DictConfig) -> str | None:
+    """Why a run of a resolved configuration of stage 2 has no replay update; None where it may have one.
+
+    Of a threshold that is a quantile, that share of the groups is taken to be stored.
+    """
+    replay, count = config.replay, planned_steps(config)
+    if not replay.enable:
+        return None
+    raise_steps = "train for more steps (trainer.total_epochs, trainer.total_training_steps)"
+    if (first := Gate(replay.min_groups, replay.warmup_steps, replay.start).first_step) > count:
+        return (
+            f"replay starts at step {first} of {count}, so this run is RULE without replay; lower "
+            f"replay.warmup_steps ({replay.warmup_steps}), or {raise_steps}"
+        )
+    by_quantile = replay.threshold_rule == "quantile" and replay.admission != "all"
+    share = replay.threshold_quantile if by_quantile else 1.0
+    if (most := math.floor(share * count * config.data.train_batch_size)) < replay.min_groups:
+        return (
+            f"replay waits for {replay.min_groups} groups (replay.min_groups), and this run stores about "
+            f"{most} at most, so it is RULE without replay; lower replay.min_groups, or {raise_steps}"
+        )
+    return None
 
 
 def rate_sum(optim: DictConfig, count: int) -> float:
