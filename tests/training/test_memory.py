@@ -154,9 +154,11 @@ def test_the_experiments_fit_their_cards(benchmark: str, llama3: Path) -> None:
     assert all(line.startswith("memory of a device, computed and not measured: ") for line in on_80)
     on_40 = said(2, f"experiment={benchmark}/lora_1gpu", *model, *FOR_40_GB)
     assert "a card of 40 GB is enough" in on_40[-2]
+    assert on_40[-3].endswith(" GB; whatever the devices")
     first = said(1, f"experiment={benchmark}/lora_1gpu", f"model.path={llama3}", "data.train_files=x")
     assert [line.rpartition(": ")[2] for line in first][1:] == [
-        "a card of 40 GB is too small, because the update needs 42.5 GB",
+        "a card of 24 GB is too small, because the update needs 42.5 GB; enough for 4, 8 devices",
+        "a card of 40 GB is too small, because the update needs 42.5 GB; enough for 2, 4, 8 devices",
         "a card of 80 GB is enough",
     ]
 
@@ -228,6 +230,24 @@ def test_a_run_that_needs_more_than_there_is(
     said = list(memory.warnings(config))
     assert len(said) == bool(line)
     assert all(line in of and of.startswith("the run needs up to 9.") for of in said)
+
+
+def test_the_gpu_that_is_here_is_spoken_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All weights of 8 billion parameters: 16 bytes of each at the update on one device, 2 on eight."""
+    model = put_config(tmp_path)
+    files = [f"actor_rollout_ref.model.path={model}", "data.train_files=x", "data.val_files=x"]
+    one, eight = (
+        composed(2, "experiment=rwku", f"trainer.n_gpus_per_node={devices}", *files) for devices in (1, 8)
+    )
+    assert list(memory.warnings(one)) == []
+    monkeypatch.setattr(memory, "card_bytes", lambda: 85.0 * GB)
+    (line,) = memory.warnings(one)
+    assert line.startswith(
+        "the GPU here has 85.0 GB, which is too small by what is computed, because the upda"
+    )
+    assert list(memory.warnings(eight)) == []
+    assert "the card that is here (85.0 GB) is too small" in memory.said(one)[-1]
+    assert memory.said(one)[-1].endswith("; enough for 4, 8 devices")
 
 
 def test_the_documentation_has_these_numbers() -> None:

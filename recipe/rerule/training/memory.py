@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,8 @@ from recipe.rerule.schema import SettingsError
 from recipe.rerule.training import lora
 
 GB = 1e9
-CARDS = (40, 80)
-"""GB of the cards that `said` speaks of."""
+CARDS, DEVICES = (24, 40, 80), (1, 2, 4, 8)
+"""GB of the cards, and numbers of devices, that `said` speaks of."""
 CONTEXT, ENGINE_ASLEEP = 2 * GB, 2 * GB
 """Estimates: CUDA's context and the allocator's fragments, of the trainer and of the sleeping engine."""
 FLOAT32 = 4
@@ -231,16 +231,32 @@ def said(config: DictConfig) -> list[str]:
     lines = [f"{moment} {_named(parts)}" for moment, parts in moments(model, run).items()]
     if run.engine_share is not None:
         lines[-1] += f", and {run.engine_share:g} of the card for the rollout engine"
-    for card in CARDS:
-        line = f"a card of {card} GB is "
-        if (reason := shortage(model, run, card * GB)) is not None:
-            line += f"too small, because {reason}"
+    cards = {f"a card of {card} GB": card * GB for card in CARDS}
+    if (here := card_bytes()) is not None:
+        cards[f"the card that is here ({here / GB:.1f} GB)"] = here
+    for name, card in cards.items():
+        line = f"{name} is "
+        if (reason := shortage(model, run, card)) is not None:
+            enough = [n for n in DEVICES if shortage(model, replace(run, devices=n), card) is None]
+            devices = (
+                f"enough for {', '.join(map(str, enough))} devices" if enough else "whatever the devices"
+            )
+            line += f"too small, because {reason}; {devices}"
         elif run.engine_share is None:
             line += "enough"
         else:
-            line += f"enough; the engine keeps {cached_tokens(model, run, card * GB):,} tokens at once"
+            line += f"enough; the engine keeps {cached_tokens(model, run, card):,} tokens at once"
         lines.append(line)
     return [f"memory of a device, computed and not measured: {line}" for line in lines]
+
+
+def card_bytes() -> float | None:
+    """Memory of the first GPU that torch sees here; None where it sees none."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    return float(torch.cuda.get_device_properties(0).total_memory)
 
 
 def _named(parts: Mapping[str, float]) -> str:
@@ -290,18 +306,27 @@ def of_run(config: DictConfig) -> Run:
 
 
 def warnings(config: DictConfig) -> Iterator[str]:
-    """What to say where a run without an accelerator needs more memory than is free.
+    """What to say where a run needs more memory than is free, or than the GPU that is here has.
 
     Raises:
-        SettingsError: it needs more than there is, even with the shortest passes.
+        SettingsError: a run without an accelerator needs more than there is, even with the shortest passes.
     """
-    if config.platform.name != "cpu":
+    run, card = of_run(config), None if config.platform.name == "cpu" else card_bytes()
+    if config.platform.name != "cpu" and card is None:
         return
-    run = of_run(config)
     try:
-        parts = machine_bytes(sizes(_built(config)), run)
+        model = sizes(_built(config))
     except Exception:  # as above
         return
+    if card is not None:
+        if (reason := shortage(model, run, card)) is not None:
+            yield (
+                f"the GPU here has {card / GB:.1f} GB, which is too small by what is computed, because "
+                f"{reason}; `check` of the same settings says which devices are enough; or train a LoRA "
+                "adapter (experiment=NAME/lora_1gpu) or a smaller model"
+            )
+        return
+    parts = machine_bytes(model, run)
     needed, (free, total) = sum(parts.values()), free_bytes()
     if needed <= free:
         return
