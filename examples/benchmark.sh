@@ -10,6 +10,8 @@
 #   N_GPUS     per node (default 4); NNODES: nodes of a Ray cluster that is already running (default 1);
 #              together 1, 2, 4, 8, 16 or 32 devices
 #   PREPARE_OPTIONS   of data_prep, such as "--gold FILE"; they count when OUT/data is made
+#   STAGE1_OPTIONS, STAGE2_OPTIONS, UNLEARN_OPTIONS   Hydra overrides of stage 1, of every stage 2 and of every method of
+#              `unlearn`, such as "actor_rollout_ref.actor.fsdp_config.optimizer_offload=true"
 #   EVALUATE_OPTIONS  of recipe.rerule.evaluate model, such as "--prompts llama-2"
 #   SMOKE=1    the same on a laptop: a small untrained model, few rows, three steps; needs DATA alone
 
@@ -84,7 +86,9 @@ else
   [ -n "${MODEL:-}" ] || fail "MODEL is not set: give the model that is to forget, or SMOKE=1"
 fi
 # shellcheck disable=SC2206
-PREPARE+=(${PREPARE_OPTIONS:-})
+PREPARE+=(${PREPARE_OPTIONS:-}) STAGE1+=(${STAGE1_OPTIONS:-})
+# shellcheck disable=SC2206
+STAGE2+=(${STAGE2_OPTIONS:-}) UNLEARN+=(${UNLEARN_OPTIONS:-})
 [ -n "${DATA:-}" ] || fail "DATA is not set: give the folder of the benchmark's files, or its name on the Hub"
 
 # check_methods DATA_FOLDER...: ends the script where a method of METHODS lacks a file in one of them.

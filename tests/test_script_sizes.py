@@ -342,6 +342,24 @@ def test_options_of_the_rows_come_last(made: Path, tmp_path: Path) -> None:
     assert called(out)[0][-6:] == ["--val-rows", "8", "--gold", "mine.csv", "--limit", "8"]
 
 
+def test_options_of_a_stage_are_its_own_and_count(made: Path, tmp_path: Path) -> None:
+    options = {
+        "STAGE1": "optim.lr=1e-7",
+        "STAGE2": "data.sides=balanced replay.seed=3",
+        "UNLEARN": "trainer.seed=5",
+    }
+    given = {f"{stage}_OPTIONS": words for stage, words in options.items()}
+    found = calls("tofu", tmp_path / "out", made, ARMS="random npo", **given)
+    modules = {
+        "STAGE1": "recipe.rerule.sft",
+        "STAGE2": "recipe.rerule.main",
+        "UNLEARN": "recipe.rerule.unlearn",
+    }
+    for stage, module in modules.items():
+        for other, words in options.items():
+            assert (set(words.split()) <= set(found[module])) == (stage == other)
+
+
 @pytest.mark.parametrize("benchmark", ["rwku", "tofu"])
 def test_a_method_without_its_file_ends_the_script_before_any_training(
     benchmark: str, made: Path, tmp_path: Path
