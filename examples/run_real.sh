@@ -17,7 +17,7 @@ DATA="$OUT/data"
 PREPARE=(--probe-share 0.25 --val-share 0.2)
 STAGE1=(platform=cpu)
 STAGE2=(platform=cpu data.train_batch_size=16 data.max_prompt_length=128 data.max_response_length=32
-  actor_rollout_ref.rollout.n=4 actor_rollout_ref.rollout.temperature=0.7 actor_rollout_ref.actor.ppo_mini_batch_size=4
+  actor_rollout_ref.rollout.n=4 actor_rollout_ref.rollout.temperature=0.7 actor_rollout_ref.actor.ppo_mini_batch_size=2
   actor_rollout_ref.actor.optim.lr=2e-5 actor_rollout_ref.actor.optim.lr_scheduler_type=cosine
   actor_rollout_ref.actor.optim.lr_warmup_steps=3 actor_rollout_ref.actor.kl_loss_coef=0.05 sides.weights=by_error
   trainer.total_training_steps=30)
