@@ -1,7 +1,8 @@
 """Which setting makes RULE work on a real model: python -m benchmarks.what_works --model FOLDER --out FOLDER
 
 The model of examples/real_model.py is to forget France and keep the rest (docs/real_model.md). `rule` makes
-four updates a step, and every other arm has one change; examples/run_real.sh makes eight since that arm ran. This was fixed before the first run:
+four updates a step, and every other arm has one change; examples/run_real.sh makes eight since that arm ran.
+This was fixed before the first run:
 
 - Each arm runs once with each of SEEDS: its stage 1, STEPS steps of stage 2, and greedy answers to the
   held-out questions by the last step and by the best checkpoint by validation. The unit is a run.
