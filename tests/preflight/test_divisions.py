@@ -58,7 +58,7 @@ def passes(rows: Any, size: int) -> None:
 @pytest.fixture(scope="module")
 def config() -> DictConfig:
     with initialize_config_module("recipe.rerule.config", version_base=None):
-        return compose("rerule_trainer", [])
+        return compose("rerule_trainer", ["actor_rollout_ref.actor.use_dynamic_bsz=false"])
 
 
 def is_accepted(config: DictConfig, sizes: dict[str, int]) -> bool:
