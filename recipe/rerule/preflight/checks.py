@@ -135,7 +135,7 @@ def stage2(config: DictConfig) -> Iterator[str]:
     train = [(path, read_rows(path)) for path in listed(config.data.train_files)]
     val = [(path, read_rows(path)) for path in listed(config.data.val_files)]
     rows.refuse_probes(train)
-    yield from rows.stage2_warnings(train)
+    yield from rows.stage2_warnings(train, settings.phrases_of_reward(config))
     yield from rows.warnings(train, val)
     yield from rows.side_warnings(train, config.data)
     count = rows.usable(train, config.data)
