@@ -183,6 +183,7 @@ def unlearn(config: DictConfig) -> Iterator[str]:
         rows.refuse_probes([one])
         yield from rows.warnings([one], [])
     rows.check_tokens(config, config.model, named)
+    rows.check_end(config, config.model, named)
     yield from rows.template_warnings(config, config.model, named)
     yield from unlearning.group_warnings(config, method, files)
 
