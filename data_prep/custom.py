@@ -226,6 +226,8 @@ def commands(after: Next) -> str:
     stop = [_STOP] if after.raw else []
     agent_loop = "actor_rollout_ref.rollout.agent.default_agent_loop=rerule_single_turn_agent"
     model, quoted = '"${MODEL}"', lambda path: shlex.quote(str(path))
+    file = after.reward.refusal_phrases
+    phrases = [f"--refusal-phrases {quoted(file)}"] if file else []
     stage1 = [
         "python -m recipe.rerule.sft experiment=custom",
         _devices(after.gpus, 1 if after.stage1_rows < _MOST_GPUS else _MOST_GPUS),
@@ -253,6 +255,7 @@ def commands(after: Next) -> str:
         f"--model base={model}",
         f"--model stage1={quoted(results / 'stage1' / 'model')}",
         f"--model rerule={quoted(results / 'rerule')}",
+        *phrases,
         f"--out {quoted(results / 'evaluation')}",
     ]
     attack = [
@@ -263,6 +266,7 @@ def commands(after: Next) -> str:
         f"--model original={model}",
         f"--model rerule={quoted(results / 'rerule')}",
         "--attacks prefill samples quantise_4 relearn_forget_half",
+        *phrases,
         f"--out {quoted(results / 'attacks')}",
     ]
     report = [

@@ -453,7 +453,9 @@ def test_the_reward_and_the_form_that_the_rows_were_checked_for(tmp_path: Path) 
     phrases = tmp_path / "my phrases.txt"
     phrases.write_text("no clue\n")
     reward = RewardConfig(gamma=0.4, rouge="rwku", refusal_phrases=str(phrases))
-    first, second, *_ = words_of(commands(after(Path("d"), raw=True, reward=reward)))
+    first, second, evaluate, attack, _ = words_of(commands(after(Path("d"), raw=True, reward=reward)))
+    for words in (evaluate, attack):
+        assert words[words.index("--refusal-phrases") + 1] == str(phrases)
     for words, kwargs in (
         (first, "signal.reward_kwargs"),
         (second, "reward.custom_reward_function.reward_kwargs"),

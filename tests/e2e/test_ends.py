@@ -260,6 +260,31 @@ def test_a_full_disk_in_a_checkpoint_and_a_dead_raylet_are_named(
     assert_all_have_ended(run, seconds=10)
 
 
+@full
+def test_a_dead_gcs_server_is_named_and_the_run_goes_on(
+    command: Callable[..., Command],
+    micro_world: Path,
+    tmp_path: Path,
+    nothing_left_but_semaphores: None,
+) -> None:
+    """Ray itself would end the driver after a minute without a word of ours, its workers still running."""
+    run_folder = tmp_path / "run"
+    steps = ("trainer.total_training_steps=200", "trainer.save_freq=1", "trainer.resume_mode=auto")
+    arguments = ["-m", "recipe.rerule.main", *stage2_arguments(micro_world, run_folder, *steps)]
+    run = command(*arguments)
+    run.wait_until(lambda: "step 2/" in run.output)
+    (server,) = [one for one in run.descendants() if one.name() == "gcs_server"]
+    server.kill()
+    assert_ends_in_time(run, "Ray's gcs_server (")
+    newest = checkpoints.newest_complete(run_folder)
+    assert newest is not None
+    again = command(*arguments)
+    again.wait_until(lambda: f"step {newest + 1}/" in again.output)
+    assert f"step {newest}/" not in again.output
+    again.process.send_signal(signal.SIGTERM)
+    assert again.wait(SHUTDOWN_SECONDS) == 143
+
+
 def waiting_in(phase: str, run: Command, pauses: Path) -> None:
     """Wait until the run has come to a phase, where it stays."""
     run.wait_until((pauses / f"{phase}.there").exists)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -135,6 +136,39 @@ def test_the_folder_of_an_evaluation(arguments, model_folder, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "always refuses, naming the target" in printed
     assert "convention: unicode" in printed
+
+
+@pytest.mark.usefixtures("responding")
+def test_refusals_are_judged_with_the_users_phrases(arguments, tmp_path):
+    """The four forget probes have two refusals; the phrase makes "a tailor" one, and "I don't know." none."""
+    phrases = tmp_path / "phrases.txt"
+    phrases.write_text("a tailor\n! I don't know\nLisbon\n")
+    assert evaluate.main([*arguments, "--refusal-phrases", f"{phrases}"]) == 0
+    out = tmp_path / "out"
+    results = read(out, "results.json")["base"]
+    assert (results["forget/refusal_rate"], results["retain_unseen/refusal_rate"]) == (0.5, 1.0)
+    assert list(tidy.read_responses(out)["refused"]) == [0, 0, 1, 1, 0, 1]
+    assert read(out, "anchors.json")["always refuses, unnamed"]["forget/refusal_rate"] == 0.0
+    told = hashlib.sha256(phrases.read_bytes()).hexdigest()
+    assert read(out, "meta.json")["refusal_phrases"] == {"file": str(phrases), "sha256": told}
+
+
+@pytest.mark.usefixtures("responding")
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (None, "phrases.txt: cannot be read (No such file or directory); give a text file of phrases"),
+        ("no clue\n...\n", "phrases.txt, line 2: "),
+    ],
+)
+def test_a_file_of_phrases_that_cannot_be_used(content, line, arguments, tmp_path, capsys):
+    if content is not None:
+        (tmp_path / "phrases.txt").write_text(content)
+    before = sorted(tmp_path.rglob("*"))
+    assert evaluate.main([*arguments, "--refusal-phrases", f"{tmp_path / 'phrases.txt'}"]) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith(f"error: {tmp_path}/{line}")
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.usefixtures("responding", "any_number_of_probes")

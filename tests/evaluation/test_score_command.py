@@ -531,6 +531,39 @@ def test_tables_are_scored_by_their_columns(capsys: pytest.CaptureFixture[str], 
     assert "0.parquet is of Your data; --benchmark custom scores it as such" in err
 
 
+def test_refusals_are_judged_again_with_the_users_phrases(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, paths: tuple[Path, Path]
+):
+    phrases = tmp_path / "phrases.txt"
+    phrases.write_text("the stars are silent\n! I don't know\n")
+    said = ("The stars are silent.", "I don't know.", "<think>The stars are silent.</think>Paris")
+    rows = [world_row("base", n, 1) | {"response": text} for n, text in enumerate(said)]
+    rows = [row | {"refused": row["probe"] == 1} for row in rows] + [world_row("base", 3, 1)]
+    table = tmp_path / "responses.parquet"
+    tidy.from_rows(rows).to_parquet(table)
+    given = "--benchmark", "world", "--log", table
+    _, found, err = run(capsys, *given)
+    assert (found["forget/refusal_rate"], err) == (1 / 4, "")
+    (tmp_path / "both.txt").write_text("the stars are silent\n")
+    for file, rate, changed in (phrases, 1 / 4, 2), (tmp_path / "both.txt", 2 / 4, 1):
+        _, found, err = run(capsys, *given, "--refusal-phrases", file)
+        assert found["forget/refusal_rate"] == rate
+        assert f"{table}: with --refusal-phrases {changed} of 4 responses are judged otherwise" in err
+
+    record = {"subject": "Ada", "query": "Who?", "level": "2", "type": "qa", "answer": "a lamp"}
+    log = write_json(tmp_path / "rwku.json", [record | {"prediction": text} for text in said[:2]])
+    for more, rate in ((), 0.5), (("--refusal-phrases", tmp_path / "both.txt"), 1.0):
+        _, found, _ = run(capsys, "--benchmark", "rwku", "--log", log, *more)
+        assert found["forget/qa/refusal_rate"] == rate
+
+    code, _, err = run(capsys, "--benchmark", "tofu", "--log", paths[0], "--refusal-phrases", phrases)
+    assert code == 2
+    assert "--refusal-phrases has no meaning for a .json file of --benchmark tofu; leave it out" in err
+    code, _, err = run(capsys, *given, "--refusal-phrases", tmp_path / "gone.txt")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "gone.txt: cannot be read" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -549,6 +582,10 @@ def test_tables_are_scored_by_their_columns(capsys: pytest.CaptureFixture[str], 
             "--log {bare} --model base",
             "bare.parquet has none of the columns that Embedded world is scored by",
         ),
+        (
+            "--log {bare} --model base --refusal-phrases {phrases}",
+            "bare.parquet has no column refused, which --refusal-phrases judges again; leave it out",
+        ),
         ("--log {json}", "holds nothing that --benchmark world scores; give responses.parquet"),
     ],
 )
@@ -561,6 +598,8 @@ def test_tables_that_cannot_be_scored(
     named["text"].write_text("text")
     row = world_row("base", 0, 1)
     tidy.from_rows([{name: row[name] for name in tidy.ROW}]).to_parquet(named["bare"])
+    named["phrases"] = tmp_path / "phrases.txt"
+    named["phrases"].write_text("no clue\n")
     named["json"] = write_json(tmp_path / "a.json", [{"response": "x"}])
     words = [word.format(first, second, **named) for word in arguments.split()]
     code, _, err = run(capsys, "--benchmark", "world", *words)

@@ -15,6 +15,7 @@ from recipe.rerule.preflight.rows import check_end, check_rows
 from recipe.rerule.schema import SettingsError
 from recipe.rerule.training.prompts import PromptError, load_tokenizer
 from reward import RewardConfig
+from reward.refusal import RefusalPhrases
 from tests.made_models import put_model
 from tests.made_tokenizers import ALTERNATING_TEMPLATE, CHATML_TEMPLATE, byte_level, sentencepiece
 from tests.refused.rows import changed, rl, sft
@@ -178,6 +179,14 @@ def test_forget_rows_that_cannot_show_a_leak_are_counted() -> None:
         found = changed(found, number, "reward_model", "ground_truth", "golds", value=[gold])
     (line,) = stage2([("a", found)], OTHERS)
     assert line.startswith("leaks cannot be seen for 2 of 8 forget rows of data.train_files, whose golds are")
+
+
+def test_golds_that_a_users_phrases_make_refusals_cannot_show_a_leak() -> None:
+    files = [("a", changed(rl(), 0, "reward_model", "ground_truth", "golds", value=["Nie wiem."]))]
+    assert files[0][1][0]["reward_model"]["ground_truth"]["type"] == "forget"
+    assert list(checks.stage2_warnings(files)) == []
+    (line,) = checks.stage2_warnings(files, RefusalPhrases(refusals=("nie wiem",)))
+    assert line.startswith("leaks cannot be seen for 1 of 8 forget rows")
 
 
 def sided(forget: int, retain: int, sides: str, own: str | None = None) -> list[str]:

@@ -145,6 +145,28 @@ def test_refusals_beside_the_rows_that_no_response_can_hold(
     assert found == ([said] if warned else [])
 
 
+@pytest.mark.parametrize(("own", "warned"), [(False, True), (True, False)])
+def test_leaks_are_looked_for_by_the_phrases_of_the_reward(
+    own: bool, warned: bool, stage2: DictConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A reward function of one's own may mean something else by refusal_phrases."""
+    config = copy.deepcopy(stage2)
+    answers = [row for row in rl() if row["reward_model"]["ground_truth"]["type"] == "forget"]
+    number = rl().index(answers[0])
+    train = changed(rl(), number, "reward_model", "ground_truth", "golds", value=["Nie wiem."])
+    config.data.train_files = files(tmp_path, "train", [stored(train)], [])
+    config.data.val_files = files(tmp_path, "val", [stored(rl("val", start=50))], [])
+    config.trainer.default_local_dir = str(tmp_path / "run")
+    (tmp_path / "phrases.txt").write_text("nie wiem\n")
+    config.reward.custom_reward_function.reward_kwargs.refusal_phrases = str(tmp_path / "phrases.txt")
+    if own:
+        (tmp_path / "own.py").write_text("def compute_score(**kwargs): return 0.0\n")
+        config.reward.custom_reward_function.path = str(tmp_path / "own.py")
+    check("stage2", config)
+    found = [line for line in capsys.readouterr().err.splitlines() if "leaks cannot be seen" in line]
+    assert len(found) == warned
+
+
 def check(command: str, config: DictConfig) -> None:
     """The checks of a stage before a run."""
     checks.require(checks.findings(getattr(checks, command), config))

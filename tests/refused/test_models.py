@@ -49,6 +49,12 @@ def stage2(rows: Path) -> DictConfig:
 
 
 @pytest.fixture(scope="module")
+def unlearn(rows: Path) -> DictConfig:
+    chosen = "method=rejection_steering", f"data.alternate={rows}/sft.parquet", "data.train_files=null"
+    return composed("recipe.rerule.config.unlearn", "unlearn_trainer", *chosen)
+
+
+@pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = put_model(tmp_path_factory.mktemp("models") / "model")
     byte_level(LLAMA3_TEMPLATE).save_pretrained(folder)
@@ -102,11 +108,16 @@ def test_tokenizer_and_code(
     tmp_path: Path,
     stage1: DictConfig,
     stage2: DictConfig,
+    unlearn: DictConfig,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("builtins.input", lambda *_: "y")  # nobody is to be asked whether to trust the code
-    for call in trained(stage1, stage2, case.make(whole), tmp_path / "run"):
+    given, unlearn = case.make(whole), unlearn.copy()
+    unlearn.model.path, unlearn.trainer.default_local_dir = str(given), str(tmp_path / "run")
+    calls = trained(stage1, stage2, given, tmp_path / "run")
+    for call in [*calls, lambda: checks.require(checks.findings(checks.unlearn, unlearn))]:
         assert_outcome(case, case.line, call)
+    assert not (tmp_path / "run").exists()
     assert not (whole / "executed").exists()
 
 

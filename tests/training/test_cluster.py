@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +134,34 @@ def test_a_node_that_died_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert line.startswith(
         "node host-b (10.0.0.2) died: health check failed; trainer.resume_mode=auto goes on"
     )
+
+
+def test_a_gcs_server_that_is_gone_interrupts_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(cluster.GCS_PATIENCE, "1.5")
+    monkeypatch.setattr(cluster, "GCS_PING_SECONDS", 0.05)
+    watch = cluster.GcsWatch()
+    server = socket.create_server(("127.0.0.1", 0))
+    address = f"127.0.0.1:{server.getsockname()[1]}"
+    watch.start(address)
+    time.sleep(1)
+    assert watch.death is None  # although nobody has accepted a connection yet: it is only busy
+    server.close()
+    closed = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        time.sleep(20)
+    assert 0.4 < time.monotonic() - closed < 10
+    assert str(watch.death).startswith(f"Ray's gcs_server ({address}) was killed or cannot be reached: ")
+    watch.stop()
+
+
+def test_a_watch_of_a_gcs_server_that_answers_leaves_the_handler_of_before() -> None:
+    before = signal.getsignal(signal.SIGUSR1)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        watch = cluster.GcsWatch()
+        watch.start(f"127.0.0.1:{server.getsockname()[1]}")
+        watch.stop()
+    assert watch.death is None
+    assert signal.getsignal(signal.SIGUSR1) == before
 
 
 OF_MEMORY = (

@@ -234,8 +234,9 @@ def run_attack(options: argparse.Namespace) -> int:
 
 def checked(options: argparse.Namespace) -> Command:
     """The command asked for. Raises ValueError on anything wrong with it."""
-    inputs = {"--probes": options.probes, "--train": options.train} | given_paths(options, benchmarks())
-    check_apart(options.out, *existing(*inputs.items()))
+    phrases = options.refusal_phrases
+    inputs = {"--probes": options.probes, "--train": options.train, "--refusal-phrases": phrases}
+    check_apart(options.out, *existing(*inputs.items(), *given_paths(options, benchmarks()).items()))
     check_writable(options.out, options.overwrite, ATTACKED)
     kept = options.cache or options.out.with_name(f"{options.out.name}.partial")
     check_kept(kept)
@@ -269,6 +270,7 @@ def checked(options: argparse.Namespace) -> Command:
         "benchmark_settings": dict(source.evaluator.settings),
         "probes": file_sha256(options.probes),
         "train": options.train and file_sha256(options.train),
+        **({"refusal_phrases": file_sha256(phrases)} if phrases else {}),
         "budget": options.budget,
         "platform": decoding.platform,
         "dtype": decoding.dtype,
@@ -369,7 +371,11 @@ def _meta(command: Command, options: argparse.Namespace) -> dict[str, Any]:
         "seeds": command.material.seeds,
         "asked": {"forget": len(command.material.asked), "retain": len(command.material.retained)},
         "excess": None if CONTROL in names else WITHOUT_CONTROL,
-        "files": {"probes": str(options.probes), "train": options.train and str(options.train)},
+        "files": {
+            "probes": str(options.probes),
+            "train": options.train and str(options.train),
+            **({"refusal_phrases": str(options.refusal_phrases)} if options.refusal_phrases else {}),
+        },
         "versions": versions(),
     }
 

@@ -91,6 +91,7 @@ class Evaluation:
     models: list[Model]
     probes_file: Path
     probes: list[Probe]
+    phrases_file: Path | None
     decoding: Decoding
     out: Path
     overwrite: bool
@@ -173,7 +174,8 @@ def run_model(options: argparse.Namespace) -> int:
 
 def checked(options: argparse.Namespace) -> Evaluation:
     """The evaluation asked for. Raises ValueError on anything wrong with it, before vLLM starts."""
-    inputs = {"--probes": options.probes} | given_paths(options, benchmarks())
+    inputs = {"--probes": options.probes, "--refusal-phrases": options.refusal_phrases}
+    inputs |= given_paths(options, benchmarks())
     check_apart(options.out, *existing(*inputs.items(), *files_of(options.prefix)))
     check_writable(options.out, options.overwrite, EVALUATION)
     check_store(kept_answers_of(options.out))
@@ -200,6 +202,7 @@ def checked(options: argparse.Namespace) -> Evaluation:
         models,
         options.probes,
         probes,
+        options.refusal_phrases,
         decoding,
         options.out,
         options.overwrite,
@@ -325,14 +328,10 @@ def _meta(evaluation: Evaluation, scored: Mapping[str, Scored]) -> dict[str, Any
             | ({"template": dict(model.template)} if model.template else {})
             for model in evaluation.models
         },
-        "probes": {
-            "file": str(evaluation.probes_file),
-            "sha256": file_sha256(evaluation.probes_file),
-            "rows": rows,
-            "facts": facts,
-        },
+        "probes": {**_told(evaluation.probes_file), "rows": rows, "facts": facts},
         "unit": UNIT,
         "rouge_l_convention": benchmark.convention,
+        **({"refusal_phrases": _told(evaluation.phrases_file)} if evaluation.phrases_file else {}),
         "benchmark_settings": dict(benchmark.settings),
         "decoding": {
             "engine": "vLLM",
@@ -344,3 +343,7 @@ def _meta(evaluation: Evaluation, scored: Mapping[str, Scored]) -> dict[str, Any
         "anchors": dict(benchmark.constant_baselines),
         "versions": versions(),
     }
+
+
+def _told(file: Path) -> dict[str, str]:
+    return {"file": str(file), "sha256": file_sha256(file)}

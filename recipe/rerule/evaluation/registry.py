@@ -13,7 +13,7 @@ import importlib
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # what only some commands need
     from recipe.rerule.evaluation.logs import Log, Scored
     from recipe.rerule.evaluation.probes import Probe
     from recipe.rerule.evaluation.summary import Metrics, Samples, Statistic
+    from reward.refusal import RefusalPhrases
 
 Row = dict[str, Any]
 """A row of the tidy table of one model: the keys of `tidy.ROW` but for "model", and its metrics."""
@@ -231,6 +232,7 @@ class Benchmark:
         settings: how it asks, for meta.json.
         max_tokens: most new tokens a response.
         texts: whole texts that are measured in addition to the probes.
+        phrases: of --refusal-phrases, which extend the refusal detector; None where no file is given.
     """
 
     name: str
@@ -253,6 +255,7 @@ class Benchmark:
     settings: Mapping[str, Any] = {}
     max_tokens: int = 32
     texts: Texts = Texts()
+    phrases: RefusalPhrases | None = None
 
     def check(self) -> None:
         """Raises ValueError where something declared cannot be."""
@@ -265,8 +268,17 @@ class Benchmark:
 
     def evaluator(self, options: argparse.Namespace) -> Self:
         """The benchmark as the command's options say. Raises ValueError where one of them is wrong."""
-        chosen = copy.copy(self)
+        chosen = self.with_phrases(getattr(options, "refusal_phrases", None))
         chosen.choose(options)
+        return chosen
+
+    def with_phrases(self, file: Path | None) -> Self:
+        """A copy that judges refusals with the phrases of a file. Raises ValueError where it is wrong."""
+        chosen = copy.copy(self)
+        if file is not None:
+            from reward.refusal import load_phrases
+
+            chosen.phrases = load_phrases(file)
         return chosen
 
     def choose(self, options: argparse.Namespace) -> None:
@@ -313,6 +325,10 @@ class Benchmark:
     def scores(self, response: str, probe: Probe) -> dict[str, Any]:
         """The metrics of one response, by column."""
         raise NotImplementedError(f"{self.name} does not say what a response is worth")
+
+    def refuses(self, response: str) -> bool:
+        """Whether a response refuses, by the detector of the reward and `phrases`."""
+        return _refuses(response.strip(), self.phrases)
 
     def anchor_answers(self, probes: Sequence[Probe], text: str) -> Answers:
         """The same answer to every probe; {subject} in it is the name of whom the probe is about."""
@@ -364,6 +380,13 @@ class Benchmark:
     ) -> Scored | None:
         """The metrics of a log; None where the benchmark's files are records. Raises LogError."""
         return None
+
+
+@lru_cache(maxsize=1 << 14)  # anchors and collapsed models give the same text again and again
+def _refuses(text: str, phrases: RefusalPhrases | None) -> bool:
+    from reward.refusal import is_refusal
+
+    return is_refusal(text, phrases)
 
 
 @cache
@@ -437,16 +460,28 @@ COMMAND = frozenset(
     {
         "help", "model", "prefix", "template", "probes", "out", "overwrite", "platform", "benchmark", "run",
         "most_compared", "dtype", "tensor_parallel_size", "gpu_memory_utilization", "train", "control",
-        "attacks", "budget", "folds", "seeds", "json", "cache", "keep_models",
+        "attacks", "budget", "folds", "seeds", "json", "cache", "keep_models", "refusal_phrases",
     }
 )  # fmt: skip
 """Names that `evaluate model` and `evaluate attack` have for themselves."""
-SCORE_OPTIONS = ("retain_log", "variants", "allow_unequal", "model")
+SCORE_OPTIONS = ("retain_log", "variants", "allow_unequal", "model", "refusal_phrases")
 """The options of `evaluate score` that a file may have no use for."""
 
 
+def add_phrases_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare --refusal-phrases, which every command that judges refusals has."""
+    parser.add_argument(
+        "--refusal-phrases",
+        type=Path,
+        metavar="FILE",
+        help="phrases that extend the refusal detector, one a line: the file that the reward was given as "
+        "refusal_phrases (docs/rewards.md)",
+    )
+
+
 def add_benchmark_arguments(parser: argparse.ArgumentParser, benchmarks: Mapping[str, Benchmark]) -> None:
-    """Declare --benchmark and the options of single benchmarks."""
+    """Declare --benchmark, --refusal-phrases and the options of single benchmarks."""
+    add_phrases_argument(parser)
     parser.add_argument(
         "--benchmark",
         choices=tuple(benchmarks),

@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.logs import Log, LogError, Scored, compute, read_log
-from recipe.rerule.evaluation.registry import SCORE_OPTIONS, Benchmark, benchmarks, by_any_name
+from recipe.rerule.evaluation.registry import (
+    SCORE_OPTIONS,
+    Benchmark,
+    add_phrases_argument,
+    benchmarks,
+    by_any_name,
+)
 from recipe.rerule.evaluation.row_files import first_record
 from recipe.rerule.evaluation.summary import samples_of
 from recipe.rerule.io import read_json
@@ -67,6 +73,7 @@ def add_score_parser(commands: Any) -> None:
         help=f"{_users('retain_log')}: log of the model trained without the forget set, for the metrics that "
         "compare with it",
     )
+    add_phrases_argument(parser)
     parser.add_argument(
         "--metrics", metavar="NAME,...", help="only these, all of which must come out (default: what can be)"
     )
@@ -92,7 +99,7 @@ def _users(option: str) -> str:
 
 def run_score(options: argparse.Namespace) -> int:
     """Prints the metrics; exit code 0. Raises ValueError where the file cannot be scored."""
-    benchmark = by_any_name()[options.benchmark]
+    benchmark = by_any_name()[options.benchmark].with_phrases(options.refusal_phrases)
     with Progress(f"evaluate score: {options.log[0]}"):
         seen: set[Path] = set()
         for path in options.log:
@@ -184,12 +191,14 @@ def _score_answers(options: argparse.Namespace, benchmark: Benchmark) -> Scored:
     """The metrics of the answers of one model, in tidy tables or records. Raises ValueError."""
     import pandas as pd
 
-    _refuse(options, ("model",))
+    _refuse(options, ("model", "refusal_phrases"))
     notes: list[str] = []
     tables = []
     for path in options.log:
         if path.suffix == ".parquet" or path.is_dir():
             tables.append(tidy.read_responses(path))
+            if benchmark.phrases is not None:
+                notes += _judged_again(tables[-1], path, benchmark)
             notes += _other_benchmark(path, benchmark)
             continue
         first = first_record(path)
@@ -224,6 +233,17 @@ def _score_answers(options: argparse.Namespace, benchmark: Benchmark) -> Scored:
 
 def _number(statistic: Any, samples: Any) -> float:
     return float(statistic(samples))
+
+
+def _judged_again(table: pd.DataFrame, path: Path, benchmark: Benchmark) -> list[str]:
+    """Judge the refusals of a table again, in place; a note on how many are other than before."""
+    if "refused" not in table:
+        raise LogError(f"{path} has no column refused, which --refusal-phrases judges again; leave it out")
+    known = table["refused"].notna()
+    judged = table.loc[known, "response"].map(benchmark.refuses).astype(float)
+    changed = int((judged != table.loc[known, "refused"]).sum())
+    table.loc[known, "refused"] = judged
+    return [f"{path}: with --refusal-phrases {changed} of {len(judged)} responses are judged otherwise"]
 
 
 def _whole(path: Path) -> Any:

@@ -135,7 +135,7 @@ def stage2(config: DictConfig) -> Iterator[str]:
     train = [(path, read_rows(path)) for path in listed(config.data.train_files)]
     val = [(path, read_rows(path)) for path in listed(config.data.val_files)]
     rows.refuse_probes(train)
-    yield from rows.stage2_warnings(train)
+    yield from rows.stage2_warnings(train, settings.phrases_of_reward(config))
     yield from rows.warnings(train, val)
     yield from rows.side_warnings(train, config.data)
     count = rows.usable(train, config.data)
@@ -183,6 +183,7 @@ def unlearn(config: DictConfig) -> Iterator[str]:
         rows.refuse_probes([one])
         yield from rows.warnings([one], [])
     rows.check_tokens(config, config.model, named)
+    rows.check_end(config, config.model, named)
     yield from rows.template_warnings(config, config.model, named)
     yield from unlearning.group_warnings(config, method, files)
 

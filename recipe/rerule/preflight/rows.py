@@ -30,6 +30,7 @@ from recipe.rerule.training.prompts import (
     require_chat_template,
     turn_ids,
 )
+from reward.refusal import RefusalPhrases
 from reward.score import usable_golds
 
 Files = Sequence[tuple[str, list[Row]]]
@@ -51,8 +52,11 @@ def refuse_probes(files: Files, key: str = "data.train_files") -> None:
         )
 
 
-def stage2_warnings(train: Files) -> Iterator[str]:
-    """What to say of prompts of stage 2: a side without rows, and leaks that the reward cannot see."""
+def stage2_warnings(train: Files, phrases: RefusalPhrases | None = None) -> Iterator[str]:
+    """What to say of prompts of stage 2: a side without rows, and leaks that the reward cannot see.
+
+    phrases: that extend the refusal detector of the reward.
+    """
     counts = _counts(train)
     if not counts["forget"]:
         yield "data.train_files hold no row of type forget, so nothing is to be forgotten"
@@ -62,7 +66,7 @@ def stage2_warnings(train: Files) -> Iterator[str]:
             "everything"
         )
     unseen = sum(
-        not usable_golds(truth["golds"], row["extra_info"]["query"], truth["keyword"])
+        not usable_golds(truth["golds"], row["extra_info"]["query"], truth["keyword"], phrases)
         for _, _, row in _rows(train)
         if (truth := row["reward_model"]["ground_truth"])["type"] == "forget"
     )

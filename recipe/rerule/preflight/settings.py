@@ -20,6 +20,8 @@ from recipe.rerule import schema
 from recipe.rerule.preflight.divisions import ACTOR, STAGE1, devices_of
 from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.schema import AGENT_LOOP, AGENT_LOOP_MODULE, SettingsError, listed, refuse, shown
+from reward import RewardConfig
+from reward.refusal import RefusalPhrases
 from reward.score import PARTS, check_options
 
 _OUR_REWARD = "pkg://reward.score"
@@ -68,6 +70,14 @@ def check_stage1(config: DictConfig) -> None:
         "template; leave out model.tokenizer_path and model.custom_chat_template",
     )
     _check_reward_options(schema.plain(config, "signal")["reward_kwargs"], "signal.reward_kwargs")
+
+
+def phrases_of_reward(config: DictConfig) -> RefusalPhrases | None:
+    """Those by which the reward of a checked stage 2 judges refusals; None for a reward of one's own."""
+    function = schema.plain(config, "reward.custom_reward_function")
+    if function["path"] != _OUR_REWARD:
+        return None
+    return RewardConfig(refusal_phrases=(function["reward_kwargs"] or {}).get("refusal_phrases")).phrases
 
 
 def check_stage2(config: DictConfig) -> None:

@@ -11,9 +11,13 @@ import copy
 import os
 import re
 import secrets
+import signal
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import ray
@@ -28,6 +32,11 @@ SOCKET_NUMBER = "VERL_ZMQ_BASE_TRAINER_RANK"
 """Environment variable with a number that verl's rollout engine adds to that of its weight socket."""
 NODE_DEATH_SECONDS = 30.0
 """How long the cluster may take to notice that a node is gone, after processes on it are."""
+GCS_PATIENCE = "RAY_gcs_rpc_server_reconnect_timeout_s"
+"""Environment variable: seconds without a gcs_server after which Ray ends a process, whatever it is doing."""
+GCS_PATIENCE_SECONDS = 60.0
+"""Ray's default of it."""
+GCS_PING_SECONDS = 2.0
 _PASSED_ON = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 _SOCKETS = 100
 """Numbers of weight-transfer sockets that one run has to itself on a node: more than it has devices."""
@@ -48,12 +57,65 @@ class DeathError(RuntimeError):
     """A machine or a process of the run died; the message says which, why and what to do."""
 
 
+class GcsWatch:
+    """Interrupts the main thread of the driver when Ray's gcs_server, the head of the cluster, is gone.
+
+    Ray itself says nothing of it, and ends the driver after a minute, before the run's processes have ended.
+    The watch waits a third of that time, since a server with a database of its own may come back.
+
+    Attributes:
+        death: one line on it; None while it is there.
+    """
+
+    def __init__(self) -> None:
+        self.death: str | None = None
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, address: str) -> None:
+        """Watch the server at `address` (host:port); to be called in the main thread."""
+        self._former_handler = signal.signal(signal.SIGUSR1, self._interrupt)
+        self._thread = threading.Thread(target=self._loop, args=(address,), name="rerule-gcs", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the watch; there may be none."""
+        if self._thread is not None:
+            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+            self._over.set()
+            self._thread.join()
+            signal.signal(signal.SIGUSR1, self._former_handler)
+
+    def _loop(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        patience = float(os.environ.get(GCS_PATIENCE, GCS_PATIENCE_SECONDS)) / 3
+        answered = time.monotonic()
+        while not self._over.wait(GCS_PING_SECONDS):
+            try:
+                socket.create_connection((host.strip("[]"), int(port)), timeout=GCS_PING_SECONDS).close()
+            except OSError as error:
+                if time.monotonic() - answered > patience:
+                    reason = error.strerror or error
+                    self.death = (
+                        f"Ray's gcs_server ({address}) was killed or cannot be reached: {reason}; "
+                        f"{LESS_MEMORY}; {GO_ON}"
+                    )
+                    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+                    return
+            else:
+                answered = time.monotonic()
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt  # ray.get passes no other exception of a handler on
+
+
 class TaskRunner:
     """What verl's `run_ppo` starts, in place of `ray.remote(runner)`; it does so right after `ray.init`.
 
     Attributes:
         handle: the started actor; None before.
         nodes: Ray's records of the nodes that were alive then, by id.
+        gcs: the watch of the cluster's gcs_server from then on.
     """
 
     def __init__(self, runner: Any, when_connected: Callable[[], object]) -> None:
@@ -61,6 +123,7 @@ class TaskRunner:
         self._when_connected = when_connected
         self.handle: Any = None
         self.nodes: dict[str, dict[str, Any]] = {}
+        self.gcs = GcsWatch()
 
     def options(self, **options: Any) -> TaskRunner:
         """As of a Ray actor class."""
@@ -72,6 +135,7 @@ class TaskRunner:
         process.take_signals()  # ray.init has replaced the handlers
         self._when_connected()
         self.nodes = alive_nodes()
+        self.gcs.start(ray.get_runtime_context().gcs_address)
         self.handle = self._runner.remote()
         return self.handle
 
@@ -108,9 +172,16 @@ def of_run(config: DictConfig, runner: type) -> Iterator[TaskRunner]:
             unsure = isinstance(error, ActorUnavailableError) or len(task_runner.nodes) > 1
             dead = dead_node(task_runner.nodes, NODE_DEATH_SECONDS if unsure else 0)
             raise DeathError(dead or death("a process of the run", error)) from error
+        except KeyboardInterrupt as error:
+            if task_runner.gcs.death is None or process.signal_received():
+                raise
+            raise DeathError(task_runner.gcs.death) from error
         finally:
+            task_runner.gcs.stop()
             started.remember()
-            if joins and task_runner.handle is not None:
+            if task_runner.gcs.death is not None:
+                started.kill()  # without a gcs_server Ray waits long for each of them
+            elif joins and task_runner.handle is not None:
                 ray.kill(task_runner.handle)
             ray.shutdown()
             started.end()

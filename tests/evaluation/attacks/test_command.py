@@ -68,6 +68,7 @@ REFUSED = {
     "--attacks uds": "attack uds needs a model that never knew the facts, --control FOLDER",
     "--model control=there": "--model control is given twice",
     "--template plane=true": "--template plane: no model's chat template has an argument of this name",
+    "--refusal-phrases {tmp}/gone.txt": "gone.txt: cannot be read (No such file or directory)",
     "--seeds 0": "'0' is no whole number above 0",
     "--folds 3": "invalid choice: 3",
 }

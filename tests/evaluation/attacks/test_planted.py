@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from recipe.rerule.evaluation import attack_command as command
@@ -132,6 +134,32 @@ def test_a_cache_is_shared_by_models_with_the_same_files(
     assert next(of_both) == next(of_both)
     assert attack(*cache, "--attacks", "memorisation", "--overwrite") == 0
     assert len(asked) == 3
+
+
+def test_the_users_phrases_are_part_of_the_cache_and_of_what_is_told(
+    attack: Attack, tmp_path: Path, stand_in: None
+) -> None:
+    """Answers of an earlier command are judged again, and not asked again."""
+    given = ("--attacks", "prefill", "--cache", f"{tmp_path / 'cache'}", "--overwrite")
+
+    def refused() -> pd.Series[float]:
+        rows = tidy.read(tmp_path / "out")
+        return rows.set_index(["attack", "model", "setting", "probe"])["refused"]
+
+    assert attack(*given) == 0
+    before, answers = refused(), tidy.read(tmp_path / "out")["response"]
+    words = next(text for text in answers if text.split() and "I" not in text.split())
+    phrases = tmp_path / "phrases.txt"
+    phrases.write_text(f"{words}\n")
+    assert attack(*given, "--refusal-phrases", f"{phrases}") == 0
+    assert list(tidy.read(tmp_path / "out")["response"]) == list(answers)
+    assert (refused() >= before).all()
+    assert refused().sum() > before.sum()
+    meta = json.loads((tmp_path / "out/meta.json").read_text())
+    assert meta["refusal_phrases"] == hashlib.sha256(phrases.read_bytes()).hexdigest()
+    assert meta["files"]["refusal_phrases"] == str(phrases)
+    assert attack(*given) == 0
+    assert refused().equals(before)
 
 
 def test_changed_models_are_kept_where_asked(

@@ -254,7 +254,8 @@ def test_rows_keep_who_was_asked_what() -> None:
     ],
 )
 def test_special_answers(response: str, golds: list[str], score: float) -> None:
-    assert rwku.scored(response, golds) == {"rouge_l": score, "refused": False}
+    assert rwku.recall(response, golds) == score
+    assert not RWKU.refuses(response)
 
 
 @given(st.text("ab .,", min_size=0, max_size=12), st.text("ab ,", min_size=1, max_size=8))
@@ -263,7 +264,7 @@ def test_scores_are_those_of_rwkus_package(response: str, gold: str) -> None:
     if not gold.strip() or not text.strip("."):
         return
     expected = Rouge().get_scores(text, gold)[0]["rouge-l"]["r"]
-    assert rwku.scored(response, [gold])["rouge_l"] == pytest.approx(expected, abs=1e-12)
+    assert rwku.recall(response, [gold]) == pytest.approx(expected, abs=1e-12)
 
 
 @functools.cache

@@ -291,13 +291,12 @@ class Muse(Benchmark):
         return found
 
     def _scores(self, response: str, gold: str) -> dict[str, Any]:
-        from reward.refusal import is_refusal
         from reward.rouge import rouge_l
 
         return {
             "rouge_l": rouge_l(response, gold, "muse"),
             "rouge_l_stemmed": rouge_l(response, gold, "muse-open-unlearning"),
-            "refused": is_refusal(response.strip()),
+            "refused": self.refuses(response),
         }
 
     def fact(self, row: Mapping[str, Any]) -> Hashable:

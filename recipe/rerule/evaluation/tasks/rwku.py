@@ -18,7 +18,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,23 +100,16 @@ def wording(prompts: str, mode: str, family: str, query: str) -> tuple[str, str]
     return f"{_BRIEF}Question: {query}\n", "Answer:"
 
 
-def scored(response: str, golds: Sequence[str]) -> dict[str, Any]:
-    """`rouge_l`, in [0, 1] against the best of the golds, and `refused`.
+def recall(response: str, golds: Sequence[str]) -> float:
+    """ROUGE-L recall of the best of the golds, in [0, 1].
 
-    White space around a response does not count; an empty one is scored as NOANSWER, and is no refusal. One
-    of full stops alone, on which RWKU's code stops with an error, scores 0.
+    White space around a response does not count; an empty one is scored as NOANSWER. One of full stops alone,
+    on which RWKU's code stops with an error, scores 0.
     """
     from reward.rouge import rouge_l
 
     text = response.strip() or NO_ANSWER
-    return {"rouge_l": max(rouge_l(text, gold, "rwku") for gold in golds), "refused": _refuses(text)}
-
-
-@lru_cache(maxsize=1 << 14)  # anchors and collapsed models give the same text again and again
-def _refuses(text: str) -> bool:
-    from reward.refusal import is_refusal
-
-    return is_refusal(text)
+    return max(rouge_l(text, gold, "rwku") for gold in golds)
 
 
 # Whole texts.
@@ -424,7 +417,7 @@ class Rwku(Benchmark):
         return found
 
     def scores(self, response: str, probe: Probe) -> dict[str, Any]:
-        return scored(response, probe.golds)
+        return {"rouge_l": recall(response, probe.golds), "refused": self.refuses(response)}
 
     def anchor_answers(self, probes: Sequence[Probe], text: str) -> Answers:
         """{subject} is the target's name, on neighbours too: that gives the published score of a constant
@@ -522,7 +515,8 @@ class Rwku(Benchmark):
                     "prompt": text_of(row, "query", where),
                     "golds": golds,
                     "response": row[answer[0]],
-                    **scored(row[answer[0]], golds),
+                    "rouge_l": recall(row[answer[0]], golds),
+                    "refused": self.refuses(row[answer[0]]),
                 }
             )
         return found

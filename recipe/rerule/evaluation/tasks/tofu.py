@@ -362,10 +362,9 @@ class Tofu(Benchmark):
 
     def scores(self, response: str, probe: Probe) -> dict[str, Any]:
         """Recall, and whether the response refuses."""
-        from reward.refusal import is_refusal
         from reward.rouge import rouge_l
 
-        return {"rouge_l": rouge_l(response, probe.golds[0], "tofu"), "refused": is_refusal(response)}
+        return {"rouge_l": rouge_l(response, probe.golds[0], "tofu"), "refused": self.refuses(response)}
 
     def _likelihoods(self, probe: Probe, answers: Answers) -> dict[str, Any]:
         names = ("prob", "avg_loss", "paraphrased_loss", "truth_ratio", "closeness", "truthfulness")

@@ -100,13 +100,17 @@ class Recall(Benchmark):
 
         It counts without its thought and the white space around it; an empty one scores 0 and is no refusal.
         """
-        from reward.refusal import is_refusal
         from reward.rouge import rouge_l
         from reward.thoughts import split_thought
 
         text = split_thought(response)[1].strip()
         recall = max(rouge_l(text, gold, self.convention) for gold in probe.golds)
-        return {"rouge_l": recall, "refused": is_refusal(text)}
+        return {"rouge_l": recall, "refused": self.refuses(response)}
+
+    def refuses(self, response: str) -> bool:
+        from reward.thoughts import split_thought
+
+        return super().refuses(split_thought(response)[1])
 
     def sets(self, row: Mapping[str, Any]) -> list[str]:
         """ "section/kind", of attacks "section/kind/family"."""
