@@ -60,6 +60,20 @@ def test_an_address_in_the_environment_is_left_to_ray(monkeypatch: pytest.Monkey
     assert "address" not in ray_init(settings)
 
 
+@pytest.mark.parametrize(("processors", "count"), [(4, 37), (96, 96)])
+def test_a_cluster_of_ones_own_has_room_for_all_actors(
+    processors: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 8 devices verl asks for 24 processors, and Ray would wait for ever where it counts fewer."""
+    monkeypatch.setattr("os.cpu_count", lambda: processors)
+    settings = config("platform=gpu", "trainer.n_gpus_per_node=8")
+    assert cluster.choose(settings) is False
+    assert ray_init(settings)["num_cpus"] == count
+    given = config("platform=gpu", "ray_kwargs.ray_init.num_cpus=30")
+    assert cluster.choose(given) is False
+    assert ray_init(given)["num_cpus"] == 30
+
+
 def test_counts_that_the_user_set_are_left_on_gpus() -> None:
     settings = config("platform=gpu", "+ray_kwargs.ray_init.address=auto", "ray_kwargs.ray_init.num_cpus=8")
     assert cluster.choose(settings) is True

@@ -30,6 +30,9 @@ from recipe.rerule.training import local_paths
 
 SOCKET_NUMBER = "VERL_ZMQ_BASE_TRAINER_RANK"
 """Environment variable with a number that verl's rollout engine adds to that of its weight socket."""
+CPUS_OF_DEVICE, OTHER_CPUS = 3, 13
+"""Processors in Ray's count, which is logical: those that verl asks for with a device, and those of all other
+actors, of which each asks for one. 16 for one device, as config/platform/cpu.yaml has it."""
 NODE_DEATH_SECONDS = 30.0
 """How long the cluster may take to notice that a node is gone, after processes on it are."""
 GCS_PATIENCE = "RAY_gcs_rpc_server_reconnect_timeout_s"
@@ -204,6 +207,10 @@ def choose(config: DictConfig) -> bool:
             # Without one ray.init would start a cluster where none runs.
             options.address = address or "local"
     if address is None:
+        if options.num_cpus is None:
+            # Ray would wait without end where it counts fewer processors than the actors ask for.
+            devices = config.trainer.n_gpus_per_node
+            options.num_cpus = max(os.cpu_count() or 1, CPUS_OF_DEVICE * devices + OTHER_CPUS)
         return False
     if config.platform.name == "cpu":
         # The platform's own counts; Ray refuses any for a cluster that has its own.
