@@ -1,4 +1,4 @@
-"""Which room of the project imports which: docs/architecture.md's table, held to the code."""
+"""Which room of the project imports which: docs/architecture.md has the rooms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands on the real stack, on a micro world, compared with golden files (docs/architecture.md).
+"""The commands on the real stack, on a micro world, compared with golden files (CONTRIBUTING.md).
 
 `tests/golden/stack.json` has what is the same everywhere: files, names of metrics, and which prompts are
 trained on and stored. `stack_numbers.json` has numbers that follow from trained weights. Their last digits

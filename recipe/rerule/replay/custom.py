@@ -1,6 +1,6 @@
 """Rules of the user's own: classes that `replay.admission`, `sampling`, `eviction`, `threshold_rule` name.
 
-A setting MODULE:CLASS stands for `CLASS(config, rng)` with the protocol's method: see docs/extending.md.
+A setting MODULE:CLASS stands for `CLASS(config, rng)` with the protocol's method: see docs/architecture.md.
 `build_rules` imports and makes them; what they answer is checked at every step, since a wrong answer would
 store or replay other groups than the run's record says.
 """

@@ -1,4 +1,4 @@
-"""docs/attacks.md lists every attack, and the example of docs/extending.md is an attack."""
+"""docs/attacks.md lists every attack, and the example of docs/architecture.md is an attack."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_numbers_of_the_table_are_those_of_the_budgets() -> None:
 
 
 def test_the_example_of_an_attack() -> None:
-    text = (DOCS / "extending.md").read_text(encoding="utf-8")
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n# loud\.py\n(.*?)```", text, re.DOTALL)
     made: dict[str, Any] = {}
     exec(code, made)
