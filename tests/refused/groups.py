@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import torch
 import yaml
 from hydra import compose, initialize_config_module
 
@@ -52,7 +53,7 @@ NAMES = {
     **vars(models),
     **vars(rows),
     **vars(endpoints),
-    **{"gzip": gzip, "math": math, "Path": Path, "WEB_APP": playground.WEB_APP},
+    **{"gzip": gzip, "math": math, "torch": torch, "Path": Path, "WEB_APP": playground.WEB_APP},
 }
 """What an expression of the table may name."""
 
