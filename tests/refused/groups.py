@@ -17,11 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import peft
 import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
 from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
 
 from data_prep.__main__ import main as data_prep
 from data_prep.generate import run as generate
@@ -31,6 +33,8 @@ from recipe.rerule import evaluate, minimal, report, task_vector
 from recipe.rerule.evaluation.engine.models import Model, check_models, resolve_models, with_prefixes
 from recipe.rerule.evaluation.probes import read_probes
 from recipe.rerule.preflight import checks
+from recipe.rerule.preflight import models as preflight_models
+from recipe.rerule.preflight import settings as preflight_settings
 from recipe.rerule.replay import Replay, ReplayConfig, load
 from recipe.rerule.replay import save as save_replay
 from recipe.rerule.replay.__main__ import main as inspect
@@ -349,6 +353,44 @@ def _together(*ended: Ended) -> Ended:
     return Ended([line for one in ended for line in one.errors], commands=len(ended))
 
 
+def adapter(case: Case, place: Place) -> Ended:
+    """What differs from a section of a model with an adapter; llama, gpt2 and peft make folders."""
+
+    def folder(content: dict[str, Any]) -> str:
+        (place.here / "config.json").write_text(json.dumps(content))
+        return str(place.here)
+
+    def llama(**more: Any) -> str:
+        sizes = {"hidden_size": 16, "intermediate_size": 24, "vocab_size": 64, "num_attention_heads": 4}
+        return folder(made_models.CONFIG | sizes | more)
+
+    def gpt2() -> str:
+        sizes = {"n_embd": 16, "n_layer": 1, "n_head": 2, "vocab_size": 32}
+        return folder({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]} | sizes)
+
+    def saved(**more: Any) -> str:
+        usual = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj"], "task_type": "CAUSAL_LM"}
+        peft.LoraConfig(**usual | more).save_pretrained(str(place.here / "adapter"))
+        return str(place.here / "adapter")
+
+    changes = value(f"dict({case.given})", llama=llama, gpt2=gpt2, peft=saved)
+    section = {
+        "lora_rank": 4,
+        "lora_alpha": 8,
+        "target_modules": "all-linear",
+        "lora": {"rank": 0, "merge": False},
+    }
+    none = ("exclude_modules", "target_parameters", "lora_adapter_path")
+    section |= {"trust_remote_code": False} | dict.fromkeys(none) | {"path": changes.get("path") or llama()}
+    model = OmegaConf.create(section | changes)
+
+    def check() -> None:
+        preflight_settings.check_adapter(model, "key")
+        preflight_models.check_adapter(model, "key")
+
+    return place.tried(check)
+
+
 # Commands in this process.
 
 COMMANDS = {"evaluate": evaluate.main, "report": report.main, "inspect": inspect, "data_prep": data_prep}
@@ -572,6 +614,7 @@ GROUPS: dict[str, Callable[[Case, Place], Ended]] = {
     "tokenizers and code of stages 1 and 2": tokenizer,
     "run folders": a_run_folder,
     "checkpoints to resume from": checkpoint,
+    "adapters": adapter,
     "output folders and inputs inside them": outputs,
     "endpoint of generated data": endpoint,
     "options of an endpoint": endpoint_options,
