@@ -172,17 +172,17 @@ def _requirement_faults(platform: str) -> Iterator[str]:
             if name == "verl":
                 asked = [(str(name), one) for one in ("", *sorted(requirement.extras))]
                 pending += [one for one in asked if one not in pending]
-    for name, wanted in unmet.items():
-        version = _version(name)
+    for package, wanted in unmet.items():
+        version = _version(package)
         if wanted:
             state = "is missing" if version is None else f"{version} does not fit"
-            yield f"{name} {state}; {', '.join(dict.fromkeys(wanted))}"
+            yield f"{package} {state}; {', '.join(dict.fromkeys(wanted))}"
         versions: dict[str, str] = {}
-        for one in metadata.distributions(name=name):
+        for one in metadata.distributions(name=package):
             versions.setdefault(one.version, str(one.locate_file("")))
         if len(versions) > 1:
             places = ", ".join(f"{version} in {folder}" for version, folder in versions.items())
-            yield f"{name} is installed more than once: {places}; uninstall all but one"
+            yield f"{package} is installed more than once: {places}; uninstall all but one"
     if _version("verl") is None:
         yield "what verl needs was not looked at, because verl is missing; check again once it is installed"
 
