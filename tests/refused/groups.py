@@ -47,7 +47,7 @@ from tests.data_prep.raw_files import put_array, put_custom, put_rwku
 from tests.made_worlds import SMALL
 from tests.refused import configurations, endpoints, models, playground, rows
 from tests.refused.rows import rl, sft, stored
-from tests.refused.table import Case
+from tests.refused.table import Case, told
 from tests.replay.groups import PAPER_RULES, make_group
 
 NAMES = {
@@ -101,11 +101,11 @@ class Place:
         except ValueError as error:
             errors, code = [f"error: {error}"], None
         out, err = self.capsys.readouterr()
-        lines = err.splitlines()
+        lines = told(err)
         errors += [line for line in lines if line.startswith("error: ")]
         warnings = [line for line in lines if line.startswith("warning: ")]
         if strict:
-            others = [line for line in lines if not line.startswith(("error: ", "warning: ", "generate: "))]
+            others = [line for line in lines if not line.startswith(("error: ", "warning: "))]
             assert (code, others) == (2 if errors else 0, [])
         if errors:
             assert listing(*folders) == before

@@ -46,3 +46,9 @@ def read() -> Iterator[Case]:
             for text in values.split(" | "):
                 value = shown(yaml.safe_load(text))
                 yield Case(group, f"{key}={text}", "refused", f"{key} is {value}")
+
+
+def told(stderr: str) -> list[str]:
+    """The lines of a command without those of its progress, which a machine that is busy has too."""
+    progress = r"[\w ]+: (\d+ of \d+ [\w ]+, )?\d+ s([,;].*)?"
+    return [line for line in stderr.splitlines() if not re.fullmatch(progress, line)]
