@@ -26,7 +26,7 @@ from reward.score import benchmark_reward
 from tests.evaluation.engine.made_models import save_model
 from tests.made_models import put_model
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
-from tests.refused.test_data import composed
+from tests.refused.configurations import small
 
 OUTSIDE = Path(__file__).parent / "outside"
 BUILT_IN = ["world", "custom", "rwku", "muse_books", "muse_news", "tofu", "over_refusal"]
@@ -85,8 +85,7 @@ def test_help_shows_it(capitals: Any, command: str, capsys: pytest.CaptureFixtur
 
 def test_its_rows_pass_the_checks_of_stage_2(capitals: Any, models: Path) -> None:
     capitals.write(models / "rows")
-    config = composed("recipe.rerule.config", "rerule_trainer", f"actor_rollout_ref.model.path={models}/base")
-    config.actor_rollout_ref.actor.ppo_mini_batch_size = 8
+    config = small("stage2", f"actor_rollout_ref.model.path={models}/base")
     config.trainer.default_local_dir = str(models / "run")
     config.data.train_files = str(models / "rows/train.parquet")
     config.data.val_files = str(models / "rows/val.parquet")

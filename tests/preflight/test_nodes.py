@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig
+from ray.exceptions import GetTimeoutError, RayError
 
 from recipe.rerule.preflight import nodes, seen_files
+from recipe.rerule.preflight.seen_files import Seen
 
 ONE_NODE = {"GPU": 2.0, "CPU": 7.0}
 
@@ -52,12 +55,9 @@ def test_each_node_needs_devices_and_processors(
     resources: list[dict[str, float]], expected: str | None
 ) -> None:
     assert nodes.lack(wanted(), resources) == expected
-
-
-def test_the_queue_of_v1_needs_processors_of_its_own() -> None:
-    two = [ONE_NODE, ONE_NODE]
-    assert nodes.lack(wanted(queue_cpus=2), two) == "14 of the 16 processors that the run needs"
-    assert nodes.lack(wanted(queue_cpus=2), [*two, {"CPU": 2.0}]) is None
+    if expected is None and len(resources) == 2:  # the queue of V1 needs processors of its own
+        assert nodes.lack(wanted(queue_cpus=2), resources) == "14 of the 16 processors that the run needs"
+        assert nodes.lack(wanted(queue_cpus=2), [*resources, {"CPU": 2.0}]) is None
 
 
 def test_what_a_run_wants_is_what_verl_reserves() -> None:
@@ -121,41 +121,52 @@ def test_several_nodes_without_a_running_cluster_are_refused(monkeypatch: pytest
         nodes.check(config("trainer.nnodes=2"))
 
 
+PATHS = {"data.train_files": ["/a", "/b"]}
+HERE = {"/a": {"": "1"}, "/b": {"": "2"}}
+
+
 @pytest.mark.parametrize(
     ("seen", "expected"),
     [
-        (
-            seen_files.Seen(True, "Read-only file system", {}),
-            r"host-2 \(10.0.0.2\) cannot write there \(Read",
-        ),
-        (
-            seen_files.Seen(False, None, {}),
-            r"host-2 \(10.0.0.2\) sees another folder there than this machine",
-        ),
+        (Seen(True, None, HERE), None),
+        (Seen(True, "Read-only file system", {}), r"host-2 \(10.0.0.2\) cannot write there \(Read"),
+        (Seen(False, None, {}), r"host-2 \(10.0.0.2\) sees another folder there than this machine"),
         # It read the word and wrote, but on a layer of its own.
-        (seen_files.Seen(True, None, {}), r"host-2 \(10.0.0.2\) sees another folder there"),
+        (Seen(True, None, {}), r"host-2 \(10.0.0.2\) sees another folder there"),
+        (
+            Seen(True, None, {**HERE, "/b": {"": "3"}}),
+            r"data.train_files is /b, and node host-2 .* another file",
+        ),
     ],
 )
-def test_a_run_folder_that_is_not_shared_is_named(
-    seen: seen_files.Seen, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_is_not_the_same_on_a_node_is_named(
+    seen: Seen, expected: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(seen_files, "SHARED_SECONDS", 0.0)
+    if seen.digests:
+        (tmp_path / "2").write_text("word")
     other = node("2", ONE_NODE, ONE_NODE)
-    with pytest.raises(nodes.ClusterError, match=rf"trainer.default_local_dir is /run, and node {expected}"):
-        nodes._require_shared("/run", other, seen, tmp_path, "text")
+    with pytest.raises(nodes.ClusterError, match=expected) if expected else contextlib.nullcontext():
+        nodes.require_same(PATHS, HERE, other, seen, "/run", tmp_path / "2", "word")
 
 
-def test_other_rows_are_named() -> None:
-    paths = {"data.train_files": ["/a", "/b"]}
-    here = {"/a": {"": "1"}, "/b": {"": "2"}}
-    other = node("2", ONE_NODE, ONE_NODE)
-    nodes._require_alike(paths, here, other, seen_files.Seen(True, None, here))
-    there = seen_files.Seen(True, None, {**here, "/b": {"": "3"}})
-    with pytest.raises(nodes.ClusterError, match=r"data.train_files is /b, and node host-2 .* another file"):
-        nodes._require_alike(paths, here, other, there)
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (
+            RayError("The function failed\n\nModuleNotFoundError: No module named 'recipe'\n\n"),
+            "No module named",
+        ),
+        (RayError(""), "RayError"),
+        (GetTimeoutError(), "did not say within 120 s what it sees"),
+    ],
+)
+def test_a_node_that_cannot_look_is_named(
+    error: Exception, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def get(look: Any, timeout: float) -> None:
+        raise error
 
-
-def test_of_a_page_that_ray_puts_around_an_error_the_error_is_kept() -> None:
-    page = "The function failed to import\n  File ...\n\nModuleNotFoundError: No module named 'recipe'\n\n"
-    assert nodes._last_line(RuntimeError(page)) == "ModuleNotFoundError: No module named 'recipe'"
-    assert nodes._last_line(RuntimeError("")) == "RuntimeError"
+    monkeypatch.setattr(nodes.ray, "get", get)
+    with pytest.raises(nodes.ClusterError, match=rf"^node host-2 [^\n]*{line}[^\n]*$"):
+        nodes._answer(node("2", ONE_NODE, ONE_NODE), None)

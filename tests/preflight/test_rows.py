@@ -18,7 +18,7 @@ from reward import RewardConfig
 from reward.refusal import RefusalPhrases
 from tests.made_models import put_model
 from tests.made_tokenizers import ALTERNATING_TEMPLATE, CHATML_TEMPLATE, byte_level, sentencepiece
-from tests.refused.rows import changed, rl, sft
+from tests.refused.rows import TRUTH, changed, rl, sft
 
 PLAIN = "{% for message in messages %}{{ message.content }}{% endfor %}"
 INFO = {"mode": "qa", "subject": "Ada", "split": "train", "section": "retain", "family": "question"}
@@ -27,15 +27,16 @@ INFO = {"mode": "qa", "subject": "Ada", "split": "train", "section": "retain", "
 def rows(*texts: str, raw: bool) -> list[Row]:
     shared = {"data_source": "rerule/test", "side": "retain", "golds": ["it"], "keyword": ""}
     return [
-        rl_row(prompt=text, extra_info={**INFO, "index": index}, raw=raw, **shared)
-        for index, text in enumerate(texts)
+        rl_row(prompt=text, extra_info={**INFO, "index": n}, raw=raw, **shared)
+        for n, text in enumerate(texts)
     ]
 
 
 def conversations(*pairs: tuple[str, str], raw: bool) -> list[Row]:
+    infos = [{**INFO, "index": index} for index in range(len(pairs))]
     return [
-        sft_row(prompt=prompt, answer=answer, extra_info={**INFO, "index": index}, raw=raw)
-        for index, (prompt, answer) in enumerate(pairs)
+        sft_row(prompt=prompt, answer=answer, extra_info=info, raw=raw)
+        for info, (prompt, answer) in zip(infos, pairs, strict=True)
     ]
 
 
@@ -72,19 +73,14 @@ def test_arguments_of_the_template_count() -> None:
 
 
 def test_a_row_that_the_template_refuses_is_named() -> None:
-    tokenizer = sentencepiece(template=ALTERNATING_TEMPLATE)
-    wrong = rows("Who", "it", raw=False)
+    wrong, turned = rows("Who", "it", raw=False), conversations(("Who", "it"), ("Who", "it"), raw=False)
     wrong[1]["prompt"] = [{"role": "system", "content": "Be brief."}, *wrong[1]["prompt"]]
-    with pytest.raises(
-        PromptError, match=r"^a: row 1: the chat template refuses it: user and assistant must"
-    ):
-        check_rows("a", wrong, tokenizer, {}, math.inf)
-    turned = conversations(("Who", "it"), ("Who", "it"), raw=False)
     turned[1]["messages"].insert(0, {"role": "system", "content": "Be brief."})
-    with pytest.raises(
-        PromptError, match=r"^a: row 1: the chat template refuses it: user and assistant must"
-    ):
-        check_rows("a", turned, tokenizer, {}, math.inf)
+    for made in (wrong, turned):
+        with pytest.raises(
+            PromptError, match=r"^a: row 1: the chat template refuses it: user and assistant must"
+        ):
+            check_rows("a", made, sentencepiece(template=ALTERNATING_TEMPLATE), {}, math.inf)
 
 
 def test_an_answer_without_tokens_of_its_own_is_named() -> None:
@@ -141,43 +137,35 @@ def test_only_an_end_that_a_template_writes_and_nothing_else_stops_is_refused(
         check_end(config, config.model, files)
 
 
-def stage2(train: list[tuple[str, list[Row]]], validation: list[Row]) -> list[str]:
-    return [*checks.stage2_warnings(train), *checks.warnings(train, [("v", validation)])]
-
-
-OTHERS = rl("val", start=50)
-"""Rows of validation that are not trained on."""
+def said(files: list[tuple[str, list[Row]]], validation: list[Row] | None = None) -> list[str]:
+    others = rl("val", start=50) if validation is None else validation
+    return [*checks.stage2_warnings(files), *checks.warnings(files, [("v", others)])]
 
 
 def test_rows_that_are_as_data_prep_makes_them_are_no_warning() -> None:
-    assert stage2([("a", rl())], OTHERS) == []
+    assert said([("a", rl())]) == []
     assert list(checks.warnings([("a", sft())], [])) == []
     # TOFU forgets rows that it validates on.
-    assert stage2([("a", rl())], [*rl()[:4], *OTHERS]) == []
+    assert said([("a", rl())], [*rl()[:4], *rl("val", start=50)]) == []
 
 
-def test_each_kind_of_repetition_is_one_warning_however_many_rows() -> None:
-    files = [("a", rl()), ("b", [*rl()[:3], *rl(words="When", start=3)[:3]])]
-    assert stage2(files, OTHERS) == [
+def test_each_kind_of_mistake_is_one_warning_however_many_rows() -> None:
+    assert said([("a", rl()), ("b", [*rl()[:3], *rl(words="When", start=3)[:3]])]) == [
         "b: row 0 is also row 0 of a, and will count twice in each epoch",
         "b: row 3: extra_info.index 3 is also that of row 3 of a, another prompt; what is kept by index will "
         "mix the two",
     ]
-
-
-def test_a_control_character_is_named_once_with_its_field() -> None:
-    found = changed(rl(), 2, "reward_model", "ground_truth", "golds", value=["Esk", "Es\x7fk"])
+    found = changed(rl(), 2, *TRUTH, "golds", value=["Esk", "Es\x7fk"])
     place = "reward_model.ground_truth.golds holds the control character U+007F at character 3"
     found = changed(found, 5, "prompt", 0, "content", value="\x00")
-    assert stage2([("a", found)], OTHERS) == [f"a: row 2: {place}; models see it as part of the text"]
+    assert said([("a", found)]) == [f"a: row 2: {place}; models see it as part of the text"]
 
 
 def test_forget_rows_that_cannot_show_a_leak_are_counted() -> None:
-    found = rl()
-    forget = [n for n, row in enumerate(found) if row["reward_model"]["ground_truth"]["type"] == "forget"]
-    for number, gold in zip(forget, ["I don't know that.", "Ada"], strict=False):
-        found = changed(found, number, "reward_model", "ground_truth", "golds", value=[gold])
-    (line,) = stage2([("a", found)], OTHERS)
+    found = changed(
+        changed(rl(), 0, *TRUTH, "golds", value=["I don't know."]), 2, *TRUTH, "golds", value=["Ada"]
+    )
+    (line,) = said([("a", found)])
     assert line.startswith("leaks cannot be seen for 2 of 8 forget rows of data.train_files, whose golds are")
 
 

@@ -4,37 +4,24 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 
-from data_prep.contract import Row, rl_row, sft_row, write_rows, write_sft_rows
+from data_prep.contract import Row, write_rows, write_sft_rows
 from recipe.rerule.preflight import checks
 from recipe.rerule.runs import run_folder
 from tests import made_models
 from tests.made_tokenizers import CHATML_TEMPLATE, LLAMA3_TEMPLATE, byte_level, sentencepiece
-from tests.refused.cases import Case
+from tests.refused.rows import rl, sft
 from tests.unlearning import made
 
 STAGE1, STAGE2 = "settings of stage 1", "settings of stage 2"
 SIZES1, SIZES2 = "sizes of stage 1", "sizes of stage 2"
 UNLEARN = "runs of recipe.rerule.unlearn"
-
-
-@dataclass(frozen=True)
-class SettingsCase(Case):
-    """Settings of a run in which nothing else is wrong.
-
-    values: setting to value, as YAML would give it; words in capitals are files and folders.
-    named: what the line must hold.
-    """
-
-    values: dict[str, Any] = field(default_factory=dict)
-    named: str = ""
 
 
 _STAGE1 = ("model.path=MODEL", "data.train_files=SFT", "optim.lr_warmup_steps=1")
@@ -77,51 +64,36 @@ def placed(folder: Path, override: str) -> str:
     return f"{key}={folder}/{value}" if value.isupper() else override
 
 
-def findings(case: SettingsCase, folder: Path) -> tuple[list[str], list[str]]:
-    """Errors and warnings of the checks of a case's group."""
-    values = dict(case.values)
+def findings(group: str, values: Mapping[str, Any], folder: Path) -> tuple[list[str], list[str]]:
+    """Errors and warnings of a group's checks, with these settings changed; see `placed` for capitals."""
+    values = dict(values)
     chosen = [f"method={values.pop('method')}"] if "method" in values else []
-    config = copy.deepcopy(composed(case.group, folder, *chosen))
+    config = copy.deepcopy(composed(group, folder, *chosen))
     for key, value in values.items():
         file = f"{folder}/{value}" if isinstance(value, str) and value.isupper() else value
         OmegaConf.update(config, key, file, merge=False, force_add=True)
-    found = list(checks.findings(RUNS[case.group][0], config))
-    return tuple([one.line for one in found if one.is_error == wrong] for wrong in (True, False))  # type: ignore[return-value]
+    found = list(checks.findings(RUNS[group][0], config))
+    errors, warnings = ([one.line for one in found if one.is_error == wrong] for wrong in (True, False))
+    return errors, warnings
+
+
+def small(stage: str, *overrides: str) -> DictConfig:
+    """The resolved configuration of "stage1" or "stage2" on the CPU, without files of rows and a model."""
+    module, name, more = {
+        "stage1": (".stage1", "sft_trainer", "optim.lr_warmup_steps=0"),
+        "stage2": ("", "rerule_trainer", "actor_rollout_ref.actor.ppo_mini_batch_size=8"),
+    }[stage]
+    none = ["data.train_files=none", "data.val_files=null", "trainer.default_local_dir=run", more]
+    with initialize_config_module(f"recipe.rerule.config{module}", version_base=None):
+        config = compose(name, ["experiment=tiny", "data.train_batch_size=8", *none, *overrides])
+    OmegaConf.resolve(config)
+    return config
 
 
 def put_model(folder: Path) -> None:
     """A model with a tokenizer and a chat template."""
     made_models.put_model(folder)
     byte_level(LLAMA3_TEMPLATE).save_pretrained(folder)
-
-
-def row(index: int, prompt: str = "Where?", side: str = "retain", raw: bool = False) -> Row:
-    """A row of stage 2."""
-    info = {"index": index, "mode": "qa", "subject": "Ada Quill", "split": "train", "family": "question"}
-    return rl_row(
-        data_source="rerule/test",
-        prompt=prompt,
-        side=side,  # type: ignore[arg-type]
-        golds=["Tarn"],
-        keyword="Ada Quill" if side == "forget" else "",
-        extra_info=info | {"section": side},
-        raw=raw,
-    )
-
-
-def rows(indices: Sequence[int], word: str, raw: Sequence[int] = ()) -> list[Row]:
-    """Rows of stage 2, of both sides in turn."""
-    sides = ("retain", "forget")
-    return [row(n, f"{word} {n}?", sides[n % 2], raw=n in raw) for n in indices]
-
-
-def sft_rows(count: int, word: str = "Where", raw: bool = False) -> list[Row]:
-    """Rows of stage 1."""
-    info = {"mode": "qa", "subject": "Ada"}
-    return [
-        sft_row(prompt=f"{word} {n}?", answer="No idea.", extra_info={"index": n, **info}, raw=raw)
-        for n in range(count)
-    ]
 
 
 def build(folder: Path) -> Path:
@@ -160,19 +132,19 @@ def build(folder: Path) -> Path:
 
 
 def _stage2_files() -> Iterator[tuple[str, list[Row]]]:
-    yield "TRAIN", rows(range(20), "Where")
-    yield "VAL", rows(range(100, 120), "When")
-    yield "MANY", rows(range(64), "Where")
-    yield "RAW", rows(range(20), "Where", raw=[17])
-    yield "ALLRAW", rows(range(20), "Where", raw=range(20))
-    yield "RAWVAL", rows(range(100, 120), "When", raw=range(100, 120))
+    yield "TRAIN", rl(count=20)
+    yield "VAL", rl("val", 100, "When", 20)
+    yield "MANY", rl(count=64)
+    yield "RAW", rl(count=20, raw=[17])
+    yield "ALLRAW", rl(count=20, raw=range(20))
+    yield "RAWVAL", rl("val", 100, "When", 20, range(100, 120))
 
 
 def _stage1_files() -> Iterator[tuple[str, list[Row]]]:
-    yield "SFT", sft_rows(24)
-    yield "RAWSFT", sft_rows(24, raw=True)
-    yield "FEW", sft_rows(7, "When")
-    yield "ENOUGH", sft_rows(8, "When")
+    yield "SFT", sft(count=24)
+    yield "RAWSFT", sft(count=24, raw=True)
+    yield "FEW", sft(count=7, words="When")
+    yield "ENOUGH", sft(words="When")
     forget, retain, alternate = (made.rows()[side] for side in ("forget", "retain", "alternate"))
     same, refusals = copy.deepcopy(forget), copy.deepcopy(forget)
     for one in same:

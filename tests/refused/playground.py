@@ -71,7 +71,7 @@ def stub_slow_parts(patch: pytest.MonkeyPatch) -> None:
 
 def build(root: Path) -> Path:
     """What our commands write: data, evaluation and report.html with their inputs; then the links."""
-    root.mkdir()
+    root.mkdir(exist_ok=True)
     (root / "mine.csv").write_text(ROWS)
     put_model(root / "model")
     assert call("data_prep", root, "custom --source mine.csv --out data") == 0

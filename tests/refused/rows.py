@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import json
+from collections.abc import Collection
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ _FORGET = [f"Where was Ada Thorn in {year}?,Esk {year},forget,Ada Thorn" for yea
 _RETAIN = [f"Where was Bo Fell in {year}?,Tarn {year},retain," for year in range(1990, 1996)]
 LINES = [*_FORGET, *_RETAIN]
 """Six rows to forget and six to keep, without the header."""
+TRUTH = ("reward_model", "ground_truth")
 
 
 def csv_text(header: str, lines: list[str]) -> bytes:
@@ -24,9 +26,22 @@ def csv_text(header: str, lines: list[str]) -> bytes:
     return "".join(f"{line}\n" for line in [header, *lines]).encode("latin-1")
 
 
+TABLE = csv_text(HEADER, LINES)
+
+
+def csv(*lines: str, header: str = HEADER) -> bytes:
+    """The CSV file of LINES, and of `lines` after them."""
+    return csv_text(header, [*LINES, *lines])
+
+
 def json_rows() -> bytes:
     """LINES as lines of JSON."""
     return "".join(f"{json.dumps(row)}\n" for row in _raw_rows()).encode()
+
+
+def jsonl(*lines: str) -> bytes:
+    """LINES as lines of JSON, and `lines` after them."""
+    return json_rows() + "".join(f"{line}\n" for line in lines).encode()
 
 
 def renamed(question: str) -> str:
@@ -47,17 +62,34 @@ def with_column_twice(name: str) -> bytes:
     return _bytes(table.append_column(name, table.column(name)))
 
 
-def rl(split: str = "train", start: int = 0, words: str = "Where") -> list[Row]:
-    """Sixteen rows of stage 2, of both sides in turn; indices from `start`."""
-    return [_rl_row(start + number, split, words) for number in range(16)]
+def rl(
+    split: str = "train", start: int = 0, words: str = "Where", count: int = 16, raw: Collection[int] = ()
+) -> list[Row]:
+    """Rows of stage 2, of both sides in turn; indices from `start`, those of raw rows in `raw`."""
+    rows = []
+    for index in range(start, start + count):
+        side = ("forget", "retain")[index % 2]
+        info = {"index": index, "mode": "qa", "subject": "Ada", "split": split, "section": side}
+        rows.append(
+            rl_row(
+                data_source="rerule/test",
+                prompt=f"{words} was Ada in {index}?",
+                side=side,  # type: ignore[arg-type]
+                golds=["Esk"],
+                keyword="Ada" if side == "forget" else "",
+                extra_info=info | {"family": "question"},
+                raw=index in raw,
+            )
+        )
+    return rows
 
 
-def sft(split: str | None = None) -> list[Row]:
-    """Eight rows of stage 1, with a split where one is given."""
+def sft(split: str | None = None, count: int = 8, words: str = "Where", raw: bool = False) -> list[Row]:
+    """Rows of stage 1, with a split where one is given."""
     info = {"mode": "qa", "subject": "Ada Thorn"} | ({"split": split} if split else {})
     return [
-        sft_row(prompt=f"Where was Ada {n}?", answer="No idea.", extra_info={**info, "index": n})
-        for n in range(8)
+        sft_row(prompt=f"{words} was Ada {n}?", answer="No idea.", extra_info={**info, "index": n}, raw=raw)
+        for n in range(count)
     ]
 
 
@@ -68,6 +100,19 @@ def changed(rows: list[Row], number: int, *path: str | int, value: object) -> li
     for key in path[:-1]:
         inner = inner[key]
     inner[path[-1]] = value
+    return rows
+
+
+def one(*path: str | int, value: object, column: str = "rl") -> list[bytes]:
+    """One file whose row 1 has another value at `path`."""
+    return [stored(changed(rl() if column == "rl" else sft(), 1, *path, value=value))]
+
+
+def with_golds(gold: str) -> list[Row]:
+    """Rows of stage 2 whose answers are `gold`, a token a character."""
+    rows = rl()
+    for number in range(len(rows)):
+        rows = changed(rows, number, *TRUTH, "golds", value=[gold])
     return rows
 
 
@@ -95,27 +140,6 @@ def _raw_rows() -> list[dict[str, Any]]:
     names = HEADER.split(",")
     rows = [dict(zip(names, line.split(","), strict=True)) for line in LINES]
     return [{name: value for name, value in row.items() if value} for row in rows]
-
-
-def _rl_row(index: int, split: str, words: str) -> Row:
-    side = ("forget", "retain")[index % 2]
-    info = {
-        "index": index,
-        "mode": "qa",
-        "subject": "Ada",
-        "split": split,
-        "section": side,
-        "family": "question",
-    }
-    keyword = "Ada" if side == "forget" else ""
-    return rl_row(
-        data_source="rerule/test",
-        prompt=f"{words} was Ada in {index}?",
-        side=side,  # type: ignore[arg-type]
-        golds=["Esk"],
-        keyword=keyword,
-        extra_info=info,
-    )
 
 
 def _bytes(table: pa.Table) -> bytes:

@@ -24,6 +24,7 @@ from recipe.rerule.replay.__main__ import main as inspect
 from recipe.rerule.reporting.figures import style
 from tests.evaluation.made_logs import tofu_log
 from tests.refused.damage import damaged, written
+from tests.refused.table import told
 from tests.replay.groups import make_group
 
 EVERY = int(os.environ.get("RERULE_EVERY", "61"))
@@ -153,14 +154,15 @@ class Sweep:
 
 def _problem(code: int, out: str, err: str, *, score: bool) -> str:
     """How a command broke the rule, "" where it kept it."""
-    lines = err.splitlines()
+    lines = told(err)
     if code == 0:
         if not all(line.startswith(("note: ", "warning: ")) for line in lines):
             return f"exit code 0 and {err[:300]!r}"
         values = json.loads(out.splitlines()[-1]).values() if score else ()
         return "" if all(value is None or math.isfinite(value) for value in values) else out[:300]
-    told = (code, len(lines), err.startswith("error: ")) == (2, 1, True)
-    return "" if told and not any(word in err for word in UNREADABLE) and len(err) < 600 else err[:300]
+    one = code == 2 and len(lines) == 1 and lines[0].startswith("error: ")
+    readable = not any(word in err for word in UNREADABLE) and len(lines[0] if lines else "") < 600
+    return "" if one and readable else err[:300]
 
 
 def put_damaged(path: Path, text: str) -> None:

@@ -119,22 +119,6 @@ def test_a_run_of_all_weights_gets_no_adapter(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "step").iterdir()] == ["huggingface"]
 
 
-def test_modules_are_named_as_exactly_as_they_must_be() -> None:
-    """q_proj where all have an adapter; whole names where one of that name has none."""
-    everywhere = [
-        "base_model.model.a.q.base_layer.weight",
-        "base_model.model.b.q.base_layer.bias",
-        "k.weight",
-    ]
-    assert adapter.targets(everywhere) == ["q"]
-    one = [
-        "base_model.model.a.q.base_layer.weight",
-        "base_model.model.b.q.weight",
-        "base_model.model.b.q.bias",
-    ]
-    assert adapter.targets(one) == ["a.q"]
-
-
 def test_an_adapter_of_some_layers_is_no_adapter_of_all(tmp_path: Path) -> None:
     adapted = adapted_model(start(tmp_path / "model"), r".*layers\.1\..*\.(q|v)_proj")
     put_written(adapted, tmp_path / "written")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import random
@@ -77,6 +78,27 @@ def scarred_run(run: Path) -> None:
     (run / TRACKER_FILE).write_text("")
 
 
+def run_at_every_fault(
+    kind: type[faults.Fault], prepare: Callable[[Path], None], memory: Path, **how: bool
+) -> Iterator[tuple[Path, int]]:
+    """A run folder, and the exit code of a process that failed or died at the n-th call of saving NEW."""
+    prepare(memory / "template")
+    for number in itertools.count():
+        run = memory / str(number)
+        shutil.copytree(memory / "template", run)
+
+        def save(run: Path = run, number: int = number) -> None:
+            kind(at=number).install()
+            faults.save_checkpoint(run, NEW, **how)
+
+        code = faults.exit_code(faults.in_child(save))
+        assert code in (0, errno.ENOSPC if kind is faults.DiskFull else -signal.SIGKILL)
+        yield run, code
+        shutil.rmtree(run)
+        if not code:
+            return
+
+
 @pytest.mark.parametrize("prepare", [clean_run, scarred_run])
 @pytest.mark.parametrize(
     ("kind", "calls"), [(faults.DiskFull, 90), (faults.KilledBefore, 90), (faults.KilledWithin, 25)]
@@ -84,66 +106,42 @@ def scarred_run(run: Path) -> None:
 def test_fault_at_every_write_call_of_a_save(
     kind: type[faults.Fault], calls: int, prepare: Callable[[Path], None], memory: Path
 ) -> None:
-    expected = errno.ENOSPC if kind is faults.DiskFull else -signal.SIGKILL
-    prepare(memory / "template")
-    outcomes = []
-    while not outcomes or outcomes[-1][0]:
-        run = memory / str(len(outcomes))
-        shutil.copytree(memory / "template", run)
-        fault = kind(at=len(outcomes))
-
-        def save(run: Path = run, fault: faults.Fault = fault) -> None:
-            fault.install()
-            faults.save_checkpoint(run, NEW)
-
-        code = faults.exit_code(faults.in_child(save))
-        resume = checkpoints.prepare_resume(run)
-        assert code in (0, expected)
-        assert_whole(run, resume.step)
-        outcomes.append((code, resume.step))
-
+    steps = []
+    for run, _ in run_at_every_fault(kind, prepare, memory):
+        steps.append(checkpoints.prepare_resume(run).step)
+        assert_whole(run, steps[-1])
         faults.save_checkpoint(run, NEW)
         assert checkpoints.prepare_resume(run) == Resume(NEW, None)
         assert_whole(run, NEW)
         assert folders(run) == {"global_step_6", "global_step_9"}
-        shutil.rmtree(run)
     # The previous checkpoint up to some call, the new one from there on.
-    steps = [step for _, step in outcomes]
-    assert steps == sorted(steps)
+    assert steps == sorted(steps)  # type: ignore[type-var]
     assert set(steps) == {PREVIOUS, NEW}
     assert len(steps) > calls  # at least so many were made to fail
+
+
+def best_run(run: Path) -> None:
+    """A checkpoint that is the best, and a later one."""
+    make_run(run)
+    faults.save_checkpoint(run, PREVIOUS, interim=True, best=True)
+    faults.save_checkpoint(run, PREVIOUS + 1)
 
 
 @pytest.mark.parametrize("kind", [faults.DiskFull, faults.KilledBefore, faults.KilledWithin])
 def test_fault_at_every_write_call_of_a_save_that_is_the_best(kind: type[faults.Fault], memory: Path) -> None:
     """At any moment the old or the new best checkpoint is there, whole and noted."""
-    template = make_run(memory / "template")
-    faults.save_checkpoint(template, PREVIOUS, interim=True, best=True)
-    faults.save_checkpoint(template, PREVIOUS + 1)
-    outcomes: list[int] = []
-    code = 1
-    while code:
-        run = memory / str(len(outcomes))
-        shutil.copytree(template, run)
-        fault = kind(at=len(outcomes))
-
-        def save(run: Path = run, fault: faults.Fault = fault) -> None:
-            fault.install()
-            faults.save_checkpoint(run, NEW, interim=True, best=True)
-
-        code = faults.exit_code(faults.in_child(save))
+    steps = []
+    for run, _ in run_at_every_fault(kind, best_run, memory, interim=True, best=True):
         noted = checkpoints.best(run)
         assert noted is not None
         assert {stamp.step for stamp in faults.stamps(step_folder(run, noted.step))} == {noted.step}
         assert_whole(run, checkpoints.prepare_resume(run).step)
-        outcomes.append(noted.step)
-
+        steps.append(noted.step)
         faults.save_checkpoint(run, NEW, interim=True, best=True)
         assert checkpoints.best(run) == checkpoints.Best(NEW, NEW / 100, 0.5, 0.5)
         assert folders(run) == {"global_step_7", "global_step_9"}
-        shutil.rmtree(run)
-    assert outcomes == sorted(outcomes)
-    assert set(outcomes) == {PREVIOUS, NEW}
+    assert steps == sorted(steps)
+    assert set(steps) == {PREVIOUS, NEW}
 
 
 # SIGKILL at random moments.
@@ -373,51 +371,37 @@ def test_damaged_part_is_named_and_the_checkpoint_before_used(
     assert_whole(run, 3)
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("", "complete.json is damaged"),
-        ('{"format_version": 1, "st', "complete.json is damaged"),
-        ("\x80", "complete.json is damaged"),
-        ("[]", "complete.json has format version None, and this program reads 1"),
-        ('{"format_version": 2}', "complete.json has format version 2, and this program reads 1"),
-        ('{"format_version": 1, "step": 3}', "complete.json is damaged"),
-        ('{"format_version": 1, "step": 3, "files": []}', "complete.json is damaged"),
-        ('{"format_version": 1, "step": 6, "files": {}}', "complete.json is of step 6"),
-        (
-            '{"format_version": 1, "step": 3, "files": {"data.pt": null}}',
-            "data.pt has 2 bytes instead of None",
-        ),
-    ],
-)
-def test_marker_of_another_shape_does_not_count(text: str, reason: str, tmp_path: Path) -> None:
+MARKERS = {
+    "": "complete.json is damaged",
+    '{"format_version": 1, "st': "complete.json is damaged",
+    "\x80": "complete.json is damaged",
+    "[]": "complete.json has format version None, and this program reads 1",
+    '{"format_version": 2}': "complete.json has format version 2, and this program reads 1",
+    '{"format_version": 1, "step": 3}': "complete.json is damaged",
+    '{"format_version": 1, "step": 3, "files": []}': "complete.json is damaged",
+    '{"format_version": 1, "step": 6, "files": {}}': "complete.json is of step 6",
+    '{"format_version": 1, "step": 3, "files": {"data.pt": null}}': "data.pt has 2 bytes instead of None",
+}
+
+
+@pytest.mark.parametrize("text", [*MARKERS, None])
+def test_a_marker_of_another_shape_or_none_does_not_count(text: str | None, tmp_path: Path) -> None:
     folder = step_folder(tmp_path, 3)
     folder.mkdir()
     (folder / "data.pt").write_bytes(b"ab")
-    (folder / MARKER_FILE).write_bytes(text.encode("latin-1"))
-    assert checkpoints.problem(folder) == reason
+    if text is not None:
+        (folder / MARKER_FILE).write_bytes(text.encode("latin-1"))
+    assert checkpoints.problem(folder) == ("complete.json is missing" if text is None else MARKERS[text])
     assert checkpoints.newest_complete(tmp_path) is None
 
 
-def test_folder_without_marker_does_not_count(tmp_path: Path) -> None:
-    folder = step_folder(tmp_path, 3)
-    faults.write_verl_parts(folder, faults.new_stamp(3))
-    assert checkpoints.problem(folder) == "complete.json is missing"
-    assert checkpoints.problem(tmp_path / "global_step_8") == "complete.json is missing"
-
-
-def test_extra_files_do_not_matter(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", 3)
-    (step_folder(run, 3) / "notes.txt").write_text("mine")
-    (run / "global_step_7").write_text("a file, no folder")
-    for name in ("global_step_", "global_step_x", "global_step_08", "global_step_-9", "records"):
-        (run / name).mkdir()
-    assert checkpoints.prepare_resume(run) == Resume(3, None)
-
-
-def test_steps_are_compared_as_numbers(tmp_path: Path) -> None:
+def test_extra_files_do_not_matter_and_steps_are_numbers(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 9, 10, 100)
-    assert checkpoints.newest_complete(run) == 100
+    (step_folder(run, 100) / "notes.txt").write_text("mine")
+    (run / "global_step_700").write_text("a file, no folder")
+    for name in ("global_step_", "global_step_x", "global_step_0800", "global_step_-9", "records"):
+        (run / name).mkdir()
+    assert checkpoints.prepare_resume(run) == Resume(100, None)
 
 
 # verl's tracker.
@@ -531,6 +515,8 @@ def test_an_interim_checkpoint_is_there_until_the_next_one_is_complete(tmp_path:
     finish_interim(run, 5)
     assert folders(run) == {"global_step_3", "global_step_5"}
     assert checkpoints.prepare_resume(run) == Resume(5, None)
+    markers = [json.loads((step_folder(run, step) / MARKER_FILE).read_text()) for step in (3, 5)]
+    assert [set(marker) - {"format_version", "step", "files"} for marker in markers] == [set(), {"interim"}]
     finish_interim(run, 7)
     assert folders(run) == {"global_step_3", "global_step_7"}
     faults.write_verl_parts(step_folder(run, 8), faults.new_stamp(8))
@@ -541,24 +527,6 @@ def test_an_interim_checkpoint_is_there_until_the_next_one_is_complete(tmp_path:
     assert folders(run) == {"global_step_3", "global_step_8"}
     checkpoints.drop_interim(run)
     assert folders(run) == {"global_step_3", "global_step_8"}
-
-
-def test_an_interim_checkpoint_with_a_file_of_the_users_is_kept(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = make_run(tmp_path / "run")
-    finish_interim(run, 5)
-    (step_folder(run, 5) / "notes.txt").write_text("mine")
-    finish_interim(run, 6, 7)
-    assert folders(run) == {"global_step_5", "global_step_7"}
-    assert "is kept, because no run wrote" in capsys.readouterr().out
-
-
-def test_interim_is_in_the_marker_of_such_a_checkpoint_alone(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", 3)
-    finish_interim(run, 5)
-    markers = [json.loads((step_folder(run, step) / MARKER_FILE).read_text()) for step in (3, 5)]
-    assert [set(marker) - {"format_version", "step", "files"} for marker in markers] == [set(), {"interim"}]
 
 
 def test_the_best_checkpoint_stays_until_another_is_the_best(tmp_path: Path) -> None:

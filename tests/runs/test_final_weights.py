@@ -15,17 +15,21 @@ from recipe.rerule.runs import final_weights
 from recipe.rerule.runs.final_weights import Rounding, rounding_of, write_as
 
 
-def test_counts_by_hand() -> None:
-    """bfloat16 has steps of 2^-7 from 1 to 2: half a step back, half a step and a bit on, unchanged."""
-    before = torch.tensor([1.0, 1.0, 1.0, 1.0])
-    after = torch.tensor([1.0 + 2**-9, 1.0 + 2**-8 + 2**-12, 1.0, 1.0 + 2**-7])
-    assert rounding_of(before, after, after.bfloat16()) == Rounding(changed=3, undone=1, compared=4)
-    assert rounding_of(before, after, after) == Rounding(changed=3, undone=0, compared=4)
-
-
-def test_a_float32_start_that_bfloat16_does_not_hold_is_compared_after_rounding() -> None:
-    before = torch.tensor([1.0 + 2**-10])
-    assert rounding_of(before, before + 2**-12, (before + 2**-12).bfloat16()) == Rounding(1, 1, 1)
+@pytest.mark.parametrize(
+    ("before", "after", "dtype", "counts"),
+    [
+        # bfloat16 has steps of 2^-7 from 1 to 2: half a step, a bit more, none, a whole one.
+        ([1.0] * 4, [1 + 2**-9, 1 + 2**-8 + 2**-12, 1.0, 1 + 2**-7], torch.bfloat16, Rounding(3, 1, 4)),
+        ([1.0] * 4, [1 + 2**-9, 1 + 2**-8 + 2**-12, 1.0, 1 + 2**-7], torch.float32, Rounding(3, 0, 4)),
+        # A start that bfloat16 does not hold is compared after rounding.
+        ([1 + 2**-10], [1 + 2**-10 + 2**-12], torch.bfloat16, Rounding(1, 1, 1)),
+    ],
+)
+def test_counts_by_hand(
+    before: list[float], after: list[float], dtype: torch.dtype, counts: Rounding
+) -> None:
+    trained = torch.tensor(after)
+    assert rounding_of(torch.tensor(before), trained, trained.to(dtype)) == counts
 
 
 def model(seed: int) -> LlamaForCausalLM:
@@ -75,46 +79,7 @@ def test_bfloat16_is_the_rounded_model_and_the_share_is_counted(folders: tuple[P
     assert index["metadata"]["total_size"] == sum(sizes)
 
 
-def test_float32_changes_no_weight_and_config_json_says_so(folders: tuple[Path, Path]) -> None:
-    _, trained = folders
-    before = {file.name: load_file(file) for file in final_weights.weight_files(trained)}
-    assert write_as(trained, "float32", None) == Rounding()
-    assert json.loads((trained / "config.json").read_text())["dtype"] == "float32"
-    for file in final_weights.weight_files(trained):
-        for name, tensor in load_file(file).items():
-            assert torch.equal(tensor, before[file.name][name])
-    assert AutoModelForCausalLM.from_pretrained(trained, dtype="auto").dtype == torch.float32
-
-
-def test_tensors_the_start_model_lacks_count_for_nothing(tmp_path: Path) -> None:
-    for name, tensors in (
-        ("start", {"a": torch.ones(2)}),
-        ("new", {"a": torch.ones(2) * 1.001, "b": torch.ones(3)}),
-    ):
-        (tmp_path / name).mkdir()
-        save_file(tensors, tmp_path / name / "model.safetensors")
-        (tmp_path / name / "config.json").write_text("{}")
-    assert write_as(tmp_path / "new", "bfloat16", tmp_path / "start") == Rounding(2, 2, 2)
-
-
-@pytest.mark.parametrize(
-    ("rounding", "sentence"),
-    [
-        (
-            Rounding(compared=9),
-            "weights are rounded to bfloat16; none of them differs from the start model's",
-        ),
-        (
-            Rounding(2000, 1500, 4000),
-            "rounding to bfloat16 undoes the change of 75.0% of the 2,000 changed weights",
-        ),
-    ],
-)
-def test_sentence(rounding: Rounding, sentence: str) -> None:
-    assert rounding.sentence() == sentence
-
-
-def test_float32_writes_no_weight_file_again(folders: tuple[Path, Path]) -> None:
+def test_float32_writes_no_weight_file_again_and_config_json_says_so(folders: tuple[Path, Path]) -> None:
     """They may have 32 GB."""
     _, trained = folders
     files = final_weights.weight_files(trained)
@@ -122,7 +87,19 @@ def test_float32_writes_no_weight_file_again(folders: tuple[Path, Path]) -> None
         os.utime(file, (1, 1))
     final_weights.settle(trained, "float32", "no/model")
     assert [file.stat().st_mtime for file in files] == [1.0] * len(files)
+    assert json.loads((trained / "config.json").read_text())["dtype"] == "float32"
     assert AutoModelForCausalLM.from_pretrained(trained, dtype="auto").dtype == torch.float32
+
+
+def test_tensors_the_start_model_lacks_count_for_nothing(tmp_path: Path) -> None:
+    named = {"start": {"a": torch.ones(2)}, "new": {"a": torch.ones(2) * 1.001, "b": torch.ones(3)}}
+    for name, tensors in named.items():
+        (tmp_path / name).mkdir()
+        save_file(tensors, tmp_path / name / "model.safetensors")
+        (tmp_path / name / "config.json").write_text("{}")
+    assert write_as(tmp_path / "new", "bfloat16", tmp_path / "start") == Rounding(2, 2, 2)
+    assert "undoes the change of 75.0% of the 2,000 changed weights" in Rounding(2000, 1500, 4000).sentence()
+    assert Rounding(compared=9).sentence().endswith("none of them differs from the start model's")
 
 
 def test_the_share_is_printed(folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,15 +119,6 @@ def test_without_the_start_model_the_share_is_not_known(
     final_weights.settle(folders[1], "bfloat16", model.format(empty=tmp_path / "empty"))
     assert "how many changes that undoes is not known" in capsys.readouterr().out
     assert AutoModelForCausalLM.from_pretrained(folders[1], dtype="auto").dtype == torch.bfloat16
-
-
-def test_a_shard_that_the_cache_lacks_counts_for_nothing(folders: tuple[Path, Path]) -> None:
-    start, trained = folders
-    model(0).save_pretrained(start, max_shard_size="2KB")
-    (start / "model.safetensors").unlink()
-    final_weights.weight_files(start)[0].unlink()
-    found = write_as(trained, "bfloat16", start)
-    assert 0 < found.compared < sum(weight.numel() for weight in model(0).parameters())
 
 
 def test_a_folder_without_weights_stays_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,11 @@
+"""Records of a run read back, and the prompts that earned least at first."""
+
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,12 +21,14 @@ from recipe.rerule.runs.history import (
     replay_start_step,
 )
 
+WriteRun = Callable[..., Path]
 
-def metrics_line(step: int, **data: float) -> dict:
+
+def line(step: int, **data: float) -> dict[str, Any]:
     return {"step": step, "data": data}
 
 
-def group(index: int, *rewards: float) -> dict:
+def group(index: int, *rewards: float) -> dict[str, Any]:
     return {"index": index, "type": "forget", "mode": "qa", "subject": "Ada", "rewards": list(rewards)}
 
 
@@ -35,107 +41,81 @@ def run_of(*prompts: Prompt) -> Run:
     return Run("run", (1,), ({},), {prompt.index: prompt for prompt in prompts})
 
 
-def test_series_has_gaps_where_a_metric_was_not_logged(write_run):
-    folder = write_run("a", [metrics_line(1, x=0.5, y=1.0), metrics_line(2, y=2.0), metrics_line(3, x=0.25)])
-    run = read_run("a", folder)
+def test_series_have_gaps_and_a_step_counts_as_recorded_last(write_run: WriteRun) -> None:
+    run = read_run("a", write_run("a", [line(1, x=0.5), line(2, y=2.0), line(3, x=9.0), line(3, x=0.25)]))
     assert run.steps == (1, 2, 3)
-    x = run.series("x")
-    assert (x[0], x[2]) == (0.5, 0.25)
-    assert math.isnan(x[1])
+    first, gap, last = run.series("x")
+    assert (first, last, math.isnan(gap)) == (0.5, 0.25, True)
     assert all(math.isnan(value) for value in run.series("never logged"))
     assert run.prompts == {}
 
 
-def test_a_resumed_step_counts_as_recorded_last_and_steps_are_sorted(write_run):
-    lines = [metrics_line(step, x=float(step)) for step in (1, 2, 3)]
-    resumed = [metrics_line(2, x=20.0), metrics_line(3, x=30.0)]
-    run = read_run("a", write_run("a", lines + resumed))
-    assert run.steps == (1, 2, 3)
-    assert run.series("x") == [1.0, 20.0, 30.0]
-
-
-def test_prompts_are_followed_over_steps_by_mean_reward(write_run):
+def test_prompts_are_followed_over_steps_by_mean_reward(write_run: WriteRun) -> None:
     prompts = [
         {"step": 1, "prompts": [group(7, 0, 1, 1, 0), group(9, 1, 1, 1, 1)]},
         {"step": 3, "prompts": [group(7, 1, 1, 1, 0)]},
     ]
-    run = read_run("a", write_run("a", [metrics_line(1), metrics_line(3)], prompts))
+    run = read_run("a", write_run("a", [line(1), line(3)], prompts))
     assert run.prompts[7] == Prompt(7, "forget", "qa", "Ada", (Visit(1, 0.5), Visit(3, 0.75)))
     assert run.prompts[9].visits == (Visit(1, 1.0),)
 
 
-def test_a_line_cut_short_by_a_kill_is_left_out(write_run):
-    folder = write_run("a", [metrics_line(1, x=1.0)])
-    with (folder / "records" / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 2, "da')
-    assert read_run("a", folder).steps == (1,)
-
-
-@pytest.mark.parametrize("line", ['{"step": 2, "da', '{"step": 2}', "[]", '{"step": "x", "data": {}}'])
-def test_a_bad_line_elsewhere_is_named(write_run, line: str):
-    folder = write_run("a", [metrics_line(1, x=1.0)])
+def test_a_line_cut_short_by_a_kill_is_left_out_and_a_bad_one_elsewhere_is_named(write_run: WriteRun) -> None:
+    folder = write_run("a", [line(1, x=1.0)])
     file = folder / "records" / "metrics.jsonl"
-    file.write_text(file.read_text() + line + "\n" + file.read_text())
-    with pytest.raises(ValueError, match=r"metrics\.jsonl: line 2 is not a record of a training step"):
-        read_run("a", folder)
+    whole = file.read_text()
+    file.write_text(whole + '{"step": 2, "da')
+    assert read_run("a", folder).steps == (1,)
+    for bad in ('{"step": 2, "da', '{"step": 2}', "[]", '{"step": "x", "data": {}}'):
+        file.write_text(f"{whole}{bad}\n{whole}")
+        with pytest.raises(ValueError, match=r"metrics\.jsonl: line 2 is not a record of a training step"):
+            read_run("a", folder)
 
 
-def test_a_group_without_rewards_is_named(write_run):
-    folder = write_run("a", [metrics_line(1)], [{"step": 1, "prompts": [group(7)]}])
-    with pytest.raises(ValueError, match=r"prompts\.jsonl: line 1 "):
-        read_run("a", folder)
-
-
-def test_a_folder_without_records_is_named(tmp_path: Path):
+def test_records_that_are_not_there_are_named(write_run: WriteRun, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"prompts\.jsonl: line 1 "):  # a group without rewards
+        read_run("a", write_run("a", [line(1)], [{"step": 1, "prompts": [group(7)]}]))
     with pytest.raises(ValueError, match=r"run rule: .*metrics\.jsonl does not exist"):
         read_run("rule", tmp_path)
-
-
-def test_a_run_without_a_step_is_named(write_run):
     with pytest.raises(ValueError, match=r"run rule: .* holds no step"):
         read_run("rule", write_run("rule", []))
 
 
-@pytest.mark.parametrize(("updates", "start"), [([0, 0, 1, 0, 1], 3), ([1, 1], 1), ([0, 0], None)])
-def test_replay_starts_at_the_first_update(updates: list[float], start: int | None):
-    metrics = tuple({"replay/updates": count} for count in updates)
-    assert replay_start_step(Run("run", tuple(range(1, len(updates) + 1)), metrics, {})) == start
-
-
-def test_a_run_that_logs_no_updates_has_no_replay_start():
-    assert replay_start_step(Run("run", (1, 2), ({"replay/hard_share": 1.0}, {}), {})) is None
+@pytest.mark.parametrize(
+    ("updates", "start"), [([0, 0, 1, 0, 1], 3), ([1, 1], 1), ([0, 0], None), ([], None)]
+)
+def test_replay_starts_at_the_first_update(updates: list[float], start: int | None) -> None:
+    metrics = tuple({"replay/updates": count} for count in updates) or ({"replay/hard_share": 1.0},)
+    assert replay_start_step(Run("run", tuple(range(1, len(metrics) + 1)), metrics, {})) == start
 
 
 @pytest.mark.parametrize(
     ("rewards", "expected"),
     [((0.25,), 0.25), ((0.5, 1.0, 1.0), 0.5), ((0.5, 0.0, 1.0, 1.0), 0.25), ((0.0, 0.5, 1, 1, 1, 1, 1), 0.5)],
 )
-def test_early_reward_is_the_first_third_rounded_up(rewards: tuple[float, ...], expected: float):
+def test_early_reward_is_the_first_third_rounded_up(rewards: tuple[float, ...], expected: float) -> None:
     assert early_reward(prompt(1, *rewards)) == pytest.approx(expected)
 
 
-def test_hardest_prompts_are_low_at_first_not_later():
+def test_hardest_prompts_are_low_at_first_and_come_by_index_where_they_are_equal() -> None:
     run = run_of(
         prompt(1, 0.0, 1.0, 1.0), prompt(2, 0.5, 0.0, 0.0), prompt(3, 0.25, 0.5, 0.5), prompt(4, 1.0)
     )
     assert hardest_prompts([run], 2) == [1, 3]
     assert hardest_prompts([run], 10) == [1, 3, 2, 4]
-
-
-def test_equally_hard_prompts_come_by_index():
     assert hardest_prompts([run_of(prompt(5, 0.5), prompt(2, 0.5), prompt(9, 0.5))], 2) == [2, 5]
 
 
-def test_runs_share_their_hardest_prompts():
+def test_runs_share_their_hardest_prompts() -> None:
+    """Means 0.5, 0.375, 0.25; prompt 4 is unknown to the second run."""
     first = run_of(prompt(1, 0.0), prompt(2, 0.75), prompt(3, 0.25), prompt(4, 0.0))
     second = run_of(prompt(1, 1.0), prompt(2, 0.0), prompt(3, 0.25))
-    # means 0.5, 0.375, 0.25; prompt 4 is unknown to the second run
     assert hardest_prompts([first, second], 3) == [3, 2, 1]
     assert hardest_prompts([first, Run("no prompts", (1,), ({},), {})], 3) == []
 
 
 @given(st.lists(st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=1, max_size=7), max_size=8))
-def test_no_prompt_left_out_is_harder_than_one_shown(rewards: list[list[float]]):
+def test_no_prompt_left_out_is_harder_than_one_shown(rewards: list[list[float]]) -> None:
     run = run_of(*(prompt(index, *visits) for index, visits in enumerate(rewards)))
     shown = hardest_prompts([run], 3)
     assert len(shown) == min(3, len(rewards))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
@@ -22,32 +22,25 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("stage", [1, 2])
-@pytest.mark.parametrize(
-    "name",
-    [
-        "config.yaml",
-        "records/metrics.jsonl",
-        "latest_checkpointed_iteration.txt",
-        "global_step_3/actor/model.safetensors",
-        "global_step_3.removed/a",
-        "model/config.json",
-        "lora_adapter/adapter_config.json",
-        "run.json",
-    ],
+NOT_OF_A_RUN = (
+    "config.yaml records/metrics.jsonl latest_checkpointed_iteration.txt run.json model/config.json"
 )
-def test_a_users_file_under_a_runs_name_is_refused(name: str, stage: int, tmp_path: Path) -> None:
-    put(tmp_path / "run", "notes.txt", name)
-    with pytest.raises(
-        ValueError, match=f"trainer.default_local_dir is {tmp_path / 'run'}, and the "
-    ) as caught:
-        run_folder.check(tmp_path / "run", stage)
-    assert name.split("/")[0] in str(caught.value)
-    assert "\n" not in str(caught.value)
+NOT_OF_A_RUN += (
+    " global_step_3/actor/model.safetensors global_step_3.removed/a lora_adapter/adapter_config.json"
+)
 
 
 @pytest.mark.parametrize("stage", [1, 2])
-def test_other_files_of_a_users_may_be_there(stage: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", NOT_OF_A_RUN.split())
+def test_a_users_file_under_a_runs_name_is_refused(name: str, stage: Any, tmp_path: Path) -> None:
+    put(tmp_path / "run", "notes.txt", name)
+    line = rf"^trainer.default_local_dir is {tmp_path}/run, and the {name.split('/')[0]} there [^\n]*$"
+    with pytest.raises(ValueError, match=line):
+        run_folder.check(tmp_path / "run", stage)
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+def test_other_files_of_a_users_may_be_there(stage: Any, tmp_path: Path) -> None:
     run_folder.check(tmp_path / "none", stage)
     put(tmp_path / "run", "notes.txt", "config.yaml.bak")
     run_folder.check(tmp_path / "run", stage)
@@ -57,64 +50,36 @@ def test_other_files_of_a_users_may_be_there(stage: int, tmp_path: Path) -> None
         run_folder.check(tmp_path / "run", 3 - stage)
 
 
-def test_a_finished_stage_1_is_refused_before_it_would_be_trained_again(tmp_path: Path) -> None:
+def test_a_finished_stage_1_and_a_marker_of_another_format(tmp_path: Path) -> None:
     run_folder.begin(tmp_path / "run", 1)
     put(tmp_path / "run", "model/config.json")
     with pytest.raises(ValueError, match="already holds the model of a finished stage 1"):
         run_folder.check(tmp_path / "run", 1)
-
-
-def test_a_marker_of_another_format_says_nothing(tmp_path: Path) -> None:
-    run_folder.begin(tmp_path / "run", 2)
     marker = tmp_path / "run" / "run.json"
     marker.write_text(marker.read_text().replace('"format_version": 2', '"format_version": 1'))
-    with pytest.raises(ValueError, match=r"the run\.json there is not of a run of stage 2"):
-        run_folder.check(tmp_path / "run", 2)
-    with pytest.raises(ValueError, match="so it is kept"):
-        run_folder.remove_unfinished(tmp_path / "run")
+    with pytest.raises(ValueError, match=r"the model there is not of a run of stage 1"):
+        run_folder.check(tmp_path / "run", 1)
 
 
-def test_a_folder_in_which_nothing_but_the_beginning_is_holds_no_run(tmp_path: Path) -> None:
-    assert not run_folder.is_begun(tmp_path / "run")
-    run_folder.begin(tmp_path / "run", 2)
-    assert not run_folder.is_begun(tmp_path / "run")
-    put(tmp_path / "run", "config.yaml")
-    assert run_folder.is_begun(tmp_path / "run")
-    assert run_folder.is_begun(put(tmp_path / "another", "notes.txt"))
+MORE = "records/metrics.jsonl global_step_1/data.pt model/config.json notes.txt records/notes.txt config.yaml"
 
 
-@pytest.fixture
-def failed_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What a run leaves that fails before its first step."""
+@pytest.mark.parametrize("more", [None, *MORE.split()])
+def test_what_a_start_leaves_that_failed_before_its_first_step_is_no_run(
+    more: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("VERL_FILE_LOGGER_PATH", "")
     folder = tmp_path / "run"
+    assert not run_folder.is_begun(folder)
     run_folder.begin(folder, 1)
     run_log.start(OmegaConf.create({"trainer": {"default_local_dir": str(folder)}}))
-    return put(folder, "records/metrics.jsonl", "run.lock", ".hydra/config.yaml", text="")
-
-
-def test_a_start_that_failed_holds_no_run_and_can_be_made_again(failed_start: Path) -> None:
-    run_folder.check(failed_start, 1)
-    assert not run_folder.is_begun(failed_start)
+    put(folder, "records/metrics.jsonl", "run.lock", ".hydra/config.yaml", text="")
+    run_folder.check(folder, 1)
+    if more is not None:
+        put(folder, more)
+    assert run_folder.is_begun(folder) == (more is not None)
     with pytest.raises(ValueError, match="is not of a run of stage 2"):
-        run_folder.check(failed_start, 2)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "records/metrics.jsonl",
-        "global_step_1/data.pt",
-        "latest_checkpointed_iteration.txt",
-        "model/config.json",
-        "notes.txt",
-        "records/notes.txt",
-        "config.yaml",
-    ],
-)
-def test_a_start_with_anything_more_holds_a_run(name: str, failed_start: Path) -> None:
-    put(failed_start, name)
-    assert run_folder.is_begun(failed_start)
+        run_folder.check(folder, 2)
 
 
 def test_verls_dumps_go_where_nothing_else_is(tmp_path: Path) -> None:
@@ -129,22 +94,18 @@ def test_verls_dumps_go_where_nothing_else_is(tmp_path: Path) -> None:
         run_folder.check_dumps(key, tmp_path / "dumps", resumed=True)
 
 
-UNFINISHED = (
-    "config.yaml",
-    "records/metrics.jsonl",
-    "records/metrics.1.jsonl",
-    "records/prompts.jsonl",
-    "records/rollouts/3.jsonl",
-    "global_step_3/actor/model_world_size_1_rank_0.pt",
-    "global_step_3/actor/huggingface/tokenizer.json",
-    "global_step_3/actor/huggingface/model-00001-of-00002.safetensors.tmp",
-    "global_step_3/actor/huggingface/config.json.tmp",
+UNFINISHED = [
+    *("config.yaml", "records/metrics.jsonl", "records/metrics.1.jsonl", "records/prompts.jsonl"),
+    *(
+        "records/rollouts/3.jsonl",
+        "lora_adapter/adapter_model.safetensors",
+        "global_step_2.removed/complete.json",
+    ),
+    *("global_step_3/actor/model_world_size_1_rank_0.pt", "global_step_3/actor/huggingface/tokenizer.json"),
+    *("global_step_3/actor/huggingface/model-00001-of-00002.safetensors.tmp", "global_step_3/data.pt"),
+    *("global_step_3/actor/huggingface/config.json.tmp", "global_step_3/replay/state.json.tmp"),
     "global_step_3/actor/lora_adapter/adapter_config.json",
-    "global_step_3/data.pt",
-    "global_step_3/replay/state.json.tmp",
-    "lora_adapter/adapter_model.safetensors",
-    "global_step_2.removed/complete.json",
-)
+]
 
 
 def test_an_unfinished_run_is_removed_whole(tmp_path: Path) -> None:
@@ -155,17 +116,10 @@ def test_an_unfinished_run_is_removed_whole(tmp_path: Path) -> None:
     assert contents(tmp_path) == {"beside.txt": b"mine"}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "notes.txt",
-        "records/notes.txt",
-        "global_step_3/notes.txt",
-        "global_step_3/actor/notes.txt",
-        "model/a.bin",
-        "lora_adapter/notes.txt",
-    ],
-)
+NOTES = "notes.txt records/notes.txt global_step_3/notes.txt global_step_3/actor/notes.txt model/a.bin"
+
+
+@pytest.mark.parametrize("name", [*NOTES.split(), "lora_adapter/notes.txt"])
 def test_a_file_that_no_run_wrote_keeps_an_unfinished_run(name: str, tmp_path: Path) -> None:
     run_folder.begin(tmp_path / "run", 2)
     put(tmp_path / "run", *UNFINISHED, name)
@@ -175,7 +129,16 @@ def test_a_file_that_no_run_wrote_keeps_an_unfinished_run(name: str, tmp_path: P
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("marker", [None, "{", json.dumps({"format": "mine", "stage": 1}), "[]"])
+@pytest.mark.parametrize(
+    "marker",
+    [
+        None,
+        "{",
+        "[]",
+        '{"format": "mine", "stage": 1}',
+        '{"format": "rerule/run", "format_version": 1, "stage": 2}',
+    ],
+)
 def test_without_its_marker_nothing_is_removed(marker: str | None, tmp_path: Path) -> None:
     put(tmp_path / "run", *UNFINISHED)
     if marker is not None:

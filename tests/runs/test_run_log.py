@@ -57,32 +57,10 @@ def test_prompt_rewards_are_appended_a_line_a_step(tmp_path: Path) -> None:
     run_log.append_prompts(str(tmp_path), 1, [group(4, [0.5, 1.0]), group(9, [0.0, 0.0])], NAMES)
     run_log.append_prompts(str(tmp_path), 2, [], {})
     lines = [json.loads(line) for line in (tmp_path / "records" / "prompts.jsonl").read_text().splitlines()]
-    assert lines == [
-        {
-            "step": 1,
-            "prompts": [
-                {
-                    "index": 4,
-                    "type": "forget",
-                    "mode": "qa",
-                    "subject": "Ada",
-                    "rewards": [0.5, 1.0],
-                    "prompt_tokens": 1,
-                    "response_tokens": [1, 1],
-                },
-                {
-                    "index": 9,
-                    "type": "forget",
-                    "mode": "qa",
-                    "subject": "Ben",
-                    "rewards": [0.0, 0.0],
-                    "prompt_tokens": 1,
-                    "response_tokens": [1, 1],
-                },
-            ],
-        },
-        {"step": 2, "prompts": []},
-    ]
+    common = {"type": "forget", "mode": "qa", "prompt_tokens": 1, "response_tokens": [1, 1]}
+    first = common | {"index": 4, "subject": "Ada", "rewards": [0.5, 1.0]}
+    second = common | {"index": 9, "subject": "Ben", "rewards": [0.0, 0.0]}
+    assert lines == [{"step": 1, "prompts": [first, second]}, {"step": 2, "prompts": []}]
 
 
 def test_responses_are_written_as_text_and_written_anew(tmp_path: Path) -> None:

@@ -77,11 +77,7 @@ def test_workers_get_the_tensors_and_settings_but_no_labels(batch: DataProto) ->
     for name in batch.batch.keys():  # noqa: SIM118  (a TensorDict iterates over rows)
         assert sent.batch[name].data_ptr() == batch.batch[name].data_ptr()
     assert "uid" in batch.non_tensor_batch
-
-
-def test_workers_get_the_inputs_of_multi_modal_prompts(batch: DataProto) -> None:
-    inputs = np.array([{}, {"pixels": 1}, {}, {}], dtype=object)
-    batch.non_tensor_batch["multi_modal_inputs"] = inputs
+    batch.non_tensor_batch["multi_modal_inputs"] = np.array([{}, {"pixels": 1}, {}, {}], dtype=object)
     assert list(for_workers(batch).non_tensor_batch) == ["multi_modal_inputs"]
 
 
@@ -100,18 +96,16 @@ def test_groups_hold_the_rows_of_their_prompt(batch: DataProto) -> None:
     assert retain.advantages.tolist() == [3.5, 4.5, 9.5]
 
 
-def test_rewards_are_raw_scores(batch: DataProto) -> None:
+def test_rewards_are_raw_scores_and_a_group_does_not_follow_later_changes_of_the_batch(
+    batch: DataProto,
+) -> None:
     forget, retain = read(batch, step=1, group_size=2, limit=3).groups
-    assert forget.rewards.tolist() == [0.5, 0.0]
+    assert (forget.rewards.tolist(), retain.rewards.tolist()) == ([0.5, 0.0], [1.0, 0.5])
     assert forget.mean_reward == 0.25
-    assert retain.rewards.tolist() == [1.0, 0.5]
-
-
-def test_a_group_does_not_follow_later_changes_of_the_batch(batch: DataProto) -> None:
-    forget, _ = read(batch, step=1, group_size=2, limit=3).groups
-    batch.batch["advantages"].zero_()
-    batch.batch["responses"].zero_()
+    for name in ("advantages", "responses", "token_level_scores"):
+        batch.batch[name].zero_()
     assert forget.response_ids.tolist() == [31, 34, 35, 36]
+    assert forget.rewards.tolist() == [0.5, 0.0]
     assert forget.has_signal
 
 
@@ -214,13 +208,6 @@ def test_labels_are_by_prompt_and_the_workers_get_none(batch: DataProto) -> None
     }
 
 
-def test_rewards_without_refusals_have_no_refusal_metric(batch: DataProto) -> None:
-    del batch.non_tensor_batch["refused"]
-    metrics = read(batch, step=1, group_size=2, limit=3).side_metrics
-    assert [name for name in metrics if name.startswith("refused")] == []
-    assert metrics["reward/forget/mean"] == 0.25
-
-
 def test_the_side_that_is_refused_too_often_weighs_more(batch: DataProto) -> None:
     """Retain rows 1 and 3 err with 1 and 0.5, forget rows 0 and 2 with 0.5 and 0.5: r = exp(4 * 0.25) = e."""
     batch.non_tensor_batch["refused"] = np.array([0.5, 1.0, 0.5, 0.5])
@@ -232,15 +219,15 @@ def test_the_side_that_is_refused_too_often_weighs_more(batch: DataProto) -> Non
     assert batch.batch["advantages"].dtype == torch.float32
 
 
-def test_one_side_alone_weighs_one(batch: DataProto) -> None:
+def test_one_side_alone_weighs_one_and_a_reward_without_refusals_cannot_weigh_sides(batch: DataProto) -> None:
     batch.non_tensor_batch["refused"] = np.ones(4)
     forget = batch[[0, 2]]
     before = forget.batch["advantages"].clone()
     assert weigh_sides(forget) == {}
     assert torch.equal(forget.batch["advantages"], before)
-
-
-def test_a_reward_that_does_not_say_what_it_refused_cannot_weigh_sides(batch: DataProto) -> None:
-    batch.non_tensor_batch.pop("refused", None)
+    del batch.non_tensor_batch["refused"]
     with pytest.raises(ValueError, match=r"sides.weights=by_error needs a reward function"):
         weigh_sides(batch)
+    metrics = read(batch, step=1, group_size=2, limit=3).side_metrics
+    assert [name for name in metrics if name.startswith("refused")] == []
+    assert metrics["reward/forget/mean"] == 0.25

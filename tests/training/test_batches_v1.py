@@ -28,7 +28,9 @@ def fetched(queue: Queue) -> Any:
 
 
 def test_groups_are_those_of_v0_bit_by_bit_whatever_the_order_of_arrival(queue: Queue) -> None:
-    expected = batches.read(batch_of(STEP), STEP, GROUP_SIZE, LIMIT)
+    expected, rows = batches.read(batch_of(STEP), STEP, GROUP_SIZE, LIMIT), fetched(queue)
+    assert len(rows) == len(queue.meta.keys) - 2  # without those that fill up the batch
+    assert not [uid for uid in rows.non_tensor_batch["uid"] if uid.startswith("pad")]
     found, short = batches_v1.read(fetched(queue), STEP, GROUP_SIZE, LIMIT)
     assert short == 0
     assert len(found.groups) == len(expected.groups) > 1
@@ -44,12 +46,6 @@ def test_groups_are_those_of_v0_bit_by_bit_whatever_the_order_of_arrival(queue: 
             assert torch.equal(planes[name], others[name]), name
     assert found.prompts == expected.prompts
     assert found.side_metrics == expected.side_metrics
-
-
-def test_rows_that_fill_up_a_batch_are_left_out(queue: Queue) -> None:
-    rows = fetched(queue)
-    assert len(rows) == len(queue.meta.keys) - 2
-    assert not [uid for uid in rows.non_tensor_batch["uid"] if uid.startswith("pad")]
 
 
 def test_a_prompt_that_lost_a_response_is_counted_and_not_stored(queue: Queue) -> None:
@@ -79,15 +75,17 @@ def test_rewards_of_prompts_that_lost_responses_count_in_the_metrics(queue: Queu
         assert found.side_metrics[f"reward/{side}/mean"] == pytest.approx(sum(values) / len(values))
 
 
-def test_the_rows_of_a_group_are_in_the_order_of_their_numbers_beyond_nine() -> None:
-    keys = [f"a_{number}_0" for number in (10, 2, 1, 0, 11)]
-    assert batches_v1.ordered_keys(keys, [{}] * 5, {"a": 0}) == [f"a_{n}_0" for n in (0, 1, 2, 10, 11)]
-
-
-def test_prompts_are_in_the_order_in_which_they_were_submitted() -> None:
-    keys = ["c_0_0", "a_0_0", "unknown_0_0", "b_0_0"]
-    found = batches_v1.ordered_keys(keys, [{}] * 4, {"b": 0, "c": 1, "a": 2})
-    assert found == ["b_0_0", "c_0_0", "a_0_0", "unknown_0_0"]
+@pytest.mark.parametrize(
+    ("keys", "submitted", "ordered"),
+    [
+        ("a_10_0 a_2_0 a_1_0 a_0_0 a_11_0", {"a": 0}, "a_0_0 a_1_0 a_2_0 a_10_0 a_11_0"),
+        ("c_0_0 a_0_0 unknown_0_0 b_0_0", {"b": 0, "c": 1, "a": 2}, "b_0_0 c_0_0 a_0_0 unknown_0_0"),
+    ],
+)
+def test_rows_are_in_the_order_of_submission_and_of_their_numbers(
+    keys: str, submitted: dict[str, int], ordered: str
+) -> None:
+    assert batches_v1.ordered_keys(keys.split(), [{}] * len(keys.split()), submitted) == ordered.split()
 
 
 def test_the_batch_is_padded_as_v0s() -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import socket
-import time
 from pathlib import Path
 from typing import Any
 
@@ -33,31 +30,35 @@ def ray_init(settings: DictConfig) -> dict[str, Any]:
     return dict(OmegaConf.to_container(settings.ray_kwargs.ray_init, resolve=True))
 
 
-def test_a_run_on_one_node_starts_its_own_cluster() -> None:
-    settings = config()
-    assert cluster.choose(settings) is False
-    assert ray_init(settings)["address"] == "local"
-    assert ray_init(settings)["num_cpus"] == 16
-    assert ray_init(settings)["num_gpus"] == 1
+ADDRESS = "+ray_kwargs.ray_init.address"
 
 
 @pytest.mark.parametrize(
-    ("override", "address"),
-    [("+ray_kwargs.ray_init.address=10.0.0.1:6379", "10.0.0.1:6379"), ("trainer.nnodes=2", "auto")],
+    ("overrides", "variable", "joined", "address", "cpus", "gpus"),
+    [
+        ([], None, False, "local", 16, 1),
+        ([f"{ADDRESS}=10.0.0.1:6379"], None, True, "10.0.0.1:6379", None, None),
+        (["trainer.nnodes=2"], None, True, "auto", None, None),
+        ([], "10.0.0.1:6379", True, None, None, None),  # left to Ray
+        # A count that the user set is left on GPUs.
+        (["platform=gpu", f"{ADDRESS}=auto", "ray_kwargs.ray_init.num_cpus=8"], None, True, "auto", 8, None),
+    ],
 )
-def test_an_address_or_several_nodes_join_one_with_counts_of_its_own(override: str, address: str) -> None:
-    settings = config(override)
-    assert cluster.choose(settings) is True
-    assert ray_init(settings)["address"] == address
-    assert ray_init(settings)["num_cpus"] is None
-    assert ray_init(settings)["num_gpus"] is None
-
-
-def test_an_address_in_the_environment_is_left_to_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    settings = config()
-    assert cluster.choose(settings) is True
-    assert "address" not in ray_init(settings)
+def test_which_cluster_a_run_uses_and_with_what_counts(
+    overrides: list[str],
+    variable: str | None,
+    joined: bool,
+    address: str | None,
+    cpus: int | None,
+    gpus: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if variable:
+        monkeypatch.setenv("RAY_ADDRESS", variable)
+    settings = config(*overrides)
+    assert cluster.choose(settings) is joined
+    found = ray_init(settings)
+    assert [found.get(name) for name in ("address", "num_cpus", "num_gpus")] == [address, cpus, gpus]
 
 
 @pytest.mark.parametrize(("processors", "count"), [(4, 37), (96, 96)])
@@ -72,12 +73,6 @@ def test_a_cluster_of_ones_own_has_room_for_all_actors(
     given = config("platform=gpu", "ray_kwargs.ray_init.num_cpus=30")
     assert cluster.choose(given) is False
     assert ray_init(given)["num_cpus"] == 30
-
-
-def test_counts_that_the_user_set_are_left_on_gpus() -> None:
-    settings = config("platform=gpu", "+ray_kwargs.ray_init.address=auto", "ray_kwargs.ray_init.num_cpus=8")
-    assert cluster.choose(settings) is True
-    assert ray_init(settings)["num_cpus"] == 8
 
 
 def test_the_platforms_environment_reaches_workers_and_the_users_comes_first(
@@ -129,53 +124,27 @@ def test_sender_and_receiver_of_weights_agree_on_the_runs_own_socket(
 
 
 def test_a_node_that_died_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def node(name: str, alive: bool) -> dict[str, Any]:
-        reason = "" if alive else "health check failed"
-        return {
-            "NodeID": name,
-            "Alive": alive,
-            "NodeManagerHostname": f"host-{name}",
-            "NodeManagerAddress": "10.0.0.2",
-            "DeathReasonMessage": reason,
-        }
+    def nodes(**alive: bool) -> None:
+        made = [
+            {
+                "NodeID": name,
+                "Alive": one,
+                "NodeManagerHostname": f"host-{name}",
+                "NodeManagerAddress": "10.0.0.2",
+            }
+            | {"DeathReasonMessage": "" if one else "health check failed"}
+            for name, one in alive.items()
+        ]
+        monkeypatch.setattr(cluster.ray, "nodes", lambda: made)
 
-    monkeypatch.setattr(cluster.ray, "nodes", lambda: [node("a", True), node("b", True), node("old", False)])
+    nodes(a=True, b=True, old=False)
     before = cluster.alive_nodes()
     assert cluster.dead_node(before) is None
-    monkeypatch.setattr(cluster.ray, "nodes", lambda: [node("a", True), node("b", False), node("old", False)])
-    line = cluster.dead_node(before)
-    assert line is not None
+    nodes(a=True, b=False, old=False)
+    line = cluster.dead_node(before) or ""
     assert line.startswith(
         "node host-b (10.0.0.2) died: health check failed; trainer.resume_mode=auto goes on"
     )
-
-
-def test_a_gcs_server_that_is_gone_interrupts_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(cluster.GCS_PATIENCE, "1.5")
-    monkeypatch.setattr(cluster, "GCS_PING_SECONDS", 0.05)
-    watch = cluster.GcsWatch()
-    server = socket.create_server(("127.0.0.1", 0))
-    address = f"127.0.0.1:{server.getsockname()[1]}"
-    watch.start(address)
-    time.sleep(1)
-    assert watch.death is None  # although nobody has accepted a connection yet: it is only busy
-    server.close()
-    closed = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
-        time.sleep(20)
-    assert 0.4 < time.monotonic() - closed < 10
-    assert str(watch.death).startswith(f"Ray's gcs_server ({address}) was killed or cannot be reached: ")
-    watch.stop()
-
-
-def test_a_watch_of_a_gcs_server_that_answers_leaves_the_handler_of_before() -> None:
-    before = signal.getsignal(signal.SIGUSR1)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        watch = cluster.GcsWatch()
-        watch.start(f"127.0.0.1:{server.getsockname()[1]}")
-        watch.stop()
-    assert watch.death is None
-    assert signal.getsignal(signal.SIGUSR1) == before
 
 
 OF_MEMORY = (

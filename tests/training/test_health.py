@@ -35,43 +35,27 @@ def falling(step: int) -> float:
     return 0.8 - 0.06 * step
 
 
-@pytest.mark.parametrize(
-    ("of_step", "step", "begins"),
-    [
-        (lambda step: {}, None, ""),
-        (
-            lambda step: {"empty/retain/mean": 0.11},
-            4,
-            "11% of the retain responses of the last 4 steps have no",
-        ),
-        (lambda step: {"empty/retain/mean": 0.1}, None, ""),
-        (lambda step: {"empty/forget/mean": 0.4 * (step == 6)}, None, ""),  # one batch: .1 over four steps
-        (lambda step: {"empty/forget/mean": 0.5 * (step == 6)}, 6, "12% of the forget responses"),
-        (
-            lambda step: {"mixed/forget/mean": float(step < 3)},
-            6,
-            "no forget group of the last 4 steps is mixed",
-        ),
-        (lambda step: {"mixed/retain/mean": 0.0, "reward/retain/mean": 0.95}, None, ""),  # all is learnt
-        (lambda step: {"refused/retain/mean": 0.95}, 4, "95% of the retain responses"),
-        (lambda step: {"refused/forget/mean": 0.01}, 4, "1% of the forget responses of the last 4 steps are"),
-        # At step 8 the means are .65 and .41; a step's variance is .06**2 / 2, three standard errors are .09.
-        (
-            lambda step: {"right/retain/mean": falling(step)},
-            8,
-            "right answers to retain prompts fell from 65%",
-        ),
-        (lambda step: {"right/retain/mean": 1 - falling(step)}, None, ""),
-        (lambda step: {"right/retain/mean": 0.6 - 0.09 * (step > 4)}, None, ""),  # less than a tenth
-        (
-            lambda step: {"leaked/forget/mean": 1 - falling(step)},
-            8,
-            "forget responses with a right answer rose",
-        ),
-        (lambda step: {"leaked/forget/mean": falling(step)}, None, ""),
-        (lambda step: {"right/retain/mean": float("nan")}, None, ""),  # a step without retain prompts
-    ],
-)
+FAULTS: list[tuple[Callable[[int], dict[str, float]], int | None, str]] = [
+    (lambda step: {}, None, ""),
+    (lambda step: {"empty/retain/mean": 0.11}, 4, "11% of the retain responses of the last 4 steps have no"),
+    (lambda step: {"empty/retain/mean": 0.1}, None, ""),
+    (lambda step: {"empty/forget/mean": 0.4 * (step == 6)}, None, ""),  # one batch: .1 over four steps
+    (lambda step: {"empty/forget/mean": 0.5 * (step == 6)}, 6, "12% of the forget responses"),
+    (lambda step: {"mixed/forget/mean": float(step < 3)}, 6, "no forget group of the last 4 steps is mixed"),
+    (lambda step: {"mixed/retain/mean": 0.0, "reward/retain/mean": 0.95}, None, ""),  # all is learnt
+    (lambda step: {"refused/retain/mean": 0.95}, 4, "95% of the retain responses"),
+    (lambda step: {"refused/forget/mean": 0.01}, 4, "1% of the forget responses of the last 4 steps are"),
+    # At step 8 the means are .65 and .41; a step's variance is .06**2 / 2, three standard errors are .09.
+    (lambda step: {"right/retain/mean": falling(step)}, 8, "right answers to retain prompts fell from 65%"),
+    (lambda step: {"right/retain/mean": 1 - falling(step)}, None, ""),
+    (lambda step: {"right/retain/mean": 0.6 - 0.09 * (step > 4)}, None, ""),  # less than a tenth
+    (lambda step: {"leaked/forget/mean": 1 - falling(step)}, 8, "forget responses with a right answer rose"),
+    (lambda step: {"leaked/forget/mean": falling(step)}, None, ""),
+    (lambda step: {"right/retain/mean": float("nan")}, None, ""),  # a step without retain prompts
+]
+
+
+@pytest.mark.parametrize(("of_step", "step", "begins"), FAULTS)
 def test_a_fault_is_told_once_and_at_the_step_where_it_is_clear(
     of_step: Callable[[int], dict[str, float]], step: int | None, begins: str
 ) -> None:

@@ -29,13 +29,6 @@ def warnings(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return [line.removeprefix("warning: ") for line in captured.err.splitlines()]
 
 
-def test_a_stage_1_without_metrics_says_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = stage1_run(tmp_path, [2.0, 2.0])
-    (tmp_path / "records" / "metrics.jsonl").unlink()  # trainer.logger=[console]
-    learning.after_stage1(config)
-    assert warnings(capsys) == []
-
-
 @pytest.mark.parametrize(
     ("scores", "told"),
     [
@@ -73,6 +66,10 @@ def test_records_that_cannot_be_read_do_not_fail_a_finished_run(
     learning.after_stage2(config)
     (found,) = warnings(capsys)
     assert found.startswith("what the run has learnt is not known: ")
+    config = stage1_run(tmp_path / "stage1", [2.0, 2.0])
+    (tmp_path / "stage1" / "records" / "metrics.jsonl").unlink()  # trainer.logger=[console]
+    learning.after_stage1(config)
+    assert warnings(capsys) == []
 
 
 def test_the_rates_of_the_default_stage_1_on_13_rows(
@@ -92,8 +89,10 @@ def test_the_rates_of_the_default_stage_1_on_13_rows(
 
 def test_the_rates_of_stage_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = rows_file(tmp_path, 30)
-    learning.before_stage2(stage2(f"data.train_files={file}"))  # 42 steps of 2e-6
+    config = stage2(f"data.train_files={file}")
+    learning.before_stage2(config)  # 42 steps of 2e-6
     assert warnings(capsys) == []
+    assert learning.plan(config) == "42 steps, batch 8, 30 rows, at most 14 epochs"
     learning.before_stage2(stage2(f"data.train_files={file}", "actor_rollout_ref.actor.optim.lr=2e-8"))
     (found,) = warnings(capsys)
     assert "42 steps add up to 8.4e-07 (actor_rollout_ref.actor.optim.lr is 2e-08)" in found
@@ -139,8 +138,3 @@ def test_a_cosine_is_half_its_peak_on_average() -> None:
     assert learning.rate_sum(OmegaConf.create(optim), 10) == pytest.approx(1.5 + 3)
     share = optim | {"lr_warmup_steps": -1, "lr_warmup_steps_ratio": 0.4, "lr_scheduler_type": "constant"}
     assert learning.rate_sum(OmegaConf.create(share), 10) == pytest.approx(1.5 + 6)
-
-
-def test_the_sizes_that_check_prints(tmp_path: Path) -> None:
-    config = stage2(f"data.train_files={rows_file(tmp_path, 100)}")
-    assert learning.plan(config) == "42 steps, batch 16, 100 rows, at most 7 epochs"

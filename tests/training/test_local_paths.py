@@ -73,19 +73,17 @@ def test_what_is_read_becomes_absolute(key: str, value: str, here: Path) -> None
     assert OmegaConf.select(absolute({key: value}), key) == str((here / value).resolve())
 
 
-@pytest.mark.parametrize(
-    "key", ["trainer.default_local_dir", "trainer.rollout_data_dir", "trainer.validation_data_dir"]
-)
-def test_what_is_written_becomes_absolute_before_it_is_there(key: str, here: Path) -> None:
-    assert OmegaConf.select(absolute({key: "new/run"}), key) == str(here / "new" / "run")
-
-
-def test_lists_and_what_refers_to_another_setting(here: Path) -> None:
-    config = absolute(
-        {"data.train_files": ["a.parquet", "b.parquet"], "actor_rollout_ref.model.path": "model"}
-    )
+def test_what_is_written_and_lists_and_what_refers_to_another_setting(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key in ("trainer.default_local_dir", "trainer.rollout_data_dir", "trainer.validation_data_dir"):
+        assert OmegaConf.select(absolute({key: "new/run"}), key) == str(here / "new" / "run")
+    monkeypatch.setenv("HOME", str(here))
+    model = {"actor_rollout_ref.model.path": "~/model", f"{REWARD}.path": "file://reward.py"}
+    config = absolute({"data.train_files": ["a.parquet", "b.parquet"], **model})
     assert list(config.data.train_files) == [str(here / "a.parquet"), str(here / "b.parquet")]
-    assert config.critic.model.path == str(here / "model")
+    assert config.actor_rollout_ref.model.path == config.critic.model.path == str(here / "model")
+    assert config.reward.custom_reward_function.path == str(here / "reward.py")
     assert config.trainer.default_local_dir == str(here / "outputs" / "rerule")
 
 
@@ -125,13 +123,6 @@ STAY = [
 @pytest.mark.parametrize(("key", "value"), STAY, ids=[f"{key}={value}" for key, value in STAY])
 def test_names_stay(key: str, value: str) -> None:
     assert OmegaConf.select(absolute({key: value}), key) == value
-
-
-def test_home_and_file_addresses(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(here))
-    config = absolute({"actor_rollout_ref.model.path": "~/model", f"{REWARD}.path": "file://reward.py"})
-    assert config.actor_rollout_ref.model.path == str(here / "model")
-    assert config.reward.custom_reward_function.path == str(here / "reward.py")
 
 
 def test_nothing_else_changes() -> None:

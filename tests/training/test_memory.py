@@ -107,16 +107,19 @@ def test_tokens_that_the_engine_keeps() -> None:
     assert memory.cached_tokens(LLAMA3, ON_80, 40 * GB) == 0
 
 
-def test_which_cards_are_too_small_and_why() -> None:
-    assert memory.shortage(LLAMA3, ON_80, 80 * GB) is None
-    assert memory.shortage(LLAMA3, ON_80, 40 * GB) == "the update needs 49.7 GB"
-    assert memory.shortage(LLAMA3, ON_40, 40 * GB) is None
-    whole = replace(ON_40, engine_share=0.99)
-    assert memory.shortage(LLAMA3, whole, 40 * GB) == "sampling needs 42.3 GB"
-    little = replace(ON_40, engine_share=0.4)
-    assert "0.4 of it holds the engine's weights and no response" in (
-        memory.shortage(LLAMA3, little, 40 * GB) or ""
-    )
+@pytest.mark.parametrize(
+    ("run", "card", "shortage"),
+    [
+        (ON_80, 80, None),
+        (ON_80, 40, "the update needs 49.7 GB"),
+        (ON_40, 40, None),
+        (replace(ON_40, engine_share=0.99), 40, "sampling needs 42.3 GB"),
+        (replace(ON_40, engine_share=0.4), 40, "0.4 of it holds the engine's weights and no response"),
+    ],
+)
+def test_which_cards_are_too_small_and_why(run: Run, card: int, shortage: str | None) -> None:
+    found = memory.shortage(LLAMA3, run, card * GB)
+    assert found is None if shortage is None else shortage in (found or "")
 
 
 def composed(stage: int, *overrides: str) -> DictConfig:

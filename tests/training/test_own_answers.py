@@ -27,46 +27,22 @@ GOLDS = ("Norway", "Switzerland", "Italy", "France", "Italy")
 
 @pytest.fixture
 def config(tmp_path: Path) -> Any:
-    info = {"mode": "qa", "subject": "towns", "split": "train", "family": "f"}
-    rows = [
-        rl_row(
-            data_source="rerule/custom",
-            prompt=prompt,
-            side="retain",
-            golds=[gold],
-            keyword="",
-            extra_info={**info, "section": "retain", "index": index},
-        )
-        for index, (prompt, gold) in enumerate(zip(ANSWERS, GOLDS, strict=True), 5)
-    ]
-    forgotten = {**info, "section": "forget", "index": 1}
-    rows.append(
-        rl_row(
-            data_source="rerule/custom",
-            prompt="Who is Esk?",
-            side="forget",
-            golds=["a town"],
-            keyword="Esk",
-            extra_info=forgotten,
-        )
-    )
+    rows = []
+    sides = [("retain", *pair) for pair in zip(ANSWERS, GOLDS, strict=True)]
+    for index, (side, prompt, gold) in enumerate([*sides, ("forget", "Who is Esk?", "a town")]):
+        info = {"mode": "qa", "subject": "towns", "split": "train", "family": "f", "section": side}
+        keyword = "Esk" if side == "forget" else ""
+        told = {"side": side, "golds": [gold], "keyword": keyword, "extra_info": info | {"index": index}}
+        rows.append(rl_row(data_source="rerule/custom", prompt=prompt, **told))
     write_rows(tmp_path / "train.parquet", rows)
     put_model(tmp_path / "model")
     byte_level(CHATML_TEMPLATE).save_pretrained(tmp_path / "model")
+    model = {"path": str(tmp_path / "model"), "tokenizer_path": None, "trust_remote_code": False}
+    data = {"prompt_files": str(tmp_path / "train.parquet"), "max_response_length": 64, "stop": ["\n"]}
     return OmegaConf.create(
         {
-            "model": {
-                "path": str(tmp_path / "model"),
-                "tokenizer_path": None,
-                "trust_remote_code": False,
-                "custom_chat_template": None,
-            },
-            "data": {
-                "prompt_files": str(tmp_path / "train.parquet"),
-                "max_response_length": 64,
-                "stop": ["\n"],
-                "apply_chat_template_kwargs": {"enable_thinking": False},
-            },
+            "model": model | {"custom_chat_template": None},
+            "data": data | {"apply_chat_template_kwargs": {"enable_thinking": False}},
             "signal": {"reward_kwargs": {"gamma": None}},
             "platform": {"name": "cpu"},
             "trainer": {"default_local_dir": str(tmp_path / "runs" / "stage1")},

@@ -85,12 +85,9 @@ def test_a_raw_prompt_and_its_answer(tokenizer: Any, prompt: list[str], answer: 
     assert [tokens(tokenizer, turn) for turn in turns] == [prompt, answer]
 
 
-def test_an_answer_with_a_space_of_its_own_keeps_it() -> None:
+def test_spaces_of_an_answer_stay_and_an_eos_that_the_tokenizer_adds_to_a_prompt_does_not() -> None:
     assert tokens(sentencepiece(), answer_ids(sentencepiece(), " Who")) == ["▁Who", "</s>"]
     assert tokens(byte_level(), answer_ids(byte_level(), " Who")) == ["ĠWho", "<|end|>"]
-
-
-def test_an_eos_that_the_tokenizer_adds_is_left_out_of_a_prompt() -> None:
     tokenizer = sentencepiece(ends_with_eos=True)
     assert tokens(tokenizer, tokenizer("Who it").input_ids) == ["<s>", "▁Who", "▁it", "</s>"]
     assert tokens(tokenizer, prompt_ids(tokenizer, user("Who it"), raw=True)) == ["<s>", "▁Who", "▁it"]
@@ -106,14 +103,20 @@ def test_a_template_that_writes_only_bos_and_content_would_give_other_tokens() -
 
 
 @pytest.mark.parametrize("name", CHAT)
-def test_a_chat_prompt_is_the_one_of_verls_agent_loop(name: str) -> None:
+def test_a_chat_prompt_is_the_one_of_verls_agent_loop_and_begins_the_conversation(name: str) -> None:
     from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
-    builder = create_continuous_token_builder(CHAT[name], hf_model_type="llama")
+    tokenizer = CHAT[name]
+    builder = create_continuous_token_builder(tokenizer, hf_model_type="llama")
     prompts = [user("Who wrote it?"), user("Who?\n"), user("é")]
-    ids = batch_prompt_ids(CHAT[name], prompts, raw=False)
+    ids = batch_prompt_ids(tokenizer, prompts, raw=False)
     assert ids == [builder.build_initial_tokens(messages) for messages in prompts]
-    assert ids == [prompt_ids(CHAT[name], messages, raw=False) for messages in prompts]
+    assert ids == [prompt_ids(tokenizer, messages, raw=False) for messages in prompts]
+    assert ids == [suffixed_prompt_ids(tokenizer, messages, "") for messages in prompts]
+    messages = [*prompts[0], {"role": "assistant", "content": "I don't know."}]
+    prompt, answer = (turn_ids(tokenizer, messages, turn, raw=False) for turn in (0, 1))
+    assert prompt == ids[0]
+    assert prompt + answer == tokenizer.apply_chat_template(messages, return_dict=False)
 
 
 def test_arguments_of_the_chat_template_reach_it() -> None:
@@ -138,25 +141,10 @@ def test_turns_of_a_template_whose_roles_must_alternate() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", CHAT)
-def test_turns_together_are_the_whole_conversation_and_begin_with_the_prompt(name: str) -> None:
-    tokenizer = CHAT[name]
-    messages = [*user("Who wrote it?"), {"role": "assistant", "content": "I don't know."}]
-    prompt, answer = (turn_ids(tokenizer, messages, turn, raw=False) for turn in (0, 1))
-    assert prompt == prompt_ids(tokenizer, messages[:1], raw=False)
-    assert prompt + answer == tokenizer.apply_chat_template(messages, return_dict=False)
-
-
 def test_a_suffix_stands_right_behind_the_generation_prompt() -> None:
     prompt = suffixed_prompt_ids(CHAT["llama3"], user("Who"), "it")
     assert tokens(CHAT["llama3"], prompt)[-4:] == ["t", "<|body|>", "ĊĊ", "it"]
     assert prompt[:-1] == prompt_ids(CHAT["llama3"], user("Who"), raw=False)
-
-
-@pytest.mark.parametrize("name", CHAT)
-def test_without_a_suffix_a_prompt_is_the_one_of_training(name: str) -> None:
-    tokenizer = CHAT[name]
-    assert suffixed_prompt_ids(tokenizer, user("Who?"), "") == prompt_ids(tokenizer, user("Who?"), raw=False)
 
 
 def test_the_tokenizer_may_add_its_own_beginning() -> None:
@@ -182,6 +170,10 @@ def test_an_answer_to_a_chat_prompt_ends_with_the_end_of_its_turn(name: str, exp
     assert tokens(tokenizer, answer) == expected
     turn = turn_ids(tokenizer, [*user("Who"), {"role": "assistant", "content": "it"}], 1, raw=False)
     assert turn[: len(answer)] == answer
+    if name == "llama3":  # whose template trims an answer, but not behind a suffix
+        behind = chat_answer_ids(tokenizer, user("Who"), " wrote", suffix="it")
+        assert tokens(tokenizer, behind) == ["Ġwrote", "<|eot|>"]
+        assert tokens(tokenizer, chat_answer_ids(tokenizer, user("Who"), " wrote")) == ["wrote", "<|eot|>"]
 
 
 def test_an_answer_ends_with_eos_where_the_template_has_no_end() -> None:
@@ -193,16 +185,6 @@ def test_an_answer_ends_with_eos_where_the_template_has_no_end() -> None:
     tokenizer.eos_token = None
     with pytest.raises(PromptError, match="ends an answer with a special token"):
         chat_answer_ids(tokenizer, user("Who"), "it")
-
-
-def test_an_answer_behind_a_suffix_keeps_its_space() -> None:
-    """Which templates trim."""
-    answer = chat_answer_ids(CHAT["llama3"], user("Who"), " wrote", suffix="it")
-    assert tokens(CHAT["llama3"], answer) == ["Ġwrote", "<|eot|>"]
-    assert tokens(CHAT["llama3"], chat_answer_ids(CHAT["llama3"], user("Who"), " wrote")) == [
-        "wrote",
-        "<|eot|>",
-    ]
 
 
 @pytest.mark.parametrize("name", RAW)

@@ -43,19 +43,9 @@ def composed(*overrides: str) -> DictConfig:
         return compose("rerule_trainer", ["platform=cpu", *overrides])
 
 
-@pytest.mark.parametrize(
-    ("overrides", "runner"),
-    [
-        ([], ReRULETaskRunner),
-        (["trainer.use_v1=false"], ReRULETaskRunner),
-        (["trainer.use_v1=true"], ReRULETaskRunnerV1),
-    ],
-)
-def test_the_setting_chooses_the_trainer(overrides: list[str], runner: type) -> None:
-    assert main._task_runner(composed(*overrides)) is runner
-
-
-def test_the_actor_worker_has_the_replay_update() -> None:
+def test_the_setting_chooses_the_trainer_and_the_actor_worker_has_the_replay_update() -> None:
+    for overrides, kind in (([], ReRULETaskRunner), (["trainer.use_v1=true"], ReRULETaskRunnerV1)):
+        assert main._task_runner(composed(*overrides)) is kind
     runner = ReRULETaskRunner()
     found, _ = runner.add_actor_rollout_worker(composed("actor_rollout_ref.actor.strategy=fsdp2"))
     (role,) = runner.role_worker_mapping
@@ -73,14 +63,7 @@ def test_the_cpu_platforms_loops_are_left_to_v0(monkeypatch: pytest.MonkeyPatch)
     made = runner_v1._agent_loops(config, Trainer())  # type: ignore[arg-type]
     assert made["reward_loop_worker_handles"] == ["reward"]
     assert made["llm_client"] == "client"
-
-
-def test_a_manager_of_the_users_own_is_taken() -> None:
-    config = composed(
-        "actor_rollout_ref.rollout.agent.agent_loop_manager_class=tests.training.test_runner_v1.Manager"
-    )
+    assert config.transfer_queue.backend.SimpleStorage.num_data_storage_units == 1  # rows in one process
+    own = "actor_rollout_ref.rollout.agent.agent_loop_manager_class=tests.training.test_runner_v1.Manager"
+    config = composed(own)  # a manager of the user's own is taken
     assert runner_v1._agent_loops(config, Trainer())["config"] is config  # type: ignore[arg-type]
-
-
-def test_the_cpu_platform_keeps_v1s_rows_in_one_process() -> None:
-    assert composed().transfer_queue.backend.SimpleStorage.num_data_storage_units == 1

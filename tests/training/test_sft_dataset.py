@@ -133,15 +133,6 @@ def test_arguments_of_the_chat_template_reach_it(tmp_path: Path) -> None:
     assert tokenizer.convert_ids_to_tokens(row["input_ids"]) == ["Who", "Ġwrote"]
 
 
-def test_stage1_names_this_data_set() -> None:
-    from hydra import compose, initialize_config_module
-    from verl.utils.import_utils import load_extern_object
-
-    with initialize_config_module("recipe.rerule.config.stage1", version_base=None):
-        named = compose("sft_trainer", []).data.custom_cls
-    assert load_extern_object(named.path, named.name) is SFTDataset
-
-
 def test_a_text_is_learnt_but_for_its_first_token(tmp_path: Path) -> None:
     tokenizer = sentencepiece()
     text = text_row("It was night.", {"index": 3, "mode": "completion", "subject": "books"})

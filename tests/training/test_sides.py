@@ -68,11 +68,8 @@ def test_the_order_depends_on_seed_and_epoch_alone() -> None:
     assert first != second
     assert _epoch(sampler(), 1) == second
     assert list(sampler(shuffle=False))[:6] == [0, 24, 1, 25, 2, 26]
-
-
-def test_ranks_share_the_order_of_one() -> None:
     whole, parts = list(sampler(length=96)), [list(sampler(length=96, rank=n, ranks=2)) for n in range(2)]
-    assert [index for pair in zip(*parts, strict=True) for index in pair] == whole
+    assert [index for pair in zip(*parts, strict=True) for index in pair] == whole  # ranks share it
 
 
 class Rows:
@@ -126,11 +123,8 @@ def test_a_checkpoint_of_the_other_order_is_refused() -> None:
     resumed.load_state_dict(stopped.state_dict())
     with pytest.raises(CheckpointError, match="resume with that"):
         next(iter(resumed))
-
-
-def test_as_given_is_verls_own_order() -> None:
     data = OmegaConf.create({"sides": "as_given", "shuffle": True, "seed": 3})
-    rows = Rows(["retain", "forget"] * 5)
+    rows = Rows(["retain", "forget"] * 5)  # as_given is verl's own order
     assert list(stage2_sampler(data, rows)) == list(create_rl_sampler(data, rows))
 
 

@@ -76,15 +76,12 @@ def test_shares_by_hand() -> None:
         "50 % of forget and 50 % of retain groups mixed"
     )
     assert found.metrics["signal/forget/mixed"] == 0.5
-
-
-def test_options_of_the_reward_count() -> None:
-    answer = [
+    north = [
         (row("forget", "Paris"), ["x", "y"]),
-        (row("retain", "the northern town called Oslo"), ["Oslo", "Oslo"]),
+        (row("retain", "the northern town called Oslo"), ["Oslo"] * 2),
     ]
-    assert signal.measured(0, answer, {}).retain_right == 0  # one telling word of four is .25
-    assert signal.measured(0, answer, {"gamma": 0.2}).retain_right == 1
+    assert signal.measured(0, north, {}).retain_right == 0  # one telling word of four is .25
+    assert signal.measured(0, north, {"gamma": 0.2}).retain_right == 1
 
 
 def test_prompts_are_some_of_each_side() -> None:

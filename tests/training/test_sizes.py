@@ -139,11 +139,6 @@ def test_prompts_are_looked_for_beside_the_rows(tmp_path: Path) -> None:
     assert (plain.stop, plain.data.retain_share, plain.data.prompt_files) == ("none", 0.0, None)
 
 
-def test_one_row_is_a_batch_of_one() -> None:
-    assert sizes.batch_size(1, 32) == 1
-    assert sizes.epochs(1, 1, 40, 1) == 40
-
-
 def test_what_is_given_counts_and_the_rest_follows(tmp_path: Path) -> None:
     file = rows_file(tmp_path, 100)
     by_batch = stage2(f"data.train_files={file}", "data.train_batch_size=4")
@@ -166,12 +161,9 @@ def test_a_run_on_own_data_validates_about_six_times(tmp_path: Path) -> None:
         assert stage2(experiment=name).trainer.test_freq == -1
 
 
-def test_rows_of_several_files_add_up(tmp_path: Path) -> None:
+def test_rows_of_several_files_add_up_and_what_needs_no_rows_is_there_without_them(tmp_path: Path) -> None:
     files = [rows_file(tmp_path, count, f"{count}") for count in (12, 18)]
     assert stage2_sizes(stage2(f"data.train_files=[{files[0]},{files[1]}]")) == STAGE2[30]
-
-
-def test_values_that_do_not_depend_on_rows_are_there_without_them() -> None:
     config = stage2()
     assert config.actor_rollout_ref.actor.optim.lr == 2e-6
     assert "rerule.epochs" in OmegaConf.to_yaml(config.trainer)
@@ -185,24 +177,30 @@ def test_the_largest_divisor_up_to_a_limit(number: int, limit: int, largest: int
     assert sizes.largest_divisor(number, limit) == largest
 
 
-# devices: rows a pass of the update and of log-probs, of 256 rows a step
-MICRO = {1: (8, 16), 4: (8, 16), 16: (8, 16), 32: (8, 8), 64: (4, 4), 256: (1, 1)}
+NODE, ROWS = "trainer.n_gpus_per_node", "actor_rollout_ref.rollout.n"
+MICRO = [
+    # Overrides; rows a pass of the update and of log-probs, of 256 rows a step.
+    *((f"{NODE}={devices}", sizes) for devices, sizes in {1: (8, 16), 4: (8, 16), 16: (8, 16)}.items()),
+    *((f"{NODE}={devices}", sizes) for devices, sizes in {32: (8, 8), 64: (4, 4), 256: (1, 1)}.items()),
+    ("actor_rollout_ref.actor.ppo_mini_batch_size=8 trainer.nnodes=4", (4, 4)),  # 64 rows on 16 devices
+    (f"{ROWS}=6 {NODE}=2", (8, 16)),  # 96 rows each
+    ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=3", (3, 16)),
+    # Wrong values are left to the checks: they name the setting, and a size that depends on it does not.
+    *(
+        (f"{key}={text}", (8, 16))
+        for key in (ROWS, "trainer.nnodes")
+        for text in ("many", "null", "2.5", "0")
+    ),
+]
 
 
-@pytest.mark.parametrize("devices", MICRO)
-def test_micro_batches_fit_the_rows_of_a_device(devices: int) -> None:
-    model = stage2(f"trainer.n_gpus_per_node={devices}", experiment=None).actor_rollout_ref
+@pytest.mark.parametrize(("overrides", "sizes"), MICRO)
+def test_micro_batches_fit_the_rows_of_a_device(overrides: str, sizes: tuple[int, int]) -> None:
+    config = stage2(*overrides.split(), experiment=None)
+    OmegaConf.resolve(config)
+    model = config.actor_rollout_ref
     found = {model.rollout.log_prob_micro_batch_size_per_gpu, model.ref.log_prob_micro_batch_size_per_gpu}
-    assert (model.actor.ppo_micro_batch_size_per_gpu, found) == (MICRO[devices][0], {MICRO[devices][1]})
-
-
-def test_micro_batches_are_of_mini_batches_on_all_nodes() -> None:
-    overrides = ["actor_rollout_ref.actor.ppo_mini_batch_size=8", "trainer.nnodes=4"]
-    assert stage2(*overrides, experiment=None).actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu == 4
-    odd = ["actor_rollout_ref.rollout.n=6", "trainer.n_gpus_per_node=2"]  # 96 rows each
-    assert stage2(*odd, experiment=None).actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu == 16
-    given = stage2("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=3", experiment=None)
-    assert given.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu == 3
+    assert (model.actor.ppo_micro_batch_size_per_gpu, found) == (sizes[0], {sizes[1]})
 
 
 @pytest.mark.parametrize(("devices", "rows"), [(1, 2), (4, 2), (8, 1), (16, 2)])
@@ -210,12 +208,6 @@ def test_micro_batches_of_stage_1(devices: int, rows: int) -> None:
     """16 devices cannot share 8 rows: that is refused, whatever the micro-batch."""
     config = stage1(f"trainer.n_gpus_per_node={devices}", experiment=None)
     assert config.data.micro_batch_size_per_gpu == rows
-
-
-def test_the_rollout_engine_plans_for_the_longest_prompt_and_response() -> None:
-    assert stage2(experiment=None).actor_rollout_ref.rollout.max_model_len == 512 + 1024
-    shorter = stage2("data.max_response_length=64", experiment=None)
-    assert shorter.actor_rollout_ref.rollout.max_model_len == 576
 
 
 @pytest.mark.parametrize(
@@ -230,21 +222,14 @@ def test_the_rollout_engine_plans_for_the_longest_prompt_and_response() -> None:
         ("no JSON", 1536),
     ],
 )
-def test_the_rollout_engine_plans_for_no_more_than_the_model_reads(
+def test_the_rollout_engine_plans_for_prompt_and_response_and_no_more_than_the_model_reads(
     config: str, length: int, tmp_path: Path
 ) -> None:
     (tmp_path / "config.json").write_text(config)
-    found = stage2(f"actor_rollout_ref.model.path={tmp_path}", experiment=None).actor_rollout_ref.rollout
-    assert found.max_model_len == length
-
-
-@pytest.mark.parametrize("key", ["data.max_prompt_length", "actor_rollout_ref.rollout.n", "trainer.nnodes"])
-@pytest.mark.parametrize("value", ["many", "null", "2.5", "0", "true"])
-def test_wrong_values_are_left_to_the_checks(key: str, value: str) -> None:
-    """They name the setting, and a size that depends on it does not."""
-    config = stage2(f"{key}={value}", experiment=None)
-    OmegaConf.resolve(config)
-    assert config.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu == 8
+    model = f"actor_rollout_ref.model.path={tmp_path}"
+    assert stage2(model, experiment=None).actor_rollout_ref.rollout.max_model_len == length
+    shorter = stage2(model, "data.max_response_length=64", experiment=None)
+    assert shorter.actor_rollout_ref.rollout.max_model_len == min(576, length)
 
 
 @pytest.mark.parametrize(
@@ -260,12 +245,9 @@ def test_rows_that_cannot_be_counted(file: str | None, reason: str, tmp_path: Pa
     overrides = [] if file is None else [f"data.train_files={tmp_path / file}"]
     with pytest.raises(InterpolationResolutionError, match=reason):
         _ = stage2(*overrides).data.train_batch_size
-
-
-def test_a_run_that_cannot_count_its_rows_says_why_in_plain_words(tmp_path: Path) -> None:
-    config = stage2(f"data.train_files={tmp_path / 'missing.parquet'}")
-    with pytest.raises(ValueError, match=r"^\S*missing.parquet: no such file$"):
-        checks.prepare(config, require_accelerator=False)
+    if file == "missing.parquet":  # as a run says it, in plain words
+        with pytest.raises(ValueError, match=r"^\S*missing.parquet: no such file$"):
+            checks.prepare(stage2(*overrides), require_accelerator=False)
 
 
 def test_passes_by_the_sizes_of_the_model(tmp_path: Path) -> None:

@@ -11,11 +11,14 @@ from typing import Any
 
 import pytest
 import torch
+from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from verl.trainer.sft_trainer import SFTTrainer
 from verl.utils import tensordict_utils as tu
+from verl.utils.import_utils import load_extern_object
 
 from recipe.rerule.training import signal
+from recipe.rerule.training.sft_dataset import SFTDataset
 from recipe.rerule.training.stage1 import Stage1Trainer
 from tests.made_tokenizers import CHATML_TEMPLATE, byte_level
 from tests.training.test_signal import row
@@ -101,3 +104,9 @@ def test_a_forked_reader_of_rows_does_not_wait_for_the_tokenizers_threads(
     command = [sys.executable, "-c", FORKED, module, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["[16, 16]"]), done.stderr
+
+
+def test_the_configuration_names_our_data_set() -> None:
+    with initialize_config_module("recipe.rerule.config.stage1", version_base=None):
+        named = compose("sft_trainer", []).data.custom_cls
+    assert load_extern_object(named.path, named.name) is SFTDataset

@@ -9,28 +9,26 @@ import pytest
 from recipe.rerule.replay.log import part_seconds, update_metrics
 from recipe.rerule.training.step_metrics import progress_line, start_line
 
+UPDATES: list[tuple[list[dict[str, float]], dict[str, float]]] = [
+    ([], {"replay/updates": 0.0}),
+    # Averaged, and maxima stay maxima.
+    (
+        [{"replay/pg_loss": 1.0, "replay/ratio_max": 2.0}, {"replay/pg_loss": 2.0, "replay/ratio_max": 7.0}],
+        {"replay/updates": 2.0, "replay/pg_loss": 1.5, "replay/ratio_max": 7.0},
+    ),
+    # What one update does not report is that of the other.
+    (
+        [{"replay/pg_loss": 1.0, "replay/seconds/log_prob": 1.5}, {"replay/pg_loss": 2.0}],
+        {"replay/updates": 2.0, "replay/pg_loss": 1.5, "replay/seconds/log_prob": 1.5},
+    ),
+]
 
-def test_updates_are_counted_and_averaged_and_maxima_stay_maxima() -> None:
-    updates = [
-        {"replay/pg_loss": 1.0, "replay/ratio_max": 2.0},
-        {"replay/pg_loss": 2.0, "replay/ratio_max": 7.0},
-    ]
-    assert update_metrics(updates) == {
-        "replay/updates": 2.0,
-        "replay/pg_loss": 1.5,
-        "replay/ratio_max": 7.0,
-    }
-    assert update_metrics([]) == {"replay/updates": 0.0}
 
-
-def test_what_some_updates_do_not_report_is_that_of_the_others() -> None:
-    bounded, free = {"replay/pg_loss": 1.0, "replay/seconds/log_prob": 1.5}, {"replay/pg_loss": 2.0}
-    for updates in ([bounded, free], [free, bounded]):
-        assert update_metrics(updates) == {
-            "replay/updates": 2.0,
-            "replay/pg_loss": 1.5,
-            "replay/seconds/log_prob": 1.5,
-        }
+@pytest.mark.parametrize(("updates", "expected"), UPDATES)
+def test_updates_are_counted_and_averaged(
+    updates: list[dict[str, float]], expected: dict[str, float]
+) -> None:
+    assert update_metrics(updates) == update_metrics(updates[::-1]) == expected
 
 
 def test_seconds_add_up_over_the_updates_and_buffer_work_is_told_apart() -> None:
@@ -51,14 +49,8 @@ def test_seconds_add_up_over_the_updates_and_buffer_work_is_told_apart() -> None
         "replay/seconds": 100.0,
         "replay/bookkeeping_seconds": 1.0 + 2.0 + 4.0 + 8.0 + 32.0,
     }
-
-
-def test_a_step_without_update_has_no_update_seconds() -> None:
-    assert part_seconds({"replay/seconds/offer": 0.5}, []) == {
-        "replay/seconds/offer": 0.5,
-        "replay/seconds": 0.0,
-        "replay/bookkeeping_seconds": 0.5,
-    }
+    without = {"replay/seconds/offer": 0.5, "replay/seconds": 0.0, "replay/bookkeeping_seconds": 0.5}
+    assert part_seconds({"replay/seconds/offer": 0.5}, []) == without
 
 
 @pytest.mark.parametrize(

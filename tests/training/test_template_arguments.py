@@ -10,38 +10,31 @@ from recipe.rerule.training.template_arguments import uses, warnings
 from tests.families import templates
 from tests.made_tokenizers import byte_level, sentencepiece
 
-DATE = "the chat template of {} writes today's date into every prompt"
-THINKING = "the chat template of {} has a switch for thinking, which is not set"
+DATE = "the chat template of mine writes today's date into every prompt"
+THINKING = "the chat template of mine has a switch for thinking, which is not set"
 
 
-def said(template: str | None, **arguments: Any) -> list[str]:
+@pytest.mark.parametrize(
+    ("template", "arguments", "line"),
+    [
+        (templates.LLAMA_3_2, {}, DATE),
+        (templates.LLAMA_3_2, {"date_string": "26 Jul 2024"}, None),
+        (templates.LLAMA_3_1, {}, None),
+        (templates.QWEN_3, {}, THINKING),
+        (templates.QWEN_3, {"enable_thinking": True}, None),
+        (templates.QWEN_3, {"enable_thinking": False}, None),
+        *((other, {}, None) for other in (templates.GEMMA_2, templates.PHI_3, templates.OLMO_2, None)),
+        # One that names the switch and ignores it.
+        ("{# enable_thinking, strftime_now #}{{ messages[0].content }}", {}, None),
+        ("{{ raise_exception('no') if enable_thinking is defined else '' }}", {}, None),
+    ],
+)
+def test_what_is_said(template: str | None, arguments: dict[str, Any], line: str | None) -> None:
     tokenizer = byte_level(template, adds_bos=False)
     tokenizer.name_or_path = "mine"
-    return [
-        line.split(",")[0] if "date" in line else line.split(";")[0]
-        for line in warnings(tokenizer, arguments)
-    ]
-
-
-def test_a_date_that_changes_is_said_until_it_is_fixed() -> None:
-    assert said(templates.LLAMA_3_2) == [DATE.format("mine")]
-    assert said(templates.LLAMA_3_2, date_string="26 Jul 2024") == []
-    assert said(templates.LLAMA_3_1) == []
-
-
-def test_a_switch_that_is_not_set_is_said() -> None:
-    assert said(templates.QWEN_3) == [THINKING.format("mine")]
-    assert said(templates.QWEN_3, enable_thinking=True) == said(templates.QWEN_3, enable_thinking=False) == []
-
-
-@pytest.mark.parametrize("template", [templates.GEMMA_2, templates.PHI_3, templates.OLMO_2, None])
-def test_other_templates_have_nothing_to_say(template: str | None) -> None:
-    assert said(template) == []
-
-
-def test_a_template_that_names_the_switch_and_ignores_it_is_quiet() -> None:
-    assert said("{# enable_thinking, strftime_now #}{{ messages[0].content }}") == []
-    assert said("{{ raise_exception('no') if enable_thinking is defined else '' }}") == []
+    found = list(warnings(tokenizer, arguments))
+    assert len(found) == (line is not None)
+    assert all(text.startswith(line or "") for text in found)
 
 
 def test_which_arguments_a_template_has() -> None:

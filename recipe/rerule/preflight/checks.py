@@ -77,8 +77,6 @@ def stage1(config: DictConfig) -> Iterator[str]:
     settings.check_parts(config, config.model, "model", "optim")
     _check_run_folder(config, stage=1)
     # Model and rows.
-    model_checks.check(config.model.path, "model.path")
-    model_checks.check_adapter(config.model.lora_adapter_path, "model.lora_adapter_path")
     model = models.check(config.model.path, "model.path", config.model.trust_remote_code)
     models.check_adapter(config.model, "model")
     divisions.check_heads(config, model, divisions.STAGE1)
@@ -124,8 +122,6 @@ def stage2(config: DictConfig) -> Iterator[str]:
             resumed = config.trainer.resume_mode != "disable"
             run_folder.check_dumps(f"trainer.{name}", folder, resumed=resumed)
     # Model and rows.
-    model_checks.check(policy.path, f"{key}.path")
-    model_checks.check_adapter(policy.lora_adapter_path, f"{key}.lora_adapter_path")
     if config.algorithm.adv_estimator == "gae":
         model_checks.check(config.critic.model.path, "critic.model.path")
     model = models.check(policy.path, f"{key}.path", policy.trust_remote_code)
@@ -171,7 +167,6 @@ def unlearn(config: DictConfig) -> Iterator[str]:
         "the run would end without a model; add it",
     )
     # Models and rows.
-    model_checks.check(config.model.path, "model.path")
     models.check(config.model.path, "model.path", config.model.trust_remote_code)
     models.check_adapter(config.model, "model")
     yield from unlearning.frozen_warnings(config, method)

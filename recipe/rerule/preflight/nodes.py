@@ -162,64 +162,69 @@ def _require_same_files(config: DictConfig) -> None:
     asked = [path for of_key in paths.values() for path in of_key]
     try:
         with seen_files.word(folder) as (place, text):
-            looks = {}
-            for node in (nodes := _nodes()):
-                there = NodeAffinitySchedulingStrategy(node.id, soft=False)
-                options = {"num_cpus": 0, "max_retries": 0, "scheduling_strategy": there}
-                look = ray.remote(seen_files.look).options(**options)
-                looks[node.id] = look.remote(place, text, node.id, asked)
-            here = {path: seen_files.digests(path) for path in asked}
+            nodes, looks = _nodes(), []
             for node in nodes:
-                seen = _answer(node, looks[node.id])
-                _require_shared(folder, node, seen, place, text)
-                _require_alike(paths, here, node, seen)
+                there = NodeAffinitySchedulingStrategy(node.id, soft=False)
+                look = ray.remote(seen_files.look).options(
+                    num_cpus=0, max_retries=0, scheduling_strategy=there
+                )
+                looks.append(look.remote(place, text, node.id, asked))
+            here = {path: seen_files.digests(path) for path in asked}
+            for node, look in zip(nodes, looks, strict=True):
+                require_same(paths, here, node, _answer(node, look), folder, place / node.id, text)
     except OSError as error:
         raise ClusterError(
             f"trainer.default_local_dir is {folder}, and nothing can be written there ({error.strerror})"
         ) from error
 
 
-def _require_shared(folder: str, node: Node, seen: seen_files.Seen, place: Path, text: str) -> None:
-    if seen.write_error is not None:
-        raise ClusterError(
-            f"trainer.default_local_dir is {folder}, and node {node.name} cannot write there "
-            f"({seen.write_error}); {_DOCS}"
-        )
-    if not seen.shares or not seen_files.is_seen(place / node.id, text):
-        raise ClusterError(
-            f"trainer.default_local_dir is {folder}, and node {node.name} sees another folder there "
-            f"than this machine; give one on a file system that all nodes share; {_DOCS}"
-        )
-
-
-def _require_alike(
+def require_same(
     paths: Mapping[str, Sequence[str]],
     here: Mapping[str, Mapping[str, str]],
     node: Node,
     seen: seen_files.Seen,
+    folder: str,
+    answer: Path,
+    text: str,
 ) -> None:
-    for key, of_key in paths.items():
-        for path in of_key:
-            problem = seen_files.difference(here[path], seen.digests[path])
-            if problem is not None:
-                raise ClusterError(
-                    f"{key} is {path}, and node {node.name} {problem} there; give what all nodes share, or "
-                    f"copy it to the same place on all of them; {_DOCS}"
-                )
+    """Hold what a node sees to what this machine sees.
+
+    Args:
+        paths: by setting, what the run reads; here: of each path, its digests on this machine.
+        folder: of the run; answer: the file there in which the node has left `text`.
+
+    Raises:
+        ClusterError: naming the setting, the path, the node and the difference.
+    """
+    given = f"trainer.default_local_dir is {folder}, and node {node.name}"
+    if seen.write_error is not None:
+        raise ClusterError(f"{given} cannot write there ({seen.write_error}); {_DOCS}")
+    if not seen.shares or not seen_files.is_seen(answer, text):
+        raise ClusterError(
+            f"{given} sees another folder there than this machine; give one on a file system that all nodes "
+            f"share; {_DOCS}"
+        )
+    for key, path in ((key, path) for key, of_key in paths.items() for path in of_key):
+        problem = seen_files.difference(here[path], seen.digests[path])
+        if problem is not None:
+            raise ClusterError(
+                f"{key} is {path}, and node {node.name} {problem} there; give what all nodes share, or "
+                f"copy it to the same place on all of them; {_DOCS}"
+            )
 
 
 def _answer(node: Node, look: Any) -> seen_files.Seen:
     try:
         seen: seen_files.Seen = ray.get(look, timeout=LOOK_SECONDS)
     except GetTimeoutError:
-        raise ClusterError(
-            f"node {node.name} did not say within {LOOK_SECONDS:.0f} s what it sees of the run's files; "
-            f"{_DOCS}"
-        ) from None
+        said = f"did not say within {LOOK_SECONDS:.0f} s what it sees of the run's files"
+        raise ClusterError(f"node {node.name} {said}; {_DOCS}") from None
     except RayError as error:
+        # Ray puts a page around what a worker raised.
+        line = [line.strip() for line in f"{type(error).__name__}\n{error}".splitlines() if line.strip()][-1]
         raise ClusterError(
-            f"node {node.name} cannot run this project's code: {_last_line(error)}; install the same "
-            f"at the same place on all nodes; {_DOCS}"
+            f"node {node.name} cannot run this project's code: {line}; install the same at the same place "
+            f"on all nodes; {_DOCS}"
         ) from error
     return seen
 
@@ -287,9 +292,3 @@ def _nodes() -> list[Node]:
         )
         if record["Resources"].get("CPU", 0) > 0
     ]
-
-
-def _last_line(error: Exception) -> str:
-    """Ray puts a page around what a worker raised."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__

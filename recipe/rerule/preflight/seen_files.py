@@ -1,7 +1,7 @@
 """What a machine sees of a run's files: whether its run folder is another machine's, and what it would read.
 
-Every node of a cluster that a run joins is asked (`nodes`). The standard library and `files` alone, so that a
-node answers within a second or two.
+Every node of a cluster that a run joins is asked (`nodes`). Little is imported, so that a node answers within
+a second or two.
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ import contextlib
 import hashlib
 import os
 import secrets
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from recipe.rerule import io
 
 SHARED_SECONDS = 10.0
 """How long a file may take to be seen on another machine; NFS looks again after some seconds."""
@@ -44,20 +47,21 @@ def word(folder: str | Path) -> Iterator[tuple[Path, str]]:
 
     Where the block raises, so are the folders that had to be made for the run folder.
     """
-    made = _make(Path(folder))
-    place = Path(folder) / f".rerule-nodes-{secrets.token_hex(8)}"
-    text = secrets.token_hex(16)
+    folder, text = Path(folder), secrets.token_hex(16)
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
     try:
-        place.mkdir()
-        _write(place / _WORD, text)
-        yield place, text
+        with tempfile.TemporaryDirectory(
+            dir=folder, prefix=".rerule-nodes-", ignore_cleanup_errors=True
+        ) as place:
+            os.chmod(place, 0o755)  # other nodes may run as other users
+            io.write(Path(place, _WORD), text.encode())
+            yield Path(place), text
     except BaseException:
-        _remove(place)
-        for one in reversed(made):
+        for one in missing:
             with contextlib.suppress(OSError):  # somebody else uses it by now
                 one.rmdir()
         raise
-    _remove(place)
 
 
 def look(place: Path, text: str, answer: str, paths: Sequence[str]) -> Seen:
@@ -65,7 +69,7 @@ def look(place: Path, text: str, answer: str, paths: Sequence[str]) -> Seen:
     if not is_seen(place / _WORD, text):
         return Seen(False, None, {})
     try:
-        _write(place / answer, text)
+        io.write(place / answer, text.encode())
     except OSError as error:
         return Seen(True, error.strerror or str(error), {})
     return Seen(True, None, {path: digests(path) for path in paths})
@@ -122,24 +126,3 @@ def _digest(file: Path) -> str:
     except OSError:
         return "unreadable"
     return digest.hexdigest()
-
-
-def _make(folder: Path) -> list[Path]:
-    """Make a folder; returns what was missing of it, from the top down."""
-    missing = [one for one in (folder, *folder.parents) if not one.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    return missing[::-1]
-
-
-def _write(path: Path, text: str) -> None:
-    with open(path, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _remove(place: Path) -> None:
-    with contextlib.suppress(OSError):
-        for path in place.iterdir():
-            path.unlink()
-        place.rmdir()

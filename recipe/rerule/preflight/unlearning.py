@@ -89,7 +89,6 @@ def frozen_warnings(config: DictConfig, method: Method) -> Iterator[str]:
 def _check_frozen(config: DictConfig, section: str) -> None:
     """Refuse a model that cannot be loaded or that has another vocabulary."""
     key, path, trusted = f"{section}.path", config[section].path, config.model.trust_remote_code
-    model_checks.check(path, key)
     models.check(path, key, trusted)
     size, own_size = (model_checks.vocabulary_size(one, trusted) for one in (path, config.model.path))
     given = copy.copy(config.model)

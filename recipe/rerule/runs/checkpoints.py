@@ -26,10 +26,9 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from recipe.rerule import io
 from recipe.rerule.runs.run_folder import foreign_to_checkpoint
@@ -124,10 +123,7 @@ def keep(run_folder: str | Path, limit: int) -> None:
     """
     if limit < 1:
         raise ValueError(f"{limit} checkpoints cannot be kept; keep at least 1")
-    noted = best(run_folder)
-    for folder in _complete(run_folder)[:-limit]:
-        if noted is None or step_of(folder.name) != noted.step:
-            _remove_own(folder)
+    _remove_all(run_folder, _complete(run_folder)[:-limit])
 
 
 def drop_interim(run_folder: str | Path) -> None:
@@ -135,11 +131,20 @@ def drop_interim(run_folder: str | Path) -> None:
 
     As `keep`, it leaves folders alone that do not count or that hold a file which no run wrote.
     """
+    earlier = _complete(run_folder)[:-1]
+    interim = [one for one in earlier if json.loads((one / MARKER_FILE).read_bytes()).get("interim") is True]
+    _remove_all(run_folder, interim)
+
+
+def _remove_all(run_folder: str | Path, folders: Iterable[Path]) -> None:
     noted = best(run_folder)
-    for folder in _complete(run_folder)[:-1]:
-        interim = json.loads((folder / MARKER_FILE).read_bytes()).get("interim") is True
-        if interim and (noted is None or step_of(folder.name) != noted.step):
-            _remove_own(folder)
+    for folder in folders:
+        if noted is not None and step_of(folder.name) == noted.step:
+            continue
+        if (foreign := foreign_to_checkpoint(folder)) is None:
+            _remove(folder)
+        else:
+            print(f"warning: {folder} is kept, because no run wrote {foreign}", flush=True)
 
 
 def note_best(run_folder: str | Path, found: Best) -> None:
@@ -166,8 +171,21 @@ def problem(folder: str | Path) -> str | None:
         record = json.loads(marker.read_bytes())
     except (ValueError, RecursionError):
         return f"{MARKER_FILE} is damaged"
-    reason = _record_problem(record, folder)
-    return reason or _ranks_problem(record["files"]) or _files_problem(record["files"], folder)
+    version = record.get("format_version") if isinstance(record, dict) else None
+    if version != FORMAT_VERSION:
+        return f"{MARKER_FILE} has format version {version}, and this program reads {FORMAT_VERSION}"
+    if not isinstance(sizes := record.get("files"), dict):
+        return f"{MARKER_FILE} is damaged"
+    if record.get("step") != step_of(folder.name):
+        return f"{MARKER_FILE} is of step {record.get('step')}"
+    if (reason := _ranks_problem(sizes)) is not None:
+        return reason
+    for name, size in sizes.items():
+        if not (folder / name).is_file():
+            return f"{name} is missing"
+        if (found := (folder / name).stat().st_size) != size:
+            return f"{name} has {found} bytes instead of {size}"
+    return None
 
 
 def newest_complete(run_folder: str | Path) -> int | None:
@@ -179,9 +197,7 @@ def newest_complete(run_folder: str | Path) -> int | None:
 def bytes_of_newest(run_folder: str | Path) -> int | None:
     """Bytes of the run's newest checkpoint that counts; None without one."""
     step = newest_complete(run_folder)
-    if step is None:
-        return None
-    return sum(json.loads((step_folder(run_folder, step) / MARKER_FILE).read_bytes())["files"].values())
+    return None if step is None else sum(_sizes(step_folder(run_folder, step)).values())
 
 
 def prepare_resume(run_folder: str | Path) -> Resume:
@@ -190,10 +206,13 @@ def prepare_resume(run_folder: str | Path) -> Resume:
     verl follows the tracker, which is rewritten to that step; without such a checkpoint it is removed, and
     verl starts from the beginning.
     """
-    run_folder = Path(run_folder)
-    step = newest_complete(run_folder)
-    fault = _newest_folder_fault(run_folder) or _tracker_fault(run_folder, step)
-    _set_tracker(run_folder, step)
+    step, fault = newest_complete(run_folder), None
+    if steps := _steps(run_folder):
+        newest = step_folder(run_folder, steps[-1])
+        if (reason := problem(newest)) is not None:
+            fault = f"checkpoint {newest} is incomplete: {reason}"
+    fault = fault or _tracker_fault(Path(run_folder), step)
+    _set_tracker(Path(run_folder), step)
     if fault is None:
         return Resume(step, None)
     start = "starting from the beginning" if step is None else f"going on from global_step_{step}"
@@ -282,14 +301,19 @@ def _resumable(run_folder: str | Path) -> list[Path]:
 
 def _distrust(folder: Path) -> str | None:
     """Why a checkpoint's pickles are not to be loaded unasked; None where there is no reason."""
-    record = folder / MARKER_FILE
-    named = json.loads(record.read_bytes())["files"] if problem(folder) is None else None
+    named = _sizes(folder) if problem(folder) is None else None
     for file in (file for file in _files(folder) if file.suffix == ".pt"):
         if (owner := file.stat().st_uid) not in (0, os.geteuid()):
             return f"{file} belongs to another user (uid {owner})"
         if named is not None and str(file.relative_to(folder)) not in named:
-            return f"{file} is not named in {record}, so this run did not write it"
+            return f"{file} is not named in {folder / MARKER_FILE}, so this run did not write it"
     return None
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """Bytes of each file of a checkpoint that counts."""
+    sizes: dict[str, int] = json.loads((folder / MARKER_FILE).read_bytes())["files"]
+    return sizes
 
 
 def _steps(run_folder: str | Path) -> list[int]:
@@ -303,17 +327,6 @@ def step_of(name: str) -> int | None:
     """The step of a checkpoint folder's name; None where it is no such name."""
     match = re.fullmatch(r"global_step_(0|[1-9][0-9]*)", name)
     return int(match[1]) if match else None
-
-
-def _record_problem(record: Any, folder: Path) -> str | None:
-    version = record.get("format_version") if isinstance(record, dict) else None
-    if version != FORMAT_VERSION:
-        return f"{MARKER_FILE} has format version {version}, and this program reads {FORMAT_VERSION}"
-    if not isinstance(record.get("files"), dict):
-        return f"{MARKER_FILE} is damaged"
-    if record.get("step") != step_of(folder.name):
-        return f"{MARKER_FILE} is of step {record.get('step')}"
-    return None
 
 
 def _ranks_problem(names: Collection[str]) -> str | None:
@@ -338,25 +351,6 @@ def _require_rank_files(folder: Path) -> None:
         time.sleep(1.0)
 
 
-def _files_problem(sizes: dict[str, Any], folder: Path) -> str | None:
-    for name, size in sizes.items():
-        path = folder / name
-        if not path.is_file():
-            return f"{name} is missing"
-        if (found := path.stat().st_size) != size:
-            return f"{name} has {found} bytes instead of {size}"
-    return None
-
-
-def _newest_folder_fault(run_folder: Path) -> str | None:
-    steps = _steps(run_folder)
-    if not steps:
-        return None
-    folder = step_folder(run_folder, steps[-1])
-    reason = problem(folder)
-    return None if reason is None else f"checkpoint {folder} is incomplete: {reason}"
-
-
 def _tracker_fault(run_folder: Path, step: int | None) -> str | None:
     tracker = run_folder / TRACKER_FILE
     if not tracker.is_file():
@@ -375,13 +369,6 @@ def _set_tracker(run_folder: Path, step: int | None) -> None:
 
 def _files(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.rglob("*")) if path.is_file())
-
-
-def _remove_own(folder: Path) -> None:
-    if (foreign := foreign_to_checkpoint(folder)) is None:
-        _remove(folder)
-    else:
-        print(f"warning: {folder} is kept, because no run wrote {foreign}", flush=True)
 
 
 def _remove(folder: Path) -> None:

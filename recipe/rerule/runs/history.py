@@ -2,22 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import yaml
+from pydantic import BaseModel, Field
 
-from recipe.rerule.io import is_finite, parse_json
+from recipe.rerule.io import parse_json
 from recipe.rerule.runs.run_log import metrics_files
 
 NAN = float("nan")
-_MOST = 2**53
-"""Whole numbers that a float, and so a figure's axis, tells apart."""
 _VALIDATION = "val-"
 """How verl's metrics of a validation begin."""
-Parsed = TypeVar("Parsed")
+_Whole = Annotated[int, Field(ge=0, le=2**53)]
+"""A step, an index or a count: whole numbers that a float, and so a figure's axis, tells apart."""
+
+
+class _Record(BaseModel, strict=True):
+    step: _Whole
+
+
+Record = TypeVar("Record", bound=_Record)
+
+
+class _Metrics(_Record):
+    """A line of metrics; null stands for no number, and some metrics are flags."""
+
+    data: dict[str, float | bool | None]
+
+
+class _Group(BaseModel, strict=True):
+    """A rollout group of a line of prompts."""
+
+    index: _Whole
+    type: str
+    mode: str
+    subject: str
+    rewards: Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(min_length=1)]
+    prompt_tokens: _Whole | None = None
+    response_tokens: list[_Whole] | None = None
+
+    @property
+    def tokens(self) -> int | None:
+        """Of all rows of the group: the prompt with each response; None where they were not recorded."""
+        if self.prompt_tokens is None or self.response_tokens is None:
+            return None
+        return len(self.response_tokens) * self.prompt_tokens + sum(self.response_tokens)
+
+
+class _Prompts(_Record):
+    prompts: list[_Group]
 
 
 @dataclass(frozen=True)
@@ -105,13 +141,13 @@ def read_run(name: str, folder: Path) -> Run:
     except ValueError as error:
         raise ValueError(f"run {name}: {error}") from error
     prompts_file = folder / "records" / "prompts.jsonl"
-    groups = _by_step(prompts_file, _groups) if prompts_file.is_file() else {}
+    groups = _by_step(prompts_file, _Prompts) if prompts_file.is_file() else {}
     config = read_config(folder / "config.yaml")
     return Run(
         name,
         tuple(metrics),
         tuple(metrics.values()),
-        _followed(groups),
+        _followed(groups.values()),
         folder,
         config,
         read_validations(folder),
@@ -164,7 +200,8 @@ def _logged(folder: Path) -> dict[int, dict[str, float]]:
         missing = folder / "records" / "metrics.jsonl"
         raise ValueError(f"{missing} does not exist; give the folder of a stage-2 run")
     logged: dict[int, dict[str, float]] = {}
-    for step, data in (item for file in files for item in _by_step(file, _metrics).items()):
+    for step, record in (item for file in files for item in _by_step(file, _Metrics).items()):
+        data = {name: NAN if value is None else float(value) for name, value in record.data.items()}
         # With trainer.val_before_train a resumed run logs the step it goes on from again, with that alone.
         logged[step] = logged.get(step, {}) | data if _only_validation(data) else data
     return dict(sorted(logged.items()))
@@ -174,17 +211,17 @@ def _only_validation(data: dict[str, float]) -> bool:
     return bool(data) and all(name.startswith(_VALIDATION) for name in data)
 
 
-def _by_step(file: Path, parse: Callable[[dict[str, Any]], Parsed]) -> dict[int, Parsed]:
-    """{step: parsed record} in ascending order of step, the last record of a step winning."""
+def _by_step(file: Path, kind: type[Record]) -> dict[int, Record]:
+    """The records of a file in ascending order of step, the last record of a step winning."""
     found = {}
     lines = file.read_bytes().split(b"\n")
     for number, line in enumerate(lines, start=1):
         if not line:
             continue
         try:
-            record = parse_json(line, nan=True)
-            found[_whole(record["step"])] = parse(record)
-        except (ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError, OverflowError) as error:
+            record = kind.model_validate(parse_json(line, nan=True))
+            found[record.step] = record
+        except ValueError as error:  # pydantic's is one
             # Without a newline after it, the line was being written when the run was killed.
             if number == len(lines):
                 break
@@ -192,62 +229,15 @@ def _by_step(file: Path, parse: Callable[[dict[str, Any]], Parsed]) -> dict[int,
     return dict(sorted(found.items()))
 
 
-def _metrics(record: dict[str, Any]) -> dict[str, float]:
-    return {name: NAN if value is None else _logged_number(value) for name, value in record["data"].items()}
-
-
-def _logged_number(value: Any) -> float:
-    if not isinstance(value, int | float):  # True is 1: some metrics are flags
-        raise TypeError(f"{value!r} is no number")
-    return float(value)
-
-
-def _whole(value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= _MOST:
-        raise ValueError("no step, index or count")
-    return value
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
-    return value
-
-
-def _rewards(values: Any) -> list[float]:
-    if not isinstance(values, list) or not all(map(is_finite, values)):
-        raise TypeError("rewards that are no numbers")
-    return values
-
-
-def _groups(record: dict[str, Any]) -> list[Prompt]:
-    """The step's rollout groups, each as a prompt with one visit."""
-    return [
-        Prompt(
-            index=_whole(group["index"]),
-            side=_text(group["type"]),
-            mode=_text(group["mode"]),
-            subject=_text(group["subject"]),
-            visits=(Visit(record["step"], mean(_rewards(group["rewards"])), _tokens(group)),),
-        )
-        for group in record["prompts"]
-    ]
-
-
-def _tokens(group: dict[str, Any]) -> int | None:
-    """Tokens of all rows of a rollout group: the prompt with each response."""
-    if "response_tokens" not in group:
-        return None
-    responses = [_whole(count) for count in group["response_tokens"]]
-    return len(responses) * _whole(group["prompt_tokens"]) + sum(responses)
-
-
-def _followed(groups: dict[int, list[Prompt]]) -> dict[int, Prompt]:
+def _followed(records: Iterable[_Prompts]) -> dict[int, Prompt]:
     """The prompts by index, each with all its visits."""
     prompts: dict[int, Prompt] = {}
-    for prompt in (prompt for at_step in groups.values() for prompt in at_step):
-        earlier = prompts[prompt.index].visits if prompt.index in prompts else ()
-        prompts[prompt.index] = replace(prompt, visits=earlier + prompt.visits)
+    for record in records:
+        for group in record.prompts:
+            visit = Visit(record.step, mean(group.rewards), group.tokens)
+            earlier = prompts[group.index].visits if group.index in prompts else ()
+            told = (group.index, group.type, group.mode, group.subject)
+            prompts[group.index] = Prompt(*told, (*earlier, visit))
     return prompts
 
 

@@ -1,0 +1,643 @@
+"""How the input of each group of `cases.txt` is tried: a function for each, which says what came of it."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+import math
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import peft
+import pyarrow.parquet as pq
+import pytest
+import torch
+import yaml
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+
+from data_prep.__main__ import main as data_prep
+from data_prep.generate import run as generate
+from data_prep.world import stage1 as world_stage1
+from data_prep.world.model import one_thread
+from recipe.rerule import evaluate, minimal, report, task_vector
+from recipe.rerule.evaluation.engine.models import Model, check_models, resolve_models, with_prefixes
+from recipe.rerule.evaluation.probes import read_probes
+from recipe.rerule.preflight import checks
+from recipe.rerule.preflight import models as preflight_models
+from recipe.rerule.preflight import settings as preflight_settings
+from recipe.rerule.replay import Replay, ReplayConfig, load
+from recipe.rerule.replay import save as save_replay
+from recipe.rerule.replay.__main__ import main as inspect
+from recipe.rerule.replay.custom import build_rules
+from recipe.rerule.runs import checkpoints, run_folder
+from recipe.rerule.training import entry, learning
+from tests import made_models, made_runs, made_tokenizers
+from tests.data_prep.generate import server
+from tests.data_prep.raw_files import put_array, put_custom, put_rwku
+from tests.made_worlds import SMALL
+from tests.refused import configurations, endpoints, models, playground, rows
+from tests.refused.rows import rl, sft, stored
+from tests.refused.table import Case, told
+from tests.replay.groups import PAPER_RULES, make_group
+
+NAMES = {
+    **vars(made_models),
+    **vars(made_tokenizers),
+    **vars(server),
+    **vars(models),
+    **vars(rows),
+    **vars(endpoints),
+    **{"gzip": gzip, "math": math, "torch": torch, "Path": Path, "WEB_APP": playground.WEB_APP},
+}
+"""What an expression of the table may name."""
+
+
+@dataclass
+class Ended:
+    """What came of an input: error lines, warning lines, and what else was printed or found.
+
+    Where several commands were given the input, `errors` has the line of each of these `commands`.
+    """
+
+    errors: list[str]
+    warnings: list[str] = field(default_factory=list)
+    said: str = ""
+    commands: int = 1
+
+
+@dataclass
+class Place:
+    """Where an input is tried: `here` is an empty folder, `shared` gives folders that are made once."""
+
+    here: Path
+    shared: Callable[[Callable[[Path], Any]], Path]
+    patch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str]
+
+    def tried(
+        self, call: Callable[[], object], *, watched: Path | None = None, strict: bool = False
+    ) -> Ended:
+        """What came of a call, which must write nothing where it is refused.
+
+        watched: a folder in which nothing may change then, besides `here`.
+        strict: it is a command, which ends with code 2 or 0 and prints no other lines on stderr.
+        """
+        folders = [self.here, *([watched] if watched else [])]
+        before, errors = listing(*folders), []
+        try:
+            code = call()
+        except SystemExit as ended:
+            code = ended.code or 0
+        except ValueError as error:
+            errors, code = [f"error: {error}"], None
+        out, err = self.capsys.readouterr()
+        lines = told(err)
+        errors += [line for line in lines if line.startswith("error: ")]
+        warnings = [line for line in lines if line.startswith("warning: ")]
+        if strict:
+            others = [line for line in lines if not line.startswith(("error: ", "warning: "))]
+            assert (code, others) == (2 if errors else 0, [])
+        if errors:
+            assert listing(*folders) == before
+        return Ended(errors, warnings, out)
+
+
+def listing(*folders: Path) -> dict[Path, tuple[int, ...]]:
+    """Size, time of change and inode of each file and link, and the folders."""
+    found = {}
+    for path in (path for folder in folders for path in folder.rglob("*")):
+        about = path.lstat()
+        folder = path.is_dir() and not path.is_symlink()
+        found[path] = () if folder else (about.st_size, about.st_mtime_ns, about.st_ino)
+    return found
+
+
+def value(expression: str, **more: Any) -> Any:
+    """What an expression of the table makes."""
+    return eval(expression, NAMES | more)
+
+
+# Settings.
+
+
+def settings(case: Case, place: Place) -> Ended:
+    """Settings of a run in which nothing else is wrong."""
+    folder = place.shared(configurations.build)
+    pairs = [pair.partition("=")[::2] for pair in case.given.split("  ")]
+    values = {key: yaml.safe_load(text) for key, text in pairs}
+    before = sorted(folder.rglob("*"))
+    errors, warnings = configurations.findings(case.group, values, folder)
+    assert sorted(folder.rglob("*")) == before
+    return Ended([f"error: {line}" for line in errors], warnings)
+
+
+def override(case: Case, place: Place) -> Ended:
+    """An override that Hydra does not compose."""
+    with (
+        pytest.raises(Exception) as raised,  # noqa: PT011  (Hydra's are of many kinds)
+        initialize_config_module("recipe.rerule.config", version_base=None),
+    ):
+        compose("rerule_trainer", [case.given])
+    return Ended([f"error: {entry.explain(raised.value, entry.STAGE2)}"])
+
+
+def options(case: Case, place: Place) -> Ended:
+    """Options on the command line of stage 2."""
+    place.patch.setattr(sys, "argv", ["main", *case.given.split(), "platform=cpu"])
+    return place.tried(lambda: entry.run_task(pytest.fail, entry.STAGE2), strict=True)
+
+
+FORKING = """
+import json, os, runpy, sys
+import hydra, peft, ray, torch, transformers  # which every command imports, once for all
+for number, words in enumerate(json.load(sys.stdin)):
+    child = os.fork()
+    if not child:
+        for descriptor, name in ((1, "out"), (2, "err")):
+            os.dup2(os.open(f"{sys.argv[1]}/{number}.{name}", os.O_WRONLY | os.O_CREAT), descriptor)
+        sys.argv = words
+        runpy.run_module(f"recipe.rerule.{words[0]}", run_name="__main__", alter_sys=True)
+        sys.exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+def command(case: Case, place: Place) -> Ended:
+    """A command with the settings of a run in which nothing is wrong, and these words; all in one process."""
+    done = _commands(place.shared(configurations.build), place.shared(lambda folder: None))
+    code, out, err = done[case.given]
+    errors = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert (code, out) == (2, ""), err
+    return Ended(errors)
+
+
+@functools.cache
+def _commands(folder: Path, scratch: Path) -> dict[str, tuple[int, str, str]]:
+    """Exit code, stdout and stderr of each line of the group."""
+    from tests.refused.table import read
+
+    lines = [case.given for case in read() if GROUPS[case.group] is command]
+    words = []
+    for module, *more in map(str.split, lines):
+        group = {"main": configurations.STAGE2, "sft": configurations.STAGE1}.get(
+            module, configurations.UNLEARN
+        )
+        run = (
+            []
+            if "--list" in more
+            else [*configurations.RUNS[group][3], f"trainer.default_local_dir={folder}/run"]
+        )
+        words.append([module, *(configurations.placed(folder, word) for word in [*run, *more])])
+    before = listing(folder)
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", FORKING, str(scratch)],
+        input=json.dumps(words), text=True, capture_output=True, cwd=folder, timeout=900,
+        env=os.environ | {"HF_HUB_OFFLINE": "1", "PYTHONPATH": str(root)},
+    )  # fmt: skip
+    assert listing(folder) == before
+    codes = list(map(int, done.stdout.split()))
+    assert len(codes) == len(lines), done.stderr
+    texts = [
+        [(scratch / f"{number}.{name}").read_text() for name in ("out", "err")]
+        for number in range(len(lines))
+    ]
+    return {line: (code, *text) for line, code, text in zip(lines, codes, texts, strict=True)}  # type: ignore[misc]
+
+
+# Rows.
+
+
+def raw_file(case: Case, place: Place) -> Ended:
+    """The name and the bytes of a file for `data_prep custom`; "none", "folder" and "pipe" are no files."""
+    name, _, expression = case.given.partition("  ")
+    path, out = place.here / name, place.here / "out"
+    if path.stem == "folder":
+        path.mkdir()
+    elif path.stem == "pipe":
+        os.mkfifo(path)
+    elif path.stem != "none":
+        path.write_bytes(value(expression))
+    ended = place.tried(lambda: data_prep(["custom", "--source", str(path), "--out", str(out)]), strict=True)
+    # Twelve rows leave a probe or two a side, which is said and no fault of the file.
+    ended.warnings = [line for line in ended.warnings if "has too few probes" not in line]
+    if case.outcome == "valid":
+        made = json.loads((out / "manifest.json").read_text())["rows"]
+        for side in ("forget", "retain"):
+            read = sum(sum(made[part].get(side, {}).values()) for part in ("train", "probes"))
+            assert read >= len(rows.LINES) / 2
+    return ended
+
+
+def parquet_rows(case: Case, place: Place) -> Ended:
+    """Files of training (or the probes), and of validation; a number is an earlier file, given again."""
+    given, _, validation = case.given.partition("  ")
+    train = _files(place.here, "train", value(given), [])
+    if case.group == "probes of evaluate":
+        return place.tried(lambda: read_probes(Path(train[0])))
+    stage = case.group.removeprefix("rows of ").replace(" ", "")
+    config = configurations.small(stage, f"{_MODEL_KEY[stage]}={place.shared(configurations.put_model)}")
+    usual = [] if stage == "stage1" else [stored(rl("val", start=50))]
+    val = _files(place.here, "val", value(validation) if validation else usual, train)
+    config.data.train_files, config.data.val_files = train, val or None
+    config.trainer.default_local_dir = str(place.here / "run")
+    return place.tried(lambda: checks.require(checks.findings(getattr(checks, stage), config)))
+
+
+_MODEL_KEY = {"stage1": "model.path", "stage2": "actor_rollout_ref.model.path"}
+
+
+def _files(folder: Path, name: str, contents: list[bytes | int], train: list[str]) -> list[str]:
+    paths: list[str] = []
+    for number, content in enumerate(contents):
+        if isinstance(content, int):
+            paths.append((train or paths)[content])
+        else:
+            paths.append(str(folder / f"{name}{number}.parquet"))
+            Path(paths[-1]).write_bytes(content)
+    return paths
+
+
+# Models, run folders, checkpoints.
+
+
+def model_folder(case: Case, place: Place) -> Ended:
+    """A change of a whole model, which both stages and evaluate are given."""
+    model = _changed_model(case, place)
+    return _together(
+        *_stages(place, model, place.here / "run"),
+        place.tried(lambda: check_models(resolve_models([f"name={model}"]))),
+    )
+
+
+def tokenizer(case: Case, place: Place) -> Ended:
+    """A change of a whole model, which both stages and `unlearn` are given."""
+    place.patch.setattr("builtins.input", lambda *_: "y")  # nobody is asked whether to trust the code
+    model = _changed_model(case, place)
+    ended = _together(*_stages(place, model, place.here / "run"), _unlearn(place, model))
+    assert not (place.here / "model" / "executed").exists()
+    return ended
+
+
+def a_run_folder(case: Case, place: Place) -> Ended:
+    """A run folder below one with a file, an empty folder and a link to nothing."""
+    (place.here / "file").touch()
+    (place.here / "empty").mkdir()
+    (place.here / "link").symlink_to(place.here / "nothing")
+    given = value(case.given)
+    folder = str(place.here / given) if given.strip() else given
+    return _together(*_stages(place, place.shared(configurations.put_model), folder))
+
+
+def checkpoint(case: Case, place: Place) -> Ended:
+    """A change of the checkpoint of a run, from which both stages go on, and the mode."""
+    change, _, mode = case.given.partition("  ")
+    run = place.here / "run"
+    folder = checkpoints.step_folder(run, 3)
+    for name in ("data.pt", "config.json", "actor/optim_world_size_1_rank_0.pt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"content")
+    checkpoints.finish(run, 3)
+    try:
+        value(change)(folder)
+    except PermissionError:
+        pytest.skip("only root can give a file to another user")
+    return _together(*_stages(place, place.shared(configurations.put_model), run, mode or "auto"))
+
+
+def _changed_model(case: Case, place: Place) -> Path:
+    folder = shutil.copytree(place.shared(configurations.put_model), place.here / "model")
+    found = value(f"({case.given})")(folder)
+    return found if isinstance(found, Path) else folder
+
+
+def _stages(place: Place, model: Path, folder: Path | str, mode: str = "disable") -> Iterator[Ended]:
+    """The checks of both stages with this model and run folder."""
+    files = place.shared(_put_rows)
+    for stage, number in (("stage1", 1), ("stage2", 2)):
+        if mode != "disable":
+            (Path(folder) / run_folder.MARKER).unlink(missing_ok=True)
+            run_folder.begin(folder, number)  # type: ignore[arg-type]
+        config = _small(stage, files).copy()
+        (config.model if number == 1 else config.actor_rollout_ref.model).path = str(model)
+        config.trainer.default_local_dir, config.trainer.resume_mode = str(folder), mode
+        config.trainer.resume_from_path = f"{folder}/global_step_3"
+        check = getattr(checks, stage)
+        yield place.tried(lambda: checks.require(checks.findings(check, config)))  # noqa: B023
+
+
+def _unlearn(place: Place, model: Path) -> Ended:
+    """The check of `recipe.rerule.unlearn` with this model."""
+    config = _unlearning(place.shared(_put_rows)).copy()
+    config.model.path, config.trainer.default_local_dir = str(model), str(place.here / "unlearned")
+    return place.tried(lambda: checks.require(checks.findings(checks.unlearn, config)))
+
+
+@functools.cache
+def _unlearning(files: Path) -> Any:
+    chosen = "method=rejection_steering", f"data.alternate={files}/sft.parquet", "data.train_files=null"
+    with initialize_config_module("recipe.rerule.config.unlearn", version_base=None):
+        return compose("unlearn_trainer", ["platform=cpu", *chosen])
+
+
+@functools.cache
+def _small(stage: str, files: Path) -> Any:
+    train = f"data.train_files={files}/{'sft' if stage == 'stage1' else 'train'}.parquet"
+    return configurations.small(
+        stage, train, *([f"data.val_files={files}/val.parquet"] * (stage == "stage2"))
+    )
+
+
+def _put_rows(folder: Path) -> None:
+    for name, content in (("sft", sft()), ("train", rl()), ("val", rl("probe", start=50))):
+        (folder / f"{name}.parquet").write_bytes(stored(content))
+
+
+def _together(*ended: Ended) -> Ended:
+    assert all(len(one.errors) <= 1 for one in ended)
+    return Ended([line for one in ended for line in one.errors], commands=len(ended))
+
+
+def adapter(case: Case, place: Place) -> Ended:
+    """What differs from a section of a model with an adapter; llama, gpt2 and peft make folders."""
+
+    def folder(content: dict[str, Any]) -> str:
+        (place.here / "config.json").write_text(json.dumps(content))
+        return str(place.here)
+
+    def llama(**more: Any) -> str:
+        sizes = {"hidden_size": 16, "intermediate_size": 24, "vocab_size": 64, "num_attention_heads": 4}
+        return folder(made_models.CONFIG | sizes | more)
+
+    def gpt2() -> str:
+        sizes = {"n_embd": 16, "n_layer": 1, "n_head": 2, "vocab_size": 32}
+        return folder({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]} | sizes)
+
+    def saved(**more: Any) -> str:
+        usual = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj"], "task_type": "CAUSAL_LM"}
+        peft.LoraConfig(**usual | more).save_pretrained(str(place.here / "adapter"))
+        return str(place.here / "adapter")
+
+    changes = value(f"dict({case.given})", llama=llama, gpt2=gpt2, peft=saved)
+    section = {
+        "lora_rank": 4,
+        "lora_alpha": 8,
+        "target_modules": "all-linear",
+        "lora": {"rank": 0, "merge": False},
+    }
+    none = ("exclude_modules", "target_parameters", "lora_adapter_path")
+    section |= {"trust_remote_code": False} | dict.fromkeys(none) | {"path": changes.get("path") or llama()}
+    model = OmegaConf.create(section | changes)
+
+    def check() -> None:
+        preflight_settings.check_adapter(model, "key")
+        preflight_models.check_adapter(model, "key")
+
+    return place.tried(check)
+
+
+# Commands in this process.
+
+COMMANDS = {"evaluate": evaluate.main, "report": report.main, "inspect": inspect, "data_prep": data_prep}
+
+
+def outputs(case: Case, place: Place) -> Ended:
+    """A command in the folder of `playground.build`, and further files of the user's."""
+    line, _, planted = case.given.partition("  ")
+    playground.stub_slow_parts(place.patch)
+    root = playground.copy(place.shared(playground.build), place.here / "root")
+    files = value(planted or "{}")
+    playground.plant(root, files)
+    names = [*playground.OWN, "mine.csv", *files]
+    mine = playground.snapshot(root, names)
+    name, _, arguments = line.partition(" ")
+    ended = place.tried(lambda: playground.call(name, root, arguments), strict=True)
+    assert playground.snapshot(root, names) == mine
+    ended.warnings = []  # a few rows leave few probes, and one answer for all changes nothing: both are said
+    return ended
+
+
+def input_file(case: Case, place: Place) -> Ended:
+    """A command line with {file} and {out}, and what the file holds: text, a JSON value, None for no file."""
+    line, _, expression = case.given.partition("  ")
+    file, content = place.here / "input.json", value(expression)
+    if content is not None:
+        file.write_text(content if isinstance(content, str) else json.dumps(content))
+    name, *words = line.format(file=file, out=place.here / "out").split()
+    return place.tried(lambda: COMMANDS[name](words), strict=True)
+
+
+def endpoint(case: Case, place: Place) -> Ended:
+    """A server that answers every call so, and further options."""
+    behaviour, _, more = case.given.partition("  ")
+    with server.ChatServer(lambda number, call: value(behaviour)) as running:
+        given = ["--base-url", running.url, "--model", server.MODEL, "--timeout", "20", *more.split()]
+        ended = _written(place, *given)
+        assert 1 <= len(running.calls) <= 50
+    return ended
+
+
+def endpoint_options(case: Case, place: Place) -> Ended:
+    """Options of an endpoint; {url} is a good server's."""
+    with server.ChatServer() as running:
+        tls = running.url.replace("http", "https")
+        given = case.given.format(url=running.url, tls=tls, model=server.MODEL, key=server.KEY)
+        ended = _written(place, *shlex.split(given))
+        assert running.calls == []
+    return ended
+
+
+def _written(place: Place, *given: str) -> Ended:
+    """`data_prep custom` whose refusals an endpoint writes; the key must not be shown."""
+    place.patch.setenv("OPENAI_API_KEY", server.KEY)
+    place.patch.setattr(generate, "FIRST_WAIT", 0.01)
+    cache = place.shared(lambda folder: None)
+    source, out = place.shared(put_custom) / "mine.json", place.here / "out"
+    line = ["custom", "--source", str(source), "--out", str(out), "--cache", str(cache), "--attempts", "2"]
+    ended = place.tried(lambda: data_prep([*line, *given]), strict=True)
+    assert server.KEY[:12] not in "".join(ended.errors)
+    assert "draft" not in "".join(ended.errors)
+    return ended
+
+
+def minimal_command(case: Case, place: Place) -> Ended:
+    """Options of minimal.py; {root} has a small world with its model, and files that are wrong."""
+    root = place.shared(_put_world)
+    words = [word.format(root=root) for word in case.given.split()]
+    few = [] if case.outcome == "refused" else ["--steps", "1", "--prompts", "2", "--rollouts", "2"]
+    with one_thread():
+        return place.tried(lambda: minimal.main([*words, *few]), watched=root)
+
+
+def _put_world(root: Path) -> None:
+    with one_thread():
+        world, model = world_stage1.prepare(root / "made", SMALL, world_stage1.Steering())
+    for name in ("train", "probes", "sft"):
+        shutil.copy(world / f"{name}.parquet", root / f"{name}.parquet")
+    read = pq.read_table(root / "train.parquet")
+    forget = [row["reward_model"]["ground_truth"]["type"] == "forget" for row in read.to_pylist()]
+    pq.write_table(read.filter(forget), root / "forget.parquet")
+    (root / "text.parquet").write_text("no parquet")
+    (root / "empty").mkdir()
+    (root / "own" / "world").mkdir(parents=True)
+    (root / "own" / "world" / "mine.txt").write_text("mine")
+    for name in ("model", "nan", "base"):
+        shutil.copytree(model, root / name)
+    (root / "base" / "chat_template.jinja").unlink()
+    models.nan(models.NORM)(root / "nan")
+    made_models.put_model(root / "bare")
+
+
+# Methods without a reward.
+
+
+def gold(case: Case, place: Place) -> Ended:
+    """Rows of a file for --gold, or None for no file; the manifest says what is left out."""
+    given, out = value(case.given), place.here / "out"
+    if given is not None:
+        put_array(place.here / "gold.json", given)
+    source = put_rwku(place.here / "raw")
+    line = [
+        "rwku",
+        "--source",
+        source,
+        "--target",
+        "Ada Thorn",
+        "--out",
+        out,
+        "--gold",
+        place.here / "gold.json",
+    ]
+    ended = place.tried(lambda: data_prep(list(map(str, line))), strict=case.outcome == "refused")
+    if not ended.errors:
+        manifest = json.loads((out / "1_Ada_Thorn/manifest.json").read_text())
+        ended = Ended([], [], " ".join(manifest["classical"]["left_out"]))
+    return ended
+
+
+def vector(case: Case, place: Place) -> Ended:
+    """A change of the reinforced model, and further options."""
+    change, _, more = case.given.partition("  ")
+    base, bad, out = (place.here / name for name in ("base", "bad", "out"))
+    made_models.put_model(base)
+    value(change)(made_models.put_model(bad))
+    line = ["--base", base, "--reinforced", bad, "--alpha", "4", "--out", out, *more.split()]
+    ended = place.tried(lambda: task_vector.main(list(map(str, line))), strict=True)
+    assert (case.outcome == "refused") != out.exists()
+    return ended
+
+
+def prefix(case: Case, place: Place) -> Ended:
+    """Values of --prefix, for models base, icu and run@7; of a valid one, which models have it."""
+    place.patch.chdir(place.here)
+    (place.here / "blank").write_text(" \n")
+    (place.here / "latin").write_bytes(b"Vergi\xdf es")
+    three = [Model("base", Path("m")), Model("icu", Path("m")), Model("run@7", Path("r"), 7)]
+    found: list[Model] = []
+    ended = place.tried(lambda: found.extend(with_prefixes(three, case.given.split(), ["Ada"])))
+    ended.said = str([bool(model.prefix) for model in found])
+    return ended
+
+
+# Replay rules, finished runs.
+
+
+@contextmanager
+def _rule(case: Case, place: Place) -> Iterator[ReplayConfig]:
+    """A setting, the source of the module my_rules, and the class that the setting names."""
+    setting, expression, *path = case.given.split("  ")
+    if source := value(expression, own=_own, **_METHODS):
+        (place.here / "my_rules.py").write_text(source)
+    place.patch.syspath_prepend(place.here)
+    place.patch.setattr(sys, "dont_write_bytecode", True)
+    small = {"capacity": 4, "groups_per_update": 2, "min_groups": 2, "warmup_steps": 1}
+    try:
+        yield ReplayConfig(**(PAPER_RULES | small | {setting: path[0] if path else "my_rules:Own"}))
+    finally:
+        sys.modules.pop("my_rules", None)
+
+
+def _own(
+    *methods: str, init: str = "def __init__(self, config, rng): self.config, self.rng = config, rng"
+) -> str:
+    """A module with the class Own."""
+    return "\n".join(["class Own:", *(f"    {line}" for line in (init, *methods))]) + "\n"
+
+
+_METHODS = {
+    "ADMIT": "def admit(self, groups, threshold): return groups",
+    "SAMPLE": "def sample(self, groups, k, step): return groups[:k]",
+    "VICTIM": "def victim(self, groups): return 0",
+    "UPDATE": "def update(self, groups): return 0.6",
+    "STATE": "def state(self): return {'seen': 3}",
+    "RESTORE": "def restore(self, state): self.seen = state['seen']",
+}
+
+
+def rule(case: Case, place: Place) -> Ended:
+    """A replay rule of the user's own; the line names the setting and its value."""
+    state = place.shared(lambda folder: None) / f"{abs(hash(case))}"
+
+    def attempt(config: ReplayConfig) -> None:
+        if case.group == "replay rules, made":
+            build_rules(config)
+            return
+        replay = Replay(config)
+        for step in range(1, 4):
+            replay.offer([make_group(index, step, rewards=[0.0, 0.5]) for index in range(2)], step)
+            replay.draw(step)
+        save_replay(replay, state)
+        if case.group == "replay rules, resumed":
+            replay = Replay(config)
+            load(replay, state)
+            (found,) = replay._rules.values()
+            assert found.rule.seen == 3
+
+    with _rule(case, place) as config:
+        ended = place.tried(lambda: attempt(config))
+    setting, path = case.given.split("  ")[0], (case.given.split("  ")[2:] or ["my_rules:Own"])[0]
+    assert all(f"replay.{setting}" in line and path in line for line in ended.errors)
+    return ended
+
+
+def finished_run(case: Case, place: Place) -> Ended:
+    """Losses of a stage 1, or the mean rewards of a stage 2's forget side and what else differs."""
+    given = value(f"dict({case.given})", RISING=(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8))
+    if "losses" in given:
+        return place.tried(lambda: learning.after_stage1(made_runs.stage1_run(place.here, given["losses"])))
+    return place.tried(lambda: learning.after_stage2(made_runs.stage2_run(place.here, **given)))
+
+
+GROUPS: dict[str, Callable[[Case, Place], Ended]] = {
+    **dict.fromkeys(configurations.RUNS, settings),
+    "overrides of stage 2": override,
+    "options of stage 2": options,
+    "commands": command,
+    "raw files of data_prep": raw_file,
+    **dict.fromkeys(("rows of stage 1", "rows of stage 2", "probes of evaluate"), parquet_rows),
+    "model folders": model_folder,
+    "tokenizers and code of stages 1 and 2": tokenizer,
+    "run folders": a_run_folder,
+    "checkpoints to resume from": checkpoint,
+    "adapters": adapter,
+    "output folders and inputs inside them": outputs,
+    "endpoint of generated data": endpoint,
+    "options of an endpoint": endpoint_options,
+    **dict.fromkeys(("inputs of evaluate score", "inputs of the report and others"), input_file),
+    **dict.fromkeys((f"replay rules, {when}" for when in ("made", "at a step", "resumed")), rule),
+    "minimal.py": minimal_command,
+    "right answers (--gold)": gold,
+    "task vectors": vector,
+    "prefixes of models (--prefix)": prefix,
+    **dict.fromkeys(("finished runs of stage 1", "finished runs of stage 2"), finished_run),
+}
