@@ -21,7 +21,7 @@ from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.probes import file_sha256
 from recipe.rerule.replay import Replay, ReplayConfig, save
 from recipe.rerule.replay.__main__ import main as inspect
-from recipe.rerule.reporting.figures import style
+from recipe.rerule.reporting import style
 from tests.evaluation.made_logs import tofu_log
 from tests.refused.damage import damaged, written
 from tests.replay.groups import make_group
