@@ -89,11 +89,7 @@ RUN: dict[str, Any] = {
     ],
     "records/prompts.jsonl": [{"step": step, "prompts": [GROUP]} for step in (1, 2)],
     "records/rollouts/1.jsonl": [ROLLOUT, ROLLOUT | {"response": "Here.", "reward": 1.0}],
-    "records/validation/1.jsonl": [{"gts": {"type": "forget"}, "score": 0.5}],
-    "config.yaml": {
-        "replay": {"enable": True, "admission": "hard", "threshold": 0.6},
-        "data": {"val_files": []},
-    },
+    "config.yaml": {"replay": {"enable": True, "admission": "hard", "threshold": 0.6}},
 }
 NATURALNESS = {
     "results": {"base": {"forget/all": 50.0}, "rule": {"forget/all": 75.0}},
