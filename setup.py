@@ -87,7 +87,7 @@ setup(
         "reward.refusal.languages": ["*.txt"],
         "recipe.rerule.config": ["*.yaml", "*/*.yaml", "*/*/*.yaml", "*/*/*/*.yaml"],
         "recipe.rerule.reporting.assets": ["*.css", "*.js"],
-        "recipe.rerule.reporting.templates": ["*.html"],
+        "recipe.rerule.reporting.templates": ["*.html", "*.md", "*.txt"],
     },
     install_requires=INSTALL_REQUIRES,
     extras_require=EXTRAS,

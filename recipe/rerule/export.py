@@ -14,10 +14,9 @@ from recipe.rerule.evaluation.engine.models import Model, path_of, resolve_model
 from recipe.rerule.evaluation.output import json_text
 from recipe.rerule.io import Kind, check_apart, check_writable, new_folder, read_record, stamp_folder
 from recipe.rerule.process import ArgumentParser, Progress
-from recipe.rerule.reporting.attacks.results import read_attacks
-from recipe.rerule.reporting.evaluations import read_benchmarks
-from recipe.rerule.reporting.model_card import Measured, model_card
-from recipe.rerule.reporting.origin import Origin, origin_of
+from recipe.rerule.reporting.attacks import AttackResults, read_attacks
+from recipe.rerule.reporting.evaluations import Benchmark, read_benchmarks
+from recipe.rerule.reporting.model_card import Origin, model_card, origin_of
 from recipe.rerule.runs import checkpoints, run_folder
 from recipe.rerule.runs.weights import Weights, copy_others, read_weights, write_index
 
@@ -59,7 +58,7 @@ def _run(options: argparse.Namespace) -> None:
     check_apart(options.to, ("RUN", model.path), *inputs, written="--to")
     weights = read_weights(model.path, "exported")
     origin = origin_of(run, model.step)
-    card = model_card(options.name or run.resolve().name, origin, _measured(options, model))
+    card = model_card(options.name or run.resolve().name, origin, *_measured(options, model))
     with new_folder(options.to, options.overwrite, KIND) as folder, Progress("export") as progress:
         progress.doing("copying the weights")
         _write(weights, folder, card, origin)
@@ -78,7 +77,9 @@ def _model_of(given: str) -> tuple[Path, Model]:
     return run, model[0]
 
 
-def _measured(options: argparse.Namespace, model: Model) -> Measured:
+def _measured(
+    options: argparse.Namespace, model: Model
+) -> tuple[list[tuple[Benchmark, str]], list[tuple[AttackResults, str]]]:
     """The folders of results, each with the name of the model there. Raises ValueError."""
     benchmarks = [
         (one, _name(options.named, model, "--results", one.targets[0].models, list(one.targets[0].results)))
@@ -88,7 +89,7 @@ def _measured(options: argparse.Namespace, model: Model) -> Measured:
         (one, _name(options.named, model, "--attacks", one.meta.get("models", {}), one.models))
         for one in read_attacks(options.attacks)
     ]
-    return Measured(benchmarks, attacked)
+    return benchmarks, attacked
 
 
 def _name(named: str | None, model: Model, option: str, told: Mapping[str, Any], names: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ each table as CSV.
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -16,15 +17,15 @@ from recipe.rerule import io, process
 from recipe.rerule.evaluation.table import format_table
 from recipe.rerule.io import check_apart
 from recipe.rerule.process import ArgumentParser, Progress
-from recipe.rerule.reporting.attacks.results import AttackResults, read_attacks
-from recipe.rerule.reporting.attacks.section import paragraphs
-from recipe.rerule.reporting.build import build_sections, commands_of, sources_of, warnings_of
-from recipe.rerule.reporting.document import CAUTION, CAUTION_ATTACKED, Report
-from recipe.rerule.reporting.evaluations import Benchmark, read_benchmarks
-from recipe.rerule.reporting.figures.style import MAX_LINES
-from recipe.rerule.reporting.means import mean_over_targets
-from recipe.rerule.reporting.naturalness import read_naturalness
+from recipe.rerule.reporting.attacks import AttackResults, attack_sections, paragraphs, read_attacks
+from recipe.rerule.reporting.curves import training_figures
+from recipe.rerule.reporting.document import CAUTION, CAUTION_ATTACKED, Report, Section
+from recipe.rerule.reporting.evaluations import Benchmark, read_benchmarks, read_naturalness
 from recipe.rerule.reporting.output import check_free, page_path, write_report
+from recipe.rerule.reporting.probes import browser_of
+from recipe.rerule.reporting.results import results_section, warnings_of
+from recipe.rerule.reporting.style import MAX_LINES
+from recipe.rerule.reporting.training import ANSWERS_NOTE, answers_tables, run_tables
 from recipe.rerule.runs.history import Run, read_run
 
 _TITLE = "Unlearning report"
@@ -47,6 +48,16 @@ examples:
 docs/report.md says what each part shows.
 """
 
+_FOLDERS = {
+    "--results": "folder written by `recipe.rerule.evaluate model`, or its results.json; repeat the option "
+    "for more models, targets or benchmarks",
+    "--attacks": "folder written by `recipe.rerule.evaluate attack`; repeat the option for more",
+    "--run": "a stage-2 run whose training records the page shows; repeat the option for more runs",
+    "--naturalness": "folder written by `recipe.rerule.evaluate judge` for one of the --results folders; "
+    "repeat the option for more",
+}
+"""Options whose folders are read, and their help."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0; 2 where the input is wrong or a file cannot be read or written."""
@@ -66,22 +77,32 @@ def _run(given: Sequence[str]) -> int:
         with Progress("report") as progress:
             progress.doing("reading results and records")
             benchmarks = read_benchmarks(options.results, options.title)
-            naturalness = read_naturalness(options.naturalness, benchmarks)
+            judged = read_naturalness(options.naturalness, benchmarks)
             attacked = read_attacks(options.attacks, options.title)
             runs = read_runs(options.run)
             progress.doing("making tables and figures")
+            evaluations = [target for one in [*benchmarks, *judged] for target in one.targets]
+            metas = [*(one.meta for one in evaluations), *(one.meta for one in attacked)]
+            commands = dict.fromkeys(str(meta["command"]) for meta in metas if meta.get("command"))
             report = Report(
                 options.title or _TITLE,
-                build_sections(benchmarks, naturalness, attacked, runs, options.base, options.data),
-                sources_of(benchmarks, naturalness, attacked, runs, options.data),
-                commands_of(benchmarks, naturalness, attacked, given),
+                build_sections(benchmarks, judged, attacked, runs, options.base, options.data),
+                [*commands, shlex.join(["python", "-m", "recipe.rerule.report", *given])],
                 CAUTION_ATTACKED if attacked else CAUTION,
             )
             progress.doing("writing the page")
             write_report(report, page, options.overwrite)
     except (ValueError, OSError) as error:
         return io.fail(error, 2)
-    print("\n\n".join([*map(_terminal_table, benchmarks), *map(_terminal_attacks, attacked)]))
+    told = []
+    for one in benchmarks:
+        mean = one.mean
+        table = format_table(mean.results, mean.anchors, mean.convention, one.name)
+        told.append(f"{one.title}\n{table}")
+    for results in attacked:
+        lines = [f"Attacks: {results.title}", *paragraphs(results)]
+        told.append("\n".join(textwrap.fill(line, _WIDTH) for line in lines))
+    print("\n\n".join(told))
     for line in warnings_of(benchmarks, options.base):
         io.warn(line)
     print(f"report: {page}")
@@ -90,39 +111,9 @@ def _run(given: Sequence[str]) -> int:
 
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(prog="python -m recipe.rerule.report", description=_DESCRIPTION, epilog=_EXAMPLES)
-    parser.add_argument(
-        "--results",
-        action="append",
-        type=Path,
-        default=[],
-        metavar="FOLDER",
-        help="folder written by `recipe.rerule.evaluate model`, or its results.json; repeat the option for "
-        "more models, targets or benchmarks",
-    )
-    parser.add_argument(
-        "--attacks",
-        action="append",
-        type=Path,
-        default=[],
-        metavar="FOLDER",
-        help="folder written by `recipe.rerule.evaluate attack`; repeat the option for more",
-    )
-    parser.add_argument(
-        "--run",
-        action="append",
-        default=[],
-        metavar="NAME=FOLDER",
-        help="a stage-2 run whose training records the page shows; repeat the option for more runs",
-    )
-    parser.add_argument(
-        "--naturalness",
-        action="append",
-        type=Path,
-        default=[],
-        metavar="FOLDER",
-        help="folder written by `recipe.rerule.evaluate judge` for one of the --results folders; repeat the "
-        "option for more",
-    )
+    for option, what in _FOLDERS.items():
+        kind, metavar = (str, "NAME=FOLDER") if option == "--run" else (Path, "FOLDER")
+        parser.add_argument(option, action="append", type=kind, default=[], metavar=metavar, help=what)
     parser.add_argument(
         "--data",
         type=Path,
@@ -151,24 +142,45 @@ def _parser() -> ArgumentParser:
 
 def _check_apart(options: argparse.Namespace, page: Path) -> None:
     """Refuse a page, Markdown or folder of files that is not apart from what is read. Raises ValueError."""
-    inputs = [("--results", path) for path in options.results]
-    inputs += [("--naturalness", path) for path in options.naturalness]
-    inputs += [("--attacks", path) for path in options.attacks]
+    kinds = ("results", "naturalness", "attacks")
+    inputs = [(f"--{kind}", path) for kind in kinds for path in getattr(options, kind)]
     inputs += [] if options.data is None else [("--data", options.data / "train.parquet")]
     runs = [("--run", Path(spec.partition("=")[2])) for spec in options.run if spec.partition("=")[2]]
     for path in (page, page.with_suffix(".md"), page.with_suffix("")):
         check_apart(path, *inputs, runs=runs)
 
 
-def _terminal_table(benchmark: Benchmark) -> str:
-    mean = mean_over_targets(benchmark.targets)
-    table = format_table(mean.results, mean.anchors, mean.convention, benchmark.name)
-    return f"{benchmark.title}\n{table}"
+def build_sections(
+    benchmarks: Sequence[Benchmark],
+    judged: Sequence[Benchmark],
+    attacked: Sequence[AttackResults],
+    runs: Sequence[Run],
+    base: str | None,
+    data: Path | None,
+) -> list[Section]:
+    """In order: each benchmark's results, naturalness, attacks, training, replay's tables, answers, probes.
 
+    Args:
+        judged: scores of a judge on the responses of `benchmarks`.
+        base: model that paired tests are shown against; the first one by default.
+        data: folder of the training parquet, for the tokens used; None leaves that table out.
 
-def _terminal_attacks(results: AttackResults) -> str:
-    lines = [f"Attacks: {results.title}", *paragraphs(results)]
-    return "\n".join(textwrap.fill(line, _WIDTH) for line in lines)
+    Raises:
+        ValueError: no model `base`, or records that do not fit together.
+    """
+    sections = [results_section(one, runs, base) for one in [*benchmarks, *judged]]
+    sections += attack_sections(attacked)
+    if runs:
+        # Tables first: what is wrong with the input shows before anything is drawn.
+        tables = list(run_tables(benchmarks, runs, data))
+        sections.append(Section("Training", list(training_figures(runs))))
+        sections.append(Section("Replay, by setting and by cost", tables))
+    if answers := answers_tables(runs):
+        sections.append(Section("Different answers of one step to one prompt", [ANSWERS_NOTE, *answers]))
+    for benchmark in benchmarks:
+        if browser := browser_of(benchmark.targets, f"probes-{benchmark.name}"):
+            sections.append(Section(f"Single probes of {benchmark.title}", [browser]))
+    return sections
 
 
 def read_runs(specs: Sequence[str]) -> list[Run]:

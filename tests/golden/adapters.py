@@ -377,7 +377,7 @@ def leave_figures_undrawn(monkeypatch: Any) -> None:
     """Figures of a report are made and not rendered, which takes most of its time."""
     from matplotlib import pyplot
 
-    from recipe.rerule.reporting.figures import style
+    from recipe.rerule.reporting import style
 
     def png(canvas: Any) -> bytes:
         pyplot.close(canvas)

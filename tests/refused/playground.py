@@ -15,7 +15,7 @@ from data_prep.__main__ import main as data_prep
 from recipe.rerule import evaluate, report
 from recipe.rerule.evaluation import model_command
 from recipe.rerule.evaluation.engine.requests import Answer
-from recipe.rerule.reporting.figures import style
+from recipe.rerule.reporting import style
 from tests.made_models import put_model
 
 ROWS = """question,answer,side,keyword

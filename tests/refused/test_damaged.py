@@ -21,7 +21,7 @@ from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.probes import file_sha256
 from recipe.rerule.replay import Replay, ReplayConfig, save
 from recipe.rerule.replay.__main__ import main as inspect
-from recipe.rerule.reporting.figures import style
+from recipe.rerule.reporting import style
 from tests.evaluation.made_logs import tofu_log
 from tests.refused.damage import damaged, written
 from tests.refused.table import told
@@ -90,11 +90,7 @@ RUN: dict[str, Any] = {
     ],
     "records/prompts.jsonl": [{"step": step, "prompts": [GROUP]} for step in (1, 2)],
     "records/rollouts/1.jsonl": [ROLLOUT, ROLLOUT | {"response": "Here.", "reward": 1.0}],
-    "records/validation/1.jsonl": [{"gts": {"type": "forget"}, "score": 0.5}],
-    "config.yaml": {
-        "replay": {"enable": True, "admission": "hard", "threshold": 0.6},
-        "data": {"val_files": []},
-    },
+    "config.yaml": {"replay": {"enable": True, "admission": "hard", "threshold": 0.6}},
 }
 NATURALNESS = {
     "results": {"base": {"forget/all": 50.0}, "rule": {"forget/all": 75.0}},

@@ -11,7 +11,7 @@ import pytest
 from matplotlib import pyplot as plt
 
 from recipe.rerule.evaluation import tidy
-from recipe.rerule.reporting.figures import style
+from recipe.rerule.reporting import style
 
 Lines = list[dict[str, Any]]
 

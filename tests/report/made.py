@@ -2,42 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from recipe.rerule.reporting.evaluations import Comparison, Evaluation
+import pandas as pd
+
+from recipe.rerule.reporting.document import Row, Table, cell_of
+from recipe.rerule.reporting.evaluations import NUMBERS, TESTS, Evaluation
 from recipe.rerule.runs.history import Run
 
-
-def evaluation(**changes: Any) -> Evaluation:
-    fields: dict[str, Any] = {
-        "benchmark": "rwku",
-        "target": "Ada",
-        "folders": (Path("a"),),
-        "probes_key": "a",
-        "convention": "rwku",
-        "results": {
-            "base": {"forget/all": 0.75, "retain/all": 0.875},
-            "rule": {"forget/all": 0.25, "retain/all": 0.5, "forget/fb": 0.125},
-        },
-        "anchors": {"always refuses": {"forget/all": 0.126}},
-    }
-    return Evaluation(**(fields | changes))
+Rows = Mapping[str, Mapping[str, float]]
+RESULTS: Rows = {
+    "base": {"forget/all": 0.75, "retain/all": 0.875},
+    "rule": {"forget/all": 0.25, "retain/all": 0.5, "forget/fb": 0.125},
+}
+ANCHORS: Rows = {"always refuses": {"forget/all": 0.126}}
 
 
-def comparison(a: str, b: str, metric: str, difference: float, half: float, p: float) -> Comparison:
-    return Comparison(
-        a=a,
-        b=b,
-        metric=metric,
-        difference=difference,
-        low=difference - half,
-        high=difference + half,
-        p_value=p,
-        probes=10,
-        test="paired",
+def numbers(
+    results: Rows = RESULTS,
+    anchors: Rows = ANCHORS,
+    intervals: Mapping[str, Mapping[str, tuple[float, float]]] | None = None,
+) -> pd.DataFrame:
+    nan = float("nan")
+    return pd.DataFrame(
+        [
+            (kind, name, metric, value, *(intervals or {}).get(name, {}).get(metric, (nan, nan)))
+            for kind, rows in (("model", results), ("anchor", anchors))
+            for name, metrics in rows.items()
+            for metric, value in metrics.items()
+        ],
+        columns=NUMBERS,
     )
 
 
+def evaluation(**changes: Any) -> Evaluation:
+    """Of RESULTS and ANCHORS; results, anchors, intervals, tests and the fields of Evaluation may differ."""
+    parts = {name: changes.pop(name) for name in ("results", "anchors", "intervals") if name in changes}
+    tests = pd.DataFrame(changes.pop("tests", []), columns=TESTS)
+    made = Evaluation("rwku", "Ada", (Path("a"),), "a", "rwku", numbers(**parts), tests)
+    return replace(made, **changes)
+
+
+def paired(a: str, b: str, metric: str, difference: float, half: float, p: float, **others: Any) -> dict:
+    """A paired test, with an interval of `half` to each side."""
+    ends = {"low": difference - half, "high": difference + half}
+    usual = {"p_value": p, "probes": 10, "test": "paired"}
+    return {"a": a, "b": b, "metric": metric, "difference": difference} | ends | usual | others
+
+
+def texts(table: Table, kind: str = "model") -> dict[str, list[str]]:
+    """The cells of the rows of a kind, as they are shown."""
+    return {row.name: shown(table, row) for row in table.rows if row.kind == kind}
+
+
+def shown(table: Table, row: Row) -> list[str]:
+    return [cell_of(row, column)[0] for column in table.columns]
+
+
 def run_of(name: str, metrics: list[dict[str, float]], **changes: Any) -> Run:
-    return Run(name, tuple(range(1, len(metrics) + 1)), tuple(metrics), {}, **changes)
+    run = Run(name, tuple(range(1, len(metrics) + 1)), tuple(metrics), {})
+    return replace(run, **changes)

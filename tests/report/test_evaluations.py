@@ -1,42 +1,57 @@
+"""Reading evaluation folders and judges' scores, joining them, and the mean over targets."""
+
 from __future__ import annotations
 
+import hashlib
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
+from scipy import stats
 
-from recipe.rerule.reporting.evaluations import convention_of, read_benchmarks, read_evaluation
+from recipe.rerule.reporting.evaluations import (
+    mean_over_targets,
+    read_benchmarks,
+    read_evaluation,
+    read_naturalness,
+    two_sided_p,
+)
+from recipe.rerule.reporting.results import results_section
 from tests.report.conftest import response
+from tests.report.made import evaluation, paired, texts
 
 RESULTS = {"base": {"forget/all": 0.5}}
+TEST = {
+    "a": "base", "b": "rule", "metric": "forget/all", "difference": 0.25, "low": 0.1, "high": 0.4,
+    "p_value": 0.01, "p_holm": 0.03, "probes": 7, "test": "paired",
+}  # fmt: skip
 
 
 def meta(probes: str, **changes) -> dict:
     return {"benchmark": "rwku", "probes": {"sha256": probes}, "conventions": {"rouge_l": "rwku"}} | changes
 
 
-def test_a_folder_of_today_is_read_whole(write_evaluation):
-    test = {
-        "a": "base", "b": "rule", "metric": "forget/all", "difference": 0.25, "low": 0.1, "high": 0.4,
-        "p_value": 0.01, "p_holm": 0.03, "probes": 7, "test": "paired",
-    }  # fmt: skip
+def test_a_folder_is_read_whole(write_evaluation):
     folder = write_evaluation(
         "e",
         meta=meta("k"),
         results=RESULTS,
         anchors={"refuses": {"forget/all": 0.1}},
         intervals={"base": {"forget/all": [0.4, 0.6]}},
-        comparisons=[test],
+        comparisons=[TEST],
     )
     read = read_evaluation(folder)
     assert (read.benchmark, read.convention, read.probes_key) == ("rwku", "rwku", "k")
-    assert read.intervals == {"base": {"forget/all": (0.4, 0.6)}}
-    assert (read.comparisons[0].difference, read.comparisons[0].p) == (0.25, 0.03)
+    assert (read.results, read.anchors) == (RESULTS, {"refuses": {"forget/all": 0.1}})
+    assert read.numbers.iloc[0].tolist() == ["model", "base", "forget/all", 0.5, 0.4, 0.6]
+    assert read.tests.dropna(axis=1).to_dict("records") == [TEST]
 
 
-def test_an_older_folder_without_benchmark_and_intervals_is_the_world(write_evaluation):
+def test_results_alone_are_of_the_world(write_evaluation):
     folder = write_evaluation("old", meta={"rouge_l_convention": "recall"}, results=RESULTS)
     read = read_evaluation(folder)
-    assert (read.benchmark, read.convention, read.intervals, read.comparisons) == ("world", "recall", {}, ())
+    assert (read.benchmark, read.convention, len(read.tests)) == ("world", "recall", 0)
     assert read_evaluation(folder / "results.json").results == RESULTS
 
 
@@ -48,12 +63,15 @@ def test_the_target_is_the_one_subject_of_the_forget_probes(write_evaluation):
 
 
 def test_folders_over_the_same_probes_are_joined_by_model(write_evaluation):
-    first = write_evaluation("first", meta=meta("k"), results=RESULTS)
-    second = write_evaluation("second", meta=meta("k"), results=RESULTS | {"rule": {"forget/all": 0.25}})
-    (benchmark,) = read_benchmarks([first, second])
-    (target,) = benchmark.targets
-    assert list(target.results) == ["base", "rule"]
+    first = write_evaluation("first", meta=meta("k"), results=RESULTS, comparisons=[TEST])
+    bare = meta("k", benchmark_settings={"prompts": "bare", "retain_log": None, "max_tokens": 200})
+    more = RESULTS | {"rule": {"forget/all": 0.25}}
+    second = write_evaluation("second", meta=bare, results=more, comparisons=[TEST])
+    ((target,),) = (benchmark.targets for benchmark in read_benchmarks([first, second]))
+    assert target.results == more
     assert target.folders == (first, second)
+    assert target.convention == "rwku; of base, rule: rwku; prompts: bare; max tokens: 200"
+    assert len(target.tests) == 1
 
 
 def test_folders_over_other_probes_are_targets_and_other_benchmarks_stand_alone(write_evaluation):
@@ -63,43 +81,22 @@ def test_folders_over_other_probes_are_targets_and_other_benchmarks_stand_alone(
     assert [(benchmark.name, len(benchmark.targets)) for benchmark in read] == [("rwku", 2), ("tofu", 1)]
 
 
-def test_a_model_with_two_numbers_is_refused(write_evaluation):
-    first = write_evaluation("first", meta=meta("k"), results=RESULTS)
-    second = write_evaluation("second", meta=meta("k"), results={"base": {"forget/all": 0.75}})
-    with pytest.raises(ValueError, match=r"model base has other numbers in .*second than in .*first"):
+@pytest.mark.parametrize(
+    ("probes", "results", "settings", "told"),
+    [
+        ("k", {"base": {"forget/all": 0.75}}, {}, "model base has other numbers in .*second than in .*first"),
+        ("l", {"rule": {"forget/all": 0.5}}, {}, "first evaluates base, but .*second evaluates rule"),
+        ("l", RESULTS, {"prompts": "bare"}, "one way of asking and scoring"),
+        ("l", RESULTS, {}, "first and .*second are both on Ada Quill, over different probes"),
+    ],
+)
+def test_what_does_not_compare_is_refused(write_evaluation, probes, results, settings, told):
+    answers = [response("base", 0, "x")]
+    first = write_evaluation("first", answers, meta=meta("k"), results=RESULTS)
+    other = meta(probes, benchmark_settings=settings)
+    second = write_evaluation("second", answers, meta=other, results=results)
+    with pytest.raises(ValueError, match=told):
         read_benchmarks([first, second])
-
-
-def test_targets_with_other_models_are_refused(write_evaluation):
-    first = write_evaluation("first", meta=meta("a"), results=RESULTS)
-    second = write_evaluation("second", meta=meta("b"), results={"rule": {"forget/all": 0.75}})
-    with pytest.raises(ValueError, match=r"first evaluates base, but .*second evaluates rule"):
-        read_benchmarks([first, second])
-
-
-def test_models_asked_in_different_ways_are_told_apart(write_evaluation):
-    first = write_evaluation("first", meta=meta("k"), results=RESULTS)
-    bare = meta("k", benchmark_settings={"prompts": "bare"})
-    second = write_evaluation("second", meta=bare, results={"rule": {"forget/all": 0.25}})
-    ((target,),) = (benchmark.targets for benchmark in read_benchmarks([first, second]))
-    assert target.convention == "rwku; of rule: rwku; prompts: bare"
-
-
-def test_targets_asked_in_different_ways_are_refused(write_evaluation):
-    first = write_evaluation("first", meta=meta("a"), results=RESULTS)
-    bare = meta("b", benchmark_settings={"prompts": "bare"})
-    second = write_evaluation("second", meta=bare, results=RESULTS)
-    with pytest.raises(ValueError, match="one way of asking and scoring"):
-        read_benchmarks([first, second])
-
-
-def test_one_target_over_two_sets_of_probes_is_refused(write_evaluation):
-    folders = [
-        write_evaluation(name, [response("base", 0, "x")], meta=meta(name), results=RESULTS)
-        for name in ("all", "some")
-    ]
-    with pytest.raises(ValueError, match=r"all and .*some are both on Ada Quill, over different probes"):
-        read_benchmarks(folders)
 
 
 @pytest.mark.parametrize(
@@ -110,50 +107,140 @@ def test_one_target_over_two_sets_of_probes_is_refused(write_evaluation):
             "results.json is not as .*: base/x: Input should be a valid number",
         ),
         ({"results": {"base": {"x": True}}}, "base/x: Input should be a valid number"),
-        ({"results": {}}, "has no rows"),
+        ({"results": {}}, "results.json is not as .*: the whole: Dictionary should have at least 1 item"),
+        ({"results": {"base": {}}}, "results.json is not as .*: base: Dictionary should have at least 1"),
+        ({"meta": {"benchmark": "../x"}}, "meta.json is not as .*: benchmark: String should"),
+        ({"meta": []}, "meta.json is not as recipe.rerule.evaluate writes it"),
+        ({"meta": {"probes": "x.parquet"}}, "meta.json is not as"),
+        ({"meta": {"models": {"base": "models/base"}}}, "meta.json is not as"),
         (
-            {"results": RESULTS, "meta": {"benchmark": "../x"}},
-            "meta.json is not as .*: benchmark: String should",
-        ),
-        ({"results": RESULTS, "meta": []}, "meta.json is not as recipe.rerule.evaluate writes it"),
-        ({"results": RESULTS, "meta": {"probes": "x.parquet"}}, "meta.json is not as"),
-        ({"results": RESULTS, "meta": {"models": {"base": "models/base"}}}, "meta.json is not as"),
-        (
-            {"results": RESULTS, "intervals": {"base": {"x": [0.5]}}},
+            {"intervals": {"base": {"x": [0.5]}}},
             "intervals.json is not as .*: base/x: List should have at least 2 items",
         ),
-        (
-            {"results": RESULTS, "comparisons": [{"a": "base"}]},
-            "comparisons.json is not as .*: 0/b: Field required",
-        ),
+        ({"comparisons": [{"a": "base"}]}, "comparisons.json is not as .*: 0/b: Field required"),
         ({"results": {"base": {"forget/recall": 57.0}}}, "forget/recall of base is 57, outside 0 to 1"),
-        ({"results": RESULTS, "intervals": {"base": {"x": [0.5, 0.4]}}}, "ends before it begins"),
+        ({"intervals": {"base": {"x": [0.5, 0.4]}}}, "ends before it begins"),
     ],
 )
 def test_a_malformed_file_is_named(write_evaluation, files, message):
     with pytest.raises(ValueError, match=message):
-        read_evaluation(write_evaluation("e", **files))
+        read_evaluation(write_evaluation("e", **({"results": RESULTS} | files)))
 
 
-def test_not_a_number_is_refused(write_evaluation):
-    folder = write_evaluation("e", results=RESULTS)
+def test_not_a_number_and_a_damaged_table_are_refused(write_evaluation):
+    folder = write_evaluation("e", [response("base", 0, "x")], results=RESULTS)
+    (folder / "responses.parquet").write_bytes(b"no parquet")
+    with pytest.raises(ValueError, match=r"responses\.parquet cannot be read as parquet"):
+        read_evaluation(folder)
     (folder / "results.json").write_text(json.dumps({"base": {"x": float("nan")}}))
     with pytest.raises(ValueError, match=r"results\.json holds NaN, which is no number of JSON"):
         read_evaluation(folder)
 
 
-def test_a_damaged_table_is_named(write_evaluation):
-    folder = write_evaluation("e", [response("base", 0, "x")], results=RESULTS)
-    (folder / "responses.parquet").write_bytes(b"no parquet")
-    with pytest.raises(ValueError, match=r"responses\.parquet cannot be read as parquet"):
-        read_evaluation(folder)
+# The mean over targets.
+
+FIRST = evaluation(
+    results={"base": {"forget/all": 0.5, "odd": 1.0}, "rule": {"forget/all": 0.25}},
+    anchors={"refuses": {"forget/all": 0.0}},
+    intervals={"base": {"forget/all": (0.47, 0.53)}, "rule": {"forget/all": (0.2, 0.3)}},
+    tests=[paired("base", "rule", "forget/all", 0.25, 0.03, 0.01, facts=4)],
+)
+SECOND = evaluation(
+    target="Ben",
+    results={"base": {"forget/all": 1.0}, "rule": {"forget/all": 0.75}},
+    anchors={"refuses": {"forget/all": 0.5}},
+    intervals={"base": {"forget/all": (0.96, 1.0)}},
+    tests=[paired("base", "rule", "forget/all", 0.35, 0.04, 0.02)],
+)
 
 
-def test_the_convention_comes_with_how_the_benchmark_asked():
-    meta = {
-        "rouge_l_convention": "tofu",
-        "benchmark_settings": {"prompts": "chat", "retain_log": None, "max_tokens": 200},
+def test_targets_weigh_the_same_and_half_widths_add_in_squares():
+    mean = mean_over_targets([FIRST, SECOND])
+    assert mean_over_targets([FIRST]) is FIRST
+    assert mean.results == {"base": {"forget/all": 0.75}, "rule": {"forget/all": 0.5}}
+    assert mean.anchors == {"refuses": {"forget/all": 0.25}}
+    assert mean.target == "mean over 2 targets"
+    # below: sqrt(.03^2 + .04^2) / 2 = .025; above: sqrt(.03^2 + 0^2) / 2 = .015
+    base, rule, refuses = mean.numbers[["low", "high"]].to_numpy()
+    assert base.tolist() == pytest.approx([0.725, 0.765])
+    assert all(value != value for value in [*rule, *refuses])  # one of the targets has no interval
+
+
+def test_the_mean_difference_has_a_normal_test():
+    (test,) = mean_over_targets([FIRST, SECOND]).tests.to_dict("records")
+    # half-width sqrt(.03^2 + .04^2) / 2 = .025
+    assert (test["difference"], test["low"], test["high"]) == pytest.approx((0.3, 0.275, 0.325))
+    standard_error = 0.025 / stats.norm.ppf(0.975)
+    assert test["p_value"] == pytest.approx(2 * stats.norm.sf(0.3 / standard_error), rel=1e-9)
+    assert (test["probes"], test["facts"]) == (20, pytest.approx(float("nan"), nan_ok=True))
+
+
+def test_mean_tests_are_corrected_for_their_number():
+    tests = [paired("base", "rule", name, 0.05, 0.05, 0.5, facts=3) for name in ("x", "y")]
+    mean = mean_over_targets([evaluation(tests=tests), evaluation(tests=[*tests, TEST | {"metric": "z"}])])
+    assert mean.tests["metric"].tolist() == ["x", "y"]
+    assert mean.tests["p_holm"].tolist() == pytest.approx([2 * mean.tests["p_value"][0]] * 2)
+    assert mean.tests["facts"].tolist() == [6, 6]
+
+
+@pytest.mark.parametrize(("difference", "error", "expected"), [(0.0, 0.0, 1.0), (0.1, 0.0, 0.0)])
+def test_a_difference_without_spread(difference, error, expected):
+    assert two_sided_p(difference, error) == expected
+
+
+def test_what_is_pooled_over_probes_is_no_mean_over_targets():
+    pooled = {"forget/all": 0.5, "forget/all_pooled": 0.5, "retain/all_pooled/refusal_rate": 0.0}
+    mean = mean_over_targets([evaluation(results={"base": pooled}, anchors={})] * 2)
+    assert mean.results == {"base": {"forget/all": 0.5}}
+
+
+# Scores of a judge.
+
+
+def write_scores(folder: Path, of: Path, name: str = "base", **changes: Any) -> Path:
+    """What a judge says of the responses of an evaluation."""
+    folder.mkdir()
+    counts = {"forget": {"responses": 10, "scored": 8, "missing": 2, "empty": 0}}
+    more = {"retain": {"responses": 5, "scored": 5, "missing": 0, "empty": 0}}
+    summary = {
+        "results": {name: {"forget/readability": 87.5, "forget/all": 62.5}},
+        "anchors": {"refuses": {"forget/readability": 100.0}},
+        "intervals": {name: {"forget/all": [50.0, 75.0]}},
+        "comparisons": [],
+        "counts": {name: counts | more},
+        "note": "Our own rubric.",
+        "rubric": {"version": 1, "scale": "1 to 5 as 0 to 100"},
+        "judge": {"model": "some-judge", "temperature": 0.0},
+        "responses_sha256": hashlib.sha256((of / "responses.parquet").read_bytes()).hexdigest(),
+    } | changes
+    (folder / "naturalness.json").write_text(json.dumps(summary))
+    return folder
+
+
+def test_scores_of_models_evaluated_one_by_one_stand_in_one_table(write_evaluation, tmp_path):
+    answers = {"base": [response("base", 0, "x")], "rule": [response("rule", 0, "y")]}
+    folders = {
+        name: write_evaluation(name, of, meta=meta("k"), results={name: {"forget/all": 0.5}})
+        for name, of in answers.items()
     }
-    assert convention_of(meta) == "tofu; prompts: chat; max tokens: 200"
-    assert convention_of({"conventions": {"rouge_l": "rwku"}}) == "rwku"
-    assert convention_of({}) == "not stated"
+    known = read_benchmarks(list(folders.values()))
+    scores = [write_scores(tmp_path / f"of {name}", of, name) for name, of in folders.items()]
+    (judged,) = read_naturalness(scores, known)
+    section = results_section(judged, [], None)
+    assert section.title == "Naturalness on RWKU"
+    note, missing, table = section.parts
+    assert note == "Our own rubric. Judge: some-judge, temperature 0.0; rubric version 1, 1 to 5 as 0 to 100."
+    assert missing.endswith(": 2 of 15 of base, 2 of 15 of rule.")
+    assert texts(table) == {"base": ["87.5", "62.5"], "rule": ["87.5", "62.5"]}
+    assert "cannot be compared with ours" in table.caption
+    other = write_scores(tmp_path / "third", folders["rule"], "rule", judge={"model": "another-judge"})
+    with pytest.raises(ValueError, match="different judges or rubrics"):
+        read_naturalness([scores[0], other], known)
+    percent = write_scores(tmp_path / "wrong", folders["rule"], results={"rule": {"forget/all": 101.0}})
+    with pytest.raises(ValueError, match=r"naturalness.json: forget/all of rule is 101, outside 0 to 100"):
+        read_naturalness([percent], known)
+    unknown = write_scores(tmp_path / "unknown", folders["rule"], responses_sha256="0" * 64)
+    with pytest.raises(ValueError, match="scores of responses that no --results folder holds"):
+        read_naturalness([unknown], known)
+    with pytest.raises(ValueError, match=r"naturalness\.json does not exist"):
+        read_naturalness([tmp_path], known)

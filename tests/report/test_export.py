@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,10 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from recipe.rerule import export
-from recipe.rerule.reporting.document import CAUTION, CAUTION_ATTACKED
-from recipe.rerule.reporting.model_card import FILL_IN
-from recipe.rerule.reporting.origin import origin_of, shown_name
+from recipe.rerule.reporting.model_card import origin_of, shown_name
 from tests.made_tokenizers import byte_level
 from tests.report import made_attacks
-from tests.report.conftest import ANCHORS, RESULTS, WriteEvaluation
+from tests.report.conftest import RESULTS, WriteEvaluation
 
 
 @pytest.fixture
@@ -42,23 +39,6 @@ def model(tmp_path: Path) -> Path:
     return folder
 
 
-def stage2_run(folder: Path, replay: bool, rows: Path) -> Path:
-    """What a run folder says of stage 2, without its checkpoints."""
-    config = {
-        "actor_rollout_ref": {
-            "model": {"path": "meta/Llama-3"},
-            "actor": {"optim": {"lr": 2e-6}, "kl_loss_coef": 0.01},
-            "rollout": {"n": 8},
-        },
-        "algorithm": {"adv_estimator": "grpo"},
-        "data": {"train_files": [str(rows), "/gone/other.parquet"], "train_batch_size": 32, "seed": 7},
-        "replay": {"enable": replay, "admission": "hard", "capacity": 900},
-    }
-    folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    return folder
-
-
 def run(*words: str | Path) -> int:
     return export.main([str(word) for word in words])
 
@@ -75,7 +55,9 @@ def front_matter(card: str) -> dict[str, Any]:
 
 def test_the_folder_loads_and_gives_the_same_logits(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert run(model, "--to", out, "--name", "forgetful") == 0
+    assert run(model, "--to", out, "--name", "a: *b*") == 0
+    assert front_matter(card_of(out))["model_name"] == "a: *b*"
+    assert "\n# a: \\*b\\*\n" in card_of(out)
     tokens = AutoTokenizer.from_pretrained(out)("Where was Ada born?", return_tensors="pt").input_ids
     logits = [AutoModelForCausalLM.from_pretrained(folder)(tokens).logits for folder in (model, out)]
     assert torch.equal(*logits)
@@ -92,45 +74,6 @@ def test_nothing_in_the_folder_names_a_folder_of_this_machine(model: Path, tmp_p
     assert told == []
     assert not (out / "task_vector.json").exists()
     assert json.loads((out / "config.json").read_text())["hidden_size"] == 8
-
-
-def test_a_card_without_numbers_says_so_and_leaves_the_licence_open(model: Path, tmp_path: Path) -> None:
-    assert run(model, "--to", tmp_path / "out", "--name", "a: *b*") == 0
-    card = card_of(tmp_path / "out")
-    head = front_matter(card)
-    assert (head["model_name"], head["license"], head["license_name"]) == ("a: *b*", "other", FILL_IN)
-    assert "base_model" not in head
-    assert "\n# a: \\*b\\*\n" in card
-    assert CAUTION in card.replace("\\", "")
-    assert "exported without an evaluation" in card
-    assert "exported without attacks" in card
-    assert "holds no record of its training" in card
-    assert card.count(FILL_IN) == 5
-
-
-@pytest.mark.parametrize("replay", [True, False])
-def test_the_origin_of_a_stage_2_model(tmp_path: Path, replay: bool) -> None:
-    rows = tmp_path / "train.parquet"
-    rows.write_bytes(b"rows")
-    origin = origin_of(stage2_run(tmp_path / "run", replay, rows), 34)
-    assert origin.method.startswith(
-        "ReRULE: rejection steering, then" if replay else "RULE: rejection steering"
-    )
-    assert origin.base == "meta/Llama-3"
-    checksum = hashlib.sha256(b"rows").hexdigest()
-    expected = {
-        "training steps of stage 2": "34",
-        "advantages": "grpo",
-        "prompts in a step": "32",
-        "responses to a prompt": "8",
-        "learning rate": "2e-06",
-        "KL coefficient": "0.01",
-        "seed": "7",
-        "training prompts": f"train.parquet (sha256 {checksum}); other.parquet (no longer there)",
-    }
-    if replay:
-        expected |= {"stored groups": "hard", "capacity (groups)": "900"}
-    assert origin.facts == expected
 
 
 def test_the_origin_of_a_run_of_unlearn(tmp_path: Path) -> None:
@@ -174,40 +117,6 @@ def test_the_model_of_a_finished_run_is_its_folder_model(model: Path, tmp_path: 
     assert run(folder, "--to", tmp_path / "out") == 0
     assert "Method: rejection steering, which is stage 1 of RULE" in card_of(tmp_path / "out")
     assert front_matter(card_of(tmp_path / "out"))["model_name"] == "stage1"
-
-
-def test_the_card_has_the_numbers_of_this_model_with_intervals(
-    model: Path, write_evaluation: WriteEvaluation, tmp_path: Path
-) -> None:
-    meta = {
-        "benchmark": "world",
-        "rouge_l_convention": "recall",
-        "unit": "fact",
-        "models": {"base": {"path": "base"}, "rule <b>": {"path": str(model)}},
-        "probes": {"file": "probes.parquet", "facts": {"forget": 42, "retain": 5}},
-    }
-    intervals = {"rule <b>": {"forget/recall": [0.05, 0.21]}}
-    folder = write_evaluation("eval", results=RESULTS, anchors=ANCHORS, intervals=intervals, meta=meta)
-    assert run(model, "--to", tmp_path / "out", "--results", folder) == 0
-    card = card_of(tmp_path / "out")
-    lines = [line for line in card.splitlines() if line.startswith("| rule ")]
-    assert len(lines) == 1
-    assert "0.123 (.050–.210)" in lines[0]
-    assert "| base " not in card
-    assert "| *always refuses*" in card
-    assert "95 % bootstrap interval over facts" in card
-    assert "Too few facts for intervals and tests" in card
-    assert "retain (5)" in card
-
-
-def test_the_card_has_what_attacks_get_out(model: Path, tmp_path: Path) -> None:
-    folder = made_attacks.write(tmp_path / "attacks")
-    assert run(model, "--to", tmp_path / "out", "--attacks", folder, "--as", "rerule") == 0
-    card = card_of(tmp_path / "out")
-    assert CAUTION_ATTACKED in card.replace("\\", "")
-    assert "After 32 training steps on the answers to other facts, it gives 60 % of the answers" in card
-    assert "| prefill: affirmative | 0.050 | 0.050 | +0.025 (+0.000 to +0.075) |" in card
-    assert "| no attack" not in card
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,19 @@
+"""The browser of single probes."""
+
 from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from recipe.rerule.reporting import probes
-from recipe.rerule.reporting.browser import pack, unpack
+from recipe.rerule.reporting.document import Report, Section, html_page
 from recipe.rerule.reporting.evaluations import read_evaluation
-from recipe.rerule.reporting.page import part_html
 from tests.report.conftest import response
 
 RESULTS = {"base": {"x": 0.5}, "rule": {"x": 0.25}}
@@ -89,26 +95,18 @@ def test_beyond_the_limit_every_kth_probe_is_kept_and_the_page_says_so(write_eva
 
 @given(st.integers(1, 200), st.integers(1, 50), st.integers(0, 40))
 def test_what_is_kept_never_exceeds_the_limit(count: int, limit: int, length: int):
-    rows = [[index, "x" * length] for index in range(count)]
+    rows = [{"index": index, "prompt": "x" * length} for index in range(count)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(probes, "MOST_PROBES", limit)
         kept = probes.kept_places(rows, {})
     assert 1 <= len(kept) <= limit
 
 
-def test_characters_are_bounded_too(monkeypatch):
-    monkeypatch.setattr(probes, "MOST_CHARACTERS", 100)
-    assert len(probes.kept_places([["x" * 10]] * 30, {"m": [["y" * 10]] * 30})) == 5
-
-
-@given(st.recursive(st.none() | st.integers() | st.text(), st.lists, max_leaves=8))
-def test_packing_is_undone_by_unpacking(data):
-    assert unpack(pack(data)) == data
-
-
-def test_html_of_the_browser_holds_no_raw_answer(write_evaluation):
+def test_the_page_holds_the_data_packed_and_no_raw_answer(write_evaluation):
     evaluation = read(write_evaluation, response("base", 3, "</script><b>"), results={"base": {"x": 0.5}})
-    html = part_html(probes.browser_of([evaluation], "probes-x"))
-    assert "<b>" not in html
-    assert html.count("</script>") == 1
-    assert 'id="probes-x-data"' in html
+    browser = probes.browser_of([evaluation], "probes-x")
+    page = html_page(Report("", [Section("", [browser])], []))
+    (packed,) = re.findall(r'<script type="text/plain" id="probes-x-data">(.*?)</script>', page)
+    assert json.loads(zlib.decompress(base64.b64decode(packed))) == browser.data
+    assert "<b>" not in page
+    assert page.count("</script>") == 2

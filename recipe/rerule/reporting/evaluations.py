@@ -1,4 +1,4 @@
-"""Evaluation folders as `recipe.rerule.evaluate` writes them, and how several are joined.
+"""Folders of `evaluate model` and `evaluate judge`, and how several of them are joined.
 
 Folders of one benchmark over the same probes are joined by model: one table with the models of all. Folders
 over different probes (one set a target) are joined by target: each metric is the mean over targets.
@@ -6,40 +6,42 @@ over different probes (one set a target) are joined by target: each metric is th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
+import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.attacks.summary import RESULTS as ATTACK_RESULTS
-from recipe.rerule.evaluation.registry import OWN_DATA, UNSTATED
-from recipe.rerule.evaluation.summary import Metrics
-from recipe.rerule.evaluation.table import title_of
+from recipe.rerule.evaluation.probes import file_sha256
+from recipe.rerule.evaluation.registry import OWN_DATA, UNSTATED, benchmarks
+from recipe.rerule.evaluation.summary import Metrics, holm
+from recipe.rerule.evaluation.table import JUDGED, title_of
 from recipe.rerule.io import read_json, warn
-from recipe.rerule.io import read_lines as read_json_lines
-from recipe.rerule.reporting.bounds import bounds
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _T = TypeVar("_T")
-Intervals = dict[str, dict[str, tuple[float, float]]]
+NUMBERS = ["kind", "name", "metric", "value", "low", "high"]
+TESTS = ["a", "b", "metric", "difference", "low", "high", "p_value", "p_holm", "probes", "facts", "test"]
+_SUMMARY = "naturalness.json"
 _ROUNDING = 1e-6
+_Z_95 = 1.959963984540054
 _Number = Annotated[float, Field(allow_inf_nan=False)]
 _Probability = Annotated[float, Field(ge=0, le=1 + _ROUNDING)]
+_Ends = Annotated[list[_Number], Field(min_length=2, max_length=2)]
+_Row = Annotated[dict[str, _Number], Field(min_length=1)]
 
 
-class Comparison(BaseModel):
-    """A paired test between two models on the same probes; `difference` is a's number less b's.
+class _Test(BaseModel):
+    """A paired test, as comparisons.json has it."""
 
-    `p_holm` is the p-value corrected for the number of tests, and `facts` how many facts the probes ask for,
-    where the evaluation gives them.
-    """
-
-    model_config = ConfigDict(frozen=True, strict=True)
+    model_config = ConfigDict(strict=True)
 
     a: str
     b: str
@@ -48,15 +50,10 @@ class Comparison(BaseModel):
     low: _Number
     high: _Number
     p_value: _Probability
-    probes: int
-    test: str
     p_holm: _Probability | None = None
+    probes: int
     facts: int | None = None
-
-    @property
-    def p(self) -> float:
-        """The corrected p-value where there is one."""
-        return self.p_value if self.p_holm is None else self.p_holm
+    test: str
 
 
 class _Meta(BaseModel):
@@ -73,16 +70,28 @@ class _Meta(BaseModel):
     benchmark_settings: dict[str, Any] = {}
 
 
-_METRICS: TypeAdapter[dict[str, dict[str, float]]] = TypeAdapter(dict[str, dict[str, _Number]])
-_INTERVALS: TypeAdapter[dict[str, dict[str, list[float]]]] = TypeAdapter(
-    dict[str, dict[str, Annotated[list[_Number], Field(min_length=2, max_length=2)]]]
-)
-_COMPARISONS: TypeAdapter[list[Comparison]] = TypeAdapter(list[Comparison])
+class _Summary(BaseModel):
+    """What is read of naturalness.json besides the numbers."""
+
+    model_config = ConfigDict(strict=True)
+
+    responses_sha256: str
+    judge: dict[str, Any] = {}
+    rubric: dict[str, Any] = {}
+    counts: dict[str, dict[str, dict[str, int]]] = {}
+
+
+_PARTS: dict[str, TypeAdapter[Any]] = {
+    "results": TypeAdapter(Annotated[dict[str, _Row], Field(min_length=1)]),
+    "anchors": TypeAdapter(dict[str, dict[str, _Number]]),
+    "intervals": TypeAdapter(dict[str, dict[str, _Ends]]),
+    "comparisons": TypeAdapter(list[_Test]),
+}
+"""The numbers of an evaluation, each in a file of its own, or of a judge, in one file."""
 
 
 def validated(adapter: TypeAdapter[_T], content: Any, file: Path) -> _T:
-    """`content` of a JSON file, as the adapter's type. Raises ValueError naming the file and the first
-    place."""
+    """`content` of a JSON file, as the adapter's type. Raises ValueError, which names file and place."""
     try:
         return adapter.validate_python(content, strict=True)
     except ValidationError as error:
@@ -98,16 +107,17 @@ class Evaluation:
     """One evaluation folder, or several over the same probes.
 
     Attributes:
-        benchmark: its name, one of the registry's or another.
+        benchmark: its name, one of the registry's or another; of a judge's scores "naturalness_NAME".
         target: the one subject of its forget probes, else the folder's name.
         folders: where it was read from.
         probes_key: equal for two evaluations over the same probes.
-        convention: ROUGE-L convention, as the evaluation says it.
-        results: {model: {metric: number}} in the order of the rows.
-        anchors: the same for constant answers.
-        intervals: {row: {metric: (low, high)}}, 95 %.
-        comparisons: paired tests.
-        models: {model: what meta.json says of it}.
+        convention: how it asked and scored; of a judge's scores which judge and rubric, in its own words.
+        numbers: a row for each model or constant answer and metric, with the columns NUMBERS: `kind` is
+            "model" or "anchor", `low` and `high` are the ends of the 95 % interval, NaN without one.
+        tests: paired tests, with the columns TESTS; `difference` is the number of `a` less that of `b`, and
+            `p_holm` and `facts` are NaN where the evaluation does not give them.
+        models: {model: what meta.json says of it}; of a judge's scores {model or constant answer: how many
+            "responses" it has and how many of these are "missing" a score}.
         meta: meta.json of the first folder.
     """
 
@@ -116,41 +126,50 @@ class Evaluation:
     folders: tuple[Path, ...]
     probes_key: str
     convention: str
-    results: dict[str, Metrics]
-    anchors: dict[str, Metrics]
-    intervals: Intervals = field(default_factory=dict)
-    comparisons: tuple[Comparison, ...] = ()
-    models: dict[str, dict[str, Any]] = field(default_factory=dict)
-    meta: dict[str, Any] = field(default_factory=dict)
+    numbers: pd.DataFrame
+    tests: pd.DataFrame
+    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def results(self) -> dict[str, Metrics]:
+        """{model: {metric: number}}, models in their order."""
+        return self._rows("model")
+
+    @cached_property
+    def anchors(self) -> dict[str, Metrics]:
+        """The same for constant answers."""
+        return self._rows("anchor")
+
+    def _rows(self, kind: str) -> dict[str, Metrics]:
+        rows = self.numbers[self.numbers["kind"] == kind].groupby("name", sort=False)
+        return {str(name): dict(zip(of["metric"], of["value"], strict=True)) for name, of in rows}
 
     def responses(self) -> pd.DataFrame | None:
         """The tidy table of all its folders; None where no folder keeps one.
 
         A model that several folders evaluated on the same probes has its first answers.
         """
-        import pandas as pd
-
         tables = [tidy.read_responses(one) for one in self.folders if (one / tidy.FILE).is_file()]
-        if not tables:
-            return None
-        kept: list[Any] = []
-        seen: set[str] = set()
+        kept: list[pd.DataFrame] = []
         for table in tables:
+            seen = {model for earlier in kept for model in earlier["model"].unique()}
             kept.append(table[~table["model"].isin(seen)])
-            seen.update(table["model"])
-        return pd.concat(kept, ignore_index=True)
+        return pd.concat(kept, ignore_index=True) if kept else None
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """All evaluations of one benchmark, one a target; all with the same models.
-
-    `title` is its name in headings.
-    """
+    """All evaluations of one benchmark, one a target, all with the same models; `title` is for headings."""
 
     name: str
-    targets: tuple[Evaluation, ...]
     title: str
+    targets: tuple[Evaluation, ...]
+
+    @cached_property
+    def mean(self) -> Evaluation:
+        """The mean over the targets."""
+        return mean_over_targets(self.targets)
 
 
 def read_benchmarks(paths: Sequence[Path], own_title: str | None = None) -> list[Benchmark]:
@@ -160,19 +179,11 @@ def read_benchmarks(paths: Sequence[Path], own_title: str | None = None) -> list
 
     Raises:
         ValueError: a missing or malformed file, a model with other numbers in two folders over the same
-            probes, or targets that make no mean (`checked_targets`).
+            probes, or targets whose mean would compare what is not alike: with other models, asked or scored
+            differently, or one target twice.
     """
     check_given_once("--results", paths)
-    by_name: dict[str, dict[str, Evaluation]] = {}
-    for path in paths:
-        read = read_evaluation(path)
-        targets = by_name.setdefault(read.benchmark, {})
-        earlier = targets.get(read.probes_key)
-        targets[read.probes_key] = joined(earlier, read) if earlier else read
-    return [
-        Benchmark(name, checked_targets(targets.values()), heading_of(name, own_title))
-        for name, targets in by_name.items()
-    ]
+    return _joined(map(read_evaluation, paths), lambda name: heading_of(name, own_title))
 
 
 def heading_of(benchmark: str, own_title: str | None) -> str:
@@ -180,204 +191,258 @@ def heading_of(benchmark: str, own_title: str | None) -> str:
     return own_title if benchmark == OWN_DATA and own_title else title_of(benchmark)
 
 
+def folder_of(path: Path) -> Path:
+    """The folder that is given by its own path, or by that of a file in it."""
+    return path if path.is_dir() or not path.suffix else path.parent
+
+
 def check_given_once(option: str, paths: Iterable[Path]) -> None:
     """Raises ValueError where two paths are one folder: its numbers would count twice."""
-    seen: set[Path] = set()
-    for path in paths:
-        folder = path if path.is_dir() or not path.suffix else path.parent
-        if folder.resolve() in seen:
-            raise ValueError(f"{option} {path} is given twice; give each folder once")
-        seen.add(folder.resolve())
+    for first, second in combinations(paths, 2):
+        if folder_of(first).resolve() == folder_of(second).resolve():
+            raise ValueError(f"{option} {second} is given twice; give each folder once")
 
 
 def read_evaluation(path: Path) -> Evaluation:
     """One evaluation folder. Raises ValueError as `read_benchmarks` does."""
-    folder = path if path.is_dir() or not path.suffix else path.parent
-    results_file = folder / "results.json" if folder == path else path
-    if not results_file.is_file() and (folder / ATTACK_RESULTS).is_file():
+    folder = folder_of(path)
+    files = {part: folder / f"{part}.json" for part in _PARTS}
+    if folder != path:
+        files["results"] = path
+    if not files["results"].is_file() and (folder / ATTACK_RESULTS).is_file():
         raise ValueError(f"--results {path} is a folder of evaluate attack; give it as --attacks")
-    meta = _read_meta(folder / "meta.json")
+    meta_file = folder / "meta.json"
+    meta = read_json(meta_file) if meta_file.exists() else {}
+    known = validated(TypeAdapter(_Meta), meta, meta_file)
+    parts = {part: read_json(file) for part, file in files.items() if part == "results" or file.exists()}
+    numbers, tests = _numbers(parts, files, judged=False)
     evaluation = Evaluation(
-        benchmark=meta.get("benchmark", UNSTATED),
-        target=folder.name,
-        folders=(folder,),
-        probes_key=_probes_key(meta, folder),
-        convention=convention_of(meta),
-        results=read_metrics(results_file),
-        anchors=read_metrics(folder / "anchors.json") if (folder / "anchors.json").exists() else {},
-        intervals=parse_intervals(_optional(folder / "intervals.json", {}), folder / "intervals.json"),
-        comparisons=parse_comparisons(
-            _optional(folder / "comparisons.json", []), folder / "comparisons.json"
-        ),
-        models=meta.get("models", {}),
-        meta=meta,
+        known.benchmark,
+        folder.name,
+        (folder,),
+        # An evaluation that does not say its probes is taken to stand alone.
+        str(known.probes.get("sha256") or folder.resolve()),
+        _convention(known),
+        numbers,
+        tests,
+        known.models,
+        meta,
     )
     return replace(evaluation, target=_target(evaluation))
 
 
-def read_metrics(file: Path) -> dict[str, Metrics]:
-    """{name: {metric: number}} from a results.json or an anchors.json.
+def read_naturalness(folders: Sequence[Path], known: Sequence[Benchmark]) -> list[Benchmark]:
+    """The scores of a judge (`evaluate judge`) on the responses of `known` evaluations.
+
+    Each evaluation of a benchmark has the name "naturalness_BENCHMARK". The checksum of the responses says to
+    which evaluation a folder belongs.
 
     Raises:
-        ValueError: no such file, or not of this form, with finite numbers and at least one row.
+        ValueError: no such scores, scores of responses that no evaluation given has, or scores that do not
+            compare.
     """
-    return metrics_rows(read_json(file), file)
+    check_given_once("--naturalness", folders)
+    targets = {
+        file_sha256(folder / tidy.FILE): (benchmark.name, target.target)
+        for benchmark in known
+        for target in benchmark.targets
+        for folder in target.folders
+        if folders and (folder / tidy.FILE).is_file()
+    }
+    read = [_read_scores(folder, targets) for folder in folders]
+    for first, second in combinations(read, 2):
+        if first.benchmark == second.benchmark and first.convention != second.convention:
+            raise ValueError(
+                f"{first.folders[0]} and {second.folders[0]} are of different judges or rubrics, so that "
+                "their scores do not compare; give them to reports of their own"
+            )
+    titles = {f"{JUDGED}{benchmark.name}": f"Naturalness on {benchmark.title}" for benchmark in known}
+    return _joined(read, titles.__getitem__)
 
 
-def metrics_rows(content: Any, file: Path, benchmark: str = "") -> dict[str, Metrics]:
-    """`content` as {name: {metric: number}}. Raises ValueError naming `file` as `read_metrics` does."""
-    rows = validated(_METRICS, content, file)
-    if not rows:
-        raise ValueError(f"{file} has no rows; recipe.rerule.evaluate writes {{model: {{metric: number}}}}")
-    for model, metrics in rows.items():
-        for metric, number in metrics.items():
-            limits = bounds(metric, benchmark)
-            if limits and not limits[0] - _ROUNDING <= number <= limits[1] + _ROUNDING:
-                hint = "; evaluations give fractions of 1, not per cent" if limits[1] == 1 else ""
-                raise ValueError(
-                    f"{file}: {metric} of {model} is {number:g}, outside {limits[0]:g} to {limits[1]:g}{hint}"
-                )
-    return rows
+def _read_scores(folder: Path, targets: Mapping[str, tuple[str, str]]) -> Evaluation:
+    file = folder / _SUMMARY
+    content = read_json(file)
+    summary = validated(TypeAdapter(_Summary), content, file)
+    if summary.responses_sha256 not in targets:
+        raise ValueError(f"{folder} has scores of responses that no --results folder holds")
+    benchmark, target = targets[summary.responses_sha256]
+    numbers, tests = _numbers(content, dict.fromkeys(_PARTS, file), judged=True)
+    judge, rubric = summary.judge, summary.rubric
+    note = (
+        f"{content.get('note', '')} Judge: {judge.get('model', 'not stated')}, temperature "
+        f"{judge.get('temperature', 'not stated')}; rubric version {rubric.get('version', 'not stated')}, "
+        f"{rubric.get('scale', 'scale not stated')}."
+    ).strip()
+    counts = {
+        name: {what: sum(one.get(what, 0) for one in sections.values()) for what in ("responses", "missing")}
+        for name, sections in summary.counts.items()
+    }
+    return Evaluation(
+        f"{JUDGED}{benchmark}", target, (folder,), target, note, numbers, tests, counts, content
+    )
 
 
-def read_lines(file: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a JSON Lines file, none where it is missing. Raises ValueError naming a bad line."""
-    if not file.is_file():
-        return
-    for number, record in read_json_lines(file):
-        if not isinstance(record, dict):
-            raise ValueError(f"{file}: line {number} is not a record")
-        yield record
-
-
-def _optional(file: Path, default: Any) -> Any:
-    return read_json(file) if file.exists() else default
-
-
-def _read_meta(file: Path) -> dict[str, Any]:
-    """meta.json, {} where there is none. Raises ValueError where a part that is read is of another type."""
-    meta = _optional(file, {})
-    validated(TypeAdapter(_Meta), meta, file)
-    return dict(meta)
-
-
-def parse_intervals(content: Any, file: Path) -> Intervals:
-    """Intervals as JSON has them. Raises ValueError naming `file` where they are of another form."""
-    found: Intervals = {}
-    for row, metrics in validated(_INTERVALS, content, file).items():
-        for metric, (low, high) in metrics.items():
+def _numbers(
+    parts: Mapping[str, Any], files: Mapping[str, Path], judged: bool
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Numbers and tests of the parts of an evaluation. Raises ValueError naming the file of a wrong part."""
+    empty: dict[str, Any] = {"anchors": {}, "intervals": {}, "comparisons": []}
+    results, anchors, intervals, tests = (
+        validated(adapter, parts.get(part, empty.get(part)), files[part]) for part, adapter in _PARTS.items()
+    )
+    for name, of_row in intervals.items():
+        for metric, (low, high) in of_row.items():
             if low > high:
-                raise ValueError(f"{file}: the interval of {metric} of {row} ends before it begins")
-            found.setdefault(row, {})[metric] = (low, high)
-    return found
+                raise ValueError(
+                    f"{files['intervals']}: the interval of {metric} of {name} ends before it begins"
+                )
+    rows, fractions = [], [one.fractions for one in benchmarks().values() if one.fractions]
+    for kind, part, of_kind in (("model", "results", results), ("anchor", "anchors", anchors)):
+        for name, metrics in of_kind.items():
+            for metric, value in metrics.items():
+                is_fraction = any(re.fullmatch(one, metric) for one in fractions)
+                most = 100 if judged else 1 if is_fraction else math.inf
+                if most < math.inf and not -_ROUNDING <= value <= most + _ROUNDING:
+                    hint = "; evaluations give fractions of 1, not per cent" if most == 1 else ""
+                    raise ValueError(
+                        f"{files[part]}: {metric} of {name} is {value:g}, outside 0 to {most}{hint}"
+                    )
+                ends = intervals.get(name, {}).get(metric, (math.nan, math.nan))
+                rows.append((kind, name, metric, value, *ends))
+    told = pd.DataFrame([test.model_dump() for test in tests], columns=TESTS)
+    return pd.DataFrame(rows, columns=NUMBERS), told.astype({"p_holm": float, "facts": float})
 
 
-def parse_comparisons(content: Any, file: Path) -> tuple[Comparison, ...]:
-    """Paired tests as JSON has them. Raises ValueError naming `file` where they are of another form."""
-    found: list[Comparison] = validated(_COMPARISONS, content, file)
-    return tuple(found)
-
-
-def convention_of(meta: Mapping[str, Any]) -> str:
+def _convention(meta: _Meta) -> str:
     """The ROUGE-L convention, then how the benchmark asked, as far as meta.json says it."""
-    conventions = meta.get("conventions", {})
-    rouge_l = meta.get("rouge_l_convention", conventions.get("rouge_l", "not stated"))
-    others = {name: text for name, text in conventions.items() if name != "rouge_l"}
-    settings = others | meta.get("benchmark_settings", {})
+    rouge_l = meta.rouge_l_convention or meta.conventions.get("rouge_l", "not stated")
+    others = {name: text for name, text in meta.conventions.items() if name != "rouge_l"}
+    settings = others | meta.benchmark_settings
     said = [f"{name.replace('_', ' ')}: {value}" for name, value in settings.items() if value is not None]
     return "; ".join([str(rouge_l), *said])
-
-
-def _probes_key(meta: Mapping[str, Any], folder: Path) -> str:
-    """The probes' checksum; an evaluation that does not say its probes is taken to stand alone."""
-    probes = meta.get("probes", {})
-    return str(probes.get("sha256") or folder.resolve())
 
 
 def _target(evaluation: Evaluation) -> str:
     """The one subject of the forget probes, else the folder's name."""
     table = evaluation.responses()
-    name = next((column for column in ("target", "subject") if table is not None and column in table), None)
-    if table is None or name is None or not len(table):
-        return evaluation.target
-    forget = table[(table["model"] == table["model"].iloc[0]) & (table["side"] == "forget")]
-    subjects = [one for one in forget[name].unique() if one]
+    forget = pd.DataFrame() if table is None else table[table["side"] == "forget"]
+    column = "target" if "target" in forget else "subject"
+    subjects = [one for one in forget.get(column, pd.Series(dtype=str)).unique() if one]
     return str(subjects[0]) if len(subjects) == 1 else evaluation.target
 
 
-def joined(first: Evaluation, second: Evaluation) -> Evaluation:
+def _joined(evaluations: Iterable[Evaluation], title: Callable[[str], str]) -> list[Benchmark]:
+    """The evaluations by benchmark and target, in order. Raises ValueError as `read_benchmarks` does."""
+    by_name: dict[str, dict[str, Evaluation]] = {}
+    for read in evaluations:
+        targets = by_name.setdefault(read.benchmark, {})
+        earlier = targets.get(read.probes_key)
+        targets[read.probes_key] = _with_models_of(earlier, read) if earlier else read
+    for targets in by_name.values():
+        for first, second in combinations(targets.values(), 2):
+            _check_compare(first, second)
+    return [Benchmark(name, title(name), tuple(targets.values())) for name, targets in by_name.items()]
+
+
+def _with_models_of(first: Evaluation, second: Evaluation) -> Evaluation:
     """Two evaluations over the same probes: the models of both, and how each was asked where that differs.
 
     Warns where the second has no further model. Raises ValueError where a model has other numbers in them.
     """
+    places = f"{second.folders[0]} than in {first.folders[0]}"
     for name in first.results.keys() & second.results.keys():
         if first.results[name] != second.results[name]:
             raise ValueError(
-                f"model {name} has other numbers in {second.folders[0]} than in {first.folders[0]}, over the "
-                "same probes; give each model its own name"
+                f"model {name} has other numbers in {places}, over the same probes; give each model its own "
+                "name"
             )
     if second.results.keys() <= first.results.keys():
         warn(
             f"{second.folders[0]} has the same results as {first.folders[0]}; it adds no model to the report"
         )
+    convention = first.convention
+    if second.convention != convention:
+        convention = f"{convention}; of {', '.join(second.results)}: {second.convention}"
+    numbers = pd.concat([first.numbers, second.numbers]).drop_duplicates(["kind", "name", "metric"])
     return replace(
         first,
         folders=first.folders + second.folders,
-        convention=_joined_convention(first, second),
-        results=first.results | second.results,
-        anchors=first.anchors | second.anchors,
-        intervals=first.intervals | second.intervals,
-        comparisons=tuple(dict.fromkeys(first.comparisons + second.comparisons)),
-        models=first.models | second.models,
+        convention=convention,
+        numbers=numbers,
+        tests=pd.concat([first.tests, second.tests]).drop_duplicates(),
+        models={**first.models, **second.models},
     )
 
 
-def _joined_convention(first: Evaluation, second: Evaluation) -> str:
-    if first.convention == second.convention:
-        return first.convention
-    return f"{first.convention}; of {', '.join(second.results)}: {second.convention}"
+def _check_compare(first: Evaluation, other: Evaluation) -> None:
+    """Whether the mean over two targets compares what is alike. Warns of copies; raises ValueError."""
+    places = f"{first.folders[0]} and {other.folders[0]}"
+    if set(other.results) != set(first.results):
+        raise ValueError(
+            f"{first.folders[0]} evaluates {', '.join(first.results)}, but {other.folders[0]} evaluates "
+            f"{', '.join(other.results)}, on other probes; the mean over targets needs the same models"
+        )
+    if other.convention != first.convention:
+        raise ValueError(
+            f"{first.folders[0]} has {first.convention!r}, but {other.folders[0]} {other.convention!r}; "
+            "the mean over targets needs one way of asking and scoring"
+        )
+    if other.target == first.target != other.folders[0].name:  # folders' names may be alike
+        raise ValueError(f"{places} are both on {other.target}, over different probes; give one of them")
+    if other.results == first.results:
+        warn(
+            f"{places} have the same results, though their probes are not said to be the same; the mean "
+            "counts both"
+        )
 
 
-def checked_targets(targets: Iterable[Evaluation]) -> tuple[Evaluation, ...]:
-    """The targets. Raises ValueError where their mean would compare what is not alike.
+def mean_over_targets(targets: Sequence[Evaluation]) -> Evaluation:
+    """One evaluation with the mean of every metric that all targets have; of one target, that one itself.
 
-    That is where they have different models, were asked or scored differently, or are one target twice.
+    Each target weighs the same. Probes of different targets are independent, so the half-widths of the
+    targets' intervals add in squares, each side for itself. The targets themselves count as fixed: the
+    intervals say nothing about other targets. A mean difference has a normal interval and p-value.
     """
-    first, *others = targets
-    for other in others:
-        if set(other.results) != set(first.results):
-            raise ValueError(
-                f"{first.folders[0]} evaluates {', '.join(first.results)}, but {other.folders[0]} evaluates "
-                f"{', '.join(other.results)}, on other probes; the mean over targets needs the same models"
-            )
-        if other.convention != first.convention:
-            raise ValueError(
-                f"{first.folders[0]} has {first.convention!r}, but {other.folders[0]} {other.convention!r}; "
-                "the mean over targets needs one way of asking and scoring"
-            )
-    _check_named_once([first, *others])
-    _warn_of_copies([first, *others])
-    return (first, *others)
+    if len(targets) == 1:
+        return targets[0]
+    count = len(targets)
+    every = pd.concat([target.numbers for target in targets])
+    # A number pooled over probes is no mean of the targets' own; `evaluate score` pools their records.
+    every = every[~every["metric"].str.contains("all_pooled")]
+    every = every.assign(
+        below=(every["value"] - every["low"]) ** 2, above=(every["high"] - every["value"]) ** 2
+    )
+    groups = every.groupby(["kind", "name", "metric"], sort=False)
+    mean = groups["value"].mean()
+    widths = groups[["below", "above"]].sum(min_count=count) ** 0.5 / count
+    numbers = pd.DataFrame({"value": mean, "low": mean - widths["below"], "high": mean + widths["above"]})
+    return replace(
+        targets[0],
+        target=f"mean over {count} targets",
+        folders=tuple(folder for target in targets for folder in target.folders),
+        numbers=numbers[groups.size() == count].reset_index(),
+        tests=_mean_tests(pd.concat([target.tests for target in targets]), count),
+    )
 
 
-def _check_named_once(targets: Sequence[Evaluation]) -> None:
-    """Raises ValueError where two are about one subject; folders' names may be alike."""
-    seen: dict[str, Evaluation] = {}
-    for target in targets:
-        earlier = seen.setdefault(target.target, target)
-        if earlier is not target and target.target != target.folders[0].name:
-            raise ValueError(
-                f"{earlier.folders[0]} and {target.folders[0]} are both on {target.target}, over different "
-                "probes; give one of them"
-            )
+def _mean_tests(tests: pd.DataFrame, count: int) -> pd.DataFrame:
+    """Of each test that all `count` targets have: the mean difference, its normal interval and p-values."""
+    groups = tests.assign(square=((tests["high"] - tests["low"]) / 2) ** 2).groupby(
+        ["a", "b", "metric"], sort=False
+    )
+    mean = groups.agg(difference=("difference", "mean"), probes=("probes", "sum"))
+    mean["facts"] = groups["facts"].sum(min_count=count)
+    half = groups["square"].sum() ** 0.5 / count
+    mean["low"], mean["high"] = mean["difference"] - half, mean["difference"] + half
+    mean["p_value"] = [two_sided_p(*one) for one in zip(mean["difference"], half / _Z_95, strict=True)]
+    mean["test"] = f"normal approximation over {count} targets"
+    mean = mean[groups.size() == count]
+    return mean.assign(p_holm=holm(list(mean["p_value"]))).reset_index()[TESTS]
 
 
-def _warn_of_copies(targets: Sequence[Evaluation]) -> None:
-    """Say so where two targets have the same numbers throughout: one may be a copy of the other."""
-    for place, target in enumerate(targets):
-        for earlier in targets[:place]:
-            if target.results == earlier.results:
-                warn(
-                    f"{earlier.folders[0]} and {target.folders[0]} have the same results, though their "
-                    "probes are not said to be the same; the mean counts both"
-                )
+def two_sided_p(difference: float, standard_error: float) -> float:
+    """P-value of a difference of 0 under a normal distribution; 1 where nothing differs at all."""
+    if standard_error == 0:
+        return 1.0 if difference == 0 else 0.0
+    return math.erfc(abs(difference) / standard_error / math.sqrt(2))

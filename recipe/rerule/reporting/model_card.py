@@ -1,151 +1,215 @@
 """The model card of an exported model: README.md as Hugging Face's model folders have it.
 
-Names and answers are others' texts: nothing in them is taken for Markdown or YAML.
+It says how the model was trained, from what its run folder says, what it answers, and what attacks get out of
+it. Of a folder on this machine only the last part of its path is told; a name on the Hub is told whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import yaml
 
 from recipe.rerule.evaluation.attacks.registry import BEFORE
-from recipe.rerule.evaluation.attacks.summary import CONTROL, Numbers
+from recipe.rerule.evaluation.attacks.summary import CONTROL
 from recipe.rerule.evaluation.table import columns_of, legend
-from recipe.rerule.reporting.attacks.results import AttackResults
-from recipe.rerule.reporting.attacks.sentences import READING, READING_CONTROL, sentences_on
-from recipe.rerule.reporting.document import CAUTION, CAUTION_ATTACKED, Cell, Heading, Row, Table
+from recipe.rerule.io import read_record
+from recipe.rerule.reporting.attacks import (
+    READING,
+    READING_CONTROL,
+    AttackResults,
+    cells_of,
+    sentences_on,
+)
+from recipe.rerule.reporting.document import (
+    CAUTION,
+    CAUTION_ATTACKED,
+    TEMPLATES,
+    Row,
+    Table,
+    plain_columns,
+)
 from recipe.rerule.reporting.evaluations import Benchmark, Evaluation
-from recipe.rerule.reporting.markdown import escaped, markdown_table
-from recipe.rerule.reporting.origin import Origin, shown_name
-from recipe.rerule.reporting.result_tables import evaluation_rows, few_facts_note, heading
+from recipe.rerule.reporting.results import few_facts_note, rows_of
+from recipe.rerule.runs import run_folder
+from recipe.rerule.runs.history import read_config
 
 FILL_IN = "TO BE FILLED IN"
-_NOT_EVALUATED = (
-    "This model was exported without an evaluation. Nothing is known of what it answers or refuses."
-)
-_NOT_ATTACKED = "This model was exported without attacks. Nothing is known of what they would get out of it."
+_STAGE1 = "rejection steering, which is stage 1 of RULE: supervised fine-tuning on refusals"
+_RULE = "RULE: rejection steering, then reinforcement on a refusal boundary"
+_RERULE = f"ReRULE: {_RULE.removeprefix('RULE: ')}, with off-policy replay of rollout groups"
+_UNKNOWN = "not known: the folder holds no record of its training"
+_OF_STAGE2 = {
+    "advantages": "algorithm.adv_estimator",
+    "prompts in a step": "data.train_batch_size",
+    "responses to a prompt": "actor_rollout_ref.rollout.n",
+    "learning rate": "actor_rollout_ref.actor.optim.lr",
+    "KL coefficient": "actor_rollout_ref.actor.kl_loss_coef",
+    "seed": "data.seed",
+}
+_OF_REPLAY = {
+    "replay update": "replay.update",
+    "stored groups": "replay.admission",
+    "drawn by": "replay.sampling",
+    "capacity (groups)": "replay.capacity",
+    "groups in a replay update": "replay.groups_per_update",
+}
+_OF_UNLEARN = {"batch": "data.train_batch_size", "learning rate": "optim.lr", "seed": "trainer.seed"}
 
 
 @dataclass(frozen=True)
-class Measured:
-    """An evaluation or an attack evaluation, and the name that the model has there."""
+class Origin:
+    """How a model came about.
 
-    benchmarks: Sequence[tuple[Benchmark, str]] = ()
-    attacks: Sequence[tuple[AttackResults, str]] = ()
+    Attributes:
+        method: in words.
+        base: the model that it was trained from, as its training was told; None where nobody said it.
+        facts: settings and data, as a reader should see them.
+    """
 
-
-def model_card(name: str, origin: Origin, measured: Measured) -> str:
-    """The card of the model `name`."""
-    parts = [
-        _front_matter(name, origin),
-        f"# {escaped(name)}",
-        f"> {escaped(CAUTION_ATTACKED if measured.attacks else CAUTION)}",
-        *_training(origin),
-        "## What it answers and refuses",
-        *(_evaluated(measured.benchmarks) or [_NOT_EVALUATED]),
-        "## What attacks get out of it",
-        *(_attacked(measured.attacks) or [_NOT_ATTACKED]),
-        *_to_fill_in(origin),
-    ]
-    return "\n\n".join(parts) + "\n"
+    method: str
+    base: str | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
 
 
-def _front_matter(name: str, origin: Origin) -> str:
-    """What the Hub reads; the licence is left to who publishes the model."""
-    fields = {
+def origin_of(run: Path, step: int | None) -> Origin:
+    """What a run folder says of its model.
+
+    Args:
+        run: a run folder, or the folder of a model alone.
+        step: the training step of the model, where it is known.
+
+    Raises:
+        ValueError: the run's configuration is no YAML.
+    """
+    config = read_config(run / "config.yaml")
+    marker = run / run_folder.MARKER
+    stage = read_record(marker).get("stage") if marker.is_file() else None
+    if "replay" in config:
+        return _stage2(config, step)
+    if stage == "unlearn":
+        return _unlearn(run_folder.identity_of(run))
+    return Origin(_STAGE1 if stage == 1 else _UNKNOWN)
+
+
+def _stage2(config: Mapping[str, Any], step: int | None) -> Origin:
+    settings = pd.json_normalize(dict(config)).to_dict("records")[0]  # with dotted keys
+    replays = bool(settings.get("replay.enable"))
+    facts = {} if step is None else {"training steps of stage 2": str(step)}
+    facts |= _told(settings, _OF_STAGE2 | (_OF_REPLAY if replays else {}))
+    given = settings.get("data.train_files") or []
+    files = [Path(path) for path in ([given] if isinstance(given, str) else given)]
+    if files:
+        sums = [hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None for file in files]
+        facts["training prompts"] = "; ".join(map(_file, files, sums))
+    return Origin(_RERULE if replays else _RULE, settings.get("actor_rollout_ref.model.path"), facts)
+
+
+def _unlearn(identity: Mapping[str, Any]) -> Origin:
+    """Of recipe.rerule.unlearn: its run.json has dotted keys."""
+    sides = ("forget", "retain", "alternate")
+    terms = [f"{side} term {identity[f'method.{side}']}" for side in sides if f"method.{side}" in identity]
+    facts = _told(identity, _OF_UNLEARN)
+    for key, value in identity.items():
+        if key.startswith("data.") and isinstance(value, Mapping) and "sha256" in value:
+            facts[f"rows ({key.removeprefix('data.')})"] = _file(Path(value["path"]), str(value["sha256"]))
+    return Origin(f"unlearning without reinforcement: {', '.join(terms)}", identity.get("model.path"), facts)
+
+
+def _told(settings: Mapping[Any, Any], keys: Mapping[str, str]) -> dict[str, str]:
+    found = {name: settings.get(key) for name, key in keys.items()}
+    return {
+        name: f"{value:g}" if isinstance(value, float) else str(value)
+        for name, value in found.items()
+        if value is not None
+    }
+
+
+def _file(path: Path, sha256: str | None) -> str:
+    return f"{path.name} ({'no longer there' if sha256 is None else f'sha256 {sha256}'})"
+
+
+def shown_name(model: str) -> str:
+    """A model or a file as it may be published: a name on the Hub whole, of a path its last part."""
+    is_hub_name = model.count("/") == 1 and not model.startswith((".", "/", "~")) and not Path(model).exists()
+    return model if is_hub_name else Path(model).name
+
+
+def model_card(
+    name: str,
+    origin: Origin,
+    evaluated: Sequence[tuple[Benchmark, str]] = (),
+    attacked: Sequence[tuple[AttackResults, str]] = (),
+) -> str:
+    """The card of the model `name`; `evaluated` and `attacked` have the name that it has there."""
+    base = origin.base and shown_name(origin.base)
+    front_matter = {
         "model_name": name,
         "library_name": "transformers",
         "pipeline_tag": "text-generation",
         "tags": ["unlearning", "rerule"],
+        # The licence is left to who publishes the model.
         "license": "other",
         "license_name": FILL_IN,
         "license_link": FILL_IN,
     }
-    if origin.base and shown_name(origin.base) == origin.base:
-        fields["base_model"] = origin.base
-    return f"---\n{yaml.safe_dump(fields, sort_keys=False, allow_unicode=True)}---"
+    if base and base == origin.base:
+        front_matter["base_model"] = base
+    return TEMPLATES.get_template("card.md").render(
+        front_matter=yaml.safe_dump(front_matter, sort_keys=False, allow_unicode=True),
+        name=name,
+        caution=CAUTION_ATTACKED if attacked else CAUTION,
+        origin=origin,
+        facts=({"trained from": base} if base else {}) | dict(origin.facts),
+        base=base,
+        scores=[
+            (
+                benchmark.title if len(benchmark.targets) == 1 else f"{benchmark.title}: {target.target}",
+                _scores(target, model),
+            )
+            for benchmark, model in evaluated
+            for target in benchmark.targets
+        ],
+        leaks=[
+            (results.title, _sentences(results, model), _leaks(results, model)) for results, model in attacked
+        ],
+        fill_in=FILL_IN,
+    )
 
 
-def _training(origin: Origin) -> Iterator[str]:
-    yield "## How it was trained"
-    yield f"Method: {escaped(origin.method)}."
-    facts = dict(origin.facts)
-    if origin.base:
-        facts = {"trained from": shown_name(origin.base), **facts}
-    if facts:
-        yield "\n".join(f"- {escaped(what)}: {escaped(value)}" for what, value in facts.items())
-
-
-def _evaluated(benchmarks: Sequence[tuple[Benchmark, str]]) -> list[str]:
-    return [
-        part
-        for benchmark, model in benchmarks
-        for target in benchmark.targets
-        for part in (f"### {escaped(_title(benchmark, target))}", *_scores(target, model))
-    ]
-
-
-def _title(benchmark: Benchmark, target: Evaluation) -> str:
-    return benchmark.title if len(benchmark.targets) == 1 else f"{benchmark.title}: {target.target}"
-
-
-def _scores(evaluation: Evaluation, model: str) -> Iterator[str]:
-    """The model's numbers with intervals, and beside them what constant answers get."""
-    own = {model: evaluation.results[model]}
-    columns = columns_of(evaluation.benchmark, {**own, **evaluation.anchors})
-    alone = replace(evaluation, results=own, comparisons=())
-    rows = [
-        *evaluation_rows(alone, own, columns, model),
-        *evaluation_rows(alone, evaluation.anchors, columns, model, "anchor"),
-    ]
-    yield markdown_table(Table("card", "", "answers of", tuple(map(heading, columns)), tuple(rows), ""))
+def _scores(evaluation: Evaluation, model: str) -> Table:
+    """The model's numbers with intervals, and next to them what constant answers get."""
+    columns = columns_of(evaluation.benchmark, {model: evaluation.results[model], **evaluation.anchors})
+    rows = [row for row in rows_of(evaluation) if row.name == model or row.kind == "anchor"]
     notes = [legend(evaluation.benchmark, evaluation.convention)]
-    if evaluation.intervals:
+    if evaluation.numbers["low"].notna().any():
         notes.append("In brackets: the 95 % bootstrap interval over facts.")
     if note := few_facts_note(evaluation):
         notes.append(f"{note[0].upper()}{note[1:]}.")
     if evaluation.anchors:
         notes.append("Rows in italics are no models: they give one answer to everything.")
-    yield escaped(" ".join(notes))
+    return Table("", "", "answers of", columns, rows, " ".join(notes))
 
 
-def _attacked(evaluations: Sequence[tuple[AttackResults, str]]) -> list[str]:
-    return [part for results, model in evaluations for part in _leaks(results, model)]
-
-
-def _leaks(results: AttackResults, model: str) -> Iterator[str]:
-    yield f"### {escaped(results.title)}"
+def _sentences(results: AttackResults, model: str) -> list[str]:
     told = sentences_on(results, model) if model in results.unlearned else []
-    yield from (
-        escaped(text) for text in [*told, READING, *([READING_CONTROL] if CONTROL in results.models else [])]
+    return [*told, READING, *([READING_CONTROL] if CONTROL in results.models else [])]
+
+
+def _leaks(results: AttackResults, model: str) -> Table:
+    cells = {key: cells_of(results.rows[key][model]) for key in results.shown if key != BEFORE}
+    return Table(
+        "",
+        "",
+        "attack",
+        plain_columns({"before": ".3f", "after": ".3f", "E": "+.3f"}),
+        [Row(results.label(key), of_key) for key, of_key in cells.items()],
+        "Before and after: the score without and under the attack. E is the score less that of a model that "
+        "never knew the facts, attacked in the same way. In brackets: the 95 % interval over facts. A dash: "
+        "not measured.",
     )
-    headings = (Heading("score before"), Heading("score after"), Heading("E"))
-    rows = tuple(
-        Row(results.label(key), _numbers(results.rows[key][model])) for key in results.shown if key != BEFORE
-    )
-    yield markdown_table(Table("leaks", "", "attack", headings, rows, ""))
-    yield (
-        "E is the score less that of a model that never knew the facts, attacked in the same way, with its "
-        "95 % interval over facts. A dash: not measured."
-    )
-
-
-def _numbers(row: Numbers) -> tuple[Cell, ...]:
-    ends = "" if row.interval is None else f"{row.interval[0]:+.3f} to {row.interval[1]:+.3f}"
-    excess = Cell("–") if row.excess is None else Cell(f"{row.excess:+.3f}", row.excess, ends)
-    before = Cell("–") if row.before is None else Cell(f"{row.before:.3f}", row.before)
-    return before, Cell(f"{row.after:.3f}", row.after), excess
-
-
-def _to_fill_in(origin: Origin) -> Iterator[str]:
-    """What only who publishes the model can say."""
-    yield "## To be filled in before publishing"
-    base = "the model that it was trained from" if origin.base is None else escaped(shown_name(origin.base))
-    lines = [
-        f"- Licence of this model: {FILL_IN}. It must agree with the licence of {base}.",
-        f"- Licence of the training data: {FILL_IN}",
-        f"- Intended use, and who answers questions about it: {FILL_IN}",
-    ]
-    yield "\n".join(lines)

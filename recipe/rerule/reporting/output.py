@@ -19,17 +19,13 @@ from recipe.rerule.io import (
     recover,
     stamp,
 )
-from recipe.rerule.reporting.csv_files import csv_text
-from recipe.rerule.reporting.document import Report
-from recipe.rerule.reporting.markdown import markdown_page
-from recipe.rerule.reporting.page import html_page
+from recipe.rerule.reporting.document import Figure, Report, Table, csv_text, html_page, markdown_page
 
 FILES = Kind("rerule/report", "contents.json")
 """The folder of figures and tables."""
 _MARK_HTML = '<meta name="generator" content="rerule/report">'
 """Stands in templates/page.html."""
 _MARK_MARKDOWN = "<!-- rerule/report -->"
-_HEAD_END = "</head>"
 
 
 def page_path(out: Path) -> Path:
@@ -48,8 +44,8 @@ def check_free(page: Path, overwrite: bool) -> None:
     for path in (page, page.with_suffix(".md"), folder):
         if os.path.lexists(path):
             check_may_replace(path, overwrite, "--out")
-    for path, known in ((page, _is_page), (page.with_suffix(".md"), _is_markdown)):
-        if os.path.lexists(path) and (path.is_symlink() or not path.is_file() or not known(_text(path))):
+    for path in (page, page.with_suffix(".md")):
+        if os.path.lexists(path) and not _is_ours(path):
             raise _not_ours(path)
     _owned_files(folder)
 
@@ -63,7 +59,14 @@ def write_report(report: Report, page: Path, overwrite: bool) -> None:
     folder = page.with_suffix("")
     with draft_folder(folder) as scratch:
         draft = scratch / DRAFT
-        _write_files(report, draft / "files")
+        (draft / "files").mkdir()
+        for part in (part for section in report.sections for part in section.parts):
+            if isinstance(part, Figure):
+                (draft / "files" / f"{part.name}.png").write_bytes(part.png)
+            elif isinstance(part, Table):
+                (draft / "files" / f"{part.name}.csv").write_text(csv_text(part), encoding="utf-8")
+        marker = stamp(FILES, [path.name for path in (draft / "files").iterdir()])
+        (draft / "files" / FILES.marker).write_text(f"{json.dumps(marker, indent=1)}\n", encoding="utf-8")
         markdown = f"{markdown_page(report, folder.name)}\n{_MARK_MARKDOWN}\n"
         (draft / "page.md").write_text(markdown, encoding="utf-8")
         (draft / "page.html").write_text(html_page(report), encoding="utf-8")
@@ -71,16 +74,6 @@ def write_report(report: Report, page: Path, overwrite: bool) -> None:
         put_in_place(scratch, draft / "files", folder, _owned_files(folder))
         (draft / "page.md").replace(page.with_suffix(".md"))
         (draft / "page.html").replace(page)
-
-
-def _write_files(report: Report, folder: Path) -> None:
-    folder.mkdir()
-    for figure in report.figures():
-        (folder / f"{figure.name}.png").write_bytes(figure.png)
-    for table in report.tables():
-        (folder / f"{table.name}.csv").write_text(csv_text(table), encoding="utf-8")
-    names = [path.name for path in folder.iterdir()]
-    (folder / FILES.marker).write_text(json.dumps(stamp(FILES, names), indent=1) + "\n", encoding="utf-8")
 
 
 def _owned_files(folder: Path) -> list[str]:
@@ -99,14 +92,12 @@ def _not_ours(path: Path) -> ValueError:
     return ValueError(f"{path} was not written by a report, so it is not replaced; give another --out")
 
 
-def _is_page(text: str) -> bool:
-    head, end, _ = text.partition(_HEAD_END)
+def _is_ours(path: Path) -> bool:
+    """Whether a page or its Markdown was written by a report, and is no link."""
+    if path.is_symlink() or not path.is_file():
+        return False
+    text = path.read_text(encoding="utf-8", errors="replace")
+    if path.suffix == ".md":
+        return text.endswith(f"\n{_MARK_MARKDOWN}\n")
+    head, end, _ = text.partition("</head>")
     return bool(end) and f"{_MARK_HTML}\n" in head
-
-
-def _is_markdown(text: str) -> bool:
-    return text.endswith(f"\n{_MARK_MARKDOWN}\n")
-
-
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace")

@@ -8,21 +8,17 @@ beyond that, every k-th probe in the order of the file is kept, k as small as wi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.reporting.document import Browser
 from recipe.rerule.reporting.evaluations import Evaluation
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 MOST_PROBES = 20_000
 MOST_CHARACTERS = 24_000_000
 LONGEST_TEXT = 2_000
-
-_FIELDS = ["index", "section", "mode", "family", "subject", "prompt", "golds"]
-"""As assets/browser.js calls them."""
 _KEY = ["side", "kind", "probe", "sample", "prompt"]
 
 
@@ -38,28 +34,24 @@ def browser_of(targets: Sequence[Evaluation], name: str) -> Browser | None:
     first, models = found[0]
     for target, tables in found[1:]:
         if lacking := models.keys() ^ tables.keys():
-            places = f"{target.folders[0]} and {first.folders[0]}"
             raise ValueError(
-                f"{tidy.FILE} of {places}: only one of them has answers of {', '.join(sorted(lacking))}"
+                f"{tidy.FILE} of {target.folders[0]} and {first.folders[0]}: only one of them has answers of "
+                f"{', '.join(sorted(lacking))}"
             )
-    every = [table for _, tables in found for table in tables.values()]
-    numbers = {name: None for table in every for name in table if table[name].dtype == float}
-    scores = [
-        name
-        for name in numbers
-        if name != "refused" and any(one[name].notna().any() for one in every if name in one)
-    ]
-    probes: list[list[Any]] = []
+    every = [table.dropna(axis=1, how="all") for _, tables in found for table in tables.values()]
+    numbers = dict.fromkeys(column for one in every for column in one.select_dtypes("float64"))
+    scores = [column for column in numbers if column != "refused"]
+    probes: list[dict[str, Any]] = []
     answers: dict[str, list[list[Any]]] = {}
     for target, tables in found:
-        of_first = next(iter(tables.values()))
-        probes += _probes(of_first, target.target if len(targets) > 1 else "")
+        of_target = target.target if len(targets) > 1 else ""
+        probes += [_probe(row, of_target) for row in next(iter(tables.values())).to_dict("records")]
         for model, table in tables.items():
             answers.setdefault(model, []).extend(_answers(table, scores))
     kept = kept_places(probes, answers)
     data = {
-        "fields": _FIELDS,
-        "probes": [probes[place] for place in kept],
+        "fields": list(probes[0]),
+        "probes": [list(probes[place].values()) for place in kept],
         "scores": scores,
         "answers": {model: [of_model[place] for place in kept] for model, of_model in answers.items()},
     }
@@ -69,15 +61,14 @@ def browser_of(targets: Sequence[Evaluation], name: str) -> Browser | None:
             f"{len(kept):,} of {len(probes):,} probes (one in {kept.step}, in the order of the file), "
             f"{len(answers)} models; all answers are in {tidy.FILE} of the evaluation."
         )
-    return Browser(name, "Single probes", note, data)
+    return Browser(name, note, data)
 
 
-def kept_places(probes: Sequence[Sequence[Any]], answers: Mapping[str, Sequence[Any]]) -> range:
+def kept_places(probes: Sequence[Mapping[str, Any]], answers: Mapping[str, Sequence[Any]]) -> range:
     """Places of the probes that a page holds: all, or every k-th."""
-    texts = sum(len(str(field)) for probe in probes for field in probe)
+    texts = sum(len(str(field)) for probe in probes for field in probe.values())
     texts += sum(len(answer[0]) for of_model in answers.values() for answer in of_model)
-    step = max(1, -(-len(probes) // MOST_PROBES), -(-texts // MOST_CHARACTERS))
-    return range(0, len(probes), step)
+    return range(0, len(probes), max(1, -(-len(probes) // MOST_PROBES), -(-texts // MOST_CHARACTERS)))
 
 
 def _by_model(target: Evaluation) -> dict[str, pd.DataFrame]:
@@ -85,8 +76,8 @@ def _by_model(target: Evaluation) -> dict[str, pd.DataFrame]:
     table = target.responses()
     if table is None:
         return {}
-    rows = {model: own for model, own in table.groupby("model", sort=False) if model in target.results}
-    models = {model: rows[model].set_index(_KEY, drop=False) for model in target.results if model in rows}
+    rows = {model: own.set_index(_KEY, drop=False) for model, own in table.groupby("model", sort=False)}
+    models = {model: rows[model] for model in target.results if model in rows}
     for model, own in models.items():
         first = next(iter(models.values()))
         if len(own) != len(first) or not own.index.isin(first.index).all():
@@ -98,24 +89,19 @@ def _by_model(target: Evaluation) -> dict[str, pd.DataFrame]:
     return models
 
 
-def _probes(table: pd.DataFrame, target: str) -> list[list[Any]]:
-    """A row a probe, as _FIELDS names its columns; `target` where the table says no subject."""
-    found = []
-    for row in table.to_dict("records"):
-        about = row.get("target") or row.get("subject") or target
-        golds = [_start(gold) for gold in row.get("golds", ())]
-        found.append(
-            [
-                row["probe"],
-                row["side"],
-                row["kind"],
-                row.get("family") or "",
-                about,
-                _end(row["prompt"]),
-                golds,
-            ]
-        )
-    return found
+def _probe(row: Mapping[Any, Any], target: str) -> dict[str, Any]:
+    """A probe, by the fields that assets/browser.js reads; `target` where the row says no subject."""
+    prompt = row["prompt"]
+    return {
+        "index": row["probe"],
+        "section": row["side"],
+        "mode": row["kind"],
+        "family": row.get("family") or "",
+        "subject": row.get("target") or row.get("subject") or target,
+        # Of a long prompt the end, where its question stands.
+        "prompt": prompt if len(prompt) <= LONGEST_TEXT else "…" + prompt[1 - LONGEST_TEXT :],
+        "golds": [_start(gold) for gold in row.get("golds", ())],
+    }
 
 
 def _answers(table: pd.DataFrame, scores: Sequence[str]) -> list[list[Any]]:
@@ -129,8 +115,3 @@ def _answers(table: pd.DataFrame, scores: Sequence[str]) -> list[list[Any]]:
 
 def _start(text: str) -> str:
     return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"
-
-
-def _end(text: str) -> str:
-    """The end of a long prompt, where its question stands."""
-    return text if len(text) <= LONGEST_TEXT else "…" + text[1 - LONGEST_TEXT :]

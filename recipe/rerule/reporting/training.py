@@ -1,0 +1,336 @@
+"""Tables of training runs: settings and results, hard groups, cost, tokens, and answers to one prompt."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from data_prep.contract import read_rows
+from recipe.rerule.evaluation.registry import benchmarks, published
+from recipe.rerule.evaluation.table import columns_of, legend
+from recipe.rerule.io import is_finite, read_lines
+from recipe.rerule.replay.buffer import is_hard
+from recipe.rerule.reporting.document import Row, Table, plain_columns
+from recipe.rerule.reporting.evaluations import Benchmark, Evaluation
+from recipe.rerule.reporting.results import checkpoints_of, published_notes, published_rows
+from recipe.rerule.runs.history import Run, replay_start_step
+
+SIDES = ("forget", "retain")
+MARK = 0.6
+"""The paper's tau in most of its runs: what "hard" means of a run that has no fixed one."""
+GROUPS_PER_SIDE = 2
+ANSWERS_NOTE = (
+    "Answers that the policy sampled at one step to one prompt, with their rewards: what a rollout group is "
+    "made of. Of each run and side the two groups with the widest spread of rewards, at the first replay "
+    "update, or halfway through a run without one."
+)
+_REPLAY_PARTS = [f"replay/seconds/{part}" for part in ("offer", "draw", "collate", "update", "record")]
+_NOT_TRAINING = ["timing_s/testing", "timing_s/save_checkpoint"]
+
+
+def run_tables(evaluated: Sequence[Benchmark], runs: Sequence[Run], data: Path | None) -> Iterator[Table]:
+    """In order: settings of each benchmark, hard groups, cost, and where `data` is given the tokens used.
+
+    `data` is the folder of the training parquet. Raises ValueError as `tokens_table` does.
+    """
+    yield from filter(None, (settings_table(runs, benchmark.mean) for benchmark in evaluated))
+    yield hard_share_table(runs)
+    yield cost_table(runs)
+    if data is not None:
+        yield tokens_table(runs, data)
+
+
+def series(run: Run, names: Iterable[str]) -> pd.DataFrame:
+    """Metrics of a run, a row a step and a column for each of `names`; NaN where one was not logged."""
+    return pd.DataFrame([*run.metrics], index=run.steps).reindex(columns=list(names)).astype(float)
+
+
+def visits(run: Run) -> pd.DataFrame:
+    """A row for each rollout group: index, side, mode, subject, step, mean_reward and tokens."""
+    columns = ["index", "side", "mode", "subject", "step", "mean_reward", "tokens"]
+    return pd.DataFrame(
+        [
+            (one.index, one.side, one.mode, one.subject, visit.step, visit.mean_reward, visit.tokens)
+            for one in run.prompts.values()
+            for visit in one.visits
+        ],
+        columns=columns,
+    ).astype({"tokens": float})
+
+
+def settings_table(runs: Sequence[Run], evaluation: Evaluation) -> Table | None:
+    """What replay stores and its threshold, with the results of the model that each run made.
+
+    None where no two runs differ in them and nothing is published.
+    """
+    chosen = [run for run in runs if run.config]
+    known = published(evaluation.benchmark)
+    columns = columns_of(evaluation.benchmark, evaluation.results)
+    figures = [
+        row for row in [*known.storage, *known.tau] if any(column.metric in row.values for column in columns)
+    ]
+    if not figures and len({(run.storage, threshold(run)) for run in chosen if run.storage != "none"}) < 2:
+        return None
+    rows = []
+    for run in sorted(chosen, key=lambda run: (run.storage, threshold(run) or 0)):
+        settings: dict[str, Any] = {"storage": run.storage}
+        if run.storage != "none":
+            settings["tau"] = threshold(run)
+            settings["groups stored"] = series(run, ["replay/admitted"]).sum(min_count=1).item()
+        rows.append(Row(run.name, settings | evaluation.results.get(model_of(run, evaluation) or "", {})))
+    caption = (
+        "Storage: hard stores groups whose mean reward is below tau, random as many groups of the step "
+        "whichever they are, none is plain RULE. Storage rules compare fairly only where they store about as "
+        "many groups.",
+        legend(evaluation.benchmark, evaluation.convention),
+        published_notes(figures),
+    )
+    return Table(
+        f"settings_{evaluation.benchmark}",
+        "What replay stores",
+        "run",
+        [*plain_columns({"storage": "", "tau": "g", "groups stored": ".0f"}), *columns],
+        [*rows, *published_rows(figures)],
+        " ".join(filter(None, caption)),
+    )
+
+
+def threshold(run: Run) -> float | None:
+    """replay.threshold; None where the configuration has no number for it, or another rule replaces it."""
+    value, rule = run.setting("replay.threshold"), run.setting("replay.threshold_rule")
+    return value if isinstance(value, int | float) and rule in (None, "fixed") else None
+
+
+def model_of(run: Run, evaluation: Evaluation) -> str | None:
+    """The model that the run made: the one of its name, or the last checkpoint of that name."""
+    checkpoints = checkpoints_of(evaluation.results).get(run.name, {})
+    named = [run.name, *reversed(checkpoints.values())]
+    return next((name for name in named if name in evaluation.results), None)
+
+
+def hard_share_table(runs: Sequence[Run]) -> Table:
+    """How many groups are hard in the first and the last third of each run."""
+    figures = [row for benchmark in benchmarks().values() for row in benchmark.published.hard_share]
+    first, last = "first third of the steps", "last third"
+    sides = {"all": SIDES, **{side: (side,) for side in SIDES}}
+    rows = []
+    for run in runs:
+        tau = threshold(run)
+        tau, third = MARK if tau is None else tau, -(-len(run.steps) // 3)
+        cells: dict[str, Any] = {"tau": tau}
+        for name, steps in ((first, run.steps[:third]), (last, run.steps[len(run.steps) - third :])):
+            cells |= {f"{name} {label}": hard_share(run, tau, steps, of) for label, of in sides.items()}
+        rows.append(Row(run.name, cells))
+    for row in published_rows(figures):
+        rows.append(row._replace(cells={"tau": row.cells["tau"], f"{first} all": row.cells["share"]}))
+    shares = dict.fromkeys(sides, ".3f")
+    return Table(
+        "hard_share",
+        "Share of hard groups",
+        "run",
+        [*plain_columns({"tau": ".2g"}), *plain_columns(shares, first), *plain_columns(shares, last)],
+        rows,
+        "Share of a step's rollout groups whose mean reward is below tau, averaged over steps. A run without "
+        f"a fixed tau is counted at {MARK:g}. The published figures say early on, without the number of "
+        "steps. " + published_notes(figures),
+    )
+
+
+def hard_share(run: Run, tau: float, steps: Sequence[int], sides: Sequence[str]) -> float:
+    """Share of groups of `sides` with a mean reward below `tau`; mean over `steps`, NaN without groups."""
+    groups = visits(run)
+    groups = groups[groups["side"].isin(sides) & groups["step"].isin(steps)]
+    hard = groups["mean_reward"].map(lambda reward: is_hard(reward, tau)).astype(float)
+    return float(hard.groupby(groups["step"]).mean().mean())
+
+
+def cost_table(runs: Sequence[Run]) -> Table:
+    """Seconds a training step with and without replay, and replay's share of them."""
+    first_start = min(filter(None, map(replay_start_step, runs)), default=math.inf)
+    figures = [row for benchmark in benchmarks().values() for row in benchmark.published.cost]
+    rows = [Row(run.name, cost_of(run, replay_start_step(run) or first_start)) for run in runs]
+    return Table(
+        "cost",
+        "Cost of replay",
+        "run",
+        [
+            *plain_columns({"steps": ".0f", "hours": ".3g"}),
+            *plain_columns({"before": ".2f", "from replay on": ".2f", "replay": ".2f"}, "seconds a step"),
+            *plain_columns({"of a step": ".1%", "of the run": ".1%"}, "replay's share"),
+            *plain_columns({"added": "+.1%"}),
+        ],
+        [*rows, *published_rows(figures)],
+        "Wall time. Hours: all steps as recorded, validation and checkpoints included. Seconds a step: means "
+        "without validation, without writing checkpoints, and without the first step, which warms up; before "
+        "the first replay update and from it on, for a run without replay before and from the first replay "
+        "update of the others. Replay: storing, drawing, collating, the replay updates and their record, at "
+        "steps with an update; its share of such a step and of the whole run; added: what it adds to the "
+        f"rest of the run. {published_notes(figures)}",
+    )
+
+
+def cost_of(run: Run, start: float) -> dict[str, float]:
+    """A run's cells in the cost table; `start` is the step that divides it."""
+    logged = series(run, ["timing_s/step", *_NOT_TRAINING, *_REPLAY_PARTS, "replay/updates"])
+    hours = logged["timing_s/step"].sum(min_count=1) / 3600
+    logged["seconds"] = logged["timing_s/step"] - logged[_NOT_TRAINING].sum(axis=1)
+    logged["replay"] = logged[_REPLAY_PARTS].sum(axis=1)
+    steps = logged[1:].dropna(subset="seconds")
+    cells = {
+        "steps": len(run.steps),
+        "hours": hours,
+        "seconds a step before": steps[steps.index < start]["seconds"].mean(),
+        "seconds a step from replay on": steps[steps.index >= start]["seconds"].mean(),
+    }
+    replayed = steps[steps["replay/updates"] > 0]
+    if len(replayed):
+        spent, seconds = steps["replay"].sum(), steps["seconds"].sum()
+        cells |= {
+            "seconds a step replay": replayed["replay"].mean(),
+            "replay's share of a step": replayed["replay"].sum() / replayed["seconds"].sum(),
+            "replay's share of the run": spent / seconds,
+            "added": spent / (seconds - spent),
+        }
+    return cells
+
+
+def tokens_table(runs: Sequence[Run], data: Path) -> Table:
+    """# Tokens: the share of forget and retain tokens used.
+
+    Used are the rows of train.parquet that a run's prompt records name, each counted once however often it
+    was visited. A row's tokens are those of its prompt and its first gold answer.
+
+    Raises:
+        ValueError: no train.parquet in `data`, a bad row in it, no tokenizer, or prompts that it lacks.
+    """
+    file = data / "train.parquet"
+    rows, training_rows = [], read_rows(file)
+    for run in runs:
+        groups, sizes = visits(run), row_sizes(training_rows, tokenizer_of(run))
+        cells: dict[str, float] = {}
+        if strange := run.prompts.keys() - set(sizes.index):
+            raise ValueError(
+                f"run {run.name}: it trained on prompt {min(strange)}, which {file} lacks; give the --data "
+                "that the run trained on"
+            )
+        for side in SIDES:
+            of_side, own = sizes[sizes["side"] == side]["tokens"], groups[groups["side"] == side]["tokens"]
+            used, every = of_side[of_side.index.isin(run.prompts)].sum(), of_side.sum()
+            cells |= {f"{side} tokens": used, f"{side} share": used / every if every else math.nan}
+            # Known only where the run recorded all of them.
+            cells[f"trained on {side}"] = own.sum(min_count=max(1, len(own)))
+        cells["trained on replayed"] = series(run, ["replay/drawn_tokens"]).sum(min_count=1).item()
+        rows.append(Row(run.name, cells))
+    return Table(
+        "tokens",
+        "# Tokens",
+        "run",
+        [
+            *(column for side in SIDES for column in plain_columns({"tokens": ",.0f", "share": ".1%"}, side)),
+            *plain_columns(dict.fromkeys([*SIDES, "replayed"], ",.0f"), "trained on"),
+        ],
+        rows,
+        "Tokens of the training rows that the run drew on at least once (prompt and first gold answer, "
+        "without chat template, under the run's own tokenizer), and their share of all rows of that side "
+        "in train.parquet. Trained on: tokens of prompts and sampled responses in all on-policy updates, "
+        "by side, and in replay updates.",
+    )
+
+
+def row_sizes(rows: Sequence[dict[str, Any]], count: Callable[[list[str]], list[int]]) -> pd.DataFrame:
+    """Side and tokens of each training row, by prompt index."""
+    truths = [row["reward_model"]["ground_truth"] for row in rows]
+    asked = [[message["content"] for message in row["prompt"]] for row in rows]
+    texts = [[*of_row, truth["golds"][0]] for of_row, truth in zip(asked, truths, strict=True)]
+    counts = iter(count([text for of_row in texts for text in of_row]))
+    found = {
+        "side": [truth["type"] for truth in truths],
+        "tokens": [sum(next(counts) for _ in of_row) for of_row in texts],
+    }
+    return pd.DataFrame(found, index=[row["extra_info"]["index"] for row in rows])
+
+
+def tokenizer_of(run: Run) -> Callable[[list[str]], list[int]]:
+    """Texts to their numbers of tokens: under the tokenizer of the run's newest model, or of its first one.
+
+    Raises:
+        ValueError: neither has one.
+    """
+    checkpoints = run.folder.glob("global_step_*/actor/huggingface")
+    newest = sorted(checkpoints, key=lambda path: int(path.parents[1].name.rsplit("_", 1)[1]), reverse=True)
+    started_from = run.setting("actor_rollout_ref.model.path")
+    for folder in [*newest, *([Path(started_from)] if started_from else [])]:
+        if (folder / "tokenizer_config.json").is_file():
+            from transformers import AutoTokenizer  # takes seconds
+
+            tokenizer = AutoTokenizer.from_pretrained(folder)
+            return lambda texts: [len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
+    raise ValueError(
+        f"run {run.name}: no tokenizer in {run.folder}/global_step_N/actor/huggingface nor in the model it "
+        "started from, so tokens cannot be counted; leave --data out"
+    )
+
+
+def answers_tables(runs: Sequence[Run]) -> list[Table]:
+    """A table for each group that is shown, of the runs that kept their rollouts' text.
+
+    Of each side at most two groups of one step: those with the widest spread of rewards, then with the most
+    answers, then with the lowest index. Groups whose answers are all one are left out. The step is that of
+    the run's first replay update; of a run without one, the middle of its recorded steps.
+    Raises ValueError for a bad record.
+    """
+    tables = []
+    for number, run in enumerate(runs, start=1):
+        folder = run.folder / "records" / "rollouts"
+        steps = sorted(int(file.stem) for file in folder.glob("*.jsonl") if file.stem.isdigit())
+        if not steps:
+            continue
+        start = replay_start_step(run) or math.inf
+        step = next((step for step in steps if step >= start), steps[len(steps) // 2])
+        answers = read_rollouts(folder / f"{step}.jsonl")
+        groups = answers.groupby("index").agg(
+            side=("side", "first"),
+            answers=("response", "nunique"),
+            reward=("reward", "max"),
+            least=("reward", "min"),
+        )
+        groups["spread"] = groups["reward"] - groups["least"]
+        order = groups[groups["answers"] > 1].sort_values(
+            ["spread", "answers"], ascending=False, kind="stable"
+        )
+        shown = [index for side in SIDES for index in order[order["side"] == side].index[:GROUPS_PER_SIDE]]
+        for place, index in enumerate(shown, start=1):
+            group = answers[answers["index"] == index]
+            first, counts = group.iloc[0], group.value_counts(["response", "reward"], sort=False)
+            counts = counts.reset_index(name="times").sort_values(["reward", "times"], ascending=False)
+            tables.append(
+                Table(
+                    f"answers_{number}_{re.sub(r'[^A-Za-z0-9]+', '_', run.name)}_{place}",
+                    f"{run.name}, step {step}: {first['prompt']}",
+                    "answer",
+                    plain_columns({"reward": "g", "times": ".0f"}),
+                    [Row(one["response"].strip() or "(empty)", one) for one in counts.to_dict("records")],
+                    f"{first['side']}, {first['mode']}, prompt #{index}: {len(group)} answers sampled from "
+                    "the same policy to the same prompt.",
+                )
+            )
+    return tables
+
+
+def read_rollouts(file: Path) -> pd.DataFrame:
+    """A row for each response of a step. Raises ValueError for a line that is no such record."""
+    kinds = {"index": int, "side": str, "mode": str, "prompt": str, "response": str, "reward": float}
+    records = []
+    for number, record in read_lines(file):
+        try:
+            records.append({name: kind(record[name]) for name, kind in kinds.items()})
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise ValueError(f"{file}: line {number} is not a record of a rollout") from error
+        if not is_finite(record["reward"]):
+            raise ValueError(f"{file}: line {number} is not a record of a rollout")
+    return pd.DataFrame(records, columns=list(kinds))
