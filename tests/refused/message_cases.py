@@ -193,9 +193,9 @@ _MUSE = _metric("forget_knowmem_ROUGE", rougeL_f1=0.5)
 _NAN = float("nan")
 _SCORED: dict[str, tuple[Any, tuple[str, ...], str]] = {
     "a MUSE log as TOFU": (_MUSE, _score("tofu"), "a log of MUSE-Books, and --benchmark is tofu: score"),
-    "a TOFU log as MUSE": (_TOFU, _score("muse-books"), "a log of TOFU, and --benchmark is muse-books"),
-    "a TOFU log as RWKU": (_TOFU, _score("rwku"), "a log of TOFU, and --benchmark is rwku"),
-    "a MUSE log as the world": (_MUSE, _score("world"), "a log of MUSE-Books, and --benchmark is world"),
+    "a TOFU log as MUSE": (_TOFU, _score("muse-books"), "a log of TOFU, and --benchmark is muse_books"),
+    "a TOFU log as RWKU": (_TOFU, _score("rwku"), "holds nothing that --benchmark rwku scores"),
+    "a MUSE log as the world": (_MUSE, _score("world"), "holds nothing that --benchmark world scores"),
     "answers as TOFU": ([_ANSWER], _score("tofu"), "input.json: not a JSON object of metrics"),
     "answers as MUSE": (
         [_ANSWER],
@@ -203,22 +203,22 @@ _SCORED: dict[str, tuple[Any, tuple[str, ...], str]] = {
         "input.json: not a JSON object of metrics",
     ),
     "answers without a target as RWKU": ([_ANSWER], _score("rwku"), "nothing that --benchmark rwku scores"),
-    "no file": (None, _score("tofu"), "input.json: no such file"),
-    "no file of answers": (None, _score("world"), "input.json: no such file"),
+    "no file": (None, _score("tofu"), "input.json does not exist"),
+    "no file of answers": (None, _score("world"), "input.json does not exist"),
     "an empty file": ("", _score("tofu"), "input.json is empty"),
     "an empty file of answers": ("", _score("world"), "holds nothing that --benchmark world scores"),
     "a cut log": ('{"forget_Q_A_ROUGE": {"value', _score("tofu"), "is not complete JSON: it is cut off in"),
     "cut answers": ('{"index": 0}\n{"ind', _score("world"), "holds nothing that --benchmark world scores"),
     "a deep log": ("[" * 10_000, _score("tofu"), "input.json is nested too deeply"),
     "deep answers": ("[" * 10_000, _score("rwku"), "holds nothing that --benchmark rwku scores"),
-    "a key twice": ('{"m": {"a": 1}, "m": {}}', _score("tofu"), "input.json: m occurs twice"),
+    "a key twice": ('{"m": {"a": 1}, "m": {}}', _score("tofu"), "has the key 'm' twice"),
     "a log of a recall of 57": (
         _metric("forget_Q_A_ROUGE", rougeL_recall=57), _score("tofu"),
         "forget_Q_A_ROUGE, index 0: rougeL_recall is 57, outside [0, 1]",
     ),
     "a log of NaN": (
         _metric("forget_Q_A_ROUGE", rougeL_recall=_NAN), _score("tofu"),
-        "index 0: rougeL_recall is nan; a metric over it would be meaningless",
+        "index 0: rougeL_recall is NaN, not a finite number",
     ),
     "a retained log of another benchmark": (
         _MUSE, ("evaluate", "score", "--benchmark", "tofu", "--retain-log", "{file}", "--log", "{file}"),
