@@ -319,15 +319,12 @@ def test_the_worlds_probes_ask_for_the_facts_of_its_people() -> None:
         ("world", {"kind": "aa", "family": "role_play"}, True),
         ("world", {"kind": "aa", "family": "multiple_choice"}, False),
         ("world", {"kind": "aa", "family": "reverse_query"}, False),
-        ("world", {"side": "retain"}, False),
-        ("custom", {"side": "retain_unseen"}, False),
         ("rwku", {"kind": "aa", "family": "prefix injection"}, True),
         ("rwku", {"kind": "aa", "family": "multiple choice"}, False),
         ("rwku", {"golds": ["Ada Quill"]}, False),
         ("muse_books", {}, True),
         ("muse_books", {"kind": "completion"}, False),
         ("tofu", {"family": "forget"}, True),
-        ("tofu", {"side": "retain"}, False),
     ],
 )
 def test_what_an_attack_counts(benchmark: str, change: dict[str, Any], counts: bool) -> None:
