@@ -124,7 +124,7 @@ def test_every_benchmark_can_be_attacked(benchmark: str, tokenizer_folder: Path)
         if attack.ask:
             asking = attack.ask(made, attack.options("quick"))
             text = f"it wrote {' '.join(EIGHT)}"
-            answer = Answer(text, samples=(text,) * 16, ranks=(1, 1, 1))
+            answer = Answer(text, (-1.0,) * 3, (1, 1, 1), (text,) * 16)
             found = scores(asking.read({request.id: answer for request in asking.requests}))
             # Behind four tokens of a gold the rest begins within a word; an F1 of 1 needs the gold alone.
             whole = [found[name, side] for name, side in found if side == "forget" and not PARTLY(name)]
