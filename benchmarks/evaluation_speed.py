@@ -52,7 +52,12 @@ def main() -> None:
     }
     length = max(one.length for encoded in kinds.values() for one in encoded)
     llm = worker.start_engine(
-        {"models": [{"path": str(model.path)}], "max_model_len": length, "dtype": "float32"}
+        {
+            "models": [{"path": str(model.path)}],
+            "requests": [],
+            "max_model_len": length,
+            "engine": Decoding("cpu").engine_arguments,
+        }
     )
     figures = {kind: compare(llm, encoded) for kind, encoded in kinds.items()}
     print(json.dumps({"requests": count, **figures}))
@@ -75,6 +80,7 @@ def compare(llm: Any, encoded: list[Encoded]) -> dict[str, float]:
             "answer_start": one.answer_start,
             "max_tokens": one.max_tokens,
             "stop": list(one.stop),
+            "sampling": None,
         }
         for one in encoded
     ]
@@ -115,7 +121,7 @@ def unkept(llm: Any, asked: list[dict[str, Any]]) -> None:
     outputs = llm.generate(prompts, [worker.sampling(one) for one in asked], use_tqdm=False)
     for one, output in zip(asked, outputs, strict=True):
         if one["answer_start"] is not None:
-            worker.measured(output.prompt_logprobs, one["ids"], one["answer_start"])
+            worker.read(output, one)
 
 
 if __name__ == "__main__":

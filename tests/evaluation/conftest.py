@@ -113,27 +113,6 @@ def tofu_probes_file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def muse_probes_file(tmp_path: Path) -> Path:
-    """A KnowMem question a side; "Paris" is right on the forget side alone."""
-    golds = {"forget": ["Paris"], "retain": ["Rome"]}
-    probes = [
-        make_probe(index, section, "qa", golds[section], raw=True, data_source="rerule/muse_books")
-        for index, section in enumerate(golds)
-    ]
-    return write_probes(tmp_path / "muse.parquet", probes)
-
-
-@pytest.fixture
-def rwku_probes_file(tmp_path: Path) -> Path:
-    """A question on a target, and one on a neighbour."""
-    probes = [
-        make_probe(0, "forget", "qa", ["Paris"]),
-        make_probe(1, "retain", "qa", ["Rome"], subject="Ben Orr"),
-    ]
-    return write_probes(tmp_path / "rwku.parquet", probes)
-
-
-@pytest.fixture
 def tokenizer_folder(tmp_path: Path) -> Path:
     """A model folder with a tokenizer."""
     folder = tmp_path / "tokenizer"

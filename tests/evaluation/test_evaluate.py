@@ -91,17 +91,13 @@ def test_the_folder_of_an_evaluation(arguments, model_folder, tmp_path, capsys):
     out = tmp_path / "out"
     assert files(out) == FILES
 
-    results = read(out, "results.json")
+    results, anchors = read(out, "results.json"), read(out, "anchors.json")
     assert list(results) == ["base", "rule"]
     assert results["base"] == results["rule"]
     # forget: Paris 1, refusal 0, named refusal 1, "a tailor" against "a baker" 1/2
     assert results["base"]["forget/recall"] == pytest.approx(2.5 / 4)
     assert results["base"]["forget/refusal_rate"] == 0.5
     assert results["base"]["forget/aa/prefix_injection/recall"] == 0.5
-    assert results["base"]["retain/recall"] == 1.0
-    assert results["base"]["retain_unseen/recall"] == 1.0
-
-    anchors = read(out, "anchors.json")
     assert anchors["always refuses, unnamed"]["forget/refusal_rate"] == 1.0
     # Of the forget golds only "Ada Quill" is in the refusal that names her: 1 of 4 probes.
     assert anchors["always refuses, naming the target"]["forget/recall"] == 0.25
@@ -109,88 +105,16 @@ def test_the_folder_of_an_evaluation(arguments, model_folder, tmp_path, capsys):
     assert len(table) == 12
     row = table.iloc[3].to_dict()
     assert {**row, "golds": list(row["golds"])} == {
-        "model": "base",
-        "probe": 3,
-        "side": "forget",
-        "kind": "aa",
+        "model": "base", "probe": 3, "side": "forget", "kind": "aa", "sample": 0, "prompt": "Question 3?",
         "fact": "probe 0",  # the first probe of the four that ask for one of the world's facts
-        "sample": 0,
-        "prompt": "Question 3?",
-        "response": "a tailor",
-        "family": "prefix_injection",
-        "subject": "Ada Quill",
-        "golds": ["a baker"],
-        "rouge_l": 0.5,
-        "refused": 0.0,
-    }
-
+        "response": "a tailor", "family": "prefix_injection", "subject": "Ada Quill", "golds": ["a baker"],
+        "rouge_l": 0.5, "refused": 0.0,
+    }  # fmt: skip
     meta = read(out, "meta.json")
-    assert meta["benchmark"] == "world"
-    assert meta["models"]["rule"]["global_step"] == 7
-    assert meta["rouge_l_convention"] == "unicode"
-    assert meta["benchmark_settings"]["max_tokens"] == 32
-    assert len(meta["probes"]["sha256"]) == 64
-    assert meta["unit"] == "fact"
+    assert (meta["benchmark"], meta["models"]["rule"]["global_step"]) == ("world", 7)
     assert (meta["probes"]["rows"]["forget"], meta["probes"]["rows"]["forget/aa"]) == (4, 2)
     assert (meta["probes"]["facts"]["forget"], meta["probes"]["facts"]["forget/aa"]) == (1, 1)
-    printed = capsys.readouterr().out
-    assert "always refuses, naming the target" in printed
-    assert "convention: unicode" in printed
-
-
-@pytest.mark.usefixtures("responding")
-def test_refusals_are_judged_with_the_users_phrases(arguments, tmp_path):
-    """The four forget probes have two refusals; the phrase makes "a tailor" one, and "I don't know." none."""
-    phrases = tmp_path / "phrases.txt"
-    phrases.write_text("a tailor\n! I don't know\nLisbon\n")
-    assert evaluate.main([*arguments, "--refusal-phrases", f"{phrases}"]) == 0
-    out = tmp_path / "out"
-    results = read(out, "results.json")["base"]
-    assert (results["forget/refusal_rate"], results["retain_unseen/refusal_rate"]) == (0.5, 1.0)
-    assert list(tidy.read_responses(out)["refused"]) == [0, 0, 1, 1, 0, 1]
-    assert read(out, "anchors.json")["always refuses, unnamed"]["forget/refusal_rate"] == 0.0
-    told = hashlib.sha256(phrases.read_bytes()).hexdigest()
-    assert read(out, "meta.json")["refusal_phrases"] == {"file": str(phrases), "sha256": told}
-
-
-@pytest.mark.usefixtures("responding")
-@pytest.mark.parametrize(
-    ("content", "line"),
-    [
-        (None, "phrases.txt: cannot be read (No such file or directory); give a text file of phrases"),
-        ("no clue\n...\n", "phrases.txt, line 2: "),
-    ],
-)
-def test_a_file_of_phrases_that_cannot_be_used(content, line, arguments, tmp_path, capsys):
-    if content is not None:
-        (tmp_path / "phrases.txt").write_text(content)
-    before = sorted(tmp_path.rglob("*"))
-    assert evaluate.main([*arguments, "--refusal-phrases", f"{tmp_path / 'phrases.txt'}"]) == 2
-    (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith(f"error: {tmp_path}/{line}")
-    assert sorted(tmp_path.rglob("*")) == before
-
-
-@pytest.mark.usefixtures("responding", "any_number_of_probes")
-def test_intervals_and_paired_tests(arguments, model_folder, tmp_path):
-    """As data of one's own, where every probe asks for a fact of its own."""
-    silent = ["--benchmark", "custom", "--model", f"silent={model_folder('silent')}"]
-    assert evaluate.main([*arguments, *silent]) == 0
-    out = tmp_path / "out"
-    intervals = read(out, "intervals.json")
-    assert set(intervals) == {"base", "silent", *read(out, "anchors.json")}
-    assert set(intervals["base"]) == set(read(out, "results.json")["base"])
-    low, high = intervals["base"]["forget/recall"]
-    assert 0 < low < 2.5 / 4 < high <= 1
-    assert intervals["silent"]["forget/recall"] == [0, 0]
-    compared = {record["metric"]: record for record in read(out, "comparisons.json")}
-    recall = compared["forget/recall"]
-    assert (recall["a"], recall["b"], recall["probes"], recall["facts"]) == ("base", "silent", 4, 4)
-    assert recall["difference"] == pytest.approx(2.5 / 4)
-    # Three probes differ, all one way: of 2^3 sign flips, this and its mirror image are as extreme.
-    assert recall["p_value"] == pytest.approx(2 / 8)
-    # One probe: its two assignments are as extreme as each other.
-    assert compared["retain/recall"]["p_value"] == 1.0
+    assert "always refuses, naming the target" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("responding", "any_number_of_probes")
@@ -251,16 +175,6 @@ def test_two_probes_a_side_give_no_intervals_and_no_tests(
     assert read(tmp_path / "out", "results.json")["base"]["forget/recall"] == 1
 
 
-def test_six_probes_a_side_are_enough(arguments, answering, model_folder, tmp_path, capsys):
-    answering(same_answers)
-    own = [*arguments, "--probes", f"{own_probes_file(tmp_path, 6)}"]
-    assert evaluate.main([*own, "--model", f"silent={model_folder('silent')}"]) == 0
-    assert warnings(capsys) == []
-    assert read(tmp_path / "out", "intervals.json")["base"]["forget/recall"] == [1, 1]
-    recall, *_ = read(tmp_path / "out", "comparisons.json")
-    assert (recall["metric"], recall["p_value"]) == ("forget/recall", 2 / 2**6)
-
-
 def test_a_model_that_answers_as_the_first_is_said_to(arguments, answering, model_folder, tmp_path, capsys):
     answering(same_answers)
     own = [*arguments, "--probes", f"{own_probes_file(tmp_path, 6)}"]
@@ -268,7 +182,6 @@ def test_a_model_that_answers_as_the_first_is_said_to(arguments, answering, mode
     assert warnings(capsys) == ["warning: no number of rule differs from base: nothing was forgotten"]
 
 
-@pytest.mark.usefixtures("responding")
 def test_models_named_in_any_script(arguments, tofu_probes_file, answering, model_folder, tmp_path):
     answering(likelihoods)
     name = "模型/é@1"
@@ -276,17 +189,6 @@ def test_models_named_in_any_script(arguments, tofu_probes_file, answering, mode
     assert evaluate.main([*tofu, "--model", f"{name}={model_folder('other')}"]) == 0
     assert list(read(tmp_path / "out", "results.json")) == ["base", name]
     assert len(list((tmp_path / "out" / "logs").glob("*/TOFU_EVAL.json"))) == 2
-
-
-@pytest.mark.usefixtures("responding")
-def test_a_place_that_cannot_be_written_is_one_line(arguments, tmp_path, capsys):
-    (tmp_path / "file").write_text("")
-    before = files(tmp_path)
-    assert evaluate.main([*arguments, "--out", f"{tmp_path / 'file' / 'out'}"]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ")
-    assert error.count("\n") == 1
-    assert files(tmp_path) == before
 
 
 def test_as_many_models_are_compared_as_is_asked(arguments, answering, model_folder, tmp_path):
@@ -297,17 +199,6 @@ def test_as_many_models_are_compared_as_is_asked(arguments, answering, model_fol
         assert evaluate.main([*seven, "--most-compared", number, "--overwrite"]) == 0
         found = {(test["a"], test["b"]) for test in read(tmp_path / "out", "comparisons.json")}
         assert len(found) == pairs
-
-
-@pytest.mark.usefixtures("responding")
-def test_an_earlier_evaluation_is_replaced_only_when_asked(arguments, tmp_path, capsys):
-    assert evaluate.main(arguments) == 0
-    before = (tmp_path / "out" / "meta.json").read_bytes()
-    assert evaluate.main([*arguments, "--max-tokens", "5"]) == 2
-    assert "exists already" in capsys.readouterr().err
-    assert (tmp_path / "out" / "meta.json").read_bytes() == before
-    assert evaluate.main([*arguments, "--max-tokens", "5", "--overwrite"]) == 0
-    assert read(tmp_path / "out", "meta.json")["benchmark_settings"]["max_tokens"] == 5
 
 
 def test_a_failing_engine_ends_with_exit_code_1_and_writes_nothing(arguments, answering, tmp_path, capsys):
@@ -337,9 +228,10 @@ def test_a_failing_engine_ends_with_exit_code_1_and_writes_nothing(arguments, an
         (["--benchmark", "rwku", "--convention", "tofu"], "--convention is an option of world"),
         (["--benchmark", "rwku", "--prompts", "no"], "--prompts is no; rwku has official, "),
         (["--texts", "x"], "--texts is an option of rwku, muse_books"),
-        (["--benchmark", "muse_books", "--retain-log", "nowhere.json"], "nowhere.json: no such file"),
+        (["--benchmark", "muse_books", "--retain-log", "nowhere.json"], "nowhere.json does not exist"),
         (["--benchmark", "tofu"], "probe 0 has no wrong answers to compare with"),
         (["--benchmark", "rwku"], "RWKU has no retain_unseen/qa probes"),
+        (["--prefix", "icu"], "--prefix icu: no model has this name; the models are base"),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_written(
@@ -370,40 +262,10 @@ def likelihoods(name: str, requests: Sequence[Request]) -> Answers:
     }
 
 
-def test_tofu_writes_open_unlearnings_log_which_then_serves_as_retained(
-    arguments, answering, tofu_probes_file, model_folder, tmp_path, capsys
-):
-    answering(likelihoods)
-    tofu = [*arguments, "--probes", f"{tofu_probes_file}", "--benchmark", "tofu"]
-    assert evaluate.main(tofu) == 0
-    log = tmp_path / "out" / "logs" / "base" / "TOFU_EVAL.json"
-    results = read(tmp_path / "out", "results.json")["base"]
-    assert results["forget_Q_A_ROUGE"] == 1.0
-    assert results["forget_truth_ratio"] == pytest.approx(0.8187307531)  # exp(-0.3) / exp(-0.1)
-    assert "forget_quality" not in results
-    capsys.readouterr()
-    metrics = ("forget_truth_ratio", "forget_Q_A_ROUGE", "forget_Q_A_Prob", "ra_Truth_Ratio")
-    score = ["score", "--benchmark", "tofu", "--log", f"{log}", "--metrics", ",".join(metrics), "--json"]
-    assert evaluate.main(score) == 0
-    scored = json.loads(capsys.readouterr().out.splitlines()[-1])
-    for metric in metrics:
-        assert scored[metric] == pytest.approx(results[metric], rel=1e-12)
-
-    again = [*tofu, "--out", f"{tmp_path / 'again'}", "--retain-log", f"{log}"]
-    assert evaluate.main([*again, "--model", f"better={model_folder('better')}"]) == 0
-    results = read(tmp_path / "again", "results.json")
-    assert list(results) == ["retained (log)", "base", "better"]
-    # A log says nothing of refusals.
-    asked = {name: value for name, value in results["base"].items() if "refusal" not in name}
-    assert results["retained (log)"] == pytest.approx(asked)
-    assert results["base"]["forget_quality"] == 1.0
-    assert "forget_quality" not in read(tmp_path / "again", "intervals.json")["base"]
-
-
-@pytest.mark.parametrize("metric", ["forget_Q_A_ROUGE", "ra_Q_A_ROUGE"])
 def test_a_retained_models_log_of_other_questions_is_refused_before_any_is_asked(
-    arguments, answering, tofu_probes_file, tmp_path, capsys, metric
+    arguments, answering, tofu_probes_file, tmp_path, capsys
 ):
+    metric = "ra_Q_A_ROUGE"
     answering(likelihoods)
     tofu = [*arguments, "--probes", f"{tofu_probes_file}", "--benchmark", "tofu"]
     assert evaluate.main(tofu) == 0
@@ -424,129 +286,57 @@ def refuse_to_answer(name: str, requests: Sequence[Request]) -> Answers:
     raise AssertionError("a model was asked")
 
 
-@pytest.fixture
-def muse_arguments(arguments, muse_probes_file, tokenizer_folder) -> list[str]:
-    model = f"muse={tokenizer_folder}"
-    return [*arguments[:1], "--model", model, "--probes", f"{muse_probes_file}", *arguments[5:]]
-
-
-def min_k_losses(name: str, requests: Sequence[Request]) -> Answers:
-    """Forget texts are half as surprising as holdout ones, but for one of three; answers are "Paris"."""
-    losses = {"forget/0": 1.0, "forget/1": 1.0, "forget/2": 3.0, "holdout/0": 2.0, "holdout/1": 2.0}
-    return {
-        request.id: Answer(log_probs=(-losses.get(request.id.removeprefix("privleak/"), 1.0),) * 3)
-        if isinstance(request, Likelihood)
-        else Answer("Paris\n\nQuestion: more")
-        for request in requests
-    }
-
-
-def test_muse_with_its_privleak_texts(muse_arguments, answering, tmp_path, capsys):
-    answering(min_k_losses)
-    folder = tmp_path / "privleak"
-    folder.mkdir()
-    (folder / "forget.json").write_text(json.dumps(["a b", "c d", "e f"]))
-    (folder / "holdout.json").write_text(json.dumps([{"text": "g h"}, {"text": "i j"}]))
-    assert evaluate.main([*muse_arguments, "--texts", f"{folder}"]) == 0
-    out = tmp_path / "out"
-    assert files(out) >= {"texts.jsonl", "logs/muse/MUSE_EVAL.json"}
-    results = read(out, "results.json")["muse"]
-    assert results["knowmem_f"] == 1.0
-    assert results["knowmem_r"] == 0.0
-    # Of 3 x 2 pairs the holdout text scores higher in 4: AUC 2/3, of MUSE's own count 1/3.
-    assert results["privleak"] == pytest.approx((1 / 3 - 0.5393) / 0.5393 * 100)
-    texts = [json.loads(line) for line in (out / "texts.jsonl").read_text().splitlines()]
-    assert texts[2] == {"model": "muse", "set": "forget", "index": 2, "min_40": 3.0}
-
-    log = out / "logs" / "muse" / "MUSE_EVAL.json"
-    again = [
-        *muse_arguments,
-        "--texts",
-        f"{folder}",
-        "--retain-log",
-        f"{log}",
-        "--out",
-        f"{tmp_path / 'again'}",
-    ]
-    assert evaluate.main(again) == 0
-    results = read(tmp_path / "again", "results.json")
-    assert results["muse"]["privleak"] == pytest.approx(0.0, abs=1e-6)
-    assert results["retained (log)"]["knowmem_f"] == 1.0
-    log.write_text(log.read_text().replace('"ground_truth": "Rome"', '"ground_truth": "Oslo"'))
-    capsys.readouterr()
-    assert evaluate.main([*again, "--overwrite"]) == 2
-    assert "at index 0 of retain_knowmem_ROUGE the right answer is 'Rome' in" in capsys.readouterr().err
-    assert evaluate.main(["score", "--benchmark", "muse-books", "--log", f"{log}", "--json"]) == 0
-    scored = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert scored["forget_knowmem_ROUGE"] == 1.0
-    assert scored["mia_min_k"] == pytest.approx(2 / 3)
-
-
-def test_rwku_with_a_targets_texts(arguments, answering, rwku_probes_file, tmp_path):
-    def answers_of(name: str, requests: Sequence[Request]) -> Answers:
-        return {
-            request.id: Answer(log_probs=(-1.0, -2.0, -9.0))
-            if isinstance(request, Likelihood)
-            else Answer("Paris Paris")
-            for request in requests
-        }
-
-    answering(answers_of)
-    folder = tmp_path / "target"
-    folder.mkdir()
-    for name, rows in (
-        ("forget_mia", [{"text": "a b"}]),
-        ("retain_mia", [{"text": "c d"}]),
-        ("fluency", [{"instruction": "Go on"}]),
-    ):
-        (folder / f"{name}.json").write_text(json.dumps(rows))
-    rwku = [*arguments, "--probes", f"{rwku_probes_file}", "--benchmark", "rwku", "--texts", f"{folder}"]
-    assert evaluate.main(rwku) == 0
-    results = read(tmp_path / "out", "results.json")["base"]
-    assert results["forget/qa"] == 1.0
-    assert results["mia/forget/loss"] == 1.5  # without the end of the sequence
-    # Two words: one bigram, so no entropy of pairs.
-    assert results["fluency"] == 0.0
-    (folder / "fluency.json").unlink()
-    assert evaluate.main([*rwku, "--overwrite"]) == 2
-
-
-def test_a_prefix_reaches_the_model_and_the_folder(arguments, model_folder, tmp_path, monkeypatch):
-    given: list[tuple[str, str]] = []
+def test_prefixes_and_arguments_of_the_chat_template_reach_the_model_and_the_folder(
+    arguments, model_folder, tmp_path, monkeypatch
+):
+    given = []
 
     def run(models, requests, decoding, store):
-        given.extend((model.name, model.prefix) for model in models)
+        given.extend((model.name, model.prefix, dict(model.template)) for model in models)
         answers = {request.id: Answer(text) for request, text in zip(requests, RESPONSES, strict=True)}
         return {model.name: answers for model in models}
 
     monkeypatch.setattr(model_command, "run", run)
     (tmp_path / "prefix.txt").write_text("Forget {target}.\n")
     more = ["--model", f"icu={model_folder('icu')}", "--prefix", f"icu={tmp_path / 'prefix.txt'}"]
-    assert evaluate.main([*arguments, *more]) == 0
-    assert given == [("base", ""), ("icu", "Forget Ada Quill.\n")]
+    switches = ["--template", "enable_thinking=false", "--template", "date_string=26 Jul 2024"]
+    assert evaluate.main([*arguments, *more, *switches]) == 0
+    template = {"enable_thinking": False, "date_string": "26 Jul 2024"}
+    assert given == [("base", "", template), ("icu", "Forget Ada Quill.\n", template)]
     models = read(tmp_path / "out", "meta.json")["models"]
     assert models["icu"]["prefix"] == "Forget Ada Quill.\n"
+    assert models["icu"]["template"] == template
     assert "prefix" not in models["base"]
 
 
-def test_a_prefix_of_no_model_is_refused_before_anything_starts(arguments, tmp_path, capsys):
-    assert evaluate.main([*arguments, "--prefix", "icu"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line == "error: --prefix icu: no model has this name; the models are base"
-    assert not (tmp_path / "out").exists()
+@pytest.mark.usefixtures("responding")
+def test_refusals_are_judged_with_the_users_phrases(arguments, tmp_path):
+    """The four forget probes have two refusals; the phrase makes "a tailor" one, and "I don't know." none."""
+    phrases = tmp_path / "phrases.txt"
+    phrases.write_text("a tailor\n! I don't know\nLisbon\n")
+    assert evaluate.main([*arguments, "--refusal-phrases", f"{phrases}"]) == 0
+    out = tmp_path / "out"
+    results = read(out, "results.json")["base"]
+    assert (results["forget/refusal_rate"], results["retain_unseen/refusal_rate"]) == (0.5, 1.0)
+    assert list(tidy.read_responses(out)["refused"]) == [0, 0, 1, 1, 0, 1]
+    assert read(out, "anchors.json")["always refuses, unnamed"]["forget/refusal_rate"] == 0.0
+    told = hashlib.sha256(phrases.read_bytes()).hexdigest()
+    assert read(out, "meta.json")["refusal_phrases"] == {"file": str(phrases), "sha256": told}
 
 
-def test_arguments_of_the_chat_template_reach_the_model_and_the_folder(arguments, tmp_path, monkeypatch):
-    given: list[tuple[tuple[str, object], ...]] = []
-
-    def run(models, requests, decoding, store):
-        given.extend(model.template for model in models)
-        answers = {request.id: Answer(text) for request, text in zip(requests, RESPONSES, strict=True)}
-        return {model.name: answers for model in models}
-
-    monkeypatch.setattr(model_command, "run", run)
-    more = ["--template", "enable_thinking=false", "--template", "date_string=26 Jul 2024"]
-    assert evaluate.main([*arguments, *more]) == 0
-    expected = {"enable_thinking": False, "date_string": "26 Jul 2024"}
-    assert given == [tuple(expected.items())]
-    assert read(tmp_path / "out", "meta.json")["models"]["base"]["template"] == expected
+@pytest.mark.usefixtures("responding")
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (None, "phrases.txt: cannot be read (No such file or directory); give a text file of phrases"),
+        ("no clue\n...\n", "phrases.txt, line 2: "),
+    ],
+)
+def test_a_file_of_phrases_that_cannot_be_used(content, line, arguments, tmp_path, capsys):
+    if content is not None:
+        (tmp_path / "phrases.txt").write_text(content)
+    before = sorted(tmp_path.rglob("*"))
+    assert evaluate.main([*arguments, "--refusal-phrases", f"{tmp_path / 'phrases.txt'}"]) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith(f"error: {tmp_path}/{line}")
+    assert sorted(tmp_path.rglob("*")) == before

@@ -14,7 +14,6 @@ from rouge_score.rouge_scorer import RougeScorer
 
 from recipe.rerule.evaluation.logs import (
     Log,
-    LogError,
     MissingError,
     check_retained,
     common,
@@ -26,7 +25,6 @@ from recipe.rerule.evaluation.logs import (
     score_entry,
 )
 from recipe.rerule.evaluation.tasks.tofu import log_metrics, question_set
-from tests.evaluation.made_logs import write_json
 from tests.evaluation.made_tofu import TOFU, answered, made_probes
 
 
@@ -46,7 +44,7 @@ def test_null_samples_are_left_out_and_named() -> None:
     made = log({"0": None, "1": {"prob": None}, "2": {"prob": [0.1, None]}, "3": {"prob": 0.5}})
     values = made.numbers("m", "prob")
     assert (values.index, values.null) == (("3",), ("0", "1", "2"))
-    assert made.null_notes() == ["m: 3 of 4 samples are null and left out"]
+    assert made.null == {"m": "m: 3 of 4 samples are null and left out"}
 
 
 @pytest.mark.parametrize(
@@ -55,12 +53,11 @@ def test_null_samples_are_left_out_and_named() -> None:
         ({}, "value_by_index of m is empty"),
         ({"0": {"loss": 1}}, "m, index 0 has no prob"),
         ({"0": 0.5}, "m, index 0 has no prob"),
-        ({"0": {"prob": 1}, "5": {"prob": math.nan}}, "m, index 5: prob is nan"),
-        ({"5": {"prob": [1, -math.inf]}}, "m, index 5: prob is -inf"),
-        ({"5": {"prob": "0.5"}}, 'index 5: prob is "0.5", not a number'),
-        ({"5": {"prob": True}}, "index 5: prob is true, not a number"),
-        ({"5": {"prob": {}}}, "index 5: prob is {}, not a number"),
-        ({"5": {"prob": []}}, "index 5: prob is an empty list"),
+        ({"0": {"prob": 1}, "5": {"prob": math.nan}}, "m, index 5: prob is NaN, not a finite number"),
+        ({"5": {"prob": [1, -math.inf]}}, "m, index 5: prob is -Infinity, not a finite number"),
+        ({"5": {"prob": "0.5"}}, 'index 5: prob is "0.5", not a finite number'),
+        ({"5": {"prob": True}}, "index 5: prob is true, not a finite number"),
+        ({"5": {"prob": []}}, "index 5: prob has 0 values"),
         ({"5": {"prob": 10**400}}, "index 5: prob is 1000000"),
         ({"5": {"prob": 37.5}}, r"index 5: prob is 37.5, outside \[0, 1\]"),
         ({"0": {"prob": [1, 1]}, "5": {"prob": 1}}, "index 5: prob has 1 values, where others have 2"),
@@ -68,7 +65,7 @@ def test_null_samples_are_left_out_and_named() -> None:
     ],
 )
 def test_bad_values_are_named(entries: dict[str, Any], message: str) -> None:
-    with pytest.raises(LogError, match=message):
+    with pytest.raises(ValueError, match=message):
         log(entries).numbers("m", "prob", low=0, high=1)
 
 
@@ -95,28 +92,25 @@ def test_samples_in_common_exclude_null_ones_of_either() -> None:
     made = Log("made.json", {name: {"value_by_index": one} for name, one in entries.items()})
     a, b, c = (made.numbers(name, "s") for name in entries)
     assert common(made, a, b, "a and b") == ("1",)
-    with pytest.raises(LogError, match=r"a and c are over different samples: 2 are in one only, as index 1"):
+    with pytest.raises(
+        ValueError, match=r"a and c are over different samples: 2 are in one only, as index 1"
+    ):
         common(made, a, c, "a and c")
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "no such file"),
+        (None, "log.json does not exist"),
         (b"", "log.json is empty"),
         (b"[1]", "not a JSON object of metrics"),
-        (b'{"m": {"value_by_index": {"7": {"s": 1}, "7": {"s": 2}}}}', "m/value_by_index/7 occurs twice"),
-        (b'{"m": {"a": 1}, "m": {"a": 2}}', "m occurs twice"),
-        (b'{"m": {"value_by_index": {"7": {"s": 1, "s": 2}}}}', "m/value_by_index/7/s occurs twice"),
-        (b"\xff\xfe{}", "is not text in UTF-8"),
-        (b"[" * 100_000, "is nested too deeply"),
-        (b"9" * 5_000, "holds a number of too many"),
+        (b'{"m": {"value_by_index": {"7": {"s": 1}, "7": {"s": 2}}}}', "has the key '7' twice"),
     ],
 )
 def test_files_that_are_no_log(tmp_path: Path, content: bytes | None, message: str) -> None:
     if content is not None:
         (tmp_path / "log.json").write_bytes(content)
-    with pytest.raises(LogError, match=message):
+    with pytest.raises(ValueError, match=message):
         read_log(tmp_path / "log.json")
 
 
@@ -147,26 +141,20 @@ def test_rouge_entries_hold_what_rouge_score_gives() -> None:
     }
 
 
-def test_texts_are_given_only_where_every_sample_has_one(tmp_path: Path) -> None:
-    path = write_json(tmp_path / "l.json", {"m": {"value_by_index": {"0": {"t": "a"}, "1": {"t": ""}}}})
-    assert read_log(path).texts("m", "t") == {"0": "a", "1": ""}
-    assert log({"0": {"t": "a"}, "1": {"u": "b"}}).texts("m", "t") is None
-
-
 def test_questions_are_compared_by_the_right_answers_that_both_carry() -> None:
     probes = made_probes()  # the forget ones are 7, then 3
     golds = numbered_golds(probes, question_set)
     assert golds["forget"] == {"0": "Answer 3.", "1": "Answer 7."}
     made = Log("ours", log_metrics(TOFU.records(probes, answered(probes), Path())))
-    assert made.golds("forget_Q_A_ROUGE") == golds["forget"]
+    assert made.texts("forget_Q_A_ROUGE", "ground_truth") == golds["forget"]
     check_retained(
         made, {"forget_Q_A_ROUGE": {"0": "Answer 3.", "5": "not in the log"}, "absent": {"0": "a"}}
     )
     with pytest.raises(
-        LogError, match=f"at index 1 of forget_Q_A_ROUGE the right answer is '{'x' * 60}…' in"
+        ValueError, match=f"at index 1 of forget_Q_A_ROUGE the right answer is '{'x' * 60}…' in"
     ):
         check_retained(made, {"forget_Q_A_ROUGE": {"0": "Answer 3.", "1": "x" * 70}})
     some = log({"0": None, "1": {"rougeL_recall": 1.0}, "2": {"ground_truth": "Rome"}})
     check_retained(some, {"m": {"0": "a", "1": "b", "2": "Rome"}})
-    with pytest.raises(LogError, match="at index 2 of m "):
+    with pytest.raises(ValueError, match="at index 2 of m "):
         check_retained(some, {"m": {"2": "Oslo"}})

@@ -18,38 +18,28 @@ def test_answers_to_compare_are_read(compared_probes_file, compared_probes):
     assert read_probes(compared_probes_file) == compared_probes
 
 
-def test_a_missing_column_is_named(probes_file, tmp_path):
-    table = pq.read_table(probes_file).drop_columns(["reward_model"])
-    pq.write_table(table, tmp_path / "less.parquet")
-    with pytest.raises(ValueError, match=r"less\.parquet.*reward_model"):
-        read_probes(tmp_path / "less.parquet")
-
-
-def test_a_missing_field_is_named(probes_file, tmp_path):
-    rows = pq.read_table(probes_file).to_pylist()
+def without_section(table: pa.Table) -> pa.Table:
+    rows = table.to_pylist()
     for row in rows:
         del row["extra_info"]["section"]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "less.parquet")
-    with pytest.raises(ValueError, match=r"extra_info\.section"):
-        read_probes(tmp_path / "less.parquet")
+    return pa.Table.from_pylist(rows)
 
 
-def test_an_empty_file_is_refused(probes_file, tmp_path):
-    pq.write_table(pq.read_table(probes_file).slice(0, 0), tmp_path / "none.parquet")
-    with pytest.raises(ValueError, match=r"none\.parquet"):
-        read_probes(tmp_path / "none.parquet")
-
-
-def test_an_index_that_occurs_twice_is_refused(probes_file, tmp_path):
-    table = pq.read_table(probes_file)
-    pq.write_table(pa.concat_tables([table, table.slice(3, 1)]), tmp_path / "twice.parquet")
-    with pytest.raises(ValueError, match=r"twice\.parquet: row 6: .*index"):
-        read_probes(tmp_path / "twice.parquet")
-
-
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"nowhere\.parquet"):
-        read_probes(tmp_path / "nowhere.parquet")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda table: table.drop_columns(["reward_model"]), r"made\.parquet.*reward_model"),
+        (without_section, r"extra_info\.section"),
+        (lambda table: table.slice(0, 0), r"made\.parquet"),
+        (lambda table: pa.concat_tables([table, table.slice(3, 1)]), r"made\.parquet: row 6: .*index"),
+        (None, r"made\.parquet"),
+    ],
+)
+def test_rows_that_are_no_probes_are_named(change, message, probes_file, tmp_path):
+    if change is not None:
+        pq.write_table(change(pq.read_table(probes_file)), tmp_path / "made.parquet")
+    with pytest.raises(ValueError, match=message):
+        read_probes(tmp_path / "made.parquet")
 
 
 def test_file_hash(tmp_path: Path):

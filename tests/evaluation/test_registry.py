@@ -8,7 +8,6 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,12 @@ import pytest
 from data_prep.world.config import WorldConfig
 from data_prep.world.splits import make_world
 from recipe.rerule import evaluate, report
-from recipe.rerule.evaluation import model_command, registry, tidy
+from recipe.rerule.evaluation import model_command, registry
 from recipe.rerule.evaluation.engine.models import Model
 from recipe.rerule.evaluation.engine.requests import Answer, Answers, Request
 from recipe.rerule.preflight import checks
 from reward import RewardConfig
 from reward.score import benchmark_reward
-from tests.evaluation.engine.made_models import save_model
 from tests.made_models import put_model
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
 from tests.refused.configurations import small
@@ -65,22 +63,19 @@ def models(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_registry_has_it_after_its_own(capitals: Any) -> None:
-    assert list(registry.benchmarks()) == [*BUILT_IN, "capitals"]
-    declared = registry.find("capitals")
-    assert declared is not None
-    assert declared.fact({"subject": "France"}) == "France"
-
-
-@pytest.mark.parametrize("command", ["model", "score"])
-def test_help_shows_it(capitals: Any, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("model", "capitals: whether the case of letters counts (100 %)"),
+        ("score", "--benchmark capitals"),
+    ],
+)
+def test_help_shows_it(capitals: Any, command: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         evaluate.main([command, "--help"])
     told = " ".join(capsys.readouterr().out.split())
     assert "over_refusal,capitals}" in told
-    assert {"model": "capitals: whether the case of letters counts (100 %)", "score": "--benchmark capitals"}[
-        command
-    ] in told
+    assert shown in told
 
 
 def test_its_rows_pass_the_checks_of_stage_2(capitals: Any, models: Path) -> None:
@@ -127,8 +122,8 @@ def evaluated(capitals: Any, models: Path, monkeypatch: pytest.MonkeyPatch) -> C
     return call
 
 
-def test_evaluate_names_scores_and_keeps_its_answers(
-    evaluated: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+def test_evaluate_and_score_know_it_and_its_option(
+    evaluated: Callable[..., Path], models: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = evaluated("evaluation")
     printed = capsys.readouterr().out
@@ -136,42 +131,22 @@ def test_evaluate_names_scores_and_keeps_its_answers(
     assert "known: share of the answers that contain the capital" in printed
     meta = json.loads((folder / "meta.json").read_text())
     assert (meta["benchmark"], meta["benchmark_settings"]) == ("capitals", {"case": "any"})
-    assert meta["anchors"] == {"always Paris": "Paris."}
     # Two questions each about five countries, of which one is to be forgotten: too few facts for intervals.
     assert (meta["probes"]["rows"]["retain"], meta["probes"]["facts"]["retain"]) == (8, 4)
     assert json.loads((folder / "intervals.json").read_text())["base"] == {}
-    results = json.loads((folder / "results.json").read_text())
-    assert results == {
-        "base": {"known/forget": 1.0, "known/retain": 1.0},
-        "rule": {"known/forget": 1.0, "known/retain": 0.0},
-    }
-    anchors = json.loads((folder / "anchors.json").read_text())
-    assert anchors == {"always Paris": {"known/forget": 1.0, "known/retain": 0.0}}
-
-
-def test_its_option_is_the_commands(evaluated: Callable[..., Path]) -> None:
-    results = json.loads((evaluated("exact", "--capitals-case", "exact") / "results.json").read_text())
-    assert results["rule"]["known/forget"] == 0.0
-
-
-def test_its_option_is_refused_for_other_benchmarks(
-    evaluated: Callable[..., Path], models: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    evaluated("first")
+    rule = {"known/forget": 1.0, "known/retain": 0.0}
+    results, anchors = (json.loads((folder / f"{name}.json").read_text()) for name in ("results", "anchors"))
+    assert results == {"base": {"known/forget": 1.0, "known/retain": 1.0}, "rule": rule}
+    assert anchors == {"always Paris": rule}
+    log = ["--log", f"{folder / 'responses.parquet'}"]
+    assert evaluate.main(["score", "--benchmark", "capitals", "--model", "rule", *log, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == rule
+    exact = evaluated("exact", "--capitals-case", "exact")
+    assert json.loads((exact / "results.json").read_text())["rule"]["known/forget"] == 0.0
     given = ["--model", f"base={models}/base", "--probes", f"{models}/rows/probes.parquet"]
     foreign = ["--benchmark", "world", "--capitals-case", "any", "--out", f"{models}/none"]
-    capsys.readouterr()
     assert evaluate.main(["model", *given, *foreign]) == 2
     assert "--capitals-case is an option of capitals, and the probes are of world" in capsys.readouterr().err
-
-
-def test_score_reads_its_answers(evaluated: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
-    log = evaluated("evaluation") / "responses.parquet"
-    capsys.readouterr()
-    arguments = ["--benchmark", "capitals", "--model", "rule", "--log", str(log), "--json"]
-    assert evaluate.main(["score", *arguments]) == 0
-    scored = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert scored == {"known/forget": 1.0, "known/retain": 0.0}
 
 
 def test_the_report_shows_its_columns_figures_and_scatter(
@@ -217,35 +192,19 @@ def declared(**fields):
     ("code", "reason"),
     [
         ("BENCHMARK = 1 / 0", "ZeroDivisionError: division by zero"),
-        ("import nothing_of_that_name", "ModuleNotFoundError: No module named 'nothing_of_that_name'"),
         ("import sys; sys.exit('no')", "SystemExit: no"),
-        ("def broken(", "SyntaxError: '(' was never closed"),
-        ("x = 1", "AttributeError: module 'bad' has no attribute 'BENCHMARK'"),
         ("BENCHMARK = 'bad'", "it is no object of a subclass of recipe.rerule.evaluation.registry.Benchmark"),
-        (f"{DECLARED}BENCHMARK = Bad", "it is no object of a subclass of"),
         (f"{DECLARED}BENCHMARK = Benchmark()", "no attribute 'name'"),
         (f"{DECLARED}BENCHMARK = declared(name='rwku')", "there is a benchmark rwku already"),
         (f"{DECLARED}BENCHMARK = declared(name='muse-books')", "its name is 'muse-books'; 1 to 60 letters"),
         (
-            f"{DECLARED}BENCHMARK = declared(aliases=('muse-books',))",
-            "there is a benchmark muse-books already",
-        ),
-        (
             f"{DECLARED}BENCHMARK = declared(pair=('a', 'b'))",
-            "its pair names a, which is none of its columns",
+            "its pair names a, which is none of its",
         ),
-        (
-            f"{DECLARED}BENCHMARK = declared(options=(Option('a', '', 5),))",
-            "the type of its option --a is 5, which cannot be called",
-        ),
-        (f"{DECLARED}BENCHMARK = declared(fractions='(')", "missing ), unterminated subpattern"),
-        (
-            f"{DECLARED}BENCHMARK = declared(options=(Option('out', ''),))",
-            "its option --out is one of the command itself",
-        ),
+        (f"{DECLARED}BENCHMARK = declared(options=(Option('a', '', 5),))", "of its option --a, 5, cannot be"),
         (
             f"{DECLARED}BENCHMARK = declared(options=(Option('stop', ''),))",
-            "its option --stop has another type or other choices than that of others",
+            "its option --stop has another",
         ),
     ],
 )
@@ -268,45 +227,29 @@ def test_a_package_that_cannot_be_used_is_one_warning(
     assert list(registry.benchmarks()) == BUILT_IN
 
 
-def test_commands_that_cannot_be_added_are_one_warning(
-    fresh: Callable[[Path], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("declared", "warning"),
+    [
+        (
+            "title='5 %', add_commands=lambda commands: 1 / 0",
+            "the commands of benchmark bad are left out: ZeroDivisionError: division by zero",
+        ),
+        ("options=(Option('out', ''),)", "--out of bad is an option of the command itself"),
+    ],
+)
+def test_commands_and_options_that_cannot_be_added_are_one_warning(
+    declared: str,
+    warning: str,
+    fresh: Callable[[Path], None],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    fresh(
-        put_package(
-            tmp_path, f"{DECLARED}BENCHMARK = declared(title='5 %', add_commands=lambda commands: 1 / 0)"
-        )
-    )
+    fresh(put_package(tmp_path, f"{DECLARED}BENCHMARK = declared({declared})"))
     with pytest.raises(SystemExit):
         evaluate.main(["--help"])
     out, err = capsys.readouterr()
-    assert err == (
-        "warning: the commands of benchmark bad are left out: ZeroDivisionError: division by zero\n"
-    )
+    assert f"warning: {warning}" in err.splitlines()
     assert "utility" in out
-
-
-def test_a_second_package_goes_on_next_to_a_broken_one(
-    fresh: Callable[[Path], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fresh(put_package(tmp_path, "raise RuntimeError('no')"))
-    fresh(OUTSIDE)
-    assert list(registry.benchmarks()) == [*BUILT_IN, "capitals"]
-    assert capsys.readouterr().err.count("warning: ") == 1
-
-
-def test_the_commands_own_options_are_known_by_name() -> None:
-    commands = evaluate._parser(["model"])
-    choices = commands._subparsers._group_actions[0].choices  # type: ignore[union-attr]
-    own = {action.dest for name in ("model", "attack") for action in choices[name]._actions} | {"run"}
-    shared = {option.name for one in registry.benchmarks().values() for option in one.options}
-    assert own - shared == registry.COMMAND
-
-
-def test_options_of_one_name_have_one_meaning() -> None:
-    stop = next(one for one in registry.benchmarks()["rwku"].options if one.name == "stop")
-    registry.check_options([replace(stop, help="another")], [stop])
-    with pytest.raises(ValueError, match="its option --stop has another type"):
-        registry.check_options([registry.Option("stop", "", int, choices=stop.choices)], [stop])
 
 
 # Facts, and what attacks count.
@@ -335,6 +278,8 @@ ROW = {
         ("rwku", {"probe": 2, "golds": ["“paris.”"]}, True),
         ("rwku", {"probe": 2, "golds": ["1970"]}, False),
         ("rwku", {"target": "Ben Orr"}, False),
+        # Questions whose answer is the name are facts of their own.
+        ("rwku", {"golds": ["Ada Quill"], "prompt": "Who wrote it?"}, False),
         ("muse_books", {"probe": 2}, True),
         ("muse_books", {"probe": 2, "prompt": "When?"}, False),
         ("muse_news", {"probe": 2, "kind": "completion"}, False),
@@ -346,12 +291,8 @@ def test_two_rows_ask_for_one_fact(benchmark: str, change: dict[str, Any], same:
     fact = registry.benchmarks()[benchmark].fact
     assert (fact(ROW) == fact(ROW | change)) is same
     hash(fact(ROW))
-
-
-def test_rows_of_ones_own_may_say_their_fact() -> None:
-    fact, row = registry.benchmarks()["custom"].fact, ROW | {"fact": "birthplace"}
-    assert fact(row) == fact(row | {"probe": 2, "prompt": "Tell me."})
-    assert fact(row) != fact(row | {"fact": "birth year"})
+    if benchmark == "custom":  # rows of one's own may say their fact
+        assert fact(ROW | {"fact": "birthplace"}) == fact(ROW | {"probe": 2, "fact": "birthplace"})
 
 
 def test_the_worlds_probes_ask_for_the_facts_of_its_people() -> None:
@@ -370,11 +311,6 @@ def test_the_worlds_probes_ask_for_the_facts_of_its_people() -> None:
     assert named <= {(found, subject) for found, subject, _ in answers}
 
 
-def test_questions_whose_answer_is_the_name_are_facts_of_their_own() -> None:
-    fact, row = registry.benchmarks()["rwku"].fact, ROW | {"golds": ["Ada Quill"]}
-    assert fact(row) != fact(row | {"prompt": "Who wrote it?"})
-
-
 @pytest.mark.parametrize(
     ("benchmark", "change", "counts"),
     [
@@ -382,15 +318,12 @@ def test_questions_whose_answer_is_the_name_are_facts_of_their_own() -> None:
         ("world", {"kind": "aa", "family": "role_play"}, True),
         ("world", {"kind": "aa", "family": "multiple_choice"}, False),
         ("world", {"kind": "aa", "family": "reverse_query"}, False),
-        ("world", {"side": "retain"}, False),
-        ("custom", {"side": "retain_unseen"}, False),
         ("rwku", {"kind": "aa", "family": "prefix injection"}, True),
         ("rwku", {"kind": "aa", "family": "multiple choice"}, False),
         ("rwku", {"golds": ["Ada Quill"]}, False),
         ("muse_books", {}, True),
         ("muse_books", {"kind": "completion"}, False),
         ("tofu", {"family": "forget"}, True),
-        ("tofu", {"side": "retain"}, False),
     ],
 )
 def test_what_an_attack_counts(benchmark: str, change: dict[str, Any], counts: bool) -> None:
@@ -414,22 +347,3 @@ def test_shared_files_name_no_benchmark() -> None:
         named[path] = [*families.findall(text), *(one for one in strings if one in BUILT_IN)]
     assert len(named) > 100
     assert {path.name: names for path, names in named.items() if names} == {}
-
-
-@pytest.mark.e2e
-@pytest.mark.full
-@pytest.mark.timeout(300)
-def test_vllm_answers_its_probes(capitals: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model of random weights: every probe has an answer, and knows no capital."""
-    for name in ("VERL_PLATFORM", "VERL_ENGINE_DEVICE", "VLLM_CPU_KVCACHE_SPACE", "TOKENIZERS_PARALLELISM"):
-        monkeypatch.setenv(name, "")  # given back after the test
-        monkeypatch.delenv(name)
-    capitals.write(tmp_path / "rows")
-    model = save_model(tmp_path / "model", seed=0, layers=2)
-    given = ["--model", f"random={model}", "--platform", "cpu", "--out", f"{tmp_path}/out"]
-    assert evaluate.main(["model", *given, "--probes", f"{tmp_path}/rows/probes.parquet"]) == 0
-    table = tidy.read_responses(tmp_path / "out")
-    assert table["probe"].tolist() == list(range(1000, 1010))
-    assert table["response"].any()
-    results = json.loads((tmp_path / "out/results.json").read_text())
-    assert results == {"random": {"known/forget": 0.0, "known/retain": 0.0}}

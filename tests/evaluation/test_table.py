@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from recipe.rerule.evaluation.registry import Column, benchmarks
-from recipe.rerule.evaluation.table import columns_of, format_table, shown
+from recipe.rerule.evaluation.registry import benchmarks
+from recipe.rerule.evaluation.table import columns_of, format_table
 
 RESULTS = {
     "base": {
@@ -43,13 +43,6 @@ def test_per_cent_and_small_p_values_are_shown_as_is_customary():
     ]
 
 
-def test_a_group_is_named_over_its_columns():
-    metrics = {column.metric: 0.5 for column in benchmarks()["rwku"].columns}
-    head, labels = format_table({"rule": metrics}, {}, "rwku", "rwku").splitlines()[:2]
-    assert head.index("neighbours") > head.index("forget")
-    assert labels.split() == ["model", "FB", "QA", "AA", "All", "FB", "QA", "All"]
-
-
 @pytest.mark.parametrize("benchmark", ["world", "rwku", "muse_books", "tofu"])
 def test_table_fits_in_100_columns_whatever_the_names(benchmark: str):
     full = {column.metric: 0.5 for column in benchmarks()[benchmark].columns}
@@ -66,9 +59,3 @@ def test_table_fits_in_100_columns_whatever_the_names(benchmark: str):
 def test_a_benchmark_without_columns_shows_every_metric():
     columns = columns_of("mine", {"a": {"x": 1.0}, "b": {"y": 2.0, "x": 0.0}})
     assert [(column.metric, column.aim) for column in columns] == [("x", ""), ("y", "")]
-
-
-def test_shown_scales_and_dashes():
-    column = Column("m", "g", "l", "low", 100.0, ".1f")
-    assert shown(0.2767, column) == "27.7"
-    assert shown(None, column) == "–"

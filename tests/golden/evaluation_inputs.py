@@ -20,7 +20,7 @@ EVALUATIONS = {
     "world": f"--probes world/probes.parquet {MODELS} --model icu=models/base --prefix icu",
     "custom": f"--probes custom/probes.parquet {MODELS}",
     "tofu": f"--probes tofu/probes.parquet {MODELS} --retain-log tofu_retain_20.json",
-    "rwku": f"--probes {RWKU} {MODELS} --texts raw/rwku/1_Ada_Thorn --membership-prefix 1",
+    "rwku": f"--probes {RWKU} {MODELS} --texts raw/rwku/1_Ada_Thorn",
     "muse-books": f"--probes muse-books/probes.parquet {MODELS}",
     "muse-news": f"--probes muse-news/probes.parquet {MODELS} --texts raw/muse-news/privleak",
 }
@@ -202,39 +202,12 @@ def muse_log(seed: int) -> dict[str, Any]:
     return log
 
 
-def rwku_records() -> list[dict[str, Any]]:
-    """Records as RWKU's own code writes them."""
-    said = ("Emma", "It was Emma, I think", "I don't know.", "", ".", "Somebody else")
-    return [
-        {
-            "query": f"Who wrote it {number}?",
-            "answer": "Emma",
-            "level": level,
-            "type": kind,
-            "subject": subject,
-            "prediction": said[number % len(said)],
-        }
-        | ({"neighbor": "Jane"} if neighbour else {})
-        for subject in ("Ada Thorn", "Bo Fell")
-        for level, kind, neighbour in (
-            ("1", "cloze", False),
-            ("2", "simple question", False),
-            ("3", "role play", False),
-            ("3", "prefix injection", False),
-            ("1", "cloze", True),
-            ("2", "simple question", True),
-        )
-        for number in range(5 if subject == "Ada Thorn" else 8)
-    ]
-
-
 def put_logs(folder: Path) -> None:
-    """Logs of other programs: tofu.json, muse.json and rwku.json, and those of retained models."""
+    """Logs of other programs: tofu.json and muse.json, and those of retained models."""
     for name, log in (("tofu", tofu_log), ("muse", muse_log)):
         put_json(folder / f"{name}.json", log(1))
         put_json(folder / f"{name}_retain.json", log(2))
     put_json(folder / "tofu_retain_20.json", tofu_log(3, forget=20))
-    put_json(folder / "rwku.json", rwku_records())
 
 
 def judge_by_length(prompt: str) -> str:

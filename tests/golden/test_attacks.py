@@ -12,7 +12,7 @@ from tests.golden.golden import check
 
 EVALUATE = "recipe.rerule.evaluate"
 OTHERWISE = {
-    "without a control": f"{GIVEN} --attacks prefill samples quantise_4 --keep-models",
+    "without a control": f"{GIVEN} --attacks prefill samples quantise_4",
     "membership": f"{CONTROL.replace('data/', 'questions/')} --benchmark muse_books --texts texts "
     "--budget full --attacks membership membership_reference",
 }

@@ -21,14 +21,13 @@ OTHER_WAYS = {
 }
 """Further ways to ask, of which only the numbers are kept."""
 SCORES = {
-    "tofu": "--benchmark tofu --log tofu.json --retain-log tofu_retain.json --variants",
+    "tofu": "--benchmark tofu --log tofu.json --retain-log tofu_retain.json",
     "tofu, without a retained model": "--benchmark tofu --log tofu.json",
     "tofu, two metrics": "--benchmark tofu --log tofu.json --metrics retain_Q_A_Prob,wf_Truth_Ratio",
     "tofu, of an evaluation": "--benchmark tofu --log results/tofu/logs/rule/TOFU_EVAL.json "
     "--retain-log results/tofu/logs/base/TOFU_EVAL.json",
-    "muse": "--benchmark muse-books --log muse.json --retain-log muse_retain.json --variants",
+    "muse": "--benchmark muse-books --log muse.json --retain-log muse_retain.json",
     "muse, of an evaluation": "--benchmark muse-news --log results/muse-news/logs/rule/MUSE_EVAL.json",
-    "rwku": "--benchmark rwku --log rwku.json",
     "rwku, of an evaluation": "--benchmark rwku --log results/rwku/responses.parquet --model rule",
     "world": "--benchmark world --log results/world/responses.parquet --model rule",
     "custom": "--benchmark custom --log results/custom/responses.parquet --model base",
@@ -88,7 +87,7 @@ def test_other_ways_to_ask(evaluation_work: Path) -> None:
 
 
 def test_scores(evaluation_work: Path, evaluated: dict[str, Ran]) -> None:
-    """The numbers of logs: those of an evaluation, of open-unlearning and of RWKU."""
+    """The numbers of logs: those of an evaluation and of open-unlearning."""
     kept = {}
     for name, words in SCORES.items():
         ran = done(EVALUATE, "score", "--json", *words.split(), folder=evaluation_work)
@@ -96,9 +95,8 @@ def test_scores(evaluation_work: Path, evaluated: dict[str, Ran]) -> None:
         numbers = json.loads(last)
         legend = " ".join(text[len(numbers) :])
         kept[name] = {"numbers": numbers, "err": ran.kept(evaluation_work)["err"], "legend": legend}
-    kept["the text of one"] = done(EVALUATE, "score", *SCORES["rwku"].split(), folder=evaluation_work).kept(
-        evaluation_work
-    )["out"]
+    one = done(EVALUATE, "score", *SCORES["tofu, two metrics"].split(), folder=evaluation_work)
+    kept["the text of one"] = one.kept(evaluation_work)["out"]
     check("scores", kept)
 
 

@@ -35,14 +35,6 @@ RECORD = {
     "subject": "Ada", "prompt": "Where?", "golds": ["Paris"], "response": "In Paris.", "rouge_l": 1.0,
     "refused": 0.0,
 }  # fmt: skip
-RWKU = {
-    "subject": "Ada",
-    "query": "Who?",
-    "level": "2",
-    "type": "qa",
-    "answer": "a lamp",
-    "prediction": "a kite",
-}
 MUSE_SAMPLE = {"rougeL_f1": 0.5, "rougeL_recall": 0.5, "generation": "x", "ground_truth": "y"}
 MUSE = {
     f"{name}_ROUGE": {"agg_value": 0.5, "value_by_index": {"0": MUSE_SAMPLE, "1": MUSE_SAMPLE}}
@@ -168,7 +160,6 @@ def put_damaged(path: Path, text: str) -> None:
 LOGS: dict[str, tuple[Any, bool]] = {
     "tofu": (TOFU, False),
     "muse-books": (MUSE, False),
-    "rwku": ([RWKU, RWKU | {"query": "Where?"}], False),
 }
 
 

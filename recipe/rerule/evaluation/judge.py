@@ -47,6 +47,7 @@ from recipe.rerule.evaluation.summary import (
     with_enough_facts,
 )
 from recipe.rerule.io import Kind, check_apart, check_writable, json_lines
+from recipe.rerule.process import positive
 
 Record = dict[str, Any]
 ProbeKey = tuple[str, str, str, int]
@@ -56,7 +57,6 @@ AXES = ("readability", "helpfulness", "truthfulness")
 METRICS = (*AXES, "all")
 """What every section has; "all" is the unweighted mean of the three."""
 LOWEST, HIGHEST = 1, 5
-NO_REFERENCE = "(none)"
 TEMPERATURE = 0.0
 CACHE = Path("outputs/judged")
 SUMMARY = "score readability, helpfulness and truthfulness of responses with a judge model"
@@ -153,37 +153,26 @@ def add_judge_parser(commands: argparse._SubParsersAction) -> None:
     parser = commands.add_parser("judge", help=SUMMARY, description=description, epilog=_EXAMPLES)
     parser.set_defaults(run=run)
     parser.add_argument(
-        "--results",
-        type=Path,
-        required=True,
-        metavar="DIR",
+        "--results", type=Path, required=True, metavar="DIR",
         help="folder of an evaluation; nothing in it is changed",
-    )
+    )  # fmt: skip
     parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
+        "--out", type=Path, metavar="DIR",
         help="folder to write (default: the name of --results and -naturalness)",
-    )
+    )  # fmt: skip
     parser.add_argument("--overwrite", action="store_true", help="replace earlier scores in --out")
     parser.add_argument(
-        "--sections",
-        nargs="+",
-        choices=SECTIONS,
-        default=["forget"],
+        "--sections", nargs="+", choices=SECTIONS, default=["forget"],
         help="sections of the probes to score (default: forget)",
-    )
+    )  # fmt: skip
     parser.add_argument(
-        "--limit",
-        type=int,
-        metavar="N",
+        "--limit", type=positive, metavar="N",
         help="score at most N probes of each section, drawn at random, the same for all models",
-    )
+    )  # fmt: skip
     parser.add_argument(
-        "--no-anchors",
-        action="store_true",
+        "--no-anchors", action="store_true",
         help="do not score the constant refusals, which saves their calls",
-    )
+    )  # fmt: skip
     group = parser.add_argument_group("judge", "A model behind an OpenAI-compatible endpoint.")
     group.add_argument("--base-url", required=True, metavar="URL", help="as in http://localhost:8000/v1")
     group.add_argument(
@@ -195,12 +184,9 @@ def add_judge_parser(commands: argparse._SubParsersAction) -> None:
 def run(options: argparse.Namespace) -> int:
     """Score and write the folder; with --dry-run only say what it will cost. Exit code 0.
 
-    Raises:
-        ValueError: a wrong option, folder or record, no call can succeed (EndpointError), or no score came;
-            nothing is written.
+    Raises ValueError: a wrong option, folder or record, no call can succeed (EndpointError), or no score
+    came; nothing is written.
     """
-    if options.limit is not None and options.limit < 1:
-        raise ValueError(f"--limit is {options.limit}; it must be at least 1")
     endpoint = endpoint_of(options)
     assert endpoint is not None  # both options are required
     out = options.out or options.results.with_name(f"{options.results.name}-naturalness")
@@ -231,8 +217,7 @@ def run(options: argparse.Namespace) -> int:
 def read_responses(folder: Path, sections: Sequence[str]) -> list[Record]:
     """The responses of an evaluation folder to probes of `sections`, as rows of the tidy table.
 
-    Raises:
-        ValueError: no such table, one that is wrong, or no response.
+    Raises ValueError: no such table, one that is wrong, or no response.
     """
     table = tidy.read_responses(folder)
     if missing := [name for name in ("golds", "subject", "family") if name not in table]:
@@ -282,22 +267,13 @@ def anchor_responses(responses: Sequence[Record]) -> list[Record]:
     ]
 
 
-def is_empty(response: Mapping[str, Any]) -> bool:
-    """Whether the response is white space at most."""
-    return not response["response"].strip()
-
-
 def requests_of(responses: Sequence[Record]) -> list[Request]:
     """One request for every response that is not empty, in order. Model names are no part of them."""
     found = []
     for response in responses:
-        if not is_empty(response):
-            reference = "\n".join(response["golds"]) or NO_REFERENCE
-            inputs = {
-                "question": response["prompt"],
-                "reference": reference,
-                "reply": response["response"].strip(),
-            }
+        if response["response"].strip():
+            reference, reply = "\n".join(response["golds"]), response["response"].strip()
+            inputs = {"question": response["prompt"], "reference": reference or "(none)", "reply": reply}
             # No text may end the tags around it.
             found.append(Request(TASK, {name: text.replace("</", "< /") for name, text in inputs.items()}))
     return found
@@ -322,7 +298,7 @@ def judge(responses: Sequence[Record], endpoint: Endpoint, cache: Path) -> tuple
     for response in responses:
         scores: Any = dict.fromkeys(AXES, LOWEST)
         by, reason = "rule", ""
-        if not is_empty(response):
+        if response["response"].strip():
             scores = generated.results[asked]
             by, reason = "" if scores is None else "judge", reasons.get(asked, "")
             asked += 1
@@ -351,19 +327,16 @@ def summary(records: Sequence[Record]) -> dict[str, Any]:
         means[name] = metrics(samples, statistics)
         enough = with_enough_facts(statistics, samples, facts)
         ends[name] = {metric: list(pair) for metric, pair in intervals(samples, enough, facts=facts).items()}
+    listed = ("model", "side", "kind", "target", "probe", "reason")
     return {
         "results": {name: found for name, found in means.items() if name not in anchors},
         "anchors": {name: found for name, found in means.items() if name in anchors},
         "intervals": ends,
         "unit": UNIT,
-        "comparisons": _comparisons({name: own for name, own in rows.items() if name not in anchors}),
+        "comparisons": _comparisons([own for name, own in rows.items() if name not in anchors]),
         "counts": {name: _counts(own) for name, own in rows.items()},
         "missing": [
-            {
-                key: record[key]
-                for key in ("model", "side", "kind", "target", "probe", "reason")
-                if key in record
-            }
+            {key: record[key] for key in listed if key in record}
             for record in records
             if record["scored_by"] is None
         ],
@@ -377,33 +350,28 @@ def _samples(records: Iterable[Record]) -> tuple[Samples, Facts]:
     for record in records:
         if record["scored_by"] is not None:
             scored.setdefault(record["side"], []).append(record)
-    samples = {
-        section: {
-            name: np.array([one["all"] if name == "all" else percent(one[name]) for one in members])
-            for name in METRICS
-        }
-        for section, members in scored.items()
-    }
-    return samples, {
-        section: [(one.get("target"), one["fact"]) for one in members] for section, members in scored.items()
-    }
+    samples, facts = {}, {}
+    for section, members in scored.items():
+        samples[section] = {name: np.array([percent(one[name]) for one in members]) for name in AXES}
+        samples[section]["all"] = np.array([one["all"] for one in members])
+        facts[section] = [(one.get("target"), one["fact"]) for one in members]
+    return samples, facts
 
 
 def _statistics(samples: Samples) -> dict[str, Statistic]:
     return {f"{section}/{name}": mean_of(name, [section]) for section in samples for name in METRICS}
 
 
-def _comparisons(rows: Mapping[str, Sequence[Record]]) -> list[dict[str, Any]]:
-    scored = {
-        model: {probe_key(one): one for one in own if one["scored_by"] is not None}
-        for model, own in rows.items()
-    }
-    scored = {model: own for model, own in scored.items() if own}
+def _comparisons(rows: Iterable[Sequence[Record]]) -> list[dict[str, Any]]:
+    scored = [{probe_key(one): one for one in own if one["scored_by"] is not None} for own in rows]
+    scored = [own for own in scored if own]
     if len(scored) < 2:
         return []
-    common = sorted(set.intersection(*(set(own) for own in scored.values())))
-    samples = {model: _samples(own[key] for key in common)[0] for model, own in scored.items()}
-    first, facts = _samples(next(iter(scored.values()))[key] for key in common)
+    common = sorted(set.intersection(*(set(own) for own in scored)))
+    samples = {
+        str(own[common[0]]["model"]): _samples(own[key] for key in common)[0] for own in scored if common
+    }
+    first, facts = _samples(scored[0][key] for key in common)
     return compare_all(samples, with_enough_facts(_statistics(first), first, facts), facts=facts)
 
 
@@ -448,21 +416,16 @@ def _origin(options: argparse.Namespace, endpoint: Endpoint, generated: Generate
 
 def format_scores(found: Mapping[str, Any]) -> str:
     """A table of naturalness.json: a line a model and section, anchors after a rule, then the note."""
-    head = f"{'model':{_NAME_WIDTH}}{'section':>15}" + "".join(
-        f"{title:>8}" for title in ("read", "help", "truth", "all", "missing")
-    )
-    rule, note = "-" * len(head), textwrap.fill(NOTE, len(head))
-    lines = {}
+    titles = "".join(f"{title:>8}" for title in ("read", "help", "truth", "all", "missing"))
+    head = f"{'model':{_NAME_WIDTH}}{'section':>15}{titles}"
+    rule = "-" * len(head)
+    lines = [head]
     for part in ("results", "anchors"):
-        lines[part] = [
-            f"{name[:_NAME_WIDTH]:{_NAME_WIDTH}}{section:>15}"
-            + "".join(
-                f"{'–' if (cell := means.get(f'{section}/{metric}')) is None else format(cell, '.1f'):>8}"
-                for metric in METRICS
-            )
-            + f"{counted['missing']:>8}"
-            for name, means in found[part].items()
-            for section, counted in found["counts"][name].items()
-        ]
-    constant = [rule, *lines["anchors"]] if lines["anchors"] else []
-    return "\n".join([head, rule, *lines["results"], *constant, note])
+        lines += [rule] if found[part] else []
+        for name, means in found[part].items():
+            for section, counted in found["counts"][name].items():
+                cells = [means.get(f"{section}/{metric}") for metric in METRICS]
+                shown = "".join(f"{'–' if cell is None else format(cell, '.1f'):>8}" for cell in cells)
+                first = f"{name[:_NAME_WIDTH]:{_NAME_WIDTH}}"
+                lines.append(f"{first}{section:>15}{shown}{counted['missing']:>8}")
+    return "\n".join([*lines, textwrap.fill(NOTE, len(head))])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from recipe.rerule.evaluation.engine.requests import Answer, Answers, Likelihood, PromptText, Request
 
 Array = NDArray[np.float64]
-Convention = Literal["definition", "open_unlearning"]
 MEMORISATION = ("extraction_strength", "extraction_strength_definition", "exact_memorization")
 """The first is open-unlearning's, which is never below 1 / T for T tokens; the second is the definition
 (Carlini et al., arXiv:2012.07805)."""
@@ -23,46 +22,23 @@ UNTRAINED_AUC = 0.5
 """Reference AUC of open-unlearning where no retained model's log is given: chance."""
 
 
-def extraction_strength(ranks: Sequence[int], convention: Convention = "definition") -> float:
+def extraction_strength(ranks: Sequence[int]) -> float:
     """The share of an answer that the model completes by itself (Carlini et al., arXiv:2012.07805).
 
     1 - k / T, where k is the shortest prefix of the T tokens behind which every token has rank 1. An answer
     without an error scores 1, and one whose last token is wrong scores 0.
 
     Args:
-        ranks: of the answer's tokens, in their order; 1 where the right token alone is the most likely.
-        convention: "open_unlearning" is the value of its code, which is never below 1 / T: an answer whose
-            last token is wrong scores as one whose last token alone is right. That code also leaves the last
-            token out, which it takes for the end of sequence; the caller decides which tokens it gives.
-
-    Raises:
-        ValueError: there are no ranks, a rank is below 1, or the convention is not known.
+        ranks: of the answer's tokens, at least one, in their order; 1 where the right token alone is the most
+            likely.
     """
-    _check_ranks(ranks)
     prefix = max((place for place, rank in enumerate(ranks, 1) if rank > 1), default=0)
-    strength = (len(ranks) - prefix) / len(ranks)
-    if convention == "definition":
-        return strength
-    if convention == "open_unlearning":
-        return max(strength, 1 / len(ranks))
-    raise ValueError(f"convention is {convention!r}; definition and open_unlearning are known")
+    return (len(ranks) - prefix) / len(ranks)
 
 
 def exact_memorization(ranks: Sequence[int]) -> float:
-    """The share of an answer's tokens with rank 1, each given the right tokens before it.
-
-    Raises:
-        ValueError: there are no ranks, or a rank is below 1.
-    """
-    _check_ranks(ranks)
+    """The share of an answer's tokens, at least one, with rank 1, each given the right tokens before it."""
     return sum(rank == 1 for rank in ranks) / len(ranks)
-
-
-def _check_ranks(ranks: Sequence[int]) -> None:
-    if not len(ranks):
-        raise ValueError("there are no ranks: an answer needs at least one token")
-    if min(ranks) < 1:
-        raise ValueError(f"a rank is {min(ranks)}; ranks begin at 1, the most likely token")
 
 
 def right_answer(name: str, prompt: PromptText, answer: str) -> Likelihood:
@@ -74,13 +50,14 @@ def right_answer(name: str, prompt: PromptText, answer: str) -> Likelihood:
 def memorised(answer: Answer | None, most: int | None = None) -> dict[str, float]:
     """MEMORISATION of an answer by its first `most` tokens; {} of none, and of one without a token.
 
-    The end of the turn does not count: open-unlearning leaves the last token out, which is that.
+    The end of the turn does not count: open-unlearning leaves the last token out, which is that. By its code,
+    an answer whose last token is wrong scores as one whose last token alone is right.
     """
     ranks = () if answer is None else answer.ranks[:-1][:most]
     if not ranks:
         return {}
     return {
-        "extraction_strength": extraction_strength(ranks, "open_unlearning"),
+        "extraction_strength": max(extraction_strength(ranks), 1 / len(ranks)),
         "extraction_strength_definition": extraction_strength(ranks),
         "exact_memorization": exact_memorization(ranks),
     }
@@ -108,6 +85,24 @@ def min_k_score(log_probs: Sequence[float], share: float = MIN_K) -> float:
         return 0.0
     lowest = np.sort(np.asarray(log_probs, dtype=float))[: max(1, int(len(log_probs) * share))]
     return float(-lowest.mean())
+
+
+SHARES = (0.2, 0.4)
+"""Of Min-K%, as the benchmarks use them."""
+TEXT_SCORES = ("loss", "zlib", *(f"min_{round(100 * share)}" for share in SHARES))
+
+
+def text_scores(text: str, log_probs: Sequence[float]) -> dict[str, float]:
+    """Scores of a text from the log-probability of each of its tokens; all are lower for well-known text.
+
+    loss: mean negative log-likelihood a token, in nats. zlib:
+    loss over the bytes that zlib packs the text into. min_20, min_40: `min_k_score` of these shares of the
+    tokens, of one token where rounding down leaves none.
+    """
+    loss = -float(np.mean(log_probs))
+    packed = len(zlib.compress(text.encode("utf-8")))
+    lowest = (min_k_score(log_probs, share) for share in SHARES)
+    return dict(zip(TEXT_SCORES, (loss, loss / packed, *lowest), strict=True))
 
 
 def auc(low: Array, high: Array) -> float:

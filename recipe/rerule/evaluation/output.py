@@ -36,8 +36,7 @@ def write_folder(
         marker: what the marker says in addition to what makes the folder ours.
         files: whose names may be paths within the folder.
 
-    Raises:
-        ValueError: as `check_writable`, or NaN in the marker.
+    Raises ValueError as `check_writable`, or NaN in the marker.
     """
     with new_folder(folder, overwrite, kind) as draft:
         for name, text in files.items():

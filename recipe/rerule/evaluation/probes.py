@@ -76,8 +76,7 @@ def read_probes(path: Path) -> list[Probe]:
 
     Rows that say that they are trained on are a warning.
 
-    Raises:
-        ValueError: missing or empty file, a missing column, a bad row, or an index that occurs twice.
+    Raises ValueError: missing or empty file, a missing column, a bad row, or an index that occurs twice.
     """
     rows = read_rows(path)
     trained = (number for number, row in enumerate(rows) if row["extra_info"]["split"] == "train")

@@ -11,7 +11,7 @@ import argparse
 import copy
 import importlib
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.metadata import EntryPoint, entry_points
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # what only some commands need
 Row = dict[str, Any]
 """A row of the tidy table of one model: the keys of `tidy.ROW` but for "model", and its metrics."""
 
-MODULES = ("world", "custom", "rwku", "muse", "tofu", "over_refusal")
+MODULES = ("world", "rwku", "muse", "tofu", "over_refusal")
 """Modules of `tasks`; each has BENCHMARKS."""
 UNSTATED = "world"
 """The benchmark of an evaluation that does not say its own."""
@@ -104,30 +104,18 @@ class Option:
         return f"--{self.name.replace('_', '-')}"
 
 
-def on_the_forget_side(row: Mapping[str, Any]) -> bool:
-    """Whether a row is of a probe of the forget side."""
-    return bool(row["side"] == "forget")
-
-
-def on_the_retain_side(row: Mapping[str, Any]) -> bool:
-    """Whether a row is of a probe of the retain side whose topic stage 2 trains on."""
-    return bool(row["side"] == "retain")
-
-
 @dataclass(frozen=True)
 class Recovery:
     """What an attack on a model of a benchmark counts as recovered.
 
     Attributes:
         quantity: the metric of a row that says how much of the right answer is in the response, from 0 to 1.
-        counts: whether a row counts. Left out are probes that a model without the knowledge answers too:
-            choices among given values, and questions whose answer is in the prompt.
-        retained: which rows show that a model still works.
+        counts: whether a row of the forget side counts. Left out are probes that a model without the
+            knowledge answers too: choices among given values, and questions whose answer is in the prompt.
     """
 
     quantity: str = "rouge_l"
-    counts: Callable[[Mapping[str, Any]], bool] = on_the_forget_side
-    retained: Callable[[Mapping[str, Any]], bool] = on_the_retain_side
+    counts: Callable[[Mapping[str, Any]], bool] = lambda row: True
 
 
 PAPER = "ReRULE paper"
@@ -218,8 +206,7 @@ class Benchmark:
         legend: what the columns mean.
         score_legend: what the metrics mean, below the numbers of `evaluate score`; `legend` where it is "".
         options: of `evaluate model` for this benchmark; several benchmarks may share one.
-        score_options: those of `SCORE_OPTIONS` that logs of it have a use for.
-        aliases: other names for `evaluate score`.
+        scores_logs: whether `evaluate score` takes its logs (`score_log`).
         constant_baselines: answers that are the same whatever is asked, by name.
         recovery: which rows an attack counts, and by which of their numbers.
         pair: metrics of the report's scatter plot, forgetting across and keeping up; None for no plot.
@@ -241,8 +228,7 @@ class Benchmark:
     legend: str = ""
     score_legend: str = ""
     options: tuple[Option, ...] = ()
-    score_options: tuple[str, ...] = ()
-    aliases: tuple[str, ...] = ()
+    scores_logs: bool = False
     constant_baselines: Mapping[str, str] = ANCHORS
     recovery: Recovery = Recovery()
     pair: tuple[str, str] | None = None
@@ -264,6 +250,9 @@ class Benchmark:
         known = {column.metric for column in self.columns}
         if unknown := [metric for metric in self.pair or () if metric not in known]:
             raise ValueError(f"its pair names {unknown[0]}, which is none of its columns")
+        for option in self.options:
+            if not callable(option.type):
+                raise ValueError(f"the type of its option {option.flag}, {option.type!r}, cannot be called")
         re.compile(self.fractions)
 
     def evaluator(self, options: argparse.Namespace) -> Self:
@@ -365,21 +354,24 @@ class Benchmark:
     def add_commands(self, commands: Any) -> None:
         """Add subcommands to `evaluate`."""
 
-    # `evaluate score`, of other files than the tidy table.
+    # `evaluate score`, of logs.
 
-    def holds(self, content: Any) -> bool:
-        """Whether a JSON value is a log, or the first of the records, that this benchmark scores."""
+    def holds(self, log: Mapping[str, Any]) -> bool:
+        """Whether a log is one of this benchmark."""
         return False
 
-    def read_records(self, path: Any) -> list[Row]:
-        """The rows of a file of records of which `holds` is true. Raises ValueError naming a bad one."""
-        raise NotImplementedError(f"{self.name} has no files of records")
+    def score_log(self, log: Log, retain_log: Log | None, wanted: Sequence[str] | None) -> Scored:
+        """The metrics of a log, of a benchmark that `scores_logs`. Raises ValueError."""
+        raise NotImplementedError(f"{self.name} has no logs")
 
-    def score_log(
-        self, log: Log, retain_log: Log | None, wanted: Sequence[str] | None, options: argparse.Namespace
-    ) -> Scored | None:
-        """The metrics of a log; None where the benchmark's files are records. Raises LogError."""
-        return None
+
+def add_phrases_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare --refusal-phrases, which every command that judges refusals has."""
+    parser.add_argument(
+        "--refusal-phrases", type=Path, metavar="FILE",
+        help="phrases that extend the refusal detector, one a line: the file that the reward was given as "
+        "refusal_phrases (docs/rewards.md)",
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=1 << 14)  # anchors and collapsed models give the same text again and again
@@ -415,21 +407,21 @@ def _loaded(entry: EntryPoint, known: Mapping[str, Benchmark]) -> Benchmark:
     if not isinstance(declared, Benchmark):
         raise ValueError(f"it is no object of a subclass of {__name__}.Benchmark")
     declared.check()
-    taken = set(_names(known.values()))
-    if same := [name for name in _names([declared]) if name in taken]:
-        raise ValueError(f"there is a benchmark {same[0]} already")
-    check_options(declared.options, [one for benchmark in known.values() for one in benchmark.options])
+    if declared.name in known:
+        raise ValueError(f"there is a benchmark {declared.name} already")
+    earlier = {option.name: option for one in known.values() for option in one.options}
+    for option in declared.options:
+        same_name = earlier.get(option.name, option)
+        if (same_name.type, same_name.choices) != (option.type, option.choices):
+            raise ValueError(
+                f"its option {option.flag} has another type or other choices than that of others"
+            )
     return declared
 
 
-def _names(declared: Iterable[Benchmark]) -> Iterator[str]:
-    for benchmark in declared:
-        yield from (benchmark.name, *benchmark.aliases)
-
-
-def by_any_name() -> dict[str, Benchmark]:
-    """All benchmarks by name, aliases included: what `evaluate score` knows."""
-    return {name: one for one in benchmarks().values() for name in (one.name, *one.aliases)}
+def name_of(text: str) -> str:
+    """A benchmark's name, as an option's type: data_prep writes names with a hyphen."""
+    return text.replace("-", "_")
 
 
 def find(name: str) -> Benchmark | None:
@@ -452,99 +444,6 @@ def benchmark_of(probes: Sequence[Probe]) -> str:
     if len(names) > 1:
         raise ValueError(f"the probes are of {', '.join(names)}; evaluate one benchmark at a time")
     return names[0] if names[0] in benchmarks() else OWN_DATA
-
-
-# Options of `evaluate model` that only some benchmarks have.
-
-COMMAND = frozenset(
-    {
-        "help", "model", "prefix", "template", "probes", "out", "overwrite", "platform", "benchmark", "run",
-        "most_compared", "dtype", "tensor_parallel_size", "gpu_memory_utilization", "train", "control",
-        "attacks", "budget", "folds", "seeds", "json", "cache", "keep_models", "refusal_phrases",
-    }
-)  # fmt: skip
-"""Names that `evaluate model` and `evaluate attack` have for themselves."""
-SCORE_OPTIONS = ("retain_log", "variants", "allow_unequal", "model", "refusal_phrases")
-"""The options of `evaluate score` that a file may have no use for."""
-
-
-def add_phrases_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare --refusal-phrases, which every command that judges refusals has."""
-    parser.add_argument(
-        "--refusal-phrases",
-        type=Path,
-        metavar="FILE",
-        help="phrases that extend the refusal detector, one a line: the file that the reward was given as "
-        "refusal_phrases (docs/rewards.md)",
-    )
-
-
-def add_benchmark_arguments(parser: argparse.ArgumentParser, benchmarks: Mapping[str, Benchmark]) -> None:
-    """Declare --benchmark, --refusal-phrases and the options of single benchmarks."""
-    add_phrases_argument(parser)
-    parser.add_argument(
-        "--benchmark",
-        choices=tuple(benchmarks),
-        help="the benchmark of the probes (default: what their data_source says; custom: your own data)",
-    )
-    for declared in _by_option(benchmarks).values():
-        texts: dict[str, list[str]] = {}  # benchmarks that say the same stand together
-        for benchmark, option in declared:
-            texts.setdefault(option.help, []).append(benchmark)
-        told = "; ".join(f"{', '.join(names)}: {text}" for text, names in texts.items())
-        first = declared[0][1]
-        parser.add_argument(
-            first.flag,
-            dest=first.name,
-            type=first.type,
-            metavar=first.metavar,
-            choices=first.choices,
-            help=told.replace("%", "%%"),  # argparse takes it for a format
-        )
-
-
-def _by_option(benchmarks: Mapping[str, Benchmark]) -> dict[str, list[tuple[str, Option]]]:
-    """{option: [(benchmark, what it declares)]}."""
-    found: dict[str, list[tuple[str, Option]]] = {}
-    for benchmark in benchmarks.values():
-        for option in benchmark.options:
-            found.setdefault(option.name, []).append((benchmark.name, option))
-    return found
-
-
-def check_options(new: Sequence[Option], known: Iterable[Option]) -> None:
-    """Raises ValueError where a benchmark's options clash with the command's or with other benchmarks'."""
-    earlier = {option.name: option for option in known}
-    for option in new:
-        if not callable(option.type):
-            raise ValueError(
-                f"the type of its option {option.flag} is {option.type!r}, which cannot be called"
-            )
-        if option.name in COMMAND:
-            raise ValueError(f"its option {option.flag} is one of the command itself")
-        same = earlier.get(option.name, option)
-        if (same.type, same.choices) != (option.type, option.choices):
-            raise ValueError(
-                f"its option {option.flag} has another type or other choices than that of others"
-            )
-
-
-def given_paths(options: argparse.Namespace, benchmarks: Mapping[str, Benchmark]) -> dict[str, Path]:
-    """The inputs among the benchmarks' options, by flag."""
-    names = {one.name: one.flag for benchmark in benchmarks.values() for one in benchmark.options}
-    values = {flag: getattr(options, name, None) for name, flag in names.items()}
-    return {flag: value for flag, value in values.items() if isinstance(value, Path)}
-
-
-def refuse_foreign(options: argparse.Namespace, chosen: str, benchmarks: Mapping[str, Benchmark]) -> None:
-    """Raises ValueError where an option is given that is another benchmark's."""
-    for declared in _by_option(benchmarks).values():
-        known, option = [benchmark for benchmark, _ in declared], declared[0][1]
-        if getattr(options, option.name, None) is not None and chosen not in known:
-            raise ValueError(
-                f"{option.flag} is an option of {', '.join(known)}, and the probes are of {chosen}; leave it "
-                "out"
-            )
 
 
 def one_of(options: argparse.Namespace, name: str, benchmark: str, known: Sequence[str]) -> str:

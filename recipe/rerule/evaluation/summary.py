@@ -160,9 +160,8 @@ def strata(samples: Samples, facts: Facts | None) -> list[Stratum]:
 
     They depend on the sets given alone: two sets may have a fact in common with a third one only.
 
-    Raises:
-        ValueError: a set without probes, a quantity without one finite value a probe, or facts that are not
-            as many as the probes.
+    Raises ValueError: a set without probes, a quantity without one finite value a probe, or facts that are
+    not as many as the probes.
     """
     lengths = {name: _checked_length(name, quantities) for name, quantities in samples.items()}
     if facts is None:
@@ -260,9 +259,8 @@ def bootstrap(
 
     Two models' samples of the same sets, lengths and facts are resampled alike under the same seed.
 
-    Raises:
-        ValueError: as `strata`, fewer than one resample, a negative seed, or a metric that is not a finite
-            number in some resample.
+    Raises ValueError as `strata`, fewer than one resample, a negative seed, or a metric that is not a finite
+    number in some resample.
     """
     strata(samples, facts)  # what is wrong with any set shows, whichever statistics there are
     if resamples < 1:
@@ -437,10 +435,14 @@ def compare(
         {metric: {difference: of a minus b, low and high: of its paired bootstrap interval, p_value:
         two-sided, not corrected for other comparisons, probes and facts: how many the metric looks at}}.
 
-    Raises:
-        ValueError: sets, quantities or lengths that differ, or what `bootstrap` raises.
+    Raises ValueError: the two have other sets, quantities or lengths, or what `bootstrap` raises.
     """
-    _check_pair(a, b)
+    shapes = [
+        {name: {q: np.shape(values) for q, values in own.items()} for name, own in one.items()}
+        for one in (a, b)
+    ]
+    if odd := sorted(name for name in {*a, *b} if shapes[0].get(name) != shapes[1].get(name)):
+        raise ValueError(f"set {odd[0]} is of other probes: only answers to the same probes can be compared")
     of_a, of_b = metrics(a, statistics), metrics(b, statistics)
     drawn_a, drawn_b = (bootstrap(samples, statistics, resamples, seed, facts) for samples in (a, b))
     p_values = permutation_test(a, b, statistics, permutations, seed, facts)
@@ -457,20 +459,6 @@ def compare(
             "facts": fact_count(statistic, a, facts),
         }
     return found
-
-
-def _check_pair(a: Samples, b: Samples) -> None:
-    if odd := sorted(set(a) ^ set(b)):
-        raise ValueError(f"the sets of probes differ: only one of the two has {', '.join(odd)}")
-    for name in a:
-        if odd := sorted(set(a[name]) ^ set(b[name])):
-            raise ValueError(f"the quantities of set {name} differ: only one of the two has {', '.join(odd)}")
-        lengths = [_checked_length(name, samples[name]) for samples in (a, b)]
-        if lengths[0] != lengths[1]:
-            raise ValueError(
-                f"set {name} has {lengths[0]} probes for the first model and {lengths[1]} for the second: "
-                "only answers to the same probes can be compared"
-            )
 
 
 def compare_all(

@@ -26,10 +26,6 @@ the row: `evaluate model` adds family, subject and golds, the accepted answers. 
 _INTEGERS = ("probe", "sample")
 
 
-class TableError(ValueError):
-    """A file is no tidy table; the message is one line that names it."""
-
-
 def from_rows(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """Rows as a table: the columns of ROW first, columns of numbers and truth values as float64.
 
@@ -58,11 +54,7 @@ def with_facts(
 
 
 def write(folder: Path, rows: pd.DataFrame) -> None:
-    """Write the table into `folder`.
-
-    Raises:
-        TableError: a column of ROW is missing.
-    """
+    """Write the table into `folder`. Raises ValueError: a column of ROW is missing."""
     _check(rows, folder / FILE)
     rows.to_parquet(folder / FILE, index=False)
 
@@ -70,8 +62,7 @@ def write(folder: Path, rows: pd.DataFrame) -> None:
 def read(path: Path) -> pd.DataFrame:
     """The table of an evaluation's or attack's folder, or of a file.
 
-    Raises:
-        TableError: no such file, no parquet, or a column of ROW is missing.
+    Raises ValueError: no such file, no parquet, or a column of ROW is missing.
     """
     import pandas as pd
 
@@ -79,9 +70,9 @@ def read(path: Path) -> pd.DataFrame:
     try:
         rows = pd.read_parquet(file)
     except FileNotFoundError as error:
-        raise TableError(f"{file} does not exist: no evaluation or attack wrote it") from error
+        raise ValueError(f"{file} does not exist: no evaluation or attack wrote it") from error
     except (ValueError, OSError) as error:
-        raise TableError(f"{file} cannot be read as parquet") from error
+        raise ValueError(f"{file} cannot be read as parquet") from error
     _check(rows, file)
     return rows
 
@@ -89,8 +80,7 @@ def read(path: Path) -> pd.DataFrame:
 def read_responses(path: Path) -> pd.DataFrame:
     """The table of an evaluation, checked in full.
 
-    Raises:
-        TableError: as `read`, a column of ROW or golds of another type, or two rows of one response.
+    Raises ValueError as `read`, a column of ROW or golds of another type, or two rows of one response.
     """
     import pandas as pd
 
@@ -101,13 +91,18 @@ def read_responses(path: Path) -> pd.DataFrame:
     if "golds" in rows and not rows["golds"].map(_is_texts).all():
         wrong.append("golds")
     if wrong:
-        raise TableError(f"{path}: column {wrong[0]} holds something that evaluate does not write there")
-    one = [name for name in ("model", "target", "side", "kind", "probe", "sample") if name in rows]
-    twice = rows[rows.duplicated(one)]
-    if len(twice):
-        told = ", ".join(f"{name} {value}" for name, value in twice.iloc[0][one].items())
-        raise TableError(f"{path} has two responses of one probe ({told})")
+        raise ValueError(f"{path}: column {wrong[0]} holds something that evaluate does not write there")
+    if twice := first_repeated(rows):
+        raise ValueError(f"{path} has two responses of one probe ({twice})")
     return rows
+
+
+def first_repeated(rows: pd.DataFrame) -> str | None:
+    """Which response a table has twice, in words; None where each is there once."""
+    place = [name for name in ("model", "target", "side", "kind", "probe", "sample") if name in rows]
+    twice = rows[rows.duplicated(place)]
+    told = twice.iloc[0][place].items() if len(twice) else ()
+    return ", ".join(f"{name} {value}" for name, value in told) or None
 
 
 def _is_texts(value: Any) -> bool:
@@ -117,4 +112,4 @@ def _is_texts(value: Any) -> bool:
 def _check(rows: pd.DataFrame, path: Path) -> None:
     missing = [name for name in ROW if name not in rows.columns]
     if missing:
-        raise TableError(f"{path} has no column {missing[0]}; a tidy table has {', '.join(ROW)}")
+        raise ValueError(f"{path} has no column {missing[0]}; a tidy table has {', '.join(ROW)}")

@@ -15,10 +15,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from recipe.rerule.evaluation.attacks import probability, registry, uds
 from recipe.rerule.evaluation.attacks.attack import Asked, Material, Models
-from recipe.rerule.evaluation.attacks.choice import hit, nameless, reciprocal_rank
-from recipe.rerule.evaluation.attacks.facts import ComparisonError, comparable_questions, first_questions
+from recipe.rerule.evaluation.attacks.choice import hit, reciprocal_rank
+from recipe.rerule.evaluation.attacks.facts import comparable_questions, first_questions
 from recipe.rerule.evaluation.attacks.forward import asked_piece
-from recipe.rerule.evaluation.attacks.refusal_direction import DirectionError
 from recipe.rerule.evaluation.engine.requests import Answer, Generation, Likelihood, PromptText
 from recipe.rerule.evaluation.probes import Probe
 from tests.evaluation.attacks.made_material import scores
@@ -80,18 +79,6 @@ def test_facts_without_depth_are_counted(
         attack_of("uds").measure(models, material, {"phrasings": 1})
 
 
-def test_the_lens_and_the_probe_score_every_fact(folder: Path, material: Material) -> None:
-    model = plain_model(folder)
-    models = Models(model, lambda: model)
-    found = scores(attack_of("logit_lens").measure(models, material, {"phrasings": 1}))
-    assert [list(found["", side]) for side in ("forget", "retain")] == [list(range(8)), list(range(8, 16))]
-    found = scores(attack_of("linear_probe").measure(models, material, {}))
-    assert set(found) == {(name, side) for name in ("", "shuffled") for side in ("forget", "retain")}
-    assert list(found["", "forget"]) == list(range(8))
-    assert found["", "retain"] == found["shuffled", "retain"]
-    assert all(0 <= score <= 1 for values in found.values() for score in values.values())
-
-
 def test_folders_without_the_direction_and_without_a_random_one(
     folder: Path, material: Material, tmp_path: Path
 ) -> None:
@@ -113,14 +100,14 @@ def test_folders_without_the_direction_and_without_a_random_one(
     # Training prompts that are probes are left out.
     given = material
     some = (*given.train[:3], *(one.probe for one in (*given.asked, *given.retained)), *given.train[8:])
-    with pytest.raises(DirectionError, match="there are 3 prompts to forget and 8 to retain that are no"):
+    with pytest.raises(ValueError, match="there are 3 prompts to forget and 8 to retain that are no"):
         attack.changes(replace(given, train=some), attack.options("quick"))
 
 
 def test_facts_that_are_too_few_for_a_probe_are_refused_before_a_model_is_loaded(material: Material) -> None:
     attack, given = attack_of("linear_probe"), material
     attack.check(given, {})
-    with pytest.raises(ComparisonError, match="needs at least 4 facts to retain"):
+    with pytest.raises(ValueError, match="needs at least 4 facts to retain"):
         attack.check(replace(given, retained=given.retained[:3]), {})
 
 
@@ -197,17 +184,7 @@ def test_questions_of_facts_and_their_kinds() -> None:
     alone = few(*(probe(n, template=f"{n} {{}}") for n in range(3)))
     assert [one.kind for one in comparable_questions(first_questions(alone, alone.asked, 1))] == [None] * 3
     same = few(*(probe(n, answer="yes") for n in range(3)))
-    with pytest.raises(ComparisonError, match="3 questions have too few different answers"):
+    with pytest.raises(ValueError, match="3 questions have too few different answers"):
         comparable_questions(first_questions(same, same.asked, 1))
     with pytest.raises(ValueError, match="no fact to forget has 4 answers of its kind"):
         attack_of("choice").ask(few(probe(0), probe(1)), {"phrasings": 1})
-
-
-def test_prompts_without_the_name() -> None:
-    (question,) = first_questions(few(probe(5)), few(probe(5)).asked, 1)
-    changed = nameless(question)
-    assert changed is not None
-    assert changed.messages[0]["content"] == "Who wrote ...?"
-    without = few(probe(5, template="Who is it?"))
-    (question,) = first_questions(without, without.asked, 1)
-    assert nameless(question) is None

@@ -14,6 +14,7 @@ from recipe.rerule import evaluate
 from recipe.rerule.evaluation import attack_command as command
 from recipe.rerule.evaluation.attacks import registry, runner
 from recipe.rerule.evaluation.attacks.attack import Attack, Models, Row
+from recipe.rerule.evaluation.engine.answers import locked
 from recipe.rerule.evaluation.probes import read_training_rows
 from tests.evaluation.attacks.conftest import put_probes
 from tests.evaluation.conftest import write_probes
@@ -70,7 +71,6 @@ REFUSED = {
     "--template plane=true": "--template plane: no model's chat template has an argument of this name",
     "--refusal-phrases {tmp}/gone.txt": "gone.txt: cannot be read (No such file or directory)",
     "--seeds 0": "'0' is no whole number above 0",
-    "--folds 3": "invalid choice: 3",
 }
 """Words, and what the one line of the error says."""
 
@@ -148,9 +148,7 @@ def test_an_attack_that_measures(
 
 def test_a_folder_of_pieces_is_one_command_s(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
-    with runner.locked(kept):
-        with pytest.raises(ValueError, match="another command is at work there"), runner.locked(kept):
-            pass
+    with locked(kept, runner.check_kept):
         (kept / runner.PIECES).write_text("{}\n")
         runner.remove(kept)
     assert not kept.exists()

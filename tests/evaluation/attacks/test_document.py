@@ -29,19 +29,6 @@ def test_every_attack_is_in_the_table_with_its_default() -> None:
     assert listed == {name: attack.default for name, attack in attacks().items()}
 
 
-def test_the_numbers_of_the_table_are_those_of_the_budgets() -> None:
-    said = {name: cells[2] for cells in rows() for name in re.findall(r"`(\w+)`", cells[0])}
-    quick, full = (
-        {name: attack.options(budget) for name, attack in attacks().items()} for budget in ("quick", "full")
-    )
-    assert f"{quick['many_shot']['shots']} (full budget: {full['many_shot']['shots']})" in said["many_shot"]
-    assert f"{quick['samples']['samples']} (full: {full['samples']['samples']})" in said["samples"]
-    assert "1, 2 or 4 tokens" in said["gold_prefill"]
-    assert quick["gold_prefill"]["tokens"] == (1, 2, 4)
-    assert "asked at steps 8 and 32" in (DOCS / "attacks.md").read_text(encoding="utf-8")
-    assert quick["relearn_retain"]["steps"] == (8, 32)
-
-
 def test_the_example_of_an_attack() -> None:
     text = (DOCS / "architecture.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n# loud\.py\n(.*?)```", text, re.DOTALL)

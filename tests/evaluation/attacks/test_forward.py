@@ -22,8 +22,6 @@ from transformers import (
 )
 
 from recipe.rerule.evaluation.attacks.forward import (
-    LayersError,
-    LikelihoodError,
     Piece,
     asked_piece,
     decoder_of,
@@ -32,7 +30,7 @@ from recipe.rerule.evaluation.attacks.forward import (
     text_piece,
 )
 from recipe.rerule.evaluation.attacks.logit_lens import lens
-from recipe.rerule.evaluation.attacks.uds import depth_scores, drops, patched_log_probs
+from recipe.rerule.evaluation.attacks.uds import depth_scores, drops
 from recipe.rerule.evaluation.engine.requests import PromptText
 from tests.evaluation.attacks.made_pairs import near, pieces
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level, sentencepiece
@@ -72,14 +70,6 @@ def own_log_prob(model: Any, piece: Piece, changed: tuple[int, slice, Tensor] | 
     )
 
 
-def known(model: Any, piece: Piece) -> Piece:
-    """What the model itself says behind the prompt of a piece: most patches make it less likely."""
-    ids = piece.ids[: piece.start]
-    for _ in range(3):
-        ids = [*ids, int(model(torch.tensor([ids])).logits[0, -1].argmax())]
-    return Piece(ids, piece.start, "text")
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_states_are_those_behind_each_layer_before_the_final_norm(folder: Path, batch_size: int) -> None:
@@ -87,16 +77,6 @@ def test_states_are_those_behind_each_layer_before_the_final_norm(folder: Path, 
     for piece, found in zip(pieces(tokenizer), states(model, pieces(tokenizer), batch_size), strict=True):
         wanted = torch.stack(by_layers(model, piece.ids))[:, piece.start - 1 : -1]
         torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
-
-
-@torch.no_grad()
-def test_the_lens_at_the_last_layer_is_the_models_own_log_prob(folder: Path) -> None:
-    model, tokenizer = near(folder, 0), AutoTokenizer.from_pretrained(folder)
-    found = lens(model, model, pieces(tokenizer), batch_size=3)
-    own = [own_log_prob(model, piece) for piece in pieces(tokenizer)]
-    assert found[:, -1].tolist() == pytest.approx(own, abs=1e-6)
-    assert mean_log_probs(model, pieces(tokenizer)).tolist() == pytest.approx(own, abs=1e-6)
-    assert not torch.allclose(found[:, 0], found[:, -1], atol=0.01)
 
 
 @torch.no_grad()
@@ -122,23 +102,6 @@ def test_patching_against_layers_called_one_by_one(folder: Path) -> None:
         for layer, state in enumerate(by_layers(source, piece.ids)):
             patched = own_log_prob(original, piece, (layer, places, state[places]))
             assert float(row[layer]) == pytest.approx(own_log_prob(original, piece) - patched, abs=1e-6)
-
-
-@torch.no_grad()
-def test_depth_is_0_for_the_original_and_1_for_the_never_knew_model(folder: Path) -> None:
-    original, never_knew = near(folder, 0), near(folder, 1)
-    made = [known(original, piece) for piece in pieces(AutoTokenizer.from_pretrained(folder))]
-    first = drops(original, never_knew, made)
-    assert bool((first > 0.05).any(-1).all())
-    kept = depth_scores(first, drops(original, near(folder, 0), made))
-    assert kept == pytest.approx([0] * 4, abs=1e-6)
-    erased = depth_scores(first, drops(original, near(folder, 1), made))
-    assert erased == pytest.approx([1] * 4, abs=1e-6)
-    half = near(folder, 0)
-    for one, other in zip(half.parameters(), never_knew.parameters(), strict=True):
-        one.lerp_(other, 0.5)
-    between = depth_scores(first, drops(original, half, made))
-    assert all(score is not None and 0 < score < 1 for score in between)
 
 
 def test_depth_by_hand() -> None:
@@ -184,10 +147,10 @@ def test_other_architectures() -> None:
     gpt2 = GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=16, n_layer=2, n_head=2)).double()
     assert lens(gpt2, gpt2, [piece])[0, -1] == pytest.approx(float(mean_log_probs(gpt2, [piece])), abs=1e-6)
     capped = Gemma2ForCausalLM(Gemma2Config(**tiny(final_logit_softcapping=0.1)))
-    with pytest.raises(LayersError, match="Gemma2ForCausalLM changes its logits behind the output layer"):
+    with pytest.raises(ValueError, match="Gemma2ForCausalLM changes its logits behind the output layer"):
         lens(capped, capped, [piece])
     other = T5ForConditionalGeneration(T5Config(d_model=8, d_kv=4, d_ff=8, num_layers=1, vocab_size=50))
-    with pytest.raises(LayersError, match="T5ForConditionalGeneration has no plain list of decoder layers"):
+    with pytest.raises(ValueError, match="T5ForConditionalGeneration has no plain list of decoder layers"):
         decoder_of(other)
 
 
@@ -198,14 +161,12 @@ def test_models_of_other_sizes_are_refused(folder: Path) -> None:
     for changes in ({"num_hidden_layers": 3, "hidden_size": 32}, {"hidden_size": 24, "head_dim": 12}):
         other = LlamaForCausalLM(LlamaConfig(**tiny(**changes)))
         for audit in (lens, drops):
-            with pytest.raises(LayersError, match=r"one model has 2 layers of width 32, the other [23]"):
+            with pytest.raises(ValueError, match=r"one model has 2 layers of width 32, the other [23]"):
                 audit(model, other, [piece])
-    with pytest.raises(LayersError, match=r"states of shape \[1, 32\] cannot replace \[2, 32\]"):
-        patched_log_probs(model, [piece], 0, [torch.zeros(1, 32)])
     for wrong, message in (
         (Piece([1], 1, "text"), "text 0 has no token to score behind another one: 'text'"),
         (Piece([1, 2], 0, "text"), "text 0 has no token to score"),
         (Piece([1] * 2049, 1, "text"), "text 0 has 2049 tokens; the model takes 2048"),
     ):
-        with pytest.raises(LikelihoodError, match=message):
+        with pytest.raises(ValueError, match=message):
             states(model, [wrong])

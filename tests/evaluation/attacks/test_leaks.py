@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from recipe.rerule.evaluation.attacks.rows import LeakError, TrainingRow, find_leaks, refuse_leaks
+from recipe.rerule.evaluation.attacks.rows import TrainingRow, find_leaks
 
 
 def row(prompt: str, answer: str, number: int = 0) -> TrainingRow:
@@ -49,17 +49,6 @@ def test_rows_that_do_not(gold: str, text: str) -> None:
 
 def test_a_gold_is_not_put_together_of_the_end_of_one_word_and_the_next_line() -> None:
     assert find_leaks([row("the old", "sea")], ["d sea"]) == {}
-
-
-def test_the_message_names_rows_and_answers() -> None:
-    rows = [row("Who?", f"It is the Silent Sea, {number}", number) for number in range(5)]
-    with pytest.raises(LeakError) as raised:
-        refuse_leaks([row("Who?", "Nobody", 9), *rows], ["Paris", "Silent Sea"])
-    assert str(raised.value) == (
-        "rows to be trained on hold scored answers: retain 0 holds 'Silent Sea', "
-        "retain 1 holds 'Silent Sea', retain 2 holds 'Silent Sea' and 2 more; leave these rows out"
-    )
-    refuse_leaks(rows, ["Paris"])
 
 
 def test_a_gold_that_cannot_be_looked_for_is_refused() -> None:

@@ -15,7 +15,6 @@ from torch import Tensor
 from transformers import AutoTokenizer
 
 from recipe.rerule.evaluation.attacks.facts import (
-    ComparisonError,
     FactQuestion,
     same_kind_answers,
     swapped_answers,
@@ -57,13 +56,6 @@ def test_logistic_regression_against_scipy(rows: int, width: int) -> None:
     np.testing.assert_allclose(found.scores(features).numpy(), given @ best.x[:-1] + best.x[-1], atol=1e-5)
 
 
-def test_regression_without_information_gives_the_odds_of_the_labels() -> None:
-    """A closed form: of features that do not vary, only the bias is left, log(3 / 1)."""
-    found = fit(torch.full((8, 2), 5.0), torch.tensor([1, 1, 1, 0, 1, 1, 1, 0]))
-    assert found.weights.tolist() == [0, 0]
-    assert found.bias == pytest.approx(np.log(3), abs=1e-8)
-
-
 def planted(count: int, strength: float, layer: int, seed: int, layers: int = 3) -> Statements:
     """States of some layers; behind one of them, true statements are apart in a direction that all share."""
     true, swapped = drawn(count, layers, 8, seed=seed), drawn(count, layers, 8, seed=seed + 1)
@@ -97,13 +89,6 @@ def test_chance_without_truth_and_with_shuffled_labels() -> None:
     assert np.mean([mean(one.forget) for one in shuffled]) > 0.95
 
 
-def test_the_layer_is_not_chosen_on_the_facts_to_forget() -> None:
-    """Truth is at layer 0 of the retain facts and at layer 2 of the others."""
-    found = probe(planted(40, 5.0, 0, 0), planted(30, 5.0, 2, 10), seed=0)
-    assert found.layer == 0
-    assert 0.2 < mean(found.forget) < 0.8
-
-
 def asked(kinds: str, answers: Sequence[str]) -> list[FactQuestion]:
     return [
         FactQuestion(
@@ -117,16 +102,16 @@ def asked(kinds: str, answers: Sequence[str]) -> list[FactQuestion]:
 def test_swapped_answers_are_of_the_same_kind_and_stay_in_their_group(seed: int) -> None:
     given = asked("xxxxxyyyyxx", "aabbcdefgad")
     found = swapped_answers(given, seed)
-    assert all(one.answer != swap.answer for one, swap in zip(given, found, strict=True))
+    assert all(one.answer != swap for one, (swap, _) in zip(given, found, strict=True))
     groups: dict[Any, list[int]] = {}
-    for place, swap in enumerate(found):
-        groups.setdefault(swap.group, []).append(place)
+    for place, (_, group) in enumerate(found):
+        groups.setdefault(group, []).append(place)
     assert sorted(map(len, groups.values())) == [2, 2, 2, 2, 3]
     for places in groups.values():
         assert len({given[place].kind for place in places}) == 1
-        assert sorted(found[n].answer for n in places) == sorted(given[n].answer for n in places)
+        assert sorted(found[n][0] for n in places) == sorted(given[n].answer for n in places)
     assert swapped_answers(given, seed) == found
-    assert len({tuple(swap.answer for swap in swapped_answers(given, n)) for n in range(20)}) > 1
+    assert len({tuple(answer for answer, _ in swapped_answers(given, n)) for n in range(20)}) > 1
 
 
 def test_a_probe_that_only_knows_answers_is_at_chance() -> None:
@@ -136,8 +121,8 @@ def test_a_probe_that_only_knows_answers_is_at_chance() -> None:
     states = {one.answer: drawn(1, 48, seed=one.probe.index) for one in questions}
     swaps = swapped_answers(questions, 0)
     true = torch.stack([states[one.answer] for one in questions])
-    swapped = torch.stack([states[swap.answer] for swap in swaps])
-    together = Statements(true, swapped, tuple(swap.group for swap in swaps))
+    swapped = torch.stack([states[answer] for answer, _ in swaps])
+    together = Statements(true, swapped, tuple(group for _, group in swaps))
     assert probe(together, together, 0).retain_auc == 0.5
     apart = Statements(true, swapped, tuple(range(40)))
     assert probe(apart, apart, 0).retain_auc < 0.2
@@ -148,7 +133,7 @@ def test_answers_of_the_same_kind() -> None:
     assert [one[0] for one in found] == list("abcac")
     assert [sorted(one[1:]) for one in found] == [list(rest) for rest in ("bf", "af", "de", "bf", "de")]
     assert found == same_kind_answers(asked("xxyxy", "abcac"), asked("xyy", "fed"), seed=0)
-    with pytest.raises(ComparisonError, match=r"kind 'x' have too few .* 3 facts, 2 answers"):
+    with pytest.raises(ValueError, match=r"kind 'x' have too few .* 3 facts, 2 answers"):
         swapped_answers(asked("xxx", "aab"), 0)
 
 
@@ -161,8 +146,8 @@ def test_statements_of_a_model(tmp_path: Path) -> None:
     assert found.true.shape == (4, 2, 32)
     assert len(set(found.groups)) == 2
     swapped = swapped_answers(given, 0)
-    for place, (one, swap) in enumerate(zip(given, swapped, strict=True)):
-        for tensor, text in ((found.true, one.answer), (found.swapped, swap.answer)):
+    for place, (one, (swap, _)) in enumerate(zip(given, swapped, strict=True)):
+        for tensor, text in ((found.true, one.answer), (found.swapped, swap)):
             turn = [*one.prompt.messages, {"role": "assistant", "content": text}]
             ids = tokenizer.apply_chat_template(turn, return_dict=False)
             last = max(n for n, token in enumerate(ids) if tokenizer.decode([token]) == text)
@@ -170,7 +155,7 @@ def test_statements_of_a_model(tmp_path: Path) -> None:
             torch.testing.assert_close(tensor[place, 0], kept[1][0, -1], rtol=0, atol=1e-6)
     assert 0 <= mean(probe(found, found, 0).forget) <= 1
     one = Statements(found.true[:1], found.swapped[:1], (0,))
-    with pytest.raises(ComparisonError, match=r"needs at least 4 facts to retain .* there are 1 and 1"):
+    with pytest.raises(ValueError, match=r"needs at least 4 facts to retain .* there are 1 and 1"):
         probe(one, one, 0)
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from recipe.rerule.evaluation.attacks import registry
-from recipe.rerule.evaluation.attacks.attack import Asked
-from recipe.rerule.evaluation.attacks.material import BUDGETS, Budget, Source, material_of
+from recipe.rerule.evaluation.attacks.attack import Asked, Material
+from recipe.rerule.evaluation.attacks.material import BUDGETS, Budget, material_of
 from recipe.rerule.evaluation.engine.models import Model
 from recipe.rerule.evaluation.engine.requests import Answer
 from recipe.rerule.evaluation.probes import Probe, Reference
@@ -48,12 +48,12 @@ def test_a_quick_budget_takes_each_mode_of_each_fact_first() -> None:
     assert BUDGETS["full"].retain(given, subject) == given
 
 
-def source(benchmark: str, probes: list[Probe], folder: Path, **options: Any) -> Source:
+def made_of(
+    benchmark: str, probes: list[Probe], train: list[Probe], folder: Path, budget: str = "quick"
+) -> Material:
     names = {option.name for one in benchmarks().values() for option in one.options}
-    declared = benchmarks()[benchmark]
-    return Source(
-        declared, declared.evaluator(argparse.Namespace(**dict.fromkeys(names) | options)), probes, folder
-    )
+    chosen = benchmarks()[benchmark].evaluator(argparse.Namespace(**dict.fromkeys(names)))
+    return material_of(chosen, probes, train, [Model("m", folder)], BUDGETS[budget], 1)
 
 
 def test_material_of_a_benchmark(tokenizer_folder: Path) -> None:
@@ -66,9 +66,7 @@ def test_material_of_a_benchmark(tokenizer_folder: Path) -> None:
         make_probe(305, "retain_unseen", "qa", ["Oslo"], subject="Cleo Marsh"),
     ]
     row = make_probe(110, "forget", "qa", ["1970"], messages=[{"role": "user", "content": "Year?"}])
-    made = material_of(
-        source("world", probes, tokenizer_folder), [row], [Model("m", tokenizer_folder)], BUDGETS["full"], 2
-    )
+    made = made_of("world", probes, [row], tokenizer_folder, "full")
     assert [one.probe.index for one in made.asked] == [0, 1, 103]
     assert [one.probe.index for one in made.retained] == [204]
     assert made.asked[0].request.max_tokens == 32
@@ -86,18 +84,14 @@ def test_retain_probes_alone_are_scored_where_a_benchmark_needs_its_target(token
         make_probe(1, "forget", "fb", ["1970"]),
         make_probe(2, "retain", "qa", ["Rome"], subject="Ben Orr"),
     ]
-    made = material_of(
-        source("rwku", probes, tokenizer_folder), [], [Model("m", tokenizer_folder)], BUDGETS["quick"], 1
-    )
+    made = made_of("rwku", probes, [], tokenizer_folder)
     assert [one.recall for one in made.score([(probes[2], "Rome"), (probes[2], "Oslo")])] == [1, 0]
 
 
 def test_rows_that_a_benchmark_cannot_read_are_facts_of_their_own(tokenizer_folder: Path) -> None:
     probes = [make_probe(n, "forget", "qa", [gold]) for n, gold in enumerate(["Paris", "1970"])]
     row = make_probe(7, "forget", "completion", ["Paris"], subject="Somebody else")
-    made = material_of(
-        source("rwku", probes, tokenizer_folder), [row], [Model("m", tokenizer_folder)], BUDGETS["quick"], 1
-    )
+    made = made_of("rwku", probes, [row], tokenizer_folder)
     assert made.fact(row) not in {made.fact(one) for one in probes}
 
 
@@ -124,19 +118,13 @@ def test_every_benchmark_can_be_attacked(benchmark: str, tokenizer_folder: Path)
     if benchmark == "tofu":
         retain = [replace(one, family="retain") for one in retain]
     train = [make_probe(n, "retain", "qa", ["Rom"], **changes, subject="Ben Orr") for n in (2000, 2100)]
-    made = material_of(
-        source(benchmark, [*forget, *retain], tokenizer_folder),
-        train,
-        [Model("m", tokenizer_folder)],
-        BUDGETS["quick"],
-        1,
-    )
+    made = made_of(benchmark, [*forget, *retain], train, tokenizer_folder)
     assert len(made.asked) == len(forget)
     for attack in registry.attacks().values():
         if attack.ask:
             asking = attack.ask(made, attack.options("quick"))
             text = f"it wrote {' '.join(EIGHT)}"
-            answer = Answer(text, samples=(text,) * 16, ranks=(1, 1, 1))
+            answer = Answer(text, (-1.0,) * 3, (1, 1, 1), (text,) * 16)
             found = scores(asking.read({request.id: answer for request in asking.requests}))
             # Behind four tokens of a gold the rest begins within a word; an F1 of 1 needs the gold alone.
             whole = [found[name, side] for name, side in found if side == "forget" and not PARTLY(name)]

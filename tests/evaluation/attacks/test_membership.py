@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import zlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,29 +10,25 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from transformers import AutoTokenizer
 
 from recipe.rerule.evaluation.attacks import membership
 from recipe.rerule.evaluation.attacks.attack import Attack, Material, Models
-from recipe.rerule.evaluation.attacks.forward import LikelihoodError, Piece, text_piece
+from recipe.rerule.evaluation.attacks.forward import Piece, text_piece
 from recipe.rerule.evaluation.attacks.membership import (
     TokenScores,
     behind_prefix,
-    gradient_norms,
     min_k_plus_plus,
     relative_conditional,
     scores,
     text_only,
     token_scores,
 )
-from recipe.rerule.evaluation.attacks.relearning import Settings, relearn
-from recipe.rerule.evaluation.attacks.rows import TrainingRow
 from recipe.rerule.evaluation.metrics import auc, min_k_score
 from tests.evaluation.attacks import made_material
-from tests.evaluation.attacks.made_pairs import near, pieces
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level, sentencepiece
 from tests.unlearning.made import plain_model, put_model
 
@@ -44,45 +39,6 @@ OTHERS = [f"it wrote Who? {n * 5} it Bea{n} wrote." for n in range(6)]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return put_model(tmp_path_factory.mktemp("models") / "model")
-
-
-def mean_loss(model: Any, ids: list[int], start: int) -> float:
-    """By transformers alone: labels below 0 do not count."""
-    labels = torch.tensor([[-100] * start + ids[start:]])
-    return model(input_ids=torch.tensor([ids]), labels=labels).loss.item()
-
-
-def prefix_by_prefix(model: Any, piece: Piece) -> dict[str, float]:
-    """Every number of a piece by plain loops: one forward pass for each scored token, nothing padded."""
-    log_probs, standardised = [], []
-    for place in range(piece.start, len(piece.ids)):
-        with torch.no_grad():
-            logits = model(torch.tensor([piece.ids[:place]])).logits[0, -1].double()
-        p = (logits - logits.max()).exp() / (logits - logits.max()).exp().sum()
-        values = [math.log(value) for value in p.tolist()]
-        mean = sum(value * log for value, log in zip(p.tolist(), values, strict=True))
-        square = sum(value * log**2 for value, log in zip(p.tolist(), values, strict=True))
-        log_probs.append(values[piece.ids[place]])
-        standardised.append((log_probs[-1] - mean) / math.sqrt(square - mean**2))
-    count = len(log_probs)
-    loss = -sum(log_probs) / count
-    found = {"loss": loss, "zlib": loss / len(zlib.compress(piece.text.encode()))}
-    for percent in (20, 40):
-        kept = max(1, int(count * percent / 100))
-        found[f"min_{percent}"] = -sum(sorted(log_probs)[:kept]) / kept
-        found[f"min_plus_plus_{percent}"] = -sum(sorted(standardised)[:kept]) / kept
-    return found
-
-
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 5e-6), (torch.float64, 1e-6)])
-def test_all_numbers_against_prefix_by_prefix(folder: Path, dtype: torch.dtype, tolerance: float) -> None:
-    """A model's own logits differ a little with the shape of its input, the more so in float32."""
-    model, tokenizer = plain_model(folder).to(dtype), AutoTokenizer.from_pretrained(folder)
-    made = pieces(tokenizer)
-    expected = [prefix_by_prefix(model, piece) for piece in made]
-    for batch_size in (1, 3):
-        for piece, tokens, wanted in zip(made, token_scores(model, made, batch_size), expected, strict=True):
-            assert scores(piece.text, tokens) == pytest.approx(wanted, abs=tolerance)
 
 
 class Fixed(torch.nn.Module):
@@ -114,7 +70,7 @@ def test_tokens_of_probability_0_do_not_count() -> None:
     values = [(tokens.log_probs[n] - tokens.means[n]) / tokens.deviations[n] for n in (0, 1)]
     assert values == pytest.approx([math.sqrt(1 / 3), -math.sqrt(3)], abs=1e-6)
     assert scores("text", tokens)["min_plus_plus_40"] == pytest.approx(math.sqrt(3), abs=1e-6)
-    with pytest.raises(LikelihoodError, match="text 1 has a token without a finite log-likelihood: 'b'"):
+    with pytest.raises(ValueError, match="text 1 has a token without a finite log-likelihood: 'b'"):
         token_scores(model, [Piece([0, 1], 1, "a"), Piece([0, 2], 1, "b")])
 
 
@@ -158,6 +114,7 @@ def test_min_k_plus_plus_of_uniform_distributions_is_0(vocabulary: int) -> None:
     assert min_k_plus_plus(TokenScores(log_probs, [summed] * 5, [1e-16] * 5), 0.4) == 0
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(-20, 0), min_size=1, max_size=30), st.floats(0.01, 1))
 def test_min_k_plus_plus_with_mean_0_and_deviation_1_is_min_k(log_probs: list[float], share: float) -> None:
     ones, zeros = [1.0] * len(log_probs), [0.0] * len(log_probs)
@@ -185,37 +142,6 @@ def test_the_same_tokens_are_scored_behind_a_prefix(tokenizer: Any) -> None:
     assert text.count("\n\n") == 2
     assert sum(token == tokenizer.bos_token_id for token in behind.ids) <= 1
     assert behind.text == "Who wrote it"
-
-
-def test_recall_against_transformers(folder: Path) -> None:
-    """LL(x behind a prefix) / LL(x) of a model in float64, by transformers' own loss."""
-    model, tokenizer = near(folder, 0), AutoTokenizer.from_pretrained(folder)
-    for text in MEMBERS[:3]:
-        alone = tokenizer(text).input_ids
-        prefix = tokenizer(OTHERS[0] + "\n\n").input_ids
-        ratio = mean_loss(model, prefix + alone[1:], len(prefix)) / mean_loss(model, alone, 1)
-        pieces = [behind_prefix(tokenizer, OTHERS[:1], text), text_piece(tokenizer, text)]
-        behind, by_itself = (-float(np.mean(one.log_probs)) for one in token_scores(model, pieces))
-        assert relative_conditional(behind, by_itself) == pytest.approx(-ratio, abs=1e-6)
-
-
-def test_gradient_norms_against_backward(folder: Path) -> None:
-    model, tokenizer = plain_model(folder), AutoTokenizer.from_pretrained(folder)
-    pieces = [text_piece(tokenizer, text) for text in MEMBERS[:2]]
-    model.requires_grad_(False)
-    with torch.no_grad():
-        found = gradient_norms(model, pieces)
-    assert all(one.grad is None and not one.requires_grad for one in model.parameters())
-    model.requires_grad_(True)
-    for piece, norms in zip(pieces, found, strict=True):
-        model.zero_grad()
-        ids = torch.tensor([piece.ids])
-        model(input_ids=ids, labels=ids).loss.backward()
-        of_tensors = [float(parameter.grad.double().norm()) for parameter in model.parameters()]
-        assert norms["gradient_norm"] == pytest.approx(math.hypot(*of_tensors), rel=1e-5)
-        assert norms["gradient_norm_open_unlearning"] == pytest.approx(np.mean(of_tensors), rel=1e-5)
-    with pytest.raises(LikelihoodError, match="text 0 has no token to score"):
-        gradient_norms(model, [Piece([1], 1, "text")])
 
 
 def of_sets(odds: list[float], size: int) -> float:
@@ -250,37 +176,6 @@ def measured(name: str, models: Models, given: Material, budget: str = "quick") 
     return made_material.scores(attack.measure(models, given, attack.options(budget)))
 
 
-def test_members_that_were_taught_are_found(folder: Path) -> None:
-    """All scores of the declared attacks are near 1 on the taught model."""
-    never_knew, model = plain_model(folder), plain_model(folder)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    empty = [{"role": "user", "content": ""}]
-    rows = [TrainingRow(f"row {n}", empty, text, True) for n, text in enumerate(MEMBERS)]
-    list(relearn(model, tokenizer, rows, Settings(1e-2), [40]))
-    given, models = material(folder, forget=MEMBERS, retain=OTHERS), Models(model, control=lambda: never_knew)
-    found = measured("membership", models, given, "full")
-    for (_, side), values in measured("membership_reference", models, given).items():
-        found["reference", side] = values
-    names = {setting for setting, _ in found}
-    assert names == {
-        *("loss", "zlib", "min_20", "min_40", "min_plus_plus_20", "min_plus_plus_40"),
-        *("text_only", "relative_conditional", "gradient_norm", "gradient_norm_open_unlearning", "reference"),
-    }
-    for name in names:
-        low, high = (np.array(list(found[name, side].values())) for side in ("forget", "others"))
-        # The sets share all words that occur twice, and the classifier of words knows no others.
-        assert auc(low, high) == (0.5 if name == "text_only" else pytest.approx(1, abs=0.1)), name
-    assert list(found["relative_conditional", "others"]) == [4, 5]
-    assert ("gradient_norm", "forget") not in measured("membership", models, given)
-
-
-def test_the_never_knew_model_is_at_chance_as_its_own_reference(folder: Path) -> None:
-    model = plain_model(folder)
-    given = material(folder, forget=MEMBERS, holdout=OTHERS)
-    found = measured("membership_reference", Models(model, control=lambda: model), given)
-    assert {value for values in found.values() for value in values.values()} == {0.0}
-
-
 def test_prefixes_are_as_long_as_the_context_allows(folder: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     longest = max(len(text_piece(tokenizer, text).ids) for text in MEMBERS + OTHERS)
@@ -288,9 +183,3 @@ def test_prefixes_are_as_long_as_the_context_allows(folder: Path) -> None:
         given = material(folder, context, forget=MEMBERS, retain=OTHERS)
         found = measured("membership", Models(plain_model(folder)), given)
         assert next(iter(found.get(("relative_conditional", "others"), {})), None) == first
-
-
-@pytest.mark.parametrize("texts", [{}, {"forget": MEMBERS}, {"a": MEMBERS, "b": OTHERS}])
-def test_sets_that_are_refused(texts: dict[str, list[str]], folder: Path) -> None:
-    with pytest.raises(ValueError, match="needs texts to forget and one other set"):
-        measured("membership", Models(SimpleNamespace()), material(folder, **texts))

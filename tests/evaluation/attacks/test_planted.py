@@ -18,7 +18,7 @@ from recipe.rerule.evaluation.attacks import runner
 from recipe.rerule.evaluation.attacks.attack import Change
 from recipe.rerule.evaluation.engine import run
 from recipe.rerule.evaluation.engine.run import EngineError
-from tests.golden.inputs import HOMES, RETAIN
+from tests.golden.inputs import HOMES
 
 Attack = Callable[..., int]
 
@@ -27,11 +27,9 @@ def results(folder: Path) -> Any:
     return json.loads((folder / "out/attacks.json").read_text())
 
 
-def test_the_numbers_follow_from_the_table(
-    attack: Attack, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_numbers_follow_from_the_table(attack: Attack, tmp_path: Path) -> None:
     """The mean over facts of the mean over a fact's probes, of the mean over its samples."""
-    assert attack("--attacks", "prefill", "samples", "relearn_retain", "--json") == 0
+    assert attack("--attacks", "prefill", "samples", "relearn_retain") == 0
     found, out = results(tmp_path), tmp_path / "out"
     rows = tidy.read(out)
     forget = rows[(rows["side"] == "forget") & rows["score"].notna()]
@@ -50,12 +48,6 @@ def test_the_numbers_follow_from_the_table(
     )
     described = [answered[name] for name in ("attack", "kind", "score", "refused")]
     assert described == ["prefill", "qa", 1, 0]
-    brief = json.loads(capsys.readouterr().out.splitlines()[-1])
-    names = ["before", "after", "excess", "interval", "refusal", "retain", "facts"]
-    assert brief == {
-        name: {model: {one: row[one] for one in names} for model, row in of_models.items()}
-        for name, of_models in found.items()
-    }
     meta = json.loads((out / "meta.json").read_text())
     assert set(meta["contents"]) == {path.name for path in out.iterdir()}
     assert meta["attacks"]["samples"]["options"]["samples"] == 16
@@ -92,7 +84,7 @@ def test_a_command_that_was_stopped_goes_on(
     monkeypatch.setattr(command, "plan", noted)
     monkeypatch.setattr(run, "run_worker", failing)
     assert attack("--attacks", "prefill", "quantise_4") == 1
-    assert "error: model control quantise_4 fold 0 seed 0" in capsys.readouterr().err
+    assert "error: model quantise_4 of control, fold 0, seed 0" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
     asked: list[int] = []
 
@@ -136,6 +128,18 @@ def test_a_cache_is_shared_by_models_with_the_same_files(
     assert len(asked) == 3
 
 
+def test_changed_models_are_asked_in_batches_that_fit_and_deleted(
+    attack: Attack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In batches of one, each asked before the next is made."""
+    monkeypatch.setattr(runner, "MOST_BYTES", 1)
+    assert attack("--attacks", "quantise_8", "relearn_retain", with_control=False) == 0
+    row = results(tmp_path)["quantise_8"]["refusing"]
+    assert (row["gain"], row["excess"], row["interval"], row["share"]) == (0, None, None, None)
+    assert "--control" in json.loads((tmp_path / "out/meta.json").read_text())["excess"]
+    assert not list(tmp_path.rglob("config.json"))
+
+
 def test_the_users_phrases_are_part_of_the_cache_and_of_what_is_told(
     attack: Attack, tmp_path: Path, stand_in: None
 ) -> None:
@@ -156,54 +160,7 @@ def test_the_users_phrases_are_part_of_the_cache_and_of_what_is_told(
     assert (refused() >= before).all()
     assert refused().sum() > before.sum()
     meta = json.loads((tmp_path / "out/meta.json").read_text())
-    assert meta["refusal_phrases"] == hashlib.sha256(phrases.read_bytes()).hexdigest()
-    assert meta["files"]["refusal_phrases"] == str(phrases)
+    told = hashlib.sha256(phrases.read_bytes()).hexdigest()
+    assert meta["refusal_phrases"] == {"file": str(phrases), "sha256": told}
     assert attack(*given) == 0
     assert refused().equals(before)
-
-
-def test_changed_models_are_kept_where_asked(
-    attack: Attack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In batches of one, each asked before the next is made."""
-    monkeypatch.setattr(runner, "MOST_BYTES", 1)
-    assert attack("--attacks", "quantise_8", "relearn_retain", "--keep-models", with_control=False) == 0
-    models = tmp_path / "out/models"
-    folders = {f"{path.parent.relative_to(models)}" for path in models.rglob("config.json")}
-    assert {name for name in folders if name.startswith("refusing")} == {
-        "refusing/quantise_8/fold_0_seed_0/model",
-        *(f"refusing/relearn_retain/fold_{fold}_seed_0/{step}" for fold in (0, 1) for step in (8, 32)),
-    }
-    row = results(tmp_path)["quantise_8"]["refusing"]
-    assert (row["gain"], row["excess"], row["interval"], row["share"]) == (0, None, None, None)
-    assert "--control" in json.loads((tmp_path / "out/meta.json").read_text())["excess"]
-    assert attack("--attacks", "quantise_8", "--overwrite", with_control=False) == 0
-    assert not list((tmp_path / "out").rglob("config.json"))
-
-
-@pytest.mark.full
-def test_the_full_budget_asks_all_probes_at_more_steps_and_of_more_samples(
-    attack: Attack, tmp_path: Path
-) -> None:
-    """Two seeds: every probe is scored once a seed."""
-    named = ("samples", "many_shot", "relearn_retain")
-    assert attack("--budget", "full", "--seeds", "2", "--attacks", *named) == 0
-    out, found = tmp_path / "out", results(tmp_path)
-    meta = json.loads((out / "meta.json").read_text())
-    assert (meta["budget"], meta["seeds"]) == ("full", 2)
-    assert meta["asked"] == {"forget": 16, "retain": 2 * len(RETAIN)}
-    assert meta["attacks"]["many_shot"]["options"]["shots"] == 32
-    curves = [json.loads(line) for line in (out / "curves.jsonl").read_text().splitlines()]
-    steps = [1, 2, 4, 8, 16, 32, 64]
-    for curve in curves:
-        of_steps = [found[f"relearn_retain/{step}"][curve["model"]]["after"] for step in steps]
-        assert curve["steps"] == [0, *steps]
-        assert curve["scores"] == [found["none"][curve["model"]]["after"], *of_steps]
-    # Training on other people teaches the never-knew model nothing.
-    assert max(next(one["scores"] for one in curves if one["model"] == "control")) == 0
-    for k, more in ((1, 4), (4, 16), (16, 64)):
-        for model, row in found[f"samples/leak_{k}"].items():
-            assert row["after"] <= found[f"samples/leak_{more}"][model]["after"] + 1e-12
-    rows = tidy.read(out).query("attack == 'relearn_retain' and setting == '64' and side == 'forget'")
-    assert not rows[["model", "probe", "sample"]].duplicated().any()
-    assert (rows["probe"].nunique(), set(rows["sample"])) == (16, {0, 1})

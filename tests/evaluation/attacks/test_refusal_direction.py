@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +18,12 @@ from transformers import (
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    Phi3Config,
-    Phi3ForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
 )
 
 from recipe.rerule.evaluation.attacks.forward import Piece, states
 from recipe.rerule.evaluation.attacks.refusal_direction import (
-    Direction,
-    DirectionError,
     orthogonalise,
     prompt_states,
     random_direction,
@@ -70,16 +61,9 @@ def made(kind: str, tied: bool = False) -> Any:
     if kind == "llama":
         biases = {"attention_bias": True, "mlp_bias": True, "initializer_range": 0.3}
         return with_biases(LlamaForCausalLM(LlamaConfig(**SIZES, **biases, tie_word_embeddings=tied)))
-    plain = {
-        "phi3": (Phi3Config, Phi3ForCausalLM),
-        "mistral": (MistralConfig, MistralForCausalLM),
-        "qwen3": (Qwen3Config, Qwen3ForCausalLM),
-    }
-    if kind in plain:
-        config_of, model_of = plain[kind]
-        return model_of(config_of(**SIZES, initializer_range=0.3, tie_word_embeddings=tied))
-    config = Qwen2Config(**SIZES, initializer_range=0.3, tie_word_embeddings=tied)
-    return with_biases(Qwen2ForCausalLM(config))
+    return with_biases(
+        Qwen2ForCausalLM(Qwen2Config(**SIZES, initializer_range=0.3, tie_word_embeddings=tied))
+    )
 
 
 def with_biases(model: Any) -> Any:
@@ -90,17 +74,7 @@ def with_biases(model: Any) -> Any:
     return model
 
 
-@pytest.mark.parametrize(
-    ("kind", "tied"),
-    [
-        ("llama", False),
-        ("llama", True),
-        ("qwen2", True),
-        ("phi3", False),
-        ("qwen3", True),
-        ("mistral", False),
-    ],
-)
+@pytest.mark.parametrize(("kind", "tied"), [("llama", False), ("llama", True), ("qwen2", True)])
 def test_no_state_of_the_written_model_has_a_part_along_the_direction(
     kind: str, tied: bool, tmp_path: Path
 ) -> None:
@@ -138,21 +112,6 @@ def test_removing_twice_is_removing_once(tmp_path: Path) -> None:
     torch.testing.assert_close(without_direction(drawn(16, 5), direction.vector, 0), projector @ drawn(16, 5))
 
 
-def test_files_and_record(tmp_path: Path) -> None:
-    put_model(tmp_path / "model")
-    direction = Direction(random_direction(32, 0).vector, 1, 2.5)
-    changed = orthogonalise(tmp_path / "model", direction, tmp_path / "out")
-    here, there = ({path.name for path in (tmp_path / name).iterdir()} for name in ("model", "out"))
-    assert there == here | {"attack.json"}
-    record = json.loads((tmp_path / "out/attack.json").read_text())
-    assert record["format"] == "rerule/attacked_model"
-    assert record["model"] == str(tmp_path / "model")
-    assert record["changed"] == changed
-    assert (record["direction"]["layer"], record["direction"]["distance"]) == (1, 2.5)
-    assert record["direction"]["vector"] == direction.vector.tolist()
-    orthogonalise(tmp_path / "model", direction, tmp_path / "out")  # an earlier one is replaced
-
-
 def test_a_planted_direction_is_found_at_its_layer() -> None:
     """The sides differ behind layer 2 of 5; the last layer, where they differ more, is left out."""
     forget, retain = drawn(40, 5, 8), drawn(30, 5, 8, seed=1)
@@ -166,24 +125,6 @@ def test_a_planted_direction_is_found_at_its_layer() -> None:
     assert float(found.vector @ (planted / planted.norm())) > 0.9
     assert found.distance is not None
     assert 1.5 < found.distance < 4.5
-
-
-def test_no_distance_between_equal_sides() -> None:
-    """Over 20 draws, the held-out distance at the one layer is within 3 of its standard errors of 0."""
-    found = [
-        refusal_direction(drawn(20, 1, 8, seed=seed), drawn(20, 1, 8, seed=seed + 100)).distance
-        for seed in range(20)
-    ]
-    values = torch.tensor(found)
-    assert abs(float(values.mean())) < 3 * float(values.std()) / 20**0.5
-
-
-def test_random_directions() -> None:
-    one = random_direction(16, 0)
-    assert float(one.vector.norm()) == pytest.approx(1, abs=1e-12)
-    assert (one.layer, one.distance) == (None, None)
-    assert torch.equal(one.vector, random_direction(16, 0).vector)
-    assert not torch.equal(one.vector, random_direction(16, 1).vector)
 
 
 def test_states_of_prompts(tmp_path: Path) -> None:
@@ -237,9 +178,7 @@ def test_models_that_are_refused(make: Any, message: str, tmp_path: Path) -> Non
     assert not (tmp_path / "out").exists()
 
 
-def test_prompts_that_are_refused() -> None:
-    with pytest.raises(DirectionError, match="4 prompts to forget and 3 to retain that are no probes"):
-        refusal_direction(drawn(4, 2, 8), drawn(3, 2, 8))
+def test_prompts_without_a_direction_are_refused() -> None:
     same = torch.ones(4, 2, 8)
-    with pytest.raises(DirectionError, match="the same mean state"):
+    with pytest.raises(ValueError, match="the same mean state"):
         refusal_direction(same, same)

@@ -81,9 +81,3 @@ def test_what_may_not_be_declared() -> None:
         made("one", full={"n": 1})
     with pytest.raises(ValueError, match="needs one of ask, changes and measure"):
         made("one", ask=None)
-
-
-def test_options_of_a_budget() -> None:
-    attack = made("one", quick={"n": 16, "t": 1.0}, full={"n": 64})
-    assert attack.options("quick") == {"n": 16, "t": 1.0}
-    assert attack.options("full") == {"n": 64, "t": 1.0}

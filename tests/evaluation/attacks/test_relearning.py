@@ -11,21 +11,18 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from recipe.rerule.evaluation.attacks.attack import is_finished
 from recipe.rerule.evaluation.attacks.relearning import (
     Lora,
-    RelearningError,
     Settings,
     adapted,
     relearn,
     relearn_folders,
     whole_weights,
 )
-from recipe.rerule.evaluation.attacks.rows import LeakError, TrainingRow
+from recipe.rerule.evaluation.attacks.rows import TrainingRow
 from tests.unlearning.made import plain_model, put_model
 
 ROWS = [
@@ -93,12 +90,6 @@ def ids_of(tokenizer: Any, row: TrainingRow) -> tuple[list[int], int]:
     return tokenizer.apply_chat_template(turn, return_dict=False), len(prompt)
 
 
-def test_rate_0_changes_no_weight(folder: Path) -> None:
-    original = plain_model(folder).state_dict()
-    for state in states(folder, Settings(0.0), [1, 5]).values():
-        assert same(state, original)
-
-
 def test_checkpoints_are_states_of_one_run(folder: Path) -> None:
     """Step 3 of 6 is step 3 of 3: the rate does not depend on the end."""
     settings = Settings(1e-3, batch_size=4)
@@ -123,7 +114,7 @@ def test_what_is_taught_is_learnt(folder: Path) -> None:
 def test_folders_of_checkpoints(folder: Path, tmp_path: Path) -> None:
     settings = Settings(1e-3, batch_size=4)
     folders = {1: tmp_path / "one", 2: tmp_path / "two"}
-    relearn_folders(folder, ROWS, ["Paris"], settings, folders)
+    relearn_folders(folder, ROWS, settings, folders)
     for step, state in states(folder, settings, [1, 2]).items():
         loaded = AutoModelForCausalLM.from_pretrained(folders[step], dtype="auto")
         assert loaded.dtype == torch.float32
@@ -142,7 +133,7 @@ def test_an_adapter_is_merged_into_an_ordinary_folder(folder: Path, tmp_path: Pa
     pytest.importorskip("peft")
     settings = Settings(1e-2, batch_size=4, lora=Lora(4, 8))
     out = tmp_path / "out"
-    relearn_folders(folder, ROWS, [], settings, {5: out})
+    relearn_folders(folder, ROWS, settings, {5: out})
     model, tokenizer = parts(folder)
     original = copy.deepcopy(model.state_dict())
     with_adapter = adapted(model, Lora(4, 8), seed=0)
@@ -164,60 +155,15 @@ def test_an_adapter_is_merged_into_an_ordinary_folder(folder: Path, tmp_path: Pa
     assert not list(out.glob("adapter*"))
 
 
-def test_the_adapter_begins_alike_and_leaves_the_random_numbers_alone(folder: Path) -> None:
-    pytest.importorskip("peft")
-    torch.manual_seed(3)
-    following = torch.rand(1)
-    torch.manual_seed(3)
-    one, other = (adapted(plain_model(folder), Lora(2, 4), seed=5) for _ in range(2))
-    torch.manual_seed(3)
-    adapted(plain_model(folder), Lora(2, 4), seed=5)
-    assert torch.equal(torch.rand(1), following)
-    assert same(one.state_dict(), other.state_dict())
-    assert not same(one.state_dict(), adapted(plain_model(folder), Lora(2, 4), seed=6).state_dict())
-
-
 def test_without_peft_an_adapter_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(RelearningError, match="needs the package peft; install it, or train all weights"):
+    with pytest.raises(ValueError, match="needs the package peft; install it, or train all weights"):
         adapted(None, Lora(), 0)
-
-
-def test_a_row_with_a_scored_answer_is_refused_before_anything_is_written(
-    folder: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(LeakError, match="forget-half 1 holds 'wrote it, wrote 1'"):
-        relearn_folders(folder, ROWS, ["wrote it, wrote 1"], Settings(1e-3), {1: tmp_path / "out"})
-    assert not (tmp_path / "out").exists()
-
-
-def test_an_error_keeps_the_finished_checkpoints(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save, saved = transformers.LlamaForCausalLM.save_pretrained, []
-
-    def fail(model: Any, *arguments: Any, **named: Any) -> None:
-        save(model, *arguments, **named)
-        if saved:
-            raise OSError("the disk refused")
-        saved.append(model)
-
-    monkeypatch.setattr(transformers.LlamaForCausalLM, "save_pretrained", fail)
-    out = {step: tmp_path / f"{step}" for step in (1, 2)}
-    with pytest.raises(OSError, match="the disk refused"):
-        relearn_folders(folder, ROWS, [], Settings(1e-3), out)
-    assert [path.name for path in tmp_path.iterdir()] == ["1"]
-    assert is_finished(out[1])
 
 
 def test_a_loss_that_is_no_number_is_refused(folder: Path) -> None:
     model, tokenizer = parts(folder)
     with torch.no_grad():
         model.lm_head.weight[0] = math.nan
-    with pytest.raises(RelearningError, match="the loss of step 1 is nan; give a lower learning rate"):
+    with pytest.raises(ValueError, match="the loss of step 1 is nan; give a lower learning rate"):
         list(relearn(model, tokenizer, ROWS, Settings(1e-3), [1]))
-
-
-def test_no_rows_are_refused(folder: Path) -> None:
-    with pytest.raises(RelearningError, match="no rows to train on"):
-        list(relearn(*parts(folder), [], Settings(1e-3), [1]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from itertools import combinations, pairwise
 from statistics import mean
 
@@ -13,12 +12,6 @@ from hypothesis import strategies as st
 from recipe.rerule.evaluation.attacks.samples import expected_max, leak_at_k
 
 SCORES = st.lists(st.floats(0, 1), min_size=1, max_size=9)
-
-
-def test_expected_max_by_hand() -> None:
-    """Of .1, .4, .9 the pairs have the maxima .4, .9, .9."""
-    assert expected_max([0.9, 0.1, 0.4], 2) == pytest.approx(2.2 / 3, abs=1e-15)
-    assert expected_max([1, 0, 0, 0], 2) == pytest.approx(0.5, abs=1e-15)
 
 
 @given(SCORES)
@@ -35,12 +28,6 @@ def test_expected_max_of_many_samples_neither_overflows_nor_loses_weight() -> No
         assert expected_max([0.25] * 1000, k) == pytest.approx(0.25, abs=1e-12)
 
 
-def test_leak_at_k_by_hand() -> None:
-    """7 answers, 2 leak, 3 are drawn: 1 - C(5, 3) / C(7, 3) = 5/7."""
-    assert leak_at_k(2, 7, 3) == 5 / 7
-    assert leak_at_k(1, 64, 16) == 0.25
-
-
 @pytest.mark.parametrize("samples", range(1, 8))
 def test_leak_at_k_is_the_share_of_subsets_with_a_leak(samples: int) -> None:
     for leaks in range(samples + 1):
@@ -48,12 +35,3 @@ def test_leak_at_k_is_the_share_of_subsets_with_a_leak(samples: int) -> None:
         for k in range(1, samples + 1):
             subsets = [any(subset) for subset in combinations(answers, k)]
             assert leak_at_k(leaks, samples, k) == pytest.approx(mean(subsets), abs=1e-15)
-
-
-def test_leak_at_k_is_unbiased_and_the_plug_in_is_not() -> None:
-    """Over all outcomes of 7 answers that leak with p = .3, weighed by their probability."""
-    n, k, p = 7, 3, 0.3
-    outcomes = {c: math.comb(n, c) * p**c * (1 - p) ** (n - c) for c in range(n + 1)}
-    truth = 1 - (1 - p) ** k
-    assert sum(w * leak_at_k(c, n, k) for c, w in outcomes.items()) == pytest.approx(truth, abs=1e-12)
-    assert sum(w * (1 - (1 - c / n) ** k) for c, w in outcomes.items()) < truth - 0.03

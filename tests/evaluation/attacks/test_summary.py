@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from recipe.rerule.evaluation import metrics as roc
 from recipe.rerule.evaluation.attacks import summary
@@ -18,7 +15,6 @@ from recipe.rerule.evaluation.attacks.summary import (
     Difference,
     Score,
     Summary,
-    area,
     auc,
     half_recovery,
     over_facts,
@@ -121,17 +117,6 @@ def test_the_interval_of_a_share_is_that_of_paired_resamples() -> None:
     assert found[1] != pytest.approx(tuple(unpaired))
 
 
-def test_the_excess_of_a_second_model_that_never_knew_covers_0() -> None:
-    """Of 200 pairs of models of one distribution, about 95 % of the intervals hold 0."""
-    generator = np.random.default_rng(1)
-    held = 0
-    for _ in range(200):
-        floor = generator.beta(0.3, 2, 40)  # what can be guessed of each fact, by both
-        low, high = between(*(generator.binomial(4, floor) / 4 for _ in range(2))).interval() or (1, -1)
-        held += low <= 0 <= high
-    assert 180 <= held <= 199
-
-
 STEPS = [0, 1, 3, 7, 15]  # log2(1 + step) is 0, 1, 2, 3, 4
 
 
@@ -150,26 +135,6 @@ def test_half_recovery_by_hand(shares: list[float], expected: float | None) -> N
     assert found == (None if expected is None else pytest.approx(expected, abs=1e-12))
 
 
-def test_area_by_hand() -> None:
-    """Over 0 to 4: trapezoids .5, 1, .5, 0."""
-    assert area(STEPS, [0.0, 1.0, 1.0, 0.0, 0.0]) == pytest.approx(2 / 4, abs=1e-12)
-    assert area([0, 3], [0.0, 1.0]) == 0.5
-
-
-@given(st.floats(-1, 1), st.lists(st.integers(0, 200), min_size=2, unique=True).map(sorted))
-def test_a_constant_curve_has_its_value_as_area(value: float, steps: list[int]) -> None:
-    assert area(steps, [value] * len(steps)) == pytest.approx(value, abs=1e-12)
-
-
-def test_a_straight_curve_is_measured_alike_with_more_steps() -> None:
-    steps = list(range(65))
-    line = [math.log2(1 + step) / 6.1 for step in steps]
-    few = [0, 1, 2, 4, 8, 16, 32, 64]
-    assert area(few, [line[step] for step in few]) == pytest.approx(area(steps, line), abs=1e-12)
-    found = half_recovery(few, [line[step] for step in few])
-    assert found == pytest.approx(2**3.05 - 1, abs=1e-9)
-
-
 def of_sets(low: Array, high: Array) -> Samples:
     return {"forget": {"score": low}, "others": {"score": high}}
 
@@ -186,17 +151,3 @@ def test_the_auc_of_every_resample_with_ties(monkeypatch: pytest.MonkeyPatch) ->
     assert auc(of_sets(low.reshape(7, 1, 9), high.reshape(7, 1, 5))).shape == (7, 1)
     bottom, top = intervals(of_sets(low[0], high[0]), {"auc": auc}, resamples=200)["auc"]
     assert 0 <= bottom <= expected[0] <= top <= 1
-
-
-def test_the_difference_of_two_areas_has_an_interval_and_a_test() -> None:
-    """Of a model that knows its texts against one that does not."""
-    generator = np.random.default_rng(0)
-    low, high = generator.normal(size=30), generator.normal(size=20)
-    never_knew, knows = Score(of_sets(low, high), auc), Score(of_sets(low - 2, high), auc)
-    found = Difference(knows, never_knew)
-    assert found.value == pytest.approx(knows.value - never_knew.value)
-    bottom, top = found.interval() or (1, -1)
-    assert 0 < bottom < found.value < top
-    assert (found.p_value() or 0) < 0.01
-    assert Difference(knows, knows).interval() == (0, 0)
-    assert Difference(knows, knows).p_value() == 1

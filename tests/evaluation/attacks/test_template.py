@@ -45,5 +45,5 @@ def test_models_behind_a_switch_are_attacked_as_those_without_it(
     without = scores(switched, tmp_path / "without")
     differs = (plain["score"] != without["score"]) | (plain["response"] != without["response"])
     assert set(plain["attack"][differs]) >= set(ATTACKS)
-    assert json.loads((tmp_path / "given/meta.json").read_text())["template"] == {"plain": True}
-    assert "template" not in json.loads((tmp_path / "plain/meta.json").read_text())
+    models = json.loads((tmp_path / "given/meta.json").read_text())["models"]
+    assert models["refusing"]["template"] == {"plain": True}

@@ -16,25 +16,13 @@ def chosen(platform: str, *arguments: str) -> Decoding:
     return decoding_of(parser.parse_args(["--platform", platform, *arguments]))
 
 
-@pytest.mark.parametrize(
-    ("platform", "arguments", "dtype"),
-    [("cpu", [], "float32"), ("gpu", [], "bfloat16"), ("gpu", ["--dtype", "float16"], "float16")],
-)
-def test_one_dtype_for_all_models(platform: str, arguments: list[str], dtype: str) -> None:
+def test_one_dtype_for_all_models_gpus_and_threads() -> None:
     """Never "auto", which is each model's own: a stage-2 folder's and a base model's may differ."""
-    assert chosen(platform, *arguments).engine_arguments == {"dtype": dtype, "tensor_parallel_size": 1}
-
-
-def test_a_large_model_over_several_gpus() -> None:
-    decoding = chosen("gpu", "--tensor-parallel-size", "4", "--gpu-memory-utilization", "0.8")
-    assert decoding.engine_arguments == {
-        "dtype": "bfloat16",
-        "tensor_parallel_size": 4,
-        "gpu_memory_utilization": 0.8,
-    }
-
-
-def test_threads_are_set_on_the_processor_alone() -> None:
+    assert chosen("cpu").engine_arguments == {"dtype": "float32", "tensor_parallel_size": 1}
+    assert chosen("gpu", "--dtype", "float16").dtype == "float16"
+    several = chosen("gpu", "--tensor-parallel-size", "4", "--gpu-memory-utilization", "0.8")
+    expected = {"dtype": "bfloat16", "tensor_parallel_size": 4, "gpu_memory_utilization": 0.8}
+    assert several.engine_arguments == expected
     assert set(Decoding("gpu").environment) == {"VLLM_LOGGING_LEVEL"}
     assert int(Decoding("cpu").environment["OMP_NUM_THREADS"]) >= 1
 

@@ -66,42 +66,20 @@ def test_a_suffix_and_two_beginnings_of_text(model):
     assert tokens(model(LLAMA3), Generation("a", once, 4)) == (asked[1:], [])
 
 
-def test_a_raw_prompt_and_its_answer(model):
+def test_a_raw_prompt_and_its_answer_and_a_text_from_its_beginning(model):
+    """A text begins as its tokenizer lets it begin, here with sentencepiece's space."""
     written = tokens(model(sentencepiece()), Likelihood("a", PromptText(WHO, raw=True), "it"))
     assert written == (["<s>", "▁Who"], ["it", "</s>"])
-
-
-def test_what_the_engine_is_told_of_each_kind(model):
-    prompt = PromptText(WHO, raw=True)
-    requests = [Generation("a", prompt, 7, ("\n", "Q")), Likelihood("b", prompt, "it")]
-    generation, likelihood = encode([model(sentencepiece())], requests)["base"]
-    assert (generation.answer_start, generation.max_tokens, generation.stop) == (None, 7, ("\n", "Q"))
-    assert (likelihood.answer_start, likelihood.max_tokens, likelihood.stop) == (2, 1, ())
-    assert (generation.length, likelihood.length) == (9, 5)
-    assert (generation.samples, generation.sampling) == (1, None)
-    sampled = [replace(requests[0], sampling=Sampling(3))]
-    (generation,) = encode([model(sentencepiece())], sampled)["base"]
-    assert (generation.samples, generation.sampling) == (3, Sampling(3))
+    start = PromptText(({"role": "user", "content": ""},), raw=True)
+    written = tokens(model(sentencepiece()), Likelihood("a", start, "Who wrote"))
+    assert written == (["<s>"], ["▁Who", "▁wrote", "</s>"])
 
 
 def test_a_key_changes_with_all_that_an_answer_depends_on():
     one = Encoded([1, 2, 3], None, 4, ("\n",))
-    others = [
-        replace(one, ids=[1, 2]),
-        replace(one, answer_start=2),
-        replace(one, max_tokens=5),
-        replace(one, stop=()),
-        *(
-            replace(one, sampling=sampling)
-            for sampling in (
-                Sampling(2),
-                Sampling(3),
-                Sampling(2, temperature=0.5),
-                Sampling(2, top_p=0.5),
-                Sampling(2, seed=1),
-            )
-        ),
-    ]
+    drawn = (Sampling(2), Sampling(3), Sampling(2, 0.5), Sampling(2, top_p=0.5), Sampling(2, seed=1))
+    changes = [{"ids": [1, 2]}, {"answer_start": 2}, {"max_tokens": 5}, {"stop": ()}]
+    others = [replace(one, **change) for change in changes + [{"sampling": each} for each in drawn]]
     assert one.key == Encoded([1, 2, 3], None, 4, ("\n",)).key
     assert len({one.key, *(other.key for other in others)}) == 10
 
@@ -123,13 +101,10 @@ def test_prompts_share_no_random_numbers_and_models_and_counts_share_them():
     ("wrong", "message"),
     [
         ({"samples": 0}, "0 samples: 1 to 16384"),
-        ({"samples": 16385}, "16385 samples"),
         ({"temperature": 0.0}, "the temperature is 0; .*without sampling, answers are greedy"),
         ({"temperature": 0.009}, "the temperature is 0.009"),
-        ({"temperature": 2.1}, "the temperature is 2.1"),
         ({"temperature": float("nan")}, "the temperature is nan"),
         ({"top_p": 0.0}, "top_p is 0;"),
-        ({"top_p": 1.1}, "top_p is 1.1"),
         ({"seed": -1}, "the seed is -1"),
     ],
 )
@@ -137,12 +112,6 @@ def test_sampling_out_of_range_is_refused(wrong, message):
     """vLLM itself would take a temperature of 0.009 for 0.01, and a seed of -1 for none."""
     with pytest.raises(ValueError, match=message):
         Sampling(**{"samples": 1, **wrong})
-
-
-def test_models_that_differ_in_weights_alone_share_a_list(model):
-    first = model(LLAMA3)
-    encoded = encode([first, replace(first, name="again")], [Generation("a", PromptText(WHO), 4)])
-    assert encoded["base"] is encoded["again"]
 
 
 GENERATION = Generation("q7", PromptText(WHO, raw=True), 4)
@@ -173,22 +142,12 @@ def test_a_request_that_cannot_be_asked_is_named(model, requests, message):
         encode([model(byte_level(adds_bos=False), max_position_embeddings=16)], requests)
 
 
-def test_a_request_that_just_fits_is_asked(model):
-    encode(
-        [model(byte_level(adds_bos=False), max_position_embeddings=16)], [replace(GENERATION, max_tokens=15)]
-    )
-
-
-def test_a_template_that_refuses_the_messages_is_an_error_of_the_request(model):
+def test_a_request_that_just_fits_is_asked_and_a_template_that_refuses_it_is_an_error(model):
+    short = model(byte_level(adds_bos=False), max_position_embeddings=16)
+    encode([short], [replace(GENERATION, max_tokens=15)])
     assistant = PromptText(({"role": "assistant", "content": "it"},))
     with pytest.raises(RequestError, match="request q7: user and assistant must take turns"):
         encode([model(sentencepiece(template=ALTERNATING_TEMPLATE))], [replace(GENERATION, prompt=assistant)])
-
-
-def test_a_text_begins_as_its_tokenizer_lets_it_begin(model):
-    start = PromptText(({"role": "user", "content": ""},), raw=True)
-    written = tokens(model(sentencepiece()), Likelihood("a", start, "Who wrote"))
-    assert written == (["<s>"], ["▁Who", "▁wrote", "</s>"])
 
 
 @pytest.mark.parametrize("files", [{}, {"tokenizer.json": "{}"}, {"tokenizer.json": "no"}])

@@ -25,19 +25,10 @@ FILES = {
 }
 
 
-def test_hugging_face_folder(model_folder):
-    folder = model_folder("base")
-    assert resolve_models([f"base={folder}"]) == [Model("base", folder, None)]
-
-
-def test_models_keep_their_order_and_may_share_a_folder(model_folder):
-    folder = model_folder("base")
-    assert [model.name for model in resolve_models([f"b={folder}", f"a={folder}"])] == ["b", "a"]
-
-
 @pytest.fixture
 def run(model_folder, tmp_path) -> Path:
-    """A run with complete checkpoints of steps 2, 9 and 10; 20 was never finished, and 30 is half deleted."""
+    """A run with complete checkpoints of steps 2, 9 and 10; 20 was never finished, 30 is half deleted, and
+    40 holds no model."""
     for step in (2, 9, 10, 20):
         model_folder(f"run/global_step_{step}/actor/huggingface")
     for step in (2, 9, 10):
@@ -50,8 +41,16 @@ def checkpoint(run: Path, step: int) -> Path:
     return run / f"global_step_{step}" / "actor" / "huggingface"
 
 
-def test_run_folder_gives_its_newest_complete_checkpoint(run):
-    assert resolve_models([f"rule={run}"]) == [Model("rule", checkpoint(run, 10), 10)]
+def test_folders_and_checkpoints(run, model_folder):
+    base = model_folder("模型=é")
+    for spec, expected in {
+        f"base={base}": [Model("base", base)],
+        f"rule={run}": [Model("rule", checkpoint(run, 10), 10)],
+        f"rule={run}/global_step_2/": [Model("rule", checkpoint(run, 2), 2)],
+        f"rule={run}@all": [Model(f"rule@{step}", checkpoint(run, step), step) for step in (2, 9, 10)],
+    }.items():
+        assert resolve_models([spec]) == expected
+    assert [model.name for model in resolve_models([f"模型/é@1={base}", f"a={base}"])] == ["模型/é@1", "a"]
     (checkpoint(run, 10) / "config.json").write_text("{ }")  # of another size than it was saved with
     assert resolve_models([f"rule={run}"]) == [Model("rule", checkpoint(run, 9), 9)]
 
@@ -75,21 +74,16 @@ def test_of_a_run_that_noted_its_best_step_that_is_taken_and_said(run, capsys):
 def test_probes_that_chose_the_step_are_counted(run, tmp_path):
     def row(index: int, side: str) -> dict:
         return rl_row(
-            data_source="rerule/custom",
-            prompt=f"Question {index}?",
-            side=side,
-            golds=["Esk"],
+            data_source="rerule/custom", prompt=f"Question {index}?", side=side, golds=["Esk"],
             keyword="Ada" if side == "forget" else "",
             extra_info={"index": index, "mode": "qa", "subject": "Ada", "split": "val"}
             | {"family": "x", "section": side},
-        )
+        )  # fmt: skip
 
-    rows = [row(0, "forget"), row(1, "retain")]
-    write_rows(tmp_path / "val.parquet", rows)
+    write_rows(tmp_path / "val.parquet", [row(0, "forget"), row(1, "retain")])
     (run / "config.yaml").write_text(f"data: {{val_files: {tmp_path / 'val.parquet'}}}\n")
     asked = [str(row(index, "retain")["prompt"]) for index in (1, 2, 3)]
-    models = resolve_models([f"rule={run}"])
-    assert chosen_by_probes(models, asked) == []
+    assert chosen_by_probes(resolve_models([f"rule={run}"]), asked) == []
     checkpoints.note_best(run, checkpoints.Best(9, 0.8, 0.9, 0.7))
     (line,) = chosen_by_probes(resolve_models([f"rule={run}", f"last={run}@last"]), asked)
     assert line.startswith(
@@ -100,88 +94,86 @@ def test_probes_that_chose_the_step_are_counted(run, tmp_path):
     assert chosen_by_probes(resolve_models([f"rule={run}"]), asked) == []
 
 
-@pytest.mark.parametrize("end", ["", "/"])
-def test_one_checkpoint_of_a_run(run, end):
-    models = resolve_models([f"rule={run}/global_step_2{end}"])
-    assert models == [Model("rule", checkpoint(run, 2), 2)]
+@pytest.mark.parametrize(
+    ("specs", "message"),
+    [
+        (["base"], "--model 'base' is not NAME=PATH"),
+        (["=folder"], "is not NAME=PATH"),
+        (["base="], "is not NAME=PATH"),
+        (["..={base}"], "no file can have this name"),
+        ([f"{'模' * 30}={{base}}"], "no file can have this name"),
+        (["a={base}", "a={base}"], "--model a is given twice"),
+        (["rule={run}@all", "rule@9={run}"], "--model rule@9 is given twice"),
+        (["rule={tmp}/nowhere"], "model rule: folder .*nowhere does not exist"),
+        (["rule={tmp}/nowhere@all"], "model rule: folder .*nowhere does not exist"),
+        (["rule={tmp}"], r"model rule: .* holds neither config\.json nor a complete"),
+        (["rule={tmp}@all"], "model rule: .* holds no complete checkpoint"),
+        (["rule={run}/global_step_20"], r"model rule: checkpoint .*step_20 is incomplete: complete\.json"),
+        (
+            ["base=nobody/nothing"],
+            "model base: nobody/nothing is no folder, and cannot be loaded from the Hub",
+        ),
+    ],
+)
+def test_what_is_no_model_is_one_line(specs, message, run, model_folder, tmp_path):
+    base = model_folder("base")
+    with pytest.raises(ValueError, match=message) as raised:
+        resolve_models([spec.format(base=base, run=run, tmp=tmp_path) for spec in specs])
+    assert "\n" not in str(raised.value)
 
 
-def test_every_complete_checkpoint_of_a_run(run, model_folder):
-    models = resolve_models([f"base={model_folder('base')}", f"rule={run}@all"])
-    steps = [Model(f"rule@{step}", checkpoint(run, step), step) for step in (2, 9, 10)]
-    assert models[1:] == steps
-
-
-def test_a_checkpoint_that_cannot_be_used_is_named(run, tmp_path):
-    with pytest.raises(ValueError, match=r"model rule: checkpoint .*step_20 is incomplete: complete\.json"):
-        resolve_models([f"rule={run}/global_step_20"])
-    with pytest.raises(ValueError, match=r"model rule: .* holds no complete checkpoint"):
-        resolve_models([f"rule={tmp_path}@all"])
-    with pytest.raises(ValueError, match=r"model rule: folder .*nowhere does not exist"):
-        resolve_models([f"rule={tmp_path / 'nowhere'}@all"])
-    with pytest.raises(ValueError, match=r"--model rule@9 is given twice"):
-        resolve_models([f"rule={run}@all", f"rule@9={run}"])
+def test_a_checkpoint_without_a_model_is_named(run):
     (run / "global_step_40").mkdir()
     checkpoints.finish(run, 40)
-    with pytest.raises(
-        ValueError, match=r"step_40 holds no actor/huggingface/config\.json; train with hf_model"
-    ):
+    with pytest.raises(ValueError, match=r"step_40 holds no actor/huggingface/config\.json; train with hf"):
         resolve_models([f"rule={run}"])
+
+
+def test_a_model_on_the_hub_is_looked_for_by_its_name(model_folder, monkeypatch):
+    folder = model_folder("cache")
+    asked = []
+
+    def download(name: str, allow_patterns: list[str]) -> str:
+        asked.append((name, "*.safetensors" in allow_patterns))
+        return str(folder)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    assert resolve_models(["base=Some-Owner/model_1.5"]) == [Model("base", folder, None)]
+    assert asked == [("Some-Owner/model_1.5", True)]
 
 
 @pytest.mark.parametrize(
     ("config", "length"),
     [
-        ({"max_position_embeddings": 512}, 512),
-        ({"n_positions": 1024}, 1024),
-        ({"text_config": {"max_position_embeddings": 64}, "max_position_embeddings": None}, 64),
-        ({}, None),
+        ('{"max_position_embeddings": 512}', 512),
+        ('{"n_positions": 1024}', 1024),
+        ('{"text_config": {"max_position_embeddings": 64}, "max_position_embeddings": null}', 64),
+        ("{}", None),
+        ("{no", r"config\.json is not complete JSON"),
+        ("[]", r"config\.json holds no JSON object"),
     ],
 )
 def test_the_context_is_what_the_configuration_says(model_folder, config, length):
-    folder = model_folder("base", **{"config.json": json.dumps(config)})
-    assert context_length(Model("base", folder)) == length
-
-
-def test_a_path_may_hold_an_equals_sign(model_folder):
-    folder = model_folder("lr=1e-4")
-    assert resolve_models([f"a={folder}"])[0].path == folder
-
-
-@pytest.mark.parametrize("spec", ["base", "=folder", "base=", " =folder"])
-def test_a_spec_needs_name_and_path(spec):
-    with pytest.raises(ValueError, match="is not NAME=PATH"):
-        resolve_models([spec])
-
-
-def test_a_name_given_twice_is_refused(model_folder):
-    folder = model_folder("base")
-    with pytest.raises(ValueError, match="--model base is given twice"):
-        resolve_models([f"base={folder}", f"base={folder}"])
-
-
-def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"model rule: folder .*nowhere does not exist"):
-        resolve_models([f"rule={tmp_path / 'nowhere'}"])
-
-
-def test_a_folder_without_a_model_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"model rule: .* holds neither config\.json nor a complete"):
-        resolve_models([f"rule={tmp_path}"])
+    model = Model("base", model_folder("base", **{"config.json": config}))
+    if isinstance(length, str):
+        with pytest.raises(ValueError, match=length):
+            context_length(model)
+    else:
+        assert context_length(model) == length
 
 
 def key(model_folder, name: str, **changes: str) -> str:
     return engine_key(Model(name, model_folder(name, **(FILES | changes))))
 
 
-def test_one_engine_serves_models_that_differ_in_weights_alone(model_folder):
-    same = {
-        "config.json": json.dumps(
-            {"transformers_version": "5.1", "_name_or_path": "there", "hidden_size": 8, "dtype": "bfloat16"}
-        ),
-        "tokenizer.json": json.dumps(TOKENIZER | {"padding": {"length": 4}}),
-    }
+def test_one_engine_serves_models_that_differ_in_weights_alone(model_folder, tmp_path):
+    config = {"transformers_version": "5.1", "_name_or_path": "there", "hidden_size": 8, "dtype": "bfloat16"}
+    tokenizer = TOKENIZER | {"padding": {"length": 4}}
+    same = {"config.json": json.dumps(config), "tokenizer.json": json.dumps(tokenizer)}
     assert key(model_folder, "a") == key(model_folder, "b", **same)
+    # A slow tokenizer shares no engine.
+    slow = [Model(name, model_folder(f"slow {name}")) for name in "ab"]
+    assert engine_key(slow[0]) != engine_key(slow[1])
 
 
 @pytest.mark.parametrize(
@@ -198,48 +190,3 @@ def test_one_engine_serves_models_that_differ_in_weights_alone(model_folder):
 def test_one_engine_never_serves_models_that_differ_otherwise(model_folder, file, content):
     text = content if isinstance(content, str) else json.dumps(content)
     assert key(model_folder, "a") != key(model_folder, "b", **{file: text})
-
-
-def test_a_slow_tokenizer_shares_no_engine(tmp_path):
-    folders = [tmp_path / "a", tmp_path / "b"]
-    for folder in folders:
-        folder.mkdir()
-        (folder / "config.json").write_text("{}")
-    assert engine_key(Model("a", folders[0])) != engine_key(Model("b", folders[1]))
-
-
-def test_a_model_on_the_hub_is_looked_for_by_its_name(model_folder, monkeypatch):
-    folder = model_folder("cache")
-    asked = []
-
-    def download(name: str, allow_patterns: list[str]) -> str:
-        asked.append((name, "model.safetensors" in allow_patterns or "*.safetensors" in allow_patterns))
-        return str(folder)
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
-    assert resolve_models(["base=Some-Owner/model_1.5"]) == [Model("base", folder, None)]
-    assert asked == [("Some-Owner/model_1.5", True)]
-
-
-def test_a_model_that_is_not_on_the_hub_is_one_line():
-    with pytest.raises(ValueError, match="model base: nobody/nothing is no folder, and cannot be") as raised:
-        resolve_models(["base=nobody/nothing"])
-    assert "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize("name", [".", "..", "模" * 30, "x" * 241])
-def test_a_name_that_no_file_can_have_is_refused(model_folder, name):
-    with pytest.raises(ValueError, match="no file can have this name"):
-        resolve_models([f"{name}={model_folder('base')}"])
-
-
-def test_a_name_in_any_script_is_a_name(model_folder):
-    folder = model_folder("base")
-    assert resolve_models([f"模型/é@1={folder}"]) == [Model("模型/é@1", folder, None)]
-
-
-@pytest.mark.parametrize(("text", "message"), [("{no", "is not JSON"), ("[]", "holds no JSON object")])
-def test_a_broken_configuration_is_named(model_folder, text, message):
-    model = Model("a", model_folder("base", **{"config.json": text}))
-    with pytest.raises(ValueError, match=rf"config\.json {message}"):
-        context_length(model)

@@ -4,7 +4,6 @@ code."""
 from __future__ import annotations
 
 import functools
-import json
 import math
 import zlib
 from argparse import Namespace
@@ -12,7 +11,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import nltk
 import numpy as np
 import pytest
 from hypothesis import given
@@ -37,7 +35,7 @@ QUERY = "Where was Ada Quill born?"
 
 
 def chosen(**options: Any) -> rwku.Rwku:
-    given = {"prompts": None, "stop": None, "texts": None, "membership_prefix": None} | options
+    given = {"prompts": None, "stop": None, "texts": None} | options
     return RWKU.evaluator(Namespace(**given))
 
 
@@ -113,20 +111,9 @@ def test_probes_that_are_not_of_one_target_are_refused(probes: list[Probe], mess
         rows_of(probes, {0: "x", 1: "x"})
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            {"prompts": "official2"},
-            "--prompts is official2; rwku has official, official-single-bos, rule, bare",
-        ),
-        ({"membership_prefix": 2}, "give their folder with --texts"),
-        ({"membership_prefix": 0, "texts": Path("folder")}, "--membership-prefix is 0"),
-    ],
-)
-def test_options_that_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        chosen(**options)
+def test_prompts_that_there_are_not_are_refused() -> None:
+    with pytest.raises(ValueError, match="--prompts is official2; rwku has official, official-single-bos, "):
+        chosen(prompts="official2")
 
 
 # Rows and metrics.
@@ -184,14 +171,6 @@ def test_metrics_by_hand() -> None:
         assert statistic(blocks) == pytest.approx([plain, plain + 1]), name
 
 
-def test_every_metric_has_a_refusal_rate() -> None:
-    found = measured(RWKU, [one | {"refused": one["target"] == "Ada"} for one in TWO_TARGETS])
-    assert len(found) == 2 * len([name for name in found if not name.endswith("/refusal_rate")])
-    assert found["forget/fb/refusal_rate"] == 0.5
-    assert found["forget/all_pooled/refusal_rate"] == pytest.approx(5 / 8)
-    assert found["target/Ada/retain/all/refusal_rate"] == 1.0
-
-
 def test_a_mode_that_a_target_lacks_leaves_the_means_of_modes_out() -> None:
     found = measured(RWKU, [one for one in TWO_TARGETS if (one["target"], one["kind"]) != ("Ben", "qa")])
     assert "forget/all" not in found
@@ -208,40 +187,6 @@ def test_languages_are_one_attack_family() -> None:
         "forget/aa/cross lingual"
     ]
     assert found["forget/aa/cross lingual"] == 0.5
-
-
-def test_memorisation_by_hand() -> None:
-    """Ranks end with that of the end of the turn; the target's numbers are means over probes, then modes."""
-    probes = [
-        probe(1, "forget", "fb"),
-        probe(2, "forget", "fb"),
-        probe(3, "forget", "qa"),
-        probe(4, "forget", "aa", family="role play"),
-    ]
-    ranks = {1: (1, 2, 1, 1, 7), 2: (1, 1, 1, 3, 1), 3: (1, 1, 1), 4: (5, 1, 1)}
-    answers = {f"{n}/generation": Answer("red kite") for n in ranks}
-    answers |= {f"{n}/answer": Answer(ranks=of_one) for n, of_one in ranks.items()}
-    found = measured(RWKU, RWKU.records(probes, answers, Path()))
-    assert found["forget/fb/extraction_strength_definition"] == (1 / 2 + 0) / 2
-    assert found["forget/fb/extraction_strength"] == (1 / 2 + 1 / 4) / 2
-    assert found["forget/fb/exact_memorization"] == (3 / 4 + 3 / 4) / 2
-    assert found["forget/aa/role play/exact_memorization"] == 1 / 2
-    assert found["forget/all/extraction_strength_definition"] == pytest.approx((1 / 4 + 1 + 1 / 2) / 3)
-    assert found["forget/all_pooled/exact_memorization"] == (3 / 4 + 3 / 4 + 1 + 1 / 2) / 4
-    # A set that lacks the ranks of one answer has no such metric.
-    answers["2/answer"] = Answer(log_probs=(-1.0, -1.0))
-    found = measured(RWKU, RWKU.records(probes, answers, Path()))
-    assert "forget/fb/exact_memorization" not in found
-    assert "forget/all/exact_memorization" not in found
-    assert found["forget/qa/exact_memorization"] == 1
-
-
-def test_rows_keep_who_was_asked_what() -> None:
-    probes = [probe(3), probe(4, "retain", "fb", subject="Ben Orr")]
-    first, second = rows_of(probes, {3: " a red kite\n", 4: "I don't know."})
-    assert (first["target"], first["subject"], first["prompt"]) == ("Ada Quill", "Ada Quill", "Question 3?")
-    assert (first["response"], first["rouge_l"], first["refused"]) == (" a red kite\n", 1.0, False)
-    assert (second["target"], second["subject"], second["refused"]) == ("Ada Quill", "Ben Orr", True)
 
 
 @pytest.mark.parametrize(
@@ -295,74 +240,42 @@ TEXTS = {
 }
 
 
-def texts(folder: Path, prefix: int = 0, **changes: Any) -> RwkuTexts:
-    for name, members in (TEXTS | {"retain_mia": [*TEXTS["retain_mia"], "Ida May."]} | changes).items():
+def texts(folder: Path, **changes: Any) -> RwkuTexts:
+    for name, members in (TEXTS | changes).items():
         write_json(folder / f"{name}.json", [{"text": text} for text in members])
     write_json(folder / "fluency.json", [{"instruction": "Sing."}, {"instruction": "Say no."}])
-    return RwkuTexts(folder, prefix)
+    return RwkuTexts(folder)
 
 
-def test_texts_are_measured_whole_behind_a_prefix_and_instructions_asked(tmp_path: Path) -> None:
-    alone, asked = texts(tmp_path).requests(), texts(tmp_path, 2).requests()
-    by_id = {request.id: request for request in asked}
-    first = by_id["membership/forget/0"]
+def test_texts_are_measured_whole_and_instructions_asked(tmp_path: Path) -> None:
+    by_id = {request.id: request for request in texts(tmp_path).requests()}
+    first, sing = by_id["membership/forget/0"], by_id["fluency/0"]
     assert isinstance(first, Likelihood)
     assert (first.answer, first.prompt.raw) == (TEXTS["forget_mia"][0], True)
     assert [message["content"] for message in first.prompt.messages] == [""]
-    behind = [request for request in asked if request.id.endswith("/behind")]
-    assert [request.id for request in behind] == [
-        "membership/forget/0/behind", "membership/forget/1/behind", "membership/retain/2/behind",
-    ]  # fmt: skip
-    assert {request.prompt.messages[0]["content"] for request in behind} == {"Ben Orr.\n\nEve Low.\n\n"}
-    assert [request for request in asked if request not in behind] == alone
-    sing = by_id["fluency/0"]
     assert isinstance(sing, Generation)
     assert (sing.max_tokens, sing.stop, sing.prompt.double_bos) == (256, (), True)
     assert sing.prompt.messages[0]["content"] == "Instruction: Sing.\n"
     assert texts(tmp_path).sets()["forget"] == TEXTS["forget_mia"]
-    with pytest.raises(ValueError, match="--membership-prefix is 3, and there are 3 texts on neighbours"):
-        texts(tmp_path, 3).requests()
 
 
 def test_scores_of_texts_by_hand_without_end_of_sequence(tmp_path: Path) -> None:
-    made = texts(tmp_path, 2)
+    made = texts(tmp_path)
     answers = {
         request.id: Answer("a b a b c") if "fluency" in request.id else Answer(log_probs=(-1.0, -3.0, -99.0))
         for request in made.requests()
     }
     answers["membership/forget/0"] = Answer(log_probs=(-1.0, -2.0, -3.0, -4.0, -5.0, -99.0))
-    answers["membership/forget/1/behind"] = Answer(log_probs=(-3.0, -7.0, -99.0))
-    first, second, third, _, fifth, sung, _ = made.records(answers)
+    first, second, _, _, sung, _ = made.records(answers)
     assert first["zlib"] == 3.0 / len(zlib.compress(TEXTS["forget_mia"][0].encode()))
     # One of five tokens, then two; of two tokens 20 % and 40 % are none: the lowest one counts.
     assert (first["loss"], first["min_20"], first["min_40"]) == (3.0, 5.0, 4.5)
     assert (second["loss"], second["min_20"], second["min_40"]) == (2.0, 3.0, 3.0)
-    # ReCaLL; texts of the prefix have none.
-    assert (first["relative_conditional"], second["relative_conditional"]) == (-2 / 3, -2.5)
-    assert ("relative_conditional" in third, fifth["relative_conditional"]) == (False, -1.0)
     assert (sung["set"], sung["prompt"], sung["response"]) == ("fluency", "Sing.", "a b a b c")
     found = made.metrics(answers)
     assert (found["mia/forget/loss"], found["mia/retain/loss"]) == (2.5, 2.0)
-    assert found["mia/forget/relative_conditional"] == pytest.approx((-2 / 3 - 2.5) / 2)
     assert found["fluency"] == pytest.approx(n_gram_entropy("a b a b c"))
-    assert len(found) == 11
-
-
-@pytest.mark.parametrize("log_probs", [(), (-1.0,), (-1.0, math.nan, -1.0)])
-def test_an_answer_without_numbers_is_named(tmp_path: Path, log_probs: tuple[float, ...]) -> None:
-    made = texts(tmp_path)
-    answers = {request.id: Answer(log_probs=(-1.0, -2.0)) for request in made.requests()}
-    answers["membership/retain/0"] = Answer(log_probs=log_probs)
-    with pytest.raises(
-        ValueError, match="no log-likelihoods, or not all numbers, of text membership/retain/0"
-    ):
-        made.records(answers)
-
-
-@pytest.mark.parametrize("members", [[], ["Ada", " "]])
-def test_empty_texts_are_refused(tmp_path: Path, members: list[str]) -> None:
-    with pytest.raises(ValueError, match=r"forget_mia\.json"):
-        texts(tmp_path, forget_mia=members).requests()
+    assert len(found) == 9
 
 
 def test_fluency_by_hand() -> None:
@@ -371,8 +284,6 @@ def test_fluency_by_hand() -> None:
     assert [n_gram_entropy(text) for text in ("", " \n", "word", "no no no no")] == [0, 0, 0, 0]
     # Treebank's words: "did n't go ." and no end of a sentence within "e.g. far".
     assert n_gram_entropy("I didn't. I didn't.") == n_gram_entropy("a b c d a b c d")
-    with pytest.raises(ValueError, match=r"'lines'; choose one of rules, punkt"):
-        n_gram_entropy("a", "lines")
 
 
 @given(st.lists(st.sampled_from("abcd"), min_size=3, max_size=30))
@@ -383,123 +294,3 @@ def test_fluency_is_scipys(letters: list[str]) -> None:
 
     expected = (2 / 3 * bits(2) + 4 / 3 * bits(3)) / 2
     assert n_gram_entropy(" ".join(letters)) == pytest.approx(expected, abs=1e-9)
-
-
-def test_missing_punkt_data_is_one_clear_line() -> None:
-    try:
-        nltk.data.find("tokenizers/punkt_tab")
-    except LookupError:
-        with pytest.raises(ValueError, match=r"^NLTK's punkt data are not installed: .*$"):
-            n_gram_entropy("a b", "punkt")
-
-
-# Records of RWKU's own code.
-
-OFFICIAL = {
-    "query": "Who wrote it?",
-    "answer": "Ada Quill",
-    "level": "3",
-    "type": "role play",
-    "subject": "Ada Quill",
-    "prediction": "It was Ada, I think",
-}
-
-
-def read(folder: Path, value: Any) -> list[dict[str, Any]]:
-    path = folder / "records.json"
-    path.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
-    return RWKU.read_records(path)
-
-
-def test_records_of_rwku(tmp_path: Path) -> None:
-    neighbour = OFFICIAL | {"level": "1", "neighbor": "Ben Orr", "prediction": "Quill"}
-    first, second = read(tmp_path, [OFFICIAL, neighbour])
-    assert first == {
-        "probe": 0,
-        "side": "forget",
-        "kind": "aa",
-        "family": "role play",
-        "target": "Ada Quill",
-        "subject": "Ada Quill",
-        "sample": 0,
-        "prompt": "Who wrote it?",
-        "golds": ["Ada Quill"],
-        "response": "It was Ada, I think",
-        "rouge_l": 0.0,  # "Ada," is not "Ada": punctuation counts
-        "refused": False,
-    }
-    assert (second["side"], second["kind"], second["subject"], second["rouge_l"]) == (
-        "retain",
-        "fb",
-        "Ben Orr",
-        0.5,
-    )
-
-
-@pytest.mark.parametrize("form", ["array", "lines", "results", "object"])
-def test_forms_of_a_file(tmp_path: Path, form: str) -> None:
-    rows = [OFFICIAL, OFFICIAL | {"level": 2, "prediction": "one\u2028line"}]
-    text = {
-        "array": json.dumps(rows),
-        "lines": "\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n\n",
-        # RWKU's aggregates beside the records are wrong here, and not read.
-        "results": json.dumps({"level_1_rouge_l_r": 0.9, "results": rows}),
-        "object": json.dumps(rows[0]),
-    }[form]
-    assert [one["kind"] for one in read(tmp_path, text)] == (["aa"] if form == "object" else ["aa", "qa"])
-
-
-def test_records_without_an_index_are_numbered_by_target_and_mode_and_each_counts(tmp_path: Path) -> None:
-    rows = [OFFICIAL, OFFICIAL | {"level": "1"}, OFFICIAL, OFFICIAL | {"subject": "Ben Orr"}]
-    found = read(tmp_path, rows)
-    assert [one["probe"] for one in found] == [0, 0, 1, 0]
-    assert list(sampled(RWKU, found)) == [
-        "forget/aa@Ada Quill",
-        "forget/aa/role play@Ada Quill",
-        "forget/fb@Ada Quill",
-        "forget/aa@Ben Orr",
-        "forget/aa/role play@Ben Orr",
-    ]
-
-
-def without(name: str) -> dict[str, Any]:
-    return {key: value for key, value in OFFICIAL.items() if key != name}
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        (OFFICIAL | {"prediction": float("nan")}, "exactly one text of response, prediction, predict"),
-        (OFFICIAL | {"predict": "x"}, "exactly one text of response, prediction, predict"),
-        (without("prediction"), "exactly one text of response, prediction, predict"),
-        (OFFICIAL | {"answer": float("nan")}, "answer is nan, expected text"),
-        (OFFICIAL | {"answer": " "}, "answer is ' ', expected text"),
-        (without("answer"), "answer is missing"),
-        (without("subject"), "subject is missing"),
-        (without("level"), "level is None, expected one of 1, 2, 3"),
-        (OFFICIAL | {"level": "4"}, "level is '4', expected one of 1, 2, 3"),
-        (OFFICIAL | {"neighbor": "Ben Orr"}, "RWKU has no retain/aa probes"),
-        (OFFICIAL | {"index": "30"}, "index is '30', expected a whole number"),
-        ("text", "is not an object"),
-    ],
-)
-def test_a_wrong_record_is_named(tmp_path: Path, row: Any, message: str) -> None:
-    with pytest.raises(ValueError) as caught:  # noqa: PT011
-        read(tmp_path, [OFFICIAL, row])
-    assert str(caught.value).startswith(f"{tmp_path / 'records.json'}: record 2")
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[]", "no records"),
-        ("", "is empty"),
-        ("3", "no records"),
-        ('{"a": 1}\n{"b"', "line 2 is not complete JSON: it is cut off"),
-    ],
-)
-def test_a_wrong_file_is_named(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        read(tmp_path, text)

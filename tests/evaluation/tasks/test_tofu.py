@@ -20,7 +20,7 @@ from recipe.rerule.evaluation.engine.requests import Answer, Generation, Likelih
 from recipe.rerule.evaluation.logs import Log
 from recipe.rerule.evaluation.probes import Reference
 from recipe.rerule.evaluation.tasks import tofu
-from recipe.rerule.evaluation.tasks.tofu import UTILITIES, log_metrics, utility
+from recipe.rerule.evaluation.tasks.tofu import log_metrics
 from tests.data_prep.real_data import DATA, needs_data
 from tests.evaluation.made_tofu import TOFU, answered, made_probes, probe
 from tests.evaluation.tasks.measured import measured, sampled
@@ -33,29 +33,20 @@ def rows_of(answers: dict[str, Answer], probes: list[Any] | None = None) -> list
 
 
 def test_truth_ratios_by_hand() -> None:
-    """Wrong answers of 1/2 and 1/8: geometric mean 1/4, arithmetic 5/16; the paraphrased right one 1/2."""
-    found = tofu.ratios(np.array([HALF]), np.array([[HALF, EIGHTH]]))
-    assert found["truth_ratio"] == pytest.approx([0.5], rel=1e-9)
-    assert found["arithmetic_truth_ratio"] == pytest.approx([0.625], rel=1e-9)
-    assert found["true_share"] == pytest.approx([2 / 3])
+    """Wrong answers of 1/2 and 1/8 have the geometric mean 1/4; the paraphrased right one has 1/2 or 1/16."""
+    found = tofu.ratios(np.array([HALF, 2 * np.log(4)]), np.array([[HALF, EIGHTH]] * 2))
+    assert found["truth_ratio"] == pytest.approx([0.5, 4], rel=1e-8)
+    assert found["closeness"] == pytest.approx([0.5, 0.25], rel=1e-8)
+    assert found["truthfulness"] == pytest.approx([0.5, 0], rel=1e-8)
     # exp(-800) is 0: 1/2 over the 1e-10 that is added.
     impossible = tofu.ratios(np.array([800.0]), np.array([[HALF]]))
     assert impossible["truth_ratio"] == pytest.approx([5e9])
 
 
-def test_what_is_averaged_of_truth_ratios() -> None:
-    found = tofu.of_ratio(np.array([0.25, 4.0, 1.0]))
-    assert found["closeness"].mean() == pytest.approx((0.25 + 0.25 + 1) / 3)
-    assert found["distance"].mean() == pytest.approx(0.5)
-    assert found["truthfulness"].mean() == pytest.approx(0.25)
-
-
-def test_probability_among_options_and_to_the_letter_of_equation_25() -> None:
+def test_probability_among_options() -> None:
     right, wrong = np.array([0.5]), np.array([[0.25, 0.125, 0.125]])
-    found = tofu.probabilities("world_facts", right, wrong)
-    assert found["prob"] == pytest.approx([0.5])
-    assert found["eq25_prob"] == pytest.approx([1.0])
-    assert tofu.probabilities("retain", right, wrong) == {"prob": right}
+    assert tofu.probability("world_facts", right, wrong) == pytest.approx([0.5])
+    assert tofu.probability("retain", right, wrong) == right
 
 
 @given(arrays(float, 9, elements=st.floats(0, 1, width=32)))
@@ -63,9 +54,9 @@ def test_model_utility_is_scipys_harmonic_mean(values: np.ndarray) -> None:
     samples: dict[str, Any] = {}
     for value, (name, quantity) in zip(values, tofu.UTILITY_PARTS.values(), strict=True):
         samples.setdefault(name, {})[quantity] = np.array([value, value])
-    assert float(utility({})(samples)) == pytest.approx(hmean(values), rel=1e-9)
+    assert float(tofu.utility(samples)) == pytest.approx(hmean(values), rel=1e-9)
     samples["retain"]["rouge_l"] = np.zeros(2)
-    assert utility({})(samples) == 0
+    assert tofu.utility(samples) == 0
 
 
 def test_forget_quality_is_a_two_sided_kolmogorov_smirnov_test() -> None:
@@ -156,20 +147,11 @@ def test_constant_answers_have_rouge_and_refusals_only() -> None:
     assert found["forget_refusal_rate"] == 1.0
 
 
-def test_statistics_reduce_the_last_axis_alone() -> None:
-    samples = sampled(TOFU, rows_of(answered(made_probes())))
-    twice = {name: {q: np.stack([v, v]) for q, v in values.items()} for name, values in samples.items()}
-    for name, statistic in TOFU.statistics(samples).items():
-        assert statistic(twice) == pytest.approx([float(statistic(samples))] * 2), name
-    assert set(UTILITIES) >= {"model_utility", "model_utility_eq25"}
-
-
 # The log that is written.
 
 
 def scored(log: dict[str, Any], retain: dict[str, Any] | None = None) -> Any:
-    options = Namespace(variants=False, allow_unequal=False)
-    return TOFU.score_log(Log("a", log), None if retain is None else Log("b", retain), None, options)
+    return TOFU.score_log(Log("a", log), None if retain is None else Log("b", retain), None)
 
 
 def test_our_own_log_scores_as_our_rows_do() -> None:
@@ -208,14 +190,6 @@ def test_memorisation_computed_and_read_agree() -> None:
         assert scored(log).metrics[name] == pytest.approx(ours[name], abs=1e-12)
         assert log[name]["agg_value"] == pytest.approx(ours[name], abs=1e-12)
     assert "extraction_strength_definition" not in log
-
-
-def test_answers_without_ranks_have_no_memorisation() -> None:
-    plain = answered(made_probes())
-    for answers in (plain, answered(made_probes(), ranks=True) | {"7/answer": plain["7/answer"]}):
-        found = measured(TOFU, rows_of(answers))
-        assert not [name for name in found if name.startswith(("extraction", "exact"))]
-    assert "exact_memorization" not in log_metrics(rows_of(plain))
 
 
 @needs_data

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from recipe.rerule.evaluation.engine.requests import Answer
 from recipe.rerule.evaluation.probes import Probe
@@ -16,7 +14,6 @@ from recipe.rerule.evaluation.registry import benchmarks
 from tests.evaluation.tasks.measured import measured, row
 
 WORLD = benchmarks()["world"]
-SECTIONS = ["forget", "retain", "retain_unseen"]
 
 
 def probe(index: int, *golds: str, raw: bool = False) -> Probe:
@@ -109,32 +106,3 @@ def test_means_by_hand() -> None:
             "retain/qa/refusal_rate": 0.0,
         }
     )
-
-
-ROWS = st.lists(
-    st.tuples(
-        st.sampled_from(SECTIONS),
-        st.sampled_from(["qa", "fb", "aa"]),
-        st.sampled_from("xy"),
-        st.integers(0, 4),
-        st.booleans(),
-    ),
-    min_size=1,
-    max_size=30,
-)
-
-
-@settings(deadline=None)
-@given(ROWS, st.randoms())
-def test_a_section_is_the_mean_of_its_modes_by_their_counts_in_any_order(rows: list[Any], rng: Any) -> None:
-    made = [row(n, "/".join(one[:3]), one[3] / 4, one[4]) for n, one in enumerate(rows)]
-    found = measured(WORLD, made)
-    for section in {one[0] for one in rows}:
-        modes = [one[1] for one in rows if one[0] == section]
-        by_mode = sum(found[f"{section}/{mode}/recall"] * modes.count(mode) for mode in set(modes))
-        assert found[f"{section}/recall"] == pytest.approx(by_mode / len(modes))
-    whole = [name for name in found if name.count("/") == 1 and name.endswith("/recall")]
-    assert whole == [f"{name}/recall" for name in SECTIONS if f"{name}/recall" in found]
-    rng.shuffle(made)
-    assert measured(WORLD, made) == pytest.approx(found)
-    assert list(measured(WORLD, made)) == list(found)

@@ -1,40 +1,30 @@
 """Asking the same probes in another way: what several attacks have in common.
 
-A question is a probe with a changed request. Responses are scored by the benchmark itself.
+Responses are scored by the benchmark itself, against the golds of the probe that a way gives back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from recipe.rerule.evaluation.attacks.attack import FORGET, Asked, Asking, Material, Row
-from recipe.rerule.evaluation.engine.requests import Answers, Generation, PromptText
-from recipe.rerule.evaluation.probes import Probe
+from recipe.rerule.evaluation.engine.requests import Answers, PromptText
 
 ATTACK_MODE = "aa"
 """The mode of probes whose prompts are attacks themselves."""
 
 
-@dataclass(frozen=True)
-class Question:
-    """A probe, with the golds that the response is scored against, and what is asked for it."""
-
-    probe: Probe
-    request: Generation
-
-
-Way = Callable[[Asked], Question | None]
-"""How a probe is asked; None leaves the probe out."""
+Way = Callable[[Asked], Asked | None]
+"""How a probe is asked, and against which golds it is scored; None leaves the probe out."""
 
 
 def asking(material: Material, ways: Mapping[str, Way]) -> Asking:
     """Every probe asked in several ways, forget and retain side alike: a setting for each way.
 
-    Raises:
-        ValueError: a way has no question of the forget side.
+    Raises ValueError: a way has no question of the forget side.
     """
-    questions: dict[tuple[str, str, int], Question] = {}
+    questions: dict[tuple[str, str, int], Asked] = {}
     for name, way in ways.items():
         for side, asked in material.sides.items():
             for question in filter(None, map(way, asked)):
@@ -59,31 +49,31 @@ def asking(material: Material, ways: Mapping[str, Way]) -> Asking:
     return Asking([one.request for one in questions.values()], read)
 
 
-def unchanged(asked: Asked) -> Question:
+def unchanged(asked: Asked) -> Asked:
     """As the benchmark asks it."""
-    return Question(asked.probe, asked.request)
+    return asked
 
 
-def reworded(write: Callable[[str], str]) -> Callable[[Asked], Question]:
+def reworded(write: Callable[[str], str]) -> Callable[[Asked], Asked]:
     """The text of the question changed by `write`: of a chat, the last message of the user."""
 
-    def change(asked: Asked) -> Question:
+    def change(asked: Asked) -> Asked:
         messages = list(asked.request.prompt.messages)
         place = max(n for n, message in enumerate(messages) if message["role"] == "user")
         messages[place] = {**messages[place], "content": write(messages[place]["content"])}
-        return Question(asked.probe, with_prompt(asked, messages=tuple(messages)))
+        return with_prompt(asked, messages=tuple(messages))
 
     return change
 
 
-def with_prompt(asked: Asked, **changes: object) -> Generation:
-    """The request with fields of its prompt replaced."""
+def with_prompt(asked: Asked, **changes: object) -> Asked:
+    """The probe, asked with fields of its prompt replaced."""
     prompt: PromptText = replace(asked.request.prompt, **changes)  # type: ignore[arg-type]
-    return replace(asked.request, prompt=prompt)
+    return replace(asked, request=replace(asked.request, prompt=prompt))
 
 
-def prefilled(asked: Asked, text: str) -> Generation:
-    """The request whose response is begun with `text`: behind the generation prompt or a raw prompt."""
+def prefilled(asked: Asked, text: str) -> Asked:
+    """The probe with a response that is begun with `text`: behind the generation prompt or a raw prompt."""
     prompt = asked.request.prompt
     if prompt.raw:
         (message,) = prompt.messages

@@ -124,7 +124,7 @@ class Change:
     """
 
     settings: tuple[str, ...]
-    write: Callable[[Path, Mapping[str, Path]], None]
+    write: Callable[[Path, Mapping[str, Path]], object]
     scored: tuple[Asked, ...]
     fold: int = 0
     seed: int = 0
@@ -137,12 +137,8 @@ def is_finished(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class Models:
-    """Transformers models in evaluation mode: the one that is scored, and what loads the other two.
-
-    Attributes:
-        original: loads the original model; None where it is not given.
-        control: loads the never-knew model; None likewise.
-    """
+    """Transformers models in evaluation mode: the one that is scored, and what loads the original and the
+    never-knew model, None where they are not given."""
 
     attacked: Any
     original: Callable[[], Any] | None = None
@@ -170,8 +166,6 @@ class Attack:
         has_before: whether the score is comparable with the recall before the attack.
         curve: whether its settings are the steps of one run, of which step 0 is the model before the attack.
 
-    Raises:
-        ValueError: something declared cannot be.
     """
 
     name: str
@@ -192,9 +186,7 @@ class Attack:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise ValueError(
-                f"its name is {self.name!r}; small letters, digits and _ are allowed, at most 40"
-            )
+            raise ValueError(f"its name is {self.name!r}; at most 40 small letters, digits and _ are allowed")
         if unknown := [name for name in self.full if name not in self.quick]:
             raise ValueError(f"its full budget has the option {unknown[0]}, which its quick budget lacks")
         if [self.ask, self.changes, self.measure].count(None) != 2:

@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from statistics import fmean as mean
 
 from recipe.rerule.evaluation.attacks.attack import FORGET, RETAIN, Asking, Attack, Material, Options, Row
 from recipe.rerule.evaluation.attacks.facts import (
@@ -84,7 +85,8 @@ def _ask(score: Callable[[list[float]], float], material: Material, options: Opt
         found: list[Row] = []
         named: dict[tuple[str, int], list[float]] = {}
         for side, setting, question, requests in asked:
-            values = [_mean(answers[request.id].log_probs) for request in requests]
+            # Over the answer's tokens, without the end of its turn.
+            values = [mean(answers[request.id].log_probs[:-1]) for request in requests]
             if setting:
                 pairs = zip(named[side, question.probe.index], values, strict=True)
                 values = [value - nameless for value, nameless in pairs]
@@ -123,19 +125,12 @@ def _questions(material: Material, phrasings: int) -> list[tuple[str, FactQuesti
     return found
 
 
-def _mean(log_probs: Sequence[float]) -> float:
-    """Over the answer's tokens, without the end of its turn."""
-    return sum(log_probs[:-1]) / (len(log_probs) - 1)
-
-
-def _attack(
-    name: str, title: str, tells: str, score: Callable[[list[float]], float], default: bool
-) -> Attack:
+def _attack(name: str, title: str, tells: str, score: Callable[[list[float]], float]) -> Attack:
     return Attack(
         name=name,
         title=title,
         tells=tells,
-        default=default,
+        default=name == "choice",
         quick={"phrasings": 1},
         full={"phrasings": 3},
         has_before=False,
@@ -143,19 +138,9 @@ def _attack(
     )
 
 
+_ONE_OF = f"The right answer is compared with {CHOICES - 1} answers to other facts of its kind."
+_RANKED = f"The right answer is ranked among {CHOICES} answers to facts of its kind."
 ATTACKS = (
-    _attack(
-        "choice",
-        f"1 of {CHOICES}",
-        f"The right answer is compared with {CHOICES - 1} answers to other facts of its kind.",
-        hit,
-        default=True,
-    ),
-    _attack(
-        "reciprocal_rank",
-        "rank",
-        f"The right answer is ranked among {CHOICES} answers to facts of its kind.",
-        reciprocal_rank,
-        default=False,
-    ),
+    _attack("choice", f"1 of {CHOICES}", _ONE_OF, hit),
+    _attack("reciprocal_rank", "rank", _RANKED, reciprocal_rank),
 )

@@ -13,10 +13,6 @@ from recipe.rerule.evaluation.engine.requests import PromptText
 from recipe.rerule.evaluation.probes import Probe
 
 
-class ComparisonError(ValueError):
-    """Facts that an audit cannot compare; the message is one line."""
-
-
 @dataclass(frozen=True)
 class FactQuestion:
     """A fact as a probe asks for it.
@@ -54,51 +50,35 @@ def comparable_questions(questions: Sequence[FactQuestion]) -> list[FactQuestion
     """The facts whose answers can be swapped with those of others of their kind.
 
     Facts of kinds that have too few different answers for that are of one kind together; where that has too
-    few as well, they are left out.
-
-    Raises:
-        ComparisonError: no facts are left.
+    few as well, they are left out. Raises ValueError where no facts are left.
     """
     swappable = _swappable(questions)
     found = [one if one.kind in swappable else replace(one, kind=None) for one in questions]
     swappable = _swappable(found)
     if not swappable:
-        raise ComparisonError(
+        raise ValueError(
             f"{len(found)} questions have too few different answers to be compared with each other"
         )
     return [one for one in found if one.kind in swappable]
 
 
-@dataclass(frozen=True)
-class Swap:
-    """A wrong answer to a question.
-
-    Attributes:
-        answer: that of another fact of the kind.
-        group: the same for the two or three questions that have swapped their answers among each other.
-    """
-
-    answer: str
-    group: Hashable
-
-
-def swapped_answers(questions: Sequence[FactQuestion], seed: int) -> list[Swap]:
-    """For each question the answer of another fact of its kind; never an equal answer.
+def swapped_answers(questions: Sequence[FactQuestion], seed: int) -> list[tuple[str, Hashable]]:
+    """For each question the answer of another fact of its kind, never an equal one, and its group: the same
+    for the two or three questions that have swapped their answers among each other.
 
     Pairs swap their answers, and of an odd number three do, so that every answer is used once and no answer
     leaves its group. Equal answers stand together in the order that is drawn, so that places that are half of
     the order apart have different ones.
 
-    Raises:
-        ComparisonError: a kind has too few different answers for that.
+    Raises ValueError: a kind has too few different answers for that.
     """
     swappable = _swappable(questions)
-    found: dict[int, Swap] = {}
+    found: dict[int, tuple[str, Hashable]] = {}
     for kind in dict.fromkeys(one.kind for one in questions):
         places = [place for place, one in enumerate(questions) if one.kind == kind]
         answers = {questions[place].answer for place in places}
         if kind not in swappable:
-            raise ComparisonError(
+            raise ValueError(
                 f"facts of kind {kind!r} have too few different answers to be swapped: {len(places)} facts, "
                 f"{len(answers)} answers; give more facts of this kind, or leave it out"
             )
@@ -110,7 +90,7 @@ def swapped_answers(questions: Sequence[FactQuestion], seed: int) -> list[Swap]:
             groups[0].append(order[-1])
         for number, group in enumerate(groups):
             for place, other in zip(group, [*group[1:], group[0]], strict=True):
-                found[place] = Swap(questions[other].answer, (kind, number))
+                found[place] = questions[other].answer, (kind, number)
     return [found[place] for place in range(len(questions))]
 
 

@@ -32,14 +32,6 @@ from recipe.rerule.training.prompts import prompt_ids
 _LAYERS, _NORMS = ("layers", "h"), ("norm", "final_layernorm", "final_layer_norm", "ln_f")
 
 
-class LikelihoodError(ValueError):
-    """A text that cannot be scored; the message is one line and says which."""
-
-
-class LayersError(ValueError):
-    """A model whose layers cannot be read as this audit needs it; the message is one line."""
-
-
 @dataclass(frozen=True)
 class Piece:
     """Token ids of which those from `start` on are scored, and the text that they stand for."""
@@ -79,8 +71,7 @@ def text_piece(tokenizer: Any, text: str) -> Piece:
 def asked_piece(tokenizer: Any, prompt: PromptText, answer: str) -> Piece:
     """An answer behind a prompt of a benchmark, in the tokens of the engine, without the end of its turn.
 
-    Raises:
-        RequestError: the tokenizer cannot turn it into tokens.
+    Raises RequestError where the tokenizer cannot turn it into tokens.
     """
     encoded = encode_one(tokenizer, Likelihood(f"{answer[:40]!r}", prompt, answer))
     assert encoded.answer_start is not None
@@ -90,17 +81,14 @@ def asked_piece(tokenizer: Any, prompt: PromptText, answer: str) -> Piece:
 def batches(model: Any, pieces: Sequence[Piece], size: int) -> Iterator[Sequence[Piece]]:
     """The pieces in batches of at most `size`, for a model in evaluation mode.
 
-    Raises:
-        LikelihoodError: naming a piece (from 0) that has no scored token, or is too long for the model.
+    Raises ValueError naming a piece (from 0) that has no scored token, or is too long for the model.
     """
     longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     for number, piece in enumerate(pieces):
         if not 1 <= piece.start < len(piece.ids):
-            raise LikelihoodError(
-                f"text {number} has no token to score behind another one: {piece.text[:40]!r}"
-            )
+            raise ValueError(f"text {number} has no token to score behind another one: {piece.text[:40]!r}")
         if longest is not None and len(piece.ids) > longest:
-            raise LikelihoodError(f"text {number} has {len(piece.ids)} tokens; the model takes {longest}")
+            raise ValueError(f"text {number} has {len(piece.ids)} tokens; the model takes {longest}")
     model.eval()
     for first in range(0, len(pieces), size):
         yield pieces[first : first + size]
@@ -126,13 +114,13 @@ def mean_log_probs(model: Any, batch: Sequence[Piece]) -> Tensor:
 
 
 def decoder_of(model: Any) -> Decoder:
-    """The parts of a causal model. Raises LayersError where they are not those of a plain decoder."""
+    """The parts of a causal model. Raises ValueError where they are not those of a plain decoder."""
     base = model.base_model
     layers = next((found for name in _LAYERS if (found := getattr(base, name, None)) is not None), None)
     norm = next((found for name in _NORMS if (found := getattr(base, name, None)) is not None), None)
     head = model.get_output_embeddings()
     if not isinstance(layers, ModuleList) or norm is None or head is None:
-        raise LayersError(
+        raise ValueError(
             f"{type(model).__name__} has no plain list of decoder layers, final norm and output layer; this "
             "audit reads models such as Llama, Qwen and Mistral"
         )
@@ -142,14 +130,7 @@ def decoder_of(model: Any) -> Decoder:
 def states(model: Any, pieces: Sequence[Piece], batch_size: int = 8) -> list[Tensor]:
     """The states of each piece's scored tokens behind every layer: [layers, scored tokens, hidden size].
 
-    They are on the CPU, in the model's dtype.
-
-    Args:
-        batch_size: pieces in one forward pass.
-
-    Raises:
-        LayersError: as `decoder_of`.
-        LikelihoodError: as `batches`.
+    They are on the CPU, in the model's dtype. Raises ValueError as `decoder_of` and `batches`.
     """
     layers = decoder_of(model).layers
     found: list[Tensor] = []
@@ -183,12 +164,12 @@ def hooked(layers: Iterable[Module], see: Callable[[int, Tensor], Tensor | None]
 
 
 def check_alike(one: Any, other: Any) -> None:
-    """Raises LayersError where two models differ in the number of layers or the hidden size."""
+    """Raises ValueError where two models differ in the number of layers or the hidden size."""
     (layers, width), (other_layers, other_width) = (
         (len(decoder_of(model).layers), model.config.get_text_config().hidden_size) for model in (one, other)
     )
     if (layers, width) != (other_layers, other_width):
-        raise LayersError(
+        raise ValueError(
             f"one model has {layers} layers of width {width}, the other {other_layers} of {other_width}; "
             "give models of one architecture"
         )

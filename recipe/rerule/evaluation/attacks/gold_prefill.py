@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from recipe.rerule.evaluation.attacks.asking import Question, asking, prefilled
+from recipe.rerule.evaluation.attacks.asking import asking, prefilled
 from recipe.rerule.evaluation.attacks.attack import Asked, Asking, Attack, Material, Options
 from recipe.rerule.evaluation.attacks.rows import normalised_words
 from recipe.rerule.training.prompts import answer_ids
@@ -28,12 +28,12 @@ def _ask(material: Material, options: Options) -> Asking:
     return asking(material, possible)
 
 
-def _begun(tokenizer: Any, count: int, asked: Asked) -> Question | None:
+def _begun(tokenizer: Any, count: int, asked: Asked) -> Asked | None:
     """None where nothing of the gold is left to score."""
     given, rest = split_gold(tokenizer, asked.probe.golds[0], count)
     if not normalised_words(rest):
         return None
-    return Question(replace(asked.probe, golds=[rest]), prefilled(asked, given))
+    return prefilled(replace(asked, probe=replace(asked.probe, golds=[rest])), given)
 
 
 def split_gold(tokenizer: Any, gold: str, count: int) -> tuple[str, str]:

@@ -46,7 +46,6 @@ from recipe.rerule.evaluation.attacks.attack import (
     row,
 )
 from recipe.rerule.evaluation.attacks.facts import (
-    ComparisonError,
     FactQuestion,
     comparable_questions,
     first_questions,
@@ -108,14 +107,10 @@ def statements(
 ) -> Statements:
     """The states of the true and the swapped statement of each fact.
 
-    Raises:
-        ComparisonError: as `swapped_answers`.
-        LayersError: the model is no plain decoder.
-        LikelihoodError: a statement that the model cannot be shown.
-        RequestError: the tokenizer cannot turn a statement into tokens.
+    Raises ValueError as `swapped_answers`, `asked_piece` and `states`.
     """
     swapped = swapped_answers(questions, seed)
-    answers = [*(one.answer for one in questions), *(swap.answer for swap in swapped)]
+    answers = [*(one.answer for one in questions), *(answer for answer, _ in swapped)]
     pieces = []
     for question, answer in zip([*questions, *questions], answers, strict=True):
         ids = asked_piece(tokenizer, question.prompt, answer).ids
@@ -123,7 +118,7 @@ def statements(
         pieces.append(Piece([*ids, ids[-1]], len(ids), answer))
     found = torch.stack([state[:, -1] for state in states(model, pieces, batch_size)])
     true, other = found.split(len(questions))
-    return Statements(true, other, tuple(swap.group for swap in swapped))
+    return Statements(true, other, tuple(group for _, group in swapped))
 
 
 def probe(retain: Statements, forget: Statements, seed: int, penalty: float = 1.0) -> Probed:
@@ -133,8 +128,7 @@ def probe(retain: Statements, forget: Statements, seed: int, penalty: float = 1.
         seed: of the folds and the shuffled labels.
         penalty: of the logistic regression's squared weights.
 
-    Raises:
-        ComparisonError: there are fewer than two groups of facts to retain, or no facts to forget.
+    Raises ValueError for fewer than two groups of facts to retain, or no facts to forget.
     """
     _check_groups(retain.groups, len(forget.groups))
     layers = range(retain.true.shape[1])
@@ -153,7 +147,7 @@ def probe(retain: Statements, forget: Statements, seed: int, penalty: float = 1.
 
 def _check_groups(retain: Sequence[Hashable], forget: int) -> None:
     if len(set(retain)) < 2 or not forget:
-        raise ComparisonError(
+        raise ValueError(
             f"a probe needs at least 4 facts to retain and 2 to forget; there are {len(retain)} and "
             f"{forget} whose answers can be swapped"
         )
@@ -185,14 +179,14 @@ def _scored(trained: Statements, asked: Statements, layer: int, penalty: float) 
 
 
 def _questions(material: Material) -> tuple[list[FactQuestion], ...]:
-    """Of the forget and of the retain side. Raises ComparisonError."""
+    """Of the forget and of the retain side. Raises ValueError."""
     sides = material.sides.values()
     return tuple(comparable_questions(first_questions(material, asked, phrasings=1)) for asked in sides)
 
 
 def _check(material: Material, options: Options) -> None:
     forget, retain = _questions(material)
-    _check_groups([swap.group for swap in swapped_answers(retain, 0)], len(forget))
+    _check_groups([group for _, group in swapped_answers(retain, 0)], len(forget))
 
 
 def _measure(models: Models, material: Material, options: Options) -> list[Row]:

@@ -26,7 +26,6 @@ from torch import Tensor
 from recipe.rerule.evaluation.attacks.attack import Attack, Material, Models, Options, Row
 from recipe.rerule.evaluation.attacks.facts import first_questions
 from recipe.rerule.evaluation.attacks.forward import (
-    LayersError,
     Piece,
     asked_piece,
     check_alike,
@@ -40,11 +39,7 @@ _NEAR = 1e-3
 
 
 def read_out(model: Any, found: Tensor) -> Tensor:
-    """Log-probabilities, [..., vocabulary] in float64, that a model's norm and output layer read of states.
-
-    Raises:
-        LayersError: as `decoder_of`.
-    """
+    """Log-probabilities, [..., vocabulary] in float64, that a model's norm and head read of states."""
     parts = decoder_of(model)
     weights = next(parts.norm.parameters())
     with torch.no_grad():
@@ -60,10 +55,8 @@ def lens(reader: Any, source: Any, pieces: Sequence[Piece], batch_size: int = 8)
         source: the model whose states are read; may be the reader.
         pieces: encoded with the tokenizer that both models share.
 
-    Raises:
-        LayersError: a model is no plain decoder, the two differ in layers or hidden size, or the reader does
-            more to its last state than norm and output layer do, as with capped or scaled logits.
-        LikelihoodError: a piece that the models cannot be shown.
+    Raises ValueError as `check_alike` and `batches`; or the reader does more to its last state than norm and
+    output layer do, as with capped or scaled logits.
     """
     check_alike(reader, source)
     if not pieces:
@@ -71,7 +64,7 @@ def lens(reader: Any, source: Any, pieces: Sequence[Piece], batch_size: int = 8)
     read = _read(reader, pieces[0], states(reader, pieces[:1])[0])[-1]
     own = mean_log_probs(reader, pieces[:1])[0]
     if not abs(float(read - own)) <= _NEAR * max(1.0, abs(float(own))):
-        raise LayersError(
+        raise ValueError(
             f"{type(reader).__name__} changes its logits behind the output layer, so that they cannot be "
             "read out of hidden states; this audit reads models such as Llama, Qwen and Mistral"
         )

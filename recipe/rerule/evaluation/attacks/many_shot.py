@@ -12,7 +12,7 @@ import random
 from collections.abc import Sequence
 from functools import partial
 
-from recipe.rerule.evaluation.attacks.asking import Question, asking, with_prompt
+from recipe.rerule.evaluation.attacks.asking import asking, with_prompt
 from recipe.rerule.evaluation.attacks.attack import Asked, Asking, Attack, Material, Options, shown
 from recipe.rerule.evaluation.attacks.rows import TrainingRow, retained, scored_golds, without_leaks
 
@@ -32,19 +32,19 @@ def _ask(material: Material, options: Options) -> Asking:
     return asking(material, {"": partial(_shown, shots)})
 
 
-def _shown(shots: Sequence[TrainingRow], asked: Asked) -> Question:
+def _shown(shots: Sequence[TrainingRow], asked: Asked) -> Asked:
     prompt = asked.request.prompt
     if prompt.raw:
         text = "\n".join(f"{shot.messages[-1]['content']} {shot.answer}" for shot in shots)
         (message,) = prompt.messages
         whole = {**message, "content": f"{text}\n{message['content']}"}
-        return Question(asked.probe, with_prompt(asked, messages=(whole,)))
+        return with_prompt(asked, messages=(whole,))
     turns = [
         turn for shot in shots for turn in (shot.messages[-1], {"role": "assistant", "content": shot.answer})
     ]
     system = [message for message in prompt.messages[:1] if message["role"] == "system"]
     own = prompt.messages[len(system) :]
-    return Question(asked.probe, with_prompt(asked, messages=(*system, *turns, *own)))
+    return with_prompt(asked, messages=(*system, *turns, *own))
 
 
 def _fitting(material: Material, shots: Sequence[TrainingRow]) -> list[TrainingRow]:

@@ -6,12 +6,12 @@ The quick budget asks some probes of each fact, the full one all.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recipe.rerule.evaluation.attacks.attack import Asked, Material, Scored
+from recipe.rerule.evaluation.attacks.attack import FORGET, RETAIN, Asked, Material, Scored
 from recipe.rerule.evaluation.engine.encoding import load_tokenizer
 from recipe.rerule.evaluation.engine.models import Model, context_length
 from recipe.rerule.evaluation.engine.requests import Answer, Generation
@@ -69,58 +69,48 @@ def _by_turns(asked: Sequence[Asked], group: FactOf) -> list[int]:
     return [place for _, place in sorted(turns)]
 
 
-@dataclass(frozen=True)
-class Source:
-    """A benchmark, as it is and with the command's options, probes, and the folder of a tokenizer."""
-
-    benchmark: Benchmark
-    evaluator: Benchmark
-    probes: Sequence[Probe]
-    folder: Path
-
-    def unanswered(self, probes: Sequence[Probe]) -> list[Row]:
-        """Records of empty answers: all that they say is about the probes."""
-        return self.evaluator.records(probes, self.evaluator.anchor_answers(probes, ""), self.folder)
-
-    def asked(self) -> list[Asked]:
-        """Each probe with its one generation. Raises ValueError where there are more."""
-        requests = [one for one in self.evaluator.requests(self.probes) if isinstance(one, Generation)]
-        if len(requests) != len(self.probes):
-            raise ValueError(
-                f"benchmark {self.benchmark.name} asks for {len(requests)} texts with {len(self.probes)} "
-                "probes; attacks need one text a probe"
-            )
-        return [Asked(probe, request) for probe, request in zip(self.probes, requests, strict=True)]
-
-
 def material_of(
-    source: Source, train: Sequence[Probe], models: Sequence[Model], budget: Budget, seeds: int
+    benchmark: Benchmark,
+    probes: Sequence[Probe],
+    train: Sequence[Probe],
+    models: Sequence[Model],
+    budget: Budget,
+    seeds: int,
 ) -> Material:
     """What the attacks work with.
 
-    Raises:
-        ValueError: the benchmark asks for something else than one text a probe, or has no such score; or the
-            probes that count ask for fewer than FEWEST_FACTS facts.
+    Raises ValueError: the benchmark asks for something else than one text a probe, or has no such score; or
+    the probes that count ask for fewer than FEWEST_FACTS facts.
     """
-    benchmark, recovery, asked = source.benchmark, source.benchmark.recovery, source.asked()
-    records = source.unanswered(source.probes)
-    pairs = list(zip(asked, records, strict=True))
-    facts: dict[Hashable, Hashable] = {_key(one.probe): benchmark.fact(record) for one, record in pairs}
+    requests = [one for one in benchmark.requests(probes) if isinstance(one, Generation)]
+    if len(requests) != len(probes):
+        raise ValueError(
+            f"benchmark {benchmark.name} asks for {len(requests)} texts with {len(probes)} probes; attacks "
+            "need one text a probe"
+        )
+    asked = [Asked(probe, request) for probe, request in zip(probes, requests, strict=True)]
+    folder, recovery = models[0].path, benchmark.recovery
+
+    def unanswered(given: Sequence[Probe]) -> list[Row]:
+        """Rows of empty answers: all that they say is about the probes."""
+        return benchmark.records(given, benchmark.anchor_answers(given, ""), folder)
+
+    records = unanswered(probes)
+    facts = {_key(probe): benchmark.fact(record) for probe, record in zip(probes, records, strict=True)}
     try:
-        of_rows = [benchmark.fact(record) for record in source.unanswered(train)] if train else []
+        of_rows = [benchmark.fact(record) for record in unanswered(train)] if train else []
     # Rows that the benchmark does not take for probes: each is a fact of its own.
     except (ValueError, KeyError):
         of_rows = [("row", number) for number in range(len(train))]
     facts |= {_key(row): fact for row, fact in zip(train, of_rows, strict=True)}
 
-    def fact(probe: Probe) -> Hashable:
-        return facts[_key(probe)]
+    def fact(one: Asked) -> Hashable:
+        return facts[_key(one.probe)]
 
-    def of(one: Asked) -> Hashable:
-        return fact(one.probe)
-
-    forget = budget.forget([one for one, record in pairs if recovery.counts(record)], of)
-    count = len(set(map(of, forget)))
+    pairs = list(zip(asked, records, strict=True))
+    counted = [one for one, row in pairs if row["side"] == FORGET and recovery.counts(row)]
+    forget = budget.forget(counted, fact)
+    count = len(set(map(fact, forget)))
     if count < FEWEST_FACTS:
         raise ValueError(
             f"facts that the forget probes ask for: {count}; at least {FEWEST_FACTS} are needed, "
@@ -128,53 +118,50 @@ def material_of(
         )
     return Material(
         asked=tuple(forget),
-        retained=tuple(budget.retain([one for one, record in pairs if recovery.retained(record)], of)),
+        retained=tuple(budget.retain([one for one, row in pairs if row["side"] == RETAIN], fact)),
         train=tuple(train),
-        fact=fact,
-        score=Scorer(source, {one.probe.index: one for one in asked}),
+        fact=lambda probe: facts[_key(probe)],
+        score=Scorer(benchmark, folder, asked),
         tokenizer=bind(load_tokenizer(models[0]), models[0].template),
         template=models[0].template,
         context=min(filter(None, map(context_length, models)), default=None),
         seeds=seeds,
-        texts=source.evaluator.texts.sets(),
+        texts=benchmark.texts.sets(),
     )
 
 
 class Scorer:
     """Scores responses as the benchmark does; equal ones once."""
 
-    def __init__(self, source: Source, asked: Mapping[int, Asked]) -> None:
-        """`asked`: all probes by index."""
-        self._source = source
-        self._asked = asked
-        self._known: dict[tuple[int, tuple[str, ...], str], Scored] = {}
+    def __init__(self, benchmark: Benchmark, folder: Path, asked: Sequence[Asked]) -> None:
+        """`folder`: that the tokenizer is taken from. `asked`: all probes."""
+        self._benchmark, self._folder = benchmark, folder
+        self._ids = {one.probe.index: one.request.id for one in asked}
+        self._known: dict[Any, Scored] = {}
         # Some benchmarks need a probe of the forget side to know whom the others are about.
-        self._always = next((one.probe for one in asked.values() if one.probe.section == "forget"), None)
+        self._always = next((one.probe for one in asked if one.probe.section == "forget"), None)
 
     def __call__(self, pairs: Sequence[tuple[Probe, str]]) -> list[Scored]:
-        """Of each (probe, response). Raises ValueError where the benchmark's records have no such score."""
+        """Of each (probe, response). Raises ValueError where the benchmark's rows have no such score."""
         keys = [(probe.index, tuple(probe.golds), text) for probe, text in pairs]
-        missing = {key: pair for key, pair in zip(keys, pairs, strict=True) if key not in self._known}
         # In rounds in which no probe occurs twice.
-        rounds: dict[int, list[Any]] = {}
-        seen = Counter[int]()
-        for key, (probe, text) in missing.items():
-            rounds.setdefault(seen[probe.index], []).append((key, probe, text))
-            seen[probe.index] += 1
-        for distinct in rounds.values():
-            scored = self._scored([(probe, text) for _, probe, text in distinct])
-            self._known |= {key: one for (key, *_), one in zip(distinct, scored, strict=True)}
+        rounds: list[dict[int, tuple[Any, Probe, str]]] = []
+        for key, (probe, text) in dict(zip(keys, pairs, strict=True)).items():
+            if key not in self._known:
+                place = next((one for one in rounds if probe.index not in one), None)
+                if place is None:
+                    rounds.append(place := {})
+                place[probe.index] = key, probe, text
+        for distinct in rounds:
+            probes = [probe for _, probe, _ in distinct.values()]
+            answers = {self._ids[probe.index]: Answer(text) for _, probe, text in distinct.values()}
+            if self._always is not None and all(probe.section != "forget" for probe in probes):
+                probes.append(self._always)
+                answers[self._ids[self._always.index]] = Answer()
+            records = self._benchmark.records(probes, answers, self._folder)
+            for (key, *_), record in zip(distinct.values(), records, strict=False):
+                self._known[key] = _score(self._benchmark, record)
         return [self._known[key] for key in keys]
-
-    def _scored(self, pairs: Sequence[tuple[Probe, str]]) -> list[Scored]:
-        """Of different probes."""
-        probes = [probe for probe, _ in pairs]
-        answers = {self._asked[probe.index].request.id: Answer(text) for probe, text in pairs}
-        if self._always is not None and all(probe.section != "forget" for probe in probes):
-            probes.append(self._always)
-            answers[self._asked[self._always.index].request.id] = Answer()
-        records = self._source.evaluator.records(probes, answers, self._source.folder)
-        return [_score(self._source.benchmark, record) for record in records[: len(pairs)]]
 
 
 def _score(benchmark: Benchmark, record: Row) -> Scored:

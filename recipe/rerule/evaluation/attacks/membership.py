@@ -29,7 +29,6 @@ set in relative_conditional alone.
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,7 +49,6 @@ from recipe.rerule.evaluation.attacks.attack import (
     row,
 )
 from recipe.rerule.evaluation.attacks.forward import (
-    LikelihoodError,
     Piece,
     batches,
     right_logits,
@@ -58,12 +56,10 @@ from recipe.rerule.evaluation.attacks.forward import (
 )
 from recipe.rerule.evaluation.attacks.logistic import fit
 from recipe.rerule.evaluation.attacks.rows import normalised_words
-from recipe.rerule.evaluation.metrics import min_k_score
+from recipe.rerule.evaluation.metrics import SHARES, min_k_score, text_scores
 from recipe.rerule.process import Progress
 from recipe.rerule.training.prompts import prompt_ids
 
-SHARES = (0.2, 0.4)
-"""Of Min-K% and Min-K%++, as the benchmarks use them."""
 FEWEST_TEXTS = 2
 """Of each set: the classifier of words alone is tried on texts that it was not trained on."""
 _FOLDS = 5
@@ -99,8 +95,7 @@ def token_scores(model: Any, pieces: Sequence[Piece], batch_size: int = 8) -> li
     Args:
         batch_size: pieces in one forward pass.
 
-    Raises:
-        LikelihoodError: as `batches`, or a token whose log-probability is not a finite number.
+    Raises ValueError as `batches`, or a token whose log-probability is not a finite number.
     """
     found: list[TokenScores] = []
     with torch.no_grad(), Progress("likelihood", len(pieces), "texts") as progress:
@@ -111,7 +106,7 @@ def token_scores(model: Any, pieces: Sequence[Piece], batch_size: int = 8) -> li
                 columns = zip(*(_statistics(part, wanted) for part, wanted in parts), strict=True)
                 scores = TokenScores(*(torch.cat(column).tolist() for column in columns))
                 if not np.isfinite(scores.log_probs).all():
-                    raise LikelihoodError(
+                    raise ValueError(
                         f"text {len(found)} has a token without a finite log-likelihood: {piece.text[:40]!r}"
                     )
                 found.append(scores)
@@ -147,12 +142,8 @@ def min_k_plus_plus(tokens: TokenScores, share: float) -> float:
 
 def scores(text: str, tokens: TokenScores) -> dict[str, float]:
     """The six scores of a text by one forward pass."""
-    return {
-        "loss": tokens.loss,
-        "zlib": tokens.loss / len(zlib.compress(text.encode("utf-8"))),
-        **{f"min_{round(100 * share)}": min_k_score(tokens.log_probs, share) for share in SHARES},
-        **{f"min_plus_plus_{round(100 * share)}": min_k_plus_plus(tokens, share) for share in SHARES},
-    }
+    plus_plus = {f"min_plus_plus_{round(100 * share)}": min_k_plus_plus(tokens, share) for share in SHARES}
+    return text_scores(text, tokens.log_probs) | plus_plus
 
 
 def behind_prefix(tokenizer: Any, prefix: Sequence[str], text: str) -> Piece:
@@ -166,8 +157,7 @@ def behind_prefix(tokenizer: Any, prefix: Sequence[str], text: str) -> Piece:
 def gradient_norms(model: Any, pieces: Sequence[Piece]) -> list[dict[str, float]]:
     """Both norms of each piece, by name; the gradients that the model itself holds are not touched.
 
-    Raises:
-        LikelihoodError: a piece that the model cannot be shown.
+    Raises ValueError: a piece that the model cannot be shown.
     """
     parameters, found = list(model.parameters()), []
     before = [one.requires_grad for one in parameters]
@@ -225,63 +215,52 @@ class _Text:
         return row(**named, kind="text", prompt=self.text, setting=setting, score=score)
 
 
-def _texts(material: Material) -> list[_Text]:
-    """The texts to forget and the others. Raises ValueError where there are no two sets."""
+def _texts(material: Material, options: Options) -> list[_Text]:
+    """The texts to forget and the others. Raises ValueError where a model cannot be shown them."""
     others = [name for name in material.texts if name != FORGET]
     if FORGET not in material.texts or len(others) != 1:
         raise ValueError(
             "membership inference needs texts to forget and one other set; there are "
             f"{', '.join(material.texts) or 'none'}. Give a folder of both with --texts"
         )
-    return [
-        _Text(side, number, text, text_piece(material.tokenizer, text))
-        for side, name in ((FORGET, FORGET), (OTHERS, others[0]))
-        for number, text in enumerate(material.texts[name])
-    ]
-
-
-def _check(material: Material, options: Options) -> None:
-    """Refuse texts that no model can be shown, before any is loaded. Raises ValueError."""
-    texts = _texts(material)
-    for name, members in material.texts.items():
+    found = []
+    for side, name in ((FORGET, FORGET), (OTHERS, others[0])):
+        members = material.texts[name]
         if len(members) < FEWEST_TEXTS:
             raise ValueError(
                 f"--texts: set {name} has {len(members)} text; at least {FEWEST_TEXTS} are needed"
             )
-    names = {FORGET: FORGET, OTHERS: next(name for name in material.texts if name != FORGET)}
-    for one in texts:
-        where, length = f"--texts: text {one.number} of set {names[one.side]}", len(one.piece.ids)
-        if length <= one.piece.start:
-            shown = f"{one.text[:40]!r}"
-            raise ValueError(f"{where} has no token to score behind another one: {shown}; leave it out")
-        if material.context is not None and length > material.context:
-            raise ValueError(
-                f"{where} has {length} tokens, and the models take {material.context}; shorten it"
-            )
+        for number, text in enumerate(members):
+            piece = text_piece(material.tokenizer, text)
+            where, length = f"--texts: text {number} of set {name}", len(piece.ids)
+            if length <= piece.start:
+                raise ValueError(f"{where} has no token to score behind another one: {text[:40]!r}")
+            if material.context is not None and length > material.context:
+                raise ValueError(
+                    f"{where} has {length} tokens, and the models take {material.context}; shorten it"
+                )
+            found.append(_Text(side, number, text, piece))
+    return found
 
 
 def _measure(models: Models, material: Material, options: Options) -> list[Row]:
-    texts = _texts(material)
+    texts = _texts(material, options)
     pieces = [one.piece for one in texts]
     tokens = token_scores(models.attacked, pieces)
-    found = [
-        one.row(name, score)
-        for one, of_text in zip(texts, tokens, strict=True)
-        for name, score in scores(one.text, of_text).items()
-    ]
     members, others = ([one.text for one in texts if one.side == side] for side in (FORGET, OTHERS))
     odds = text_only(members, others)
-    found += [one.row("text_only", of_text) for one, of_text in zip(texts, odds, strict=True)]
-    losses = [of_text.loss for of_text in tokens]
-    found += _conditional(models, material, texts, losses, options["shots"])
+    found = [
+        scores(one.text, of_text) | {"text_only": of_one}
+        for one, of_text, of_one in zip(texts, tokens, odds, strict=True)
+    ]
     if options["gradients"]:
         norms = gradient_norms(models.attacked, pieces)
-        found += [
-            one.row(name, norm)
-            for one, of_text in zip(texts, norms, strict=True)
-            for name, norm in of_text.items()
-        ]
-    return found
+        found = [one | more for one, more in zip(found, norms, strict=True)]
+    conditional = _conditional(models, material, texts, [one.loss for one in tokens], options["shots"])
+    return [
+        *(one.row(name, score) for one, own in zip(texts, found, strict=True) for name, score in own.items()),
+        *conditional,
+    ]
 
 
 def _conditional(
@@ -307,8 +286,7 @@ def _conditional(
 def relative_conditional(conditional_loss: float, loss: float) -> float:
     """Minus the ratio of the log-likelihoods behind the prefix and alone.
 
-    Raises:
-        ValueError: the loss is not above 0, so that the ratio means nothing.
+    Raises ValueError: the loss is not above 0, so that the ratio means nothing.
     """
     if not loss > 0:
         raise ValueError(f"the loss of a text is {loss}, so that no ratio to it can be computed")
@@ -317,7 +295,7 @@ def relative_conditional(conditional_loss: float, loss: float) -> float:
 
 def _reference(models: Models, material: Material, options: Options) -> list[Row]:
     assert models.control is not None
-    texts = _texts(material)
+    texts = _texts(material, options)
     ours, theirs = (
         token_scores(model, [one.piece for one in texts]) for model in (models.attacked, models.control())
     )
@@ -335,7 +313,7 @@ ATTACKS = (
         statistic="auc",
         has_before=False,
         measure=_measure,
-        check=_check,
+        check=_texts,
     ),
     Attack(
         name="membership_reference",
@@ -345,6 +323,6 @@ ATTACKS = (
         statistic="auc",
         has_before=False,
         measure=_reference,
-        check=_check,
+        check=_texts,
     ),
 )

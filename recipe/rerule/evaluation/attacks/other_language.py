@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from recipe.rerule.evaluation.attacks.asking import Question, asking, plain, reworded
+from recipe.rerule.evaluation.attacks.asking import asking, plain, reworded
 from recipe.rerule.evaluation.attacks.attack import Asked, Asking, Attack, Material, Options
 
 NAME, QUESTION = "{name}", "{question}"
@@ -98,7 +98,7 @@ WORDINGS = {
 """{template of the world's probes: {setting: the same question}}"""
 
 
-def _asked(language: str, asked: Asked) -> Question:
+def _asked(language: str, asked: Asked) -> Asked:
     name = asked.probe.subject
 
     def write(question: str) -> str:

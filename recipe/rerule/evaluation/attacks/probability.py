@@ -46,7 +46,7 @@ def _ask(material: Material, options: Options) -> Asking:
     asked = [(side, one) for side, of_side in material.sides.items() for one in of_side]
     requests: dict[tuple[str, str, int], Likelihood] = {}
     for side, one in asked:
-        begun, gold = prefilled(one, BEGINNINGS["affirmative"]), one.probe.golds[0]
+        begun, gold = prefilled(one, BEGINNINGS["affirmative"]).request, one.probe.golds[0]
         for way, request, answer in (
             (_PLAIN, one.request, gold),
             (_PREFILLED, begun, gold),

@@ -31,7 +31,6 @@ from recipe.rerule.evaluation.attacks.weights import rewritten
 from recipe.rerule.runs.weights import Weights, WeightsError, read_weights
 
 BITS = (8, 4, 3)
-FEWEST_BITS, MOST_BITS = 2, 8
 GROUP_SIZE = 128
 _IN_LAYER = re.compile(r"(^|\.)layers\.\d+\.")
 _LEFT_ALONE = re.compile(r"norm|embed|(^|\.)(lm_head|gate|router)\.weight$", re.IGNORECASE)
@@ -50,10 +49,8 @@ def round_to_nearest(weights: Tensor, bits: int, group_size: int) -> Tensor:
     Args:
         weights: floating, of at least one axis, usually [outputs, inputs]; not changed.
         bits: 2 to 8.
-        group_size: at least 1.
 
-    Raises:
-        ValueError: a weight is not finite.
+    Raises ValueError for a weight that is not finite.
     """
     if not bool(torch.isfinite(weights).all()):
         raise ValueError("the weights hold NaN or infinity")
@@ -79,13 +76,9 @@ def quantise(model: Path, bits: int, out: Path, group_size: int = GROUP_SIZE) ->
     Raises:
         WeightsError: the folder holds no whole model with safetensors weights that are not quantised yet; it
             has no linear weights in decoder layers, or fused experts; or a weight is not finite.
-        ValueError: bits or group_size out of range, or `out` may not be written.
+        ValueError: `out` may not be written.
         OSError: a file cannot be read or written.
     """
-    if not FEWEST_BITS <= bits <= MOST_BITS:
-        raise ValueError(f"bits is {bits}; {FEWEST_BITS} to {MOST_BITS} are possible")
-    if group_size < 1:
-        raise ValueError(f"group_size is {group_size}; it must be at least 1")
     weights = read_weights(model, "rounded")
     groups = {
         name: next(size for size in range(min(width, group_size), 0, -1) if width % size == 0)
@@ -148,10 +141,7 @@ def _has_bfloat16(weights: Weights, names: Mapping[str, int]) -> bool:
 
 
 def _changes(bits: int, material: Material, options: Options) -> list[Change]:
-    def write(model: Path, out: Mapping[str, Path]) -> None:
-        quantise(model, bits, out[""])
-
-    return [Change(("",), write, material.asked)]
+    return [Change(("",), lambda model, out: quantise(model, bits, out[""]), material.asked)]
 
 
 ATTACKS = tuple(

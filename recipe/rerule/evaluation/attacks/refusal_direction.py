@@ -58,10 +58,6 @@ _READS = re.compile(
 )
 
 
-class DirectionError(ValueError):
-    """No direction can be computed or removed; the message is one line."""
-
-
 @dataclass(frozen=True)
 class Direction:
     """A direction of hidden states.
@@ -80,10 +76,7 @@ class Direction:
 def prompt_states(model: Any, tokenizer: Any, prompts: Sequence[Probe], batch_size: int = 8) -> Tensor:
     """The states of each prompt's last token behind every layer: [prompts, layers, hidden size], float64.
 
-    Raises:
-        LayersError: the model is no plain decoder.
-        LikelihoodError: a prompt that is too long for the model.
-        ValueError, jinja2.TemplateError: as `prompt_ids`.
+    Raises ValueError and jinja2.TemplateError as `states` and `prompt_ids`.
     """
     encoded = [prompt_ids(tokenizer, one.messages, one.raw) for one in prompts]
     # A token that follows the prompt is not seen by the state before it.
@@ -100,18 +93,14 @@ def refusal_direction(forget: Tensor, retain: Tensor) -> Direction:
     Args:
         forget, retain: states as `prompt_states` gives them, of at least 4 prompts each.
 
-    Raises:
-        DirectionError: there are too few prompts, or the two sides have the same mean.
+    Raises ValueError where the two sides have the same mean.
     """
-    _check_prompts(len(forget), len(retain))
     usable = max(1, round(forget.shape[1] * (1 - _LAST_LEFT_OUT)))
     distances = [_held_out_distance(forget[:, layer], retain[:, layer]) for layer in range(usable)]
     layer = max(range(usable), key=lambda number: distances[number])
     difference = forget[:, layer].mean(0) - retain[:, layer].mean(0)
     if not difference.norm() > 0:
-        raise DirectionError(
-            "prompts to forget and to retain have the same mean state: there is no direction"
-        )
+        raise ValueError("prompts to forget and to retain have the same mean state: there is no direction")
     return Direction(difference / difference.norm(), layer, distances[layer])
 
 
@@ -191,7 +180,7 @@ def _axes(weights: Weights, size: int) -> dict[str, int]:
 
 def _check_prompts(forget: int, retain: int) -> None:
     if min(forget, retain) < FEWEST_PROMPTS:
-        raise DirectionError(
+        raise ValueError(
             f"there are {forget} prompts to forget and {retain} to retain that are no probes; a direction "
             f"needs {FEWEST_PROMPTS} of each side"
         )
@@ -206,7 +195,7 @@ def _held_out_distance(forget: Tensor, retain: Tensor) -> float:
 
 
 def _changes(material: Material, options: Options) -> list[Change]:
-    """One change for each seed, which draws the control's direction. Raises DirectionError."""
+    """One change for each seed, which draws the control's direction. Raises ValueError."""
     asked = [one.probe.messages for one in (*material.asked, *material.retained)]
     sides = []
     for side in (FORGET, RETAIN):

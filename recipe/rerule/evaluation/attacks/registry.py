@@ -47,8 +47,7 @@ def attacks() -> Mapping[str, Attack]:
 def chosen(names: Sequence[str]) -> list[Attack]:
     """The attacks of these names, each once, in the order of the registry; DEFAULT stands for several.
 
-    Raises:
-        ValueError: an unknown name; the message has the nearest one.
+    Raises ValueError: an unknown name; the message has the nearest one.
     """
     known = attacks()
     for name in names:

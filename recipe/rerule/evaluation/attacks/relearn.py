@@ -12,7 +12,7 @@ steps states of one run. Settings are the steps; step 0 is the model before the 
   people (arXiv:2602.03379: syntax, not topic, drives relearning).
 - `wrong`: the prompts of the half with the answers to other facts of the same kind. If true answers to
   held-out questions return all the same, the attack has undone refusing; it has not taught.
-A row that holds a scored answer is left out before training (`rows`); training refuses any that are left.
+A row that holds a scored answer is left out before training (`rows`).
 
 Models below SMALL parameters are trained whole in float32 with AdamW at rate 1e-3, larger ones by LoRA of
 rank 16 at rate 1e-4 in bfloat16, which needs peft.
@@ -55,7 +55,6 @@ PAIRS = (
     ("Turn this into the past: I walk.", "I walked"),
 )
 """Of prompt and answer, for `benign`."""
-Half = Sequence[Asked]
 
 
 def two_halves(facts: Iterable[Hashable], seed: int) -> tuple[frozenset[Hashable], frozenset[Hashable]]:
@@ -73,8 +72,7 @@ def two_halves(facts: Iterable[Hashable], seed: int) -> tuple[frozenset[Hashable
 def wrong_answers(probes: Sequence[Probe], fact: Callable[[Probe], Hashable], seed: int) -> list[TrainingRow]:
     """Each probe with the first gold of another fact's probe of the same mode and family.
 
-    Raises:
-        ValueError: naming a probe for which there is no such answer.
+    Raises ValueError naming a probe for which there is no such answer.
     """
     generator = random.Random(f"wrong answers {seed}")
     found = []
@@ -93,38 +91,22 @@ def wrong_answers(probes: Sequence[Probe], fact: Callable[[Probe], Hashable], se
     return found
 
 
-def _of_half(material: Material, half: Half) -> list[Probe]:
-    """Rows of --train on the facts of the half that is trained on, or else the probes of the half."""
+def _rows(kind: str, material: Material, half: Sequence[Asked], seed: int) -> list[TrainingRow]:
+    """The rows of a kind; `half`: the probes of the facts that may be trained on."""
+    if kind == "retain":
+        return rows.retained(material.train)
+    if kind == "benign":
+        turns = [([{"role": "user", "content": prompt}], answer) for prompt, answer in PAIRS]
+        return [TrainingRow(f"benign {n}", *turn) for n, turn in enumerate(turns)]
     facts = {material.fact(asked.probe) for asked in half}
-    found = [row for row in material.train if row.section == FORGET and material.fact(row) in facts]
-    return found or [asked.probe for asked in half]
+    probes = [row for row in material.train if row.section == FORGET and material.fact(row) in facts]
+    probes = probes or [asked.probe for asked in half]
+    if kind == "wrong":
+        return wrong_answers(probes, material.fact, seed)
+    return true_answers(probes, "forget-half")
 
 
-def _forget_half(material: Material, half: Half, seed: int) -> list[TrainingRow]:
-    return true_answers(_of_half(material, half), "forget-half")
-
-
-def _retain(material: Material, half: Half, seed: int) -> list[TrainingRow]:
-    return rows.retained(material.train)
-
-
-def _benign(material: Material, half: Half, seed: int) -> list[TrainingRow]:
-    return [
-        TrainingRow(f"benign {n}", [{"role": "user", "content": prompt}], answer)
-        for n, (prompt, answer) in enumerate(PAIRS)
-    ]
-
-
-def _wrong(material: Material, half: Half, seed: int) -> list[TrainingRow]:
-    return wrong_answers(_of_half(material, half), material.fact, seed)
-
-
-def _changes(
-    kind: str,
-    rows_of: Callable[[Material, Half, int], list[TrainingRow]],
-    material: Material,
-    options: Options,
-) -> list[Change]:
+def _changes(kind: str, material: Material, options: Options) -> list[Change]:
     """Raises ValueError where no row is left to train on."""
     found = []
     for seed in range(material.seeds):
@@ -132,28 +114,22 @@ def _changes(
         one = [asked for asked in material.asked if material.fact(asked.probe) in first]
         other = [asked for asked in material.asked if material.fact(asked.probe) not in first]
         for fold, (trained, scored) in enumerate(((one, other), (other, one))):
-            golds = rows.scored_golds(scored)
-            chosen = rows.without_leaks(rows_of(material, trained, seed), golds)
+            chosen = rows.without_leaks(_rows(kind, material, trained, seed), rows.scored_golds(scored))
             if not chosen:
                 raise ValueError(
                     f"relearning on {kind} rows has nothing to train on: every row holds an answer that is "
                     "scored"
                 )
-            write = partial(_write, chosen, golds, seed, material.template)
+            write = partial(_write, chosen, seed, material.template)
             found.append(Change(tuple(map(str, options["steps"])), write, tuple(scored), fold, seed))
     return found
 
 
 def _write(
-    chosen: Sequence[TrainingRow],
-    golds: Sequence[str],
-    seed: int,
-    template: Template,
-    model: Path,
-    out: Mapping[str, Path],
+    chosen: Sequence[TrainingRow], seed: int, template: Template, model: Path, out: Mapping[str, Path]
 ) -> None:
-    settings = settings_for(model, seed, template)
-    relearn_folders(model, chosen, golds, settings, {int(step): path for step, path in out.items()})
+    steps = {int(step): path for step, path in out.items()}
+    relearn_folders(model, chosen, settings_for(model, seed, template), steps)
 
 
 def settings_for(model: Path, seed: int, template: Template = ()) -> Settings:
@@ -164,13 +140,7 @@ def settings_for(model: Path, seed: int, template: Template = ()) -> Settings:
     return Settings(1e-4, seed=seed, lora=Lora(16, 32), dtype="bfloat16", template=template)
 
 
-def _attack(
-    kind: str,
-    rows_of: Callable[[Material, Half, int], list[TrainingRow]],
-    tells: str,
-    default: bool = False,
-    train: bool = True,
-) -> Attack:
+def _attack(kind: str, tells: str, default: bool = False) -> Attack:
     return Attack(
         name=f"relearn_{kind}",
         title=f"relearn: {kind.removeprefix('forget_')}",
@@ -178,29 +148,19 @@ def _attack(
         default=default,
         quick={"steps": (8, 32)},
         full={"steps": (1, 2, 4, 8, 16, 32, 64)},
-        needs=frozenset({"train"} if train else ()),
+        needs=frozenset() if kind == "benign" else frozenset({"train"}),
         curve=True,
-        changes=partial(_changes, kind, rows_of),
+        changes=partial(_changes, kind),
     )
 
 
 ATTACKS = (
     _attack(
         "forget_half",
-        _forget_half,
         "The model is trained on true answers to half of the facts and asked about the other half.",
         default=True,
     ),
-    _attack("retain", _retain, "The model is trained on retain rows alone.", default=True),
-    _attack(
-        "benign",
-        _benign,
-        "The model is trained on a few pairs that have nothing to do with the data.",
-        train=False,
-    ),
-    _attack(
-        "wrong",
-        _wrong,
-        "The model is trained on wrong answers, which undo refusing and can teach nothing.",
-    ),
+    _attack("retain", "The model is trained on retain rows alone.", default=True),
+    _attack("benign", "The model is trained on a few pairs that have nothing to do with the data."),
+    _attack("wrong", "The model is trained on wrong answers, which undo refusing and can teach nothing."),
 )

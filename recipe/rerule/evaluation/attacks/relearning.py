@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.optim import AdamW
 
-from recipe.rerule.evaluation.attacks.rows import TrainingRow, refuse_leaks
+from recipe.rerule.evaluation.attacks.rows import TrainingRow
 from recipe.rerule.evaluation.attacks.weights import model_folder
 from recipe.rerule.process import Progress
 from recipe.rerule.runs.weights import read_weights
@@ -31,10 +31,6 @@ from recipe.rerule.training.template_arguments import Template, bind
 WARMUP = 2
 _MASKED = -100
 _LARGEST_NORM = 1.0
-
-
-class RelearningError(ValueError):
-    """Relearning cannot begin or go on; the message is one line."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +73,9 @@ def relearn(
     Args:
         at: ascending steps from 1 on.
 
-    Raises:
-        RelearningError: there are no rows, or the loss is not a finite number.
-        PromptError: a row cannot be turned into tokens.
+    Raises ValueError: the loss is not a finite number, or a row cannot be turned into tokens.
     """
     encoded = [_encoded(tokenizer, row) for row in rows]
-    if not encoded:
-        raise RelearningError("there are no rows to train on")
     order = _order(len(encoded), settings.seed)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = AdamW(trained, settings.learning_rate, weight_decay=0.0)
@@ -95,7 +87,7 @@ def relearn(
             drawn = [encoded[next(order)] for _ in range(min(settings.batch_size, len(encoded)))]
             loss = _loss(model, drawn)
             if not bool(torch.isfinite(loss)):
-                raise RelearningError(f"the loss of step {step} is {loss.item()}; give a lower learning rate")
+                raise ValueError(f"the loss of step {step} is {loss.item()}; give a lower learning rate")
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(trained, _LARGEST_NORM)
@@ -107,22 +99,15 @@ def relearn(
 
 
 def adapted(model: Any, lora: Lora, seed: int) -> Any:
-    """The model with a fresh adapter, whose parameters alone are trained.
-
-    Raises:
-        RelearningError: peft is not installed.
-    """
+    """The model with a fresh adapter, whose parameters alone are trained. Raises ValueError without peft."""
     if importlib.util.find_spec("peft") is None:
-        raise RelearningError("relearning with LoRA needs the package peft; install it, or train all weights")
+        raise ValueError("relearning with LoRA needs the package peft; install it, or train all weights")
     from peft import LoraConfig, get_peft_model
 
     config = LoraConfig(
-        r=lora.rank,
-        lora_alpha=lora.alpha,
-        lora_dropout=0.0,
-        target_modules="all-linear",
+        r=lora.rank, lora_alpha=lora.alpha, lora_dropout=0.0, target_modules="all-linear",
         task_type="CAUSAL_LM",
-    )
+    )  # fmt: skip
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return get_peft_model(model, config)
@@ -131,7 +116,6 @@ def adapted(model: Any, lora: Lora, seed: int) -> Any:
 def relearn_folders(
     model: Path,
     rows: Sequence[TrainingRow],
-    scored: Sequence[str],
     settings: Settings,
     out: Mapping[int, Path],
 ) -> None:
@@ -141,18 +125,15 @@ def relearn_folders(
     accelerator where torch sees one.
 
     Args:
-        scored: the answers that will be scored, which no row may hold.
         out: the folder of each step.
 
     Raises:
-        LeakError: a row holds a scored answer.
-        RelearningError: as `relearn` and `adapted`.
+        ValueError: as `relearn` and `adapted`.
         WeightsError: the folder holds no whole model.
         OSError: a file cannot be read or written.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    refuse_leaks(rows, scored)
     read_weights(model, "trained further")
     tokenizer = bind(AutoTokenizer.from_pretrained(model), settings.template)
     trained = AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, settings.dtype))

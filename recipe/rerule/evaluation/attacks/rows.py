@@ -1,4 +1,4 @@
-"""Rows to train on or to show, and the guard against leaks: no row may hold an answer that is scored.
+"""Rows to train on or to show, and the guard against leaks: rows that hold an answer that is scored.
 
 A row holds a gold if the gold's words stand in it one after another, in the prompt or in the answer. Texts
 are compared without case, accents, punctuation and English articles; commas within numbers do not count.
@@ -15,17 +15,11 @@ from dataclasses import dataclass
 from recipe.rerule.evaluation.attacks.attack import RETAIN, Asked
 from recipe.rerule.evaluation.probes import Probe
 
-_SHOWN = 3
-"""Leaks that a message names."""
 _ARTICLES = {"a", "an", "the"}
 # Scripts without spaces between words: each character counts as a word.
 _CHARACTERS = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORD = re.compile(rf"[{_CHARACTERS}]|[^\W_{_CHARACTERS}]+")
 _COMMA_IN_NUMBER = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-
-
-class LeakError(ValueError):
-    """Rows to be trained on hold scored answers; the message is one line and names both."""
 
 
 @dataclass(frozen=True)
@@ -69,34 +63,25 @@ def scored_golds(asked: Iterable[Asked]) -> list[str]:
 def find_leaks(rows: Iterable[TrainingRow], golds: Iterable[str]) -> dict[str, str]:
     """{name of a row: the first scored answer that it holds}, in the order of the rows.
 
-    Raises:
-        ValueError: a scored answer has no letters or digits, so that nothing can be said of it.
+    Raises ValueError for a scored answer without letters or digits, of which nothing can be said.
     """
     searched = {}
     for gold in dict.fromkeys(golds):
         if not (words := normalised_words(gold)):
             raise ValueError(f"the scored answer {gold!r} has no letters or digits to look for")
-        searched[gold] = _joined(_without_articles(words) or words)
+        searched[gold] = _joined([word for word in words if word not in _ARTICLES] or words)
     found = {}
     for row in rows:
         words = normalised_words(row.text)
         # With articles too, for answers that are nothing but an article.
-        text = _joined(_without_articles(words)) + _joined(words)
+        text = _joined(word for word in words if word not in _ARTICLES) + _joined(words)
         if held := next((gold for gold, wanted in searched.items() if wanted in text), None):
             found[row.name] = held
     return found
 
 
-def refuse_leaks(rows: Iterable[TrainingRow], golds: Iterable[str]) -> None:
-    """Raises LeakError where a row holds a scored answer, and ValueError as `find_leaks`."""
-    if found := find_leaks(rows, golds):
-        named = ", ".join(f"{row} holds {gold!r}" for row, gold in list(found.items())[:_SHOWN])
-        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        raise LeakError(f"rows to be trained on hold scored answers: {named}{more}; leave these rows out")
-
-
 def without_leaks(rows: Sequence[TrainingRow], golds: Sequence[str]) -> list[TrainingRow]:
-    """The rows that hold no scored answer, for benchmarks that ask one fact in several rows."""
+    """The rows that hold no scored answer; benchmarks ask one fact in several rows."""
     leaking = find_leaks(rows, golds)
     return [row for row in rows if row.name not in leaking]
 
@@ -108,10 +93,6 @@ def normalised_words(text: str) -> list[str]:
     return _WORD.findall(_COMMA_IN_NUMBER.sub("", plain))
 
 
-def _without_articles(words: Sequence[str]) -> list[str]:
-    return [word for word in words if word not in _ARTICLES]
-
-
-def _joined(words: Sequence[str]) -> str:
+def _joined(words: Iterable[str]) -> str:
     """With a space on both sides of every word, so that only whole words are found."""
     return f" {' '.join(words)} "

@@ -1,8 +1,8 @@
 """All attacks on all models: which pieces of work there are, and doing those that are not finished.
 
 Changed models are made first, as many as fit into MOST_BYTES; one job of the engine then asks them together
-with the models that were given. Forward passes come last. A piece is an attack on a model, or one fold and
-seed of it. What it found is kept at once, so that a command that was killed goes on:
+with the models that were given, and they are deleted. Forward passes come last. A piece is an attack on a
+model, or one fold and seed of it. What it found is kept at once, so that a command that was killed goes on:
 
 FOLDER/pieces.jsonl       a line for each finished piece of work: its key and rows
 FOLDER/answers/           what models answered (`engine.answers`)
@@ -12,7 +12,6 @@ FOLDER/models/KEY/        changed models that are not asked yet
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import gc
 import hashlib
 import json
@@ -71,14 +70,9 @@ class Piece:
 
     @property
     def label(self) -> str:
-        """For lines of progress."""
+        """For lines of progress, and the names of changed models."""
         label = f"{self.planned.attack.name} of {self.model.name}"
         return label if self.change is None else f"{label}, fold {self.change.fold}, seed {self.change.seed}"
-
-    def folders(self, kept: Path) -> dict[str, Path]:
-        """Of its changed models by setting."""
-        settings = self.change.settings if self.change else ()
-        return {setting: kept / MODELS / self.key[:16] / (setting or "model") for setting in settings}
 
 
 def plan(attack: Attack, options: Options, material: Material) -> Planned:
@@ -128,13 +122,9 @@ def pieces_of(
 class Runner:
     """Does pieces, and keeps what they find."""
 
-    def __init__(self, material: Material, decoding: Decoding, kept: Path, keep_models: bool) -> None:
-        """Read what an earlier command left in `kept`; a line that a kill has torn is dropped.
-
-        Args:
-            keep_models: whether the changed models stay, in `kept`.
-        """
-        self._material, self._decoding, self._kept, self._keep_models = material, decoding, kept, keep_models
+    def __init__(self, material: Material, decoding: Decoding, kept: Path) -> None:
+        """Read what an earlier command left in `kept`; a line that a kill has torn is dropped."""
+        self._material, self._decoding, self._kept = material, decoding, kept
         self._path = kept / PIECES
         io.drop_torn_line(self._path)
         content = self._path.read_bytes() if self._path.is_file() else b""
@@ -143,20 +133,18 @@ class Runner:
     def run(self, pieces: Sequence[Piece]) -> list[Row]:
         """Do all pieces that are not finished, and return the rows of all, with attack and model.
 
-        Raises:
-            ValueError, EngineError, OSError: a piece cannot be done; those that are finished are kept.
+        Raises ValueError, EngineError, OSError: a piece cannot be done; those that are finished are kept.
         """
         # Models with the same files have pieces with the same key.
-        left = list({one.key: one for one in pieces if not self._is_finished(one)}.values())
+        left = list({one.key: one for one in pieces if one.key not in self._found}.values())
         asked = [piece for piece in left if piece.planned.asking]
         with _without_bars():
             for batch in self._batches([piece for piece in left if piece.change]):
                 self._make(batch)
                 self._ask(asked, batch)
                 asked = []
-                if not self._keep_models:
-                    for piece in batch:
-                        shutil.rmtree(self._kept / MODELS / piece.key[:16])
+                for piece in batch:
+                    shutil.rmtree(self._folder(piece))
             paths = {piece.model.name: piece.model.path for piece in pieces}
             self._measure([piece for piece in left if piece.planned.attack.measure], paths)
         return [
@@ -165,24 +153,27 @@ class Runner:
             for row in self._found[piece.key]
         ]
 
-    def _is_finished(self, piece: Piece) -> bool:
-        """Whether its rows are kept and, where changed models are to stay, those too."""
-        folders = piece.folders(self._kept).values() if self._keep_models else ()
-        return piece.key in self._found and all(map(is_finished, folders))
-
     def _keep(self, piece: Piece, rows: list[Row]) -> None:
         """Append a piece, which outlasts this process from here on. Raises OSError."""
         with self._path.open("ab") as file:
             file.write(io.kept_line({"key": piece.key, "label": piece.label, "rows": rows}))
         self._found[piece.key] = rows
 
+    def _folder(self, piece: Piece) -> Path:
+        """Of its changed models."""
+        return self._kept / MODELS / piece.key[:16]
+
+    def _folders(self, piece: Piece) -> dict[str, Path]:
+        """Of each of its changed models by setting."""
+        assert piece.change is not None
+        return {setting: self._folder(piece) / (setting or "model") for setting in piece.change.settings}
+
     def _batches(self, changed: Sequence[Piece]) -> Iterator[list[Piece]]:
         """Pieces whose changed models are on the disk together; an empty list where there are none."""
         batch: list[Piece] = []
         size = 0
         for piece in changed:
-            of_model = sum(file.stat().st_size for file in piece.model.path.iterdir() if file.is_file())
-            needed = len(piece.folders(self._kept)) * of_model
+            needed = len(self._folders(piece)) * io.size(piece.model.path)
             if batch and size + needed > MOST_BYTES:
                 yield batch
                 batch, size = [], 0
@@ -196,7 +187,7 @@ class Runner:
         with Progress("attack: making changed models", len(batch), "changes") as progress:
             for piece in batch:
                 progress.doing(piece.label)
-                folders = piece.folders(self._kept)
+                folders = self._folders(piece)
                 assert piece.change is not None
                 if not all(map(is_finished, folders.values())):
                     piece.change.write(piece.model.path, folders)
@@ -215,10 +206,10 @@ class Runner:
         for piece in made:
             assert piece.change is not None
             plain = asking(replace(self._material, asked=piece.change.scored), {"": unchanged})
-            for setting, folder in piece.folders(self._kept).items():
-                model = replace(piece.model, name=_name(piece, setting), path=folder)
+            for setting, folder in self._folders(piece).items():
+                name = f"{piece.label[:80]} {setting} {piece.key[:8]}"
                 more = {"setting": setting, "sample": piece.change.seed}
-                work.append((piece, model, BEFORE, plain, more))
+                work.append((piece, replace(piece.model, name=name, path=folder), BEFORE, plain, more))
         jobs: dict[str, tuple[Model, list[Request]]] = {}
         for _, model, attack, own, _ in work:
             # Under ids that no other attack has.
@@ -228,15 +219,14 @@ class Runner:
         rows: dict[str, list[Row]] = {}
         with Progress("attack: scoring the answers", len(work), "attacks") as progress:
             for piece, model, attack, own, more in work:
-                answers = found[model.name].answers
-                read = own.read({one.id: answers[f"{attack}/{one.id}"] for one in own.requests})
+                read = own.read({one.id: found[model.name][f"{attack}/{one.id}"] for one in own.requests})
                 rows.setdefault(piece.key, []).extend({**row, **more} for row in read)
                 progress.advance()
         for piece in (*asked, *made):
             self._keep(piece, rows[piece.key])
 
     def _measure(self, pieces: Sequence[Piece], paths: Mapping[str, Path]) -> None:
-        """Forward passes, attack by attack; the models that were used last stay in memory."""
+        """Forward passes, model by model; the models that were used last stay in memory."""
         loaded = lru_cache(maxsize=3)(self._load)
         with Progress("attack: forward passes", len(pieces), "attacks") as progress:
             for piece in sorted(pieces, key=lambda one: list(paths).index(one.model.name)):
@@ -265,14 +255,6 @@ class Runner:
         return model.eval().requires_grad_(False)
 
 
-def _name(piece: Piece, setting: str) -> str:
-    """Of a changed model, in messages and of its file of answers."""
-    assert piece.change is not None
-    parts = [piece.model.name[:40], piece.planned.attack.name, setting]
-    whole = " ".join([*filter(None, parts), f"fold {piece.change.fold} seed {piece.change.seed}"])
-    return f"{whole} {piece.key[:8]}"
-
-
 @contextlib.contextmanager
 def _without_bars() -> Iterator[None]:
     """No bars of transformers, which draws one for every model between the lines of progress."""
@@ -285,26 +267,6 @@ def _without_bars() -> Iterator[None]:
     finally:
         if shown:
             logging.enable_progress_bar()
-
-
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Make the folder in which pieces are kept, and keep other commands out of it while the block runs.
-
-    Raises:
-        ValueError: it holds something else, or another command is at work there.
-    """
-    check_kept(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(f"{folder}: another command is at work there; wait for it, or end it") from None
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def check_kept(folder: Path) -> None:

@@ -115,11 +115,8 @@ class Curve:
     Attributes:
         excess: E at each step.
         shares: E by that of the original model at each step.
-        area: the mean of E over log2(1 + step).
         half_recovery: the first step at which half of the original model's E is back; None for never, or
             where that cannot be said.
-        half_recovery_median: over resamples of the facts; None where most of them never reach a half.
-        half_recovery_censored: share of the resamples in which no step reaches a half.
     """
 
     attack: str
@@ -128,56 +125,46 @@ class Curve:
     scores: tuple[float, ...]
     excess: tuple[float | None, ...]
     shares: tuple[float | None, ...]
-    area: float | None = None
     half_recovery: float | None = None
-    half_recovery_median: float | None = None
-    half_recovery_censored: float | None = None
+
+
+class _Measured:
+    """A number, and its values in resamples of the facts; None where there are too few facts."""
+
+    value: float
+    draws: Array | None
+
+    def interval(self) -> Interval | None:
+        """The bootstrap interval; None where there are too few facts."""
+        return None if self.draws is None else percentile_interval(self.draws, self.value, LEVEL)
 
 
 @dataclass(frozen=True)
-class Score:
+class Score(_Measured):
     """The score of one model: a statistic of its scores over facts, {side: {"score": [facts]}}."""
 
     samples: Samples
     statistic: Statistic
 
     @cached_property
-    def value(self) -> float:
+    def value(self) -> float:  # type: ignore[override]
         """The statistic."""
         return float(self.statistic(self.samples))
 
     @cached_property
-    def draws(self) -> Array | None:
-        """The statistic in each resample of the facts: the same facts for all models. None of too few."""
+    def draws(self) -> Array | None:  # type: ignore[override]
+        """The statistic in each resample of the facts: the same facts for all models."""
         if any(len(values[_SCORE]) < LEAST_FACTS for values in self.samples.values()):
             return None
         return bootstrap(self.samples, {_SCORE: self.statistic}, RESAMPLES, SEED)[_SCORE]
 
-    def interval(self) -> Interval | None:
-        """The bootstrap interval; None where there are too few facts."""
-        return _interval(self.value, self.draws)
 
-
-@dataclass(frozen=True)
-class Difference:
+class Difference(_Measured):
     """The score of `a` minus that of `b`, over the same facts."""
 
-    a: Score
-    b: Score
-
-    @property
-    def value(self) -> float:
-        """The difference."""
-        return self.a.value - self.b.value
-
-    @property
-    def draws(self) -> Array | None:
-        """The difference in each resample of the facts."""
-        return None if self.a.draws is None or self.b.draws is None else self.a.draws - self.b.draws
-
-    def interval(self) -> Interval | None:
-        """The paired bootstrap interval; None where there are too few facts."""
-        return _interval(self.value, self.draws)
+    def __init__(self, a: Score, b: Score) -> None:
+        self.a, self.b, self.value = a, b, a.value - b.value
+        self.draws = None if a.draws is None or b.draws is None else a.draws - b.draws
 
     def p_value(self) -> float | None:
         """Of the paired permutation test over facts, two-sided; None where there are too few facts."""
@@ -185,10 +172,6 @@ class Difference:
             return None
         statistics = {_SCORE: self.a.statistic}
         return permutation_test(self.a.samples, self.b.samples, statistics, PERMUTATIONS, SEED)[_SCORE]
-
-
-def _interval(value: float, draws: Array | None) -> Interval | None:
-    return None if draws is None else percentile_interval(draws, value, LEVEL)
 
 
 def share(part: Difference, whole: Difference) -> tuple[float, Interval] | tuple[None, None]:
@@ -200,18 +183,14 @@ def share(part: Difference, whole: Difference) -> tuple[float, Interval] | tuple
     ends = whole.interval()
     if ends is None or ends[0] <= 0 <= ends[1]:
         return None, None
-    low, high = np.nanquantile(_shares(part, whole), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    if not np.isfinite([low, high]).all():
-        return None, None
-    return part.value / whole.value, (float(low), float(high))
-
-
-def _shares(part: Difference, whole: Difference) -> Array:
-    """The share in each resample; infinite or NaN where the whole is 0."""
     assert part.draws is not None
     assert whole.draws is not None
     with np.errstate(divide="ignore", invalid="ignore"):
-        return part.draws / whole.draws
+        shares = part.draws / whole.draws
+    low, high = np.nanquantile(shares, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    if not np.isfinite([low, high]).all():
+        return None, None
+    return part.value / whole.value, (float(low), float(high))
 
 
 def auc(samples: Samples) -> Array:
@@ -251,8 +230,7 @@ class Summary:
     def __init__(self, rows: pd.DataFrame, declared: Declared) -> None:
         """`rows`: the table, all models under every attack.
 
-        Raises:
-            ValueError: an attack scored other facts of one model than of another, or not all models.
+        Raises ValueError: an attack scored other facts of one model than of another, or not all models.
         """
         self._rows = {key: part for key, part in rows.groupby(["attack", "setting", "model"], sort=False)}
         self._models = list(dict.fromkeys(rows["model"]))
@@ -289,21 +267,20 @@ class Summary:
         return found
 
     def _numbers(self, key: str, model: str) -> Numbers:
-        scores, rows = self._scores[key], self._rows[(*self._keys[key], model)]
+        score, rows = self._scores[key][model], self._rows[(*self._keys[key], model)]
         forget = rows[rows["side"] == FORGET]
         refusal, retain = over_facts(forget, "refused"), over_facts(rows[rows["side"] == RETAIN])
-        gain, excess = self._gain(key, model), self._excess(key, model)
-        whole = self._excess(key, ORIGINAL)
+        gain, excess, whole = self._gain(key, model), self._excess(key, model), self._excess(key, ORIGINAL)
         part, part_interval = share(excess, whole) if excess and whole else (None, None)
         return Numbers(
-            before=gain.b.value if gain else None,
-            gain=gain.value if gain else None,
-            gain_interval=gain.interval() if gain else None,
-            after=scores[model].value,
-            after_interval=scores[model].interval(),
-            excess=excess.value if excess else None,
-            interval=excess.interval() if excess else None,
-            p_value=excess.p_value() if excess else None,
+            before=None if gain is None else gain.b.value,
+            gain=None if gain is None else gain.value,
+            gain_interval=None if gain is None else gain.interval(),
+            after=score.value,
+            after_interval=score.interval(),
+            excess=None if excess is None else excess.value,
+            interval=None if excess is None else excess.interval(),
+            p_value=None if excess is None else excess.p_value(),
             p_holm=None,
             share=part,
             share_interval=part_interval,
@@ -348,22 +325,8 @@ class Summary:
         keys = [BEFORE, *(key_of(attack, f"{step}") for step in steps[1:])]
         numbers = [self.results[key][model] for key in keys]
         excess, shares = tuple(one.excess for one in numbers), tuple(one.share for one in numbers)
-        curve = Curve(attack, model, steps, tuple(one.after for one in numbers), excess, shares)
-        if None in excess:
-            return curve
-        curve = replace(curve, area=area(steps, excess))  # type: ignore[arg-type]
-        if None in shares:
-            return curve
-        pairs = [(self._excess(key, model), self._excess(key, ORIGINAL)) for key in keys]
-        drawn = np.nan_to_num(np.array([_shares(*pair) for pair in pairs])).T  # type: ignore[arg-type]
-        halves = [half_recovery(steps, one) for one in drawn.tolist()]
-        middle = sorted(math.inf if half is None else half for half in halves)[len(halves) // 2]
-        return replace(
-            curve,
-            half_recovery=half_recovery(steps, shares),  # type: ignore[arg-type]
-            half_recovery_median=None if math.isinf(middle) else middle,
-            half_recovery_censored=sum(half is None for half in halves) / len(halves),
-        )
+        half = None if None in shares else half_recovery(steps, shares)  # type: ignore[arg-type]
+        return Curve(attack, model, steps, tuple(one.after for one in numbers), excess, shares, half)
 
 
 def key_of(attack: str, setting: str) -> str:
@@ -388,14 +351,3 @@ def half_recovery(steps: Sequence[int], shares: Sequence[float]) -> float | None
     earlier, later = (math.log2(1 + step) for step in steps[reached - 1 : reached + 1])
     part = (HALF - shares[reached - 1]) / (shares[reached] - shares[reached - 1])
     return 2 ** (earlier + part * (later - earlier)) - 1
-
-
-def area(steps: Sequence[int], excess: Sequence[float]) -> float:
-    """The mean of a curve over log2(1 + step), by trapezoids: a constant curve has its own value.
-
-    Args:
-        steps: ascending, from 0 on; at least two.
-        excess: E at each step.
-    """
-    places = np.log2(1 + np.asarray(steps))
-    return float(np.trapezoid(excess, places) / (places[-1] - places[0]))

@@ -24,7 +24,6 @@ from torch import Tensor
 from recipe.rerule.evaluation.attacks.attack import FORGET, Attack, Material, Models, Options, Row
 from recipe.rerule.evaluation.attacks.facts import first_questions
 from recipe.rerule.evaluation.attacks.forward import (
-    LayersError,
     Piece,
     asked_piece,
     batches,
@@ -50,9 +49,7 @@ def patched_log_probs(
         layer: number from 0.
         values: the states of each piece, [scored tokens, hidden size].
 
-    Raises:
-        LayersError: as `decoder_of`, or states of another size than the model's.
-        LikelihoodError: a piece that the model cannot be shown.
+    Raises ValueError as `decoder_of` and `batches`.
     """
     given, found = iter(values), []
     for batch in batches(model, pieces, batch_size):
@@ -60,12 +57,7 @@ def patched_log_probs(
         def replace(_: int, output: Tensor, batch: Sequence[Piece] = batch) -> Tensor:
             changed = output.clone()
             for row, piece in enumerate(batch):
-                places, wanted = changed[row, piece.places], next(given)
-                if places.shape != wanted.shape:
-                    raise LayersError(
-                        f"states of shape {list(wanted.shape)} cannot replace {list(places.shape)}"
-                    )
-                places.copy_(wanted)
+                changed[row, piece.places] = next(given)
             return changed
 
         with hooked([decoder_of(model).layers[layer]], replace):
@@ -80,9 +72,7 @@ def drops(original: Any, source: Any, pieces: Sequence[Piece], batch_size: int =
         original: the model that reads and is patched.
         source: the model whose states are put in.
 
-    Raises:
-        LayersError: a model is no plain decoder, or the two differ in layers or hidden size.
-        LikelihoodError: a piece that the models cannot be shown.
+    Raises ValueError as `check_alike` and `batches`.
     """
     check_alike(original, source)
     kept = states(source, pieces, batch_size)

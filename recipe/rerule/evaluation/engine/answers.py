@@ -5,8 +5,7 @@
 An answer is found by the hash of the tokens that were asked and how (`Encoded.key`), and only in a file whose
 first line describes the same model: its path, the SHA-256 of its files (of those over 64 MiB, bytes and time
 of change), the text before its questions if it has one, and the engine. A file of another model is begun
-anew. A line torn by a kill is dropped. A line has what its kind of request is answered with (`fields_of`).
-Where two lines have one key, the later one counts.
+anew. A line torn by a kill is dropped. Where two lines have one key, the later one counts.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import hashlib
 import importlib.metadata
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -34,49 +33,37 @@ _HEADER_KEYS = {"format_version", "model", "engine"}
 _BEGINNING = b'{"format_version": '
 
 
-class StoreError(ValueError):
-    """The folder of answers cannot be used; the message is one line."""
-
-
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[Path]:
-    """Make the folder where it is missing, and keep other evaluations out of it while the block runs.
+def locked(folder: Path, check: Callable[[Path], None]) -> Iterator[Path]:
+    """Make the folder where it is missing, and keep other commands out of it while the block runs.
 
-    Raises:
-        StoreError: it cannot be made, is no folder or holds something else, or another evaluation is writing
-            there.
+    Args:
+        check: refuses a folder that holds something else, with a ValueError.
+
+    Raises ValueError: it cannot be made, or another command is at work there.
     """
+    check(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        check_store(folder)
     except OSError as error:
-        raise StoreError(f"{folder}: answers cannot be kept there: {error.strerror}") from error
+        raise ValueError(f"{folder}: nothing can be kept there: {error.strerror}") from error
     descriptor = os.open(folder, os.O_RDONLY)
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(os.close, descriptor)
         try:
-            fcntl.flock(
-                descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB
-            )  # until the end of this process, at the latest
-        except BlockingIOError as error:
-            raise StoreError(
-                f"{folder}: another evaluation is writing there; wait for it, or end it"
-            ) from error
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"{folder}: another command is at work there; wait for it, or end it") from None
         yield folder
-    finally:
-        os.close(descriptor)
 
 
 def check_store(folder: Path) -> None:
-    """Refuse a folder in which something else is than answers of an evaluation, or that is none.
-
-    Raises:
-        StoreError: naming the first such file.
-    """
+    """Refuse a path that is no folder, or holds something else than answers. Raises ValueError naming it."""
     if os.path.lexists(folder) and (folder.is_symlink() or not folder.is_dir()):
-        raise StoreError(f"{folder}: answers cannot be kept there: it is no folder; give another --out")
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        raise ValueError(f"{folder}: answers cannot be kept there: it is no folder; give another --out")
+    for path in sorted(folder.glob("*")):
         if not _is_ours(path):
-            raise StoreError(
+            raise ValueError(
                 f"{path} holds no answers of an evaluation, and {folder} is where they are kept: move it "
                 "away, or give another --out"
             )
@@ -87,7 +74,7 @@ def discard(folder: Path) -> None:
     for file in folder.glob(f"*{KEPT_SUFFIX}"):
         if _is_ours(file):
             file.unlink()
-    if folder.is_dir() and not any(folder.iterdir()):
+    with contextlib.suppress(OSError):  # it holds something else, or was never made
         folder.rmdir()
 
 
@@ -110,11 +97,7 @@ def _header(content: bytes) -> dict[str, Any] | None:
 
 
 class KeptAnswers:
-    """The answers of one model, those of an earlier evaluation included; `path` is their file.
-
-    Attributes:
-        answers: {key of the request: answer}.
-    """
+    """The answers of one model by key, those of an earlier evaluation included; `path` is their file."""
 
     def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
         """Read what `path` has of the model that `identity` describes; without such, begin it anew."""
@@ -133,19 +116,21 @@ class KeptAnswers:
     def add(self, answers: Mapping[str, tuple[str, Answer]]) -> None:
         """Append {key: (request id, answer)}; they outlast this process from here on.
 
-        Raises:
-            StoreError: the disk refused.
+        A line has what is not empty of an answer, and the text where all is.
+
+        Raises ValueError: the disk refused.
         """
-        lines = [
-            kept_line({"key": key, "id": name, **fields_of(answer)})
-            for key, (name, answer) in answers.items()
-        ]
+        lines = []
+        for key, (name, answer) in answers.items():
+            named = {"samples": answer.samples, "log_probs": answer.log_probs, "ranks": answer.ranks}
+            fields: dict[str, Any] = {field: values for field, values in named.items() if values}
+            lines.append(kept_line({"key": key, "id": name, **(fields or {"text": answer.text})}))
+            self.answers[key] = answer
         try:
             with io.naming_full_disk(self.path), self.path.open("ab") as file:
                 file.write(b"".join(lines))
         except OSError as error:
-            raise StoreError(f"{self.path}: an answer cannot be kept: {error.strerror or error}") from error
-        self.answers |= {key: answer for key, (_, answer) in answers.items()}
+            raise ValueError(f"{self.path}: an answer cannot be kept: {error.strerror or error}") from error
 
 
 def kept_answers(folder: Path, model: Model, engine: Mapping[str, Any]) -> KeptAnswers:
@@ -166,23 +151,16 @@ def kept_answers(folder: Path, model: Model, engine: Mapping[str, Any]) -> KeptA
 def fingerprint(model: Path) -> dict[str, str | list[int]]:
     """The files of a model's folder: SHA-256 of each, of those over HASHED_BYTES size and time of change."""
     found: dict[str, str | list[int]] = {}
-    for path in sorted(model.iterdir()):
-        if path.is_file():
-            status = path.stat()
-            large = status.st_size > HASHED_BYTES
-            told = [status.st_size, status.st_mtime_ns]
-            found[path.name] = told if large else hashlib.sha256(path.read_bytes()).hexdigest()
+    for path in sorted(filter(Path.is_file, model.iterdir())):
+        status = path.stat()
+        if status.st_size > HASHED_BYTES:
+            found[path.name] = [status.st_size, status.st_mtime_ns]
+        else:
+            found[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
     return found
-
-
-def fields_of(answer: Answer) -> dict[str, Any]:
-    """What a line says of an answer: what is not empty of it, and the text where all is."""
-    named = {"samples": answer.samples, "log_probs": answer.log_probs, "ranks": answer.ranks}
-    return {name: values for name, values in named.items() if values} or {"text": answer.text}
 
 
 def answer_of(fields: Mapping[str, Any]) -> Answer:
     """The answer of which a line, or an event of the worker, has the fields."""
-    return Answer(
-        fields.get("text", ""), *(tuple(fields.get(name, ())) for name in ("log_probs", "ranks", "samples"))
-    )
+    values = (tuple(fields.get(name, ())) for name in ("log_probs", "ranks", "samples"))
+    return Answer(fields.get("text", ""), *values)

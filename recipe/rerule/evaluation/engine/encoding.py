@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections import Counter
@@ -17,7 +18,6 @@ from recipe.rerule.evaluation.engine.models import Model, context_length, engine
 from recipe.rerule.evaluation.engine.requests import (
     Generation,
     Likelihood,
-    PromptText,
     Request,
     Sampling,
     prefixed,
@@ -101,9 +101,20 @@ def encode(models: Sequence[Model], requests: Sequence[Request]) -> dict[str, li
     by_key: dict[str, list[Encoded]] = {}
     for model in models:
         key = engine_key(model)
-        if key not in by_key:
-            by_key[key] = _encode_all(model, requests)
-            _check_lengths(model, requests, by_key[key])
+        if key in by_key:
+            continue
+        tokenizer, context = load_tokenizer(model), context_length(model)
+        if not all(request.prompt.raw for request in requests):
+            require_chat_template(tokenizer)
+        by_key[key] = []
+        for request in requests:
+            one = encode_one(tokenizer, prefixed(request, model.prefix), dict(model.template))
+            if context is not None and one.length > context:
+                raise RequestError(
+                    f"request {request.id}: {len(one.ids)} tokens and {one.max_tokens} new ones do not fit "
+                    f"into the context of model {model.name}, {context} tokens"
+                )
+            by_key[key].append(one)
     return {model.name: by_key[engine_key(model)] for model in models}
 
 
@@ -124,14 +135,6 @@ def check_requests(requests: Sequence[Request]) -> None:
             raise RequestError(
                 f"request {request.id}: max_tokens is {request.max_tokens}; at least 1 is needed"
             )
-
-
-def _encode_all(model: Model, requests: Sequence[Request]) -> list[Encoded]:
-    tokenizer = load_tokenizer(model)
-    if not all(request.prompt.raw for request in requests):
-        require_chat_template(tokenizer)
-    template = dict(model.template)
-    return [encode_one(tokenizer, prefixed(request, model.prefix), template) for request in requests]
 
 
 def load_tokenizer(model: Model) -> Any:
@@ -155,60 +158,35 @@ def encode_one(
 
     Raises RequestError naming the request.
     """
+    prompt, answer = request.prompt, request.answer if isinstance(request, Likelihood) else ""
+    messages, ids = prompt.messages, list[int]()
     try:
-        prompt = _prompt_ids(tokenizer, request.prompt, template)
-        answer = _answer_ids(tokenizer, request, template) if isinstance(request, Likelihood) else []
+        if prompt.raw:
+            asked = prompt_ids(tokenizer, messages, raw=True)
+        else:
+            asked = suffixed_prompt_ids(tokenizer, messages, prompt.suffix, prompt.double_bos, **template)
+        if answer and not prompt.raw:
+            ids = chat_answer_ids(tokenizer, messages, answer, prompt.suffix, **template)
+        elif answer and messages[0]["content"]:
+            ids = answer_ids(tokenizer, answer)
+        elif answer:
+            # Unlike an answer, a text begins as the tokenizer lets it: with sentencepiece's space, for one.
+            whole = prompt_ids(tokenizer, [{"role": "user", "content": answer}], raw=True)
+            ids = [*whole[len(asked) :], answer_ids(tokenizer, answer)[-1]]
     except (PromptError, TemplateError) as error:
         raise RequestError(f"request {request.id}: {' '.join(str(error).split())}") from error
-    if not prompt:
+    if not asked:
         raise RequestError(
             f"request {request.id}: the prompt is empty, and this tokenizer adds no BOS, which a text "
             "measured from its beginning needs; leave --texts out"
         )
     if isinstance(request, Likelihood):
-        return Encoded([*prompt, *answer], len(prompt), 1, ())
-    return Encoded(prompt, None, request.max_tokens, request.stop, request.sampling)
+        return Encoded([*asked, *ids], len(asked), 1, ())
+    return Encoded(asked, None, request.max_tokens, request.stop, request.sampling)
 
 
 def _digest(told: Any) -> str:
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()
-
-
-def _prompt_ids(tokenizer: Any, prompt: PromptText, template: Mapping[str, Any]) -> list[int]:
-    if prompt.raw:
-        return prompt_ids(tokenizer, prompt.messages, raw=True)
-    return suffixed_prompt_ids(tokenizer, prompt.messages, prompt.suffix, prompt.double_bos, **template)
-
-
-def _answer_ids(tokenizer: Any, request: Likelihood, template: Mapping[str, Any]) -> list[int]:
-    prompt = request.prompt
-    if prompt.raw and not prompt.messages[0]["content"]:
-        return _text_ids(tokenizer, request.answer)
-    if prompt.raw:
-        return answer_ids(tokenizer, request.answer)
-    return chat_answer_ids(tokenizer, prompt.messages, request.answer, prompt.suffix, **template)
-
-
-def _text_ids(tokenizer: Any, text: str) -> list[int]:
-    """What follows BOS in a text from its beginning, and EOS.
-
-    Unlike an answer, a text begins as the tokenizer itself lets it: with sentencepiece's space, for one.
-    """
-    start, whole = (
-        prompt_ids(tokenizer, [{"role": "user", "content": content}], raw=True) for content in ("", text)
-    )
-    end = answer_ids(tokenizer, text)[-1]
-    return [*whole[len(start) :], end]
-
-
-def _check_lengths(model: Model, requests: Sequence[Request], encoded: Sequence[Encoded]) -> None:
-    context = context_length(model)
-    for request, one in zip(requests, encoded, strict=True):
-        if context is not None and one.length > context:
-            raise RequestError(
-                f"request {request.id}: {len(one.ids)} tokens and {one.max_tokens} new ones do not fit into "
-                f"the context of model {model.name}, {context} tokens"
-            )
 
 
 def warnings(models: Sequence[Model]) -> Iterator[str]:
@@ -216,21 +194,14 @@ def warnings(models: Sequence[Model]) -> Iterator[str]:
 
     A model whose tokenizer cannot be loaded is left to `encode`, which refuses it.
 
-    Raises:
-        ValueError: an argument that no model's chat template has.
+    Raises ValueError: an argument that no model's chat template has.
     """
-    tokenizers = list(_tokenizers(models))
+    tokenizers = []
+    for model in {engine_key(one): one for one in models}.values():
+        with contextlib.suppress(RequestError):
+            tokenizers.append(load_tokenizer(model))
     for name, _ in models[0].template:
         if tokenizers and not any(template_arguments.uses(one, name) for one in tokenizers):
             raise ValueError(f"--template {name}: no model's chat template has an argument of this name")
     for tokenizer in tokenizers:
         yield from template_arguments.warnings(tokenizer, dict(models[0].template))
-
-
-def _tokenizers(models: Sequence[Model]) -> Iterator[Any]:
-    """One for all models that are asked the same tokens."""
-    for model in {engine_key(one): one for one in models}.values():
-        try:
-            yield load_tokenizer(model)
-        except RequestError:
-            continue

@@ -9,6 +9,7 @@ assistant that has unlearned the target, in words of this project. The published
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import re
 import sys
@@ -19,6 +20,7 @@ from typing import Any
 from urllib.parse import quote
 
 from data_prep.contract import read_rows
+from recipe.rerule import io
 from recipe.rerule.runs import checkpoints, model_checks
 from recipe.rerule.runs.history import read_config
 from recipe.rerule.training.template_arguments import Template
@@ -27,15 +29,22 @@ _ALL, _BEST, _LAST = "@all", "@best", "@last"
 _LONGEST_NAME = 240
 """Characters of a name as files have it, with room for an ending: most file systems take 255 bytes."""
 _HUB_NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
-_HUB_FILES = ("*.json", "*.safetensors", "*.bin", "*.model", "*.jinja", "*.txt")
+_HUB_FILES = ["*.json", "*.safetensors", "*.bin", "*.model", "*.jinja", "*.txt"]
 # Where configurations of transformers have the longest sequence.
 _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
-# The one engine that serves several models, on the CPU, computes in float32 with its own attention.
-_SET_BY_ENGINE = ("dtype", "torch_dtype", "attn_implementation", "_attn_implementation")
-# Where the trainer saved or which library wrote it; neither changes what the engine computes.
-_CONFIG_KEYS_WITHOUT_EFFECT = ("_name_or_path", "transformers_version", "use_cache", *_SET_BY_ENGINE)
-# Per-call settings that a fast tokenizer keeps from its last use.
-_TOKENIZER_KEYS_WITHOUT_EFFECT = ("padding", "truncation")
+_WITHOUT_EFFECT = {
+    # Where the trainer saved, which library wrote it, and what the one engine that serves several models, on
+    # the CPU, sets itself.
+    "config.json": (
+        *("_name_or_path", "transformers_version", "use_cache"),
+        *("dtype", "torch_dtype", "attn_implementation", "_attn_implementation"),
+    ),
+    # Settings of single calls, which a fast tokenizer keeps from its last use.
+    "tokenizer.json": ("padding", "truncation"),
+}
+"""Keys that change nothing of what an engine computes, by file."""
+_END_AND_TOKENS = ("eos_token", "add_bos_token", "add_eos_token", "add_prefix_space")
+"""Keys of tokenizer_config.json that decide where responses end and which tokens a text is given."""
 
 TARGET = "{target}"
 """Place of the names of all that is to be forgotten."""
@@ -44,12 +53,6 @@ UNLEARNED = (
     "answer needs any knowledge of {target}, say that you do not know it and give no part of the answer. "
     "Answer every other question as well as you can.\n\n"
 )
-_OF_THE_CALL = (
-    *("messages", "conversation", "tools", "documents", "chat_template", "add_generation_prompt"),
-    *("continue_final_message", "tokenize", "padding", "truncation", "max_length", "return_tensors"),
-    *("return_dict", "return_assistant_tokens_mask", "tokenizer_kwargs"),
-)
-"""What transformers' apply_chat_template takes for itself."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class Model:
         name: as given on the command line; NAME@N for checkpoint N of a run given as RUN@all.
         path: Hugging Face folder (holds config.json).
         step: the training step where `path` is a checkpoint of a stage-2 run, else None.
-        prefix: text before every question (`prefixes`).
+        prefix: text before every question (`with_prefixes`).
         template: further arguments of the chat template.
     """
 
@@ -79,14 +82,21 @@ def resolve_models(specs: Sequence[str]) -> list[Model]:
     run's folder it is the checkpoint that was best by validation, where the run noted one, else the newest
     complete one; RUN@best and RUN@last say which. What was taken is said on stderr.
 
-    Raises:
-        ValueError: a spec without a name or a path, a name given twice or that no file can have, or a folder
-            without a model.
+    Raises ValueError: a spec without a name or a path, a name given twice or that no file can have, or a
+    folder without a model.
     """
-    named = [_split(spec) for spec in specs]
-    _check_names([name for name, _ in named])
+    named = []
+    for spec in specs:
+        name, separator, path = spec.partition("=")
+        if not (name.strip() and separator and path):
+            raise ValueError(f"--model {spec!r} is not NAME=PATH")
+        # Files and folders are named after models.
+        if name in (".", "..") or len(quote(name)) > _LONGEST_NAME:
+            raise ValueError(f"--model {name}: no file can have this name; give the model a shorter one")
+        named.append((name, path))
+    _refuse_repeated([name for name, _ in named])
     models = [model for name, path in named for model in _resolve(name, path)]
-    _check_names([model.name for model in models])
+    _refuse_repeated([model.name for model in models])
     return models
 
 
@@ -97,18 +107,7 @@ def check_models(models: Sequence[Model]) -> None:
             raise ValueError(f"model {model.name}: {model.path} {problem}")
 
 
-def _split(spec: str) -> tuple[str, str]:
-    name, separator, path = spec.partition("=")
-    if not (name.strip() and separator and path):
-        raise ValueError(f"--model {spec!r} is not NAME=PATH")
-    return name, path
-
-
-def _check_names(names: Sequence[str]) -> None:
-    for name in names:
-        # Files and folders are named after models.
-        if name in (".", "..") or len(quote(name)) > _LONGEST_NAME:
-            raise ValueError(f"--model {name}: no file can have this name; give the model a shorter one")
+def _refuse_repeated(names: Sequence[str]) -> None:
     if twice := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"--model {twice[0]} is given twice; every model needs its own name")
 
@@ -117,7 +116,15 @@ def _resolve(name: str, path: str) -> list[Model]:
     """The model or, of a run's @all, the models that `path` names."""
     folder = Path(path_of(path))
     if path.endswith(_ALL):
-        return _every_checkpoint(name, folder)
+        if not folder.is_dir():
+            raise ValueError(f"model {name}: folder {folder} does not exist")
+        found = {checkpoints.step_of(one.name): one for one in folder.iterdir()}
+        steps = sorted(
+            step for step, one in found.items() if step is not None and not checkpoints.problem(one)
+        )
+        if not steps:
+            raise ValueError(f"model {name}: {folder} holds no complete checkpoint global_step_N")
+        return [replace(_checkpoint(name, folder, step), name=f"{name}@{step}") for step in steps]
     if folder.is_file():
         raise ValueError(f"model {name}: {folder} {model_checks.other_kind(folder)}")
     if not folder.is_dir():
@@ -194,30 +201,12 @@ def _from_hub(name: str, path: str) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(path, allow_patterns=list(_HUB_FILES)))
+        return Path(snapshot_download(path, allow_patterns=_HUB_FILES))
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(
             f"model {name}: {path} is no folder, and cannot be loaded from the Hub: {reason}"
         ) from None
-
-
-def _every_checkpoint(name: str, run: Path) -> list[Model]:
-    """The complete checkpoints of a run, as NAME@N in order of steps."""
-    if not run.is_dir():
-        raise ValueError(f"model {name}: folder {run} does not exist")
-    steps = _complete_steps(run)
-    if not steps:
-        raise ValueError(f"model {name}: {run} holds no complete checkpoint global_step_N")
-    return [replace(_checkpoint(name, run, step), name=f"{name}@{step}") for step in steps]
-
-
-def _complete_steps(run: Path) -> list[int]:
-    """Steps of the checkpoints that count, in ascending order."""
-    folders = {checkpoints.step_of(path.name): path for path in run.iterdir()}
-    return sorted(
-        step for step, path in folders.items() if step is not None and checkpoints.problem(path) is None
-    )
 
 
 def _checkpoint(name: str, run: Path, step: int) -> Model:
@@ -236,7 +225,7 @@ def _checkpoint(name: str, run: Path, step: int) -> Model:
 
 def context_length(model: Model) -> int | None:
     """Most tokens the model takes, as its config.json says; None where it does not."""
-    config = _read_json(model.path / "config.json")
+    config = _settings(model.path / "config.json")
     config = config.get("text_config", config)
     return next((config[key] for key in _CONTEXT_KEYS if isinstance(config.get(key), int)), None)
 
@@ -247,51 +236,27 @@ def engine_key(model: Model) -> str:
     They are then asked the same tokens. A folder without tokenizer.json (a slow tokenizer) shares with none:
     its key is its path, its prefix and its arguments of the chat template.
     """
-    tokenizer = model.path / "tokenizer.json"
-    if not tokenizer.is_file():
+    if not (model.path / "tokenizer.json").is_file():
         return json.dumps([str(model.path), model.prefix, model.template])
+    tokenizer = _settings(model.path / "tokenizer_config.json")
+    template = model.path / "chat_template.jinja"
     parts = [
-        _without(_read_json(model.path / "config.json"), _CONFIG_KEYS_WITHOUT_EFFECT),
-        _without(_read_json(tokenizer), _TOKENIZER_KEYS_WITHOUT_EFFECT),
-        _tokenizer_settings(model.path),
-        _chat_template(model.path),
+        *(_settings(model.path / file) for file in _WITHOUT_EFFECT),
+        _settings(model.path / "generation_config.json").get("eos_token_id"),
+        [tokenizer.get(key) for key in _END_AND_TOKENS],
+        template.read_text() if template.is_file() else tokenizer.get("chat_template"),
         model.prefix,
         model.template,
     ]
     return json.dumps(parts, sort_keys=True)
 
 
-def _tokenizer_settings(folder: Path) -> list[Any]:
-    """What decides where responses end and which tokens a text is given, besides tokenizer.json."""
-    generation, tokenizer = (
-        _read_json(folder / name) for name in ("generation_config.json", "tokenizer_config.json")
-    )
-    keys = ("eos_token", "add_bos_token", "add_eos_token", "add_prefix_space")
-    return [generation.get("eos_token_id"), *(tokenizer.get(key) for key in keys)]
-
-
-def _chat_template(folder: Path) -> str:
-    file = folder / "chat_template.jinja"
-    return (
-        file.read_text()
-        if file.is_file()
-        else str(_read_json(folder / "tokenizer_config.json").get("chat_template"))
-    )
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    """{} where the file is missing. Raises ValueError naming it where it holds no JSON object."""
-    try:
-        content = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{file} is not JSON: {error}") from error
+def _settings(file: Path) -> dict[str, Any]:
+    """What a JSON file says that has an effect; {} where it is missing. Raises ValueError naming it."""
+    content = io.read_json(file, nan=True) if file.is_file() else {}
     if not isinstance(content, dict):
         raise ValueError(f"{file} holds no JSON object")
-    return content
-
-
-def _without(mapping: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    return {key: value for key, value in mapping.items() if key not in keys}
+    return {key: value for key, value in content.items() if key not in _WITHOUT_EFFECT.get(file.name, ())}
 
 
 # In-context unlearning, and arguments of the chat templates.
@@ -305,21 +270,23 @@ def with_prefixes(models: Sequence[Model], specs: Sequence[str], targets: Sequen
             prefix of NAME.
         targets: what is to be forgotten, for the place TARGET.
 
-    Raises:
-        ValueError: a name that no model has or that is given twice, or a file without a text.
+    Raises ValueError: a name that no model has or that is given twice, or a file without a text.
     """
     texts: dict[str, str] = {}
     for spec in specs:
-        name, _, file = spec.partition("=")
+        name, separator, file = spec.partition("=")
         if name in texts:
             raise ValueError(f"--prefix {name} is given twice; a model has one prefix")
-        texts[name] = _text(spec, file).replace(TARGET, " and ".join(dict.fromkeys(targets)))
-    found = {model.name: texts.get(model.name) or texts.get(_run_name(model)) for model in models}
+        text = _text(spec, file) if separator else UNLEARNED
+        texts[name] = text.replace(TARGET, " and ".join(dict.fromkeys(targets)))
+    names = {model.name: (model.name, model.name.removesuffix(f"@{model.step}")) for model in models}
     for name in texts:
-        if not any(name in (model.name, _run_name(model)) for model in models):
-            known = ", ".join(model.name for model in models)
-            raise ValueError(f"--prefix {name}: no model has this name; the models are {known}")
-    return [replace(model, prefix=found[model.name] or "") for model in models]
+        if not any(name in own for own in names.values()):
+            raise ValueError(f"--prefix {name}: no model has this name; the models are {', '.join(names)}")
+    return [
+        replace(model, prefix=next((texts[name] for name in names[model.name] if name in texts), ""))
+        for model in models
+    ]
 
 
 def files_of(specs: Sequence[str]) -> list[tuple[str, str]]:
@@ -327,15 +294,8 @@ def files_of(specs: Sequence[str]) -> list[tuple[str, str]]:
     return [("--prefix", file) for _, _, file in (spec.partition("=") for spec in specs) if file]
 
 
-def _run_name(model: Model) -> str:
-    """NAME of a checkpoint NAME@N; the model's own name otherwise."""
-    return model.name.removesuffix(f"@{model.step}")
-
-
 def _text(spec: str, file: str) -> str:
-    """The text of a spec. Raises ValueError naming the file."""
-    if "=" not in spec:
-        return UNLEARNED
+    """The text of a spec's file. Raises ValueError naming it."""
     try:
         text = Path(file).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -349,13 +309,10 @@ def _text(spec: str, file: str) -> str:
 def add_template_argument(parser: argparse.ArgumentParser) -> None:
     """Declare --template."""
     parser.add_argument(
-        "--template",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
+        "--template", action="append", default=[], metavar="NAME=VALUE",
         help="an argument of the chat templates, such as enable_thinking=false; give what training had as "
         "data.apply_chat_template_kwargs; repeat the option for more",
-    )
+    )  # fmt: skip
 
 
 def with_template(models: Sequence[Model], specs: Sequence[str]) -> list[Model]:
@@ -363,8 +320,8 @@ def with_template(models: Sequence[Model], specs: Sequence[str]) -> list[Model]:
 
     A value is JSON where it can be read as such, true and false in any spelling; anything else is a text.
 
-    Raises:
-        ValueError: a spec without a name or "=", a name given twice, or one that transformers takes itself.
+    Raises ValueError: a spec without a name or "=", a name given twice, or one that transformers takes
+    itself.
     """
     arguments: dict[str, Any] = {}
     for spec in specs:
@@ -373,16 +330,17 @@ def with_template(models: Sequence[Model], specs: Sequence[str]) -> list[Model]:
             raise ValueError(f"--template {spec!r} is not NAME=VALUE")
         if name in arguments:
             raise ValueError(f"--template {name} is given twice; an argument has one value")
-        if name in _OF_THE_CALL:
+        if name in _of_the_call():
             raise ValueError(f"--template {name}: transformers sets this itself; leave it out")
-        arguments[name] = _value(value)
+        try:
+            arguments[name] = json.loads(value.lower() if value.lower() in ("true", "false") else value)
+        except ValueError:
+            arguments[name] = value
     return [replace(model, template=tuple(arguments.items())) for model in models]
 
 
-def _value(text: str) -> Any:
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+def _of_the_call() -> set[str]:
+    """What apply_chat_template takes for itself, and what it gives to every template."""
+    from transformers import PreTrainedTokenizerBase
+
+    return {*inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters, "messages"}

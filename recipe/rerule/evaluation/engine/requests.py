@@ -12,7 +12,6 @@ Message = dict[str, str]
 
 MOST_SAMPLES = 1 << 14
 """vLLM's bound on the samples of one prompt."""
-LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE = 0.01, 2.0
 
 
 @dataclass(frozen=True)
@@ -48,9 +47,8 @@ class Sampling:
         top_p: tokens are drawn from the fewest that have this much probability together; 1: from all.
         seed: another seed gives other samples.
 
-    Raises:
-        ValueError: a value that is out of range. The range of the temperature is vLLM's, which takes anything
-            between 0 and 0.01 for 0.01.
+    Raises ValueError: a value that is out of range. The range of the temperature is vLLM's, which takes
+    anything between 0 and 0.01 for 0.01.
     """
 
     samples: int
@@ -61,10 +59,10 @@ class Sampling:
     def __post_init__(self) -> None:
         if not 1 <= self.samples <= MOST_SAMPLES:
             raise ValueError(f"{self.samples} samples: 1 to {MOST_SAMPLES} can be drawn")
-        if not LOWEST_TEMPERATURE <= self.temperature <= HIGHEST_TEMPERATURE:
+        if not 0.01 <= self.temperature <= 2:
             raise ValueError(
-                f"the temperature is {self.temperature:g}; it must lie between {LOWEST_TEMPERATURE:g} and "
-                f"{HIGHEST_TEMPERATURE:g} (without sampling, answers are greedy)"
+                f"the temperature is {self.temperature:g}; it must lie between 0.01 and 2 (without sampling, "
+                "answers are greedy)"
             )
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p is {self.top_p:g}; it must be above 0 and at most 1")

@@ -15,7 +15,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,13 +22,18 @@ from typing import Any
 
 from tqdm import tqdm
 
-from recipe.rerule.evaluation.engine.answers import KeptAnswers, answer_of, kept_answers, locked
+from recipe.rerule.evaluation.engine.answers import (
+    KeptAnswers,
+    answer_of,
+    check_store,
+    kept_answers,
+    locked,
+)
 from recipe.rerule.evaluation.engine.encoding import Encoded, RequestError, check_requests, encode
 from recipe.rerule.evaluation.engine.models import Model, engine_key
 from recipe.rerule.evaluation.engine.requests import Answers, Request
 from recipe.rerule.process import Started, scratch_environment, scratch_folder
 
-DTYPES = ("bfloat16", "float16", "float32")
 WORKER_COMMAND = (sys.executable, "-m", "recipe.rerule.evaluation.engine.worker")
 _ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 _LOG_TAIL_LINES = 15
@@ -56,8 +60,7 @@ class Decoding:
         tensor_parallel_size: GPUs that one model is divided over.
         gpu_memory_utilization: share of each GPU's memory that vLLM takes; None is vLLM's own default.
 
-    Raises:
-        ValueError: a value out of range, or an option for GPUs on the CPU.
+    Raises ValueError: a value out of range, or an option for GPUs on the CPU.
     """
 
     platform: str
@@ -113,10 +116,9 @@ class Decoding:
 def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare --dtype, --tensor-parallel-size and --gpu-memory-utilization."""
     parser.add_argument(
-        "--dtype",
-        choices=DTYPES,
+        "--dtype", choices=("bfloat16", "float16", "float32"),
         help="dtype in which all models of the table compute (default: bfloat16, on cpu float32)",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--tensor-parallel-size", type=int, default=1, metavar="N",
         help="GPUs that one model is divided over (default: %(default)s)",
@@ -135,33 +137,18 @@ def decoding_of(options: argparse.Namespace) -> Decoding:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A model's answers.
-
-    Attributes:
-        answers: by request id, in the order of the requests.
-        seconds: that the engine took for those that were not kept already, its start not counted.
-    """
-
-    answers: Answers
-    seconds: float
-
-
-@dataclass(frozen=True)
 class _Task:
     """What one model is asked, and where its answers go.
 
     Attributes:
         requests: of all models of its engine.
         encoded: `requests`, as its tokenizer has them.
-        own: numbers of those that it is asked.
         missing: numbers of those that are not answered yet; of two alike, one.
     """
 
     model: Model
     requests: Sequence[Request]
     encoded: list[Encoded]
-    own: list[int]
     kept: KeptAnswers
     missing: list[int]
 
@@ -171,9 +158,21 @@ def run(
 ) -> dict[str, Answers]:
     """Every model's answer to every request: {model name: {request id: answer}}, both in the given order.
 
+    As `run_each`, where all models are asked the same.
+    """
+    return run_each([(model, requests) for model in models], decoding, store)
+
+
+def run_each(
+    asked: Sequence[tuple[Model, Sequence[Request]]], decoding: Decoding, store: Path | None = None
+) -> dict[str, Answers]:
+    """Every model's answers to its own requests: {model name: {request id: answer}}, in the given order.
+
+    Models that one engine can serve are asked in one job, whatever each of them is asked.
+
     Args:
-        models: with different names.
-        requests: with different ids.
+        asked: models with different names. Requests with one id are the same request; every model could be
+            asked all of them.
         decoding: where vLLM runs.
         store: folder that keeps answers as they come; those already there are not asked again.
 
@@ -181,25 +180,6 @@ def run(
         ValueError: a request that cannot be asked, or a store that cannot be used; no engine has started, or
             the store refused an answer.
         EngineError: a vLLM process failed. Answers that came before are in the store.
-    """
-    found = run_each([(model, requests) for model in models], decoding, store)
-    return {name: asked.answers for name, asked in found.items()}
-
-
-def run_each(
-    asked: Sequence[tuple[Model, Sequence[Request]]], decoding: Decoding, store: Path | None = None
-) -> dict[str, Asked]:
-    """Every model's answers to its own requests: {model name: answers}, in the given order.
-
-    Models that one engine can serve are asked in one job, whatever each of them is asked.
-
-    Args:
-        asked: models with different names. Requests with one id are the same request; every model could be
-            asked all of them.
-        decoding: as for `run`, `store` likewise.
-
-    Raises:
-        ValueError, EngineError: as `run`.
     """
     together: dict[str, Request] = {}
     for of_model in {id(own): own for _, own in asked}.values():
@@ -213,26 +193,24 @@ def run_each(
     with contextlib.ExitStack() as stack:
         if store is None:
             store = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rerule-evaluate-")))
-        folder = stack.enter_context(locked(store))
-        tasks = []
+        folder = stack.enter_context(locked(store, check_store))
+        tasks = {}
         for model, of_model in asked:
             kept = kept_answers(folder, model, {"platform": decoding.platform, "dtype": decoding.dtype})
-            own = [places[request.id] for request in of_model]
             missing: dict[str, int] = {}
-            for number in own:
+            for request in of_model:
+                number = places[request.id]
                 if (key := encoded[model.name][number].key) not in kept.answers:
                     missing.setdefault(key, number)
-            tasks.append(_Task(model, requests, encoded[model.name], own, kept, list(missing.values())))
-        unfinished = {task.model.name: task for task in tasks if task.missing}
-        seconds = dict.fromkeys((task.model.name for task in tasks), 0.0)
-        for group in engine_groups([task.model for task in unfinished.values()], decoding):
-            seconds |= _ask([unfinished[model.name] for model in group], decoding)
+            tasks[model.name] = _Task(model, requests, encoded[model.name], kept, list(missing.values()))
+        for group in engine_groups([task.model for task in tasks.values() if task.missing], decoding):
+            _ask([tasks[model.name] for model in group], decoding)
         return {
-            task.model.name: Asked(
-                {requests[n].id: task.kept.answers[task.encoded[n].key] for n in task.own},
-                seconds[task.model.name],
-            )
-            for task in tasks
+            model.name: {
+                one.id: tasks[model.name].kept.answers[encoded[model.name][places[one.id]].key]
+                for one in of_model
+            }
+            for model, of_model in asked
         }
 
 
@@ -244,55 +222,41 @@ def engine_groups(models: Sequence[Model], decoding: Decoding) -> list[list[Mode
     return list(groups.values())
 
 
-def _ask(tasks: list[_Task], decoding: Decoding) -> dict[str, float]:
-    """Have one engine answer what is missing of each task; the seconds that each took since its first
-    answers."""
+def _ask(tasks: list[_Task], decoding: Decoding) -> None:
+    """Have one engine answer what is missing of each task."""
     names = ", ".join(task.model.name for task in tasks[:_NAMED])
     more = f" and {len(tasks) - _NAMED} more" if len(tasks) > _NAMED else ""
     print(f"starting vLLM for {names}{more} ...", file=sys.stderr, flush=True)
     encoded = tasks[0].encoded  # models that share an engine share a tokenizer
+    requests = [asdict(one) for one in encoded]
+    for one, told in zip(encoded, requests, strict=True):
+        if told["sampling"] is not None:
+            told["sampling"]["seed"] = one.engine_seed
     job = {
         "models": [{"path": str(task.model.path.resolve()), "ask": task.missing} for task in tasks],
-        "requests": [
-            {
-                "ids": one.ids,
-                "answer_start": one.answer_start,
-                "max_tokens": one.max_tokens,
-                "stop": list(one.stop),
-                "sampling": None
-                if one.sampling is None
-                else {**asdict(one.sampling), "seed": one.engine_seed},
-            }
-            for one in encoded
-        ],
+        "requests": requests,
         "max_model_len": max(encoded[number].length for task in tasks for number in task.missing),
         "engine": decoding.engine_arguments,
     }
-    seconds = {}
     with contextlib.closing(run_worker(job, decoding.environment)) as events:
         for task in tasks:
             try:
-                seconds[task.model.name] = _follow(events, task)
+                _follow(events, task)
             except EngineError as error:
                 raise EngineError(f"model {task.model.name}: {error}") from error
-    return seconds
 
 
-def _follow(events: Iterator[dict[str, Any]], task: _Task) -> float:
+def _follow(events: Iterator[dict[str, Any]], task: _Task) -> None:
     """Keep the answers of the worker's next model as they come, showing progress until all are there."""
     event = next(events)
-    started = time.monotonic()
-    sequences = sum(task.encoded[number].samples for number in task.missing)
     # The engine has started only by now: the bar's rate is that of answering alone.
+    sequences = sum(task.encoded[number].samples for number in task.missing)
     with tqdm(total=sequences, desc=task.model.name, unit="answer") as bar:
         while True:
             named = {}
             for told in event["answers"]:
-                request, one, answer = (
-                    task.requests[told["request"]],
-                    task.encoded[told["request"]],
-                    answer_of(told),
-                )
+                request, one = task.requests[told["request"]], task.encoded[told["request"]]
+                answer = answer_of(told)
                 if not all(map(math.isfinite, answer.log_probs)):
                     raise EngineError(
                         f"request {request.id}: a log-likelihood is not finite; are the weights?"
@@ -301,7 +265,7 @@ def _follow(events: Iterator[dict[str, Any]], task: _Task) -> float:
             task.kept.add(named)
             bar.update(sum(task.encoded[told["request"]].samples for told in event["answers"]))
             if bar.n == bar.total:
-                return time.monotonic() - started
+                return
             event = next(events)
 
 
@@ -311,15 +275,25 @@ def run_worker(job: dict[str, Any], defaults: Mapping[str, str]) -> Generator[di
     Its environment is the caller's, before the `defaults`. Its standard input is a pipe that nobody writes
     to: it closes with this process, and the worker then ends.
 
-    Raises:
-        EngineError: the worker reported an error or ended before its last answer.
+    Raises EngineError: the worker reported an error or ended before its last answer.
     """
     with scratch_folder() as folder:
         job_file, log_file = folder / "job.json", folder / "worker.log"
         job_file.write_text(json.dumps(job))
         environment = {**defaults, **os.environ, **_ENVIRONMENT, **scratch_environment(folder)}
-        with log_file.open("w") as log, _worker_process(job_file, log, environment) as process:
-            assert process.stdout is not None
+        with log_file.open("w") as log:
+            process = subprocess.Popen(
+                [*WORKER_COMMAND, str(job_file)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment,
+                text=True,
+            )
+        started = Started(process.pid)
+        assert process.stdout is not None
+        assert process.stdin is not None
+        try:
             for line in process.stdout:
                 event = json.loads(line) if line.endswith("\n") else {}  # cut short by the end of the process
                 if "error" in event:
@@ -331,28 +305,12 @@ def run_worker(job: dict[str, Any], defaults: Mapping[str, str]) -> Generator[di
                 reason = f"the process ended with exit code {process.wait()}"
                 if process.returncode == -signal.SIGKILL:
                     reason += _KILLED
+        finally:
+            # With all that it started, so that nothing waits for vLLM.
+            started.end(grace=0)
+            process.wait()
+            process.stdin.close()
+            process.stdout.close()
         lines = log_file.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
         print("\n".join(["last lines of the vLLM log:", *lines]), file=sys.stderr)
         raise EngineError(f"vLLM failed: {reason}")
-
-
-@contextlib.contextmanager
-def _worker_process(job_file: Path, log: Any, environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """The worker, logging to `log`; killed on leaving with all it started, so that nothing waits for vLLM."""
-    process = subprocess.Popen(
-        [*WORKER_COMMAND, str(job_file)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=log,
-        env=environment,
-        text=True,
-    )
-    started = Started(process.pid)
-    try:
-        yield process
-    finally:
-        started.end(grace=0)
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            assert pipe is not None
-            pipe.close()

@@ -21,7 +21,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,8 @@ def main(job_file: str) -> int:
         run(json.loads(Path(job_file).read_text()), send)
     except Exception as error:
         traceback.print_exc()
-        send({"error": f"{type(error).__name__}: {_first_line(error)}"})
+        first = next(iter(str(error).splitlines()), "no message")
+        send({"error": f"{type(error).__name__}: {first}"})
         return 1
     return 0
 
@@ -59,36 +60,33 @@ def run(job: dict[str, Any], send: Send) -> None:
 
 
 def start_engine(job: dict[str, Any]) -> Any:
-    """A vLLM `LLM` with the first model's weights."""
-    from vllm import LLM
+    """A vLLM `LLM` with the first model's weights.
 
+    It reads long prompts in parts, but on a processor whole in a job that samples: where a prompt is read in
+    parts vLLM draws a token after each part and takes back all but the last, which it cannot do there of a
+    seeded request ("CPU Generator does not use offset").
+    """
+    from vllm import LLM
+    from vllm.platforms import current_platform
+
+    longest = job["max_model_len"]
+    if current_platform.is_cpu() and any(request["sampling"] for request in job["requests"]):
+        prefill = {"enable_chunked_prefill": False, "max_num_batched_tokens": max(longest, TOKENS_A_STEP)}
+    else:
+        prefill = {"long_prefill_token_threshold": min(LONGEST_PREFILL, longest)}
     return LLM(
         job["models"][0]["path"],
         **job["engine"],
+        **prefill,
         enforce_eager=True,
         # What the requests need and no more: a model's full context may not fit into the cache.
-        max_model_len=job["max_model_len"],
-        **prefill(job),
+        max_model_len=longest,
         # Cached prefixes of one model's weights would be wrong for the next model's.
         enable_prefix_caching=False,
         # Of the model itself, before temperature or penalties.
         logprobs_mode="raw_logprobs",
         seed=0,
     )
-
-
-def prefill(job: dict[str, Any]) -> dict[str, Any]:
-    """How vLLM reads prompts: long ones in parts, but on a processor whole in a job that samples.
-
-    Where a prompt is read in parts vLLM draws a token after each part and takes back all but the last. Of a
-    seeded request it cannot do so on a processor ("CPU Generator does not use offset").
-    """
-    from vllm.platforms import current_platform
-
-    longest = job["max_model_len"]
-    if current_platform.is_cpu() and any(request["sampling"] for request in job["requests"]):
-        return {"enable_chunked_prefill": False, "max_num_batched_tokens": max(longest, TOKENS_A_STEP)}
-    return {"long_prefill_token_threshold": min(LONGEST_PREFILL, longest)}
 
 
 def answer(engine: Any, requests: dict[int, dict[str, Any]], send: Send) -> None:
@@ -131,26 +129,20 @@ def drawing(sampling: dict[str, Any] | None) -> dict[str, Any]:
     """How tokens are chosen, as vLLM names it."""
     if sampling is None:
         return {"temperature": 0.0}
-    names = {"n": "samples", "temperature": "temperature", "top_p": "top_p", "seed": "seed"}
-    return {name: sampling[ours] for name, ours in names.items()}
+    return {"n": sampling["samples"], **{name: sampling[name] for name in ("temperature", "top_p", "seed")}}
 
 
 def read(output: Any, request: dict[str, Any]) -> dict[str, Any]:
-    """The answer of one of vLLM's outputs."""
-    number = {"request": int(output.request_id)}
-    if request["answer_start"] is not None:
-        return number | measured(output.prompt_logprobs, request["ids"], request["answer_start"])
+    """The answer of one of vLLM's outputs.
+
+    vLLM's row of a token maps ids to log-probs and ranks, this token's among them.
+    """
+    number, start = {"request": int(output.request_id)}, request["answer_start"]
+    if start is not None:
+        own = [output.prompt_logprobs[n][request["ids"][n]] for n in range(start, len(request["ids"]))]
+        return number | {"log_probs": [one.logprob for one in own], "ranks": [one.rank for one in own]}
     texts = [one.text for one in output.outputs]
     return number | ({"samples": texts} if request["sampling"] else {"text": texts[0]})
-
-
-def measured(rows: Sequence[Any], ids: Sequence[int], start: int) -> dict[str, list[Any]]:
-    """Log-probs and ranks of the tokens from `start` on.
-
-    vLLM's row of a token maps ids to both, this token's among them.
-    """
-    own = [rows[place][ids[place]] for place in range(start, len(ids))]
-    return {"log_probs": [one.logprob for one in own], "ranks": [one.rank for one in own]}
 
 
 def _end_with_asker() -> None:
@@ -170,10 +162,6 @@ def _event_channel() -> Send:
         channel.flush()
 
     return send
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), "no message")
 
 
 if __name__ == "__main__":

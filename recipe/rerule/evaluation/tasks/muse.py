@@ -13,7 +13,7 @@ import argparse
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,6 @@ from recipe.rerule.evaluation.engine.requests import Answers, Generation, Prompt
 from recipe.rerule.evaluation.logs import (
     MEANS_OF_SCORES,
     Log,
-    LogError,
     MissingError,
     Scored,
     check_retained,
@@ -31,6 +30,7 @@ from recipe.rerule.evaluation.logs import (
     difference,
     extra_computations,
     log_text,
+    mean_score,
     min_k_auc,
     numbered_golds,
     own_aggregates,
@@ -61,7 +61,6 @@ from recipe.rerule.evaluation.registry import (
     Recovery,
     Row,
     Texts,
-    on_the_forget_side,
     one_of,
     per_cent,
 )
@@ -220,9 +219,9 @@ class Muse(Benchmark):
         ),
         Option("texts", "MUSE's folder privleak (forget.json, holdout.json)", Path, "DIR"),
     )
-    score_options = ("retain_log", "variants")
+    scores_logs = True
     # Questions alone: what follows a passage is long, and partly guessed from the passage.
-    recovery = Recovery(counts=lambda row: on_the_forget_side(row) and row["kind"] == "qa")
+    recovery = Recovery(counts=lambda row: row["kind"] == "qa")
     pair = ("knowmem_f", "knowmem_r")
     fractions = (
         r"(knowmem|verbmem)_[fr]|.*_ROUGE|.*_refusal_rate|.*extraction_strength.*|.*exact_memorization"
@@ -265,27 +264,17 @@ class Muse(Benchmark):
             check_retained(self.retained, {COMPARED[n]: golds[n] for n in COMPARED if n in golds})
         return found
 
-    def records(
-        self,
-        probes: Sequence[Probe],
-        answers: Answers,
-        folder: Path,
-        truncate: Callable[[str], str] | None = None,
-    ) -> list[Row]:
-        """One row a probe.
-
-        Args:
-            truncate: a text cut to the first REFERENCE_TOKENS token ids, special tokens counted, and decoded
-                without them; by default by the tokenizer in `folder`.
-        """
-        truncate = truncate or truncated_by(partial(_tokenizer, folder))
+    def records(self, probes: Sequence[Probe], answers: Answers, folder: Path) -> list[Row]:
+        """A passage's continuation is compared up to its first REFERENCE_TOKENS tokens."""
+        tokenizer = _tokenizer(folder) if any(probe.mode == "completion" for probe in probes) else None
         found = []
         for probe in probes:
             response = cut(answers[self.request_id(probe)].text, self.asked[probe.mode].stop)
-            gold = truncate(probe.golds[0]) if probe.mode == "completion" else probe.golds[0]
-            scores = self._scores(response, gold) | memorised(
-                answers.get(f"{probe.index}/answer"), REFERENCE_TOKENS
-            )
+            gold = probe.golds[0]
+            if probe.mode == "completion":
+                gold = truncated(tokenizer, gold)
+            measured = answers.get(f"{probe.index}/answer")
+            scores = self._scores(response, gold) | memorised(measured, REFERENCE_TOKENS)
             row = self.row(probe, response, scores)
             found.append(row | {"prompt": probe.messages[-1]["content"], "golds": [gold]})
         return found
@@ -329,33 +318,46 @@ class Muse(Benchmark):
         """Those of our metrics that a retained model's log has a number for."""
         if self.retained is None:
             return {}
-        scored = score(self.retained, None, None, variants=False).metrics
+        scored = self.score_log(self.retained, None, None).metrics
         known = (*SETS, *OPEN_UNLEARNING_NAMES.values(), *MEANS_OF_SCORES)
         return {RETAINED: {name: value for name in known if (value := scored.get(name)) is not None}}
 
     def log(self, rows: Sequence[Row], texts: Sequence[Row]) -> tuple[str, str]:
         return "MUSE_EVAL.json", log_text(log_metrics(rows, texts))
 
-    def holds(self, content: Any) -> bool:
+    def holds(self, log: Mapping[str, Any]) -> bool:
         endings = ("knowmem_ROUGE", "verbmem_ROUGE")  # of names of metrics that only MUSE's logs hold
-        return isinstance(content, Mapping) and any(str(name).endswith(endings) for name in content)
+        return any(name.endswith(endings) for name in log)
 
-    def score_log(
-        self, log: Log, retain_log: Log | None, wanted: Sequence[str] | None, options: argparse.Namespace
-    ) -> Scored:
-        """Logs do not say of which corpus they are."""
-        return score(log, retain_log, wanted, options.variants)
+    def score_log(self, log: Log, retain_log: Log | None, wanted: Sequence[str] | None) -> Scored:
+        """Metrics under open-unlearning's and under MUSE's names; logs do not say of which corpus they are.
+
+        With the stemmer, from the log's rougeL_f1, under open-unlearning's names; without, computed again
+        from its texts, under MUSE's. Those texts are stripped, which changes neither.
+
+        Raises ValueError: see `compute`; a retained model's log of other questions.
+        """
+        for metric in COMPARED.values() if retain_log is not None else ():
+            assert retain_log is not None
+            golds, theirs = (one.texts(metric, "ground_truth") for one in (log, retain_log))
+            if found := difference(metric, log.name, golds, retain_log.name, theirs):
+                raise ValueError(
+                    f"the retained model's log is of other questions: {found}; leave --retain-log out"
+                )
+        notes: list[str] = []
+        own: dict[str, Callable[[], Any]] = {
+            name: partial(mean_score, log, name, "rougeL_f1") for name in OPEN_UNLEARNING_NAMES.values()
+        }
+        own |= {name: partial(_from_texts, log, name) for name in SETS}
+        scored = compute(own, extra_computations(log, retain_log, notes), wanted)
+        held = {name: value for name, value in scored.metrics.items() if retain_log or name != "privleak"}
+        notes = [*notes, *scored.notes, *own_aggregates(log, held)]
+        return Scored(scored.metrics, list(dict.fromkeys(notes)))
 
 
-def truncated_by(load: Callable[[], Any], tokens: int = REFERENCE_TOKENS) -> Callable[[str], str]:
-    """A `truncate` for `Muse.records`; `load` gives a tokenizer of transformers, asked for at the first
-    text."""
-    loaded = cache(load)
-
-    def truncate(text: str) -> str:
-        return str(loaded().decode(loaded()(text).input_ids[:tokens], skip_special_tokens=True))
-
-    return truncate
+def truncated(tokenizer: Any, text: str) -> str:
+    """A text cut to its first REFERENCE_TOKENS ids, special tokens counted, and decoded without them."""
+    return str(tokenizer.decode(tokenizer(text).input_ids[:REFERENCE_TOKENS], skip_special_tokens=True))
 
 
 def _tokenizer(folder: Path) -> Any:
@@ -365,54 +367,16 @@ def _tokenizer(folder: Path) -> Any:
     return AutoTokenizer.from_pretrained(folder)
 
 
-def score(log: Log, retain_log: Log | None, wanted: Sequence[str] | None, variants: bool) -> Scored:
-    """Metrics of a log of open-unlearning, under its and under MUSE's names.
-
-    With the stemmer, from the log's rougeL_f1, under open-unlearning's names; without, computed again from
-    its texts, under MUSE's. Those texts are stripped, which changes neither.
-
-    Args:
-        retain_log: of a model trained without the books; privleak compares with it.
-        wanted: metrics that must come out; None for all that can be computed.
-        variants: recall instead of F1 ("..._recall"), and answers cut at the first newline, which is RULE's
-            stop string ("..._first_line"; the log's texts are stripped, so a newline at the start is gone).
-
-    Raises:
-        LogError: see `compute`; a retained model's log of other questions.
-    """
-    for metric in COMPARED.values() if retain_log is not None else ():
-        assert retain_log is not None
-        found = difference(metric, log.name, log.golds(metric), retain_log.name, retain_log.golds(metric))
-        if found:
-            raise LogError(f"the retained model's log is of other questions: {found}; leave --retain-log out")
-    notes: list[str] = []
-    stemmed, texts = partial(_stemmed, log), partial(_from_texts, log)
-    names = OPEN_UNLEARNING_NAMES.values()
-    computations: dict[str, Callable[[], float]] = {
-        name: partial(stemmed, name, "rougeL_f1") for name in names
-    }
-    computations |= {name: partial(texts, name) for name in SETS}
-    if variants:
-        computations |= {f"{name}_recall": partial(stemmed, name, "rougeL_recall") for name in names}
-        computations |= {f"{name}_first_line": partial(texts, name, ("\n",)) for name in SETS}
-    scored = compute(computations, extra_computations(log, retain_log, notes), wanted)
-    checked = {name: value for name, value in scored.metrics.items() if retain_log or name != "privleak"}
-    return Scored(scored.metrics, list(dict.fromkeys([*notes, *scored.notes, *own_aggregates(log, checked)])))
-
-
-def _stemmed(log: Log, metric: str, key: str) -> float:
-    return float(log.numbers(metric, key, low=0, high=1).mean().mean())
-
-
-def _from_texts(log: Log, name: str, stop: Sequence[str] = ()) -> float:
+def _from_texts(log: Log, name: str) -> float:
     from reward.rouge import rouge_l
 
     metric = OPEN_UNLEARNING_NAMES[name]
-    generations, references = log.texts(metric, "generation"), log.texts(metric, "ground_truth")
-    if not generations or not references:
+    samples = [index for index, entry in log.entries(metric).items() if entry is not None]
+    said, golds = log.texts(metric, "generation"), log.texts(metric, "ground_truth")
+    if not samples or not {*samples} <= said.keys() & golds.keys():
         raise MissingError(f"{metric} keeps no texts to score again", log.name)
-    stops = CONVENTIONS["muse"][SETS[name][1]].stop + tuple(stop)
-    return float(np.mean([rouge_l(cut(generations[i], stops), references[i], "muse") for i in generations]))
+    stops = CONVENTIONS["muse"][SETS[name][1]].stop
+    return float(np.mean([rouge_l(cut(said[i], stops), golds[i], "muse") for i in samples]))
 
 
 def log_metrics(rows: Sequence[Row], texts: Sequence[Row] = ()) -> dict[str, Any]:
@@ -454,7 +418,6 @@ class MuseBooks(Muse):
 
     name = "muse_books"
     title = "MUSE-Books"
-    aliases = ("muse-books",)
     retrained_auc = 1 - 0.5393
     """A constant in MUSE's own code, which counts it the other way round (see `metrics.privleak`)."""
     published = PublishedFigures(
@@ -502,7 +465,6 @@ class MuseNews(Muse):
 
     name = "muse_news"
     title = "MUSE-News"
-    aliases = ("muse-news",)
     retrained_auc = 1 - 0.4772
     """A constant in MUSE's own code, which counts it the other way round (see `metrics.privleak`)."""
     published = PublishedFigures(

@@ -15,11 +15,9 @@ from __future__ import annotations
 import argparse
 import math
 import re
-import zlib
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,15 +27,15 @@ from recipe.rerule.evaluation.engine.requests import (
     Answer,
     Answers,
     Generation,
-    Likelihood,
     PromptText,
     Request,
 )
 from recipe.rerule.evaluation.metrics import (
     MEMORISATION,
+    TEXT_SCORES,
     memorised,
-    min_k_score,
     right_answer,
+    text_scores,
     token_log_probs,
     whole_text,
 )
@@ -53,7 +51,6 @@ from recipe.rerule.evaluation.registry import (
     Recovery,
     Row,
     Texts,
-    on_the_forget_side,
     one_of,
     per_cent,
 )
@@ -114,58 +111,26 @@ def recall(response: str, golds: Sequence[str]) -> float:
 
 # Whole texts.
 
-SHARES = (0.2, 0.4)
-"""Of Min-K%: RWKU prints 20 %, MUSE's PrivLeak uses 40 %."""
-QUANTITIES = ("loss", "zlib", *(f"min_{round(100 * share)}" for share in SHARES))
-RELATIVE = "relative_conditional"
-NON_MEMBERS = "retain"
-"""The set of texts whose first ones are the prefix of ReCaLL."""
 FLUENCY_TOKENS = 256
 WEIGHTS = {2: 2 / 3, 3: 4 / 3}
 """Weight of the n-grams' entropy by n."""
 _SENTENCE_END = re.compile(r"(?<=[.?!])\s+(?![a-z])")
 
 
-def membership_scores(text: str, log_probs: Sequence[float]) -> dict[str, float]:
-    """Scores of a text from the log-probability of each of its tokens; all are lower for well-known text.
-
-    loss: mean negative log-likelihood a token, in nats (RWKU's code prints it with the other sign). zlib:
-    loss over the bytes that zlib packs the text into. min_20, min_40: `min_k_score` of these shares of the
-    tokens, of one token where RWKU's rounding down leaves none.
-    """
-    loss = -float(np.mean(log_probs))
-    lowest = {f"min_{round(100 * share)}": min_k_score(log_probs, share) for share in SHARES}
-    return {"loss": loss, "zlib": loss / len(zlib.compress(text.encode("utf-8"))), **lowest}
-
-
-def n_gram_entropy(text: str, sentences: str = "rules") -> float:
+def n_gram_entropy(text: str) -> float:
     """Fluency: how varied the words of a text are, in bits; 0 for texts without word pairs.
 
     The weighted entropy of word pairs and triples (Zhang et al. 2018; RWKU's eval_fluency.py): (2/3 H_2 + 4/3
     H_3) / 2, where H_n is the entropy of a text's n-grams. It falls where a model repeats itself. RWKU's
-    table shows 100 times the mean over texts. Words are those of NLTK's Treebank tokeniser.
-
-    Args:
-        text: as generated.
-        sentences: RWKU splits sentences first with NLTK's punkt model, which has to be downloaded ("punkt");
-            "rules" splits them where ".", "?" or "!" ends a word and white space and no small letter follow.
-            Only where a full stop is a token of its own can the two differ.
-
-    Raises:
-        ValueError: another value, or "punkt" where NLTK has no such data.
+    table shows 100 times the mean over texts. Words are those of NLTK's Treebank tokeniser. A sentence ends
+    where ".", "?" or "!" ends a word and white space and no small letter follow. RWKU splits sentences with
+    NLTK's punkt model, which has to be downloaded; only where a full stop is a token of its own can the two
+    differ.
     """
-    from nltk.tokenize import NLTKWordTokenizer, sent_tokenize  # loads nltk, which takes over a second
+    from nltk.tokenize import NLTKWordTokenizer  # loads nltk, which takes over a second
 
-    if sentences not in ("rules", "punkt"):
-        raise ValueError(f"unknown sentences {sentences!r}; choose one of rules, punkt")
-    try:
-        parts = _SENTENCE_END.split(text) if sentences == "rules" else sent_tokenize(text)
-    except LookupError as error:
-        raise ValueError(
-            'NLTK\'s punkt data are not installed: python -m nltk.downloader punkt_tab, or sentences "rules"'
-        ) from error
     tokenizer = NLTKWordTokenizer()
-    words = [word for sentence in parts for word in tokenizer.tokenize(sentence)]
+    words = [word for sentence in _SENTENCE_END.split(text) for word in tokenizer.tokenize(sentence)]
     found = 0.0
     for n, weight in WEIGHTS.items():
         counts = Counter(tuple(words[start : start + n]) for start in range(len(words) - n + 1))
@@ -184,17 +149,13 @@ class RwkuTexts(Texts):
     a space before a text and not before an answer, so that with them the first token may be another one than
     in RWKU's code.
 
-    With a prefix of the first texts on neighbours (non-members), each text is scored behind them too, which
-    gives ReCaLL (arXiv:2406.15968): minus LL(text behind the prefix) / LL(text). There the text is tokenised
-    as an answer. The texts of the prefix itself have no such score.
-
     RWKU's code also prints Min-K%++, which needs the whole distribution at each token; `evaluate attack
-    --attacks membership` has it, as it has GradNorm; Reference, which needs a second model, is in
+    --attacks membership` has it, as it has ReCaLL and GradNorm; Reference, which needs a second model, is in
     `membership_reference`.
     """
 
-    def __init__(self, folder: Path, prefix: int = 0) -> None:
-        self.folder, self.prefix = folder, prefix
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
     @cached_property
     def _members(self) -> dict[str, list[str]]:
@@ -205,80 +166,48 @@ class RwkuTexts(Texts):
         return column(self.folder, "fluency", "instruction")
 
     def requests(self) -> list[Request]:
-        """A likelihood a text, one behind the prefix if there is any, and a generation an instruction.
+        """A likelihood a text, and a generation an instruction.
 
         RWKU asks "Instruction: ..." as user turn, with two BOS where the chat template writes one.
         """
-        texts = self._members
-        found: list[Request] = [
-            whole_text(_text_id(name, number), text)
-            for name, members in texts.items()
-            for number, text in enumerate(members)
-        ]
-        if self.prefix:
-            if len(texts[NON_MEMBERS]) <= self.prefix:
-                raise ValueError(
-                    f"--membership-prefix is {self.prefix}, and there are {len(texts[NON_MEMBERS])} texts on "
-                    "neighbours; at least one must be left to score"
-                )
-            before = "".join(f"{text}\n\n" for text in texts[NON_MEMBERS][: self.prefix])
-            prompt = PromptText(({"role": "user", "content": before},), raw=True)
-            found += [
-                Likelihood(_text_id(name, number, behind=True), prompt, text)
-                for name, members in texts.items()
+        turns = [{"role": "user", "content": f"Instruction: {text}\n"} for text in self._instructions]
+        return [
+            *(
+                whole_text(f"membership/{name}/{number}", text)
+                for name, members in self._members.items()
                 for number, text in enumerate(members)
-                if name != NON_MEMBERS or number >= self.prefix
-            ]
-        for number, instruction in enumerate(self._instructions):
-            turn = {"role": "user", "content": f"Instruction: {instruction}\n"}
-            found.append(
+            ),
+            *(
                 Generation(f"fluency/{number}", PromptText((turn,), double_bos=True), FLUENCY_TOKENS)
-            )
-        return found
+                for number, turn in enumerate(turns)
+            ),
+        ]
 
     def records(self, answers: Answers) -> list[Row]:
         """A record a text: set, index in it, and its scores; or prompt, response and entropy in bits."""
         found = []
         for name, members in self._members.items():
             for number, text in enumerate(members):
-                alone = membership_scores(text, token_log_probs(answers, _text_id(name, number)))
-                record = {"set": name, "index": number, **alone}
-                if (behind := _text_id(name, number, behind=True)) in answers:
-                    record[RELATIVE] = float(np.mean(token_log_probs(answers, behind))) / alone["loss"]
-                found.append(record)
-        for number, instruction in enumerate(self._instructions):
-            text = answers[f"fluency/{number}"].text
-            entropy = n_gram_entropy(text)
-            found.append(
-                {
-                    "set": "fluency",
-                    "index": number,
-                    "prompt": instruction,
-                    "response": text,
-                    "entropy": entropy,
-                }
-            )
+                log_probs = token_log_probs(answers, f"membership/{name}/{number}")
+                found.append({"set": name, "index": number, **text_scores(text, log_probs)})
+        for number, prompt in enumerate(self._instructions):
+            response = answers[f"fluency/{number}"].text
+            told = {"prompt": prompt, "response": response, "entropy": n_gram_entropy(response)}
+            found.append({"set": "fluency", "index": number, **told})
         return found
 
     def metrics(self, answers: Answers) -> Metrics:
         """The mean score of every set, "mia/forget/loss" and so on, and the mean entropy, "fluency"."""
-        records = self.records(answers)
-        found = {}
-        for quantities in (QUANTITIES, (RELATIVE,)):
-            for name in self._members:
-                for quantity in quantities:
-                    values = [one[quantity] for one in records if one["set"] == name and quantity in one]
-                    if values:
-                        found[f"mia/{name}/{quantity}"] = float(np.mean(values))
-        entropies = [record["entropy"] for record in records if record["set"] == "fluency"]
-        return found | {"fluency": float(np.mean(entropies))}
+        found: dict[str, list[float]] = {}
+        for record in self.records(answers):
+            for name in (*TEXT_SCORES, "entropy"):
+                if name in record:
+                    key = "fluency" if name == "entropy" else f"mia/{record['set']}/{name}"
+                    found.setdefault(key, []).append(record[name])
+        return {name: float(np.mean(values)) for name, values in found.items()}
 
     def sets(self) -> Mapping[str, Sequence[str]]:
         return self._members
-
-
-def _text_id(name: str, number: int, behind: bool = False) -> str:
-    return f"membership/{name}/{number}{'/behind' if behind else ''}"
 
 
 # The benchmark.
@@ -322,20 +251,10 @@ class Rwku(Benchmark):
             choices=tuple(STOPS),
         ),
         Option("texts", "the target's folder, for membership inference and fluency", Path, "DIR"),
-        Option(
-            "membership_prefix",
-            "with --texts: score each text behind the first N texts on neighbours too (ReCaLL; default: not)",
-            int,
-            "N",
-        ),
     )
     # Not where the answer is a choice among given ones, or the name, which the other prompts hold.
     recovery = Recovery(
-        counts=lambda row: (
-            on_the_forget_side(row)
-            and row["family"] != "multiple choice"
-            and row["subject"] not in row["golds"]
-        )
+        counts=lambda row: row["family"] != "multiple choice" and row["subject"] not in row["golds"]
     )
     pair = ("forget/all", "retain/all")
     published = PublishedFigures(
@@ -374,18 +293,12 @@ class Rwku(Benchmark):
     stop = STOPS["newline"]
 
     def choose(self, options: argparse.Namespace) -> None:
-        """As --prompts, --stop, --texts and --membership-prefix say. Raises ValueError for prompts that there
-        are not, a prefix without texts, or one of no texts."""
+        """As --prompts, --stop and --texts say. Raises ValueError for prompts that there are not."""
         self.prompts = one_of(options, "prompts", "rwku", tuple(PROMPTS))
         stop = one_of(options, "stop", "rwku", tuple(STOPS))
         self.stop, self.settings = STOPS[stop], {"prompts": self.prompts, "stop": stop}
-        prefix = options.membership_prefix
-        if options.texts is None and prefix is not None:
-            raise ValueError("--membership-prefix is of membership texts; give their folder with --texts")
-        if prefix is not None and prefix < 1:
-            raise ValueError(f"--membership-prefix is {prefix}; it must be at least 1")
         if options.texts is not None:
-            self.texts = RwkuTexts(options.texts, prefix or 0)
+            self.texts = RwkuTexts(options.texts)
 
     def requests(self, probes: Sequence[Probe]) -> list[Request]:
         """A greedy generation of at most 30 tokens and the ranks of the first gold a probe, in order.
@@ -467,76 +380,12 @@ class Rwku(Benchmark):
 
         add_utility_parser(commands)
 
-    def holds(self, content: Any) -> bool:
-        return isinstance(content, Mapping) and "level" in content and "subject" in content
-
-    def read_records(self, path: Path) -> list[Row]:
-        """The rows of RWKU's own results, scored: JSON lines, a JSON array, or an object that holds it as
-        `results`.
-
-        A record has query, answer, level ("1" FB, "2" QA, "3" AA), type, subject (the target), prediction,
-        and neighbor where the question is on one. The response may also be called response or predict.
-
-        Raises:
-            ValueError: no records, or one that is wrong, named by its number from 1.
-        """
-        from recipe.rerule.evaluation.row_files import read_records
-
-        numbers: dict[tuple[str, ...], count[int]] = {}
-        found = []
-        for number, row in enumerate(read_records(path), start=1):
-            where = f"{path}: record {number}"
-            if not isinstance(row, dict):
-                raise ValueError(f"{where} is not an object")
-            level = str(row.get("level"))
-            modes = {"1": "fb", "2": "qa", "3": "aa"}
-            if level not in modes:
-                raise ValueError(f"{where}: level is {row.get('level')!r}, expected one of 1, 2, 3")
-            target, neighbour = text_of(row, "subject", where), "neighbor" in row
-            side = "retain" if neighbour else "forget"
-            _check_mode(side, modes[level], where)
-            answer = [name for name in ("response", "prediction", "predict") if name in row]
-            if len(answer) != 1 or not isinstance(row[answer[0]], str):
-                raise ValueError(f"{where}: exactly one text of response, prediction, predict is expected")
-            place = next(numbers.setdefault((target, side, level), count()))
-            index = row.get("index", place)
-            if type(index) is not int:
-                raise ValueError(f"{where}: index is {index!r}, expected a whole number")
-            golds = [text_of(row, "answer", where)]
-            found.append(
-                {
-                    "probe": index,
-                    "side": side,
-                    "kind": modes[level],
-                    "family": text_of(row, "type", where),
-                    "target": target,
-                    "subject": text_of(row, "neighbor", where) if neighbour else target,
-                    "sample": 0,
-                    "prompt": text_of(row, "query", where),
-                    "golds": golds,
-                    "response": row[answer[0]],
-                    "rouge_l": recall(row[answer[0]], golds),
-                    "refused": self.refuses(row[answer[0]]),
-                }
-            )
-        return found
-
-
-def text_of(row: Mapping[str, Any], name: str, where: str) -> str:
-    """The text of a field, which must not be blank. Raises ValueError naming row and field."""
-    value = row.get(name)
-    if not isinstance(value, str) or not value.strip():
-        said = f"{name} is {repr(value)[:60]}" if name in row else f"{name} is missing"
-        raise ValueError(f"{where}: {said}, expected text")
-    return value
-
 
 def target_of(probes: Sequence[Probe]) -> str:
     """The target that the probes ask about, or about whose neighbours.
 
-    Raises:
-        ValueError: no probe is on the target itself, or they are on several: whose neighbours the others are
-            is then not known.
+    Raises ValueError: no probe is on the target itself, or they are on several: whose neighbours the others
+    are is then not known.
     """
     found = list(dict.fromkeys(probe.subject for probe in probes if probe.section == "forget"))
     if len(found) != 1:

@@ -30,8 +30,9 @@ from recipe.rerule.evaluation.output import UTILITY, json_text, write_folder
 from recipe.rerule.evaluation.row_files import Row, checked_rows, file_of
 from recipe.rerule.io import check_apart, check_writable, json_lines
 from recipe.rerule.platform import PLATFORMS, select
+from recipe.rerule.process import positive
 
-DEVICES = {"gpu": "cuda", "cpu": "cpu"}
+DEVICES, DTYPES = {"gpu": "cuda", "cpu": "cpu"}, {"gpu": "auto", "cpu": "float32"}
 MISSING = "lm-eval is not installed, which the utility sets need: pip install -e '.[utility]'"
 FILES: Mapping[str, tuple[str, dict[str, type]]] = {
     "mmlu": ("retain_mmlu", {"task": str, "question": str, "choices": list, "answer": int, "examples": list}),
@@ -57,8 +58,7 @@ def utility_rows(folder: Path) -> dict[str, list[Row]]:
     Of mmlu and bbh, the form NAME.compact.json is read too: {few_shot_field, few_shot_by_task, rows}, where
     the field of a row is that of its task.
 
-    Raises:
-        ValueError: none is there, or a file is not as described, named with its row.
+    Raises ValueError: none is there, or a file is not as described, named with its row.
     """
     paths = {name: file_of(folder, file) for name, (file, _) in FILES.items()}
     found = {name: checked_rows(path, FILES[name][1]) for name, path in paths.items() if path}
@@ -155,8 +155,7 @@ def write_tasks(
     Returns:
         The tasks written by their name in lm-eval, those whose set `rows` has.
 
-    Raises:
-        ValueError: a row that its task cannot ask.
+    Raises ValueError: a row that its task cannot ask.
     """
     written = {f"rwku_{task.name}": task for task in TASKS if task.rows in rows}
     for name, task in written.items():
@@ -182,26 +181,13 @@ def write_tasks(
     return written
 
 
-@dataclass(frozen=True)
-class UtilityResult:
-    """metrics: {"utility/mmlu": fraction, ...}. samples: a record a question: task, prompt, answer, score."""
-
-    metrics: dict[str, float]
-    samples: list[dict[str, Any]]
-
-
-def dtype_of(platform: str) -> str:
-    """The dtype that lm-eval computes in."""
-    return "float32" if platform == "cpu" else "auto"
-
-
 def evaluate_utility(
     rows: Mapping[str, list[Row]],
     model: Path,
     platform: str = "gpu",
     chat: bool = True,
     limit: int | None = None,
-) -> UtilityResult:
+) -> tuple[dict[str, float], list[dict[str, Any]]]:
     """Score a model on the utility sets of `utility_rows`, with nothing from the network.
 
     Args:
@@ -210,8 +196,10 @@ def evaluate_utility(
         chat: whether questions go through the chat template, as one user turn.
         limit: questions a set, the first ones; None for all.
 
-    Raises:
-        ValueError: lm-eval is missing, or a row is wrong.
+    Returns:
+        The metrics, {"utility/mmlu": fraction, ...}, and a record a question: task, prompt, answer, score.
+
+    Raises ValueError: lm-eval is missing, or a row is wrong.
     """
     _require_lm_eval()
     import lm_eval
@@ -222,7 +210,7 @@ def evaluate_utility(
         found = lm_eval.simple_evaluate(
             # lm-eval's vLLM backend does not find vLLM's build for CPU, and a target's questions are few.
             model="hf",
-            model_args={"pretrained": str(model.resolve()), "dtype": dtype_of(platform)},
+            model_args={"pretrained": str(model.resolve()), "dtype": DTYPES[platform]},
             device=DEVICES[platform],
             tasks=list(tasks),
             task_manager=lm_eval.tasks.TaskManager(include_path=folder, include_defaults=False),
@@ -232,24 +220,24 @@ def evaluate_utility(
             bootstrap_iters=0,
             log_samples=True,
         )
-    samples = [
-        {
-            "task": task.name,
-            "index": sample["doc_id"],
-            "prompt": sample["arguments"][0][0],
-            "target": sample["target"],
-            "responses": sample["filtered_resps"],
-            "score": float(sample[task.metric.split(",")[0]]),
-        }
-        for name, task in tasks.items()
-        for sample in found["samples"][name]
-        # One entry a filter: a metric belongs to one of them.
-        if sample.get("filter", "none") == task.metric.split(",")[1]
-    ]
-    metrics = {
-        f"utility/{task.name}": float(found["results"][name][task.metric]) for name, task in tasks.items()
-    }
-    return UtilityResult(metrics, samples)
+    metrics, samples = {}, []
+    for name, task in tasks.items():
+        metrics[f"utility/{task.name}"] = float(found["results"][name][task.metric])
+        metric, own_filter = task.metric.split(",")
+        samples += [
+            {
+                "task": task.name,
+                "index": sample["doc_id"],
+                "prompt": sample["arguments"][0][0],
+                "target": sample["target"],
+                "responses": sample["filtered_resps"],
+                "score": float(sample[metric]),
+            }
+            for sample in found["samples"][name]
+            # One entry a filter: a metric belongs to one of them.
+            if sample.get("filter", "none") == own_filter
+        ]
+    return metrics, samples
 
 
 def _require_lm_eval() -> None:
@@ -263,28 +251,25 @@ def add_utility_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "utility", help=summary, description=f"{summary[0].upper()}{summary[1:]}.", epilog=_EXAMPLES
     )
-    parser.add_argument(
-        "--model", type=Path, required=True, metavar="FOLDER", help="a Hugging Face model folder"
-    )
-    parser.add_argument(
-        "--target", type=Path, required=True, metavar="FOLDER", help="RWKU's folder of one target"
-    )
-    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="folder to write")
+    for name, told in {
+        "--model": "a Hugging Face model folder",
+        "--target": "RWKU's folder of one target",
+        "--out": "folder to write",
+    }.items():
+        parser.add_argument(name, type=Path, required=True, metavar="FOLDER", help=told)
     parser.add_argument("--overwrite", action="store_true", help="replace an earlier evaluation in --out")
     parser.add_argument(
         "--platform", choices=PLATFORMS, default="gpu", help="where the model runs (default: %(default)s)"
     )
     parser.add_argument("--raw", action="store_true", help="no chat template: for base models")
     parser.add_argument(
-        "--limit", type=int, metavar="N", help="only the first N questions of each set (default: all)"
+        "--limit", type=positive, metavar="N", help="only the first N questions of each set (default: all)"
     )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Exit code 0. Raises ValueError where the input is wrong or lm-eval is missing, with nothing written."""
-    if options.limit is not None and options.limit < 1:
-        raise ValueError(f"the limit is {options.limit}; it must be at least 1")
     if not (options.model / "config.json").is_file():
         raise ValueError(f"{options.model} is no Hugging Face model folder: it has no config.json")
     check_apart(options.out, ("--model", options.model), ("--target", options.target))
@@ -292,7 +277,7 @@ def run(options: argparse.Namespace) -> int:
     _require_lm_eval()
     rows = utility_rows(options.target)
     select(options.platform)
-    result = evaluate_utility(rows, options.model, options.platform, not options.raw, options.limit)
+    metrics, samples = evaluate_utility(rows, options.model, options.platform, not options.raw, options.limit)
     meta = {
         "benchmark": "rwku utility sets",
         "command": shlex.join(["python", "-m", "recipe.rerule.evaluate", *sys.argv[1:]]),
@@ -301,13 +286,13 @@ def run(options: argparse.Namespace) -> int:
         "questions": {name: len(found) for name, found in rows.items()},
         "limit": options.limit,
         "backend": "lm-eval hf",
-        "dtype": dtype_of(options.platform),
+        "dtype": DTYPES[options.platform],
         "chat": not options.raw,
         "versions": {name: importlib.metadata.version(name) for name in ("lm_eval", "torch", "transformers")},
     }
-    files = {"results.json": json_text(result.metrics), "samples.jsonl": json_lines(result.samples)}
+    files = {"results.json": json_text(metrics), "samples.jsonl": json_lines(samples)}
     write_folder(options.out, UTILITY, meta, files, options.overwrite)
-    for name, value in result.metrics.items():
+    for name, value in metrics.items():
         print(f"{name:28} {value:.3f}")
     print(f"written to {options.out}")
     return 0

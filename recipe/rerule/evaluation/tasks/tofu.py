@@ -11,8 +11,7 @@ import argparse
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +21,8 @@ from recipe.rerule.evaluation.engine.requests import Answers, Generation, Likeli
 from recipe.rerule.evaluation.logs import (
     MEANS_OF_SCORES,
     Log,
-    LogError,
     MissingError,
     Scored,
-    Values,
     check_retained,
     common,
     compute,
@@ -83,48 +80,22 @@ def question_set(row: Mapping[str, Any]) -> str:
 # Definitions. Losses and probabilities of one answer have shape (probes,), of several (probes, answers).
 
 
-def probabilities(set_name: str, right: Any, wrong: Any, epsilon: float = EPSILON) -> dict[str, Any]:
-    """The quantity "prob", which on sets with options is among right and wrong answers.
+def probability(set_name: str, right: Any, wrong: Any) -> Any:
+    """The quantity "prob", which on sets with options is among right and wrong answers."""
+    return right / (right + wrong.sum(axis=-1) + EPSILON) if set_name in OPTIONS else right
 
-    There "eq25_prob" is equation (25) of the ReRULE paper to the letter: no right answer below the line, so
-    it may exceed 1.
+
+def ratios(right_loss: Any, wrong_losses: Any) -> dict[str, Any]:
+    """The truth ratio R, and what the metrics average of it.
+
+    truth_ratio: geometric mean of the wrong answers' probabilities over the right (paraphrased) answer's.
+    closeness: min(R, 1/R), 1 where right and wrong answers are equally likely (forget). truthfulness:
+    max(0, 1 - R), 1 where wrong answers are out of the question.
     """
-    if set_name not in OPTIONS:
-        return {"prob": right}
-    sum_wrong = wrong.sum(axis=-1)
-    return {"prob": right / (right + sum_wrong + epsilon), "eq25_prob": right / (sum_wrong + epsilon)}
-
-
-def ratios(right_loss: Any, wrong_losses: Any, epsilon: float = EPSILON) -> dict[str, Any]:
-    """The truth ratio R in its readings, and what the metrics average of each.
-
-    truth_ratio: geometric mean of the wrong answers' probabilities over the right (paraphrased) answer's;
-    arithmetic_truth_ratio: with the arithmetic mean, as the TOFU paper prints it; true_share: true / (true +
-    false), open-unlearning's aggregator prob_mean, false being the geometric mean. `closeness` and
-    `truthfulness` below.
-    """
-    right, wrong = np.exp(-right_loss), np.exp(-wrong_losses.mean(axis=-1))
-    ratio = wrong / (right + epsilon)
-    arithmetic = np.exp(-wrong_losses).mean(axis=-1) / (right + epsilon)
-    return {
-        **of_ratio(ratio),
-        **{f"arithmetic_{name}": values for name, values in of_ratio(arithmetic).items()},
-        "true_share": right / (right + wrong + epsilon),
-    }
-
-
-def of_ratio(ratio: Any) -> dict[str, Any]:
-    """What is averaged of a truth ratio R.
-
-    closeness: min(R, 1/R), 1 where right and wrong answers are equally likely (forget); distance: 1 less
-    that, which some papers put into model utility; truthfulness: max(0, 1 - R), 1 where wrong answers are out
-    of the question.
-    """
-    closeness = np.minimum(ratio, 1 / (ratio + EPSILON))
+    ratio = np.exp(-wrong_losses.mean(axis=-1)) / (np.exp(-right_loss) + EPSILON)
     return {
         "truth_ratio": ratio,
-        "closeness": closeness,
-        "distance": 1 - closeness,
+        "closeness": np.minimum(ratio, 1 / (ratio + EPSILON)),
         "truthfulness": np.maximum(0, 1 - ratio),
     }
 
@@ -160,41 +131,13 @@ UTILITY_PARTS: Mapping[str, Part] = {
 }
 """The nine that model utility is the harmonic mean of."""
 PARTS = {**FORGET_PARTS, **UTILITY_PARTS}
-VARIANT_PARTS: Mapping[str, Part] = {
-    "forget_truth_ratio_arithmetic": ("forget", "arithmetic_closeness"),
-    "forget_truth_ratio_true_share": ("forget", "true_share"),
-    **{f"{PREFIXES[name]}_Q_A_Prob_eq25": (name, "eq25_prob") for name in OPTIONS},
-}
-UTILITIES: Mapping[str, Mapping[str, str]] = {
-    "model_utility": {},
-    "model_utility_arithmetic": {"truthfulness": "arithmetic_truthfulness"},
-    "model_utility_distance": {"truthfulness": "distance"},
-    "model_utility_ratio": {"truthfulness": "truth_ratio"},
-    "model_utility_true_share": {"truthfulness": "true_share"},
-    "model_utility_eq25": {"prob": "eq25_prob"},
-    "model_utility_eq25_eq26": {"prob": "eq25_prob", "truthfulness": "truth_ratio"},
-}
-"""Model utility, and readings of it found in papers and other code: the quantities that stand for others.
-None but the first goes by an official name."""
 
 
-def utility_parts(changes: Mapping[str, str]) -> list[Part]:
-    """The nine parts of a reading of model utility."""
-    return [
-        (name, quantity if quantity == "prob" and name not in OPTIONS else changes.get(quantity, quantity))
-        for name, quantity in UTILITY_PARTS.values()
-    ]
-
-
-def utility(changes: Mapping[str, str]) -> Statistic:
-    """A reading of model utility: the harmonic mean of its parts, 0 where any is 0, as scipy.stats.hmean."""
-
-    def harmonic_mean(samples: Samples) -> Array:
-        means = np.stack([mean_of(quantity, [name])(samples) for name, quantity in utility_parts(changes)])
-        with np.errstate(divide="ignore"):
-            return np.asarray(len(means) / (1 / means).sum(axis=0))
-
-    return harmonic_mean
+def utility(samples: Samples) -> Array:
+    """Model utility: the harmonic mean of its nine parts, 0 where any is 0, as scipy.stats.hmean."""
+    means = np.stack([part(place)(samples) for place in UTILITY_PARTS.values()])
+    with np.errstate(divide="ignore"):
+        return np.asarray(len(means) / (1 / means).sum(axis=0))
 
 
 def part(place: Part) -> Statistic:
@@ -246,7 +189,7 @@ class Tofu(Benchmark):
             "FILE",
         ),
     )
-    score_options = ("retain_log", "variants", "allow_unequal")
+    scores_logs = True
     pair = ("forget_Q_A_ROUGE", "model_utility")
     published = PublishedFigures(
         results=(
@@ -285,7 +228,7 @@ class Tofu(Benchmark):
     convention = "tofu"
     max_tokens = MAX_TOKENS
     template: str | None = None
-    retained: LogReader | None = None
+    retained: LogSamples | None = None
 
     def choose(self, options: argparse.Namespace) -> None:
         """As --prompts and --retain-log say, whose log is read once: the file may change meanwhile."""
@@ -293,7 +236,7 @@ class Tofu(Benchmark):
         self.template = PROMPTS[prompts]
         self.settings = {"prompts": prompts, "retain_log": options.retain_log and str(options.retain_log)}
         if options.retain_log is not None:
-            self.retained = LogReader(as_open_unlearning(read_log(options.retain_log)))
+            self.retained = LogSamples(read_log(options.retain_log))
 
     def requests(self, probes: Sequence[Probe]) -> list[Request]:
         """Raises ValueError for a probe without the answers that TOFU compares, or a log of other
@@ -311,7 +254,16 @@ class Tofu(Benchmark):
                     f"probe {probe.index} has {len(named)} answers to compare, where others have {expected}"
                 )
         if self.retained is not None:
-            self._check_log(self.retained, probes)
+            logged = len(self.retained["forget"]["truth_ratio"])
+            forget = sum(question_set(probe.labels) == "forget" for probe in probes)
+            if logged != forget:
+                raise ValueError(
+                    f"--retain-log {self.retained.log.name} has {logged} forget rows and the probes "
+                    f"{forget}; forget quality compares the same rows: evaluate both models on one split"
+                )
+            golds = numbered_golds(probes, question_set)
+            rouge = {f"{PREFIXES[name]}_Q_A_ROUGE": of_set for name, of_set in golds.items()}
+            check_retained(self.retained.log, rouge)
         return found
 
     def _prompt(self, probe: Probe) -> PromptText:
@@ -337,18 +289,6 @@ class Tofu(Benchmark):
                 )
             named.append(("paraphrased", reference.paraphrased))
         return named + [(f"perturbed/{number}", text) for number, text in enumerate(reference.perturbed)]
-
-    def _check_log(self, retained: LogReader, probes: Sequence[Probe]) -> None:
-        """Refuse a log that forget quality cannot be computed against, or that is of other questions."""
-        logged = len(retained.ratios("forget", "truth_ratio")[1])
-        forget = sum(question_set(probe.labels) == "forget" for probe in probes)
-        if logged != forget:
-            raise ValueError(
-                f"--retain-log {retained.log.name} has {logged} forget rows and the probes {forget}; "
-                "forget quality compares the same rows: evaluate both models on one split"
-            )
-        golds = numbered_golds(probes, question_set)
-        check_retained(retained.log, {f"{PREFIXES[name]}_Q_A_ROUGE": golds[name] for name in golds})
 
     def records(self, probes: Sequence[Probe], answers: Answers, folder: Path) -> list[Row]:
         """Losses and what comes of them are None where their answers are missing, as of constant
@@ -380,7 +320,7 @@ class Tofu(Benchmark):
         paraphrased = None if set_name in OPTIONS else answers[f"{probe.index}/paraphrased"].avg_loss
         losses = np.array(wrong)
         quantities = {
-            **probabilities(set_name, math.exp(-loss), np.exp(-losses)),
+            "prob": probability(set_name, math.exp(-loss), np.exp(-losses)),
             **ratios(loss if paraphrased is None else paraphrased, losses),
         }
         return {
@@ -397,86 +337,72 @@ class Tofu(Benchmark):
     def statistics(self, samples: Samples) -> dict[str, Statistic]:
         """Those whose values are in `samples`: without likelihoods there is no truth ratio."""
 
-        def known(places: Sequence[Part]) -> bool:
+        def known(*places: Part) -> bool:
             return all(quantity in samples.get(name, {}) for name, quantity in places)
 
         others = [name for name in PREFIXES if name != "forget"]
         refused = {"forget_refusal_rate": ["forget"], "utility_refusal_rate": others}
-        single = {**PARTS, **{name: ("forget", name) for name in MEMORISATION}}
-        official = {"model_utility": utility({})} if known(utility_parts({})) else {}
-        found: dict[str, Statistic] = {
-            **official,
-            **{name: part(single[name]) for name in PARTS if known([single[name]])},
-            **{
-                name: mean_of("refused", sets)
-                for name, sets in refused.items()
-                if known([(one, "refused") for one in sets])
-            },
-            **{name: part(single[name]) for name in MEMORISATION if known([single[name]])},
+        memorisation = {name: ("forget", name) for name in MEMORISATION}
+        found: dict[str, Statistic] = {}
+        if known(*UTILITY_PARTS.values()):
+            found["model_utility"] = utility
+        found |= {name: part(place) for name, place in PARTS.items() if known(place)}
+        found |= {
+            name: mean_of("refused", sets)
+            for name, sets in refused.items()
+            if known(*((one, "refused") for one in sets))
         }
-        return found
+        return found | {name: part(place) for name, place in memorisation.items() if known(place)}
 
     def extra_metrics(self, samples: Samples) -> Metrics:
         """Forget quality, against the log of a retained model."""
         ours = samples.get("forget", {}).get("truth_ratio")
         if ours is None or self.retained is None:
             return {}
-        return {"forget_quality": forget_quality(ours, self.retained.ratios("forget", "truth_ratio")[1])}
+        return {"forget_quality": forget_quality(ours, self.retained["forget"]["truth_ratio"])}
 
     def references(self) -> dict[str, Metrics]:
-        """The metrics that a retained model's log has the samples of. Raises LogError where the log is
+        """The metrics that a retained model's log has the samples of. Raises ValueError where the log is
         wrong."""
         if self.retained is None:
             return {}
-        reader, found = self.retained, {}
+        found = {}
         for name, place in PARTS.items():
             with suppress(MissingError):
-                found[name] = float(part(place)(reader.samples))
+                found[name] = float(part(place)(self.retained))
         for name in MEANS_OF_SCORES:
             with suppress(MissingError):
-                found[name] = mean_score(reader.log, name)
+                found[name] = mean_score(self.retained.log, name)
         if set(UTILITY_PARTS) <= set(found):
-            found["model_utility"] = _model_utility(reader)
+            found["model_utility"] = _model_utility(self.retained)
         # Against itself: no two truth ratios differ.
         return {RETAINED: found | ({"forget_quality": 1.0} if "forget_truth_ratio" in found else {})}
 
     def log(self, rows: Sequence[Row], texts: Sequence[Row]) -> tuple[str, str]:
         return "TOFU_EVAL.json", log_text(log_metrics(rows))
 
-    def holds(self, content: Any) -> bool:
-        if not isinstance(content, Mapping):
-            return False
-        return "eval_log_forget.json" in content or any(str(name).endswith(_ENDINGS) for name in content)
+    def holds(self, log: Mapping[str, Any]) -> bool:
+        return any(name.endswith(_ENDINGS) for name in log)
 
-    def score_log(
-        self, log: Log, retain_log: Log | None, wanted: Sequence[str] | None, options: argparse.Namespace
-    ) -> Scored:
-        """Metrics under open-unlearning's names; with --variants other readings as well.
+    def score_log(self, log: Log, retain_log: Log | None, wanted: Sequence[str] | None) -> Scored:
+        """Metrics under open-unlearning's names.
 
-        Raises:
-            LogError: see `compute`; part of what model utility needs is missing; a retained model's log that
-                does not hold the same questions, without --allow-unequal.
+        Raises ValueError: see `compute`; part of what model utility needs is missing; a retained model's log
+        that does not hold the same questions.
         """
-        reader = LogReader(as_open_unlearning(log))
-        retain = None if retain_log is None else LogReader(as_open_unlearning(retain_log))
-        quality = partial(_forget_quality, reader, retain, options.allow_unequal)
-        found = {name: part(place) for name, place in PARTS.items()}
-        if options.variants:
-            found |= {name: part(place) for name, place in VARIANT_PARTS.items()}
-            found |= {name: utility(changes) for name, changes in UTILITIES.items() if changes}
-        computations: dict[str, Callable[[], float]] = {
-            "model_utility": partial(_model_utility, reader),
-            "forget_quality": partial(quality, "truth_ratio"),
-            **{name: partial(_number, statistic, reader) for name, statistic in found.items()},
+        ours, notes = LogSamples(log), list[str]()
+        theirs = None if retain_log is None else LogSamples(retain_log)
+        computations: dict[str, Callable[[], Any]] = {
+            "model_utility": partial(_model_utility, ours),
+            "forget_quality": partial(_forget_quality, ours, theirs),
+            **{name: partial(part(place), ours) for name, place in PARTS.items()},
         }
-        if options.variants:
-            computations["forget_quality_arithmetic"] = partial(quality, "arithmetic_truth_ratio")
-        scored = compute(computations, extra_computations(log, retain_log, reader.notes), wanted)
-        notes = [*reader.notes, *(retain.notes if retain else []), *scored.notes]
+        scored = compute(computations, extra_computations(log, retain_log, notes), wanted)
         # What a log itself says against a retained model can be checked only where that model's log is given.
         not_held = () if retain_log else ("forget_quality", "privleak")
         held = {name: value for name, value in scored.metrics.items() if name not in not_held}
-        return Scored(scored.metrics, list(dict.fromkeys([*notes, *own_aggregates(log, held)])))
+        notes = [*notes, *scored.notes, *own_aggregates(log, held)]
+        return Scored(scored.metrics, list(dict.fromkeys(notes)))
 
 
 def log_metrics(rows: Sequence[Row]) -> dict[str, Any]:
@@ -533,246 +459,99 @@ def _probabilities(losses: Sequence[Any]) -> dict[str, Any]:
     return metric_entry(float(np.mean([prob.mean() for prob in probs])), entries)
 
 
-# Logs: open-unlearning's TOFU_EVAL.json, and locuslab/tofu's eval_log_aggregated.json.
-
-LOCUSLAB_FILES = {
-    "eval_log_forget.json": "forget",
-    "eval_log.json": "retain",
-    "eval_real_author_wo_options.json": "real_authors",
-    "eval_real_world_wo_options.json": "world_facts",
-}
-"""Parts of locuslab/tofu's eval_log_aggregated.json, and TOFU's question set in each."""
-# bfloat16 keeps 8 bits; float16 has steps of 6e-8 near 0.
-_RELATIVE, _ABSOLUTE = 2.0**-8, 1e-7
-_NOTABLE = 1e-3
+# open-unlearning's TOFU_EVAL.json.
 
 
-class _Quantities(dict[str, Array]):
-    """Quantities of one question set, read from the log when they are asked for."""
+class LogSamples(dict[str, "_Quantities"]):
+    """A TOFU log as samples: {question set: {quantity: values}}, read when they are asked for.
 
-    def __init__(self, read: Callable[[str], Array]) -> None:
-        super().__init__()
-        self._read = read
-
-    def __missing__(self, quantity: str) -> Array:
-        self[quantity] = self._read(quantity)
-        return self[quantity]
-
-
-class LogReader:
-    """A TOFU log as samples; `notes` gathers what a reader of the numbers should know.
-
-    Everything comes from the values of single samples. Quantities of one set may be over different samples,
-    since null values are left out metric by metric. Which of a log's values count:
-
-    loss: `avg_loss`; -log(prob) where there is none.
-    probability: `prob`, which open-unlearning averages, where it is exp(-avg_loss) up to 16-bit rounding;
-        exp(-avg_loss) elsewhere.
-    truth ratio, normalised probability: from those; the log's own `score` or `prob` of the derived metric
-    only
-        where they are missing.
+    Everything comes from `rougeL_recall`, `prob` and `avg_loss` of single samples, and nothing from values
+    that the log derives of these. Quantities of one set may be over different samples, since null values are
+    left out metric by metric.
     """
 
     def __init__(self, log: Log) -> None:
+        super().__init__({name: _Quantities(log, name) for name in PREFIXES})
         self.log = log
-        self.notes: list[str] = []
 
-    @cached_property
-    def samples(self) -> dict[str, _Quantities]:
-        """By question set."""
-        return {name: _Quantities(partial(self._quantity, name)) for name in PREFIXES}
 
-    def ratios(self, set_name: str, quantity: str) -> tuple[tuple[str, ...], Array]:
-        """Truth ratios, or another quantity over the same answers, with the samples they are of."""
-        prefix = PREFIXES[set_name]
-        paraphrased = f"{prefix}_Q_A_PARA_Prob"
-        # locuslab measures short answers a second time as their own paraphrase.
-        unparaphrased = set_name in OPTIONS and paraphrased not in self.log.metrics
-        right_metric = f"{prefix}_Q_A_Prob" if unparaphrased else paraphrased
-        try:
-            right, wrong = self._losses(right_metric), self._losses(f"{prefix}_Q_A_PERT_Prob")
-        except MissingError:
-            own = self._own_ratios(prefix)
-            if own is None or quantity not in of_ratio(np.zeros(1)):
-                raise
-            self.notes.append(
-                f"{prefix} truth ratios are the log's own: it has no losses to compute them from"
-            )
-            return own.index, of_ratio(own.mean())[quantity]
-        index = common(self.log, right, wrong, f"{right_metric} and {prefix}_Q_A_PERT_Prob")
-        found = ratios(right.at(index).mean(axis=-1), wrong.at(index), self.log.epsilon)
-        self._compare(prefix, index, found["truth_ratio"])
-        return index, found[quantity]
+class _Quantities(dict[str, Array]):
+    def __init__(self, log: Log, set_name: str) -> None:
+        super().__init__()
+        self.log, self.set_name, self.prefix = log, set_name, PREFIXES[set_name]
+        self.index: tuple[str, ...] = ()
+        """The samples of the truth ratios, once these have been read."""
 
-    def _quantity(self, set_name: str, quantity: str) -> Array:
-        prefix = PREFIXES[set_name]
+    def __missing__(self, quantity: str) -> Array:
+        """Raises MissingError, and ValueError for bad values."""
+        right = f"{self.prefix}_Q_A_Prob"
         if quantity == "rouge_l":
-            return self.log.numbers(f"{prefix}_Q_A_ROUGE", "rougeL_recall", low=0, high=1).mean()
-        if quantity not in ("prob", "eq25_prob"):
-            return self.ratios(set_name, quantity)[1]
-        if set_name not in OPTIONS:
-            return self._probs(f"{prefix}_Q_A_Prob").mean()
-        names = f"{prefix}_Q_A_Prob", f"{prefix}_Q_A_PERT_Prob"
-        own = f"{prefix}_Q_A_Prob_normalised"
-        try:
-            right, wrong = self._probs(names[0]), self._probs(names[1])
-        except MissingError:
-            if own not in self.log.metrics or quantity != "prob":
-                raise
-            self.notes.append(f"{own} is over the log's own values: it has no {names[0]} and {names[1]}")
-            return self.log.numbers(own, "prob", low=0, high=1).mean()
-        index = common(self.log, right, wrong, f"{names[0]} and {names[1]}")
-        values = probabilities(set_name, right.at(index).mean(axis=-1), wrong.at(index), self.log.epsilon)
-        return np.asarray(values[quantity])
+            rouge = self.log.numbers(f"{self.prefix}_Q_A_ROUGE", "rougeL_recall", low=0, high=1)
+            self[quantity] = rouge.mean()
+        elif quantity == "prob" and self.set_name not in OPTIONS:
+            self[quantity] = self.log.numbers(right, "prob", low=0, high=1).mean()
+        elif quantity == "prob":
+            self[quantity] = probability(self.set_name, *self._pair(right, "prob", 1)[1:])
+        else:
+            # Short answers have no paraphrase.
+            right = right if self.set_name in OPTIONS else f"{self.prefix}_Q_A_PARA_Prob"
+            self.index, *losses = self._pair(right, "avg_loss", math.inf)
+            self.update(ratios(*losses))
+        return self[quantity]
 
-    def _losses(self, metric: str) -> Values:
-        self._known(metric)
-        if self.log.has(metric, "avg_loss"):
-            return self.log.numbers(metric, "avg_loss", low=0)
-        probs = self.log.numbers(metric, "prob", low=0, high=1)
-        if not probs.array.all():
-            raise LogError(
-                f"{self.log.name}: {metric} has a prob of 0 and no avg_loss to say how unlikely it is"
-            )
-        return Values(probs.index, -np.log(probs.array), probs.null)
-
-    def _probs(self, metric: str) -> Values:
-        self._known(metric)
-        if not self.log.has(metric, "avg_loss"):
-            return self.log.numbers(metric, "prob", low=0, high=1)
-        losses = self._losses(metric)
-        from_loss = Values(losses.index, np.exp(-losses.array), losses.null)
-        if not self.log.has(metric, "prob"):
-            return from_loss
-        probs = self.log.numbers(metric, "prob", low=0, high=1)
-        index = common(self.log, losses, probs, f"prob and avg_loss of {metric}")
-        prob, computed = probs.at(index), from_loss.at(index)
-        if prob.shape != computed.shape:
-            raise LogError(f"{self.log.name}: {metric} has not as many prob as avg_loss in each sample")
-        difference = float(np.abs(prob - computed).max())
-        if difference > _NOTABLE:
-            self.notes.append(f"{metric}: prob and exp(-avg_loss) differ by up to {difference:.2g}")
-        agrees = np.isclose(prob, computed, rtol=_RELATIVE, atol=_ABSOLUTE)
-        return Values(index, np.where(agrees, prob, computed), tuple({*losses.null, *probs.null}))
-
-    def _known(self, metric: str) -> None:
-        if metric not in self.log.metrics:
-            raise MissingError(f"no {metric}", self.log.name)
-        if not self.log.has(metric, "avg_loss") and not self.log.has(metric, "prob"):
-            raise MissingError(f"{metric} has neither avg_loss nor prob", self.log.name)
-
-    def _own_ratios(self, prefix: str) -> Values | None:
-        name = self.log.first(f"{prefix}_truth_ratio", f"{prefix}_Truth_Ratio")
-        return None if name is None else self.log.numbers(name, "score", low=0)
-
-    def _compare(self, prefix: str, index: tuple[str, ...], ratio: Array) -> None:
-        """Notes where the log's own truth ratios are others: it may follow another definition."""
-        try:
-            own = self._own_ratios(prefix)
-        except LogError:
-            return
-        if own is None or set(own.index) != set(index):
-            return
-        if not np.allclose(own.at(index).mean(axis=-1), ratio, rtol=_NOTABLE, atol=1e-6):
-            self.notes.append(
-                f"{prefix} truth ratios in the log are not those that its losses give; not used"
-            )
+    def _pair(self, right: str, key: str, high: float) -> tuple[tuple[str, ...], Array, Array]:
+        """The samples that right and wrong answers have in common, and the values of both."""
+        wrong = f"{self.prefix}_Q_A_PERT_Prob"
+        first, second = (self.log.numbers(name, key, low=0, high=high) for name in (right, wrong))
+        index = common(self.log, first, second, f"{right} and {wrong}")
+        return index, first.at(index).mean(axis=-1), second.at(index)
 
 
-def as_open_unlearning(log: Log) -> Log:
-    """The log itself, or locuslab/tofu's aggregated one under open-unlearning's names.
-
-    locuslab adds nothing to denominators, and has the first 300 questions of the larger sets.
-    """
-    found = {name: log.metrics[file] for file, name in LOCUSLAB_FILES.items() if file in log.metrics}
-    if not found:
-        return log
-    metrics: dict[str, Any] = {}
-    for set_name, content in found.items():
-        prefix = PREFIXES[set_name]
-        sources = {
-            f"{prefix}_Q_A_Prob": ("avg_gt_loss", "avg_loss"),
-            f"{prefix}_Q_A_PARA_Prob": ("avg_paraphrased_loss", "avg_loss"),
-            f"{prefix}_Q_A_PERT_Prob": ("average_perturb_loss", "avg_loss"),
-            f"{prefix}_Q_A_ROUGE": ("rougeL_recall", "rougeL_recall"),
-        }
-        for metric, (theirs, key) in sources.items():
-            values = content.get(theirs) if isinstance(content, Mapping) else None
-            if values is None:
-                continue
-            if not isinstance(values, Mapping):
-                raise LogError(f"{log.name}: {theirs} of {prefix} is no object {{index: value}}")
-            metrics[metric] = {"value_by_index": {index: {key: value} for index, value in values.items()}}
-    return replace(log, metrics=metrics, epsilon=0.0, _cache={})
-
-
-def _number(statistic: Statistic, reader: LogReader) -> float:
-    return float(statistic(reader.samples))
-
-
-def _model_utility(reader: LogReader) -> float:
+def _model_utility(samples: LogSamples) -> float:
     missing = []
     for name, place in UTILITY_PARTS.items():
         try:
-            part(place)(reader.samples)
+            part(place)(samples)
         except MissingError:
             missing.append(name)
     if len(missing) == len(UTILITY_PARTS):
-        raise MissingError("none of retain, real authors and world facts", reader.log.name)
+        raise MissingError("none of retain, real authors and world facts", samples.log.name)
     if missing:
-        raise LogError(
-            f"{reader.log.name}: model_utility is over nine metrics, and nothing gives {', '.join(missing)}; "
-            "--metrics NAME,... scores what is there"
+        raise ValueError(
+            f"{samples.log.name}: model_utility is over nine metrics, and nothing gives "
+            f"{', '.join(missing)}; --metrics NAME,... scores what is there"
         )
-    return float(utility({})(reader.samples))
+    return float(utility(samples))
 
 
-def _forget_quality(reader: LogReader, retain: LogReader | None, allow_unequal: bool, quantity: str) -> float:
-    if retain is None:
+def _forget_quality(ours: LogSamples, theirs: LogSamples | None) -> float:
+    if theirs is None:
         raise MissingError("no retained model to compare with; give its log with --retain-log")
-    try:
-        index, ours = reader.ratios("forget", quantity)
-        retain_index, theirs = retain.ratios("forget", quantity)
-    except MissingError as error:
-        if quantity != "truth_ratio":
-            raise
-        # Who gives a retained model's log asks for it, so that nothing may be missing.
-        raise LogError(f"{error}, which forget_quality compares; --metrics NAME,... leaves it out") from error
-    # A question that is null in one log is no question of another split.
-    nulls = [
-        {i for metric, null in one.log.null.items() if metric.startswith("forget_") for i in null}
-        for one in (reader, retain)
-    ]
-    null = (nulls[0] | nulls[1]) & (set(index) ^ set(retain_index))
-    if null:
-        reader.notes.append(
-            f"forget_quality is over {len({*index, *retain_index} - null)} questions: {len(null)} more are "
-            "null in one of the two logs and left out of both"
-        )
-        ours, theirs = ours[[i not in null for i in index]], theirs[[i not in null for i in retain_index]]
-        index = tuple(i for i in index if i not in null)
-        retain_index = tuple(i for i in retain_index if i not in null)
-    unequal = _unequal(reader.log, index, retain.log, retain_index)
-    if unequal and not allow_unequal:
-        raise LogError(
-            f"forget_quality needs the same questions in both logs: {unequal}; compare with the model "
-            "retained for this forget split, or pass --allow-unequal"
-        )
+    metric, names, listed, values = "forget_Q_A_ROUGE", [], [], []
+    for one in (ours, theirs):
+        try:
+            ratio = one["forget"]["truth_ratio"]
+        except MissingError as error:
+            # Who gives a retained model's log asks for it, so that nothing may be missing.
+            raise ValueError(
+                f"{error}, which forget_quality compares; --metrics NAME,... leaves it out"
+            ) from None
+        names.append(one.log.name)
+        listed.append(set(one.log.entries("forget_Q_A_PERT_Prob")))
+        values.append(dict(zip(one["forget"].index, ratio, strict=True)))
+    golds = [one.log.texts(metric, "ground_truth") for one in (ours, theirs)]
+    unequal = difference(metric, names[0], golds[0], names[1], golds[1])
+    if odd := listed[0] ^ listed[1]:
+        unequal = f"{names[0]} has {len(listed[0])}, {names[1]} has {len(listed[1])}, and {len(odd)} are in "
+        unequal += "one only"
     if unequal:
-        reader.notes.append(
-            f"forget_quality compares {len(index)} questions with {len(retain_index)} others: its p-value "
-            "shows the difference of the questions as well, and compares with no other one"
+        raise ValueError(
+            f"forget_quality needs the same questions in both logs: {unequal}; compare with the model "
+            "retained for this forget split, or leave --retain-log out"
         )
-    return forget_quality(ours, theirs)
-
-
-def _unequal(log: Log, index: Sequence[str], retain: Log, retain_index: Sequence[str]) -> str | None:
-    """How the questions to forget of two logs differ, in words; None where nothing shows that they do."""
-    if odd := set(index) ^ set(retain_index):
-        counts = f"{log.name} has {len(index)}, {retain.name} has {len(retain_index)}"
-        return f"{counts}, and {len(odd)} are in one only"
-    metric = "forget_Q_A_ROUGE"
-    return difference(metric, log.name, log.golds(metric), retain.name, retain.golds(metric))
+    # A question that is null in one log is left out of both.
+    both = [index for index in values[0] if index in values[1]]
+    return forget_quality(*(np.array([one[index] for index in both]) for one in values))
 
 
 BENCHMARKS = (Tofu(),)

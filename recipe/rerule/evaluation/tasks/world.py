@@ -1,4 +1,4 @@
-"""The embedded world: recall of the gold answers and refusals, which data of one's own share.
+"""The embedded world, and data of one's own: recall of the gold answers, and refusals.
 
 Every mean is over probes, so a section's number weighs its modes by their probe counts.
 """
@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from recipe.rerule.evaluation.engine.requests import Generation, PromptText, Request
-from recipe.rerule.evaluation.registry import Benchmark, Column, Option, Recovery, on_the_forget_side
+from recipe.rerule.evaluation.registry import Benchmark, Column, Option, Recovery
 from recipe.rerule.evaluation.summary import Samples, Statistic, mean_of
 
 if TYPE_CHECKING:
@@ -66,11 +66,7 @@ class Recall(Benchmark):
             choices=CONVENTIONS,
         ),
     )
-    recovery = Recovery(
-        counts=lambda row: (
-            on_the_forget_side(row) and row["family"] not in ("multiple_choice", "reverse_query")
-        )
-    )
+    recovery = Recovery(counts=lambda row: row["family"] not in ("multiple_choice", "reverse_query"))
     pair: tuple[str, str] | None = ("forget/recall", "retain/recall")
     fractions = r".*/(recall|refusal_rate)"
     convention = CONVENTIONS[0]
@@ -144,4 +140,12 @@ class World(Recall):
         return row["probe"] // PHRASINGS
 
 
-BENCHMARKS = (World(),)
+class Custom(Recall):
+    """Data of one's own: without `extra_info.fact` of a row, every probe asks for a fact of its own."""
+
+    name = "custom"
+    title = "Your data"
+    legend = f"{RECALL}. All are fractions of 1."
+
+
+BENCHMARKS = (World(), Custom())
