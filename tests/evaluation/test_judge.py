@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 from jsonschema import Draft202012Validator
 
-from data_prep.generate import EndpointError, Request, run
-from data_prep.generate.endpoint import MalformedError, Reply, Usage, read_answer
+from data_prep.generate import EndpointError, Request
+from data_prep.generate.endpoint import AnswerError, Reply, Usage, read_answer
 from recipe.rerule.evaluation import judge as judging
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.judge import (
@@ -49,7 +49,7 @@ FORGET = [row for row in RESPONSES if row["side"] == "forget"]
 @pytest.fixture(autouse=True)
 def _endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setattr(run, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ GOOD = {"readability": 5, "helpfulness": 1, "truthfulness": 3}
 def test_what_is_no_answer_of_the_form_is_refused(text: str) -> None:
     request = Request(TASK, {"question": "Who?", "reference": "Ada", "reply": "Ada."})
     assert read_answer(request, Reply(json.dumps(GOOD), "stop", Usage())) == GOOD
-    with pytest.raises(MalformedError):
+    with pytest.raises(AnswerError):
         read_answer(request, Reply(text, "stop", Usage()))
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from data_prep.__main__ import main as prepare
-from data_prep.generate import run
 from recipe.rerule import evaluate, report
 from recipe.rerule.replay.__main__ import main as inspect
 from tests.data_prep.generate.server import KEY, MODEL, ChatServer
@@ -21,7 +20,7 @@ from tests.refused.message_cases import AddressCase, EndpointCase, FileCase
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setattr(run, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
 
 
 @pytest.fixture(scope="module")
