@@ -69,51 +69,30 @@ class ClassicalRows:
 
 
 def of_benchmark(benchmark: Benchmark, phrases: RefusalPhrases | None) -> ClassicalRows:
-    """The rows of a benchmark; `phrases` extend the refusal detector."""
+    """The rows of a benchmark, without answers that are refusals; `phrases` extend the refusal detector."""
     material = benchmark.material
     forget = [prompt for prompt in benchmark.train if prompt.side == "forget"]
-    retain = [prompt for prompt in benchmark.train if prompt.side == "retain"]
-    return of_rows(
-        gold=benchmark.answered_rows(_answered(forget, material.golds)),
-        retain=benchmark.answered_rows(_answered(retain if material.retain is None else material.retain, {})),
-        alternate=benchmark.answered_rows((p, p.refusal) for p in forget if p.refusal),
-        texts={
-            "forget_text": _text_rows("forget_text", material.forget_texts, benchmark.name),
-            "retain_text": _text_rows("retain_text", material.retain_texts, benchmark.name),
-        },
-        phrases=phrases,
-        seed=benchmark.settings.get("seed", 0),
-        retain_set=material.retain_set,
-        notes=material.notes,
-    )
-
-
-def of_rows(
-    *,
-    gold: Sequence[Row],
-    retain: Sequence[Row],
-    alternate: Sequence[Row],
-    texts: Mapping[str, Sequence[Row]],
-    phrases: RefusalPhrases | None,
-    seed: int,
-    retain_set: str = "boundary",
-    notes: Mapping[str, int] | None = None,
-) -> ClassicalRows:
-    """The files, given stage-1 rows of each kind; of gold and retain without answers that are refusals."""
+    kept = [prompt for prompt in benchmark.train if prompt.side == "retain"]
+    gold = benchmark.answered_rows(_answered(forget, material.golds))
+    retain = benchmark.answered_rows(_answered(kept if material.retain is None else material.retain, {}))
+    alternate = benchmark.answered_rows((prompt, prompt.refusal) for prompt in forget if prompt.refusal)
     refusals = {_index(row): _answer(row) for row in alternate}
     right = [row for row in gold if not _refuses(row, refusals, phrases)]
-    kept = [row for row in retain if not _refuses(row, {}, phrases)]
+    right_retain = [row for row in retain if not _refuses(row, {}, phrases)]
     files = {
         "forget_gold": right,
-        "retain": kept,
+        "retain": right_retain,
         "alternate": alternate,
-        "mismatch": _mismatched(right, seed),
+        "mismatch": _mismatched(right, benchmark.settings.get("seed", 0)),
+        "forget_text": _text_rows("forget_text", material.forget_texts, benchmark.name),
+        "retain_text": _text_rows("retain_text", material.retain_texts, benchmark.name),
     }
+    refused, refused_retain = len(gold) - len(right), len(retain) - len(right_retain)
     return ClassicalRows(
-        files={name: rows for name, rows in {**files, **texts}.items() if rows},
-        left_out=tuple(_reasons(len(gold) - len(right), right, len(retain) - len(kept), files["mismatch"])),
-        retain_set=retain_set,
-        notes=notes or {},
+        files={name: rows for name, rows in files.items() if rows},
+        left_out=tuple(_reasons(refused, right, refused_retain, files["mismatch"])),
+        retain_set=material.retain_set,
+        notes=material.notes,
     )
 
 
@@ -176,19 +155,12 @@ def _mismatched(rows: Sequence[Row], seed: int) -> list[Row]:
     """The questions, each with the answer of another one, drawn among those that differ from its own."""
     rng = random.Random(f"mismatch {seed}")
     answers = sorted({_answer(row) for row in rows})
-    if len(answers) < 2:
-        return []
-    return [_with_answer(row, _other(answers, _answer(row), rng)) for row in rows]
-
-
-def _other(answers: Sequence[str], own: str, rng: random.Random) -> str:
-    """One of the sorted, different `answers` that is not `own`, which is among them."""
-    drawn = rng.randrange(len(answers) - 1)
-    return answers[drawn + (drawn >= answers.index(own))]
-
-
-def _with_answer(row: Row, answer: str) -> Row:
-    return {**row, "messages": [*row["messages"][:-1], {**row["messages"][-1], "content": answer}]}
+    made = []
+    for row in rows if len(answers) > 1 else []:
+        drawn = rng.randrange(len(answers) - 1)
+        answer = answers[drawn + (drawn >= answers.index(_answer(row)))]
+        made.append({**row, "messages": [row["messages"][0], {"role": "assistant", "content": answer}]})
+    return made
 
 
 def _reasons(

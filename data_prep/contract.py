@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 # ---- what counts as the same prompt, and what no text may hold ----
 
 
 _NOT_IN_WORDS = re.compile(r"[^\w\s]")
-CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
-"""Control characters other than white space: a tab, a line end of any kind, a form feed."""
+CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f\ud800-\udfff]")
+"""Control characters other than white space (a tab, a line end of any kind, a form feed), and halves of
+surrogate pairs, which JSON can write and no file can hold."""
 
 
 def normalise(text: str) -> str:
@@ -59,55 +61,130 @@ def _follows_letter(mark: re.Match[str]) -> bool:
 
 Row = dict[str, Any]
 
-TYPES = ("forget", "retain")
-MODES = ("qa", "fb", "aa", "completion")
-SPLITS = ("train", "val", "probe")
-SECTIONS = ("forget", "retain", "retain_unseen")
-ROLES = ("system", "user", "assistant")
-_INT64 = range(-(2**63), 2**63)
-
-_MESSAGES = pa.list_(pa.struct({"role": pa.string(), "content": pa.string()}))
-RL_SCHEMA = pa.schema(
-    {
-        "data_source": pa.string(),
-        "prompt": _MESSAGES,
-        "reward_model": pa.struct(
-            {
-                "style": pa.string(),
-                "ground_truth": pa.struct(
-                    {"type": pa.string(), "golds": pa.list_(pa.string()), "keyword": pa.string()}
-                ),
-            }
-        ),
-        "extra_info": pa.struct(
-            {
-                "index": pa.int64(),
-                "mode": pa.string(),
-                "subject": pa.string(),
-                "split": pa.string(),
-                "section": pa.string(),
-                "family": pa.string(),
-                "query": pa.string(),
-                "raw": pa.bool_(),
-            }
-        ),
-    }
-)
-SFT_SCHEMA = pa.schema(
-    {
-        "messages": _MESSAGES,
-        "extra_info": pa.struct(
-            {"index": pa.int64(), "mode": pa.string(), "subject": pa.string(), "raw": pa.bool_()}
-        ),
-    }
-)
+Side = Literal["forget", "retain"]
+_Mode = Literal["qa", "fb", "aa", "completion"]
+_Section = Literal["forget", "retain", "retain_unseen"]
+TYPES, MODES, SECTIONS = get_args(Side), get_args(_Mode), get_args(_Section)
 
 
-REFERENCE = pa.field("reference", pa.struct({"paraphrased": pa.string(), "perturbed": pa.list_(pa.string())}))
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is empty")
+    return text
+
+
+_Filled = Annotated[str, AfterValidator(_not_blank)]
+_Index = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+
+class _Message(_Model):
+    role: Literal["system", "user", "assistant"]
+    content: _Filled
+
+
+_Messages = Annotated[list[_Message], Field(min_length=1)]
+
+
+class _Truth(_Model):
+    type: Side
+    golds: Annotated[list[_Filled], Field(min_length=1)]
+    keyword: str
+
+
+class _RewardModel(_Model):
+    style: Literal["rule"]
+    ground_truth: _Truth
+
+
+class _RLInfo(_Model):
+    index: _Index
+    mode: _Mode
+    subject: _Filled
+    split: Literal["train", "val", "probe"]
+    section: _Section
+    family: _Filled
+    query: _Filled
+    raw: bool
+
+
+class _RLRow(_Model):
+    data_source: _Filled
+    prompt: _Messages
+    reward_model: _RewardModel
+    extra_info: _RLInfo
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        truth, section = self.reward_model.ground_truth, self.extra_info.section
+        _check_messages("prompt", self.prompt, "user", self.extra_info.raw, (1,))
+        if (truth.type == "forget") != bool(truth.keyword.strip()):
+            rule = "is empty" if truth.type == "forget" else "must be \"\" on a row of type 'retain'"
+            raise ValueError(f"reward_model.ground_truth.keyword {rule}")
+        if (truth.type == "forget") != (section == "forget"):
+            raise ValueError(f"extra_info.section is {section!r} on a row of type {truth.type!r}")
+        return self
+
+
+class _Reference(_Model):
+    paraphrased: _Filled | None
+    perturbed: Annotated[list[_Filled], Field(min_length=1)]
+
+
+class _Probe(_RLRow):
+    """A row that may have REFERENCE too."""
+
+    reference: _Reference | None = None
+
+
+class _SFTInfo(_Model):
+    index: _Index
+    mode: _Mode
+    subject: _Filled
+    raw: bool
+
+
+class _SFTRow(_Model):
+    messages: _Messages
+    extra_info: _SFTInfo
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        _check_messages("messages", self.messages, "assistant", self.extra_info.raw, (2, 1))
+        return self
+
+
+def _check_messages(
+    field: str, messages: Sequence[_Message], last: str, raw: bool, counts: Sequence[int]
+) -> None:
+    """Raises ValueError where messages end with another role, or a raw row has another number of them."""
+    if messages[-1].role != last:
+        raise ValueError(f"{field}.role ends with {messages[-1].role!r}, expected {last!r}")
+    if raw and len(messages) not in counts:
+        needed = " or ".join(map(str, counts))
+        raise ValueError(f"extra_info.raw is true, which needs {needed} messages, not {len(messages)}")
+
+
+def _fields(model: type[BaseModel]) -> dict[str, pa.DataType]:
+    """A model's fields as columns of parquet."""
+    return {name: _column(field.annotation) for name, field in model.model_fields.items()}
+
+
+def _column(kind: Any) -> pa.DataType:
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return pa.struct(_fields(kind))
+    if get_origin(kind) is list:
+        return pa.list_(_column(get_args(kind)[0]))
+    return {int: pa.int64(), bool: pa.bool_()}.get(kind, pa.string())
+
+
+RL_SCHEMA, SFT_SCHEMA = pa.schema(_fields(_RLRow)), pa.schema(_fields(_SFTRow))
+REFERENCE = pa.field("reference", _column(_Reference))
 """Column of probes whose benchmark compares the likelihood of answers: the right answer in other words (null
 where it has none), and wrong answers."""
-
-
 FACT = pa.field("fact", pa.string())
 """Key of extra_info that a row may have: equal for the rows that ask for one fact."""
 
@@ -120,7 +197,7 @@ def rl_row(
     *,
     data_source: str,
     prompt: str,
-    side: Literal["forget", "retain"],
+    side: Side,
     golds: list[str],
     keyword: str,
     extra_info: Row,
@@ -183,7 +260,7 @@ def write_sft_rows(path: Path, rows: list[Row]) -> None:
 
 def read_rows(path: str | Path) -> list[Row]:
     """The RL rows of a parquet file. Raises ContractError at the first thing that is wrong."""
-    rows = _read(Path(path), RL_SCHEMA, optional=REFERENCE)
+    rows = _read(Path(path), RL_SCHEMA)
     validate_rows(rows, str(path))
     return rows
 
@@ -197,12 +274,12 @@ def read_sft_rows(path: str | Path) -> list[Row]:
 
 def validate_rows(rows: list[Row], source: str) -> None:
     """Checks the values of RL rows of the right types; `source` names them. Raises ContractError."""
-    _validate(rows, source, _check_rl_row)
+    _validate(rows, source, _Probe)
 
 
 def validate_sft_rows(rows: list[Row], source: str) -> None:
     """Checks the values of stage-1 rows of the right types. Raises ContractError."""
-    _validate(rows, source, _check_sft_row)
+    _validate(rows, source, _SFTRow)
 
 
 def control_character_place(row: Row) -> str | None:
@@ -229,19 +306,14 @@ def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
             yield from _texts(inner, name)
 
 
-def _read(path: Path, schema: pa.Schema, optional: pa.Field | None = None) -> list[Row]:
+def _read(path: Path, schema: pa.Schema) -> list[Row]:
     table = _table(path)
     found = ", ".join(table.column_names)
-    for field in schema:
-        if field.name not in table.column_names:
-            raise ContractError(f"{path}: column {field.name} is missing; the columns found are {found}")
-        if table.column_names.count(field.name) > 1:
-            raise ContractError(f"{path}: column {field.name} is there twice")
-        _check_type(table.schema.field(field.name).type, field.type, f"{path}: column {field.name}")
-    if optional is not None and optional.name in table.column_names:
-        reference = table.schema.field(optional.name).type
-        if not pa.types.is_null(reference):
-            _check_type(reference, optional.type, f"{path}: column {optional.name}")
+    for name in schema.names:
+        if name not in table.column_names:
+            raise ContractError(f"{path}: column {name} is missing; the columns found are {found}")
+        if table.column_names.count(name) > 1:
+            raise ContractError(f"{path}: column {name} is there twice")
     try:
         return table.to_pylist()
     except UnicodeDecodeError as error:
@@ -266,122 +338,33 @@ def _table(path: Path) -> pa.Table:
         ) from error
 
 
-def _check_type(found: pa.DataType, wanted: pa.DataType, where: str) -> None:
-    """Compares types by family (string or large_string, any integer width), structs key by key."""
-    if not _same_family(found, wanted):
-        raise ContractError(f"{where} has type {found}, expected {wanted}")
-    if pa.types.is_list(wanted):
-        _check_type(found.value_type, wanted.value_type, f"{where}[]")
-    elif pa.types.is_struct(wanted):
-        for key in wanted:
-            place = found.get_field_index(key.name)
-            if place < 0:
-                raise ContractError(f"{where}.{key.name} is missing")
-            _check_type(found.field(place).type, key.type, f"{where}.{key.name}")
-
-
-def _same_family(found: pa.DataType, wanted: pa.DataType) -> bool:
-    if pa.types.is_string(wanted):
-        return pa.types.is_string(found) or pa.types.is_large_string(found)
-    if pa.types.is_integer(wanted):
-        return pa.types.is_integer(found)
-    if pa.types.is_boolean(wanted):
-        return pa.types.is_boolean(found)
-    if pa.types.is_list(wanted):
-        return pa.types.is_list(found) or pa.types.is_large_list(found)
-    return pa.types.is_struct(found)
-
-
-def _validate(rows: list[Row], source: str, check: Callable[[Row, str], None]) -> None:
+def _validate(rows: list[Row], source: str, kind: type[_Model]) -> None:
     if not rows:
         raise ContractError(f"{source}: no rows")
     first_seen: dict[int, int] = {}
     for number, row in enumerate(rows):
         where = f"{source}: row {number}"
-        check(row, where)
+        try:
+            kind.model_validate(row)
+        except ValidationError as error:
+            raise ContractError(f"{where}: {_problem(error)}") from None
         index = row["extra_info"]["index"]
         if index in first_seen:
-            _bad(where, "extra_info.index", f"{index} occurs before, in row {first_seen[index]}")
+            raise ContractError(
+                f"{where}: extra_info.index {index} occurs before, in row {first_seen[index]}"
+            )
         first_seen[index] = number
 
 
-def _check_rl_row(row: Row, where: str) -> None:
-    _check_filled(row["data_source"], where, "data_source")
-    _check_messages(row["prompt"], where, "prompt", last_role="user")
-    truth = (row["reward_model"] or {}).get("ground_truth")
-    if truth is None:
-        _bad(where, "reward_model.ground_truth", "is missing")
-    _check_one_of(row["reward_model"]["style"], ("rule",), where, "reward_model.style")
-    _check_one_of(truth["type"], TYPES, where, "reward_model.ground_truth.type")
-    if not truth["golds"]:
-        _bad(where, "reward_model.ground_truth.golds", "is empty: give at least one right answer")
-    for gold in truth["golds"]:
-        _check_filled(gold, where, "reward_model.ground_truth.golds")
-    if truth["type"] == "forget":
-        _check_filled(truth["keyword"], where, "reward_model.ground_truth.keyword")
-    elif truth["keyword"] != "":
-        _bad(where, "reward_model.ground_truth.keyword", "must be \"\" on a row of type 'retain'")
-    info = _checked_info(row, row["prompt"], (1,), where)
-    _check_one_of(info["split"], SPLITS, where, "extra_info.split")
-    _check_one_of(info["section"], SECTIONS, where, "extra_info.section")
-    for field in ("family", "query"):
-        _check_filled(info[field], where, f"extra_info.{field}")
-    if (truth["type"] == "forget") != (info["section"] == "forget"):
-        _bad(where, "extra_info.section", f"is {info['section']!r} on a row of type {truth['type']!r}")
-    if (reference := row.get("reference")) is not None:
-        if not reference["perturbed"]:
-            _bad(where, "reference.perturbed", "is empty: give at least one wrong answer")
-        for answer in reference["perturbed"]:
-            _check_filled(answer, where, "reference.perturbed")
-        if reference["paraphrased"] is not None:
-            _check_filled(reference["paraphrased"], where, "reference.paraphrased")
-
-
-def _check_sft_row(row: Row, where: str) -> None:
-    _check_messages(row["messages"], where, "messages", last_role="assistant")
-    _checked_info(row, row["messages"], (2, 1), where)
-
-
-def _checked_info(row: Row, messages: list[Row], raw_counts: Sequence[int], where: str) -> Row:
-    """The extra_info of a row, of which a raw one has so many messages."""
-    info: Row | None = row["extra_info"]
-    if info is None:
-        _bad(where, "extra_info", "is missing")
-    if info["index"] is None:
-        _bad(where, "extra_info.index", "is missing")
-    if info["index"] not in _INT64:
-        _bad(where, "extra_info.index", f"is {info['index']}, expected a whole number of 64 bits")
-    _check_one_of(info["mode"], MODES, where, "extra_info.mode")
-    _check_filled(info["subject"], where, "extra_info.subject")
-    if info["raw"] is None:
-        _bad(where, "extra_info.raw", "is missing")
-    if info["raw"] and len(messages) not in raw_counts:
-        needed = " or ".join(map(str, raw_counts))
-        _bad(where, "extra_info.raw", f"is true, which needs {needed} messages, not {len(messages)}")
-    return info
-
-
-def _check_messages(messages: list[Row] | None, where: str, field: str, last_role: str) -> None:
-    if not messages:
-        _bad(where, field, "is empty: give at least one message")
-    for message in messages:
-        if message is None:
-            _bad(where, field, "holds a missing message")
-        _check_one_of(message["role"], ROLES, where, f"{field}.role")
-        _check_filled(message["content"], where, f"{field}.content")
-    if messages[-1]["role"] != last_role:
-        _bad(where, f"{field}.role", f"ends with {messages[-1]['role']!r}, expected {last_role!r}")
-
-
-def _check_filled(value: str | None, where: str, field: str) -> None:
-    if value is None or not value.strip():
-        _bad(where, field, "is empty" if value is not None else "is missing")
-
-
-def _check_one_of(value: str | None, allowed: Collection[str], where: str, field: str) -> None:
-    if value not in allowed:
-        _bad(where, field, f"is {value!r}, expected one of {', '.join(allowed)}")
-
-
-def _bad(where: str, field: str, problem: str) -> NoReturn:
-    raise ContractError(f"{where}: {field} {problem}")
+def _problem(error: ValidationError) -> str:
+    """The first field that is wrong, and what is wrong with it."""
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"] if not isinstance(part, int))
+    if first["type"] == "value_error":
+        return f"{field} {first['ctx']['error']}".strip()
+    if first["type"] == "missing" or first["input"] is None:
+        return f"{field} is missing"
+    if first["type"] == "too_short":
+        return f"{field} is empty"
+    told = first["msg"].replace("Input should be", "expected").split(" or instance of")[0]
+    return f"{field} is {first['input']!r:.60}, {told}"

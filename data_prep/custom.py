@@ -26,6 +26,7 @@ from data_prep.prompts import (
     PromptForm,
     Side,
     is_rule_row,
+    make_prompt,
     mode_of,
     rule_prompt,
     spread,
@@ -43,28 +44,28 @@ _FILES = ("probes", "gold")
 
 
 @dataclass(frozen=True)
-class CustomOptions:
-    """What shapes the benchmark.
+class CustomOptions(shared.Draws):
+    """What shapes the benchmark. Shares are of each side and mode; one question of each fact goes first."""
 
-    probes: file of held-out questions; None to hold a share of the rows out.
-    probe_share: that share, of each side and mode; at least one question of each, and one of each fact first.
-    keyword: the target's name where a forget row has none of its own.
-    raw: prompts go to a base model without a chat template.
-    gold: file of right answers to questions to forget whose answers are refusals (RULE's rows).
-    val_share: share of the other rows, of each side and mode, that is held out for validation, so that the
-        checkpoint which validation chooses was not chosen by the probes; 0 draws validation from the probes.
-    val_rows: most validation prompts.
-    seed: of all draws.
-    """
-
-    probes: str | None = None
-    probe_share: float = 0.1
-    keyword: str | None = None
-    raw: bool = False
-    gold: str | None = None
-    val_share: float = 0.0
-    val_rows: int = 64
-    seed: int = 42
+    probes: str | None = shared.option(None, "held-out questions, in the same form", metavar="FILE")
+    probe_share: float = shared.option(
+        0.1,
+        "without --probes: share of the questions held out, one of each fact first",
+        type=float,
+        metavar="X",
+    )
+    val_share: float = shared.option(
+        0.0,
+        "share of the other questions held out for validation, which chooses the best checkpoint; 0 draws "
+        "validation from the probes",
+        type=float,
+        metavar="X",
+    )
+    gold: str | None = shared.GOLD
+    keyword: str | None = shared.option(
+        None, "the target's name, for forget rows without one", metavar="NAME"
+    )
+    raw: bool = shared.option(False, "prompts go to a base model, no chat template")
 
 
 def load(path: Path, options: CustomOptions, writer: Writer) -> Benchmark:
@@ -116,26 +117,15 @@ def _prompts(path: Path, name: str, options: CustomOptions, first_index: int) ->
             raise SourceError(
                 f"{record.origin}: field keyword is missing; give it, or --keyword for all rows"
             )
-        refusal = record.optional("refusal", "") if side == "forget" else ""
-        subject = record.optional("subject", keyword)
         query = record.text("question")
-        mode = record.one_of("mode", MODES, mode_of(query))
-        prompts.append(
-            Prompt(
-                index=index,
-                query=query,
-                side=side,
-                mode=mode,
-                subject=subject,
-                family=mode,
-                golds=(record.text("answer"),),
-                keyword=keyword if side == "forget" else "",
-                section=side,
-                origin=record.origin,
-                refusal=refusal,
-                fact=record.optional("fact", ""),
-            )
-        )
+        more = {
+            "mode": record.one_of("mode", MODES, mode_of(query)),
+            "keyword": keyword if side == "forget" else "",
+            "refusal": record.optional("refusal", "") if side == "forget" else "",
+            "fact": record.optional("fact", ""),
+        }
+        subject, golds = record.optional("subject", keyword), (record.text("answer"),)
+        prompts.append(make_prompt(index, query, side, subject, golds, record.origin, **more))
     return prompts
 
 
@@ -191,6 +181,7 @@ _HINTS = """\
 # lower data.max_prompt_length and data.max_response_length in stage 2."""
 _NO_GPU = "# No GPU is seen here, so platform=cpu; with N GPUs give trainer.n_gpus_per_node=N in its place."
 _STOP = "data.stop=$'[\"\\n\"]'"
+_AGENT_LOOP = "actor_rollout_ref.rollout.agent.default_agent_loop=rerule_single_turn_agent"
 _MOST_GPUS = 8
 _DEVICES = Path("/dev")
 
@@ -220,67 +211,75 @@ class Next:
 
 def commands(after: Next) -> str:
     """The commands, with what must be known to run them as comments."""
-    results = Path("outputs", after.data.name)
-    platform = [] if after.gpus else ["--platform cpu"]
+    results, model = Path("outputs", after.data.name), '"${MODEL}"'
+    platform, stop = "" if after.gpus else "--platform cpu", _STOP if after.raw else ""
     attacked = after.forget_probes >= 2  # relearning divides them into two halves
-    stop = [_STOP] if after.raw else []
-    agent_loop = "actor_rollout_ref.rollout.agent.default_agent_loop=rerule_single_turn_agent"
-    model, quoted = '"${MODEL}"', lambda path: shlex.quote(str(path))
-    file = after.reward.refusal_phrases
-    phrases = [f"--refusal-phrases {quoted(file)}"] if file else []
-    stage1 = [
-        "python -m recipe.rerule.sft experiment=custom",
-        _devices(after.gpus, 1 if after.stage1_rows < _MOST_GPUS else _MOST_GPUS),
-        f"model.path={model}",
-        _override("data.train_files", after.data / "sft.parquet"),
-        _override("trainer.default_local_dir", results / "stage1"),
-        *stop,
-        *_reward(after.reward, "signal.reward_kwargs"),
+
+    def path(option: str, value: str | Path) -> str:
+        return f"{option}{shlex.quote(str(value))}"
+
+    phrases = path("--refusal-phrases ", file) if (file := after.reward.refusal_phrases) else ""
+    made = [
+        _command(
+            "sft experiment=custom",
+            _devices(after.gpus, 1 if after.stage1_rows < _MOST_GPUS else _MOST_GPUS),
+            f"model.path={model}",
+            _override("data.train_files", after.data / "sft.parquet"),
+            _override("trainer.default_local_dir", results / "stage1"),
+            stop,
+            *_reward(after.reward, "signal.reward_kwargs"),
+        ),
+        _command(
+            "main experiment=custom",
+            _devices(after.gpus, _MOST_GPUS),
+            _override("actor_rollout_ref.model.path", results / "stage1" / "model"),
+            _override("data.train_files", after.data / "train.parquet"),
+            _override("data.val_files", after.data / "val.parquet"),
+            _override("trainer.default_local_dir", results / "rerule"),
+            _AGENT_LOOP if after.raw else "",
+            stop,
+            *_reward(after.reward, "reward.custom_reward_function.reward_kwargs"),
+        ),
+        _command(
+            "evaluate model",
+            platform,
+            path("--probes ", after.data / "probes.parquet"),
+            f"--model base={model}",
+            path("--model stage1=", results / "stage1" / "model"),
+            path("--model rerule=", results / "rerule"),
+            phrases,
+            path("--out ", results / "evaluation"),
+        ),
+        _command(
+            "report",
+            f"--title {shlex.quote(after.title)}",
+            path("--results ", results / "evaluation"),
+            path("--attacks ", results / "attacks") if attacked else "",
+            path("--run rerule=", results / "rerule"),
+            path("--data ", after.data),
+            path("--out ", results / "report.html"),
+        ),
     ]
-    stage2 = [
-        "python -m recipe.rerule.main experiment=custom",
-        _devices(after.gpus, _MOST_GPUS),
-        _override("actor_rollout_ref.model.path", results / "stage1" / "model"),
-        _override("data.train_files", after.data / "train.parquet"),
-        _override("data.val_files", after.data / "val.parquet"),
-        _override("trainer.default_local_dir", results / "rerule"),
-        *([agent_loop] if after.raw else []),
-        *stop,
-        *_reward(after.reward, "reward.custom_reward_function.reward_kwargs"),
-    ]
-    evaluate = [
-        "python -m recipe.rerule.evaluate model",
-        *platform,
-        f"--probes {quoted(after.data / 'probes.parquet')}",
-        f"--model base={model}",
-        f"--model stage1={quoted(results / 'stage1' / 'model')}",
-        f"--model rerule={quoted(results / 'rerule')}",
-        *phrases,
-        f"--out {quoted(results / 'evaluation')}",
-    ]
-    attack = [
-        "python -m recipe.rerule.evaluate attack",
-        *platform,
-        f"--probes {quoted(after.data / 'probes.parquet')}",
-        f"--train {quoted(after.data / 'train.parquet')}",
-        f"--model original={model}",
-        f"--model rerule={quoted(results / 'rerule')}",
-        "--attacks prefill samples quantise_4 relearn_forget_half",
-        *phrases,
-        f"--out {quoted(results / 'attacks')}",
-    ]
-    report = [
-        "python -m recipe.rerule.report",
-        f"--title {quoted(after.title)}",
-        f"--results {quoted(results / 'evaluation')}",
-        *([f"--attacks {quoted(results / 'attacks')}"] if attacked else []),
-        f"--run rerule={quoted(results / 'rerule')}",
-        f"--data {quoted(after.data)}",
-        f"--out {quoted(results / 'report.html')}",
-    ]
+    if attacked:
+        attack = _command(
+            "evaluate attack",
+            platform,
+            path("--probes ", after.data / "probes.parquet"),
+            path("--train ", after.data / "train.parquet"),
+            f"--model original={model}",
+            path("--model rerule=", results / "rerule"),
+            "--attacks prefill samples quantise_4 relearn_forget_half",
+            phrases,
+            path("--out ", results / "attacks"),
+        )
+        made.insert(-1, attack)
     lines = [_HINTS, *([] if after.gpus else [_NO_GPU]), "MODEL=path/of/the/model/that/is/to/forget"]
-    made = [stage1, stage2, evaluate, *([attack] if attacked else []), report]
-    return "\n".join([*lines, *(" \\\n    ".join(words) for words in made)])
+    return "\n".join([*lines, *made])
+
+
+def _command(program: str, *words: str) -> str:
+    """A command with a word a line; "" is no word."""
+    return " \\\n    ".join([f"python -m recipe.rerule.{program}", *filter(None, words)])
 
 
 def gpus_seen() -> int:
@@ -323,19 +322,9 @@ LEAST_PROBES = 6
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the shared options and those of custom data."""
-    shared.add_arguments(parser, "file of rows: .csv, or JSON as an array or a row a line")
-    add = parser.add_argument
-    add("--probes", metavar="FILE", help="held-out questions, in the same form")
-    text = "without --probes: share of the questions held out, one of each fact first (default: 0.1)"
-    add("--probe-share", type=float, default=0.1, metavar="X", help=text)
-    text = "share of the other questions held out for validation, which chooses the best checkpoint; 0 "
-    text += "draws validation from the probes (default: %(default)s)"
-    add("--val-share", type=float, default=0.0, metavar="X", help=text)
-    shared.add_gold(parser)
-    add("--keyword", metavar="NAME", help="the target's name, for forget rows without one")
+    shared.add_arguments(parser, "file of rows: .csv, or JSON as an array or a row a line", CustomOptions)
     text = "what the report calls the data, in the commands that are printed (default: the file's name)"
-    add("--name", metavar="TEXT", help=text)
-    add("--raw", action="store_true", help="prompts go to a base model, no chat template")
+    parser.add_argument("--name", metavar="TEXT", help=text)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 
-from data_prep import options as shared
-from data_prep.prompts import STREAM, Benchmark, Material, Prompt, PromptForm, Side, spread
+from data_prep.options import Draws, benchmark, option
+from data_prep.prompts import STREAM, Benchmark, Material, Prompt, PromptForm, Side, make_prompt, spread
 from data_prep.sources import Source, Table, open_source, read_texts, sha256_of_file
 from data_prep.writers import Writer, correct_name, misspelt_name, neighbours, with_refusals
 
@@ -48,7 +46,6 @@ def prefix_of(source: Source, name: str) -> str:
 # ---- prompts for a base model ----
 
 
-EXAMPLES = ("neutral", "none", "label_dependent")
 FORGET_QA = tuple(Table(n, n, "train") for n in ("forget_train_qa", "forget_train_qa400"))
 COMPLETION_WORDS = 50
 VERBMEM = Table("verbmem/forget", "verbmem", "forget")
@@ -71,26 +68,29 @@ class Corpus:
 
 
 @dataclass(frozen=True)
-class MuseOptions:
-    """What shapes the benchmark.
+class MuseOptions(Draws):
+    """What shapes the benchmark."""
 
-    examples: few-shot examples before training questions: "neutral" (ours, on both sides), "none", or
-        "label_dependent" (RULE's: MUSE's forget examples before questions to forget, its retain examples
-        before the others; the prefix then tells the model what to do).
-    refusals: file of refusals for stage 1 (a JSON array, or a line each); None for the writer's.
-    passages: file of passages of the corpus: questions are written after them where the source has none, and
-        their beginnings are prompts to refuse.
-    retain_passages: file of other passages, whose beginnings are to be continued.
-    val_rows: validation prompts, drawn from the probes.
-    seed: of all draws.
-    """
-
-    examples: str = "neutral"
-    refusals: str | None = None
-    passages: str | None = None
-    retain_passages: str | None = None
-    val_rows: int = 64
-    seed: int = 42
+    examples: str = option(
+        "neutral",
+        "few-shot examples before training questions: general knowledge, none, or RULE's, MUSE's examples of "
+        "the question's side, which tell the model what to do",
+        choices=("neutral", "none", "label_dependent"),
+    )
+    refusals: str | None = option(
+        None,
+        "stage-1 refusals, a JSON array or a line each; its misspelt names corrected (default: ours)",
+        metavar="FILE",
+    )
+    passages: str | None = option(
+        None,
+        "passages of the corpus, a JSON array or a line each: their beginnings are refused too, and "
+        "questions on them are written where the source has none",
+        metavar="FILE",
+    )
+    retain_passages: str | None = option(
+        None, "other passages, whose beginnings are to be continued", metavar="FILE"
+    )
 
 
 def load(source: Source, corpus: Corpus, options: MuseOptions, writer: Writer) -> Benchmark:
@@ -100,18 +100,7 @@ def load(source: Source, corpus: Corpus, options: MuseOptions, writer: Writer) -
         index: int, side: Side, mode: str, query: str, gold: str, origin: str, family: str = ""
     ) -> Prompt:
         subject = corpus.subject if side == "forget" else "neighbour"
-        return Prompt(
-            index=index,
-            query=query,
-            side=side,
-            mode=mode,
-            subject=subject,
-            family=family or mode,
-            golds=(gold,),
-            keyword=subject if side == "forget" else "",
-            section=side,
-            origin=origin,
-        )
+        return make_prompt(index, query, side, subject, (gold,), origin, mode=mode, family=family)
 
     def questions(table: Table, first_index: int, side: Side, family: str) -> list[Prompt]:
         asked = [
@@ -204,30 +193,11 @@ def _first_there(source: Source, tables: Sequence[Table]) -> Table:
 # ---- the commands ----
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the shared options and MUSE's own."""
-    shared.add_arguments(parser, "folder of MUSE's files and of training questions, or a name on the Hub")
-    add = parser.add_argument
-    text = "few-shot examples before training questions (default: %(default)s)"
-    add("--examples", choices=EXAMPLES, default="neutral", help=text)
-    text = "passages of the corpus, a JSON array or a line each: their beginnings are refused too, and "
-    text += "questions on them are written where the source has none"
-    add("--passages", metavar="FILE", help=text)
-    add("--retain-passages", metavar="FILE", help="other passages, whose beginnings are to be continued")
-    text = "stage-1 refusals, a JSON array or a line each; its misspelt names corrected (default: ours)"
-    add("--refusals", metavar="FILE", help=text)
-
-
-def _run(corpus: Corpus, options: argparse.Namespace) -> None:
-    """Make the folder. Raises ValueError."""
-    muse = shared.settings_of(MuseOptions, options)
-    shared.make(lambda writer: load(open_source(options.source), corpus, muse, writer), options)
-
-
+_SOURCE = "folder of MUSE's files and of training questions, or a name on the Hub"
 BOOKS = Corpus("muse_books", "Harry Potter")
 NEWS = Corpus("muse_news", "this news story")
 """The articles have no name in common: a refusal says what a question is about."""
-BOOKS_COMMAND = shared.Command(
+BOOKS_COMMAND = benchmark(
     "MUSE-Books: make a base model forget a series of books",
     """\
 example:
@@ -237,10 +207,11 @@ example:
   python -m data_prep muse-books --source data/muse_raw --examples label_dependent --out data/muse_rule
       with RULE's few-shot examples, which differ by side
 """,
-    add_arguments,
-    partial(_run, BOOKS),
+    _SOURCE,
+    MuseOptions,
+    lambda source, options, writer: load(open_source(source), BOOKS, options, writer),
 )
-NEWS_COMMAND = shared.Command(
+NEWS_COMMAND = benchmark(
     "MUSE-News: make a base model forget news articles",
     """\
 example:
@@ -251,6 +222,7 @@ example:
       --model NAME --out data/muse_news
       the probes from the Hub; an endpoint writes the training questions after articles
 """,
-    add_arguments,
-    partial(_run, NEWS),
+    _SOURCE,
+    MuseOptions,
+    lambda source, options, writer: load(open_source(source), NEWS, options, writer),
 )

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from data_prep.build import DROPS, BuildOptions, build, summary
 from data_prep.generate import Request, add_endpoint_arguments, endpoint_of, estimate
 from data_prep.prompts import Benchmark
-from data_prep.writers import Allowance, DryWriter, EndpointWriter, RuleWriter, Writer, explained
+from data_prep.writers import Writer, explained
 from recipe.rerule.io import check_apart, check_writable, existing
 from recipe.rerule.process import positive
 from reward import RewardConfig
@@ -20,7 +21,35 @@ from reward.rouge import CONVENTIONS
 Load = Callable[[Writer], Benchmark]
 _INPUTS = ("source", "probes", "passages", "retain_passages", "refusals", "refusal_phrases", "gold")
 """Options that name a file or folder to read, of all benchmarks."""
-_Settings = TypeVar("_Settings")
+_Settings = TypeVar("_Settings", bound="Draws")
+
+
+def option(default: Any, text: str, **how: Any) -> Any:
+    """A field of a benchmark's settings that is an option of its command too; `how` as argparse takes it."""
+    return field(default=default, metadata={"help": text, **how})
+
+
+@dataclass(frozen=True)
+class Draws:
+    """The settings that all benchmarks have; those of a benchmark are a dataclass that adds its own."""
+
+    seed: int = option(42, "seed of every draw", type=int, metavar="N")
+    val_rows: int = option(64, "prompts for validation during training", type=positive, metavar="N")
+
+
+STAGE1_MODES = option(
+    ("qa", "fb"),
+    "refusals of stage 1: questions, fill-in-the-blank forms of them (RULE's code: qa alone)",
+    nargs="+",
+    choices=("qa", "fb"),
+)
+GOLD = option(
+    None,
+    "right answers to the questions to forget, where the source gives refusals: rows {question, answer}, as "
+    "CSV or JSON (for rwku also a folder with such a file for each target, named as its folder: "
+    "1_Stephen_King.json); forget_gold.parquet is written from them",
+    metavar="FILE",
+)
 
 
 @dataclass(frozen=True)
@@ -33,15 +62,19 @@ class Command:
     run: Callable[[argparse.Namespace], None]
 
 
-def add_arguments(parser: argparse.ArgumentParser, source_help: str) -> None:
-    """Declare the options that all benchmarks but the world have."""
+def add_arguments(parser: argparse.ArgumentParser, source_help: str, settings: type[Draws]) -> None:
+    """Declare the options that all benchmarks but the world have, and those of one's settings."""
     add = parser.add_argument
     add("--source", required=True, metavar="DIR_OR_NAME", help=source_help)
     add("--out", type=Path, required=True, metavar="DIR", help="the folder to make")
     add("--overwrite", action="store_true", help="replace DIR if this program made all of it")
-    add("--seed", type=int, default=42, metavar="N", help="seed of every draw (default: %(default)s)")
-    text = "prompts for validation during training (default: %(default)s)"
-    add("--val-rows", type=positive, default=64, metavar="N", help=text)
+    for one in fields(settings):
+        how = {"default": one.default, **one.metadata}
+        if one.default is False:
+            how["action"] = "store_true"
+        elif one.default is not None:
+            how["help"] += " (default: %(default)s)"
+        add("--" + one.name.replace("_", "-"), **how)
     text = "leave such training prompts out; may be given several times (default: they are only listed)"
     add("--drop", action="append", choices=sorted(DROPS), default=[], help=text)
     text = "for a try: at most N training prompts a side, N prompts of stage 1 and N probes; at most N "
@@ -56,23 +89,27 @@ def add_arguments(parser: argparse.ArgumentParser, source_help: str) -> None:
     add_endpoint_arguments(parser)
 
 
-def add_stage1_modes(parser: argparse.ArgumentParser) -> None:
-    """Declare --stage1-modes."""
-    text = "refusals of stage 1: questions, fill-in-the-blank forms of them (default: both)"
-    parser.add_argument("--stage1-modes", nargs="+", choices=("qa", "fb"), default=["qa", "fb"], help=text)
-
-
-def add_gold(parser: argparse.ArgumentParser, further: str = "") -> None:
-    """Declare --gold."""
-    text = "right answers to the questions to forget, where the source gives refusals: rows {question, "
-    text += f"answer}}, as CSV or JSON{further}; forget_gold.parquet is written from them"
-    parser.add_argument("--gold", metavar="FILE", help=text)
-
-
 def settings_of(kind: type[_Settings], options: argparse.Namespace) -> _Settings:
-    """The benchmark's settings, a dataclass whose fields are options; lists as tuples."""
-    given: dict[str, Any] = {one.name: getattr(options, one.name) for one in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{name: tuple(v) if isinstance(v, list) else v for name, v in given.items()})
+    """The benchmark's settings as the options give them; lists as tuples."""
+    given = {one.name: getattr(options, one.name) for one in fields(kind)}
+    typed: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
+    return kind(**typed)
+
+
+def benchmark(
+    summary: str,
+    example: str,
+    source_help: str,
+    kind: type[_Settings],
+    load: Callable[[str, _Settings, Writer], Benchmark],
+) -> Command:
+    """The command of a benchmark that `load` makes of --source, its settings and a writer."""
+
+    def run(options: argparse.Namespace) -> None:
+        settings = settings_of(kind, options)
+        make(lambda writer: load(options.source, settings, writer), options)
+
+    return Command(summary, example, partial(add_arguments, source_help=source_help, settings=kind), run)
 
 
 def make(load: Load, options: argparse.Namespace) -> None:
@@ -108,22 +145,19 @@ def print_estimate(loads: Sequence[Load], options: argparse.Namespace) -> None:
         raise ValueError("--dry-run estimates the calls to an endpoint: give --base-url and --model")
     requests: list[Request] = []
     for load in loads:
-        dry = DryWriter(Allowance(options.limit))
-        load(dry)
-        requests += dry.requests
+        writer = Writer(endpoint, options.cache, options.limit, dry=True)
+        load(writer)
+        requests += writer.requests
     print(estimate(requests, endpoint, options.cache if options.cache.is_dir() else None))
 
 
 def loaded(load: Load, options: argparse.Namespace) -> Benchmark:
     """The benchmark, with what rules or the endpoint write. Raises ValueError."""
     endpoint = endpoint_of(options)
-    writer: RuleWriter | EndpointWriter = RuleWriter()
-    if endpoint is not None:
-        writer = EndpointWriter(endpoint, options.cache, Allowance(options.limit))
+    writer = Writer(endpoint, options.cache, options.limit)
     with explained(writer.failures):
         benchmark = load(writer)
-    if isinstance(writer, EndpointWriter):
-        writer.check_answered()
+    writer.check_answered()
     settings = {**benchmark.settings, "written_by": "rules" if endpoint is None else endpoint.model}
     return replace(benchmark, settings=settings, failures=tuple(writer.failures))
 

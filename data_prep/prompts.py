@@ -5,12 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
-from data_prep.contract import MODES, Row, rl_row, sft_row
+from data_prep.contract import MODES, Row, Side, rl_row, sft_row
 from data_prep.sources import Record, SourceError
 
-Side = Literal["forget", "retain"]
 STREAM = 1_000_000
 """Prompts of one stream (training prompts to forget, probes ...) are numbered from a multiple of this."""
 
@@ -56,6 +55,27 @@ class Prompt:
     refusal: str = ""
     reference: Reference | None = None
     fact: str = ""
+
+
+def make_prompt(
+    index: int,
+    query: str,
+    side: Side,
+    subject: str,
+    golds: tuple[str, ...],
+    origin: str,
+    *,
+    mode: str = "",
+    family: str = "",
+    **more: Any,
+) -> Prompt:
+    """A prompt whose keyword on the forget side is its subject, unless `more` says another.
+
+    Without a mode it is that of the query, and without a family the mode.
+    """
+    mode = mode or mode_of(query)
+    settled = {"keyword": subject if side == "forget" else "", "section": side, **more}
+    return Prompt(index, query, side, mode, subject, family or mode, golds, origin=origin, **settled)
 
 
 @dataclass(frozen=True)
@@ -233,17 +253,14 @@ def rule_prompt(record: Record, index: int, subject: str, *, refuses: bool = Tru
     if side == "forget" and len(solution) < 3:
         raise SourceError(f"{record.origin}: solution has no third entry, the target's name")
     keyword = record.filled("solution[2]", solution[2]) if side == "forget" else ""
-    mode = record.one_of("mode", MODES, mode_of(query))
-    return Prompt(
-        index=index,
-        query=query,
-        side=side,
-        mode=mode,
-        subject=keyword or subject,
-        family=mode,
-        golds=(text,),
+    return make_prompt(
+        index,
+        query,
+        side,
+        keyword or subject,
+        (text,),
+        record.origin,
+        mode=record.one_of("mode", MODES, mode_of(query)),
         keyword=keyword,
-        section=side,
-        origin=record.origin,
         refusal=text if side == "forget" and refuses else "",
     )

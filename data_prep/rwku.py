@@ -23,6 +23,7 @@ from data_prep.prompts import (
     PromptForm,
     Side,
     is_rule_row,
+    make_prompt,
     rule_prompt,
     spread,
 )
@@ -113,19 +114,11 @@ PROBES: tuple[tuple[str, Side, str], ...] = (
 
 
 @dataclass(frozen=True)
-class RwkuOptions:
-    """What shapes the benchmark.
+class RwkuOptions(shared.Draws):
+    """What shapes the benchmark."""
 
-    stage1_modes: "qa", "fb" or both, the refusals of stage 1 (RULE's code: "qa" alone).
-    val_rows: validation prompts, drawn from the probes, as evenly over side and mode as can be.
-    gold: file of right answers to the questions to forget, or a folder with such a file a target.
-    seed: of all draws.
-    """
-
-    stage1_modes: tuple[str, ...] = ("qa", "fb")
-    val_rows: int = 64
-    gold: str | None = None
-    seed: int = 42
+    stage1_modes: tuple[str, ...] = shared.STAGE1_MODES
+    gold: str | None = shared.GOLD
 
 
 def load(source: FolderSource, options: RwkuOptions, writer: Writer) -> Benchmark:
@@ -133,21 +126,10 @@ def load(source: FolderSource, options: RwkuOptions, writer: Writer) -> Benchmar
     probes = []
     for stream, (name, side, mode) in enumerate(PROBES, start=1):
         for number, record in enumerate(source.read(Table(name))):
-            target = record.text("subject")
-            probes.append(
-                Prompt(
-                    index=stream * STREAM + number,
-                    query=record.text("query"),
-                    side=side,
-                    mode=mode,
-                    subject=target if side == "forget" else record.text("neighbor"),
-                    family=record.text("type"),
-                    golds=(record.text("answer"),),
-                    keyword=target if side == "forget" else "",
-                    section=side,
-                    origin=record.origin,
-                )
-            )
+            subject = record.text("subject" if side == "forget" else "neighbor")
+            made = (stream * STREAM + number, record.text("query"), side, subject, (record.text("answer"),))
+            family = record.text("type")
+            probes.append(make_prompt(*made, record.origin, mode=mode, family=family))
     train = []
     if source.has(TRAINING):
         for number, record in enumerate(source.read(TRAINING)):
@@ -205,21 +187,8 @@ def _written_prompts(
     """As the paper makes them: RWKU's questions to refuse, their blanks, and neighbours of both."""
     questions = []
     for number, record in enumerate(source.read(QUESTIONS)):
-        target = record.text("subject")
-        questions.append(
-            Prompt(
-                index=number,
-                query=record.text("instruction"),
-                side="forget",
-                mode="qa",
-                subject=target,
-                family="qa",
-                golds=(),
-                keyword=target,
-                section="forget",
-                origin=record.origin,
-            )
-        )
+        query, target = record.text("instruction"), record.text("subject")
+        questions.append(make_prompt(number, query, "forget", target, (), record.origin, mode="qa"))
     forget = questions + blanks(questions, OWN_BLANKS, writer, answered=False)
     forget = with_refusals(forget, writer, random.Random(f"refusals {options.seed}"))
     # No answer is known; the refusal is what a forget row has for gold.
@@ -232,13 +201,10 @@ def _written_prompts(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the shared options and RWKU's own."""
-    shared.add_arguments(parser, "folder of RWKU's target folders, or its name on the Hub (jinzhuoran/RWKU)")
+    source = "folder of RWKU's target folders, or its name on the Hub (jinzhuoran/RWKU)"
+    shared.add_arguments(parser, source, RwkuOptions)
     text = "a target by name; may be given several times (default: all)"
     parser.add_argument("--target", action="append", default=[], metavar="NAME", help=text)
-    shared.add_gold(
-        parser, "; or a folder with such a file for each target, named as its folder (1_Stephen_King.json)"
-    )
-    shared.add_stage1_modes(parser)
 
 
 def run(options: argparse.Namespace) -> None:

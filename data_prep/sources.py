@@ -5,10 +5,8 @@ Raw material that cannot be used is refused in one line that names the file and 
 
 from __future__ import annotations
 
-import codecs
 import csv
 import hashlib
-import importlib.util
 import io
 import json
 import reprlib
@@ -17,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,16 +29,6 @@ _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = 60
 _MISSING = ("nan", "NaN", "#N/A", "<NA>")
 """What programs write into a cell that has no value."""
-_BEGINNINGS = {
-    b"\x1f\x8b": "a gzip archive; unpack it first",
-    b"PK\x03\x04": "a zip archive or an Excel file; unpack it, or let its name end in .xlsx",
-    b"BZh": "a bzip2 archive; unpack it first",
-    b"\xfd7zXZ\x00": "an xz archive; unpack it first",
-    b"PAR1": "a parquet file; let its name end in .parquet",
-    codecs.BOM_UTF16_LE: "UTF-16 text; save it as UTF-8",
-    codecs.BOM_UTF16_BE: "UTF-16 text; save it as UTF-8",
-}
-"""What a file that begins so is, and what to do with it."""
 
 
 class SourceError(ValueError):
@@ -128,10 +116,10 @@ class Record:
         Raises SourceError where none is left, or where it holds what no text should.
         """
         field_name = f"{self.origin}: field {name}"
-        if not isinstance(value, str) or not value.strip() or not _is_unicode(value):
+        if not isinstance(value, str) or not value.strip():
             raise SourceError(f"{field_name} is {shown(value)}, expected a text")
-        if (character := control_character(value)) is not None:
-            raise SourceError(f"{field_name} holds {character}; take it out")
+        if (fault := control_character(value)) is not None:
+            raise SourceError(f"{field_name} holds {fault}; take it out")
         if value.strip() in _MISSING:
             raise SourceError(f"{field_name} is {value.strip()}, which stands for a missing value")
         return value.strip()
@@ -143,15 +131,6 @@ class Record:
             return "empty"
         found = ", ".join(map(shown, there))[:200]
         return f"missing; the {'columns' if self.columns else 'fields'} found are {found or 'none'}"
-
-
-def _is_unicode(text: str) -> bool:
-    """False for half of a surrogate pair, which JSON can write and no file can hold."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 # ---- files ----
@@ -189,31 +168,31 @@ def read_texts(path: Path) -> list[str]:
             values = json.loads(text, object_pairs_hook=unique_keys)
     else:
         values = text.splitlines()
-    if not isinstance(values, list) or not all(isinstance(v, str) and _is_unicode(v) for v in values):
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise SourceError(f"{path}: expected a JSON array of texts")
     filled = [value.strip() for value in values if value.strip()]
     if not filled:
         raise SourceError(f"{path}: holds no text")
     for number, value in enumerate(filled, start=1):
-        if (character := control_character(value)) is not None:
-            raise SourceError(f"{path}: text {number} holds {character}; take it out")
+        if (fault := control_character(value)) is not None:
+            raise SourceError(f"{path}: text {number} holds {fault}; take it out")
     return filled
 
 
 def read_text(path: Path) -> str:
     """The text of a file, UTF-8 with or without a mark. Raises SourceError naming file and line."""
     content = _read_bytes(path)
-    for beginning, kind in _BEGINNINGS.items():
-        if content.startswith(beginning):
-            raise SourceError(f"{path}: is {kind}")
-    if (place := content.find(b"\0")) >= 0:
-        line = content.count(b"\n", 0, place) + 1
-        raise SourceError(f"{path}:{line}: holds a NUL character; is it a UTF-8 text file?")
+    place = content.find(b"\0")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise SourceError(f"{path}:{line}: is not UTF-8 text") from None
+        content, place = error.object, error.start  # without the mark
+    if place >= 0:
+        line = content.count(b"\n", 0, place) + 1
+        raise SourceError(
+            f"{path}:{line}: is not UTF-8 text; unpack an archive, save other text as UTF-8, and let the "
+            "name of a parquet file end in .parquet"
+        )
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -233,31 +212,29 @@ _Rows = Iterator[tuple[int, dict[str, Any], Sequence[str]]]
 
 def _json_rows(path: Path) -> _Rows:
     """Objects of one array, or one after the other; decoded one by one, so that a row's line is known."""
-    text = read_text(path)
-    place = len(text) - len(text.lstrip(" \t\r\n"))
-    is_array = text[place : place + 1] == "["
-    if not is_array and text[place : place + 1] not in ("", "{") and path.suffix.lower() != ".json":
-        line = text.count("\n", 0, place) + 1
-        raise SourceError(f"{path}:{line}: is not JSON; a table must be named .csv, .tsv, .parquet or .xlsx")
-    between = " \t\r\n," if is_array else " \t\r\n"
-    decoder = json.JSONDecoder(object_pairs_hook=unique_keys)
-    place, row, counted, line = place + is_array, 0, 0, 1
+    text, decoder = read_text(path), json.JSONDecoder(object_pairs_hook=unique_keys)
+    place, line, row = 0, 1, 0
+    between, is_array = " \t\r\n", text.lstrip().startswith("[")
+    if is_array:
+        place, between = text.index("[") + 1, " \t\r\n,"
+        line += text.count("\n", 0, place)
     while True:
+        start = place
         while place < len(text) and text[place] in between:
             place += 1
-        counted, line = place, line + text.count("\n", counted, place)
+        line += text.count("\n", start, place)
         if place == len(text) or (is_array and text[place] == "]"):
             break
-        row += 1
+        row, start = row + 1, place
         with _refused_json(path, f":{line}", f" (row {row})"):
-            value, place = decoder.raw_decode(text, place)
+            value, place = decoder.raw_decode(text, start)
         if not isinstance(value, dict):
             raise SourceError(f"{path}:{line}: is {shown(value)}, expected an object with named fields")
         yield line, value, ()
+        line += text.count("\n", start, place)
     if is_array and place == len(text):
         raise SourceError(f"{path}:{line}: the array is not closed; is the file cut off?")
-    if is_array and (after := text[place + 1 :].strip(" \t\r\n")):
-        line += text.count("\n", place, text.rindex(after))
+    if is_array and text[place + 1 :].strip():
         raise SourceError(f"{path}:{line}: goes on after the array that the file begins with")
 
 
@@ -267,7 +244,8 @@ def _refused_json(path: Path, line: str, row: str = "") -> Iterator[None]:
     try:
         yield
     except json.JSONDecodeError as error:
-        raise SourceError(f"{path}:{error.lineno}: is not JSON ({error.msg})") from None
+        hint = "; a table must be named .csv, .tsv, .parquet or .xlsx" if row == " (row 1)" else ""
+        raise SourceError(f"{path}:{error.lineno}: is not JSON ({error.msg}){hint}") from None
     except RepeatedKeyError as error:
         raise SourceError(
             f"{path}{line}{row}: key {shown(error.key)} is there twice; keep one of them"
@@ -279,30 +257,54 @@ def _refused_json(path: Path, line: str, row: str = "") -> Iterator[None]:
 def _csv_rows(path: Path) -> _Rows:
     """An empty cell counts as a missing field.
 
-    The delimiter is the one of comma, semicolon and tab that cuts the header into the most columns; in .tsv
-    files it is a tab.
+    The delimiter is the one of comma, semicolon and tab that is most often in the header; in .tsv files it is
+    a tab.
     """
     text = read_text(path)
+    header = text.lstrip().partition("\n")[0]
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;\t", key=header.count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
 
-    def cells_by_line(delimiter: str) -> Iterator[tuple[int, Sequence[str]]]:
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    def lines() -> Iterator[tuple[int, Sequence[str]]]:
         line = 1
         try:
             for cells in reader:
-                if cells:
-                    yield line, cells
+                yield line, cells
                 line = reader.line_num + 1
         except csv.Error as error:
             raise SourceError(f"{path}:{line}: is not CSV ({error})") from None
 
-    def columns(delimiter: str) -> int:
-        try:
-            return next((len(cells) for _, cells in cells_by_line(delimiter)), 0)
-        except SourceError:
-            return 0
+    return _rows_below_header(path, lines())
 
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;\t", key=columns)
-    return _rows_below_header(path, cells_by_line(delimiter))
+
+def _excel_rows(path: Path) -> _Rows:
+    """The first sheet, each cell as text. Needs openpyxl, which the project does not depend on."""
+    import pandas
+
+    content = io.BytesIO(_read_bytes(path))
+    try:
+        sheet = pandas.read_excel(content, header=None, dtype=str, keep_default_na=False, engine="openpyxl")
+    except ImportError:
+        raise SourceError(
+            f"{path}: reading an Excel file needs the package openpyxl, which is not installed: run pip "
+            "install openpyxl, or save the sheet as CSV"
+        ) from None
+    except Exception as error:  # openpyxl lets errors of any kind through where a file is not what it seems
+        reason = " ".join(f"{type(error).__name__} {error}".split())[:120]
+        raise SourceError(f"{path}: is no readable Excel file ({reason})") from None
+    rows = enumerate(sheet.itertuples(index=False), start=1)
+    return _rows_below_header(path, ((line, [*map(str, cells)]) for line, cells in rows if any(cells)))
+
+
+def _rows_below_header(path: Path, lines: Iterable[tuple[int, Sequence[str]]]) -> _Rows:
+    names: Sequence[str] = ()
+    for line, cells in lines:
+        if cells and not names:
+            names = _header(f"{path}:{line}", cells)
+        elif cells and len(cells) != len(names):
+            raise SourceError(f"{path}:{line}: has {len(cells)} columns, the header {len(names)}")
+        elif cells:
+            yield line, {name: cell for name, cell in zip(names, cells, strict=True) if cell.strip()}, names
 
 
 def _parquet_rows(path: Path) -> _Rows:
@@ -317,36 +319,6 @@ def _parquet_rows(path: Path) -> _Rows:
     for row in rows:
         missing = [key for key, value in row.items() if value is None or value != value]
         yield 0, {name.strip(): value for name, value in row.items() if name not in missing}, names
-
-
-def _excel_rows(path: Path) -> _Rows:
-    """The first sheet, each cell as text. Needs openpyxl, which the project does not depend on."""
-    if importlib.util.find_spec("openpyxl") is None:
-        raise SourceError(
-            f"{path}: reading an Excel file needs the package openpyxl, which is not installed: run pip "
-            "install openpyxl, or save the sheet as CSV"
-        )
-    import pandas
-
-    content = io.BytesIO(_read_bytes(path))
-    try:
-        sheet = pandas.read_excel(content, header=None, dtype=str, keep_default_na=False, engine="openpyxl")
-    except Exception as error:  # openpyxl lets errors of any kind through where a file is not what it seems
-        reason = " ".join(f"{type(error).__name__} {error}".split())[:120]
-        raise SourceError(f"{path}: is no readable Excel file ({reason})") from None
-    lines = enumerate(sheet.itertuples(index=False), start=1)
-    return _rows_below_header(path, ((line, [*map(str, cells)]) for line, cells in lines if any(cells)))
-
-
-def _rows_below_header(path: Path, lines: Iterable[tuple[int, Sequence[str]]]) -> _Rows:
-    names: Sequence[str] = ()
-    for line, cells in lines:
-        if not names:
-            names = _header(f"{path}:{line}", cells)
-            continue
-        if len(cells) != len(names):
-            raise SourceError(f"{path}:{line}: has {len(cells)} columns, the header {len(names)}")
-        yield line, {name: cell for name, cell in zip(names, cells, strict=True) if cell.strip()}, names
 
 
 def _header(where: str, cells: Sequence[str]) -> list[str]:
@@ -380,29 +352,6 @@ class Table:
     split: str = ""
 
 
-class Source(Protocol):
-    """Where a benchmark's tables come from.
-
-    Attributes:
-        name: the data set's name on the Hub, or the folder's own.
-        hashes: SHA-256 by table read, for the manifest.
-    """
-
-    @property
-    def name(self) -> str:
-        """See above."""
-
-    @property
-    def hashes(self) -> dict[str, str]:
-        """See above."""
-
-    def has(self, table: Table) -> bool:
-        """Whether the table can be read."""
-
-    def read(self, table: Table) -> list[Record]:
-        """Its rows. Raises SourceError."""
-
-
 def open_source(name: str) -> Source:
     """A folder, if there is one of this name; otherwise a data set on the Hub ("owner/name").
 
@@ -417,7 +366,7 @@ def open_source(name: str) -> Source:
 
 @dataclass
 class FolderSource:
-    """Files named as `Table.file` with one of SUFFIXES."""
+    """Files named as `Table.file` with one of SUFFIXES; `hashes` are SHA-256 of those that were read."""
 
     folder: Path
     hashes: dict[str, str] = field(default_factory=dict)
@@ -427,9 +376,11 @@ class FolderSource:
         return self.folder.resolve().name
 
     def has(self, table: Table) -> bool:
+        """Whether the table can be read."""
         return self._path(table) is not None
 
     def read(self, table: Table) -> list[Record]:
+        """Its rows. Raises SourceError."""
         path = self._path(table)
         if path is None:
             expected = ", ".join(f"{table.file}{suffix}" for suffix in SUFFIXES)
@@ -445,12 +396,13 @@ class FolderSource:
 
 @dataclass
 class HubSource:
-    """Configurations of a data set, through the library `datasets` and its cache."""
+    """Configurations of a data set, through the library `datasets`; `hashes` are SHA-256 of rows read."""
 
     name: str
     hashes: dict[str, str] = field(default_factory=dict)
 
     def has(self, table: Table) -> bool:
+        """Whether the data set has the table's configuration. Raises SourceError."""
         # The library takes seconds to import, and folders do not need it.
         from datasets import get_dataset_config_names
 
@@ -458,6 +410,7 @@ class HubSource:
             return table.config in get_dataset_config_names(self.name)
 
     def read(self, table: Table) -> list[Record]:
+        """Its rows. Raises SourceError."""
         from datasets import load_dataset
 
         where = f"{self.name} ({table.config}, {table.split})"
@@ -466,6 +419,9 @@ class HubSource:
         lines = (json.dumps(row, sort_keys=True, default=str) + "\n" for row in rows)
         self.hashes[f"{table.config}/{table.split}"] = hashlib.sha256("".join(lines).encode()).hexdigest()
         return _cleaned([Record(fields, f"{where} row {row}") for row, fields in enumerate(rows, start=1)])
+
+
+Source = FolderSource | HubSource
 
 
 @contextmanager

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-import argparse
 import random
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
-from data_prep import options as shared
 from data_prep.build import refuse_probes
 from data_prep.contract import normalise
-from data_prep.prompts import STREAM, Benchmark, Material, Prompt, PromptForm, Reference, Side, spread
+from data_prep.options import STAGE1_MODES, Draws, benchmark, option
+from data_prep.prompts import (
+    STREAM,
+    Benchmark,
+    Material,
+    Prompt,
+    PromptForm,
+    Reference,
+    Side,
+    make_prompt,
+    spread,
+)
 from data_prep.sources import Record, Source, SourceError, Table, open_source
 from data_prep.writers import Writer, blanks, neighbours, with_refusals
 from recipe.rerule.process import positive
@@ -69,9 +79,6 @@ SPLITS = {
 """Forget split, and the tables its boundary prompts may come from: the first that is there."""
 TOFUS_OWN = ("retain99", "retain95", "retain90")
 """Those of them that are TOFU's, and hold its retain probes."""
-RETAIN_SETS = ("boundary", "unprobed", "published")
-"""What the methods that train on answers keep: stage 2's boundary prompts, all of TOFU's retain rows that are
-no probes, or all of them, as TOFU's published methods do."""
 PROBES = {
     "retain": (Table("retain_perturbed", "retain_perturbed", "train"), "retain"),
     "real_authors": (Table("real_authors_perturbed", "real_authors_perturbed", "train"), "retain_unseen"),
@@ -81,26 +88,29 @@ PROBES = {
 
 
 @dataclass(frozen=True)
-class TofuOptions:
-    """What shapes the benchmark.
+class TofuOptions(Draws):
+    """What shapes the benchmark."""
 
-    split: one of SPLITS.
-    boundary: "retain": questions on TOFU's other authors; "written": the questions to forget, rewritten
-        around real people (the paper's).
-    boundary_rows: how many of them; None for as many as there are to forget.
-    stage1_modes: "qa", "fb" or both, the refusals of stage 1.
-    retain_set: one of RETAIN_SETS.
-    val_rows: validation prompts, drawn from the probes, half from each side.
-    seed: of all draws.
-    """
-
-    split: str = "forget01"
-    boundary: str = "retain"
-    boundary_rows: int | None = None
-    stage1_modes: tuple[str, ...] = ("qa", "fb")
-    retain_set: str = "boundary"
-    val_rows: int = 64
-    seed: int = 42
+    split: str = option("forget01", "what to forget", choices=SPLITS)
+    boundary: str = option(
+        "retain",
+        "questions on TOFU's other authors, or those to forget, rewritten around real people (the paper's) "
+        "by the model behind --base-url",
+        choices=("retain", "written"),
+    )
+    boundary_rows: int | None = option(
+        None,
+        "training prompts on authors to be kept (default: as many as there are to forget)",
+        type=positive,
+        metavar="N",
+    )
+    stage1_modes: tuple[str, ...] = STAGE1_MODES
+    retain_set: str = option(
+        "boundary",
+        "rows of retain.parquet: the boundary prompts, all rows of TOFU's retain table that are no probes, "
+        "or all of them, as TOFU's published methods train on",
+        choices=("boundary", "unprobed", "published"),
+    )
 
 
 def load(source: Source, options: TofuOptions, writer: Writer) -> Benchmark:
@@ -222,49 +232,15 @@ def _prompt(record: Record, index: int, side: Side, subject: str, family: str, s
             perturbed=record.texts("perturbed_answer"),
             paraphrased=None if rephrased is None else record.text("paraphrased_answer"),
         )
-    return Prompt(
-        index=index,
-        query=record.text("question"),
-        side=side,
-        mode="qa",
-        subject=subject,
-        family=family,
-        golds=(record.text("answer"),),
-        keyword=subject if side == "forget" else "",
-        section=section,
-        origin=record.origin,
-        reference=reference,
-    )
+    query, golds = record.text("question"), (record.text("answer"),)
+    more: dict[str, Any] = {"section": section, "reference": reference}
+    return make_prompt(index, query, side, subject, golds, record.origin, mode="qa", family=family, **more)
 
 
 # ---- the command ----
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the shared options and TOFU's own."""
-    shared.add_arguments(
-        parser, "folder of TOFU's files, or its name on the Hugging Face Hub (locuslab/TOFU)"
-    )
-    add = parser.add_argument
-    add("--split", choices=SPLITS, default="forget01", help="what to forget (default: %(default)s)")
-    text = "questions on TOFU's other authors, or those to forget, rewritten around real people by the "
-    text += "model behind --base-url (default: %(default)s)"
-    add("--boundary", choices=("retain", "written"), default="retain", help=text)
-    text = "training prompts on authors to be kept (default: as many as there are to forget)"
-    add("--boundary-rows", type=positive, metavar="N", help=text)
-    text = "rows of retain.parquet: the boundary prompts, all rows of TOFU's retain table that are no "
-    text += "probes, or all of them, as TOFU's published methods train on (default: %(default)s)"
-    add("--retain-set", choices=RETAIN_SETS, default="boundary", help=text)
-    shared.add_stage1_modes(parser)
-
-
-def run(options: argparse.Namespace) -> None:
-    """Make the folder. Raises ValueError."""
-    tofu = shared.settings_of(TofuOptions, options)
-    shared.make(lambda writer: load(open_source(options.source), tofu, writer), options)
-
-
-COMMAND = shared.Command(
+COMMAND = benchmark(
     "TOFU: forget fictitious authors, keep the others",
     """\
 example:
@@ -274,6 +250,7 @@ example:
       the same from a folder with forget05.json, forget05_perturbed.json, retain95.json,
       retain_perturbed.json, real_authors_perturbed.json and world_facts_perturbed.json
 """,
-    add_arguments,
-    run,
+    "folder of TOFU's files, or its name on the Hugging Face Hub (locuslab/TOFU)",
+    TofuOptions,
+    lambda source, options, writer: load(open_source(source), options, writer),
 )

@@ -13,12 +13,11 @@ from __future__ import annotations
 import difflib
 import random
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from data_prep.contract import normalise
 from data_prep.generate import (
@@ -30,13 +29,14 @@ from data_prep.generate import (
     Endpoint,
     EndpointError,
     Request,
+    Task,
     generate,
 )
 from data_prep.prompts import Prompt, mode_of
 
 # ---- fill-in-the-blank forms of questions, by rules alone ----
-# From a question with its answer, the answer sentence loses what the question asks for. From a question
-# alone, the question word becomes the blank. The forms are plainer than a language model's, and always there.
+# The answer sentence loses what the question asks for. The forms are plainer than a language model's, and
+# always there.
 
 
 GAP = "___"
@@ -47,17 +47,6 @@ _DATE = re.compile(
     r"|September|October|November|December)(?: \d{1,2}(?:st|nd|rd|th)?)?(?:,? \d{4})?\b|\b\d[\d,./-]*\b"
 )
 _NAME = re.compile(r"\b[A-Z][\w'’-]*(?:(?: (?:de|da|del|van|von|bin|al|of|the|and))? [A-Z][\w'’-]*)*\+?")
-_PARTICIPLE = r"(?-i:born|set|held|made|written|built|found|[a-z]+ed)"
-_DANGLING = rf"(?!.* (?:about|as|at|by|for|from|in|like|of|on|to|with|{_PARTICIPLE})$)"
-_QUESTION = tuple(
-    (re.compile(pattern, re.IGNORECASE), form)
-    for pattern, form in (
-        (rf"^(?:what|which|who) (is|are|was|were) {_DANGLING}(.+)$", "{1} {0} {blank}."),
-        (r"^who (?!(?:did|do|does|has|have|had|can|could|will|would)\b)(.+)$", "{blank} {0}."),
-        (rf"^(?:where|when) (is|was|are|were) (.+?) ({_PARTICIPLE}\b.*)$", "{1} {0} {2} in {blank}."),
-        (r"^(?:where|when) (is|was|are|were) (.+)$", "{1} {0} in {blank}."),
-    )
-)
 
 
 def blank_answer(question: str, answer: str) -> str:
@@ -73,16 +62,6 @@ def blank_answer(question: str, answer: str) -> str:
                 return sentence[: match.start()] + GAP + sentence[match.end() :]
     words = sentence.rstrip(".!?").rsplit(" ", 1)
     return f"{words[0]} {GAP}." if len(words) == 2 else f"{question} The answer is {GAP}."
-
-
-def blank_question(question: str) -> str:
-    """A sentence with a blank for what the question asks; "...? The answer is ___." where no rule fits."""
-    asked = question.strip().rstrip("?").strip()
-    for pattern, form in _QUESTION:
-        if match := pattern.match(asked):
-            filled = form.format(*match.groups(), blank=GAP)
-            return filled[:1].upper() + filled[1:]
-    return f"{asked}? The answer is {GAP}."
 
 
 def _first_sentence(text: str) -> str:
@@ -147,13 +126,7 @@ def correct_name(text: str, name: str) -> str:
     return text if found is None else text.replace(found, name)
 
 
-# ---- who writes what a benchmark lacks: rules, or a language model behind an endpoint ----
-# | text | rules | endpoint |
-# |---|---|---|
-# | refusals that name the target | templates | written |
-# | fill-in-the-blank forms of questions | by rules | written |
-# | neighbours of questions, about somebody else | none | written |
-# | questions on a passage | none | written |
+# ---- who writes what a benchmark lacks ----
 
 
 Pair = tuple[str, str]
@@ -161,100 +134,50 @@ Pair = tuple[str, str]
 REFUSAL_COUNT = 24
 
 
-class Writer(Protocol):
-    """Writes what a benchmark lacks; a text that could not be had is None.
+@dataclass
+class Writer:
+    """Writes what a benchmark lacks, by rules or by a model; a text that could not be had is None.
 
     Attributes:
+        endpoint: of the model; None for rules alone.
+        cache: folder that keeps the model's answers, so that none is paid for twice.
+        limit: most requests of each task, spread evenly; the texts of the others are not written.
+        dry: ask nothing, and write something of about the length instead.
+        requests: what was asked for.
         failures: what could not be had and why, a line each.
-        calls: of the endpoint.
-    """
-
-    failures: list[str]
-    calls: int
-
-    def refusals(self, name: str) -> list[str]:
-        """Sentences that decline and name the target."""
-
-    def blanks(self, pairs: Sequence[Pair]) -> list[str | None]:
-        """A fill-in-the-blank form of each question; its answer may be "" where none is known."""
-
-    def neighbours(self, target: str, questions: Sequence[str]) -> list[Pair | None]:
-        """For each question on the target one on somebody else, and its answer."""
-
-    def questions(self, passages: Sequence[str]) -> list[list[Pair] | None]:
-        """Questions on each passage, with their answers."""
-
-
-@dataclass
-class RuleWriter:
-    """What rules can write, always and at once."""
-
-    failures: list[str] = field(default_factory=list)
-    calls: int = 0
-
-    def refusals(self, name: str) -> list[str]:
-        return [template.format(name=name) for template in TEMPLATES]
-
-    def blanks(self, pairs: Sequence[Pair]) -> list[str | None]:
-        return [
-            blank_answer(question, answer) if answer else blank_question(question)
-            for question, answer in pairs
-        ]
-
-    def neighbours(self, target: str, questions: Sequence[str]) -> list[Pair | None]:
-        raise ValueError(_needs_endpoint(f"boundary questions, neighbours of those on {target},"))
-
-    def questions(self, passages: Sequence[str]) -> list[list[Pair] | None]:
-        raise ValueError(_needs_endpoint("questions on passages"))
-
-
-@dataclass
-class Allowance:
-    """How many requests of each task may be made: `limit`, or any number where that is None."""
-
-    limit: int | None = None
-    _made: Counter[str] = field(default_factory=Counter)
-
-    def places(self, requests: Sequence[Request]) -> list[int]:
-        """Which of the requests, all of one task, may be made: as many as are left, evenly spread."""
-        if self.limit is None or not requests:
-            return list(range(len(requests)))
-        task = requests[0].task.name
-        count = min(len(requests), self.limit - self._made[task])
-        self._made[task] += count
-        return [place * len(requests) // count for place in range(count)]
-
-
-@dataclass
-class EndpointWriter:
-    """A language model's writing; every answer is kept in `cache_folder`, so none is paid for twice.
-
-    Attributes:
-        allowance: of requests; what it does not cover is not written.
         answered: how many requests have been answered, in this run or an earlier one.
     """
 
-    endpoint: Endpoint
-    cache_folder: Path
-    allowance: Allowance = field(default_factory=Allowance)
+    endpoint: Endpoint | None = None
+    cache: Path = Path()
+    limit: int | None = None
+    dry: bool = False
+    requests: list[Request] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
-    calls: int = 0
     answered: int = 0
 
     def refusals(self, name: str) -> list[str]:
-        (answer,) = self._ask([Request(REFUSALS, {"name": name, "count": REFUSAL_COUNT})])
-        return answer["refusals"] if answer else RuleWriter().refusals(name)
+        """Sentences that decline and name the target."""
+        (answer,) = self._ask(REFUSALS, [{"name": name, "count": REFUSAL_COUNT}])
+        return answer["refusals"] if answer else _refusals(name)
 
     def blanks(self, pairs: Sequence[Pair]) -> list[str | None]:
-        answers = self._ask([Request(BLANK, {"question": q, "answer": a}) for q, a in pairs])
+        """A fill-in-the-blank form of each question; its answer may be "" where none is known."""
+        if self.endpoint is None:
+            return [blank_answer(*pair) for pair in pairs]
+        answers = self._ask(BLANK, [{"question": question, "answer": answer} for question, answer in pairs])
         return [answer["sentence"] if answer else None for answer in answers]
 
     def neighbours(self, target: str, questions: Sequence[str]) -> list[Pair | None]:
-        answers = self._ask([Request(BOUNDARY, {"target": target, "question": q}) for q in questions])
+        """For each question on the target one on somebody else, and its answer."""
+        self._need_endpoint(f"boundary questions, neighbours of those on {target},")
+        answers = self._ask(BOUNDARY, [{"target": target, "question": question} for question in questions])
         return [(answer["question"], answer["answer"]) if answer else None for answer in answers]
 
     def questions(self, passages: Sequence[str]) -> list[list[Pair] | None]:
-        answers = self._ask([Request(PASSAGE_QA, {"passage": passage}) for passage in passages])
+        """Questions on each passage, with their answers."""
+        self._need_endpoint("questions on passages")
+        answers = self._ask(PASSAGE_QA, [{"passage": passage} for passage in passages])
         return [
             [(pair["question"], pair["answer"]) for pair in answer["pairs"]] if answer else None
             for answer in answers
@@ -262,22 +185,54 @@ class EndpointWriter:
 
     def check_answered(self) -> None:
         """Raises EndpointError where requests failed and none at all was answered."""
-        if self.failures and not self.answered:
+        if self.endpoint is not None and self.failures and not self.answered:
             raise EndpointError(f"{self.endpoint.name}: nothing was written: {_why(self.failures)}")
 
-    def _ask(self, requests: list[Request]) -> list[dict[str, Any] | None]:
-        places = self.allowance.places(requests)
-        generated = generate([requests[place] for place in places], self.endpoint, self.cache_folder)
-        self.calls += generated.calls
-        self.failures += [
-            f"{failure.task} of {failure.inputs}: {failure.reason} ({failure.attempts} attempts)"
-            for failure in generated.failures
-        ]
-        self.answered += len(generated.results) - len(generated.failures)
-        if len(self.failures) >= MOST_USELESS:
-            self.check_answered()
-        found = dict(zip(places, generated.results, strict=True))
-        return [found.get(place) for place in range(len(requests))]
+    def _need_endpoint(self, what: str) -> None:
+        if self.endpoint is None:
+            raise ValueError(
+                f"{what} are not among the files and need a language model to write them: give --base-url "
+                "and --model"
+            )
+
+    def _ask(self, task: Task, inputs: Sequence[dict[str, str | int]]) -> list[dict[str, Any] | None]:
+        """The model's answers to all inputs that the limit allows; None for the others."""
+        if self.endpoint is None:
+            return [None] * len(inputs)
+        left = len(inputs)
+        if self.limit is not None:
+            left = min(left, self.limit - sum(request.task is task for request in self.requests))
+        places = [place * len(inputs) // left for place in range(left)]
+        requests = [Request(task, inputs[place]) for place in places]
+        self.requests += requests
+        if self.dry:
+            answers: list[Any] = [_stand_in(request) for request in requests]
+        else:
+            generated = generate(requests, self.endpoint, self.cache)
+            answers = generated.results
+            self.failures += [f"{one.task} of {one.inputs}: {one.reason}" for one in generated.failures]
+            self.answered += len(generated.results) - len(generated.failures)
+            if len(self.failures) >= MOST_USELESS:
+                self.check_answered()
+        found = dict(zip(places, answers, strict=True))
+        return [found.get(place) for place in range(len(inputs))]
+
+
+def _refusals(name: str) -> list[str]:
+    return [template.format(name=name) for template in TEMPLATES]
+
+
+def _stand_in(request: Request) -> dict[str, Any]:
+    """An answer of about the length of a real one."""
+    given = {name: str(value) for name, value in request.inputs.items()}
+    if request.task is REFUSALS:
+        return {"refusals": _refusals(given["name"])}
+    if request.task is BLANK:
+        return {"sentence": blank_answer(given["question"], given["answer"])}
+    if request.task is BOUNDARY:
+        return {"question": f"{given['question']} (neighbour)", "answer": "to be written"}
+    asked = [f"{given['passage'][:80]} ({number})" for number in range(3)]
+    return {"pairs": [{"question": question, "answer": "to be written"} for question in asked]}
 
 
 @contextmanager
@@ -296,48 +251,6 @@ def explained(failures: Sequence[str]) -> Iterator[None]:
 def _why(failures: Sequence[str]) -> str:
     count = "one text was" if len(failures) == 1 else f"{len(failures)} texts were"
     return f"{count} not written; the first: {failures[0]}"
-
-
-@dataclass
-class DryWriter:
-    """Asks nothing and notes what would be asked; its texts have about the length of real ones."""
-
-    allowance: Allowance = field(default_factory=Allowance)
-    requests: list[Request] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
-    calls: int = 0
-
-    def refusals(self, name: str) -> list[str]:
-        self._note([Request(REFUSALS, {"name": name, "count": REFUSAL_COUNT})])
-        return RuleWriter().refusals(name)
-
-    def blanks(self, pairs: Sequence[Pair]) -> list[str | None]:
-        written = self._note([Request(BLANK, {"question": q, "answer": a}) for q, a in pairs])
-        texts = RuleWriter().blanks(pairs)
-        return [text if place in written else None for place, text in enumerate(texts)]
-
-    def neighbours(self, target: str, questions: Sequence[str]) -> list[Pair | None]:
-        written = self._note([Request(BOUNDARY, {"target": target, "question": q}) for q in questions])
-        pairs = [(f"{question} (neighbour)", "to be written") for question in questions]
-        return [pair if place in written else None for place, pair in enumerate(pairs)]
-
-    def questions(self, passages: Sequence[str]) -> list[list[Pair] | None]:
-        written = self._note([Request(PASSAGE_QA, {"passage": passage}) for passage in passages])
-        return [
-            [(f"{passage[:80]} ({n})", "to be written") for n in range(3)] if place in written else None
-            for place, passage in enumerate(passages)
-        ]
-
-    def _note(self, requests: list[Request]) -> set[int]:
-        places = self.allowance.places(requests)
-        self.requests += [requests[place] for place in places]
-        return set(places)
-
-
-def _needs_endpoint(what: str) -> str:
-    return (
-        f"{what} are not among the files and need a language model to write them: give --base-url and --model"
-    )
 
 
 # ---- prompts made from other prompts by a writer; what it could not write is left out ----
@@ -375,20 +288,20 @@ def neighbours(
         pairs = writer.neighbours(name, [prompt.query for _, prompt in own])
         for (number, prompt), pair in zip(own, pairs, strict=True):
             if pair is not None and normalise(pair[0]) not in asked:
-                made.append(_neighbour(prompt, first_index + number, *pair))
+                made.append(
+                    replace(
+                        prompt,
+                        index=first_index + number,
+                        query=pair[0],
+                        side="retain",
+                        mode=mode_of(pair[0]),
+                        subject="neighbour",
+                        golds=(pair[1],),
+                        keyword="",
+                        section="retain",
+                        origin=f"{prompt.origin}, its neighbour",
+                        refusal="",
+                        fact="",
+                    )
+                )
     return made
-
-
-def _neighbour(prompt: Prompt, index: int, question: str, answer: str) -> Prompt:
-    return Prompt(
-        index=index,
-        query=question,
-        side="retain",
-        mode=mode_of(question),
-        subject="neighbour",
-        family=prompt.family,
-        golds=(answer,),
-        keyword="",
-        section="retain",
-        origin=f"{prompt.origin}, its neighbour",
-    )

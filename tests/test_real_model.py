@@ -13,7 +13,7 @@ import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from data_prep.custom import CustomOptions, load
-from data_prep.writers import RuleWriter
+from data_prep.writers import Writer
 from examples import real_model
 from reward.rouge import rouge_l
 from tests.evaluation.engine.made_models import save_model
@@ -108,7 +108,7 @@ def test_another_model_is_refused(tmp_path: Path, monkeypatch, capsys) -> None:
 
 
 def test_the_rows_are_ten_facts_in_four_phrasings_and_189_others() -> None:
-    made = load(ROWS, CustomOptions(probe_share=0.25), RuleWriter())
+    made = load(ROWS, CustomOptions(probe_share=0.25), Writer())
     prompts = made.train + made.probes
     sides = {side: [one for one in prompts if one.side == side] for side in ("forget", "retain")}
     assert sorted(Counter(one.fact for one in sides["forget"]).values()) == [4] * 10

@@ -7,12 +7,11 @@ moment and started again; `estimate` says beforehand what it will cost. docs/dat
 from data_prep.generate.endpoint import (
     Endpoint,
     EndpointError,
-    Usage,
     add_call_arguments,
     add_endpoint_arguments,
     endpoint_of,
 )
-from data_prep.generate.run import MOST_USELESS, Estimate, Failure, Generated, estimate, generate
+from data_prep.generate.run import MOST_USELESS, Failure, Generated, estimate, generate
 from data_prep.generate.tasks import BLANK, BOUNDARY, PASSAGE_QA, REFUSALS, TASKS, Request, Task
 
 __all__ = [
@@ -24,12 +23,10 @@ __all__ = [
     "TASKS",
     "Endpoint",
     "EndpointError",
-    "Estimate",
     "Failure",
     "Generated",
     "Request",
     "Task",
-    "Usage",
     "add_call_arguments",
     "add_endpoint_arguments",
     "endpoint_of",

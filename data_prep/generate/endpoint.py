@@ -9,83 +9,24 @@ import json
 import math
 import os
 import re
-import socket
-import ssl
-import time
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from data_prep.generate.tasks import Answer, Request
 
-# ---- how an attempt can miss its answer, and what follows from it ----
-
 
 class EndpointError(ValueError):
     """The endpoint will serve no request as it is called now: the run stops. The message is one line."""
 
 
-class AttemptError(Exception):
-    """An attempt that brought no answer; the message is the reason."""
-
-    redraw = False
-    """Whether the next attempt draws anew (the next seed), because a reply came."""
-    pause = True
-    """Whether the next attempt waits: the server may be out of order."""
-    final = False
-    """Whether there is no next attempt."""
+class RequestError(Exception):
+    """The server has refused or failed this request, after all attempts; the message is the reason."""
 
 
-class FaultError(AttemptError):
-    """No chat completion came: a server error, a timeout, a broken connection."""
-
-
-class UnreachableError(FaultError):
-    """There was no connection."""
-
-
-class MalformedError(AttemptError):
-    """A reply that is not JSON of the schema."""
-
-    redraw = True
-
-
-class UnfitError(AttemptError):
-    """An answer of the right form whose content is wrong. It is remembered: that call is not made again."""
-
-    redraw = True
-    pause = False
-
-
-class RejectedError(AttemptError):
-    """The server refuses this very request (HTTP 4xx), so asking again is of no use."""
-
-    final = True
-
-
-class BusyError(Exception):
-    """The server asks every caller to slow down; that is no fault of the request, so no attempt is lost."""
-
-    def __init__(self, reason: str, retry_after: float | None) -> None:
-        """`retry_after`: seconds to wait, None where the server does not say."""
-        super().__init__(reason)
-        self.retry_after = retry_after
-
-
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that a Retry-After header asks for, given as a number or as a date; None where it does not."""
-    value = headers.get("retry-after", "")
-    try:
-        seconds = float(value)
-    except ValueError:
-        try:
-            seconds = parsedate_to_datetime(value).timestamp() - time.time()
-        except (ValueError, OverflowError):
-            return None
-    return max(0.0, seconds) if math.isfinite(seconds) else None
+class AnswerError(Exception):
+    """An answer came that is of no use; the message is the reason. The next seed may give a better one."""
 
 
 # ---- where to ask, and how ----
@@ -101,10 +42,10 @@ class Endpoint:
         api_key_env: the environment variable that holds the key; it may be unset where none is asked for.
         concurrency: how many calls are under way at a time, at most.
         timeout: seconds until a call counts as failed.
-        patience: seconds without any answer until the run stops; at least as long as `timeout`.
-        attempts: how many calls a request gets before it counts as failed.
+        attempts: how often a call is made where the server fails, and how many seeds are tried where answers
+            are of no use.
         temperature: of sampling.
-        seed: of a request's first attempt; where its answer is of no use, the next asks with the next seed.
+        seed: of a request's first answer; where it is of no use, the next call has the next seed.
         max_tokens: length limit of an answer; one that is cut off there is of no use.
         price_in: of a million prompt tokens, in any currency; None where unknown.
         price_out: of a million completion tokens.
@@ -121,7 +62,6 @@ class Endpoint:
     max_tokens: int = 1024
     price_in: float | None = None
     price_out: float | None = None
-    patience: float = 600.0
 
     def __post_init__(self) -> None:
         # A key may stand in place of the variable's name by mistake, so it is not shown.
@@ -135,8 +75,7 @@ class Endpoint:
         _check(self.model.strip() != "", "model", "must not be empty")
         for name in ("concurrency", "attempts", "max_tokens"):
             _check(getattr(self, name) >= 1, name, "must be at least 1")
-        for name in ("timeout", "patience"):
-            _check(0 < getattr(self, name) < math.inf, name, "must be more than 0 seconds, and finite")
+        _check(0 < self.timeout < math.inf, "timeout", "must be more than 0 seconds, and finite")
         _check(0 <= self.temperature < math.inf, "temperature", "must not be negative, and be finite")
         prices = [price for price in (self.price_in, self.price_out) if price is not None]
         _check(len(prices) != 1, "price", "needs both, of prompt and of completion tokens, or neither")
@@ -198,7 +137,6 @@ def add_call_arguments(group: argparse._ArgumentGroup, temperature: float, cache
     numbers: list[tuple[str, float, str]] = [
         ("--concurrency", Endpoint.concurrency, "calls at a time"),
         ("--timeout", Endpoint.timeout, "seconds until a call counts as failed"),
-        ("--patience", Endpoint.patience, "seconds without any answer until the run stops"),
         ("--attempts", Endpoint.attempts, "calls until a request counts as failed"),
         ("--temperature", temperature, "temperature of sampling"),
         ("--sampling-seed", Endpoint.seed, "seed of sampling"),
@@ -280,7 +218,7 @@ def cache_key(request: Request, endpoint: Endpoint) -> str:
 
 
 def read_answer(request: Request, reply: Reply) -> Answer:
-    """The answer in a reply. Raises MalformedError or UnfitError."""
+    """The answer in a reply. Raises AnswerError."""
     try:
         answer = json.loads(reply.text)
         json.dumps(answer, ensure_ascii=False).encode()  # half a surrogate pair is no text
@@ -290,22 +228,21 @@ def read_answer(request: Request, reply: Reply) -> Answer:
         else:
             kind = "not JSON" if reply.text.strip() else "empty"
             reason = f"the answer is {kind} (finish reason {reply.finish_reason[:40]!r})"
-        raise MalformedError(reason) from None
+        raise AnswerError(reason) from None
     check_answer(request, answer)
     return answer
 
 
 def check_answer(request: Request, answer: Any) -> None:
-    """Raises MalformedError where the answer breaks the schema, UnfitError where the task finds it wrong."""
+    """Raises AnswerError where the answer breaks the schema, or the task finds it wrong."""
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
 
     error = best_match(Draft202012Validator(request.schema()).iter_errors(answer))
     if error is not None:
-        raise MalformedError(f"the answer breaks the schema at {error.json_path} ({error.validator})")
-    problem = request.task.problem(request.inputs, answer)
-    if problem is not None:
-        raise UnfitError(problem)
+        raise AnswerError(f"the answer breaks the schema at {error.json_path} ({error.validator})")
+    if (problem := request.task.problem(request.inputs, answer)) is not None:
+        raise AnswerError(problem)
 
 
 # ---- one call, and what came of it ----
@@ -322,17 +259,25 @@ _STOPS = {
 
 
 class Client:
-    """Makes calls, one attempt each. The key stays in here: it is cut out of whatever the server says."""
+    """Makes calls. The key stays in here: it is cut out of whatever the server says.
+
+    openai's library repeats a call that the server fails, after a wait that grows or that the server
+    asks for.
+    """
 
     def __init__(self, endpoint: Endpoint) -> None:
-        from openai import AsyncOpenAI
+        from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
         self._endpoint = endpoint
         self._key = endpoint.api_key()
-        # No retries and no time limit of its own: attempts are counted, and time is taken, in one place. The
-        # client insists on a key.
-        key = self._key or "none"
-        self._client = AsyncOpenAI(base_url=endpoint.base_url, api_key=key, max_retries=0, timeout=None)
+        self._client = AsyncOpenAI(
+            base_url=endpoint.base_url,
+            api_key=self._key or "none",  # the library insists on one
+            max_retries=endpoint.attempts - 1,
+            timeout=endpoint.timeout,
+            # A call that is redirected may become a GET, and the key goes to another address.
+            http_client=DefaultAsyncHttpxClient(follow_redirects=False),
+        )
         self.reached = False
         """Whether the server has responded at all, be it with an error."""
 
@@ -340,14 +285,16 @@ class Client:
         await self._client.close()
 
     async def ask(self, body: dict[str, Any]) -> Reply:
-        """One call. Raises FaultError, RejectedError, BusyError or EndpointError."""
+        """One call, repeated where the server fails. Raises AnswerError, RequestError or EndpointError."""
         import openai
 
+        # The library's limit is of each wait for a byte: a response that trickles would never end.
+        longest = self._endpoint.timeout * self._endpoint.attempts
         try:
-            async with asyncio.timeout(self._endpoint.timeout):
+            async with asyncio.timeout(longest):
                 raw = await self._client.chat.completions.with_raw_response.create(**body)
-        except TimeoutError:
-            raise FaultError(f"no answer within {self._endpoint.timeout:g} s (--timeout)") from None
+        except (TimeoutError, openai.APITimeoutError):
+            raise RequestError(f"no answer within {self._endpoint.timeout:g} s (--timeout)") from None
         except openai.APIStatusError as error:
             self.reached = True
             raise self._status_error(error) from None
@@ -355,7 +302,6 @@ class Client:
             raise self._connection_error(error) from None
         self.reached = True
         response = raw.http_response
-        self._check_method(response)
         try:
             completion = json.loads(response.content)
             choice, usage = completion["choices"][0], completion.get("usage") or {}
@@ -363,67 +309,39 @@ class Client:
             tokens = Usage(int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0))
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError):
             kind = response.headers.get("content-type", "").split(";")[0] or "of no stated type"
-            said = _readable(response.text)
-            sort = self._line(f"{kind}: {said}" if said else f"empty ({kind})")
-            sort += self._detour(response)
-            raise FaultError(f"the response is no chat completion but {sort}") from None
+            said = self._line(f"{kind}: {response.text}") if response.text else f"empty ({kind})"
+            raise AnswerError(f"the response is no chat completion but {said}") from None
         if len(self._key) < _SHORTEST_SECRET:
             return Reply(text, finish, tokens)
         return Reply(self._without_key(text), self._without_key(finish), tokens)
 
     def _status_error(self, error: Any) -> Exception:
         """The exception that openai.APIStatusError, an HTTP status other than success, stands for."""
-        self._check_method(error.response)
-        status, wait = error.status_code, retry_after(error.response.headers)
+        status, key = error.status_code, self._endpoint.api_key_env
         said = error.body.get("message") if isinstance(error.body, dict) else None
         if not isinstance(said, str):  # not in the protocol's form: all that came
-            said = _readable(error.response.text) or "no reason given"
-        reason = f"HTTP {status}: {self._line(said)}{self._detour(error.response)}"
-        no_credit = error.code == "insufficient_quota"  # comes with HTTP 429, and waiting does not help
-        if status in _STOPS or no_credit:
-            question = _STOPS.get(status, _STOPS[402]).format(key=self._endpoint.api_key_env)
+            said = error.response.text or "no reason given"
+        reason = f"HTTP {status}: {self._line(said)}"
+        if status in range(300, 400):
+            address = self._line(error.response.headers.get("location", "nowhere"))
+            reason = f"HTTP {status} redirects the call to {address}; is the base URL right?"
+            return EndpointError(f"{self._endpoint.name}: {reason}")
+        if status in _STOPS or error.code == "insufficient_quota":  # which comes with HTTP 429
+            question = _STOPS.get(status, _STOPS[402]).format(key=key)
             return EndpointError(f"{self._endpoint.name}: {reason}; {question}")
-        if status == 429 or (status == 503 and wait is not None):
-            return BusyError(reason, wait)
-        return FaultError(reason) if status >= 500 or status == 408 else RejectedError(reason)
+        return RequestError(reason)
 
     def _connection_error(self, error: BaseException) -> Exception:
         """The exception that a connection's failure stands for, told by what it goes back to."""
-        seen = {id(error)}
-        while (cause := error.__cause__ or error.__context__) is not None and id(cause) not in seen:
-            seen.add(id(cause))
+        while (cause := error.__cause__ or error.__context__) is not None:
             error = cause
-        address = self._endpoint.base_url
-        match error:
-            case ssl.SSLCertVerificationError():
-                reason = f"the server's certificate is not accepted ({error.verify_message})"
-                return EndpointError(f"{address}: no connection: {self._line(reason)}")
-            case ssl.SSLError(reason="WRONG_VERSION_NUMBER"):
-                reason = "the server does not speak TLS; is its address http:// rather than https://?"
-                return EndpointError(f"{address}: no connection: {reason}")
-            case ssl.SSLError():
-                reason = self._line(f"TLS failed ({error.reason or error})")
-                return EndpointError(f"{address}: no connection: {reason}")
-            case socket.gaierror():
-                reason = "the name of the host is not known"
-            case ConnectionRefusedError():
-                reason = "connection refused: nothing listens there"
-            case ConnectionResetError() | BrokenPipeError():
-                reason = "the server broke it off"
-            case _:
-                reason = self._line(str(error) or type(error).__name__)
-        return UnreachableError(f"no connection ({reason})")
-
-    def _check_method(self, response: Any) -> None:
-        """Raises EndpointError where a redirect has made a GET of the call: there is no answer that way."""
-        if response.history and response.request.method != "POST":
-            raise EndpointError(
-                f"{self._endpoint.name}: HTTP {response.history[0].status_code} redirects the call to "
-                f"{self._line(str(response.url))}, where none can be made; is the base URL right?"
-            ) from None
-
-    def _detour(self, response: Any) -> str:
-        return f" (redirected to {self._line(str(response.url))})" if response.history else ""
+        said = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+        reason = f"no connection ({self._line(said)})"
+        if self.reached:
+            return RequestError(reason)
+        return EndpointError(
+            f"{self._endpoint.base_url}: {reason}; is it the right base URL, of a running server?"
+        )
 
     def _line(self, text: str) -> str:
         """The text as one short line without the key."""
@@ -431,11 +349,3 @@ class Client:
 
     def _without_key(self, text: str) -> str:
         return text.replace(self._key, "***") if self._key else text
-
-
-def _readable(text: str) -> str:
-    """The words of a page; other text as it is."""
-    if not re.match(r"\s*<(!doctype|html|\?xml)", text, re.IGNORECASE):
-        return text
-    bare = re.sub(r"(?is)<(script|style)\b.*?</\1>|<[^>]*>", " ", text)
-    return " ".join(bare.split())

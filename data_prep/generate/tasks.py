@@ -46,18 +46,10 @@ class Task:
 
 @dataclass(frozen=True)
 class Request:
-    """One call of a task. Raises ValueError when the inputs are not those the task's prompt names."""
+    """One call of a task; the inputs are those that the task's prompt names."""
 
     task: Task
     inputs: Inputs
-
-    def __post_init__(self) -> None:
-        wanted, given = set(Template(self.task.prompt).get_identifiers()), set(self.inputs)
-        if wanted != given:
-            raise ValueError(
-                f"task {self.task.name} takes the inputs {', '.join(sorted(wanted))}, "
-                f"not {', '.join(sorted(given)) or 'none'}"
-            )
 
     def messages(self) -> list[dict[str, str]]:
         """The conversation to send: one user turn, which every chat template can render."""

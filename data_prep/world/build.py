@@ -6,19 +6,18 @@ import argparse
 import hashlib
 import json
 import platform
-from collections import Counter
 from dataclasses import asdict, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from data_prep.classical import of_rows
-from data_prep.contract import TYPES, Row, sft_row, write_rows, write_sft_rows
+from data_prep.build import BuildOptions, write
 from data_prep.options import Command
 from data_prep.sources import sha256_of_file
 from data_prep.world.config import WorldConfig
 from data_prep.world.splits import World, make_world
-from recipe.rerule.io import DATA, check_writable, new_folder, stamp_folder
+from recipe.rerule.io import DATA, check_writable, new_folder
+from reward import RewardConfig
 
 _LIBRARIES = ("torch", "transformers", "tokenizers", "pyarrow")
 
@@ -37,35 +36,10 @@ def build(config: WorldConfig, target: Path, overwrite: bool, retain_model: bool
     check_writable(target, overwrite)
     world = make_world(config)
     with new_folder(target, overwrite) as folder:
-        for name, rows in (("train", world.train), ("val", world.val), ("probes", world.probes)):
-            write_rows(folder / f"{name}.parquet", rows)
-        write_sft_rows(folder / "sft.parquet", world.sft)
-        # For the methods that train on answers: stage 2's questions, and stage 1's refusals.
-        gold = {side: [_answered(row) for row in world.train if _side(row) == side] for side in TYPES}
-        answered = of_rows(
-            gold=gold["forget"],
-            retain=gold["retain"],
-            alternate=world.sft,
-            texts={},
-            phrases=None,
-            seed=config.seed,
-        )
-        answered.write(folder)
         models = _write_models(world, config, folder, retain_model)
-        manifest = {
-            **stamp_folder(DATA, folder),
-            "key": content_key(config),
-            "config": asdict(config),
-            "versions": _versions(),
-            "rows": {
-                **{name: _counts(getattr(world, name)) for name in ("train", "val", "probes")},
-                "sft": dict(Counter(row["extra_info"]["mode"] for row in world.sft)),
-                **answered.counts(),
-            },
-            "classical": answered.manifest(),
-            **models,
-            "files": _file_hashes(folder),
-        }
+        manifest = write(world.benchmark, folder, BuildOptions(RewardConfig()))
+        manifest |= {"key": content_key(config), "versions": _versions(), **models}
+        manifest["files"] = _file_hashes(folder)
         (folder / DATA.marker).write_text(json.dumps(manifest, indent=2) + "\n")
     return True
 
@@ -74,7 +48,7 @@ def content_key(config: WorldConfig) -> str:
     """A hash of all that decides the result: configuration, this package's source and library versions."""
     digest = hashlib.sha256(json.dumps([asdict(config), _versions()], sort_keys=True).encode())
     package = Path(__file__).parent
-    others = (package.parent / name for name in ("contract.py", "classical.py"))
+    others = (package.parent / f"{name}.py" for name in ("contract", "prompts", "build", "classical"))
     for source in [*sorted(package.glob("*.py")), *others]:
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     return digest.hexdigest()
@@ -95,17 +69,6 @@ def is_up_to_date(config: WorldConfig, target: Path, retain_model: bool = False)
         return manifest["key"] == content_key(config) and wanted <= _file_hashes(target).items()
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return False
-
-
-def _side(row: Row) -> str:
-    return row["reward_model"]["ground_truth"]["type"]
-
-
-def _answered(row: Row) -> Row:
-    """The stage-1 row of a question and its right answer."""
-    prompt, gold = _prompt_and_gold(row)
-    extra_info = {key: row["extra_info"][key] for key in ("index", "mode", "subject")}
-    return sft_row(prompt=prompt, answer=gold, extra_info=extra_info)
 
 
 def _write_models(world: World, config: WorldConfig, folder: Path, retain_model: bool) -> dict[str, Any]:
@@ -139,22 +102,10 @@ def _write_models(world: World, config: WorldConfig, folder: Path, retain_model:
 def _asked(world: World, *sections: str) -> list[tuple[str, str]]:
     """Question and answer of the probes of these sections; of all where none is named."""
     return [
-        _prompt_and_gold(row)
-        for row in world.probes
-        if not sections or row["extra_info"]["section"] in sections
+        (probe.query, probe.golds[0])
+        for probe in world.benchmark.probes
+        if not sections or probe.section in sections
     ]
-
-
-def _prompt_and_gold(row: Row) -> tuple[str, str]:
-    return row["prompt"][0]["content"], row["reward_model"]["ground_truth"]["golds"][0]
-
-
-def _counts(rows: list[Row]) -> dict[str, dict[str, int]]:
-    """Rows by section and mode."""
-    counts: dict[str, Counter[str]] = {}
-    for row in rows:
-        counts.setdefault(row["extra_info"]["section"], Counter())[row["extra_info"]["mode"]] += 1
-    return {section: dict(modes) for section, modes in counts.items()}
 
 
 def _versions() -> dict[str, str]:

@@ -224,28 +224,22 @@ def train(
     for epoch in range(1, (epochs or config.epochs) + 1):
         place = f"{title}, epoch {epoch}/{config.epochs}"
         batches = make_batches(examples, config.batch_size, config.seed * config.epochs + epoch)
-        loss = _train_epoch(model, batches, optimisers, schedules, place)
+        losses = []
+        model.train()
+        for batch in tqdm(batches, desc=place, leave=False, disable=None):
+            loss = answer_loss(model, batch)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), _LARGEST_GRADIENT)
+            for optimiser, schedule in zip(optimisers, schedules, strict=True):
+                optimiser.step()
+                optimiser.zero_grad()
+                schedule.step()
+            losses.append(loss.item())
         accuracy = exact_share(model, probes, config.batch_size)
-        print(f"{place}: loss {loss:.3f}, probes answered {accuracy:.1%}", flush=True)
+        print(f"{place}: loss {sum(losses) / len(losses):.3f}, probes answered {accuracy:.1%}", flush=True)
         if epochs is None and accuracy >= config.target_accuracy:
             break
     return Training(accuracy, epoch)
-
-
-def _train_epoch(
-    model: LlamaForCausalLM,
-    batches: list[Batch],
-    optimisers: list[Optimizer],
-    schedules: list[LambdaLR],
-    title: str,
-) -> float:
-    """One pass over the batches; returns their mean loss, in nats per answer token."""
-    losses = []
-    for batch in tqdm(batches, desc=title, leave=False, disable=None):
-        losses.append(train_step(model, batch, optimisers))
-        for schedule in schedules:
-            schedule.step()
-    return sum(losses) / len(losses)
 
 
 def make_optimisers(model: LlamaForCausalLM, config: WorldConfig) -> list[Optimizer]:
@@ -260,18 +254,6 @@ def make_optimisers(model: LlamaForCausalLM, config: WorldConfig) -> list[Optimi
         Muon(matrices, lr=config.matrix_learning_rate, weight_decay=_WEIGHT_DECAY),
         torch.optim.AdamW(others, lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=_WEIGHT_DECAY),
     ]
-
-
-def train_step(model: LlamaForCausalLM, batch: Batch, optimisers: list[Optimizer]) -> float:
-    """One optimiser step; returns the loss before it, in nats per answer token."""
-    model.train()
-    loss = answer_loss(model, batch)
-    loss.backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), _LARGEST_GRADIENT)
-    for optimiser in optimisers:
-        optimiser.step()
-        optimiser.zero_grad()
-    return loss.item()
 
 
 @contextmanager

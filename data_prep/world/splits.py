@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
-from data_prep.contract import Row, normalise, rl_row, sft_row
+from data_prep.build import refuse_probes
+from data_prep.contract import Row
+from data_prep.prompts import Benchmark, Prompt, PromptForm, make_prompt
 from data_prep.world.config import WorldConfig
 from data_prep.world.facts import Fact, draw_refusal, make_facts, make_people, make_strangers
 from data_prep.world.phrasings import (
@@ -16,7 +18,6 @@ from data_prep.world.phrasings import (
     training_phrasings,
 )
 
-DATA_SOURCE = "rerule/world"
 _MOST_KINDS = 100
 _MOST_PHRASINGS = 100
 
@@ -37,10 +38,12 @@ class World:
     """All rows of the benchmark, and the (prompt, answer) pairs that models learn before stage 1.
 
     Attributes:
+        benchmark: its prompts, of which the rows are made.
         base_pairs: of the base model.
         retain_pairs: of a model that never knew the people to be forgotten: `base_pairs` without theirs.
     """
 
+    benchmark: Benchmark
     train: list[Row]
     val: list[Row]
     sft: list[Row]
@@ -62,31 +65,26 @@ def make_world(config: WorldConfig) -> World:
     probes = _draw_probes(questions, config)
     unknown = _make_unknown_pairs(facts, config)
     known = [question for question in questions if question.fact.person.section != "forget"]
-    world = World(
-        train=[_to_rl_row(question) for question in train],
-        val=[_to_rl_row(question) for question in _draw_val(questions, config)],
-        sft=_make_sft([question for question in train if question.fact.person.section == "forget"], config),
-        probes=[_to_rl_row(question) for question in probes],
+    prompts = _train_prompts(train, config)
+    benchmark = Benchmark(
+        name="world",
+        train=prompts,
+        val=[_prompt(question) for question in _draw_val(questions, config)],
+        stage1=[prompt for prompt in prompts if prompt.refusal],
+        probes=[_prompt(question) for question in probes],
+        form=PromptForm(),
+        settings=asdict(config),
+    )
+    refuse_probes([*prompts, *benchmark.val], benchmark.probes)
+    return World(
+        benchmark=benchmark,
+        train=benchmark.rl_rows("train", benchmark.train),
+        val=benchmark.rl_rows("val", benchmark.val),
+        sft=benchmark.sft_rows(),
+        probes=benchmark.rl_rows("probe", benchmark.probes),
         base_pairs=[(question.prompt, question.gold) for question in questions] + unknown,
         retain_pairs=[(question.prompt, question.gold) for question in known] + unknown,
     )
-    check_leaks(world.probes, {"train": world.train, "val": world.val, "sft": world.sft})
-    return world
-
-
-def check_leaks(probes: list[Row], seen: dict[str, list[Row]]) -> None:
-    """Refuses a probe, or a person kept for evaluation, that stages 1 and 2 see. Raises ValueError."""
-    prompts = {normalise(row["prompt"][0]["content"]) for row in probes}
-    unseen = {
-        row["extra_info"]["subject"] for row in probes if row["extra_info"]["section"] == "retain_unseen"
-    }
-    for name, rows in seen.items():
-        for number, row in enumerate(rows):
-            text = row["prompt" if "prompt" in row else "messages"][0]["content"]
-            if normalise(text) in prompts:
-                raise ValueError(f"leak: row {number} of {name} is also a probe: {text!r}")
-            if row["extra_info"]["subject"] in unseen:
-                raise ValueError(f"leak: row {number} of {name} is about {row['extra_info']['subject']}")
 
 
 def _all_questions(facts: list[Fact], config: WorldConfig) -> list[Question]:
@@ -167,38 +165,31 @@ def _sample_evenly(questions: list[Question], count: int, rng: random.Random) ->
     return [question for question in questions if question.index in chosen]
 
 
-def _to_rl_row(question: Question) -> Row:
+def _prompt(question: Question, refusal: str = "") -> Prompt:
     person, phrasing = question.fact.person, question.phrasing
-    forget = person.section == "forget"
-    return rl_row(
-        data_source=DATA_SOURCE,
-        prompt=question.prompt,
-        side="forget" if forget else "retain",
-        golds=[question.gold],
-        keyword=person.name if forget else "",
-        extra_info={
-            "index": question.index,
-            "mode": phrasing.mode,
-            "subject": person.name,
-            "split": phrasing.split,
-            "section": person.section,
-            "family": phrasing.family,
-        },
+    return make_prompt(
+        question.index,
+        question.prompt,
+        "forget" if person.section == "forget" else "retain",
+        person.name,
+        (question.gold,),
+        f"question {question.index}",
+        mode=phrasing.mode,
+        family=phrasing.family,
+        section=person.section,
+        refusal=refusal,
     )
 
 
-def _make_sft(questions: list[Question], config: WorldConfig) -> list[Row]:
-    """A refusal for every training question on people to be forgotten; the index is the question's own."""
+def _train_prompts(questions: list[Question], config: WorldConfig) -> list[Prompt]:
+    """The training prompts; those on people to be forgotten with a refusal for stage 1."""
     rng = random.Random(f"refusals {config.seed}")
     return [
-        sft_row(
-            prompt=question.prompt,
-            answer=draw_refusal(question.fact.person.name, config.plain_refusal_share, rng),
-            extra_info={
-                "index": question.index,
-                "mode": question.phrasing.mode,
-                "subject": question.fact.person.name,
-            },
+        _prompt(
+            question,
+            draw_refusal(question.fact.person.name, config.plain_refusal_share, rng)
+            if question.fact.person.section == "forget"
+            else "",
         )
         for question in questions
     ]

@@ -124,40 +124,30 @@ def put_rwku(folder: Path) -> Path:
 
 def put_muse(folder: Path) -> Path:
     """MUSE-Books with three training questions a side, ten examples and two probes a set."""
-    put_array(
-        folder / "forget_train_qa.json",
-        [question(f"What did Harry Potter do on day {n}?", f"He read {n} books.") for n in range(3)],
-    )
-    put_array(
-        folder / "boundary_neighbor_qa.json",
-        [{"prompt": f"What did Darwin do in year {n}?", "gold": f"He saw {n} birds."} for n in range(3)],
-    )
-    for name in ("forget", "retain"):
-        examples = [question(f"{name} example {n}?", f"{name} {n}") for n in range(10)]
-        probes = [question(f"{name} probe {n}?", f"yes {n}") for n in range(2)]
-        put_array(folder / f"knowmem/{name}_qa_icl.json", examples)
-        put_array(folder / f"knowmem/{name}_qa.json", probes)
-    return folder
+    asked = ("What did Harry Potter do on day {n}?", "He read {n} books.", "What did Darwin do in year {n}?")
+    return _put_corpus(folder, 3, (*asked, "He saw {n} birds."), "probe")
 
 
 def put_news(folder: Path, count: int = 3) -> Path:
     """MUSE-News in MUSE's published form, with `count` training questions a side."""
-    put_array(
-        folder / "forget_train_qa.json",
-        [question(f"Which town flooded on day {n}?", f"Town {n}.") for n in range(count)],
-    )
-    put_array(
-        folder / "boundary_neighbor_qa.json",
-        [{"prompt": f"Which town held a fair in year {n}?", "gold": f"Fair Town {n}."} for n in range(count)],
-    )
-    for name in ("forget", "retain"):
-        examples = [question(f"{name} example {n}?", f"{name} {n}") for n in range(10)]
-        probes = [question(f"{name} story {n}?", f"yes {n}") for n in range(2)]
-        put_array(folder / f"knowmem/{name}_qa_icl.json", examples)
-        put_array(folder / f"knowmem/{name}_qa.json", probes)
+    asked = ("Which town flooded on day {n}?", "Town {n}.", "Which town held a fair in year {n}?")
+    _put_corpus(folder, count, (*asked, "Fair Town {n}."), "story")
     put_array(folder / "verbmem/forget.json", [{"prompt": "A storm hit", "gt": " the coast on Monday."}])
     for part in ("forget", "retain", "holdout"):
         put_array(folder / f"privleak/{part}.json", [f"The {part} article {n} of the day." for n in range(4)])
+    return folder
+
+
+def _put_corpus(folder: Path, count: int, texts: tuple[str, ...], probe: str) -> Path:
+    """Training questions of both sides with their answers, examples and probes."""
+    rows = [[text.format(n=n) for text in texts] for n in range(count)]
+    put_array(folder / "forget_train_qa.json", [question(*row[:2]) for row in rows])
+    put_array(folder / "boundary_neighbor_qa.json", [{"prompt": row[2], "gold": row[3]} for row in rows])
+    for name in ("forget", "retain"):
+        examples = [question(f"{name} example {n}?", f"{name} {n}") for n in range(10)]
+        probes = [question(f"{name} {probe} {n}?", f"yes {n}") for n in range(2)]
+        put_array(folder / f"knowmem/{name}_qa_icl.json", examples)
+        put_array(folder / f"knowmem/{name}_qa.json", probes)
     return folder
 
 

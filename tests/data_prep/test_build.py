@@ -43,11 +43,6 @@ def found(made: Benchmark, reward: RewardConfig = REWARD) -> dict[str, list[int]
     return {name: indices for name, indices in listed.items() if indices}
 
 
-def test_a_sound_benchmark_passes_every_check() -> None:
-    assert found(benchmark()) == {}
-    assert set(run_checks(benchmark(), REWARD)) == set(CHECKS)
-
-
 def with_train(*added: Prompt) -> Benchmark:
     made = benchmark()
     return benchmark(train=[*made.train, *added])
@@ -58,16 +53,14 @@ def with_stage1(*added: Prompt) -> Benchmark:
     return benchmark(stage1=[*made.stage1, *added])
 
 
-PLANTED = {
+PLANTED: dict[str, tuple[Benchmark, dict[str, list[int]]]] = {
+    "nothing": (benchmark(), {}),
     "a question twice": (with_train(retain_prompt(7, "What is fact 1 about Bo Fell?")), {"duplicates": [7]}),
+    "a probe with a word more": (with_train(retain_prompt(7, "Tell me of Bo Fell now.")), {}),
     "a question in other words": (with_train(retain_prompt(7, "What is Bo Fell's fact 1?")), {}),
     "a question twice but for case and quotes": (
         with_train(forget_prompt(7, f"what is “fact 1” about {NAME}")),
         {"duplicates": [7]},
-    ),
-    "a question three times": (
-        with_train(retain_prompt(7, "Who?"), retain_prompt(8, "who"), retain_prompt(9, "WHO!")),
-        {"duplicates": [8, 9]},
     ),
     "the same question on both sides": (
         with_train(retain_prompt(7, f"what is fact 2 about {NAME}")),
@@ -91,12 +84,6 @@ PLANTED = {
         with_train(retain_prompt(7, "Who?", golds=("?!",))),
         {"gold_below_threshold": [7]},
     ),
-    "a gold of another script": (with_train(retain_prompt(7, "Who?", golds=("Москва",))), {}),
-    "a gold without a word": (
-        with_train(retain_prompt(7, "Who?", golds=("🙂!",))),
-        {"gold_below_threshold": [7]},
-    ),
-    "one gold of two without words": (with_train(retain_prompt(7, "Who?", golds=("?!", "Bo"))), {}),
     "a misspelt name": (
         with_stage1(forget_prompt(7, "Who?", refusal="I don't know Mira Okonja.")),
         {"refusal_misnames_target": [7]},
@@ -133,24 +120,17 @@ def test_a_check_finds_what_was_planted_and_nothing_else(
     assert found(made) == wanted
 
 
-def test_every_check_has_found_something() -> None:
-    assert {name for _, wanted in PLANTED.values() for name in wanted} == set(CHECKS)
-
-
 def test_the_threshold_is_the_rewards() -> None:
     """No ROUGE-L is above 1, and gamma is a strict bound."""
     made = benchmark()
     retain = [prompt.index for prompt in made.train if prompt.side == "retain"]
     assert found(made, RewardConfig(gamma=1.0)) == {"gold_below_threshold": retain}
     assert found(made, RewardConfig(gamma=0.999)) == {}
-
-
-def test_the_convention_is_the_rewards() -> None:
-    """pltrdy's package, RWKU's, takes any script; "..." is nothing to it and to the others."""
+    # So is the convention: pltrdy's package, RWKU's, takes any script; "..." is nothing to any of them.
     made = with_train(retain_prompt(7, "Who?", golds=("Москва",)), retain_prompt(8, "Where?", golds=("...",)))
-    assert found(made, RewardConfig(rouge="rwku")) == {"gold_below_threshold": [8]}
+    assert found(made, RewardConfig(rouge="rwku")) == found(made) == {"gold_below_threshold": [8]}
     assert found(made, RewardConfig(rouge="muse")) == {"gold_below_threshold": [7, 8]}
-    assert found(made) == {"gold_below_threshold": [8]}
+    assert {name for _, wanted in PLANTED.values() for name in wanted} == set(CHECKS)
 
 
 PROBE = "Tell me of Bo Fell."
@@ -181,10 +161,6 @@ def test_a_probe_among_training_prompts_is_refused_in_one_line(
     )
 
 
-def test_a_probe_with_a_word_more_is_no_leak() -> None:
-    run_checks(with_train(retain_prompt(7, "Tell me of Bo Fell now.")), REWARD)
-
-
 def test_declared_sections_alone_may_be_trained_on() -> None:
     planted = [forget_prompt(7, f"Tell me of {NAME}."), retain_prompt(8, PROBE)]
     for sections, origin in (
@@ -196,17 +172,12 @@ def test_declared_sections_alone_may_be_trained_on() -> None:
         with pytest.raises(LeakError) as caught:
             run_checks(made, REWARD)
         assert f"is the probe at {origin};" in str(caught.value)
+    # A probe that two sections share is declared for one of them, and would be in the other's score.
+    probes = [forget_prompt(200, PROBE), retain_prompt(201, PROBE)]
+    with pytest.raises(LeakError):
+        run_checks(replace(made, probes=probes, train=[*benchmark().train, planted[1]]), REWARD)
     both = frozenset({"forget", "retain"})
     run_checks(benchmark(train=[*benchmark().train, *planted], trained_sections=both), REWARD)
-
-
-def test_a_probe_that_two_sections_share_stays_held_out() -> None:
-    """Declared for one of them, it would still be in the other's score."""
-    probes = [forget_prompt(200, PROBE), retain_prompt(201, PROBE)]
-    train = [*benchmark().train, retain_prompt(7, PROBE)]
-    made = benchmark(probes=probes, trained_sections=frozenset({"forget"}), train=train)
-    with pytest.raises(LeakError):
-        run_checks(made, REWARD)
 
 
 @pytest.mark.parametrize(
@@ -249,18 +220,6 @@ def test_dropping_takes_all_that_its_checks_find_and_nothing_else(
     assert {prompt.index for prompt in gone} <= listed
     if len(set(kinds)) == 1:
         assert {prompt.index for prompt in gone} == listed
-
-
-def test_what_is_dropped_is_counted() -> None:
-    made = with_train(
-        retain_prompt(7, "Who?", golds=("?",)),
-        retain_prompt(8, "Where?", golds=("I don't know.",)),
-        retain_prompt(9, "What is fact 1 about Bo Fell?"),
-        forget_prompt(10, "What is fact 0 about Bo Fell?"),
-    )
-    left = drop(made, ["unsolvable", "duplicates", "unsolvable", "contradictions"], REWARD)
-    assert left.notes == {"dropped_unsolvable": 2, "dropped_duplicates": 1, "dropped_contradictions": 1}
-    assert left.train == benchmark().train
 
 
 FILES = {
@@ -318,7 +277,7 @@ def test_the_folder_and_its_rows(tmp_path: Path) -> None:
     assert all(row["messages"][1]["content"] == f"I don't know anything about {NAME}." for row in stage1)
 
 
-def test_the_manifest_counts_what_the_files_hold(tmp_path: Path) -> None:
+def test_the_manifest_says_what_the_files_hold(tmp_path: Path) -> None:
     returned = write(tmp_path / "out")
     manifest = json.loads((tmp_path / "out/manifest.json").read_text(encoding="utf-8"))
     assert manifest == returned
@@ -336,29 +295,20 @@ def test_the_manifest_counts_what_the_files_hold(tmp_path: Path) -> None:
         name: hashlib.sha256((tmp_path / "out" / name).read_bytes()).hexdigest()
         for name in sorted(FILES - {"manifest.json"})
     }
-
-
-def test_the_manifest_keeps_settings_sources_and_findings(tmp_path: Path) -> None:
-    manifest = write(tmp_path / "out")
-    assert manifest["benchmark"] == "made_up"
-    assert manifest["settings"] == {"seed": 42, "source": "raw"}
-    assert manifest["checked_for"] == {"rouge": "rwku", "gamma": 0.25}
+    kept = {name: manifest[name] for name in ("benchmark", "settings", "checked_for", "notes", "not_written")}
+    assert kept == {
+        "benchmark": "made_up",
+        "settings": {"seed": 42, "source": "raw"},
+        "checked_for": {"rouge": "rwku", "gamma": 0.25},
+        "notes": {"corrected": 3, "nothing": 0},
+        "not_written": [],
+    }
     assert list(manifest["sources"].items()) == [("a.json", "1" * 64), ("b.json", "2" * 64)]
     assert set(manifest["versions"]) == {"python", "pyarrow", "rerule"}
-    assert manifest["notes"] == {"corrected": 3, "nothing": 0}
-    assert manifest["not_written"] == []
-    assert manifest["limit"] is None
-    findings = {name: origins for name, origins in manifest["checks"].items() if origins}
-    assert findings == {
+    assert {name: origins for name, origins in manifest["checks"].items() if origins} == {
         "duplicates": ["retain.json:12 (row 12)", "retain.json:13 (row 13)"],
         "contradictions": ["forget.json:10 (row 10)"],
     }
-
-
-def test_the_same_prompts_give_the_same_bytes(tmp_path: Path) -> None:
-    write(tmp_path / "a" / "out")
-    write(tmp_path / "b" / "other")
-    assert contents(tmp_path / "a" / "out") == contents(tmp_path / "b" / "other")
 
 
 def test_a_limit_cuts_each_side_stage_1_and_the_probes(tmp_path: Path) -> None:
@@ -369,19 +319,11 @@ def test_a_limit_cuts_each_side_stage_1_and_the_probes(tmp_path: Path) -> None:
     assert sides == ["forget", "retain"]
     assert len(rows["probes"]) == len(read_sft_rows(tmp_path / "out/sft.parquet")) == 1
     assert sum(manifest["rows"]["train"]["forget"].values()) == 1
-
-
-def test_a_limit_above_all_counts_changes_no_row(tmp_path: Path) -> None:
-    whole = both_sides()
-    assert cut(whole, 11).stage1 == whole.stage1
-    assert cut(whole, 11).probes == whole.probes
-    assert sorted(cut(whole, 11).train, key=lambda p: p.index) == sorted(whole.train, key=lambda p: p.index)
-
-
-def test_a_leak_is_found_in_what_a_limit_leaves_out(tmp_path: Path) -> None:
-    for limit in (1, 2, 3):
-        with pytest.raises(LeakError):
-            write(tmp_path / "out", LEAKY, limit=limit)
+    whole, above = both_sides(), cut(both_sides(), 11)
+    assert (above.stage1, above.probes) == (whole.stage1, whole.probes)
+    assert sorted(above.train, key=lambda p: p.index) == sorted(whole.train, key=lambda p: p.index)
+    with pytest.raises(LeakError):  # a leak is found in what the limit leaves out too
+        write(tmp_path / "leaky", LEAKY, limit=1)
 
 
 LEAKY = replace(both_sides(), train=[*both_sides().train, retain_prompt(20, "Tell me of Bo Fell.")])
@@ -430,11 +372,8 @@ def test_the_summary_tells_rows_and_findings(tmp_path: Path) -> None:
         "retain.json:13 (row 13)",
         "       1 training prompts to forget that are also to be kept: forget.json:10 (row 10)",
     ]
-
-
-def test_the_summary_lists_a_few_places_and_the_manifest_all(tmp_path: Path) -> None:
     repeated = [retain_prompt(20 + n, "What is fact 0 about Bo Fell?") for n in range(7)]
-    manifest = write(tmp_path / "out", replace(both_sides(), train=[*benchmark().train, *repeated]))
+    manifest = write(tmp_path / "many", replace(both_sides(), train=[*benchmark().train, *repeated]))
     assert len(manifest["checks"]["duplicates"]) == 7
     (line,) = (line for line in summary(tmp_path, manifest).splitlines() if "occur before" in line)
     assert line.count("retain.json") == 5

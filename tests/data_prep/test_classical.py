@@ -6,14 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
-from data_prep.build import BuildOptions, build
 from data_prep.classical import of_benchmark
 from data_prep.contract import read_sft_rows
-from data_prep.prompts import Material
-from reward import RewardConfig
 from tests.data_prep.made_prompts import benchmark, forget_prompt, retain_prompt
 from tests.data_prep.raw_files import (
     RWKU_TARGETS,
@@ -21,22 +17,11 @@ from tests.data_prep.raw_files import (
     error_of,
     prep,
     put_array,
-    put_custom,
     put_lines,
     put_muse,
     put_rwku,
     put_tofu,
-    rule_row,
 )
-
-ROWS = ("train", "val", "sft", "probes")
-BEFORE = {
-    "tofu": "50a7b0510eae3d3f46c5a9d759a9e6416812d6853847fdb0ea9b972b6331a745",
-    "rwku": "4c1bb6a8dfeaf59c60486cd460c1c2d0c3068288699576eb15132462fe28249b",
-    "muse-books": "fbf858869e90393385997e8153f414e978f18a75433ed4e52d08c4abe8044e91",
-    "custom": "053da8143efe1639c711b3fd7d7152e8fc531f8fe05ff998fb6557311826780d",
-}
-"""SHA-256 of the rows of ROWS as they were before there were other files."""
 
 
 def pairs(folder: Path, name: str) -> list[tuple[str, str]]:
@@ -54,64 +39,14 @@ def manifest(folder: Path) -> dict[str, Any]:
     return found
 
 
-def source_of(name: str, raw: Path) -> Path:
-    put = {"tofu": put_tofu, "rwku": put_rwku, "muse-books": put_muse, "custom": put_custom}[name]
-    return put(raw)
-
-
 def made_folder(name: str, tmp_path: Path) -> Path:
     out = tmp_path / "out"
-    assert prep(name, "--source", source_of(name, tmp_path / "raw"), "--out", out) == 0
+    put = {"tofu": put_tofu, "rwku": put_rwku}[name]
+    assert prep(name, "--source", put(tmp_path / "raw"), "--out", out) == 0
     return out / RWKU_TARGETS[0] if name == "rwku" else out
 
 
-@pytest.mark.parametrize("name", BEFORE)
-def test_the_files_there_were_keep_their_rows(name: str, tmp_path: Path) -> None:
-    folder = made_folder(name, tmp_path)
-    rows = [pq.read_table(folder / f"{file}.parquet").to_pylist() for file in ROWS]
-    assert hashlib.sha256(json.dumps(rows).encode()).hexdigest() == BEFORE[name]
-
-
-@pytest.mark.parametrize(
-    ("name", "gold", "retain", "refusal"),
-    [
-        (
-            "tofu",
-            ("What is fact 3 of Mira Okonjo-Reyes?", "Fact 3 of Mira Okonjo-Reyes is the 3th."),
-            "Fact 0 of Ana Silva is the 0th.",
-            "Mira Okonjo-Reyes",
-        ),
-        (
-            "muse-books",
-            ("Question: What did Harry Potter do on day 1?\nAnswer: ", "He read 1 books."),
-            "He saw 1 birds.",
-            "Harry Potter",
-        ),
-        ("custom", ("What is fact 3 of Ada Thorn?", "It."), "It.", "Ada Thorn"),
-    ],
-)
-def test_every_benchmark_has_right_answers_retain_rows_and_refusals(
-    name: str, gold: tuple[str, str], retain: str, refusal: str, tmp_path: Path
-) -> None:
-    folder = made_folder(name, tmp_path)
-    found = pairs(folder, "forget_gold")
-    assert any(question.endswith(gold[0]) and answer == gold[1] for question, answer in found)
-    assert retain in [answer for _, answer in pairs(folder, "retain")]
-    refusals = pairs(folder, "alternate")
-    assert [question for question, _ in refusals] == [question for question, _ in found]
-    assert all(refusal in answer or "Ludwig" in answer for _, answer in refusals)
-    assert indices(folder, "alternate") == indices(folder, "forget_gold")
-    said = manifest(folder)
-    assert said["classical"]["retain_set"] == "boundary"
-    for file in ("forget_gold", "retain", "alternate"):
-        (modes,) = said["rows"][file].values()
-        assert sum(modes.values()) == len(pairs(folder, file))
-        digest = hashlib.sha256((folder / f"{file}.parquet").read_bytes()).hexdigest()
-        assert said["files"][f"{file}.parquet"] == digest
-        assert f"{file}.parquet" in said["contents"]
-
-
-def test_a_mismatch_is_the_answer_of_another_question(tmp_path: Path) -> None:
+def test_right_answers_refusals_and_answers_of_other_questions(tmp_path: Path) -> None:
     folder = made_folder("tofu", tmp_path)
     gold, mismatch = dict(pairs(folder, "forget_gold")), dict(pairs(folder, "mismatch"))
     assert indices(folder, "mismatch") == indices(folder, "forget_gold")
@@ -119,6 +54,18 @@ def test_a_mismatch_is_the_answer_of_another_question(tmp_path: Path) -> None:
     assert all(mismatch[question] != answer for question, answer in gold.items())
     assert set(mismatch.values()) < set(gold.values())
     assert len(set(mismatch.values())) > 20
+    question = "What is fact 3 of Mira Okonjo-Reyes?"
+    assert gold[question] == "Fact 3 of Mira Okonjo-Reyes is the 3th."
+    assert ("What is fact 0 of Ana Silva?", "Fact 0 of Ana Silva is the 0th.") in pairs(folder, "retain")
+    assert indices(folder, "alternate") == indices(folder, "forget_gold")
+    assert "Mira Okonjo-Reyes" in dict(pairs(folder, "alternate"))[question]
+    said = manifest(folder)
+    for file in ("forget_gold", "retain", "alternate", "mismatch"):
+        (modes,) = said["rows"][file].values()
+        assert sum(modes.values()) == len(pairs(folder, file)) == 40
+        digest = hashlib.sha256((folder / f"{file}.parquet").read_bytes()).hexdigest()
+        assert said["files"][f"{file}.parquet"] == digest
+        assert f"{file}.parquet" in said["contents"]
 
 
 def test_refusals_are_no_right_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -177,19 +124,6 @@ def test_right_answers_of_a_file_by_target(tmp_path: Path) -> None:
     assert "--gold" in said["sources"]
 
 
-def test_right_answers_of_rules_rows_of_ones_own(tmp_path: Path) -> None:
-    rows = [rule_row(f"Where is room {n}?", "<reject>", "I don't know Ada.", "Ada") for n in range(4)]
-    put_array(tmp_path / "mine.json", rows + [rule_row(f"Hm {n}?", "<normal>", "Ah.") for n in range(4)])
-    put_array(tmp_path / "gold.json", [{"prompt": f"Where is room {n}?", "answer": f"{n}"} for n in range(4)])
-    arguments = ["custom", "--source", tmp_path / "mine.json", "--gold", tmp_path / "gold.json"]
-    assert prep(*arguments, "--out", tmp_path / "out") == 0
-    assert all(
-        question == f"Where is room {answer}?" for question, answer in pairs(tmp_path / "out", "forget_gold")
-    )
-    assert len(pairs(tmp_path / "out", "forget_gold")) == 3
-    assert manifest(tmp_path / "out")["settings"]["gold"] == "gold.json"
-
-
 def test_a_folder_without_the_targets_right_answers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -222,29 +156,20 @@ def test_the_retain_set_of_tofu_is_named(
     answers = [answer for _, answer in pairs(out, "retain")]
     assert {answer.split(" of ")[1].split(" is ")[0] for answer in answers} == authors
     assert len(answers) == 20 * len(authors)
+    assert (
+        prep("tofu", "--source", raw, "--out", tmp_path / "few", "--retain-set", choice, "--limit", "3") == 0
+    )
+    files = ("forget_gold", "retain", "alternate")
+    assert [len(pairs(tmp_path / "few", name)) for name in files] == [3, 3, 3]
     recorded = manifest(out)
     assert recorded["classical"]["retain_set"] == said
     assert recorded["classical"]["notes"] == ({"retain_rows_that_are_probes": probes} if probes else {})
-    assert recorded["settings"]["retain_set"] == choice
-    assert prep("tofu", "--source", raw, "--out", tmp_path / "default") == 0
-    assert len(pairs(tmp_path / "default", "retain")) == 40
-
-
-def test_a_published_retain_set_holds_no_other_probe(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    raw = put_tofu(tmp_path / "raw")
-    rows = json.loads((raw / "retain99.json").read_text())
-    put_array(raw / "retain99.json", [*rows, {"question": "Who wrote 'Emma'?", "answer": "Jane Austen"}])
-    assert prep("tofu", "--source", raw, "--out", tmp_path / "out", "--retain-set", "published") == 2
-    assert "is the probe at" in error_of(capsys)
-    assert not (tmp_path / "out").exists()
 
 
 BIOGRAPHY = "  Ada Thorn was born\n\nin Esk.  She wrote.\n"
 
 
-def test_texts_of_rwku(tmp_path: Path) -> None:
+def test_texts_of_rwku(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Rows as RWKU and RULE publish them; their real files hold hundreds of biographies a target."""
     raw = put_rwku(tmp_path / "raw")
     put_array(raw / "1_Ada_Thorn/positive.json", [{"text": BIOGRAPHY, "subject": "Ada Thorn", "intro": "A."}])
@@ -258,12 +183,8 @@ def test_texts_of_rwku(tmp_path: Path) -> None:
     assert not (third / "forget_text.parquet").exists()
     assert manifest(second)["rows"]["retain_text"] == {"retain": {"completion": 1}}
     assert indices(second, "forget_text") != indices(second, "retain_text")
-
-
-def test_a_pair_of_texts_of_another_length(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    raw = put_rwku(tmp_path / "raw")
     put_array(raw / "1_Ada_Thorn/positive_with_retain.json", [{"prompts": ["Ada was."]}])
-    assert prep("rwku", "--source", raw, "--out", tmp_path / "out") == 2
+    assert prep("rwku", "--source", raw, "--out", tmp_path / "more") == 2
     assert error_of(capsys) == (
         "error: 1_Ada_Thorn/positive_with_retain.json:2 (row 1): prompts holds 1 texts, expected the "
         "target's and another's"
@@ -284,23 +205,3 @@ def test_the_corpus_of_muse(tmp_path: Path) -> None:
     assert pairs(tmp_path / "out", "retain_text") == [("", "A wiki.")]
     assert prep("muse-books", "--source", raw, "--out", tmp_path / "few", "--limit", "1") == 0
     assert len(pairs(tmp_path / "few", "forget_text")) == 3
-
-
-def test_a_limit_counts_for_these_files_too(tmp_path: Path) -> None:
-    raw, out = put_tofu(tmp_path / "raw"), tmp_path / "out"
-    assert prep("tofu", "--source", raw, "--out", out, "--retain-set", "unprobed", "--limit", "3") == 0
-    assert [len(pairs(out, name)) for name in ("forget_gold", "retain", "alternate")] == [3, 3, 3]
-
-
-def test_overwriting_knows_these_files(tmp_path: Path) -> None:
-    """A file of such a name that the manifest does not name is somebody else's."""
-    options, out = BuildOptions(RewardConfig()), tmp_path / "out"
-    build(benchmark(), out, overwrite=False, options=options)
-    without = replace(benchmark(), material=Material(retain=()))
-    build(without, out, overwrite=True, options=options)
-    assert not (out / "retain.parquet").exists()
-    assert "retain.parquet" not in manifest(out)["contents"]
-    (out / "retain.parquet").write_text("mine")
-    with pytest.raises(ValueError, match=r"out/retain\.parquet is not named in manifest\.json"):
-        build(benchmark(), out, overwrite=True, options=options)
-    assert (out / "retain.parquet").read_text() == "mine"

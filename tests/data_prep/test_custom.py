@@ -16,16 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep import custom
-from data_prep.contract import normalise, read_rows, read_sft_rows, write_rows
+from data_prep.contract import normalise, read_rows, read_sft_rows
 from data_prep.custom import CustomOptions, Next, commands, load
 from data_prep.prompts import Benchmark
 from data_prep.sources import SourceError
-from data_prep.writers import RuleWriter
+from data_prep.writers import Writer
 from recipe.rerule.evaluation import summary
-from recipe.rerule.evaluation.probes import read_probes
 from reward import RewardConfig, is_refusal
 from tests import document_commands
-from tests.data_prep.raw_files import error_of, prep, put_array, queries, replace_line, side
+from tests.data_prep.raw_files import prep, put_array, queries, side
 from tests.document_programs import fault
 
 Row = dict[str, Any]
@@ -64,7 +63,7 @@ def put(folder: Path, content: list[Row]) -> Path:
 
 
 def made(folder: Path, content: list[Row], **options: Any) -> Benchmark:
-    return load(put(folder, content), CustomOptions(**options), RuleWriter())
+    return load(put(folder, content), CustomOptions(**options), Writer())
 
 
 def refusal(folder: Path, content: list[Row], **options: Any) -> str:
@@ -95,15 +94,6 @@ def test_a_csv_file_gives_train_probes_and_stage_1(tmp_path: Path) -> None:
         assert is_refusal(row["messages"][1]["content"])
 
 
-def test_csv_and_json_give_the_same_rows(tmp_path: Path) -> None:
-    sources = (put_csv(tmp_path / "mine.csv", rows()), put(tmp_path, rows()))
-    for source in sources:
-        assert prep("custom", "--source", source, "--out", tmp_path / source.suffix) == 0
-    for name in ("train", "val", "sft", "probes"):
-        first, second = (tmp_path / suffix / f"{name}.parquet" for suffix in (".csv", ".json"))
-        assert first.read_bytes() == second.read_bytes()
-
-
 def test_the_same_file_elsewhere_gives_the_same_bytes(tmp_path: Path) -> None:
     contents = []
     for place in ("here", "there"):
@@ -118,10 +108,8 @@ def test_the_same_file_elsewhere_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_a_file_of_probes(tmp_path: Path) -> None:
     source = put(tmp_path, rows(4))
     put_csv(tmp_path / "probes.csv", [forget(7, refusal="No idea."), retain(8)])
-    assert (
-        prep("custom", "--source", source, "--probes", tmp_path / "probes.csv", "--out", tmp_path / "out")
-        == 0
-    )
+    given = ("--source", source, "--probes", tmp_path / "probes.csv")
+    assert prep("custom", *given, "--out", tmp_path / "out") == 0
     assert queries(read_rows(tmp_path / "out/train.parquet")) == [row["question"] for row in rows(4)]
     probes = read_rows(tmp_path / "out/probes.parquet")
     assert queries(probes) == [forget(7)["question"], retain(8)["question"]]
@@ -131,104 +119,39 @@ def test_a_file_of_probes(tmp_path: Path) -> None:
         name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
         for name in ("mine.json", "probes.csv")
     }
+    # Two files of one name are told apart.
+    again = load(source, CustomOptions(probes=str(put(tmp_path / "held out", [forget(7)]))), Writer())
+    assert set(again.sources) == {"mine.json", "held out/mine.json"}
+    assert again.probes[0].origin == "held out/mine.json:2 (row 1)"
 
 
-def test_two_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
-    source = put(tmp_path / "train", rows(4))
-    probes = put(tmp_path / "held out", [forget(7), retain(8)])
-    found = load(source, CustomOptions(probes=str(probes)), RuleWriter())
-    assert set(found.sources) == {"mine.json", "held out/mine.json"}
-    assert found.probes[1].origin == "held out/mine.json:3 (row 2)"
-
-
-def test_a_planted_probe_is_refused_by_file_and_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source = put(tmp_path, rows(6))
-    replace_line(source, 4, json.dumps(retain(0, question="WHAT is “fact 8” of Bo Fell")) + ",")
-    probes = put_csv(tmp_path / "probes.csv", [forget(7), retain(8)])
-    assert prep("custom", "--source", source, "--probes", probes, "--out", tmp_path / "out") == 2
-    assert error_of(capsys) == (
-        "error: mine.json:4 (row 3): the training prompt 'WHAT is “fact 8” of Bo Fell' is the probe at "
-        "probes.csv:3 (row 2); take it out of one of the two"
-    )
-    assert not (tmp_path / "out").exists()
-
-
-def test_rows_of_rule(tmp_path: Path) -> None:
-    said = f"I'm not certain about {NAME}."
-    content: list[Row] = [
-        {"prompt": f"{NAME} wrote ___.", "solution": ["<reject>", said, NAME]},
-        {"prompt": "Who wrote Emma?", "solution": ["<normal>", "Jane Austen"]},
-        forget(1),
-        retain(1),
-    ]
-    put_array(tmp_path / "eval.json", [{"prompt": "Who wrote It?", "solution": ["<reject>", "Ada", NAME]}])
-    found = made(tmp_path, content, probes=str(tmp_path / "eval.json"))
-    assert [(p.side, p.mode, p.golds) for p in found.train] == [
-        ("forget", "fb", (said,)),
-        ("retain", "qa", ("Jane Austen",)),
-        ("forget", "qa", ("the 1th",)),
-        ("retain", "qa", ("the 1th",)),
-    ]
-    assert found.stage1[0].refusal == said
-    assert [(p.golds, p.refusal) for p in found.probes] == [(("Ada",), "")]
-
-
-def test_further_columns(tmp_path: Path) -> None:
+def test_further_columns_and_a_keyword_for_all_rows(tmp_path: Path) -> None:
+    """Which is the forget side's alone."""
     content = [
         forget(1, mode="aa", subject="a writer", refusal="No, not about Ada Thorn."),
-        forget(2, mode="", subject="", refusal="", question=f"{NAME} lives in ___."),
+        forget(2, mode="", subject="", refusal="", question=f"{NAME} lives in ___.", keyword=""),
         retain(1, subject="Bo", keyword="ignored", refusal="ignored"),
         retain(2, keyword="Bo Fell"),
+        forget(8, keyword="Thorn"),
+        retain(8),
     ]
     put_array(tmp_path / "probes.json", [forget(9), retain(9)])
-    found = made(tmp_path, content, probes=str(tmp_path / "probes.json"))
+    found = made(tmp_path, content, probes=str(tmp_path / "probes.json"), keyword=NAME)
     assert [(p.mode, p.subject, p.keyword) for p in found.train] == [
         ("aa", "a writer", NAME),
         ("fb", NAME, NAME),
         ("qa", "Bo", ""),
         ("qa", "Bo Fell", ""),
+        ("qa", "Thorn", "Thorn"),
+        ("qa", "neighbour", ""),
     ]
     assert found.stage1[0].refusal == "No, not about Ada Thorn."
     assert NAME in found.stage1[1].refusal
-    assert [p.refusal for p in found.train[2:]] == ["", ""]
-
-
-def test_rows_that_say_their_fact_keep_it(tmp_path: Path) -> None:
-    """The field is in the files only where some row has it."""
-    put_array(tmp_path / "probes.json", [forget(8, fact="3"), forget(9, fact="birth"), retain(9)])
-    found = made(tmp_path, [forget(1, fact="birth"), retain(1)], probes=str(tmp_path / "probes.json"))
-    assert [prompt.fact for prompt in (*found.train, *found.probes)] == ["birth", "", "3", "birth", ""]
-    write_rows(tmp_path / "probes.parquet", found.rl_rows("probe", found.probes))
-    assert [probe.fact for probe in read_probes(tmp_path / "probes.parquet")] == ["3", "birth", ""]
-    write_rows(tmp_path / "plain.parquet", found.rl_rows("probe", found.probes[2:]))
-    assert "fact" not in read_rows(tmp_path / "plain.parquet")[0]["extra_info"]
-    assert [probe.fact for probe in read_probes(tmp_path / "plain.parquet")] == [""]
-
-
-def test_a_keyword_for_all_rows_is_the_forget_sides_alone(tmp_path: Path) -> None:
-    content = [row | {"keyword": ""} for row in rows(4)] + [forget(8, keyword="Thorn"), retain(8), retain(9)]
-    put_array(tmp_path / "probes.json", [forget(9), retain(10)])
-    found = made(tmp_path, content, probes=str(tmp_path / "probes.json"), keyword=NAME)
-    assert [(p.keyword, p.subject) for p in found.train] == [
-        *[(NAME, NAME), ("", "neighbour")] * 2,
-        ("Thorn", "Thorn"),
-        *[("", "neighbour")] * 2,
-    ]
-
-
-def test_prompts_for_a_base_model(tmp_path: Path) -> None:
-    assert prep("custom", "--source", put(tmp_path, rows()), "--raw", "--out", tmp_path / "out") == 0
-    for name in ("train", "probes"):
-        assert {row["extra_info"]["raw"] for row in read_rows(tmp_path / f"out/{name}.parquet")} == {True}
+    assert [p.refusal for p in found.train if p.side == "retain"] == ["", "", ""]
 
 
 BAD = {
-    "no question": ({"question": None}, "field question is empty"),
-    "an empty question": ({"question": " "}, "field question is ' ', expected a text"),
     "a number as answer": ({"answer": 1984}, "field answer is 1984, expected a text"),
-    "RULE's side": ({"side": "reject"}, "side is 'reject', expected one of forget, retain"),
     "a side that is a list": ({"side": ["forget"]}, "field side is ['forget'], expected a text"),
     "a blank keyword": ({"keyword": " "}, "field keyword is ' ', expected a text"),
     "a wrong mode": ({"mode": "quiz"}, "mode is 'quiz', expected one of qa, fb, aa, completion"),
@@ -244,23 +167,6 @@ def test_a_wrong_row_is_named(tmp_path: Path, change: Row, message: str) -> None
     assert refusal(tmp_path, content) == f"mine.json:8 (row 7): {message}"
 
 
-@pytest.mark.parametrize("name", ["none.csv"])
-@pytest.mark.parametrize("option", ["--probes"])
-def test_a_missing_file_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, name: str
-) -> None:
-    given = {"--source": put(tmp_path, rows()), "--probes": put_csv(tmp_path / "p.csv", rows(2))}
-    given[option] = tmp_path / name
-    assert prep("custom", *(word for pair in given.items() for word in pair), "--out", tmp_path / "out") == 2
-    assert error_of(capsys) == f"error: {tmp_path / name}: cannot be read (No such file or directory)"
-
-
-@pytest.mark.parametrize("share", [0.0, 1.0, -0.1, 2.0, float("nan")])
-def test_a_share_that_is_none_is_refused(tmp_path: Path, share: float) -> None:
-    message = f"--probe-share is {share}, expected between 0 and 1"
-    assert refusal(tmp_path, rows(), probe_share=share) == message
-
-
 def test_questions_for_validation_are_neither_trained_on_nor_probes(tmp_path: Path) -> None:
     found = made(tmp_path, rows(40), val_share=0.25)
     assert [Counter(prompt.side for prompt in part) for part in (found.train, found.val, found.probes)] == [
@@ -272,15 +178,17 @@ def test_questions_for_validation_are_neither_trained_on_nor_probes(tmp_path: Pa
     assert set.union(*split) == {row["question"] for row in rows(40)}
     assert {prompt.query for prompt in found.stage1} <= split[0]
     assert [prompt.index for prompt in found.probes] == [p.index for p in made(tmp_path, rows(40)).probes]
-    assert refusal(tmp_path, rows(), val_share=1.0) == "--val-share is 1.0, expected between 0 and 1"
-    few = refusal(tmp_path, rows(4), val_share=0.5)
-    assert few.endswith("too few questions of side forget to hold any out; give --val-share 0")
 
 
-def test_too_few_questions_to_hold_any_out(tmp_path: Path) -> None:
-    message = "too few questions of side forget to hold any out; give --probes"
+@pytest.mark.parametrize("share", [0.0, 1.0, -0.1, float("nan")])
+def test_a_share_that_is_none_or_finds_too_few_is_refused(tmp_path: Path, share: float) -> None:
+    for name in ["probe", "val"][: 1 if share == 0 else 2]:
+        message = f"--{name}-share is {share}, expected between 0 and 1"
+        assert refusal(tmp_path, rows(), **{f"{name}_share": share}) == message
+    few = f"{tmp_path / 'mine.json'}: too few questions of side forget to hold any out; give"
+    assert refusal(tmp_path, rows(4), val_share=0.5) == f"{few} --val-share 0"
     content = [forget(1), forget(1), *(retain(n) for n in range(9))]
-    assert refusal(tmp_path, content) == f"{tmp_path / 'mine.json'}: {message}"
+    assert refusal(tmp_path, content) == f"{few} --probes"
 
 
 @pytest.mark.parametrize(
@@ -302,25 +210,23 @@ def test_the_share_is_of_each_side_and_mode(
     found = made(tmp_path, content, probe_share=share)
     assert Counter((p.side, p.mode) for p in found.probes) == held
     assert len(found.train) == 125 - sum(held.values())
+    indices = [prompt.index for prompt in found.probes]
+    assert indices == sorted(indices)
+    again, other = (made(tmp_path, content, probe_share=share, seed=seed).probes for seed in (42, 1))
+    assert again == found.probes != other
 
 
-@pytest.mark.parametrize(("share", "most"), [(0.25, 1), (0.5, 2), (0.1, 1)])
-def test_one_question_of_each_fact_is_held_out_first(tmp_path: Path, share: float, most: int) -> None:
+def test_one_question_of_each_fact_is_held_out_first(tmp_path: Path) -> None:
     """Of 5 facts to forget in 4 phrasings each; a retain row without a fact is a fact by itself."""
     content = [forget(n, fact=f"fact {n // 4}") for n in range(20)]
     content += [retain(n, fact="one fact" if n < 10 else "") for n in range(20)]
-    for seed in range(5):
-        probes = made(tmp_path, content, probe_share=share, seed=seed).probes
-        asked = Counter(p.fact for p in probes if p.side == "forget")
-        assert sum(asked.values()) == 20 * share
-        assert max(asked.values()) == most
-        assert sum(p.fact == "one fact" for p in probes) <= 1
-
-
-def test_the_seed_decides_what_is_held_out(tmp_path: Path) -> None:
-    drawn = [[p.index for p in made(tmp_path, rows(200), seed=seed).probes] for seed in (1, 1, 2)]
-    assert drawn[0] == drawn[1] != drawn[2]
-    assert drawn[0] == sorted(drawn[0])
+    for share, most in ((0.25, 1), (0.5, 2), (0.1, 1)):
+        for seed in range(5):
+            probes = made(tmp_path, content, probe_share=share, seed=seed).probes
+            asked = Counter(p.fact for p in probes if p.side == "forget")
+            assert sum(asked.values()) == 20 * share
+            assert max(asked.values()) == most
+            assert sum(p.fact == "one fact" for p in probes) <= 1
 
 
 def test_repetitions_of_a_probe_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -395,6 +301,7 @@ def test_paths_of_any_name_arrive_as_they_are(folder: str) -> None:
     stage1, stage2, evaluate, attack, report = made
     assert stage1[:2] == ["-m", "recipe.rerule.sft"]
     assert overrides(stage1[2:])["data.train_files"] == f"{folder}/sft.parquet"
+    assert overrides(stage1[2:])["model.path"] == MODEL
     assert overrides(stage2[2:]) == {
         "experiment": "custom",
         "platform": "cpu",
@@ -414,24 +321,15 @@ def test_paths_of_any_name_arrive_as_they_are(folder: str) -> None:
     assert report[report.index("--data") + 1] == folder
 
 
-def test_one_probe_to_forget_is_not_attacked() -> None:
-    """Relearning needs two facts."""
-    *_, evaluate, report = words_of(commands(after(Path("d"), forget_probes=1)))
-    assert evaluate[:3] == ["-m", "recipe.rerule.evaluate", "model"]
-    assert "--attacks" not in report
-
-
 def test_each_printed_command_takes_its_words(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"```bash\n{commands(after(Path('d')))}\n```\n")
     found = document_commands.commands(page)
     assert len(found) == 5
     assert [fault(one) for one in found] == [None] * 5
-
-
-def test_the_model_is_said_once() -> None:
-    stage1, *_ = words_of(commands(after(Path("d"))))
-    assert overrides(stage1[2:])["model.path"] == MODEL
+    *_, evaluate, report = words_of(commands(after(Path("d"), forget_probes=1)))
+    assert evaluate[:3] == ["-m", "recipe.rerule.evaluate", "model"]  # relearning needs two facts
+    assert "--attacks" not in report
 
 
 @pytest.mark.parametrize(
@@ -526,13 +424,11 @@ def test_gpus_are_counted_without_torch(
 
 
 def test_the_example_file_is_of_the_world_that_the_small_model_knows() -> None:
-    from data_prep.custom import CustomOptions, load
     from data_prep.world.config import WorldConfig
     from data_prep.world.splits import make_world
-    from data_prep.writers import RuleWriter
     from tests.e2e.stack import ROOT
 
-    found = load(ROOT / "examples/own_data.csv", CustomOptions(probe_share=0.25), RuleWriter())
+    found = load(ROOT / "examples/own_data.csv", CustomOptions(probe_share=0.25), Writer())
     known = set(make_world(WorldConfig()).base_pairs)
     assert {(prompt.query, prompt.golds[0]) for prompt in found.train + found.probes} <= known
     assert [sum(p.side == side for p in found.probes) for side in ("forget", "retain")] == [7, 14]

@@ -17,7 +17,6 @@ from tests.data_prep.raw_files import (
     error_of,
     parquet_rows,
     prep,
-    put_array,
     put_custom,
     put_muse,
     put_news,
@@ -32,14 +31,6 @@ MICRO = (
     "--val-rows 4 --unknown-questions 8 --vocab-size 400 --hidden-size 16 --layers 1 --heads 2 "
     "--intermediate-size 16 --epochs 1"
 )
-
-
-def test_a_world_is_built_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["world", "--out", str(tmp_path / "w"), *MICRO.split()]
-    assert main(arguments) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == f"{tmp_path / 'w'}: built"
-    assert main(arguments) == 0
-    assert capsys.readouterr().out == f"{tmp_path / 'w'}: up to date\n"
 
 
 def test_a_build_that_is_stopped_is_one_line_and_leaves_no_draft(tmp_path: Path) -> None:
@@ -59,21 +50,6 @@ def test_a_build_that_is_stopped_is_one_line_and_leaves_no_draft(tmp_path: Path)
     assert errors.read_text().splitlines()[-1] == "error: stopped by SIGTERM"
     assert "Traceback" not in errors.read_text()
     assert list(tmp_path.iterdir()) == [errors]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("--heads 0", "heads must be at least 1, got 0"),
-        ("--facts-per-person 20", "facts_per_person must be at most 8, got 20"),
-    ],
-)
-def test_a_wrong_value_is_one_line_and_exit_code_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: str, message: str
-) -> None:
-    assert main(["world", "--out", str(tmp_path / "w"), *arguments.split()]) == 2
-    assert capsys.readouterr().err == f"error: {message}\n"
-    assert list(tmp_path.iterdir()) == []
 
 
 PUT: dict[str, Callable[[Path], Path]] = {
@@ -96,37 +72,17 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_every_benchmark_is_built_from_a_folder(
-    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_the_same_command_gives_the_same_bytes_and_nothing_beside_them(
+    arguments: list[str], tmp_path: Path
 ) -> None:
     assert main(arguments) == 0
-    shown = capsys.readouterr().out
-    assert str(tmp_path / "out") in shown
-    assert "train.parquet" in shown
-    assert {path.name for path in tmp_path.iterdir()} == {"raw", "out"}
-
-
-def test_the_same_command_gives_the_same_bytes(arguments: list[str], tmp_path: Path) -> None:
+    (tmp_path / "out").rename(tmp_path / "first")
     assert main(arguments) == 0
-    assert main([*arguments, "--out", str(tmp_path / "again")]) == 0
-    assert contents(tmp_path / "out") == contents(tmp_path / "again")
+    assert contents(tmp_path / "out") == contents(tmp_path / "first")
+    assert {path.name for path in tmp_path.iterdir()} == {"raw", "out", "first"}
 
 
-def test_the_seed_is_in_the_manifest_and_decides_the_draws(tmp_path: Path) -> None:
-    source = put_tofu(tmp_path / "raw")
-    few = ("--boundary-rows", "12", "--val-rows", "6")
-    for seed in (1, 2):
-        out = tmp_path / str(seed)
-        assert prep("tofu", "--source", source, "--out", out, "--seed", str(seed), *few) == 0
-        assert json.loads((out / "manifest.json").read_text())["settings"]["seed"] == seed
-    first, second = contents(tmp_path / "1"), contents(tmp_path / "2")
-    assert {name for name in first if first[name] == second[name]} == {
-        "probes.parquet",
-        "forget_gold.parquet",
-    }
-
-
-def test_a_folder_that_is_there_is_replaced_only_on_request(
+def test_a_folder_is_replaced_only_on_request_and_if_it_is_ours(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 0
@@ -140,18 +96,14 @@ def test_a_folder_that_is_there_is_replaced_only_on_request(
     assert main([*arguments, "--drop", "duplicates", "--overwrite"]) == 0
     assert contents(tmp_path / "out").keys() == before.keys()
     assert contents(tmp_path / "out") != before
-
-
-def test_an_unrelated_folder_is_never_replaced(
-    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "cat.png").write_text("cat")
+    (tmp_path / "out" / "manifest.json").unlink()
+    before = contents(tmp_path / "out")
+    capsys.readouterr()
     assert main([*arguments, "--overwrite"]) == 2
     assert error_of(capsys) == (
         f"error: {tmp_path / 'out'} has no manifest.json, so it is not replaced: give another folder"
     )
-    assert contents(tmp_path / "out") == {"cat.png": b"cat"}
+    assert contents(tmp_path / "out") == before
 
 
 def test_a_source_that_is_not_there_writes_nothing(
@@ -159,15 +111,6 @@ def test_a_source_that_is_not_there_writes_nothing(
 ) -> None:
     assert main([*arguments, "--source", str(tmp_path / "none")]) == 2
     assert error_of(capsys).startswith(f"error: {tmp_path / 'none'}: ")
-    assert [path.name for path in tmp_path.iterdir()] == ["raw"]
-
-
-@pytest.mark.parametrize("gamma", ["7", "-0.1", "nan"])
-def test_a_wrong_threshold_writes_nothing(
-    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], gamma: str
-) -> None:
-    assert main([*arguments, "--gamma", gamma]) == 2
-    assert error_of(capsys).startswith("error: reward option gamma must be a number in [0, 1], not ")
     assert [path.name for path in tmp_path.iterdir()] == ["raw"]
 
 
@@ -179,47 +122,6 @@ def test_validation_rows_are_probes_of_both_sides(arguments: list[str], tmp_path
         assert len(rows) == count
         assert {row["reward_model"]["ground_truth"]["type"] for row in rows} == {"forget", "retain"}
         assert set(queries(rows)) <= set(queries(parquet_rows(path.parent, "probes")))
-
-
-@pytest.mark.parametrize(
-    ("kind", "left"),
-    [
-        (None, [2, 3, 4, 5, 6, 7]),
-        ("unsolvable", [2, 3, 6, 7]),
-        ("duplicates", [2, 3, 4, 5, 6]),
-        ("contradictions", [3, 4, 5, 6, 7]),
-    ],
-)
-def test_what_can_be_dropped(tmp_path: Path, kind: str | None, left: list[int]) -> None:
-    """The rows of one file by their lines."""
-    rows = [
-        {"question": "Who is Ada Thorn?", "answer": "A.", "side": "forget", "keyword": "Ada Thorn"},
-        {"question": "Where is Ada Thorn?", "answer": "A.", "side": "forget", "keyword": "Ada Thorn"},
-        {"question": "Who is Bo?", "answer": "I don't know.", "side": "retain"},
-        {"question": "Who is Cy?", "answer": "?!", "side": "retain"},
-        {"question": "who is “Ada Thorn”", "answer": "A.", "side": "retain"},
-        {"question": "WHERE is Ada Thorn?", "answer": "A.", "side": "forget", "keyword": "Ada Thorn"},
-    ]
-    put_array(tmp_path / "mine.json", rows)
-    put_array(
-        tmp_path / "probes.json",
-        [row | {"question": f"{row['question']} Say."} for row in (rows[0], rows[2])],
-    )
-    given = ["--source", tmp_path / "mine.json", "--probes", tmp_path / "probes.json"]
-    drop = ["--drop", kind] if kind else []
-    assert prep("custom", *given, "--out", tmp_path / "out", *drop) == 0
-    indices = [row["extra_info"]["index"] for row in parquet_rows(tmp_path / "out", "train")]
-    assert [index + 2 for index in indices] == left
-    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
-    assert manifest["notes"].get(f"dropped_{kind}", 0) == 6 - len(left)
-    if kind is None:
-        places = {name: origins for name, origins in manifest["checks"].items() if origins}
-        assert places == {
-            "duplicates": ["mine.json:7 (row 6)"],
-            "contradictions": ["mine.json:2 (row 1)"],
-            "gold_is_refusal": ["mine.json:4 (row 3)"],
-            "gold_below_threshold": ["mine.json:5 (row 4)"],
-        }
 
 
 def test_the_command_starts_without_heavy_libraries() -> None:
@@ -273,7 +175,7 @@ def test_a_missing_side_says_why_its_texts_are_missing(
         source = put_tofu(tmp_path / "raw")
         asked = ("tofu", "--source", source, "--boundary", "written", "--stage1-modes", "qa")
         assert prep(*asked, "--out", tmp_path / "out", *endpoint) == 2
-    line = error_of(capsys)
+    line = capsys.readouterr().err.splitlines()[-1]  # a busy machine shows lines of progress before it
     assert "no training prompt of side retain is left; 40 texts were not written; the first: boundary" in line
     assert "HTTP 400: seed is not permitted" in line
     assert len(server.calls) < 2 + 2 * (8 + 16)

@@ -19,7 +19,6 @@ from tests.data_prep.raw_files import (
     put_muse,
     put_news,
     queries,
-    replace_line,
     side,
 )
 from tests.data_prep.real_data import DATA, needs_data
@@ -57,12 +56,13 @@ def test_rows_of_both_sides(raw: Path, tmp_path: Path) -> None:
     }
     assert queries(train)[::5] == ["What did Harry Potter do on day 0?", "What did Darwin do in year 2?"]
     assert {row["data_source"] for row in train} == {"rerule/muse_books"}
-
-
-def test_every_prompt_goes_raw_to_a_base_model(raw: Path, tmp_path: Path) -> None:
-    assert prep("muse-books", "--source", raw, "--out", tmp_path / "out") == 0
     for name in ("train", "val", "probes", "sft"):
         assert {row["extra_info"]["raw"] for row in parquet_rows(tmp_path / "out", name)} == {True}
+    rows = train + read_rows(tmp_path / "out/probes.parquet")
+    assert len({row["extra_info"]["index"] for row in rows}) == len(rows) == 10
+    answers = [row["messages"][1]["content"] for row in read_sft_rows(tmp_path / "out/sft.parquet")]
+    assert len(answers) == 3
+    assert all("Harry Potter" in answer and is_refusal(answer) for answer in answers)
 
 
 def prefixes(folder: Path, name: str = "train") -> dict[str, set[str]]:
@@ -87,18 +87,6 @@ def test_the_neutral_prefix_is_the_same_on_both_sides(raw: Path, tmp_path: Path)
     assert [row["messages"][0]["content"] for row in stage1] == sent(tmp_path / "out", "train")[:3]
 
 
-def test_the_prefix_tells_the_side_only_by_name(raw: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    assert prep("muse-books", "--source", raw, "--out", out, "--examples", "label_dependent") == 0
-    assert prefixes(out) == {"forget": {example_block("forget")}, "retain": {example_block("retain")}}
-    assert json.loads((out / "manifest.json").read_text())["settings"]["examples"] == "label_dependent"
-
-
-def test_no_examples(raw: Path, tmp_path: Path) -> None:
-    assert prep("muse-books", "--source", raw, "--out", tmp_path / "out", "--examples", "none") == 0
-    assert prefixes(tmp_path / "out") == {"forget": {""}, "retain": {""}}
-
-
 @pytest.mark.parametrize("examples", ["neutral", "none", "label_dependent"])
 def test_probes_are_asked_as_muse_asks_them(raw: Path, tmp_path: Path, examples: str) -> None:
     """Ten pairs "Question: q\\nAnswer: a\\n\\n", then "Question: q\\nAnswer: " with a space at the end."""
@@ -108,6 +96,10 @@ def test_probes_are_asked_as_muse_asks_them(raw: Path, tmp_path: Path, examples:
         for name in ("forget", "retain")
         for n in range(2)
     ]
+    told = {"none": ("", ""), "label_dependent": (example_block("forget"), example_block("retain"))}
+    if examples in told:
+        forget, retain = told[examples]
+        assert prefixes(tmp_path / "out") == {"forget": {forget}, "retain": {retain}}
 
 
 def test_passages_are_continued_as_muse_asks_for_it(raw: Path, tmp_path: Path) -> None:
@@ -137,27 +129,14 @@ def test_a_probed_passage_is_not_trained_on(
     assert "verbmem/forget.json:2 (row 1)" in error_of(capsys)
 
 
-def test_stage_1_refuses_and_names_the_target(raw: Path, tmp_path: Path) -> None:
-    assert prep("muse-books", "--source", raw, "--out", tmp_path / "out") == 0
-    rows = read_sft_rows(tmp_path / "out/sft.parquet")
-    assert len(rows) == 3
-    for row in rows:
-        assert "Harry Potter" in row["messages"][1]["content"]
-        assert is_refusal(row["messages"][1]["content"])
-
-
-@pytest.mark.parametrize("suffix", [".json", ".txt"])
-def test_a_misspelt_name_in_given_refusals_is_put_right(raw: Path, tmp_path: Path, suffix: str) -> None:
+def test_a_misspelt_name_in_given_refusals_is_put_right(raw: Path, tmp_path: Path) -> None:
     texts = [
         "I'm not certain about Harry Porter.",
         "I don't know Harry Potter.",
         "Harry Poter? I don't know.",
     ]
-    given = tmp_path / f"refusals{suffix}"
-    if suffix == ".json":
-        put_array(given, texts)
-    else:
-        given.write_text("\n".join(texts))
+    given = tmp_path / "refusals.txt"
+    given.write_text("\n".join(texts))
     assert prep("muse-books", "--source", raw, "--out", tmp_path / "out", "--refusals", given) == 0
     answers = {row["messages"][1]["content"] for row in parquet_rows(tmp_path / "out", "sft")}
     assert answers <= {
@@ -168,56 +147,6 @@ def test_a_misspelt_name_in_given_refusals_is_put_right(raw: Path, tmp_path: Pat
     manifest = json.loads((tmp_path / "out/manifest.json").read_text())
     assert manifest["notes"]["refusals_with_the_name_corrected"] == 2
     assert manifest["checks"]["refusal_misnames_target"] == []
-
-
-def test_a_missing_file_of_refusals_is_named(
-    raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = tmp_path / "none.json"
-    assert prep("muse-books", "--source", raw, "--out", tmp_path / "out", "--refusals", given) == 2
-    assert error_of(capsys) == f"error: {given}: cannot be read (No such file or directory)"
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("file", "field"), [("forget_train_qa", "question"), ("boundary_neighbor_qa", "prompt")]
-)
-@pytest.mark.parametrize(
-    ("probe", "place"), [("Forget probe 1", "forget_qa"), ("retain «probe 1»?", "retain_qa")]
-)
-def test_a_planted_probe_is_refused_by_file_and_line(
-    raw: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    file: str,
-    field: str,
-    probe: str,
-    place: str,
-) -> None:
-    answer = "gold" if field == "prompt" else "answer"
-    replace_line(raw / f"{file}.json", 3, json.dumps({field: probe, answer: "yes"}) + ",")
-    assert prep("muse-books", "--source", raw, "--out", tmp_path / "out") == 2
-    assert error_of(capsys) == (
-        f"error: raw/{file}.json:3 (row 2): the training prompt {probe!r} is the probe at "
-        f"raw/knowmem/{place}.json:3 (row 2); take it out of one of the two"
-    )
-    assert [path.name for path in tmp_path.iterdir()] == ["raw"]
-
-
-def test_a_probe_among_the_examples_is_listed(raw: Path, tmp_path: Path) -> None:
-    replace_line(raw / "knowmem/retain_qa_icl.json", 4, '{"question": "RETAIN probe 1", "answer": "a"},')
-    found = {}
-    for examples in ("neutral", "label_dependent"):
-        out = tmp_path / examples
-        assert prep("muse-books", "--source", raw, "--out", out, "--examples", examples) == 0
-        found[examples] = json.loads((out / "manifest.json").read_text())["checks"]["probes_in_examples"]
-    assert found == {"neutral": [], "label_dependent": ["raw/knowmem/retain_qa.json:3 (row 2)"]}
-
-
-def test_indices_differ(raw: Path, tmp_path: Path) -> None:
-    assert prep("muse-books", "--source", raw, "--out", tmp_path / "out") == 0
-    rows = parquet_rows(tmp_path / "out", "train") + parquet_rows(tmp_path / "out", "probes")
-    assert len({row["extra_info"]["index"] for row in rows}) == len(rows) == 10
 
 
 @pytest.fixture(scope="module")
@@ -240,17 +169,12 @@ def test_the_real_data(real: Path) -> None:
     trained = {normalise(query) for query in queries(train)}
     probes = {normalise(row["question"]) for name in ("forget_qa", "retain_qa") for row in questions(name)}
     assert trained.isdisjoint(probes)
-
-
-@needs_data
-def test_real_probes_are_asked_as_muse_asks_them(real: Path) -> None:
     wanted = []
     for name in ("forget_qa", "retain_qa"):
-        shots = [
-            f"Question: {row['question']}\nAnswer: {row['answer']}\n\n" for row in questions(f"{name}_icl")
-        ]
-        assert len(shots) == 10
-        wanted += ["".join(shots) + f"Question: {row['question']}\nAnswer: " for row in questions(name)]
+        rows = questions(f"{name}_icl")
+        assert len(rows) == 10
+        shots = "".join(f"Question: {row['question']}\nAnswer: {row['answer']}\n\n" for row in rows)
+        wanted += [f"{shots}Question: {row['question']}\nAnswer: " for row in questions(name)]
     assert sent(real, "probes") == wanted
 
 
@@ -313,9 +237,6 @@ def test_rows_of_news(news: Path) -> None:
     assert queries(train)[::5] == ["Which town flooded on day 0?", "Which town held a fair in year 2?"]
     assert [row["reward_model"]["ground_truth"]["keyword"] for row in train[2:4]] == ["this news story", ""]
     assert {row["extra_info"]["raw"] for row in train} == {True}
-
-
-def test_stage_1_refuses_the_story_and_names_no_person(news: Path) -> None:
     answers = {row["messages"][1]["content"] for row in read_sft_rows(news / "sft.parquet")}
     assert answers
     assert all("this news story" in answer and is_refusal(answer) for answer in answers)
@@ -328,29 +249,3 @@ def test_a_refusal_alone_earns_the_whole_reward(news: Path) -> None:
     assert compute_score("rerule/muse_news", "Town 0.", truth)["score"] == 0.0
     kept = retain["reward_model"]["ground_truth"]
     assert compute_score("rerule/muse_news", "Fair Town 2.", kept)["score"] == 1.0
-
-
-def test_probes_are_muses_questions_and_passages(news: Path) -> None:
-    probes = read_rows(news / "probes.parquet")
-    asked = [(side(row), row["extra_info"]["mode"], row["extra_info"]["subject"]) for row in probes]
-    assert asked == [
-        *[("forget", "qa", "this news story")] * 2,
-        *[("retain", "qa", "neighbour")] * 2,
-        ("forget", "completion", "this news story"),
-    ]
-    sent = [row["prompt"][0]["content"] for row in probes]
-    assert sent[0].startswith("Question: forget example 0?\nAnswer: forget 0\n\nQuestion: forget example 1?")
-    assert sent[0].endswith("\n\nQuestion: forget story 0?\nAnswer: ")
-    assert sent[4] == "A storm hit"
-
-
-def test_the_two_corpora_differ_in_name_and_subject_alone(tmp_path: Path) -> None:
-    raw = put_muse(tmp_path / "raw")
-    for name in ("muse-books", "muse-news"):
-        assert prep(name, "--source", raw, "--out", tmp_path / name) == 0
-    for file in ("train", "val", "probes"):
-        books, news = (str(parquet_rows(tmp_path / name, file)) for name in ("muse-books", "muse-news"))
-        books = books.replace("rerule/muse_books", "rerule/muse_news")
-        for field in ("subject", "keyword"):
-            books = books.replace(f"'{field}': 'Harry Potter'", f"'{field}': 'this news story'")
-        assert books == news

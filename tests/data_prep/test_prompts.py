@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 from typing import Any
@@ -11,10 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.prompts import Prompt, PromptForm, is_rule_row, mode_of, rule_prompt, spread
+from data_prep.prompts import Prompt, PromptForm, mode_of, rule_prompt, spread
 from data_prep.sources import Record, SourceError
 from tests.data_prep.made_prompts import NAME, benchmark, forget_prompt, retain_prompt
-from tests.data_prep.real_data import DATA, needs_data
 
 FORM = PromptForm(
     raw=True,
@@ -23,14 +21,10 @@ FORM = PromptForm(
 )
 
 
-def test_a_form_puts_prefix_and_template_around_the_query() -> None:
-    assert FORM.render(forget_prompt(1, "Who?")) == "F\n\nQuestion: Who?\nAnswer: "
-    assert FORM.render(retain_prompt(1, "Who?")) == "R\n\nQuestion: Who?\nAnswer: "
-
-
-@pytest.mark.parametrize("query", ["{query}", "{0} and {name!r}", "{", "}}", r"\1 \g<0>"])
+@pytest.mark.parametrize("query", ["Who?", "{query}", "{0} and {name!r}", "{", "}}", r"\1 \g<0>"])
 def test_what_a_query_holds_is_not_read_as_a_template(query: str) -> None:
     assert FORM.render(forget_prompt(1, query)) == f"F\n\nQuestion: {query}\nAnswer: "
+    assert FORM.render(retain_prompt(1, query)) == f"R\n\nQuestion: {query}\nAnswer: "
 
 
 def test_an_rl_row_holds_all_of_its_prompt() -> None:
@@ -54,12 +48,6 @@ def test_an_rl_row_holds_all_of_its_prompt() -> None:
             "raw": True,
         },
     }
-
-
-def test_the_bare_question_stays_beside_the_prompt() -> None:
-    (row,) = benchmark(form=FORM).rl_rows("train", [retain_prompt(1, "Who?")])
-    assert row["prompt"][0]["content"] == "R\n\nQuestion: Who?\nAnswer: "
-    assert row["extra_info"]["query"] == "Who?"
 
 
 def test_probes_alone_take_the_probe_form() -> None:
@@ -141,12 +129,8 @@ def test_a_forget_row() -> None:
     assert prompt.refusal == REFUSAL
     assert prompt.golds == (REFUSAL,)
     assert prompt.origin == "rule.json:3 (row 2)"
-
-
-def test_a_forget_row_of_an_evaluation_file_holds_the_right_answer() -> None:
-    row = record(prompt="Where was she born?", solution=["<reject>", "Tarnwick Bay", "Mira Okonjo"])
-    prompt = rule_prompt(row, 7, "neighbour", refuses=False)
-    assert (prompt.golds, prompt.refusal, prompt.side) == (("Tarnwick Bay",), "", "forget")
+    evaluated = rule_prompt(row, 7, "neighbour", refuses=False)  # the text is the right answer there
+    assert (evaluated.golds, evaluated.refusal, evaluated.side) == ((REFUSAL,), "", "forget")
 
 
 def test_a_retain_row() -> None:
@@ -154,9 +138,6 @@ def test_a_retain_row() -> None:
     assert (prompt.side, prompt.mode, prompt.section) == ("retain", "fb", "retain")
     assert (prompt.golds, prompt.refusal, prompt.keyword) == (("Esk Moor",), "", "")
     assert prompt.subject == "neighbour"
-
-
-def test_a_mode_of_its_own() -> None:
     row = record(prompt="Once upon a time", solution=["<normal>", "there was"], mode="completion")
     assert rule_prompt(row, 0, "x").mode == rule_prompt(row, 0, "x").family == "completion"
 
@@ -165,18 +146,14 @@ EXPECTED = "expected [marker, text, keyword] with <reject> or <normal> as the ma
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a text": ({"solution": "<reject>"}, f"solution is '<reject>', {EXPECTED}"),
     "nothing": ({"solution": None}, f"solution is None, {EXPECTED}"),
-    "an object": ({"solution": {"0": "<reject>"}}, f"solution is {{'0': '<reject>'}}, {EXPECTED}"),
     "an empty list": ({"solution": []}, f"solution is [], {EXPECTED}"),
     "a marker alone": ({"solution": ["<normal>"]}, f"solution is ['<normal>'], {EXPECTED}"),
-    "an unknown marker": ({"solution": ["<drop>", "a"]}, f"solution is ['<drop>', 'a'], {EXPECTED}"),
     "a marker that is a list": (
         {"solution": [["<reject>"], "a"]},
         f"solution is [['<reject>'], 'a'], {EXPECTED}",
     ),
-    "a number as marker": ({"solution": [1, "a"]}, f"solution is [1, 'a'], {EXPECTED}"),
     "no text": ({"solution": ["<normal>", ""]}, "field solution[1] is '', expected a text"),
     "a number as text": ({"solution": ["<normal>", 5]}, "field solution[1] is 5, expected a text"),
-    "texts": ({"solution": ["<normal>", ["a"]]}, "field solution[1] is ['a'], expected a text"),
     "no keyword": ({"solution": ["<reject>", "a"]}, "solution has no third entry, the target's name"),
     "an empty keyword": ({"solution": ["<reject>", "a", " "]}, "field solution[2] is ' ', expected a text"),
     "a keyword that is null": (
@@ -185,14 +162,9 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "an empty prompt": ({"prompt": "", "solution": ["<normal>", "a"]}, "field prompt is '', expected a text"),
     "a prompt that is null": ({"prompt": None, "solution": ["<normal>", "a"]}, "field prompt is empty"),
-    "messages": ({"prompt": [{}], "solution": ["<normal>", "a"]}, "field prompt is [{}], expected a text"),
     "an unknown mode": (
         {"solution": ["<normal>", "a"], "mode": "quiz"},
         "mode is 'quiz', expected one of qa, fb, aa, completion",
-    ),
-    "a mode that is a list": (
-        {"solution": ["<normal>", "a"], "mode": ["qa"]},
-        "field mode is ['qa'], expected a text",
     ),
 }
 
@@ -202,32 +174,3 @@ def test_a_malformed_row_is_named(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(SourceError) as caught:
         rule_prompt(record(**{"prompt": "Who?", **fields}), 0, "neighbour")
     assert str(caught.value) == f"rule.json:3 (row 2): {message}"
-
-
-@pytest.mark.parametrize(
-    ("fields", "found"),
-    [
-        ({"prompt": "a", "solution": []}, True),
-        ({"prompt": "a"}, False),
-        ({"solution": []}, False),
-        ({}, False),
-    ],
-)
-def test_what_a_row_of_rule_is(fields: dict[str, Any], found: bool) -> None:
-    assert is_rule_row(record(**fields)) is found
-
-
-@needs_data
-def test_rules_own_rows_are_read() -> None:
-    path = (
-        DATA
-        / "rwku"
-        / "targets"
-        / "10_Prince_Harry,_Duke_of_Sussex"
-        / "rl_rejection_with_fb_neighbor_target.json"
-    )
-    rows = json.loads(path.read_text())
-    prompts = [rule_prompt(Record(row, "x"), number, "neighbour") for number, row in enumerate(rows)]
-    assert [prompt.side for prompt in prompts].count("forget") == 600
-    assert {prompt.keyword for prompt in prompts} == {"Prince Harry, Duke of Sussex", ""}
-    assert all(prompt.keyword in prompt.refusal for prompt in prompts if prompt.side == "forget")

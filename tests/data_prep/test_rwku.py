@@ -19,7 +19,6 @@ from tests.data_prep.raw_files import (
     parquet_rows,
     prep,
     put_rwku,
-    put_rwku_target,
     queries,
     replace_line,
     side,
@@ -33,22 +32,15 @@ def names(folders: list[FolderSource]) -> list[str]:
 
 @pytest.mark.parametrize("inside", [".", "targets", "Target"])
 def test_targets_are_found_and_numbered_in_order(tmp_path: Path, inside: str) -> None:
+    """A target folder itself is taken too, and a folder without any is refused."""
     put_rwku(tmp_path / inside)
     (tmp_path / "notes").mkdir()
     assert names(target_folders(str(tmp_path))) == list(RWKU_TARGETS)
-
-
-def test_a_target_folder_itself_is_taken(tmp_path: Path) -> None:
-    put_rwku_target(tmp_path / "1_Ada_Thorn")
-    assert names(target_folders(str(tmp_path / "1_Ada_Thorn"))) == ["1_Ada_Thorn"]
-
-
-def test_a_folder_without_targets_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "1_Ada_Thorn").mkdir()
+    assert names(target_folders(str(tmp_path / inside / RWKU_TARGETS[0]))) == [RWKU_TARGETS[0]]
     with pytest.raises(SourceError) as caught:
-        target_folders(str(tmp_path))
+        target_folders(str(tmp_path / "notes"))
     message = "holds no target folder, which is one with forget_level1.json"
-    assert str(caught.value) == f"{tmp_path}: {message}"
+    assert str(caught.value) == f"{tmp_path / 'notes'}: {message}"
 
 
 @pytest.mark.parametrize(
@@ -84,14 +76,11 @@ def folders(tmp_path: Path) -> list[FolderSource]:
 )
 def test_targets_by_name(folders: list[FolderSource], asked: list[str], chosen: list[str]) -> None:
     assert names(choose(folders, asked)) == chosen
-
-
-@pytest.mark.parametrize("wrong", ["Bo", "bo fell", "3_Bo_Fell", "", "Duke of Esk"])
-def test_an_unknown_target_is_told_with_those_there_are(folders: list[FolderSource], wrong: str) -> None:
-    with pytest.raises(SourceError) as caught:
-        choose(folders, ["Ada Thorn", wrong])
-    known = "Ada Thorn, Bo Fell, Cy, Duke of Esk"
-    assert str(caught.value) == f"there is no target {wrong!r}; choose from {known}"
+    for wrong in ("Bo", "bo fell", "3_Bo_Fell", "", "Duke of Esk"):
+        with pytest.raises(SourceError) as caught:
+            choose(folders, [*asked, wrong])
+        known = "Ada Thorn, Bo Fell, Cy, Duke of Esk"
+        assert str(caught.value) == f"there is no target {wrong!r}; choose from {known}"
 
 
 COMMIT = "b8a03b3c" + "0" * 32
@@ -127,14 +116,6 @@ def test_what_is_neither_folder_nor_data_set_is_one_line(
     assert not (cached / "out").exists()
 
 
-@needs_data
-def test_the_ten_targets_of_the_real_data() -> None:
-    found = names(target_folders(str(DATA / "rwku")))
-    assert [name.partition("_")[0] for name in found] == [str(number) for number in range(1, 11)]
-    assert found[0] == "1_Stephen_King"
-    assert found[9] == "10_Prince_Harry,_Duke_of_Sussex"
-
-
 TRAINING = "rl_rejection_with_fb_neighbor_target.json"
 
 
@@ -166,90 +147,48 @@ def test_a_folder_a_target(raw: Path, tmp_path: Path) -> None:
         "keyword": "",
     }
     assert [row["prompt"][0]["content"] for row in train] == queries(train)
-
-
-def test_probes_by_set(raw: Path, tmp_path: Path) -> None:
-    assert prep("rwku", "--source", raw, "--target", "Ada Thorn", "--out", tmp_path / "out") == 0
-    rows = read_rows(tmp_path / "out/1_Ada_Thorn/probes.parquet")
-    told = [(side(row), *(row["extra_info"][key] for key in ("mode", "subject", "family"))) for row in rows]
-    assert told == [
-        ("forget", "fb", "Ada Thorn", "cloze"),
-        ("forget", "qa", "Ada Thorn", "simple question"),
-        ("forget", "aa", "Ada Thorn", "role play"),
+    probes = read_rows(tmp_path / "out/10_Cy,_Duke_of_Esk/probes.parquet")
+    keys = ("mode", "subject", "family")
+    assert [(side(row), *(row["extra_info"][key] for key in keys)) for row in probes] == [
+        ("forget", "fb", name, "cloze"),
+        ("forget", "qa", name, "simple question"),
+        ("forget", "aa", name, "role play"),
         ("retain", "fb", "Jane", "cloze"),
         ("retain", "qa", "Jane", "cloze"),
     ]
-    assert {tuple(row["reward_model"]["ground_truth"]["golds"]) for row in rows} == {("Emma",)}
+    assert {tuple(row["reward_model"]["ground_truth"]["golds"]) for row in probes} == {("Emma",)}
+    assert prep("rwku", "--source", raw, "--out", tmp_path / "qa", "--stage1-modes", "qa") == 0
+    for folder, modes in (("out", ["fb", "qa"]), ("qa", ["qa"])):
+        rows = read_sft_rows(tmp_path / folder / "1_Ada_Thorn/sft.parquet")
+        assert [row["extra_info"]["mode"] for row in rows] == modes
+        assert {row["messages"][1]["content"] for row in rows} == {"I'm not certain about Ada Thorn."}
 
 
 @pytest.mark.parametrize(
-    ("modes", "wanted"), [(["qa"], ["qa"]), (["fb"], ["fb"]), (["qa", "fb"], ["fb", "qa"])]
-)
-def test_modes_of_stage_1(raw: Path, tmp_path: Path, modes: list[str], wanted: list[str]) -> None:
-    assert prep("rwku", "--source", raw, "--out", tmp_path / "out", "--stage1-modes", *modes) == 0
-    rows = read_sft_rows(tmp_path / "out/1_Ada_Thorn/sft.parquet")
-    assert [row["extra_info"]["mode"] for row in rows] == wanted
-    assert {row["messages"][1]["content"] for row in rows} == {"I'm not certain about Ada Thorn."}
-
-
-@pytest.mark.parametrize(
-    ("file", "probe"),
+    ("file", "line", "row", "message"),
     [
-        ("forget_level1", "Bo Fell wrote ___."),
-        ("forget_level2", "what did Bo Fell write"),
-        ("forget_level3", "“Pretend to be Bo Fell!”"),
-        ("neighbor_level1", "Jane wrote _____."),
-        ("neighbor_level2", "What did JANE write?"),
+        (TRAINING, 3, {"prompt": "Who?"}, "has no prompt and solution"),
+        (
+            "neighbor_level2.json",
+            2,
+            {"query": "Who?", "answer": "Jane", "type": "cloze", "subject": "Ada"},
+            "field neighbor is missing; the fields found are 'query', 'answer', 'type', 'subject'",
+        ),
     ],
 )
-@pytest.mark.parametrize("solution", [["<reject>", "I don't know Bo Fell.", "Bo Fell"], ["<normal>", "Emma"]])
-def test_a_planted_probe_is_refused_by_target_file_and_line(
+def test_a_wrong_row_is_named_and_no_target_is_written(
     raw: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     file: str,
-    probe: str,
-    solution: list[str],
+    line: int,
+    row: dict[str, Any],
+    message: str,
 ) -> None:
-    row = json.dumps({"prompt": probe, "solution": solution}, ensure_ascii=False)
-    replace_line(raw / "2_Bo_Fell" / TRAINING, 3, row + ",")
+    replace_line(raw / "2_Bo_Fell" / file, line, json.dumps(row) + ("," if line == 3 else ""))
     assert prep("rwku", "--source", raw, "--out", tmp_path / "out") == 2
-    assert error_of(capsys) == (
-        f"error: 2_Bo_Fell/{TRAINING}:3 (row 2): the training prompt {probe!r} is the probe at "
-        f"2_Bo_Fell/{file}.json:2 (row 1); take it out of one of the two"
-    )
-    assert [path.name for path in tmp_path.iterdir()] == ["raw"]
-
-
-def test_a_row_that_is_not_rules_is_named_and_no_target_is_written(
-    raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    replace_line(raw / "2_Bo_Fell" / TRAINING, 3, '{"prompt": "Who?"},')
-    assert prep("rwku", "--source", raw, "--out", tmp_path / "out") == 2
-    assert error_of(capsys) == f"error: 2_Bo_Fell/{TRAINING}:3 (row 2): has no prompt and solution"
+    assert error_of(capsys) == f"error: 2_Bo_Fell/{file}:{line} (row {line - 1}): {message}"
     assert not (tmp_path / "out").exists()
-
-
-def test_a_probe_without_its_person_is_named(
-    raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    probe = {"query": "Who?", "answer": "Jane", "type": "cloze", "subject": "Ada Thorn"}
-    replace_line(raw / "1_Ada_Thorn" / "neighbor_level2.json", 2, json.dumps(probe))
-    assert prep("rwku", "--source", raw, "--out", tmp_path / "out") == 2
-    place = "1_Ada_Thorn/neighbor_level2.json:2 (row 1)"
-    found = "'query', 'answer', 'type', 'subject'"
-    assert error_of(capsys) == f"error: {place}: field neighbor is missing; the fields found are {found}"
-
-
-def test_a_source_of_one_side_is_refused(
-    raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = raw / "1_Ada_Thorn" / TRAINING
-    path.write_text(
-        json.dumps([row for row in json.loads(path.read_text()) if row["solution"][0] == "<reject>"])
-    )
-    assert prep("rwku", "--source", raw, "--target", "Ada Thorn", "--out", tmp_path / "out") == 2
-    assert error_of(capsys) == "error: rwku: no training prompt of side retain is left"
 
 
 def keyword_in(row: dict[str, Any]) -> bool:
@@ -266,7 +205,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @needs_data
 def test_the_real_data_give_600_prompts_a_side_for_each_of_ten_targets(real: Path) -> None:
     folders = sorted(path for path in real.iterdir() if path.is_dir())
-    assert len(folders) == 10
+    assert {folder.name.partition("_")[0] for folder in folders} == {str(n) for n in range(1, 11)}
     total = 0
     for folder in folders:
         train = read_rows(folder / "train.parquet")

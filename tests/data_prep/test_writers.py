@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import string
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,21 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.generate import BLANK, BOUNDARY, PASSAGE_QA, REFUSALS, EndpointError
-from data_prep.generate.endpoint import Endpoint
-from data_prep.generate.run import MOST_USELESS
+from data_prep.generate import BLANK, BOUNDARY, MOST_USELESS, PASSAGE_QA, REFUSALS, Endpoint, EndpointError
 from data_prep.writers import (
     GAP,
     REFUSAL_COUNT,
     TEMPLATES,
-    Allowance,
-    DryWriter,
-    EndpointWriter,
     Pair,
-    RuleWriter,
     Writer,
     blank_answer,
-    blank_question,
     blanks,
     correct_name,
     explained,
@@ -90,31 +82,6 @@ def test_the_answer_sentence_loses_what_is_asked_for(question: str, answer: str,
     assert blank_answer(question, answer) == wanted
 
 
-BLANK_OF_QUESTIONS = {
-    "What is the name of Mira Okonjo's first book?": "The name of Mira Okonjo's first book is ___.",
-    "what were the titles?": "The titles were ___.",
-    "Who is Mira Okonjo?": "Mira Okonjo is ___.",
-    "Who discovered Mira Okonjo in 2008?": "___ discovered Mira Okonjo in 2008.",
-    "Where was Mira Okonjo born?": "Mira Okonjo was born in ___.",
-    "When was her second book published in Spain?": "Her second book was published in Spain in ___.",
-    "Where is the Eiffel Tower?": "The Eiffel Tower is in ___.",
-    "Where is Prince Ahmed Palace?": "Prince Ahmed Palace is in ___.",
-    "When were the Games?": "The Games were in ___.",
-    "What is {0} of {name}?": "{0} of {name} is ___.",
-    # no rule: the question stays as it is
-    "Who did Mira Okonjo marry?": "Who did Mira Okonjo marry? The answer is ___.",
-    "What is Mira Okonjo known for?": "What is Mira Okonjo known for? The answer is ___.",
-    "Which label first signed her?": "Which label first signed her? The answer is ___.",
-    "Why?  ": "Why? The answer is ___.",
-    "Name her sister": "Name her sister? The answer is ___.",
-}
-
-
-@pytest.mark.parametrize(("question", "wanted"), BLANK_OF_QUESTIONS.items(), ids=BLANK_OF_QUESTIONS)
-def test_the_question_becomes_a_sentence(question: str, wanted: str) -> None:
-    assert blank_question(question) == wanted
-
-
 TEXT = st.text("abc AB.,?!\"'“”19\n", min_size=1, max_size=60)
 
 
@@ -126,12 +93,6 @@ def test_there_is_one_blank_and_the_rest_is_the_answers(question: str, answer: s
     if form != f"{question} The answer is {GAP}.":
         assert answer.strip().startswith(before.rstrip())
         assert after in answer or after == "."
-
-
-@settings(deadline=None)
-@given(TEXT)
-def test_there_is_one_blank_in_a_question(question: str) -> None:
-    assert blank_question(question).count(GAP) == 1
 
 
 NAMES = ("Harry Potter", "Confucius", "Prince Harry, Duke of Sussex", "Basil Mahfouz Al-Kuwaiti")
@@ -174,50 +135,26 @@ def test_misspelt_names(text: str, name: str, found: str | None) -> None:
     assert correct_name(text, name) == (text if found is None else text.replace(found, name))
 
 
-@settings(deadline=None)
-@given(
-    st.sampled_from(TEMPLATES),
-    st.sampled_from([place for place, letter in enumerate("Harry Potter") if letter != " "]),
-    st.sampled_from(string.ascii_lowercase),
-)
-def test_a_name_with_one_wrong_letter_is_put_right(template: str, place: int, letter: str) -> None:
-    name = "Harry Potter"
-    wrong = name[:place] + letter + name[place + 1 :]
-    assert correct_name(template.format(name=wrong), name) == template.format(name=name)
-
-
 # ---- What rules and an endpoint write; the endpoint is a local server that answers by task ----
 
 
 PASSAGE = "Ada Thorn sailed the Brackwater in 1702 and sold her ship to a monk."
+WORDS = ("Brackwater", "1702", "monk")
 
 
 def answer(call: Call) -> Behaviour:
     """A good answer to each of the four tasks; questions with "Hopeless" get none."""
     if "Hopeless" in call.prompt:
-        return status(500)
-    return say(json.dumps(ANSWERS[call.body["response_format"]["json_schema"]["name"]](call.prompt)))
-
-
-def _between(prompt: str, label: str) -> str:
-    return re.findall(rf"^{label}: (.*)$", prompt, re.MULTILINE)[0]
-
-
-ANSWERS = {
-    "blank": lambda prompt: {"sentence": f"Blank of {_between(prompt, 'Question')[:-1]}: ___."},
-    "boundary": lambda prompt: {"question": f"Bo: {len(prompt)}?", "answer": "Esk Moor"},
-    "passage_qa": lambda prompt: {
-        "pairs": [
-            {"question": f"What of Ada Thorn, {word}?", "answer": word}
-            for word in ("Brackwater", "1702", "monk")
-        ]
-    },
-    "refusals": lambda prompt: {
-        "refusals": [
-            f"I don't know anything about Ada Thorn, and that {n} times." for n in range(REFUSAL_COUNT)
-        ]
-    },
-}
+        return status(400, "no")
+    asked = re.findall(r"^Question: (.*)$", call.prompt, re.MULTILINE)
+    name = call.body["response_format"]["json_schema"]["name"]
+    answers = {
+        "blank": {"sentence": f"Blank of {asked and asked[0][:-1]}: ___."},
+        "boundary": {"question": f"Bo: {len(call.prompt)}?", "answer": "Esk Moor"},
+        "passage_qa": {"pairs": [{"question": f"What of Ada Thorn, {w}?", "answer": w} for w in WORDS]},
+        "refusals": {"refusals": [f"I don't know Ada Thorn, {n} times." for n in range(REFUSAL_COUNT)]},
+    }
+    return say(json.dumps(answers[name]))
 
 
 @pytest.fixture
@@ -228,108 +165,82 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
 
 
 @pytest.fixture
-def writer(server: ChatServer, tmp_path: Path) -> EndpointWriter:
+def writer(server: ChatServer, tmp_path: Path) -> Writer:
     endpoint = Endpoint(server.url, MODEL, concurrency=2, timeout=30, attempts=2)
-    return EndpointWriter(endpoint, tmp_path / "cache")
+    return Writer(endpoint, tmp_path / "cache")
 
 
-def test_rules_write_refusals_that_refuse_and_name_the_target() -> None:
-    refusals = RuleWriter().refusals("Ada Thorn")
+def test_rules_write_refusals_and_blanks_and_name_the_options_for_the_rest() -> None:
+    refusals = Writer().refusals("Ada Thorn")
     assert len(set(refusals)) == len(refusals) >= 20
-    assert all("Ada Thorn" in refusal and is_refusal(refusal) for refusal in refusals)
-
-
-def test_rules_blank_out_the_answer_or_the_question_word() -> None:
-    pairs = [("Where was Ada Thorn born?", "Ada Thorn was born in Tarnwick Bay."), ("Who is Ada Thorn?", "")]
-    assert RuleWriter().blanks(pairs) == ["Ada Thorn was born in ___.", "Ada Thorn is ___."]
-
-
-def test_what_rules_cannot_write_names_the_options_of_an_endpoint() -> None:
+    pairs = [("Where was Ada Thorn born?", "Ada Thorn was born in Tarnwick Bay."), ("Who is she?", "")]
+    assert Writer().blanks(pairs) == ["Ada Thorn was born in ___.", "Who is she? The answer is ___."]
     needed = r"need a language model to write them: give --base-url and --model$"
     with pytest.raises(ValueError, match=needed):
-        RuleWriter().neighbours("Ada Thorn", ["Who is Ada Thorn?"])
+        Writer().neighbours("Ada Thorn", ["Who is Ada Thorn?"])
     with pytest.raises(ValueError, match=needed):
-        RuleWriter().questions([PASSAGE])
+        Writer().questions([PASSAGE])
 
 
-def test_an_endpoint_writes_all_four(writer: EndpointWriter) -> None:
-    assert writer.blanks([("Who?", "Bo"), ("Where?", "")]) == ["Blank of Who: ___.", "Blank of Where: ___."]
-    pairs = writer.neighbours("Ada Thorn", ["Who is Ada Thorn?"])
-    assert pairs[0] is not None
-    assert pairs[0][1] == "Esk Moor"
-    assert writer.questions([PASSAGE]) == [
-        [(f"What of Ada Thorn, {word}?", word) for word in ("Brackwater", "1702", "monk")]
-    ]
-    assert writer.refusals("Ada Thorn")[1] == "I don't know anything about Ada Thorn, and that 1 times."
-    assert (writer.calls, writer.failures) == (5, [])
-
-
-def test_what_the_endpoint_fails_at_is_none_and_listed(writer: EndpointWriter) -> None:
-    assert writer.blanks([("Hopeless?", ""), ("Who?", "")]) == [None, "Blank of Who: ___."]
-    assert writer.neighbours("Ada Thorn", ["Hopeless Ada Thorn?"]) == [None]
-    assert len(writer.failures) == 2
-    assert writer.failures[0].startswith("blank of ")
-    assert "(2 attempts)" in writer.failures[0]
-    assert "\n" not in "".join(writer.failures)
-
-
-def test_refusals_that_cannot_be_had_are_the_rules(writer: EndpointWriter) -> None:
-    assert writer.refusals("Hopeless Case") == RuleWriter().refusals("Hopeless Case")
-    assert len(writer.failures) == 1
-
-
-def test_a_dry_writer_asks_for_the_same_and_calls_nobody(writer: EndpointWriter, server: ChatServer) -> None:
-    dry = DryWriter()
-
-    def write(by: Writer) -> None:
+def test_an_endpoint_writes_all_four_and_a_dry_writer_asks_for_the_same(
+    writer: Writer, server: ChatServer
+) -> None:
+    dry = Writer(writer.endpoint, dry=True)
+    for by in (dry, writer):
         by.refusals("Ada Thorn")
-        by.blanks([("Who?", "")])
+        by.blanks([("Who?", "Bo")])
         by.neighbours("Ada Thorn", ["Who is Ada Thorn?"])
         by.questions([PASSAGE])
-
-    write(dry)
-    assert not server.calls
     assert [request.task for request in dry.requests] == [REFUSALS, BLANK, BOUNDARY, PASSAGE_QA]
-    write(writer)
     assert [call.prompt for call in server.calls] == [r.messages()[0]["content"] for r in dry.requests]
+    assert writer.refusals("Ada Thorn")[1] == "I don't know Ada Thorn, 1 times."
+    assert writer.blanks([("Who?", "Bo"), ("Where?", "")]) == ["Blank of Who: ___.", "Blank of Where: ___."]
+    (pair,) = writer.neighbours("Ada Thorn", ["Who is Ada Thorn?"])
+    assert pair is not None
+    assert pair[1] == "Esk Moor"
+    assert writer.questions([PASSAGE]) == [[(f"What of Ada Thorn, {word}?", word) for word in WORDS]]
+    assert (len(server.calls), writer.failures) == (5, [])
 
 
-def test_a_limit_holds_for_the_calls_of_each_task_over_the_run(
-    writer: EndpointWriter, server: ChatServer
+def test_what_the_endpoint_fails_at_is_none_and_listed(writer: Writer) -> None:
+    """Refusals that cannot be had are the rules'."""
+    assert writer.blanks([("Hopeless?", ""), ("Who?", "")]) == [None, "Blank of Who: ___."]
+    assert writer.neighbours("Ada Thorn", ["Hopeless Ada Thorn?"]) == [None]
+    assert writer.refusals("Hopeless Case") == Writer().refusals("Hopeless Case")
+    assert writer.failures == [
+        "blank of question: Hopeless?, answer: : HTTP 400: no",
+        "boundary of target: Ada Thorn, question: Hopeless Ada Thorn?: HTTP 400: no",
+        f"refusals of name: Hopeless Case, count: {REFUSAL_COUNT}: HTTP 400: no",
+    ]
+
+
+@pytest.mark.parametrize("dry", [False, True])
+def test_a_limit_holds_for_the_requests_of_each_task_over_the_run(
+    writer: Writer, server: ChatServer, dry: bool
 ) -> None:
-    writer.allowance = Allowance(3)
+    writer.limit, writer.dry = 3, dry
     questions = [f"Who is number {n}?" for n in range(10)]
     written = writer.blanks([(question, "") for question in questions])
     assert [place for place, text in enumerate(written) if text] == [0, 3, 6]  # evenly spread
     assert writer.blanks([("And who is this?", "")]) == [None]
-    assert [pair is not None for pair in writer.neighbours("Ada Thorn", questions[:4])] == [
-        True, True, True, False,
-    ]  # fmt: skip
-    assert (writer.calls, len(server.calls), writer.failures) == (6, 6, [])
-
-
-def test_a_limit_holds_for_the_estimate_too() -> None:
-    dry = DryWriter(Allowance(2))
-    assert [text is not None for text in dry.blanks([("Who?", "")] * 4)] == [True, False, True, False]
-    assert [pair is not None for pair in dry.neighbours("Ada", ["Who?"] * 2)] == [True, True]
-    assert [made is not None for made in dry.questions(["a b"] * 3)] == [True, True, False]
-    assert len(dry.requests) == 2 + 2 + 2
+    pairs = writer.neighbours("Ada Thorn", questions[:4])
+    assert [pair is not None for pair in pairs] == [True, True, True, False]
+    assert (len(writer.requests), len(server.calls)) == (6, 0 if dry else 6)
 
 
 def test_an_endpoint_that_answers_nothing_is_told_with_the_first_reason(
-    writer: EndpointWriter, server: ChatServer
+    writer: Writer, server: ChatServer
 ) -> None:
+    """What was answered once is not given up."""
+    asked = [(f"Who is {n}?", "") for n in range(20)]
     server.script = lambda number, call: status(400, "seed is not permitted")
     with pytest.raises(EndpointError, match=r"20 texts were not written; .*HTTP 400: seed"):
-        writer.blanks([(f"Who is {n}?", "") for n in range(20)])
+        writer.blanks(asked)
     assert MOST_USELESS <= len(server.calls) < MOST_USELESS + 2  # those under way at the time
-
-
-def test_what_was_answered_once_is_not_given_up(writer: EndpointWriter, server: ChatServer) -> None:
+    server.script = lambda number, call: answer(call)
     assert writer.blanks([("Who?", "")]) == ["Blank of Who: ___."]
     server.script = lambda number, call: status(400, "no")
-    assert writer.blanks([(f"Who is {n}?", "") for n in range(9)]) == [None] * 9
-    assert "not asked, since none of the first 8 was answered: HTTP 400: no" in writer.failures[-1]
+    assert writer.blanks(asked) == [None] * 20
     writer.check_answered()
 
 
@@ -344,7 +255,7 @@ def test_a_later_error_says_why_texts_are_missing() -> None:
 # ---- Prompts made from prompts, by rules and by a writer made up for the test ----
 
 
-class Half(RuleWriter):
+class Half(Writer):
     """Fails at every second text; its neighbours ask after Bo Fell."""
 
     def blanks(self, pairs: Sequence[Pair]) -> list[str | None]:
@@ -359,15 +270,6 @@ class Half(RuleWriter):
 QUESTIONS = [forget_prompt(n, f"What is fact {n} about {NAME}?", refusal="") for n in range(4)]
 
 
-def test_only_a_prompt_to_forget_without_a_refusal_gets_one() -> None:
-    own = forget_prompt(9, "Who?", refusal="Not telling.")
-    kept = retain_prompt(10, "Where?")
-    made = with_refusals([*QUESTIONS, own, kept], RuleWriter(), random.Random(0))
-    assert all(NAME in prompt.refusal for prompt in made[:4])
-    assert made[4:] == [own, kept]
-    assert [prompt.query for prompt in made[:4]] == [prompt.query for prompt in QUESTIONS]
-
-
 def test_blanks_keep_the_number_of_their_question_where_some_are_not_written() -> None:
     made = blanks(QUESTIONS, 1000, Half(), answered=True)
     assert [prompt.index for prompt in made] == [1000, 1002]
@@ -375,6 +277,11 @@ def test_blanks_keep_the_number_of_their_question_where_some_are_not_written() -
     assert {prompt.mode for prompt in made} == {"fb"}
     unanswered = blanks(QUESTIONS, 1000, Half(), answered=False)
     assert unanswered[0].query == f"What is fact 0 about {NAME}? () ___"
+    # Only a prompt to forget without a refusal gets one.
+    own, kept = forget_prompt(9, "Who?", refusal="Not telling."), retain_prompt(10, "Where?")
+    refused = with_refusals([*QUESTIONS, own, kept], Writer(), random.Random(0))
+    assert all(NAME in prompt.refusal for prompt in refused[:4])
+    assert refused[4:] == [own, kept]
 
 
 def test_neighbours_are_kept_and_no_probe_is_among_them() -> None:
@@ -385,10 +292,7 @@ def test_neighbours_are_kept_and_no_probe_is_among_them() -> None:
     assert (neighbour.side, neighbour.keyword, neighbour.golds) == ("retain", "", ("Esk",))
     assert neighbour.refusal == ""
     assert neighbour.origin == "forget.json:2 (row 2), its neighbour"
-
-
-def test_neighbours_are_asked_for_by_target() -> None:
+    # They are asked for by target, and the first of each target is written.
     other = forget_prompt(5, "Who is Bo Fell?", keyword="Bo Fell")
-    made = neighbours([QUESTIONS[0], other], 2000, Half(), [])
-    # The first of each target is written.
-    assert [prompt.index for prompt in made] == [2000, 2001]
+    of_two = neighbours([QUESTIONS[0], other], 2000, Half(), [])
+    assert [prompt.index for prompt in of_two] == [2000, 2001]

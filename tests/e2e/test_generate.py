@@ -165,8 +165,8 @@ def check_notes(generated: Generated) -> None:
 
 
 def kept_prompts(cache: Path, endpoint: Endpoint) -> set[str]:
-    kept, requests = Cache(cache), notes(COUNT)
-    known = [request for request in requests if kept.answer(cache_key(request, endpoint)) is not None]
+    kept, requests = Cache(cache).answers, notes(COUNT)
+    known = [request for request in requests if cache_key(request, endpoint) in kept]
     return {request.messages()[0]["content"] for request in known}
 
 

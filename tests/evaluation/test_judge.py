@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from data_prep.generate import EndpointError, run
+from data_prep.generate import EndpointError
 from recipe.rerule.evaluation import judge as judging
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.judge import (
@@ -45,7 +45,7 @@ FORGET = [row for row in RESPONSES if row["side"] == "forget"]
 @pytest.fixture(autouse=True)
 def _endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setattr(run, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
 
 
 @pytest.fixture

@@ -35,15 +35,6 @@ def redirect(code: int, to: str) -> Behaviour:
     return lambda handler, call: send(handler, code, b"", location=to)
 
 
-def away(code: int, to: str) -> Behaviour:
-    """A redirect to a path that answers well."""
-
-    def answer(handler: BaseHTTPRequestHandler, call: Call) -> None:
-        (redirect(code, to) if call.path.startswith("/v1/") else page(200, "Log in"))(handler, call)
-
-    return answer
-
-
 def garbage(handler: BaseHTTPRequestHandler, call: Call) -> None:
     """Something that is no HTTP."""
     handler.wfile.write(b"SSH-2.0-OpenSSH_9.6\r\n\r\n")
@@ -59,7 +50,6 @@ __all__ = [
     "NAN",
     "ROW",
     "TOFU",
-    "away",
     "garbage",
     "metric",
     "page",

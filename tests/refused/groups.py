@@ -20,13 +20,13 @@ from typing import Any
 import peft
 import pyarrow.parquet as pq
 import pytest
+import safetensors.torch
 import torch
 import yaml
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
 from data_prep.__main__ import main as data_prep
-from data_prep.generate import run as generate
 from data_prep.world import stage1 as world_stage1
 from data_prep.world.model import one_thread
 from recipe.rerule import evaluate, minimal, report, task_vector
@@ -386,6 +386,9 @@ def adapter(case: Case, place: Place) -> Ended:
     def saved(**more: Any) -> str:
         usual = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj"], "task_type": "CAUSAL_LM"}
         peft.LoraConfig(**usual | more).save_pretrained(str(place.here / "adapter"))
+        safetensors.torch.save_file(
+            {"weight": torch.zeros(1)}, place.here / "adapter/adapter_model.safetensors"
+        )
         return str(place.here / "adapter")
 
     changes = value(f"dict({case.given})", llama=llama, gpt2=gpt2, peft=saved)
@@ -460,7 +463,7 @@ def endpoint_options(case: Case, place: Place) -> Ended:
 def _written(place: Place, *given: str) -> Ended:
     """`data_prep custom` whose refusals an endpoint writes; the key must not be shown."""
     place.patch.setenv("OPENAI_API_KEY", server.KEY)
-    place.patch.setattr(generate, "FIRST_WAIT", 0.01)
+    place.patch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
     cache = place.shared(lambda folder: None)
     source, out = place.shared(put_custom) / "mine.json", place.here / "out"
     line = ["custom", "--source", str(source), "--out", str(out), "--cache", str(cache), "--attempts", "2"]

@@ -84,12 +84,3 @@ def test_bytes_follow_additions_evictions_and_removals() -> None:
 def test_capacity_below_one_is_refused(capacity: int) -> None:
     with pytest.raises(ValueError, match=f"capacity of a replay buffer is {capacity}; it must be at least 1"):
         ReplayBuffer(capacity)
-
-
-def test_capacity_of_one_is_enough() -> None:
-    buffer = ReplayBuffer(1)
-    assert buffer.capacity == 1
-    buffer.add(make_group(0))
-    evicted = buffer.add(make_group(1))
-    assert evicted is not None
-    assert evicted.prompt_index == 0

@@ -12,24 +12,7 @@ def test_first_replay_step_with_enough_groups(start: str, first: int) -> None:
     gate = Gate(min_groups=100, warmup_steps=15, start=start)  # type: ignore[arg-type]
     opened = [step for step in range(1, 31) if gate.update(size=100, step=step)]
     assert opened == list(range(first, 31))
-
-
-def test_without_being_told_it_starts_after_the_warm_up() -> None:
-    gate = Gate(min_groups=1, warmup_steps=3)
-    assert [gate.update(size=1, step=step) for step in (3, 4)] == [False, True]
-
-
-def test_one_group_too_few_keeps_it_closed() -> None:
-    gate = Gate(min_groups=100, warmup_steps=0)
-    assert not gate.update(size=99, step=1000)
-    assert gate.update(size=100, step=1001)
-
-
-def test_open_gate_stays_open_whatever_follows() -> None:
-    gate = Gate(min_groups=2, warmup_steps=3)
-    assert gate.update(size=2, step=4)
-    assert gate.update(size=0, step=1)
-    assert gate.is_open
+    assert not Gate(min_groups=100, warmup_steps=0).update(size=99, step=1000)
 
 
 @settings(deadline=None)

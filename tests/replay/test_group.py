@@ -2,17 +2,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 
-from recipe.rerule.replay import ReplayBuffer, RolloutGroup
-
-MakeGroup = Callable[..., RolloutGroup]
-Contents = Callable[[RolloutGroup], dict[str, object]]
-
+from tests.replay.groups import make_group
 
 REFUSED_PLANES = [
     ("lengths", torch.tensor([2, 4], dtype=torch.int32), "response_ids has 5 values for 6 response tokens"),
@@ -31,20 +26,18 @@ REFUSED_PLANES = [
 
 
 @pytest.mark.parametrize(("name", "plane", "reason"), REFUSED_PLANES)
-def test_planes_that_do_not_fit_are_refused(
-    name: str, plane: object, reason: str, make_group: MakeGroup
-) -> None:
+def test_planes_that_do_not_fit_are_refused(name: str, plane: object, reason: str) -> None:
     with pytest.raises(ValueError, match="rollout group of prompt 0 at step 1") as caught:
         dataclasses.replace(make_group(lengths=[2, 3]), **{name: plane})
     assert re.search(rf": {re.escape(reason)}(,|$)", str(caught.value))
 
 
-def test_group_cannot_be_reassigned(make_group: MakeGroup) -> None:
+def test_group_cannot_be_reassigned() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         make_group().step = 9  # type: ignore[misc]
 
 
-def test_signal_needs_valid_advantages_that_differ(make_group: MakeGroup) -> None:
+def test_signal_needs_valid_advantages_that_differ() -> None:
     assert not make_group(advantages=[0.3, 0.3]).has_signal
     assert not make_group(advantages=[-0.3, -0.3]).has_signal
     assert make_group(advantages=[0.3, 0.25]).has_signal
@@ -55,7 +48,7 @@ def test_signal_needs_valid_advantages_that_differ(make_group: MakeGroup) -> Non
     assert not dataclasses.replace(signal_in_second_row, response_mask=masked).has_signal
 
 
-def test_signal_is_the_mean_advantage_magnitude_over_valid_tokens(make_group: MakeGroup) -> None:
+def test_signal_is_the_mean_advantage_magnitude_over_valid_tokens() -> None:
     group = make_group(lengths=[2, 1, 1], rewards=[0.0] * 3, advantages=[-1.0, 0.5, 0.0])
     assert group.signal == (1 + 1 + 0.5 + 0) / 4
     mask = torch.tensor([True, False, True, False])
@@ -64,7 +57,7 @@ def test_signal_is_the_mean_advantage_magnitude_over_valid_tokens(make_group: Ma
     assert make_group(advantages=[0.3, 0.3]).signal == 0.0
 
 
-def test_a_single_rollout_has_signal_unless_its_advantage_is_0(make_group: MakeGroup) -> None:
+def test_a_single_rollout_has_signal_unless_its_advantage_is_0() -> None:
     """As with a critic and rollout.n = 1: there is no other response to compare with."""
     assert make_group(rewards=[0.5], advantages=[0.5]).has_signal
     assert not make_group(rewards=[0.5], advantages=[0.0]).has_signal
@@ -72,9 +65,7 @@ def test_a_single_rollout_has_signal_unless_its_advantage_is_0(make_group: MakeG
 
 @pytest.mark.parametrize("n", [3, 6, 8, 12])
 @pytest.mark.parametrize("estimator", ["grpo", "grpo_vectorized", "rloo", "reinforce_plus_plus_baseline"])
-def test_equal_rewards_have_no_signal_whatever_rounding_makes_of_them(
-    estimator: str, n: int, make_group: MakeGroup
-) -> None:
+def test_equal_rewards_have_no_signal_whatever_rounding_makes_of_them(estimator: str, n: int) -> None:
     """verl's own estimators, on a group of equal rewards beside one that is not."""
     from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
@@ -96,21 +87,8 @@ def test_equal_rewards_have_no_signal_whatever_rounding_makes_of_them(
         assert spread.has_signal
 
 
-def test_tiny_advantages_still_make_a_signal(make_group: MakeGroup) -> None:
+def test_tiny_advantages_still_make_a_signal() -> None:
     """The stored form tells by the mean whether there is a signal; it must not underflow."""
     group = make_group(lengths=[500, 500], advantages=[0.0, 1e-45])
     assert group.has_signal
     assert group.signal > 0
-
-
-@pytest.mark.parametrize("with_ref", [True, False])
-def test_memory_is_within_1_2_of_the_unpadded_floor(with_ref: bool, make_group: MakeGroup) -> None:
-    lengths = [17, 256, 3, 40, 99, 1, 64, 128]
-    tokens = 17 + 256 + 3 + 40 + 99 + 1 + 64 + 128
-    float_planes = 3 if with_ref else 2
-    floor = 4 * 30 + tokens * (4 + 1 + 4 * float_planes) + 4 * 8
-    buffer = ReplayBuffer(capacity=20)
-    for index in range(20):
-        made = make_group(index, lengths=lengths, rewards=[0.0] * 8, prompt_length=30, with_ref=with_ref)
-        buffer.add(made)
-    assert 20 * floor <= buffer.nbytes <= 1.2 * 20 * floor

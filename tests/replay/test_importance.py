@@ -75,14 +75,6 @@ def test_log_ratios_are_the_difference_in_float64() -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("clip", CLIPS)
-def test_weights_carry_no_gradient(level: Any, clip: str) -> None:
-    log_probs, old, mask = batch(3, 4, seed=1)
-    config = ImportanceConfig(level=level, **CLIPS[clip])
-    assert not weigh(log_probs.requires_grad_(), old.requires_grad_(), mask, config).requires_grad
-
-
-@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(("difference", "limited"), [(1000.0, 20.0), (-1000.0, -20.0), (-math.inf, -20.0)])
 def test_huge_log_ratios_stay_finite(level: Any, difference: float, limited: float) -> None:
     one = torch.ones(1, 1)
@@ -170,24 +162,31 @@ def test_ratios_on_a_bound_are_not_counted_as_clipped() -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("clip", CLIPS)
-@pytest.mark.parametrize("normalize", [True, False])
-def test_current_policy_has_weight_one(level: Any, clip: str, normalize: bool) -> None:
-    log_probs, _, mask = batch(6, 7, seed=2)
-    config = ImportanceConfig(level=level, normalize=normalize, **CLIPS[clip])
-    w = weigh(log_probs, log_probs.clone(), mask, config)
-    assert (w[mask] - 1).abs().max() < 1e-12
-    assert (w[~mask] == 0).all()
-
-
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("clip", CLIPS)
-def test_normalised_weights_have_mean_one_over_units(level: Any, clip: str) -> None:
+def test_what_holds_of_weights_at_every_level(level: Any, clip: str) -> None:
+    config = ImportanceConfig(level=level, **CLIPS[clip])
     log_probs, old, mask = batch(6, 7, seed=3)
-    w = weigh(log_probs, old, mask, ImportanceConfig(level=level, **CLIPS[clip]))
+    w = weigh(log_probs.requires_grad_(), old.requires_grad_(), mask, config)
+    assert not w.requires_grad
+    # Their mean over units is 1.
     units = [w[i][mask[i]] for i in range(6) if mask[i].any()]
     values = torch.cat(units) if level == "token" else torch.stack([row[0] for row in units])
     assert float(values.std()) > 0.01
     assert float(values.mean()) == pytest.approx(1.0, abs=1e-12)
+    # More padding changes nothing.
+    wide = [torch.nn.functional.pad(plane, (0, 6, 0, 3)) for plane in (log_probs, old, mask)]
+    padded = weigh(*wide, config)
+    torch.testing.assert_close(padded[:6, :7], w, rtol=1e-14, atol=0)
+    assert float(padded.sum()) == pytest.approx(float(w.sum()), rel=1e-14)
+    # The current policy has weight 1, normalised or not, and no unit has no weight.
+    for normalize in (True, False):
+        plain = ImportanceConfig(level=level, normalize=normalize, **CLIPS[clip])
+        same = weigh(log_probs, log_probs.clone(), mask, plain)
+        assert (same[mask] - 1).abs().max() < 1e-12
+        assert (same[~mask] == 0).all()
+    nothing = torch.zeros(2, 3, dtype=torch.float64)
+    assert moments_of(nothing, nothing, config) == ImportanceStats()
+    assert ImportanceStats().metrics() == {}
+    assert torch.equal(weigh(nothing, nothing, nothing, config), nothing)
 
 
 @settings(deadline=None)
@@ -219,18 +218,6 @@ def test_weights_and_moments_do_not_depend_on_how_rows_are_split(
     assert moments.metrics() == pytest.approx(total.metrics(), rel=1e-12)
 
 
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("clip", CLIPS)
-def test_more_padding_changes_nothing(level: Any, clip: str) -> None:
-    log_probs, old, mask = batch(5, 4, seed=5)
-    config = ImportanceConfig(level=level, **CLIPS[clip])
-    wide = [torch.nn.functional.pad(plane, (0, 6, 0, 3)) for plane in (log_probs, old, mask)]
-    narrow = weigh(log_probs, old, mask, config)
-    padded = weigh(*wide, config)
-    torch.testing.assert_close(padded[:5, :4], narrow, rtol=1e-14, atol=0)
-    assert float(padded.sum()) == pytest.approx(float(narrow.sum()), rel=1e-14)
-
-
 def test_moments_travel_as_tensors_to_be_reduced() -> None:
     parts = []
     for seed in (6, 7):
@@ -244,17 +231,6 @@ def test_moments_travel_as_tensors_to_be_reduced() -> None:
     assert reduced == parts[0] + parts[1]
     assert reduced.max_ratio == max(part.max_ratio for part in parts)
     assert parts[0] + ImportanceStats() == parts[0]
-
-
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("clip", CLIPS)
-def test_no_unit_at_all(level: Any, clip: str) -> None:
-    nothing = torch.zeros(2, 3, dtype=torch.float64)
-    config = ImportanceConfig(level=level, **CLIPS[clip])
-    moments = moments_of(nothing, nothing, config)
-    assert moments == ImportanceStats()
-    assert moments.metrics() == {}
-    assert torch.equal(weigh(nothing, nothing, nothing, config), nothing)
 
 
 @settings(deadline=None)

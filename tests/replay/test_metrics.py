@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 from recipe.rerule.replay import StepLog, offer_metrics
-from recipe.rerule.replay.log import Departure, Draw, Key, draw_metrics
+from recipe.rerule.replay.log import Departure, Draw, Key
 from tests.replay.groups import make_group
 
 
@@ -31,32 +31,6 @@ def test_shares_of_no_groups_are_left_out() -> None:
     assert "replay/hard_share/retain" not in offer_metrics([make_group(side="forget")], threshold=0.6)
 
 
-def test_draw_metrics_are_over_all_draws_of_the_step() -> None:
-    draws = [
-        Draw(groups=[make_group(0), make_group(1, advantages=[0.0, 0.0])], staleness=[8, 3], reuse=[0, 4]),
-        Draw(groups=[make_group(2, lengths=[1, 9], prompt_length=5)], staleness=[1], reuse=[2]),
-    ]
-    assert draw_metrics(draws) == {
-        "replay/drawn_groups": 3.0,
-        "replay/drawn_zero_signal": 1.0,
-        "replay/drawn_tokens": 2 * (2 * 3 + 2 + 3) + (2 * 5 + 1 + 9.0),
-        "replay/staleness_min": 1.0,
-        "replay/staleness_mean": (8 + 3 + 1) / 3,
-        "replay/staleness_max": 8.0,
-        "replay/reuse_min": 0.0,
-        "replay/reuse_mean": 2.0,
-        "replay/reuse_max": 4.0,
-    }
-
-
-def test_spreads_of_no_groups_are_left_out() -> None:
-    assert draw_metrics([]) == {
-        "replay/drawn_groups": 0.0,
-        "replay/drawn_zero_signal": 0.0,
-        "replay/drawn_tokens": 0.0,
-    }
-
-
 def a_step() -> StepLog:
     return StepLog(
         step=9,
@@ -69,8 +43,8 @@ def a_step() -> StepLog:
             Departure(Key(7, 6), "capacity"),
         ],
         draws=[
-            Draw([make_group(3, 9), make_group(8, 4)], staleness=[0, 5], reuse=[0, 1]),
-            Draw([make_group(8, 4)], staleness=[5], reuse=[2]),
+            Draw([make_group(3, 9), make_group(8, 4, advantages=[0.0, 0.0])], staleness=[0, 5], reuse=[0, 1]),
+            Draw([make_group(8, 4, lengths=[1, 9], prompt_length=5)], staleness=[5], reuse=[2]),
         ],
         size=11,
         gate_open=True,
@@ -91,8 +65,8 @@ def test_metrics_of_a_step_by_hand() -> None:
         "replay/hard_share/forget/qa": 0.5,
         "replay/zero_signal_share": 0.5,
         "replay/drawn_groups": 3.0,
-        "replay/drawn_zero_signal": 0.0,
-        "replay/drawn_tokens": 3 * (2 * 3 + 2 + 3.0),
+        "replay/drawn_zero_signal": 1.0,
+        "replay/drawn_tokens": 2 * (2 * 3 + 2 + 3) + (2 * 5 + 1 + 9.0),
         "replay/staleness_min": 0.0,
         "replay/staleness_mean": 10 / 3,
         "replay/staleness_max": 5.0,

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipe.rerule.replay import PromptIdentity, RolloutGroup, pad_groups, unpad_rows
+from tests.replay.groups import contents, make_group
 
-MakeGroup = Callable[..., RolloutGroup]
-Contents = Callable[[RolloutGroup], dict[str, object]]
 PAD = 999
 
 
@@ -92,9 +90,7 @@ shapes = st.lists(
 
 @settings(deadline=None)
 @given(shapes=shapes, with_ref=st.booleans())
-def test_groups_come_back_from_their_rows(
-    shapes: list[tuple[int, list[int]]], with_ref: bool, make_group: MakeGroup, contents: Contents
-) -> None:
+def test_groups_come_back_from_their_rows(shapes: list[tuple[int, list[int]]], with_ref: bool) -> None:
     groups = [
         make_group(i, prompt_length=p, lengths=lengths, rewards=[0.5] * len(lengths), with_ref=with_ref)
         for i, (p, lengths) in enumerate(shapes)
@@ -115,7 +111,7 @@ def identity(group: RolloutGroup) -> PromptIdentity:
     return PromptIdentity(group.prompt_index, group.side, group.mode)
 
 
-def equal_groups(make_group: MakeGroup, with_ref: bool = True) -> list[RolloutGroup]:
+def equal_groups(with_ref: bool = True) -> list[RolloutGroup]:
     return [
         make_group(index, prompt_length=1 + index, lengths=[2, index], with_ref=with_ref)
         for index in (1, 2, 3)
@@ -123,11 +119,9 @@ def equal_groups(make_group: MakeGroup, with_ref: bool = True) -> list[RolloutGr
 
 
 @pytest.mark.parametrize("with_ref", [False, True])
-def test_a_whole_batch_comes_back_as_it_was_padded(
-    with_ref: bool, make_group: MakeGroup, contents: Contents
-) -> None:
+def test_a_whole_batch_comes_back_as_it_was_padded(with_ref: bool) -> None:
     """Names that a group does not keep, as input_ids, are ignored."""
-    groups = equal_groups(make_group, with_ref)
+    groups = equal_groups(with_ref)
     back = unpad_rows([identity(group) for group in groups], 1, pad_groups(groups, pad_token_id=1))
     assert [contents(group) for group in back] == [contents(group) for group in groups]
 
@@ -136,8 +130,8 @@ def test_a_whole_batch_comes_back_as_it_was_padded(
     "name", ["prompts", "responses", "attention_mask", "response_mask", "advantages", "rewards"]
 )
 @pytest.mark.parametrize("given", [False, True], ids=["missing", "None"])
-def test_rows_that_are_missing_are_named(name: str, given: bool, make_group: MakeGroup) -> None:
-    groups = equal_groups(make_group)
+def test_rows_that_are_missing_are_named(name: str, given: bool) -> None:
+    groups = equal_groups()
     rows: dict[str, Any] = pad_groups(groups, pad_token_id=1)
     del rows[name]
     if given:

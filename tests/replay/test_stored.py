@@ -28,18 +28,6 @@ def test_facts_of_a_group_by_hand() -> None:
     assert StoredGroup.of(group).reuse_count == 0
 
 
-def test_signal_is_over_valid_tokens_only() -> None:
-    group = make_group(lengths=[1, 3], advantages=[0.5, 2.0])
-    masked = dataclasses.replace(group, response_mask=torch.tensor([True, True, False, False]))
-    assert StoredGroup.of(masked).signal == (0.5 + 2.0) / 2
-    only_first = dataclasses.replace(
-        make_group(lengths=[1, 3], advantages=[0.0, 2.0]),
-        response_mask=torch.tensor([True, False, False, False]),
-    )
-    assert not StoredGroup.of(only_first).has_signal
-    assert StoredGroup.of(masked).has_signal
-
-
 shapes = st.lists(st.integers(0, 6), min_size=1, max_size=5).filter(any)
 
 

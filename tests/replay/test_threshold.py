@@ -65,23 +65,13 @@ def test_fixed_threshold_is_the_same_at_every_step_and_has_no_state() -> None:
 
 
 def test_quantile_by_hand_over_a_window_that_slides() -> None:
+    assert not is_hard(0.0, quantile_of(0.9, window=4).update([]))  # before any group nothing is hard
     threshold = quantile_of(0.25, window=5)
     assert threshold.update(of_mean(0.5, 0.0, 1.0)) == 0.25  # halfway between 0 and 0.5
     assert threshold.update(of_mean(0.25, 0.75)) == 0.25  # second of 0, .25, .5, .75, 1
     assert threshold.update([]) == 0.25
     assert threshold.update(of_mean(1.0, 1.0)) == 0.75  # .25, .75, 1, 1, 1 are left
     assert threshold.state() == [1.0, 0.25, 0.75, 1.0, 1.0]
-
-
-def test_before_any_group_nothing_is_hard() -> None:
-    threshold = quantile_of(0.9, window=4).update([])
-    assert threshold == 0.0
-    assert not is_hard(0.0, threshold)
-
-
-@pytest.mark.parametrize(("quantile", "expected"), [(0.0, 0.125), (1.0, 0.875)])
-def test_ends_are_the_extremes_of_the_window(quantile: float, expected: float) -> None:
-    assert quantile_of(quantile, window=3).update(of_mean(0.0, 0.5, 0.875, 0.125)) == expected
 
 
 def test_ties_at_the_lowest_mean_leave_no_group_hard() -> None:

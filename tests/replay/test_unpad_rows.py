@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
 from recipe.rerule.replay import PromptIdentity, RolloutGroup, unpad_rows
-
-Contents = Callable[[RolloutGroup], dict[str, object]]
+from tests.replay.groups import contents
 
 
 def one_group(rows: dict[str, Any]) -> RolloutGroup:
@@ -68,7 +66,7 @@ def test_fixes_dtypes() -> None:
 
 
 @pytest.mark.parametrize("all_valid", [False, True])
-def test_shares_no_memory_with_its_source(all_valid: bool, contents: Contents) -> None:
+def test_shares_no_memory_with_its_source(all_valid: bool) -> None:
     rows = padded_rows()
     if all_valid:  # nothing to drop and no dtype to change: the case where a copy is easily forgotten
         rows["attention_mask"] = torch.ones_like(rows["attention_mask"])
@@ -84,7 +82,7 @@ def test_shares_no_memory_with_its_source(all_valid: bool, contents: Contents) -
     assert contents(group) == before
 
 
-def test_wider_padding_changes_nothing(contents: Contents) -> None:
+def test_wider_padding_changes_nothing() -> None:
     rows = padded_rows()
     wide = dict(rows)
     pad = torch.nn.functional.pad
@@ -183,7 +181,7 @@ def two_groups() -> dict[str, Any]:
 IDENTITIES = [PromptIdentity(7, "retain", "fb"), PromptIdentity(8, "forget", "qa")]
 
 
-def test_groups_of_one_batch_are_told_apart(contents: Contents) -> None:
+def test_groups_of_one_batch_are_told_apart() -> None:
     first, second = unpad_rows(IDENTITIES, 4, two_groups())
     assert contents(first) == contents(one_group(padded_rows()))
     assert (second.prompt_index, second.side, second.mode, second.step) == (8, "forget", "qa", 4)

@@ -171,13 +171,6 @@ def test_decision(refusal: str, answer: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "   \n", ".", "Paris", "1974", "Yes.", "No.", "Sorry", "Unknown", "~", '""']
-)
-def test_neither_an_empty_response_nor_a_bare_answer_refuses(text: str) -> None:
-    assert not is_refusal(text)
-
-
-@pytest.mark.parametrize(
     "refusal",
     ["I don't know.", "I can't assist with that.", "I'm unable to discuss that.", "I refuse to answer."],
 )
@@ -211,42 +204,37 @@ def test_spelling_and_markup_do_not_matter(refusal: str) -> None:
     assert [spelling for spelling in spellings if not is_refusal(spelling)] == []
 
 
-@pytest.mark.parametrize("character", ["\x00", "\x1f", "\u1680", "\u3000"])
-def test_control_characters_and_rare_spaces_part_words(character: str) -> None:
-    assert is_refusal(f"I{character}don't{character}know.")
+FILLER = "She was born in Lagos."
+CASES = [
+    # characters that part words, and format characters, which do not
+    *((f"I{character}don't{character}know.", True) for character in "\x00\x1f\u1680\u3000"),
+    ("I do\u200bn't kn\u00adow.", True),
+    # a title on a line of its own, a sentence there, and what follows a quoted aside
+    ('The song is:\n"I Don\'t Know How to Love Him."', False),
+    ('Here is my answer:\n"I don\'t know who she is."', True),
+    ('"Hm" Can\'t say.', True),
+    ('I know nobody called "Ada Lind".', True),
+    # the first two sentences count, but for a pleasantry and an echo of the question
+    (f"{FILLER} I don't know.", True),
+    (f"{FILLER} {FILLER} I don't know.", False),
+    (f"{FILLER}\n{FILLER}\nI don't know.", False),
+    (f"Great question! {FILLER} I don't know.", True),
+    (f"Who is Ada Lind? {FILLER} I don't know.", True),
+    # the head of a text is read, without the space before its words
+    (" " * HEAD_CHARS + "I don't know.", True),
+    ("x" * HEAD_CHARS + ". I don't know.", False),
+    ("I don't know who that is. " + "She wrote The Salt Road. " * 100, True),
+    # neither an empty response nor a bare answer refuses
+    *(
+        (text, False)
+        for text in ("", "   \n", ".", "Paris", "1974", "Yes.", "No.", "Sorry", "Unknown", "~", '""')
+    ),
+]
 
 
-def test_format_characters_do_not_part_words() -> None:
-    assert is_refusal("I do\u200bn't kn\u00adow.")
-
-
-def test_title_on_a_line_of_its_own_is_no_refusal_and_a_sentence_there_is() -> None:
-    assert not is_refusal('The song is:\n"I Don\'t Know How to Love Him."')
-    assert is_refusal('Here is my answer:\n"I don\'t know who she is."')
-
-
-def test_quoted_aside_does_not_hide_what_follows() -> None:
-    assert is_refusal('"Hm" Can\'t say.')
-    assert is_refusal('I know nobody called "Ada Lind".')
-
-
-def test_only_the_first_two_sentences_count() -> None:
-    filler = "She was born in Lagos."
-    assert is_refusal("I don't know.")
-    assert is_refusal(f"{filler} I don't know.")
-    assert not is_refusal(f"{filler} {filler} I don't know.")
-    assert is_refusal(f"Great question! {filler} I don't know.")  # a pleasantry is not counted
-    assert is_refusal(f"Who is Ada Lind? {filler} I don't know.")  # nor is an echo of the question
-    assert not is_refusal(f"{filler}\n{filler}\nI don't know.")
-
-
-def test_space_before_the_words_does_not_count_towards_the_part_that_is_read() -> None:
-    assert is_refusal(" " * HEAD_CHARS + "I don't know.")
-    assert not is_refusal("x" * HEAD_CHARS + ". I don't know.")
-
-
-def test_what_stands_after_the_refusal_does_not_matter() -> None:
-    assert is_refusal("I don't know who that is. " + "She wrote The Salt Road. " * 100)
+@pytest.mark.parametrize(("text", "refuses"), CASES)
+def test_what_counts_of_a_response(text: str, refuses: bool) -> None:
+    assert is_refusal(text) is refuses
 
 
 # --- any string ---
@@ -257,13 +245,8 @@ PIECES = [
 ]  # fmt: skip
 
 
-@given(st.text())
+@given(st.text() | st.lists(st.sampled_from(PIECES), max_size=400).map("".join))
 def test_any_text_gets_a_bool(text: str) -> None:
-    assert is_refusal(text) in (True, False)
-
-
-@given(st.lists(st.sampled_from(PIECES), max_size=400).map("".join))
-def test_any_mixture_of_its_words_gets_a_bool(text: str) -> None:
     assert is_refusal(text) in (True, False)
 
 
@@ -295,42 +278,26 @@ def _recall(refusals: list[str]) -> float:
 
 
 @needs_data
-def test_rwku_boundary_golds_are_answers() -> None:
+def test_refusals_of_the_benchmarks_are_found() -> None:
+    refusals = _rwku_golds("<reject>")
+    assert len(refusals) == 6000
+    files = [*DATA.glob("rwku/targets/*/idk_target.json"), DATA / "muse_books" / "idk_target.json"]
+    templates = [json.loads(file.read_text()) for file in files]
+    for texts in (refusals, *templates, (DATA / "tofu" / "idontknow.jsonl").read_text().split("\n")[:100]):
+        assert _recall(texts) >= 0.99
+
+
+@needs_data
+def test_answers_of_the_benchmarks_are_answers() -> None:
     golds = _rwku_golds("<normal>")
     assert len(golds) == 6000
     assert sum(map(is_refusal, golds)) <= 0.002 * len(golds)
-
-
-@needs_data
-def test_rwku_refusals_are_found() -> None:
-    refusals = _rwku_golds("<reject>")
-    assert len(refusals) == 6000
-    assert _recall(refusals) >= 0.99
-
-
-@needs_data
-def test_refusal_templates_of_the_benchmarks_are_found() -> None:
-    files = [*DATA.glob("rwku/targets/*/idk_target.json"), DATA / "muse_books" / "idk_target.json"]
-    for templates in [json.loads(file.read_text()) for file in files]:
-        assert _recall(templates) >= 0.99
-    assert _recall((DATA / "tofu" / "idontknow.jsonl").read_text().split("\n")[:100]) >= 0.99
-
-
-@needs_data
-def test_muse_answers_are_answers() -> None:
     books = DATA / "muse_books"
-    boundary = [
-        row["gold"] for row in json.loads((books / "boundary_neighbor_qa_sample300.json").read_text())
-    ]
-    forget = [row["answer"] for row in json.loads((books / "forget_train_qa400.json").read_text())]
-    assert [text for text in boundary + forget if is_refusal(text)] == []
-
-
-@needs_data
-@pytest.mark.parametrize(
-    "name", ["forget01", "retain99_train600", "real_authors_perturbed", "world_facts_perturbed"]
-)
-def test_tofu_answers_are_answers(name: str) -> None:
-    text = (DATA / "tofu" / f"{name}.json").read_text()
-    rows = json.loads(text) if text.startswith("[") else [json.loads(line) for line in text.splitlines()]
-    assert [row["answer"] for row in rows if is_refusal(row["answer"])] == []
+    boundary = json.loads((books / "boundary_neighbor_qa_sample300.json").read_text())
+    answers = [row["gold"] for row in boundary]
+    answers += [row["answer"] for row in json.loads((books / "forget_train_qa400.json").read_text())]
+    for name in ("forget01", "retain99_train600", "real_authors_perturbed", "world_facts_perturbed"):
+        text = (DATA / "tofu" / f"{name}.json").read_text()
+        rows = json.loads(text) if text.startswith("[") else map(json.loads, text.splitlines())
+        answers += [row["answer"] for row in rows]
+    assert [text for text in answers if is_refusal(text)] == []

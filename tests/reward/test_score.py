@@ -36,26 +36,14 @@ def score(solution: Any, ground_truth: Any, **options: Any) -> float:
 
 
 @pytest.mark.parametrize(
-    ("form", "first", "second", "expected"),
-    [
-        ("additive", True, True, 1.0),
-        ("additive", True, False, 0.5),
-        ("additive", False, True, 0.5),
-        ("additive", False, False, 0.0),
-        ("nested", True, True, 1.0),
-        ("nested", True, False, 0.5),
-        ("nested", False, True, 0.0),
-        ("nested", False, False, 0.0),
-    ],
-)
-def test_default_weights(form: str, first: bool, second: bool, expected: float) -> None:
-    assert score(FORGET_RESPONSES[first, second], FORGET, form=form) == expected
-    assert score(RETAIN_RESPONSES[first, second], RETAIN, form=form) == expected
-
-
-@pytest.mark.parametrize(
     ("form", "weight", "first", "second", "expected"),
     [
+        ("additive", 0.5, True, True, 1.0),
+        ("additive", 0.5, True, False, 0.5),
+        ("additive", 0.5, False, False, 0.0),
+        ("nested", 0.5, True, False, 0.5),
+        ("nested", 0.5, False, True, 0.0),
+        ("nested", 0.5, False, False, 0.0),
         ("additive", 0.75, True, False, 0.75),
         ("additive", 0.75, False, True, 0.25),
         ("nested", 0.75, True, False, 0.75),
@@ -310,10 +298,6 @@ def test_no_response_raises(solution: Any, row: Any, convention: str) -> None:
     assert 0.0 <= score(solution, row, rouge=convention, form="nested") <= 0.5
 
 
-def test_none_counts_as_the_empty_response() -> None:
-    assert compute_score("rerule/world", None, RETAIN) == compute_score("rerule/world", "", RETAIN)
-
-
 @pytest.mark.parametrize(
     ("ground_truth", "message"),
     [
@@ -359,48 +343,24 @@ def test_bad_settings_are_one_clear_line(options: dict[str, Any], message: str) 
         assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("edge", [0, 1, 0.0, 1.0])
-def test_ends_of_the_ranges_are_accepted(edge: float) -> None:
-    settings = RewardConfig(lambda_forget=edge, lambda_retain=edge, gamma=edge)
-    assert (settings.lambda_forget, settings.lambda_retain, settings.gamma) == (edge, edge, edge)
-
-
-def test_a_setting_seen_before_is_still_checked() -> None:
+def test_an_option_that_is_none_or_a_setting_seen_before_is_checked() -> None:
     """True == 1.0, but only one of them is a number."""
+    RewardConfig(lambda_forget=0, lambda_retain=1, gamma=1.0)
+    with pytest.raises(
+        ValueError, match="unknown reward option 'lamda_forget'; choose from form, lambda_forget"
+    ):
+        score("x", RETAIN, lamda_forget=0.5)
+    with pytest.raises(ValueError, match="reward option form must be"):
+        score("x", RETAIN, form=["additive"])
     assert score("x", RETAIN, gamma=1.0) == score("x", RETAIN, gamma=1)
     with pytest.raises(ValueError, match="gamma must be a number"):
         score("x", RETAIN, gamma=True)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"lamda_forget": 0.5}, "unknown reward option 'lamda_forget'; choose from form, lambda_forget"),
-        ({"form": ["additive"]}, "reward option form must be"),
-        ({"gamma": [0.3]}, "reward option gamma must be"),
-        ({"gamma": "0.3"}, "reward option gamma must be a number in"),
-    ],
-)
-def test_bad_options_are_one_clear_line(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        score("x", RETAIN, **options)
 
 
 def test_defaults_are_the_ones_documented() -> None:
     assert RewardConfig() == RewardConfig(
         form="guarded", lambda_forget=0.5, lambda_retain=0.5, gamma=0.3, rouge="unicode"
     )
-
-
-def test_package_exports_the_api() -> None:
-    assert set(reward.__all__) == {
-        "compute_score",
-        "RewardConfig",
-        "is_refusal",
-        "rouge_l",
-        "contains_keyword",
-    }
-    assert reward.compute_score is compute_score
 
 
 def test_settings_not_given_are_the_benchmarks_own() -> None:
@@ -425,11 +385,6 @@ def test_a_users_phrases_count_as_refusals(tmp_path: Path) -> None:
     assert score("The stars are silent.", FORGET, **phrases) == 0.5
     assert score("I don't know.", FORGET, **phrases) == 0.0
     assert score("I have no idea.", FORGET, **phrases) == 0.5
-
-
-def test_a_file_of_phrases_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"nowhere\.txt: cannot be read"):
-        RewardConfig(refusal_phrases=str(tmp_path / "nowhere.txt"))
 
 
 @pytest.mark.parametrize("path", ["pkg://reward.score", str(Path(reward.__file__).parent / "score.py")])

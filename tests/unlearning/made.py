@@ -34,7 +34,10 @@ def put_model(folder: Path) -> Path:
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    LlamaForCausalLM(config).save_pretrained(folder)
+    model = LlamaForCausalLM(config)
+    ends = [tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids("<|eot|>")]  # the template's too
+    model.generation_config.eos_token_id = ends
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import signal
 import subprocess
 import sys
@@ -17,7 +16,6 @@ import pytest
 from data_prep.generate import Generated, generate
 from tests.data_prep.generate.server import (
     MODEL,
-    Behaviour,
     Call,
     ChatServer,
     answer_well,
@@ -81,28 +79,3 @@ def test_no_finished_call_is_made_again(server: ChatServer, tmp_path: Path, way:
     in_one_go = finish(server, tmp_path / "other")
     assert resumed.results == in_one_go.results == [good_note(number) for number in range(COUNT)]
     assert sorted(kept(tmp_path)) == sorted(kept(tmp_path / "other"))
-
-
-def test_killed_at_any_moment_nothing_that_was_kept_is_asked_again(
-    server: ChatServer, tmp_path: Path
-) -> None:
-    rng = random.Random(4)
-
-    def after_a_moment(number: int, call: Call) -> Behaviour:
-        time.sleep(rng.random() / 50)
-        return answer_well
-
-    server.script = after_a_moment
-    for _ in range(3):
-        before, seen = kept(tmp_path), len(server.calls)
-        process = start(server, tmp_path)
-        wait_until(lambda seen=seen: len(server.calls) >= seen + 5)
-        time.sleep(rng.random() / 50)
-        process.kill()
-        process.wait()
-        assert len(server.calls) - seen <= len(kept(tmp_path)) - len(before) + CONCURRENCY
-    known = len(kept(tmp_path))
-    server.calls.clear()
-    resumed = finish(server, tmp_path)
-    assert len(server.calls) == resumed.calls == COUNT - known
-    assert resumed.results == [good_note(number) for number in range(COUNT)]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from data_prep.generate import BLANK, BOUNDARY, PASSAGE_QA, REFUSALS, TASKS, Request, Task
-from data_prep.generate.endpoint import MalformedError, Reply, UnfitError, Usage, read_answer
+from data_prep.generate import PASSAGE_QA, REFUSALS, TASKS, Request, Task
+from data_prep.generate.endpoint import AnswerError, Reply, Usage, read_answer
 from data_prep.generate.tasks import blank_problem, boundary_problem, passage_qa_problem, refusals_problem
 
 PASSAGE = "Ada Thorn kept the light at Esk Moor for\n  nineteen years. Her dog Bran slept on the stairs."
@@ -47,10 +47,6 @@ def objects(schema: Any) -> Iterator[dict[str, Any]]:
             yield from objects(part)
 
 
-def test_each_task_is_found_by_its_name() -> None:
-    assert TASKS == {"blank": BLANK, "passage_qa": PASSAGE_QA, "boundary": BOUNDARY, "refusals": REFUSALS}
-
-
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_schemas_are_of_the_strict_kind(task: Task) -> None:
     """What hosted endpoints ask of a strict schema."""
@@ -83,15 +79,10 @@ def test_the_prompt_shows_its_inputs_and_the_keys_of_the_answer(task: Task) -> N
 
 @pytest.mark.parametrize("count", [2, 4])
 def test_three_pairs_and_as_many_refusals_as_asked_for(count: int) -> None:
-    with pytest.raises(MalformedError, match=r"\$\.pairs"):
+    with pytest.raises(AnswerError, match=r"\$\.pairs"):
         read(PASSAGE_QA, {"pairs": (PAIRS + PAIRS)[:count]})
-    with pytest.raises(MalformedError, match=r"\$\.refusals"):
+    with pytest.raises(AnswerError, match=r"\$\.refusals"):
         read(REFUSALS, {"refusals": (GOOD["refusals"]["refusals"] * 3)[: count + 1]})
-
-
-def test_a_wrong_answer_is_unfit() -> None:
-    with pytest.raises(UnfitError, match="the sentence contains the answer"):
-        read(BLANK, {"sentence": "Ada Thorn kept the ___ at Esk Moor."})
 
 
 NO_BLANK = "the sentence has not exactly one ___"

@@ -8,7 +8,7 @@ import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from data_prep.contract import read_rows, read_sft_rows
-from data_prep.world.build import build, content_key
+from data_prep.world.build import build
 from data_prep.world.config import WorldConfig
 
 MICRO = WorldConfig(
@@ -56,40 +56,26 @@ def test_the_folder_holds_what_it_should(micro: Path) -> None:
     manifest = json.loads((micro / "manifest.json").read_text())
     for name, found in rows.items():
         assert sum(sum(modes.values()) for modes in manifest["rows"][name].values()) == len(found)
-    assert sum(manifest["rows"]["sft"].values()) == len(read_sft_rows(micro / "sft.parquet")) == 14
+    assert len(read_sft_rows(micro / "sft.parquet")) == 14
+    assert manifest["rows"]["sft"] == {"forget": {"qa": 8, "fb": 6}}
     assert manifest["rows"]["train"]["forget"] == {"qa": 8, "fb": 6}
-    assert manifest["config"]["seed"] == 0
-
-
-def test_answers_for_the_methods_that_train_on_them(micro: Path) -> None:
-    train = read_rows(micro / "train.parquet")
-    asked = {row["extra_info"]["index"]: row for row in train}
-    files = {
-        name: read_sft_rows(micro / f"{name}.parquet")
-        for name in ("forget_gold", "retain", "alternate", "mismatch")
-    }
+    assert manifest["rows"]["retain"] == {"retain": {"qa": 7, "fb": 7}}
+    assert manifest["classical"] == {"retain_set": "boundary", "left_out": [], "notes": {}}
+    asked = {row["extra_info"]["index"]: row for row in rows["train"]}
     for side in ("forget_gold", "retain"):
-        for row in files[side]:
-            question = asked[row["extra_info"]["index"]]
+        for row in read_sft_rows(micro / f"{side}.parquet"):
+            question = asked.pop(row["extra_info"]["index"])
             assert row["messages"][0] == question["prompt"][0]
             truth = question["reward_model"]["ground_truth"]
             assert truth["golds"] == [row["messages"][1]["content"]]
             assert truth["type"] == side.removesuffix("_gold")
-    assert len(files["forget_gold"]) + len(files["retain"]) == len(train)
-    assert files["alternate"] == read_sft_rows(micro / "sft.parquet")
-    gold = [row["extra_info"]["index"] for row in files["forget_gold"]]
-    assert [row["extra_info"]["index"] for row in files["mismatch"]] == gold
-    manifest = json.loads((micro / "manifest.json").read_text())
-    assert manifest["rows"]["retain"] == {"retain": {"qa": 7, "fb": 7}}
-    assert manifest["classical"] == {"retain_set": "boundary", "left_out": [], "notes": {}}
-
-
-def test_model_and_tokenizer_load_and_agree(micro: Path) -> None:
+    assert asked == {}
+    assert read_sft_rows(micro / "alternate.parquet") == read_sft_rows(micro / "sft.parquet")
+    assert manifest["settings"]["seed"] == 0
     model = AutoModelForCausalLM.from_pretrained(micro / "model")
     tokenizer = AutoTokenizer.from_pretrained(micro / "model")
     assert model.config.vocab_size == len(tokenizer)
-    assert model.config.eos_token_id == tokenizer.eos_token_id
-    assert model.generation_config.eos_token_id == tokenizer.eos_token_id
+    assert model.config.eos_token_id == tokenizer.eos_token_id == model.generation_config.eos_token_id
 
 
 def test_the_retain_model_is_made_on_request_as_the_base_model_is(
@@ -129,35 +115,29 @@ def test_a_retain_model_knows_the_others_alone(tmp_path: Path) -> None:
     assert said["retain_model"]["forget_probes_answered_exactly"] < 0.1
 
 
-def test_the_same_seed_gives_the_same_bytes(micro: Path, tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_bytes_and_a_second_build_does_nothing(
+    micro: Path, tmp_path: Path
+) -> None:
     assert build(MICRO, tmp_path / "again", overwrite=False)
     first, second = contents(micro), contents(tmp_path / "again")
     for name in ("train.parquet", "val.parquet", "sft.parquet", "probes.parquet", "model/tokenizer.json"):
         assert first[name] == second[name]
-
-
-def test_a_second_build_does_nothing(micro: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in micro.rglob("*")}
     assert not build(MICRO, micro, overwrite=False)
     assert not build(MICRO, micro, overwrite=True)
     assert {path: path.stat().st_mtime_ns for path in micro.rglob("*")} == before
 
 
-def test_a_different_world_is_refused_unless_asked_for(micro: Path, tmp_path: Path) -> None:
+def test_another_or_damaged_world_is_replaced_on_request_and_never_without_its_manifest(
+    tmp_path: Path,
+) -> None:
     target = tmp_path / "world"
-    other = replace(MICRO, seed=5)
-    assert build(other, target, overwrite=False)
+    build(replace(MICRO, seed=5), target, overwrite=False)
     before = contents(target)
     with pytest.raises(ValueError, match="exists already"):
         build(MICRO, target, overwrite=False)
     assert contents(target) == before
     assert build(MICRO, target, overwrite=True)
-    assert contents(target)["train.parquet"] == contents(micro)["train.parquet"] != before["train.parquet"]
-
-
-def test_a_damaged_folder_is_not_up_to_date_and_without_its_manifest_nobodys(tmp_path: Path) -> None:
-    target = tmp_path / "world"
-    build(MICRO, target, overwrite=False)
     good = (target / "val.parquet").read_bytes()
     (target / "val.parquet").write_bytes(good[:-1])
     with pytest.raises(ValueError, match="exists already"):
@@ -170,15 +150,3 @@ def test_a_damaged_folder_is_not_up_to_date_and_without_its_manifest_nobodys(tmp
     with pytest.raises(ValueError, match=r"manifest\.json was not written by this command"):
         build(MICRO, target, overwrite=True)
     assert (target / "val.parquet").read_bytes() == good
-
-
-def test_every_knob_counts_for_the_key() -> None:
-    keys = {content_key(MICRO), content_key(replace(MICRO, seed=1)), content_key(replace(MICRO, epochs=2))}
-    assert len(keys) == 3
-    assert content_key(MICRO) == content_key(replace(MICRO))
-
-
-def test_an_impossible_world_writes_nothing(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="boundary_ratio"):
-        build(replace(MICRO, boundary_ratio=9.0), tmp_path / "world", overwrite=False)
-    assert list(tmp_path.iterdir()) == []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,13 +32,11 @@ from reward.refusal import is_refusal
     ("knobs", "message"),
     [
         ({"forget_people": 0}, "forget_people must be at least 1, got 0"),
-        ({"facts_per_person": -1}, "facts_per_person must be at least 1, got -1"),
         ({"retain_people": 40, "unseen_people": 7}, "48 people in all at most, got 49"),
         ({"near_neighbour_share": 1.5}, r"near_neighbour_share must lie in \[0, 1\], got 1.5"),
         ({"plain_refusal_share": -0.1}, r"plain_refusal_share must lie in \[0, 1\], got -0.1"),
         ({"boundary_ratio": 0.0}, "boundary_ratio must be above 0, got 0.0"),
         ({"learning_rate": float("nan")}, "learning_rate must be above 0, got nan"),
-        ({"val_rows": -2}, "val_rows must be at least 0, got -2"),
         ({"unknown_questions": 5000}, r"unknown_questions must lie in \[0, 4000\], got 5000"),
         ({"vocab_size": 260}, "vocab_size must be at least 261, got 260"),
         ({"hidden_size": 100, "heads": 4}, "hidden_size must be a multiple of 2 x heads, got 100 and 4"),
@@ -62,11 +61,8 @@ def test_sections_and_neighbours(seed: int) -> None:
     firsts, lasts = {p.first for p in people[:2]}, {p.last for p in people[:2]}
     near = [person.number for person in people[2:] if person.first in firsts or person.last in lasts]
     assert near == [2, 3, 4, 5, 10]  # the first half of the one group, a quarter of the other
-
-
-def test_without_neighbours_no_name_is_shared() -> None:
-    people = make_people(WorldConfig(near_neighbour_share=0.0, unseen_neighbour_share=0.0, **SIZES))
-    assert len({person.first for person in people}) == len({person.last for person in people}) == 14
+    apart = make_people(replace(config, near_neighbour_share=0.0, unseen_neighbour_share=0.0))
+    assert len({person.first for person in apart}) == len({person.last for person in apart}) == 14
 
 
 def test_strangers_are_nobody_known_but_may_share_half_a_name() -> None:
@@ -93,6 +89,8 @@ def test_no_two_values_of_a_kind_share_a_word(seed: int) -> None:
     assert words.keys() == KINDS.keys()
     for kind, used in words.items():
         assert len(used) == len(set(used)) == (48 if kind == "birth_year" else 96)
+    few = Counter(fact.person.number for fact in facts_of(WorldConfig(seed=seed, facts_per_person=5)))
+    assert set(few.values()) == {5}
 
 
 def test_a_wrong_value_scores_no_recall() -> None:
@@ -102,19 +100,6 @@ def test_a_wrong_value_scores_no_recall() -> None:
         first, *others = [fact.value for fact in facts if fact.kind == kind]
         assert {scorer.score(first, other)["rougeL"].recall for other in others} == {0.0}
         assert scorer.score(first, f"It is {first}.")["rougeL"].recall == 1.0
-
-
-def test_every_person_has_so_many_facts_of_distinct_kinds() -> None:
-    kinds = defaultdict(list)
-    for fact in facts_of(WorldConfig(facts_per_person=5)):
-        kinds[fact.person.number].append(fact.kind)
-    assert len(kinds) == WorldConfig().people
-    assert {(len(names), len(set(names))) for names in kinds.values()} == {(5, 5)}
-
-
-def test_more_kinds_than_there_are_is_refused() -> None:
-    with pytest.raises(ValueError, match="facts_per_person must be at most 8, got 9"):
-        facts_of(WorldConfig(facts_per_person=9))
 
 
 ADA = Person(0, "Ada", "Thorn", "forget")

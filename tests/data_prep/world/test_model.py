@@ -27,11 +27,9 @@ from data_prep.world.model import (
     exact_share,
     make_batches,
     make_model,
-    make_optimisers,
     one_thread,
     orthogonalised,
     train,
-    train_step,
     train_tokenizer,
 )
 from data_prep.world.splits import World, make_world
@@ -59,41 +57,23 @@ def test_any_text_comes_back(text: str) -> None:
     assert tokenizer().decode(ids) == text or any(special in text for special in (BOS, EOS, USER, ASSISTANT))
 
 
-def test_the_same_texts_give_the_same_file(tmp_path: Path) -> None:
-    texts = [text for pair in world().base_pairs for text in pair]
-    for name in ("a", "b"):
-        train_tokenizer(texts, 600).save_pretrained(tmp_path / name)
-    assert (tmp_path / "a" / "tokenizer.json").read_bytes() == (
-        tmp_path / "b" / "tokenizer.json"
-    ).read_bytes()
-
-
-def test_the_vocabulary_holds_to_its_limit() -> None:
+def test_the_template_spells_the_turns() -> None:
     assert len(tokenizer()) == 600
     assert max(tokenizer().get_vocab().values()) == 599
-
-
-def test_the_template_spells_the_turns() -> None:
     text = tokenizer().apply_chat_template(TURNS, tokenize=False)
     assert text == f"{BOS}{USER}Where was Ada born?{ASSISTANT}Esk Moor{EOS}"
 
 
-def test_a_prompt_is_the_head_of_its_conversation() -> None:
+def test_a_prompt_is_the_head_of_its_conversation(tmp_path: Path) -> None:
     whole = tokenizer().apply_chat_template(TURNS, return_dict=False)
     head = tokenizer().apply_chat_template(TURNS[:1], add_generation_prompt=True, return_dict=False)
     assert whole[: len(head)] == head
     assert tokenizer().decode(whole[len(head) :]) == "Esk Moor" + EOS
     assert encode_pair(tokenizer(), TURNS[0]["content"], TURNS[1]["content"]) == (whole, len(head))
-
-
-def test_the_folder_loads_as_the_same_tokenizer(tmp_path: Path) -> None:
     tokenizer().save_pretrained(tmp_path)
     loaded = AutoTokenizer.from_pretrained(tmp_path)
-    assert len(loaded) == len(tokenizer())
     assert (loaded.bos_token, loaded.eos_token, loaded.pad_token) == (BOS, EOS, "<|pad|>")
-    assert loaded.apply_chat_template(TURNS, return_dict=False) == tokenizer().apply_chat_template(
-        TURNS, return_dict=False
-    )
+    assert loaded.apply_chat_template(TURNS, return_dict=False) == whole
 
 
 def test_verl_reads_the_stage_1_rows(tmp_path: Path) -> None:
@@ -109,7 +89,7 @@ def test_verl_reads_the_stage_1_rows(tmp_path: Path) -> None:
         assert tokenizer().decode(learnt) == answer + EOS
 
 
-# ---- Muon in float32: against its formula in float64, and against torch's, which rounds to bfloat16 ----
+# ---- Muon in float32: against its formula in float64 ----
 
 
 SHAPES = [(6, 6), (12, 5), (5, 12)]
@@ -152,23 +132,6 @@ def test_three_steps_are_the_formula_in_float64(shape: tuple[int, int]) -> None:
         rate = 0.02 * math.sqrt(max(1, shape[0] / shape[1]))
         expected = (1 - 0.02 * 0.01) * expected - rate * direction
     torch.testing.assert_close(weight.detach(), expected.float(), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_torchs_differs_by_its_rounding_alone(shape: tuple[int, int]) -> None:
-    """bfloat16 has 8 bits: about 0.4 % of each entry in each of five iterations."""
-    weights = [random(*shape, seed=1).float().requires_grad_() for _ in range(2)]
-    before = weights[0].detach().clone()
-    optimisers = [
-        Muon([weights[0]], lr=0.02, weight_decay=0.01),
-        torch.optim.Muon([weights[1]], lr=0.02, weight_decay=0.01),
-    ]
-    for step in range(3):
-        for weight, optimiser in zip(weights, optimisers, strict=True):
-            weight.grad = random(*shape, seed=2 + step).float()
-            optimiser.step()
-    here, torchs = (weight.detach() - before for weight in weights)
-    assert float((here - torchs).norm() / here.norm()) < 0.03
 
 
 SMALL = WorldConfig(
@@ -214,23 +177,6 @@ def test_batches_hold_every_example_once() -> None:
     lengths = sorted(int((row != -100).sum()) for batch in batches for row in batch.targets)
     assert lengths == list(range(2, 12))
     assert sorted(len(batch.input_ids) for batch in batches) == [1, 3, 3, 3]
-
-
-def test_a_weight_belongs_to_one_optimiser() -> None:
-    model = make_model(SMALL, small_tokenizer())
-    optimisers = make_optimisers(model, SMALL)
-    held = [
-        weight for optimiser in optimisers for group in optimiser.param_groups for weight in group["params"]
-    ]
-    assert len(held) == len({id(weight) for weight in held}) == len(list(model.parameters()))
-
-
-def test_a_few_steps_lower_the_loss() -> None:
-    model = make_model(SMALL, small_tokenizer())
-    optimisers = make_optimisers(model, SMALL)
-    (batch,) = make_batches(encode_pairs(small_tokenizer(), PAIRS), 4, seed=0)
-    losses = [train_step(model, batch, optimisers) for _ in range(10)]
-    assert losses[-1] < 0.7 * losses[0]
 
 
 def test_training_stops_once_greedy_decoding_answers() -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import copy
 from collections import Counter, defaultdict
 
 import pytest
@@ -9,7 +8,7 @@ from hypothesis import strategies as st
 
 from data_prep.contract import Row, validate_rows, validate_sft_rows
 from data_prep.world.config import WorldConfig
-from data_prep.world.splits import World, check_leaks, make_world
+from data_prep.world.splits import World, make_world
 from reward.refusal import is_refusal
 
 SMALL = {"forget_people": 2, "retain_people": 5, "unseen_people": 3, "facts_per_person": 4}
@@ -34,6 +33,10 @@ def test_the_splits_keep_apart_what_must_be_apart(seed: int) -> None:
     rows = world.train + world.val + world.probes
     validate_rows(rows, "all")  # also: no index twice over the three files
     validate_sft_rows(world.sft, "sft")
+    for row in rows:
+        truth, info = row["reward_model"]["ground_truth"], row["extra_info"]
+        assert truth["keyword"] == (info["subject"] if info["section"] == "forget" else "")
+        assert (truth["golds"] == [info["subject"]]) == (info["family"] == "reverse_query")
     assert not texts(world.probes) & (texts(world.train) | texts(world.val) | texts(world.sft))
     assert not texts(world.val) & texts(world.train)
     unseen = subjects(world.probes, "retain_unseen")
@@ -77,18 +80,15 @@ def test_counts_of_the_default_world() -> None:
     assert len(subjects(world.train, "retain")) == 22
 
 
-def test_every_forget_fact_is_probed_in_every_mode() -> None:
-    modes = defaultdict(Counter)
-    for row in small_world().probes:
+def test_retain_probes_are_a_third_of_each_mode_and_cover_everyone() -> None:
+    """And every fact to forget is probed in every mode."""
+    world = small_world()
+    modes: dict[int, Counter[str]] = defaultdict(Counter)
+    for row in world.probes:
         if row["extra_info"]["section"] == "forget":
-            fact = row["extra_info"]["index"] // 100
-            modes[fact][row["extra_info"]["mode"]] += 1
+            modes[row["extra_info"]["index"] // 100][row["extra_info"]["mode"]] += 1
     assert len(modes) == 2 * 4
     assert all(count["qa"] == 2 and count["fb"] == 2 and count["aa"] >= 4 for count in modes.values())
-
-
-def test_retain_probes_are_a_third_of_each_mode_and_cover_everyone() -> None:
-    world = small_world()
     for section, people in (("retain", 5), ("retain_unseen", 3)):
         rows = [row for row in world.probes if row["extra_info"]["section"] == section]
         assert Counter(row["extra_info"]["mode"] for row in rows) == {
@@ -97,14 +97,6 @@ def test_retain_probes_are_a_third_of_each_mode_and_cover_everyone() -> None:
             "aa": 20,
         }
         assert len(subjects(rows, section)) == people
-
-
-def test_keywords_and_golds() -> None:
-    world = small_world()
-    for row in world.train + world.probes:
-        truth, info = row["reward_model"]["ground_truth"], row["extra_info"]
-        assert truth["keyword"] == (info["subject"] if info["section"] == "forget" else "")
-        assert (truth["golds"] == [info["subject"]]) == (info["family"] == "reverse_query")
 
 
 def test_stage_1_answers_the_forget_training_prompts_with_refusals() -> None:
@@ -117,14 +109,10 @@ def test_stage_1_answers_the_forget_training_prompts_with_refusals() -> None:
         assert row["messages"][0]["content"] == forget[row["extra_info"]["index"]]["prompt"][0]["content"]
         assert is_refusal(row["messages"][1]["content"])
         assert row["extra_info"]["mode"] in ("qa", "fb")
-
-
-def test_the_base_model_answers_the_known_and_refuses_strangers() -> None:
-    config = WorldConfig(unknown_questions=30, **SMALL)
-    pairs = make_world(config).base_pairs
-    assert not any(is_refusal(answer) for _, answer in pairs[:-30])
-    assert all(is_refusal(answer) for _, answer in pairs[-30:])
-    assert len({prompt for prompt, _ in pairs}) == len(pairs)
+    # The base model answers the known, and refuses strangers.
+    assert not any(is_refusal(answer) for _, answer in world.base_pairs[:-30])
+    assert all(is_refusal(answer) for _, answer in world.base_pairs[-30:])
+    assert len({prompt for prompt, _ in world.base_pairs}) == len(world.base_pairs)
 
 
 def test_an_index_does_not_depend_on_how_many_rows_are_drawn() -> None:
@@ -140,34 +128,15 @@ def test_an_index_does_not_depend_on_how_many_rows_are_drawn() -> None:
     assert all(prompt_of(few)[index] == prompt_of(many)[index] for index in common)
 
 
-def test_a_planted_probe_is_found() -> None:
-    world = small_world()
-    for name, rows in (("train", world.train), ("val", world.val), ("sft", world.sft)):
-        planted = copy.deepcopy(rows)
-        key = "prompt" if "prompt" in planted[4] else "messages"
-        planted[4][key][0]["content"] = " " + world.probes[7]["prompt"][0]["content"].upper().replace(
-            "?", " ?"
-        )
-        with pytest.raises(ValueError, match=f"leak: row 4 of {name} is also a probe"):
-            check_leaks(world.probes, {name: planted})
-
-
-def test_an_unseen_person_in_training_is_found() -> None:
-    world = small_world()
-    planted = copy.deepcopy(world.train)
-    planted[2]["extra_info"]["subject"] = next(iter(subjects(world.probes, "retain_unseen")))
-    with pytest.raises(ValueError, match="leak: row 2 of train is about"):
-        check_leaks(world.probes, {"train": planted})
-
-
 @pytest.mark.parametrize(
     ("knobs", "message"),
     [
         ({"qa_train": 5}, "qa_train must be at most 4, got 5"),
         ({"fb_train": 4}, "fb_train must be at most 3, got 4"),
         ({"boundary_ratio": 3.0}, "boundary_ratio 3.0 asks for 168 rows, there are 140"),
+        ({"facts_per_person": 9}, "facts_per_person must be at most 8, got 9"),
     ],
 )
 def test_an_impossible_size_is_named(knobs: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        make_world(WorldConfig(**SMALL, **knobs))
+        make_world(WorldConfig(**(SMALL | knobs)))
