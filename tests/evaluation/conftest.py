@@ -46,7 +46,8 @@ def write_probes(path: Path, probes: Sequence[Probe]) -> Path:
             golds=probe.golds,
             query=probe.query,
             raw=probe.raw,
-            reference=probe.reference and vars(probe.reference),
+            reference=probe.reference
+            and {**vars(probe.reference), "perturbed": [*probe.reference.perturbed]},
             keyword=probe.subject if probe.section == "forget" else "",
             extra_info={
                 "index": probe.index,

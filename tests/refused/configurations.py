@@ -29,12 +29,20 @@ _STAGE2 = ("actor_rollout_ref.model.path=MODEL", "data.train_files=TRAIN", "data
 RUNS: dict[str, tuple[Any, str, str, tuple[str, ...]]] = {
     STAGE1: (checks.stage1, ".stage1", "sft_trainer", ("experiment=tiny", *_STAGE1)),
     STAGE2: (checks.stage2, "", "rerule_trainer", ("experiment=tiny", *_STAGE2)),
-    SIZES1: (checks.stage1, ".stage1", "sft_trainer", ("experiment=rwku", *_STAGE1, "optim.lr=1e-5")),
+    SIZES1: (
+        checks.stage1,
+        ".stage1",
+        "sft_trainer",
+        ("experiment=rwku", *_STAGE1, "optim.lr=1e-5", "data.use_dynamic_bsz=false"),
+    ),
     SIZES2: (
         checks.stage2,
         "",
         "rerule_trainer",
-        ("experiment=rwku", *_STAGE2, "data.train_files=MANY", "replay.warmup_steps=1"),
+        (
+            *("experiment=rwku", *_STAGE2, "data.train_files=MANY", "replay.warmup_steps=1"),
+            "actor_rollout_ref.actor.use_dynamic_bsz=false",
+        ),
     ),
     UNLEARN: (
         checks.unlearn,

@@ -160,8 +160,7 @@ class HookedTrainer(SavedRun):
         return dict(tu.get(output, "metrics"))
 
     def _replay_data(self, drawn: list[RolloutGroup], marks: Mapping[str, bool]) -> Any:
-        temperature, trainer = self.config.actor_rollout_ref.rollout.temperature, self.config.trainer
-        ranks = trainer.n_gpus_per_node * trainer.nnodes
+        temperature, ranks = self.config.actor_rollout_ref.rollout.temperature, self.hook.multiple_of
         data = replay_batch(drawn, self.replay_config, self.tokenizer.pad_token_id, temperature, ranks)
         tu.assign_non_tensor(data, **marks)
         return data
