@@ -1,17 +1,26 @@
 """Which setting makes RULE work on a real model: python -m benchmarks.what_works --model FOLDER --out FOLDER
 
-The model of examples/real_model.py is to forget France and keep the rest (docs/real_model.md). `rule` makes
-four updates a step, and every other arm has one change. This was fixed before the first run, except that the
-arms "eight updates a step" and "twice the rate" were added after the runs on a GPU were seen:
+The model of examples/real_model.py is to forget France and keep the rest (docs/real_model.md). The unit is
+a run: its stage 1, STEPS steps of stage 2, and greedy answers to the held-out questions by the last step
+and by the best checkpoint by validation. The goal: forget recall of at most GOAL_FORGET, and retain recall
+of at least GOAL_RETAIN of the base model's, at the last step. Each part was fixed before its first run.
 
-- Each arm runs once with each of SEEDS: its stage 1, STEPS steps of stage 2, and greedy answers to the
-  held-out questions by the last step and by the best checkpoint by validation. The unit is a run.
-- The goal: forget recall of at most GOAL_FORGET, and retain recall of at least GOAL_RETAIN of the base
-  model's, at the last step. An arm that is better with one seed only is said to be so.
-- No run is repeated, lengthened or left out after its result was seen. Arms with the same stage 1 share it.
-- A processor (--platform cpu) and a GPU train different stage-1 models, so an arm is compared with `rule` of
-  the same platform and seed alone. Both seeds of an arm run before those of the next. A run that the end of
-  --minutes cut off has no line and is made later.
+Part 1, SEEDS[1]: which change helps? `rule` makes four updates a step, and every other arm has one change.
+An arm that is better with one seed only is said to be so. The arms "eight updates a step" and "twice the
+rate" were added after the runs on a GPU were seen, so that their results with these seeds are exploratory.
+
+Part 2, SEEDS[2]: RULE with eight updates a step, chosen in part 1, with new seeds, hence new stage-1
+models.
+
+- Does it reach the goal? The answer is the number of seeds with which it does.
+- Is replay better than RULE, and than as many updates on the step's own groups? The answer is yes (or no)
+  if retain recall minus forget recall at the last step is higher (or lower) with every seed, and otherwise:
+  not shown.
+- Does PO, which uses no reinforcement, reach it?
+
+No run is repeated, lengthened or left out after its result was seen. Arms with the same stage 1 share it. A
+processor (--platform cpu) and a GPU train different stage-1 models, so arms are compared within a platform
+and a seed. A run that the end of --minutes cut off has no line and is made later.
 
 A run that is finished is a line of RESULTS and is not made again, so another machine goes on from there.
 Another machine trains another stage-1 model: the line names it by the hash of its weights. Several
@@ -40,7 +49,7 @@ from recipe.rerule.training import own_answers
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).with_suffix(".jsonl")
-SEEDS = (1, 2)
+SEEDS = {1: (1, 2), 2: (3, 4, 5)}
 STEPS = 30
 GOAL_FORGET, GOAL_RETAIN = 0.1, 0.9
 RATE, KL = "actor_rollout_ref.actor.optim.lr", "actor_rollout_ref.actor.kl_loss_coef"
@@ -64,6 +73,14 @@ STAGE2 = (
     "trainer.logger=[file]",
     "actor_rollout_ref.actor.checkpoint.save_contents=[hf_model]",
 )
+PO = (
+    "method=po",
+    "experiment=custom",
+    "optim.lr=3e-5",
+    "data.train_batch_size=8",
+    "trainer.total_epochs=20",
+    "checkpoint.save_contents=[hf_model]",
+)
 PLATFORMS = {
     "cpu": (),
     "gpu": (  # of stage 2: little memory, and few processes, so that several runs share a GPU
@@ -78,25 +95,35 @@ PLATFORMS = {
         "actor_rollout_ref.rollout.agent.num_workers=1",
         "+ray_kwargs.ray_init.include_dashboard=false",
         "+ray_kwargs.ray_init.object_store_memory=500000000",
+        "reward.num_workers=1",
     ),
 }
 
 
 @dataclass(frozen=True)
 class Arm:
-    """What an arm changes, as settings of each stage. stage2 is None where stage 1 is all."""
+    """What an arm changes, as settings of each stage.
+
+    Attributes:
+        stage2: None where stage 1 is all.
+        po: preference optimisation of the base model in place of stage 2; stage 1 gives the own answers.
+    """
 
     stage2: tuple[str, ...] | None = ()
     stage1: tuple[str, ...] = ()
+    part: int = 1
+    po: bool = False
+
+
+_EIGHT = f"{UPDATE_PROMPTS}=2"
 
 
 ARMS = {
     "stage 1": Arm(None),
     "rule": Arm(),
     "rerule": Arm(("replay.enable=true",)),
-    "on-policy updates in place of replay": Arm(("replay.enable=true", "replay.update=on_policy")),
     "one update a step": Arm((f"{UPDATE_PROMPTS}=16",)),
-    "eight updates a step": Arm((f"{UPDATE_PROMPTS}=2",)),
+    "eight updates a step": Arm((_EIGHT,)),
     "sides not weighed": Arm(("sides.weights=equal",)),
     "additive reward": Arm(("reward.custom_reward_function.reward_kwargs.form=additive",)),
     "no own answers in stage 1": Arm((), ("data.retain_share=0",)),
@@ -112,6 +139,11 @@ ARMS = {
     "KL coefficient 0.2": Arm((f"{KL}=0.2",)),
     "LoRA": Arm(("actor_rollout_ref.model.lora_rank=16", f"{RATE}=2e-4")),
     "stage 1, 60 steps, not stopped": Arm(None, ("stop=none", "trainer.total_epochs=20")),
+    "part 2: stage 1": Arm(None, part=2),
+    "part 2: RULE": Arm((_EIGHT,), part=2),
+    "part 2: ReRULE": Arm((_EIGHT, "replay.enable=true"), part=2),
+    "part 2: equal updates": Arm((_EIGHT, "replay.enable=true", "replay.update=on_policy"), part=2),
+    "part 2: PO": Arm(None, part=2, po=True),
 }
 """In the order in which they run."""
 
@@ -129,13 +161,14 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time (default: %(default)s)")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="when to start no more runs")
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS), help="(default: all)")
-    parser.add_argument("--seeds", nargs="+", type=int, choices=SEEDS, default=list(SEEDS))
+    parser.add_argument("--seeds", nargs="+", type=int, help="(default: those of the arm's part)")
     parser.add_argument("--table", action="store_true", help="print the table of the finished runs")
     given = parser.parse_args()
     if not given.table:
         if not (given.model and given.out):
             parser.error("--model and --out are needed")
-        runs = [(arm, seed) for arm in given.arms for seed in given.seeds]
+        runs = [(arm, seed) for arm in given.arms for seed in SEEDS[ARMS[arm].part]]
+        runs = [run for run in runs if given.seeds is None or run[1] in given.seeds]
         done = {(line["platform"], line["arm"], line["seed"]) for line in results()}
         study = Study(given.model, given.out, given.platform, time.monotonic() + 60 * given.minutes)
         study.make([run for run in runs if (given.platform, *run) not in done], given.jobs)
@@ -196,6 +229,19 @@ class Study:
                     f"trainer.default_local_dir={folder}",
                 )
                 models = [f"last={folder}@last", f"best={folder}@best"]
+            if arm.po:
+                command(
+                    folder.with_suffix(".log"),
+                    "recipe.rerule.unlearn",
+                    f"platform={self.platform}",
+                    *PO,
+                    f"model.path={self.model}",
+                    f"data.alternate={self.data / 'alternate.parquet'}",
+                    f"data.retain={own_answers.file(first)}",
+                    f"trainer.seed={seed}",
+                    f"trainer.default_local_dir={folder}",
+                )
+                models = [f"last={folder / 'model'}"]
             evaluation = self.evaluation(f"{_named(name)}-{seed}", models)
             line = {
                 "platform": self.platform,
@@ -307,7 +353,7 @@ def table(lines: list[dict[str, Any]]) -> str:
 
 
 def _named(arm: str) -> str:
-    return arm.replace(" ", "_").replace(",", "")
+    return arm.replace(" ", "_").replace(",", "").replace(":", "")
 
 
 if __name__ == "__main__":

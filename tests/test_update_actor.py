@@ -22,7 +22,7 @@ from recipe.rerule.runs import checkpoints
 from recipe.rerule.training import batches
 from recipe.rerule.training.health import Health
 from recipe.rerule.training.trainer import ReRULETrainer
-from recipe.rerule.training.worker import PAUSE_SCHEDULE, STAY_LOADED
+from recipe.rerule.training.worker import STAY_LOADED
 from tests.made_runs import trainer_settings
 from tests.replay.recorded import PAPER, offered
 
@@ -49,7 +49,7 @@ class Workers:
         self.calls: list[Any] = []
 
     def on_policy(self, trainer: Any, batch: DataProto) -> DataProto:
-        marks = [mark for mark in (STAY_LOADED, PAUSE_SCHEDULE) if batch.meta_info.get(mark)]
+        marks = [STAY_LOADED] * bool(batch.meta_info.get(STAY_LOADED))
         self.calls.append(["on-policy", marks, sorted(batch.non_tensor_batch), self._sum(batch.batch)])
         number = float(len(self.calls))
         metrics = {"actor/pg_loss": [number], "actor/grad_norm": [number + 0.5]}

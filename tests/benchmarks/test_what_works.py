@@ -34,10 +34,12 @@ def test_the_settings_of_an_arm_exist(name: str) -> None:
         if arm.stage2 is not None:
             words = (f"platform={platform}", *what_works.STAGE2, *settings, *arm.stage2)
             assert composed("recipe.rerule.main", words).replay.enable == ("replay.enable=true" in arm.stage2)
+        if arm.po:
+            composed("recipe.rerule.unlearn", (f"platform={platform}", *what_works.PO))
 
 
 def test_arms_differ() -> None:
-    assert len({(arm.stage1, arm.stage2) for arm in what_works.ARMS.values()}) == len(what_works.ARMS)
+    assert len(set(what_works.ARMS.values())) == len(what_works.ARMS)
 
 
 def test_held_out_answers_are_averaged_by_model_and_side(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """One process: what the updates of a step do to the schedule, to offloading and to the parameters.
 
 torchrun worker_updates.py JOB.json: with parameter and optimiser offload on, does an on-policy update and
-then replay updates, or an on-policy update and then itself again, and writes what was seen.
+then replay updates, and writes what was seen.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from verl.utils.distributed import initialize_global_process_group  # noqa: E402
 
 from recipe.rerule.replay import Replay, ReplayConfig, RolloutGroup, load, pad_groups  # noqa: E402
 from recipe.rerule.training.batches import replay_batch  # noqa: E402
-from recipe.rerule.training.worker import PAUSE_SCHEDULE, STAY_LOADED, ReplayActorWorker  # noqa: E402
+from recipe.rerule.training.worker import STAY_LOADED, ReplayActorWorker  # noqa: E402
 
 
 def main() -> None:
@@ -40,7 +40,6 @@ def main() -> None:
     seen = {
         "replay": run(job, groups, ["on_policy", "replay", "replay"], stay=True),
         "apart": run(job, groups, ["on_policy", "replay", "replay"], stay=False),
-        "again": run(job, groups, ["on_policy", "again"], stay=True),
         "verl_twice": run(job, groups, ["on_policy", "on_policy"], stay=False),
         "verl_once": run(job, groups, ["on_policy"], stay=False),
     }
@@ -95,12 +94,6 @@ def on_policy(
     return rate
 
 
-def again(
-    worker: ReplayActorWorker, config: DictConfig, groups: list[RolloutGroup], marks: dict[str, bool]
-) -> float:
-    return on_policy(worker, config, groups, marks | {PAUSE_SCHEDULE: True})
-
-
 def replayed(
     worker: ReplayActorWorker, config: DictConfig, groups: list[RolloutGroup], marks: dict[str, bool]
 ) -> float:
@@ -110,7 +103,7 @@ def replayed(
     return worker.actor.engine.lr_scheduler.get_last_lr()[0]
 
 
-UPDATES = {"on_policy": on_policy, "again": again, "replay": replayed}
+UPDATES = {"on_policy": on_policy, "replay": replayed}
 
 
 def compose_config(model: str, prompts: int, rollouts: int, *more: str) -> DictConfig:

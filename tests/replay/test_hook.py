@@ -8,7 +8,7 @@ import pytest
 
 from recipe.rerule.replay import Replay, ReplayConfig, ReplayHook, RolloutGroup
 from tests.replay import recorded
-from tests.replay.groups import keys
+from tests.replay.groups import keys, make_group
 from tests.replay.recorded import PAPER, offered
 
 STEPS = 6
@@ -86,13 +86,23 @@ def test_without_replay_nothing_is_stored_or_drawn_and_the_shares_are_logged() -
     assert metrics["replay/threshold"] == on.metrics()["replay/threshold"]
 
 
-def test_the_control_asks_for_as_many_updates_and_records_no_draw() -> None:
+def test_the_control_trains_on_as_many_of_the_steps_own_groups_and_records_no_draw() -> None:
     replay, control = ReplayHook(ReplayConfig(**PAPER)), ReplayHook(ReplayConfig(**PAPER, update="on_policy"))
-    assert (
-        [len(calls) for calls in train(control)]
-        == [len(calls) for calls in train(replay)]
-        == [0, 0, 0, 1, 1, 1]
-    )
+    drawn, own = train(replay), train(control)
+    assert [len(calls) for calls in own] == [len(calls) for calls in drawn] == [0, 0, 0, 1, 1, 1]
+    for step, (ours, stored) in enumerate(zip(own, drawn, strict=True), start=1):
+        for (taken, _), (theirs, _) in zip(ours, stored, strict=True):
+            assert len(set(taken)) == len(taken) == min(len(theirs), len(offered(step)))
+            assert {made for _, made in taken} == {step}
     assert control.log.record()["drawn"] == []
     assert control.metrics()["replay/drawn_groups"] == 0
     assert control.metrics()["replay/updates"] == 1
+
+
+def test_the_control_takes_groups_with_signal_where_replay_does_and_as_many_for_each_rank() -> None:
+    flat, mixed = [make_group(i, rewards=[0.5, 0.5]) for i in range(4)], [make_group(i) for i in range(4, 9)]
+    replay = Replay(ReplayConfig(require_signal=True))
+    assert len(replay.of_the_step(flat + mixed, 32, multiple_of=2)) == 4
+    assert {group.prompt_index for group in replay.of_the_step(flat + mixed, 32)} == set(range(4, 9))
+    every = Replay(ReplayConfig(require_signal=False)).of_the_step(flat + mixed, 32)
+    assert {group.prompt_index for group in every} == set(range(9))

@@ -20,7 +20,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.training.trainer_v1 import ReRULETrainerV1
-from recipe.rerule.training.worker import PAUSE_SCHEDULE, STAY_LOADED
+from recipe.rerule.training.worker import STAY_LOADED
 from tests.made_runs import trainer_settings
 from tests.test_update_actor import RUNS, STEPS, Tokenizer, Workers, batch_of, made_trainer
 from tests.training.queued import Queue
@@ -42,7 +42,7 @@ class KeepingWorkers(Workers):
         return [0, 1]
 
     def on_policy_v1(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        marks = [mark for mark in (STAY_LOADED, PAUSE_SCHEDULE) if batch.extra_info.get(mark)]
+        marks = [STAY_LOADED] * bool(batch.extra_info.get(STAY_LOADED))
         self.calls.append(["on-policy", marks])
         number = float(len(self.calls))
         metrics.update({"actor/pg_loss": number, "actor/grad_norm": number + 0.5})

@@ -75,9 +75,10 @@ class ReplayConfig:
 
     The defaults are the recommended replay (docs/method.md); the paper's are in config/experiment/paper.
 
-    update "on_policy" is the equal-update control: the step's own batch once more, at the steps at which
-    replay would update. start "after" replays from step T_warm + 1 on (the paper's "exceeds"). admission
-    "random" stores each step as many groups as are hard, whichever. A draw is without replacement.
+    update "on_policy" is the equal-update control: at the steps at which replay would update, the replay
+    update trains on as many of the step's own groups, at random, in place of stored ones. start "after"
+    replays from step T_warm + 1 on (the paper's "exceeds"). admission "random" stores each step as many
+    groups as are hard, whichever. A draw is without replacement.
 
     Raises:
         ReplayConfigError: wrong type, value out of range, or settings that contradict each other.
@@ -85,7 +86,7 @@ class ReplayConfig:
 
     enable: Annotated[bool, Field(description="replay hard rollout groups, or do plain RULE")] = True
     update: Annotated[
-        UpdateName, Field(description="what is trained on: stored groups, or the step's own batch again")
+        UpdateName, Field(description="what is trained on: stored groups, or as many of the step's own")
     ] = "stored"
     updates_per_step: Annotated[Count, Field(description="extra updates in each training step")] = 1
     # tau

@@ -94,6 +94,16 @@ class Replay:
             self.log.draws.append(drawn)
         return drawn.groups
 
+    def of_the_step(self, groups: Sequence[RolloutGroup], k: int, multiple_of: int = 1) -> list[RolloutGroup]:
+        """The equal-update control of a draw: k of the step's own groups at random, or as many as there are.
+
+        Like a draw, it has only groups with signal where `require_signal` is set, and a multiple of
+        `multiple_of`.
+        """
+        able = [group for group in groups if group.has_signal or not self.config.require_signal]
+        k = min(k, len(able))
+        return self._rngs["sampling"].sample(able, k - k % multiple_of)
+
     def state_dict(self) -> dict[str, Any]:
         """All that decides later contents and draws.
 
@@ -249,8 +259,9 @@ class ReplayHook:
             if self.replay is not None:
                 updates = range(self.config.updates_per_step)
                 draws = [self.replay.draw(step, self.multiple_of) for _ in updates]
-        if self.config.update == "on_policy":
-            self.log.draws.clear()  # they only tell when replay would have updated
+                if self.config.update == "on_policy":
+                    self.log.draws.clear()  # they only tell how much replay would have trained on
+                    draws = [self.replay.of_the_step(groups, len(drawn), self.multiple_of) for drawn in draws]
         return [drawn for drawn in draws if drawn]
 
     def after_update(self, draws: Sequence[list[RolloutGroup]], update_replay: UpdateReplay) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,7 @@ from recipe.rerule.training.batches import Rollouts, replay_batch
 from recipe.rerule.training.health import SCORE, Health, validation_metrics
 from recipe.rerule.training.saved_run import SavedRun
 from recipe.rerule.training.step_metrics import progress_line, start_line
-from recipe.rerule.training.worker import PAUSE_SCHEDULE, STAY_LOADED
-
-OnPolicyUpdate = Callable[[Mapping[str, bool]], Mapping[str, float]]
-"""The step's on-policy update once more, with marks for the worker; returns its metrics by verl's names."""
+from recipe.rerule.training.worker import STAY_LOADED
 
 
 class HookedTrainer(SavedRun):
@@ -141,20 +138,12 @@ class HookedTrainer(SavedRun):
         )
         self._delete_old()
 
-    def _extra_update(
-        self, repeat: OnPolicyUpdate, seconds: dict[str, float], drawn: list[RolloutGroup], more_follow: bool
+    def _replay_update(
+        self, seconds: dict[str, float], drawn: list[RolloutGroup], more_follow: bool
     ) -> dict[str, float]:
-        """One update after the on-policy update: a replay update, or its control on the same batch."""
-        marks = {STAY_LOADED: True} if more_follow else {}
-        if self.replay_config.update == "on_policy":
-            with timed("update", seconds):
-                metrics = repeat({PAUSE_SCHEDULE: True, **marks})
-            return {
-                "replay/pg_loss": metrics["actor/pg_loss"],
-                "replay/grad_norm": metrics["actor/grad_norm"],
-            }
+        """One replay update after the on-policy update."""
         with timed("collate", seconds):
-            data = self._replay_data(drawn, marks)
+            data = self._replay_data(drawn, {STAY_LOADED: True} if more_follow else {})
         with timed("update", seconds):
             output = self.actor_rollout_wg.update_actor_replay(data)
         return dict(tu.get(output, "metrics"))

@@ -10,7 +10,6 @@ from typing import Any
 
 from verl import DataProto
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
-from verl.utils.metric import reduce_metrics
 
 from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.replay.log import timed
@@ -51,8 +50,7 @@ class ReRULETrainer(HookedTrainer, RayPPOTrainer):
             rollouts = read(batch, self.global_steps, self.config.actor_rollout_ref.rollout.n, limit)
         draws = self.hook.before_update(rollouts.groups, self.global_steps)
         output = self._on_policy_update(rollouts.sent, {STAY_LOADED: True} if draws else {})
-        repeat = functools.partial(self._update_actor_again, rollouts.sent)
-        self.hook.after_update(draws, functools.partial(self._extra_update, repeat, seconds))
+        self.hook.after_update(draws, functools.partial(self._replay_update, seconds))
         with timed("record", seconds):
             self._record(rollouts)
         metrics = output.meta_info["metrics"]
@@ -82,11 +80,6 @@ class ReRULETrainer(HookedTrainer, RayPPOTrainer):
         """verl's own update; `marks` tell the worker what else belongs to the step."""
         with _marked(sent, marks):
             return super()._update_actor(sent)
-
-    def _update_actor_again(self, sent: DataProto, marks: Mapping[str, bool]) -> Mapping[str, float]:
-        """The equal-update control: this step's on-policy update once more, the schedule unmoved."""
-        reduced: dict[str, float] = reduce_metrics(self._on_policy_update(sent, marks).meta_info["metrics"])
-        return reduced
 
     def _keep_metrics(self) -> None:
         batch, output = self._last_update

@@ -90,8 +90,7 @@ class ReRULETrainerV1(HookedTrainer, PPOTrainerSync):
             rollouts, short = read(rows, self.global_steps, self.config.actor_rollout_ref.rollout.n, limit)
         draws = self.hook.before_update(rollouts.groups, self.global_steps)
         batch = self._on_policy_update(batch, metrics, {STAY_LOADED: True} if draws else {})
-        repeat = functools.partial(self._update_actor_again, batch)
-        self.hook.after_update(draws, functools.partial(self._extra_update, repeat, seconds))
+        self.hook.after_update(draws, functools.partial(self._replay_update, seconds))
         with timed("record", seconds):
             self._record(rollouts)
         metrics.update(rollouts.side_metrics | self.hook.metrics(seconds))
@@ -107,12 +106,6 @@ class ReRULETrainerV1(HookedTrainer, PPOTrainerSync):
         """verl's own update; `marks` tell the worker what else belongs to the step."""
         with _marked(batch, marks):
             return super()._update_actor(batch, metrics=metrics)
-
-    def _update_actor_again(self, batch: KVBatchMeta, marks: Mapping[str, bool]) -> Mapping[str, float]:
-        """The equal-update control: this step's on-policy update once more, the schedule unmoved."""
-        metrics: dict[str, float] = {}
-        self._on_policy_update(batch, metrics, marks)
-        return metrics
 
     def _say(self, metrics: Mapping[str, Any]) -> None:
         super()._say(metrics)

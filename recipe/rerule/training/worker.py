@@ -37,8 +37,6 @@ if os.environ.get("VERL_PLATFORM") == "cpu":
 
 STAY_LOADED = "rerule_stay_loaded"
 """Mark in an update's data: another update of the same step follows."""
-PAUSE_SCHEDULE = "rerule_pause_schedule"
-"""Mark in an update's data: the learning-rate schedule does not move."""
 WEIGHTS = "replay_weights"
 """Column of a weighed replay batch, [rows, T]."""
 
@@ -65,13 +63,11 @@ class ReplayActorWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def update_actor(self, data: TensorDict) -> TensorDict:
-        """verl's on-policy update; without our marks in `data` it is nothing else."""
-        stay = tu.pop(data, STAY_LOADED, default=False)
-        paused = tu.pop(data, PAUSE_SCHEDULE, default=False)
-        if not stay and not paused:
+        """verl's on-policy update; without our mark in `data` it is nothing else."""
+        if not tu.pop(data, STAY_LOADED, default=False):
             return super().update_actor(data)
         tu.assign_non_tensor(data, disable_auto_offload=True)
-        with self._loaded(stay), _paused_schedule(self.actor) if paused else contextlib.nullcontext():
+        with self._loaded(stay=True):
             return super().update_actor(data)
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
@@ -111,17 +107,6 @@ class ReplayActorWorker(ActorRolloutRefWorker):
 def own_socket(handle: str, number: int) -> str:
     """The address at which verl's rollout engine asks for weights, given its own and SOCKET_NUMBER."""
     return re.sub(r"(?<=-rank-)\d+(?=\.sock$)", lambda rank: str(int(rank[0]) + number), handle)
-
-
-@contextlib.contextmanager
-def _paused_schedule(worker: TrainingWorker) -> Iterator[None]:
-    """verl's update without its step of the learning-rate schedule; it reports the rate as it is."""
-    engine = worker.engine
-    engine.lr_scheduler_step = lambda: engine.lr_scheduler.get_last_lr()[0]
-    try:
-        yield
-    finally:
-        del engine.lr_scheduler_step
 
 
 def replay_update(
