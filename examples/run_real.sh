@@ -14,16 +14,17 @@ ROWS=examples/france.csv
 DATA="$OUT/data"
 
 # What shapes the runs. Both stages and PO derive the other sizes from the number of rows (experiment=custom).
+CPU=(platform=cpu platform.bf16=auto)
 PREPARE=(--probe-share 0.25 --val-share 0.2)
-STAGE1=(platform=cpu)
-STAGE2=(platform=cpu data.train_batch_size=16 data.max_prompt_length=128 data.max_response_length=32
+STAGE1=("${CPU[@]}")
+STAGE2=("${CPU[@]}" data.train_batch_size=16 data.max_prompt_length=128 data.max_response_length=32
   actor_rollout_ref.rollout.n=4 actor_rollout_ref.rollout.temperature=0.7 actor_rollout_ref.actor.ppo_mini_batch_size=2
   actor_rollout_ref.actor.optim.lr=2e-5 actor_rollout_ref.actor.optim.lr_scheduler_type=cosine
   actor_rollout_ref.actor.optim.lr_warmup_steps=3 actor_rollout_ref.actor.kl_loss_coef=0.05 sides.weights=by_error
   trainer.total_training_steps=30)
 RULE=(replay.enable=false)
 RERULE=()
-PO=(platform=cpu optim.lr=3e-5 data.train_batch_size=8 trainer.total_epochs=20
+PO=("${CPU[@]}" optim.lr=3e-5 data.train_batch_size=8 trainer.total_epochs=20
   "checkpoint.save_contents=[hf_model]")
 ATTACKS=(prefill samples relearn_forget_half)
 

@@ -275,19 +275,12 @@ def test_passes_by_the_sizes_of_the_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("choice", "instructions", "replays", "dtype"),
-    [
-        (False, True, False, "fp32"),
-        (True, False, True, "bf16"),
-        ("auto", True, False, "bf16"),
-        ("auto", True, True, "fp32"),
-        ("auto", False, False, "fp32"),
-    ],
+    ("choice", "instructions", "dtype"),
+    [(False, True, "fp32"), (True, False, "bf16"), ("auto", True, "bf16"), ("auto", False, "fp32")],
 )
 def test_the_dtype_of_passes(
-    choice: bool | str, instructions: bool, replays: bool, dtype: str, monkeypatch: pytest.MonkeyPatch
+    choice: bool | str, instructions: bool, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: instructions)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
-    config = stage2("platform.name=cpu", f"platform.bf16={choice}", f"replay.enable={replays}")
-    assert sizes.passes_dtype(config.platform.bf16, _root_=config) == dtype
+    assert sizes.passes_dtype(choice) == dtype

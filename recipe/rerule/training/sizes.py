@@ -226,20 +226,17 @@ def attention(choice: str) -> str:
     return choice
 
 
-def passes_dtype(choice: bool | str, *, _root_: DictConfig) -> str:
+def passes_dtype(choice: bool | str) -> str:
     """The dtype of the trainer's matrix products on a processor, in verl's words; weights stay float32.
 
     Args:
-        choice: platform.bf16; "auto" takes bfloat16 where the processor has instructions for it, but not with
-            replay: rounding moves log-probs by up to 0.06, and importance weights with them.
+        choice: platform.bf16; "auto" takes bfloat16 where the processor has instructions for it.
     """
     import torch
 
     if choice == "auto":
-        replays = bool(OmegaConf.select(_root_, "replay.enable"))
-        has = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-        return "bf16" if has and not replays else "fp32"
-    return "bf16" if choice is True else "fp32"
+        choice = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return "bf16" if choice else "fp32"
 
 
 def micro_batch(limit: int, *, _root_: DictConfig) -> int:
