@@ -187,6 +187,8 @@ class Study:
 
     def __init__(self, model: Path, out: Path, platform: str, end: float) -> None:
         self.model, self.out, self.platform, self.end = model, out, platform, end
+        # run_real.sh's. The processor's runs of part 1 were made in float32.
+        self.on = [f"platform={platform}", *(["platform.bf16=auto"] if platform == "cpu" else [])]
         self.data = out / "data"
         self._starting, self._writing = threading.Lock(), threading.Lock()
 
@@ -217,7 +219,7 @@ class Study:
                 command(
                     folder.with_suffix(".log"),
                     "recipe.rerule.main",
-                    f"platform={self.platform}",
+                    *self.on,
                     *STAGE2,
                     *PLATFORMS[self.platform],
                     *arm.stage2,
@@ -233,7 +235,7 @@ class Study:
                 command(
                     folder.with_suffix(".log"),
                     "recipe.rerule.unlearn",
-                    f"platform={self.platform}",
+                    *self.on,
                     *PO,
                     f"model.path={self.model}",
                     f"data.alternate={self.data / 'alternate.parquet'}",
@@ -286,7 +288,7 @@ class Study:
         if (folder / "model" / "config.json").exists():
             return folder
         words = [
-            f"platform={self.platform}",
+            *self.on,
             *STAGE1,
             *settings,
             f"model.path={self.model}",
