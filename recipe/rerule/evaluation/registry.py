@@ -351,9 +351,6 @@ class Benchmark:
         """Name and text of a log in open-unlearning's format; None where the benchmark has none."""
         return None
 
-    def add_commands(self, commands: Any) -> None:
-        """Add subcommands to `evaluate`."""
-
     # `evaluate score`, of logs.
 
     def holds(self, log: Mapping[str, Any]) -> bool:

@@ -374,12 +374,6 @@ class Rwku(Benchmark):
             found |= {f"target/{target}/{metric}": one for metric, one in _statistics(own).items()}
         return found
 
-    def add_commands(self, commands: Any) -> None:
-        """`evaluate utility`."""
-        from recipe.rerule.evaluation.tasks.rwku_utility import add_utility_parser
-
-        add_utility_parser(commands)
-
 
 def target_of(probes: Sequence[Probe]) -> str:
     """The target that the probes ask about, or about whose neighbours.
