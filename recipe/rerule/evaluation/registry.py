@@ -22,7 +22,7 @@ from recipe.rerule import io
 from recipe.rerule.evaluation.engine.requests import Answer, Answers, Generation, PromptText, Request
 
 if TYPE_CHECKING:  # what only some commands need
-    from recipe.rerule.evaluation.logs import Log, Scored
+    from recipe.rerule.evaluation.logs import Computations, Log
     from recipe.rerule.evaluation.probes import Probe
     from recipe.rerule.evaluation.summary import Metrics, Samples, Statistic
     from reward.refusal import RefusalPhrases
@@ -89,19 +89,25 @@ class Option:
         help: what it means for the benchmark.
         type: of its value.
         metavar: stands for its value in the help.
-        choices: all values there are.
+        choices: the values that the benchmark has; the first is its default, which `evaluator` sets.
     """
 
     name: str
-    help: str
+    help: str = ""
     type: Callable[[str], Any] = str
-    metavar: str | None = None
-    choices: tuple[str, ...] | None = None
+    metavar: str = "NAME"
+    choices: tuple[str, ...] = ()
 
     @property
     def flag(self) -> str:
         """As it is given."""
         return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def told(self) -> str:
+        """`help` and the choices."""
+        values = f"{', '.join(self.choices)} (default: {self.choices[0]})" if self.choices else ""
+        return "; ".join(filter(None, (self.help, values)))
 
 
 @dataclass(frozen=True)
@@ -206,7 +212,7 @@ class Benchmark:
         legend: what the columns mean.
         score_legend: what the metrics mean, below the numbers of `evaluate score`; `legend` where it is "".
         options: of `evaluate model` for this benchmark; several benchmarks may share one.
-        scores_logs: whether `evaluate score` takes its logs (`score_log`).
+        scores_logs: whether `evaluate score` takes its logs (`log_computations`).
         constant_baselines: answers that are the same whatever is asked, by name.
         recovery: which rows an attack counts, and by which of their numbers.
         pair: metrics of the report's scatter plot, forgetting across and keeping up; None for no plot.
@@ -250,13 +256,18 @@ class Benchmark:
         known = {column.metric for column in self.columns}
         if unknown := [metric for metric in self.pair or () if metric not in known]:
             raise ValueError(f"its pair names {unknown[0]}, which is none of its columns")
-        for option in self.options:
-            if not callable(option.type):
-                raise ValueError(f"the type of its option {option.flag}, {option.type!r}, cannot be called")
         re.compile(self.fractions)
 
     def evaluator(self, options: argparse.Namespace) -> Self:
         """The benchmark as the command's options say. Raises ValueError where one of them is wrong."""
+        options = copy.copy(options)
+        for one in self.options:
+            if not one.choices:
+                continue
+            value = getattr(options, one.name) or one.choices[0]
+            if value not in one.choices:
+                raise ValueError(f"{one.flag} is {value}; {self.name} has {', '.join(one.choices)}")
+            setattr(options, one.name, value)
         chosen = self.with_phrases(getattr(options, "refusal_phrases", None))
         chosen.choose(options)
         return chosen
@@ -271,7 +282,10 @@ class Benchmark:
         return chosen
 
     def choose(self, options: argparse.Namespace) -> None:
-        """Set this object up as the options say; `evaluator` calls it on a copy. Raises ValueError."""
+        """Set this object up as the options say, whose values are among their choices. Raises ValueError.
+
+        `evaluator` calls it on a copy.
+        """
 
     # From probes to rows.
 
@@ -357,8 +371,11 @@ class Benchmark:
         """Whether a log is one of this benchmark."""
         return False
 
-    def score_log(self, log: Log, retain_log: Log | None, wanted: Sequence[str] | None) -> Scored:
-        """The metrics of a log, of a benchmark that `scores_logs`. Raises ValueError."""
+    def log_computations(self, log: Log, retain_log: Log | None) -> Computations:
+        """The metrics of a log, of a benchmark that `scores_logs`; `retain_log` is a retained model's.
+
+        Raises ValueError where the two logs are of other questions.
+        """
         raise NotImplementedError(f"{self.name} has no logs")
 
 
@@ -408,11 +425,8 @@ def _loaded(entry: EntryPoint, known: Mapping[str, Benchmark]) -> Benchmark:
         raise ValueError(f"there is a benchmark {declared.name} already")
     earlier = {option.name: option for one in known.values() for option in one.options}
     for option in declared.options:
-        same_name = earlier.get(option.name, option)
-        if (same_name.type, same_name.choices) != (option.type, option.choices):
-            raise ValueError(
-                f"its option {option.flag} has another type or other choices than that of others"
-            )
+        if earlier.get(option.name, option).type != option.type:
+            raise ValueError(f"its option {option.flag} has another type than that of others")
     return declared
 
 
@@ -441,11 +455,3 @@ def benchmark_of(probes: Sequence[Probe]) -> str:
     if len(names) > 1:
         raise ValueError(f"the probes are of {', '.join(names)}; evaluate one benchmark at a time")
     return names[0] if names[0] in benchmarks() else OWN_DATA
-
-
-def one_of(options: argparse.Namespace, name: str, benchmark: str, known: Sequence[str]) -> str:
-    """The value of an option, by default the first of `known`. Raises ValueError where it is none of them."""
-    value = getattr(options, name) or known[0]
-    if value not in known:
-        raise ValueError(f"--{name.replace('_', '-')} is {value}; {benchmark} has {', '.join(known)}")
-    return str(value)

@@ -36,6 +36,7 @@ from recipe.rerule.evaluation.metrics import (
     memorised,
     right_answer,
     text_scores,
+    texts_of,
     token_log_probs,
     whole_text,
 )
@@ -51,10 +52,8 @@ from recipe.rerule.evaluation.registry import (
     Recovery,
     Row,
     Texts,
-    one_of,
     per_cent,
 )
-from recipe.rerule.evaluation.row_files import column
 from recipe.rerule.evaluation.summary import Metrics, Samples, Statistic, mean_of, mean_of_means
 
 if TYPE_CHECKING:
@@ -159,11 +158,11 @@ class RwkuTexts(Texts):
 
     @cached_property
     def _members(self) -> dict[str, list[str]]:
-        return {side: column(self.folder, f"{side}_mia", "text") for side in ("forget", "retain")}
+        return {side: texts_of(self.folder / f"{side}_mia.json") for side in ("forget", "retain")}
 
     @cached_property
     def _instructions(self) -> list[str]:
-        return column(self.folder, "fluency", "instruction")
+        return texts_of(self.folder / "fluency.json", "instruction")
 
     def requests(self) -> list[Request]:
         """A likelihood a text, and a generation an instruction.
@@ -244,12 +243,8 @@ class Rwku(Benchmark):
         "(RWKU's own)."
     )
     options = (
-        Option("prompts", f"{', '.join(PROMPTS)} (default: the first)", metavar="NAME"),
-        Option(
-            "stop",
-            f"whether an answer ends at a newline (default: {next(iter(STOPS))}; docs/evaluation.md)",
-            choices=tuple(STOPS),
-        ),
+        Option("prompts", choices=tuple(PROMPTS)),
+        Option("stop", "whether an answer ends at a newline (docs/evaluation.md)", choices=tuple(STOPS)),
         Option("texts", "the target's folder, for membership inference and fluency", Path, "DIR"),
     )
     # Not where the answer is a choice among given ones, or the name, which the other prompts hold.
@@ -293,10 +288,9 @@ class Rwku(Benchmark):
     stop = STOPS["newline"]
 
     def choose(self, options: argparse.Namespace) -> None:
-        """As --prompts, --stop and --texts say. Raises ValueError for prompts that there are not."""
-        self.prompts = one_of(options, "prompts", "rwku", tuple(PROMPTS))
-        stop = one_of(options, "stop", "rwku", tuple(STOPS))
-        self.stop, self.settings = STOPS[stop], {"prompts": self.prompts, "stop": stop}
+        """As --prompts, --stop and --texts say."""
+        self.prompts, self.stop = options.prompts, STOPS[options.stop]
+        self.settings = {"prompts": options.prompts, "stop": options.stop}
         if options.texts is not None:
             self.texts = RwkuTexts(options.texts)
 
