@@ -13,13 +13,14 @@ import importlib
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from recipe.rerule import io
 from recipe.rerule.evaluation.engine.requests import Answer, Answers, Generation, PromptText, Request
+from recipe.rerule.evaluation.metrics import text_scores, texts_of, token_log_probs, whole_text
 
 if TYPE_CHECKING:  # what only some commands need
     from recipe.rerule.evaluation.logs import Computations, Log
@@ -178,22 +179,43 @@ def per_cent(keys: Sequence[str], numbers: Sequence[float]) -> dict[str, float]:
 
 
 class Texts:
-    """Whole texts that are measured in addition to the probes, by the same engine; here, none."""
+    """Whole texts that are measured in addition to the probes, by the same engine.
+
+    Each token of a text is given those before it and BOS. So a text is the answer to the empty raw prompt,
+    which is BOS alone (a tokenizer that adds none cannot be asked this way), and the end-of-sequence token
+    that a `Likelihood` measures too does not count. Tokenizers made with sentencepiece put a space before a
+    text and not before an answer, so that with them the first token may be another one than elsewhere.
+
+    Args:
+        files: of texts, by set: "forget" and another one; none by default.
+    """
+
+    def __init__(self, files: Mapping[str, Path] | None = None) -> None:
+        self.files = files or {}
+
+    @cached_property
+    def sets(self) -> Mapping[str, Sequence[str]]:
+        """The texts, for membership inference. Raises ValueError where a file is missing or wrong."""
+        return {name: texts_of(file) for name, file in self.files.items()}
 
     def requests(self) -> list[Request]:
         """What every model is asked. Raises ValueError where the texts are missing or wrong."""
-        return []
-
-    def metrics(self, answers: Answers) -> Metrics:
-        """What comes of the answers."""
-        return {}
+        return [
+            whole_text(f"text/{name}/{number}", text)
+            for name, members in self.sets.items()
+            for number, text in enumerate(members)
+        ]
 
     def records(self, answers: Answers) -> list[Row]:
-        """The scores of single texts, for texts.jsonl."""
-        return []
+        """The `text_scores` of each text with its set and index in it, for texts.jsonl."""
+        return [
+            {"set": name, "index": n, **text_scores(text, token_log_probs(answers, f"text/{name}/{n}"))}
+            for name, members in self.sets.items()
+            for n, text in enumerate(members)
+        ]
 
-    def sets(self) -> Mapping[str, Sequence[str]]:
-        """Texts by set, "forget" and another one, for membership inference; {} where there are none."""
+    def metrics(self, records: Sequence[Row]) -> Metrics:
+        """What comes of the records."""
         return {}
 
 

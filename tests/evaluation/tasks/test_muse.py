@@ -106,15 +106,16 @@ def test_privleak_of_texts_by_hand(tmp_path: Path) -> None:
     write_json(tmp_path / "holdout.json", [{"text": "c"}])
     texts = muse.PrivLeakTexts(tmp_path, 0.5)
     asked = [request.id for request in texts.requests()]
-    assert asked == ["privleak/forget/0", "privleak/forget/1", "privleak/holdout/0"]
+    assert asked == ["text/forget/0", "text/forget/1", "text/holdout/0"]
     # The last token of each is end-of-sequence, which does not count.
     given = dict(zip(asked, (Answer(log_probs=(-x, -9.0)) for x in (1.0, 3.0, 2.0)), strict=True))
-    assert [(one["set"], one["index"], one["min_40"]) for one in texts.records(given)] == [
+    records = texts.records(given)
+    assert [(one["set"], one["index"], one["min_40"]) for one in records] == [
         ("forget", 0, 1.0),
         ("forget", 1, 3.0),
         ("holdout", 0, 2.0),
     ]
-    assert texts.metrics(given)["privleak"] == pytest.approx(0, abs=1e-6)
+    assert texts.metrics(records)["privleak"] == pytest.approx(0, abs=1e-6)
 
 
 # Logs.

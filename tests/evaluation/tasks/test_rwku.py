@@ -179,7 +179,7 @@ def test_texts_are_asked_and_scored_by_hand_without_end_of_sequence(tmp_path: Pa
     write_json(tmp_path / "fluency.json", [{"instruction": "Sing."}, {"instruction": "Say no."}])
     made = RwkuTexts(tmp_path)
     by_id = {request.id: request for request in made.requests()}
-    first, sing = by_id["membership/forget/0"], by_id["fluency/0"]
+    first, sing = by_id["text/forget/0"], by_id["fluency/0"]
     assert isinstance(first, Likelihood)
     assert (first.answer, first.prompt.raw) == (TEXTS["forget_mia"][0], True)
     assert [message["content"] for message in first.prompt.messages] == [""]
@@ -191,14 +191,15 @@ def test_texts_are_asked_and_scored_by_hand_without_end_of_sequence(tmp_path: Pa
         name: Answer("a b a b c") if "fluency" in name else Answer(log_probs=(-1.0, -3.0, -99.0))
         for name in by_id
     }
-    answers["membership/forget/0"] = Answer(log_probs=(-1.0, -2.0, -3.0, -4.0, -5.0, -99.0))
-    one, two, _, _, sung, _ = made.records(answers)
+    answers["text/forget/0"] = Answer(log_probs=(-1.0, -2.0, -3.0, -4.0, -5.0, -99.0))
+    records = made.records(answers)
+    one, two, _, _, sung, _ = records
     assert one["zlib"] == 3.0 / len(zlib.compress(TEXTS["forget_mia"][0].encode()))
     # One of five tokens, then two; of two tokens 20 % and 40 % are none: the lowest one counts.
     assert (one["loss"], one["min_20"], one["min_40"]) == (3.0, 5.0, 4.5)
     assert (two["loss"], two["min_20"], two["min_40"]) == (2.0, 3.0, 3.0)
     assert (sung["set"], sung["prompt"], sung["response"]) == ("fluency", "Sing.", "a b a b c")
-    found = made.metrics(answers)
+    found = made.metrics(records)
     assert (found["mia/forget/loss"], found["mia/retain/loss"]) == (2.5, 2.0)
     # Pairs: ab, ba, ab, bc: 1/2, 1/4, 1/4, which is 1.5 bits. Triples: aba, bab, abc: log2 3.
     assert found["fluency"] == pytest.approx((2 / 3 * 1.5 + 4 / 3 * math.log2(3)) / 2)

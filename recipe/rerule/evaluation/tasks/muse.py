@@ -13,7 +13,7 @@ import argparse
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,11 +41,8 @@ from recipe.rerule.evaluation.metrics import (
     UNTRAINED_AUC,
     auc,
     memorised,
-    min_k_score,
     privleak,
     right_answer,
-    texts_of,
-    whole_text,
 )
 from recipe.rerule.evaluation.registry import (
     PAPER,
@@ -141,36 +138,11 @@ class PrivLeakTexts(Texts):
     """forget and holdout texts of MUSE's folder `privleak`; `reference` is the retained model's AUC."""
 
     def __init__(self, folder: Path, reference: float) -> None:
-        self.folder, self.reference = folder, reference
+        super().__init__({part: folder / f"{part}.json" for part in ("forget", "holdout")})
+        self.reference = reference
 
-    @cached_property
-    def _texts(self) -> dict[str, list[str]]:
-        return {part: texts_of(self.folder / f"{part}.json") for part in ("forget", "holdout")}
-
-    def requests(self) -> list[Request]:
-        return [
-            whole_text(f"privleak/{part}/{number}", text)
-            for part, members in self._texts.items()
-            for number, text in enumerate(members)
-        ]
-
-    def records(self, answers: Answers) -> list[Row]:
-        """Min-40 % scores; the texts' end-of-sequence tokens do not count."""
-        return [
-            {
-                "set": part,
-                "index": number,
-                "min_40": min_k_score(answers[f"privleak/{part}/{number}"].log_probs[:-1]),
-            }
-            for part, members in self._texts.items()
-            for number in range(len(members))
-        ]
-
-    def metrics(self, answers: Answers) -> Metrics:
-        return {"privleak": privleak(_auc(self.records(answers)), self.reference)}
-
-    def sets(self) -> Mapping[str, Sequence[str]]:
-        return self._texts
+    def metrics(self, records: Sequence[Row]) -> Metrics:
+        return {"privleak": privleak(_auc(records), self.reference)}
 
 
 def _auc(texts: Sequence[Row]) -> float:

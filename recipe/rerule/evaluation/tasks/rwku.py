@@ -17,7 +17,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,10 +34,7 @@ from recipe.rerule.evaluation.metrics import (
     TEXT_SCORES,
     memorised,
     right_answer,
-    text_scores,
     texts_of,
-    token_log_probs,
-    whole_text,
 )
 from recipe.rerule.evaluation.registry import (
     PAPER,
@@ -142,40 +138,23 @@ class RwkuTexts(Texts):
     """forget_mia, retain_mia and fluency of a target's folder: membership inference as RWKU reports it, and
     fluency.
 
-    Whole texts are scored, each token given those before it and BOS. So a text is the answer to the empty raw
-    prompt, which is BOS alone (a tokenizer that adds none cannot be asked this way), and the end-of-sequence
-    token that a `Likelihood` measures too is left out: RWKU has none. Tokenizers made with sentencepiece put
-    a space before a text and not before an answer, so that with them the first token may be another one than
-    in RWKU's code.
-
     RWKU's code also prints Min-K%++, which needs the whole distribution at each token; `evaluate attack
     --attacks membership` has it, as it has ReCaLL and GradNorm; Reference, which needs a second model, is in
     `membership_reference`.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    @cached_property
-    def _members(self) -> dict[str, list[str]]:
-        return {side: texts_of(self.folder / f"{side}_mia.json") for side in ("forget", "retain")}
-
-    @cached_property
-    def _instructions(self) -> list[str]:
-        return texts_of(self.folder / "fluency.json", "instruction")
+        super().__init__({side: folder / f"{side}_mia.json" for side in ("forget", "retain")})
+        self.instructions = texts_of(folder / "fluency.json", "instruction")
 
     def requests(self) -> list[Request]:
-        """A likelihood a text, and a generation an instruction.
+        """Also a generation an instruction.
 
         RWKU asks "Instruction: ..." as user turn, with two BOS where the chat template writes one.
         """
-        turns = [{"role": "user", "content": f"Instruction: {text}\n"} for text in self._instructions]
+        turns = [{"role": "user", "content": f"Instruction: {text}\n"} for text in self.instructions]
         return [
-            *(
-                whole_text(f"membership/{name}/{number}", text)
-                for name, members in self._members.items()
-                for number, text in enumerate(members)
-            ),
+            *super().requests(),
             *(
                 Generation(f"fluency/{number}", PromptText((turn,), double_bos=True), FLUENCY_TOKENS)
                 for number, turn in enumerate(turns)
@@ -183,30 +162,28 @@ class RwkuTexts(Texts):
         ]
 
     def records(self, answers: Answers) -> list[Row]:
-        """A record a text: set, index in it, and its scores; or prompt, response and entropy in bits."""
-        found = []
-        for name, members in self._members.items():
-            for number, text in enumerate(members):
-                log_probs = token_log_probs(answers, f"membership/{name}/{number}")
-                found.append({"set": name, "index": number, **text_scores(text, log_probs)})
-        for number, prompt in enumerate(self._instructions):
-            response = answers[f"fluency/{number}"].text
-            told = {"prompt": prompt, "response": response, "entropy": n_gram_entropy(response)}
-            found.append({"set": "fluency", "index": number, **told})
-        return found
+        """Also of each instruction the response and its entropy in bits."""
+        said = [answers[f"fluency/{number}"].text for number in range(len(self.instructions))]
+        return super().records(answers) + [
+            {
+                "set": "fluency",
+                "index": n,
+                "prompt": prompt,
+                "response": text,
+                "entropy": n_gram_entropy(text),
+            }
+            for n, (prompt, text) in enumerate(zip(self.instructions, said, strict=True))
+        ]
 
-    def metrics(self, answers: Answers) -> Metrics:
+    def metrics(self, records: Sequence[Row]) -> Metrics:
         """The mean score of every set, "mia/forget/loss" and so on, and the mean entropy, "fluency"."""
         found: dict[str, list[float]] = {}
-        for record in self.records(answers):
+        for record in records:
             for name in (*TEXT_SCORES, "entropy"):
                 if name in record:
                     key = "fluency" if name == "entropy" else f"mia/{record['set']}/{name}"
                     found.setdefault(key, []).append(record[name])
         return {name: float(np.mean(values)) for name, values in found.items()}
-
-    def sets(self) -> Mapping[str, Sequence[str]]:
-        return self._members
 
 
 # The benchmark.
