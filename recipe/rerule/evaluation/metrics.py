@@ -71,13 +71,15 @@ def texts_of(file: Path, field: str = "text") -> list[str]:
 
     Raises ValueError where the file, or a text in it, is missing or wrong.
     """
+    if not file.is_file():
+        raise ValueError(f"{file.parent}: {file.name} is missing")
     rows = read_json(file)
     if not isinstance(rows, list) or not rows:
         raise ValueError(f"{file}: holds no rows")
     texts: list[Any] = [row.get(field) if isinstance(row, dict) else row for row in rows]
     for number, text in enumerate(texts):
         if not isinstance(text, str) or not text.strip():
-            raise ValueError(f"{file}: row {number}: {field} is missing or empty, or no text")
+            raise ValueError(f"{file}: row {number}: {field} is missing, empty or no str")
     return texts
 
 
