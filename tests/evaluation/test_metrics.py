@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import mannwhitneyu
 
@@ -21,6 +21,7 @@ from recipe.rerule.evaluation.metrics import (
 SCORES = st.lists(st.integers(0, 9).map(float), min_size=1, max_size=30)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=30))
 def test_extraction_strength_is_one_minus_the_shortest_prefix(ranks: list[int]) -> None:
     length = len(ranks)
@@ -34,6 +35,7 @@ def test_extraction_strength_is_one_minus_the_shortest_prefix(ranks: list[int]) 
     assert found["exact_memorization"] == exact_memorization(ranks) == ranks.count(1) / length
 
 
+@settings(deadline=None)
 @given(SCORES, SCORES)
 def test_auc_is_the_mann_whitney_statistic(low: list[float], high: list[float]) -> None:
     expected = mannwhitneyu(high, low).statistic / (len(low) * len(high))
