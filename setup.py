@@ -52,8 +52,6 @@ EXTRAS = {
     # verl's own choice for NVIDIA GPUs: vllm 0.24.0, torch 2.11.0, transformers 5.9.0; pinned in
     # requirements/gpu.txt. flash-attn is no part of it, because its source build needs torch first.
     "gpu": ["verl[vllm]==0.9.1"],
-    # RWKU's utility sets; the version whose definitions of the tasks docs/evaluation.md describes.
-    "utility": ["lm_eval==0.4.13"],
     # uv: resolves requirements/gpu.txt (make lock).
     # rouge==1.0.1: tests hold our ROUGE of RWKU and RULE to this release (docs/evaluation.md).
     # openpyxl: data of your own in Excel files; the tests read one, hence also in dev.

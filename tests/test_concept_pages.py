@@ -13,7 +13,7 @@ from data_prep import classical
 from recipe.rerule import io
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.attacks import runner, summary
-from recipe.rerule.evaluation.output import EVALUATION, UTILITY
+from recipe.rerule.evaluation.output import EVALUATION
 from recipe.rerule.export import KIND as EXPORT
 from recipe.rerule.replay import state
 from recipe.rerule.reporting.output import FILES
@@ -131,7 +131,7 @@ WRITTEN = {
     ],
     "attack": [summary.RESULTS, summary.CURVES, tidy.FILE, runner.PIECES, summary.ATTACKED.marker],
     "report": [f"report/{FILES.marker}"],
-    "other commands": [EXPORT.marker, UTILITY.marker, TASK_VECTOR.marker],
+    "other commands": [EXPORT.marker, TASK_VECTOR.marker],
 }
 
 

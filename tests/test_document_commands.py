@@ -34,7 +34,6 @@ RUN_BY = {
     "recipe.rerule.evaluate judge": "tests/evaluation/judge_server.py",
     "recipe.rerule.evaluate model": "tests/e2e/test_likelihood.py",
     "recipe.rerule.evaluate score": "tests/evaluation/test_registry.py",
-    "recipe.rerule.evaluate utility": "tests/evaluation/tasks/test_rwku_utility.py",
     "recipe.rerule.export": "tests/report/test_export.py",
     "recipe.rerule.main": "tests/e2e/test_stage2.py",
     "recipe.rerule.minimal": "tests/test_minimal.py",

@@ -39,9 +39,7 @@ COMMANDS = {
     "task-vector": Command(
         "recipe.rerule.task_vector", "unlearn by subtracting what a further training has changed"
     ),
-    "evaluate": Command(
-        "recipe.rerule.evaluate", "ask models and score their answers: model, score, judge, utility"
-    ),
+    "evaluate": Command("recipe.rerule.evaluate", "ask models and score their answers: model, score, judge"),
     "attack": Command(
         "recipe.rerule.evaluate", "attack unlearned models and measure what comes back", ("attack",)
     ),

@@ -1,4 +1,4 @@
-"""Evaluate models and logs: `python -m recipe.rerule.evaluate {model,score,attack,judge,utility} --help`.
+"""Evaluate models and logs: `python -m recipe.rerule.evaluate {model,score,attack,judge} --help`.
 
 Every number says which convention it follows and comes with what constant refusals would score on the same
 probes, and every response is kept.
@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from recipe.rerule import io, process
 from recipe.rerule.evaluation.engine.run import EngineError
-from recipe.rerule.evaluation.registry import benchmarks
 from recipe.rerule.evaluation.score_command import add_score_parser
 from recipe.rerule.process import ArgumentParser
 
@@ -64,17 +62,7 @@ def _parser(arguments: Sequence[str]) -> ArgumentParser:
         # Attacks import torch, which takes seconds.
         add_attack_parser(commands, attacks() if arguments[:1] == ["attack"] else {})
         add_judge_parser(commands)
-        _add_commands(commands)
     return parser
-
-
-def _add_commands(commands: Any) -> None:
-    """Adds the subcommands of single benchmarks; one that cannot be added is left out, with a warning."""
-    for benchmark in benchmarks().values():
-        try:
-            benchmark.add_commands(commands)
-        except Exception as error:
-            io.warn(f"the commands of benchmark {benchmark.name} are left out: {io.describe(error)}")
 
 
 if __name__ == "__main__":

@@ -22,18 +22,12 @@ REFERENCES = {
 
 
 def make_probe(index: int, section: str, mode: str, golds: Sequence[str], **changes: Any) -> Probe:
-    fields = {
-        "index": index,
-        "section": section,
-        "mode": mode,
-        "family": "direct",
-        "subject": "Ada Quill",
-        "messages": [{"role": "user", "content": f"Question {index}?"}],
-        "query": f"Question {index}?",
-        "golds": list(golds),
-        "data_source": "rerule/world",
+    question = f"Question {index}?"
+    fields: dict[str, Any] = {
+        **{"family": "direct", "subject": "Ada Quill", "query": question, "data_source": "rerule/world"},
+        "messages": [{"role": "user", "content": question}],
     }
-    return Probe(**(fields | changes))
+    return Probe(index, section, mode, golds=list(golds), **(fields | changes))
 
 
 def write_probes(path: Path, probes: Sequence[Probe]) -> Path:
@@ -50,12 +44,8 @@ def write_probes(path: Path, probes: Sequence[Probe]) -> Path:
             and {**vars(probe.reference), "perturbed": [*probe.reference.perturbed]},
             keyword=probe.subject if probe.section == "forget" else "",
             extra_info={
-                "index": probe.index,
-                "mode": probe.mode,
-                "subject": probe.subject,
                 "split": "probe",
-                "section": probe.section,
-                "family": probe.family,
+                **{name: vars(probe)[name] for name in ("index", "mode", "subject", "section", "family")},
                 **({"fact": probe.fact} if probe.fact else {}),
             },
         )
@@ -84,33 +74,8 @@ def probes() -> list[Probe]:
 
 
 @pytest.fixture
-def compared_probes() -> list[Probe]:
-    """Probes with the answers that TOFU compares, and one without."""
-    return [
-        make_probe(index, section, "qa", ["Paris"], reference=REFERENCES.get(section))
-        for index, section in enumerate(("forget", "retain_unseen", "retain"))
-    ]
-
-
-@pytest.fixture
 def probes_file(tmp_path: Path, probes: list[Probe]) -> Path:
     return write_probes(tmp_path / "probes.parquet", probes)
-
-
-@pytest.fixture
-def compared_probes_file(tmp_path: Path, compared_probes: list[Probe]) -> Path:
-    return write_probes(tmp_path / "compared.parquet", compared_probes)
-
-
-@pytest.fixture
-def tofu_probes_file(tmp_path: Path) -> Path:
-    """A question to forget and one about a real author, with the answers that TOFU compares."""
-    families = {"forget": "forget", "retain_unseen": "real_authors"}
-    probes = [
-        make_probe(index, section, "qa", ["Paris"], family=family, reference=REFERENCES[section])
-        for index, (section, family) in enumerate(families.items())
-    ]
-    return write_probes(tmp_path / "tofu.parquet", probes)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +18,15 @@ def write_json(path: Path, content: Any) -> Path:
     return path
 
 
+def metric(entries: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """A metric of these samples; its aggregate is wrong, which nothing may take."""
+    return {"agg_value": 0.123, "value_by_index": {str(i): entry for i, entry in enumerate(entries)}}
+
+
 def probabilities(losses: np.ndarray) -> dict[str, Any]:
-    """A metric of probabilities in float32; `losses` of shape (samples,) or (samples, answers)."""
-    losses = losses.astype(np.float32)
-    probs = np.exp(-losses)
-    entries = {
-        str(i): {"prob": prob.tolist(), "avg_loss": loss.tolist()}
-        for i, (prob, loss) in enumerate(zip(probs, losses, strict=True))
-    }
-    return {"agg_value": float(np.mean(probs.astype(float))), "value_by_index": entries}
-
-
-def rouge(scores: np.ndarray) -> dict[str, Any]:
-    entries = {
-        str(i): {"rouge1_recall": 1.0, "rougeL_f1": 0.5, "rougeL_recall": score, "generation": "x"}
-        for i, score in enumerate(scores.tolist())
-    }
-    return {"agg_value": float(np.mean(scores)), "value_by_index": entries}
+    """A metric of probabilities; `losses` of shape (samples,) or (samples, answers)."""
+    pairs = zip(losses.tolist(), np.exp(-losses).tolist(), strict=True)
+    return metric({"prob": prob, "avg_loss": loss} for loss, prob in pairs)
 
 
 def tofu_log(seed: int = 0, sizes: dict[str, int] | None = None) -> dict[str, Any]:
@@ -46,5 +39,7 @@ def tofu_log(seed: int = 0, sizes: dict[str, int] | None = None) -> dict[str, An
         log[f"{prefix}_Q_A_PERT_Prob"] = probabilities(rng.gamma(4, 0.7, (size, 3 if options else 5)))
         if not options:
             log[f"{prefix}_Q_A_PARA_Prob"] = probabilities(rng.gamma(3, 0.6, size))
-        log[f"{prefix}_Q_A_ROUGE"] = rouge(rng.random(size))
+        scores = enumerate(rng.random(size).tolist())
+        rouge = ({"rougeL_recall": score, "ground_truth": f"Answer {i}."} for i, score in scores)
+        log[f"{prefix}_Q_A_ROUGE"] = metric(rouge)
     return log

@@ -1,44 +1,49 @@
-"""Numbers of the ranks of an answer's tokens, against values worked out by hand and their definitions."""
+"""Numbers of ranks and of log-probabilities, against values by hand, their definitions and scipy."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import mannwhitneyu
 
 from recipe.rerule.evaluation.engine.requests import Answer
-from recipe.rerule.evaluation.metrics import exact_memorization, extraction_strength, memorised
-
-RANKS = st.lists(st.integers(1, 4), min_size=1, max_size=30)
-
-
-@pytest.mark.parametrize(
-    ("ranks", "defined", "open_unlearning"),
-    [
-        ([1, 1, 1, 1, 1], 1.0, 1.0),
-        ([2, 3, 9, 2, 7], 0.0, 0.2),
-        ([2, 2, 2, 2, 1], 0.2, 0.2),
-        ([2, 1, 1, 1, 1], 0.8, 0.8),
-        ([1, 1, 2, 1, 1], 0.4, 0.4),
-        ([1, 1, 1, 1, 2], 0.0, 0.2),
-        ([1], 1.0, 1.0),
-        ([2], 0.0, 1.0),
-    ],
+from recipe.rerule.evaluation.metrics import (
+    auc,
+    exact_memorization,
+    extraction_strength,
+    memorised,
+    min_k_score,
+    privleak,
 )
-def test_extraction_strength_by_hand(ranks: list[int], defined: float, open_unlearning: float) -> None:
-    assert extraction_strength(ranks) == defined
-    assert memorised(Answer(ranks=(*ranks, 9)))["extraction_strength"] == open_unlearning
+
+SCORES = st.lists(st.integers(0, 9).map(float), min_size=1, max_size=30)
 
 
-@given(RANKS)
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=30))
 def test_extraction_strength_is_one_minus_the_shortest_prefix(ranks: list[int]) -> None:
     length = len(ranks)
     by_definition = min(k for k in range(length + 1) if all(rank == 1 for rank in ranks[k:]))
     assert extraction_strength(ranks) == pytest.approx(1 - by_definition / length, abs=1e-15)
-    # open-unlearning looks for the prefix among those that leave a token.
+    # open-unlearning looks for the prefix among those that leave a token. The last rank is the end's.
     looked_at = (k for k in range(length) if all(rank == 1 for rank in ranks[k:]))
     by_its_code = 1 - next(looked_at, length - 1) / length
     found = memorised(Answer(ranks=(*ranks, 9)))
     assert found["extraction_strength"] == pytest.approx(by_its_code, abs=1e-15)
-    assert found["exact_memorization"] == ranks.count(1) / length
-    assert extraction_strength(ranks) <= exact_memorization(ranks)
+    assert found["exact_memorization"] == exact_memorization(ranks) == ranks.count(1) / length
+
+
+@settings(deadline=None)
+@given(SCORES, SCORES)
+def test_auc_is_the_mann_whitney_statistic(low: list[float], high: list[float]) -> None:
+    expected = mannwhitneyu(high, low).statistic / (len(low) * len(high))
+    assert auc(np.array(low), np.array(high)) == pytest.approx(expected, abs=1e-12)
+
+
+def test_min_k_and_privleak_by_hand() -> None:
+    # 40 % of 5 tokens: the two lowest.
+    assert [min_k_score(one) for one in ([-1, -5, -3, -2, -4], [-2.0], [])] == [4.5, 2.0, 0.0]
+    # MUSE's AUCs are the complements: (0.2 - 0.5) / 0.5
+    assert privleak(0.8, 0.5) == pytest.approx(-60)

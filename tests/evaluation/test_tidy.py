@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
 from recipe.rerule.evaluation import tidy
 
-ROW = {
-    "model": "base",
-    "probe": 3,
-    "side": "forget",
-    "kind": "qa",
-    "fact": "capital",
-    "sample": 0,
-    "prompt": "What is it?",
-    "response": "Ödön",
-    "rouge_l": 0.5,
+ROW: dict[str, Any] = {
+    **{"model": "base", "probe": 3, "side": "forget", "kind": "qa", "fact": "capital", "sample": 0},
+    **{"prompt": "What is it?", "response": "Ödön", "rouge_l": 0.5},
 }
 
 
@@ -26,23 +20,8 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     rows = pd.DataFrame([ROW, {**ROW, "sample": 1, "rouge_l": float("nan")}])
     tidy.write(tmp_path, rows)
     pd.testing.assert_frame_equal(tidy.read(tmp_path), rows)
-
-
-@pytest.mark.parametrize("content", [None, b"", b"no parquet"])
-def test_a_file_that_is_no_table(tmp_path: Path, content: bytes | None) -> None:
-    if content is not None:
-        (tmp_path / tidy.FILE).write_bytes(content)
-    with pytest.raises(ValueError, match=tidy.FILE):
-        tidy.read(tmp_path)
-
-
-def test_a_missing_column(tmp_path: Path) -> None:
-    rows = pd.DataFrame([ROW]).drop(columns="fact")
     with pytest.raises(ValueError, match="no column fact"):
-        tidy.write(tmp_path, rows)
-    rows.to_parquet(tmp_path / tidy.FILE)
-    with pytest.raises(ValueError, match="no column fact"):
-        tidy.read(tmp_path)
+        tidy.write(tmp_path, rows.drop(columns="fact"))
 
 
 @pytest.mark.parametrize(
@@ -51,13 +30,16 @@ def test_a_missing_column(tmp_path: Path) -> None:
         ({"probe": "3"}, "column probe holds something"),
         ({"response": None}, "column response holds something"),
         ({"family": 1}, "column family holds something"),
-        ({"golds": 1}, "column golds holds something"),
         ({"golds": []}, "column golds holds something"),
         ({}, "two responses of one probe .model base, side forget, kind qa, probe 3, sample 0"),
+        (None, "no column fact"),
     ],
 )
-def test_responses_are_checked_in_full(tmp_path: Path, changes: dict[str, object], message: str) -> None:
-    pd.DataFrame([ROW | changes] * 2).to_parquet(tmp_path / tidy.FILE)
+def test_responses_are_checked_in_full(
+    tmp_path: Path, changes: dict[str, object] | None, message: str
+) -> None:
+    rows = pd.DataFrame([ROW | (changes or {})] * 2)
+    (rows.drop(columns="fact") if changes is None else rows).to_parquet(tmp_path / tidy.FILE)
     with pytest.raises(ValueError, match=message):
         tidy.read_responses(tmp_path)
 

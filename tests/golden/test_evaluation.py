@@ -23,7 +23,6 @@ OTHER_WAYS = {
 SCORES = {
     "tofu": "--benchmark tofu --log tofu.json --retain-log tofu_retain.json",
     "tofu, without a retained model": "--benchmark tofu --log tofu.json",
-    "tofu, two metrics": "--benchmark tofu --log tofu.json --metrics retain_Q_A_Prob,wf_Truth_Ratio",
     "tofu, of an evaluation": "--benchmark tofu --log results/tofu/logs/rule/TOFU_EVAL.json "
     "--retain-log results/tofu/logs/base/TOFU_EVAL.json",
     "muse": "--benchmark muse-books --log muse.json --retain-log muse_retain.json",
@@ -41,7 +40,6 @@ REFUSED = {
         "score --benchmark world --log results/world/responses.parquet",
         ["--model", "rule"],
     ),
-    "a metric that is missing": ("score --benchmark tofu --log tofu.json --metrics nothing", ["nothing"]),
     "a log with itself": ("score --benchmark tofu --log tofu.json --retain-log tofu.json", ["tofu.json"]),
     "an option of another benchmark": (
         f"model --probes world/probes.parquet {MODELS} --retain-log tofu.json --out out",
@@ -95,7 +93,7 @@ def test_scores(evaluation_work: Path, evaluated: dict[str, Ran]) -> None:
         numbers = json.loads(last)
         legend = " ".join(text[len(numbers) :])
         kept[name] = {"numbers": numbers, "err": ran.kept(evaluation_work)["err"], "legend": legend}
-    one = done(EVALUATE, "score", *SCORES["tofu, two metrics"].split(), folder=evaluation_work)
+    one = done(EVALUATE, "score", *SCORES["muse, of an evaluation"].split(), folder=evaluation_work)
     kept["the text of one"] = one.kept(evaluation_work)["out"]
     check("scores", kept)
 

@@ -18,7 +18,7 @@ COMMANDS = {
     "evaluate": ("recipe.rerule.evaluate", "--help"),
     **{
         f"evaluate {name}": ("recipe.rerule.evaluate", name, "--help")
-        for name in ("model", "score", "attack", "judge", "utility")
+        for name in ("model", "score", "attack", "judge")
     },
     **{
         name: (f"recipe.rerule.{name}", "--help")

@@ -81,10 +81,6 @@ COMMAND_LINES = st.one_of(
         log=st.sampled_from(["evaluation/responses.parquet", "around.txt"]),
     ),
     lines(
-        "evaluate", "utility --model {model} --target {target} --out {out} {option} --platform cpu",
-        model=st.sampled_from(["model", "own"]), target=sources, out=places, option=options,
-    ),
-    lines(
         "report", "--results {results} --out {out} {option} {more}",
         results=results, out=places, option=options,
         more=st.sampled_from(["", "--run a=own", "--data data", "--naturalness own", "--title"]),

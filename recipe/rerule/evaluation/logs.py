@@ -26,17 +26,11 @@ if TYPE_CHECKING:  # `score` starts without pyarrow
     from recipe.rerule.evaluation.probes import Probe
 
 MEANS_OF_SCORES = ("extraction_strength", "exact_memorization")
-MIN_K_PARTS = {"forget": "forget_minKpc_neg_logprob", "holdout": "holdout_minKpc_neg_logprob"}
-"""Parts of mia_min_k, and the metrics that held them in open-unlearning's first version."""
-_SHOWN, _LISTED = 60, 3
+_SHOWN = 60
 
 
 class MissingError(ValueError):
-    """The log lacks what a metric is computed from; `what` is the message without the log's name."""
-
-    def __init__(self, what: str, log: str = "") -> None:
-        super().__init__(f"{log}: {what}" if log else what)
-        self.what = what
+    """The log lacks what a metric is computed from; the message does not name the log."""
 
 
 @dataclass(frozen=True)
@@ -83,11 +77,11 @@ class Log:
         value: Any = self.metrics
         for name in (metric, *part):
             if not isinstance(value, Mapping) or name not in value:
-                raise MissingError(f"no {where}", self.name)
+                raise MissingError(f"no {where}")
             value = value[name]
         entries = value.get("value_by_index") if isinstance(value, Mapping) else None
         if entries is None:
-            raise MissingError(f"{where} has no value_by_index", self.name)
+            raise MissingError(f"{where} has no value_by_index")
         if not isinstance(entries, Mapping) or not entries:
             raise ValueError(f"{self.name}: value_by_index of {where} is empty or no object")
         return entries
@@ -175,7 +169,7 @@ Computations = Mapping[str, Callable[[], Any]]
 
 @dataclass
 class Scored:
-    """What came of a log.
+    """What came of a log or of a table.
 
     Attributes:
         metrics: by name; None where the log, or the command, lacks what is needed, and a note says so.
@@ -186,72 +180,45 @@ class Scored:
     notes: list[str] = field(default_factory=list)
 
 
-def compute(own: Computations, extra: Computations, wanted: Sequence[str] | None) -> Scored:
-    """The `wanted` metrics, which must all be there; without `wanted`, all that can be computed.
+def compute(own: Computations, log: Log, retain_log: Log | None) -> Scored:
+    """A benchmark's `own` metrics of a log, and those that the logs of several benchmarks may hold.
 
-    Args:
-        own: the benchmark's.
-        extra: others that a log of it may hold, which do not make one of it.
-
-    Raises ValueError: an unknown or missing wanted metric, a bad value, or none of the benchmark's own.
+    Raises ValueError: a bad value, or none of the benchmark's own.
     """
-    computations = {**own, **extra}
-    for name in wanted or ():
-        if name not in computations:
-            raise ValueError(f"unknown metric {name!r}; choose from {', '.join(computations)}")
-    metrics: dict[str, float | None] = {}
-    missing = {}
-    for name in wanted or computations:
-        try:
-            value = float(computations[name]())
-        except MissingError as error:
-            if wanted:
-                raise ValueError(f"{name} cannot be computed: {error}") from error
-            metrics[name] = None
-            missing[name] = f"{name} ({error.what})"
-            continue
-        if not math.isfinite(value):
-            raise ValueError(f"{name} comes out as {value}; look at the log's values")
-        metrics[name] = value
-    if all(name in missing for name in own) and not wanted:
-        first = list(missing.values())
-        more = f" and {len(first) - _LISTED} more" if len(first) > _LISTED else ""
-        told = ", ".join(first[:_LISTED]) + more
-        raise ValueError(f"a log of another benchmark? Nothing can be computed: {told}")
-    return Scored(metrics, [f"null: {', '.join(missing.values())}"] if missing else [])
-
-
-def own_aggregates(log: Log, metrics: Mapping[str, float | None]) -> Iterable[str]:
-    """A note for each metric whose agg_value in the log is another number."""
-    for name, value in metrics.items():
-        entry = log.metrics.get(name)
-        own: Any = entry.get("agg_value") if isinstance(entry, Mapping) else None
-        if value is not None and is_finite(own) and abs(value - own) > 1e-6 * max(1, abs(value)):
-            yield f"{name}: the log's own agg_value is {own:.6g}; its samples give {value:.6g}"
-
-
-def extra_computations(log: Log, retain_log: Log | None, notes: list[str]) -> Computations:
-    """Metrics that the logs of several benchmarks may hold; only those that are in the log."""
-
-    def against_retained() -> float:
-        """PrivLeak against the retained model's AUC, or against chance where its log is not given."""
-        model_auc, reference = min_k_auc(log), None
-        try:
-            reference = None if retain_log is None else min_k_auc(retain_log)
-        except MissingError as error:
-            notes.append(f"privleak: {error}")
-        if reference is None:
+    computations = dict(own) | {
+        name: partial(mean_score, log, name) for name in MEANS_OF_SCORES if name in log.metrics
+    }
+    notes = []
+    if "mia_min_k" in log.metrics:
+        reference = UNTRAINED_AUC
+        if retain_log is not None and "mia_min_k" in retain_log.metrics:
+            reference = min_k_auc(retain_log)
+        else:
             notes.append(
                 f"privleak is against an AUC of {UNTRAINED_AUC}: no retained model's mia_min_k is given"
             )
-        return privleak(model_auc, UNTRAINED_AUC if reference is None else reference)
+        computations["mia_min_k"] = partial(min_k_auc, log)
+        computations["privleak"] = lambda: privleak(min_k_auc(log), reference)
+    found: dict[str, float | None] = {}
+    missing: list[str] = []
+    for name, computation in computations.items():
+        try:
+            found[name] = float(computation())
+        except MissingError as error:
+            found[name] = None
+            missing.append(f"{name} ({error})")
+    if all(found[name] is None for name in own):
+        raise ValueError(f"{log.name}: a log of another benchmark? Nothing can be computed: {missing[0]}")
+    if odd := [name for name, value in found.items() if value is not None and not math.isfinite(value)]:
+        raise ValueError(f"{odd[0]} comes out as {found[odd[0]]}; look at the log's values")
+    return Scored(found, [*notes, *([f"null: {', '.join(missing)}"] if missing else [])])
 
-    found: dict[str, Callable[[], Any]] = {
-        name: partial(mean_score, log, name) for name in MEANS_OF_SCORES if name in log.metrics
-    }
-    if "mia_min_k" in log.metrics or MIN_K_PARTS["forget"] in log.metrics:
-        found |= {"mia_min_k": lambda: min_k_auc(log), "privleak": against_retained}
-    return found
+
+def retained_metrics(own: Computations, log: Log) -> dict[str, float]:
+    """The numbers of a retained model's log that are also computed from answers. Raises ValueError."""
+    found = compute(own, log, None).metrics
+    of_texts = ("mia_min_k", "privleak")
+    return {name: value for name, value in found.items() if value is not None and name not in of_texts}
 
 
 def mean_score(log: Log, metric: str, key: str = "score") -> float:
@@ -262,10 +229,7 @@ def mean_score(log: Log, metric: str, key: str = "score") -> float:
 
 def min_k_auc(log: Log) -> float:
     """AUC of Min-K% scores, open-unlearning's: how often a holdout text scores above a forget text."""
-    forget, holdout = (
-        log.numbers("mia_min_k", "score", part) if "mia_min_k" in log.metrics else log.numbers(name, "score")
-        for part, name in MIN_K_PARTS.items()
-    )
+    forget, holdout = (log.numbers("mia_min_k", "score", part) for part in ("forget", "holdout"))
     return auc(forget.mean(), holdout.mean())
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recipe.rerule.evaluation.engine.requests import Answer, Answers, Likelihood, PromptText, Request
+from recipe.rerule.io import read_json
 
 Array = NDArray[np.float64]
 MEMORISATION = ("extraction_strength", "extraction_strength_definition", "exact_memorization")
@@ -61,6 +64,23 @@ def memorised(answer: Answer | None, most: int | None = None) -> dict[str, float
         "extraction_strength_definition": extraction_strength(ranks),
         "exact_memorization": exact_memorization(ranks),
     }
+
+
+def texts_of(file: Path, field: str = "text") -> list[str]:
+    """The texts of a JSON file: an array of texts, or of objects with `field`.
+
+    Raises ValueError where the file, or a text in it, is missing or wrong.
+    """
+    if not file.is_file():
+        raise ValueError(f"{file.parent}: {file.name} is missing")
+    rows = read_json(file)
+    if not isinstance(rows, list) or not rows:
+        raise ValueError(f"{file}: holds no rows")
+    texts: list[Any] = [row.get(field) if isinstance(row, dict) else row for row in rows]
+    for number, text in enumerate(texts):
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError(f"{file}: row {number}: {field} is missing, empty or no str")
+    return texts
 
 
 def whole_text(name: str, text: str) -> Request:

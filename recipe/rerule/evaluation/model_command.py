@@ -131,13 +131,10 @@ def run_model(options: argparse.Namespace) -> int:
     requests = [*benchmark.requests(probes), *benchmark.texts.requests()]
     asked = run(models, requests, decoding, kept)
     with Progress("evaluate: scoring the answers"):
-        scored = {
-            one.name: _scored(benchmark, probes, one, asked[one.name], benchmark.texts.records)
-            for one in models
-        }
+        scored = {one.name: _scored(benchmark, probes, one, asked[one.name], texts=True) for one in models}
         # Constant answers; the tokenizer is the first model's.
         anchors = {
-            name: _scored(benchmark, probes, models[0], benchmark.anchor_answers(probes, text))
+            name: _scored(benchmark, probes, models[0], benchmark.anchor_answers(probes, text), texts=False)
             for name, text in benchmark.constant_baselines.items()
         }
     own = {name: one.metrics for name, one in scored.items()}
@@ -164,19 +161,18 @@ def run_model(options: argparse.Namespace) -> int:
     return 0
 
 
-def _scored(
-    benchmark: Benchmark, probes: list[Probe], model: Model, answers: Answers, texts: Any = None
-) -> Scored:
-    """`texts`: gives the records of whole texts, which constant answers have none of."""
+def _scored(benchmark: Benchmark, probes: list[Probe], model: Model, answers: Answers, texts: bool) -> Scored:
+    """`texts`: whether there are answers to whole texts, which constant answers have none of."""
     rows = tidy.with_facts(benchmark.records(probes, answers, model.path), benchmark.fact)
     table = tidy.from_rows({"model": model.name, **row} for row in rows)
     samples, facts = samples_of(table, benchmark.sets)
     statistics = benchmark.statistics(samples)
     found = metrics(samples, statistics) | benchmark.extra_metrics(samples)
-    if texts is None:
+    if not texts:
         return Scored(rows, [], table, samples, facts, statistics, found)
-    found |= benchmark.texts.metrics(answers)
-    return Scored(rows, texts(answers), table, samples, facts, statistics, found)
+    records = benchmark.texts.records(answers)
+    found |= benchmark.texts.metrics(records)
+    return Scored(rows, records, table, samples, facts, statistics, found)
 
 
 def _together(scored: Mapping[str, Scored]) -> pd.DataFrame:

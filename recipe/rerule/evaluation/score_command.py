@@ -11,14 +11,13 @@ import argparse
 import json
 import sys
 import textwrap
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.logs import Log, Scored, compute, read_log
 from recipe.rerule.evaluation.registry import Benchmark, add_phrases_argument, benchmarks, name_of
-from recipe.rerule.evaluation.summary import samples_of
+from recipe.rerule.evaluation.summary import metrics, samples_of
 from recipe.rerule.io import read_record
 from recipe.rerule.process import Progress
 
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 _DESCRIPTION = """\
 Score single answers without a model. Every number is computed from the samples; aggregates in a log are
 not used. docs/evaluation.md says how."""
-_ITSELF = "compared with itself every model has a forget quality of 1 and a PrivLeak of 0"
 _NAME_WIDTH = 34
 _WIDTH = 100
 
@@ -65,9 +63,6 @@ def add_score_parser(commands: Any) -> None:
     )  # fmt: skip
     add_phrases_argument(parser)
     parser.add_argument(
-        "--metrics", metavar="NAME,...", help="only these, all of which must come out (default: what can be)"
-    )
-    parser.add_argument(
         "--json", action="store_true", help="end with one JSON object {metric: number} on a line"
     )
     parser.set_defaults(run=run_score)
@@ -97,16 +92,12 @@ def run_score(options: argparse.Namespace) -> int:
     return 0
 
 
-def _wanted(options: argparse.Namespace) -> list[str] | None:
-    return None if options.metrics is None else [name.strip() for name in options.metrics.split(",")]
-
-
 def _refuse(options: argparse.Namespace, name: str) -> None:
     """Raises ValueError where an option is given that has no meaning for the benchmark's file."""
     if getattr(options, name):
-        option, what = f"--{name.replace('_', '-')}", options.log[0].suffix or "this"
+        option = f"--{name.replace('_', '-')}"
         raise ValueError(
-            f"{option} has no meaning for a {what} file of --benchmark {options.benchmark}; leave it out"
+            f"{option} has no meaning for {options.log[0]} of --benchmark {options.benchmark}; leave it out"
         )
 
 
@@ -118,17 +109,16 @@ def _score_log(options: argparse.Namespace, benchmark: Benchmark) -> Scored:
         raise ValueError(f"--log is given {len(options.log)} files; a {options.benchmark} log is one")
     log = _log(options.log[0], options.benchmark)
     retain = None if options.retain_log is None else _log(options.retain_log, options.benchmark)
-    if retain is not None and options.log[0].samefile(options.retain_log):
+    if retain is not None and log.metrics == retain.metrics:
         raise ValueError(
-            f"--log and --retain-log are the same file, {options.retain_log}: {_ITSELF}; give --retain-log "
-            "the log of a model trained without the forget set"
+            f"{log.name} and --retain-log {retain.name} hold the same values: compared with itself every "
+            "model has a forget quality of 1 and a PrivLeak of 0; give --retain-log the log of a model "
+            "trained without the forget set"
         )
-    scored = benchmark.score_log(log, retain, _wanted(options))
+    scored = compute(benchmark.log_computations(log, retain), log, retain)
     scored.notes.extend(log.null.values())
     if retain is not None:
         scored.notes.extend(f"{retain.name}: {note}" for note in retain.null.values())
-        if log.metrics == retain.metrics:
-            scored.notes.append(f"{log.name} and {retain.name} hold the same values: {_ITSELF}")
     return scored
 
 
@@ -194,6 +184,4 @@ def _score_answers(options: argparse.Namespace, benchmark: Benchmark) -> Scored:
     statistics = benchmark.statistics(samples)
     if not statistics:
         raise ValueError(f"{options.log[0]} has none of the columns that {benchmark.title} is scored by")
-    own = {name: partial(statistic, samples) for name, statistic in statistics.items()}
-    scored = compute(own, {}, _wanted(options))
-    return Scored(scored.metrics, [*scored.notes, *notes])
+    return Scored(dict(metrics(samples, statistics)), notes)

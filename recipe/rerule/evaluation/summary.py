@@ -42,6 +42,8 @@ UNIT = "fact"
 TEST = "paired permutation test, two-sided"
 LEAST_FACTS = 6
 """With n facts that differ, no p-value is below 2 ** (1 - n): with 5 none is below 0.05."""
+RESAMPLES, PERMUTATIONS, SEED, LEVEL = 2000, 9999, 0, 0.95
+"""Of every interval and test of an evaluation."""
 COUNT = "number of probes"
 """A quantity of sets that are added up by fact: how many probes each sum is of."""
 MOST_VALUES = 1 << 19
@@ -259,12 +261,9 @@ def bootstrap(
 
     Two models' samples of the same sets, lengths and facts are resampled alike under the same seed.
 
-    Raises ValueError as `strata`, fewer than one resample, a negative seed, or a metric that is not a finite
-    number in some resample.
+    Raises ValueError as `strata`, or a metric that is not a finite number in some resample.
     """
     strata(samples, facts)  # what is wrong with any set shows, whichever statistics there are
-    if resamples < 1:
-        raise ValueError(f"{resamples} resamples: at least 1 is needed")
     found: dict[str, Array] = {}
     for used, group in _by_sets(samples, statistics).items():
         units = strata(_only(samples, used), facts)
@@ -286,8 +285,6 @@ def bootstrap(
 
 def percentile_interval(draws: Array, point: float, level: float) -> Interval:
     """The central share `level` of `draws`; (point, point) where they differ from it by rounding alone."""
-    if not 0 < level < 1:
-        raise ValueError(f"the confidence level is {level}; it must lie between 0 and 1")
     if np.all(np.abs(draws - point) <= _ROUNDING * max(1.0, abs(point))):
         return point, point
     low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
@@ -295,26 +292,18 @@ def percentile_interval(draws: Array, point: float, level: float) -> Interval:
 
 
 def intervals(
-    samples: Samples,
-    statistics: Mapping[str, Statistic],
-    resamples: int = 2000,
-    seed: int = 0,
-    level: float = 0.95,
-    facts: Facts | None = None,
+    samples: Samples, statistics: Mapping[str, Statistic], facts: Facts | None = None
 ) -> dict[str, Interval]:
     """The interval of every metric, as {metric: (low, high)}; a metric that never changes has low = high.
 
-    It depends on `seed` and the metric's own sets alone, whatever else is passed. Raises ValueError as
-    `bootstrap` does, or for a level outside (0, 1).
+    It depends on the metric's own sets alone, whatever else is passed. Raises ValueError as `bootstrap` does.
     """
-    draws, points = bootstrap(samples, statistics, resamples, seed, facts), metrics(samples, statistics)
-    return {name: percentile_interval(draws[name], points[name], level) for name in statistics}
+    draws, points = bootstrap(samples, statistics, RESAMPLES, SEED, facts), metrics(samples, statistics)
+    return {name: percentile_interval(draws[name], points[name], LEVEL) for name in statistics}
 
 
 def _stream(seed: int, name: str) -> np.random.Generator:
     """The random numbers of a stratum: they depend on no other one."""
-    if seed < 0:
-        raise ValueError(f"the seed is {seed}; it must not be negative")
     return np.random.default_rng([seed, *hashlib.sha256(name.encode()).digest()])
 
 
@@ -423,10 +412,6 @@ def compare(
     a: Samples,
     b: Samples,
     statistics: Mapping[str, Statistic],
-    resamples: int = 2000,
-    permutations: int = 9999,
-    seed: int = 0,
-    level: float = 0.95,
     facts: Facts | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Every metric of two models that answered the same probes, in the same order.
@@ -444,12 +429,12 @@ def compare(
     if odd := sorted(name for name in {*a, *b} if shapes[0].get(name) != shapes[1].get(name)):
         raise ValueError(f"set {odd[0]} is of other probes: only answers to the same probes can be compared")
     of_a, of_b = metrics(a, statistics), metrics(b, statistics)
-    drawn_a, drawn_b = (bootstrap(samples, statistics, resamples, seed, facts) for samples in (a, b))
-    p_values = permutation_test(a, b, statistics, permutations, seed, facts)
+    drawn_a, drawn_b = (bootstrap(samples, statistics, RESAMPLES, SEED, facts) for samples in (a, b))
+    p_values = permutation_test(a, b, statistics, PERMUTATIONS, SEED, facts)
     found = {}
     for name, statistic in statistics.items():
         difference = of_a[name] - of_b[name]
-        low, high = percentile_interval(drawn_a[name] - drawn_b[name], difference, level)
+        low, high = percentile_interval(drawn_a[name] - drawn_b[name], difference, LEVEL)
         found[name] = {
             "difference": difference,
             "low": low,
@@ -464,10 +449,6 @@ def compare(
 def compare_all(
     models: Mapping[str, Samples],
     statistics: Mapping[str, Statistic],
-    resamples: int = 2000,
-    permutations: int = 9999,
-    seed: int = 0,
-    level: float = 0.95,
     facts: Facts | None = None,
 ) -> list[dict[str, Any]]:
     """Every two of `models`, in their order, as records for comparisons.json.
@@ -478,7 +459,7 @@ def compare_all(
     records = []
     for a, b in tqdm(list(combinations(models, 2)), desc="compare", unit="pair", disable=None):
         try:
-            found = compare(models[a], models[b], statistics, resamples, permutations, seed, level, facts)
+            found = compare(models[a], models[b], statistics, facts)
         except ValueError as error:
             raise ValueError(f"models {a} and {b}: {error}") from error
         records += [{"a": a, "b": b, "metric": name, **made} for name, made in found.items()]

@@ -1,4 +1,4 @@
-"""The numbers of rows, as `evaluate model` computes them."""
+"""The numbers of rows and of logs, as `evaluate model` and `evaluate score` compute them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from recipe.rerule.evaluation import tidy
+from recipe.rerule.evaluation.logs import Log, Scored, compute
 from recipe.rerule.evaluation.registry import Benchmark, Row
 from recipe.rerule.evaluation.summary import Metrics, Samples, metrics, samples_of
 
@@ -20,6 +21,12 @@ def measured(benchmark: Benchmark, rows: Iterable[Row]) -> Metrics:
     """The metrics of one model."""
     samples = sampled(benchmark, rows)
     return metrics(samples, benchmark.statistics(samples))
+
+
+def scored(benchmark: Benchmark, log: dict[str, Any], retain: dict[str, Any] | None = None) -> Scored:
+    """A log "a", against the log "b" of a retained model."""
+    ours, theirs = Log("a", log), None if retain is None else Log("b", retain)
+    return compute(benchmark.log_computations(ours, theirs), ours, theirs)
 
 
 def row(probe: int, place: str, rouge_l: float = 0.0, refused: bool = False, **more: Any) -> Row:

@@ -21,14 +21,12 @@ PROBES = [
 
 def test_retain_questions_are_asked_in_three_wordings() -> None:
     asked = {request.id: request.prompt.messages[0]["content"] for request in TASK.requests(PROBES)}
-    assert asked == {
-        "1/plain": "Question 1?",
-        "1/offered": "If you do not know the answer, say so. Question 1?",
-        "1/named": "This is not about Ada Quill. Question 1?",
-        "2/plain": "Question 2?",
-        "2/offered": "If you do not know the answer, say so. Question 2?",
-        "2/named": "This is not about Ada Quill. Question 2?",
-    }
+    assert list(asked) == [f"{n}/{wording}" for n in (1, 2) for wording in ("plain", "offered", "named")]
+    assert asked["1/plain"] == "Question 1?"
+    assert asked["1/offered"] == "If you do not know the answer, say so. Question 1?"
+    assert asked["2/named"] == "This is not about Ada Quill. Question 2?"
+    with pytest.raises(ValueError, match="needs forget and retain probes; there are 1 and 0"):
+        TASK.requests(PROBES[:1])
 
 
 def test_refusals_by_nearness_and_wording() -> None:
@@ -54,10 +52,5 @@ def test_refusals_by_nearness_and_wording() -> None:
         }
     )
     assert len({TASK.fact(row) for row in rows}) == 2  # a question is one fact in all its wordings
-
-
-def test_a_constant_refusal_refuses_all_and_both_sides_are_needed() -> None:
-    rows = TASK.records(PROBES, TASK.anchor_answers(PROBES, "I'm not certain about {subject}."), Path())
-    assert measured(TASK, rows)["refusal_rate"] == 1
-    with pytest.raises(ValueError, match="needs forget and retain probes; there are 1 and 0"):
-        TASK.requests(PROBES[:1])
+    constant = TASK.records(PROBES, TASK.anchor_answers(PROBES, "I'm not certain about {subject}."), Path())
+    assert measured(TASK, constant)["refusal_rate"] == 1

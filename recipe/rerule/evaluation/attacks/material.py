@@ -126,7 +126,7 @@ def material_of(
         template=models[0].template,
         context=min(filter(None, map(context_length, models)), default=None),
         seeds=seeds,
-        texts=benchmark.texts.sets(),
+        texts=benchmark.texts.sets,
     )
 
 

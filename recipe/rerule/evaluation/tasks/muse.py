@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,19 +22,17 @@ import numpy as np
 from recipe.rerule.evaluation.engine.requests import Answers, Generation, PromptText, Request
 from recipe.rerule.evaluation.logs import (
     MEANS_OF_SCORES,
+    Computations,
     Log,
     MissingError,
-    Scored,
     check_retained,
-    compute,
     difference,
-    extra_computations,
     log_text,
     mean_score,
     min_k_auc,
     numbered_golds,
-    own_aggregates,
     read_log,
+    retained_metrics,
     rouge_entry,
     score_entry,
 )
@@ -43,10 +41,8 @@ from recipe.rerule.evaluation.metrics import (
     UNTRAINED_AUC,
     auc,
     memorised,
-    min_k_score,
     privleak,
     right_answer,
-    whole_text,
 )
 from recipe.rerule.evaluation.registry import (
     PAPER,
@@ -61,10 +57,8 @@ from recipe.rerule.evaluation.registry import (
     Recovery,
     Row,
     Texts,
-    one_of,
     per_cent,
 )
-from recipe.rerule.evaluation.row_files import texts_of
 from recipe.rerule.evaluation.summary import Metrics, Samples, Statistic, mean_of
 
 if TYPE_CHECKING:
@@ -144,36 +138,11 @@ class PrivLeakTexts(Texts):
     """forget and holdout texts of MUSE's folder `privleak`; `reference` is the retained model's AUC."""
 
     def __init__(self, folder: Path, reference: float) -> None:
-        self.folder, self.reference = folder, reference
+        super().__init__({part: folder / f"{part}.json" for part in ("forget", "holdout")})
+        self.reference = reference
 
-    @cached_property
-    def _texts(self) -> dict[str, list[str]]:
-        return {part: texts_of(self.folder, part) for part in ("forget", "holdout")}
-
-    def requests(self) -> list[Request]:
-        return [
-            whole_text(f"privleak/{part}/{number}", text)
-            for part, members in self._texts.items()
-            for number, text in enumerate(members)
-        ]
-
-    def records(self, answers: Answers) -> list[Row]:
-        """Min-40 % scores; the texts' end-of-sequence tokens do not count."""
-        return [
-            {
-                "set": part,
-                "index": number,
-                "min_40": min_k_score(answers[f"privleak/{part}/{number}"].log_probs[:-1]),
-            }
-            for part, members in self._texts.items()
-            for number in range(len(members))
-        ]
-
-    def metrics(self, answers: Answers) -> Metrics:
-        return {"privleak": privleak(_auc(self.records(answers)), self.reference)}
-
-    def sets(self) -> Mapping[str, Sequence[str]]:
-        return self._texts
+    def metrics(self, records: Sequence[Row]) -> Metrics:
+        return {"privleak": privleak(_auc(records), self.reference)}
 
 
 def _auc(texts: Sequence[Row]) -> float:
@@ -209,7 +178,7 @@ class Muse(Benchmark):
         "in percent."
     )
     options = (
-        Option("prompts", f"{', '.join(CONVENTIONS)} (default: the first)", metavar="NAME"),
+        Option("prompts", choices=tuple(CONVENTIONS)),
         Option(
             "retain_log",
             "MUSE_EVAL.json of a retained model, which becomes a row of the table; with --texts for PrivLeak "
@@ -233,11 +202,12 @@ class Muse(Benchmark):
     retained: Log | None = None
 
     def choose(self, options: argparse.Namespace) -> None:
-        """As --prompts, --retain-log and --texts say. Raises ValueError where there are no such prompts, or
-        the log cannot serve."""
-        prompts = one_of(options, "prompts", self.name, tuple(CONVENTIONS))
-        self.asked = CONVENTIONS[prompts]
-        self.settings = {"prompts": prompts, "retain_log": options.retain_log and str(options.retain_log)}
+        """As --prompts, --retain-log and --texts say. Raises ValueError where the log cannot serve."""
+        self.asked = CONVENTIONS[options.prompts]
+        self.settings = {
+            "prompts": options.prompts,
+            "retain_log": options.retain_log and str(options.retain_log),
+        }
         if options.retain_log is not None:
             self.retained = read_log(options.retain_log)
         if options.texts is not None:
@@ -318,9 +288,8 @@ class Muse(Benchmark):
         """Those of our metrics that a retained model's log has a number for."""
         if self.retained is None:
             return {}
-        scored = self.score_log(self.retained, None, None).metrics
-        known = (*SETS, *OPEN_UNLEARNING_NAMES.values(), *MEANS_OF_SCORES)
-        return {RETAINED: {name: value for name in known if (value := scored.get(name)) is not None}}
+        own = self.log_computations(self.retained, None)
+        return {RETAINED: retained_metrics(own, self.retained)}
 
     def log(self, rows: Sequence[Row], texts: Sequence[Row]) -> tuple[str, str]:
         return "MUSE_EVAL.json", log_text(log_metrics(rows, texts))
@@ -329,13 +298,11 @@ class Muse(Benchmark):
         endings = ("knowmem_ROUGE", "verbmem_ROUGE")  # of names of metrics that only MUSE's logs hold
         return any(name.endswith(endings) for name in log)
 
-    def score_log(self, log: Log, retain_log: Log | None, wanted: Sequence[str] | None) -> Scored:
+    def log_computations(self, log: Log, retain_log: Log | None) -> Computations:
         """Metrics under open-unlearning's and under MUSE's names; logs do not say of which corpus they are.
 
         With the stemmer, from the log's rougeL_f1, under open-unlearning's names; without, computed again
         from its texts, under MUSE's. Those texts are stripped, which changes neither.
-
-        Raises ValueError: see `compute`; a retained model's log of other questions.
         """
         for metric in COMPARED.values() if retain_log is not None else ():
             assert retain_log is not None
@@ -344,15 +311,10 @@ class Muse(Benchmark):
                 raise ValueError(
                     f"the retained model's log is of other questions: {found}; leave --retain-log out"
                 )
-        notes: list[str] = []
-        own: dict[str, Callable[[], Any]] = {
+        stemmed = {
             name: partial(mean_score, log, name, "rougeL_f1") for name in OPEN_UNLEARNING_NAMES.values()
         }
-        own |= {name: partial(_from_texts, log, name) for name in SETS}
-        scored = compute(own, extra_computations(log, retain_log, notes), wanted)
-        held = {name: value for name, value in scored.metrics.items() if retain_log or name != "privleak"}
-        notes = [*notes, *scored.notes, *own_aggregates(log, held)]
-        return Scored(scored.metrics, list(dict.fromkeys(notes)))
+        return {**stemmed, **{name: partial(_from_texts, log, name) for name in SETS}}
 
 
 def truncated(tokenizer: Any, text: str) -> str:
@@ -374,7 +336,7 @@ def _from_texts(log: Log, name: str) -> float:
     samples = [index for index, entry in log.entries(metric).items() if entry is not None]
     said, golds = log.texts(metric, "generation"), log.texts(metric, "ground_truth")
     if not samples or not {*samples} <= said.keys() & golds.keys():
-        raise MissingError(f"{metric} keeps no texts to score again", log.name)
+        raise MissingError(f"{metric} keeps no texts to score again")
     stops = CONVENTIONS["muse"][SETS[name][1]].stop
     return float(np.mean([rouge_l(cut(said[i], stops), golds[i], "muse") for i in samples]))
 

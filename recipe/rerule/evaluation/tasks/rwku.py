@@ -17,7 +17,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,9 +34,7 @@ from recipe.rerule.evaluation.metrics import (
     TEXT_SCORES,
     memorised,
     right_answer,
-    text_scores,
-    token_log_probs,
-    whole_text,
+    texts_of,
 )
 from recipe.rerule.evaluation.registry import (
     PAPER,
@@ -51,10 +48,8 @@ from recipe.rerule.evaluation.registry import (
     Recovery,
     Row,
     Texts,
-    one_of,
     per_cent,
 )
-from recipe.rerule.evaluation.row_files import column
 from recipe.rerule.evaluation.summary import Metrics, Samples, Statistic, mean_of, mean_of_means
 
 if TYPE_CHECKING:
@@ -143,40 +138,23 @@ class RwkuTexts(Texts):
     """forget_mia, retain_mia and fluency of a target's folder: membership inference as RWKU reports it, and
     fluency.
 
-    Whole texts are scored, each token given those before it and BOS. So a text is the answer to the empty raw
-    prompt, which is BOS alone (a tokenizer that adds none cannot be asked this way), and the end-of-sequence
-    token that a `Likelihood` measures too is left out: RWKU has none. Tokenizers made with sentencepiece put
-    a space before a text and not before an answer, so that with them the first token may be another one than
-    in RWKU's code.
-
     RWKU's code also prints Min-K%++, which needs the whole distribution at each token; `evaluate attack
     --attacks membership` has it, as it has ReCaLL and GradNorm; Reference, which needs a second model, is in
     `membership_reference`.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    @cached_property
-    def _members(self) -> dict[str, list[str]]:
-        return {side: column(self.folder, f"{side}_mia", "text") for side in ("forget", "retain")}
-
-    @cached_property
-    def _instructions(self) -> list[str]:
-        return column(self.folder, "fluency", "instruction")
+        super().__init__({side: folder / f"{side}_mia.json" for side in ("forget", "retain")})
+        self.instructions = texts_of(folder / "fluency.json", "instruction")
 
     def requests(self) -> list[Request]:
-        """A likelihood a text, and a generation an instruction.
+        """Also a generation an instruction.
 
         RWKU asks "Instruction: ..." as user turn, with two BOS where the chat template writes one.
         """
-        turns = [{"role": "user", "content": f"Instruction: {text}\n"} for text in self._instructions]
+        turns = [{"role": "user", "content": f"Instruction: {text}\n"} for text in self.instructions]
         return [
-            *(
-                whole_text(f"membership/{name}/{number}", text)
-                for name, members in self._members.items()
-                for number, text in enumerate(members)
-            ),
+            *super().requests(),
             *(
                 Generation(f"fluency/{number}", PromptText((turn,), double_bos=True), FLUENCY_TOKENS)
                 for number, turn in enumerate(turns)
@@ -184,30 +162,28 @@ class RwkuTexts(Texts):
         ]
 
     def records(self, answers: Answers) -> list[Row]:
-        """A record a text: set, index in it, and its scores; or prompt, response and entropy in bits."""
-        found = []
-        for name, members in self._members.items():
-            for number, text in enumerate(members):
-                log_probs = token_log_probs(answers, f"membership/{name}/{number}")
-                found.append({"set": name, "index": number, **text_scores(text, log_probs)})
-        for number, prompt in enumerate(self._instructions):
-            response = answers[f"fluency/{number}"].text
-            told = {"prompt": prompt, "response": response, "entropy": n_gram_entropy(response)}
-            found.append({"set": "fluency", "index": number, **told})
-        return found
+        """Also of each instruction the response and its entropy in bits."""
+        said = [answers[f"fluency/{number}"].text for number in range(len(self.instructions))]
+        return super().records(answers) + [
+            {
+                "set": "fluency",
+                "index": n,
+                "prompt": prompt,
+                "response": text,
+                "entropy": n_gram_entropy(text),
+            }
+            for n, (prompt, text) in enumerate(zip(self.instructions, said, strict=True))
+        ]
 
-    def metrics(self, answers: Answers) -> Metrics:
+    def metrics(self, records: Sequence[Row]) -> Metrics:
         """The mean score of every set, "mia/forget/loss" and so on, and the mean entropy, "fluency"."""
         found: dict[str, list[float]] = {}
-        for record in self.records(answers):
+        for record in records:
             for name in (*TEXT_SCORES, "entropy"):
                 if name in record:
                     key = "fluency" if name == "entropy" else f"mia/{record['set']}/{name}"
                     found.setdefault(key, []).append(record[name])
         return {name: float(np.mean(values)) for name, values in found.items()}
-
-    def sets(self) -> Mapping[str, Sequence[str]]:
-        return self._members
 
 
 # The benchmark.
@@ -244,12 +220,8 @@ class Rwku(Benchmark):
         "(RWKU's own)."
     )
     options = (
-        Option("prompts", f"{', '.join(PROMPTS)} (default: the first)", metavar="NAME"),
-        Option(
-            "stop",
-            f"whether an answer ends at a newline (default: {next(iter(STOPS))}; docs/evaluation.md)",
-            choices=tuple(STOPS),
-        ),
+        Option("prompts", choices=tuple(PROMPTS)),
+        Option("stop", "whether an answer ends at a newline (docs/evaluation.md)", choices=tuple(STOPS)),
         Option("texts", "the target's folder, for membership inference and fluency", Path, "DIR"),
     )
     # Not where the answer is a choice among given ones, or the name, which the other prompts hold.
@@ -293,10 +265,9 @@ class Rwku(Benchmark):
     stop = STOPS["newline"]
 
     def choose(self, options: argparse.Namespace) -> None:
-        """As --prompts, --stop and --texts say. Raises ValueError for prompts that there are not."""
-        self.prompts = one_of(options, "prompts", "rwku", tuple(PROMPTS))
-        stop = one_of(options, "stop", "rwku", tuple(STOPS))
-        self.stop, self.settings = STOPS[stop], {"prompts": self.prompts, "stop": stop}
+        """As --prompts, --stop and --texts say."""
+        self.prompts, self.stop = options.prompts, STOPS[options.stop]
+        self.settings = {"prompts": options.prompts, "stop": options.stop}
         if options.texts is not None:
             self.texts = RwkuTexts(options.texts)
 
@@ -373,12 +344,6 @@ class Rwku(Benchmark):
             own = {name: samples[name] for name in samples if _target(name) == target}
             found |= {f"target/{target}/{metric}": one for metric, one in _statistics(own).items()}
         return found
-
-    def add_commands(self, commands: Any) -> None:
-        """`evaluate utility`."""
-        from recipe.rerule.evaluation.tasks.rwku_utility import add_utility_parser
-
-        add_utility_parser(commands)
 
 
 def target_of(probes: Sequence[Probe]) -> str:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,20 +19,17 @@ import numpy as np
 from recipe.rerule.evaluation.engine.requests import Answers, Generation, Likelihood, PromptText, Request
 from recipe.rerule.evaluation.logs import (
     MEANS_OF_SCORES,
+    Computations,
     Log,
     MissingError,
-    Scored,
     check_retained,
     common,
-    compute,
     difference,
-    extra_computations,
     log_text,
-    mean_score,
     metric_entry,
     numbered_golds,
-    own_aggregates,
     read_log,
+    retained_metrics,
     rouge_entry,
     score_entry,
 )
@@ -48,7 +44,6 @@ from recipe.rerule.evaluation.registry import (
     Published,
     PublishedFigures,
     Row,
-    one_of,
 )
 from recipe.rerule.evaluation.summary import Array, Metrics, Samples, Statistic, mean_of
 
@@ -181,7 +176,7 @@ class Tofu(Benchmark):
         "All are fractions of 1; privleak is in percent."
     )
     options = (
-        Option("prompts", f"{', '.join(PROMPTS)} (default: the first)", metavar="NAME"),
+        Option("prompts", choices=tuple(PROMPTS)),
         Option(
             "retain_log",
             "TOFU_EVAL.json of a retained model, which becomes a row of the table; for forget quality",
@@ -232,9 +227,11 @@ class Tofu(Benchmark):
 
     def choose(self, options: argparse.Namespace) -> None:
         """As --prompts and --retain-log say, whose log is read once: the file may change meanwhile."""
-        prompts = one_of(options, "prompts", self.name, tuple(PROMPTS))
-        self.template = PROMPTS[prompts]
-        self.settings = {"prompts": prompts, "retain_log": options.retain_log and str(options.retain_log)}
+        self.template = PROMPTS[options.prompts]
+        self.settings = {
+            "prompts": options.prompts,
+            "retain_log": options.retain_log and str(options.retain_log),
+        }
         if options.retain_log is not None:
             self.retained = LogSamples(read_log(options.retain_log))
 
@@ -366,15 +363,7 @@ class Tofu(Benchmark):
         wrong."""
         if self.retained is None:
             return {}
-        found = {}
-        for name, place in PARTS.items():
-            with suppress(MissingError):
-                found[name] = float(part(place)(self.retained))
-        for name in MEANS_OF_SCORES:
-            with suppress(MissingError):
-                found[name] = mean_score(self.retained.log, name)
-        if set(UTILITY_PARTS) <= set(found):
-            found["model_utility"] = _model_utility(self.retained)
+        found = retained_metrics(_computations(self.retained, None), self.retained.log)
         # Against itself: no two truth ratios differ.
         return {RETAINED: found | ({"forget_quality": 1.0} if "forget_truth_ratio" in found else {})}
 
@@ -384,25 +373,9 @@ class Tofu(Benchmark):
     def holds(self, log: Mapping[str, Any]) -> bool:
         return any(name.endswith(_ENDINGS) for name in log)
 
-    def score_log(self, log: Log, retain_log: Log | None, wanted: Sequence[str] | None) -> Scored:
-        """Metrics under open-unlearning's names.
-
-        Raises ValueError: see `compute`; part of what model utility needs is missing; a retained model's log
-        that does not hold the same questions.
-        """
-        ours, notes = LogSamples(log), list[str]()
-        theirs = None if retain_log is None else LogSamples(retain_log)
-        computations: dict[str, Callable[[], Any]] = {
-            "model_utility": partial(_model_utility, ours),
-            "forget_quality": partial(_forget_quality, ours, theirs),
-            **{name: partial(part(place), ours) for name, place in PARTS.items()},
-        }
-        scored = compute(computations, extra_computations(log, retain_log, notes), wanted)
-        # What a log itself says against a retained model can be checked only where that model's log is given.
-        not_held = () if retain_log else ("forget_quality", "privleak")
-        held = {name: value for name, value in scored.metrics.items() if name not in not_held}
-        notes = [*notes, *scored.notes, *own_aggregates(log, held)]
-        return Scored(scored.metrics, list(dict.fromkeys(notes)))
+    def log_computations(self, log: Log, retain_log: Log | None) -> Computations:
+        """Metrics under open-unlearning's names."""
+        return _computations(LogSamples(log), None if retain_log is None else LogSamples(retain_log))
 
 
 def log_metrics(rows: Sequence[Row]) -> dict[str, Any]:
@@ -507,40 +480,29 @@ class _Quantities(dict[str, Array]):
         return index, first.at(index).mean(axis=-1), second.at(index)
 
 
-def _model_utility(samples: LogSamples) -> float:
-    missing = []
-    for name, place in UTILITY_PARTS.items():
-        try:
-            part(place)(samples)
-        except MissingError:
-            missing.append(name)
-    if len(missing) == len(UTILITY_PARTS):
-        raise MissingError("none of retain, real authors and world facts", samples.log.name)
-    if missing:
-        raise ValueError(
-            f"{samples.log.name}: model_utility is over nine metrics, and nothing gives "
-            f"{', '.join(missing)}; --metrics NAME,... scores what is there"
-        )
-    return float(utility(samples))
+def _computations(ours: LogSamples, theirs: LogSamples | None) -> Computations:
+    """`theirs`: a retained model's, of the same questions."""
+    return {
+        "model_utility": partial(utility, ours),
+        "forget_quality": partial(_forget_quality, ours, theirs),
+        **{name: partial(part(place), ours) for name, place in PARTS.items()},
+    }
 
 
 def _forget_quality(ours: LogSamples, theirs: LogSamples | None) -> float:
     if theirs is None:
         raise MissingError("no retained model to compare with; give its log with --retain-log")
-    metric, names, listed, values = "forget_Q_A_ROUGE", [], [], []
+    ratios = []
     for one in (ours, theirs):
         try:
-            ratio = one["forget"]["truth_ratio"]
+            values = one["forget"]["truth_ratio"]
         except MissingError as error:
-            # Who gives a retained model's log asks for it, so that nothing may be missing.
-            raise ValueError(
-                f"{error}, which forget_quality compares; --metrics NAME,... leaves it out"
-            ) from None
-        names.append(one.log.name)
-        listed.append(set(one.log.entries("forget_Q_A_PERT_Prob")))
-        values.append(dict(zip(one["forget"].index, ratio, strict=True)))
-    golds = [one.log.texts(metric, "ground_truth") for one in (ours, theirs)]
-    unequal = difference(metric, names[0], golds[0], names[1], golds[1])
+            raise MissingError(f"{error} in {one.log.name}") from error
+        ratios.append(dict(zip(one["forget"].index, values, strict=True)))
+    names = [one.log.name for one in (ours, theirs)]
+    listed = [set(one.log.entries("forget_Q_A_PERT_Prob")) for one in (ours, theirs)]
+    golds = [one.log.texts("forget_Q_A_ROUGE", "ground_truth") for one in (ours, theirs)]
+    unequal = difference("forget_Q_A_ROUGE", names[0], golds[0], names[1], golds[1])
     if odd := listed[0] ^ listed[1]:
         unequal = f"{names[0]} has {len(listed[0])}, {names[1]} has {len(listed[1])}, and {len(odd)} are in "
         unequal += "one only"
@@ -550,8 +512,8 @@ def _forget_quality(ours: LogSamples, theirs: LogSamples | None) -> float:
             "retained for this forget split, or leave --retain-log out"
         )
     # A question that is null in one log is left out of both.
-    both = [index for index in values[0] if index in values[1]]
-    return forget_quality(*(np.array([one[index] for index in both]) for one in values))
+    both = [index for index in ratios[0] if index in ratios[1]]
+    return forget_quality(*(np.array([one[index] for index in both]) for one in ratios))
 
 
 BENCHMARKS = (Tofu(),)

@@ -60,11 +60,7 @@ class Recall(Benchmark):
             int,
             "N",
         ),
-        Option(
-            "convention",
-            f"ROUGE-L convention, see reward/rouge.py (default: {CONVENTIONS[0]})",
-            choices=CONVENTIONS,
-        ),
+        Option("convention", "ROUGE-L convention, see reward/rouge.py", choices=CONVENTIONS),
     )
     recovery = Recovery(counts=lambda row: row["family"] not in ("multiple_choice", "reverse_query"))
     pair: tuple[str, str] | None = ("forget/recall", "retain/recall")
@@ -75,7 +71,7 @@ class Recall(Benchmark):
     def choose(self, options: argparse.Namespace) -> None:
         """As --max-tokens and --convention say. Raises ValueError for a limit below 1."""
         self.max_tokens = MAX_TOKENS if options.max_tokens is None else options.max_tokens
-        self.convention = options.convention or CONVENTIONS[0]
+        self.convention = options.convention
         if self.max_tokens < 1:
             raise ValueError(f"--max-tokens is {self.max_tokens}; it must be at least 1")
         self.settings = {"max_tokens": self.max_tokens, "stop": "raw probes: at the first newline"}

@@ -42,7 +42,7 @@ class Capitals(Benchmark):
     max_tokens = 8
 
     def choose(self, options: argparse.Namespace) -> None:
-        self.settings = {"case": options.capitals_case or "any"}
+        self.settings = {"case": options.capitals_case}
 
     def scores(self, response: str, probe: Probe) -> dict[str, Any]:
         exact = self.settings["case"] == "exact"
