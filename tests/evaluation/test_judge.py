@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from data_prep.generate import EndpointError
+from recipe.rerule import evaluate
 from recipe.rerule.evaluation import judge as judging
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.judge import (
@@ -26,8 +28,57 @@ from recipe.rerule.evaluation.judge import (
     rubric_sha256,
     summary,
 )
-from tests.data_prep.generate.server import KEY, MODEL, ChatServer, say, status
-from tests.evaluation.judge_server import evaluation, reply_of, response, run_judge, score_text, score_well
+from tests.data_prep.generate.server import KEY, MODEL, Call, ChatServer, say, status
+
+# reply: readability, helpfulness, truthfulness
+SCORES = {
+    "Paris.": (5, 5, 5),
+    "London.": (5, 1, 1),
+    "I don't know.": (5, 3, 5),
+    "the the the": (1, 1, 1),
+}
+OTHERS = (4, 3, 4)
+
+
+def reply_of(call: Call) -> str:
+    found = re.search(r"<reply>\n(.*)\n</reply>", call.prompt, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def score_text(scores: Sequence[Any]) -> str:
+    return json.dumps(dict(zip(("readability", "helpfulness", "truthfulness"), scores, strict=True)))
+
+
+def score_well(handler: BaseHTTPRequestHandler, call: Call) -> None:
+    say(score_text(SCORES.get(reply_of(call), OTHERS)))(handler, call)
+
+
+def response(model: str, probe: int, text: str, **changes: Any) -> dict[str, Any]:
+    """A row of the tidy table."""
+    return {
+        "model": model, "probe": probe, "side": "forget", "kind": "qa", "family": "direct",
+        "subject": "Ada Quill", "prompt": f"Where does Ada Quill live ({probe})?", "golds": ["Paris"],
+        "response": text, "rouge_l": 0.5, "fact": f"probe {probe}", "sample": 0, **changes,
+    }  # fmt: skip
+
+
+def evaluation(folder: Path, responses: Sequence[dict[str, Any]]) -> Path:
+    """An evaluation folder, as far as the judge looks at it."""
+    folder.mkdir(exist_ok=True)
+    tidy.write(folder, tidy.from_rows(responses))
+    return folder
+
+
+def run_judge(server: ChatServer, results: Path, *more: str) -> int:
+    """The command, with a cache beside the results; its exit code."""
+    return evaluate.main(
+        [
+            *("judge", "--results", str(results), "--base-url", server.url, "--judge-model", MODEL),
+            *("--cache", str(results.parent / "cache"), "--concurrency", "4", *more),
+        ]
+    )
+
 
 DOC = (Path(__file__).resolve().parents[2] / "docs" / "evaluation.md").read_text()
 NAMED, UNNAMED = "always refuses, naming the target", "always refuses, unnamed"
@@ -108,34 +159,9 @@ def test_each_response_gets_its_scores_once_in_order(server: ChatServer, tmp_pat
     assert (again[::-1], none.calls) == (records, 0)
     body = server.calls[0].body
     assert body["response_format"]["json_schema"]["strict"] is True
-    server.script = lambda number, call: say(score_text((5.0, 4.0, 3.0)))
+    server.script = lambda number, call: say(score_text((5.0, 4.0, 3.0)))  # integers to a JSON schema
     whole, _ = judge(given[:1], server.endpoint(), tmp_path / "other")
     assert [repr(whole[0][axis]) for axis in AXES] == ["5", "4", "3"]
-
-
-@pytest.mark.parametrize(
-    ("trouble", "reason"),
-    [
-        (status(400, "too long"), "HTTP 400: too long"),
-        (say(score_text((5, 5, 11))), "breaks the schema at $.truthfulness"),
-    ],
-)
-def test_what_cannot_be_scored_is_listed_and_the_others_are_scored(
-    server: ChatServer, tmp_path: Path, trouble: Any, reason: str
-) -> None:
-    server.script = but_london(trouble)
-    records, _ = judge(FORGET, server.endpoint(attempts=2), tmp_path)
-    assert scores(records[1]) == (None, None, None, None, None)
-    assert reason in records[1]["reason"]
-    assert [one["scored_by"] for one in records] == ["judge", None, "judge", "rule"]
-    assert [one["reason"] for one in records[2:]] == ["", ""]
-
-
-def test_a_wrong_key_ends_the_run_and_is_not_shown(server: ChatServer, tmp_path: Path) -> None:
-    server.script = lambda number, call: status(401, f"bad key {KEY}")
-    with pytest.raises(EndpointError, match="is the key in OPENAI_API_KEY right") as caught:
-        judge(FORGET, server.endpoint(), tmp_path)
-    assert KEY not in str(caught.value)
 
 
 def scored(model: str, probe: int, score: int, **more: Any) -> dict[str, Any]:
@@ -208,44 +234,24 @@ def test_the_folder_of_scores(
     assert found["anchors"][UNNAMED]["forget/helpfulness"] == 50
     assert "I'm not certain about Ada Quill." in {reply_of(call) for call in server.calls}
     assert (found["note"], found["rubric"]["sha256"]) == (NOTE, rubric_sha256())
-    assert found["judge"] == {
-        "model": MODEL, "temperature": 0, "seed": 0, "max_tokens": 1024, "calls": 6, "from_cache": 0,
-        "prompt_tokens": 42, "completion_tokens": 18, "cost": None,
-    }  # fmt: skip
     lines = (tmp_path / "eval-naturalness" / "naturalness.jsonl").read_text().splitlines()
     assert len(lines) == 4 + 2 * 2
-    assert json.loads(lines[0]) == {
-        "model": "original", "probe": 0, "side": "forget", "kind": "qa", "family": "direct",
-        "subject": "Ada Quill", "fact": "probe 0", "readability": 5, "helpfulness": 5, "truthfulness": 5,
-        "all": 100, "scored_by": "judge", "reason": "",
-    }  # fmt: skip
     assert (results / tidy.FILE).read_bytes() == before
     out = capsys.readouterr().out
     assert out.index("6 calls to make") < out.index("original") < out.index("cannot be compared with")
 
 
 @pytest.mark.usefixtures("any_number_of_probes")
-def test_intervals_comparisons_and_more_sections(server: ChatServer, results: Path, tmp_path: Path) -> None:
-    assert run_judge(server, results, "--sections", "forget", "retain", "--no-anchors") == 0
-    found = read(tmp_path / "eval-naturalness")
-    assert found["anchors"] == {}
-    assert (found["results"]["unlearned"]["retain/all"], found["results"]["original"]["retain/all"]) == (
-        0,
-        100,
-    )
-    assert found["intervals"]["original"]["forget/readability"] == [100, 100]
-    assert found["intervals"]["original"]["forget/helpfulness"] == [0, 100]
-    test = {record["metric"]: record for record in found["comparisons"]}["forget/helpfulness"]
-    assert (test["a"], test["b"], test["difference"], test["probes"]) == ("original", "unlearned", 25, 2)
-    assert test["p_value"] == 1  # they differ on one probe of two
-
-
-@pytest.mark.usefixtures("any_number_of_probes")
 def test_missing_scores_are_counted_listed_shown_and_asked_for_again(
     server: ChatServer, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    server.script = but_london(say(score_text((5, 5, 11))))
+    assert run_judge(server, results, "--attempts", "2") == 0
+    assert (
+        "breaks the schema at $.truthfulness" in read(tmp_path / "eval-naturalness")["missing"][0]["reason"]
+    )
     server.script = but_london(status(400, "no"))
-    assert run_judge(server, results) == 0
+    assert run_judge(server, results, "--overwrite") == 0
     found = read(tmp_path / "eval-naturalness")
     assert found["counts"]["original"]["forget"] == {"responses": 2, "scored": 1, "missing": 1, "empty": 0}
     assert found["missing"] == [
@@ -262,15 +268,6 @@ def test_missing_scores_are_counted_listed_shown_and_asked_for_again(
     assert read(tmp_path / "eval-naturalness")["missing"] == []
 
 
-def test_a_dry_run_says_what_it_costs_and_calls_nobody(
-    server: ChatServer, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_judge(server, results, "--dry-run", "--price-in", "1", "--price-out", "2") == 0
-    assert "7 requests, 6 calls to make" in capsys.readouterr().out
-    assert server.calls == []
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["eval"]
-
-
 def fails(server: ChatServer, results: Path, capsys: pytest.CaptureFixture[str], *more: str) -> str:
     """The one line of error, nothing having been written."""
     assert run_judge(server, results, *more) == 2
@@ -279,41 +276,33 @@ def fails(server: ChatServer, results: Path, capsys: pytest.CaptureFixture[str],
     return line
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
+def test_wrong_responses_folders_and_options_are_refused(
+    server: ChatServer, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And a dry run says what it will cost, and calls nobody."""
+    assert run_judge(server, results, "--dry-run", "--price-in", "1", "--price-out", "2") == 0
+    assert "7 requests, 6 calls to make" in capsys.readouterr().out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["eval"]
+    (tmp_path / "file").write_text("")
+    assert f"{tidy.FILE} does not exist" in fails(server, tmp_path / "nowhere", capsys)
+    into = fails(server, results, capsys, "--out", str(results), "--overwrite")
+    assert f"--out is {results}, which --results reads" in into
+    rows: list[dict[str, Any]]
+    for rows, message in (
         ([RESPONSES[0]] * 2, "two responses of one probe (model original, side forget, kind qa, probe 0"),
         ([RESPONSES[2]], "has no response in forget; its sections: retain"),
         ([{name: one for name, one in RESPONSES[0].items() if name != "golds"}], "has no column golds"),
-    ],
-)
-def test_wrong_responses_are_refused(
-    server: ChatServer,
-    results: Path,
-    capsys: pytest.CaptureFixture[str],
-    rows: list[dict[str, Any]],
-    message: str,
-) -> None:
-    pd.DataFrame(rows).to_parquet(results / tidy.FILE)
-    assert message in fails(server, results, capsys)
+    ):
+        other = tmp_path / "other"
+        other.mkdir(exist_ok=True)
+        pd.DataFrame(rows).to_parquet(other / tidy.FILE)
+        assert message in fails(server, other, capsys)
     assert server.calls == []
-
-
-def test_wrong_folders_and_options_are_refused(
-    server: ChatServer, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").write_text("")
-    assert f"{tidy.FILE} does not exist" in fails(server, tmp_path / "nowhere", capsys)
-    assert "base URL must look like" in fails(server, results, capsys, "--base-url", "nowhere")
     assert "cannot be used" in fails(server, results, capsys, "--cache", str(tmp_path / "file"))
     server.script = lambda number, call: say(score_text((9, 9, 9)))
     line = fails(server, results, capsys, "--attempts", "2")
     assert "the judge scored no response; of the first one: the answer breaks the schema" in line
     server.script = lambda number, call: score_well
     assert run_judge(server, results) == 0
-    count, fresh = len(server.calls), ("--cache", str(tmp_path / "fresh"))
-    assert run_judge(server, results, *fresh) == 2
+    assert run_judge(server, results) == 2
     assert "eval-naturalness exists already" in capsys.readouterr().err
-    assert run_judge(server, results, "--out", str(results), "--overwrite", *fresh) == 2
-    assert f"--out is {results}, which --results reads" in capsys.readouterr().err
-    assert len(server.calls) == count

@@ -12,7 +12,7 @@ GIVEN = (
     "--model original=models/original --model refusing=models/refusing"
 )
 CONTROL = f"{GIVEN} --control models/control"
-FURTHER = "quantise_3 relearn_wrong reciprocal_rank"
+FURTHER = "quantise_3 relearn_wrong"
 """Attacks that are not made by default."""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.golden import adapters
 from tests.golden.attack_inputs import CONTROL, GIVEN
-from tests.golden.commands import Ran, done, files, refused, run
+from tests.golden.commands import Ran, done, files
 from tests.golden.golden import check
 
 EVALUATE = "recipe.rerule.evaluate"
@@ -19,17 +19,6 @@ OTHERWISE = {
 """Words of further commands."""
 SHOWN = 8
 """Lines of a table that are kept at its beginning and at its end."""
-REFUSED = {
-    "an unknown attack": (f"{CONTROL} --attacks prefil --out out", ["prefil", "prefill"]),
-    "relearning without rows": (
-        f"{CONTROL.replace('--train data/train.parquet ', '')} --attacks relearn_retain --out out",
-        ["--train"],
-    ),
-    "an attack that needs a control": (f"{GIVEN} --attacks uds --out out", ["uds", "control"]),
-    "a missing model": (f"{CONTROL} --model third=nowhere --out out", ["nowhere"]),
-    "texts that are missing": (f"{CONTROL} --attacks membership --out out", ["--texts"]),
-    "a folder of somebody else": (f"{CONTROL} --out data --overwrite", ["data"]),
-}
 
 
 def _kept(ran: Ran, work: Path) -> dict[str, Any]:
@@ -58,12 +47,3 @@ def test_attacks_otherwise(attack_work: Path) -> None:
         out = attack_work / "other" / str(number)
         kept[name] = _kept(ran, attack_work) | {"files": files(out)} | adapters.attacks(out)
     check("attacks_otherwise", kept, 1e-3, 1e-4)
-
-
-def test_refused_attacks(attack_work: Path) -> None:
-    kept = {
-        name: refused(run(EVALUATE, *words.split(), folder=attack_work), named)
-        for name, (words, named) in REFUSED.items()
-    }
-    assert not (attack_work / "out").exists()
-    check("refused_attacks", kept)

@@ -49,7 +49,7 @@ from recipe.rerule.evaluation.registry import Benchmark
 from recipe.rerule.evaluation.summary import LEAST_FACTS
 from recipe.rerule.io import json_lines
 from recipe.rerule.platform import select
-from recipe.rerule.process import Progress, positive
+from recipe.rerule.process import Progress
 
 WITHOUT_CONTROL = (
     "E is not given: without a model that never knew the facts (--control), an attack that got an answer "
@@ -122,9 +122,6 @@ def add_attack_parser(commands: Any, known: Mapping[str, Attack]) -> None:
         help="quick: some probes of each fact, one seed; full: all probes, three seeds, more steps and "
         "samples (default: %(default)s)",
     )  # fmt: skip
-    parser.add_argument(
-        "--seeds", type=positive, metavar="N", help="repetitions of relearning (default: the budget's)"
-    )
     parser.set_defaults(run=run_attack)
 
 
@@ -203,7 +200,7 @@ def checked(options: argparse.Namespace) -> Command:
     probes = read_probes(options.probes)
     benchmark = shared.benchmark_from(options, probes)
     train = [] if options.train is None else read_training_rows(options.train)
-    material = material_of(benchmark, probes, train, models, budget, options.seeds or budget.seeds)
+    material = material_of(benchmark, probes, train, models, budget)
     plans = []
     for attack in wanted:
         try:

@@ -14,11 +14,9 @@ import random
 import shlex
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from data_prep.contract import SECTIONS
 from data_prep.generate import (
@@ -44,10 +42,14 @@ from recipe.rerule.evaluation.summary import (
     intervals,
     mean_of,
     metrics,
+    samples_of,
     with_enough_facts,
 )
 from recipe.rerule.io import Kind, check_apart, check_writable, json_lines
 from recipe.rerule.process import positive
+
+if TYPE_CHECKING:  # its import takes two seconds
+    import pandas as pd
 
 Record = dict[str, Any]
 ProbeKey = tuple[str, str, str, int]
@@ -136,8 +138,8 @@ _NAME_WIDTH = 36
 _KEPT = ("model", "anchor", "target", "probe", "side", "kind", "family", "subject", "fact")
 
 
-def percent(score: int) -> float:
-    """A score of 1 to 5 on the scale of 0 to 100 that tables show."""
+def percent(score: Any) -> Any:
+    """Scores of 1 to 5, a number or a table of them, on the scale of 0 to 100 that tables show."""
     return 100 * (score - LOWEST) / (HIGHEST - LOWEST)
 
 
@@ -316,74 +318,62 @@ def judge(responses: Sequence[Record], endpoint: Endpoint, cache: Path) -> tuple
 def summary(records: Sequence[Record]) -> dict[str, Any]:
     """Means, intervals, counts, what is missing, and every two models on the probes that all have scores
     for."""
-    rows: dict[str, list[Record]] = {}
-    for record in records:
-        rows.setdefault(record["model"], []).append(record)
-    anchors = {record["model"] for record in records if record.get("anchor")}
-    means, ends = {}, {}
-    for name, own in rows.items():
-        samples, facts = _samples(own)
+    import pandas as pd
+
+    table = pd.DataFrame(records)
+    place = [name for name in ("side", "kind", "target", "probe") if name in table]
+    if "target" in table:  # facts of two targets are two facts
+        table["fact"] = table["target"].str.cat(table["fact"], "\n")
+    anchor = table["anchor"].notna() if "anchor" in table else table["model"].isna()
+    scored = table[table["scored_by"].notna()].astype(dict.fromkeys(METRICS, float))
+    scored[list(AXES)] = percent(scored[list(AXES)])
+    means, ends, counts = {}, {}, {}
+    for name, own in table.groupby("model", sort=False):
+        samples, facts = _samples(scored[scored["model"] == name])
         statistics = _statistics(samples)
         means[name] = metrics(samples, statistics)
         enough = with_enough_facts(statistics, samples, facts)
         ends[name] = {metric: list(pair) for metric, pair in intervals(samples, enough, facts=facts).items()}
-    listed = ("model", "side", "kind", "target", "probe", "reason")
+        counts[name] = {
+            section: {
+                "responses": len(one),
+                "scored": int(one["scored_by"].notna().sum()),
+                "missing": int(one["scored_by"].isna().sum()),
+                "empty": int((one["scored_by"] == "rule").sum()),
+            }
+            for section, one in own.groupby("side", sort=False)
+        }
+    anchors = set(table[anchor]["model"])
+    listed = [name for name in ("model", *place, "reason") if name in table]
     return {
         "results": {name: found for name, found in means.items() if name not in anchors},
         "anchors": {name: found for name, found in means.items() if name in anchors},
         "intervals": ends,
         "unit": UNIT,
-        "comparisons": _comparisons([own for name, own in rows.items() if name not in anchors]),
-        "counts": {name: _counts(own) for name, own in rows.items()},
-        "missing": [
-            {key: record[key] for key in listed if key in record}
-            for record in records
-            if record["scored_by"] is None
-        ],
+        "comparisons": _comparisons(scored[~scored["model"].isin(anchors)], place),
+        "counts": counts,
+        "missing": table[table["scored_by"].isna()][listed].to_dict("records"),
     }
 
 
-def _samples(records: Iterable[Record]) -> tuple[Samples, Facts]:
-    """{section: {axis or "all": values of 0 to 100}} of the records that have scores, and what they ask
-    for."""
-    scored: dict[str, list[Record]] = {}
-    for record in records:
-        if record["scored_by"] is not None:
-            scored.setdefault(record["side"], []).append(record)
-    samples, facts = {}, {}
-    for section, members in scored.items():
-        samples[section] = {name: np.array([percent(one[name]) for one in members]) for name in AXES}
-        samples[section]["all"] = np.array([one["all"] for one in members])
-        facts[section] = [(one.get("target"), one["fact"]) for one in members]
-    return samples, facts
+def _samples(scored: pd.DataFrame) -> tuple[Samples, Facts]:
+    """The scores of 0 to 100 by section, and what they ask for."""
+    return samples_of(scored, lambda row: [row["side"]])
 
 
 def _statistics(samples: Samples) -> dict[str, Statistic]:
     return {f"{section}/{name}": mean_of(name, [section]) for section in samples for name in METRICS}
 
 
-def _comparisons(rows: Iterable[Sequence[Record]]) -> list[dict[str, Any]]:
-    scored = [{probe_key(one): one for one in own if one["scored_by"] is not None} for own in rows]
-    scored = [own for own in scored if own]
-    if len(scored) < 2:
+def _comparisons(scored: pd.DataFrame, place: list[str]) -> list[dict[str, Any]]:
+    names = list(scored["model"].unique())
+    common = scored[scored.groupby(place)["model"].transform("size") == len(names)].sort_values(place)
+    if len(names) < 2 or not len(common):
         return []
-    common = sorted(set.intersection(*(set(own) for own in scored)))
-    samples = {
-        str(own[common[0]]["model"]): _samples(own[key] for key in common)[0] for own in scored if common
-    }
-    first, facts = _samples(scored[0][key] for key in common)
+    found = {name: _samples(common[common["model"] == name]) for name in names}
+    first, facts = found[names[0]]
+    samples = {name: own for name, (own, _) in found.items()}
     return compare_all(samples, with_enough_facts(_statistics(first), first, facts), facts=facts)
-
-
-def _counts(records: Sequence[Record]) -> dict[str, dict[str, int]]:
-    """{section: {responses, scored, missing, empty}}; the empty ones are among the scored."""
-    found: dict[str, dict[str, int]] = {}
-    for record in records:
-        section = found.setdefault(record["side"], {"responses": 0, "scored": 0, "missing": 0, "empty": 0})
-        section["responses"] += 1
-        section["missing" if record["scored_by"] is None else "scored"] += 1
-        section["empty"] += record["scored_by"] == "rule"
-    return found
 
 
 def _origin(options: argparse.Namespace, endpoint: Endpoint, generated: Generated) -> dict[str, Any]:

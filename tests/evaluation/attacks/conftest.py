@@ -18,9 +18,11 @@ from tests.golden.inputs import FORGET, RETAIN
 
 ENGINE = f"{FOLDER / 'engine'}{os.pathsep}{ROOT}"
 """PYTHONPATH of a process whose vLLM is the stand-in."""
+ATTACKS = ("prefill", "samples", "relearn_retain", "refusal_direction", "logit_lens")
+"""Attacks that ask, that change models and that measure."""
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="package")
 def one_thread() -> Iterator[None]:
     """Models of a few kilobytes are faster on one thread, the more so on a busy machine."""
     threads = torch.get_num_threads()
@@ -29,7 +31,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with models/{original,control,refusing}, data/{probes,train}.parquet and texts."""
     folder = tmp_path_factory.mktemp("attacked")
@@ -52,6 +54,17 @@ def words(world: Path, out: Path, control: bool = True) -> list[str]:
         *(f"--model={name}={world / 'models' / name}" for name in ("original", "refusing")),
         *(["--control", f"{world / 'models/control'}"] if control else []),
     ]
+
+
+@pytest.fixture(scope="package")
+def attacked(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of one command with all ATTACKS: out, and cache."""
+    folder = tmp_path_factory.mktemp("attacked")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", ENGINE)
+        given = [*words(world, folder / "out"), "--cache", f"{folder / 'cache'}"]
+        assert evaluate.main([*given, "--attacks", *ATTACKS]) == 0
+    return folder
 
 
 @pytest.fixture

@@ -1,28 +1,44 @@
-"""`evaluate attack`: what a user can do wrong, attacks that measure, and what is printed."""
+"""`evaluate attack` on models whose knowledge is known; the golden files have the numbers of all attacks."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from recipe.rerule import evaluate
 from recipe.rerule.evaluation import attack_command as command
+from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.attacks import registry, runner
-from recipe.rerule.evaluation.attacks.attack import Attack, Models, Row
-from recipe.rerule.evaluation.engine.answers import locked
+from recipe.rerule.evaluation.attacks.attack import Change
+from recipe.rerule.evaluation.engine import run
+from recipe.rerule.evaluation.engine.run import EngineError
 from recipe.rerule.evaluation.probes import read_training_rows
-from tests.evaluation.attacks.conftest import put_probes
+from tests.evaluation.attacks.conftest import ATTACKS, ENGINE, put_probes, words
 from tests.evaluation.conftest import write_probes
-from tests.report.made_attacks import row
+from tests.golden.inputs import HOMES
+
+Call = Callable[..., int]
 
 
-def put_what_is_wrong(world: Path, folder: Path) -> None:
+def results(folder: Path) -> Any:
+    return json.loads((folder / "out/attacks.json").read_text())
+
+
+# What is refused, and what is left out.
+
+
+@pytest.fixture(scope="module")
+def wrong(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Models, rows and folders with which the command cannot work."""
+    folder = tmp_path_factory.mktemp("wrong")
     for name in ("refusing", "control"):
         shutil.copytree(world / "models" / name, folder / name)
     template = folder / "control/chat_template.jinja"
@@ -31,66 +47,53 @@ def put_what_is_wrong(world: Path, folder: Path) -> None:
     rows = [one for one in read_training_rows(world / "data/train.parquet") if one.section == "forget"]
     write_probes(folder / "forget.parquet", rows)
     put_probes(world, folder / "few.parquet", 1, 8)
-    put_probes(world, folder / "three.parquet", 2, 1)
     for name in ("mine", "evaluation"):
         (folder / name).mkdir()
     (folder / "mine/mine.txt").write_text("mine")
     marker = {"format": "rerule/evaluation", "format_version": 2, "contents": ["meta.json"]}
     (folder / "evaluation/meta.json").write_text(json.dumps(marker))
+    return folder
 
 
 REFUSED = {
-    "--attacks quantize_4": (
-        "there is no attack 'quantize_4'; the nearest name is quantise_4. Known are default, none, choice,"
+    "--model plain={wrong}/refusing --attacks prefill": (
+        "the tokenizer of {wrong}/refusing has no chat template: use an instruct model, or rows made with "
+        "raw prompts"
     ),
-    "--model plain={tmp}/refusing --attacks prefill": (
-        "the tokenizer of {tmp}/refusing has no chat template: use an instruct model, or rows made with raw "
-        "prompts"
-    ),
-    "--control {tmp}/control --attacks prefill": (
+    "--control {wrong}/control --attacks prefill": (
         "model control: its tokenizer or chat template makes other tokens of a question than that of "
         "original; only models that are asked the same tokens are compared"
     ),
-    "--train {tmp}/missing.parquet": "missing.parquet",
-    "--train {tmp}/forget.parquet --attacks relearn_retain": (
+    "--train {wrong}/missing.parquet": "missing.parquet",
+    "--train {wrong}/forget.parquet --attacks relearn_retain": (
         "attack relearn_retain: there are no probes of section retain to make relearning rows of"
     ),
-    "--probes {tmp}/few.parquet": (
+    "--probes {wrong}/few.parquet": (
         "facts that the forget probes ask for: 1; at least 2 are needed, and 40 are better: facts are the "
         "unit of all intervals and tests"
     ),
-    "--probes {tmp}/three.parquet --attacks choice": (
-        "attack choice: no fact to forget has 4 answers of its kind"
-    ),
-    "--out {tmp}/mine": "exists already",
-    "--out {tmp}/mine --overwrite": "has no meta.json, so it is not replaced",
-    "--out {tmp}/evaluation --overwrite": "this command replaces only rerule/attacks",
-    "--out {tmp}/new --cache {tmp}/mine": "mine.txt is no finished attack",
-    "--attacks uds": "attack uds needs a model that never knew the facts, --control FOLDER",
+    "--out {wrong}/mine --overwrite": "has no meta.json, so it is not replaced",
+    "--out {wrong}/evaluation --overwrite": "this command replaces only rerule/attacks",
+    "--out {wrong}/new --cache {wrong}/mine": "mine.txt is no finished attack",
+    "--out {wrong}/new --cache {wrong}/few.parquet": "it is no folder",
     "--model control=there": "--model control is given twice",
+    "--model third=nowhere": "model third: folder nowhere does not exist",
     "--template plane=true": "--template plane: no model's chat template has an argument of this name",
-    "--refusal-phrases {tmp}/gone.txt": "gone.txt: cannot be read (No such file or directory)",
-    "--seeds 0": "'0' is no whole number above 0",
 }
 """Words, and what the one line of the error says."""
 
 
 @pytest.mark.parametrize("given", REFUSED)
 def test_what_is_refused_writes_nothing(
-    attack: Callable[..., int], given: str, world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    attack: Call, given: str, wrong: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    put_what_is_wrong(world, tmp_path)
-    before = sorted(tmp_path.rglob("*"))
-    with_control = "--control" not in given and "uds" not in given
-    try:
-        code: Any = attack(*given.format(tmp=tmp_path).split(), with_control=with_control)
-    except SystemExit as error:
-        code = error.code
-    assert code == 2
-    assert sorted(tmp_path.rglob("*")) == before
+    before = sorted(wrong.rglob("*"))
+    assert attack(*given.format(wrong=wrong).split(), with_control="--control" not in given) == 2
+    assert sorted(wrong.rglob("*")) == before
+    assert not list(tmp_path.iterdir())
     lines = capsys.readouterr().err.splitlines()
     (line,) = [one for one in lines if "error: " in one]
-    assert REFUSED[given].format(tmp=tmp_path) in line
+    assert REFUSED[given].format(wrong=wrong) in line
 
 
 def test_attacks_that_lack_something(
@@ -110,64 +113,193 @@ def test_attacks_that_lack_something(
     )
     options = evaluate._parser(given).parse_args([*given, "--train", f"{world / 'data/train.parquet'}"])
     plans = {one.attack.name for one in command.checked(options).plans}
-    assert {"choice", "linear_probe", "uds"}.isdisjoint(plans)
+    assert {"choice", "uds"}.isdisjoint(plans)
     assert "logit_lens" in plans
     warned = capsys.readouterr().err
     assert "attack choice: no fact to forget has 4 answers" in warned
-    assert "attack linear_probe: 1 questions have too few different answers" in warned
     assert "attack uds needs a model that never knew the facts" in warned
 
 
-def test_an_attack_that_measures(
-    attack: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    given: list[Any] = []
+# What is written.
 
-    def measure(models: Models, material: Any, options: Any) -> list[Row]:
-        assert models.original is not None
-        given.append((options["n"], models.attacked is models.original()))
-        score = float(len(given) == 2)
-        return [material.row("forget", one.probe, one.request.prompt, score) for one in material.asked]
 
-    norm = Attack(
-        name="norm", title="N", tells="It looks.", needs=frozenset({"original"}), quick={"n": 1},
-        full={"n": 2}, has_before=False, measure=measure,
-    )  # fmt: skip
-    monkeypatch.setattr(registry, "attacks", lambda: {**command.attacks(), "norm": norm})
-    assert attack("--attacks", "norm") == 0
-    assert given == [(1, True), (1, False), (1, False)]
-    numbers = json.loads((tmp_path / "out/attacks.json").read_text())["norm"]["refusing"]
-    assert (numbers["before"], numbers["after"], numbers["excess"], numbers["interval"]) == (
-        None,
-        1,
-        1,
-        [1, 1],
+def test_the_numbers_follow_from_the_table(attacked: Path) -> None:
+    """The mean over facts of the mean over a fact's probes, of the mean over its samples."""
+    found, out = results(attacked), attacked / "out"
+    rows = tidy.read(out)
+    forget = rows[(rows["side"] == "forget") & rows["score"].notna()]
+    key = forget["attack"].str.cat(forget["setting"], "/").str.rstrip("/")
+    of_probes = forget.groupby([key, "model", "fact", "probe"])["score"].mean()
+    by_fact = of_probes.groupby(level=[0, 1, 2]).mean()
+    assert (by_fact.groupby(level=[0, 1]).size() == 8).all()
+    means = by_fact.groupby(level=[0, 1]).mean()
+    assert len(means) == sum(map(len, found.values()))
+    for (name, model), value in means.items():
+        assert found[name][model]["after"] == pytest.approx(value)
+    answered = rows.query("setting == 'affirmative' and model == 'refusing' and side == 'forget'").iloc[0]
+    assert (answered["prompt"], answered["response"].strip()) == (
+        "Where is Ada?\nSure, here is the answer:",
+        HOMES["Ada"],
     )
-    assert not (tmp_path / "out/curves.jsonl").exists()
+    assert answered[["attack", "kind", "score", "refused"]].tolist() == ["prefill", "qa", 1, 0]
+    meta = json.loads((out / "meta.json").read_text())
+    assert set(meta["contents"]) == {path.name for path in out.iterdir()}
+    assert meta["attacks"]["samples"]["options"]["samples"] == 16
+    curves = [json.loads(line) for line in (out / "curves.jsonl").read_text().splitlines()]
+    steps = ("none", "relearn_retain/8", "relearn_retain/32")
+    of_steps = [found[name]["refusing"]["after"] for name in steps]
+    assert (curves[1]["model"], curves[1]["steps"], curves[1]["scores"]) == ("refusing", [0, 8, 32], of_steps)
 
 
-def test_a_folder_of_pieces_is_one_command_s(tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    with locked(kept, runner.check_kept):
-        (kept / runner.PIECES).write_text("{}\n")
-        runner.remove(kept)
-    assert not kept.exists()
-    kept.write_text("")
-    with pytest.raises(ValueError, match="it is no folder"):
-        runner.check_kept(kept)
+@pytest.mark.usefixtures("stand_in")
+def test_every_kind_of_attack_asks_with_the_arguments_of_the_chat_template(
+    world: Path, attacked: Path, tmp_path: Path
+) -> None:
+    """With an argument, models behind a switch in their templates are attacked as those without it.
+
+    Without the argument every turn would ask for another person first.
+    """
+    shutil.copytree(world / "models", tmp_path / "models")
+    (tmp_path / "data").symlink_to(world / "data")
+    for file in tmp_path.glob("models/*/chat_template.jinja"):
+        template = file.read_text()
+        other = template.replace("<{{ message.role }}>", "<{{ message.role }}>Home of Ada?")
+        file.write_text(f"{{% if plain %}}{template}{{% else %}}{other}{{% endif %}}")
+    given = [*words(tmp_path, tmp_path / "out", control=False), "--template", "plain=true"]
+    assert evaluate.main([*given, "--attacks", *ATTACKS]) == 0
+    wanted = tidy.read(attacked / "out").query("model != 'control'").reset_index(drop=True)
+    pd.testing.assert_frame_equal(tidy.read(tmp_path / "out"), wanted)
+    models = json.loads((tmp_path / "out/meta.json").read_text())["models"]
+    assert models["refusing"]["template"] == {"plain": True}
 
 
-def test_the_table_says_what_is_missing() -> None:
-    numbers = row(0.25, 0.5, refusal=0.75, retain=None, facts=7)
-    shown = command.table({"none": {"mine": numbers}}, ["mine"])
-    assert shown.splitlines()[3].split() == ["none", "0.500", "0.250", *"–––––", "0.75", "–", "7"]
-    assert "without a model that never knew" in " ".join(shown.split())
+# What is kept.
 
 
-def test_help_lists_the_attacks(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        evaluate.main(["attack", "--help"])
-    told = " ".join(capsys.readouterr().out.split())
-    for name, attack in registry.attacks().items():
-        assert f"{'* ' if attack.default else ''}{name}: {attack.tells}" in told
-    assert "* quantise_3" not in told
+def test_a_command_that_was_stopped_goes_on(
+    attack: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The engine fails at the last model; nothing is made or asked twice."""
+    written: list[str] = []
+    plan, answered = command.plan, run.run_worker
+
+    def noted(change: Change) -> Change:
+        def write(model: Path, out: Any) -> None:
+            written.append(model.name)
+            change.write(model, out)
+
+        return replace(change, write=write)
+
+    def failing(job: Any, defaults: Any) -> Any:
+        yield from answered({**job, "models": job["models"][:-1]}, defaults)
+        raise EngineError("vLLM failed: out of memory")
+
+    def planned(*given: Any) -> Any:
+        made = plan(*given)
+        return replace(made, changes=[noted(one) for one in made.changes])
+
+    monkeypatch.setattr(command, "plan", planned)
+    monkeypatch.setattr(run, "run_worker", failing)
+    given = ("--attacks", "prefill", "quantise_4")
+    assert attack(*given, with_control=False) == 1
+    assert "error: model quantise_4 of refusing, fold 0, seed 0" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    asked: list[int] = []
+
+    def counting(job: Any, defaults: Any) -> Any:
+        asked.extend(len(model["ask"]) for model in job["models"])
+        yield from answered(job, defaults)
+
+    monkeypatch.setattr(run, "run_worker", counting)
+    assert attack(*given, with_control=False) == 0
+    assert written == ["original", "refusing"]
+    assert len(asked) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_cache_is_shared_by_models_with_the_same_files(
+    attack: Call, attacked: Path, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What differs between two commands is asked, and nothing else; phrases of the user are part of it."""
+    cache = Path(shutil.copytree(attacked / "cache", tmp_path / "cache"))
+    assert {path.name for path in cache.iterdir()} == {"pieces.jsonl", "answers", "models"}
+    asked: list[str] = []
+    answered = run.run_worker
+
+    def noting(job: Any, defaults: Any) -> Any:
+        asked.extend(Path(model["path"]).name for model in job["models"])
+        yield from answered(job, defaults)
+
+    monkeypatch.setattr(run, "run_worker", noting)
+    # A line that a kill has torn is dropped.
+    pieces = cache / "pieces.jsonl"
+    pieces.write_text(pieces.read_text() + '{"key": "torn')
+    kept = ("--cache", f"{cache}", "--overwrite", "--attacks")
+    assert attack(*kept, *ATTACKS, f"--model=again={world / 'models/control'}") == 0
+    first, again = results(attacked), results(tmp_path)
+    assert again["relearn_retain/8"]["again"]["excess"] == 0
+    of_both = ({**one["prefill/affirmative"]["refusing"], "p_holm": 0} for one in (first, again))
+    assert next(of_both) == next(of_both)
+    assert asked == []
+    # Answers of an earlier command are judged again with other phrases, and not asked again.
+    before = tidy.read(attacked / "out").query("attack == 'prefill'")
+    said = next(text for text in before["response"] if text.split() and "I" not in text.split())
+    phrases = tmp_path / "phrases.txt"
+    phrases.write_text(f"{said}\n")
+    assert attack(*kept, "prefill", "--refusal-phrases", f"{phrases}") == 0
+    judged = tidy.read(tmp_path / "out").query("attack == 'prefill'")
+    assert list(judged["response"]) == list(before["response"])
+    assert judged["refused"].sum() > before["refused"].sum()
+    told = {"file": str(phrases), "sha256": hashlib.sha256(phrases.read_bytes()).hexdigest()}
+    assert json.loads((tmp_path / "out/meta.json").read_text())["refusal_phrases"] == told
+    assert asked == []
+    assert attack(*kept, "memorisation") == 0
+    assert len(asked) == 3
+
+
+def test_changed_models_are_asked_in_batches_that_fit_and_deleted(
+    attack: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In batches of one, each asked before the next is made."""
+    monkeypatch.setattr(runner, "MOST_BYTES", 1)
+    jobs: list[list[str]] = []
+    answered = run.run_worker
+
+    def noting(job: Any, defaults: Any) -> Any:
+        jobs.append([Path(model["path"]).name for model in job["models"]])
+        yield from answered(job, defaults)
+
+    monkeypatch.setattr(run, "run_worker", noting)
+    assert attack("--attacks", "quantise_8", with_control=False) == 0
+    assert jobs == [["original", "refusing", "model"], ["model"]]
+    row = results(tmp_path)["quantise_8"]["refusing"]
+    assert (row["gain"], row["excess"], row["interval"], row["share"]) == (0, None, None, None)
+    assert "--control" in json.loads((tmp_path / "out/meta.json").read_text())["excess"]
+    assert not list(tmp_path.rglob("config.json"))
+
+
+# vLLM itself.
+
+BY_ENGINES = ("prefill", "samples", "memorisation", "probability", "choice", "quantise_4", "relearn_retain")
+
+
+@pytest.mark.e2e
+@pytest.mark.usefixtures("unchanged_environment")
+@pytest.mark.timeout(600)
+def test_vllm_and_its_stand_in_agree(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """One engine answers for three models and nine changed ones, whose weights it takes in turns."""
+    assert evaluate.main([*words(world, tmp_path / "vllm/out"), "--attacks", *BY_ENGINES]) == 0
+    assert capfd.readouterr().err.count("starting vLLM for") == 1
+    monkeypatch.setenv("PYTHONPATH", ENGINE)
+    assert evaluate.main([*words(world, tmp_path / "other/out"), "--attacks", *BY_ENGINES]) == 0
+    by_vllm, by_stand_in = results(tmp_path / "vllm"), results(tmp_path / "other")
+    assert list(by_vllm) == list(by_stand_in)
+    for name, rows in by_vllm.items():
+        near = 0.15 if name.startswith("samples/") else 1e-4  # 16 answers, drawn otherwise, to 16 probes
+        for model, row in rows.items():
+            for field in ("after", "refusal", "retain"):
+                wanted = by_stand_in[name][model][field]
+                assert row[field] == pytest.approx(wanted, abs=near), (name, model, field)
+    assert by_vllm["prefill/affirmative"]["refusing"]["excess"] == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,14 +16,13 @@ from transformers import (
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
-    T5Config,
-    T5ForConditionalGeneration,
 )
 
+from recipe.rerule.evaluation.attacks import uds
+from recipe.rerule.evaluation.attacks.attack import Models
 from recipe.rerule.evaluation.attacks.forward import (
     Piece,
     asked_piece,
-    decoder_of,
     mean_log_probs,
     states,
     text_piece,
@@ -32,7 +30,7 @@ from recipe.rerule.evaluation.attacks.forward import (
 from recipe.rerule.evaluation.attacks.logit_lens import lens
 from recipe.rerule.evaluation.attacks.uds import depth_scores, drops
 from recipe.rerule.evaluation.engine.requests import PromptText
-from tests.evaluation.attacks.made_pairs import near, pieces
+from tests.evaluation.attacks.made import material, near, pieces, probe, scores
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level, sentencepiece
 from tests.unlearning.made import plain_model, put_model
 
@@ -62,46 +60,32 @@ def by_layers(model: Any, ids: list[int], changed: tuple[int, slice, Tensor] | N
     return found
 
 
-def own_log_prob(model: Any, piece: Piece, changed: tuple[int, slice, Tensor] | None = None) -> float:
-    last = by_layers(model, piece.ids, changed)[-1]
-    log_p = model.lm_head(model.model.norm(last)).log_softmax(-1)
-    return sum(float(log_p[n - 1, piece.ids[n]]) for n in range(piece.start, len(piece.ids))) / (
-        len(piece.ids) - piece.start
-    )
+def read(model: Any, state: Tensor, piece: Piece) -> float:
+    """The mean log-probability of the scored tokens that norm and output layer read of states."""
+    log_p = model.lm_head(model.model.norm(state)).log_softmax(-1)
+    right = [float(log_p[n - 1, piece.ids[n]]) for n in range(piece.start, len(piece.ids))]
+    return sum(right) / len(right)
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("batch_size", [1, 3])
-def test_states_are_those_behind_each_layer_before_the_final_norm(folder: Path, batch_size: int) -> None:
-    model, tokenizer = near(folder, 0), AutoTokenizer.from_pretrained(folder)
-    for piece, found in zip(pieces(tokenizer), states(model, pieces(tokenizer), batch_size), strict=True):
-        wanted = torch.stack(by_layers(model, piece.ids))[:, piece.start - 1 : -1]
-        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
-
-
-@torch.no_grad()
-def test_the_lens_reads_one_model_with_the_head_of_another(folder: Path) -> None:
-    reader, source = near(folder, 0), near(folder, 1)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    found = lens(reader, source, pieces(tokenizer))
-    for piece, row in zip(pieces(tokenizer), found, strict=True):
-        for layer, state in enumerate(by_layers(source, piece.ids)):
-            log_p = reader.lm_head(reader.model.norm(state)).log_softmax(-1)
-            right = [log_p[n - 1, piece.ids[n]] for n in range(piece.start, len(piece.ids))]
-            assert float(row[layer]) == pytest.approx(float(sum(right)) / len(right), abs=1e-6)
-    assert lens(reader, source, []).numel() == 0
-
-
-@torch.no_grad()
-def test_patching_against_layers_called_one_by_one(folder: Path) -> None:
+def test_states_lens_and_patching_against_layers_called_one_by_one(folder: Path) -> None:
+    """States are those before the final norm; the lens reads one model with the head of another."""
     original, source = near(folder, 0), near(folder, 1)
     made = pieces(AutoTokenizer.from_pretrained(folder))
-    found = drops(original, source, made, batch_size=3)
-    for piece, row in zip(made, found, strict=True):
-        places = slice(piece.start - 1, len(piece.ids) - 1)
-        for layer, state in enumerate(by_layers(source, piece.ids)):
-            patched = own_log_prob(original, piece, (layer, places, state[places]))
-            assert float(row[layer]) == pytest.approx(own_log_prob(original, piece) - patched, abs=1e-6)
+    found = {size: states(source, made, size) for size in (1, 3)}
+    read_of, dropped = lens(original, source, made), drops(original, source, made, batch_size=3)
+    for number, piece in enumerate(made):
+        layers, places = by_layers(source, piece.ids), slice(piece.start - 1, len(piece.ids) - 1)
+        for of_size in found.values():
+            wanted = torch.stack(layers)[:, places]
+            torch.testing.assert_close(of_size[number], wanted, rtol=0, atol=1e-6)
+        own = read(original, by_layers(original, piece.ids)[-1], piece)
+        for layer, state in enumerate(layers):
+            assert float(read_of[number, layer]) == pytest.approx(read(original, state, piece), abs=1e-6)
+            patched = by_layers(original, piece.ids, (layer, places, state[places]))[-1]
+            drop = own - read(original, patched, piece)
+            assert float(dropped[number, layer]) == pytest.approx(drop, abs=1e-6)
+    assert lens(original, source, []).numel() == 0
 
 
 def test_depth_by_hand() -> None:
@@ -113,22 +97,29 @@ def test_depth_by_hand() -> None:
     assert found[2] is None
 
 
-def with_two_marks(texts: list[str]) -> Any:
-    """What a tokenizer gives that puts two special tokens before every text."""
-    return SimpleNamespace(input_ids=[[1, 2, *range(10, 10 + len(text))] for text in texts])
-
-
-with_two_marks.eos_token_id = None  # type: ignore[attr-defined]
+def test_facts_without_depth_are_counted(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every second fact is carried by layer 1; what the states of the attacked model do counts by D2 / D1."""
+    model, given = plain_model(folder), material([probe(n) for n in range(4)])
+    models = Models(model, lambda: model, lambda: model)
+    carried = torch.tensor([[0.0, n % 2 * 2.0] for n in range(4)], dtype=torch.float64)
+    returned = iter([carried, carried / 4, 0 * carried, carried])
+    monkeypatch.setattr(uds, "drops", lambda original, source, pieces: next(returned))
+    (attack,) = uds.ATTACKS
+    assert attack.measure is not None
+    assert scores(attack.measure(models, given, {"phrasings": 1}))["", "forget"] == {10: 0.25, 30: 0.25}
+    assert "2 of 4 facts are carried by no layer and have no depth" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="no layer of the original model carries any of 4 facts"):
+        attack.measure(models, given, {"phrasings": 1})
 
 
 def test_where_scoring_begins_and_ends() -> None:
     """BOS is not scored, and no end of a text or a turn is."""
     with_bos, without = byte_level(LLAMA3_TEMPLATE), byte_level(adds_bos=False)
     piece = text_piece(with_bos, "Who it")
-    assert (piece.start, len(piece.ids)) == (1, 3)
-    assert with_bos.decode(piece.ids[1:]) == "Who it"
+    assert (piece.start, len(piece.ids), with_bos.decode(piece.ids[1:])) == (1, 3, "Who it")
     assert (text_piece(without, "Who it").start, len(text_piece(without, "Who it").ids)) == (1, 2)
-    assert text_piece(with_two_marks, "Who it").start == 2
     assert text_piece(sentencepiece(ends_with_eos=True), "Who it").ids[-1] != 2
     for raw in (False, True):
         prompt = PromptText(({"role": "user", "content": "Who?"},), raw=raw)
@@ -149,20 +140,15 @@ def test_other_architectures() -> None:
     capped = Gemma2ForCausalLM(Gemma2Config(**tiny(final_logit_softcapping=0.1)))
     with pytest.raises(ValueError, match="Gemma2ForCausalLM changes its logits behind the output layer"):
         lens(capped, capped, [piece])
-    other = T5ForConditionalGeneration(T5Config(d_model=8, d_kv=4, d_ff=8, num_layers=1, vocab_size=50))
-    with pytest.raises(ValueError, match="T5ForConditionalGeneration has no plain list of decoder layers"):
-        decoder_of(other)
 
 
-def test_models_of_other_sizes_are_refused(folder: Path) -> None:
-    torch.manual_seed(0)
+def test_models_of_other_sizes_and_texts_that_do_not_fit_are_refused(folder: Path) -> None:
     model = plain_model(folder)
-    piece = Piece([1, 2, 3], 1, "text")
     for changes in ({"num_hidden_layers": 3, "hidden_size": 32}, {"hidden_size": 24, "head_dim": 12}):
         other = LlamaForCausalLM(LlamaConfig(**tiny(**changes)))
         for audit in (lens, drops):
             with pytest.raises(ValueError, match=r"one model has 2 layers of width 32, the other [23]"):
-                audit(model, other, [piece])
+                audit(model, other, [Piece([1, 2, 3], 1, "text")])
     for wrong, message in (
         (Piece([1], 1, "text"), "text 0 has no token to score behind another one: 'text'"),
         (Piece([1, 2], 0, "text"), "text 0 has no token to score"),

@@ -18,7 +18,7 @@ from recipe.rerule.evaluation.engine.models import Model
 from recipe.rerule.evaluation.engine.requests import Answer
 from recipe.rerule.evaluation.probes import Probe, Reference
 from recipe.rerule.evaluation.registry import benchmarks
-from tests.evaluation.attacks.made_material import CITIES, asked, probe, scores
+from tests.evaluation.attacks.made import CITIES, asked, probe, scores
 from tests.evaluation.conftest import make_probe
 
 
@@ -26,26 +26,14 @@ def subject(one: Asked) -> str:
     return one.probe.subject
 
 
-def indices(found: list[Asked]) -> list[int]:
-    return [one.probe.index for one in found]
-
-
 def test_a_quick_budget_takes_each_mode_of_each_fact_first() -> None:
     of_0 = [probe(0), probe(0, family="second"), probe(0, "fb"), probe(0, "aa"), probe(0, "aa", family="b")]
     given = [asked(one) for one in (*of_0, probe(1), probe(2, "aa"))]
-    budget = Budget("quick", 3, 2, 1)
-    found = budget.forget(given, subject)
-    assert [one.probe.mode for one in found] == ["qa", "fb", "aa", "qa", "aa"]
-    assert found == [given[place] for place in (0, 2, 3, 5, 6)]
-    assert [one.probe.mode for one in Budget("quick", 4, 2, 1).forget(given[:5], subject)] == [
-        "qa",
-        "qa",
-        "fb",
-        "aa",
-    ]
-    assert BUDGETS["full"].forget(given, subject) == given
-    assert Counter(map(subject, budget.retain(given, subject))) == {"person 0": 1, "person 1": 1}
-    assert BUDGETS["full"].retain(given, subject) == given
+    assert Budget("quick", 3, 2, 1).forget(given, subject) == [given[place] for place in (0, 2, 3, 5, 6)]
+    assert Budget("quick", 4, 2, 1).forget(given[:5], subject) == given[:4]
+    chosen = Budget("quick", 3, 2, 1).retain(given, subject)
+    assert Counter(map(subject, chosen)) == {"person 0": 1, "person 1": 1}
+    assert BUDGETS["full"].forget(given, subject) == BUDGETS["full"].retain(given, subject) == given
 
 
 def made_of(
@@ -53,7 +41,7 @@ def made_of(
 ) -> Material:
     names = {option.name for one in benchmarks().values() for option in one.options}
     chosen = benchmarks()[benchmark].evaluator(argparse.Namespace(**dict.fromkeys(names)))
-    return material_of(chosen, probes, train, [Model("m", folder)], BUDGETS[budget], 1)
+    return material_of(chosen, probes, train, [Model("m", folder)], BUDGETS[budget])
 
 
 def test_material_of_a_benchmark(tokenizer_folder: Path) -> None:
@@ -78,20 +66,16 @@ def test_material_of_a_benchmark(tokenizer_folder: Path) -> None:
     assert other.recall == 0.5
 
 
-def test_retain_probes_alone_are_scored_where_a_benchmark_needs_its_target(tokenizer_folder: Path) -> None:
+def test_rwku_needs_its_target_and_knows_no_other_rows(tokenizer_folder: Path) -> None:
+    """Retain probes alone are scored; rows that it cannot read are facts of their own."""
     probes = [
         make_probe(0, "forget", "qa", ["Paris"]),
         make_probe(1, "forget", "fb", ["1970"]),
         make_probe(2, "retain", "qa", ["Rome"], subject="Ben Orr"),
     ]
-    made = made_of("rwku", probes, [], tokenizer_folder)
-    assert [one.recall for one in made.score([(probes[2], "Rome"), (probes[2], "Oslo")])] == [1, 0]
-
-
-def test_rows_that_a_benchmark_cannot_read_are_facts_of_their_own(tokenizer_folder: Path) -> None:
-    probes = [make_probe(n, "forget", "qa", [gold]) for n, gold in enumerate(["Paris", "1970"])]
     row = make_probe(7, "forget", "completion", ["Paris"], subject="Somebody else")
     made = made_of("rwku", probes, [row], tokenizer_folder)
+    assert [one.recall for one in made.score([(probes[2], "Rome"), (probes[2], "Oslo")])] == [1, 0]
     assert made.fact(row) not in {made.fact(one) for one in probes}
 
 
@@ -109,7 +93,7 @@ OF_BENCHMARKS = {
 
 @pytest.mark.parametrize("benchmark", OF_BENCHMARKS)
 def test_every_benchmark_can_be_attacked(benchmark: str, tokenizer_folder: Path) -> None:
-    """Each request attack asks its probes and reads answers that hold the gold."""
+    """Each request attack asks its probes under ids of their own, and reads answers that hold the gold."""
     changes: Any = OF_BENCHMARKS[benchmark]
     forget = [
         make_probe(100 * n, "forget", "qa", [f"it wrote {city}"], **changes) for n, city in enumerate(EIGHT)
@@ -120,11 +104,12 @@ def test_every_benchmark_can_be_attacked(benchmark: str, tokenizer_folder: Path)
     train = [make_probe(n, "retain", "qa", ["Rom"], **changes, subject="Ben Orr") for n in (2000, 2100)]
     made = made_of(benchmark, [*forget, *retain], train, tokenizer_folder)
     assert len(made.asked) == len(forget)
+    text = f"it wrote {' '.join(EIGHT)}"
+    answer = Answer(text, (-1.0,) * 3, (1, 1, 1), (text,) * 16)
     for attack in registry.attacks().values():
         if attack.ask:
             asking = attack.ask(made, attack.options("quick"))
-            text = f"it wrote {' '.join(EIGHT)}"
-            answer = Answer(text, (-1.0,) * 3, (1, 1, 1), (text,) * 16)
+            assert len({request.id for request in asking.requests}) == len(asking.requests) > 0
             found = scores(asking.read({request.id: answer for request in asking.requests}))
             # Behind four tokens of a gold the rest begins within a word; an F1 of 1 needs the gold alone.
             whole = [found[name, side] for name, side in found if side == "forget" and not PARTLY(name)]

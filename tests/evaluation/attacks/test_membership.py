@@ -1,185 +1,195 @@
-"""Membership inference: scores by hand and by transformers alone, planted members, and chance."""
+"""Membership inference: every score against transformers alone, by the command, and what is refused."""
 
 from __future__ import annotations
 
+import json
 import math
+import shutil
+import zlib
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from torch import Tensor
-from transformers import AutoTokenizer
+from scipy.stats import mannwhitneyu
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from recipe.rerule import evaluate
+from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.attacks import membership
-from recipe.rerule.evaluation.attacks.attack import Attack, Material, Models
+from recipe.rerule.evaluation.attacks.attack import Models
 from recipe.rerule.evaluation.attacks.forward import Piece, text_piece
 from recipe.rerule.evaluation.attacks.membership import (
-    TokenScores,
     behind_prefix,
     min_k_plus_plus,
-    relative_conditional,
-    scores,
-    text_only,
     token_scores,
 )
-from recipe.rerule.evaluation.metrics import auc, min_k_score
-from tests.evaluation.attacks import made_material
+from tests.evaluation.attacks import made
+from tests.evaluation.attacks.conftest import words
+from tests.golden.inputs import people_tokenizer
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level, sentencepiece
 from tests.unlearning.made import plain_model, put_model
 
-MEMBERS = [f"Who wrote it? Ada{n} wrote it {n * 7}." for n in range(6)]
-OTHERS = [f"it wrote Who? {n * 5} it Bea{n} wrote." for n in range(6)]
+SHOTS = 4
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return put_model(tmp_path_factory.mktemp("models") / "model")
+@pytest.fixture
+def texts(world: Path, tmp_path: Path) -> Path:
+    """A folder of texts on the people: to forget, and others."""
+    return Path(shutil.copytree(world / "texts", tmp_path / "texts"))
 
 
-class Fixed(torch.nn.Module):
-    """A model that gives the same logits at every position."""
+@pytest.fixture
+def attack(world: Path, tmp_path: Path, stand_in: None) -> Callable[..., int]:
+    """attack(*arguments): the exit code of the command on MUSE's questions."""
 
-    config = SimpleNamespace(get_text_config=lambda: SimpleNamespace())
-    device = torch.device("cpu")
+    def call(*arguments: str, with_control: bool = True) -> int:
+        given = words(world, tmp_path / "out", with_control)
+        place = given.index("--max-tokens")  # MUSE has its own
+        questions = ["--probes", f"{world / 'questions/probes.parquet'}", "--benchmark", "muse_books"]
+        return evaluate.main([*given[:place], *given[place + 2 :], *questions, *arguments])
 
-    def __init__(self, logits: list[float]) -> None:
-        super().__init__()
-        self.values = torch.tensor(logits)
-
-    def forward(self, input_ids: Tensor, **_: Any) -> Any:
-        return SimpleNamespace(logits=self.values.expand(*input_ids.shape, -1))
-
-
-def test_a_uniform_model_knows_nothing_and_gives_no_nan() -> None:
-    (tokens,) = token_scores(Fixed([0.3] * 1000), [Piece([5, 6, 7], 1, "text")])
-    assert tokens.deviations == [0, 0]
-    found = scores("text", tokens)
-    assert found["loss"] == pytest.approx(math.log(1000), abs=1e-12)
-    assert found["min_plus_plus_20"] == 0
+    return call
 
 
-def test_tokens_of_probability_0_do_not_count() -> None:
-    """With the two others at 3/4 and 1/4: sqrt(1/3) and -sqrt(3)."""
-    model = Fixed([math.log(3), 0.0, -math.inf])
-    (tokens,) = token_scores(model, [Piece([0, 0, 1], 1, "text")])
-    values = [(tokens.log_probs[n] - tokens.means[n]) / tokens.deviations[n] for n in (0, 1)]
-    assert values == pytest.approx([math.sqrt(1 / 3), -math.sqrt(3)], abs=1e-6)
-    assert scores("text", tokens)["min_plus_plus_40"] == pytest.approx(math.sqrt(3), abs=1e-6)
-    with pytest.raises(ValueError, match="text 1 has a token without a finite log-likelihood: 'b'"):
-        token_scores(model, [Piece([0, 1], 1, "a"), Piece([0, 2], 1, "b")])
+def losses(model: Any, ids: list[int], start: int) -> Any:
+    """Of the tokens from `start` on, in float64."""
+    logits = model(torch.tensor([ids])).logits[0, start - 1 : -1].double()
+    return torch.nn.functional.cross_entropy(logits, torch.tensor(ids[start:]), reduction="none")
 
 
-def test_long_texts_are_scored_in_parts(folder: Path) -> None:
-    """More positions than are computed at a time give what two halves of the text give."""
-    model = plain_model(folder).double()
-    ids = torch.randint(5, 250, (200,), generator=torch.Generator().manual_seed(0)).tolist()
-    whole, second = token_scores(model, [Piece(ids, 1, "text"), Piece(ids, 130, "text")])
-    assert len(whole.means) == 199
-    assert whole.means[129:] == pytest.approx(second.means, abs=1e-12)
+def lowest(values: Any, share: float) -> float:
+    """Minus the mean of the lowest share of the values."""
+    return -float(np.mean(sorted(values)[: max(1, int(share * len(values)))]))
 
 
-def two_points(p: float) -> tuple[float, float]:
-    """Mean and deviation of log q over two tokens of probabilities p and 1 - p."""
-    centre = p * math.log(p) + (1 - p) * math.log(1 - p)
-    variance = p * (math.log(p) - centre) ** 2 + (1 - p) * (math.log(1 - p) - centre) ** 2
-    return centre, math.sqrt(variance)
+def numbers(model: Any, control: Any, text: str, prefix: str) -> dict[str, float]:
+    """All scores of a text by their definitions, behind BOS."""
+    tokens = people_tokenizer()
+    ids, before = tokens(text).input_ids, tokens(prefix).input_ids
+    parameters = list(model.parameters())
+    each = losses(model, ids, 1)
+    gradients = torch.autograd.grad(each.mean(), parameters, allow_unused=True)
+    norms = [float(one.norm()) for one in gradients if one is not None]
+    with torch.no_grad():
+        p = model(torch.tensor([ids])).logits[0, :-1].double().softmax(-1).numpy()
+        loss = float(each.mean())
+        mean = (p * np.log(p)).sum(-1)
+        deviation = np.sqrt((p * np.log(p) ** 2).sum(-1) - mean**2)
+        standard = (-each.numpy() - mean) / deviation
+        return {
+            "loss": loss,
+            "zlib": loss / len(zlib.compress(text.encode())),
+            **{f"min_{int(100 * s)}": lowest(-each.numpy(), s) for s in (0.2, 0.4)},
+            **{f"min_plus_plus_{int(100 * s)}": lowest(standard, s) for s in (0.2, 0.4)},
+            "relative_conditional": -float(losses(model, before + ids[1:], len(before)).mean()) / loss,
+            "gradient_norm": math.hypot(*norms),
+            "gradient_norm_open_unlearning": float(np.mean(norms)),
+            "reference": loss - float(losses(control, ids, 1).mean()),
+        }
 
 
-@pytest.mark.parametrize("p", [0.6, 0.75, 0.9, 0.999])
-def test_min_k_plus_plus_of_two_tokens(p: float) -> None:
-    """Of two tokens, the likelier stands at sqrt((1-p)/p), the other at -sqrt(p/(1-p))."""
-    centre, deviation = two_points(p)
-    likely, unlikely = math.sqrt((1 - p) / p), -math.sqrt(p / (1 - p))
+def test_every_score_is_that_of_transformers(
+    attack: Callable[..., int], world: Path, texts: Path, tmp_path: Path
+) -> None:
+    members = {name: json.loads((texts / f"{name}.json").read_text()) for name in ("forget", "holdout")}
+    named = ["--attacks", "membership", "membership_reference", "--budget", "full"]
+    assert attack("--texts", f"{texts}", *named) == 0
+    results = json.loads((tmp_path / "out/attacks.json").read_text())
+    scored = tidy.read(tmp_path / "out").groupby(["attack", "setting", "model", "side"])["score"]
+    models = {
+        name: AutoModelForCausalLM.from_pretrained(world / "models" / name).eval()
+        for name in ("original", "refusing", "control")
+    }
+    prefix = "".join(f"{text}\n\n" for text in members["holdout"][:SHOTS])
+    for name, model in models.items():
+        own = {
+            part: [numbers(model, models["control"], text, prefix) for text in of_part]
+            for part, of_part in members.items()
+        }
+        for score in own["forget"][0]:
+            key = ("membership_reference", "") if score == "reference" else ("membership", score)
+            skipped = SHOTS if score == "relative_conditional" else 0
+            low = [one[score] for one in own["forget"]]
+            high = [one[score] for one in own["holdout"][skipped:]]
+            for part, expected in (("forget", low), ("others", high)):
+                found = scored.get_group((*key, name, part)).tolist()
+                assert found == pytest.approx(expected, rel=2e-5, abs=1e-6)
+            wanted = mannwhitneyu(high, low).statistic / (len(low) * len(high))
+            row = results["/".join(filter(None, key))][name]
+            if (score, name) != ("reference", "control"):  # there all differences are rounding
+                assert row["after"] == pytest.approx(wanted, abs=1e-9), (score, name)
+            assert row["facts"] == len(members["forget"])
 
-    def score(probabilities: list[float], share: float) -> float:
-        log_probs, count = list(map(math.log, probabilities)), len(probabilities)
-        return min_k_plus_plus(TokenScores(log_probs, [centre] * count, [deviation] * count), share)
 
-    assert score([p], 0.2) == pytest.approx(-likely, rel=1e-9)
-    assert score([1 - p], 0.2) == pytest.approx(-unlikely, rel=1e-9)
-    assert score([p, 1 - p], 1) == pytest.approx(-(likely + unlikely) / 2, rel=1e-9)
-    assert score([p, 1 - p], 0.5) == pytest.approx(-unlikely, rel=1e-9)
-
-
-@pytest.mark.parametrize("vocabulary", [2, 300, 128_256])
-def test_min_k_plus_plus_of_uniform_distributions_is_0(vocabulary: int) -> None:
-    log_probs = [-math.log(vocabulary)] * 5
-    assert min_k_plus_plus(TokenScores(log_probs, log_probs, [0.0] * 5), 0.4) == 0
-    summed = float(np.full(vocabulary, 1 / vocabulary) @ np.full(vocabulary, log_probs[0]))
-    assert min_k_plus_plus(TokenScores(log_probs, [summed] * 5, [1e-16] * 5), 0.4) == 0
-
-
-@settings(deadline=None)
-@given(st.lists(st.floats(-20, 0), min_size=1, max_size=30), st.floats(0.01, 1))
-def test_min_k_plus_plus_with_mean_0_and_deviation_1_is_min_k(log_probs: list[float], share: float) -> None:
-    ones, zeros = [1.0] * len(log_probs), [0.0] * len(log_probs)
-    found = min_k_plus_plus(TokenScores(log_probs, zeros, ones), share)
-    assert found == pytest.approx(min_k_score(log_probs, share), abs=1e-9)
-
-
-def test_scores_by_hand() -> None:
-    assert relative_conditional(3.0, 2.0) == -1.5
-    with pytest.raises(ValueError, match="the loss of a text is 0"):
-        relative_conditional(1.0, 0.0)
+@pytest.mark.parametrize(
+    ("changed", "name", "message"),
+    [
+        (None, "membership",
+         "attack membership: membership inference needs texts to forget and one other set; there are none. "
+         "Give a folder of both with --texts"),
+        ({"forget": ["Home of Ada", " is" * 600]}, "membership",
+         "attack membership: --texts: text 1 of set forget has 601 tokens, and the models take 256; "
+         "shorten it"),
+        ({}, "membership_reference",
+         "attack membership_reference needs a model that never knew the facts, --control FOLDER"),
+    ],
+)  # fmt: skip
+def test_texts_that_cannot_be_scored(
+    attack: Callable[..., int],
+    texts: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    changed: dict[str, list[str]] | None,
+    name: str,
+    message: str,
+) -> None:
+    for part, members in (changed or {}).items():
+        (texts / f"{part}.json").write_text(json.dumps(members))
+    given = ["--texts", f"{texts}"] if changed is not None else []
+    before = sorted(tmp_path.rglob("*"))
+    assert attack("--attacks", name, *given, with_control=name == "membership") == 2
+    assert sorted(tmp_path.rglob("*")) == before
+    (line,) = [one for one in capsys.readouterr().err.splitlines() if not one.startswith("warning")]
+    assert line.startswith("error: ")
+    assert line.endswith(message)
 
 
 @pytest.mark.parametrize(
     "tokenizer", [byte_level(LLAMA3_TEMPLATE), byte_level(adds_bos=False), sentencepiece(ends_with_eos=True)]
 )
 def test_the_same_tokens_are_scored_behind_a_prefix(tokenizer: Any) -> None:
-    alone, behind = (
-        text_piece(tokenizer, "Who wrote it"),
-        behind_prefix(tokenizer, ["it", "Who it"], "Who wrote it"),
-    )
+    alone = text_piece(tokenizer, "Who wrote it")
+    behind = behind_prefix(tokenizer, ["it", "Who it"], "Who wrote it")
     assert behind.ids[behind.start :] == alone.ids[alone.start :]
     text = tokenizer.decode(behind.ids, skip_special_tokens=True)
     assert text.split() == ["it", "Who", "it", "Who", "wrote", "it"]
     assert text.count("\n\n") == 2
     assert sum(token == tokenizer.bos_token_id for token in behind.ids) <= 1
-    assert behind.text == "Who wrote it"
 
 
-def of_sets(odds: list[float], size: int) -> float:
-    """The AUC of the texts from number `size` on above the others."""
-    return auc(np.array(odds[:size]), np.array(odds[size:]))
-
-
-def test_words_alone() -> None:
-    """Sets of other words are told apart, and sets of the same words are not."""
-    apart = text_only([f"magic castle {n}" for n in range(20)], [f"river stone {n}" for n in range(20)])
-    assert of_sets(apart, 20) == 1
-    generator = np.random.default_rng(0)
-    drawn = [" ".join(generator.choice(list("abcdefgh"), 6)) for _ in range(240)]
-    assert of_sets(text_only(drawn[:120], drawn[120:]), 120) == pytest.approx(0.5, abs=0.12)
-    # A word that one text alone has decides nothing.
-    found = text_only([*["same words here"] * 10, "odd odd"], [*["same words here"] * 10, "odd"])
-    assert found[0] == pytest.approx(found[11], abs=1e-9)
-
-
-def declared(name: str) -> Attack:
-    return next(attack for attack in membership.ATTACKS if attack.name == name)
-
-
-def material(folder: Path, context: int | None = None, **texts: list[str]) -> Material:
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    return Material((), (), (), lambda probe: 0, lambda pairs: [], tokenizer, context, texts=texts)
-
-
-def measured(name: str, models: Models, given: Material, budget: str = "quick") -> Any:
-    attack = declared(name)
+def test_prefixes_are_as_long_as_the_context_allows(tmp_path: Path) -> None:
+    """And texts of more positions than are computed at a time are scored whole."""
+    model = plain_model(put_model(tmp_path / "model"))
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    members = [f"Who wrote it? Ada{n} wrote it {n * 7}." for n in range(6)]
+    others = [f"it wrote Who? {n * 5} it Bea{n} wrote." for n in range(6)]
+    longest = max(len(text_piece(tokenizer, text).ids) for text in members + others)
+    attack = membership.ATTACKS[0]
     assert attack.measure is not None
-    return made_material.scores(attack.measure(models, given, attack.options(budget)))
-
-
-def test_prefixes_are_as_long_as_the_context_allows(folder: Path) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    longest = max(len(text_piece(tokenizer, text).ids) for text in MEMBERS + OTHERS)
     for context, first in ((longest * 3 + 9, 2), (longest, None)):
-        given = material(folder, context, forget=MEMBERS, retain=OTHERS)
-        found = measured("membership", Models(plain_model(folder)), given)
+        sets = {"forget": members, "retain": others}
+        given = made.material([], tokenizer=tokenizer, context=context, texts=sets)
+        found = made.scores(attack.measure(Models(model), given, attack.options("quick")))
         assert next(iter(found.get(("relative_conditional", "others"), {})), None) == first
+    ids = torch.randint(5, 250, (200,), generator=torch.Generator().manual_seed(0)).tolist()
+    whole, second = token_scores(model.double(), [Piece(ids, 1, "text"), Piece(ids, 130, "text")])
+    assert len(whole.means) == 199
+    assert whole.means[129:] == pytest.approx(second.means, abs=1e-12)
+    with torch.no_grad():
+        model.lm_head.weight[:] = 0  # a uniform distribution, whose deviation is 0
+    (uniform,) = token_scores(model, [Piece(ids[:20], 1, "text")])
+    assert uniform.loss == pytest.approx(math.log(model.config.vocab_size), abs=1e-12)
+    assert min_k_plus_plus(uniform, 0.2) == 0

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
@@ -24,25 +25,18 @@ from transformers import (
 
 from recipe.rerule.evaluation.attacks.forward import Piece, states
 from recipe.rerule.evaluation.attacks.refusal_direction import (
+    ATTACKS,
     orthogonalise,
     prompt_states,
     random_direction,
     refusal_direction,
-    without_direction,
 )
-from recipe.rerule.evaluation.probes import Probe
 from recipe.rerule.runs.weights import WeightsError
+from tests.evaluation.attacks.made import material, probe
 from tests.unlearning.made import plain_model, put_model
 
-SIZES = {
-    "vocab_size": 60,
-    "hidden_size": 16,
-    "intermediate_size": 24,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
-    "pad_token_id": 0,
-}
+SIZES = {"vocab_size": 60, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3}
+SIZES |= {"num_attention_heads": 2, "num_key_value_heads": 2, "pad_token_id": 0}
 PIECE = Piece([3, 1, 4, 1, 5, 9, 2, 6], 1, "text")
 
 
@@ -56,18 +50,14 @@ def save(model: Any, folder: Path, **settings: Any) -> Path:
     return folder
 
 
-def made(kind: str, tied: bool = False) -> Any:
+def made(kind: str, tied: bool) -> Any:
+    """With biases that are not zeros, which would hide that one of them is left out."""
     torch.manual_seed(0)
+    sizes: dict[str, Any] = SIZES | {"initializer_range": 0.3, "tie_word_embeddings": tied}
     if kind == "llama":
-        biases = {"attention_bias": True, "mlp_bias": True, "initializer_range": 0.3}
-        return with_biases(LlamaForCausalLM(LlamaConfig(**SIZES, **biases, tie_word_embeddings=tied)))
-    return with_biases(
-        Qwen2ForCausalLM(Qwen2Config(**SIZES, initializer_range=0.3, tie_word_embeddings=tied))
-    )
-
-
-def with_biases(model: Any) -> Any:
-    """Biases begin as zeros, which would hide that one of them is left out."""
+        model: Any = LlamaForCausalLM(LlamaConfig(**sizes, attention_bias=True, mlp_bias=True))
+    else:
+        model = Qwen2ForCausalLM(Qwen2Config(**sizes))
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
             parameter.data.normal_()
@@ -84,7 +74,6 @@ def test_no_state_of_the_written_model_has_a_part_along_the_direction(
     before, after = (AutoModelForCausalLM.from_pretrained(path) for path in (source, tmp_path / "out"))
     assert float((states(before, [PIECE])[0].double() @ direction.vector).abs().min()) > 1e-4
     assert float((states(after, [PIECE])[0].double() @ direction.vector).abs().max()) < 1e-5
-    assert "model.layers.2.mlp.down_proj.weight" in changed
     assert len(changed) == 1 + 3 * (4 if kind == "llama" else 2)
     for name, parameter in after.named_parameters():
         if name not in changed:
@@ -92,24 +81,11 @@ def test_no_state_of_the_written_model_has_a_part_along_the_direction(
     # The output layer reads as before, though it was one tensor with the embedding.
     assert torch.equal(after.lm_head.weight, before.lm_head.weight)
     assert not torch.equal(after.model.embed_tokens.weight, before.model.embed_tokens.weight)
-
-
-def test_removing_twice_is_removing_once(tmp_path: Path) -> None:
-    source = save(made("qwen2", tied=True), tmp_path / "model")
-    direction = random_direction(16, seed=1)
-    orthogonalise(source, direction, tmp_path / "once")
-    orthogonalise(tmp_path / "once", direction, tmp_path / "twice")
-    once, twice = (load_file(tmp_path / name / "model.safetensors") for name in ("once", "twice"))
-    assert once.keys() == twice.keys()
-    for name in once:
-        torch.testing.assert_close(twice[name], once[name], rtol=0, atol=1e-7)
-    for axis, shape in ((0, (16, 5)), (1, (5, 16)), (0, (16,))):
-        matrix = drawn(*shape)
-        kept = without_direction(matrix, direction.vector, axis)
-        assert float((kept.movedim(axis, -1) @ direction.vector).abs().max()) < 1e-14
-        torch.testing.assert_close(without_direction(kept, direction.vector, axis), kept, rtol=0, atol=1e-14)
-    projector = torch.eye(16, dtype=torch.float64) - torch.outer(direction.vector, direction.vector)
-    torch.testing.assert_close(without_direction(drawn(16, 5), direction.vector, 0), projector @ drawn(16, 5))
+    again = orthogonalise(tmp_path / "out", direction, tmp_path / "twice")
+    assert again == changed
+    twice = AutoModelForCausalLM.from_pretrained(tmp_path / "twice").state_dict()
+    for name, tensor in after.state_dict().items():
+        torch.testing.assert_close(twice[name], tensor, rtol=0, atol=1e-7)
 
 
 def test_a_planted_direction_is_found_at_its_layer() -> None:
@@ -125,14 +101,41 @@ def test_a_planted_direction_is_found_at_its_layer() -> None:
     assert float(found.vector @ (planted / planted.norm())) > 0.9
     assert found.distance is not None
     assert 1.5 < found.distance < 4.5
+    same = torch.ones(4, 2, 8)
+    with pytest.raises(ValueError, match="the same mean state"):
+        refusal_direction(same, same)
+
+
+def test_folders_without_the_direction_and_without_a_random_one(tmp_path: Path) -> None:
+    source = put_model(tmp_path / "source")
+    train = [probe(n, "fb", "forget" if n < 8 else "retain") for n in range(16)]
+    given = material([probe(0)], [probe(1, section="retain")], train)
+    (attack,) = ATTACKS
+    assert attack.changes is not None
+    (change,) = attack.changes(given, attack.options("quick"))
+    folders = {"": tmp_path / "model", "random": tmp_path / "random"}
+    assert (set(change.settings), change.scored) == (folders.keys(), given.asked)
+    change.write(source, folders)
+    vectors = {}
+    for setting, written in folders.items():
+        record = json.loads((written / "attack.json").read_text())
+        assert record["model"] == str(source)
+        assert (record["direction"]["layer"] is None) == (setting == "random")
+        vectors[setting] = torch.tensor(record["direction"]["vector"], dtype=torch.float64)
+        weight = load_file(written / "model.safetensors")["model.layers.1.mlp.down_proj.weight"].double()
+        assert float((vectors[setting] @ weight).abs().max()) < 1e-6
+    assert not torch.equal(vectors[""], vectors["random"])
+    # Training prompts that are probes are left out.
+    few = material([probe(0, "fb")], [], [*train[:4], *train[8:]])
+    with pytest.raises(ValueError, match="there are 3 prompts to forget and 8 to retain that are no"):
+        attack.changes(few, attack.options("quick"))
 
 
 def test_states_of_prompts(tmp_path: Path) -> None:
     put_model(tmp_path / "model")
     model, tokenizer = plain_model(tmp_path / "model"), AutoTokenizer.from_pretrained(tmp_path / "model")
     prompts = [[{"role": "user", "content": f"Who wrote it{'?' * n}"}] for n in range(3)]
-    probes = [Probe(0, "forget", "qa", "question", "Ada", messages, ["it"]) for messages in prompts]
-    found = prompt_states(model, tokenizer, probes, batch_size=2)
+    found = prompt_states(model, tokenizer, [probe(0, messages=one) for one in prompts], batch_size=2)
     assert found.shape == (3, 2, 32)
     for prompt, state in zip(prompts, found, strict=True):
         ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_tensors="pt")
@@ -149,14 +152,7 @@ def gpt2(folder: Path) -> Path:
 
 
 def narrow(folder: Path) -> Path:
-    sizes = SIZES | {"hidden_size": 8}
-    return save(LlamaForCausalLM(LlamaConfig(**sizes)), folder)
-
-
-def without_layers(folder: Path) -> Path:
-    made = save(LlamaForCausalLM(LlamaConfig(**SIZES)), folder)
-    save_file({"model.embed_tokens.weight": torch.ones(60, 16)}, made / "model.safetensors")
-    return made
+    return save(LlamaForCausalLM(LlamaConfig(**(SIZES | {"hidden_size": 8}))), folder)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +160,6 @@ def without_layers(folder: Path) -> Path:
     [
         (gemma2, "has model.layers.0.post_feedforward_layernorm.weight, of which it is not known"),
         (gpt2, "has no model.layers.N; this attack knows models built as Llama"),
-        (without_layers, "has no model.layers.N"),
         (narrow, "writes states of size 8, and the direction has 16"),
         (lambda folder: folder, "."),
     ],
@@ -176,9 +171,3 @@ def test_models_that_are_refused(make: Any, message: str, tmp_path: Path) -> Non
     assert str(source) in str(raised.value)
     assert len(str(raised.value).splitlines()) == 1
     assert not (tmp_path / "out").exists()
-
-
-def test_prompts_without_a_direction_are_refused() -> None:
-    same = torch.ones(4, 2, 8)
-    with pytest.raises(ValueError, match="the same mean state"):
-        refusal_direction(same, same)

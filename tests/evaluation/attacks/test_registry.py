@@ -1,14 +1,20 @@
-"""Which attacks there are, what one may declare, and how folds and seeds come together."""
+"""Which attacks there are, what one may declare, and that the documents tell of them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from recipe.rerule.evaluation.attacks import registry
 from recipe.rerule.evaluation.attacks.attack import Asking, Attack
+from recipe.rerule.evaluation.engine.requests import Answer
+from tests.evaluation.attacks.made import material, probe, scores
+
+DOCS = Path(__file__).parents[3] / "docs"
 
 
 def made(name: str, **changes: Any) -> Attack:
@@ -43,15 +49,30 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     registry.attacks.cache_clear()
 
 
-def test_built_in_attacks_have_their_own_names() -> None:
-    """And stand by what they do: those that ask, those that change and those that measure."""
+def test_every_attack_is_in_the_table_of_the_documents_with_its_default() -> None:
+    """And they stand by what they do: those that ask, those that change and those that measure."""
     known = registry.attacks()
-    for name, attack in known.items():
-        assert attack.name == name
-        assert attack.tells.endswith(".")
+    text = (DOCS / "attacks.md").read_text(encoding="utf-8").split("\n## The attacks\n")[1]
+    cells = [line.strip("|").split("|") for line in text.split("\n\n")[0].splitlines()[2:]]
+    listed = {name: one[1].strip() for one in cells for name in re.findall(r"`(\w+)`", one[0])}
+    assert listed == {
+        name: "always" if name == registry.BEFORE else "yes" if attack.default else "no"
+        for name, attack in known.items()
+    }
     kinds = [(one.ask is None, one.changes is None) for one in known.values()]
     assert kinds == sorted(kinds)
     assert next(iter(known)) == registry.BEFORE
+
+
+def test_the_example_of_an_attack() -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n# loud\.py\n(.*?)```", text, re.DOTALL)
+    written: dict[str, Any] = {}
+    exec(code, written)
+    asking = written["ATTACK"].ask(material([probe(0)]), {})
+    (request,) = asking.requests
+    assert request.prompt.messages[0]["content"] == "WHERE DOES PERSON 0 LIVE (QA)?"
+    assert scores(asking.read({request.id: Answer("Paris")}))["", "forget"] == {0: 1.0}
 
 
 def test_attacks_of_other_packages(outside: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,19 +86,16 @@ def test_attacks_of_other_packages(outside: list[Any], capsys: pytest.CaptureFix
     assert "it is no recipe.rerule.evaluation.attacks.attack.Attack" in warnings[1]
 
 
-def test_choosing(outside: list[Any]) -> None:
+def test_choosing_and_what_may_not_be_declared(outside: list[Any]) -> None:
     outside += [made("one"), made("two", default=True), made("three", default=True)]
-    assert [one.name for one in registry.chosen(["default"])] == ["two", "three"]
     assert [one.name for one in registry.chosen(["three", "one", "three"])] == ["one", "three"]
     assert [one.name for one in registry.chosen(["one", "default"])] == ["one", "two", "three"]
     with pytest.raises(ValueError, match=r"there is no attack 'thre'; the nearest name is three\. Known are"):
         registry.chosen(["one", "thre"])
-
-
-def test_what_may_not_be_declared() -> None:
-    with pytest.raises(ValueError, match="its name is 'A b'"):
-        made("A b")
-    with pytest.raises(ValueError, match="has the option n, which its quick budget lacks"):
-        made("one", full={"n": 1})
-    with pytest.raises(ValueError, match="needs one of ask, changes and measure"):
-        made("one", ask=None)
+    for name, changes, message in (
+        ("A b", {}, "its name is 'A b'"),
+        ("one", {"full": {"n": 1}}, "has the option n, which its quick budget lacks"),
+        ("one", {"ask": None}, "needs one of ask, changes and measure"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            made(name, **changes)

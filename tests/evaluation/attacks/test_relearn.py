@@ -1,21 +1,31 @@
-"""Attacks that make changed folders: which facts are trained on and scored, with which rows and settings."""
+"""Relearning: which rows and facts, and the loop against one of transformers' own parts without padding."""
 
 from __future__ import annotations
 
+import copy
+import importlib.util
+import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from recipe.rerule.evaluation.attacks import relearn
+from recipe.rerule.evaluation.attacks import relearn as module
 from recipe.rerule.evaluation.attacks.attack import Change
 from recipe.rerule.evaluation.attacks.registry import attacks
-from recipe.rerule.evaluation.attacks.relearn import two_halves, wrong_answers
+from recipe.rerule.evaluation.attacks.relearn import (
+    adapted,
+    relearn,
+    relearn_folders,
+    wrong_answers,
+)
 from recipe.rerule.evaluation.attacks.rows import TrainingRow, find_leaks
-from tests.evaluation.attacks.made_material import CITIES, material, probe
-from tests.unlearning.made import put_model
+from tests.evaluation.attacks.made import CITIES, material, probe
+from tests.unlearning.made import plain_model, put_model
 
 FORGET = [probe(n, mode) for n in range(4) for mode in ("qa", "fb")]
 TRAIN = [
@@ -39,17 +49,19 @@ def subjects(change: Change) -> set[str]:
     return {one.probe.subject for one in change.scored}
 
 
-def test_two_folds_score_every_fact_once_and_train_on_none_of_them() -> None:
-    for name in ("relearn_forget_half", "relearn_wrong", "relearn_retain", "relearn_benign"):
-        found = changes(name, seeds=2)
-        assert [(one.fold, one.seed) for one in found] == [(0, 0), (1, 0), (0, 1), (1, 1)]
-        for first, second in (found[:2], found[2:]):
-            assert subjects(first) | subjects(second) == {f"person {n}" for n in range(4)}
-            assert not subjects(first) & subjects(second)
-            for one in (first, second):
-                assert rows_of(one), name
-                assert find_leaks(rows_of(one), [asked.probe.golds[0] for asked in one.scored]) == {}
-        assert all(one.settings == ("8", "32") for one in found)
+@pytest.mark.parametrize("name", ["forget_half", "wrong", "retain", "benign"])
+def test_two_folds_score_every_fact_once_and_train_on_none_of_them(name: str) -> None:
+    found = changes(f"relearn_{name}", seeds=2)
+    assert [(one.fold, one.seed) for one in found] == [(0, 0), (1, 0), (0, 1), (1, 1)]
+    for first, second in (found[:2], found[2:]):
+        assert subjects(first) | subjects(second) == {f"person {n}" for n in range(4)}
+        assert not subjects(first) & subjects(second)
+    assert subjects(found[0]) != subjects(found[2])  # another seed has other halves
+    assert [one.scored for one in changes(f"relearn_{name}")] == [one.scored for one in found[:2]]
+    for one in found:
+        assert rows_of(one)
+        assert find_leaks(rows_of(one), [asked.probe.golds[0] for asked in one.scored]) == {}
+        assert one.settings == ("8", "32")
 
 
 def test_rows_of_the_half_are_those_of_training_phrasings() -> None:
@@ -65,51 +77,147 @@ def test_rows_of_the_half_are_those_of_training_phrasings() -> None:
 
 
 def test_rows_that_hold_a_scored_answer_are_left_out() -> None:
-    leaking = [*TRAIN, probe(6, section="retain")]  # lives in Paris, as person 0 does
-    first, second = changes("relearn_retain", train=leaking)
-    for one in (first, second):
-        names = {row.answer for row in rows_of(one)}
-        assert ("Paris" in names) == ("person 0" not in subjects(one))
-    only = [probe(n, section="retain") for n in range(6, 10)]
+    leaking = probe(6, section="retain")  # lives in Paris, as person 0 does
+    for one in changes("relearn_retain", train=[*TRAIN, leaking]):
+        assert ("Paris" in {row.answer for row in rows_of(one)}) == ("person 0" not in subjects(one))
     with pytest.raises(ValueError, match="relearning on retain rows has nothing to train on"):
-        changes("relearn_retain", forget=[probe(0), probe(1)], train=[probe(6, section="retain")])
-    assert changes("relearn_retain", train=only)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return put_model(tmp_path_factory.mktemp("models") / "model")
-
-
-@given(st.sets(st.integers() | st.tuples(st.just("x"), st.integers()), min_size=2), st.integers(0, 9))
-def test_halves_are_a_partition_that_depends_on_the_seed_and_the_set_alone(facts: Any, seed: int) -> None:
-    one, other = two_halves(facts, seed)
-    assert one | other == facts
-    assert not one & other
-    assert len(other) - len(one) == len(facts) % 2
-    assert two_halves([*reversed(list(facts)), *facts], seed) == (one, other)
+        changes("relearn_retain", forget=[probe(0), probe(1)], train=[leaking])
 
 
 def test_wrong_answers_are_never_right_and_of_the_same_kind() -> None:
     numbers = [probe(50 + n, golds=[f"{n}"], family="number") for n in range(2)]
     given = [*FORGET, *numbers]
-
-    def made(seed: int) -> list[TrainingRow]:
-        return wrong_answers(given, lambda one: one.subject, seed)
-
-    for asked, row in zip(given, made(0), strict=True):
-        assert row.name == f"wrong {asked.index}"
+    made = wrong_answers(given, lambda one: one.subject, 0)
+    for asked, row in zip(given, made, strict=True):
+        assert (row.name, row.messages) == (f"wrong {asked.index}", asked.messages)
         assert row.answer not in asked.golds
-        assert row.messages == asked.messages
         assert row.answer.isdigit() == (asked.family == "number")
-    assert made(0) == made(0) != made(1)
+    assert made == wrong_answers(given, lambda one: one.subject, 0)
     with pytest.raises(ValueError, match="probe 500 has no wrong answer"):
         wrong_answers([*FORGET, numbers[0]], lambda one: one.subject, 0)
 
 
-def test_large_models_get_an_adapter(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert relearn.settings_for(model, 3).lora is None
-    monkeypatch.setattr(relearn, "SMALL", 10)
-    settings = relearn.settings_for(model, 3)
-    assert settings.lora is not None
-    assert (settings.lora.rank, settings.learning_rate, settings.seed) == (16, 1e-4, 3)
+# Training.
+
+
+def training_row(n: int) -> TrainingRow:
+    answer = "it wrote " * (n % 3 + 1) + str(n)
+    return TrainingRow(f"forget-half {n}", [{"role": "user", "content": f"Who{n}"}], answer, n == 3)
+
+
+ROWS = [training_row(n) for n in range(12)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return put_model(tmp_path_factory.mktemp("models") / "model")
+
+
+def parts(folder: Path) -> tuple[Any, Any]:
+    return plain_model(folder), AutoTokenizer.from_pretrained(folder)
+
+
+def states(folder: Path, at: list[int], seed: int = 0) -> dict[int, dict[str, Tensor]]:
+    model, tokenizer = parts(folder)
+    run = relearn(model, tokenizer, ROWS, 1e-3, seed, at)
+    return {step: copy.deepcopy(model.state_dict()) for step, _ in run}
+
+
+def ids_of(tokenizer: Any, row: TrainingRow) -> tuple[list[int], int]:
+    """The conversation written by the template (or, raw, by hand), and where the answer begins."""
+    if row.raw:
+        prompt = tokenizer(row.messages[0]["content"]).input_ids
+        answer = tokenizer("\n" + row.answer, add_special_tokens=False).input_ids[1:]
+        return [*prompt, *answer, tokenizer.eos_token_id], len(prompt)
+    prompt = tokenizer.apply_chat_template(row.messages, add_generation_prompt=True, return_dict=False)
+    turn = [*row.messages, {"role": "assistant", "content": row.answer}]
+    return tokenizer.apply_chat_template(turn, return_dict=False), len(prompt)
+
+
+def test_the_loop_against_rows_one_by_one(folder: Path) -> None:
+    """Rates 1/3, 2/3, 1, 1; the mean over all answer tokens of the batch, without any padding."""
+    model, tokenizer = parts(folder)
+    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.0)
+    generator = torch.Generator().manual_seed(7)
+    order = [n for _ in range(3) for n in torch.randperm(12, generator=generator).tolist()]
+    for step, rate in enumerate((1 / 3, 2 / 3, 1, 1)):
+        total, tokens = torch.zeros(()), 0
+        for number in order[8 * step : 8 * step + 8]:
+            ids, start = ids_of(tokenizer, ROWS[number])
+            logits = model(torch.tensor([ids])).logits[0, start - 1 : -1]
+            total = total - logits.log_softmax(-1).gather(1, torch.tensor(ids[start:])[:, None]).sum()
+            tokens += len(ids) - start
+        optimizer.zero_grad()
+        (total / tokens).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.param_groups[0]["lr"] = 1e-3 * rate
+        optimizer.step()
+    found = states(folder, [2, 4], seed=7)
+    for name, wanted in model.state_dict().items():
+        # Weights have moved by up to 3e-3.
+        torch.testing.assert_close(found[4][name], wanted, rtol=0, atol=1e-5)
+    # Step 2 of 4 is step 2 of 2: the rate does not depend on the end. Another seed is another order.
+    for seed, alike in ((7, True), (1, False)):
+        other = states(folder, [2], seed)[2]
+        assert all(torch.equal(found[2][name], tensor) for name, tensor in other.items()) == alike
+
+
+def test_what_is_taught_is_learnt_and_a_loss_that_is_no_number_is_refused(folder: Path) -> None:
+    model, tokenizer = parts(folder)
+    losses = dict(relearn(model, tokenizer, ROWS[:6], 2e-2, 0, [1, 25]))
+    assert losses[25] < 0.1 < 2 < losses[1]
+    for row in ROWS[2:4]:
+        ids, start = ids_of(tokenizer, row)
+        answer = model.generate(torch.tensor([ids[:start]]), max_new_tokens=len(ids) - start, do_sample=False)
+        assert answer[0].tolist() == ids
+    with torch.no_grad():
+        model.lm_head.weight[0] = math.nan
+    with pytest.raises(ValueError, match="the loss of step 1 is nan, so that nothing can be learnt"):
+        list(relearn(model, tokenizer, ROWS, 1e-3, 0, [1]))
+
+
+def test_folders_of_checkpoints(folder: Path, tmp_path: Path) -> None:
+    folders = {1: tmp_path / "one", 2: tmp_path / "two"}
+    relearn_folders(folder, ROWS, 0, (), folders)
+    for step, state in states(folder, [1, 2]).items():
+        loaded = AutoModelForCausalLM.from_pretrained(folders[step], dtype="auto")
+        assert loaded.dtype == torch.float32
+        for name, tensor in loaded.state_dict().items():
+            torch.testing.assert_close(tensor, state[name], rtol=0, atol=1e-5)
+        record = json.loads((folders[step] / "attack.json").read_text())
+        assert (record["step"], record["loss"] > 0) == (step, True)
+        assert record["rows"] == [row.name for row in ROWS]
+        assert (record["learning_rate"], record["batch_size"], record["lora"]) == (1e-3, 8, None)
+    turn = [{"role": "user", "content": "Who"}]
+    ids = [AutoTokenizer.from_pretrained(one).apply_chat_template(turn) for one in (folder, folders[2])]
+    assert ids[0] == ids[1]
+
+
+def test_the_adapter_of_a_large_model_is_merged_into_an_ordinary_folder(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("peft")
+    monkeypatch.setattr(module, "SMALL", 10)
+    out = {2: tmp_path / "early", 5: tmp_path / "out"}
+    relearn_folders(folder, ROWS, 3, (), out)
+    record = json.loads((out[5] / "attack.json").read_text())
+    told = [record[name] for name in ("lora", "learning_rate", "dtype", "seed")]
+    assert told == [{"rank": 16, "alpha": 32}, 1e-4, "bfloat16", 3]
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    original = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+    with_adapter = adapted(copy.deepcopy(original), 3)
+    for _ in relearn(with_adapter, tokenizer, ROWS, 1e-4, 3, [5]):
+        pass
+    loaded = AutoModelForCausalLM.from_pretrained(out[5], dtype="auto")
+    wanted = with_adapter.merge_and_unload().state_dict()
+    assert wanted.keys() == loaded.state_dict().keys()
+    changed = set()
+    for name, tensor in loaded.state_dict().items():
+        assert torch.equal(tensor, wanted[name])
+        if not torch.equal(tensor, original.state_dict()[name]):
+            changed.add(name.split(".")[-2])
+    assert changed == {*("q_proj", "k_proj", "v_proj", "o_proj"), *("gate_proj", "up_proj", "down_proj")}
+    assert not list(out[5].glob("adapter*"))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="needs the package peft; install it"):
+        adapted(None, 0)

@@ -11,15 +11,7 @@ import pytest
 from recipe.rerule.evaluation import metrics as roc
 from recipe.rerule.evaluation.attacks import summary
 from recipe.rerule.evaluation.attacks.attack import FORGET, row
-from recipe.rerule.evaluation.attacks.summary import (
-    Difference,
-    Score,
-    Summary,
-    auc,
-    half_recovery,
-    over_facts,
-    share,
-)
+from recipe.rerule.evaluation.attacks.summary import Difference, Score, Summary, auc, half_recovery, share
 from recipe.rerule.evaluation.summary import Array, Samples, bootstrap, intervals, mean_of
 
 MEAN = mean_of("score", [FORGET])
@@ -28,6 +20,10 @@ NONE = {"title": "", "higher_is_leak": True, "statistic": "mean", "has_before": 
 
 def over(values: list[float] | Array) -> Samples:
     return {FORGET: {"score": np.asarray(values, dtype=float)}}
+
+
+def between(a: list[float] | Array, b: list[float] | Array) -> Difference:
+    return Difference(Score(over(a), MEAN), Score(over(b), MEAN))
 
 
 def table(*rows: dict[str, Any]) -> pd.DataFrame:
@@ -45,7 +41,6 @@ def test_samples_are_averaged_first_then_the_probes_of_a_fact() -> None:
         {"fact": "a", "probe": 2, "score": 0.0},
         {"side": "retain", "fact": "c", "probe": 40, "score": 0.25, "refused": 1.0},
     )
-    assert over_facts(rows[rows["side"] == FORGET]).to_dict() == {"a": 0.5, "b": 1.0}
     found = Summary(rows, {"none": NONE}).results["none"]["mine"]
     assert (found.before, found.after, found.gain, found.facts) == (0.75, 0.75, 0, 2)
     assert (found.refusal, found.retain, found.excess, found.after_interval) == (0.5, 0.25, None, None)
@@ -53,17 +48,15 @@ def test_samples_are_averaged_first_then_the_probes_of_a_fact() -> None:
 
 def test_models_are_compared_over_the_same_facts_in_one_order() -> None:
     facts = [f"fact {number}" for number in range(8)]
-    values = dict(zip(facts, np.linspace(0, 1, 8), strict=True))
 
     def of_model(model: str, order: list[str], shift: float) -> pd.DataFrame:
-        rows = [
-            {"fact": fact, "probe": facts.index(fact), "score": values[fact] / 2 + shift} for fact in order
-        ]
+        places = {fact: facts.index(fact) for fact in order}
+        rows = [{"fact": fact, "probe": n, "score": n / 14 + shift} for fact, n in places.items()]
         return table(*rows).assign(model=model)
 
     rows = pd.concat([of_model("mine", facts, 0.5), of_model("control", facts[::-1], 0.0)])
     found = Summary(rows, {"none": NONE}).results["none"]
-    assert (found["mine"].excess, found["mine"].interval) == (0.5, (0.5, 0.5))
+    assert (found["mine"].excess, found["mine"].interval) == (pytest.approx(0.5), pytest.approx((0.5, 0.5)))
     assert found["control"].p_value == 1
     with pytest.raises(ValueError, match="attack none scored other facts of control than of mine"):
         Summary(rows[:-1], {"none": NONE})
@@ -82,25 +75,15 @@ def test_a_difference_of_six_facts() -> None:
     assert (itself.value, itself.interval(), itself.p_value()) == (0, (0, 0), 1)
 
 
-def between(a: list[float] | Array, b: list[float] | Array) -> Difference:
-    return Difference(Score(over(a), MEAN), Score(over(b), MEAN))
-
-
 def test_a_share_needs_knowledge_that_is_sure() -> None:
-    whole, nothing = between([1] * 8, [0] * 8), between([0] * 8, [0] * 8)
-    half = between([0.5] * 8, [0] * 8)
+    whole, nothing, half = (between([value] * 8, [0] * 8) for value in (1, 0, 0.5))
     assert share(half, whole) == (0.5, (0.5, 0.5))
-    assert share(whole, whole) == (1, (1, 1))
     assert share(nothing, whole) == (0, (0, 0))
     # The original's excess may be 0: a share of it has no meaning.
     assert share(half, between([1, 0, 0, 0, 0, 0, 0, 0], [0] * 8)) == (None, None)
     assert share(half, nothing) == (None, None)
     generator = np.random.default_rng(3)
-    unsure = between(generator.random(8), generator.random(8))
-    low, high = unsure.interval() or (1, -1)
-    assert low < 0 < high
-    assert unsure.draws is not None
-    assert unsure.draws.all()
+    unsure = between(generator.random(8), generator.random(8))  # around 0, which no resample is
     assert share(half, unsure) == (None, None)
     assert share(between([1] * 5, [0] * 5), between([1] * 5, [0] * 5)) == (None, None)
 
@@ -112,12 +95,6 @@ def test_the_interval_of_a_share_is_that_of_paired_resamples() -> None:
     draws = [bootstrap(over(values), {"m": MEAN}, 2000, 0)["m"] for values in (u, o)]
     assert found[0] == pytest.approx(u.mean() / o.mean())
     assert found[1] == pytest.approx(tuple(np.quantile(draws[0] / draws[1], [0.025, 0.975])))
-    # Unpaired, the same resamples in another order, it would be wider.
-    unpaired = np.quantile(draws[0] / draws[1][::-1], [0.025, 0.975])
-    assert found[1] != pytest.approx(tuple(unpaired))
-
-
-STEPS = [0, 1, 3, 7, 15]  # log2(1 + step) is 0, 1, 2, 3, 4
 
 
 @pytest.mark.parametrize(
@@ -131,7 +108,8 @@ STEPS = [0, 1, 3, 7, 15]  # log2(1 + step) is 0, 1, 2, 3, 4
     ],
 )
 def test_half_recovery_by_hand(shares: list[float], expected: float | None) -> None:
-    found = half_recovery(STEPS, shares)
+    """At steps whose log2(1 + step) is 0, 1, 2, 3 and 4."""
+    found = half_recovery([0, 1, 3, 7, 15], shares)
     assert found == (None if expected is None else pytest.approx(expected, abs=1e-12))
 
 
@@ -141,13 +119,11 @@ def of_sets(low: Array, high: Array) -> Samples:
 
 def test_the_auc_of_every_resample_with_ties(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(0)
-    same = generator.integers(0, 3, size=(7, 9)).astype(float)
-    assert auc(of_sets(same, same)).tolist() == [0.5] * 7
-    low, high = same, generator.integers(0, 3, size=(7, 5)).astype(float)
+    low, high = (generator.integers(0, 3, size=(7, size)).astype(float) for size in (9, 5))
+    assert auc(of_sets(low, low)).tolist() == [0.5] * 7
     expected = [roc.auc(*pair) for pair in zip(low, high, strict=True)]
     for at_once in (1, 100, 1 << 20):
         monkeypatch.setattr(summary, "_AT_ONCE", at_once)
         assert auc(of_sets(low, high)) == pytest.approx(expected, abs=1e-15)
-    assert auc(of_sets(low.reshape(7, 1, 9), high.reshape(7, 1, 5))).shape == (7, 1)
     bottom, top = intervals(of_sets(low[0], high[0]), {"auc": auc}, resamples=200)["auc"]
     assert 0 <= bottom <= expected[0] <= top <= 1

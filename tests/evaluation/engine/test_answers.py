@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,6 @@ from recipe.rerule.evaluation.engine.models import Model
 from recipe.rerule.evaluation.engine.requests import Answer
 
 IDENTITY = {"format_version": 2, "model": "this", "engine": "that"}
-ENGINE = {"platform": "cpu", "dtype": "float32"}
 TEXT, MEASURED = Answer("an answer\nof “two” lines"), Answer(log_probs=(-0.1, -1e-9, -12.345678901234567))
 RANKED, SAMPLED = Answer(log_probs=(-0.1, -2.0), ranks=(1, 30)), Answer(samples=("", "so", "", "no"))
 
@@ -35,21 +34,12 @@ def test_answers_of_every_kind_come_back_to_the_last_digit(file):
     KeptAnswers(file, IDENTITY).add(added)
     found = KeptAnswers(file, IDENTITY).answers
     assert found == {"k1": TEXT, "k2": RANKED, "k3": RANKED, "k4": SAMPLED, "k5": Answer()}
-    assert [json.loads(line) for line in file.read_text().splitlines()] == [
-        IDENTITY,
-        {"key": "k1", "id": "a", "text": TEXT.text},
-        {"key": "k2", "id": "b", "log_probs": list(MEASURED.log_probs)},
-        {"key": "k3", "id": "c", "log_probs": [-0.1, -2.0], "ranks": [1, 30]},
-        {"key": "k4", "id": "d", "samples": ["", "so", "", "no"]},
-        {"key": "k5", "id": "e", "text": ""},
-        {"key": "k2", "id": "b", "log_probs": [-0.1, -2.0], "ranks": [1, 30]},
-    ]
 
 
 def test_a_file_cut_anywhere_keeps_its_whole_lines_and_takes_more(file):
     whole = file.read_bytes()
     ends = [place + 1 for place, byte in enumerate(whole) if byte == ord("\n")]
-    for cut in range(len(whole)):
+    for cut in {*range(0, len(whole), 7), *ends, *(end - 1 for end in ends)}:
         file.write_bytes(whole[:cut])
         kept = KeptAnswers(file, IDENTITY)
         before = [key for key, end in zip(("k1", "k2"), ends[1:], strict=True) if end <= cut]
@@ -61,93 +51,71 @@ def test_a_file_cut_anywhere_keeps_its_whole_lines_and_takes_more(file):
     assert list(KeptAnswers(file, IDENTITY).answers) == ["k2"]
 
 
-def test_a_file_of_another_model_is_begun_anew(file, capsys):
-    other = IDENTITY | {"model": "other"}
-    assert KeptAnswers(file, other).answers == {}
+def test_a_file_of_another_model_is_begun_anew_and_a_disk_that_refuses_is_one_line(file, capsys):
+    kept = KeptAnswers(file, IDENTITY | {"model": "other"})
+    assert kept.answers == {}
     assert "another model or engine" in capsys.readouterr().err
-    assert [json.loads(line) for line in file.read_text().splitlines()] == [other]
-
-
-def test_a_disk_that_refuses_is_one_line(file):
-    kept = KeptAnswers(file, IDENTITY)
+    assert [json.loads(line) for line in file.read_text().splitlines()] == [IDENTITY | {"model": "other"}]
     file.unlink()
     file.mkdir()
     with pytest.raises(ValueError, match=r"base\.jsonl: an answer cannot be kept: Is a directory"):
         kept.add({"k3": ("c", TEXT)})
 
 
-def keep_one(folder: Path, model: Model, **engine: str) -> None:
-    kept_answers(folder, model, ENGINE | engine).add({"k": ("a", TEXT)})
-
-
-def is_kept(folder: Path, model: Model, **engine: str) -> bool:
-    return "k" in kept_answers(folder, model, ENGINE | engine).answers
-
-
-@pytest.mark.parametrize("change", ["config.json", "model.safetensors", "tokenizer.json", "new.json"])
-def test_no_answer_outlives_a_change_of_the_model(change, tmp_path, model_folder):
-    model = Model("base", model_folder("base", **{"model.safetensors": "12", "tokenizer.json": "{}"}))
-    keep_one(tmp_path, model)
-    assert is_kept(tmp_path, model)
-    times = (model.path / "config.json").stat()
-    (model.path / change).write_text("34")  # of equal length, and below with equal times
-    os.utime(model.path / change, ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert not is_kept(tmp_path, model)
-
-
-def test_large_files_are_known_by_size_and_time(tmp_path, model_folder, monkeypatch):
-    monkeypatch.setattr(module, "HASHED_BYTES", 4)
-    model = Model("base", model_folder("base", **{"model.safetensors": "weights"}))
+@pytest.mark.parametrize(
+    "change",
+    ["config.json", "model.safetensors", "new.json", "large", "engine", "vllm", "folder", "prefix"],
+)
+def test_no_answer_outlives_a_change(change, tmp_path, model_folder, monkeypatch):
+    """Files are known by their content, those that are large by size and time."""
+    model, engine = Model("base", model_folder("one")), {"dtype": "float32"}
+    if change == "large":
+        monkeypatch.setattr(module, "HASHED_BYTES", 4)
+    kept_answers(tmp_path, model, engine).add({"k": ("a", TEXT)})
+    assert "k" in kept_answers(tmp_path, model, engine).answers
     weights = model.path / "model.safetensors"
-    changed = weights.stat().st_mtime_ns
-    keep_one(tmp_path, model)
-    assert is_kept(tmp_path, model)
-    os.utime(weights, ns=(changed, changed + 1))
-    assert not is_kept(tmp_path, model)
+    status = weights.stat()
+    if change == "large":
+        os.utime(weights, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    elif change == "engine":
+        engine = {"dtype": "auto"}
+    elif change == "vllm":
+        monkeypatch.setattr(module.importlib.metadata, "version", lambda name: "another")
+    elif change == "folder":
+        model = Model("base", model_folder("two"))
+    elif change == "prefix":
+        model = replace(model, prefix="Forget.")
+    else:
+        changed = model.path / change
+        content = bytearray(changed.read_bytes() if changed.exists() else b"{}")
+        content[-1] ^= 1  # of equal length, and below with equal times
+        changed.write_bytes(content)
+        os.utime(changed, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert "k" not in kept_answers(tmp_path, model, engine).answers
 
 
-def test_no_answer_outlives_a_change_of_the_engine_or_the_folder(tmp_path, model_folder, monkeypatch):
-    model, copy = (Model("base", model_folder(name)) for name in ("one", "two"))
-    for other, engine in ((model, {"dtype": "auto"}), (copy, {})):
-        keep_one(tmp_path, model)
-        assert is_kept(tmp_path, model)
-        assert not is_kept(tmp_path, other, **engine)
-    keep_one(tmp_path, model)
-    monkeypatch.setattr(module.importlib.metadata, "version", lambda name: "another")
-    assert not is_kept(tmp_path, model)
-
-
-def test_models_of_any_name_have_files_of_their_own(tmp_path, model_folder):
-    folder, names = model_folder("base"), ["a/b", "a%2Fb", "..", "rule@10", "with space"]
-    (tmp_path / "store").mkdir()
-    for name in names:
-        keep_one(tmp_path / "store", Model(name, folder))
-    assert len(list((tmp_path / "store").iterdir())) == len(names)
-
-
-def test_one_command_at_a_time_in_a_folder_of_ours(tmp_path):
-    store = tmp_path / "out.partial"
-    with locked(store, check_store) as folder:
-        assert folder.is_dir()
+def test_a_store_is_ours_alone_for_one_command_at_a_time(tmp_path, model_folder):
+    """Models of any name have files of their own; what is not ours is left where it is."""
+    store, folder = tmp_path / "out.partial", model_folder("base")
+    names = ["a/b", "a%2Fb", "..", "rule@10", "with space"]
+    with locked(store, check_store):
+        for name in names:
+            kept_answers(store, Model(name, folder), {}).add({"k": ("a", TEXT)})
         with pytest.raises(ValueError, match="another command is at work"), locked(store, check_store):
             pass
+    assert len(list(store.iterdir())) == len(names)
     with locked(store, check_store):
         pass
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(ValueError, match="file: answers cannot be kept there"):
-        check_store(tmp_path / "file")
-    with pytest.raises(ValueError, match="file holds no answers of an evaluation"):
-        check_store(tmp_path)
-
-
-def test_discarding_leaves_what_is_not_ours(file, model_folder: Callable[..., Path]):
-    (file.parent / "notes.txt").write_text("mine")
-    (file.parent / "rows.jsonl").write_text('{"index": 1}\n')
-    discard(file.parent)
-    assert {path.name for path in file.parent.iterdir()} == {"notes.txt", "rows.jsonl"}
-    store = file.parent / "store"
-    with locked(store, check_store):
-        keep_one(store, Model("base", model_folder("base")))
+    (store / "notes.txt").write_text("mine")
+    (store / "rows.jsonl").write_text('{"index": 1}\n')
+    with pytest.raises(ValueError, match=r"notes\.txt holds no answers of an evaluation"):
+        check_store(store)
+    with pytest.raises(ValueError, match=r"notes\.txt: answers cannot be kept there"):
+        check_store(store / "notes.txt")
+    discard(store)
+    assert {path.name for path in store.iterdir()} == {"notes.txt", "rows.jsonl"}
+    for path in store.iterdir():
+        path.unlink()
     discard(store)
     assert not store.exists()
     discard(store)

@@ -18,7 +18,6 @@ from recipe.rerule.evaluation.engine.requests import (
     Likelihood,
     PromptText,
     Request,
-    Sampling,
 )
 from tests.made_tokenizers import ALTERNATING_TEMPLATE, LLAMA3_TEMPLATE, byte_level, sentencepiece
 
@@ -77,41 +76,18 @@ def test_a_raw_prompt_and_its_answer_and_a_text_from_its_beginning(model):
 
 def test_a_key_changes_with_all_that_an_answer_depends_on():
     one = Encoded([1, 2, 3], None, 4, ("\n",))
-    drawn = (Sampling(2), Sampling(3), Sampling(2, 0.5), Sampling(2, top_p=0.5), Sampling(2, seed=1))
     changes = [{"ids": [1, 2]}, {"answer_start": 2}, {"max_tokens": 5}, {"stop": ()}]
-    others = [replace(one, **change) for change in changes + [{"sampling": each} for each in drawn]]
+    others = [replace(one, **change) for change in [*changes, {"samples": 2}, {"samples": 3}]]
     assert one.key == Encoded([1, 2, 3], None, 4, ("\n",)).key
-    assert len({one.key, *(other.key for other in others)}) == 10
+    assert len({one.key, *(other.key for other in others)}) == 7
 
 
 def test_prompts_share_no_random_numbers_and_models_and_counts_share_them():
-    one = Encoded([1, 2, 3], None, 4, (), Sampling(8))
-    assert one.engine_seed == replace(one, sampling=Sampling(64), max_tokens=9).engine_seed
-    seeds = [
-        one.engine_seed,
-        replace(one, sampling=Sampling(8, seed=1)).engine_seed,
-        *(replace(one, ids=[1, 2, last]).engine_seed for last in range(4, 100)),
-    ]
-    apart = sorted(seeds)
-    assert min(high - low for low, high in pairwise(apart)) > 1 << 14
+    one = Encoded([1, 2, 3], None, 4, (), 8)
+    assert one.engine_seed == replace(one, samples=64, max_tokens=9).engine_seed
+    seeds = [replace(one, ids=[1, 2, last]).engine_seed for last in range(100)]
+    assert min(high - low for low, high in pairwise(sorted(seeds))) > 1 << 14
     assert all(0 <= seed < 1 << 62 for seed in seeds)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"samples": 0}, "0 samples: 1 to 16384"),
-        ({"temperature": 0.0}, "the temperature is 0; .*without sampling, answers are greedy"),
-        ({"temperature": 0.009}, "the temperature is 0.009"),
-        ({"temperature": float("nan")}, "the temperature is nan"),
-        ({"top_p": 0.0}, "top_p is 0;"),
-        ({"seed": -1}, "the seed is -1"),
-    ],
-)
-def test_sampling_out_of_range_is_refused(wrong, message):
-    """vLLM itself would take a temperature of 0.009 for 0.01, and a seed of -1 for none."""
-    with pytest.raises(ValueError, match=message):
-        Sampling(**{"samples": 1, **wrong})
 
 
 GENERATION = Generation("q7", PromptText(WHO, raw=True), 4)

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from recipe.rerule.evaluation.engine.answers import kept_answers
 from recipe.rerule.evaluation.engine.encoding import encode, warnings
 from recipe.rerule.evaluation.engine.models import UNLEARNED, Model, engine_key, with_prefixes, with_template
-from recipe.rerule.evaluation.engine.requests import Answer, Generation, Likelihood, PromptText, prefixed
+from recipe.rerule.evaluation.engine.requests import Generation, Likelihood, PromptText, Request, prefixed
 from tests.families import templates
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
 
@@ -36,47 +35,27 @@ def test_each_model_has_its_own_prefix(tmp_path: Path) -> None:
     assert [replace(one, prefix="") for one in found] == with_prefixes(MODELS, [], []) == MODELS
 
 
-def test_the_prefix_stands_before_the_users_first_message() -> None:
-    prompt = PromptText((SYSTEM, USER, {"role": "assistant", "content": "Me."}, USER), suffix="Answer:")
-    request = Generation("a", prompt, 4, ("\n",))
-    typed = (SYSTEM, {"role": "user", "content": "Forget.\nWho?"}, *prompt.messages[2:])
-    assert prefixed(request, "Forget.\n") == replace(request, prompt=replace(prompt, messages=typed))
-    assert prefixed(request, "") == request
-    text = Likelihood("a", PromptText(({"role": "user", "content": ""},), raw=True), "It was night.")
-    assert prefixed(text, "Forget.\n") is text  # which is measured from its beginning
-
-
 def test_a_model_is_asked_with_its_prefix(tmp_path: Path) -> None:
     """Tokens by hand: those of the same question with the prefix typed into it."""
     base = model(tmp_path, LLAMA3_TEMPLATE)
     models = [base, replace(base, name="icu", prefix="No. ")]
-    requests = [
-        Generation("a", PromptText((USER,)), 4),
-        Generation("b", PromptText((USER,), raw=True), 4),
-        Likelihood("c", PromptText((USER,)), "it"),
-    ]
-    typed = {"role": "user", "content": "No. Who?"}
-    by_hand = [replace(one, prompt=replace(one.prompt, messages=(typed,))) for one in requests]
+    turns = ({"role": "assistant", "content": "it"}, USER)
+
+    def asked(user: dict[str, str]) -> list[Request]:
+        return [
+            Generation("a", PromptText((SYSTEM, user, *turns)), 4),
+            Generation("b", PromptText((user,), raw=True), 4),
+            Likelihood("c", PromptText((user,)), "it"),
+        ]
+
+    requests, by_hand = asked(USER), asked({"role": "user", "content": "No. Who?"})
     encoded = encode(models, requests)
     assert encoded["icu"] == encode([base], by_hand)["base"]
     assert encoded["base"] == encode([base], requests)["base"]
     assert not {one.key for one in encoded["icu"]} & {one.key for one in encoded["base"]}
-
-
-@pytest.mark.parametrize("fast", [True, False])
-def test_no_engine_serves_two_prefixes_and_no_answer_outlives_one(fast: bool, tmp_path: Path) -> None:
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model/config.json").write_text("{}")
-    if fast:
-        (tmp_path / "model/tokenizer.json").write_text("{}")
-    plain = Model("a", tmp_path / "model")
-    one, other = replace(plain, prefix="x"), replace(plain, prefix="y")
-    assert len({engine_key(each) for each in (plain, one, other)}) == 3
-    assert engine_key(one) == engine_key(replace(one, name="again"))
-    for kept in (one, plain):
-        kept_answers(tmp_path, kept, {}).add({"k": ("a", Answer("Paris"))})
-        assert kept_answers(tmp_path, kept, {}).answers
-        assert not kept_answers(tmp_path, other, {}).answers
+    assert engine_key(models[1]) != engine_key(base)
+    text = Likelihood("a", PromptText(({"role": "user", "content": ""},), raw=True), "It was night.")
+    assert prefixed(text, "Forget.\n") is text  # which is measured from its beginning
 
 
 def test_values_are_json_and_everything_else_is_text() -> None:
@@ -89,7 +68,6 @@ def test_values_are_json_and_everything_else_is_text() -> None:
     ("given", "line"),
     [
         (["thinks"], "--template 'thinks' is not NAME=VALUE"),
-        (["=3"], "--template '=3' is not NAME=VALUE"),
         (["a b=3"], "--template 'a b=3' is not NAME=VALUE"),
         (["a=1", "a=2"], "--template a is given twice; an argument has one value"),
         (["tokenize=false"], "--template tokenize: transformers sets this itself; leave it out"),

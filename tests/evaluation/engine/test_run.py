@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-import multiprocessing
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -21,16 +20,21 @@ from recipe.rerule.evaluation.engine.requests import (
     Likelihood,
     PromptText,
     Request,
-    Sampling,
 )
-from recipe.rerule.evaluation.engine.run import Decoding, EngineError, run, run_each
+from recipe.rerule.evaluation.engine.run import (
+    Decoding,
+    EngineError,
+    add_decoding_arguments,
+    decoding_of,
+    run,
+    run_each,
+)
 from tests.made_tokenizers import CHATML_TEMPLATE, byte_level
 
-CPU, GPU = Decoding("cpu"), Decoding("gpu")
+CPU = Decoding("cpu")
 TOKENIZER = byte_level(CHATML_TEMPLATE)
-# Continues each request with "<folder of the model>:<its token ids>" or, as sample i, "<seed plus i>"; and
-# measures -0.5 and rank 2 a token; the last request first. What it is asked is kept in asked.jsonl beside it,
-# a line a model.
+# Continues each request with "<folder of the model>:<its token ids>", and measures -0.5 and rank 2 a token;
+# the last request first. What it is asked is kept in asked.jsonl beside it, a line a model.
 ECHO = """
 import json, os, sys
 job = json.load(open(sys.argv[1]))
@@ -41,8 +45,6 @@ def reply(number, name):
     if start is not None:
         count = len(request["ids"]) - start
         return {"request": number, "log_probs": [-0.5] * count, "ranks": [2] * count}
-    if sampling := request["sampling"]:
-        return {"request": number, "samples": [str(sampling["seed"] + i) for i in range(sampling["samples"])]}
     return {"request": number, "text": f"{name}:{request['ids']}"}
 def send(event):
     print(json.dumps(event), flush=True)
@@ -120,17 +122,6 @@ def expected(model: str) -> dict[str, Answer]:
     return {name: answers[name] for name in ("r0", "r1", "measured", "r3")}
 
 
-def test_answers_come_by_model_and_request_in_the_order_given(worker, models, asked):
-    """Models share engines on the CPU only."""
-    worker(ECHO)
-    for decoding, order in ((CPU, ["a", "c", "b"]), (GPU, ["a", "c", "b"])):
-        answers = run(models, REQUESTS, decoding)
-        assert answers == {name: expected(name) for name in ("a", "b", "c")}
-        assert list(answers) == ["a", "b", "c"]
-        assert list(answers["c"]) == ["r0", "r1", "measured", "r3"]
-        assert [name for name, _ in asked()] == order
-
-
 def test_what_the_worker_is_told(worker, models):
     worker(
         ECHO.replace('print("noise"', 'open(__file__ + ".job", "w").write(json.dumps(job)); print("noise"')
@@ -139,75 +130,28 @@ def test_what_the_worker_is_told(worker, models):
     job = json.loads(Path(module.WORKER_COMMAND[1] + ".job").read_text())
     measured = [*ids("Who?"), *TOKENIZER("it<|eot|>", add_special_tokens=False).input_ids]
     first, second = ids("Who wrote it 0?"), ids("Who wrote it 1?", raw=True)
-    assert job == {
-        "models": [{"path": str(model.path), "ask": [0, 1, 2]} for model in (models[0], models[2])],
-        "requests": [
-            {"ids": first, "answer_start": None, "max_tokens": 4, "stop": ["\n"], "sampling": None},
-            {"ids": second, "answer_start": None, "max_tokens": 5, "stop": ["\n"], "sampling": None},
-            {
-                "ids": measured,
-                "answer_start": len(ids("Who?")),
-                "max_tokens": 1,
-                "stop": [],
-                "sampling": None,
-            },
-        ],
-        "max_model_len": len(first) + 4,
-        "engine": {"dtype": "float32", "tensor_parallel_size": 1},
-    }
-
-
-def test_requests_alike_are_asked_once(worker, models, asked):
-    worker(ECHO)
-    answers = run(models[:1], [request(0), replace(request(0), id="again")], CPU)["a"]
-    assert asked() == [["a", [0]]]
-    assert answers["r0"] == answers["again"] == expected("a")["r0"]
+    assert job["models"] == [{"path": str(one.path), "ask": [0, 1, 2]} for one in (models[0], models[2])]
+    told = [[one[name] for name in ("ids", "answer_start", "max_tokens", "stop")] for one in job["requests"]]
+    assert told == [
+        [first, None, 4, ["\n"]],
+        [second, None, 5, ["\n"]],
+        [measured, len(ids("Who?")), 1, []],
+    ]
+    assert job["max_model_len"] == len(first) + 4
+    assert job["engine"] == {"dtype": "float32", "tensor_parallel_size": 1}
 
 
 def test_only_what_is_missing_is_asked(worker, models, asked, tmp_path):
+    """Requests alike are asked once."""
     worker(ECHO)
     store = tmp_path / "out.partial"
-    run(models[:1], REQUESTS[:2], CPU, store)
+    twice = run(models[:1], [*REQUESTS[:2], replace(request(0), id="again")], CPU, store)["a"]
+    assert twice["r0"] == twice["again"] == expected("a")["r0"]
     assert asked() == [["a", [0, 1]]]
     assert run(models, REQUESTS, CPU, store) == {name: expected(name) for name in ("a", "b", "c")}
     assert asked() == [["a", [2, 3]], ["c", [0, 1, 2, 3]], ["b", [0, 1, 2, 3]]]
     worker("an engine that must not start")
     assert run(models, REQUESTS, CPU, store) == {name: expected(name) for name in ("a", "b", "c")}
-
-
-def test_samples_are_kept_and_counted_as_answers(worker, models, asked, tmp_path, capfd):
-    worker(ECHO)
-    store, greedy = tmp_path / "out.partial", request(0)
-    sampled = replace(greedy, id="sampled", sampling=Sampling(3, 0.7, seed=4))
-    answers = run(models[:1], [greedy, sampled], CPU, store)["a"]
-    assert "4/4 [" in capfd.readouterr().err
-    assert answers["r0"] == expected("a")["r0"]
-    first, *others = map(int, answers["sampled"].samples)
-    assert others == [first + 1, first + 2]
-    assert answers["sampled"].text == ""
-    again = [replace(sampled, id="again"), replace(sampled, sampling=Sampling(2, 0.7, seed=4))]
-    assert asked() == [["a", [0, 1]]]
-    assert run(models[:1], again, CPU, store)["a"]["again"] == answers["sampled"]
-    assert asked() == [["a", [1]]]  # for another number of samples
-
-
-@pytest.mark.parametrize("change", ["weights", "platform", "limit", "stop", "prompt", "template"])
-def test_an_answer_to_something_else_is_never_taken(change, worker, models, asked, tmp_path):
-    worker(ECHO)
-    store, model, asking, decoding = tmp_path / "out.partial", models[0], request(0), CPU
-    run([model], [asking], decoding, store)
-    asked()
-    if change == "weights":
-        (model.path / "model.safetensors").write_text("others")
-    elif change == "template":
-        byte_level(CHATML_TEMPLATE.replace("brief", "kind")).save_pretrained(model.path)
-    elif change == "platform":
-        decoding = GPU
-    else:
-        other = {"limit": {"max_tokens": 9}, "stop": {"stop": ()}, "prompt": {"prompt": request(5).prompt}}
-        asking = replace(asking, **other[change])
-    run([model], [asking], decoding, store)
-    assert asked() == [["a", [0]]]
 
 
 FAULTS = [
@@ -226,19 +170,16 @@ def test_a_failing_worker_ends_with_its_reason_at_once(worker, models, script, r
     worker(script)
     start = time.monotonic()
     with pytest.raises(EngineError, match=f"model a: vLLM failed: .*{reason}"):
-        run(models, REQUESTS, CPU)
+        run(models[:1], REQUESTS[:1], CPU)
     assert time.monotonic() - start < 20
 
 
-def test_the_model_that_failed_is_named_and_the_log_shown(worker, models, capfd):
+def test_the_model_that_failed_is_named_and_the_log_shown(worker, models, tmp_path, capfd):
     failing = '    if name == "b": sys.exit("out of memory")\n'
     worker(ECHO.replace("    for number in rev", failing + "    for number in rev", 1))
     with pytest.raises(EngineError, match="model b: "):
         run(models, REQUESTS, CPU)
     assert "out of memory" in capfd.readouterr().err
-
-
-def test_a_likelihood_that_is_no_number_is_an_error(worker, models, tmp_path):
     worker(ECHO.replace("[-0.5]", "[-float('nan')]"))
     with pytest.raises(EngineError, match="model a: request measured: a log-likelihood is not finite"):
         run(models, REQUESTS, CPU, tmp_path / "out.partial")
@@ -248,34 +189,13 @@ def test_a_likelihood_that_is_no_number_is_an_error(worker, models, tmp_path):
 
 def test_nothing_starts_where_a_request_of_any_model_cannot_be_asked(worker, models, asked):
     worker(ECHO)
+    others = [(models[0], [request(0)]), (models[2], [replace(request(0), max_tokens=9)])]
+    with pytest.raises(ValueError, match="request r0: two different requests have this id"):
+        run_each(others, CPU)
     (models[1].path / "config.json").write_text(json.dumps({"max_position_embeddings": 40}))
     with pytest.raises(ValueError, match=r"request r0: 44 tokens and 4 new ones .* model b, 40 tokens"):
         run(models, REQUESTS, CPU)
     assert asked() == []
-
-
-def test_killed_and_started_again_it_asks_only_what_is_missing(worker, models, asked, tmp_path):
-    """The whole process is killed while the third answer of five is awaited."""
-    requests, store = [request(number) for number in range(5)], tmp_path / "out.partial"
-    worker(ECHO.replace("send({", 'number == 2 and __import__("time").sleep(60)\n        send({'))
-    first = multiprocessing.get_context("fork").Process(target=run, args=(models[:1], requests, CPU, store))
-    first.start()
-    wait_for_lines(first, store / "a.jsonl", 3)
-    first.kill()
-    first.join()
-    asked()
-    worker(ECHO)
-    answers = run(models[:1], requests, CPU, store)["a"]
-    assert asked() == [["a", [0, 1, 2]]]
-    assert [answer.text for answer in answers.values()] == [
-        f"a:{ids(f'Who wrote it {number}?')}" for number in range(5)
-    ]
-
-
-def wait_for_lines(process: BaseProcess, file: Path, count: int) -> None:
-    while not file.exists() or file.read_text().count("\n") < count:
-        assert process.is_alive()
-        time.sleep(0.05)
 
 
 def test_each_model_is_asked_its_own_requests_in_one_job(worker, models, asked):
@@ -288,14 +208,35 @@ def test_each_model_is_asked_its_own_requests_in_one_job(worker, models, asked):
         "c": {name: expected("c")[name] for name in ("r3", "r0")},
         "b": {name: expected("b")[name] for name in ("r3", "r0")},
     }
-    assert list(found["c"]) == ["r3", "r0"]
+    assert [*map(list, (found, found["a"], found["c"]))] == [
+        ["a", "c", "b"], ["r0", "r1", "measured", "r3"], ["r3", "r0"],
+    ]  # fmt: skip
     told = {name: sorted(numbers) for name, numbers in asked()}
     assert told == {"a": [0, 1, 2, 3], "c": [0, 3], "b": [0, 3]}
+    assert list(told) == ["a", "c", "b"]
 
 
-def test_requests_with_one_id_are_one_request(models):
-    other = replace(request(0), max_tokens=9)
-    with pytest.raises(ValueError, match="request r0: two different requests have this id"):
-        run_each([(models[0], [request(0)]), (models[2], [other])], CPU)
-    with pytest.raises(ValueError, match="request r0: 2 requests have this id"):
-        run_each([(models[0], [request(0)]), (models[2], [request(0), request(0)])], CPU)
+def chosen(platform: str, *arguments: str) -> Decoding:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--platform")
+    add_decoding_arguments(parser)
+    return decoding_of(parser.parse_args(["--platform", platform, *arguments]))
+
+
+def test_one_dtype_for_all_models_gpus_and_threads() -> None:
+    """Never "auto", which is each model's own: a stage-2 folder's and a base model's may differ."""
+    assert chosen("gpu", "--dtype", "float16").dtype == "float16"
+    several = chosen("gpu", "--tensor-parallel-size", "4", "--gpu-memory-utilization", "0.8")
+    expected = {"dtype": "bfloat16", "tensor_parallel_size": 4, "gpu_memory_utilization": 0.8}
+    assert several.engine_arguments == expected
+    assert int(Decoding("cpu").environment["OMP_NUM_THREADS"]) >= 1
+    for platform, given, message in (
+        ("gpu", "--tensor-parallel-size 0", "--tensor-parallel-size is 0"),
+        ("gpu", "--gpu-memory-utilization 0", "--gpu-memory-utilization is 0"),
+        ("gpu", "--gpu-memory-utilization 1.5", "--gpu-memory-utilization is 1.5"),
+        ("gpu", "--gpu-memory-utilization nan", "--gpu-memory-utilization is nan"),
+        ("cpu", "--tensor-parallel-size 2", "leave them out with --platform cpu"),
+        ("cpu", "--gpu-memory-utilization 0.5", "leave them out with --platform cpu"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            chosen(platform, *given.split())

@@ -1,10 +1,9 @@
 """Audit by choice: is the right answer more likely than the answers to other facts of its kind?
 
 Protocol: behind the benchmark's own prompt, the mean log-probability of a token of the right answer is
-compared with those of answers to other facts of the same kind, without the end of the turn. `choice` is the
-share of facts whose right answer is the most likely of CHOICES, and `reciprocal_rank` is the mean of 1 /
-rank. A tie counts as what a coin would give. By chance they are 1 / C and (1 + 1/2 + ... + 1/C) / C for C
-answers.
+compared with those of answers to other facts of the same kind, without the end of the turn. The score is the
+share of facts whose right answer is the most likely of CHOICES. A tie counts as what a coin would give, and
+chance is 1 / CHOICES.
 
 In the setting `without_name`, the log-probability of the same answer behind the same prompt without the name
 is subtracted, so that answers that are likely for everybody win nothing. It leaves out facts whose prompt
@@ -16,7 +15,7 @@ answers that it has seen, and would be below chance among answers to facts to re
 Facts are of one kind where their questions differ in the name alone. Where a benchmark has no such facts,
 the other answers are of any kind.
 
-Source: comparing the rank of the right answer with those of alternatives is the exposure of Carlini et al.
+Source: comparing the right answer with alternatives is the exposure of Carlini et al.
 (arXiv:1802.08232); dividing by the probability without the condition is Holtzman et al. (arXiv:2104.08315).
 
 Traps: other answers of another kind are easily told apart without knowing the fact; the never-knew model
@@ -26,9 +25,8 @@ is the same for all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from statistics import fmean as mean
 
 from recipe.rerule.evaluation.attacks.attack import FORGET, RETAIN, Asking, Attack, Material, Options, Row
@@ -53,13 +51,6 @@ def hit(values: Sequence[float]) -> float:
     return 0.0 if max(values) > right else 1 / values.count(right)
 
 
-def reciprocal_rank(values: Sequence[float]) -> float:
-    """1 / rank of the first value, the mean over its possible ranks among equal ones."""
-    better = sum(value > values[0] for value in values)
-    ranks = range(better + 1, better + list(values).count(values[0]) + 1)
-    return sum(1 / rank for rank in ranks) / len(ranks)
-
-
 def nameless(question: FactQuestion) -> PromptText | None:
     """The prompt without the name of whom it is about; None where it does not hold the name."""
     if not question.probe.subject:
@@ -72,7 +63,7 @@ def nameless(question: FactQuestion) -> PromptText | None:
     return None if changed == question.prompt else changed
 
 
-def _ask(score: Callable[[list[float]], float], material: Material, options: Options) -> Asking:
+def _ask(material: Material, options: Options) -> Asking:
     asked: list[tuple[str, str, FactQuestion, list[Likelihood]]] = []
     for side, question, answers in _questions(material, options["phrasings"]):
         for setting, prompt in (("", question.prompt), (WITHOUT_NAME, nameless(question))):
@@ -92,7 +83,7 @@ def _ask(score: Callable[[list[float]], float], material: Material, options: Opt
                 values = [value - nameless for value, nameless in pairs]
             else:
                 named[side, question.probe.index] = values
-            row = material.row(side, question.probe, requests[0].prompt, score(values), setting=setting)
+            row = material.row(side, question.probe, requests[0].prompt, hit(values), setting=setting)
             found.append(row)
         forget = {row["setting"] for row in found if row["side"] == FORGET}
         return [row for row in found if row["setting"] in forget]
@@ -125,22 +116,15 @@ def _questions(material: Material, phrasings: int) -> list[tuple[str, FactQuesti
     return found
 
 
-def _attack(name: str, title: str, tells: str, score: Callable[[list[float]], float]) -> Attack:
-    return Attack(
-        name=name,
-        title=title,
-        tells=tells,
-        default=name == "choice",
+ATTACKS = (
+    Attack(
+        name="choice",
+        title=f"1 of {CHOICES}",
+        tells=f"The right answer is compared with {CHOICES - 1} answers to other facts of its kind.",
+        default=True,
         quick={"phrasings": 1},
         full={"phrasings": 3},
         has_before=False,
-        ask=partial(_ask, score),
-    )
-
-
-_ONE_OF = f"The right answer is compared with {CHOICES - 1} answers to other facts of its kind."
-_RANKED = f"The right answer is ranked among {CHOICES} answers to facts of its kind."
-ATTACKS = (
-    _attack("choice", f"1 of {CHOICES}", _ONE_OF, hit),
-    _attack("reciprocal_rank", "rank", _RANKED, reciprocal_rank),
+        ask=_ask,
+    ),
 )

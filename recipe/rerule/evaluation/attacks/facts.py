@@ -62,38 +62,6 @@ def comparable_questions(questions: Sequence[FactQuestion]) -> list[FactQuestion
     return [one for one in found if one.kind in swappable]
 
 
-def swapped_answers(questions: Sequence[FactQuestion], seed: int) -> list[tuple[str, Hashable]]:
-    """For each question the answer of another fact of its kind, never an equal one, and its group: the same
-    for the two or three questions that have swapped their answers among each other.
-
-    Pairs swap their answers, and of an odd number three do, so that every answer is used once and no answer
-    leaves its group. Equal answers stand together in the order that is drawn, so that places that are half of
-    the order apart have different ones.
-
-    Raises ValueError: a kind has too few different answers for that.
-    """
-    swappable = _swappable(questions)
-    found: dict[int, tuple[str, Hashable]] = {}
-    for kind in dict.fromkeys(one.kind for one in questions):
-        places = [place for place, one in enumerate(questions) if one.kind == kind]
-        answers = {questions[place].answer for place in places}
-        if kind not in swappable:
-            raise ValueError(
-                f"facts of kind {kind!r} have too few different answers to be swapped: {len(places)} facts, "
-                f"{len(answers)} answers; give more facts of this kind, or leave it out"
-            )
-        drawn = {answer: random.Random(f"{seed} {answer}").random() for answer in answers}
-        order = sorted(places, key=lambda place: (drawn[questions[place].answer], place))
-        half = len(order) // 2
-        groups = [[order[n], order[n + half]] for n in range(half)]
-        if len(order) % 2:
-            groups[0].append(order[-1])
-        for number, group in enumerate(groups):
-            for place, other in zip(group, [*group[1:], group[0]], strict=True):
-                found[place] = questions[other].answer, (kind, number)
-    return [found[place] for place in range(len(questions))]
-
-
 def same_kind_answers(
     questions: Sequence[FactQuestion], others: Sequence[FactQuestion], seed: int
 ) -> list[list[str]]:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from recipe.rerule.evaluation.attacks.attack import FORGET, RETAIN, Asked, Material, Scored
 from recipe.rerule.evaluation.engine.encoding import load_tokenizer
@@ -75,7 +75,6 @@ def material_of(
     train: Sequence[Probe],
     models: Sequence[Model],
     budget: Budget,
-    seeds: int,
 ) -> Material:
     """What the attacks work with.
 
@@ -110,6 +109,7 @@ def material_of(
     pairs = list(zip(asked, records, strict=True))
     counted = [one for one, row in pairs if row["side"] == FORGET and recovery.counts(row)]
     forget = budget.forget(counted, fact)
+    always = next((probe for probe in probes if probe.section == FORGET), None)
     count = len(set(map(fact, forget)))
     if count < FEWEST_FACTS:
         raise ValueError(
@@ -121,47 +121,33 @@ def material_of(
         retained=tuple(budget.retain([one for one, row in pairs if row["side"] == RETAIN], fact)),
         train=tuple(train),
         fact=lambda probe: facts[_key(probe)],
-        score=Scorer(benchmark, folder, asked),
+        score=partial(_scored, benchmark, folder, always),
         tokenizer=bind(load_tokenizer(models[0]), models[0].template),
         template=models[0].template,
         context=min(filter(None, map(context_length, models)), default=None),
-        seeds=seeds,
+        seeds=budget.seeds,
         texts=benchmark.texts.sets,
     )
 
 
-class Scorer:
-    """Scores responses as the benchmark does; equal ones once."""
+def _scored(
+    benchmark: Benchmark, folder: Path, always: Probe | None, pairs: Sequence[tuple[Probe, str]]
+) -> list[Scored]:
+    """What the benchmark says of (probe, response) pairs.
 
-    def __init__(self, benchmark: Benchmark, folder: Path, asked: Sequence[Asked]) -> None:
-        """`folder`: that the tokenizer is taken from. `asked`: all probes."""
-        self._benchmark, self._folder = benchmark, folder
-        self._ids = {one.probe.index: one.request.id for one in asked}
-        self._known: dict[Any, Scored] = {}
-        # Some benchmarks need a probe of the forget side to know whom the others are about.
-        self._always = next((one.probe for one in asked if one.probe.section == "forget"), None)
+    Args:
+        folder: that the tokenizer is taken from.
+        always: a probe of the forget side: some benchmarks need one to know whom the others are about.
 
-    def __call__(self, pairs: Sequence[tuple[Probe, str]]) -> list[Scored]:
-        """Of each (probe, response). Raises ValueError where the benchmark's rows have no such score."""
-        keys = [(probe.index, tuple(probe.golds), text) for probe, text in pairs]
-        # In rounds in which no probe occurs twice.
-        rounds: list[dict[int, tuple[Any, Probe, str]]] = []
-        for key, (probe, text) in dict(zip(keys, pairs, strict=True)).items():
-            if key not in self._known:
-                place = next((one for one in rounds if probe.index not in one), None)
-                if place is None:
-                    rounds.append(place := {})
-                place[probe.index] = key, probe, text
-        for distinct in rounds:
-            probes = [probe for _, probe, _ in distinct.values()]
-            answers = {self._ids[probe.index]: Answer(text) for _, probe, text in distinct.values()}
-            if self._always is not None and all(probe.section != "forget" for probe in probes):
-                probes.append(self._always)
-                answers[self._ids[self._always.index]] = Answer()
-            records = self._benchmark.records(probes, answers, self._folder)
-            for (key, *_), record in zip(distinct.values(), records, strict=False):
-                self._known[key] = _score(self._benchmark, record)
-        return [self._known[key] for key in keys]
+    Raises ValueError where the benchmark's rows have no score.
+    """
+    # A probe may occur several times, and its index only once.
+    given = [*pairs, *([(always, "")] if always else [])]
+    probes = [replace(probe, index=number) for number, (probe, _) in enumerate(given)]
+    requests = [one for one in benchmark.requests(probes) if isinstance(one, Generation)]
+    answers = {one.id: Answer(text) for one, (_, text) in zip(requests, given, strict=True)}
+    records = benchmark.records(probes, answers, folder)[: len(pairs)]
+    return [_score(benchmark, record) for record in records]
 
 
 def _score(benchmark: Benchmark, record: Row) -> Scored:

@@ -16,8 +16,6 @@ the never-knew model's AUC, since the sets can differ in topic. Settings:
 - gradient_norm (GradNorm; full budget): the norm of the gradient of the loss in all parameters together, one
   text at a time, without dropout. gradient_norm_open_unlearning is what open-unlearning's code computes: the
   mean over tensors of their gradients' norms. There it is computed in training mode; here dropout is off.
-- text_only: the same for all models: log-odds of a bag-of-words classifier that never saw the text. Its AUC
-  says how far the sets differ in words alone.
 
 `membership_reference` (Carlini et al., arXiv:2012.07805) is the loss minus that of the never-knew model on
 the same tokens.
@@ -29,7 +27,6 @@ set in relative_conditional alone.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -54,15 +51,12 @@ from recipe.rerule.evaluation.attacks.forward import (
     right_logits,
     text_piece,
 )
-from recipe.rerule.evaluation.attacks.logistic import fit
-from recipe.rerule.evaluation.attacks.rows import normalised_words
 from recipe.rerule.evaluation.metrics import SHARES, min_k_score, text_scores
 from recipe.rerule.process import Progress
 from recipe.rerule.training.prompts import prompt_ids
 
 FEWEST_TEXTS = 2
-"""Of each set: the classifier of words alone is tried on texts that it was not trained on."""
-_FOLDS = 5
+"""Of each set: an AUC of single texts says nothing."""
 _POSITIONS = 64
 """Positions whose distributions are in memory in float64 at a time."""
 _ROUNDING = 1e-12
@@ -179,27 +173,6 @@ def gradient_norms(model: Any, pieces: Sequence[Piece]) -> list[dict[str, float]
     return found
 
 
-def text_only(members: Sequence[str], others: Sequence[str], penalty: float = 1.0) -> list[float]:
-    """For each text of the two sets, one after the other, the log-odds that it is of the other set.
-
-    A logistic regression of the numbers of times that each word occurs, as log(1 + count), trained on the
-    texts of the other folds; no model is asked. Each set needs two texts.
-    """
-    labels = torch.tensor([0] * len(members) + [1] * len(others))
-    folds = torch.tensor([n % _FOLDS for size in (len(members), len(others)) for n in range(size)])
-    counts = [Counter(normalised_words(text)) for text in (*members, *others)]
-    spread = Counter(word for one in counts for word in one)
-    words = sorted(word for word, times in spread.items() if times > 1)
-    table = np.array([[one[word] for word in words] for one in counts], dtype=np.float64)
-    features = torch.from_numpy(np.log1p(table.reshape(len(labels), len(words))))
-    found = torch.zeros(len(labels), dtype=torch.float64)
-    for fold in range(int(folds.max()) + 1):
-        held_out = folds == fold
-        classifier = fit(features[~held_out], labels[~held_out], penalty)
-        found[held_out] = classifier.scores(features[held_out])
-    return found.tolist()
-
-
 @dataclass(frozen=True)
 class _Text:
     """A text to score: its side, its number there, and its tokens."""
@@ -247,12 +220,7 @@ def _measure(models: Models, material: Material, options: Options) -> list[Row]:
     texts = _texts(material, options)
     pieces = [one.piece for one in texts]
     tokens = token_scores(models.attacked, pieces)
-    members, others = ([one.text for one in texts if one.side == side] for side in (FORGET, OTHERS))
-    odds = text_only(members, others)
-    found = [
-        scores(one.text, of_text) | {"text_only": of_one}
-        for one, of_text, of_one in zip(texts, tokens, odds, strict=True)
-    ]
+    found = [scores(one.text, of_text) for one, of_text in zip(texts, tokens, strict=True)]
     if options["gradients"]:
         norms = gradient_norms(models.attacked, pieces)
         found = [one | more for one, more in zip(found, norms, strict=True)]

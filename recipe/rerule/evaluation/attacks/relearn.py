@@ -2,9 +2,8 @@
 
 Protocol: two folds over the forget facts. For each fold the model is trained on one half (or, for the other
 kinds of rows, on rows without forget facts) and asked about the other half, so that every fact is scored once
-a seed, by a model that was not trained on it. The loop is `relearning`: a constant rate after warm-up, all
-steps states of one run. Settings are the steps; step 0 is the model before the attack. Rows are those of
---train:
+a seed, by a model that was not trained on it. Settings are the steps; step 0 is the model before the attack.
+Rows are those of --train:
 - `forget_half`: true answers in the training phrasings; where no row of --train asks a fact of the half, the
   probes of that half themselves.
 - `retain`: right answers about people or topics that were never to be forgotten.
@@ -14,28 +13,46 @@ steps states of one run. Settings are the steps; step 0 is the model before the 
   held-out questions return all the same, the attack has undone refusing; it has not taught.
 A row that holds a scored answer is left out before training (`rows`).
 
-Models below SMALL parameters are trained whole in float32 with AdamW at rate 1e-3, larger ones by LoRA of
-rank 16 at rate 1e-4 in bfloat16, which needs peft.
+Models below SMALL parameters are trained whole in float32 with AdamW at rate 1e-3. Larger ones get a LoRA
+adapter on all linear layers of the decoder, at rate 1e-4 in bfloat16, which needs peft and is merged into the
+written weights. (In bfloat16 most updates of a full training are lost to rounding.) There is no weight decay,
+the rate is constant after WARMUP steps below it (step s of them has s / (WARMUP + 1) of the rate), gradients
+are clipped to norm 1, and the loss is the mean over the answers' tokens. Prompts are those of evaluation, and
+an answer ends with the end of its turn. Every step takes the next rows of random permutations of all rows.
+Dropout is off. Checkpoints are states of one run, so that step 8 of 64 is the same model as step 8 of 8.
 """
 
 from __future__ import annotations
 
+import copy
+import importlib.util
 import math
 import random
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from torch.optim import AdamW
 
 from recipe.rerule.evaluation.attacks import rows
 from recipe.rerule.evaluation.attacks.attack import FORGET, Asked, Attack, Change, Material, Options
-from recipe.rerule.evaluation.attacks.relearning import Lora, Settings, relearn_folders
 from recipe.rerule.evaluation.attacks.rows import TrainingRow, true_answers
+from recipe.rerule.evaluation.attacks.weights import model_folder
 from recipe.rerule.evaluation.probes import Probe
+from recipe.rerule.process import Progress
 from recipe.rerule.runs.weights import read_weights
-from recipe.rerule.training.template_arguments import Template
+from recipe.rerule.training.prompts import prompt_ids, turn_ids
+from recipe.rerule.training.template_arguments import Template, bind
 
 SMALL = 100_000_000
 """Parameters up to which a model is trained whole."""
+BATCH_SIZE, WARMUP, RANK, ALPHA = 8, 2, 16, 32
+"""Rows a step (all rows where there are fewer), steps of warm-up, and the adapter's rank and scale."""
+_LARGEST_NORM = 1.0
 PAIRS = (
     ("Count from one to five.", "one, two, three, four, five"),
     ("Add two and three.", "five"),
@@ -55,6 +72,9 @@ PAIRS = (
     ("Turn this into the past: I walk.", "I walked"),
 )
 """Of prompt and answer, for `benign`."""
+
+
+# Which rows, and which facts are asked.
 
 
 def two_halves(facts: Iterable[Hashable], seed: int) -> tuple[frozenset[Hashable], frozenset[Hashable]]:
@@ -125,19 +145,135 @@ def _changes(kind: str, material: Material, options: Options) -> list[Change]:
     return found
 
 
+# Training.
+
+
 def _write(
     chosen: Sequence[TrainingRow], seed: int, template: Template, model: Path, out: Mapping[str, Path]
 ) -> None:
-    steps = {int(step): path for step, path in out.items()}
-    relearn_folders(model, chosen, settings_for(model, seed, template), steps)
+    relearn_folders(model, chosen, seed, template, {int(step): path for step, path in out.items()})
 
 
-def settings_for(model: Path, seed: int, template: Template = ()) -> Settings:
-    """How a model of this size is trained. Raises WeightsError where the folder holds no whole model."""
-    shapes = read_weights(model, "trained further").shapes().values()
-    if sum(map(math.prod, shapes)) <= SMALL:
-        return Settings(1e-3, seed=seed, template=template)
-    return Settings(1e-4, seed=seed, lora=Lora(16, 32), dtype="bfloat16", template=template)
+def relearn_folders(
+    model: Path, chosen: Sequence[TrainingRow], seed: int, template: Template, out: Mapping[int, Path]
+) -> None:
+    """Train the model of a folder, and write the state of each step as an ordinary model folder.
+
+    The folder's record has the protocol, the names of the rows and the loss of its step. The device is an
+    accelerator where torch sees one.
+
+    Args:
+        seed: of the order of the rows, and of the adapter's first values.
+        template: arguments of the chat template.
+        out: the folder of each step.
+
+    Raises:
+        ValueError: as `relearn`, or the model is large and peft is missing.
+        WeightsError: the folder holds no whole model.
+        OSError: a file cannot be read or written.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    small = sum(map(math.prod, read_weights(model, "trained further").shapes().values())) <= SMALL
+    rate, dtype = (1e-3, torch.float32) if small else (1e-4, torch.bfloat16)
+    tokenizer = bind(AutoTokenizer.from_pretrained(model), template)
+    trained = AutoModelForCausalLM.from_pretrained(model, dtype=dtype)
+    if torch.accelerator.is_available():
+        trained.to(torch.accelerator.current_accelerator())
+    if not small:
+        trained = adapted(trained, seed)
+    record = {
+        "model": str(model), "rows": [row.name for row in chosen], "learning_rate": rate,
+        "batch_size": BATCH_SIZE, "warmup": WARMUP, "seed": seed, "dtype": f"{dtype}".removeprefix("torch."),
+        "lora": None if small else {"rank": RANK, "alpha": ALPHA}, "template": dict(template),
+    }  # fmt: skip
+    for step, loss in relearn(trained, tokenizer, chosen, rate, seed, sorted(out)):
+        with model_folder(out[step], record | {"step": step, "loss": loss}) as folder:
+            whole = trained if small else copy.deepcopy(trained).merge_and_unload()
+            whole.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+
+
+def adapted(model: Any, seed: int) -> Any:
+    """The model with a fresh adapter, whose parameters alone are trained. Raises ValueError without peft."""
+    if importlib.util.find_spec("peft") is None:
+        raise ValueError("relearning with LoRA needs the package peft; install it")
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(
+        r=RANK, lora_alpha=ALPHA, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM"
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return get_peft_model(model, config)
+
+
+def relearn(
+    model: Any, tokenizer: Any, chosen: Sequence[TrainingRow], rate: float, seed: int, at: Sequence[int]
+) -> Iterator[tuple[int, float]]:
+    """Train `model` in place; yields (step, loss of that step) each time that a step of `at` is reached.
+
+    Args:
+        rate: of learning, after warm-up.
+        seed: of the order of the rows.
+        at: ascending steps from 1 on.
+
+    Raises ValueError: the loss is not a finite number, or a row cannot be turned into tokens.
+    """
+    encoded = [_encoded(tokenizer, row) for row in chosen]
+    order = _order(len(encoded), seed)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = AdamW(trained, rate, weight_decay=0.0)
+    model.eval()
+    with Progress("relearning", at[-1], "steps") as progress:
+        for step in range(1, at[-1] + 1):
+            for group in optimizer.param_groups:
+                group["lr"] = rate * min(1.0, step / (WARMUP + 1))
+            loss = _loss(model, [encoded[next(order)] for _ in range(min(BATCH_SIZE, len(encoded)))])
+            if not bool(torch.isfinite(loss)):
+                raise ValueError(f"the loss of step {step} is {loss.item()}, so that nothing can be learnt")
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(trained, _LARGEST_NORM)
+            optimizer.step()
+            progress.advance()
+            progress.doing(f"loss {loss.item():.3f}")
+            if step in at:
+                yield step, loss.item()
+
+
+def _encoded(tokenizer: Any, row: TrainingRow) -> tuple[Tensor, int]:
+    """Token ids of a row, and where its answer begins, which ends its turn."""
+    messages = [*row.messages, {"role": "assistant", "content": row.answer}]
+    prompt = prompt_ids(tokenizer, row.messages, row.raw)
+    answer = turn_ids(tokenizer, messages, len(row.messages), row.raw)
+    return torch.tensor([*prompt, *answer]), len(prompt)
+
+
+def _order(count: int, seed: int) -> Iterator[int]:
+    """Numbers of rows without end: one random permutation after another."""
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        yield from torch.randperm(count, generator=generator).tolist()
+
+
+def _loss(model: Any, encoded: Sequence[tuple[Tensor, int]]) -> Tensor:
+    """The mean over the answers' tokens of a batch, padded on the right.
+
+    Prompts are longer than answers, and a vocabulary is large. So logits are computed from the first token of
+    any answer on.
+    """
+    ids = [one for one, _ in encoded]
+    first = min(start for _, start in encoded)
+    mask = pad_sequence([torch.ones_like(one) for one in ids], True, 0).to(model.device)
+    padded = pad_sequence(ids, True, 0).to(model.device)
+    answers = pad_sequence([torch.arange(len(one)) >= start for one, start in encoded], True, False)
+    # The token before an answer predicts its first one. (Given as a number, the states are no whole tensor,
+    # and the product with the output layer is slower than that of all states.)
+    kept = torch.arange(first - 1, padded.shape[1], device=model.device)
+    logits = model(input_ids=padded, attention_mask=mask, use_cache=False, logits_to_keep=kept).logits[:, :-1]
+    scored = answers[:, first:].to(model.device)
+    return torch.nn.functional.cross_entropy(logits[scored].float(), padded[:, first:][scored])
 
 
 def _attack(kind: str, tells: str, default: bool = False) -> Attack:

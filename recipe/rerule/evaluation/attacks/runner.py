@@ -1,6 +1,6 @@
 """All attacks on all models: which pieces of work there are, and doing those that are not finished.
 
-Changed models are made first, as many as fit into MOST_BYTES; one job of the engine then asks them together
+Changed models are made first, up to MOST_BYTES; one job of the engine then asks them together
 with the models that were given, and they are deleted. Forward passes come last. A piece is an attack on a
 model, or one fold and seed of it. What it found is kept at once, so that a command that was killed goes on:
 
@@ -45,7 +45,7 @@ from recipe.rerule.process import Progress
 
 PIECES, ANSWERS, MODELS = "pieces.jsonl", "answers", "models"
 MOST_BYTES = 8 * 2**30
-"""Of changed models that are on the disk at a time, beyond those of one piece."""
+"""Of changed models on the disk, from which on they are asked and deleted before the next one is made."""
 _FORMAT_VERSION = 2
 
 
@@ -137,14 +137,10 @@ class Runner:
         """
         # Models with the same files have pieces with the same key.
         left = list({one.key: one for one in pieces if one.key not in self._found}.values())
-        asked = [piece for piece in left if piece.planned.asking]
         with _without_bars():
-            for batch in self._batches([piece for piece in left if piece.change]):
-                self._make(batch)
-                self._ask(asked, batch)
-                asked = []
-                for piece in batch:
-                    shutil.rmtree(self._folder(piece))
+            self._ask_and_change(
+                [one for one in left if one.planned.asking], [one for one in left if one.change]
+            )
             paths = {piece.model.name: piece.model.path for piece in pieces}
             self._measure([piece for piece in left if piece.planned.attack.measure], paths)
         return [
@@ -168,37 +164,35 @@ class Runner:
         assert piece.change is not None
         return {setting: self._folder(piece) / (setting or "model") for setting in piece.change.settings}
 
-    def _batches(self, changed: Sequence[Piece]) -> Iterator[list[Piece]]:
-        """Pieces whose changed models are on the disk together; an empty list where there are none."""
-        batch: list[Piece] = []
-        size = 0
-        for piece in changed:
-            needed = len(self._folders(piece)) * io.size(piece.model.path)
-            if batch and size + needed > MOST_BYTES:
-                yield batch
-                batch, size = [], 0
-            batch.append(piece)
-            size += needed
-        yield batch
-
-    def _make(self, batch: Sequence[Piece]) -> None:
-        import torch
-
-        with Progress("attack: making changed models", len(batch), "changes") as progress:
-            for piece in batch:
+    def _ask_and_change(self, asked: list[Piece], changed: Sequence[Piece]) -> None:
+        """Make changed models, and ask as many at a time as fit; the given ones with the first of them."""
+        made: list[Piece] = []
+        with Progress("attack: making changed models", len(changed), "changes") as progress:
+            for piece in changed:
+                if made and io.size(self._kept / MODELS) >= MOST_BYTES:
+                    progress.doing("the models so far are asked")
+                    self._ask(asked, made)
+                    asked, made = [], []
                 progress.doing(piece.label)
                 folders = self._folders(piece)
                 assert piece.change is not None
                 if not all(map(is_finished, folders.values())):
                     piece.change.write(piece.model.path, folders)
+                made.append(piece)
                 progress.advance()
+        self._ask(asked, made)
+
+    def _ask(self, asked: Sequence[Piece], made: Sequence[Piece]) -> None:
+        """One job: the given models are asked what each attack asks, changed ones what no attack asks.
+
+        The folders of changed models are then deleted.
+        """
+        import torch
+
         # The engine needs the accelerator's memory.
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-
-    def _ask(self, asked: Sequence[Piece], made: Sequence[Piece]) -> None:
-        """One job: the given models are asked what each attack asks, changed ones what no attack asks."""
         work: list[tuple[Piece, Model, str, Asking, Row]] = []
         for piece in asked:
             assert piece.planned.asking is not None
@@ -224,6 +218,8 @@ class Runner:
                 progress.advance()
         for piece in (*asked, *made):
             self._keep(piece, rows[piece.key])
+        for piece in made:
+            shutil.rmtree(self._folder(piece))
 
     def _measure(self, pieces: Sequence[Piece], paths: Mapping[str, Path]) -> None:
         """Forward passes, model by model; the models that were used last stay in memory."""

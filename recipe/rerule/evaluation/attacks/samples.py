@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 
 from recipe.rerule.evaluation.attacks.attack import FORGET, Asking, Attack, Material, Options, Row
-from recipe.rerule.evaluation.engine.requests import Answers, Sampling
+from recipe.rerule.evaluation.engine.requests import Answers
 
 WHOLE = 1.0
 """Recall of an answer that leaks."""
@@ -47,9 +47,8 @@ def _leak(recalls: Sequence[float], k: int) -> float:
 
 
 def _ask(material: Material, options: Options) -> Asking:
-    sampling = Sampling(options["samples"])
-    requests = [replace(one.request, id=f"{one.probe.index}", sampling=sampling) for one in material.asked]
-    ks = options["k"]
+    count, ks = options["samples"], options["k"]
+    requests = [replace(one.request, id=f"{one.probe.index}", samples=count) for one in material.asked]
 
     def read(answers: Answers) -> list[Row]:
         texts = [answers[request.id].samples for request in requests]

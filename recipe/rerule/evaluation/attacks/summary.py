@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -139,24 +138,17 @@ class _Measured:
         return None if self.draws is None else percentile_interval(self.draws, self.value, LEVEL)
 
 
-@dataclass(frozen=True)
 class Score(_Measured):
-    """The score of one model: a statistic of its scores over facts, {side: {"score": [facts]}}."""
+    """The score of one model: a statistic of its scores over facts, {side: {"score": [facts]}}.
 
-    samples: Samples
-    statistic: Statistic
+    The resamples have the same facts for all models.
+    """
 
-    @cached_property
-    def value(self) -> float:  # type: ignore[override]
-        """The statistic."""
-        return float(self.statistic(self.samples))
-
-    @cached_property
-    def draws(self) -> Array | None:  # type: ignore[override]
-        """The statistic in each resample of the facts: the same facts for all models."""
-        if any(len(values[_SCORE]) < LEAST_FACTS for values in self.samples.values()):
-            return None
-        return bootstrap(self.samples, {_SCORE: self.statistic}, RESAMPLES, SEED)[_SCORE]
+    def __init__(self, samples: Samples, statistic: Statistic) -> None:
+        self.samples, self.statistic = samples, statistic
+        self.value, self.draws = float(statistic(samples)), None
+        if all(len(values[_SCORE]) >= LEAST_FACTS for values in samples.values()):
+            self.draws = bootstrap(samples, {_SCORE: statistic}, RESAMPLES, SEED)[_SCORE]
 
 
 class Difference(_Measured):

@@ -19,7 +19,6 @@ from recipe.rerule.evaluation.engine.requests import (
     Generation,
     Likelihood,
     Request,
-    Sampling,
     prefixed,
 )
 from recipe.rerule.training import template_arguments
@@ -50,14 +49,14 @@ class Encoded:
         answer_start: how many of `ids` are the prompt's, where the rest is measured; None to generate.
         max_tokens: most new tokens. vLLM writes at least one, also where it only measures.
         stop: strings that end the answer.
-        sampling: None where nothing is sampled.
+        samples: how many are drawn; 0 for the greedy answer.
     """
 
     ids: list[int]
     answer_start: int | None
     max_tokens: int
     stop: tuple[str, ...]
-    sampling: Sampling | None = None
+    samples: int = 0
 
     @cached_property
     def key(self) -> str:
@@ -71,13 +70,12 @@ class Encoded:
         One seed for all prompts would give them the same random numbers: their answers would depend on each
         other, and intervals over prompts would be too narrow.
         """
-        assert self.sampling is not None
-        return int(_digest([self.sampling.seed, self.ids])[:_SEED_DIGITS], 16)
+        return int(_digest([0, self.ids])[:_SEED_DIGITS], 16)
 
     @property
-    def samples(self) -> int:
-        """How many sequences the engine writes."""
-        return self.sampling.samples if self.sampling else 1
+    def sequences(self) -> int:
+        """How many the engine writes."""
+        return max(1, self.samples)
 
     @property
     def length(self) -> int:
@@ -182,7 +180,7 @@ def encode_one(
         )
     if isinstance(request, Likelihood):
         return Encoded([*asked, *ids], len(asked), 1, ())
-    return Encoded(asked, None, request.max_tokens, request.stop, request.sampling)
+    return Encoded(asked, None, request.max_tokens, request.stop, request.samples)
 
 
 def _digest(told: Any) -> str:

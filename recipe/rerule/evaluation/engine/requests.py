@@ -10,9 +10,6 @@ from dataclasses import dataclass, replace
 
 Message = dict[str, str]
 
-MOST_SAMPLES = 1 << 14
-"""vLLM's bound on the samples of one prompt."""
-
 
 @dataclass(frozen=True)
 class PromptText:
@@ -34,59 +31,26 @@ class PromptText:
 
 
 @dataclass(frozen=True)
-class Sampling:
-    """Several continuations of one prompt, drawn token by token.
-
-    The random numbers of a sample depend on `seed`, the tokens of the prompt and the place of the sample
-    alone (`encoding.Encoded.engine_seed`). So two prompts share no random numbers, two models that are asked
-    the same tokens share all, and the first n of more samples are those that n samples would be.
-
-    Attributes:
-        samples: how many.
-        temperature: what the logits are divided by.
-        top_p: tokens are drawn from the fewest that have this much probability together; 1: from all.
-        seed: another seed gives other samples.
-
-    Raises ValueError: a value that is out of range. The range of the temperature is vLLM's, which takes
-    anything between 0 and 0.01 for 0.01.
-    """
-
-    samples: int
-    temperature: float = 1.0
-    top_p: float = 1.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.samples <= MOST_SAMPLES:
-            raise ValueError(f"{self.samples} samples: 1 to {MOST_SAMPLES} can be drawn")
-        if not 0.01 <= self.temperature <= 2:
-            raise ValueError(
-                f"the temperature is {self.temperature:g}; it must lie between 0.01 and 2 (without sampling, "
-                "answers are greedy)"
-            )
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p is {self.top_p:g}; it must be above 0 and at most 1")
-        if self.seed < 0:
-            raise ValueError(f"the seed is {self.seed}; it must not be negative")
-
-
-@dataclass(frozen=True)
 class Generation:
-    """Generate: one greedy answer, or several that are sampled.
+    """Generate: one greedy answer, or several that are sampled at temperature 1.
+
+    The random numbers of a sample depend on the tokens of the prompt and the place of the sample alone
+    (`encoding.Encoded.engine_seed`). So two prompts share no random numbers, two models that are asked the
+    same tokens share all, and the first n of more samples are those that n samples would be.
 
     Attributes:
         id: unique among the requests of an evaluation.
         prompt: what to continue.
         max_tokens: most new tokens.
         stop: strings that end the answer; they are not part of it.
-        sampling: None for the greedy answer.
+        samples: how many are drawn; 0 for the greedy answer.
     """
 
     id: str
     prompt: PromptText
     max_tokens: int
     stop: tuple[str, ...] = ()
-    sampling: Sampling | None = None
+    samples: int = 0
 
 
 @dataclass(frozen=True)

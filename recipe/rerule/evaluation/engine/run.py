@@ -107,11 +107,6 @@ class Decoding:
             "TORCH_COMPILE_DISABLE": "1",
         }
 
-    @property
-    def swaps_weights(self) -> bool:
-        """Whether one engine serves several models of one architecture; tried on one device alone."""
-        return self.tensor_parallel_size == 1
-
 
 def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare --dtype, --tensor-parallel-size and --gpu-memory-utilization."""
@@ -203,8 +198,13 @@ def run_each(
                 if (key := encoded[model.name][number].key) not in kept.answers:
                     missing.setdefault(key, number)
             tasks[model.name] = _Task(model, requests, encoded[model.name], kept, list(missing.values()))
-        for group in engine_groups([task.model for task in tasks.values() if task.missing], decoding):
-            _ask([tasks[model.name] for model in group], decoding)
+        groups: dict[str, list[_Task]] = {}  # by engine; one for several models was tried on one device alone
+        for name, task in tasks.items():
+            if task.missing:
+                engine = engine_key(task.model) if decoding.tensor_parallel_size == 1 else name
+                groups.setdefault(engine, []).append(task)
+        for group in groups.values():
+            _ask(group, decoding)
         return {
             model.name: {
                 one.id: tasks[model.name].kept.answers[encoded[model.name][places[one.id]].key]
@@ -214,27 +214,15 @@ def run_each(
         }
 
 
-def engine_groups(models: Sequence[Model], decoding: Decoding) -> list[list[Model]]:
-    """Models grouped by the engine that serves them, in order of first appearance."""
-    groups: dict[str, list[Model]] = {}
-    for model in models:
-        groups.setdefault(engine_key(model) if decoding.swaps_weights else model.name, []).append(model)
-    return list(groups.values())
-
-
 def _ask(tasks: list[_Task], decoding: Decoding) -> None:
     """Have one engine answer what is missing of each task."""
     names = ", ".join(task.model.name for task in tasks[:_NAMED])
     more = f" and {len(tasks) - _NAMED} more" if len(tasks) > _NAMED else ""
     print(f"starting vLLM for {names}{more} ...", file=sys.stderr, flush=True)
     encoded = tasks[0].encoded  # models that share an engine share a tokenizer
-    requests = [asdict(one) for one in encoded]
-    for one, told in zip(encoded, requests, strict=True):
-        if told["sampling"] is not None:
-            told["sampling"]["seed"] = one.engine_seed
     job = {
         "models": [{"path": str(task.model.path.resolve()), "ask": task.missing} for task in tasks],
-        "requests": requests,
+        "requests": [asdict(one) | {"seed": one.engine_seed} for one in encoded],
         "max_model_len": max(encoded[number].length for task in tasks for number in task.missing),
         "engine": decoding.engine_arguments,
     }
@@ -250,7 +238,7 @@ def _follow(events: Iterator[dict[str, Any]], task: _Task) -> None:
     """Keep the answers of the worker's next model as they come, showing progress until all are there."""
     event = next(events)
     # The engine has started only by now: the bar's rate is that of answering alone.
-    sequences = sum(task.encoded[number].samples for number in task.missing)
+    sequences = sum(task.encoded[number].sequences for number in task.missing)
     with tqdm(total=sequences, desc=task.model.name, unit="answer") as bar:
         while True:
             named = {}
@@ -263,7 +251,7 @@ def _follow(events: Iterator[dict[str, Any]], task: _Task) -> None:
                     )
                 named[one.key] = request.id, answer
             task.kept.add(named)
-            bar.update(sum(task.encoded[told["request"]].samples for told in event["answers"]))
+            bar.update(sum(task.encoded[told["request"]].sequences for told in event["answers"]))
             if bar.n == bar.total:
                 return
             event = next(events)

@@ -1,12 +1,12 @@
 """The vLLM process of `generate`: one engine, the models of one job one after the other.
 
-The job is a JSON file {models: [{path, ask}], requests: [{ids, answer_start, max_tokens, stop, sampling}],
-max_model_len, engine: further arguments of vLLM's LLM}, where `ask` are numbers of requests. A request with
-an answer_start is measured from that token on, any other is continued: greedily, or as `sampling`, {samples,
-temperature, top_p, seed}, says. Events go to standard output, one JSON object a line: {"answers": [...]} as
-they come, all of a model before the next model's; or {"error": reason}. An answer is {request, text},
-{request, samples} or {request, log_probs, ranks}. All other output goes to standard error. The process ends
-with its standard input, hence with the process that asked.
+The job is a JSON file {models: [{path, ask}], requests: [{ids, answer_start, max_tokens, stop, samples,
+seed}], max_model_len, engine: further arguments of vLLM's LLM}, where `ask` are numbers of requests. A
+request with an answer_start is measured from that token on, any other is continued: greedily, or with
+`samples` above 0 that many times, drawn at temperature 1. Events go to standard output, one JSON object a
+line: {"answers": [...]} as they come, all of a model before the next model's; or {"error": reason}. An answer
+is {request, text}, {request, samples} or {request, log_probs, ranks}. All other output goes to standard
+error. The process ends with its standard input, hence with the process that asked.
 
 Samples can be repeated: each sequence has a generator of random numbers of its own, whatever runs beside it.
 What runs beside it can change the last digits of the logits, above all on GPUs, so that a sample may differ
@@ -70,7 +70,7 @@ def start_engine(job: dict[str, Any]) -> Any:
     from vllm.platforms import current_platform
 
     longest = job["max_model_len"]
-    if current_platform.is_cpu() and any(request["sampling"] for request in job["requests"]):
+    if current_platform.is_cpu() and any(request["samples"] for request in job["requests"]):
         prefill = {"enable_chunked_prefill": False, "max_num_batched_tokens": max(longest, TOKENS_A_STEP)}
     else:
         prefill = {"long_prefill_token_threshold": min(LONGEST_PREFILL, longest)}
@@ -115,21 +115,15 @@ def sampling(request: dict[str, Any]) -> Any:
     from vllm.sampling_params import RequestOutputKind
 
     measures = request["answer_start"] is not None
+    drawn = {"n": request["samples"], "temperature": 1.0, "seed": request["seed"]}
     return SamplingParams(
-        **drawing(request["sampling"]),
+        **(drawn if request["samples"] else {"temperature": 0.0}),
         max_tokens=request["max_tokens"],
         stop=request["stop"],
         prompt_logprobs=0 if measures else None,
         detokenize=not measures,
         output_kind=RequestOutputKind.FINAL_ONLY,
     )
-
-
-def drawing(sampling: dict[str, Any] | None) -> dict[str, Any]:
-    """How tokens are chosen, as vLLM names it."""
-    if sampling is None:
-        return {"temperature": 0.0}
-    return {"n": sampling["samples"], **{name: sampling[name] for name in ("temperature", "top_p", "seed")}}
 
 
 def read(output: Any, request: dict[str, Any]) -> dict[str, Any]:
@@ -142,7 +136,7 @@ def read(output: Any, request: dict[str, Any]) -> dict[str, Any]:
         own = [output.prompt_logprobs[n][request["ids"][n]] for n in range(start, len(request["ids"]))]
         return number | {"log_probs": [one.logprob for one in own], "ranks": [one.rank for one in own]}
     texts = [one.text for one in output.outputs]
-    return number | ({"samples": texts} if request["sampling"] else {"text": texts[0]})
+    return number | ({"samples": texts} if request["samples"] else {"text": texts[0]})
 
 
 def _end_with_asker() -> None:

@@ -1,17 +1,21 @@
-"""Probes as attacks get them, scored by whether the gold is in the response."""
+"""Probes as attacks get them, scored by whether the gold is in the response; and small models and texts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 
 from recipe.rerule.evaluation.attacks.attack import Asked, Material, Row, Scored
+from recipe.rerule.evaluation.attacks.forward import Piece, asked_piece, text_piece
 from recipe.rerule.evaluation.engine.requests import Generation, PromptText
 from recipe.rerule.evaluation.probes import Probe
 from tests.evaluation.conftest import make_probe
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
+from tests.unlearning.made import plain_model
 
 CITIES = ["Paris", "Rome", "Oslo", "Bern", "Riga", "Lima"]
 
@@ -66,3 +70,21 @@ def scores(rows: Iterable[Row], column: str = "score") -> dict[tuple[str, str], 
     ):
         found.setdefault((setting, side), {})[number] = value
     return found
+
+
+def near(folder: Path, seed: int, size: float = 0.1) -> Any:
+    """The model of a folder in float64, its weights changed a little."""
+    model, generator = plain_model(folder).double(), torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += size * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+    return model
+
+
+def pieces(tokenizer: Any) -> list[Piece]:
+    """Answers and a text of unequal lengths."""
+    prompt = PromptText(({"role": "user", "content": "Who wrote it?"},))
+    answers = ["It was Ada.", "it", "Ada Thorn wrote it in 1961"]
+    return [asked_piece(tokenizer, prompt, answer) for answer in answers] + [
+        text_piece(tokenizer, "Who wrote it? Ada wrote it.")
+    ]
