@@ -27,6 +27,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -105,9 +106,13 @@ def install_trl(site: Path) -> Path:
 
 
 def run_trl(load: Workload, steps: int, site: Path, folder: Path) -> dict[str, float]:
-    """TRL's figures."""
-    result = trl_loop(load, steps, site, folder)
-    seconds = result["seconds"][LEFT_OUT - 1 :]  # of the second step on
+    """TRL's figures, of `benchmarks.trl_loop` in a process that sees `site`. Raises PeerError."""
+    log = folder / "trl.log"
+    arguments = ["-m", "benchmarks.trl_loop", json.dumps(asdict(load)), "--steps", str(steps)]
+    process = start(arguments, log, {"PYTHONPATH": os.pathsep.join([str(ROOT), str(site)])})
+    require_success(process, log, "TRL's run")
+    result = json.loads(log.read_text().splitlines()[-1])
+    seconds = [later - earlier for earlier, later in pairwise(result["ends"])][LEFT_OUT - 1 :]
     return {
         "trl_seconds": round(median(seconds), 3),
         "trl_steps": len(seconds),
@@ -115,31 +120,13 @@ def run_trl(load: Workload, steps: int, site: Path, folder: Path) -> dict[str, f
     }
 
 
-def trl_loop(load: Workload, steps: int, site: Path, folder: Path, *options: str) -> dict[str, Any]:
-    """What `benchmarks.trl_loop` prints, in a process that sees `site`. Raises PeerError."""
-    log = folder / "trl.log"
-    paths = os.pathsep.join([str(ROOT), str(site)])
-    arguments = ["-m", "benchmarks.trl_loop", json.dumps(asdict(load)), "--steps", str(steps), *options]
-    process = start(arguments, log, {"PYTHONPATH": paths})
-    require_success(process, log, "TRL's run")
-    found: dict[str, Any] = json.loads(log.read_text().splitlines()[-1])
-    return found
-
-
-def run_ours(load: Workload, steps: int, folder: Path, *overrides: str) -> dict[str, Any]:
-    """Our figures, from a stage 2 as a user starts it."""
-    return our_figures(*our_steps(load, steps, folder, *overrides))
-
-
-def our_steps(
-    load: Workload, steps: int, folder: Path, *overrides: str
-) -> tuple[list[float], list[dict[str, float]]]:
-    """Run a stage 2: when each step ended, which writes its metrics, and these. Raises PeerError."""
+def run_ours(load: Workload, steps: int, folder: Path) -> dict[str, Any]:
+    """Our figures, from a stage 2 as a user starts it. Raises PeerError."""
     run, log = folder / "run", folder / "ours.log"
-    process = start(["-m", "recipe.rerule.main", *stage2_arguments(load, steps, run), *overrides], log, {})
+    process = start(["-m", "recipe.rerule.main", *stage2_arguments(load, steps, run)], log, {})
     ends = watch_lines(process, run / "records" / "metrics.jsonl")
     require_success(process, log, "our run")
-    return ends, [data for _, data in sorted(read_metrics(run).items())]
+    return our_figures(ends, [data for _, data in sorted(read_metrics(run).items())])
 
 
 def stage2_arguments(load: Workload, steps: int, run: Path, experiment: str = "tiny") -> list[str]:
