@@ -55,13 +55,9 @@ def main() -> None:
     """Run both sides and print the comparison."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peer_trl", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--model", help="folder of a model (default: the embedded world's, built if missing)")
-    parser.add_argument("--train", help="prompts in parquet (default: the embedded world's)")
-    parser.add_argument(
-        "--tofu", type=Path, metavar="FOLDER", help="a model that knows rows of TOFU's files there"
-    )
+    what = "a model that knows rows of TOFU's files there (default: the embedded world's, built if missing)"
+    parser.add_argument("--tofu", type=Path, metavar="FOLDER", help=what)
     parser.add_argument("--response-limit", type=int, default=24, help="tokens (default: 24)")
-    parser.add_argument("--temperature", type=float, default=1.0, help="higher makes longer responses")
     parser.add_argument("--steps", type=int, default=24, help="training steps of each side (default: 24)")
     parser.add_argument("--cache", type=Path, default=ROOT / "outputs" / "peer_trl", help="where TRL goes")
     arguments = parser.parse_args()
@@ -77,12 +73,7 @@ def compare(arguments: argparse.Namespace) -> dict[str, Any]:
     """Both sides' figures, TRL's first: it is quicker to fail."""
     site = install_trl(arguments.cache / TRL)
     data = tofu(arguments.tofu) if arguments.tofu else world()
-    load = Workload(
-        model=str(arguments.model or data / "model"),
-        train=str(arguments.train or data / "train.parquet"),
-        response_limit=arguments.response_limit,
-        temperature=arguments.temperature,
-    )
+    load = Workload(f"{data / 'model'}", f"{data / 'train.parquet'}", response_limit=arguments.response_limit)
     select("cpu")  # what it puts into the environment, both sides inherit
     with tempfile.TemporaryDirectory() as folder:
         trl = run_trl(load, arguments.steps, site, Path(folder))
