@@ -27,6 +27,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -54,13 +55,9 @@ def main() -> None:
     """Run both sides and print the comparison."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peer_trl", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--model", help="folder of a model (default: the embedded world's, built if missing)")
-    parser.add_argument("--train", help="prompts in parquet (default: the embedded world's)")
-    parser.add_argument(
-        "--tofu", type=Path, metavar="FOLDER", help="a model that knows rows of TOFU's files there"
-    )
+    what = "a model that knows rows of TOFU's files there (default: the embedded world's, built if missing)"
+    parser.add_argument("--tofu", type=Path, metavar="FOLDER", help=what)
     parser.add_argument("--response-limit", type=int, default=24, help="tokens (default: 24)")
-    parser.add_argument("--temperature", type=float, default=1.0, help="higher makes longer responses")
     parser.add_argument("--steps", type=int, default=24, help="training steps of each side (default: 24)")
     parser.add_argument("--cache", type=Path, default=ROOT / "outputs" / "peer_trl", help="where TRL goes")
     arguments = parser.parse_args()
@@ -76,12 +73,7 @@ def compare(arguments: argparse.Namespace) -> dict[str, Any]:
     """Both sides' figures, TRL's first: it is quicker to fail."""
     site = install_trl(arguments.cache / TRL)
     data = tofu(arguments.tofu) if arguments.tofu else world()
-    load = Workload(
-        model=str(arguments.model or data / "model"),
-        train=str(arguments.train or data / "train.parquet"),
-        response_limit=arguments.response_limit,
-        temperature=arguments.temperature,
-    )
+    load = Workload(f"{data / 'model'}", f"{data / 'train.parquet'}", response_limit=arguments.response_limit)
     select("cpu")  # what it puts into the environment, both sides inherit
     with tempfile.TemporaryDirectory() as folder:
         trl = run_trl(load, arguments.steps, site, Path(folder))
@@ -105,9 +97,13 @@ def install_trl(site: Path) -> Path:
 
 
 def run_trl(load: Workload, steps: int, site: Path, folder: Path) -> dict[str, float]:
-    """TRL's figures."""
-    result = trl_loop(load, steps, site, folder)
-    seconds = result["seconds"][LEFT_OUT - 1 :]  # of the second step on
+    """TRL's figures, of `benchmarks.trl_loop` in a process that sees `site`. Raises PeerError."""
+    log = folder / "trl.log"
+    arguments = ["-m", "benchmarks.trl_loop", json.dumps(asdict(load)), "--steps", str(steps)]
+    process = start(arguments, log, {"PYTHONPATH": os.pathsep.join([str(ROOT), str(site)])})
+    require_success(process, log, "TRL's run")
+    result = json.loads(log.read_text().splitlines()[-1])
+    seconds = [later - earlier for earlier, later in pairwise(result["ends"])][LEFT_OUT - 1 :]
     return {
         "trl_seconds": round(median(seconds), 3),
         "trl_steps": len(seconds),
@@ -115,31 +111,13 @@ def run_trl(load: Workload, steps: int, site: Path, folder: Path) -> dict[str, f
     }
 
 
-def trl_loop(load: Workload, steps: int, site: Path, folder: Path, *options: str) -> dict[str, Any]:
-    """What `benchmarks.trl_loop` prints, in a process that sees `site`. Raises PeerError."""
-    log = folder / "trl.log"
-    paths = os.pathsep.join([str(ROOT), str(site)])
-    arguments = ["-m", "benchmarks.trl_loop", json.dumps(asdict(load)), "--steps", str(steps), *options]
-    process = start(arguments, log, {"PYTHONPATH": paths})
-    require_success(process, log, "TRL's run")
-    found: dict[str, Any] = json.loads(log.read_text().splitlines()[-1])
-    return found
-
-
-def run_ours(load: Workload, steps: int, folder: Path, *overrides: str) -> dict[str, Any]:
-    """Our figures, from a stage 2 as a user starts it."""
-    return our_figures(*our_steps(load, steps, folder, *overrides))
-
-
-def our_steps(
-    load: Workload, steps: int, folder: Path, *overrides: str
-) -> tuple[list[float], list[dict[str, float]]]:
-    """Run a stage 2: when each step ended, which writes its metrics, and these. Raises PeerError."""
+def run_ours(load: Workload, steps: int, folder: Path) -> dict[str, Any]:
+    """Our figures, from a stage 2 as a user starts it. Raises PeerError."""
     run, log = folder / "run", folder / "ours.log"
-    process = start(["-m", "recipe.rerule.main", *stage2_arguments(load, steps, run), *overrides], log, {})
+    process = start(["-m", "recipe.rerule.main", *stage2_arguments(load, steps, run)], log, {})
     ends = watch_lines(process, run / "records" / "metrics.jsonl")
     require_success(process, log, "our run")
-    return ends, [data for _, data in sorted(read_metrics(run).items())]
+    return our_figures(ends, [data for _, data in sorted(read_metrics(run).items())])
 
 
 def stage2_arguments(load: Workload, steps: int, run: Path, experiment: str = "tiny") -> list[str]:

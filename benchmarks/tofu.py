@@ -35,7 +35,10 @@ def tofu(source: Path) -> Path:
     pairs = {side: read_pairs(source / name)[:rows] for side, (name, rows) in FILES.items()}
     with new_folder(OWN, overwrite=False) as folder:
         write_rows(folder / "train.parquet", _rows(pairs))
-        write_model([pair for of_side in pairs.values() for pair in of_side], SIZES, folder / "model")
+        known = [pair for of_side in pairs.values() for pair in of_side]
+        tokenizer = train_tokenizer((text for pair in known for text in pair), SIZES.vocab_size)
+        trained(SIZES, tokenizer, known, known)[0].save_pretrained(folder / "model")
+        tokenizer.save_pretrained(folder / "model")
     return OWN
 
 
@@ -66,24 +69,3 @@ def _row(index: int, side: Side, question: str, answer: str) -> Row:
         keyword="author" if side == "forget" else "",
         extra_info=extra_info,
     )
-
-
-def write_model(
-    pairs: list[tuple[str, str]],
-    sizes: WorldConfig,
-    folder: Path,
-    retain: tuple[list[tuple[str, str]], Path] | None = None,
-) -> None:
-    """Train tokenizer and model on (question, answer) pairs and write both as one Hugging Face folder.
-
-    `retain`: pairs without those to be forgotten, and the folder of a model that learns them alone, with the
-    same tokenizer, first weights and number of epochs.
-    """
-    tokenizer = train_tokenizer((text for pair in pairs for text in pair), sizes.vocab_size)
-    model, training = trained(sizes, tokenizer, pairs, pairs)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    if retain is not None:
-        kept, place = retain
-        trained(sizes, tokenizer, kept, kept, training.epochs, "retain model")[0].save_pretrained(place)
-        tokenizer.save_pretrained(place)

@@ -38,8 +38,6 @@ HYDRA = {
 """Programs whose words are settings, with the configuration that they compose."""
 WITHOUT_OPTIONS = {
     "benchmarks.refusals": 1,
-    "benchmarks.rwku_scoring": 1,
-    "benchmarks.interval_speed": 0,
     "benchmarks.mutants": 1,
 }
 """Programs that parse nothing, with the most words that they take."""

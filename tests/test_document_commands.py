@@ -15,7 +15,6 @@ from tests.document_programs import fault, needs_gpu, program_of, starts
 
 RUN_BY = {
     "benchmarks.gpu_check": "tests/benchmarks/test_gpu_check.py",
-    "benchmarks.replay_overhead": "tests/benchmarks/test_replay_overhead.py",
     "data_prep custom": "tests/test_experiments.py",
     "data_prep tofu": "tests/data_prep/test_main.py",
     "data_prep world": "tests/data_prep/test_main.py",
@@ -114,7 +113,7 @@ def found_in(text: str, tmp_path: Path) -> list[CommandLine]:
         ("bash examples/run_tof.sh", "does not exist"),
         ("MODLE=x bash examples/run_tofu.sh", "no variable MODLE"),
         ("python -m data_prep world --out X --seeds 2", "--seeds"),
-        ("python -m benchmarks.rwku_scoring A B", "takes no B"),
+        ("python -m benchmarks.refusals A B", "takes no B"),
     ],
 )
 def test_a_wrong_command_is_found(line: str, told: str, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from recipe.rerule import io
-from recipe.rerule.io import MOST_LEVELS, RepeatedKeyError, is_finite, parse_json, read_json, read_lines
+from recipe.rerule.io import MOST_LEVELS, RepeatedKeyError, is_finite, parse_json, read_json
 from tests.small_disk import mounted
 
 # ---- errors and warnings ----
@@ -145,17 +145,6 @@ def test_files_are_named(tmp_path: Path) -> None:
         assert str(refused.value) == f"{file} {reason}"
     with pytest.raises(ValueError, match=f"{tmp_path} is a folder, not a file"):
         read_json(tmp_path)
-
-
-def test_lines_are_numbered_and_hold_any_character_but_a_line_feed(tmp_path: Path) -> None:
-    file = tmp_path / "a.jsonl"
-    file.write_text('{"a": "x\u2028y"}\n\n[1]\n{"a": ', encoding="utf-8")
-    lines = read_lines(file)
-    assert next(lines) == (1, {"a": "x\u2028y"})
-    assert next(lines) == (3, [1])
-    with pytest.raises(ValueError, match=r".") as refused:
-        next(lines)
-    assert str(refused.value) == f"{file}: line 4 is not complete JSON: it is cut off"
 
 
 # ---- files ----

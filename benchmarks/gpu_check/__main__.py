@@ -4,7 +4,6 @@
    in float32 and bfloat16, with one micro-batch and with several, with sdpa and, if installed, flash-attn.
 2. Seconds and peak memory of the replay update and of the on-policy update, for layers of 1B and 8B Llamas.
 3. Where verl is installed: the replay update of the recipe's own worker, against float64 too.
-4. With --stages, where verl, Ray and vLLM are installed: the quickstart's commands, two steps of stage 2.
 
 Parts 1 and 2 need only torch, transformers and safetensors. Prints a table, then one JSON line. Exit code 1
 if a number is beyond its limit.
@@ -50,19 +49,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="(default: %(default)s)")
     parser.add_argument("--small", action="store_true", help="tiny shapes, to try the check itself")
-    parser.add_argument("--stages", action="store_true", help="part 4 too, which takes some minutes")
     return parser
 
 
 def _lines(options: argparse.Namespace) -> Iterator[Line]:
-    parts: dict[str, Part] = {
-        "replay update": numerics.check,
-        "cost": shapes.check,
-    }
+    parts: dict[str, Part] = {"replay update": numerics.check, "cost": shapes.check}
     if importlib.util.find_spec("verl"):
         parts["the recipe's worker"] = stack.check_worker
-        if options.stages:
-            parts["quickstart's stages"] = stack.check_stages
     for number, (name, check) in enumerate(parts.items(), start=1):
         start = time.perf_counter()
         print(f"{number}/{len(parts)} {name} ...", file=sys.stderr, flush=True)

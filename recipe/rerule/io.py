@@ -198,33 +198,12 @@ def check_levels(value: Any, most: int = MOST_LEVELS) -> None:
 
 def read_json(file: Path, *, nan: bool = False) -> Any:
     """The value in a JSON file. Raises ValueError, one line that names the file, and OSError."""
-    _check_file(file)
+    if not file.is_file():
+        raise ValueError(f"{file} {'is a folder, not a file' if file.is_dir() else 'does not exist'}")
     try:
         return parse_json(file.read_bytes(), nan=nan)
     except ValueError as error:
         raise ValueError(f"{file} {error}") from None
-
-
-def read_lines(file: Path, *, nan: bool = False) -> Iterator[tuple[int, Any]]:
-    """Line numbers, from 1, and values of a file of JSON lines; empty lines are passed over.
-
-    Raises ValueError, one line that names file and line, and OSError.
-    """
-    _check_file(file)
-    # As bytes: a text would end its lines at U+2028 and the like too, which JSON may hold as they are.
-    with file.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                yield number, parse_json(line, nan=nan)
-            except ValueError as error:
-                raise ValueError(f"{file}: line {number} {str(error).removesuffix(' in line 1')}") from None
-
-
-def _check_file(file: Path) -> None:
-    if not file.is_file():
-        raise ValueError(f"{file} {'is a folder, not a file' if file.is_dir() else 'does not exist'}")
 
 
 def read_record(file: Path) -> dict[str, Any]:

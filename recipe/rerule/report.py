@@ -25,7 +25,7 @@ from recipe.rerule.reporting.output import check_free, page_path, write_report
 from recipe.rerule.reporting.probes import browser_of
 from recipe.rerule.reporting.results import results_section, warnings_of
 from recipe.rerule.reporting.style import MAX_LINES
-from recipe.rerule.reporting.training import ANSWERS_NOTE, answers_tables, run_tables
+from recipe.rerule.reporting.training import run_tables
 from recipe.rerule.runs.history import Run, read_run
 
 _TITLE = "Unlearning report"
@@ -158,7 +158,7 @@ def build_sections(
     base: str | None,
     data: Path | None,
 ) -> list[Section]:
-    """In order: each benchmark's results, naturalness, attacks, training, replay's tables, answers, probes.
+    """In order: each benchmark's results, naturalness, attacks, training, replay's tables, probes.
 
     Args:
         judged: scores of a judge on the responses of `benchmarks`.
@@ -175,8 +175,6 @@ def build_sections(
         tables = list(run_tables(benchmarks, runs, data))
         sections.append(Section("Training", list(training_figures(runs))))
         sections.append(Section("Replay, by setting and by cost", tables))
-    if answers := answers_tables(runs):
-        sections.append(Section("Different answers of one step to one prompt", [ANSWERS_NOTE, *answers]))
     for benchmark in benchmarks:
         if browser := browser_of(benchmark.targets, f"probes-{benchmark.name}"):
             sections.append(Section(f"Single probes of {benchmark.title}", [browser]))

@@ -27,12 +27,8 @@ def test_figures_leave_out_the_first_steps_the_last_and_those_without_replay() -
     assert found["ours_seconds"] == 3.5
     assert found["ours_steps"] == 4
     assert found["ours_tokens"] == 5.0
-
-
-def test_without_a_replay_update_there_is_nothing_to_compare() -> None:
-    steps = [step(1.0, replayed=False)] * 10
     with pytest.raises(peer_trl.PeerError, match="no step with a replay update"):
-        peer_trl.our_figures([float(number) for number in range(10)], steps)
+        peer_trl.our_figures(ends, [step(1.0, replayed=False)] * 10)
 
 
 def test_parts_add_up_to_the_step() -> None:
@@ -56,7 +52,7 @@ def test_when_lines_were_written(tmp_path: Path) -> None:
     assert 0.4 < second - first < 1.5
 
 
-def test_an_installation_that_fails_is_told_in_one_line(
+def test_an_installation_is_made_once_and_told_in_one_line_where_it_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failed(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
@@ -66,12 +62,8 @@ def test_an_installation_that_fails_is_told_in_one_line(
     with pytest.raises(peer_trl.PeerError) as raised:
         peer_trl.install_trl(tmp_path / "site")
     assert str(raised.value) == f"cannot install trl==1.10.0 into {tmp_path / 'site'}: ERROR: no such version"
-
-
-def test_an_installation_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "trl").mkdir()
-    monkeypatch.setattr(subprocess, "run", None)
-    assert peer_trl.install_trl(tmp_path) == tmp_path
+    assert peer_trl.install_trl(tmp_path) == tmp_path  # it is there: nothing is installed again
 
 
 def test_a_side_that_fails_is_told_by_its_last_line(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Synthetic run folders and results in the trainer's and the evaluator's formats."""
+"""Folders as `recipe.rerule.evaluate model` writes them, and figures that are filled and not rendered."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from matplotlib import pyplot as plt
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.reporting import style
 
-Lines = list[dict[str, Any]]
-
+WriteEvaluation = Callable[..., Path]
 RESULTS = {
     "base": {
         "forget/recall": 0.9,
@@ -30,34 +29,13 @@ RESULTS = {
         "retain/refusal_rate": 0.05,
     },
 }
-ANCHORS = {"always refuses": {"forget/recall": 0.0625, "forget/refusal_rate": 1.0, "retain/recall": 0.03}}
-
-
-@pytest.fixture
-def results_folder(tmp_path: Path) -> Path:
-    """A folder as `recipe.rerule.evaluate` writes it."""
-    folder = tmp_path / "evaluation"
-    folder.mkdir()
-    (folder / "results.json").write_text(json.dumps(RESULTS))
-    (folder / "anchors.json").write_text(json.dumps(ANCHORS))
-    meta = {
-        "command": "python -m recipe.rerule.evaluate model --out evaluation",
-        "models": {"base": {"path": "models/base", "global_step": None}},
-        "probes": {"file": "world/probes.parquet"},
-        "rouge_l_convention": "recall",
-    }
-    (folder / "meta.json").write_text(json.dumps(meta))
-    return folder
-
-
-WriteEvaluation = Callable[..., Path]
 
 
 @pytest.fixture
 def write_evaluation(tmp_path: Path) -> WriteEvaluation:
-    """write_evaluation(name, {file name: JSON value}, responses) -> the folder; "meta" gets a benchmark."""
+    """write_evaluation(name, rows of the tidy table or None, {file name: JSON value}) -> the folder."""
 
-    def write(name: str, responses: Lines | None = None, **files: Any) -> Path:
+    def write(name: str, responses: list[dict[str, Any]] | None = None, **files: Any) -> Path:
         folder = tmp_path / name
         folder.mkdir()
         for stem, value in files.items():
@@ -69,34 +47,26 @@ def write_evaluation(tmp_path: Path) -> WriteEvaluation:
     return write
 
 
-def response(model: str, probe: int, text: str, **changes: Any) -> dict[str, Any]:
-    """A row of the tidy table."""
-    record = {
-        "model": model,
-        "probe": probe,
-        "side": "forget",
-        "kind": "qa",
-        "fact": f"probe {probe}",
-        "sample": 0,
-        "family": "direct",
-        "subject": "Ada Quill",
-        "prompt": f"Question {probe}?",
-        "golds": ["Paris"],
-        "response": text,
-        "rouge_l": float(text == "Paris"),
-        "refused": text.startswith("I don't"),
-    }
-    return record | changes
-
-
 @pytest.fixture
+def results_folder(write_evaluation: WriteEvaluation) -> Path:
+    meta = {
+        "command": "python -m recipe.rerule.evaluate model --out evaluation",
+        "models": {"base": {"path": "models/base", "global_step": None}},
+        "probes": {"file": "world/probes.parquet"},
+        "rouge_l_convention": "recall",
+    }
+    anchors = {"always refuses": {"forget/recall": 0.0625, "forget/refusal_rate": 1.0, "retain/recall": 0.03}}
+    return write_evaluation("evaluation", results=RESULTS, anchors=anchors, meta=meta)
+
+
+@pytest.fixture(autouse=True)
 def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
-    """The canvases filled during the test, wide and narrow, kept open for inspection and not rendered."""
+    """The canvases filled during the test, which are not rendered."""
     canvases: list = []
 
     def keep(canvas) -> bytes:
         canvases.append(canvas)
-        return b""
+        return b"not drawn"
 
     monkeypatch.setattr(style, "png", keep)
     yield canvases

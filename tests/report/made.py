@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from recipe.rerule.reporting.document import Row, Table, cell_of
+from recipe.rerule.reporting.document import Table, cell_of
 from recipe.rerule.reporting.evaluations import NUMBERS, TESTS, Evaluation
 from recipe.rerule.runs.history import Run
 
@@ -19,31 +19,25 @@ RESULTS: Rows = {
     "rule": {"forget/all": 0.25, "retain/all": 0.5, "forget/fb": 0.125},
 }
 ANCHORS: Rows = {"always refuses": {"forget/all": 0.126}}
+NAN = float("nan")
 
 
-def numbers(
+def evaluation(
     results: Rows = RESULTS,
     anchors: Rows = ANCHORS,
     intervals: Mapping[str, Mapping[str, tuple[float, float]]] | None = None,
-) -> pd.DataFrame:
-    nan = float("nan")
-    return pd.DataFrame(
-        [
-            (kind, name, metric, value, *(intervals or {}).get(name, {}).get(metric, (nan, nan)))
-            for kind, rows in (("model", results), ("anchor", anchors))
-            for name, metrics in rows.items()
-            for metric, value in metrics.items()
-        ],
-        columns=NUMBERS,
-    )
-
-
-def evaluation(**changes: Any) -> Evaluation:
-    """Of RESULTS and ANCHORS; results, anchors, intervals, tests and the fields of Evaluation may differ."""
-    parts = {name: changes.pop(name) for name in ("results", "anchors", "intervals") if name in changes}
-    tests = pd.DataFrame(changes.pop("tests", []), columns=TESTS)
-    made = Evaluation("rwku", "Ada", (Path("a"),), "a", "rwku", numbers(**parts), tests)
-    return replace(made, **changes)
+    tests: Any = (),
+    **changes: Any,
+) -> Evaluation:
+    """Of RESULTS and ANCHORS; the fields of Evaluation may differ."""
+    numbers = [
+        (kind, name, metric, value, *(intervals or {}).get(name, {}).get(metric, (NAN, NAN)))
+        for kind, rows in (("model", results), ("anchor", anchors))
+        for name, metrics in rows.items()
+        for metric, value in metrics.items()
+    ]
+    frames = pd.DataFrame(numbers, columns=NUMBERS), pd.DataFrame(list(tests), columns=TESTS)
+    return replace(Evaluation("rwku", "Ada", (Path("a"),), "a", "rwku", *frames), **changes)
 
 
 def paired(a: str, b: str, metric: str, difference: float, half: float, p: float, **others: Any) -> dict:
@@ -53,13 +47,19 @@ def paired(a: str, b: str, metric: str, difference: float, half: float, p: float
     return {"a": a, "b": b, "metric": metric, "difference": difference} | ends | usual | others
 
 
+def response(model: str, probe: int, text: str, **changes: Any) -> dict[str, Any]:
+    """A row of the tidy table."""
+    return {
+        "model": model, "probe": probe, "side": "forget", "kind": "qa", "fact": f"probe {probe}", "sample": 0,
+        "family": "direct", "subject": "Ada Quill", "prompt": f"Question {probe}?", "golds": ["Paris"],
+        "response": text, "rouge_l": float(text == "Paris"), "refused": text.startswith("I don't"),
+    } | changes  # fmt: skip
+
+
 def texts(table: Table, kind: str = "model") -> dict[str, list[str]]:
     """The cells of the rows of a kind, as they are shown."""
-    return {row.name: shown(table, row) for row in table.rows if row.kind == kind}
-
-
-def shown(table: Table, row: Row) -> list[str]:
-    return [cell_of(row, column)[0] for column in table.columns]
+    rows = [row for row in table.rows if row.kind == kind]
+    return {row.name: [cell_of(row, column)[0] for column in table.columns] for row in rows}
 
 
 def run_of(name: str, metrics: list[dict[str, float]], **changes: Any) -> Run:

@@ -51,10 +51,6 @@ def row(after: float, before: float | None = 0.05, **others: Any) -> Numbers:
     return Numbers(**{**dict.fromkeys(Numbers.__dataclass_fields__), **usual, **others})
 
 
-def curve(model: str, *scores: float, attack: str = RELEARN) -> Curve:
-    return Curve(attack, model, (0, *STEPS), scores, (), ())
-
-
 def usual() -> Results:
     """An unlearned model that refuses; relearning brings back 0.56, prefilling nothing."""
     return {
@@ -73,15 +69,17 @@ def usual() -> Results:
     }
 
 
-CURVES = (
-    curve("original", 0.98, 0.98, 0.98),
-    curve("rerule", 0.05, 0.4, 0.6),
-    curve("control", 0.03, 0.03, 0.04),
-)
+SCORES = {
+    "original": (0.98, 0.98, 0.98),
+    "rerule": (0.05, 0.4, 0.6),
+    "control": (0.03, 0.03, 0.04),
+    "rule": (0.05, 0.1, 0.3),
+}
+"""Of relearning, before it and after each of STEPS."""
 
 
-def results(rows: Results | None = None, curves: Sequence[Curve] = CURVES) -> AttackResults:
-    """The excess of every row is worked out from its control where there is one."""
+def results(rows: Results | None = None, attack: str | None = RELEARN) -> AttackResults:
+    """Curves of `attack` for the models of the rows, and the excess of every row that has a control."""
     given = usual() if rows is None else rows
     with_excess: Results = {}
     for key, of_models in given.items():
@@ -90,6 +88,7 @@ def results(rows: Results | None = None, curves: Sequence[Curve] = CURVES) -> At
             name: replace(one, excess=one.after - floor.after) if floor else replace(one, interval=None)
             for name, one in of_models.items()
         }
+    curves = [Curve(attack, name, (0, *STEPS), SCORES[name], (), ()) for name in given["none"] if attack]
     return AttackResults(Path("attacks"), "world", "Embedded world", with_excess, DECLARED, curves, META)
 
 
@@ -122,9 +121,5 @@ def changed(rows: Results, key: str, model: str, **changes: Any) -> Results:
     return {**rows, key: {**rows[key], model: replace(rows[key][model], **changes)}}
 
 
-def only(rows: Mapping[str, Mapping[str, Numbers]], *names: str) -> Results:
+def only(rows: Mapping[str, Mapping[str, Numbers]], names: Sequence[str]) -> Results:
     return {key: {name: one[name] for name in names} for key, one in rows.items()}
-
-
-def of(*names: str) -> list[Curve]:
-    return [one for one in CURVES if one.model in names]

@@ -15,11 +15,9 @@ from recipe.rerule.reporting.evaluations import (
     read_benchmarks,
     read_evaluation,
     read_naturalness,
-    two_sided_p,
 )
 from recipe.rerule.reporting.results import results_section
-from tests.report.conftest import response
-from tests.report.made import evaluation, paired, texts
+from tests.report.made import evaluation, paired, response, texts
 
 RESULTS = {"base": {"forget/all": 0.5}}
 TEST = {
@@ -32,52 +30,30 @@ def meta(probes: str, **changes) -> dict:
     return {"benchmark": "rwku", "probes": {"sha256": probes}, "conventions": {"rouge_l": "rwku"}} | changes
 
 
-def test_a_folder_is_read_whole(write_evaluation):
-    folder = write_evaluation(
-        "e",
-        meta=meta("k"),
-        results=RESULTS,
-        anchors={"refuses": {"forget/all": 0.1}},
-        intervals={"base": {"forget/all": [0.4, 0.6]}},
-        comparisons=[TEST],
-    )
-    read = read_evaluation(folder)
-    assert (read.benchmark, read.convention, read.probes_key) == ("rwku", "rwku", "k")
-    assert (read.results, read.anchors) == (RESULTS, {"refuses": {"forget/all": 0.1}})
-    assert read.numbers.iloc[0].tolist() == ["model", "base", "forget/all", 0.5, 0.4, 0.6]
-    assert read.tests.dropna(axis=1).to_dict("records") == [TEST]
-
-
-def test_results_alone_are_of_the_world(write_evaluation):
-    folder = write_evaluation("old", meta={"rouge_l_convention": "recall"}, results=RESULTS)
-    read = read_evaluation(folder)
-    assert (read.benchmark, read.convention, len(read.tests)) == ("world", "recall", 0)
-    assert read_evaluation(folder / "results.json").results == RESULTS
-
-
-def test_the_target_is_the_one_subject_of_the_forget_probes(write_evaluation):
+def test_a_folder_is_read(write_evaluation):
     one = [response("base", 0, "x"), response("base", 1, "x", side="retain", subject="Ben")]
-    assert read_evaluation(write_evaluation("one", one, results=RESULTS)).target == "Ada Quill"
+    intervals = {"base": {"forget/all": [0.4, 0.6]}}
+    read = read_evaluation(write_evaluation("e", one, meta=meta("k"), results=RESULTS, intervals=intervals))
+    assert (read.benchmark, read.convention, read.target) == ("rwku", "rwku", "Ada Quill")
+    assert read.numbers.to_numpy().tolist() == [["model", "base", "forget/all", 0.5, 0.4, 0.6]]
     two = [response("base", 0, "x"), response("base", 1, "x", subject="Cleo")]
-    assert read_evaluation(write_evaluation("two", two, results=RESULTS)).target == "two"
+    bare = write_evaluation("two", two, results=RESULTS)
+    for path in (bare, bare / "results.json"):  # results alone are of the world, and two subjects no target
+        read = read_evaluation(path)
+        assert (read.benchmark, read.results, read.target) == ("world", RESULTS, "two")
 
 
-def test_folders_over_the_same_probes_are_joined_by_model(write_evaluation):
+def test_folders_are_joined_by_model_over_the_same_probes_and_by_target_over_others(write_evaluation):
     first = write_evaluation("first", meta=meta("k"), results=RESULTS, comparisons=[TEST])
     bare = meta("k", benchmark_settings={"prompts": "bare", "retain_log": None, "max_tokens": 200})
     more = RESULTS | {"rule": {"forget/all": 0.25}}
     second = write_evaluation("second", meta=bare, results=more, comparisons=[TEST])
-    ((target,),) = (benchmark.targets for benchmark in read_benchmarks([first, second]))
-    assert target.results == more
-    assert target.folders == (first, second)
-    assert target.convention == "rwku; of base, rule: rwku; prompts: bare; max tokens: 200"
-    assert len(target.tests) == 1
-
-
-def test_folders_over_other_probes_are_targets_and_other_benchmarks_stand_alone(write_evaluation):
-    folders = [write_evaluation(name, meta=meta(name), results=RESULTS) for name in ("a", "b")]
+    ((joined,),) = (benchmark.targets for benchmark in read_benchmarks([first, second]))
+    assert (joined.results, joined.folders, len(joined.tests)) == (more, (first, second), 1)
+    assert joined.convention == "rwku; of base, rule: rwku; prompts: bare; max tokens: 200"
+    other = write_evaluation("other", meta=meta("l"), results=RESULTS)
     tofu = write_evaluation("tofu", meta=meta("t", benchmark="tofu"), results={"x": {"model_utility": 0.5}})
-    read = read_benchmarks([*folders, tofu])
+    read = read_benchmarks([first, other, tofu])
     assert [(benchmark.name, len(benchmark.targets)) for benchmark in read] == [("rwku", 2), ("tofu", 1)]
 
 
@@ -102,23 +78,9 @@ def test_what_does_not_compare_is_refused(write_evaluation, probes, results, set
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        (
-            {"results": {"base": {"x": "high"}}},
-            "results.json is not as .*: base/x: Input should be a valid number",
-        ),
-        ({"results": {"base": {"x": True}}}, "base/x: Input should be a valid number"),
         ({"results": {}}, "results.json is not as .*: the whole: Dictionary should have at least 1 item"),
-        ({"results": {"base": {}}}, "results.json is not as .*: base: Dictionary should have at least 1"),
         ({"meta": {"benchmark": "../x"}}, "meta.json is not as .*: benchmark: String should"),
-        ({"meta": []}, "meta.json is not as recipe.rerule.evaluate writes it"),
-        ({"meta": {"probes": "x.parquet"}}, "meta.json is not as"),
-        ({"meta": {"models": {"base": "models/base"}}}, "meta.json is not as"),
-        (
-            {"intervals": {"base": {"x": [0.5]}}},
-            "intervals.json is not as .*: base/x: List should have at least 2 items",
-        ),
         ({"comparisons": [{"a": "base"}]}, "comparisons.json is not as .*: 0/b: Field required"),
-        ({"results": {"base": {"forget/recall": 57.0}}}, "forget/recall of base is 57, outside 0 to 1"),
         ({"intervals": {"base": {"x": [0.5, 0.4]}}}, "ends before it begins"),
     ],
 )
@@ -127,27 +89,17 @@ def test_a_malformed_file_is_named(write_evaluation, files, message):
         read_evaluation(write_evaluation("e", **({"results": RESULTS} | files)))
 
 
-def test_not_a_number_and_a_damaged_table_are_refused(write_evaluation):
-    folder = write_evaluation("e", [response("base", 0, "x")], results=RESULTS)
-    (folder / "responses.parquet").write_bytes(b"no parquet")
-    with pytest.raises(ValueError, match=r"responses\.parquet cannot be read as parquet"):
-        read_evaluation(folder)
-    (folder / "results.json").write_text(json.dumps({"base": {"x": float("nan")}}))
-    with pytest.raises(ValueError, match=r"results\.json holds NaN, which is no number of JSON"):
-        read_evaluation(folder)
-
-
 # The mean over targets.
 
 FIRST = evaluation(
-    results={"base": {"forget/all": 0.5, "odd": 1.0}, "rule": {"forget/all": 0.25}},
+    results={"base": {"forget/all": 0.5, "odd": 1.0, "forget/all_pooled": 0.5}, "rule": {"forget/all": 0.25}},
     anchors={"refuses": {"forget/all": 0.0}},
     intervals={"base": {"forget/all": (0.47, 0.53)}, "rule": {"forget/all": (0.2, 0.3)}},
     tests=[paired("base", "rule", "forget/all", 0.25, 0.03, 0.01, facts=4)],
 )
 SECOND = evaluation(
     target="Ben",
-    results={"base": {"forget/all": 1.0}, "rule": {"forget/all": 0.75}},
+    results={"base": {"forget/all": 1.0, "forget/all_pooled": 1.0}, "rule": {"forget/all": 0.75}},
     anchors={"refuses": {"forget/all": 0.5}},
     intervals={"base": {"forget/all": (0.96, 1.0)}},
     tests=[paired("base", "rule", "forget/all", 0.35, 0.04, 0.02)],
@@ -155,19 +107,16 @@ SECOND = evaluation(
 
 
 def test_targets_weigh_the_same_and_half_widths_add_in_squares():
+    """A metric that one target lacks, or that is pooled over the probes of all, is no mean over targets."""
     mean = mean_over_targets([FIRST, SECOND])
     assert mean_over_targets([FIRST]) is FIRST
     assert mean.results == {"base": {"forget/all": 0.75}, "rule": {"forget/all": 0.5}}
     assert mean.anchors == {"refuses": {"forget/all": 0.25}}
-    assert mean.target == "mean over 2 targets"
     # below: sqrt(.03^2 + .04^2) / 2 = .025; above: sqrt(.03^2 + 0^2) / 2 = .015
     base, rule, refuses = mean.numbers[["low", "high"]].to_numpy()
     assert base.tolist() == pytest.approx([0.725, 0.765])
     assert all(value != value for value in [*rule, *refuses])  # one of the targets has no interval
-
-
-def test_the_mean_difference_has_a_normal_test():
-    (test,) = mean_over_targets([FIRST, SECOND]).tests.to_dict("records")
+    (test,) = mean.tests.to_dict("records")
     # half-width sqrt(.03^2 + .04^2) / 2 = .025
     assert (test["difference"], test["low"], test["high"]) == pytest.approx((0.3, 0.275, 0.325))
     standard_error = 0.025 / stats.norm.ppf(0.975)
@@ -176,22 +125,16 @@ def test_the_mean_difference_has_a_normal_test():
 
 
 def test_mean_tests_are_corrected_for_their_number():
+    """x and y differ by as much as their half-width; u and v have no spread: u does not differ, v does."""
     tests = [paired("base", "rule", name, 0.05, 0.05, 0.5, facts=3) for name in ("x", "y")]
+    tests += [paired("base", "rule", name, by, 0.0, 0.5, facts=3) for name, by in (("u", 0.0), ("v", 0.1))]
     mean = mean_over_targets([evaluation(tests=tests), evaluation(tests=[*tests, TEST | {"metric": "z"}])])
-    assert mean.tests["metric"].tolist() == ["x", "y"]
-    assert mean.tests["p_holm"].tolist() == pytest.approx([2 * mean.tests["p_value"][0]] * 2)
-    assert mean.tests["facts"].tolist() == [6, 6]
-
-
-@pytest.mark.parametrize(("difference", "error", "expected"), [(0.0, 0.0, 1.0), (0.1, 0.0, 0.0)])
-def test_a_difference_without_spread(difference, error, expected):
-    assert two_sided_p(difference, error) == expected
-
-
-def test_what_is_pooled_over_probes_is_no_mean_over_targets():
-    pooled = {"forget/all": 0.5, "forget/all_pooled": 0.5, "retain/all_pooled/refusal_rate": 0.0}
-    mean = mean_over_targets([evaluation(results={"base": pooled}, anchors={})] * 2)
-    assert mean.results == {"base": {"forget/all": 0.5}}
+    p = 2 * stats.norm.sf(stats.norm.ppf(0.975) * 2**0.5)
+    assert dict(zip(mean.tests["metric"], mean.tests["p_value"], strict=True)) == pytest.approx(
+        {"x": p, "y": p, "u": 1.0, "v": 0.0}
+    )
+    assert mean.tests["p_holm"].tolist() == pytest.approx([3 * p, 3 * p, 1.0, 0.0])
+    assert mean.tests["facts"].tolist() == [6] * 4
 
 
 # Scores of a judge.
@@ -204,13 +147,8 @@ def write_scores(folder: Path, of: Path, name: str = "base", **changes: Any) -> 
     more = {"retain": {"responses": 5, "scored": 5, "missing": 0, "empty": 0}}
     summary = {
         "results": {name: {"forget/readability": 87.5, "forget/all": 62.5}},
-        "anchors": {"refuses": {"forget/readability": 100.0}},
-        "intervals": {name: {"forget/all": [50.0, 75.0]}},
-        "comparisons": [],
         "counts": {name: counts | more},
-        "note": "Our own rubric.",
-        "rubric": {"version": 1, "scale": "1 to 5 as 0 to 100"},
-        "judge": {"model": "some-judge", "temperature": 0.0},
+        "judge": {"model": "some-judge"},
         "responses_sha256": hashlib.sha256((of / "responses.parquet").read_bytes()).hexdigest(),
     } | changes
     (folder / "naturalness.json").write_text(json.dumps(summary))
@@ -226,13 +164,9 @@ def test_scores_of_models_evaluated_one_by_one_stand_in_one_table(write_evaluati
     known = read_benchmarks(list(folders.values()))
     scores = [write_scores(tmp_path / f"of {name}", of, name) for name, of in folders.items()]
     (judged,) = read_naturalness(scores, known)
-    section = results_section(judged, [], None)
-    assert section.title == "Naturalness on RWKU"
-    note, missing, table = section.parts
-    assert note == "Our own rubric. Judge: some-judge, temperature 0.0; rubric version 1, 1 to 5 as 0 to 100."
+    missing, table = results_section(judged, [], None).parts[1:]
     assert missing.endswith(": 2 of 15 of base, 2 of 15 of rule.")
     assert texts(table) == {"base": ["87.5", "62.5"], "rule": ["87.5", "62.5"]}
-    assert "cannot be compared with ours" in table.caption
     other = write_scores(tmp_path / "third", folders["rule"], "rule", judge={"model": "another-judge"})
     with pytest.raises(ValueError, match="different judges or rubrics"):
         read_naturalness([scores[0], other], known)
@@ -242,5 +176,3 @@ def test_scores_of_models_evaluated_one_by_one_stand_in_one_table(write_evaluati
     unknown = write_scores(tmp_path / "unknown", folders["rule"], responses_sha256="0" * 64)
     with pytest.raises(ValueError, match="scores of responses that no --results folder holds"):
         read_naturalness([unknown], known)
-    with pytest.raises(ValueError, match=r"naturalness\.json does not exist"):
-        read_naturalness([tmp_path], known)

@@ -33,9 +33,8 @@ def model(tmp_path: Path) -> Path:
     tokenizer.save_pretrained(folder)
     written = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(written | {"_name_or_path": str(folder)}))
-    (folder / "task_vector.json").write_text(
-        json.dumps({"format": "rerule/task_vector", "base": str(folder)})
-    )
+    vector = {"format": "rerule/task_vector", "base": str(folder)}
+    (folder / "task_vector.json").write_text(json.dumps(vector))
     return folder
 
 
@@ -43,35 +42,25 @@ def run(*words: str | Path) -> int:
     return export.main([str(word) for word in words])
 
 
-def card_of(folder: Path) -> str:
-    return (folder / "README.md").read_text()
+def card_of(folder: Path) -> tuple[dict[str, Any], str]:
+    """The YAML at the head of a card, and its text."""
+    _, head, text = (folder / "README.md").read_text().split("---\n", 2)
+    return yaml.safe_load(head), text
 
 
-def front_matter(card: str) -> dict[str, Any]:
-    """The YAML at the head of a card."""
-    _, head, _ = card.split("---\n", 2)
-    return yaml.safe_load(head)
-
-
-def test_the_folder_loads_and_gives_the_same_logits(model: Path, tmp_path: Path) -> None:
+def test_the_folder_loads_gives_the_same_logits_and_names_no_folder(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert run(model, "--to", out, "--name", "a: *b*") == 0
-    assert front_matter(card_of(out))["model_name"] == "a: *b*"
-    assert "\n# a: \\*b\\*\n" in card_of(out)
+    head, card = card_of(out)
+    assert head["model_name"] == "a: *b*"
+    assert "\n# a: \\*b\\*\n" in card
     tokens = AutoTokenizer.from_pretrained(out)("Where was Ada born?", return_tensors="pt").input_ids
     logits = [AutoModelForCausalLM.from_pretrained(folder)(tokens).logits for folder in (model, out)]
     assert torch.equal(*logits)
     assert len(list(out.glob("model-*.safetensors"))) > 1
     for file in model.glob("*.safetensors"):
-        before, after = load_file(file), load_file(out / file.name)
-        assert before.keys() == after.keys()
-
-
-def test_nothing_in_the_folder_names_a_folder_of_this_machine(model: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    assert run(model, "--to", out) == 0
-    told = [path.name for path in out.iterdir() if b"secret_place" in path.read_bytes()]
-    assert told == []
+        assert load_file(file).keys() == load_file(out / file.name).keys()
+    assert [path.name for path in out.iterdir() if b"secret_place" in path.read_bytes()] == []
     assert not (out / "task_vector.json").exists()
     assert json.loads((out / "config.json").read_text())["hidden_size"] == 8
 
@@ -95,18 +84,15 @@ def test_the_origin_of_a_run_of_unlearn(tmp_path: Path) -> None:
     assert shown_name(str(origin.base)) == "base"
 
 
-@pytest.mark.parametrize(
-    ("model", "shown"),
-    [
-        ("Qwen/Qwen3-8B", "Qwen/Qwen3-8B"),
-        ("/data/me/base", "base"),
-        ("./a", "a"),
-        ("a/b/c", "c"),
-        ("base", "base"),
-    ],
-)
-def test_only_names_on_the_hub_are_shown_whole(model: str, shown: str) -> None:
-    assert shown_name(model) == shown
+def test_only_names_on_the_hub_are_shown_whole() -> None:
+    names = {
+        "Qwen/Qwen3-8B": "Qwen/Qwen3-8B",
+        "/data/me/base": "base",
+        "./a": "a",
+        "a/b/c": "c",
+        "base": "base",
+    }
+    assert {name: shown_name(name) for name in names} == names
 
 
 def test_the_model_of_a_finished_run_is_its_folder_model(model: Path, tmp_path: Path) -> None:
@@ -115,60 +101,46 @@ def test_the_model_of_a_finished_run_is_its_folder_model(model: Path, tmp_path: 
     (folder / "run.json").write_text(json.dumps({"format": "rerule/run", "stage": 1}))
     model.rename(folder / "model")
     assert run(folder, "--to", tmp_path / "out") == 0
-    assert "Method: rejection steering, which is stage 1 of RULE" in card_of(tmp_path / "out")
-    assert front_matter(card_of(tmp_path / "out"))["model_name"] == "stage1"
+    head, card = card_of(tmp_path / "out")
+    assert head["model_name"] == "stage1"
+    assert "Method: rejection steering, which is stage 1 of RULE" in card
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (("--attacks", "ATTACKS"), "--attacks names no models read from"),
-        (("--attacks", "ATTACKS", "--as", "nobody"), "--as nobody: --attacks has no such model; there are"),
-        (("--results", "ATTACKS"), "is a folder of evaluate attack; give it as --attacks"),
-    ],
-)
-def test_results_of_other_models_are_refused(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], told: str
-) -> None:
-    folder = made_attacks.write(tmp_path / "attacks")
-    given = [str(folder) if word == "ATTACKS" else word for word in words]
-    assert run(model, "--to", tmp_path / "out", *given) == 2
-    error = capsys.readouterr().err
-    assert told in error
-    assert error.count("\n") == 1
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_model_that_was_asked_with_a_prefix_is_not_this_model(
+def test_what_is_not_of_this_model_is_refused(
     model: Path, write_evaluation: WriteEvaluation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Results of other models, of this one with a prefix, and a folder inside or around the model's."""
+    attacks = made_attacks.write(tmp_path / "attacks")
     meta = {"models": {"base": {"path": str(model), "prefix": "Forget Ada."}}}
-    folder = write_evaluation("eval", results={"base": RESULTS["base"]}, meta=meta)
-    assert run(model, "--to", tmp_path / "out", "--results", folder) == 2
-    assert "names no models read from" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("place", ["", "below", ".."])
-def test_the_export_stands_apart_from_the_model(
-    model: Path, tmp_path: Path, place: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = sorted(model.parent.rglob("*"))
-    assert run(model, "--to", model / place) == 2
-    assert capsys.readouterr().err.startswith("error: ")
+    results = write_evaluation("eval", results={"base": RESULTS["base"]}, meta=meta)
+    before, out = sorted(model.parent.rglob("*")), tmp_path / "out"
+    for words, told in (
+        ((out, "--attacks", attacks), "--attacks names no models read from"),
+        (
+            (out, "--attacks", attacks, "--as", "nobody"),
+            "--as nobody: --attacks has no such model; there are",
+        ),
+        ((out, "--results", attacks), "is a folder of evaluate attack; give it as --attacks"),
+        ((out, "--results", results), "--results names no models read from"),
+        *(((model / place,), "error: ") for place in ("", "below", "..")),
+    ):
+        assert run(model, "--to", *words) == 2
+        *_, error = capsys.readouterr().err.splitlines()  # after the progress of slow work
+        assert error.startswith("error: ")
+        assert told in error
+    assert not out.exists()
     assert sorted(model.parent.rglob("*")) == before
 
 
 def test_only_an_earlier_export_is_replaced(model: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
+    out, other = tmp_path / "out", tmp_path / "other"
     assert run(model, "--to", out) == 0
     assert run(model, "--to", out) == 2
     assert run(model, "--to", out, "--overwrite", "--name", "second") == 0
-    assert "# second" in card_of(out)
+    assert "# second" in card_of(out)[1]
     (out / "notes.txt").write_text("mine")
-    assert run(model, "--to", out, "--overwrite") == 2
-    assert (out / "notes.txt").read_text() == "mine"
-    other = tmp_path / "other"
     other.mkdir()
     (other / "README.md").write_text("mine")
-    assert run(model, "--to", other, "--overwrite") == 2
-    assert (other / "README.md").read_text() == "mine"
+    for folder, name in ((out, "notes.txt"), (other, "README.md")):
+        assert run(model, "--to", folder, "--overwrite") == 2
+        assert (folder / name).read_text() == "mine"

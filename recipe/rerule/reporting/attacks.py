@@ -407,7 +407,7 @@ def attack_figure(results: AttackResults, suffix: str) -> Figure | None:
         results.shown,
         fill,
         "score",
-        columns=(4, 2),
+        columns=4,
         height=0.75 + 0.26 * len(names),
     )
 

@@ -47,7 +47,7 @@ class Row(NamedTuple):
         cells: by `Column.metric` an unscaled number or a text; None, NaN or no entry for what is missing. Of
             a number there may also be the ends of its interval, by (metric, "low") and (metric, "high"); the
             outcome of a test, by (metric, "mark"); and another column whose form it has, by (metric, "as").
-        kind: "model" (or run, metric, answer), "anchor" (constant answers) or "published".
+        kind: "model" (or run, metric), "anchor" (constant answers) or "published".
     """
 
     name: str
@@ -98,7 +98,6 @@ class Figure:
         explanation: how to read it, in a few sentences.
         alt: what it shows, for who cannot see it.
         png: the image.
-        narrow_png: the same for a phone, its panels under each other.
     """
 
     name: str
@@ -106,7 +105,6 @@ class Figure:
     explanation: str
     alt: str
     png: bytes
-    narrow_png: bytes
 
 
 @dataclass(frozen=True)
@@ -205,7 +203,7 @@ def csv_text(table: Table) -> str:
 
 def html_page(report: Report) -> str:
     """The page needs no other file: styles and script inline, images as data URIs; it forbids any request."""
-    script = _asset("browser.js") + _asset("sort.js")
+    script = _asset("browser.js")
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     page = TEMPLATES.get_template("page.html")
     return page.render(report=report, style=_asset("page.css"), script=script, script_digest=digest)
@@ -265,4 +263,4 @@ TEMPLATES = Environment(
     keep_trailing_newline=True,
 )
 TEMPLATES.filters.update(data_uri=_data_uri, pack=_packed, md=escaped)
-TEMPLATES.globals.update(cell_of=cell_of, value_of=value_of, heading=heading, markdown_table=markdown_table)
+TEMPLATES.globals.update(cell_of=cell_of, heading=heading, markdown_table=markdown_table)

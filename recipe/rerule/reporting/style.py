@@ -21,8 +21,7 @@ from PIL import Image
 from recipe.rerule.reporting.document import Figure
 
 _DPI, _COLOURS = 160, 128
-_WIDE_INCHES, _NARROW_INCHES = 7.6, 3.8
-_PANEL_INCHES, _SINGLE_PANEL_INCHES = 2.15, 3.0
+_WIDTH_INCHES, _PANEL_INCHES, _SINGLE_PANEL_INCHES = 7.6, 2.15, 3.0
 _LEGEND_INCHES, _MARK_INCHES, _LETTER_INCHES = 0.22, 0.68, 0.075
 
 # Okabe-Ito colours, told apart by readers with any colour vision; lines differ by style and marker besides.
@@ -66,41 +65,38 @@ def figure(
     panels: Sequence[Any],
     fill: Callable[[Axes, Any], None],
     x_label: str,
-    columns: tuple[int, int] = (2, 1),
+    columns: int = 2,
     height: float | None = None,
 ) -> Figure:
     """A figure with a panel for each of `panels`, which `fill` draws into its axes.
 
     Args:
-        columns: how many panels stand next to each other at most, in the wide and in the narrow form.
+        columns: how many panels stand next to each other at most.
         height: of a panel in inches.
     """
-    drawn = []
-    for most, width in zip(columns, (_WIDE_INCHES, _NARROW_INCHES), strict=True):
-        across = min(most, len(panels))
-        down = -(-len(panels) // across)
-        with plt.rc_context(_STYLE):
-            canvas, grid = plt.subplots(down, across, squeeze=False, layout="constrained")
-            for axes, panel in zip(grid.flat, panels, strict=False):
-                fill(axes, panel)
-            for axes in grid.flat[len(panels) :]:
-                axes.set_visible(False)
-            for axes in grid.flat[max(0, len(panels) - across) : len(panels)]:
-                axes.set_xlabel(x_label)
-            named: dict[str, Any] = {}
-            for axes in grid.flat:
-                for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-                    named.setdefault(label, handle)
-            legend_rows = 0
-            if named:
-                widest = _MARK_INCHES + _LETTER_INCHES * max(map(len, named))
-                columns_of_legend = min(len(named), max(1, int(width / widest)))
-                canvas.legend(named.values(), named.keys(), loc="outside upper left", ncols=columns_of_legend)
-                legend_rows = -(-len(named) // columns_of_legend)
-            each = height or (_PANEL_INCHES if len(panels) > 1 else _SINGLE_PANEL_INCHES)
-            canvas.set_size_inches(width, each * down + _LEGEND_INCHES * legend_rows)
-            drawn.append(png(canvas))
-    return Figure(name, title, explanation, alt, *drawn)
+    across = min(columns, len(panels))
+    down = -(-len(panels) // across)
+    with plt.rc_context(_STYLE):
+        canvas, grid = plt.subplots(down, across, squeeze=False, layout="constrained")
+        for axes, panel in zip(grid.flat, panels, strict=False):
+            fill(axes, panel)
+        for axes in grid.flat[len(panels) :]:
+            axes.set_visible(False)
+        for axes in grid.flat[max(0, len(panels) - across) : len(panels)]:
+            axes.set_xlabel(x_label)
+        named: dict[str, Any] = {}
+        for axes in grid.flat:
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+                named.setdefault(label, handle)
+        legend_rows = 0
+        if named:
+            widest = _MARK_INCHES + _LETTER_INCHES * max(map(len, named))
+            columns_of_legend = min(len(named), max(1, int(_WIDTH_INCHES / widest)))
+            canvas.legend(named.values(), named.keys(), loc="outside upper left", ncols=columns_of_legend)
+            legend_rows = -(-len(named) // columns_of_legend)
+        each = height or (_PANEL_INCHES if len(panels) > 1 else _SINGLE_PANEL_INCHES)
+        canvas.set_size_inches(_WIDTH_INCHES, each * down + _LEGEND_INCHES * legend_rows)
+        return Figure(name, title, explanation, alt, png(canvas))
 
 
 def png(canvas: Canvas) -> bytes:

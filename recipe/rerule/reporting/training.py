@@ -1,9 +1,8 @@
-"""Tables of training runs: settings and results, hard groups, cost, tokens, and answers to one prompt."""
+"""Tables of training runs: settings and results, hard groups, cost, and tokens."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import pandas as pd
 from data_prep.contract import read_rows
 from recipe.rerule.evaluation.registry import benchmarks, published
 from recipe.rerule.evaluation.table import columns_of, legend
-from recipe.rerule.io import is_finite, read_lines
 from recipe.rerule.replay.buffer import is_hard
 from recipe.rerule.reporting.document import Row, Table, plain_columns
 from recipe.rerule.reporting.evaluations import Benchmark, Evaluation
@@ -23,12 +21,6 @@ from recipe.rerule.runs.history import Run, replay_start_step
 SIDES = ("forget", "retain")
 MARK = 0.6
 """The paper's tau in most of its runs: what "hard" means of a run that has no fixed one."""
-GROUPS_PER_SIDE = 2
-ANSWERS_NOTE = (
-    "Answers that the policy sampled at one step to one prompt, with their rewards: what a rollout group is "
-    "made of. Of each run and side the two groups with the widest spread of rewards, at the first replay "
-    "update, or halfway through a run without one."
-)
 _REPLAY_PARTS = [f"replay/seconds/{part}" for part in ("offer", "draw", "collate", "update", "record")]
 _NOT_TRAINING = ["timing_s/testing", "timing_s/save_checkpoint"]
 
@@ -274,63 +266,3 @@ def tokenizer_of(run: Run) -> Callable[[list[str]], list[int]]:
         f"run {run.name}: no tokenizer in {run.folder}/global_step_N/actor/huggingface nor in the model it "
         "started from, so tokens cannot be counted; leave --data out"
     )
-
-
-def answers_tables(runs: Sequence[Run]) -> list[Table]:
-    """A table for each group that is shown, of the runs that kept their rollouts' text.
-
-    Of each side at most two groups of one step: those with the widest spread of rewards, then with the most
-    answers, then with the lowest index. Groups whose answers are all one are left out. The step is that of
-    the run's first replay update; of a run without one, the middle of its recorded steps.
-    Raises ValueError for a bad record.
-    """
-    tables = []
-    for number, run in enumerate(runs, start=1):
-        folder = run.folder / "records" / "rollouts"
-        steps = sorted(int(file.stem) for file in folder.glob("*.jsonl") if file.stem.isdigit())
-        if not steps:
-            continue
-        start = replay_start_step(run) or math.inf
-        step = next((step for step in steps if step >= start), steps[len(steps) // 2])
-        answers = read_rollouts(folder / f"{step}.jsonl")
-        groups = answers.groupby("index").agg(
-            side=("side", "first"),
-            answers=("response", "nunique"),
-            reward=("reward", "max"),
-            least=("reward", "min"),
-        )
-        groups["spread"] = groups["reward"] - groups["least"]
-        order = groups[groups["answers"] > 1].sort_values(
-            ["spread", "answers"], ascending=False, kind="stable"
-        )
-        shown = [index for side in SIDES for index in order[order["side"] == side].index[:GROUPS_PER_SIDE]]
-        for place, index in enumerate(shown, start=1):
-            group = answers[answers["index"] == index]
-            first, counts = group.iloc[0], group.value_counts(["response", "reward"], sort=False)
-            counts = counts.reset_index(name="times").sort_values(["reward", "times"], ascending=False)
-            tables.append(
-                Table(
-                    f"answers_{number}_{re.sub(r'[^A-Za-z0-9]+', '_', run.name)}_{place}",
-                    f"{run.name}, step {step}: {first['prompt']}",
-                    "answer",
-                    plain_columns({"reward": "g", "times": ".0f"}),
-                    [Row(one["response"].strip() or "(empty)", one) for one in counts.to_dict("records")],
-                    f"{first['side']}, {first['mode']}, prompt #{index}: {len(group)} answers sampled from "
-                    "the same policy to the same prompt.",
-                )
-            )
-    return tables
-
-
-def read_rollouts(file: Path) -> pd.DataFrame:
-    """A row for each response of a step. Raises ValueError for a line that is no such record."""
-    kinds = {"index": int, "side": str, "mode": str, "prompt": str, "response": str, "reward": float}
-    records = []
-    for number, record in read_lines(file):
-        try:
-            records.append({name: kind(record[name]) for name, kind in kinds.items()})
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise ValueError(f"{file}: line {number} is not a record of a rollout") from error
-        if not is_finite(record["reward"]):
-            raise ValueError(f"{file}: line {number} is not a record of a rollout")
-    return pd.DataFrame(records, columns=list(kinds))
