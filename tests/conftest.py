@@ -1,5 +1,6 @@
 """Tests use no network: a model that is not on disk is not looked for on the hub. SIGINT interrupts them."""
 
+import gc
 import json
 import os
 import signal
@@ -32,6 +33,12 @@ settings.register_profile(
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over what is imported by now: it would look at it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -17,9 +17,10 @@ from recipe.rerule.evaluation.output import EVALUATION
 from recipe.rerule.export import KIND as EXPORT
 from recipe.rerule.replay import state
 from recipe.rerule.reporting.output import FILES
-from recipe.rerule.runs import run_folder
+from recipe.rerule.runs import checkpoints, run_folder
 from recipe.rerule.schema import STAGE1, STAGE2
 from recipe.rerule.unlearning.task_vectors import KIND as TASK_VECTOR
+from tests.refused.table import read
 
 ROOT = Path(__file__).parents[1]
 CONFIG = ROOT / "recipe" / "rerule" / "config"
@@ -71,24 +72,18 @@ def test_the_tables_have_every_setting_that_only_rerule_has_and_no_other_of_repl
     assert {key for key in STAGE1 if key.startswith(("signal.", "stop"))} <= set(STAGE_1)
 
 
-@pytest.mark.parametrize("key", REPLAY)
-def test_the_defaults_and_the_papers_values_of_replay_are_those_of_the_settings(key: str) -> None:
-    default = settings("rerule_trainer.yaml")
+def test_the_defaults_and_the_papers_values_are_those_of_the_settings() -> None:
+    default, stage1 = settings("rerule_trainer.yaml"), settings("stage1/sft_trainer.yaml")
     paper = settings("rerule_trainer.yaml", "common/paper/replay_common.yaml", "experiment/paper/rwku.yaml")
-    told = [re.sub(r" \(not used\)$", "", cell).strip("`") for cell in REPLAY[key][:2]]
-    assert told == [shown(default[key]), shown(paper[key])]
-
-
-@pytest.mark.parametrize("key", [*SAVING, *STAGE_2])
-def test_the_other_defaults_of_stage_2_are_those_of_the_settings(key: str) -> None:
-    default = settings("rerule_trainer.yaml")
-    told = {**SAVING, **STAGE_2}[key][1]
-    assert key == "rollout.agent.default_agent_loop" or told.split(" (")[0] == shown(default[key])
-
-
-@pytest.mark.parametrize("key", [key for key in STAGE_1 if key != "signal.reward_kwargs"])
-def test_the_defaults_of_stage_1_are_those_of_the_settings(key: str) -> None:
-    assert STAGE_1[key][0] == shown(settings("stage1/sft_trainer.yaml")[key])
+    for key, cells in REPLAY.items():
+        told = [re.sub(r" \(not used\)$", "", cell).strip("`") for cell in cells[:2]]
+        assert told == [shown(default[key]), shown(paper[key])], key
+    for key, cells in (SAVING | STAGE_2).items():
+        if key != "rollout.agent.default_agent_loop":
+            assert cells[1].split(" (")[0] == shown(default[key]), key
+    for key, cells in STAGE_1.items():
+        if key != "signal.reward_kwargs":
+            assert cells[0] == shown(stage1[key]), key
 
 
 def shown(value: object) -> str:
@@ -114,35 +109,37 @@ def test_the_change_that_adds_a_metric_fits_its_file() -> None:
 
 
 WRITTEN = {
-    "data": [
+    "running.md": [
         *(f"{name}.parquet" for name in (*classical.FILES, "sft", "train", "val", "probes")),
-        io.DATA.marker,
-    ],
-    "run of stage 2": [
-        run_folder.MARKER,
-        run_folder.LOCK,
         *(f"records/{name}.jsonl" for name in ("metrics", "metrics_at_save", "prompts", "replay")),
+        *(io.DATA.marker, run_folder.MARKER, run_folder.LOCK, checkpoints.MARKER_FILE),
+        *(f"replay/{state.STATE_FILE}", f"report/{FILES.marker}"),
+        *(EXPORT.marker, TASK_VECTOR.marker),
     ],
-    "`global_step_N` in it": ["complete.json", f"replay/{state.STATE_FILE}"],
-    "evaluation": [
-        EVALUATION.marker,
+    "evaluation.md": [
         *(f"{name}.json" for name in ("results", "intervals", "comparisons", "anchors")),
-        *("responses.parquet", "texts.jsonl"),
+        *(EVALUATION.marker, "responses.parquet", "texts.jsonl"),
     ],
-    "attack": [summary.RESULTS, summary.CURVES, tidy.FILE, runner.PIECES, summary.ATTACKED.marker],
-    "report": [f"report/{FILES.marker}"],
-    "other commands": [EXPORT.marker, TASK_VECTOR.marker],
+    "attacks.md": [summary.RESULTS, summary.CURVES, tidy.FILE, runner.PIECES, summary.ATTACKED.marker],
 }
 
 
-PLACES = {"evaluation": ("evaluation.md", "### The folder"), "attack": ("attacks.md", "## The command")}
-"""Where a folder has a table of its files; the others are rows of one table."""
+@pytest.mark.parametrize("name", WRITTEN)
+def test_the_page_names_what_the_code_writes(name: str) -> None:
+    assert [file for file in WRITTEN[name] if f"`{file}`" not in page(name)] == []
 
 
-@pytest.mark.parametrize("folder", WRITTEN)
-def test_the_tables_of_files_name_what_the_code_writes(folder: str) -> None:
-    name, heading = PLACES.get(folder, ("running.md", "## Files"))
-    told = page(name).split(f"{heading}\n")[1].split("\n## ")[0]
-    if folder not in PLACES:
-        (told,) = [line for line in told.splitlines() if line.startswith(f"| {folder} |")]
-    assert [file for file in WRITTEN[folder] if f"`{file}`" not in told] == []
+def test_each_combination_is_tested_refused_or_untried() -> None:
+    """The tests that the table names exist, and what it calls refused are cases of tests/refused."""
+    section = page("running.md").split("## What runs where\n")[1].split("\n## ")[0]
+    states = [line.split("|")[-2].strip() for line in section.splitlines() if line.startswith("| ")][1:]
+    assert len(states) > 15
+    cases = [case.given + case.says for case in read() if case.outcome == "refused"]
+    for state_ in states:
+        kind, _, names = state_.partition(": ")
+        assert kind in ("tested", "refused") or state_.startswith("untried"), state_
+        named = re.findall("`([^`]+)`", names)
+        if kind == "tested" or (kind == "refused" and named[0].startswith("test_")):
+            assert all((ROOT / "tests" / "e2e" / name).is_file() for name in named), state_
+        elif kind == "refused":
+            assert any(named[0].split("=")[0] in case for case in cases), state_

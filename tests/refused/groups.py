@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
+import copy
 import gzip
 import json
 import math
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,8 +21,6 @@ import pyarrow.parquet as pq
 import pytest
 import safetensors.torch
 import torch
-import yaml
-from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
 from data_prep.__main__ import main as data_prep
@@ -40,10 +37,13 @@ from recipe.rerule.replay import save as save_replay
 from recipe.rerule.replay.__main__ import main as inspect
 from recipe.rerule.replay.custom import build_rules
 from recipe.rerule.runs import checkpoints, run_folder
-from recipe.rerule.training import entry, learning
+from recipe.rerule.schema import SettingsError, shown
+from recipe.rerule.training import learning
 from tests import made_models, made_runs, made_tokenizers
 from tests.data_prep.generate import server
 from tests.data_prep.raw_files import put_array, put_custom, put_rwku
+from tests.document_programs import composed
+from tests.golden import commands
 from tests.made_worlds import SMALL
 from tests.refused import configurations, endpoints, models, playground, rows
 from tests.refused.rows import rl, sft, stored
@@ -131,88 +131,37 @@ def value(expression: str, **more: Any) -> Any:
 
 
 def settings(case: Case, place: Place) -> Ended:
-    """Settings of a run in which nothing else is wrong."""
+    """Settings of a run in which nothing else is wrong; of a key with several values each is tried."""
     folder = place.shared(configurations.build)
-    pairs = [pair.partition("=")[::2] for pair in case.given.split("  ")]
-    values = {key: yaml.safe_load(text) for key, text in pairs}
-    before = sorted(folder.rglob("*"))
-    errors, warnings = configurations.findings(case.group, values, folder)
-    assert sorted(folder.rglob("*")) == before
-    return Ended([f"error: {line}" for line in errors], warnings)
+    before = listing(folder)
+    found = list(configurations.findings(case.group, folder, *case.settings))
+    assert listing(folder) == before
+    errors = [f"error: {line}" for lines, _ in found for line in lines]
+    if "=" not in case.given.partition(": ")[0]:
+        for line, values in zip(errors, case.settings, strict=True):
+            ((key, one),) = values.items()
+            assert f"{key} is {shown(one)}" in line
+    return Ended(errors, [line for _, lines in found for line in lines], commands=len(found))
 
 
 def override(case: Case, place: Place) -> Ended:
     """An override that Hydra does not compose."""
-    with (
-        pytest.raises(Exception) as raised,  # noqa: PT011  (Hydra's are of many kinds)
-        initialize_config_module("recipe.rerule.config", version_base=None),
-    ):
-        compose("rerule_trainer", [case.given])
-    return Ended([f"error: {entry.explain(raised.value, entry.STAGE2)}"])
-
-
-def options(case: Case, place: Place) -> Ended:
-    """Options on the command line of stage 2."""
-    place.patch.setattr(sys, "argv", ["main", *case.given.split(), "platform=cpu"])
-    return place.tried(lambda: entry.run_task(pytest.fail, entry.STAGE2), strict=True)
-
-
-FORKING = """
-import json, os, runpy, sys
-import hydra, peft, ray, torch, transformers  # which every command imports, once for all
-for number, words in enumerate(json.load(sys.stdin)):
-    child = os.fork()
-    if not child:
-        for descriptor, name in ((1, "out"), (2, "err")):
-            os.dup2(os.open(f"{sys.argv[1]}/{number}.{name}", os.O_WRONLY | os.O_CREAT), descriptor)
-        sys.argv = words
-        runpy.run_module(f"recipe.rerule.{words[0]}", run_name="__main__", alter_sys=True)
-        sys.exit(0)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
+    with pytest.raises(SettingsError) as raised:
+        composed("recipe.rerule.main", (case.given,))
+    return Ended([f"error: {raised.value}"])
 
 
 def command(case: Case, place: Place) -> Ended:
-    """A command with the settings of a run in which nothing is wrong, and these words; all in one process."""
-    done = _commands(place.shared(configurations.build), place.shared(lambda folder: None))
-    code, out, err = done[case.given]
-    errors = [line for line in err.splitlines() if line.startswith("error: ")]
-    assert (code, out) == (2, ""), err
-    return Ended(errors)
-
-
-@functools.cache
-def _commands(folder: Path, scratch: Path) -> dict[str, tuple[int, str, str]]:
-    """Exit code, stdout and stderr of each line of the group."""
-    from tests.refused.table import read
-
-    lines = [case.given for case in read() if GROUPS[case.group] is command]
-    words = []
-    for module, *more in map(str.split, lines):
-        group = {"main": configurations.STAGE2, "sft": configurations.STAGE1}.get(
-            module, configurations.UNLEARN
-        )
-        run = (
-            []
-            if "--list" in more
-            else [*configurations.RUNS[group][3], f"trainer.default_local_dir={folder}/run"]
-        )
-        words.append([module, *(configurations.placed(folder, word) for word in [*run, *more])])
-    before = listing(folder)
-    root = Path(__file__).resolve().parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", FORKING, str(scratch)],
-        input=json.dumps(words), text=True, capture_output=True, cwd=folder, timeout=900,
-        env=os.environ | {"HF_HUB_OFFLINE": "1", "PYTHONPATH": str(root)},
-    )  # fmt: skip
-    assert listing(folder) == before
-    codes = list(map(int, done.stdout.split()))
-    assert len(codes) == len(lines), done.stderr
-    texts = [
-        [(scratch / f"{number}.{name}").read_text() for name in ("out", "err")]
-        for number in range(len(lines))
-    ]
-    return {line: (code, *text) for line, code, text in zip(lines, codes, texts, strict=True)}  # type: ignore[misc]
+    """A command with the settings of a run in which nothing is wrong, and these words."""
+    folder = place.shared(configurations.build)
+    name, *words = case.given.split()
+    of = {"main": configurations.STAGE2, "sft": configurations.STAGE1}.get(name, configurations.UNLEARN)
+    run = [*configurations.RUNS[of][3], f"trainer.default_local_dir={folder}/run"] * ("--list" not in words)
+    before = listing(folder, place.here)
+    placed = [configurations.placed(folder, word) for word in [*run, *words]]
+    ran = commands.run(f"recipe.rerule.{name}", *placed, folder=place.here)
+    assert (ran.code, ran.out, listing(folder, place.here)) == (2, "", before)
+    return Ended([line for line in ran.said if line.startswith("error: ")])
 
 
 # Rows.
@@ -246,15 +195,14 @@ def parquet_rows(case: Case, place: Place) -> Ended:
     if case.group == "probes of evaluate":
         return place.tried(lambda: read_probes(Path(train[0])))
     stage = case.group.removeprefix("rows of ").replace(" ", "")
-    config = configurations.small(stage, f"{_MODEL_KEY[stage]}={place.shared(configurations.put_model)}")
+    config = configurations.small(stage)
+    model = config.model if stage == "stage1" else config.actor_rollout_ref.model
+    model.path = str(place.shared(configurations.put_model))
     usual = [] if stage == "stage1" else [stored(rl("val", start=50))]
     val = _files(place.here, "val", value(validation) if validation else usual, train)
     config.data.train_files, config.data.val_files = train, val or None
     config.trainer.default_local_dir = str(place.here / "run")
     return place.tried(lambda: checks.require(checks.findings(getattr(checks, stage), config)))
-
-
-_MODEL_KEY = {"stage1": "model.path", "stage2": "actor_rollout_ref.model.path"}
 
 
 def _files(folder: Path, name: str, contents: list[bytes | int], train: list[str]) -> list[str]:
@@ -328,7 +276,9 @@ def _stages(place: Place, model: Path, folder: Path | str, mode: str = "disable"
         if mode != "disable":
             (Path(folder) / run_folder.MARKER).unlink(missing_ok=True)
             run_folder.begin(folder, number)  # type: ignore[arg-type]
-        config = _small(stage, files).copy()
+        config = configurations.small(stage)
+        config.data.train_files = f"{files}/{'sft' if number == 1 else 'train'}.parquet"
+        config.data.val_files = None if number == 1 else f"{files}/val.parquet"
         (config.model if number == 1 else config.actor_rollout_ref.model).path = str(model)
         config.trainer.default_local_dir, config.trainer.resume_mode = str(folder), mode
         config.trainer.resume_from_path = f"{folder}/global_step_3"
@@ -338,24 +288,11 @@ def _stages(place: Place, model: Path, folder: Path | str, mode: str = "disable"
 
 def _unlearn(place: Place, model: Path) -> Ended:
     """The check of `recipe.rerule.unlearn` with this model."""
-    config = _unlearning(place.shared(_put_rows)).copy()
+    chosen = ("platform=cpu", "method=rejection_steering", "data.train_files=null")
+    config = copy.deepcopy(composed("recipe.rerule.unlearn", chosen))
+    config.data.alternate = f"{place.shared(_put_rows)}/sft.parquet"
     config.model.path, config.trainer.default_local_dir = str(model), str(place.here / "unlearned")
     return place.tried(lambda: checks.require(checks.findings(checks.unlearn, config)))
-
-
-@functools.cache
-def _unlearning(files: Path) -> Any:
-    chosen = "method=rejection_steering", f"data.alternate={files}/sft.parquet", "data.train_files=null"
-    with initialize_config_module("recipe.rerule.config.unlearn", version_base=None):
-        return compose("unlearn_trainer", ["platform=cpu", *chosen])
-
-
-@functools.cache
-def _small(stage: str, files: Path) -> Any:
-    train = f"data.train_files={files}/{'sft' if stage == 'stage1' else 'train'}.parquet"
-    return configurations.small(
-        stage, train, *([f"data.val_files={files}/val.parquet"] * (stage == "stage2"))
-    )
 
 
 def _put_rows(folder: Path) -> None:
@@ -624,7 +561,6 @@ def finished_run(case: Case, place: Place) -> Ended:
 GROUPS: dict[str, Callable[[Case, Place], Ended]] = {
     **dict.fromkeys(configurations.RUNS, settings),
     "overrides of stage 2": override,
-    "options of stage 2": options,
     "commands": command,
     "raw files of data_prep": raw_file,
     **dict.fromkeys(("rows of stage 1", "rows of stage 2", "probes of evaluate"), parquet_rows),

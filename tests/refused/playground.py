@@ -107,17 +107,6 @@ def snapshot(root: Path, names: Sequence[str]) -> Snapshot:
     return {root / name: ((root / name).read_bytes(), (root / name).stat().st_mtime_ns) for name in names}
 
 
-def everything(root: Path) -> Snapshot:
-    """The same of every file there is; of a link, where it leads."""
-    found: Snapshot = {}
-    for path in root.rglob("*"):
-        if path.is_symlink():
-            found[path] = (os.readlink(path).encode(), 0)
-        elif path.is_file():
-            found[path] = (path.read_bytes(), path.stat().st_mtime_ns)
-    return found
-
-
 def call(command: str, root: Path, arguments: str | Sequence[str]) -> int:
     """A command in the folder `root`; its exit code."""
     given = arguments.split() if isinstance(arguments, str) else list(arguments)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
-
-from recipe.rerule.schema import shown
 
 
 class Case(NamedTuple):
@@ -22,6 +20,15 @@ class Case(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.group}: {self.given[:80]}"
+
+    @property
+    def settings(self) -> list[dict[str, Any]]:
+        """The settings of the line; of KEY: VALUE | VALUE one for each value."""
+        key, _, values = self.given.partition(": ")
+        if "=" not in key:
+            return [{key: yaml.safe_load(text)} for text in values.split(" | ")]
+        pairs = [pair.partition("=")[::2] for pair in self.given.split("  ")]
+        return [{key: yaml.safe_load(text) for key, text in pairs}]
 
     def is_said(self, text: str) -> bool:
         """Whether the parts of `says` stand in the text in their order."""
@@ -42,13 +49,10 @@ def read() -> Iterator[Case]:
         elif line.startswith("["):
             group = line[1:-1]
         else:
-            key, _, values = line.partition(": ")
-            for text in values.split(" | "):
-                value = shown(yaml.safe_load(text))
-                yield Case(group, f"{key}={text}", "refused", f"{key} is {value}")
+            yield Case(group, line, "refused", f"{line.partition(': ')[0]} is ")
 
 
 def told(stderr: str) -> list[str]:
     """The lines of a command without those of its progress, which a machine that is busy has too."""
-    progress = r"[\w ]+: (\d+ of \d+ [\w ]+, )?\d+ s([,;].*)?"
+    progress = r"(?!error|warning).+: (\d+ of \d+ [\w ]+, )?\d+ s([,;].*)?"
     return [line for line in stderr.splitlines() if not re.fullmatch(progress, line)]

@@ -5,6 +5,7 @@ RERULE_EVERY=1 tries all of it, which takes minutes; otherwise a share that diff
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -13,16 +14,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
-from matplotlib import pyplot as plt
+import yaml
 
 from recipe.rerule import evaluate, report
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.probes import file_sha256
 from recipe.rerule.replay import Replay, ReplayConfig, save
 from recipe.rerule.replay.__main__ import main as inspect
-from recipe.rerule.reporting import style
 from tests.evaluation.made_logs import tofu_log
+from tests.made_runs import stage2_run
+from tests.refused import playground
 from tests.refused.damage import damaged, written
 from tests.refused.table import told
 from tests.replay.groups import make_group
@@ -30,11 +33,6 @@ from tests.replay.groups import make_group
 EVERY = int(os.environ.get("RERULE_EVERY", "61"))
 REPORTS_EVERY = 1 if EVERY == 1 else 3 * EVERY
 UNREADABLE = ("Errno", "Traceback", "object has no", "indices must be", "not supported between", "unhashable")
-RECORD = {
-    "model": "base", "probe": 3, "side": "forget", "kind": "qa", "fact": "a", "sample": 0, "family": "direct",
-    "subject": "Ada", "prompt": "Where?", "golds": ["Paris"], "response": "In Paris.", "rouge_l": 1.0,
-    "refused": 0.0,
-}  # fmt: skip
 MUSE_SAMPLE = {"rougeL_f1": 0.5, "rougeL_recall": 0.5, "generation": "x", "ground_truth": "y"}
 MUSE = {
     f"{name}_ROUGE": {"agg_value": 0.5, "value_by_index": {"0": MUSE_SAMPLE, "1": MUSE_SAMPLE}}
@@ -46,69 +44,41 @@ MUSE = {
     }
 }
 TOFU = tofu_log(1, {"forget": 3, "retain": 2, "ra": 2, "wf": 2})
-RESULTS = {"base": {"forget/recall": 0.5, "retain/recall": 0.75}, "rule": {"forget/recall": 0.25}}
 COMPARISON = {
-    "a": "base", "b": "rule", "metric": "forget/recall", "difference": 0.25, "low": 0.125, "high": 0.5,
+    "a": "base", "b": "rule", "metric": "forget/all", "difference": 0.25, "low": 0.125, "high": 0.5,
     "p_value": 0.01, "p_holm": 0.02, "probes": 4, "test": "paired",
-}  # fmt: skip
-META = {
-    "benchmark": "world", "command": "python", "models": {"base": {"path": "m", "global_step": 3}},
-    "probes": {"file": "p.parquet", "sha256": "ab", "rows": {"forget": 1}}, "rouge_l_convention": "recall",
-    "benchmark_settings": {"max_tokens": 32},
-}  # fmt: skip
-EVALUATION: dict[str, Any] = {
-    "results.json": RESULTS,
-    "anchors.json": {"always refuses": {"forget/recall": 0.0}},
-    "intervals.json": {"base": {"forget/recall": [0.25, 0.75]}},
-    "comparisons.json": [COMPARISON],
-    "meta.json": META,
-}
-ROWS = [RECORD, RECORD | {"model": "rule", "response": "No."}]
-GROUP = {
-    "index": 4, "type": "forget", "mode": "qa", "subject": "Ada", "rewards": [0.0, 1.0], "prompt_tokens": 3,
-    "response_tokens": [2, 4],
 }  # fmt: skip
 ROLLOUT = {
     "index": 4, "step": 1, "side": "forget", "mode": "qa", "prompt": "Where?", "response": "There.",
     "reward": 0.5,
 }  # fmt: skip
-RUN: dict[str, Any] = {
-    "records/metrics.jsonl": [
-        {
-            "step": step,
-            "data": {"reward/forget/mean": 0.5, "replay/updates": 1, "val-core/x/reward/mean@1": 0.5},
-        }
-        for step in (1, 2)
-    ],
-    "records/prompts.jsonl": [{"step": step, "prompts": [GROUP]} for step in (1, 2)],
-    "records/rollouts/1.jsonl": [ROLLOUT, ROLLOUT | {"response": "Here.", "reward": 1.0}],
-    "config.yaml": {"replay": {"enable": True, "admission": "hard", "threshold": 0.6}},
-}
 NATURALNESS = {
     "results": {"base": {"forget/all": 50.0}, "rule": {"forget/all": 75.0}},
     "anchors": {"always refuses": {"forget/all": 25.0}},
     "intervals": {"base": {"forget/all": [25.0, 75.0]}},
-    "comparisons": [COMPARISON | {"metric": "forget/all"}],
+    "comparisons": [COMPARISON],
     "counts": {"base": {"forget": {"responses": 1, "scored": 1, "missing": 0, "empty": 0}}},
     "note": "A judge.", "judge": {"model": "j", "temperature": 0.0}, "rubric": {"version": 1, "scale": "s"},
     "responses_sha256": "",
 }  # fmt: skip
 
 
-def put(folder: Path, files: dict[str, Any]) -> Path:
-    for name, value in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(written(value, name.endswith("l") and not name.endswith("yaml")))
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def _no_pixels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Figures are put together, but not rendered."""
-    monkeypatch.setattr(style, "png", lambda canvas: plt.close("all") or b"")
-    yield
-    plt.close("all")
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """An evaluation of two models, its scores of naturalness, and a run; figures have no pixels."""
+    with pytest.MonkeyPatch.context() as patch:
+        playground.stub_slow_parts(patch)
+        root = playground.build(tmp_path_factory.mktemp("damaged") / "root")
+        two = "model --model base=model --model rule=model --probes data/probes.parquet --out two"
+        assert playground.call("evaluate", root, two) == 0
+        stage2_run(root / "run", [0.5, 0.25])
+        (root / "run" / "records" / "rollouts").mkdir()
+        rollouts = [ROLLOUT, ROLLOUT | {"response": "Here.", "reward": 1.0}]
+        (root / "run" / "records" / "rollouts" / "1.jsonl").write_text(written(rollouts, True))
+        (root / "scores").mkdir()
+        judged = NATURALNESS | {"responses_sha256": file_sha256(root / "two" / tidy.FILE)}
+        (root / "scores" / "naturalness.json").write_text(json.dumps(judged))
+        yield root
 
 
 class Sweep:
@@ -119,16 +89,22 @@ class Sweep:
         self.broken: list[str] = []
         self.tried = 0
 
-    def run(self, name: str, command: Callable[[list[str]], int], *arguments: object) -> None:
-        """One command, whose last line is an object of numbers where `--json` is among its arguments."""
+    def run(
+        self, name: str, command: Callable[[list[str]], int], *arguments: object, code: int | None = None
+    ) -> None:
+        """One command; `score` prints an object of numbers on its last line.
+
+        code: with which it has to end.
+        """
         self.tried += 1
         given = [str(argument) for argument in arguments]
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", RuntimeWarning)  # they would be further lines on stderr
-                code = command(given)
+                ended = command(given)
             out, err = self._capsys.readouterr()
-            problem = _problem(code, out, err, score="score" in given)
+            problem = _problem(ended, out, err, score="score" in given)
+            problem = problem or (f"ended with {ended}: {err}" if code not in (None, ended) else "")
         except Exception as error:
             self._capsys.readouterr()
             problem = f"{type(error).__name__}: {error}"[:300]
@@ -157,51 +133,47 @@ def put_damaged(path: Path, text: str) -> None:
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
 
 
-LOGS: dict[str, tuple[Any, bool]] = {
-    "tofu": (TOFU, False),
-    "muse-books": (MUSE, False),
-}
-
-
-@pytest.mark.parametrize("benchmark", LOGS)
-def test_a_log_to_score(benchmark: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    value, lines = LOGS[benchmark]
+@pytest.mark.parametrize(("benchmark", "value"), [("tofu", TOFU), ("muse-books", MUSE)])
+def test_a_log_to_score(
+    benchmark: str, value: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file, whole = tmp_path / "log.json", tmp_path / "whole.json"
-    whole.write_text(written(value, lines))
-    sweep = Sweep(capsys)
-    score = ("score", "--benchmark", benchmark, "--json", "--log")
-    assert evaluate.main([*score, str(whole)]) == 0
-    capsys.readouterr()
-    for name, text in damaged(value, lines=lines, every=EVERY):
+    whole.write_text(json.dumps(value))
+    sweep, score = Sweep(capsys), ("score", "--benchmark", benchmark, "--json", "--log")
+    sweep.run("whole", evaluate.main, *score, whole, code=0)
+    for name, text in damaged(value, every=EVERY):
         put_damaged(file, text)
         sweep.run(name, evaluate.main, *score, file)
-        if benchmark in ("tofu", "muse-books"):
-            sweep.run(f"retained: {name}", evaluate.main, *score, whole, "--retain-log", file)
+        sweep.run(f"retained: {name}", evaluate.main, *score, whole, "--retain-log", file)
     sweep.end()
 
 
-@pytest.mark.parametrize("name", [*EVALUATION, *RUN, "naturalness.json"])
-def test_an_input_of_the_report(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    evaluation, run = put(tmp_path / "e", EVALUATION), put(tmp_path / "r", RUN)
-    tidy.write(evaluation, tidy.from_rows(ROWS))
-    judged = NATURALNESS | {"responses_sha256": file_sha256(evaluation / tidy.FILE)}
-    scores = put(tmp_path / "n", {"naturalness.json": judged})
-    given = ["--results", evaluation, "--run", f"rule={run}", "--overwrite", "--out", tmp_path / "out"]
-    given += ["--naturalness", scores]
-    assert report.main(list(map(str, given))) == 0
-    capsys.readouterr()
-    (place,) = (folder / name for folder in (evaluation, run, scores) if (folder / name).exists())
-    value, sweep = (EVALUATION | RUN | {"naturalness.json": judged})[name], Sweep(capsys)
-    for damage, text in damaged(value, lines=name.endswith(".jsonl"), every=REPORTS_EVERY):
-        put_damaged(place, text)
+READ_BY_THE_REPORT = [
+    *(f"two/{name}.json" for name in ("results", "anchors", "intervals", "comparisons", "meta")),
+    *("run/records/metrics.jsonl", "run/records/prompts.jsonl", "run/records/rollouts/1.jsonl"),
+    *("run/config.yaml", "scores/naturalness.json"),
+]
+
+
+@pytest.mark.parametrize("name", READ_BY_THE_REPORT)
+def test_an_input_of_the_report(
+    name: str, root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--results", root / "two", "--run", f"rule={root / 'run'}", "--naturalness", root / "scores"]
+    given += ["--overwrite", "--out", tmp_path / "out"]
+    sweep, content, lines = Sweep(capsys), (root / name).read_text(), name.endswith(".jsonl")
+    value = [json.loads(line) for line in content.splitlines()] if lines else yaml.safe_load(content)
+    sweep.run("whole", report.main, *given, code=0)
+    for damage, text in damaged(value, lines=lines, every=REPORTS_EVERY):
+        put_damaged(root / name, text)
         sweep.run(damage, report.main, *given)
+    (root / name).write_text(content)
     sweep.end()
 
 
-def damaged_tables() -> Iterator[tuple[str, bytes]]:
+def damaged_tables(content: bytes) -> Iterator[tuple[str, bytes]]:
     """A table that is cut off, that lacks a column, or has one with values of another type."""
-    whole = tidy.from_rows(ROWS)
-    content = whole.to_parquet()
+    whole = pd.read_parquet(io.BytesIO(content))
     for share in (0, 1, 2, 3):
         yield f"cut at {share} quarters", content[: share * len(content) // 4]
     for column in whole.columns:
@@ -211,17 +183,18 @@ def damaged_tables() -> Iterator[tuple[str, bytes]]:
     yield "no rows", whole.head(0).to_parquet()
 
 
-def test_the_table_of_responses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = put(tmp_path / "e", EVALUATION)
-    judge = ("judge", "--results", folder, "--base-url", "http://localhost:1/v1", "--judge-model", "j")
-    score = ("score", "--benchmark", "world", "--json", "--model", "base", "--log", folder / tidy.FILE)
-    page = ("--results", folder, "--overwrite", "--out", tmp_path / "out")
-    sweep = Sweep(capsys)
-    for name, content in damaged_tables():
-        (folder / tidy.FILE).write_bytes(content)
+def test_the_table_of_responses(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = root / "two" / tidy.FILE
+    judge = ("judge", "--results", root / "two", "--base-url", "http://localhost:1/v1", "--judge-model", "j")
+    score = ("score", "--benchmark", "world", "--json", "--model", "base", "--log", table)
+    page = ("--results", root / "two", "--overwrite", "--out", tmp_path / "out")
+    sweep, content = Sweep(capsys), table.read_bytes()
+    for name, damage in damaged_tables(content):
+        table.write_bytes(damage)
         sweep.run(f"judge, {name}", evaluate.main, *judge, "--dry-run")
         sweep.run(f"score, {name}", evaluate.main, *score)
         sweep.run(f"report, {name}", report.main, *page)
+    table.write_bytes(content)
     sweep.end()
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from recipe.rerule import report
 from recipe.rerule.preflight import checks
+from recipe.rerule.training import entry
 from tests.refused.configurations import RUNS, STAGE2, UNLEARN, build, findings, put_model, small
 from tests.refused.groups import GROUPS, Place
-from tests.refused.rows import changed, rl, sft, stored
+from tests.refused.rows import TRUTH, changed, rl, sft, stored
 from tests.refused.table import Case, read
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -60,7 +63,22 @@ def test_a_case(
 
 @pytest.mark.parametrize("group", [group for group in RUNS if group != UNLEARN])
 def test_the_unchanged_run_is_accepted(group: str, shared: Shared) -> None:
-    assert findings(group, {}, shared(build)) == ([], [])
+    assert list(findings(group, shared(build), {})) == [([], [])]
+
+
+def test_an_interpolation_of_what_is_not_there_names_it() -> None:
+    with initialize_config_module("recipe.rerule.config", version_base=None):
+        config = compose("rerule_trainer", ["data.seed=${data.sead}"])
+    with pytest.raises(OmegaConfBaseException) as raised:
+        OmegaConf.resolve(config)
+    assert entry.explain(raised.value, entry.STAGE2) == "Interpolation key 'data.sead' not found"
+
+
+@pytest.mark.parametrize(
+    "words", ["--config-name rerule_trainer", "--config-name=nothing", "--config-dir mine --config-name rwku"]
+)
+def test_other_names_of_configurations_are_left_to_hydra(words: str) -> None:
+    entry.check_options(words.split(), entry.STAGE2)
 
 
 def test_a_library_may_register_a_loss_and_an_agent_loop(
@@ -79,74 +97,62 @@ def test_a_library_may_register_a_loss_and_an_agent_loop(
         "actor_rollout_ref.rollout.agent.default_agent_loop": "settings_test_loop",
         "actor_rollout_ref.actor.policy_loss.loss_mode": "settings_test_loss",
     }
-    (error,), _ = findings(STAGE2, values, shared(build))
+    library = {"actor_rollout_ref.model.external_lib": "settings_test_library"}
+    ((error,), _), accepted = findings(STAGE2, shared(build), values, library)
     assert "settings_test_loop" in error
-    values |= {"actor_rollout_ref.model.external_lib": "settings_test_library"}
-    assert findings(STAGE2, values, shared(build)) == ([], [])
+    assert accepted == ([], [])
 
 
 def test_the_line_in_the_documentation_is_what_is_printed(shared: Shared) -> None:
-    (line,), _ = findings(STAGE2, {"actor_rollout_ref.actor.optim.lr": math.nan}, shared(build))
+    (((line,), _),) = findings(STAGE2, shared(build), {"actor_rollout_ref.actor.optim.lr": math.nan})
     assert f"\n    error: {line}\n" in (DOCS / "configuration.md").read_text("utf-8")
 
 
-def test_combinations_that_the_documentation_calls_refused_are_cases() -> None:
-    page = (DOCS / "running.md").read_text("utf-8")
-    runs = page.split("\n## What runs where\n")[1].split("\n## ")[0]
-    last = [line.split("|")[-2].strip() for line in runs.splitlines() if "|" in line]
-    cells = [cell for cell in last if cell.startswith("refused: ") and "test_" not in cell]
-    assert len(cells) > 8
-    tried = " ".join(case.given + case.says for case in CASES if case.outcome == "refused")
-    for cell in cells:
-        assert re.findall("`([^`]+)`", cell)[0].split("=")[0] in tried, cell
+@pytest.fixture
+def prepared(shared: Shared, tmp_path: Path) -> DictConfig:
+    """A configuration of stage 2 whose files are rows in `tmp_path`, which tests may write anew."""
+    config = small("stage2")
+    config.actor_rollout_ref.model.path = str(shared(put_model))
+    config.trainer.default_local_dir = str(tmp_path / "run")
+    for name, rows in (("train", rl()), ("val", rl("val", start=50))):
+        (tmp_path / f"{name}.parquet").write_bytes(stored(rows))
+        config.data[f"{name}_files"] = str(tmp_path / f"{name}.parquet")
+    return config
 
 
 @pytest.mark.parametrize(("own", "warned"), [(False, True), (True, False)])
 def test_leaks_are_looked_for_by_the_phrases_of_the_reward(
-    own: bool, warned: bool, shared: Shared, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    own: bool, warned: bool, prepared: DictConfig, tmp_path: Path
 ) -> None:
     """A reward function of one's own may mean something else by refusal_phrases."""
-    config = small("stage2", f"actor_rollout_ref.model.path={shared(put_model)}")
-    number = next(
-        at for at, row in enumerate(rl()) if row["reward_model"]["ground_truth"]["type"] == "forget"
-    )
-    train = changed(rl(), number, "reward_model", "ground_truth", "golds", value=["Nie wiem."])
-    for name, rows in (("train", train), ("val", rl("val", start=50))):
-        (tmp_path / f"{name}.parquet").write_bytes(stored(rows))
-        config.data[f"{name}_files"] = str(tmp_path / f"{name}.parquet")
-    config.trainer.default_local_dir = str(tmp_path / "run")
+    train = changed(rl(), 0, *TRUTH, "golds", value=["Nie wiem."])
+    assert train[0]["reward_model"]["ground_truth"]["type"] == "forget"
+    (tmp_path / "train.parquet").write_bytes(stored(train))
     (tmp_path / "phrases.txt").write_text("nie wiem\n")
-    config.reward.custom_reward_function.reward_kwargs.refusal_phrases = str(tmp_path / "phrases.txt")
+    reward = prepared.reward.custom_reward_function
+    reward.reward_kwargs.refusal_phrases = str(tmp_path / "phrases.txt")
     if own:
         (tmp_path / "own.py").write_text("def compute_score(**kwargs): return 0.0\n")
-        config.reward.custom_reward_function.path = str(tmp_path / "own.py")
-    checks.require(checks.findings(checks.stage2, config))
-    found = [line for line in capsys.readouterr().err.splitlines() if "leaks cannot be seen" in line]
-    assert len(found) == warned
+        reward.path = str(tmp_path / "own.py")
+    found = list(checks.findings(checks.stage2, prepared))
+    assert [one.is_error for one in found] == [False] * len(found)
+    assert sum("leaks cannot be seen" in one.line for one in found) == warned
 
 
 @pytest.mark.parametrize(("answer", "warned"), [("x" * 23, False), ("x" * 24, True)])
 def test_refusals_beside_the_rows_that_no_response_can_hold(
-    answer: str, warned: bool, shared: Shared, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    answer: str, warned: bool, prepared: DictConfig, tmp_path: Path
 ) -> None:
     """A character is a token, and an end follows; a response has at most 24."""
-    config = small("stage2", f"actor_rollout_ref.model.path={shared(put_model)}")
-    config.trainer.default_local_dir = str(tmp_path / "run")
     taught = sft()
-    for number in range(len(taught)):
-        taught = changed(taught, number, "messages", 1, "content", value=answer)
-    for name, rows in (("train", rl()), ("val", rl("val", start=50)), ("sft", taught)):
-        (tmp_path / f"{name}.parquet").write_bytes(stored(rows))
-    config.data.train_files, config.data.val_files = (
-        str(tmp_path / f"{n}.parquet") for n in ("train", "val")
-    )
-    checks.require(checks.findings(checks.stage2, config))
+    for row in taught:
+        row["messages"][1]["content"] = answer
+    (tmp_path / "sft.parquet").write_bytes(stored(taught))
     said = (
-        f"warning: data.max_response_length is 24, but the refusals of {tmp_path / 'sft.parquet'} have 25 to "
+        f"data.max_response_length is 24, but the refusals of {tmp_path / 'sft.parquet'} have 25 to "
         "25 tokens with their end, so that none can be sampled whole; raise it to 25"
     )
-    found = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
-    assert found == ([said] if warned else [])
+    assert [one.line for one in checks.findings(checks.stage2, prepared)] == [said] * warned
 
 
 def test_what_is_repeated_or_copied_is_warned_about(

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from recipe.rerule.runs.history import (
     Prompt,
@@ -97,27 +95,9 @@ def test_early_reward_is_the_first_third_rounded_up(rewards: tuple[float, ...], 
     assert early_reward(prompt(1, *rewards)) == pytest.approx(expected)
 
 
-def test_hardest_prompts_are_low_at_first_and_come_by_index_where_they_are_equal() -> None:
-    run = run_of(
-        prompt(1, 0.0, 1.0, 1.0), prompt(2, 0.5, 0.0, 0.0), prompt(3, 0.25, 0.5, 0.5), prompt(4, 1.0)
-    )
-    assert hardest_prompts([run], 2) == [1, 3]
-    assert hardest_prompts([run], 10) == [1, 3, 2, 4]
-    assert hardest_prompts([run_of(prompt(5, 0.5), prompt(2, 0.5), prompt(9, 0.5))], 2) == [2, 5]
-
-
 def test_runs_share_their_hardest_prompts() -> None:
     """Means 0.5, 0.375, 0.25; prompt 4 is unknown to the second run."""
     first = run_of(prompt(1, 0.0), prompt(2, 0.75), prompt(3, 0.25), prompt(4, 0.0))
     second = run_of(prompt(1, 1.0), prompt(2, 0.0), prompt(3, 0.25))
     assert hardest_prompts([first, second], 3) == [3, 2, 1]
     assert hardest_prompts([first, Run("no prompts", (1,), ({},), {})], 3) == []
-
-
-@given(st.lists(st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=1, max_size=7), max_size=8))
-def test_no_prompt_left_out_is_harder_than_one_shown(rewards: list[list[float]]) -> None:
-    run = run_of(*(prompt(index, *visits) for index, visits in enumerate(rewards)))
-    shown = hardest_prompts([run], 3)
-    assert len(shown) == min(3, len(rewards))
-    left_out = set(run.prompts) - set(shown)
-    assert all(early_reward(run.prompts[a]) <= early_reward(run.prompts[b]) for a in shown for b in left_out)

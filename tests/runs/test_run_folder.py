@@ -1,7 +1,14 @@
-"""A run writes only where a run of its own was, and only what runs write is removed."""
+"""A run writes only where a run of its own was, one at a time, and only what runs write is removed."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +37,13 @@ NOT_OF_A_RUN += (
 )
 
 
-@pytest.mark.parametrize("stage", [1, 2])
 @pytest.mark.parametrize("name", NOT_OF_A_RUN.split())
-def test_a_users_file_under_a_runs_name_is_refused(name: str, stage: Any, tmp_path: Path) -> None:
+def test_a_users_file_under_a_runs_name_is_refused(name: str, tmp_path: Path) -> None:
     put(tmp_path / "run", "notes.txt", name)
     line = rf"^trainer.default_local_dir is {tmp_path}/run, and the {name.split('/')[0]} there [^\n]*$"
-    with pytest.raises(ValueError, match=line):
-        run_folder.check(tmp_path / "run", stage)
+    for stage in (1, 2):
+        with pytest.raises(ValueError, match=line):
+            run_folder.check(tmp_path / "run", stage)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("stage", [1, 2])
@@ -94,23 +101,18 @@ def test_verls_dumps_go_where_nothing_else_is(tmp_path: Path) -> None:
         run_folder.check_dumps(key, tmp_path / "dumps", resumed=True)
 
 
-UNFINISHED = [
-    *("config.yaml", "records/metrics.jsonl", "records/metrics.1.jsonl", "records/prompts.jsonl"),
-    *(
-        "records/rollouts/3.jsonl",
-        "lora_adapter/adapter_model.safetensors",
-        "global_step_2.removed/complete.json",
-    ),
-    *("global_step_3/actor/model_world_size_1_rank_0.pt", "global_step_3/actor/huggingface/tokenizer.json"),
-    *("global_step_3/actor/huggingface/model-00001-of-00002.safetensors.tmp", "global_step_3/data.pt"),
-    *("global_step_3/actor/huggingface/config.json.tmp", "global_step_3/replay/state.json.tmp"),
-    "global_step_3/actor/lora_adapter/adapter_config.json",
-]
+UNFINISHED = """
+    config.yaml records/metrics.jsonl records/metrics.1.jsonl records/prompts.jsonl records/rollouts/3.jsonl
+    lora_adapter/adapter_model.safetensors global_step_2.removed/complete.json global_step_3/data.pt
+    global_step_3/actor/model_world_size_1_rank_0.pt global_step_3/actor/huggingface/tokenizer.json
+    global_step_3/actor/huggingface/model-00001-of-00002.safetensors.tmp global_step_3/replay/state.json.tmp
+    global_step_3/actor/huggingface/config.json.tmp global_step_3/actor/lora_adapter/adapter_config.json
+"""
 
 
 def test_an_unfinished_run_is_removed_whole(tmp_path: Path) -> None:
     run_folder.begin(tmp_path / "run", 2)
-    put(tmp_path / "run", *UNFINISHED)
+    put(tmp_path / "run", *UNFINISHED.split())
     put(tmp_path, "beside.txt")
     run_folder.remove_unfinished(tmp_path / "run")
     assert contents(tmp_path) == {"beside.txt": b"mine"}
@@ -122,25 +124,19 @@ NOTES = "notes.txt records/notes.txt global_step_3/notes.txt global_step_3/actor
 @pytest.mark.parametrize("name", [*NOTES.split(), "lora_adapter/notes.txt"])
 def test_a_file_that_no_run_wrote_keeps_an_unfinished_run(name: str, tmp_path: Path) -> None:
     run_folder.begin(tmp_path / "run", 2)
-    put(tmp_path / "run", *UNFINISHED, name)
+    put(tmp_path / "run", *UNFINISHED.split(), name)
     before = contents(tmp_path)
     with pytest.raises(ValueError, match=f"no run wrote {tmp_path / 'run' / name}"):
         run_folder.remove_unfinished(tmp_path / "run")
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize(
-    "marker",
-    [
-        None,
-        "{",
-        "[]",
-        '{"format": "mine", "stage": 1}',
-        '{"format": "rerule/run", "format_version": 1, "stage": 2}',
-    ],
-)
+OTHER_FORMAT = '{"format": "rerule/run", "format_version": 1, "stage": 2}'
+
+
+@pytest.mark.parametrize("marker", [None, "{", "[]", '{"format": "mine", "stage": 1}', OTHER_FORMAT])
 def test_without_its_marker_nothing_is_removed(marker: str | None, tmp_path: Path) -> None:
-    put(tmp_path / "run", *UNFINISHED)
+    put(tmp_path / "run", *UNFINISHED.split())
     if marker is not None:
         put(tmp_path / "run", "run.json", text=marker)
     before = contents(tmp_path)
@@ -149,27 +145,77 @@ def test_without_its_marker_nothing_is_removed(marker: str | None, tmp_path: Pat
     assert contents(tmp_path) == before
 
 
-def test_a_checkpoint_with_a_users_file_outlives_the_rotation(
+def test_a_checkpoint_with_a_users_file_outlives_rotation_and_a_new_attempt(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for step in (1, 2, 3):
+    for step in (1, 2, 3, 4):
         put(tmp_path, f"global_step_{step}/actor/model_world_size_1_rank_0.pt")
         checkpoints.finish(tmp_path, step)
     put(tmp_path, "global_step_1/evaluation.txt")
-    checkpoints.keep(tmp_path, 1)
-    assert sorted(path.name for path in tmp_path.glob("global_step_*")) == ["global_step_1", "global_step_3"]
+    checkpoints.keep(tmp_path, 2)
+    names = sorted(path.name for path in tmp_path.glob("global_step_*"))
+    assert names == ["global_step_1", "global_step_3", "global_step_4"]
     assert f"no run wrote {tmp_path / 'global_step_1' / 'evaluation.txt'}" in capsys.readouterr().out
-
-
-def test_a_new_attempt_at_a_step_keeps_a_users_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    put(tmp_path, "global_step_4/actor/model_world_size_1_rank_0.pt", "global_step_4/notes.txt")
+    checkpoints.begin(tmp_path, 1)
     checkpoints.begin(tmp_path, 4)
-    assert not (tmp_path / "global_step_4").exists()
-    assert (tmp_path / "global_step_4.kept" / "notes.txt").read_text() == "mine"
+    names = sorted(path.name for path in tmp_path.glob("global_step_*"))
+    assert names == ["global_step_1.kept", "global_step_3"]
+    assert (tmp_path / "global_step_1.kept" / "evaluation.txt").read_text() == "mine"
     assert "is now" in capsys.readouterr().out
-    put(tmp_path, "global_step_5/actor/model_world_size_1_rank_0.pt")
-    checkpoints.begin(tmp_path, 5)
-    assert not (tmp_path / "global_step_5").exists()
-    assert not (tmp_path / "global_step_5.kept").exists()
+
+
+# One run at a time.
+
+HOLDER = """
+import sys, time
+from recipe.rerule.runs import run_folder
+with run_folder.held(sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_second_run_is_refused_until_the_first_is_dead(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(folder)], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    owner = rf"run is in use by another run \(process {holder.pid} on {socket.gethostname()}\)"
+    with pytest.raises(run_folder.BusyError, match=owner), run_folder.held(folder):
+        pass
+    holder.send_signal(signal.SIGKILL)
+    holder.communicate()
+    assert (folder / run_folder.LOCK).exists()
+    with run_folder.held(folder):
+        assert f"process {os.getpid()} " in (folder / run_folder.LOCK).read_text()
+    assert list(folder.iterdir()) == []
+
+
+def test_a_lock_file_that_its_owner_just_removed_is_not_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between opening and locking, the owner ends and a third run begins: there are then two files."""
+    real, tried = fcntl.flock, []
+
+    def flock(descriptor: int, operation: int) -> None:
+        tried.append(descriptor)
+        if len(tried) == 1:
+            (tmp_path / run_folder.LOCK).unlink()
+        real(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with run_folder.held(tmp_path), pytest.raises(run_folder.BusyError), run_folder.held(tmp_path):
+        pass
+    assert len(tried) == 3
+
+
+def test_a_file_system_without_locks_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def flock(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with run_folder.held(tmp_path):
+        pass
+    assert capsys.readouterr().err.startswith(f"warning: {tmp_path} cannot be locked (No locks available)")

@@ -17,7 +17,7 @@ from recipe.rerule.runs import checkpoints, model_checks
 from recipe.rerule.runs.save_clock import SaveClock
 from recipe.rerule.training import trainer as module
 from recipe.rerule.training.trainer import ReRULETrainer
-from tests.runs.test_adapter import ALPHA, RANK, adapted_model, put_written, start
+from tests.runs.test_written_model import ALPHA, RANK, adapted_model, put_written, start
 
 
 def saving(minutes: float | None, save_freq: int = 1_000_000) -> tuple[Any, list[float], list[str]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from recipe.rerule import io
 from recipe.rerule.replay import Replay, ReplayConfig, load, save
-from recipe.rerule.runs import checkpoints, final_weights, written_model
+from recipe.rerule.runs import checkpoints, written_model
 from recipe.rerule.runs.fingerprint import run_identity
 from recipe.rerule.runs.save_clock import SaveClock
 
@@ -105,7 +105,7 @@ class SavedRun(_Trainer):
     def _settle_weights(self, folder: Path) -> None:
         config, dtype = self.config, self.config.save.weights_dtype
         written_model.settle(folder / "actor" / "huggingface", config.actor_rollout_ref.model, dtype)
-        final_weights.settle(folder / "critic" / "huggingface", dtype, config.critic.model.path)
+        written_model.set_dtype(folder / "critic" / "huggingface", dtype, config.critic.model.path)
 
     @contextlib.contextmanager
     def _discarded_without_room(self) -> Iterator[None]:

@@ -21,7 +21,6 @@ from tqdm import tqdm
 
 from recipe.rerule import io
 from recipe.rerule.io import Kind, stamp_folder
-from recipe.rerule.runs.final_weights import say_dtype
 from recipe.rerule.runs.weights import (
     Weights,
     WeightsError,
@@ -30,6 +29,7 @@ from recipe.rerule.runs.weights import (
     read_weights,
     write_index,
 )
+from recipe.rerule.runs.written_model import say_dtype
 
 KIND = Kind("rerule/task_vector", "task_vector.json")
 """The folder that is written; its marker says which models it was made from."""
