@@ -30,7 +30,7 @@ from typing import Any
 from benchmarks.peer_trl import ROOT, TRL, PeerError, install_trl, our_steps, trl_loop
 from benchmarks.workload import Workload
 from data_prep.world.config import WorldConfig
-from data_prep.world.stage1 import Steering, prepare
+from data_prep.world.stage1 import prepare
 from recipe.rerule.platform.select import select
 
 RULE, PEER = "rule", "trl"
@@ -78,7 +78,7 @@ def main() -> None:
 def curves(arguments: argparse.Namespace) -> dict[str, list[Point]]:
     """The validations of each run, TRL's first: it is quicker to fail. Raises PeerError where a run fails."""
     site = install_trl(arguments.cache / TRL)
-    world, model = prepare(arguments.out, WorldConfig(), Steering())
+    world, model = prepare(arguments.out, WorldConfig())
     load = Workload(model=str(model), train=str(world / "train.parquet"))
     held_out = str(world / "val.parquet")
     select("cpu")  # what it puts into the environment, all runs inherit

@@ -210,7 +210,7 @@ def test_the_folder_of_scores(
     assert (found["note"], found["rubric"]["sha256"]) == (NOTE, rubric_sha256())
     assert found["judge"] == {
         "model": MODEL, "temperature": 0, "seed": 0, "max_tokens": 1024, "calls": 6, "from_cache": 0,
-        "prompt_tokens": 42, "completion_tokens": 18, "cost": None,
+        "prompt_tokens": 42, "completion_tokens": 18,
     }  # fmt: skip
     lines = (tmp_path / "eval-naturalness" / "naturalness.jsonl").read_text().splitlines()
     assert len(lines) == 4 + 2 * 2
@@ -262,10 +262,10 @@ def test_missing_scores_are_counted_listed_shown_and_asked_for_again(
     assert read(tmp_path / "eval-naturalness")["missing"] == []
 
 
-def test_a_dry_run_says_what_it_costs_and_calls_nobody(
+def test_a_dry_run_says_what_it_takes_and_calls_nobody(
     server: ChatServer, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_judge(server, results, "--dry-run", "--price-in", "1", "--price-out", "2") == 0
+    assert run_judge(server, results, "--dry-run") == 0
     assert "7 requests, 6 calls to make" in capsys.readouterr().out
     assert server.calls == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["eval"]
