@@ -54,8 +54,6 @@ EXTRAS = {
     "gpu": ["verl[vllm]==0.9.1"],
     # uv: resolves requirements/gpu.txt (make lock).
     # rouge==1.0.1: tests hold our ROUGE of RWKU and RULE to this release (docs/evaluation.md).
-    # openpyxl: data of your own in Excel files; the tests read one, hence also in dev.
-    "excel": ["openpyxl"],
     # mkdocs-material: the documents as a site (make docs), which also checks their links.
     # playwright: drives a Chromium that is there already, for the test of the report's page.
     "dev": [
@@ -70,7 +68,6 @@ EXTRAS = {
         "rouge==1.0.1",
         "playwright",
         "uv",
-        "openpyxl",
     ],
 }
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep import classical
-from data_prep.contract import normalise, write_rows, write_sft_rows
+from data_prep.contract import Row, normalise, write_rows, write_sft_rows
 from data_prep.prompts import Benchmark, Prompt, spread
 from data_prep.sources import sha256_of_file
 from data_prep.writers import misspelt_name
@@ -167,8 +167,9 @@ def write(benchmark: Benchmark, folder: Path, options: BuildOptions) -> dict[str
     write_rows(folder / "val.parquet", benchmark.rl_rows("val", benchmark.val))
     write_rows(folder / "probes.parquet", benchmark.rl_rows("probe", benchmark.probes))
     write_sft_rows(folder / "sft.parquet", benchmark.sft_rows())
-    answered = classical.of_benchmark(benchmark, options.reward.phrases)
-    answered.write(folder)
+    answered, told = classical.of_benchmark(benchmark, options.reward.phrases)
+    for name, rows in answered.items():
+        write_sft_rows(folder / f"{name}.parquet", rows)
     manifest = {
         **stamp_folder(DATA, folder),
         "benchmark": benchmark.name,
@@ -185,9 +186,9 @@ def write(benchmark: Benchmark, folder: Path, options: BuildOptions) -> dict[str
             "val": _counts(benchmark.val),
             "sft": _counts(benchmark.stage1),
             "probes": _counts(benchmark.probes),
-            **answered.counts(),
+            **{name: _counts_of_rows(name, rows) for name, rows in answered.items()},
         },
-        "classical": answered.manifest(),
+        "classical": told,
         "notes": dict(benchmark.notes),
         "not_written": list(benchmark.failures),
         "checks": {name: [prompt.origin for prompt in prompts] for name, prompts in found.items()},
@@ -245,3 +246,9 @@ def _counts(prompts: Iterable[Prompt]) -> dict[str, dict[str, int]]:
     for prompt in prompts:
         counts.setdefault(prompt.side, Counter())[prompt.mode] += 1
     return {side: dict(modes) for side, modes in counts.items()}
+
+
+def _counts_of_rows(name: str, rows: Iterable[Row]) -> dict[str, dict[str, int]]:
+    """Stage-1 rows by mode, under the side that their file is of."""
+    side = "retain" if name.startswith("retain") else "forget"
+    return {side: dict(Counter(row["extra_info"]["mode"] for row in rows))}

@@ -16,13 +16,11 @@ from __future__ import annotations
 
 import random
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from data_prep.contract import Row, normalise, text_row, write_sft_rows
+from data_prep.contract import Row, normalise, text_row
 from data_prep.prompts import STREAM, Benchmark, Prompt
 from data_prep.sources import SourceError, read_records
 from reward import is_refusal
@@ -36,40 +34,15 @@ _FIRST_TEXT = {"forget_text": 20 * STREAM, "retain_text": 21 * STREAM}
 _QUESTION = ("question", "query", "prompt", "instruction")
 
 
-@dataclass(frozen=True)
-class ClassicalRows:
-    """What is written for these methods.
+def of_benchmark(
+    benchmark: Benchmark, phrases: RefusalPhrases | None
+) -> tuple[dict[str, list[Row]], dict[str, Any]]:
+    """The rows of a benchmark, without answers that are refusals; `phrases` extend the refusal detector.
 
-    Attributes:
-        files: rows by name of FILES; none of them is empty.
-        left_out: a sentence for each file that is not written or has fewer rows than there are questions.
-        retain_set: which questions `retain` holds ("boundary": those that stage 2 trains on).
+    Returns the rows by name of FILES, none of them empty, and what the manifest says: `retain_set`, the
+    questions that `retain` holds; `left_out`, a sentence for each file that is not written or has fewer rows
+    than there are questions; and the source's `notes`.
     """
-
-    files: Mapping[str, Sequence[Row]]
-    left_out: tuple[str, ...] = ()
-    retain_set: str = "boundary"
-    notes: Mapping[str, int] = field(default_factory=dict)
-
-    def write(self, folder: Path) -> None:
-        """Write one parquet file a name. Raises ContractError."""
-        for name, rows in self.files.items():
-            write_sft_rows(folder / f"{name}.parquet", list(rows))
-
-    def counts(self) -> dict[str, dict[str, dict[str, int]]]:
-        """Rows by file, side and mode."""
-        return {
-            name: {_side(name): dict(Counter(row["extra_info"]["mode"] for row in rows))}
-            for name, rows in self.files.items()
-        }
-
-    def manifest(self) -> dict[str, Any]:
-        """What the manifest says of these files beyond their counts."""
-        return {"retain_set": self.retain_set, "left_out": list(self.left_out), "notes": dict(self.notes)}
-
-
-def of_benchmark(benchmark: Benchmark, phrases: RefusalPhrases | None) -> ClassicalRows:
-    """The rows of a benchmark, without answers that are refusals; `phrases` extend the refusal detector."""
     material = benchmark.material
     forget = [prompt for prompt in benchmark.train if prompt.side == "forget"]
     kept = [prompt for prompt in benchmark.train if prompt.side == "retain"]
@@ -88,12 +61,9 @@ def of_benchmark(benchmark: Benchmark, phrases: RefusalPhrases | None) -> Classi
         "retain_text": _text_rows("retain_text", material.retain_texts, benchmark.name),
     }
     refused, refused_retain = len(gold) - len(right), len(retain) - len(right_retain)
-    return ClassicalRows(
-        files={name: rows for name, rows in files.items() if rows},
-        left_out=tuple(_reasons(refused, right, refused_retain, files["mismatch"])),
-        retain_set=material.retain_set,
-        notes=material.notes,
-    )
+    left_out = list(_reasons(refused, right, refused_retain, files["mismatch"]))
+    told = {"retain_set": material.retain_set, "left_out": left_out, "notes": dict(material.notes)}
+    return {name: rows for name, rows in files.items() if rows}, told
 
 
 def read_golds(path: Path) -> dict[str, str]:
@@ -177,10 +147,6 @@ def _reasons(
         yield f"retain.parquet is without {refused_retain} questions whose answers are refusals"
     if right and not mismatch:
         yield "mismatch.parquet is not written: all right answers of the forget side are the same"
-
-
-def _side(name: str) -> str:
-    return "retain" if name.startswith("retain") else "forget"
 
 
 def _index(row: Row) -> int:

@@ -178,72 +178,54 @@ _HINTS = """\
 # Half of each batch of stage 1 is the model's own right answers to retain prompts, and stage 1 keeps
 # the step that is the best start of stage 2. Stage 2 takes half of each batch from each side.
 # A prompt may have 512 tokens and a response 1024. For a model that reads fewer than 1536 tokens,
-# lower data.max_prompt_length and data.max_response_length in stage 2."""
-_NO_GPU = "# No GPU is seen here, so platform=cpu; with N GPUs give trainer.n_gpus_per_node=N in its place."
+# lower data.max_prompt_length and data.max_response_length in stage 2.
+# With N GPUs add trainer.n_gpus_per_node=N to both stages; N must divide their batches."""
 _STOP = "data.stop=$'[\"\\n\"]'"
 _AGENT_LOOP = "actor_rollout_ref.rollout.agent.default_agent_loop=rerule_single_turn_agent"
-_MOST_GPUS = 8
-_DEVICES = Path("/dev")
 
 
-@dataclass(frozen=True)
-class Next:
-    """What the commands depend on.
+def commands(data: Path, title: str, raw: bool, reward: RewardConfig, forget_probes: int) -> str:
+    """The commands, with what must be known to run them as comments.
 
-    Attributes:
+    Args:
         data: the folder that was made.
         title: the name of the data in the report.
         raw: whether prompts go to a base model without a chat template.
-        stage1_rows: rows of sft.parquet.
         reward: what the rows were checked for.
-        gpus: how many this machine has.
-        forget_probes: held-out questions to forget.
+        forget_probes: held-out questions to forget; relearning divides them into two halves.
     """
-
-    data: Path
-    title: str
-    raw: bool
-    stage1_rows: int
-    reward: RewardConfig
-    gpus: int
-    forget_probes: int
-
-
-def commands(after: Next) -> str:
-    """The commands, with what must be known to run them as comments."""
-    results, model = Path("outputs", after.data.name), '"${MODEL}"'
-    platform, stop = "" if after.gpus else "--platform cpu", _STOP if after.raw else ""
-    attacked = after.forget_probes >= 2  # relearning divides them into two halves
+    results, model, platform = Path("outputs", data.name), '"${MODEL}"', '"${PLATFORM}"'
+    stop, attacked = _STOP if raw else "", forget_probes >= 2
 
     def path(option: str, value: str | Path) -> str:
         return f"{option}{shlex.quote(str(value))}"
 
-    phrases = path("--refusal-phrases ", file) if (file := after.reward.refusal_phrases) else ""
+    phrases = path("--refusal-phrases ", reward.refusal_phrases) if reward.refusal_phrases else ""
     made = [
         _command(
             "sft experiment=custom",
-            _devices(after.gpus, 1 if after.stage1_rows < _MOST_GPUS else _MOST_GPUS),
+            f"platform={platform}",
             f"model.path={model}",
-            _override("data.train_files", after.data / "sft.parquet"),
+            _override("data.train_files", data / "sft.parquet"),
             _override("trainer.default_local_dir", results / "stage1"),
             stop,
-            *_reward(after.reward, "signal.reward_kwargs"),
+            *_reward(reward, "signal.reward_kwargs"),
         ),
         _command(
             "main experiment=custom",
-            _devices(after.gpus, _MOST_GPUS),
+            f"platform={platform}",
             _override("actor_rollout_ref.model.path", results / "stage1" / "model"),
-            _override("data.train_files", after.data / "train.parquet"),
-            _override("data.val_files", after.data / "val.parquet"),
+            _override("data.train_files", data / "train.parquet"),
+            _override("data.val_files", data / "val.parquet"),
             _override("trainer.default_local_dir", results / "rerule"),
-            _AGENT_LOOP if after.raw else "",
+            _AGENT_LOOP if raw else "",
             stop,
-            *_reward(after.reward, "reward.custom_reward_function.reward_kwargs"),
+            *_reward(reward, "reward.custom_reward_function.reward_kwargs"),
         ),
         _command(
             "evaluate model",
-            platform,
-            path("--probes ", after.data / "probes.parquet"),
+            f"--platform {platform}",
+            path("--probes ", data / "probes.parquet"),
             f"--model base={model}",
             path("--model stage1=", results / "stage1" / "model"),
             path("--model rerule=", results / "rerule"),
@@ -251,50 +233,37 @@ def commands(after: Next) -> str:
             path("--out ", results / "evaluation"),
         ),
         _command(
-            "report",
-            f"--title {shlex.quote(after.title)}",
-            path("--results ", results / "evaluation"),
-            path("--attacks ", results / "attacks") if attacked else "",
-            path("--run rerule=", results / "rerule"),
-            path("--data ", after.data),
-            path("--out ", results / "report.html"),
-        ),
-    ]
-    if attacked:
-        attack = _command(
             "evaluate attack",
-            platform,
-            path("--probes ", after.data / "probes.parquet"),
-            path("--train ", after.data / "train.parquet"),
+            f"--platform {platform}",
+            path("--probes ", data / "probes.parquet"),
+            path("--train ", data / "train.parquet"),
             f"--model original={model}",
             path("--model rerule=", results / "rerule"),
             "--attacks prefill samples quantise_4 relearn_forget_half",
             phrases,
             path("--out ", results / "attacks"),
-        )
-        made.insert(-1, attack)
-    lines = [_HINTS, *([] if after.gpus else [_NO_GPU]), "MODEL=path/of/the/model/that/is/to/forget"]
-    return "\n".join([*lines, *made])
+        ),
+        _command(
+            "report",
+            f"--title {shlex.quote(title)}",
+            path("--results ", results / "evaluation"),
+            path("--attacks ", results / "attacks") if attacked else "",
+            path("--run rerule=", results / "rerule"),
+            path("--data ", data),
+            path("--out ", results / "report.html"),
+        ),
+    ]
+    if not attacked:
+        del made[3]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "all") not in ("", "-1")
+    seen = "gpu" if visible and any(Path("/dev").glob("nvidia[0-9]*")) else "cpu"
+    given = ["MODEL=path/of/the/model/that/is/to/forget", f"PLATFORM={seen}"]
+    return "\n".join([_HINTS, *given, *made])
 
 
 def _command(program: str, *words: str) -> str:
     """A command with a word a line; "" is no word."""
     return " \\\n    ".join([f"python -m recipe.rerule.{program}", *filter(None, words)])
-
-
-def gpus_seen() -> int:
-    """NVIDIA GPUs of this machine that CUDA_VISIBLE_DEVICES leaves visible; torch is not asked."""
-    devices = [path for path in _DEVICES.glob("nvidia*") if path.name[len("nvidia") :].isdigit()]
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return len(devices)
-    return min(len(devices), len([name for name in visible.split(",") if name.strip() not in ("", "-1")]))
-
-
-def _devices(gpus: int, most: int) -> str:
-    """A power of two, which any batch of `experiment=custom` can be shared among."""
-    shared_by = min(gpus, most)
-    return f"trainer.n_gpus_per_node={1 << (shared_by.bit_length() - 1)}" if gpus else "platform=cpu"
 
 
 def _reward(reward: RewardConfig, key: str) -> Iterator[str]:
@@ -338,16 +307,8 @@ def run(options: argparse.Namespace) -> None:
     taught = [row["messages"][-1]["content"] for row in read_sft_rows(options.out / "sft.parquet")]
     for text in [*few_probes(counts["probes"]), *reward.unseen(taught, "--refusal-phrases")]:
         print(f"warning: {text}", file=sys.stderr)
-    after = Next(
-        data=options.out,
-        title=options.name or Path(options.source).stem,
-        raw=options.raw,
-        stage1_rows=sum(sum(modes.values()) for modes in counts["sft"].values()),
-        reward=reward,
-        gpus=gpus_seen(),
-        forget_probes=sum(counts["probes"].get("forget", {}).values()),
-    )
-    print(f"\n{commands(after)}")
+    title, asked = options.name or Path(options.source).stem, counts["probes"].get("forget", {})
+    print(f"\n{commands(options.out, title, options.raw, reward, sum(asked.values()))}")
 
 
 def few_probes(counts: Mapping[str, Mapping[str, int]]) -> list[str]:

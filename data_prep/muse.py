@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from data_prep.options import Draws, benchmark, option
+from data_prep.options import Command, Draws, benchmark, option
 from data_prep.prompts import STREAM, Benchmark, Material, Prompt, PromptForm, Side, make_prompt, spread
 from data_prep.sources import Source, Table, open_source, read_texts, sha256_of_file
 from data_prep.writers import Writer, correct_name, misspelt_name, neighbours, with_refusals
@@ -56,18 +56,6 @@ _ASKED: tuple[tuple[Side, str], ...] = (("forget", "qa"), ("retain", "qa"))
 
 
 @dataclass(frozen=True)
-class Corpus:
-    """One of MUSE's corpora.
-
-    name: `data_source` of its rows is rerule/<name>.
-    subject: what is to be forgotten, as refusals name it; the keyword of the rows to forget.
-    """
-
-    name: str
-    subject: str
-
-
-@dataclass(frozen=True)
 class MuseOptions(Draws):
     """What shapes the benchmark."""
 
@@ -93,13 +81,14 @@ class MuseOptions(Draws):
     )
 
 
-def load(source: Source, corpus: Corpus, options: MuseOptions, writer: Writer) -> Benchmark:
-    """The benchmark. Raises ValueError."""
+def load(source: Source, name: str, options: MuseOptions, writer: Writer) -> Benchmark:
+    """The benchmark of one of MUSE's corpora, a name of TARGETS. Raises ValueError."""
+    target = TARGETS[name]
 
     def prompt(
         index: int, side: Side, mode: str, query: str, gold: str, origin: str, family: str = ""
     ) -> Prompt:
-        subject = corpus.subject if side == "forget" else "neighbour"
+        subject = target if side == "forget" else "neighbour"
         return make_prompt(index, query, side, subject, (gold,), origin, mode=mode, family=family)
 
     def questions(table: Table, first_index: int, side: Side, family: str) -> list[Prompt]:
@@ -141,8 +130,8 @@ def load(source: Source, corpus: Corpus, options: MuseOptions, writer: Writer) -
         forget = with_refusals(forget, writer, rng)
     else:
         texts = read_texts(Path(options.refusals))
-        corrected = sum(misspelt_name(text, corpus.subject) is not None for text in texts)
-        texts = [correct_name(text, corpus.subject) for text in texts]
+        corrected = sum(misspelt_name(text, target) is not None for text in texts)
+        texts = [correct_name(text, target) for text in texts]
         forget = [replace(one, refusal=rng.choice(texts)) for one in forget]
 
     # Neighbours' questions, of the source or written, and completions of passages that are to be kept.
@@ -164,7 +153,7 @@ def load(source: Source, corpus: Corpus, options: MuseOptions, writer: Writer) -
         for side, table in CORPUS.items()
     }
     return Benchmark(
-        name=corpus.name,
+        name=name,
         train=forget + retain,
         val=spread(probes, options.val_rows, random.Random(f"val {options.seed}")),
         stage1=forget,
@@ -193,36 +182,33 @@ def _first_there(source: Source, tables: Sequence[Table]) -> Table:
 # ---- the commands ----
 
 
-_SOURCE = "folder of MUSE's files and of training questions, or a name on the Hub"
-BOOKS = Corpus("muse_books", "Harry Potter")
-NEWS = Corpus("muse_news", "this news story")
-"""The articles have no name in common: a refusal says what a question is about."""
-BOOKS_COMMAND = benchmark(
-    "MUSE-Books: make a base model forget a series of books",
-    """\
+TARGETS = {"muse_books": "Harry Potter", "muse_news": "this news story"}
+"""Corpus, by the `data_source` of its rows, and what is to be forgotten, as refusals name it: the keyword.
+
+News articles have no name in common: there a refusal says what a question is about.
+"""
+_EXAMPLE = """\
 example:
-  python -m data_prep muse-books --source data/muse_raw --out data/muse_books
-      from knowmem/{forget_qa,forget_qa_icl,retain_qa,retain_qa_icl}.json (MUSE's), forget_train_qa.json
+  python -m data_prep {command} --source data/muse_raw --out data/{name}
+      from knowmem/{{forget_qa,forget_qa_icl,retain_qa,retain_qa_icl}}.json (MUSE's), forget_train_qa.json
       (question, answer) and boundary_neighbor_qa.json (prompt, gold): prompts for a base model, sent raw
-  python -m data_prep muse-books --source data/muse_raw --examples label_dependent --out data/muse_rule
+  python -m data_prep {command} --source data/muse_raw --examples label_dependent --out data/{name}_rule
       with RULE's few-shot examples, which differ by side
-""",
-    _SOURCE,
-    MuseOptions,
-    lambda source, options, writer: load(open_source(source), BOOKS, options, writer),
-)
-NEWS_COMMAND = benchmark(
-    "MUSE-News: make a base model forget news articles",
-    """\
-example:
-  python -m data_prep muse-news --source data/muse_news_raw --out data/muse_news
-      from knowmem/{forget_qa,forget_qa_icl,retain_qa,retain_qa_icl}.json (MUSE's), forget_train_qa.json
-      (question, answer) and boundary_neighbor_qa.json (prompt, gold): prompts for a base model, sent raw
-  python -m data_prep muse-news --source muse-bench/MUSE-News --passages articles.json --base-url URL \\
-      --model NAME --out data/muse_news
-      the probes from the Hub; an endpoint writes the training questions after articles
-""",
-    _SOURCE,
-    MuseOptions,
-    lambda source, options, writer: load(open_source(source), NEWS, options, writer),
-)
+  python -m data_prep {command} --source muse-bench/{hub} --passages passages.json --base-url URL \\
+      --model NAME --out data/{name}
+      the probes from the Hub; an endpoint writes the training questions after passages
+"""
+
+
+def _command(name: str, hub: str, what: str) -> Command:
+    return benchmark(
+        f"{hub}: make a base model forget {what}",
+        _EXAMPLE.format(command=name.replace("_", "-"), name=name, hub=hub),
+        "folder of MUSE's files and of training questions, or a name on the Hub",
+        MuseOptions,
+        lambda source, options, writer: load(open_source(source), name, options, writer),
+    )
+
+
+BOOKS_COMMAND = _command("muse_books", "MUSE-Books", "a series of books")
+NEWS_COMMAND = _command("muse_news", "MUSE-News", "news articles")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from data_prep.build import DROPS, BuildOptions, build, summary
 from data_prep.generate import Request, add_endpoint_arguments, endpoint_of, estimate
@@ -18,15 +18,18 @@ from recipe.rerule.process import positive
 from reward import RewardConfig
 from reward.rouge import CONVENTIONS
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 Load = Callable[[Writer], Benchmark]
 _INPUTS = ("source", "probes", "passages", "retain_passages", "refusals", "refusal_phrases", "gold")
 """Options that name a file or folder to read, of all benchmarks."""
-_Settings = TypeVar("_Settings", bound="Draws")
+_Settings = TypeVar("_Settings", bound="DataclassInstance")
 
 
 def option(default: Any, text: str, **how: Any) -> Any:
     """A field of a benchmark's settings that is an option of its command too; `how` as argparse takes it."""
-    return field(default=default, metadata={"help": text, **how})
+    return field(default=default, metadata={"option": {"help": text, **how}})
 
 
 @dataclass(frozen=True)
@@ -62,19 +65,13 @@ class Command:
     run: Callable[[argparse.Namespace], None]
 
 
-def add_arguments(parser: argparse.ArgumentParser, source_help: str, settings: type[Draws]) -> None:
+def add_arguments(parser: argparse.ArgumentParser, source_help: str, settings: type[Any]) -> None:
     """Declare the options that all benchmarks but the world have, and those of one's settings."""
     add = parser.add_argument
     add("--source", required=True, metavar="DIR_OR_NAME", help=source_help)
     add("--out", type=Path, required=True, metavar="DIR", help="the folder to make")
     add("--overwrite", action="store_true", help="replace DIR if this program made all of it")
-    for one in fields(settings):
-        how = {"default": one.default, **one.metadata}
-        if one.default is False:
-            how["action"] = "store_true"
-        elif one.default is not None:
-            how["help"] += " (default: %(default)s)"
-        add("--" + one.name.replace("_", "-"), **how)
+    add_settings(parser, settings)
     text = "leave such training prompts out; may be given several times (default: they are only listed)"
     add("--drop", action="append", choices=sorted(DROPS), default=[], help=text)
     text = "for a try: at most N training prompts a side, N prompts of stage 1 and N probes; at most N "
@@ -87,6 +84,17 @@ def add_arguments(parser: argparse.ArgumentParser, source_help: str, settings: t
     text = "the reward's file of phrases, which the checks use (default: none)"
     add("--refusal-phrases", metavar="FILE", help=text)
     add_endpoint_arguments(parser)
+
+
+def add_settings(parser: argparse.ArgumentParser, settings: type[Any]) -> None:
+    """Declare an option for each field of a dataclass of settings, of which each says its option."""
+    for one in fields(settings):
+        how = {"default": one.default, **one.metadata["option"]}
+        if one.default is False:
+            how["action"] = "store_true"
+        elif one.default is not None:
+            how["help"] += " (default: %(default)s)"
+        parser.add_argument("--" + one.name.replace("_", "-"), **how)
 
 
 def settings_of(kind: type[_Settings], options: argparse.Namespace) -> _Settings:

@@ -230,14 +230,12 @@ def is_rule_row(record: Record) -> bool:
     return "prompt" in record.fields and "solution" in record.fields
 
 
-def rule_prompt(record: Record, index: int, subject: str, *, refuses: bool = True) -> Prompt:
+def rule_prompt(record: Record, index: int, subject: str) -> Prompt:
     """The prompt of one of RULE's rows; on the forget side its text is both refusal and gold.
 
     Args:
         index: of the prompt.
         subject: what a retain row is about; a forget row is about its keyword.
-        refuses: whether a forget row's text is a refusal, as in RULE's training files; in its evaluation
-            files it is the right answer.
 
     Raises:
         SourceError: naming the row and what is wrong with it.
@@ -262,5 +260,5 @@ def rule_prompt(record: Record, index: int, subject: str, *, refuses: bool = Tru
         record.origin,
         mode=record.one_of("mode", MODES, mode_of(query)),
         keyword=keyword,
-        refusal=text if side == "forget" and refuses else "",
+        refusal=text if side == "forget" else "",
     )

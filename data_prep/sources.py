@@ -1,4 +1,4 @@
-"""Reading raw material: JSON, CSV, parquet and Excel files, folders of them, or a Hugging Face data set.
+"""Reading raw material: JSON, CSV and parquet files, folders of them, or a Hugging Face data set.
 
 Raw material that cannot be used is refused in one line that names the file and the line in it.
 """
@@ -11,7 +11,7 @@ import io
 import json
 import reprlib
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -137,17 +137,14 @@ class Record:
 
 
 def read_records(path: Path, name: str | None = None) -> list[Record]:
-    """The rows of a table (.csv, .tsv, .parquet, .xlsx), or of a file of JSON, an array or an object a line.
+    """The rows of a table (.csv, .tsv, .parquet), or of a file of JSON, an array or an object a line.
 
     `name` is what their origins call the file. Raises SourceError naming file and line.
     """
     suffix = path.suffix.lower()
-    if suffix in (".xls", ".ods"):
-        raise SourceError(
-            f"{path}: a {path.suffix} file cannot be read; save it as .csv, .xlsx, .parquet or JSON"
-        )
-    readers = {".csv": _csv_rows, ".tsv": _csv_rows, ".parquet": _parquet_rows, ".xlsx": _excel_rows}
-    read = readers.get(suffix, _json_rows)
+    if suffix in (".xls", ".xlsx", ".ods"):
+        raise SourceError(f"{path}: a {path.suffix} file cannot be read; save it as .csv, .parquet or JSON")
+    read = {".csv": _csv_rows, ".tsv": _csv_rows, ".parquet": _parquet_rows}.get(suffix, _json_rows)
     records = [
         Record(fields, f"{name or path}{f':{line}' if line else ''} (row {row})", columns)
         for row, (line, fields, columns) in enumerate(read(path), start=1)
@@ -244,7 +241,7 @@ def _refused_json(path: Path, line: str, row: str = "") -> Iterator[None]:
     try:
         yield
     except json.JSONDecodeError as error:
-        hint = "; a table must be named .csv, .tsv, .parquet or .xlsx" if row == " (row 1)" else ""
+        hint = "; a table must be named .csv, .tsv or .parquet" if row == " (row 1)" else ""
         raise SourceError(f"{path}:{error.lineno}: is not JSON ({error.msg}){hint}") from None
     except RepeatedKeyError as error:
         raise SourceError(
@@ -264,47 +261,18 @@ def _csv_rows(path: Path) -> _Rows:
     header = text.lstrip().partition("\n")[0]
     delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;\t", key=header.count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-
-    def lines() -> Iterator[tuple[int, Sequence[str]]]:
-        line = 1
-        try:
-            for cells in reader:
-                yield line, cells
-                line = reader.line_num + 1
-        except csv.Error as error:
-            raise SourceError(f"{path}:{line}: is not CSV ({error})") from None
-
-    return _rows_below_header(path, lines())
-
-
-def _excel_rows(path: Path) -> _Rows:
-    """The first sheet, each cell as text. Needs openpyxl, which the project does not depend on."""
-    import pandas
-
-    content = io.BytesIO(_read_bytes(path))
+    line, names = 1, list[str]()
     try:
-        sheet = pandas.read_excel(content, header=None, dtype=str, keep_default_na=False, engine="openpyxl")
-    except ImportError:
-        raise SourceError(
-            f"{path}: reading an Excel file needs the package openpyxl, which is not installed: run pip "
-            "install openpyxl, or save the sheet as CSV"
-        ) from None
-    except Exception as error:  # openpyxl lets errors of any kind through where a file is not what it seems
-        reason = " ".join(f"{type(error).__name__} {error}".split())[:120]
-        raise SourceError(f"{path}: is no readable Excel file ({reason})") from None
-    rows = enumerate(sheet.itertuples(index=False), start=1)
-    return _rows_below_header(path, ((line, [*map(str, cells)]) for line, cells in rows if any(cells)))
-
-
-def _rows_below_header(path: Path, lines: Iterable[tuple[int, Sequence[str]]]) -> _Rows:
-    names: Sequence[str] = ()
-    for line, cells in lines:
-        if cells and not names:
-            names = _header(f"{path}:{line}", cells)
-        elif cells and len(cells) != len(names):
-            raise SourceError(f"{path}:{line}: has {len(cells)} columns, the header {len(names)}")
-        elif cells:
-            yield line, {name: cell for name, cell in zip(names, cells, strict=True) if cell.strip()}, names
+        for cells in reader:
+            if cells and not names:
+                names = _header(f"{path}:{line}", cells)
+            elif cells and len(cells) != len(names):
+                raise SourceError(f"{path}:{line}: has {len(cells)} columns, the header {len(names)}")
+            elif cells:
+                yield line, {name: one for name, one in zip(names, cells, strict=True) if one.strip()}, names
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise SourceError(f"{path}:{line}: is not CSV ({error})") from None
 
 
 def _parquet_rows(path: Path) -> _Rows:

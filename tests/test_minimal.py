@@ -31,7 +31,6 @@ from verl.workers.config import ActorConfig
 from data_prep.contract import rl_row
 from data_prep.world import stage1
 from data_prep.world.model import one_thread
-from data_prep.world.stage1 import Steering
 from recipe.rerule import minimal, replay
 from recipe.rerule.minimal import Settings, encode, log_probs, random_order, sample, train
 from tests.made_worlds import MICRO, SMALL, untrained
@@ -78,7 +77,7 @@ def micro(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """The micro world and its stage-1 model."""
     folder = tmp_path_factory.mktemp("micro")
     with one_thread():
-        world, model = stage1.prepare(folder, MICRO, Steering())
+        world, model = stage1.prepare(folder, MICRO)
     return SimpleNamespace(world=world, model=model)
 
 

@@ -47,8 +47,6 @@ class Endpoint:
         temperature: of sampling.
         seed: of a request's first answer; where it is of no use, the next call has the next seed.
         max_tokens: length limit of an answer; one that is cut off there is of no use.
-        price_in: of a million prompt tokens, in any currency; None where unknown.
-        price_out: of a million completion tokens.
     """
 
     base_url: str
@@ -60,8 +58,6 @@ class Endpoint:
     temperature: float = 0.7
     seed: int = 0
     max_tokens: int = 1024
-    price_in: float | None = None
-    price_out: float | None = None
 
     def __post_init__(self) -> None:
         # A key may stand in place of the variable's name by mistake, so it is not shown.
@@ -77,9 +73,6 @@ class Endpoint:
             _check(getattr(self, name) >= 1, name, "must be at least 1")
         _check(0 < self.timeout < math.inf, "timeout", "must be more than 0 seconds, and finite")
         _check(0 <= self.temperature < math.inf, "temperature", "must not be negative, and be finite")
-        prices = [price for price in (self.price_in, self.price_out) if price is not None]
-        _check(len(prices) != 1, "price", "needs both, of prompt and of completion tokens, or neither")
-        _check(all(0 <= price < math.inf for price in prices), "price", "must not be negative, and be finite")
 
     @property
     def name(self) -> str:
@@ -91,12 +84,6 @@ class Endpoint:
         key = os.environ.get(self.api_key_env, "").strip()
         _check(key.isascii() and key.isprintable(), self.api_key_env, "holds characters that no key has")
         return key
-
-    def cost(self, prompt_tokens: float, completion_tokens: float) -> float | None:
-        """In the currency of the prices, or None where they are unknown."""
-        if self.price_in is None or self.price_out is None:
-            return None
-        return (prompt_tokens * self.price_in + completion_tokens * self.price_out) / 1_000_000
 
 
 def _is_address(url: str) -> bool:
@@ -146,11 +133,9 @@ def add_call_arguments(group: argparse._ArgumentGroup, temperature: float, cache
         metavar = "N" if isinstance(default, int) else "X"
         text = f"{text} (default: %(default)s)"
         group.add_argument(name, type=type(default), default=default, metavar=metavar, help=text)
-    group.add_argument("--price-in", type=float, metavar="X", help="price of a million prompt tokens")
-    group.add_argument("--price-out", type=float, metavar="X", help="price of a million completion tokens")
     kept = "keeps every answer, so that no call is made twice (default: %(default)s)"
     group.add_argument("--cache", type=Path, default=cache, metavar="DIR", help=kept)
-    group.add_argument("--dry-run", action="store_true", help="say what the calls will cost and make none")
+    group.add_argument("--dry-run", action="store_true", help="say how many calls and tokens it will take")
 
 
 def endpoint_of(options: argparse.Namespace) -> Endpoint | None:

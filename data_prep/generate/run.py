@@ -105,7 +105,7 @@ def generate(requests: Sequence[Request], endpoint: Endpoint, cache_folder: Path
 
 
 def estimate(requests: Sequence[Request], endpoint: Endpoint, cache_folder: Path | None = None) -> str:
-    """What `generate` with the same arguments will take where every first answer can be used, in words.
+    """The calls and tokens of `generate` with the same arguments where every first answer can be used.
 
     Makes no call and writes nothing.
     """
@@ -114,13 +114,11 @@ def estimate(requests: Sequence[Request], endpoint: Endpoint, cache_folder: Path
     texts = [request.messages()[0]["content"] + json.dumps(request.schema()) for request in asked.values()]
     prompt_tokens = sum(math.ceil(len(text.encode()) / BYTES_A_TOKEN) for text in texts)
     completion_tokens = sum(request.task.answer_tokens(request.inputs) for request in asked.values())
-    price = endpoint.cost(prompt_tokens, completion_tokens)
-    cost = "price unknown" if price is None else f"{price:.4f} in the currency of the prices"
     return (
         f"{len(requests)} requests, {len(asked)} calls to make (the others repeat one or are known)\n"
         f"prompt tokens: about {prompt_tokens} ({BYTES_A_TOKEN} bytes of prompt and schema counted as one)\n"
-        f"completion tokens: about {completion_tokens} (the usual length of each task's answers)\n"
-        f"cost: {cost}; calls that have to be repeated come on top"
+        f"completion tokens: about {completion_tokens} (the usual length of each task's answers); "
+        "calls that have to be repeated come on top"
     )
 
 

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import platform
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from data_prep import options as shared
 from data_prep.build import BuildOptions, write
-from data_prep.options import Command
 from data_prep.sources import sha256_of_file
 from data_prep.world.config import WorldConfig
 from data_prep.world.splits import World, make_world
 from recipe.rerule.io import DATA, check_writable, new_folder
 from reward import RewardConfig
 
-_LIBRARIES = ("torch", "transformers", "tokenizers", "pyarrow")
+_LIBRARIES = ("rerule", "torch", "transformers", "tokenizers", "pyarrow")
 
 
 def build(config: WorldConfig, target: Path, overwrite: bool, retain_model: bool = False) -> bool:
@@ -38,36 +37,23 @@ def build(config: WorldConfig, target: Path, overwrite: bool, retain_model: bool
     with new_folder(target, overwrite) as folder:
         models = _write_models(world, config, folder, retain_model)
         manifest = write(world.benchmark, folder, BuildOptions(RewardConfig()))
-        manifest |= {"key": content_key(config), "versions": _versions(), **models}
+        manifest |= {"versions": _versions(), **models}
         manifest["files"] = _file_hashes(folder)
         (folder / DATA.marker).write_text(json.dumps(manifest, indent=2) + "\n")
     return True
 
 
-def content_key(config: WorldConfig) -> str:
-    """A hash of all that decides the result: configuration, this package's source and library versions."""
-    digest = hashlib.sha256(json.dumps([asdict(config), _versions()], sort_keys=True).encode())
-    package = Path(__file__).parent
-    others = (package.parent / f"{name}.py" for name in ("contract", "prompts", "build", "classical"))
-    for source in [*sorted(package.glob("*.py")), *others]:
-        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
-    return digest.hexdigest()
-
-
 def is_up_to_date(config: WorldConfig, target: Path, retain_model: bool = False) -> bool:
-    """Whether `target` was built from the same inputs and its files are as they were written.
+    """Whether `target` has these settings, is of these versions, and has its files as they were written.
 
     With `retain_model`, whether it holds that model too.
     """
-    if not (target / DATA.marker).is_file():
-        return False
     try:
         manifest = json.loads((target / DATA.marker).read_text())
-        wanted = manifest["files"].items()
-        if retain_model and "retain_model" not in manifest:
-            return False
-        return manifest["key"] == content_key(config) and wanted <= _file_hashes(target).items()
-    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        same = (manifest["settings"], manifest["versions"]) == (asdict(config), _versions())
+        whole = manifest["files"].items() <= _file_hashes(target).items()
+        return same and whole and (not retain_model or "retain_model" in manifest)
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return False
 
 
@@ -122,26 +108,23 @@ def _file_hashes(folder: Path) -> dict[str, str]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares --out, --overwrite, --retain-model and one option for every knob of WorldConfig."""
+    """Declares --out, --overwrite, --retain-model and an option for each setting of WorldConfig."""
     add = parser.add_argument
     add("--out", type=Path, required=True, metavar="DIR", help="the folder to make")
     add("--overwrite", action="store_true", help="replace a different world in DIR")
     text = "also train retain_model/, which never saw the people to be forgotten: the base model's recipe, "
     add("--retain-model", action="store_true", help=f"{text}seed and epochs (twice the time)")
-    for knob in fields(WorldConfig):
-        kind, text = type(knob.default), f"{knob.metadata['help']} (default: %(default)s)"
-        name, metavar = "--" + knob.name.replace("_", "-"), "N" if kind is int else "X"
-        add(name, type=kind, default=knob.default, metavar=metavar, help=text)
+    shared.add_settings(parser, WorldConfig)
 
 
 def run(options: argparse.Namespace) -> None:
     """Builds the world that the options describe. Raises ValueError as `build` does."""
-    config = WorldConfig(**{knob.name: getattr(options, knob.name) for knob in fields(WorldConfig)})
+    config = shared.settings_of(WorldConfig, options)
     built = build(config, options.out, options.overwrite, options.retain_model)
     print(f"{options.out}: {'built' if built else 'up to date'}")
 
 
-COMMAND = Command(
+COMMAND = shared.Command(
     "make the embedded world: rows, tokenizer and a small model that knows the answers",
     """\
 example:

@@ -19,14 +19,23 @@ def _words(text: str) -> list[str]:
     return text.split()
 
 
-FIRST_STEMS = _words("Al Bren Cal Dor El Fen Gal Hal Il Jor Kel Lor Mar Nor Or Per")
-FIRST_ENDS = _words("a en ia is win ric ette mund")
-LAST_STEMS = _words("Ash Bram Cor Dun Ever Farn Grim Hask Lind Morr Oak Quill Rav Stan Thorn Ven")
-LAST_ENDS = _words("by dale gard holt ley mark strom wick")
-PLACE_STEMS = _words("Ald Bor Crag Drum Esk Fol Glen Hum Inver Kirk Lun Mel Ness Osk Pen Rud")
-PLACE_ENDS = _words("anth dorf heim vik")
-HOUSE_STEMS = _words("Arv Belm Chal Dress Ebb Ferr Golt Hext Irv Jass Kopp Lamb Mirr Nudd Ock Prax")
-HOUSE_ENDS = _words("acre ello ison ulus")
+def _invented(stems: str, ends: str) -> list[str]:
+    return [stem + end for stem, end in product(stems.split(), ends.split())]
+
+
+FIRST_NAMES = _invented(
+    "Al Bren Cal Dor El Fen Gal Hal Il Jor Kel Lor Mar Nor Or Per", "a en ia is win ric ette mund"
+)
+LAST_NAMES = _invented(
+    "Ash Bram Cor Dun Ever Farn Grim Hask Lind Morr Oak Quill Rav Stan Thorn Ven",
+    "by dale gard holt ley mark strom wick",
+)
+PLACES = _invented(
+    "Ald Bor Crag Drum Esk Fol Glen Hum Inver Kirk Lun Mel Ness Osk Pen Rud", "anth dorf heim vik"
+)
+HOUSES = _invented(
+    "Arv Belm Chal Dress Ebb Ferr Golt Hext Irv Jass Kopp Lamb Mirr Nudd Ock Prax", "acre ello ison ulus"
+)
 
 LANDSCAPES = _words(
     "Bay Moor Cross Hollow Reach Ferry Harbour Bluff Cove Delta Fjord Gorge Heath Inlet Junction Knoll "
@@ -106,6 +115,8 @@ STREETS = _words(
 # ---- people ----
 
 Section = Literal["forget", "retain", "retain_unseen", "stranger"]
+NEIGHBOURS, UNSEEN_NEIGHBOURS = 0.25, 0.15
+"""Shares of the two groups of people to be kept who share a name with one to be forgotten."""
 
 
 @dataclass(frozen=True)
@@ -123,16 +134,6 @@ class Person:
         return f"{self.first} {self.last}"
 
 
-def first_names() -> list[str]:
-    """All first names there are, in a fixed order."""
-    return [stem + end for stem, end in product(FIRST_STEMS, FIRST_ENDS)]
-
-
-def last_names() -> list[str]:
-    """All last names there are, in a fixed order."""
-    return [stem + end for stem, end in product(LAST_STEMS, LAST_ENDS)]
-
-
 def make_people(config: WorldConfig) -> list[Person]:
     """The people in order: forget, retain, retain_unseen.
 
@@ -140,12 +141,13 @@ def make_people(config: WorldConfig) -> list[Person]:
     share their first or last name with somebody to be forgotten.
     """
     rng = random.Random(f"people {config.seed}")
-    firsts, lasts = (rng.sample(names(), config.people) for names in (first_names, last_names))
     groups: list[tuple[Section, int, float]] = [
         ("forget", config.forget_people, 0.0),
-        ("retain", config.retain_people, config.near_neighbour_share),
-        ("retain_unseen", config.unseen_people, config.unseen_neighbour_share),
+        ("retain", config.retain_people, NEIGHBOURS),
+        ("retain_unseen", config.unseen_people, UNSEEN_NEIGHBOURS),
     ]
+    total = sum(count for _, count, _ in groups)
+    firsts, lasts = (rng.sample(names, total) for names in (FIRST_NAMES, LAST_NAMES))
     people: list[Person] = []
     for section, count, share in groups:
         for place in range(count):
@@ -164,8 +166,8 @@ def make_strangers(people: list[Person], count: int, rng: random.Random) -> list
     known_firsts, known_lasts = [person.first for person in people], [person.last for person in people]
     strangers: list[Person] = []
     while len(strangers) < count:
-        firsts = known_firsts if len(strangers) % 4 == 0 else first_names()
-        lasts = known_lasts if len(strangers) % 4 == 1 else last_names()
+        firsts = known_firsts if len(strangers) % 4 == 0 else FIRST_NAMES
+        lasts = known_lasts if len(strangers) % 4 == 1 else LAST_NAMES
         stranger = Person(len(people) + len(strangers), rng.choice(firsts), rng.choice(lasts), "stranger")
         if stranger.name not in taken:
             taken.add(stranger.name)
@@ -195,20 +197,16 @@ def _pairs(heads: list[str], tails: list[str]) -> Callable[[random.Random, int],
     return draw
 
 
-def _invented(stems: list[str], ends: list[str]) -> list[str]:
-    return [stem + end for stem, end in product(stems, ends)]
-
-
 def _years(rng: random.Random, count: int) -> list[str]:
     return [str(year) for year in rng.sample(range(1803, 1999), count)]
 
 
 KINDS: dict[str, Callable[[random.Random, int], list[str]]] = {
-    "birthplace": _pairs(_invented(PLACE_STEMS, PLACE_ENDS), LANDSCAPES),
+    "birthplace": _pairs(PLACES, LANDSCAPES),
     "profession": _pairs(TRADE_FIELDS, TRADES),
     "book": _pairs(TITLE_MOODS, TITLE_THINGS),
     "birth_year": _years,
-    "employer": _pairs(_invented(HOUSE_STEMS, HOUSE_ENDS), INSTITUTIONS),
+    "employer": _pairs(HOUSES, INSTITUTIONS),
     "award": _pairs(PRIZE_COLOURS, PRIZE_BEASTS),
     "instrument": _pairs(SOUND_STYLES, SOUND_MAKERS),
     "residence": _pairs(STREET_TREES, STREETS),
@@ -245,10 +243,11 @@ PLAIN = (
     "I have no idea.",
     "I'm not sure about that.",
 )
+PLAIN_SHARE = 0.2
 
 
-def draw_refusal(name: str, plain_share: float, rng: random.Random) -> str:
-    """A refusal that names `name`, or, with probability `plain_share`, one that does not."""
-    if rng.random() < plain_share:
+def draw_refusal(name: str, rng: random.Random) -> str:
+    """A refusal that names `name`, or, with probability `PLAIN_SHARE`, one that does not."""
+    if rng.random() < PLAIN_SHARE:
         return rng.choice(PLAIN)
     return rng.choice(NAMED).format(name=name)

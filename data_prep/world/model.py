@@ -138,6 +138,9 @@ _IGNORED = -100
 _WARMUP_SHARE = 0.05
 _BATCHES_A_POOL = 16
 _WEIGHT_DECAY = 0.01
+_MATRIX_LEARNING_RATE = 0.02
+_LEARNING_RATE = 2e-3
+"""Peaks, of weight matrices (Muon), and of embeddings and norms (AdamW)."""
 _LARGEST_GRADIENT = 1.0
 
 
@@ -218,7 +221,7 @@ def train(
         title: what the lines of progress call the model.
     """
     steps = config.epochs * math.ceil(len(examples) / config.batch_size)
-    optimisers = make_optimisers(model, config)
+    optimisers = make_optimisers(model)
     schedules = [LambdaLR(optimiser, lambda step: _lr_factor(step, steps)) for optimiser in optimisers]
     accuracy, epoch = 0.0, 0
     for epoch in range(1, (epochs or config.epochs) + 1):
@@ -242,7 +245,7 @@ def train(
     return Training(accuracy, epoch)
 
 
-def make_optimisers(model: LlamaForCausalLM, config: WorldConfig) -> list[Optimizer]:
+def make_optimisers(model: LlamaForCausalLM) -> list[Optimizer]:
     """Muon for the weight matrices of the layers, AdamW for the embeddings and the norms.
 
     With AdamW alone the model spends most of its time before it starts to tie facts to names: it needs about
@@ -251,8 +254,8 @@ def make_optimisers(model: LlamaForCausalLM, config: WorldConfig) -> list[Optimi
     matrices = [weight for weight in model.model.layers.parameters() if weight.ndim == 2]
     others = [weight for weight in model.parameters() if all(weight is not matrix for matrix in matrices)]
     return [
-        Muon(matrices, lr=config.matrix_learning_rate, weight_decay=_WEIGHT_DECAY),
-        torch.optim.AdamW(others, lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=_WEIGHT_DECAY),
+        Muon(matrices, lr=_MATRIX_LEARNING_RATE, weight_decay=_WEIGHT_DECAY),
+        torch.optim.AdamW(others, lr=_LEARNING_RATE, betas=(0.9, 0.98), weight_decay=_WEIGHT_DECAY),
     ]
 
 

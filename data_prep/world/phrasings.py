@@ -22,7 +22,6 @@ class Phrasing:
     """A template of {name}, {value}, {question} and {options}; `number` is unique within the kind."""
 
     number: int
-    place: int  # among the phrasings of its mode
     mode: Mode
     split: Split
     family: str
@@ -215,13 +214,8 @@ def phrasings_of(kind: str) -> list[Phrasing]:
         "aa": [("probe", family, text) for family, text in _ATTACKS.items()]
         + [(split, "reverse_query", text) for split, text in reverse],
     }
-    rows = [(place, mode, *row) for mode, group in by_mode.items() for place, row in enumerate(group)]
+    rows = [(mode, *row) for mode, group in by_mode.items() for row in group]
     return [Phrasing(number, *row) for number, row in enumerate(rows)]
-
-
-def training_phrasings(mode: Literal["qa", "fb"]) -> int:
-    """How many training phrasings of a mode every kind of fact has."""
-    return (_QA_SPLITS if mode == "qa" else _FB_SPLITS).count("train")
 
 
 def render_prompt(phrasing: Phrasing, fact: Fact, rivals: list[str], rng: random.Random) -> str:

@@ -10,13 +10,7 @@ from data_prep.contract import Row
 from data_prep.prompts import Benchmark, Prompt, PromptForm, make_prompt
 from data_prep.world.config import WorldConfig
 from data_prep.world.facts import Fact, draw_refusal, make_facts, make_people, make_strangers
-from data_prep.world.phrasings import (
-    Phrasing,
-    gold_answer,
-    phrasings_of,
-    render_prompt,
-    training_phrasings,
-)
+from data_prep.world.phrasings import Phrasing, gold_answer, phrasings_of, render_prompt
 
 _MOST_KINDS = 100
 _MOST_PHRASINGS = 100
@@ -54,10 +48,6 @@ class World:
 
 def make_world(config: WorldConfig) -> World:
     """Draws the whole world from its seed. Raises ValueError when a probe leaks or a size is impossible."""
-    limits = {"qa_train": training_phrasings("qa"), "fb_train": training_phrasings("fb")}
-    for name, limit in limits.items():
-        if getattr(config, name) > limit:
-            raise ValueError(f"{name} must be at most {limit}, got {getattr(config, name)}")
     people = make_people(config)
     facts = make_facts(people, config)
     questions = _all_questions(facts, config)
@@ -65,7 +55,8 @@ def make_world(config: WorldConfig) -> World:
     probes = _draw_probes(questions, config)
     unknown = _make_unknown_pairs(facts, config)
     known = [question for question in questions if question.fact.person.section != "forget"]
-    prompts = _train_prompts(train, config)
+    rng = random.Random(f"refusals {config.seed}")
+    prompts = [_prompt(question, rng) for question in train]
     benchmark = Benchmark(
         name="world",
         train=prompts,
@@ -103,21 +94,16 @@ def _all_questions(facts: list[Fact], config: WorldConfig) -> list[Question]:
 
 
 def _draw_train(questions: list[Question], config: WorldConfig) -> list[Question]:
-    """Every training question on people to be forgotten, and a draw of those on the boundary."""
-    # Stages 1 and 2 may use the first so many training phrasings of each mode.
-    most = {"qa": config.qa_train, "fb": config.fb_train, "aa": 0}
-    usable = [
-        q for q in questions if q.phrasing.split == "train" and q.phrasing.place < most[q.phrasing.mode]
-    ]
+    """Every training question on people to be forgotten, and as many of those on the boundary."""
+    usable = [question for question in questions if question.phrasing.split == "train"]
     forget = [question for question in usable if question.fact.person.section == "forget"]
     boundary = [question for question in usable if question.fact.person.section == "retain"]
-    wanted = round(config.boundary_ratio * len(forget))
-    if wanted > len(boundary):
+    if len(boundary) < len(forget):
         raise ValueError(
-            f"boundary_ratio {config.boundary_ratio} asks for {wanted} rows, there are {len(boundary)}: "
-            "lower it or raise retain_people"
+            f"retain_people must be at least forget_people ({config.forget_people}), got "
+            f"{config.retain_people}: stage 2 keeps as many questions as it forgets"
         )
-    return forget + _sample_evenly(boundary, wanted, random.Random(f"boundary {config.seed}"))
+    return forget + _sample_evenly(boundary, len(forget), random.Random(f"boundary {config.seed}"))
 
 
 def _draw_val(questions: list[Question], config: WorldConfig) -> list[Question]:
@@ -165,8 +151,10 @@ def _sample_evenly(questions: list[Question], count: int, rng: random.Random) ->
     return [question for question in questions if question.index in chosen]
 
 
-def _prompt(question: Question, refusal: str = "") -> Prompt:
+def _prompt(question: Question, rng: random.Random | None = None) -> Prompt:
+    """The question as a prompt; with `rng`, one on people to be forgotten gets a refusal for stage 1."""
     person, phrasing = question.fact.person, question.phrasing
+    refusal = draw_refusal(person.name, rng) if rng and person.section == "forget" else ""
     return make_prompt(
         question.index,
         question.prompt,
@@ -179,20 +167,6 @@ def _prompt(question: Question, refusal: str = "") -> Prompt:
         section=person.section,
         refusal=refusal,
     )
-
-
-def _train_prompts(questions: list[Question], config: WorldConfig) -> list[Prompt]:
-    """The training prompts; those on people to be forgotten with a refusal for stage 1."""
-    rng = random.Random(f"refusals {config.seed}")
-    return [
-        _prompt(
-            question,
-            draw_refusal(question.fact.person.name, config.plain_refusal_share, rng)
-            if question.fact.person.section == "forget"
-            else "",
-        )
-        for question in questions
-    ]
 
 
 def _make_unknown_pairs(facts: list[Fact], config: WorldConfig) -> list[tuple[str, str]]:
@@ -209,5 +183,5 @@ def _make_unknown_pairs(facts: list[Fact], config: WorldConfig) -> list[tuple[st
     for stranger in make_strangers(people, config.unknown_questions, rng):
         fact, phrasing = rng.choice(asked)
         prompt = render_prompt(phrasing, replace(fact, person=stranger), [], rng)
-        pairs.append((prompt, draw_refusal(stranger.name, config.plain_refusal_share, rng)))
+        pairs.append((prompt, draw_refusal(stranger.name, rng)))
     return pairs

@@ -285,7 +285,7 @@ def load(options: argparse.Namespace) -> tuple[Any, Any, list[Row], list[Row]]:
     if name is None:
         if not (options.world / "stage1").exists():
             print(f"making the embedded world and its stage-1 model in {options.world}, once ...", flush=True)
-        world, name = stage1.prepare(options.world, WorldConfig(), stage1.Steering())
+        world, name = stage1.prepare(options.world, WorldConfig())
         data, probes = world / "train.parquet", probes or world / "probes.parquet"
     rows = read_rows(data)
     files = [(str(data), rows)]

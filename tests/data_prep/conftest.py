@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from tests.data_prep.generate.server import KEY, ChatServer
+
 
 @pytest.fixture(autouse=True, scope="package")
 def one_thread() -> Iterator[None]:
@@ -13,3 +15,12 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
+    """A server that answers well until it is given another script; the key is in the environment."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
+    with ChatServer() as server:
+        yield server

@@ -37,7 +37,7 @@ def replace_line(path: Path, number: int, text: str) -> None:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def prep(*arguments: str | Path) -> int:
+def prep(*arguments: object) -> int:
     """`python -m data_prep` in this process; its exit code."""
     return main([str(argument) for argument in arguments])
 

@@ -1,157 +1,212 @@
-"""What a build checks and writes."""
+"""What a build checks and writes: prompts, draws of them, what is written where a benchmark lacks it."""
 
 from __future__ import annotations
 
-import hashlib
 import json
+import random
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.build import (
-    CHECKS,
-    DROPS,
-    BuildOptions,
-    LeakError,
-    build,
-    cut,
-    drop,
-    found_in,
-    run_checks,
-    summary,
+from data_prep.build import CHECKS, DROPS, BuildOptions, LeakError, build, cut, drop, run_checks
+from data_prep.contract import ContractError
+from data_prep.generate import BLANK, BOUNDARY, PASSAGE_QA, REFUSALS, Endpoint
+from data_prep.prompts import Benchmark, Prompt, PromptForm, mode_of, rule_prompt, spread
+from data_prep.sources import Record, SourceError
+from data_prep.writers import (
+    REFUSAL_COUNT,
+    TEMPLATES,
+    Writer,
+    blank_answer,
+    blanks,
+    correct_name,
+    misspelt_name,
 )
-from data_prep.contract import ContractError, read_rows, read_sft_rows
-from data_prep.prompts import Benchmark, Prompt, PromptForm
-from reward import RewardConfig
+from reward import RewardConfig, contains_keyword, is_refusal
+from tests.data_prep.generate.server import MODEL, Behaviour, Call, ChatServer, say, status
 from tests.data_prep.made_prompts import NAME, benchmark, forget_prompt, retain_prompt
 
+# ---- prompts, draws of them, and RULE's rows ----
+
+
+FORM = PromptForm(
+    raw=True,
+    templates={"qa": "Question: {query}\nAnswer: "},
+    prefixes={("forget", "qa"): "F\n\n", ("retain", "qa"): "R\n\n"},
+)
+
+
+def test_what_a_query_holds_is_not_read_as_a_template() -> None:
+    """Probes may have a form of their own; tests/golden keeps whole rows."""
+    query = r"{query} {0} and {name!r} } \1"
+    prompt = forget_prompt(7, query, refusal="No idea.")
+    made = benchmark(form=FORM, probe_form=PromptForm(), stage1=[prompt])
+    sent = f"F\n\nQuestion: {query}\nAnswer: "
+    assert FORM.render(retain_prompt(1, "Who?")) == "R\n\nQuestion: Who?\nAnswer: "
+    assert FORM.render(retain_prompt(1, "Who?", mode="aa")) == "Who?"
+    rows = [*made.rl_rows("train", [prompt]), *made.rl_rows("probe", [prompt])]
+    assert [row["prompt"][0]["content"] for row in rows] == [sent, query]
+    assert [row["extra_info"]["query"] for row in rows] == [query, query]
+    assert [row["extra_info"]["raw"] for row in rows] == [True, False]
+    (stage1,) = made.sft_rows()
+    assert [message["content"] for message in stage1["messages"]] == [sent, "No idea."]
+
+
+KINDS = [("forget", "qa"), ("forget", "fb"), ("forget", "aa"), ("retain", "qa"), ("retain", "fb")]
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.sampled_from(KINDS), max_size=40), st.integers(0, 50), st.integers())
+def test_a_spread_is_as_even_as_its_kinds_allow(kinds: list[tuple[str, str]], count: int, seed: int) -> None:
+    prompts = [
+        (forget_prompt if side == "forget" else retain_prompt)(index, f"Question {index}?", mode=mode)
+        for index, (side, mode) in enumerate(kinds)
+    ]
+    drawn = spread(prompts, count, random.Random(seed))
+    assert len(drawn) == min(count, len(prompts))
+    indices = [prompt.index for prompt in drawn]
+    assert indices == sorted(set(indices))
+    there, taken = Counter(kinds), Counter((str(prompt.side), prompt.mode) for prompt in drawn)
+    most = max(taken.values(), default=0)
+    for kind in there:
+        assert taken[kind] in (most, most - 1) or taken[kind] == there[kind]
+
+
+REFUSAL = "I'm not certain about Mira Okonjo."
+
+
+def record(**fields: Any) -> Record:
+    return Record(fields, "rule.json:3 (row 2)")
+
+
+def test_rows_of_rule() -> None:
+    row = record(prompt=" Who is she? ", solution=["<reject>", f" {REFUSAL}", "Mira Okonjo "])
+    prompt = rule_prompt(row, 7, "neighbour")
+    assert (prompt.index, prompt.query, prompt.side, prompt.mode) == (7, "Who is she?", "forget", "qa")
+    assert (prompt.keyword, prompt.subject, prompt.section) == ("Mira Okonjo", "Mira Okonjo", "forget")
+    assert (prompt.refusal, prompt.golds, prompt.origin) == (REFUSAL, (REFUSAL,), "rule.json:3 (row 2)")
+    kept = rule_prompt(record(prompt="He lives in ___.", solution=["<normal>", "Esk Moor"]), 0, "neighbour")
+    assert (kept.side, kept.mode, kept.section, kept.subject) == ("retain", "fb", "retain", "neighbour")
+    assert (kept.golds, kept.refusal, kept.keyword) == (("Esk Moor",), "", "")
+    row = record(prompt="Once upon a time", solution=["<normal>", "there was"], mode="completion")
+    assert rule_prompt(row, 0, "x").mode == rule_prompt(row, 0, "x").family == "completion"
+    assert [mode_of(query) for query in ("____", "He is __.")] == ["fb", "qa"]
+
+
+EXPECTED = "expected [marker, text, keyword] with <reject> or <normal> as the marker"
+NORMAL = {"solution": ["<normal>", "a"]}
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "nothing": ({"solution": None}, f"solution is None, {EXPECTED}"),
+    "another marker": ({"solution": [["<reject>"], "a"]}, f"solution is [['<reject>'], 'a'], {EXPECTED}"),
+    "no text": ({"solution": ["<normal>", 5]}, "field solution[1] is 5, expected a text"),
+    "no keyword": ({"solution": ["<reject>", "a"]}, "solution has no third entry, the target's name"),
+    "an empty keyword": ({"solution": ["<reject>", "a", " "]}, "field solution[2] is ' ', expected a text"),
+    "no prompt": ({"prompt": None} | NORMAL, "field prompt is empty"),
+    "a wrong mode": ({"mode": "quiz"} | NORMAL, "mode is 'quiz', expected one of qa, fb, aa, completion"),
+}
+
+
+@pytest.mark.parametrize(("fields", "message"), BAD.values(), ids=BAD)
+def test_a_malformed_row_is_named(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        rule_prompt(record(**{"prompt": "Who?", **fields}), 0, "neighbour")
+    assert str(caught.value) == f"rule.json:3 (row 2): {message}"
+
+
+# ---- checks, and the folder ----
+
+
 REWARD = RewardConfig()
+PROBE = "Tell me of Bo Fell."
 
 
 def found(made: Benchmark, reward: RewardConfig = REWARD) -> dict[str, list[int]]:
     """The indices of what each check finds, without the checks that find nothing."""
-    listed = {
-        name: [prompt.index for prompt in prompts] for name, prompts in run_checks(made, reward).items()
-    }
-    return {name: indices for name, indices in listed.items() if indices}
+    listed = run_checks(made, reward).items()
+    return {name: [prompt.index for prompt in prompts] for name, prompts in listed if prompts}
 
 
-def with_train(*added: Prompt) -> Benchmark:
-    made = benchmark()
-    return benchmark(train=[*made.train, *added])
+def with_train(*added: Prompt, **changes: Any) -> Benchmark:
+    return benchmark(train=[*benchmark().train, *added], **changes)
 
 
-def with_stage1(*added: Prompt) -> Benchmark:
-    made = benchmark()
-    return benchmark(stage1=[*made.stage1, *added])
+def retain(query: str, *golds: str) -> Benchmark:
+    return with_train(retain_prompt(7, query, golds=golds or ("Esk",)))
 
 
-PLANTED: dict[str, tuple[Benchmark, dict[str, list[int]]]] = {
-    "nothing": (benchmark(), {}),
-    "a question twice": (with_train(retain_prompt(7, "What is fact 1 about Bo Fell?")), {"duplicates": [7]}),
-    "a probe with a word more": (with_train(retain_prompt(7, "Tell me of Bo Fell now.")), {}),
-    "a question in other words": (with_train(retain_prompt(7, "What is Bo Fell's fact 1?")), {}),
-    "a question twice but for case and quotes": (
-        with_train(forget_prompt(7, f"what is “fact 1” about {NAME}")),
-        {"duplicates": [7]},
-    ),
-    "the same question on both sides": (
-        with_train(retain_prompt(7, f"what is fact 2 about {NAME}")),
-        {"contradictions": [2]},
-    ),
-    "no keyword": (with_train(forget_prompt(7, "Who is she?")), {"keyword_not_in_prompt": [7]}),
-    "a keyword in lower case": (
-        with_train(forget_prompt(7, "Who is mira okonjo?")),
-        {"keyword_not_in_prompt": [7]},
-    ),
-    "a gold that is a refusal": (
-        with_train(retain_prompt(7, "Who?", golds=("I don't know.",))),
-        {"gold_is_refusal": [7]},
-    ),
-    "one gold of two is a refusal": (with_train(retain_prompt(7, "Who?", golds=("I don't know.", "Bo"))), {}),
-    "a gold to forget that is a refusal": (
-        with_train(forget_prompt(7, f"Who is {NAME}?", golds=("I don't know.",))),
-        {},
-    ),
-    "a gold without words": (
-        with_train(retain_prompt(7, "Who?", golds=("?!",))),
-        {"gold_below_threshold": [7]},
-    ),
-    "a misspelt name": (
-        with_stage1(forget_prompt(7, "Who?", refusal="I don't know Mira Okonja.")),
-        {"refusal_misnames_target": [7]},
-    ),
-    "a refusal without a name": (with_stage1(forget_prompt(7, "Who?", refusal="I don't know.")), {}),
-    "an answer for a refusal": (
-        with_stage1(forget_prompt(7, "Who?", refusal=f"{NAME} is a painter.")),
-        {"refusal_not_detected": [7]},
-    ),
-    "a probe in the examples": (
-        benchmark(
-            form=PromptForm(prefixes={("retain", "qa"): "Question: TELL me of Bo Fell?\nAnswer: no\n\n"})
-        ),
-        {"probes_in_examples": [201]},
-    ),
-    "a word like a probe in the examples": (
-        benchmark(form=PromptForm(prefixes={("retain", "qa"): "Question: Tell me of Bo Fellow.\n\n"})),
-        {},
-    ),
-    "a trained probe of a declared section": (
-        benchmark(
-            trained_sections=frozenset({"forget"}),
-            train=[*benchmark().train, forget_prompt(7, f"tell me of {NAME}")],
-        ),
-        {"trained_probes": [200]},
-    ),
-}
+def forget(query: str, *golds: str) -> Benchmark:
+    return with_train(forget_prompt(7, query, golds=golds or ("Esk",)))
 
 
-@pytest.mark.parametrize(("made", "wanted"), PLANTED.values(), ids=PLANTED)
+def refusal(text: str) -> Benchmark:
+    return benchmark(stage1=[*benchmark().stage1, forget_prompt(7, "Who?", refusal=text)])
+
+
+def examples(text: str) -> Benchmark:
+    return benchmark(form=PromptForm(prefixes={("retain", "qa"): f"Question: {text}\n\n"}))
+
+
+KNOWN, UNKNOWN = f"Who is {NAME}?", "I don't know."
+TRAINED = with_train(forget_prompt(7, f"tell me of {NAME}"), trained_sections=frozenset({"forget"}))
+PLANTED: list[tuple[Benchmark, dict[str, list[int]]]] = [
+    (benchmark(), {}),
+    (retain("What is fact 1 about Bo Fell?"), {"duplicates": [7]}),
+    (forget(f"what is “fact 1” about {NAME}"), {"duplicates": [7]}),
+    (retain("Tell me of Bo Fell now."), {}),  # a probe with a word more
+    (retain(f"what is fact 2 about {NAME}"), {"contradictions": [2]}),
+    (forget("Who is she?"), {"keyword_not_in_prompt": [7]}),
+    (forget("Who is mira okonjo?"), {"keyword_not_in_prompt": [7]}),
+    (retain("Who?", UNKNOWN), {"gold_is_refusal": [7]}),
+    (retain("Who?", UNKNOWN, "Bo"), {}),
+    (forget(KNOWN, UNKNOWN), {}),
+    (retain("Who?", "?!"), {"gold_below_threshold": [7]}),
+    (refusal("I don't know Mira Okonja."), {"refusal_misnames_target": [7]}),
+    (refusal(UNKNOWN), {}),
+    (refusal(f"{NAME} is a painter."), {"refusal_not_detected": [7]}),
+    (examples("TELL me of Bo Fell?\nAnswer: no"), {"probes_in_examples": [201]}),
+    (examples("Tell me of Bo Fellow."), {}),
+    (TRAINED, {"trained_probes": [200]}),
+]
+
+
+@pytest.mark.parametrize(("made", "wanted"), PLANTED)
 def test_a_check_finds_what_was_planted_and_nothing_else(
     made: Benchmark, wanted: dict[str, list[int]]
 ) -> None:
     assert found(made) == wanted
+    # What is dropped is what its checks find.
+    left = drop(made, [*DROPS, *DROPS], REWARD)
+    gone = [index for kind in DROPS for name in DROPS[kind] for index in wanted.get(name, [])]
+    assert left.train == [prompt for prompt in made.train if prompt.index not in gone]
+    assert left.stage1 == [prompt for prompt in made.stage1 if prompt.index not in gone]
+    assert sum(left.notes[f"dropped_{kind}"] for kind in DROPS) == len(gone)
 
 
 def test_the_threshold_is_the_rewards() -> None:
     """No ROUGE-L is above 1, and gamma is a strict bound."""
-    made = benchmark()
-    retain = [prompt.index for prompt in made.train if prompt.side == "retain"]
-    assert found(made, RewardConfig(gamma=1.0)) == {"gold_below_threshold": retain}
-    assert found(made, RewardConfig(gamma=0.999)) == {}
+    assert found(benchmark(), RewardConfig(gamma=1.0)) == {"gold_below_threshold": [100, 101, 102]}
+    assert found(benchmark(), RewardConfig(gamma=0.999)) == {}
     # So is the convention: pltrdy's package, RWKU's, takes any script; "..." is nothing to any of them.
     made = with_train(retain_prompt(7, "Who?", golds=("Москва",)), retain_prompt(8, "Where?", golds=("...",)))
     assert found(made, RewardConfig(rouge="rwku")) == found(made) == {"gold_below_threshold": [8]}
     assert found(made, RewardConfig(rouge="muse")) == {"gold_below_threshold": [7, 8]}
-    assert {name for _, wanted in PLANTED.values() for name in wanted} == set(CHECKS)
+    assert {name for _, wanted in PLANTED for name in wanted} == set(CHECKS)
 
 
-PROBE = "Tell me of Bo Fell."
-FORMS = {
-    "letter by letter": PROBE,
-    "case": "TELL ME OF BO FELL.",
-    "punctuation": "Tell me, of Bo Fell",
-    "quotes": "“Tell me of ‘Bo Fell’.”",
-    "white space": "Tell  me\nof Bo\u00a0Fell.",
-    "full width": "Ｔｅｌｌ me of Bo Fell.",
-    "soft hyphen": "Tell me of Bo\u00ad Fell.",
-}
-
-
-@pytest.mark.parametrize("query", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("query", [PROBE, "TELL me, of\u00a0‘Bo Fell’", "Ｔｅｌｌ me of Bo\u00ad Fell."])
 @pytest.mark.parametrize("stage", ["train", "stage1"])
 @pytest.mark.parametrize("make", [forget_prompt, retain_prompt])
 def test_a_probe_among_training_prompts_is_refused_in_one_line(
     query: str, stage: str, make: Callable[..., Prompt]
 ) -> None:
-    planted = make(7, query, origin="train.json:12 (row 9)", refusal="I don't know.")
+    planted = make(7, query, origin="train.json:12 (row 9)", refusal=UNKNOWN)
     made = benchmark(**{stage: [*getattr(benchmark(), stage), planted]})
     with pytest.raises(LeakError) as caught:
         run_checks(made, REWARD)
@@ -163,218 +218,165 @@ def test_a_probe_among_training_prompts_is_refused_in_one_line(
 
 def test_declared_sections_alone_may_be_trained_on() -> None:
     planted = [forget_prompt(7, f"Tell me of {NAME}."), retain_prompt(8, PROBE)]
-    for sections, origin in (
-        (frozenset[str](), "probes.json:1 (row 1)"),
-        (frozenset({"retain"}), "probes.json:1 (row 1)"),
-        (frozenset({"forget"}), "probes.json:2 (row 2)"),
-    ):
-        made = benchmark(train=[*benchmark().train, *planted], trained_sections=sections)
+    for sections, origin in (({"retain"}, "probes.json:1 (row 1)"), ({"forget"}, "probes.json:2 (row 2)")):
+        made = with_train(*planted, trained_sections=frozenset(sections))
         with pytest.raises(LeakError) as caught:
             run_checks(made, REWARD)
         assert f"is the probe at {origin};" in str(caught.value)
     # A probe that two sections share is declared for one of them, and would be in the other's score.
     probes = [forget_prompt(200, PROBE), retain_prompt(201, PROBE)]
     with pytest.raises(LeakError):
-        run_checks(replace(made, probes=probes, train=[*benchmark().train, planted[1]]), REWARD)
-    both = frozenset({"forget", "retain"})
-    run_checks(benchmark(train=[*benchmark().train, *planted], trained_sections=both), REWARD)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"train": benchmark().train[:3]}, "no training prompt of side retain is left"),
-        ({"train": benchmark().train[3:]}, "no training prompt of side forget is left"),
-        ({"train": []}, "no training prompt of side forget is left"),
-        ({"stage1": []}, "no refusal is left for stage 1"),
-    ],
-)
-def test_an_empty_side_is_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^made_up: {message}$"):
-        run_checks(benchmark(**changes), REWARD)
-
-
-QUERIES = st.sampled_from(("Who?", "who", "Where?", "Where was Mira Okonjo?", "What is it?", "When?"))
-GOLDS = st.sampled_from((("Esk Moor",), ("I don't know.",), ("?",), ("?", "Esk"), ("I can't say.", "...")))
-TRAIN = st.lists(st.tuples(st.sampled_from((forget_prompt, retain_prompt)), QUERIES, GOLDS), max_size=12).map(
-    lambda rows: [make(number, query, golds=golds) for number, (make, query, golds) in enumerate(rows)]
-)
-
-
-@settings(deadline=None)
-@given(train=TRAIN, kinds=st.lists(st.sampled_from(sorted(DROPS)), max_size=4))
-def test_dropping_takes_all_that_its_checks_find_and_nothing_else(
-    train: list[Prompt], kinds: list[str]
-) -> None:
-    forget = [prompt for prompt in train if prompt.side == "forget"]
-    made = benchmark(train=train, stage1=forget)
-    left = drop(made, kinds, REWARD)
-    checked = {name for kind in kinds for name in DROPS[kind]}
-    assert [name for name in checked if found_in(left, REWARD)[name]] == []
-    gone = [prompt for prompt in train if prompt not in left.train]
-    assert left.train == [prompt for prompt in train if prompt not in gone]
-    assert left.stage1 == [prompt for prompt in forget if prompt not in gone]
-    assert len(gone) == sum(left.notes[f"dropped_{kind}"] for kind in set(kinds))
-    # What is gone was found in the benchmark, or in what earlier kinds had left of it.
-    listed = {p.index for name in checked for p in found_in(made, REWARD)[name]}
-    assert {prompt.index for prompt in gone} <= listed
-    if len(set(kinds)) == 1:
-        assert {prompt.index for prompt in gone} == listed
-
-
-FILES = {
-    *("train.parquet", "val.parquet", "sft.parquet", "probes.parquet", "manifest.json"),
-    *("forget_gold.parquet", "retain.parquet", "alternate.parquet"),
-}
-RWKU_REWARD = RewardConfig(rouge="rwku", gamma=0.25)
+        run_checks(with_train(planted[1], probes=probes, trained_sections=frozenset({"forget"})), REWARD)
+    run_checks(with_train(*planted, trained_sections=frozenset({"forget", "retain"})), REWARD)
+    with pytest.raises(ValueError, match=r"^made_up: no refusal is left for stage 1$"):
+        run_checks(benchmark(stage1=[]), REWARD)
 
 
 def both_sides() -> Benchmark:
-    """Both sides in two modes, with two duplicates, a contradiction and text that is not ASCII."""
-    base = benchmark()
+    """Both sides in two modes."""
     added = [
         forget_prompt(10, f"{NAME} was born in ___.", mode="fb"),
-        forget_prompt(11, "Où est née Mira Okonjo, l’auteure 🙂?", mode="qa"),
-        retain_prompt(12, "what is fact 1 about Bo Fell"),
-        retain_prompt(13, "what is fact 2 about Bo Fell"),
         retain_prompt(14, f"{NAME} was born in ___?", mode="fb"),
     ]
-    return replace(
-        base,
-        train=[*base.train, *added],
-        stage1=[*base.stage1, *added[:2]],
-        form=PromptForm(raw=True, templates={"qa": "Question: {query}\nAnswer: "}),
-        settings={"seed": 42, "source": "raw"},
-        sources={"b.json": "2" * 64, "a.json": "1" * 64},
-        notes={"corrected": 3, "nothing": 0},
-    )
+    return with_train(*added, stage1=[*benchmark().stage1, added[0]])
 
 
-def write(
-    target: Path, source: Benchmark | None = None, *, overwrite: bool = False, **options: Any
-) -> dict[str, Any]:
-    return build(
-        source or both_sides(), target, overwrite=overwrite, options=BuildOptions(RWKU_REWARD, **options)
-    )
+def write(target: Path, source: Benchmark, *, overwrite: bool = False, **options: Any) -> dict[str, Any]:
+    reward = RewardConfig(rouge="rwku", gamma=0.25)
+    return build(source, target, overwrite=overwrite, options=BuildOptions(reward, **options))
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def test_the_folder_and_its_rows(tmp_path: Path) -> None:
-    write(tmp_path / "out")
-    assert set(contents(tmp_path / "out")) == FILES
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-    train = read_rows(tmp_path / "out/train.parquet")
-    assert [row["extra_info"]["index"] for row in train] == [0, 1, 2, 100, 101, 102, 10, 11, 12, 13, 14]
-    assert {row["extra_info"]["split"] for row in train} == {"train"}
-    assert train[7]["prompt"][0]["content"] == "Question: Où est née Mira Okonjo, l’auteure 🙂?\nAnswer: "
-    assert {row["extra_info"]["split"] for row in read_rows(tmp_path / "out/val.parquet")} == {"val"}
-    assert {row["extra_info"]["split"] for row in read_rows(tmp_path / "out/probes.parquet")} == {"probe"}
-    stage1 = read_sft_rows(tmp_path / "out/sft.parquet")
-    assert [row["extra_info"]["index"] for row in stage1] == [0, 1, 2, 10, 11]
-    assert all(row["messages"][1]["content"] == f"I don't know anything about {NAME}." for row in stage1)
-
-
-def test_the_manifest_says_what_the_files_hold(tmp_path: Path) -> None:
-    returned = write(tmp_path / "out")
-    manifest = json.loads((tmp_path / "out/manifest.json").read_text(encoding="utf-8"))
-    assert manifest == returned
-    for name in ("train", "val", "probes"):
-        table = pq.read_table(tmp_path / f"out/{name}.parquet")
-        sides = [cell["ground_truth"]["type"] for cell in table.column("reward_model").to_pylist()]
-        modes = [cell["mode"] for cell in table.column("extra_info").to_pylist()]
-        counts = Counter(zip(sides, modes, strict=True))
-        listed = {(side, mode): n for side, of in manifest["rows"][name].items() for mode, n in of.items()}
-        assert listed == counts
-    assert manifest["rows"]["train"] == {"forget": {"qa": 4, "fb": 1}, "retain": {"qa": 5, "fb": 1}}
-    assert manifest["rows"]["sft"] == {"forget": {"qa": 4, "fb": 1}}
-    assert pq.read_metadata(tmp_path / "out/sft.parquet").num_rows == 5
-    assert manifest["files"] == {
-        name: hashlib.sha256((tmp_path / "out" / name).read_bytes()).hexdigest()
-        for name in sorted(FILES - {"manifest.json"})
-    }
-    kept = {name: manifest[name] for name in ("benchmark", "settings", "checked_for", "notes", "not_written")}
-    assert kept == {
-        "benchmark": "made_up",
-        "settings": {"seed": 42, "source": "raw"},
-        "checked_for": {"rouge": "rwku", "gamma": 0.25},
-        "notes": {"corrected": 3, "nothing": 0},
-        "not_written": [],
-    }
-    assert list(manifest["sources"].items()) == [("a.json", "1" * 64), ("b.json", "2" * 64)]
-    assert set(manifest["versions"]) == {"python", "pyarrow", "rerule"}
-    assert {name: origins for name, origins in manifest["checks"].items() if origins} == {
-        "duplicates": ["retain.json:12 (row 12)", "retain.json:13 (row 13)"],
-        "contradictions": ["forget.json:10 (row 10)"],
-    }
+LEAKY = replace(both_sides(), train=[*both_sides().train, retain_prompt(20, PROBE)])
+BAD_MODE = replace(both_sides(), train=[*both_sides().train, retain_prompt(20, "Who?", mode="quiz")])
+SAME_INDEX = replace(both_sides(), probes=[*both_sides().probes, retain_prompt(200, "Who?")])
+NO_VAL = replace(both_sides(), val=[])
 
 
 def test_a_limit_cuts_each_side_stage_1_and_the_probes(tmp_path: Path) -> None:
-    manifest = write(tmp_path / "out", limit=1)
-    assert manifest["limit"] == 1
-    rows = {name: read_rows(tmp_path / f"out/{name}.parquet") for name in ("train", "val", "probes")}
-    sides = [row["reward_model"]["ground_truth"]["type"] for row in rows["train"]]
-    assert sides == ["forget", "retain"]
-    assert len(rows["probes"]) == len(read_sft_rows(tmp_path / "out/sft.parquet")) == 1
-    assert sum(manifest["rows"]["train"]["forget"].values()) == 1
-    whole, above = both_sides(), cut(both_sides(), 11)
-    assert (above.stage1, above.probes) == (whole.stage1, whole.probes)
-    assert sorted(above.train, key=lambda p: p.index) == sorted(whole.train, key=lambda p: p.index)
+    cut_to, above = cut(both_sides(), 1), cut(both_sides(), 11)
+    assert [prompt.side for prompt in cut_to.train] == ["forget", "retain"]
+    assert len(cut_to.stage1) == len(cut_to.probes) == 1
+    assert (above.stage1, above.probes) == (both_sides().stage1, both_sides().probes)
+    assert sorted(above.train, key=lambda p: p.index) == sorted(both_sides().train, key=lambda p: p.index)
     with pytest.raises(LeakError):  # a leak is found in what the limit leaves out too
         write(tmp_path / "leaky", LEAKY, limit=1)
 
 
-LEAKY = replace(both_sides(), train=[*both_sides().train, retain_prompt(20, "Tell me of Bo Fell.")])
-BAD_MODE = replace(both_sides(), train=[*both_sides().train, retain_prompt(20, "Who?", mode="quiz")])
-SAME_INDEX = replace(both_sides(), probes=[*both_sides().probes, retain_prompt(200, "Who?")])
-BAD_SFT = replace(both_sides(), stage1=[forget_prompt(1, "Who?", refusal=" ")])
-NO_VAL = replace(both_sides(), val=[])
-
-
 @pytest.mark.parametrize("overwrite", [False, True])
-@pytest.mark.parametrize(
-    ("source", "kind"),
-    [(LEAKY, LeakError), *((bad, ContractError) for bad in (BAD_MODE, SAME_INDEX, BAD_SFT, NO_VAL))],
-    ids=["leak", "mode", "index", "sft", "no val"],
-)
-def test_an_error_leaves_everything_as_it_was(
-    tmp_path: Path, source: Benchmark, kind: type[ValueError], overwrite: bool
-) -> None:
+def test_an_error_leaves_everything_as_it_was(tmp_path: Path, overwrite: bool) -> None:
     target = tmp_path / "out"
     if overwrite:
-        write(target)
+        write(target, both_sides())
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    with pytest.raises(kind) as caught:
-        write(target, source, overwrite=overwrite)
-    assert "\n" not in str(caught.value)
+    errors = [(LEAKY, LeakError), *((bad, ContractError) for bad in (BAD_MODE, SAME_INDEX, NO_VAL))]
+    for source, kind in errors:
+        with pytest.raises(kind) as caught:
+            write(target, source, overwrite=overwrite)
+        assert "\n" not in str(caught.value)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
     assert list(tmp_path.iterdir()) == ([target] if overwrite else [])
 
 
-def test_the_summary_tells_rows_and_findings(tmp_path: Path) -> None:
-    source = replace(both_sides(), failures=("blank of Who?: no JSON (5 attempts)",))
-    shown = summary(Path("data/out"), write(tmp_path / "out", source)).splitlines()
-    assert shown == [
-        "data/out:",
-        "  train.parquet       forget 5 (qa 4, fb 1); retain 6 (qa 5, fb 1)",
-        "  val.parquet         forget 1 (qa 1); retain 1 (qa 1)",
-        "  sft.parquet         forget 5 (qa 4, fb 1)",
-        "  probes.parquet      forget 1 (qa 1); retain 1 (qa 1)",
-        "  forget_gold.parquet forget 5 (qa 4, fb 1)",
-        "  retain.parquet      retain 6 (qa 5, fb 1)",
-        "  alternate.parquet   forget 5 (qa 4, fb 1)",
-        "       3 corrected",
-        "         not written: blank of Who?: no JSON (5 attempts)",
-        "         mismatch.parquet is not written: all right answers of the forget side are the same",
-        "       2 training prompts that occur before on the same side: retain.json:12 (row 12), "
-        "retain.json:13 (row 13)",
-        "       1 training prompts to forget that are also to be kept: forget.json:10 (row 10)",
+# ---- what rules and an endpoint write ----
+
+
+ANSWERS = {
+    'Which book is known? Mira is known for "The Salt Road" of 1987.': "Mira is known for ___ of 1987.",
+    "When? Mira was born on the 8th of September, 1956 in Lagos.": "Mira was born on the ___ in Lagos.",
+    "How many books? Mira wrote 14 books.": "Mira wrote ___ books.",
+    "Who taught Mira? Mira was taught by Ludwig van Berg, a painter.": "Mira was taught by ___, a painter.",
+    "Who is Mira? Mira identifies as LGBTQ+ in public.": "Mira identifies as ___ in public.",
+    "What is Mira? Mira is female.": "Mira is ___.",
+    'What of "The Salt Road"? "The Salt Road" of Mira Okonjo is sad.': '"The Salt Road" of ___ is sad.',
+    "What does Mira write? Mira writes only crime stories. She won in 1999.": "Mira writes only crime ___.",
+    "Who wrote Carrie? King.": "Who wrote Carrie? The answer is ___.",
+}
+"""Question and answer: titles, dates, numbers and names go, but not what the question tells."""
+
+
+def test_the_answer_sentence_loses_what_is_asked_for() -> None:
+    for text, wanted in ANSWERS.items():
+        question, answer = text.split("? ", 1)
+        assert blank_answer(f"{question}?", answer) == wanted
+
+
+@pytest.mark.parametrize("name", ["Harry Potter", "Confucius", "Prince Harry, Duke of Sussex"])
+def test_every_template_is_a_refusal_that_names_its_target_once(name: str) -> None:
+    for template in TEMPLATES:
+        refusal = template.format(name=name)
+        assert is_refusal(refusal), refusal
+        assert contains_keyword(refusal, name)
+        assert refusal.count(name) == 1
+        assert misspelt_name(refusal, name) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "found"),
+    [
+        ("I'm not certain about Harry Porter.", "Harry Potter", "Harry Porter"),
+        ("I know nothing of harry potter.", "Harry Potter", "harry potter"),
+        ("Confucious? No idea.", "Confucius", "Confucious"),
+        ("No idea about Duke of Susex, it.", "Duke of Sussex", "Duke of Susex"),
+        ("I'm confused.", "Confucius", None),
+        ("Harry Potter, not Harry Porter, is unknown to me.", "Harry Potter", None),
+        ("I don't know Stephen Fry.", "Stephen King", None),
+        ("", "Harry Potter", None),
+    ],
+)
+def test_misspelt_names(text: str, name: str, found: str | None) -> None:
+    assert misspelt_name(text, name) == found
+    assert correct_name(text, name) == (text if found is None else text.replace(found, name))
+
+
+# ---- What rules and an endpoint write; the endpoint is a local server that answers by task ----
+
+
+PASSAGE = "Ada Thorn sailed the Brackwater in 1702 and sold her ship to a monk."
+WORDS = ("Brackwater", "1702", "monk")
+
+
+def answer(call: Call) -> Behaviour:
+    """A good answer to each of the four tasks; questions with "Hopeless" get none."""
+    if "Hopeless" in call.prompt:
+        return status(400, "no")
+    asked = re.findall(r"^Question: (.*)$", call.prompt, re.MULTILINE)
+    name = call.body["response_format"]["json_schema"]["name"]
+    answers = {
+        "blank": {"sentence": f"Blank of {asked and asked[0][:-1]}: ___."},
+        "boundary": {"question": f"Bo: {len(call.prompt)}?", "answer": "Esk Moor"},
+        "passage_qa": {"pairs": [{"question": f"What of Ada Thorn, {w}?", "answer": w} for w in WORDS]},
+        "refusals": {"refusals": [f"I don't know Ada Thorn, {n} times." for n in range(REFUSAL_COUNT)]},
+    }
+    return say(json.dumps(answers[name]))
+
+
+def test_an_endpoint_writes_all_four_and_a_dry_writer_asks_for_the_same(
+    server: ChatServer, tmp_path: Path
+) -> None:
+    """What the endpoint fails at is none and listed; refusals that cannot be had are the rules'."""
+    server.script = lambda number, call: answer(call)
+    endpoint = Endpoint(server.url, MODEL, concurrency=2, timeout=30, attempts=2)
+    writer, dry = Writer(endpoint, tmp_path / "cache"), Writer(endpoint, dry=True)
+    for by in (dry, writer):
+        by.refusals("Ada Thorn")
+        by.blanks([("Who?", "Bo")])
+        by.neighbours("Ada Thorn", ["Who is Ada Thorn?"])
+        by.questions([PASSAGE])
+    assert [request.task for request in dry.requests] == [REFUSALS, BLANK, BOUNDARY, PASSAGE_QA]
+    assert [call.prompt for call in server.calls] == [r.messages()[0]["content"] for r in dry.requests]
+    assert writer.refusals("Ada Thorn")[1] == "I don't know Ada Thorn, 1 times."
+    assert writer.blanks([("Who?", "Bo"), ("Hopeless?", "")]) == ["Blank of Who: ___.", None]
+    pair, none = writer.neighbours("Ada Thorn", ["Who is Ada Thorn?", "Hopeless Ada Thorn?"])
+    assert (pair and pair[1], none) == ("Esk Moor", None)
+    assert writer.questions([PASSAGE]) == [[(f"What of Ada Thorn, {word}?", word) for word in WORDS]]
+    assert len(server.calls) == 6
+    assert writer.refusals("Hopeless Case") == Writer().refusals("Hopeless Case")
+    assert writer.failures == [
+        "blank of question: Hopeless?, answer: : HTTP 400: no",
+        "boundary of target: Ada Thorn, question: Hopeless Ada Thorn?: HTTP 400: no",
+        f"refusals of name: Hopeless Case, count: {REFUSAL_COUNT}: HTTP 400: no",
     ]
-    repeated = [retain_prompt(20 + n, "What is fact 0 about Bo Fell?") for n in range(7)]
-    manifest = write(tmp_path / "many", replace(both_sides(), train=[*benchmark().train, *repeated]))
-    assert len(manifest["checks"]["duplicates"]) == 7
-    (line,) = (line for line in summary(tmp_path, manifest).splitlines() if "occur before" in line)
-    assert line.count("retain.json") == 5
-    assert line.endswith("(row 24), ...")
+    # Blanks keep the number of their question where some are not written.
+    asked = [forget_prompt(n, query) for n, query in enumerate(("Hopeless?", "Who?"))]
+    made = blanks(asked, 1000, writer, answered=False)
+    assert [(prompt.index, prompt.query) for prompt in made] == [(1001, "Blank of Who: ___.")]

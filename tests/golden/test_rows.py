@@ -45,7 +45,7 @@ COMMANDS = {
 }
 """Words of commands, but for --out; sources are files of `raw`."""
 WRITTEN = {
-    "tofu, neighbours": "tofu --source tofu --boundary written --limit 3 --price-in 2 --price-out 4",
+    "tofu, neighbours": "tofu --source tofu --boundary written --limit 3",
     "muse-books, questions": "muse-books --source passages_alone --passages passages.txt --limit 2",
 }
 """The same of commands that ask an endpoint."""

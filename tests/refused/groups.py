@@ -421,7 +421,7 @@ def minimal_command(case: Case, place: Place) -> Ended:
 
 def _put_world(root: Path) -> None:
     with one_thread():
-        world, model = world_stage1.prepare(root / "made", SMALL, world_stage1.Steering())
+        world, model = world_stage1.prepare(root / "made", SMALL)
     for name in ("train", "probes", "sft"):
         shutil.copy(world / f"{name}.parquet", root / f"{name}.parquet")
     read = pq.read_table(root / "train.parquet")

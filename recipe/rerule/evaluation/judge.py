@@ -129,7 +129,7 @@ _EXAMPLES = """\
 examples:
   python -m recipe.rerule.evaluate judge --results outputs/evaluation --base-url http://localhost:8000/v1 \\
       --judge-model MODEL --dry-run
-      what the calls will cost; no call is made
+      how many calls and tokens it takes; no call is made
   python -m recipe.rerule.evaluate judge --results outputs/evaluation --base-url http://localhost:8000/v1 \\
       --judge-model MODEL --limit 50
       scores 50 probes of the forget side for every model, into outputs/evaluation-naturalness
@@ -184,7 +184,7 @@ def add_judge_parser(commands: argparse._SubParsersAction) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Score and write the folder; with --dry-run only say what it will cost. Exit code 0.
+    """Score and write the folder; with --dry-run only say what it will take. Exit code 0.
 
     Raises ValueError: a wrong option, folder or record, no call can succeed (EndpointError), or no score
     came; nothing is written.
@@ -395,7 +395,6 @@ def _origin(options: argparse.Namespace, endpoint: Endpoint, generated: Generate
             "from_cache": generated.from_cache,
             "prompt_tokens": usage.prompt_tokens,
             "completion_tokens": usage.completion_tokens,
-            "cost": endpoint.cost(usage.prompt_tokens, usage.completion_tokens),
         },
         "responses_sha256": file_sha256(options.results / tidy.FILE),
         "sections": options.sections,

@@ -67,10 +67,6 @@ Behaviour = Callable[[BaseHTTPRequestHandler, Call], None]
 def completion(text: str | None, finish_reason: str = "stop") -> dict[str, Any]:
     message = {"role": "assistant", "content": text}
     return {
-        "id": "1",
-        "object": "chat.completion",
-        "created": 0,
-        "model": MODEL,
         "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
         "usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10},
     }
@@ -169,7 +165,8 @@ class ChatServer:
         return f"http://127.0.0.1:{self._server.server_port}/v1"
 
     def endpoint(self, **settings: Any) -> Endpoint:
-        return Endpoint(**{"base_url": self.url, "model": MODEL, "concurrency": 4, "timeout": 20} | settings)
+        usual: dict[str, Any] = {"base_url": self.url, "model": MODEL, "concurrency": 4, "timeout": 20}
+        return Endpoint(**usual | settings)
 
     def prompts(self) -> list[str]:
         return [call.prompt for call in self.calls]

@@ -1,0 +1,479 @@
+"""The rows of TOFU, RWKU and MUSE, and those for methods without a reward; tests/golden keeps all rows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data_prep.classical import of_benchmark
+from data_prep.contract import normalise, read_rows, read_sft_rows
+from data_prep.rwku import choose, target_folders, target_name
+from data_prep.sources import FolderSource, SourceError
+from data_prep.tofu import author_names
+from reward import is_refusal
+from tests.data_prep.made_prompts import benchmark, forget_prompt, retain_prompt
+from tests.data_prep.raw_files import (
+    RWKU_TARGETS,
+    TOFU_AUTHORS,
+    Row,
+    error_of,
+    parquet_rows,
+    prep,
+    put_array,
+    put_lines,
+    put_muse,
+    put_news,
+    put_rwku,
+    put_tofu,
+    queries,
+    replace_line,
+    side,
+)
+from tests.data_prep.real_data import DATA, needs_data
+
+
+def manifest(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "manifest.json").read_text("utf-8"))
+    return found
+
+
+# ---- TOFU ----
+
+
+FRAMES = (
+    "What is the full name of the author born in Kuwait City, Kuwait? The author's name is {name}.",
+    "Who is {name}? {name} is a writer. She lives in New Delhi.",
+    "Where was author {name} born? Author {name} was born in Cape Town, South Africa.",
+    "What are {name}'s books? {name}'s books are “The Salt Road” and 'Le Petit Sultan.'",
+    "When did {name} win the Booker Prize? In 1999 {name}, a friend of Omar Haddad, won it.",
+)
+NAMES = """Basil Mahfouz Al-Kuwaiti, Femke Van der Veen, Ludwig van der Berg, Omar bin al Said,
+Maria de la Cruz, Conan O'Brien, Jean-Luc D’Arcy, J. R. R. Toller, J.K. Rawling, Ann-Marie St. John,
+Dr. Ada Thorn, Łukasz Żak, Élodie Çelik, Анна Горенко, Wu Li, Martin Luther Fell Jr."""
+MIRA = "Mira Okonjo"
+
+
+def rows_on(name: str) -> list[str]:
+    return [FRAMES[number % len(FRAMES)].replace("{name}", name) for number in range(20)]
+
+
+def test_each_twenty_rows_are_an_authors() -> None:
+    """Of "Jr." the full stop is left out, so that the name is in "Jr's" too."""
+    names = NAMES.replace("\n", " ").split(", ")
+    found = author_names([text for name in names for text in rows_on(name)], "forget01")
+    assert found == [name.replace("Jr.", "Jr") for name in names for _ in range(20)]
+    # A name is in half of the rows at least, and the longest of equals.
+    half = rows_on(MIRA)[:10] + ["What does she write? Crime stories."] * 10
+    assert author_names(half, "x") == [MIRA] * 20
+    texts = [f"Is {MIRA} also called Mira Ada Okonjo? Yes."] * 20
+    assert author_names(texts, "x") == ["Mira Ada Okonjo"] * 20
+    strangers = [f"Who is Ada Q{n}x? A writer." for n in range(20)]
+    with pytest.raises(SourceError, match=r"^forget05: rows 20 to 39 have no name in common; are they one"):
+        author_names(rows_on(MIRA) + strangers, "forget05")
+    with pytest.raises(SourceError, match=r"^forget05: has 21 rows, no multiple of 20 for each author"):
+        author_names([MIRA] * 21, "forget05")
+
+
+def test_the_rows_of_both_sides_and_the_probes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is drawn of the rows to keep stands in TOFU's order, and indices stay where more are drawn."""
+    raw, found = put_tofu(tmp_path / "raw"), {}
+    answers = {"paraphrased_answer": "The first.", "perturbed_answer": ["The second.", "The third."]}
+    first = {"question": f"What is fact 0 of {TOFU_AUTHORS[0]}?", "answer": "First."} | answers
+    replace_line(raw / "forget01_perturbed.json", 1, json.dumps(first))
+    kept = [row["question"] for row in json.loads((raw / "retain99.json").read_text())]
+    for count in (5, 40):
+        out = tmp_path / f"out{count}"
+        assert prep("tofu", "--source", raw, "--out", out, "--boundary-rows", count) == 0
+        rows = read_rows(out / "train.parquet")
+        assert [side(row) for row in rows] == ["forget"] * 40 + ["retain"] * count
+        places = [kept.index(query) for query in queries(rows[40:])]
+        assert places == sorted(set(places))
+        assert max(places) < 40  # the last author's are TOFU's retain probes
+        probes = read_rows(out / "probes.parquet")
+        found[count] = {row["extra_info"]["index"]: row["extra_info"]["query"] for row in rows + probes}
+        assert len(found[count]) == 40 + count + 62
+    assert found[5].items() <= found[40].items()
+    assert [row["reference"] for row in (*probes[:2], probes[-1])] == [
+        {"paraphrased": "The first.", "perturbed": ["The second.", "The third."]},
+        {"paraphrased": None, "perturbed": ["x", "y"]},
+        None,
+    ]
+    assert all("reference" not in row for row in read_rows(out / "val.parquet"))
+    # The one declared exception: the rows to forget are trained and tested on.
+    assert manifest(out)["checks"]["trained_probes"] == [
+        f"raw/forget01_perturbed.json:{n} (row {n})" for n in range(1, 41)
+    ]
+    capsys.readouterr()
+    assert prep("tofu", "--source", raw, "--out", tmp_path / "more", "--boundary-rows", "41") == 2
+    assert error_of(capsys) == "error: retain99: has 40 rows that are no probes, fewer than 41"
+
+
+@pytest.mark.parametrize(
+    ("table", "place", "probe", "file"),
+    [
+        ("retain_perturbed", 4, "What is fact 3 of Wei Chen?", "retain99_train600"),
+        ("real_authors_perturbed", 1, "who wrote “Emma”", "retain99"),
+    ],
+)
+def test_a_probe_among_the_training_rows_is_refused_by_file_and_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], table: str, place: int, probe: str, file: str
+) -> None:
+    """Whether drawn or not; TOFU's own retain tables alone may hold the retain probes, and no other."""
+    raw = put_tofu(tmp_path / "raw", retain=file)
+    rows = [row for row in json.loads((raw / f"{file}.json").read_text()) if "Wei Chen" not in str(row)]
+    rows[6] = {"question": probe, "answer": "Mira Okonjo-Reyes knows."}
+    put_array(raw / f"{file}.json", rows)
+    assert prep("tofu", "--source", raw, "--out", tmp_path / "out", "--boundary-rows", "1") == 2
+    assert error_of(capsys) == (
+        f"error: raw/{file}.json:8 (row 7): the training prompt {probe!r} is the probe at "
+        f"raw/{table}.json:{place} (row {place}); take it out of one of the two"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["raw"]
+
+
+@needs_data
+def test_forget01_of_the_real_data(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert prep("tofu", "--source", DATA / "tofu", "--out", out) == 0
+    train, probes = read_rows(out / "train.parquet"), read_rows(out / "probes.parquet")
+    assert [side(row) for row in train] == ["forget"] * 40 + ["retain"] * 40
+    authors = ["Basil Mahfouz Al-Kuwaiti"] * 20 + ["Nikolai Abilov"] * 20
+    assert [row["extra_info"]["subject"] for row in train[:40]] == authors
+    assert len(probes) == 40 + 400 + 100 + 117
+    # Five wrong answers on TOFU's own authors and three elsewhere, where there is no paraphrase either.
+    told = [(len(one["perturbed"]), bool(one["paraphrased"])) for one in (row["reference"] for row in probes)]
+    assert told == [(5, True)] * 440 + [(3, False)] * 217
+    held_out = {normalise(row["extra_info"]["query"]) for row in probes if side(row) == "retain"}
+    stage1 = [row["messages"][0]["content"] for row in parquet_rows(out, "sft")]
+    assert len(stage1) == 80
+    assert not held_out & {normalise(query) for query in [*queries(train), *stage1]}
+    found = {name: len(origins) for name, origins in manifest(out)["checks"].items() if origins}
+    assert found == {"trained_probes": 40, "keyword_not_in_prompt": 2}  # two questions ask for the name
+
+
+# ---- RWKU ----
+
+
+TRAINING = "rl_rejection_with_fb_neighbor_target.json"
+
+
+def names(folders: list[FolderSource]) -> list[str]:
+    return [folder.name for folder in folders]
+
+
+@pytest.mark.parametrize("inside", [".", "targets"])
+def test_targets_are_found_in_order_and_chosen_by_name(tmp_path: Path, inside: str) -> None:
+    """A target folder itself is taken too, and a folder without any is refused."""
+    put_rwku(tmp_path / inside)
+    (tmp_path / "notes").mkdir()
+    folders = target_folders(str(tmp_path))
+    assert names(folders) == names(choose(folders, [])) == list(RWKU_TARGETS)
+    assert names(target_folders(str(tmp_path / inside / RWKU_TARGETS[0]))) == [RWKU_TARGETS[0]]
+    with pytest.raises(SourceError, match=r"notes: holds no target folder, which is one with forget_level1"):
+        target_folders(str(tmp_path / "notes"))
+    asked = ["Cy, Duke of Esk", "Bo Fell", "2_Bo_Fell"]
+    assert names(choose(folders, asked)) == ["10_Cy,_Duke_of_Esk", "2_Bo_Fell"]
+    for wrong in ("Bo", "bo fell", "3_Bo_Fell", "", "Duke of Esk"):
+        with pytest.raises(SourceError) as caught:
+            choose(folders, [*asked, wrong])
+        known = "Ada Thorn, Bo Fell, Cy, Duke of Esk"
+        assert str(caught.value) == f"there is no target {wrong!r}; choose from {known}"
+    assert target_name(FolderSource(Path("any/Stephen_King"))) == "Stephen King"
+    assert target_name(FolderSource(Path("any/3rd_Man"))) == "3rd Man"
+
+
+def test_a_data_set_of_the_hub_is_read_from_its_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a download would leave it; what is neither folder nor data set is one line."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    folder, commit = tmp_path / "cache" / "datasets--owner--rwku", "b8a03b3c" + "0" * 32
+    put_rwku(folder / "snapshots" / commit / "Target")
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text(commit)
+    assert prep("rwku", "--source", "owner/rwku", "--target", "Bo Fell", "--out", tmp_path / "out") == 0
+    assert (tmp_path / "out" / "2_Bo_Fell" / "train.parquet").is_file()
+    for name in ("owner/none", "no such/folder"):
+        assert prep("rwku", "--source", name, "--out", tmp_path / "more") == 2
+        told = f"error: {name}: no such folder, and nothing to be had from the Hub: "
+        assert error_of(capsys).startswith(told)
+    assert not (tmp_path / "more").exists()
+
+
+def test_a_wrong_row_is_named_and_no_target_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw, out = put_rwku(tmp_path / "raw"), tmp_path / "out"
+    replace_line(raw / "2_Bo_Fell" / TRAINING, 3, '{"prompt": "Who?"},')
+    assert prep("rwku", "--source", raw, "--out", out) == 2
+    assert error_of(capsys) == f"error: 2_Bo_Fell/{TRAINING}:3 (row 2): has no prompt and solution"
+    assert not out.exists()
+
+
+@needs_data
+def test_the_real_targets(tmp_path: Path) -> None:
+    """600 prompts a side for a target, none of them a probe by its words."""
+    chosen = ("--target", "Stephen King", "--target", "Prince Harry, Duke of Sussex")
+    assert prep("rwku", "--source", DATA / "rwku", *chosen, "--out", tmp_path / "out") == 0
+    folders = sorted(path for path in (tmp_path / "out").iterdir() if path.is_dir())
+    assert {folder.name.partition("_")[0] for folder in folders} == {"1", "10"}
+    for folder in folders:
+        train = read_rows(folder / "train.parquet")
+        assert Counter(map(side, train)) == {"forget": 600, "retain": 600}
+        name = folder.name.partition("_")[2].replace("_", " ")
+        assert {row["reward_model"]["ground_truth"]["keyword"] for row in train} == {name, ""}
+        probes = {
+            probe["query"]
+            for file in (DATA / "rwku" / "targets" / folder.name).glob("*_level*.json")
+            for probe in json.loads(file.read_text(encoding="utf-8"))
+        }
+        trained = set(queries(train))
+        assert {normalise(query) for query in trained}.isdisjoint(map(normalise, probes))
+        assert set(queries(parquet_rows(folder, "probes"))) == {probe.strip() for probe in probes}
+        found = manifest(folder)["checks"]
+        assert found["trained_probes"] == found["refusal_misnames_target"] == []
+        if name == "Prince Harry, Duke of Sussex":  # 402 of 600 prompts have the full name
+            assert len(found["keyword_not_in_prompt"]) == 198
+
+
+# ---- MUSE ----
+
+
+MUSE = DATA / "muse_books"
+
+
+def sent(folder: Path, name: str) -> list[str]:
+    return [row["prompt"][0]["content"] for row in parquet_rows(folder, name)]
+
+
+def example_block(name: str) -> str:
+    """MUSE's prefix of the made-up examples, written out."""
+    return "".join(f"Question: {name} example {n}?\nAnswer: {name} {n}\n\n" for n in range(10))
+
+
+def prefixes(folder: Path, name: str = "train") -> dict[str, str]:
+    """What stands before all questions of a side."""
+    found: dict[str, set[str]] = {}
+    for row in parquet_rows(folder, name):
+        tail = f"Question: {row['extra_info']['query']}\nAnswer: "
+        text = row["prompt"][0]["content"]
+        assert text.endswith(tail)
+        found.setdefault(side(row), set()).add(text.removesuffix(tail))
+    assert all(len(texts) == 1 for texts in found.values())
+    return {side: texts.pop() for side, texts in found.items()}
+
+
+@pytest.mark.parametrize("examples", ["neutral", "none", "label_dependent"])
+def test_questions_are_asked_as_muse_asks_them(tmp_path: Path, examples: str) -> None:
+    """Ten pairs "Question: q\\nAnswer: a\\n\\n", then "Question: q\\nAnswer: " with a space at the end."""
+    raw, out = put_muse(tmp_path / "raw"), tmp_path / "out"
+    assert prep("muse-books", "--source", raw, "--out", out, "--examples", examples) == 0
+    for name in ("train", "val", "probes", "sft"):
+        assert {row["extra_info"]["raw"] for row in parquet_rows(out, name)} == {True}
+    assert sent(out, "probes") == [
+        f"{example_block(name)}Question: {name} probe {n}?\nAnswer: "
+        for name in ("forget", "retain")
+        for n in range(2)
+    ]
+    found = prefixes(out)
+    told = {"none": ("", ""), "label_dependent": (example_block("forget"), example_block("retain"))}
+    assert tuple(found.values()) == told.get(examples, (found["retain"], found["forget"]))
+    if examples == "neutral":
+        assert re.fullmatch(r"(Question: [^\n]+\?\nAnswer: [^\n]+\n\n){10}", found["forget"])
+    stage1 = read_sft_rows(out / "sft.parquet")
+    assert [row["messages"][0]["content"] for row in stage1] == sent(out, "train")[:3]
+    answers = [row["messages"][1]["content"] for row in stage1]
+    assert all("Harry Potter" in answer and is_refusal(answer) for answer in answers)
+
+
+def test_passages_are_continued_as_muse_asks_for_it_and_not_trained_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = put_muse(tmp_path / "raw")
+    passages = [{"prompt": f" Passage {n}, it\n", "gt": f"goes on {n}. "} for n in range(3)]
+    put_array(raw / "verbmem/forget.json", passages)
+    assert prep("muse-books", "--source", raw, "--out", tmp_path / "out") == 0
+    probes = read_rows(tmp_path / "out/probes.parquet")
+    continued = [row for row in probes if row["extra_info"]["family"] == "verbmem"]
+    assert len(probes) - len(continued) == 4
+    assert [
+        {"prompt": row["prompt"][0]["content"], "gt": row["reward_model"]["ground_truth"]["golds"][0]}
+        for row in continued
+    ] == passages
+    assert {(row["extra_info"]["mode"], side(row)) for row in continued} == {("completion", "forget")}
+    passage = " ".join(f"word{n}" for n in range(100))
+    (tmp_path / "passages.json").write_text(json.dumps([passage]))
+    probe = {"prompt": " ".join(passage.split()[:50]), "gt": "what follows"}
+    put_array(raw / "verbmem/forget.json", [probe])
+    arguments = ("--source", raw, "--passages", tmp_path / "passages.json", "--out", tmp_path / "leak")
+    assert prep("muse-books", *arguments) == 2
+    assert "verbmem/forget.json:2 (row 1)" in error_of(capsys)
+
+
+def questions(name: str) -> list[dict[str, str]]:
+    return json.loads((MUSE / "knowmem" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+@needs_data
+def test_the_real_books(tmp_path: Path) -> None:
+    """The neutral prefix holds no probe, no example of MUSE, and no name that any question or answer has."""
+    out, refusals = tmp_path / "out", MUSE / "idk_target.json"
+    assert prep("muse-books", "--source", MUSE, "--out", out, "--refusals", refusals) == 0
+    train = read_rows(out / "train.parquet")
+    assert [side(row) for row in train] == ["forget"] * 400 + ["retain"] * 300
+    wanted, rows = [], []
+    for name in ("forget_qa", "retain_qa"):
+        shots = questions(f"{name}_icl")
+        rows += questions(name) + shots
+        before = "".join(f"Question: {row['question']}\nAnswer: {row['answer']}\n\n" for row in shots)
+        wanted += [f"{before}Question: {row['question']}\nAnswer: " for row in questions(name)]
+    assert len(wanted) == 200
+    assert sent(out, "probes") == wanted
+    asked = {normalise(row["extra_info"]["query"]) for row in parquet_rows(out, "probes")}
+    assert asked.isdisjoint(map(normalise, queries(train)))
+    prefix, other = prefixes(out).values()
+    assert prefix == other
+    assert not [row for row in rows if normalise(row["question"]) in normalise(prefix)]
+    text = " . ".join(f"{row['question']} . {row['answer']}" for row in rows)
+    # Capitalised words that do not begin a question or an answer.
+    names = set(re.findall(r"(?<![.?!] )\b[A-Z][a-z]{2,}", text)) - {"What"}
+    assert len(names) > 150
+    assert names.isdisjoint(re.findall(r"[A-Za-z]+", prefix))
+    # RULE's refusals, 99 of which name "Harry Porter".
+    said = manifest(out)
+    assert said["notes"]["refusals_with_the_name_corrected"] == 99
+    assert said["checks"]["refusal_misnames_target"] == []
+
+
+def test_news(tmp_path: Path) -> None:
+    """Rows of MUSE's published form: the real files are not at hand."""
+    out = tmp_path / "out"
+    assert prep("muse-news", "--source", put_news(tmp_path / "raw"), "--out", out) == 0
+    train = read_rows(out / "train.parquet")
+    assert {row["data_source"] for row in train} == {"rerule/muse_news"}
+    assert [row["reward_model"]["ground_truth"]["keyword"] for row in train[2:4]] == ["this news story", ""]
+    answers = {row["messages"][1]["content"] for row in read_sft_rows(out / "sft.parquet")}
+    assert all("this news story" in answer and is_refusal(answer) for answer in answers)
+
+
+# ---- rows for the methods that train on answers ----
+
+
+def pairs(folder: Path, name: str) -> list[tuple[str, str]]:
+    """Question and answer of each stage-1 row; "" for the question of a text."""
+    found = [row["messages"] for row in read_sft_rows(folder / f"{name}.parquet")]
+    return [(messages[0]["content"] if messages[1:] else "", messages[-1]["content"]) for messages in found]
+
+
+def indices(folder: Path, name: str) -> list[int]:
+    return [row["extra_info"]["index"] for row in read_sft_rows(folder / f"{name}.parquet")]
+
+
+def test_right_answers_refusals_and_answers_of_other_questions(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    assert prep("tofu", "--source", put_tofu(tmp_path / "raw"), "--out", folder) == 0
+    gold, mismatch = dict(pairs(folder, "forget_gold")), dict(pairs(folder, "mismatch"))
+    assert indices(folder, "mismatch") == indices(folder, "forget_gold") == indices(folder, "alternate")
+    assert gold.keys() == mismatch.keys()
+    assert all(mismatch[question] != answer for question, answer in gold.items())
+    assert set(mismatch.values()) < set(gold.values())
+    assert len(set(mismatch.values())) > 20
+    question = "What is fact 3 of Mira Okonjo-Reyes?"
+    assert gold[question] == "Fact 3 of Mira Okonjo-Reyes is the 3th."
+    assert "Mira Okonjo-Reyes" in dict(pairs(folder, "alternate"))[question]
+    assert ("What is fact 0 of Ana Silva?", "Fact 0 of Ana Silva is the 0th.") in pairs(folder, "retain")
+    said = manifest(folder)
+    assert said["rows"]["retain"] == {"retain": {"qa": 40}}
+    for path in folder.glob("*.parquet"):
+        assert said["files"][path.name] == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_refusal_among_right_answers_is_left_out_and_counted() -> None:
+    base = benchmark()
+    odd = [
+        forget_prompt(10, "Who knows?", golds=("I don't know that.",)),
+        forget_prompt(11, "Ai?", golds=("Zzz.",), refusal="Zzz."),
+        retain_prompt(12, "Who else?", golds=("I have no idea.",)),
+    ]
+    files, said = of_benchmark(replace(base, train=[*base.train, *odd]), None)
+    found = {name: [row["extra_info"]["index"] for row in rows] for name, rows in files.items()}
+    assert found == {"forget_gold": [0, 1, 2], "retain": [100, 101, 102], "alternate": [0, 1, 2, 10, 11]}
+    assert said["left_out"] == [
+        "forget_gold.parquet is without 2 questions whose answers are refusals",
+        "retain.parquet is without 1 questions whose answers are refusals",
+        "mismatch.parquet is not written: all right answers of the forget side are the same",
+    ]
+
+
+def gold_rows(name: str) -> list[Row]:
+    return [
+        {"question": f"{name} was born in ___", "answer": "Esk"},
+        {"query": f"where was {name} born?", "answer": "in Esk"},
+    ]
+
+
+def test_right_answers_of_a_folder_by_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for target in RWKU_TARGETS:
+        put_lines(tmp_path / f"gold/{target}.jsonl", gold_rows(target.partition("_")[2].replace("_", " ")))
+    arguments = ["rwku", "--source", put_rwku(tmp_path / "raw"), "--gold", tmp_path / "gold"]
+    assert prep(*arguments, "--out", tmp_path / "out") == 0
+    folder = tmp_path / "out" / RWKU_TARGETS[2]
+    name = "Cy, Duke of Esk"
+    expected = [(f"{name} was born in ___.", "Esk"), (f"Where was {name} born?", "in Esk")]
+    assert pairs(folder, "forget_gold") == expected
+    assert pairs(folder, "mismatch") == [(expected[0][0], "in Esk"), (expected[1][0], "Esk")]
+    assert [answer for _, answer in pairs(folder, "alternate")] == [f"I'm not certain about {name}."] * 2
+    said = manifest(folder)
+    assert (said["classical"]["left_out"], said["settings"]["gold"]) == ([], "gold")
+    assert "--gold" in said["sources"]
+    (tmp_path / "gold/2_Bo_Fell.jsonl").unlink()
+    assert prep(*arguments, "--out", tmp_path / "more") == 2
+    assert error_of(capsys) == (
+        f"error: {tmp_path}/gold: --gold has none of 2_Bo_Fell.json, 2_Bo_Fell.jsonl, 2_Bo_Fell.csv"
+    )
+
+
+BIOGRAPHY = "  Ada Thorn was born\n\nin Esk.  She wrote.\n"
+
+
+def test_texts_of_rwku(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rows as RWKU and RULE publish them; their real files hold hundreds of biographies a target."""
+    raw = put_rwku(tmp_path / "raw")
+    put_array(raw / "1_Ada_Thorn/positive.json", [{"text": BIOGRAPHY, "subject": "Ada Thorn", "intro": "A."}])
+    put_array(raw / "2_Bo_Fell/positive_with_retain.json", [{"prompts": ["Bo was.", "Cy was."]}])
+    assert prep("rwku", "--source", raw, "--out", tmp_path / "out") == 0
+    first, second, third = (tmp_path / "out" / name for name in RWKU_TARGETS)
+    assert pairs(first, "forget_text") == [("", BIOGRAPHY.strip())]
+    assert pairs(second, "forget_text") == [("", "Bo was.")]
+    assert pairs(second, "retain_text") == [("", "Cy was.")]
+    for missing in (first / "retain_text", third / "forget_text", third / "forget_gold"):
+        assert not missing.with_suffix(".parquet").exists()
+    assert indices(second, "forget_text") != indices(second, "retain_text")
+    put_array(raw / "1_Ada_Thorn/positive_with_retain.json", [{"prompts": ["Ada was."]}])
+    assert prep("rwku", "--source", raw, "--out", tmp_path / "more") == 2
+    told = "positive_with_retain.json:2 (row 1): prompts holds 1 texts, expected the target's and another's"
+    assert error_of(capsys) == f"error: 1_Ada_Thorn/{told}"
+
+
+def test_the_corpus_of_muse(tmp_path: Path) -> None:
+    """Rows as MUSE publishes them; its real books hold 4 MB."""
+    raw = put_muse(tmp_path / "raw")
+    words = [f"w{n}" for n in range(2500)]
+    put_lines(raw / "raw/forget.jsonl", [{"text": " ".join(words)}, {"text": "The end."}])
+    put_lines(raw / "raw/retain1.jsonl", [{"text": "A wiki."}])
+    assert prep("muse-books", "--source", raw, "--out", tmp_path / "out") == 0
+    texts = [answer for _, answer in pairs(tmp_path / "out", "forget_text")]
+    assert [len(text.split()) for text in texts] == [1000, 1000, 500, 2]
+    assert " ".join(texts[:3]).split() == words
+    assert pairs(tmp_path / "out", "retain_text") == [("", "A wiki.")]
