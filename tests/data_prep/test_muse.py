@@ -21,7 +21,7 @@ from tests.data_prep.raw_files import (
     queries,
     side,
 )
-from tests.data_prep.real_data import DATA, needs_data
+from tests.data_prep.real_data import DATA, needs_data, put_real_muse
 
 MUSE = DATA / "muse_books"
 
@@ -151,9 +151,10 @@ def test_a_misspelt_name_in_given_refusals_is_put_right(raw: Path, tmp_path: Pat
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("muse") / "out"
-    refusals = MUSE / "idk_target.json"
-    assert prep("muse-books", "--source", MUSE, "--out", out, "--refusals", refusals) == 0
+    folder = tmp_path_factory.mktemp("muse")
+    out, raw = folder / "out", put_real_muse(folder / "raw")
+    arguments = ("--source", raw, "--out", out, "--refusals", raw / "idk_target.json")
+    assert prep("muse-books", *arguments) == 0
     return out
 
 
@@ -212,11 +213,11 @@ def test_an_example_that_is_a_probe_is_listed(tmp_path: Path) -> None:
     """One of MUSE's retain examples is also one of its questions, which is there twice."""
     asked = [row["question"] for row in questions("retain_qa")]
     assert [asked.count(row["question"]) for row in questions("retain_qa_icl")].count(2) == 1
-    out = tmp_path / "out"
-    assert prep("muse-books", "--source", MUSE, "--out", out, "--examples", "label_dependent") == 0
+    raw, out = put_real_muse(tmp_path / "raw"), tmp_path / "out"
+    assert prep("muse-books", "--source", raw, "--out", out, "--examples", "label_dependent") == 0
     listed = json.loads((out / "manifest.json").read_text())["checks"]["probes_in_examples"]
     places = [number for number, question in enumerate(asked, start=1) if "Malfoy eventually" in question]
-    assert listed == [f"muse_books/knowmem/retain_qa.json:1 (row {number})" for number in places]
+    assert listed == [f"raw/knowmem/retain_qa.json:1 (row {number})" for number in places]
     assert len(listed) == 2
 
 
