@@ -141,9 +141,7 @@ def load(source: Source, corpus: Corpus, options: MuseOptions, writer: Writer) -
         return make_prompt(index, query, side, subject, (gold,), origin, mode=mode, family=family)
 
     def questions(table: Table, first_index: int, side: Side, family: str) -> list[Prompt]:
-        asked = [
-            (r.text("question", "prompt"), r.text("answer", "gold"), r.origin) for r in source.read(table)
-        ]
+        asked = [(r.text("question"), r.text("answer"), r.origin) for r in source.read(table)]
         return [prompt(first_index + n, side, "qa", *one, family) for n, one in enumerate(asked)]
 
     def completions(passages: Sequence[str], first_index: int, side: Side) -> list[Prompt]:
@@ -176,7 +174,8 @@ def load(source: Source, corpus: Corpus, options: MuseOptions, writer: Writer) -
             made = forget if row_side == "forget" else retain
             if text or row_side == "forget":
                 index = len(made) + (0 if row_side == "forget" else STREAM)
-                made.append(prompt(index, row_side, mode, query, text, record.origin, "question"))
+                family = "question" if mode == "qa" else mode
+                made.append(prompt(index, row_side, mode, query, text, record.origin, family))
             else:
                 unanswered += 1
     else:

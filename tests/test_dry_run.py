@@ -64,6 +64,11 @@ def called(folder: Path) -> str:
     return text
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
 @pytest.mark.parametrize(
     ("script", "smoke"),
     [("rwku", "0"), ("muse_books", "1"), ("muse_news", "0"), ("tofu", "1"), ("real", "0")],
@@ -79,11 +84,12 @@ def test_what_is_printed_and_pasted_is_what_the_script_runs(
     assert [path.name for path in tmp_path.iterdir()] == ["bin"]  # no call, and nothing written
     assert run(tmp_path, command, DRY_RUN="1", **settings).stdout == dry.stdout
     assert run(tmp_path, dry.stdout, **settings).returncode == 0
-    pasted = called(tmp_path)
+    pasted, written = called(tmp_path), contents(tmp_path / "my run")
     shutil.rmtree(tmp_path / "my run")
     done = run(tmp_path, command, **settings)
     assert done.returncode == 0, done.stderr
     assert pasted == called(tmp_path)
+    assert written == contents(tmp_path / "my run")
     assert pasted.count("recipe.rerule.main\t") == {"rwku": 6, "real": 2}.get(script, 3)
 
 
