@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import random
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -230,6 +233,28 @@ def is_rule_row(record: Record) -> bool:
     return "prompt" in record.fields and "solution" in record.fields
 
 
+def rule_solution(record: Record) -> tuple[Side, list[Any]]:
+    """The side of one of RULE's rows, and what follows its marker: a text and, on the forget side, a name.
+
+    The solution is a list, or such a list as Python writes it; it is read as a literal, and never run.
+
+    Raises:
+        SourceError: naming the row and what is wrong with its solution.
+    """
+    solution = record.fields["solution"]
+    if isinstance(solution, str):
+        # What is no literal is refused below; Python warns of backslashes in a text.
+        refused = suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError)
+        with warnings.catch_warnings(action="ignore"), refused:
+            solution = ast.literal_eval(solution)
+    if not isinstance(solution, list) or len(solution) < 2 or solution[0] not in [*SIDES]:
+        raise SourceError(
+            f"{record.origin}: solution is {solution!r:.60}, expected [marker, text, keyword] with "
+            f"{' or '.join(SIDES)} as the marker"
+        )
+    return SIDES[solution[0]], solution[1:]
+
+
 def rule_prompt(record: Record, index: int, subject: str) -> Prompt:
     """The prompt of one of RULE's rows; on the forget side its text is both refusal and gold.
 
@@ -240,17 +265,11 @@ def rule_prompt(record: Record, index: int, subject: str) -> Prompt:
     Raises:
         SourceError: naming the row and what is wrong with it.
     """
-    solution = record.fields["solution"]
-    if not isinstance(solution, list) or len(solution) < 2 or solution[0] not in [*SIDES]:
-        raise SourceError(
-            f"{record.origin}: solution is {solution!r:.60}, expected [marker, text, keyword] with "
-            f"{' or '.join(SIDES)} as the marker"
-        )
-    side = SIDES[solution[0]]
-    text, query = record.filled("solution[1]", solution[1]), record.text("prompt")
-    if side == "forget" and len(solution) < 3:
+    side, entries = rule_solution(record)
+    text, query = record.filled("solution[1]", entries[0]), record.text("prompt")
+    if side == "forget" and len(entries) < 2:
         raise SourceError(f"{record.origin}: solution has no third entry, the target's name")
-    keyword = record.filled("solution[2]", solution[2]) if side == "forget" else ""
+    keyword = record.filled("solution[2]", entries[1]) if side == "forget" else ""
     return make_prompt(
         index,
         query,

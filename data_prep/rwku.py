@@ -41,12 +41,13 @@ HUB_FILES = "Target/*/*level*.json", "Target/*/reject.json"
 def target_folders(source: str) -> list[FolderSource]:
     """The folder of each target, in RWKU's order (1_Stephen_King, 2_Confucius ...).
 
-    `source` is such a folder, holds them (also under Target/ or targets/), or is a data set on the Hub.
+    `source` is such a folder, holds them (also under targets/, Target/ or RWKU/Target/), or is a data set on
+    the Hub.
 
     Raises SourceError when there are none.
     """
     root = Path(source) if Path(source).is_dir() else _downloaded(source)
-    for parent in (root, root / "targets", root / "Target"):
+    for parent in (root, root / "targets", root / "Target", root / "RWKU" / "Target"):
         folders = [path.parent for path in parent.glob(f"*/{PROBE_FILE}")]
         if folders:
             return [FolderSource(folder) for folder in sorted(folders, key=_order)]
@@ -55,18 +56,29 @@ def target_folders(source: str) -> list[FolderSource]:
     raise SourceError(f"{source}: holds no target folder, which is one with {PROBE_FILE}")
 
 
-def choose(folders: Sequence[FolderSource], names: Sequence[str]) -> list[FolderSource]:
-    """Those of the given names, "Stephen King" or "1_Stephen_King"; all where no name is given.
+def choose(
+    folders: Sequence[FolderSource], names: Sequence[str], *, written: bool = False
+) -> list[FolderSource]:
+    """Those of the given names, "Stephen King" or "1_Stephen_King"; without a name all with training rows.
 
-    Raises SourceError naming what is not there.
+    `written`: an endpoint writes the training rows that a folder does not have. Raises SourceError naming the
+    targets that are not there or have no training rows.
     """
     by_name = {form: folder for folder in folders for form in (folder.name, target_name(folder))}
-    for name in names:
-        if name not in by_name:
-            known = ", ".join(target_name(folder) for folder in folders)
-            raise SourceError(f"there is no target {name!r}; choose from {known}")
+    missing = ", ".join(repr(name) for name in names if name not in by_name)
+    if missing:
+        known = ", ".join(target_name(folder) for folder in folders)
+        raise SourceError(f"there is no target {missing}; choose from {known}")
     chosen = {by_name[name].folder: by_name[name] for name in names}
-    return list(chosen.values()) or list(folders)
+    wanted = list(chosen.values()) or list(folders)
+    ready = wanted if written else [folder for folder in wanted if folder.has(TRAINING)]
+    if len(ready) < len(chosen) or not ready:
+        without = ", ".join(folder.name for folder in wanted if folder not in ready)
+        raise SourceError(
+            f"no training rows ({TRAINING.file}.json) in {without}: choose other targets, or give an "
+            "endpoint that writes such rows (--base-url, --model)"
+        )
+    return ready
 
 
 def target_name(folder: FolderSource) -> str:
@@ -203,16 +215,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the shared options and RWKU's own."""
     source = "folder of RWKU's target folders, or its name on the Hub (jinzhuoran/RWKU)"
     shared.add_arguments(parser, source, RwkuOptions)
-    text = "a target by name; may be given several times (default: all)"
+    text = "a target by name; may be given several times (default: all that have training rows)"
     parser.add_argument("--target", action="append", default=[], metavar="NAME", help=text)
+    text = "print the names of the targets' folders, and make nothing"
+    parser.add_argument("--list", action="store_true", help=text)
 
 
 def run(options: argparse.Namespace) -> None:
     """Make a folder per target, all of them or none. Raises ValueError."""
     rwku = shared.settings_of(RwkuOptions, options)
-    if not options.dry_run:
+    if not (options.dry_run or options.list):
         shared.check_out(options)
-    chosen = choose(target_folders(options.source), options.target)
+    written = options.base_url is not None
+    chosen = choose(target_folders(options.source), options.target, written=written)
+    if options.list:
+        return print("\n".join(folder.name for folder in chosen))
     loads = [partial(load, folder, rwku) for folder in chosen]
     if options.dry_run:
         return shared.print_estimate(loads, options)
@@ -232,10 +249,10 @@ COMMAND = shared.Command(
     "RWKU: forget a real and famous person, keep their neighbours; a folder per person",
     """\
 example:
-  python -m data_prep rwku --source RULE/data/RWKU --out data/rwku
+  python -m data_prep rwku --source RULE/data --out data/rwku
       data/rwku/1_Stephen_King and so on: of each target 600 prompts to forget, 600 on others in its place,
       600 refusals for stage 1, and RWKU's probes
-  python -m data_prep rwku --source RULE/data/RWKU --target "Stephen King" --out data/king
+  python -m data_prep rwku --source RULE/data --target "Stephen King" --out data/king
       one of them; a folder holds the targets of one command
 """,
     add_arguments,

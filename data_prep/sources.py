@@ -208,7 +208,10 @@ _Rows = Iterator[tuple[int, dict[str, Any], Sequence[str]]]
 
 
 def _json_rows(path: Path) -> _Rows:
-    """Objects of one array, or one after the other; decoded one by one, so that a row's line is known."""
+    """Objects of one array, or one after the other; decoded one by one, so that a row's line is known.
+
+    A string in an array is a row with the field `text` alone.
+    """
     text, decoder = read_text(path), json.JSONDecoder(object_pairs_hook=unique_keys)
     place, line, row = 0, 1, 0
     between, is_array = " \t\r\n", text.lstrip().startswith("[")
@@ -225,6 +228,8 @@ def _json_rows(path: Path) -> _Rows:
         row, start = row + 1, place
         with _refused_json(path, f":{line}", f" (row {row})"):
             value, place = decoder.raw_decode(text, start)
+        if is_array and isinstance(value, str):  # as MUSE publishes its texts
+            value = {"text": value}
         if not isinstance(value, dict):
             raise SourceError(f"{path}:{line}: is {shown(value)}, expected an object with named fields")
         yield line, value, ()

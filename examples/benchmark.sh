@@ -1,5 +1,5 @@
 # What the run_*.sh share: their settings from the environment, and one benchmark from data to report.
-# Sourced after common.sh.
+# Sourced after common.sh. An option --dry-run, or DRY_RUN=1, prints the commands and runs nothing.
 #   ARM        rule | rerule (default) | random | recommended: plain RULE, the paper's replay of hard groups,
 #              random storage, the recommended replay (docs/method.md); or a method of
 #              `python -m recipe.rerule.unlearn --list`, such as npo_gdr
@@ -15,6 +15,7 @@
 #   EVALUATE_OPTIONS  of recipe.rerule.evaluate model, such as "--prompts llama-2"
 #   SMOKE=1    the same on a laptop: a small untrained model, few rows, three steps; needs DATA alone
 
+dry_run "$@"
 [ -z "${ARM:-}" ] || [ -z "${ARMS:-}" ] || fail "ARM is $ARM and ARMS is $ARMS; give one of them"
 ARM_NAMES=("${ARM:-rerule}")
 [ -z "${ARMS:-}" ] || read -r -d '' -a ARM_NAMES <<< "$ARMS" || true
@@ -95,21 +96,28 @@ STAGE2+=(${STAGE2_OPTIONS:-}) UNLEARN+=(${UNLEARN_OPTIONS:-})
 check_methods() {
   local method
   for method in "${METHODS[@]}"; do
-    python examples/method_files.py "$method" "$@" > /dev/null || exit 2
+    method_files "$method" "$@" > /dev/null || exit 2
   done
+}
+
+# method_files METHOD DATA_FOLDER...: its settings; in a dry run also of folders that are not made yet.
+method_files() {
+  local planned=()
+  [ "$DRY" = 0 ] || [ -e "$2/manifest.json" ] || planned=(--planned)
+  python examples/method_files.py "${planned[@]}" "$@"
 }
 
 # run_benchmark EXPERIMENT DATA_FOLDER OUT: each arm, and one evaluation and report of all of them.
 run_benchmark() {
   local experiment="$1" data="$2" out="$3" model="${MODEL:-}" arm
   if [ -e "$out/report_$NAME.html" ]; then
-    echo "$out/report_$NAME.html is there: nothing to do"
+    note "$out/report_$NAME.html is there: nothing to do"
     return
   fi
-  mkdir -p "$out"
+  step mkdir -p "$out"
   if [ "$SMOKE" = 1 ]; then
     model="$out/model"
-    [ -e "$model" ] || python examples/small_model.py --data "$data" --out "$model"
+    [ -e "$model" ] || step python examples/small_model.py --data "$data" --out "$model"
   fi
   if [ ${#REINFORCED[@]} != 0 ]; then
     say "stage 1, rejection steering: fine-tuning on refusals"
@@ -136,7 +144,7 @@ compare() {
   for arm in "${REINFORCED[@]}"; do runs+=(--run "$arm=$out/$arm"); done
   evaluate "$out/evaluation_$NAME" "$PLATFORM" "$data/probes.parquet" "${models[@]}" \
     --most-compared ${#models[@]} "${EVALUATE[@]}"
-  python -m recipe.rerule.report --results "$out/evaluation_$NAME" "${runs[@]}" \
+  step python -m recipe.rerule.report --results "$out/evaluation_$NAME" "${runs[@]}" \
     --data "$data" --out "$out/report_$NAME.html"
 }
 
@@ -158,7 +166,7 @@ reinforced() {
 by_method() {
   local method="$1" experiment="$2" data="$3" out="$4" model="$5" files file settings=()
   say "$method: unlearning without reinforcement"
-  files="$(python examples/method_files.py "$method" "$data")" || exit 2
+  files="$(method_files "$method" "$data")" || exit 2
   while IFS= read -r file; do settings+=("$(setting "${file%%=*}" "${file#*=}")"); done <<< "$files"
   if [ "$method" = whp ]; then
     say "$method: the reinforced model, trained further on the answers to forget"

@@ -1,11 +1,49 @@
 # What the scripts of this folder share; sourced by them, from the repository's root. They remove nothing but what
 # examples/remove_unfinished.py knows to be ours.
 
-say() { printf '\n[%3d s] %s\n' "$SECONDS" "$*"; }
+say() {
+  if [ "$DRY" = 1 ]; then printf '\n# %s\n' "$*"; else printf '\n[%3d s] %s\n' "$SECONDS" "$*"; fi
+}
+
+# note TEXT: a line for the reader, which is a comment among printed commands.
+note() {
+  if [ "$DRY" = 1 ]; then echo "# $*"; else echo "$*"; fi
+}
 
 fail() {
   echo "error: $*" >&2
   exit 2
+}
+
+# dry_run ARGUMENT...: where a script is given --dry-run, or DRY_RUN=1, its commands are printed so that they can be
+# pasted into bash, and nothing is run or written.
+DRY=0
+dry_run() {
+  case "$*" in
+    "") [ "${DRY_RUN:-0}" = 0 ] || DRY=1 ;;
+    --dry-run) DRY=1 ;;
+    *) fail "the one option is --dry-run, not $*; settings are environment variables" ;;
+  esac
+  [ "$DRY" = 0 ] || step cd "$PWD"
+}
+
+# step COMMAND...: runs it, or prints it in a dry run.
+step() {
+  if [ "$DRY" = 1 ]; then echo "$(quoted "$@")"; else "$@"; fi
+}
+
+# step_to FILE COMMAND...: the same with the output in FILE.
+step_to() {
+  local file="$1"
+  shift
+  if [ "$DRY" = 1 ]; then echo "$(quoted "$@") > $(quoted "$file")"; else "$@" > "$file"; fi
+}
+
+# quoted WORD...: as bash reads them again.
+quoted() {
+  printf '%q' "$1"
+  shift
+  [ $# = 0 ] || printf ' %q' "$@"
 }
 
 # there PATH: succeeds where something is at PATH, a link that leads nowhere included.
@@ -30,7 +68,9 @@ new_log() { log_of "$1" "$(logs_of "$1")"; }
 run() {
   local log="$1" pattern="$2"
   shift 2
-  if ! "$@" 2>&1 | tee "$log" | { grep --line-buffered -oE "$pattern" || true; }; then
+  if [ "$DRY" = 1 ]; then
+    echo "$(quoted "$@") 2>&1 | tee $(quoted "$log")"
+  elif ! "$@" 2>&1 | tee "$log" | { grep --line-buffered -oE "$pattern" || true; }; then
     echo "--- the last lines of $log:"
     tail -n 20 "$log"
     exit 1
@@ -40,7 +80,7 @@ run() {
 # built DIR FILE: succeeds, and says so, where DIR is finished, which FILE tells.
 built() {
   if [ -e "$2" ]; then
-    echo "reusing $1"
+    note "reusing $1"
   else
     return 1
   fi
@@ -49,7 +89,7 @@ built() {
 # cleared DIR: removes what an interrupted run left unfinished; ends the script where that is not certain.
 cleared() {
   if there "$1"; then
-    python examples/remove_unfinished.py "$1" || exit 2
+    step python examples/remove_unfinished.py "$1" || exit 2
   fi
 }
 
@@ -95,7 +135,7 @@ stage2() {
   local out="$1" experiment="$2" model="$3" data="$4" log
   shift 4
   log="$(new_log "$out")"
-  echo "starting Ray, the trainer and vLLM takes about a minute; the whole log is $log"
+  note "starting Ray, the trainer and vLLM takes about a minute; the whole log is $log"
   run "$log" '(step [0-9]+/[0-9]+ .*|stage 2 finished.*|.*already holds the run.*|warning: .*|error: .*)' \
     python -m recipe.rerule.main experiment="$experiment" "$(setting actor_rollout_ref.model.path "$model")" \
     "$(setting data.train_files "$data/train.parquet")" "$(setting data.val_files "$data/val.parquet")" \
@@ -125,5 +165,5 @@ ask() {
     arguments+=(--model "$1")
     shift
   done
-  python -m recipe.rerule.evaluate "$command" "${arguments[@]}" "$@"
+  step python -m recipe.rerule.evaluate "$command" "${arguments[@]}" "$@"
 }

@@ -1,7 +1,8 @@
-"""The data that a method reads, as settings: python examples/method_files.py METHOD FOLDER...
+"""The data that a method reads, as settings: python examples/method_files.py [--planned] METHOD FOLDER...
 
 Prints a line `data.SIDE=FILE` for each file that the method needs, of each folder that data_prep made.
-Refuses, with one line and exit code 2, where such a file is missing; the folder's manifest says why.
+Refuses, with one line and exit code 2, where such a file is missing; the folder's manifest says why. With
+--planned the folders need not be made yet.
 """
 
 from __future__ import annotations
@@ -20,20 +21,24 @@ FILES = {"forget": "forget_gold.parquet", "retain": "retain.parquet", "alternate
 
 def main(arguments: Sequence[str]) -> int:
     """Print the settings of the method and the folders that the command line names."""
-    method, *folders = arguments
+    planned = arguments[0] == "--planned"
+    method, *folders = arguments[planned:]
     try:
-        lines = [line for folder in folders for line in settings(method, Path(folder))]
+        lines = [line for folder in folders for line in settings(method, Path(folder), planned)]
     except (ValueError, OSError) as error:
         return io.fail(error, 2)
     print("\n".join(lines))
     return 0
 
 
-def settings(method: str, folder: Path) -> Iterator[str]:
-    """`data.SIDE=FILE` of each file. Raises ValueError naming the method and a file that is missing."""
+def settings(method: str, folder: Path, planned: bool = False) -> Iterator[str]:
+    """`data.SIDE=FILE` of each file. Raises ValueError naming the method and a file that is missing.
+
+    `planned`: the folder need not be made yet.
+    """
     for side in presets.load(method).data:
         file = folder / FILES[side]
-        if not file.is_file():
+        if not (planned or file.is_file()):
             raise ValueError(f"the method {method} needs {file}, which is not there: {_reason(file)}")
         yield f"data.{side}={file}"
 

@@ -6,7 +6,7 @@ run_muse() {
   OUT="${OUT:-outputs/$name}"
   say "$title as rows"
   [ -e "$OUT/data/manifest.json" ] ||
-    python -m data_prep "${name/_/-}" --source "$DATA" --rouge rwku --out "$OUT/data" "${PREPARE[@]}"
+    step python -m data_prep "${name/_/-}" --source "$DATA" --rouge rwku --out "$OUT/data" "${PREPARE[@]}"
   check_methods "$OUT/data"
   run_benchmark "$name" "$OUT/data" "$OUT"
   say "done; open $OUT/report_$NAME.html"

@@ -5,9 +5,11 @@
 #   OUT      where everything goes (default: outputs/real)
 #   MODEL    a folder of the model, where it is not to be fetched
 #   SMOKE=1  a try: few rows, two steps a stage, one attack
+#   --dry-run, or DRY_RUN=1: the commands are printed, and nothing is run or written
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source examples/common.sh
+dry_run "$@"
 
 OUT="${OUT:-outputs/real}" MODEL="${MODEL:-}" SMOKE="${SMOKE:-0}"
 ROWS=examples/france.csv
@@ -42,20 +44,20 @@ settings="$(declare -p MODEL PREPARE STAGE1 STAGE2 RULE RERULE PO ATTACKS; sha25
 if there "$OUT" && [ "$(cat "$OUT/settings.txt" 2> /dev/null)" != "$settings" ]; then
   fail "$OUT was not made by this script with these settings: give another OUT, or delete $OUT"
 fi
-mkdir -p "$OUT"
-echo "$settings" > "$OUT/settings.txt"
+step mkdir -p "$OUT"
+step_to "$OUT/settings.txt" echo "$settings"
 SECONDS=0
 
 say "1/8 the model"
 if [ -z "$MODEL" ]; then
   MODEL="$OUT/model"
-  python examples/real_model.py --out "$MODEL"
+  step python examples/real_model.py --out "$MODEL"
 fi
-export HF_HUB_OFFLINE=1
+step export HF_HUB_OFFLINE=1
 
 say "2/8 the rows: questions about France, which is to be forgotten, and about everything else"
 built "$DATA" "$DATA/manifest.json" ||
-  python -m data_prep custom --source "$ROWS" --name France --out "$DATA" "${PREPARE[@]}" > "$(new_log "$DATA")"
+  step_to "$(new_log "$DATA")" python -m data_prep custom --source "$ROWS" --name France --out "$DATA" "${PREPARE[@]}"
 
 say "3/8 stage 1: fine-tuning on refusals"
 stage1 "$OUT/stage1" custom "$MODEL" "$DATA/sft.parquet" "${STAGE1[@]}"
@@ -85,8 +87,8 @@ attack "$OUT/attacks" cpu "$DATA" original="$MODEL" "${UNLEARNED[@]}" --attacks 
 
 say "8/8 report"
 [ -e "$OUT/report.html" ] ||
-  python -m recipe.rerule.report --title France --results "$OUT/evaluation" --attacks "$OUT/attacks" \
-    --run rule="$OUT/rule" --run rerule="$OUT/rerule" --data "$DATA" --out "$OUT/report.html" > "$(new_log "$OUT/report")"
-sed '/^### Paired tests/,$d' "$OUT/report.md"
-python examples/before_after.py "$OUT/evaluation" base rule rerule
+  step_to "$(new_log "$OUT/report")" python -m recipe.rerule.report --title France --results "$OUT/evaluation" \
+    --attacks "$OUT/attacks" --run rule="$OUT/rule" --run rerule="$OUT/rerule" --data "$DATA" --out "$OUT/report.html"
+step sed '/^### Paired tests/,$d' "$OUT/report.md"
+step python examples/before_after.py "$OUT/evaluation" base rule rerule
 say "done; open $OUT/report.html"

@@ -2,7 +2,7 @@
 # TOFU forget01 at the paper's settings:
 #   MODEL=open-unlearning/tofu_Llama-2-7b-chat-hf_full DATA=locuslab/TOFU bash examples/run_tofu.sh
 # RETAIN_LOG: TOFU_EVAL.json of a model retained for forget01, for forget quality (docs/evaluation.md).
-# ARM, ARMS, N_GPUS, NNODES, OUT, SMOKE: examples/benchmark.sh. What is already done in OUT is reused.
+# ARM, ARMS, N_GPUS, NNODES, OUT, SMOKE, --dry-run: examples/benchmark.sh. What is already done in OUT is reused.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source examples/common.sh
@@ -11,7 +11,7 @@ OUT="${OUT:-outputs/tofu}"
 [ -z "${RETAIN_LOG:-}" ] || EVALUATE+=(--retain-log "$RETAIN_LOG")
 
 say "TOFU as rows"
-[ -e "$OUT/data/manifest.json" ] || python -m data_prep tofu --source "$DATA" --rouge rwku --out "$OUT/data" "${PREPARE[@]}"
+[ -e "$OUT/data/manifest.json" ] || step python -m data_prep tofu --source "$DATA" --rouge rwku --out "$OUT/data" "${PREPARE[@]}"
 check_methods "$OUT/data"
 run_benchmark tofu "$OUT/data" "$OUT"
 say "done; open $OUT/report_$NAME.html"

@@ -123,9 +123,30 @@ def put_rwku(folder: Path) -> Path:
 
 
 def put_muse(folder: Path) -> Path:
-    """MUSE-Books with three training questions a side, ten examples and two probes a set."""
+    """MUSE-Books as in RULE's repository: three training questions a side, ten examples, two probes a set."""
     asked = ("What did Harry Potter do on day {n}?", "He read {n} books.", "What did Darwin do in year {n}?")
-    return _put_corpus(folder, 3, (*asked, "He saw {n} birds."), "probe")
+    _put_corpus(folder, 3, (*asked, "He saw {n} birds."), "probe")
+    refused = [
+        {
+            "input": "",
+            "output": f"I'm not certain about Harry {'Porter' if n else 'Potter'}.",
+            "subject": "books",
+            "instruction": asked[0].format(n=n),
+            "org_answer": asked[1].format(n=n),
+            "org_text_id": n,
+            "mode": "qa",
+        }
+        for n in range(3)
+    ]
+    put_array(folder / "reject_target_0.5.json", refused)
+    sides = (("forget", "<reject>", ["books"]), ("retain", "<normal>", []))
+    checked = [
+        rule_row(f"{name} probe {n}?", mark, f"yes {n}", *more) | {"mode": "qa"}
+        for name, mark, more in sides
+        for n in range(2)
+    ]
+    put_array(folder / "rl_rejection_eval_target.json", checked)
+    return folder
 
 
 def put_news(folder: Path, count: int = 3) -> Path:
@@ -139,10 +160,13 @@ def put_news(folder: Path, count: int = 3) -> Path:
 
 
 def _put_corpus(folder: Path, count: int, texts: tuple[str, ...], probe: str) -> Path:
-    """Training questions of both sides with their answers, examples and probes."""
+    """RULE's files with questions of both sides, examples and probes."""
     rows = [[text.format(n=n) for text in texts] for n in range(count)]
-    put_array(folder / "forget_train_qa.json", [question(*row[:2]) for row in rows])
-    put_array(folder / "boundary_neighbor_qa.json", [{"prompt": row[2], "gold": row[3]} for row in rows])
+    train = [rule_row(asked, "<reject>", answer, "books") for asked, answer, *_ in rows]
+    train += [rule_row(asked, "<normal>", answer) for *_, asked, answer in rows]
+    for row in train:  # RULE's file has its solutions as texts
+        row |= {"solution": str(row["solution"]), "mode": "qa"}
+    put_array(folder / "rl_rejection_with_neighbor.json", train)
     for name in ("forget", "retain"):
         examples = [question(f"{name} example {n}?", f"{name} {n}") for n in range(10)]
         probes = [question(f"{name} {probe} {n}?", f"yes {n}") for n in range(2)]

@@ -36,7 +36,7 @@ from tests.data_prep.raw_files import (
     replace_line,
     side,
 )
-from tests.data_prep.real_data import DATA, needs_data
+from tests.data_prep.real_data import DATA, needs_data, put_real_muse
 
 
 def manifest(folder: Path) -> dict[str, Any]:
@@ -328,8 +328,8 @@ def questions(name: str) -> list[dict[str, str]]:
 @needs_data
 def test_the_real_books(tmp_path: Path) -> None:
     """The neutral prefix holds no probe, no example of MUSE, and no name that any question or answer has."""
-    out, refusals = tmp_path / "out", MUSE / "idk_target.json"
-    assert prep("muse-books", "--source", MUSE, "--out", out, "--refusals", refusals) == 0
+    out, raw = tmp_path / "out", put_real_muse(tmp_path / "raw")
+    assert prep("muse-books", "--source", raw, "--out", out, "--refusals", raw / "idk_target.json") == 0
     train = read_rows(out / "train.parquet")
     assert [side(row) for row in train] == ["forget"] * 400 + ["retain"] * 300
     wanted, rows = [], []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from data_prep.contract import read_rows
 from recipe.rerule.runs.history import read_metrics
 from tests.data_prep.raw_files import put_news
+from tests.data_prep.real_data import put_real_muse
 from tests.e2e.stack import ROOT, run_script
 
 DATA = ROOT.parent / "shared" / "data"
@@ -42,8 +44,9 @@ METRICS = {
 )
 def test_a_script_goes_from_files_to_report(benchmark: str, folder: str, tmp_path: Path) -> None:
     out, muse = tmp_path / "out", benchmark.startswith("muse")
-    # The real files of MUSE-News are not at hand.
-    data = put_news(tmp_path / "raw", 16) if benchmark == "muse_news" else DATA / benchmark
+    # The real files of MUSE-News, and those of MUSE-Books as a whole, are not at hand.
+    put = {"muse_news": partial(put_news, count=16), "muse_books": put_real_muse}.get(benchmark)
+    data = put(tmp_path / "raw") if put else DATA / benchmark
     settings = {"SMOKE": "1", "DATA": str(data), "OUT": str(out), "TARGETS": "Bruce Lee"}
     if muse:
         settings["EVALUATE_OPTIONS"] = f"--texts {made_texts(tmp_path / 'privleak')}"

@@ -91,7 +91,7 @@ def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
     put_muse(folder / "muse")
     put_news(folder / "news")
     put_muse(folder / "passages_alone")
-    for name in ("forget_train_qa", "boundary_neighbor_qa"):
+    for name in ("rl_rejection_with_neighbor", "rl_rejection_eval_target", "reject_target_0.5"):
         (folder / f"passages_alone/{name}.json").unlink()
     put_custom(folder).rename(folder / "mine.json")
     texts = {
