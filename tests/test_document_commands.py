@@ -32,7 +32,7 @@ RUN_BY = {
     "recipe.rerule.evaluate": "tests/evaluation/test_registry.py",
     "recipe.rerule.evaluate attack": "tests/evaluation/attacks/test_command.py",
     "recipe.rerule.evaluate judge": "tests/evaluation/judge_server.py",
-    "recipe.rerule.evaluate model": "tests/e2e/test_likelihood.py",
+    "recipe.rerule.evaluate model": "tests/e2e/test_ends.py",
     "recipe.rerule.evaluate score": "tests/evaluation/test_registry.py",
     "recipe.rerule.evaluate utility": "tests/evaluation/tasks/test_rwku_utility.py",
     "recipe.rerule.export": "tests/report/test_export.py",
