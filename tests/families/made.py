@@ -215,28 +215,19 @@ def tokenizer_of(family: Family, texts: Iterable[str]) -> Any:
     )
 
 
-def model_of(family: Family, tokenizer: Any, **settings: Any) -> Any:
-    """The model with random weights, the same at every call; `settings` change its configuration."""
+def save(family: Family, folder: Path, texts: Iterable[str]) -> Path:
+    """A Hugging Face folder of the family's tokenizer and model, whose random weights are always the same."""
     import torch
     import transformers
 
-    ids = {
-        "pad_token_id": tokenizer.pad_token_id,
-        "bos_token_id": tokenizer.bos_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
-    }
+    tokenizer = tokenizer_of(family, texts)
+    ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "bos", "eos")}
     kind = getattr(transformers, family.config)
-    config = kind(vocab_size=len(tokenizer), **ids, **{**SHAPE, **family.settings, **settings})
+    config = kind(vocab_size=len(tokenizer), **ids, **SHAPE, **family.settings)
     torch.manual_seed(0)
     model = transformers.AutoModelForCausalLM.from_config(config)
     ends = dict.fromkeys((tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids(family.end)))
     model.generation_config.eos_token_id = list(ends)
-    return model
-
-
-def save(family: Family, folder: Path, texts: Iterable[str]) -> Path:
-    """A Hugging Face folder of the family's model and tokenizer."""
-    tokenizer = tokenizer_of(family, texts)
-    model_of(family, tokenizer).save_pretrained(folder)
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
