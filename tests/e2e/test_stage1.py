@@ -54,7 +54,7 @@ def test_the_best_step_is_kept(options: list[str], micro_world: Path, tmp_path: 
     with_answers = "data.retain_share=0.5" in options
     assert ("retain prompts answered right" in log) == with_answers
     assert own_answers.file(run).is_file() == with_answers
-    assert (run / "own_answers" / "stage1.jsonl").is_file() == with_answers
+    assert (tmp_path / "own_answers" / "stage1.jsonl").is_file() == with_answers
     rows = {row["prompt"][0]["content"]: row for row in read_rows(micro_world / "train.parquet")}
     for row in read_sft_rows(own_answers.file(run)) if with_answers else []:
         prompt, answer = (message["content"] for message in row["messages"])
