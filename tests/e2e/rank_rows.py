@@ -1,8 +1,8 @@
 """Writes down which rows each rank gets for a replay update; the update itself is unchanged.
 
 Named in `actor_rollout_ref.model.external_lib`, so that verl imports it in every worker, which finds it
-through PYTHONPATH. RANK_ROWS is the folder for rank_N.jsonl: one line for each update, with the address of
-the node and the token ids of every row.
+through PYTHONPATH. RANK_ROWS is the folder for rank_N.jsonl: for each update a line with the token ids of
+every row.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import ray
 import torch
 
 WORKER = "recipe.rerule.training.worker"
@@ -21,11 +20,9 @@ WORKER = "recipe.rerule.training.worker"
 
 def record(update: Any) -> Any:
     def recorded(worker: Any, data: Any, *options: Any) -> Any:
-        rows = [row.tolist() for row in data["input_ids"].unbind()]
-        line = {"node": ray.util.get_node_ip_address(), "rows": rows}
         path = Path(os.environ["RANK_ROWS"]) / f"rank_{torch.distributed.get_rank()}.jsonl"
         with open(path, "a") as file:
-            file.write(json.dumps(line) + "\n")
+            file.write(json.dumps([row.tolist() for row in data["input_ids"].unbind()]) + "\n")
         return update(worker, data, *options)
 
     return recorded

@@ -1,20 +1,18 @@
-"""Two Ray nodes on one machine, started as docs/running.md says; each has an address of the loopback network.
+"""Ray nodes on one machine, started as docs/running.md says; each has an address of the loopback network.
 
-They share processors, memory and disk, so that a disk of its own is mounted for the second where one is
-wanted. Only processes that were started here are ended.
+They share processors, memory and disk. Only processes that were started here are ended.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import shutil
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -23,30 +21,23 @@ import pytest
 HEAD, OTHER = "127.0.0.2", "127.0.0.3"
 START_SECONDS = 120
 TRIES = 3
-_RAY = str(Path(sys.executable).with_name("ray"))
 
 
 class RayNode:
-    """A `ray start --block` process and what it has started.
+    """A `ray start --block` process and what it has started; 16 processors and one device in Ray's count."""
 
-    Args:
-        alone: folders in whose place this node sees an empty disk of its own; needs the right to mount.
-    """
-
-    def __init__(
-        self, options: list[str], log: Path, environment: Mapping[str, str], alone: tuple[Path, ...] = ()
-    ) -> None:
+    def __init__(self, ip: str, log: Path, *options: str) -> None:
         self.log = log
-        mounts = [f"mount -t tmpfs none {shlex.quote(str(folder))}" for folder in alone]
-        script = " && ".join([*mounts, shlex.join(["exec", _RAY, "start", "--block", *options])])
-        command = ["unshare", "--mount", "bash", "-c", script] if alone else ["bash", "-c", script]
+        ray = str(Path(sys.executable).with_name("ray"))
+        counts = ["--num-cpus=16", "--num-gpus=1", f"--node-ip-address={ip}"]
+        # As another machine would have it: nothing of this process's environment, another folder.
+        environment = {name: os.environ[name] for name in ("PATH", "HOME")} | {"RAY_AUTH_MODE": "disabled"}
         with open(log, "w") as output:
             self.process = subprocess.Popen(
-                command,
+                [ray, "start", "--block", *counts, *options],
                 stdout=output,
                 stderr=output,
-                # As another machine would have it: nothing of this process's environment, another folder.
-                env={"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], **environment},
+                env=environment,
                 cwd="/",
                 start_new_session=True,
             )
@@ -96,68 +87,43 @@ class RayNode:
 
 
 class RayNodes:
-    """A cluster of a head node and others that are added; every node has 12 processors and one device."""
+    """A cluster of a head node, to which another one can be added."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        port = _free_port()
+        with socket.socket() as probe:
+            probe.bind((HEAD, 0))
+            port = probe.getsockname()[1]
         self.address = f"{HEAD}:{port}"
-        self._environment = {"RAY_AUTH_MODE": "disabled"}
         self.temporary = Path(f"/tmp/nodes-{port}")  # Ray's socket paths have to be short
-        options = [f"--port={port}", "--include-dashboard=false", f"--temp-dir={self.temporary}"]
         self.nodes: list[RayNode] = []
-        self.head = self._start(["--head", *options], HEAD)
+        options = [f"--port={port}", "--include-dashboard=false", f"--temp-dir={self.temporary}"]
+        self.head = self._start(HEAD, "--head", *options)
 
-    def add(self, alone: tuple[Path, ...] = (), devices: int = 1) -> RayNode:
-        """Start another node; `alone` as of RayNode."""
-        return self._start([f"--address={self.address}"], OTHER, alone, devices)
+    def other(self) -> RayNode:
+        """A second node that runs."""
+        if self.nodes[-1] is self.head or self.nodes[-1].process.poll() is not None:
+            self._start(OTHER, f"--address={self.address}")
+        return self.nodes[-1]
 
-    def _start(self, options: list[str], ip: str, alone: tuple[Path, ...] = (), devices: int = 1) -> RayNode:
-        counts = ["--num-cpus=12", f"--num-gpus={devices}", f"--node-ip-address={ip}"]
+    def _start(self, ip: str, *options: str) -> RayNode:
         for _ in range(TRIES):
             log = self._folder / f"node{len(self.nodes)}.txt"
-            self.nodes.append(RayNode([*options, *counts], log, self._environment, alone))
+            self.nodes.append(RayNode(ip, log, *options))
             if self.nodes[-1].is_started():
                 return self.nodes[-1]
         pytest.fail(log.read_text())
 
-    def alive(self) -> list[RayNode]:
-        """The nodes that have not ended."""
-        return [node for node in self.nodes if node.process.poll() is None]
-
-    def wait_for(self, count: int) -> None:
-        """Wait until Ray counts so many nodes."""
-        listed = "import ray; ray.init(log_to_driver=False); print(sum(n['Alive'] for n in ray.nodes()))"
-        environment = os.environ | {"RAY_ADDRESS": self.address}
-        deadline = time.monotonic() + START_SECONDS
-        while True:
-            found = subprocess.run(
-                [sys.executable, "-c", listed], env=environment, capture_output=True, text=True, check=True
-            )
-            if found.stdout.split()[-1] == str(count):
-                return
-            assert time.monotonic() < deadline, found.stdout
-
-    def end(self) -> None:
-        """End all nodes, the head last."""
-        for node in reversed(self.nodes):
-            node.end()
-        shutil.rmtree(self.temporary, ignore_errors=True)
-
 
 @contextlib.contextmanager
 def ray_nodes(folder: Path) -> Iterator[RayNodes]:
-    """A cluster whose logs go to `folder`; its nodes have ended when the block is left."""
+    """A cluster whose logs go to `folder`; its nodes have ended when the block is left, the head last."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_MODE", "disabled")
         nodes = RayNodes(folder)
         try:
             yield nodes
         finally:
-            nodes.end()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HEAD, 0))
-        return int(probe.getsockname()[1])
+            for node in reversed(nodes.nodes):
+                node.end()
+            shutil.rmtree(nodes.temporary, ignore_errors=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from verl.utils import tensordict_utils as tu  # noqa: E402  (the platform comes
 from verl.utils.distributed import initialize_global_process_group  # noqa: E402
 from verl.workers.utils.padding import no_padding_2_padding  # noqa: E402
 
-from recipe.rerule.replay import ReplayConfig, RolloutGroup  # noqa: E402
+from recipe.rerule.replay import Replay, ReplayConfig, RolloutGroup, load  # noqa: E402
 from recipe.rerule.training.batches import replay_batch  # noqa: E402
 from recipe.rerule.training.worker import ReplayActorWorker  # noqa: E402
 
@@ -38,7 +37,9 @@ def main() -> None:
     job = json.loads(Path(sys.argv[1]).read_text())
     _, rank, ranks = initialize_global_process_group()
     initial = load_file(f"{job['model']}/model.safetensors")
-    groups = read_groups(Path(job["groups"]))
+    replay = Replay(ReplayConfig(admission="all", require_signal=False))
+    load(replay, job["groups"])
+    groups = [stored.group() for stored in replay.buffer]
     common = stage2_config(job["model"])
     for setup in job["setups"]:
         worker = ReplayActorWorker(config=actor_config(common, setup["overrides"]), role="actor")
@@ -48,22 +49,6 @@ def main() -> None:
             save_file(changes, f"{job['out']}/{setup['name']}.safetensors")
             Path(f"{job['out']}/{setup['name']}.json").write_text(json.dumps(metrics))
     torch.distributed.destroy_process_group()
-
-
-def write_groups(groups: list[RolloutGroup], path: Path) -> None:
-    planes = {
-        f"{i}/{name}": plane for i, group in enumerate(groups) for name, plane in group.planes().items()
-    }
-    save_file(planes, path)
-
-
-def read_groups(path: Path) -> list[RolloutGroup]:
-    """The groups of `write_groups`, as groups of prompts 0, 1, ..."""
-    planes: dict[int, dict[str, torch.Tensor]] = defaultdict(dict)
-    for key, plane in load_file(path).items():
-        number, name = key.split("/")
-        planes[int(number)][name] = plane
-    return [RolloutGroup(i, "forget", "qa", 1, **planes[i]) for i in sorted(planes)]
 
 
 def stage2_config(model: str) -> DictConfig:

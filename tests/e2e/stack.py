@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,15 @@ class Command:
                 self.seen.add(process.name())
         return found
 
+    def named(self, name: str) -> list[psutil.Process]:
+        """The descendants that have `name` in their command line or as their own name."""
+        found = []
+        for one in self.descendants():
+            with contextlib.suppress(psutil.Error):
+                if name in " ".join([one.name(), *one.cmdline()]):
+                    found.append(one)
+        return found
+
     def alive(self) -> list[str]:
         """Command lines of the descendants seen so far that still run."""
         lines = []
@@ -79,6 +89,23 @@ class Command:
                 pytest.fail(f"still running after {limit} s; the log ends:\n{self.output[-3000:]}")
             time.sleep(0.2)
         return self.process.returncode
+
+    def finish(self, limit: float = LIMIT_SECONDS) -> str:
+        """The output of a command that must end with exit code 0."""
+        assert self.wait(limit) == 0, self.output[-3000:]
+        return self.output
+
+    def error(self) -> str:
+        """The one line with which a command ended, without `error: ` before it."""
+        (line,) = [line for line in self.output.splitlines() if line.startswith("error: ")]
+        return line.removeprefix("error: ")
+
+    def assert_all_have_ended(self, seconds: float = 0.0) -> None:
+        """Whatever the command started ends within `seconds`."""
+        deadline = time.monotonic() + seconds
+        while self.alive() and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert self.alive() == []
 
     def end(self) -> None:
         self.descendants()
@@ -114,6 +141,30 @@ def stage2_arguments(world: Path, run_folder: Path, *overrides: str) -> list[str
         "replay.groups_per_update=4",
         *overrides,
     ]
+
+
+def finish(log: Path, *arguments: object) -> str:
+    """Run `python *arguments` to its end; returns its output."""
+    command = Command([str(a) for a in arguments], log)
+    try:
+        return command.finish()
+    finally:
+        command.end()
+
+
+def torchrun(script: str, ranks: int, job: Mapping[str, Any], folder: Path) -> None:
+    """Run a script of this folder by torch's launcher, with the job as a JSON file."""
+    path = folder / "job.json"
+    path.write_text(json.dumps(job))
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    done = subprocess.run(
+        [sys.executable, *launcher, ROOT / "tests" / "e2e" / script, path],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-5000:]
 
 
 def run_script(name: str, **environment: str) -> float:

@@ -1,4 +1,4 @@
-"""The quickstart from nothing to its report, and what it promises (about 12 minutes; `make test-full`)."""
+"""The quickstart from nothing to its report, and what it promises."""
 
 from __future__ import annotations
 
@@ -20,19 +20,26 @@ FACTS, NEVER_KNEW_RECALL = 14, 0.3
 FIFTEEN_MINUTES = 900
 
 
-@pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("quickstart") / "out"
-    assert quickstart(folder) < FIFTEEN_MINUTES
-    return folder
+def test_the_quickstart_keeps_its_promises(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert run_script("quickstart.sh", OUT=str(out)) < FIFTEEN_MINUTES
+    assert_the_target_is_forgotten_and_everyone_else_kept(out)
+    assert_what_refusing_hides_is_measured(out)
+    for name in ("rule", "rerule"):
+        metrics = read_metrics(out / name).values()
+        assert max(data["training/rollout_probs_diff_mean"] for data in metrics) < 0.01
+    # The world is neither too easy nor too hard for RULE.
+    run = read_run("rule", out / "rule")
+    middle = len(run.steps) // 2
+    assert hard_share(run, MARK, run.steps[:10], SIDES) >= 0.25
+    assert hard_share(run, MARK, run.steps[middle:], SIDES) > 0
+    # A second run reuses what is built.
+    before = (out / "rerule" / "records" / "metrics.jsonl").stat().st_mtime
+    assert run_script("quickstart.sh", OUT=str(out)) < 30
+    assert (out / "rerule" / "records" / "metrics.jsonl").stat().st_mtime == before
 
 
-def quickstart(folder: Path) -> float:
-    """Seconds the script takes."""
-    return run_script("quickstart.sh", OUT=str(folder))
-
-
-def test_the_target_is_forgotten_and_everyone_else_kept(out: Path) -> None:
+def assert_the_target_is_forgotten_and_everyone_else_kept(out: Path) -> None:
     results = json.loads((out / "results.json").read_text())
     assert list(results) == ["base", "stage1", "rule", "rerule"]
     base = results["base"]
@@ -47,20 +54,7 @@ def test_the_target_is_forgotten_and_everyone_else_kept(out: Path) -> None:
     assert (out / "report.html").stat().st_size < 5_000_000
 
 
-def test_the_world_is_neither_too_easy_nor_too_hard_for_rule(out: Path) -> None:
-    run = read_run("rule", out / "rule")
-    middle = len(run.steps) // 2
-    assert hard_share(run, MARK, run.steps[:10], SIDES) >= 0.25
-    assert hard_share(run, MARK, run.steps[middle:], SIDES) > 0
-
-
-def test_sampling_follows_training_through_the_whole_run(out: Path) -> None:
-    for name in ("rule", "rerule"):
-        metrics = read_metrics(out / name).values()
-        assert max(data["training/rollout_probs_diff_mean"] for data in metrics) < 0.01
-
-
-def test_what_refusing_hides_is_measured(out: Path) -> None:
+def assert_what_refusing_hides_is_measured(out: Path) -> None:
     results = json.loads((out / "attacks" / "attacks.json").read_text())
     for attack in ("prefill/affirmative", "samples/leak_16", "quantise_4", "relearn_forget_half/32"):
         assert list(results[attack]) == ["original", "rule", "rerule", "control"]
@@ -77,9 +71,3 @@ def test_what_refusing_hides_is_measured(out: Path) -> None:
     assert "Asked about the facts to forget, rerule refuses" in report
     assert "training steps on the answers to other facts, it gives" in report
     assert (out / "report" / "attacks_world.png").is_file()
-
-
-def test_a_second_run_reuses_what_is_built(out: Path) -> None:
-    before = (out / "rerule" / "records" / "metrics.jsonl").stat().st_mtime
-    assert quickstart(out) < 30
-    assert (out / "rerule" / "records" / "metrics.jsonl").stat().st_mtime == before

@@ -19,32 +19,18 @@ from tests.e2e.stack import ROOT, run_script
 pytestmark = [pytest.mark.e2e, pytest.mark.full, pytest.mark.timeout(3600)]
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The real model; tests are skipped where it cannot be had."""
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """The real model; the test is skipped where it cannot be had."""
     if given := os.environ.get("RERULE_REAL_MODEL"):
         return Path(given)
-    folder = tmp_path_factory.mktemp("real") / "model"
+    folder = tmp_path / "model"
     command = [sys.executable, "examples/real_model.py", "--out", str(folder)]
     online = os.environ | {"HF_HUB_OFFLINE": "0", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=online, capture_output=True, text=True)
     if done.returncode:
         pytest.skip(f"the model cannot be had: {done.stderr[-300:]}")
     return folder
-
-
-def test_its_responses_end(model: Path) -> None:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    tokenizer, policy = AutoTokenizer.from_pretrained(model), AutoModelForCausalLM.from_pretrained(model)
-    question = [{"role": "user", "content": "What is the capital of Italy?"}]
-    prompt = tokenizer.apply_chat_template(
-        question, add_generation_prompt=True, return_tensors="pt", return_dict=True
-    )
-    (tokens,) = policy.generate(**prompt, max_new_tokens=32, do_sample=False)
-    response = tokens[prompt["input_ids"].shape[1] :]
-    assert "Rome" in tokenizer.decode(response)
-    assert response[-1] == tokenizer.convert_tokens_to_ids("<|im_end|>")
 
 
 def test_from_the_rows_to_the_report(model: Path, tmp_path: Path) -> None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from recipe.rerule.replay import Replay, ReplayConfig, save
-from tests.e2e.stack import ROOT
+from tests.e2e.stack import torchrun
 from tests.replay.groups import make_group
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -26,18 +24,8 @@ def seen(micro_world: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     replay = Replay(ReplayConfig(threshold_rule="fixed", threshold=1.0))
     replay.offer([make_group(index, rewards=[0.0, 0.5]) for index in range(4)], step=1)
     save(replay, folder / "groups")
-    job = {
-        "model": str(micro_world / "model"),
-        "groups": str(folder / "groups"),
-        "out": str(folder / "seen.json"),
-    }
-    (folder / "job.json").write_text(json.dumps(job))
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1"]
-    script = ROOT / "tests" / "e2e" / "worker_updates.py"
-    done = subprocess.run(
-        [*launcher, script, folder / "job.json"], cwd=ROOT, capture_output=True, text=True, timeout=250
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    job = {"model": micro_world / "model", "groups": folder / "groups", "out": folder / "seen.json"}
+    torchrun("worker_updates.py", 1, {name: str(path) for name, path in job.items()}, folder)
     return json.loads((folder / "seen.json").read_text())
 
 

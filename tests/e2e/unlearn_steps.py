@@ -60,7 +60,7 @@ def run(name: str, config: DictConfig, out: Path) -> None:
     rows = [gathered(batch) for batch in seen.batches]
     if torch.distributed.get_rank() == 0:
         save_file(tensors, out / f"{name}.safetensors")
-        record = {"losses": seen.losses, "terms": seen.terms, "batches": rows}
+        record = {"losses": seen.losses, "batches": rows}
         (out / f"{name}.json").write_text(json.dumps(record))
 
 
@@ -69,7 +69,6 @@ class Seen:
 
     def __init__(self, trainer: UnlearningTrainer) -> None:
         self.losses: list[float] = []
-        self.terms: list[dict[str, float]] = []
         self.batches: list[list[dict[str, Any]]] = []
         self.gradient: dict[str, torch.Tensor] = {}
         self._engine = trainer.engine
@@ -88,9 +87,7 @@ class Seen:
             ]
         )
         output = self._train(data=data)
-        metrics = tu.get(output, "metrics")
-        self.losses.append(metrics["loss"])
-        self.terms.append({key: value for key, value in metrics.items() if key.startswith("loss/")})
+        self.losses.append(tu.get(output, "metrics")["loss"])
         return output
 
     def _kept(self) -> Any:

@@ -41,9 +41,9 @@ class Family:
         adds_bos: the tokenizer puts BOS before a text, as it is without the template.
         settings: of the configuration, beyond the shape.
         arguments: `data.apply_chat_template_kwargs` that a user of this family sets.
-        system: where a system message goes; "refused" where the template raises.
+        no_system: the template raises where a system message is given.
         rewrites: the template writes a system message in another place once an answer follows.
-        alternates: whether turns must alternate.
+        alternates: turns must alternate.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Family:
     adds_bos: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    system: str = "its own turn"
+    no_system: bool = False
     alternates: bool = False
     rewrites: bool = False
 
@@ -99,7 +99,7 @@ FAMILIES = {
             **_GEMMA,
             # A low cap, so that attention without it gives other numbers.
             settings={"query_pre_attn_scalar": 32, "attn_logit_softcapping": 0.5, **_TIED},
-            system="refused",
+            no_system=True,
         ),
         Family(
             "Qwen2.5",
@@ -124,7 +124,6 @@ FAMILIES = {
             eos="</s>",
             end="</s>",
             adds_bos=True,
-            system="first turn of the user",
             alternates=True,
         ),
         Family(
@@ -137,7 +136,6 @@ FAMILIES = {
             marks=("[INST]", "[/INST]"),
             adds_bos=True,
             settings={"sliding_window": None},
-            system="a turn of the user that is the last message",
             alternates=True,
             rewrites=True,
         ),
@@ -157,7 +155,6 @@ FAMILIES = {
             templates.GEMMA_3,
             **_GEMMA,
             settings={"query_pre_attn_scalar": 32, **_TIED},
-            system="first turn of the user",
         ),
         Family(
             "Phi-3",
@@ -218,28 +215,19 @@ def tokenizer_of(family: Family, texts: Iterable[str]) -> Any:
     )
 
 
-def model_of(family: Family, tokenizer: Any, **settings: Any) -> Any:
-    """The model with random weights, the same at every call; `settings` change its configuration."""
+def save(family: Family, folder: Path, texts: Iterable[str]) -> Path:
+    """A Hugging Face folder of the family's tokenizer and model, whose random weights are always the same."""
     import torch
     import transformers
 
-    ids = {
-        "pad_token_id": tokenizer.pad_token_id,
-        "bos_token_id": tokenizer.bos_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
-    }
+    tokenizer = tokenizer_of(family, texts)
+    ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "bos", "eos")}
     kind = getattr(transformers, family.config)
-    config = kind(vocab_size=len(tokenizer), **ids, **{**SHAPE, **family.settings, **settings})
+    config = kind(vocab_size=len(tokenizer), **ids, **SHAPE, **family.settings)
     torch.manual_seed(0)
     model = transformers.AutoModelForCausalLM.from_config(config)
     ends = dict.fromkeys((tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids(family.end)))
     model.generation_config.eos_token_id = list(ends)
-    return model
-
-
-def save(family: Family, folder: Path, texts: Iterable[str]) -> Path:
-    """A Hugging Face folder of the family's model and tokenizer."""
-    tokenizer = tokenizer_of(family, texts)
-    model_of(family, tokenizer).save_pretrained(folder)
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

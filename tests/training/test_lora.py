@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from omegaconf import DictConfig, OmegaConf
 
 from recipe.rerule.preflight import settings
@@ -68,3 +70,21 @@ def test_vllm_s_highest_rank() -> None:
     from vllm.config.lora import MaxLoRARanks
 
     assert max(get_args(MaxLoRARanks)) == settings._HIGHEST_RANK
+
+
+@pytest.mark.parametrize("strategy", ["fsdp2", "fsdp"])
+def test_adapters_are_trained_in_float32_on_a_base_in_bfloat16(
+    strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps of 1e-6 beside weights of 0.1 vanish in bfloat16. FSDP1's weights have to have one type."""
+    from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
+
+    monkeypatch.setattr(FSDPEngine, "_build_lora_module", lambda engine, module: module)
+    lora.keep_float32()
+    module = torch.nn.ModuleDict({"base": torch.nn.Linear(2, 2), "lora_A": torch.nn.Linear(2, 2)}).bfloat16()
+    module["base"].requires_grad_(False)
+    engine = SimpleNamespace(engine_config=SimpleNamespace(strategy=strategy))
+    built = FSDPEngine._build_lora_module(engine, module)
+    assert {weight.dtype for weight in built["base"].parameters()} == {torch.bfloat16}
+    trained = torch.float32 if strategy == "fsdp2" else torch.bfloat16
+    assert {weight.dtype for weight in built["lora_A"].parameters()} == {trained}

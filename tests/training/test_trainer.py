@@ -11,13 +11,16 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from safetensors.torch import load_file
+from tensordict import TensorDict
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
+from verl.utils import tensordict_utils as tu
 
 from recipe.rerule.runs import checkpoints, model_checks
 from recipe.rerule.runs.save_clock import SaveClock
 from recipe.rerule.training import trainer as module
 from recipe.rerule.training.trainer import ReRULETrainer
 from tests.runs.test_written_model import ALPHA, RANK, adapted_model, put_written, start
+from tests.test_update_actor import RUNS, batch_of, made_trainer
 
 
 def saving(minutes: float | None, save_freq: int = 1_000_000) -> tuple[Any, list[float], list[str]]:
@@ -200,3 +203,46 @@ def test_a_checkpoint_of_an_adapter_holds_a_whole_model_and_the_adapter(tmp_path
     assert {value.dtype for value in whole.values()} == {torch.bfloat16}
     parts = load_file(actor / "lora_adapter" / "adapter_model.safetensors")
     assert {value.dtype for value in parts.values()} == {torch.float32}
+
+
+class RecordingWorkers:
+    """Keeps what verl's own `_update_actor` sends, and answers as verl's workers do."""
+
+    def __init__(self) -> None:
+        self.sent: list[TensorDict] = []
+
+    def update_actor(self, data: TensorDict) -> TensorDict:
+        self.sent.append(data.clone())
+        return tu.get_tensordict({}, non_tensor_dict={"metrics": {"pg_loss": [0.25, 0.75], "mfu": 0.0}})
+
+
+def test_without_replay_the_workers_get_what_verls_own_trainer_sends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Invariant 1: verl's code on both sides, but for the data set's labels, which no worker reads."""
+    (tmp_path / "records").mkdir()
+    verls_update = RayPPOTrainer._update_actor
+    trainer = made_trainer(tmp_path, RUNS["off"], RecordingWorkers(), monkeypatch)
+    monkeypatch.setattr(RayPPOTrainer, "_update_actor", verls_update)
+    settings = {
+        "rollout.multi_turn": {"enable": False},
+        "actor": {"ppo_mini_batch_size": 4, "ppo_epochs": 1, "data_loader_seed": 3, "shuffle": False}
+        | {"calculate_entropy": False, "entropy_coeff": 0.0},
+    }
+    for place, values in settings.items():
+        OmegaConf.update(trainer.config, f"actor_rollout_ref.{place}", values)
+    trainer.global_steps = 1
+    metrics = trainer._update_actor(batch_of(1)).meta_info["metrics"]
+    verls_metrics = verls_update(trainer, batch_of(1)).meta_info["metrics"]
+    ours, verls = trainer.actor_rollout_wg.sent
+    labels = {"uid", "reward_model", "extra_info", "refused"}
+    assert set(verls.keys()) - set(ours.keys()) == labels
+    assert set(ours.keys()) <= set(verls.keys())
+    for name in set(ours.keys()):
+        one, other = ours.get(name), verls.get(name)
+        if isinstance(one, torch.Tensor):
+            assert torch.equal(*(x.values() if x.is_nested else x for x in (one, other))), name
+        else:
+            assert str(one.tolist()) == str(other.tolist()), name
+    assert verls_metrics.items() <= metrics.items()
+    assert not [name for name in metrics if name.startswith(("replay/updates", "replay/size"))]
