@@ -21,6 +21,7 @@ from safetensors.torch import save_file
 import recipe.rerule.config.stage1
 from recipe.rerule.preflight import checks
 from recipe.rerule.training import sizes
+from tests import document_programs
 
 # rows: batch, epochs, steps, replay warm-up, threshold window, capacity
 STAGE2 = {
@@ -284,3 +285,10 @@ def test_the_dtype_of_passes(
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: instructions)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
     assert sizes.passes_dtype(choice) == dtype
+
+
+@pytest.mark.parametrize(("name", "options"), [("AdamW", {"fused": True}), ("SGD", None)])
+def test_what_an_optimizer_takes_on_a_processor(name: str, options: dict[str, bool] | None) -> None:
+    words = ("platform=cpu", f"actor_rollout_ref.actor.optim.optimizer={name}")
+    config = document_programs.composed("recipe.rerule.main", words)
+    assert config.actor_rollout_ref.actor.optim.override_optimizer_config == options

@@ -239,6 +239,14 @@ def passes_dtype(choice: bool | str) -> str:
     return "bf16" if choice else "fp32"
 
 
+def processor_optimizer(name: str) -> DictConfig | None:
+    """What torch's optimizer of this name takes on a processor: Adam's update as one kernel.
+
+    torch's default is a loop over the parameters. Other optimizers have no such kernel for DTensors.
+    """
+    return OmegaConf.create({"fused": True}) if name in ("Adam", "AdamW") else None
+
+
 def micro_batch(limit: int, *, _root_: DictConfig) -> int:
     """Stage 2's rows a pass of one device: the most up to `limit` that divide its rows of a mini-batch.
 
@@ -297,13 +305,14 @@ def register() -> None:
 
     Importing `recipe.rerule.config` does it too.
     """
-    resolvers: dict[str, Callable[..., int | float | str | None]] = {
+    resolvers: dict[str, Callable[..., int | float | str | DictConfig | None]] = {
         "attention": attention,
         "engine_length": engine_length,
         "fused_kernels": fused_kernels,
         "micro_batch": micro_batch,
         "passes_dtype": passes_dtype,
         "pass_tokens": pass_tokens,
+        "processor_optimizer": processor_optimizer,
         "stage1_micro_batch": stage1_micro_batch,
         "rows": count_rows,
         "batch_size": batch_size,
