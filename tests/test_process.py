@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from multiprocessing import shared_memory
 from pathlib import Path
 
 import psutil
@@ -60,6 +61,7 @@ def test_whole_numbers_above_0() -> None:
 
 SETUP = """
 import sys, time
+from multiprocessing import shared_memory
 from pathlib import Path
 from recipe.rerule import io, process
 process.SHUTDOWN_SECONDS = 1.0
@@ -292,6 +294,23 @@ def test_orphans_and_semaphores_go_and_what_was_there_before_stays() -> None:
     assert not other_semaphore.exists()
     for left in (one, other):
         left.communicate()
+
+
+def test_weights_that_a_killed_sender_left_go_and_those_in_use_stay() -> None:
+    names = [f"verl_weights_{os.getpid()}_{name}" for name in ("before", "left", "used")]
+    before, left, used = (Path("/dev/shm") / name for name in names)
+    before.write_bytes(b"0")
+    os.utime(before, (0, 0))
+    of_command = Started()
+    left.write_bytes(b"0")
+    memory = shared_memory.SharedMemory(used.name, create=True, size=8)
+    try:
+        of_command.end(grace=0)
+        assert [path.exists() for path in (before, left, used)] == [True, False, True]
+    finally:
+        memory.close()
+        memory.unlink()
+        before.unlink()
 
 
 def test_those_that_end_by_themselves_are_waited_for() -> None:

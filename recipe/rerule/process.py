@@ -315,6 +315,7 @@ class Started:
         before = self._root.children(recursive=True) if root is None else []
         self._others = {process.pid for process in before}
         self._shared_memory: set[Path] = set()
+        self._since = time.time()
         self._lock = threading.Lock()
 
     @contextlib.contextmanager
@@ -352,7 +353,7 @@ class Started:
         while self._alive() and time.monotonic() < deadline:
             time.sleep(0.05)
         self.kill()
-        for path in self._shared_memory:
+        for path in self._shared_memory | _weights_of_nobody(self._since):
             path.unlink(missing_ok=True)
 
     def kill(self) -> None:
@@ -382,3 +383,19 @@ def _mapped(pid: int) -> Iterator[Path]:
     lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
     inodes = {int(line.split(maxsplit=5)[4]) for line in lines if "/dev/shm/" in line}
     return (path for path in _SHARED_MEMORY.iterdir() if inodes and path.stat().st_ino in inodes)
+
+
+def _weights_of_nobody(since: float) -> set[Path]:
+    """Shared memory of the user, newer than `since`, in which verl sends weights and which no process has mapped.
+
+    It is there for a second, so that nobody remembers it of a sender that was killed meanwhile.
+    """
+    found = set()
+    for path in _SHARED_MEMORY.glob("verl_weights_*"):
+        with contextlib.suppress(OSError):  # it has gone
+            if path.stat().st_uid == os.getuid() and path.stat().st_mtime >= since:
+                found.add(path)
+    for pid in psutil.pids() if found else []:
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            found -= set(_mapped(pid))
+    return found

@@ -27,12 +27,9 @@ SHUTDOWN_SECONDS = 40
 DEATH_SECONDS = 90
 LEFT_BY_RUNS = re.compile(
     r"rerule-.*|ckpt_.*\.lock|vllm_dist_.*|rl-colocate-.*|torchelastic_.*"
-    r"|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+    r"|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|verl_weights_.*"
 )
-"""Names that verl, vLLM, torch and this project give to temporary files.
-
-/dev/shm/verl_weights_* is not among them: a worker that is killed while it sends weights can leave it there.
-"""
+"""Names that verl, vLLM, torch and this project give to temporary files."""
 
 
 def temporary_files() -> set[Path]:
