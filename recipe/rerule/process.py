@@ -386,7 +386,7 @@ def _mapped(pid: int) -> Iterator[Path]:
 
 
 def _weights_of_nobody(since: float) -> set[Path]:
-    """Shared memory of the user, newer than `since`, in which verl sends weights and which no process has mapped.
+    """Shared memory of the user in which verl sends weights, newer than `since`, that no process has mapped.
 
     It is there for a second, so that nobody remembers it of a sender that was killed meanwhile.
     """
