@@ -23,6 +23,17 @@ from recipe.rerule.training.step_metrics import progress_line, start_line
 from recipe.rerule.training.worker import STAY_LOADED
 
 
+@contextlib.contextmanager
+def stay_loaded(sent: dict[str, Any], more_follow: bool) -> Iterator[None]:
+    """Mark an on-policy update, in what verl sends to the worker with its batch, if more updates follow."""
+    if more_follow:
+        sent[STAY_LOADED] = True
+    try:
+        yield
+    finally:
+        sent.pop(STAY_LOADED, None)
+
+
 class HookedTrainer(SavedRun):
     """Stands before a trainer of verl among the bases of a class.
 
@@ -142,17 +153,13 @@ class HookedTrainer(SavedRun):
         self, seconds: dict[str, float], drawn: list[RolloutGroup], more_follow: bool
     ) -> dict[str, float]:
         """One replay update after the on-policy update."""
+        temperature, ranks = self.config.actor_rollout_ref.rollout.temperature, self.hook.multiple_of
         with timed("collate", seconds):
-            data = self._replay_data(drawn, {STAY_LOADED: True} if more_follow else {})
+            data = replay_batch(drawn, self.replay_config, self.tokenizer.pad_token_id, temperature, ranks)
+            tu.assign_non_tensor(data, **({STAY_LOADED: True} if more_follow else {}))
         with timed("update", seconds):
             output = self.actor_rollout_wg.update_actor_replay(data)
         return dict(tu.get(output, "metrics"))
-
-    def _replay_data(self, drawn: list[RolloutGroup], marks: Mapping[str, bool]) -> Any:
-        temperature, ranks = self.config.actor_rollout_ref.rollout.temperature, self.hook.multiple_of
-        data = replay_batch(drawn, self.replay_config, self.tokenizer.pad_token_id, temperature, ranks)
-        tu.assign_non_tensor(data, **marks)
-        return data
 
     def _record(self, rollouts: Rollouts) -> None:
         run_folder, groups, prompts = self.config.trainer.default_local_dir, rollouts.groups, rollouts.prompts

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +14,8 @@ from recipe.rerule.replay.log import timed
 from recipe.rerule.runs import run_log
 from recipe.rerule.runs.data_order import restore_epoch_end
 from recipe.rerule.training.batches import for_workers, read, weigh_sides
-from recipe.rerule.training.hooked_trainer import HookedTrainer
+from recipe.rerule.training.hooked_trainer import HookedTrainer, stay_loaded
 from recipe.rerule.training.step_metrics import metrics_before_save
-from recipe.rerule.training.worker import STAY_LOADED
 
 
 class ReRULETrainer(HookedTrainer, RayPPOTrainer):
@@ -49,7 +46,8 @@ class ReRULETrainer(HookedTrainer, RayPPOTrainer):
             limit = self.config.data.max_response_length
             rollouts = read(batch, self.global_steps, self.config.actor_rollout_ref.rollout.n, limit)
         draws = self.hook.before_update(rollouts.groups, self.global_steps)
-        output = self._on_policy_update(rollouts.sent, {STAY_LOADED: True} if draws else {})
+        with stay_loaded(rollouts.sent.meta_info, bool(draws)):
+            output = super()._update_actor(rollouts.sent)
         self.hook.after_update(draws, functools.partial(self._replay_update, seconds))
         with timed("record", seconds):
             self._record(rollouts)
@@ -76,11 +74,6 @@ class ReRULETrainer(HookedTrainer, RayPPOTrainer):
         super()._balance_batch(batch, metrics, **options)
         self._fit_metrics = metrics  # verl adds to it as the step goes on, and logs it after the checkpoint
 
-    def _on_policy_update(self, sent: DataProto, marks: Mapping[str, bool]) -> DataProto:
-        """verl's own update; `marks` tell the worker what else belongs to the step."""
-        with _marked(sent, marks):
-            return super()._update_actor(sent)
-
     def _keep_metrics(self) -> None:
         batch, output = self._last_update
         metrics = self._fit_metrics | metrics_before_save(batch, output, self.use_critic)
@@ -90,14 +83,3 @@ class ReRULETrainer(HookedTrainer, RayPPOTrainer):
 
     def _restore_order(self, folder: Path) -> None:
         restore_epoch_end(self.train_dataloader, self.global_steps, folder)
-
-
-@contextlib.contextmanager
-def _marked(batch: DataProto, marks: Mapping[str, bool]) -> Iterator[None]:
-    """`marks` in the batch's meta_info, which verl passes on to the worker."""
-    batch.meta_info.update(marks)
-    try:
-        yield
-    finally:
-        for mark in marks:
-            del batch.meta_info[mark]

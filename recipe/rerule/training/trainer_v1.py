@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import ray
@@ -21,9 +20,9 @@ from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.replay.log import timed
 from recipe.rerule.runs import run_log
 from recipe.rerule.training.batches_v1 import fetch, read
-from recipe.rerule.training.hooked_trainer import HookedTrainer
+from recipe.rerule.training.hooked_trainer import HookedTrainer, stay_loaded
 from recipe.rerule.training.sides import stage2_sampler
-from recipe.rerule.training.worker import STAY_LOADED, ReplayActorWorker
+from recipe.rerule.training.worker import ReplayActorWorker
 
 POLL_SECONDS = 0.2
 """How often a step asks the queue whether its responses are there; with verl's 2 s, no step takes less."""
@@ -89,7 +88,8 @@ class ReRULETrainerV1(HookedTrainer, PPOTrainerSync):
             limit = self.config.data.max_response_length
             rollouts, short = read(rows, self.global_steps, self.config.actor_rollout_ref.rollout.n, limit)
         draws = self.hook.before_update(rollouts.groups, self.global_steps)
-        batch = self._on_policy_update(batch, metrics, {STAY_LOADED: True} if draws else {})
+        with stay_loaded(batch.extra_info, bool(draws)):
+            batch = super()._update_actor(batch, metrics=metrics)
         self.hook.after_update(draws, functools.partial(self._replay_update, seconds))
         with timed("record", seconds):
             self._record(rollouts)
@@ -99,13 +99,6 @@ class ReRULETrainerV1(HookedTrainer, PPOTrainerSync):
         self._last_update = rows, metrics
         self._save_this_step_if_due()
         return batch
-
-    def _on_policy_update(
-        self, batch: KVBatchMeta, metrics: dict[str, Any], marks: Mapping[str, bool]
-    ) -> KVBatchMeta:
-        """verl's own update; `marks` tell the worker what else belongs to the step."""
-        with _marked(batch, marks):
-            return super()._update_actor(batch, metrics=metrics)
 
     def _say(self, metrics: Mapping[str, Any]) -> None:
         super()._say(metrics)
@@ -131,14 +124,3 @@ def _replace_actor_worker(workers: dict[Any, Any]) -> None:
     """Put the worker with `update_actor_replay` in the place of verl's, in a role's worker by role."""
     (role,) = {Role.ActorRolloutRef, Role.ActorRollout} & set(workers)
     workers[role] = ray.remote(ReplayActorWorker)
-
-
-@contextlib.contextmanager
-def _marked(batch: KVBatchMeta, marks: Mapping[str, bool]) -> Iterator[None]:
-    """`marks` in the batch's extra_info, which verl passes on to the worker."""
-    batch.extra_info.update(marks)
-    try:
-        yield
-    finally:
-        for mark in marks:
-            del batch.extra_info[mark]
