@@ -59,7 +59,7 @@ def test_seconds_add_up_over_the_updates_and_buffer_work_is_told_apart() -> None
         ({}, "hard groups 25% (below 0.94)"),
         ({"replay/size": 7.0, "replay/updates": 0.0}, "hard groups 25% (below 0.94)  buffer 7"),
         ({"replay/size": 7.0, "replay/updates": 1.0, "replay/drawn_groups": 4.0}, "replayed 4 groups"),
-        ({"replay/size": 7.0, "replay/updates": 1.0, "replay/drawn_groups": 0.0}, "update repeated"),
+        ({"replay/size": 7.0, "replay/updates": 1.0, "replay/drawn_groups": 0.0}, "own groups"),
     ],
 )
 def test_the_progress_line_says_which_extra_update_was_done(metrics: dict[str, float], end: str) -> None:

@@ -35,7 +35,7 @@ def progress_line(step: int, total: int, metrics: Mapping[str, Any]) -> str:
     if metrics.get("replay/drawn_groups"):
         parts.append(f"replayed {metrics['replay/drawn_groups']:.0f} groups")
     elif metrics.get("replay/updates"):
-        parts.append("on-policy update repeated")
+        parts.append("updated on the step's own groups")
     return "  ".join(parts)
 
 
