@@ -25,6 +25,7 @@ from recipe.rerule.reporting.output import check_free, page_path, write_report
 from recipe.rerule.reporting.probes import browser_of
 from recipe.rerule.reporting.results import results_section, warnings_of
 from recipe.rerule.reporting.style import MAX_LINES
+from recipe.rerule.reporting.theory import theory_table
 from recipe.rerule.reporting.training import run_tables
 from recipe.rerule.runs.history import Run, read_run
 
@@ -172,7 +173,7 @@ def build_sections(
     sections += attack_sections(attacked)
     if runs:
         # Tables first: what is wrong with the input shows before anything is drawn.
-        tables = list(run_tables(benchmarks, runs, data))
+        tables = [*run_tables(benchmarks, runs, data), theory_table(runs)]
         sections.append(Section("Training", list(training_figures(runs))))
         sections.append(Section("Replay, by setting and by cost", tables))
     for benchmark in benchmarks:
