@@ -52,7 +52,7 @@ FAULTS: list[tuple[Callable[[int], dict[str, float]], int | None, str]] = [
     (lambda step: {"leaked/forget/mean": 1 - falling(step)}, 8, "forget responses with a right answer rose"),
     (lambda step: {"leaked/forget/mean": falling(step)}, None, ""),
     # At step 8 the means are .35 and .59.
-    (lambda step: {"cut/forget/mean": 1 - falling(step)}, 8, "forget responses cut at the limit of length rose"),
+    (lambda step: {"cut/forget/mean": 1 - falling(step)}, 8, "forget responses cut at the limit of length"),
     (lambda step: {"cut/retain/mean": falling(step)}, None, ""),
     (lambda step: {"right/retain/mean": float("nan")}, None, ""),  # a step without retain prompts
 ]

@@ -77,10 +77,10 @@ class Health:
             if (cut := self._moved(f"cut/{side}/mean")) is not None and cut[1] > cut[0]:
                 yield (
                     f"cut {side}",
-                    f"{side} responses cut at the limit of length rose from {cut[0]:.0%} in the first {WINDOW} "
-                    f"steps to {cut[1]:.0%} in the last; the policy no longer ends its responses, and a reward "
-                    f"hardly sees what follows a refusal or a right answer: {_LOWER_RATE}, or raise "
-                    "actor_rollout_ref.actor.kl_loss_coef",
+                    f"{side} responses cut at the limit of length rose from {cut[0]:.0%} in the first "
+                    f"{WINDOW} steps to {cut[1]:.0%} in the last; the policy no longer ends its responses, "
+                    "and the reward hardly sees what follows a refusal or a right answer: "
+                    f"{_LOWER_RATE}, or raise actor_rollout_ref.actor.kl_loss_coef",
                 )
         if (refused := self._recent("refused/retain/mean")) is not None and refused > REFUSES_ALL:
             yield (
