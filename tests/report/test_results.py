@@ -30,9 +30,14 @@ def test_a_row_has_marks_and_intervals_and_what_is_published_only_the_notes_of_i
     assert cell_of(refuses, forget) == ("12.6", "", "")  # its interval is the number itself
     tofu = evaluation(benchmark="tofu", results={"base": {"forget_Q_A_ROUGE": 0.5}}, anchors={})
     table = results.results_table(tofu, "base")
-    assert [name.split(" ")[0] for name in texts(table, "published")] == ["RULE", "ReRULE"]
-    assert "open-unlearning reports" not in table.caption
+    assert [list(texts(table, "published").values())[row] for row in (0, -1)] == [["0.9851"], ["0.1322"]]
+    assert "open-unlearning reports" in table.caption
     assert "is what saying only" in table.caption
+    table = results.results_table(
+        evaluation(benchmark="tofu", results={"base": {"retain_Q_A_ROUGE": 0.5}}, anchors={}), "base"
+    )
+    assert texts(table, "published") == {}
+    assert "open-unlearning reports" not in table.caption
 
 
 def test_marks_follow_the_corrected_p_value_and_the_base() -> None:

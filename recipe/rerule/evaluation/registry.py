@@ -132,6 +132,8 @@ CAUTION = (
 )
 VALIDATED = "The reference script validates at every step, which makes the share of replay look smaller."
 """Note of the costs that the paper gives for replay."""
+UNKNOWN_JUDGE = "Prompt, scale and judge are not published, so that these cannot be compared with ours."
+"""Note of the scores of a judge."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,7 @@ class PublishedFigures:
         storage: what replay stores, by metrics.
         tau: the threshold of replay, by metrics.
         hard_share: {"tau", "share"}, the share of hard groups.
+        tokens: # Tokens, by `token_shares`.
         cost: {"hours", "added"}, wall time and what replay adds to it.
     """
 
@@ -170,12 +173,18 @@ class PublishedFigures:
     storage: tuple[Published, ...] = ()
     tau: tuple[Published, ...] = ()
     hard_share: tuple[Published, ...] = ()
+    tokens: tuple[Published, ...] = ()
     cost: tuple[Published, ...] = ()
 
 
 def per_cent(keys: Sequence[str], numbers: Sequence[float]) -> dict[str, float]:
     """Numbers published in per cent as fractions of 1, by metric."""
     return {key: number / 100 for key, number in zip(keys, numbers, strict=True)}
+
+
+def token_shares(forget: float, retain: float) -> dict[str, float]:
+    """Cells of the tokens table, from per cent of the benchmark's forget and retain data."""
+    return per_cent(("forget share", "retain share"), (forget, retain))
 
 
 class Texts:

@@ -202,6 +202,7 @@ def tokens_table(runs: Sequence[Run], data: Path) -> Table:
     """
     file = data / "train.parquet"
     rows, training_rows = [], read_rows(file)
+    figures = [row for benchmark in benchmarks().values() for row in benchmark.published.tokens]
     for run in runs:
         groups, sizes = visits(run), row_sizes(training_rows, tokenizer_of(run))
         cells: dict[str, float] = {}
@@ -226,11 +227,12 @@ def tokens_table(runs: Sequence[Run], data: Path) -> Table:
             *(column for side in SIDES for column in plain_columns({"tokens": ",.0f", "share": ".1%"}, side)),
             *plain_columns(dict.fromkeys([*SIDES, "replayed"], ",.0f"), "trained on"),
         ],
-        rows,
+        [*rows, *published_rows(figures)],
         "Tokens of the training rows that the run drew on at least once (prompt and first gold answer, "
         "without chat template, under the run's own tokenizer), and their share of all rows of that side "
         "in train.parquet. Trained on: tokens of prompts and sampled responses in all on-policy updates, "
-        "by side, and in replay updates.",
+        "by side, and in replay updates. The published shares are of the benchmark's whole forget and retain "
+        f"data, and baselines on texts used all of them. {published_notes(figures)}",
     )
 
 

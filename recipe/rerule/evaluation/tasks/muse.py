@@ -48,6 +48,7 @@ from recipe.rerule.evaluation.registry import (
     PAPER,
     PERCENT,
     RETAINED,
+    UNKNOWN_JUDGE,
     VALIDATED,
     Benchmark,
     Column,
@@ -58,6 +59,7 @@ from recipe.rerule.evaluation.registry import (
     Row,
     Texts,
     per_cent,
+    token_shares,
 )
 from recipe.rerule.evaluation.summary import Metrics, Samples, Statistic, mean_of
 
@@ -368,6 +370,18 @@ def log_metrics(rows: Sequence[Row], texts: Sequence[Row] = ()) -> dict[str, Any
 
 _KEYS = ("verbmem_f", "knowmem_f", "knowmem_r")
 _TABLE = f"{PAPER}, MUSE-Books table"
+_BASELINES = {  # VerbMem and KnowMem to forget, utility; readable, helpful, truthful
+    "GA": (0.0, 0.0, 0.0, 94.0, 63.0, 77.6),
+    "GA + GDR": (0.0, 0.0, 10.9, 94.0, 60.0, 79.6),
+    "GA + KLR": (0.0, 0.0, 40.5, 94.0, 61.6, 80.0),
+    "NPO": (11.9, 4.7, 5.9, 94.4, 58.6, 80.0),
+    "NPO + GDR": (21.1, 32.5, 62.4, 94.0, 58.2, 78.0),
+    "NPO + KLR": (8.0, 45.4, 67.3, 94.6, 60.4, 81.4),
+    "SimNPO": (0.0, 0.0, 0.0, 93.8, 60.2, 80.6),
+    "SimNPO + GDR": (0.6, 23.4, 64.8, 95.2, 59.6, 81.2),
+    "SimNPO + KLR": (47.4, 46.2, 67.3, 94.6, 61.2, 82.4),
+}
+_NATURALNESS_KEYS = ("forget/readability", "forget/helpfulness", "forget/truthfulness")
 _STORAGE, _TAU = f"{PAPER}, storage table", f"{PAPER}, tau table"
 
 
@@ -391,6 +405,7 @@ class MuseBooks(Muse):
                 "This row belongs to MUSE-News; the original model of MUSE-Books scores about 99.7, 47.1 and "
                 "69.1.",
             ),
+            *(_row(name, _TABLE, numbers[:3]) for name, numbers in _BASELINES.items()),
             _row(
                 "RULE",
                 _TABLE,
@@ -400,6 +415,15 @@ class MuseBooks(Muse):
             ),
             _row("ReRULE", _TABLE, (0.0, 1.4, 56.2), "As for RULE."),
         ),
+        naturalness=tuple(
+            Published(name, _TABLE, dict(zip(_NATURALNESS_KEYS, scores, strict=True)), UNKNOWN_JUDGE)
+            for name, scores in (
+                *((name, numbers[3:]) for name, numbers in _BASELINES.items()),
+                ("RULE", (99.2, 38.2, 90.8)),
+                ("ReRULE", (98.8, 28.7, 93.0)),
+            )
+        ),
+        tokens=(Published("MUSE-Books, RULE and ReRULE", _TABLE, token_shares(2.9, 2.9)),),
         storage=(
             _row("RULE, no replay", _STORAGE, (0.0, 1.4, 46.3)),
             _row("ReRULE, hard storage", _STORAGE, (0.0, 1.4, 56.2)),

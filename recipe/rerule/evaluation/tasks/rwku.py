@@ -39,6 +39,7 @@ from recipe.rerule.evaluation.metrics import (
 from recipe.rerule.evaluation.registry import (
     PAPER,
     PERCENT,
+    UNKNOWN_JUDGE,
     VALIDATED,
     Benchmark,
     Column,
@@ -49,6 +50,7 @@ from recipe.rerule.evaluation.registry import (
     Row,
     Texts,
     per_cent,
+    token_shares,
 )
 from recipe.rerule.evaluation.summary import Metrics, Samples, Statistic, mean_of, mean_of_means
 
@@ -192,8 +194,22 @@ _QUANTITIES = {"rouge_l": "", "refused": "/refusal_rate", **{name: f"/{name}" fo
 """Column of the table, and how its metrics' names end."""
 _KEYS = ("forget/fb", "forget/qa", "forget/aa", "forget/all", "retain/fb", "retain/qa", "retain/all")
 _TABLE = f"{PAPER}, RWKU table"
+_ROWS = {  # FB, QA, AA and All to forget; FB, QA and All of neighbours; readable, helpful, truthful, all
+    "original": (85.6, 70.3, 74.7, 76.9, 93.1, 82.0, 87.6, 94.0, 26.4, 91.5, 70.6),
+    "GA": (72.0, 64.6, 68.5, 68.4, 85.0, 74.7, 79.8, 45.8, 33.2, 43.2, 40.7),
+    "GA + GDR": (72.6, 64.0, 69.7, 68.8, 86.2, 76.5, 81.4, 30.4, 23.5, 27.2, 27.0),
+    "GA + KLR": (70.7, 57.5, 69.9, 66.1, 80.5, 70.5, 75.5, 39.7, 27.6, 33.1, 33.5),
+    "NPO": (46.6, 39.0, 35.3, 40.3, 79.2, 70.9, 75.1, 39.9, 25.9, 36.3, 34.0),
+    "NPO + GDR": (52.2, 43.9, 42.9, 46.3, 82.5, 70.5, 76.5, 89.7, 56.2, 67.7, 71.2),
+    "NPO + KLR": (52.5, 40.6, 43.2, 45.4, 83.2, 72.1, 77.6, 92.1, 56.6, 69.6, 72.8),
+    "SimNPO": (42.1, 36.1, 42.2, 40.1, 82.8, 70.3, 76.5, 35.5, 26.4, 29.6, 30.5),
+    "SimNPO + GDR": (51.1, 39.2, 50.7, 47.0, 83.6, 75.3, 79.5, 39.4, 23.9, 29.7, 31.0),
+    "SimNPO + KLR": (44.6, 35.4, 44.6, 41.5, 82.9, 71.4, 77.1, 50.6, 25.5, 34.5, 36.9),
+    "rejection steering": (77.1, 43.0, 51.2, 57.1, 83.2, 71.6, 77.4, 90.7, 34.8, 94.8, 73.4),
+    "RULE": (28.0, 16.8, 38.3, 27.7, 76.2, 71.3, 73.7, 99.6, 71.9, 95.7, 89.1),
+    "ReRULE": (26.5, 13.1, 33.2, 24.2, 79.5, 68.8, 74.1, 95.2, 56.3, 94.7, 82.1),
+}
 _NATURALNESS_KEYS = ("forget/readability", "forget/helpfulness", "forget/truthfulness", "forget/all")
-_UNKNOWN_JUDGE = "Prompt, scale and judge are not published, so that these cannot be compared with ours."
 
 
 class Rwku(Benchmark):
@@ -230,23 +246,14 @@ class Rwku(Benchmark):
     )
     pair = ("forget/all", "retain/all")
     published = PublishedFigures(
-        results=tuple(
-            Published(name, _TABLE, per_cent(_KEYS, numbers))
-            for name, numbers in (
-                ("original", (85.6, 70.3, 74.7, 76.9, 93.1, 82.0, 87.6)),
-                ("rejection steering", (77.1, 43.0, 51.2, 57.1, 83.2, 71.6, 77.4)),
-                ("RULE", (28.0, 16.8, 38.3, 27.7, 76.2, 71.3, 73.7)),
-                ("ReRULE", (26.5, 13.1, 33.2, 24.2, 79.5, 68.8, 74.1)),
-            )
-        ),
+        results=tuple(Published(name, _TABLE, per_cent(_KEYS, row[:7])) for name, row in _ROWS.items()),
         naturalness=tuple(
-            Published(name, _TABLE, dict(zip(_NATURALNESS_KEYS, numbers, strict=True)), _UNKNOWN_JUDGE)
-            for name, numbers in (
-                ("original", (94.0, 26.4, 91.5, 70.6)),
-                ("rejection steering", (90.7, 34.8, 94.8, 73.4)),
-                ("RULE", (99.6, 71.9, 95.7, 89.1)),
-                ("ReRULE", (95.2, 56.3, 94.7, 82.1)),
-            )
+            Published(name, _TABLE, dict(zip(_NATURALNESS_KEYS, row[7:], strict=True)), UNKNOWN_JUDGE)
+            for name, row in _ROWS.items()
+        ),
+        tokens=(
+            Published("RWKU, rejection steering", _TABLE, token_shares(6.29, 0)),
+            Published("RWKU, RULE and ReRULE", _TABLE, token_shares(12.1, 8.03)),
         ),
         cost=(
             Published("RWKU, RULE", f"{PAPER}, 4 A800", {"hours": 21.2}),

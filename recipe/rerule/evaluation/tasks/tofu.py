@@ -149,6 +149,12 @@ _UNEQUAL_SETS = (
     "The p-value compares 300 truth ratios with 40; like for like (40 with 40) open-unlearning reports "
     "1.27e-03."
 )
+
+
+def _row(name: str, numbers: Sequence[float], note: str = "") -> Published:
+    return Published(name, _TABLE, dict(zip(_KEYS, numbers, strict=True)), note)
+
+
 _ENDINGS = ("_Q_A_Prob", "_Q_A_ROUGE", "_Q_A_PARA_Prob", "_Q_A_PERT_Prob", "_truth_ratio", "_Truth_Ratio")
 """How names of metrics end that only TOFU's logs hold."""
 
@@ -188,14 +194,19 @@ class Tofu(Benchmark):
     pair = ("forget_Q_A_ROUGE", "model_utility")
     published = PublishedFigures(
         results=(
-            Published("original", _TABLE, {"forget_quality": 4.4883e-06}, _UNEQUAL_SETS),
-            Published("retained", _TABLE, {"model_utility": 0.6267}),
-            Published(
-                "RULE", _TABLE, dict(zip(_KEYS, (0.1650, 0.6151, 0.1322), strict=True)), _REFUSAL_SCORE
-            ),
-            Published(
-                "ReRULE", _TABLE, dict(zip(_KEYS, (0.1650, 0.6076, 0.1322), strict=True)), _REFUSAL_SCORE
-            ),
+            _row("original", (4.4883e-06, 0.6239, 0.9851), _UNEQUAL_SETS),
+            _row("retained", (1.0, 0.6267, 0.4080)),
+            _row("GA / SGA (r = 0)", (0.0068, 0.5990, 0.4817)),
+            _row("KL", (0.0030, 0.5994, 0.4922)),
+            _row("GD", (0.0068, 0.5998, 0.4869)),
+            _row("LLMU", (0.0030, 0.5999, 0.4891)),
+            _row("PO", (0.0030, 0.6323, 0.1752)),
+            _row("DPO-RT", (0.0068, 0.6322, 0.2595)),
+            _row("NPO-RT", (0.0030, 0.5994, 0.5049)),
+            _row("FLAT (Pearson)", (0.0030, 0.6304, 0.4825)),
+            _row("SGA (r = 0.4)", (0.0068, 0.6027, 0.4792)),
+            _row("RULE", (0.1650, 0.6151, 0.1322), _REFUSAL_SCORE),
+            _row("ReRULE", (0.1650, 0.6076, 0.1322), _REFUSAL_SCORE),
         ),
         hard_share=(
             Published("TOFU forget01", PAPER, {"tau": 0.4, "share": 0.475}),
