@@ -1,9 +1,14 @@
-"""Attacks by requests: what they ask, word for word, and what they read out of answers."""
+"""Attacks by requests: which probes and rows they take, what they ask word for word, and what they read."""
 
 from __future__ import annotations
 
+import argparse
 import math
+import re
+from collections import Counter
+from dataclasses import replace
 from itertools import combinations
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
@@ -18,13 +23,20 @@ from recipe.rerule.evaluation.attacks import (
     prefill,
     probability,
     prompts,
+    registry,
     samples,
 )
-from recipe.rerule.evaluation.attacks.attack import Asking, Material
+from recipe.rerule.evaluation.attacks.attack import Asked, Asking, Material
 from recipe.rerule.evaluation.attacks.facts import comparable_questions, first_questions
+from recipe.rerule.evaluation.attacks.material import BUDGETS, Budget, material_of
+from recipe.rerule.evaluation.attacks.rows import TrainingRow, find_leaks
+from recipe.rerule.evaluation.engine.models import Model
 from recipe.rerule.evaluation.engine.requests import Answer, Likelihood
-from recipe.rerule.evaluation.probes import Probe
-from tests.evaluation.attacks.made import asked, material, probe, scores
+from recipe.rerule.evaluation.probes import Probe, Reference
+from recipe.rerule.evaluation.registry import benchmarks
+from tests.evaluation.attacks.made import CITIES, asked, material, probe, scores
+from tests.evaluation.conftest import make_probe
+from tests.made_tokenizers import byte_level
 
 
 def ask(module: Any, given: Material, **options: Any) -> Asking:
@@ -41,12 +53,9 @@ def said(number: int, text: str, **changes: Any) -> Probe:
     return probe(number, messages=[{"role": "user", "content": text}], **changes)
 
 
-GIVEN = material([probe(0), probe(0, "aa"), probe(1, "aa")], [probe(4, section="retain")])
-
-
 def test_the_four_prompts() -> None:
-    asking = ask(prompts, GIVEN)
-    # Of person 0 the plain question alone; person 1 has none. One retain probe. Four texts.
+    """Of person 0 the plain question alone is asked; person 1 has none."""
+    asking = ask(prompts, material([probe(0), probe(0, "aa"), probe(1, "aa")], [probe(4, section="retain")]))
     places = ("forget/0", "forget/12", "retain/40")
     assert [request.id for request in asking.requests] == [
         f"{name}/{place}" for name in prompts.TEXTS for place in places
@@ -57,18 +66,14 @@ def test_the_four_prompts() -> None:
         assert message == {"role": "user", "content": text.replace("{question}", question)}
         assert question in message["content"]
     answers = {request.id: Answer("no") for request in asking.requests}
-    answers["role_playing/forget/0"] = Answer("It is Paris.")
-    rows = asking.read(answers)
-    found, refused = scores(rows), scores(rows, "refused")
-    assert (found["role_playing", "forget"], found["role_playing", "retain"]) == (
-        {0: 1.0, 12: 0.0},
-        {40: 0.0},
-    )
-    assert refused["role_playing", "forget"] == {0: 0.0, 12: 1.0}
+    rows = asking.read(answers | {"role_playing/forget/0": Answer("It is Paris.")})
+    assert scores(rows)["role_playing", "forget"] == {0: 1.0, 12: 0.0}
+    assert scores(rows)["role_playing", "retain"] == {40: 0.0}
+    assert scores(rows, "refused")["role_playing", "forget"] == {0: 0.0, 12: 1.0}
     (row,) = [one for one in rows if (one["setting"], one["probe"]) == ("role_playing", 0)]
-    assert row["prompt"] == prompts.TEXTS["role_playing"].replace("{question}", question)
-    assert (row["response"], row["kind"], row["side"]) == ("It is Paris.", "qa", "forget")
-    assert row["fact"] == "('forget', 'person 0')"
+    told = [row[name] for name in ("prompt", "response", "kind", "side", "fact")]
+    text = prompts.TEXTS["role_playing"].replace("{question}", question)
+    assert told == [text, "It is Paris.", "qa", "forget", "('forget', 'person 0')"]
 
 
 def test_other_languages() -> None:
@@ -108,8 +113,9 @@ def test_what_is_given_of_a_gold_is_not_scored() -> None:
     empty = scores(asking.read({request.id: Answer("it wrote") for request in asking.requests}))
     assert [values[0] for values in empty.values()] == [0.5, 0.0, 0.0]
     # A gold that begins within a character is left whole.
-    assert gold_prefill.split_gold(GIVEN.tokenizer, "é b", 1) == ("é b", "")
-    assert gold_prefill.split_gold(GIVEN.tokenizer, "é b", 2) == ("é", "b")
+    tokenizer = byte_level()
+    assert gold_prefill.split_gold(tokenizer, "é b", 1) == ("é b", "")
+    assert gold_prefill.split_gold(tokenizer, "é b", 2) == ("é", "b")
     with pytest.raises(ValueError, match="has nothing to ask"):
         ask(gold_prefill, material([probe(0, golds=["a"])]))
 
@@ -230,3 +236,133 @@ def test_questions_of_facts_and_their_kinds() -> None:
     same = material([probe(n, golds=["yes"]) for n in range(3)])
     with pytest.raises(ValueError, match="3 questions have too few different answers"):
         comparable_questions(first_questions(same, same.asked, 1))
+
+
+# Which probes are asked, and how responses are scored.
+
+
+def subject(one: Asked) -> str:
+    return one.probe.subject
+
+
+def test_a_quick_budget_takes_each_mode_of_each_fact_first() -> None:
+    of_0 = [probe(0), probe(0, family="second"), probe(0, "fb"), probe(0, "aa"), probe(0, "aa", family="b")]
+    given = [asked(one) for one in (*of_0, probe(1), probe(2, "aa"))]
+    assert Budget("quick", 3, 2, 1).forget(given, subject) == [given[place] for place in (0, 2, 3, 5, 6)]
+    assert Budget("quick", 4, 2, 1).forget(given[:5], subject) == given[:4]
+    chosen = Budget("quick", 3, 2, 1).retain(given, subject)
+    assert Counter(map(subject, chosen)) == {"person 0": 1, "person 1": 1}
+    assert BUDGETS["full"].forget(given, subject) == BUDGETS["full"].retain(given, subject) == given
+
+
+def made_of(
+    benchmark: str, probes: list[Probe], train: list[Probe], folder: Path, budget: str = "quick"
+) -> Material:
+    names = {option.name for one in benchmarks().values() for option in one.options}
+    chosen = benchmarks()[benchmark].evaluator(argparse.Namespace(**dict.fromkeys(names)))
+    return material_of(chosen, probes, train, [Model("m", folder)], BUDGETS[budget])
+
+
+def test_material_of_a_benchmark(tokenizer_folder: Path) -> None:
+    probes = [
+        make_probe(0, "forget", "qa", ["Paris"]),
+        make_probe(1, "forget", "fb", ["Paris"]),
+        make_probe(2, "forget", "aa", ["Paris"], family="multiple_choice"),
+        make_probe(103, "forget", "qa", ["1970"]),
+        make_probe(204, "retain", "qa", ["Rome"], subject="Ben Orr"),
+        make_probe(305, "retain_unseen", "qa", ["Oslo"], subject="Cleo Marsh"),
+    ]
+    row = make_probe(110, "forget", "qa", ["1970"], messages=[{"role": "user", "content": "Year?"}])
+    made = made_of("world", probes, [row], tokenizer_folder, "full")
+    assert [one.probe.index for one in made.asked] == [0, 1, 103]
+    assert [one.probe.index for one in made.retained] == [204]
+    assert made.asked[0].request.max_tokens == 32
+    assert made.fact(probes[0]) == made.fact(probes[1]) != made.fact(probes[3])
+    assert made.fact(row) == made.fact(probes[3]) != made.fact(probes[4])
+    scored = made.score([(probes[0], "In Paris"), (probes[4], "I don't know."), (probes[0], "no")])
+    assert [(one.recall, one.refused) for one in scored] == [(1, False), (0, True), (0, False)]
+    (other,) = made.score([(make_probe(0, "forget", "qa", ["two words"]), "two of them")])
+    assert other.recall == 0.5
+
+
+def test_rwku_needs_its_target_and_knows_no_other_rows(tokenizer_folder: Path) -> None:
+    """Retain probes alone are scored; rows that it cannot read are facts of their own."""
+    probes = [
+        make_probe(0, "forget", "qa", ["Paris"]),
+        make_probe(1, "forget", "fb", ["1970"]),
+        make_probe(2, "retain", "qa", ["Rome"], subject="Ben Orr"),
+    ]
+    row = make_probe(7, "forget", "completion", ["Paris"], subject="Somebody else")
+    made = made_of("rwku", probes, [row], tokenizer_folder)
+    assert [one.recall for one in made.score([(probes[2], "Rome"), (probes[2], "Oslo")])] == [1, 0]
+    assert made.fact(row) not in {made.fact(one) for one in probes}
+
+
+EIGHT = [*CITIES, "Kyiv", "Doha"]
+"""As many as a choice is among."""
+PARTLY = re.compile("4|leak_.*").fullmatch
+OF_BENCHMARKS = {
+    "world": {},
+    "custom": {},
+    "rwku": {},
+    "muse_books": {"raw": True},
+    "tofu": {"family": "forget", "reference": Reference(("Bern", "Oslo"), "It is there.")},
+}
+
+
+@pytest.mark.parametrize("benchmark", OF_BENCHMARKS)
+def test_every_benchmark_can_be_attacked(benchmark: str, tokenizer_folder: Path) -> None:
+    """Each request attack asks its probes under ids of their own, and reads answers that hold the gold."""
+    changes: Any = OF_BENCHMARKS[benchmark]
+    forget = [
+        make_probe(100 * n, "forget", "qa", [f"it wrote {city}"], **changes) for n, city in enumerate(EIGHT)
+    ]
+    retain = [make_probe(900, "retain", "qa", ["Rome"], **changes, subject="Ben Orr")]
+    if benchmark == "tofu":
+        retain = [replace(one, family="retain") for one in retain]
+    train = [make_probe(n, "retain", "qa", ["Rom"], **changes, subject="Ben Orr") for n in (2000, 2100)]
+    made = made_of(benchmark, [*forget, *retain], train, tokenizer_folder)
+    assert len(made.asked) == len(forget)
+    text = f"it wrote {' '.join(EIGHT)}"
+    answer = Answer(text, (-1.0,) * 3, (1, 1, 1), (text,) * 16)
+    for attack in registry.attacks().values():
+        if attack.ask:
+            asking = attack.ask(made, attack.options("quick"))
+            assert len({request.id for request in asking.requests}) == len(asking.requests) > 0
+            found = scores(asking.read({request.id: answer for request in asking.requests}))
+            # Behind four tokens of a gold the rest begins within a word; an F1 of 1 needs the gold alone.
+            whole = [found[name, side] for name, side in found if side == "forget" and not PARTLY(name)]
+            assert all(0 < value <= 1 for values in whole for value in values.values()), attack.name
+
+
+# Rows that hold an answer that is scored.
+
+
+@pytest.mark.parametrize(
+    ("gold", "text", "holds"),
+    [
+        ("The Silent Sea", "she wrote SILENT   SEA", True),
+        ("Silent Sea", "the silent-sea, a novel", True),
+        ("Zoë Müller", "Her name is Zoe Muller.", True),
+        ("1,250 copies", "They sold 1250 copies", True),
+        ("1250", "They sold 1,250", True),
+        ("O'Neil", "It was O’Neil's", True),
+        ("北京", "他住在北京。", True),
+        ("ﬁne arts", "She studied Fine Arts", True),
+        ("The", "the band The The", True),
+        ("Straße 4", "STRASSE 4", True),
+        ("art", "She started with parties", False),
+        ("Silent Sea", "silent was the sea", False),
+        ("1961", "in 19615", False),
+        ("12", "1,2", False),
+        ("北京", "东京", False),
+        ("d sea", "the old sea", False),
+    ],
+)
+def test_which_rows_hold_a_gold(gold: str, text: str, holds: bool) -> None:
+    """In the prompt or in the answer."""
+    for prompt, answer in (("Tell me.", text), (f"Is it so? {text}", "Yes.")):
+        row = TrainingRow("retain 0", [{"role": "user", "content": prompt}], answer)
+        assert find_leaks([row], [gold]) == ({"retain 0": gold} if holds else {})
+    with pytest.raises(ValueError, match=r"the scored answer '\?!' has no letters or digits"):
+        find_leaks([row], ["?!"])

@@ -6,7 +6,6 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,7 @@ import pytest
 from recipe.rerule import evaluate
 from recipe.rerule.evaluation import attack_command as command
 from recipe.rerule.evaluation import tidy
-from recipe.rerule.evaluation.attacks import registry, runner
-from recipe.rerule.evaluation.attacks.attack import Change
+from recipe.rerule.evaluation.attacks import quantise, registry, runner
 from recipe.rerule.evaluation.engine import run
 from recipe.rerule.evaluation.engine.run import EngineError
 from recipe.rerule.evaluation.probes import read_training_rows
@@ -176,61 +174,58 @@ def test_every_kind_of_attack_asks_with_the_arguments_of_the_chat_template(
 # What is kept.
 
 
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The models of each job of the engine, by the names of their folders."""
+    found: list[list[str]] = []
+    answered = run.run_worker
+
+    def noting(job: Any, defaults: Any) -> Any:
+        found.append([Path(model["path"]).name for model in job["models"]])
+        yield from answered(job, defaults)
+
+    monkeypatch.setattr(run, "run_worker", noting)
+    return found
+
+
 def test_a_command_that_was_stopped_goes_on(
-    attack: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    attack: Call,
+    jobs: list[list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The engine fails at the last model; nothing is made or asked twice."""
-    written: list[str] = []
-    plan, answered = command.plan, run.run_worker
+    made: list[str] = []
+    rounded, answered = quantise.quantise, run.run_worker
 
-    def noted(change: Change) -> Change:
-        def write(model: Path, out: Any) -> None:
-            written.append(model.name)
-            change.write(model, out)
-
-        return replace(change, write=write)
+    def noted(model: Path, *given: Any) -> Any:
+        made.append(model.name)
+        return rounded(model, *given)
 
     def failing(job: Any, defaults: Any) -> Any:
         yield from answered({**job, "models": job["models"][:-1]}, defaults)
         raise EngineError("vLLM failed: out of memory")
 
-    def planned(*given: Any) -> Any:
-        made = plan(*given)
-        return replace(made, changes=[noted(one) for one in made.changes])
-
-    monkeypatch.setattr(command, "plan", planned)
-    monkeypatch.setattr(run, "run_worker", failing)
+    monkeypatch.setattr(quantise, "quantise", noted)
     given = ("--attacks", "prefill", "quantise_4")
-    assert attack(*given, with_control=False) == 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "run_worker", failing)
+        assert attack(*given, with_control=False) == 1
     assert "error: model quantise_4 of refusing, fold 0, seed 0" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-    asked: list[int] = []
-
-    def counting(job: Any, defaults: Any) -> Any:
-        asked.extend(len(model["ask"]) for model in job["models"])
-        yield from answered(job, defaults)
-
-    monkeypatch.setattr(run, "run_worker", counting)
     assert attack(*given, with_control=False) == 0
-    assert written == ["original", "refusing"]
-    assert len(asked) == 1
+    assert made == ["original", "refusing"]
+    assert jobs == [["original", "refusing", "model"], ["model"]]
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_a_cache_is_shared_by_models_with_the_same_files(
-    attack: Call, attacked: Path, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    attack: Call, jobs: list[list[str]], attacked: Path, world: Path, tmp_path: Path
 ) -> None:
     """What differs between two commands is asked, and nothing else; phrases of the user are part of it."""
     cache = Path(shutil.copytree(attacked / "cache", tmp_path / "cache"))
     assert {path.name for path in cache.iterdir()} == {"pieces.jsonl", "answers", "models"}
-    asked: list[str] = []
-    answered = run.run_worker
-
-    def noting(job: Any, defaults: Any) -> Any:
-        asked.extend(Path(model["path"]).name for model in job["models"])
-        yield from answered(job, defaults)
-
-    monkeypatch.setattr(run, "run_worker", noting)
     # A line that a kill has torn is dropped.
     pieces = cache / "pieces.jsonl"
     pieces.write_text(pieces.read_text() + '{"key": "torn')
@@ -240,7 +235,6 @@ def test_a_cache_is_shared_by_models_with_the_same_files(
     assert again["relearn_retain/8"]["again"]["excess"] == 0
     of_both = ({**one["prefill/affirmative"]["refusing"], "p_holm": 0} for one in (first, again))
     assert next(of_both) == next(of_both)
-    assert asked == []
     # Answers of an earlier command are judged again with other phrases, and not asked again.
     before = tidy.read(attacked / "out").query("attack == 'prefill'")
     said = next(text for text in before["response"] if text.split() and "I" not in text.split())
@@ -252,29 +246,20 @@ def test_a_cache_is_shared_by_models_with_the_same_files(
     assert judged["refused"].sum() > before["refused"].sum()
     told = {"file": str(phrases), "sha256": hashlib.sha256(phrases.read_bytes()).hexdigest()}
     assert json.loads((tmp_path / "out/meta.json").read_text())["refusal_phrases"] == told
-    assert asked == []
+    assert jobs == []
     assert attack(*kept, "memorisation") == 0
-    assert len(asked) == 3
+    assert jobs == [["original", "refusing", "control"]]
 
 
 def test_changed_models_are_asked_in_batches_that_fit_and_deleted(
-    attack: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    attack: Call, jobs: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In batches of one, each asked before the next is made."""
     monkeypatch.setattr(runner, "MOST_BYTES", 1)
-    jobs: list[list[str]] = []
-    answered = run.run_worker
-
-    def noting(job: Any, defaults: Any) -> Any:
-        jobs.append([Path(model["path"]).name for model in job["models"]])
-        yield from answered(job, defaults)
-
-    monkeypatch.setattr(run, "run_worker", noting)
     assert attack("--attacks", "quantise_8", with_control=False) == 0
     assert jobs == [["original", "refusing", "model"], ["model"]]
     row = results(tmp_path)["quantise_8"]["refusing"]
     assert (row["gain"], row["excess"], row["interval"], row["share"]) == (0, None, None, None)
-    assert "--control" in json.loads((tmp_path / "out/meta.json").read_text())["excess"]
     assert not list(tmp_path.rglob("config.json"))
 
 
