@@ -6,6 +6,7 @@ over different probes (one set a target) are joined by target: each metric is th
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -93,7 +94,7 @@ _PARTS: dict[str, TypeAdapter[Any]] = {
 def validated(adapter: TypeAdapter[_T], content: Any, file: Path) -> _T:
     """`content` of a JSON file, as the adapter's type. Raises ValueError, which names file and place."""
     try:
-        return adapter.validate_python(content, strict=True)
+        return adapter.validate_json(json.dumps(content), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         place = "/".join(map(str, first["loc"])) or "the whole"
