@@ -170,7 +170,7 @@ def test_what_is_said_of_a_model(key, changes, told):
     assert found.endswith(told) or not told.endswith(".")
 
 
-def test_other_attacks_are_counted_by_corrected_p_values() -> None:
+def test_other_attacks_are_counted_by_corrected_p_values():
     """Of UDS a low score is a leak; of samples the last number of each kind is shown."""
     rows = usual() | {f"samples/max_{count}": dict.fromkeys(ALL, row(0.1)) for count in (4, 1)}
     for key, after, floor, interval, p_holm in (
@@ -192,7 +192,7 @@ def test_other_attacks_are_counted_by_corrected_p_values() -> None:
     )
 
 
-def test_percent_is_never_0_or_100_of_what_is_neither() -> None:
+def test_percent_is_never_0_or_100_of_what_is_neither():
     told = {0: "0 %", 0.004: "under 1 %", 0.5: "50 %", 0.949: "95 %", 0.996: "over 99 %", 1: "100 %"}
     assert {fraction: percent(fraction) for fraction in told} == told
 
@@ -207,7 +207,7 @@ def lines_of(axes) -> dict[str, tuple[list[float], list[float]]]:
     }
 
 
-def test_models_are_rows_and_attacks_are_cells(drawn) -> None:
+def test_models_are_rows_and_attacks_are_cells(drawn):
     rows = {key: {"original": one["original"], "rule": row(0.3), **one} for key, one in usual().items()}
     assert attack_figure(results(rows), "world") is not None
     none, prefill, relearnt = (axes for axes in drawn[0].axes if axes.get_visible())
@@ -222,7 +222,7 @@ def test_models_are_rows_and_attacks_are_cells(drawn) -> None:
     assert [mark.get_xdata()[0] for mark in relearnt.lines if mark.get_marker() == "o"] == [0.3, 0.6]
 
 
-def test_curves_are_drawn_over_the_logarithm_of_the_steps(drawn) -> None:
+def test_curves_are_drawn_over_the_logarithm_of_the_steps(drawn):
     curves_figure(results(), "world")
     (axes,) = drawn[0].axes
     places = [0.0, math.log2(9), math.log2(33)]
@@ -236,7 +236,7 @@ def test_curves_are_drawn_over_the_logarithm_of_the_steps(drawn) -> None:
     assert (attack_figure(found, "world"), curves_figure(found, "world")) == (None, None)
 
 
-def test_the_tables_have_the_numbers() -> None:
+def test_the_tables_have_the_numbers():
     shown, numbers = tables(results(), "world")
     cells = {row.name: [cell_of(row, column) for column in shown.columns[2:]] for row in shown.rows}
     assert list(cells) == ["no attack", "prefill: affirmative", "relearn: half: 32 steps"]

@@ -53,7 +53,7 @@ def said(number: int, text: str, **changes: Any) -> Probe:
     return probe(number, messages=[{"role": "user", "content": text}], **changes)
 
 
-def test_the_four_prompts() -> None:
+def test_the_four_prompts():
     """Of person 0 the plain question alone is asked; person 1 has none."""
     asking = ask(prompts, material([probe(0), probe(0, "aa"), probe(1, "aa")], [probe(4, section="retain")]))
     places = ("forget/0", "forget/12", "retain/40")
@@ -76,7 +76,7 @@ def test_the_four_prompts() -> None:
     assert told == [text, "It is Paris.", "qa", "forget", "('forget', 'person 0')"]
 
 
-def test_other_languages() -> None:
+def test_other_languages():
     """The project's own templates have words in each; of another question the instruction alone has."""
     from data_prep.world.phrasings import _FB, phrasings_of
 
@@ -92,7 +92,7 @@ def test_other_languages() -> None:
     )
 
 
-def test_the_answer_is_begun_behind_chats_and_raw_prompts() -> None:
+def test_the_answer_is_begun_behind_chats_and_raw_prompts():
     asking = ask(prefill, material([probe(0), said(2, "City:", raw=True)]))
     chat, text = (prompt_of(asking, f"statement/forget/{number}") for number in (0, 20))
     assert (chat.suffix, chat.messages[0]["content"]) == ("The answer is", "Where does person 0 live (qa)?")
@@ -101,7 +101,7 @@ def test_the_answer_is_begun_behind_chats_and_raw_prompts() -> None:
     assert prompt_of(ask(prefill, cued), "statement/forget/0").suffix == "Answer: The answer is"
 
 
-def test_what_is_given_of_a_gold_is_not_scored() -> None:
+def test_what_is_given_of_a_gold_is_not_scored():
     """ "it wrote" are two tokens, the first without a space; then single characters."""
     asking = ask(gold_prefill, material([probe(0, golds=["it wrote ab"]), probe(1, golds=["it"])]))
     assert {request.id: request.prompt.suffix for request in asking.requests} == {
@@ -120,7 +120,7 @@ def test_what_is_given_of_a_gold_is_not_scored() -> None:
         ask(gold_prefill, material([probe(0, golds=["a"])]))
 
 
-def test_shots_are_retain_rows_without_scored_answers_that_fit() -> None:
+def test_shots_are_retain_rows_without_scored_answers_that_fit():
     rows = [probe(n, section="retain") for n in (6, 7, 8, 9)]  # the cities of 0, 1, 2 and 3
     given = material([probe(0), probe(1)], [probe(4, section="retain")], [*rows, probe(3)])
     asking = ask(many_shot, given, shots=8)
@@ -144,7 +144,7 @@ def test_shots_are_retain_rows_without_scored_answers_that_fit() -> None:
         shots(120)
 
 
-def test_the_best_of_k_samples() -> None:
+def test_the_best_of_k_samples():
     """Over all subsets of 5 answers with recalls 1, 0.5, 0, 0, 1."""
     asking = ask(samples, material([probe(0)]), samples=5, k=(1, 2, 3, 5))
     assert [request.samples for request in asking.requests] == [5]
@@ -163,7 +163,7 @@ def test_the_best_of_k_samples() -> None:
         assert samples.expected_max([0.25] * 1000, k) == pytest.approx(0.25, abs=1e-12)
 
 
-def test_memorisation_leaves_the_end_of_the_turn_out() -> None:
+def test_memorisation_leaves_the_end_of_the_turn_out():
     asking = ask(memorisation, material([probe(0)], [probe(4, section="retain")]))
     forget, retain = asking.requests
     assert isinstance(forget, Likelihood)
@@ -176,7 +176,7 @@ def test_memorisation_leaves_the_end_of_the_turn_out() -> None:
     }  # fmt: skip
 
 
-def test_probabilities_by_hand() -> None:
+def test_probabilities_by_hand():
     """The end of the turn does not count, and of an answer with and without a space the better one does."""
     asking = ask(probability, material([probe(2), probe(3)], [probe(4, section="retain")]))
     answers = {one.id: Answer(log_probs=(-1.0, -3.0, -90.0), ranks=(2, 1, 9)) for one in asking.requests}
@@ -200,7 +200,7 @@ def of_one_kind(numbers: range, side: str) -> list[Probe]:
     return [said(n, f"Who wrote person {n}?", golds=[f"{side}{n}"], **changes) for n in numbers]
 
 
-def test_choice_by_hand() -> None:
+def test_choice_by_hand():
     """The values of a fact are its answers' mean log-probabilities, without the end of the turn."""
     asking = ask(choice, material(of_one_kind(range(8), "forget"), of_one_kind(range(8, 16), "retain")))
     answers = {one.id: Answer(log_probs=(-2.0, -4.0, -90.0)) for one in asking.requests}
@@ -220,7 +220,7 @@ def test_choice_by_hand() -> None:
         ask(choice, material(of_one_kind(range(3), "forget")))
 
 
-def test_questions_of_facts_and_their_kinds() -> None:
+def test_questions_of_facts_and_their_kinds():
     place = "Where is person {}?"
     given = material([
         said(0, place.format(0), query=""), said(1, place.format(1), query=""), said(0, "It is", query=""),
@@ -245,7 +245,7 @@ def subject(one: Asked) -> str:
     return one.probe.subject
 
 
-def test_a_quick_budget_takes_each_mode_of_each_fact_first() -> None:
+def test_a_quick_budget_takes_each_mode_of_each_fact_first():
     of_0 = [probe(0), probe(0, family="second"), probe(0, "fb"), probe(0, "aa"), probe(0, "aa", family="b")]
     given = [asked(one) for one in (*of_0, probe(1), probe(2, "aa"))]
     assert Budget("quick", 3, 2, 1).forget(given, subject) == [given[place] for place in (0, 2, 3, 5, 6)]
@@ -263,7 +263,7 @@ def made_of(
     return material_of(chosen, probes, train, [Model("m", folder)], BUDGETS[budget])
 
 
-def test_material_of_a_benchmark(tokenizer_folder: Path) -> None:
+def test_material_of_a_benchmark(tokenizer_folder):
     probes = [
         make_probe(0, "forget", "qa", ["Paris"]),
         make_probe(1, "forget", "fb", ["Paris"]),
@@ -285,7 +285,7 @@ def test_material_of_a_benchmark(tokenizer_folder: Path) -> None:
     assert other.recall == 0.5
 
 
-def test_rwku_needs_its_target_and_knows_no_other_rows(tokenizer_folder: Path) -> None:
+def test_rwku_needs_its_target_and_knows_no_other_rows(tokenizer_folder):
     """Retain probes alone are scored; rows that it cannot read are facts of their own."""
     probes = [
         make_probe(0, "forget", "qa", ["Paris"]),
@@ -311,7 +311,7 @@ OF_BENCHMARKS = {
 
 
 @pytest.mark.parametrize("benchmark", OF_BENCHMARKS)
-def test_every_benchmark_can_be_attacked(benchmark: str, tokenizer_folder: Path) -> None:
+def test_every_benchmark_can_be_attacked(benchmark, tokenizer_folder):
     """Each request attack asks its probes under ids of their own, and reads answers that hold the gold."""
     changes: Any = OF_BENCHMARKS[benchmark]
     forget = [
@@ -359,7 +359,7 @@ def test_every_benchmark_can_be_attacked(benchmark: str, tokenizer_folder: Path)
         ("d sea", "the old sea", False),
     ],
 )
-def test_which_rows_hold_a_gold(gold: str, text: str, holds: bool) -> None:
+def test_which_rows_hold_a_gold(gold, text, holds):
     """In the prompt or in the answer."""
     for prompt, answer in (("Tell me.", text), (f"Is it so? {text}", "Yes.")):
         row = TrainingRow("retain 0", [{"role": "user", "content": prompt}], answer)

@@ -82,9 +82,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("given", REFUSED)
-def test_what_is_refused_writes_nothing(
-    attack: Call, given: str, wrong: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_refused_writes_nothing(attack, given, wrong, tmp_path, capsys):
     before = sorted(wrong.rglob("*"))
     assert attack(*given.format(wrong=wrong).split(), with_control="--control" not in given) == 2
     assert sorted(wrong.rglob("*")) == before
@@ -94,9 +92,7 @@ def test_what_is_refused_writes_nothing(
     assert REFUSED[given].format(wrong=wrong) in line
 
 
-def test_attacks_that_lack_something(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_attacks_that_lack_something(world, tmp_path, capsys, monkeypatch):
     """Without rows the command says what to leave out; what was not named is left out with a warning."""
     monkeypatch.setattr(command, "select", lambda name: None)
     probes = put_probes(world, tmp_path / "few.parquet", 2, 1)
@@ -121,7 +117,7 @@ def test_attacks_that_lack_something(
 # What is written.
 
 
-def test_the_numbers_follow_from_the_table(attacked: Path) -> None:
+def test_the_numbers_follow_from_the_table(attacked):
     """The mean over facts of the mean over a fact's probes, of the mean over its samples."""
     found, out = results(attacked), attacked / "out"
     rows = tidy.read(out)
@@ -150,9 +146,7 @@ def test_the_numbers_follow_from_the_table(attacked: Path) -> None:
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_every_kind_of_attack_asks_with_the_arguments_of_the_chat_template(
-    world: Path, attacked: Path, tmp_path: Path
-) -> None:
+def test_every_kind_of_attack_asks_with_the_arguments_of_the_chat_template(world, attacked, tmp_path):
     """With an argument, models behind a switch in their templates are attacked as those without it.
 
     Without the argument every turn would ask for another person first.
@@ -188,13 +182,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return found
 
 
-def test_a_command_that_was_stopped_goes_on(
-    attack: Call,
-    jobs: list[list[str]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_command_that_was_stopped_goes_on(attack, jobs, tmp_path, monkeypatch, capsys):
     """The engine fails at the last model; nothing is made or asked twice."""
     made: list[str] = []
     rounded, answered = quantise.quantise, run.run_worker
@@ -220,9 +208,7 @@ def test_a_command_that_was_stopped_goes_on(
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_cache_is_shared_by_models_with_the_same_files(
-    attack: Call, jobs: list[list[str]], attacked: Path, world: Path, tmp_path: Path
-) -> None:
+def test_a_cache_is_shared_by_models_with_the_same_files(attack, jobs, attacked, world, tmp_path):
     """What differs between two commands is asked, and nothing else; phrases of the user are part of it."""
     cache = Path(shutil.copytree(attacked / "cache", tmp_path / "cache"))
     assert {path.name for path in cache.iterdir()} == {"pieces.jsonl", "answers", "models"}
@@ -251,9 +237,7 @@ def test_a_cache_is_shared_by_models_with_the_same_files(
     assert jobs == [["original", "refusing", "control"]]
 
 
-def test_changed_models_are_asked_in_batches_that_fit_and_deleted(
-    attack: Call, jobs: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changed_models_are_asked_in_batches_that_fit_and_deleted(attack, jobs, tmp_path, monkeypatch):
     """In batches of one, each asked before the next is made."""
     monkeypatch.setattr(runner, "MOST_BYTES", 1)
     assert attack("--attacks", "quantise_8", with_control=False) == 0
@@ -271,9 +255,7 @@ BY_ENGINES = ("prefill", "samples", "memorisation", "probability", "choice", "qu
 @pytest.mark.e2e
 @pytest.mark.usefixtures("unchanged_environment")
 @pytest.mark.timeout(600)
-def test_vllm_and_its_stand_in_agree(
-    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_vllm_and_its_stand_in_agree(world, tmp_path, monkeypatch, capfd):
     """One engine answers for three models and nine changed ones, whose weights it takes in turns."""
     assert evaluate.main([*words(world, tmp_path / "vllm/out"), "--attacks", *BY_ENGINES]) == 0
     assert capfd.readouterr().err.count("starting vLLM for") == 1

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +29,7 @@ from recipe.rerule.evaluation.attacks.attack import Models
 from recipe.rerule.evaluation.attacks.forward import Piece, asked_piece, mean_log_probs, states, text_piece
 from recipe.rerule.evaluation.attacks.logit_lens import lens
 from recipe.rerule.evaluation.attacks.membership import behind_prefix, min_k_plus_plus, token_scores
-from recipe.rerule.evaluation.attacks.uds import depth_scores, drops
+from recipe.rerule.evaluation.attacks.uds import drops
 from recipe.rerule.evaluation.engine.requests import PromptText
 from tests.evaluation.attacks.made import material, near, pieces, probe, scores
 from tests.golden.inputs import people_tokenizer, put_json
@@ -69,7 +67,7 @@ def read(model: Any, state: Tensor, piece: Piece) -> float:
 
 
 @torch.no_grad()
-def test_states_lens_and_patching_against_layers_called_one_by_one(folder: Path) -> None:
+def test_states_lens_and_patching_against_layers_called_one_by_one(folder):
     """States are those before the final norm; the lens reads one model with the head of another."""
     original, source = near(folder, 0), near(folder, 1)
     made = pieces(AutoTokenizer.from_pretrained(folder))
@@ -89,33 +87,21 @@ def test_states_lens_and_patching_against_layers_called_one_by_one(folder: Path)
     assert lens(original, source, []).numel() == 0
 
 
-def test_depth_by_hand() -> None:
+def test_depth_by_hand_and_facts_without_one(folder, capsys, monkeypatch):
     """Weights 1 and 3: (1 * 0.5 + 3 * 1) / 4; a drop below 0 counts 0, and the third layer does not carry."""
+    model, given = plain_model(folder), material([probe(n) for n in range(3)])
     never_knew = torch.tensor([[1.0, 3.0, 0.05], [1.0, 3.0, 0.0], [0.01, 0.05, -1.0]], dtype=torch.float64)
     unlearned = torch.tensor([[0.5, 4.0, 9.0], [-2.0, 0.75, 9.0], [1.0, 1.0, 1.0]], dtype=torch.float64)
-    found = depth_scores(never_knew, unlearned)
-    assert found[:2] == pytest.approx((3.5 / 4, 0.75 / 4), abs=1e-12)
-    assert found[2] is None
-
-
-def test_facts_without_depth_are_counted(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every second fact is carried by layer 1; what the states of the attacked model do counts by D2 / D1."""
-    model, given = plain_model(folder), material([probe(n) for n in range(4)])
-    models = Models(model, lambda: model, lambda: model)
-    carried = torch.tensor([[0.0, n % 2 * 2.0] for n in range(4)], dtype=torch.float64)
-    returned = iter([carried, carried / 4, 0 * carried, carried])
+    returned = iter([never_knew, unlearned, 0 * never_knew, unlearned])
     monkeypatch.setattr(uds, "drops", lambda original, source, pieces: next(returned))
-    (attack,) = uds.ATTACKS
-    assert attack.measure is not None
-    assert scores(attack.measure(models, given, {"phrasings": 1}))["", "forget"] == {10: 0.25, 30: 0.25}
-    assert "2 of 4 facts are carried by no layer and have no depth" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="no layer of the original model carries any of 4 facts"):
-        attack.measure(models, given, {"phrasings": 1})
+    measure, models = uds.ATTACKS[0].measure, Models(model, lambda: model, lambda: model)
+    assert scores(measure(models, given, {"phrasings": 1}))["", "forget"] == {0: 3.5 / 4, 10: 0.75 / 4}
+    assert "1 of 3 facts are carried by no layer and have no depth" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="no layer of the original model carries any of 3 facts"):
+        measure(models, given, {"phrasings": 1})
 
 
-def test_where_scoring_begins_and_ends() -> None:
+def test_where_scoring_begins_and_ends():
     """BOS is not scored, and no end of a text or a turn is."""
     with_bos, without = byte_level(LLAMA3_TEMPLATE), byte_level(adds_bos=False)
     piece = text_piece(with_bos, "Who it")
@@ -133,7 +119,7 @@ def tiny(**changes: Any) -> dict[str, Any]:
     return sizes | {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8} | changes
 
 
-def test_other_architectures() -> None:
+def test_other_architectures():
     torch.manual_seed(0)
     piece = Piece([1, 2, 3, 4], 2, "text")
     gpt2 = GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=16, n_layer=2, n_head=2)).double()
@@ -143,7 +129,7 @@ def test_other_architectures() -> None:
         lens(capped, capped, [piece])
 
 
-def test_models_of_other_sizes_and_texts_that_do_not_fit_are_refused(folder: Path) -> None:
+def test_models_of_other_sizes_and_texts_that_do_not_fit_are_refused(folder):
     model = plain_model(folder)
     for changes in ({"num_hidden_layers": 3, "hidden_size": 32}, {"hidden_size": 24, "head_dim": 12}):
         other = LlamaForCausalLM(LlamaConfig(**tiny(**changes)))
@@ -201,7 +187,7 @@ def numbers(model: Any, control: Any, text: str, prefix: str) -> dict[str, float
         }
 
 
-def test_every_score_is_that_of_transformers(attack: Callable[..., int], world: Path, tmp_path: Path) -> None:
+def test_every_score_is_that_of_transformers(attack, world, tmp_path):
     texts = world / "texts"
     members = {name: json.loads((texts / f"{name}.json").read_text()) for name in ("forget", "holdout")}
     named = ["--attacks", "membership", "membership_reference", "--budget", "full"]
@@ -246,14 +232,7 @@ def test_every_score_is_that_of_transformers(attack: Callable[..., int], world: 
         (["Ada", "Bo"], "membership_reference", "needs a model that never knew the facts, --control FOLDER"),
     ],
 )
-def test_texts_that_cannot_be_scored(
-    attack: Callable[..., int],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    forget: list[str] | None,
-    name: str,
-    told: str,
-) -> None:
+def test_texts_that_cannot_be_scored(attack, tmp_path, capsys, forget, name, told):
     for part, members in (("forget", forget), ("holdout", ["Cleo", "Dan"])):
         put_json(tmp_path / f"texts/{part}.json", members)
     given = ["--texts", f"{tmp_path / 'texts'}"] if forget else []
@@ -268,7 +247,7 @@ def test_texts_that_cannot_be_scored(
 @pytest.mark.parametrize(
     "tokenizer", [byte_level(LLAMA3_TEMPLATE), byte_level(adds_bos=False), sentencepiece(ends_with_eos=True)]
 )
-def test_the_same_tokens_are_scored_behind_a_prefix(tokenizer: Any) -> None:
+def test_the_same_tokens_are_scored_behind_a_prefix(tokenizer):
     alone = text_piece(tokenizer, "Who wrote it")
     behind = behind_prefix(tokenizer, ["it", "Who it"], "Who wrote it")
     assert behind.ids[behind.start :] == alone.ids[alone.start :]
@@ -278,7 +257,7 @@ def test_the_same_tokens_are_scored_behind_a_prefix(tokenizer: Any) -> None:
     assert sum(token == tokenizer.bos_token_id for token in behind.ids) <= 1
 
 
-def test_prefixes_are_as_long_as_the_context_allows(folder: Path) -> None:
+def test_prefixes_are_as_long_as_the_context_allows(folder):
     """And texts of more positions than are computed at a time are scored whole."""
     model, tokenizer = plain_model(folder), AutoTokenizer.from_pretrained(folder)
     members = [f"Who wrote it? Ada{n} wrote it {n * 7}." for n in range(6)]

@@ -60,7 +60,7 @@ def saved(model: Any, folder: Path, more: dict[str, Tensor] | None = None, **set
 # Rounding.
 
 
-def test_round_to_nearest_by_hand() -> None:
+def test_round_to_nearest_by_hand():
     """4 bits: 7 steps on each side. The first group has step 1, the second 0.5 and the third is zeros."""
     weights = torch.tensor([[7.0, 2.4, -2.6, 2.5, 3.5, -3.5, 0.2, 0.3, 0.0, 0.0]])
     expected = [[7.0, 2.0, -3.0, 2.0, 3.5, -3.5, 0.0, 0.5, 0.0, 0.0]]
@@ -82,7 +82,7 @@ def rounded_by_hand(weight: Tensor, bits: int, group: int) -> Tensor:
 @pytest.mark.parametrize(
     ("bits", "dtype", "tied"), [(8, "float32", False), (4, "float16", True), (3, "bfloat16", False)]
 )
-def test_the_folder_loads_as_the_rounded_model(bits: int, dtype: str, tied: bool, tmp_path: Path) -> None:
+def test_the_folder_loads_as_the_rounded_model(bits, dtype, tied, tmp_path):
     model = llama(tie_word_embeddings=tied).to(getattr(torch, dtype))
     source = saved(model, tmp_path / "model", max_shard_size="8KB")
     done = quantise(source, bits, tmp_path / "out", group_size=16)
@@ -100,9 +100,7 @@ def test_the_folder_loads_as_the_rounded_model(bits: int, dtype: str, tied: bool
     assert 0.8 * done["weights"] < done["changed"] < done["weights"]
 
 
-def test_bfloat16_is_a_warning_at_8_bits_and_routers_and_norms_are_left_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bfloat16_is_a_warning_at_8_bits_and_routers_and_norms_are_left_alone(tmp_path, capsys):
     names = ("model.layers.0.mlp.gate.weight", "model.layers.0.q_norm.weight")
     more = {name: torch.randn(4, 24).bfloat16() for name in names}
     source = saved(llama().bfloat16(), tmp_path / "model", more)
@@ -123,7 +121,7 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2"])
-def test_no_state_of_the_written_model_has_a_part_along_the_direction(kind: str, tmp_path: Path) -> None:
+def test_no_state_of_the_written_model_has_a_part_along_the_direction(kind, tmp_path):
     """Biases are not zeros, which would hide that one of them is left out; Qwen's output layer is tied."""
     settings: dict[str, Any] = {"initializer_range": 0.3, "tie_word_embeddings": kind == "qwen2"}
     model = llama(**settings, attention_bias=True, mlp_bias=True)
@@ -147,7 +145,7 @@ def test_no_state_of_the_written_model_has_a_part_along_the_direction(kind: str,
     assert not torch.equal(after.model.embed_tokens.weight, before.model.embed_tokens.weight)
 
 
-def test_a_planted_direction_is_found_at_its_layer() -> None:
+def test_a_planted_direction_is_found_at_its_layer():
     """The sides differ behind layer 2 of 5; the last layer, where they differ more, is left out."""
     forget, retain = drawn(40, 5, 8), drawn(30, 5, 8, seed=1)
     planted = drawn(8, seed=2)
@@ -163,7 +161,7 @@ def test_a_planted_direction_is_found_at_its_layer() -> None:
         refusal_direction(same, same)
 
 
-def test_the_direction_is_that_of_the_last_tokens_of_training_prompts(folder: Path, tmp_path: Path) -> None:
+def test_the_direction_is_that_of_the_last_tokens_of_training_prompts(folder, tmp_path):
     """One folder is without it, and one without a random direction; prompts that are probes are left out."""
     train = [probe(n, "fb", "forget" if n < 8 else "retain") for n in range(16)]
     given = material([probe(0)], [probe(1, section="retain")], train)
@@ -245,7 +243,7 @@ def remove_direction(model: Path, out: Path) -> None:
         (remove_direction, narrow, "writes states of size 8, and the direction has 24"),
     ],
 )
-def test_models_that_are_refused(attack: Any, make: Any, message: str, tmp_path: Path) -> None:
+def test_models_that_are_refused(attack, make, message, tmp_path):
     source = make(tmp_path / "model")
     with pytest.raises(WeightsError, match=message) as raised:
         attack(source, tmp_path / "out")
