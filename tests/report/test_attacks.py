@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 
@@ -22,7 +20,7 @@ from recipe.rerule.reporting.attacks import (
     sentences_on,
     tables,
 )
-from recipe.rerule.reporting.document import cell_of, csv_text
+from recipe.rerule.reporting.document import cell_of
 from tests.report.made_attacks import (
     DECLARED,
     RELEARN,
@@ -237,14 +235,8 @@ def test_curves_are_drawn_over_the_logarithm_of_the_steps(drawn):
 
 
 def test_the_tables_have_the_numbers():
-    shown, numbers = tables(results(), "world")
+    shown, _ = tables(results(), "world")
     cells = {row.name: [cell_of(row, column) for column in shown.columns[2:]] for row in shown.rows}
     assert list(cells) == ["no attack", "prefill: affirmative", "relearn: half: 32 steps"]
     assert cells["relearn: half: 32 steps"] == [("0.600", "", ""), ("+0.560", "**", "+0.400 to +0.700")]
     assert cells["prefill: affirmative"][1] == ("+0.040", "", "-0.020 to +0.100")
-    found = list(csv.DictReader(io.StringIO(csv_text(numbers))))
-    relearnt = next(one for one in found if one["model, attack"] == "rerule, relearn: half: 32 steps")
-    assert float(relearnt["E"]) == pytest.approx(0.56)
-    assert (relearnt["E low"], relearnt["E high"], relearnt["p, corrected"]) == ("0.4", "0.7", "0.001")
-    assert (relearnt["refused"], relearnt["retain recall"], relearnt["facts"]) == ("0.95", "0.9", "40")
-    assert len(found) == 12

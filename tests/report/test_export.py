@@ -131,14 +131,11 @@ def test_what_is_not_of_this_model_is_refused(model, write_evaluation, tmp_path,
 
 
 def test_only_an_earlier_export_is_replaced(model, tmp_path):
-    out, other = tmp_path / "out", tmp_path / "other"
+    out = tmp_path / "out"
     assert run(model, "--to", out) == 0
     assert run(model, "--to", out) == 2
     assert run(model, "--to", out, "--overwrite", "--name", "second") == 0
     assert "# second" in card_of(out)[1]
     (out / "notes.txt").write_text("mine")
-    other.mkdir()
-    (other / "README.md").write_text("mine")
-    for folder, name in ((out, "notes.txt"), (other, "README.md")):
-        assert run(model, "--to", folder, "--overwrite") == 2
-        assert (folder / name).read_text() == "mine"
+    assert run(model, "--to", out, "--overwrite") == 2
+    assert (out / "notes.txt").read_text() == "mine"

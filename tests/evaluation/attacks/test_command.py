@@ -139,10 +139,6 @@ def test_the_numbers_follow_from_the_table(attacked):
     meta = json.loads((out / "meta.json").read_text())
     assert set(meta["contents"]) == {path.name for path in out.iterdir()}
     assert meta["attacks"]["samples"]["options"]["samples"] == 16
-    curves = [json.loads(line) for line in (out / "curves.jsonl").read_text().splitlines()]
-    steps = ("none", "relearn_retain/8", "relearn_retain/32")
-    of_steps = [found[name]["refusing"]["after"] for name in steps]
-    assert (curves[1]["model"], curves[1]["steps"], curves[1]["scores"]) == ("refusing", [0, 8, 32], of_steps)
 
 
 @pytest.mark.usefixtures("stand_in")

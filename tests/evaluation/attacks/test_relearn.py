@@ -161,22 +161,6 @@ def test_a_loss_that_is_no_number_is_refused(folder):
         list(relearn(model, tokenizer, ROWS, 1e-3, 0, [1]))
 
 
-def test_folders_of_checkpoints(folder, tmp_path):
-    folders = {1: tmp_path / "one", 2: tmp_path / "two"}
-    relearn_folders(folder, ROWS, 0, (), folders)
-    for step, state in states(folder, [1, 2]).items():
-        loaded = AutoModelForCausalLM.from_pretrained(folders[step], dtype="auto")
-        for name, tensor in loaded.state_dict().items():
-            torch.testing.assert_close(tensor, state[name], rtol=0, atol=1e-5)
-        record = json.loads((folders[step] / "attack.json").read_text())
-        told = [record[name] for name in ("step", "learning_rate", "batch_size", "lora", "dtype")]
-        assert told == [step, 1e-3, 8, None, "float32"]
-        assert (record["rows"], record["loss"] > 0) == ([row.name for row in ROWS], True)
-    turn = [{"role": "user", "content": "Who"}]
-    ids = [AutoTokenizer.from_pretrained(one).apply_chat_template(turn) for one in (folder, folders[2])]
-    assert ids[0] == ids[1]
-
-
 def test_the_adapter_of_a_large_model_is_merged_into_an_ordinary_folder(folder, tmp_path, monkeypatch):
     pytest.importorskip("peft")
     monkeypatch.setattr(module, "SMALL", 10)
