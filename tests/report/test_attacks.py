@@ -61,6 +61,8 @@ def test_folders_are_read(tmp_path):
         ("does not say what the attack strange is", {"rows": usual() | {"strange": {}}}),
         ("none/rerule/after: Input should be a valid number",
          {"rows": changed(usual(), "none", "rerule", after="0.5")}),
+        ("after of rerule under none is 57, outside 0 to 1",
+         {"rows": changed(usual(), "none", "rerule", after=57)}),
         ("benchmark: String should match", {"benchmark": "../up"}),
         ("attacks/none/title: Input should be a valid string",
          {"attacks": {"none": {**DECLARED["none"], "title": 3}}}),

@@ -27,7 +27,16 @@ from recipe.rerule.evaluation.attacks.summary import (
     Results,
 )
 from recipe.rerule.io import read_json
-from recipe.rerule.reporting.document import TEMPLATES, Figure, Part, Row, Section, Table, plain_columns
+from recipe.rerule.reporting.document import (
+    TEMPLATES,
+    Figure,
+    Part,
+    Row,
+    Section,
+    Table,
+    mark_of,
+    plain_columns,
+)
 from recipe.rerule.reporting.evaluations import check_given_once, folder_of, heading_of, validated
 from recipe.rerule.reporting.style import LINES, MAX_LINES, error_bar, figure
 
@@ -62,7 +71,6 @@ _VERDICTS = {
     None: "there are too few facts for a test",
 }
 """What is counted of the other attacks."""
-_LEVELS = ((0.01, "**"), (0.05, "*"))
 _NUMBERS = {
     "before": ("before", "", ".3f"),
     "after": ("after", "after_interval", ".3f"),
@@ -224,6 +232,9 @@ def _check(rows: Results, attacks: Mapping[str, Declared], file: Path) -> None:
             raise ValueError(f"{file}: the models under the attack {key} are not those without an attack")
         if attacks[attack].curve and not re.fullmatch(r"[1-9]\d*", setting):
             raise ValueError(f"{file}: the setting of {key} is no step")
+        for model, one in of_models.items():
+            if one.before is not None and not 0 <= one.after <= 1:
+                raise ValueError(f"{file}: after of {model} under {key} is {one.after:g}, outside 0 to 1")
 
 
 def attack_sections(evaluations: Sequence[AttackResults]) -> list[Section]:
@@ -305,7 +316,7 @@ def tables(results: AttackResults, suffix: str) -> list[Table]:
         for model, row in results.rows[key].items():
             cells |= cells_of(row, f"{model} ")
             if row.p is not None:
-                cells[f"{model} E", "mark"] = next((mark for level, mark in _LEVELS if row.p < level), "")
+                cells[f"{model} E", "mark"] = mark_of(row.p)
         shown.append(Row(results.label(key), cells))
     every = [
         Row(f"{name}, {results.label(key)}", cells_of(rows[name]))
