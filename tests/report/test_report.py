@@ -46,9 +46,13 @@ def test_only_an_earlier_report_is_replaced_and_only_when_asked(results_folder, 
         assert tree(tmp_path) == before
         (folder / link).unlink()
         (tmp_path / "elsewhere").rename(folder / link)
-    (folder / "mine" / "contents.json").write_text("")  # no longer known as a report's
-    assert main([*arguments, "--overwrite"]) == 2
-    assert "Another" in (folder / "mine.html").read_text()
+    for name in ("mine.html", "mine.md", "mine/contents.json"):
+        text = (folder / name).read_text()
+        (folder / name).write_text("")  # no longer known as a report's
+        before = tree(tmp_path)
+        assert main([*arguments, "--overwrite"]) == 2
+        assert tree(tmp_path) == before
+        (folder / name).write_text(text)
 
 
 def test_data_of_one_s_own_and_what_shows_nothing(write_evaluation, results_folder, tmp_path, capsys):
