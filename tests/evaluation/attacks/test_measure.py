@@ -222,11 +222,7 @@ def test_every_score_is_that_of_transformers(attack, world, tmp_path):
 @pytest.mark.parametrize(
     ("forget", "name", "told"),
     [
-        (
-            None,
-            "membership",
-            "needs texts to forget and one other set; there are none. Give a folder of both",
-        ),
+        (None, "membership", "needs texts to forget and one other set; there are none. Give a folder"),
         (["Home of Ada"], "membership", "--texts: set forget has 1 text; at least 2 are needed"),
         (["Ada", " is" * 600], "membership", "text 1 of set forget has 601 tokens, and the models take 256"),
         (["Ada", "Bo"], "membership_reference", "needs a model that never knew the facts, --control FOLDER"),
