@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
-from recipe.rerule.evaluation import tidy
-from recipe.rerule.evaluation.attacks.summary import Curve, Numbers, Results
-from recipe.rerule.reporting.attacks import AttackResults
+from recipe.rerule.evaluation.attacks.summary import Numbers, Results
+from recipe.rerule.reporting.attacks import AttackResults, Declared
 
 TITLES = {
     "none": "no attack",
@@ -23,30 +20,16 @@ TITLES = {
     "relearn_forget_half": "relearn: half",
     "mine": "my attack",
 }
-STEPS = (8, 32)
 RELEARN = "relearn_forget_half"
-DECLARED = {
-    name: {
-        "title": title,
-        "higher_is_leak": name != "uds",
-        "statistic": "mean",
-        "has_before": True,
-        "curve": name.startswith("relearn"),
-    }
+DECLARED: dict[str, dict[str, Any]] = {
+    name: {"title": title, "higher_is_leak": name != "uds", "curve": name == RELEARN}
     for name, title in TITLES.items()
 }
 META = {"benchmark": "world", "attacks": DECLARED, "command": "python -m recipe.rerule.evaluate attack"}
-KNOWN = {
-    ("none", ""): {"original": 39, "rerule": 2, "control": 1},
-    ("prefill", "affirmative"): {"original": 39, "rerule": 2, "control": 1},
-    (RELEARN, "8"): {"original": 39, "rerule": 16, "control": 1},
-    (RELEARN, "32"): {"original": 39, "rerule": 24, "control": 2},
-}
-"""How many of 40 facts a model gives, by attack and setting."""
 
 
 def row(after: float, before: float | None = 0.05, **others: Any) -> Numbers:
-    """The numbers of a model; `results` adds the excess."""
+    """The numbers of a model; `with_excess` adds E."""
     usual = {"before": before, "after": after, "refusal": 0.95, "retain": 0.9, "facts": 40}
     return Numbers(**{**dict.fromkeys(Numbers.__dataclass_fields__), **usual, **others})
 
@@ -69,49 +52,32 @@ def usual() -> Results:
     }
 
 
-SCORES = {
-    "original": (0.98, 0.98, 0.98),
-    "rerule": (0.05, 0.4, 0.6),
-    "control": (0.03, 0.03, 0.04),
-    "rule": (0.05, 0.1, 0.3),
-}
-"""Of relearning, before it and after each of STEPS."""
-
-
-def results(rows: Results | None = None, attack: str | None = RELEARN) -> AttackResults:
-    """Curves of `attack` for the models of the rows, and the excess of every row that has a control."""
-    given = usual() if rows is None else rows
-    with_excess: Results = {}
-    for key, of_models in given.items():
+def with_excess(rows: Results) -> Results:
+    """The rows with E, where there is a control."""
+    found: Results = {}
+    for key, of_models in rows.items():
         floor = of_models.get("control")
-        with_excess[key] = {
+        found[key] = {
             name: replace(one, excess=one.after - floor.after) if floor else replace(one, interval=None)
             for name, one in of_models.items()
         }
-    curves = [Curve(attack, name, (0, *STEPS), SCORES[name], (), ()) for name in given["none"] if attack]
-    return AttackResults(Path("attacks"), "world", "Embedded world", with_excess, DECLARED, curves, META)
+    return found
 
 
-def table() -> pd.DataFrame:
-    """A row a probe: of 40 facts those that KNOWN says, and 9 of 10 retained ones."""
-    return pd.DataFrame(
-        {
-            "model": model, "probe": number, "side": side, "kind": "qa", "fact": f"fact {number}",
-            "sample": 0, "prompt": "Where?", "response": "There.", "attack": attack, "setting": setting,
-            "score": float(number < known), "refused": float(number >= known),
-        }
-        for (attack, setting), of_models in KNOWN.items()
-        for model, forget in of_models.items()
-        for side, known, first, count in (("forget", forget, 0, 40), ("retain", 49, 40, 10))
-        for number in range(first, first + count)
-    )  # fmt: skip
+def results(rows: Results | None = None, **changes: dict[str, Any]) -> AttackResults:
+    """The results of a folder with these rows; `changes` of what is declared of attacks."""
+    declared = {name: Declared(**one) for name, one in (DECLARED | changes).items()}
+    return AttackResults(
+        "world", "Embedded world", with_excess(usual() if rows is None else rows), declared, META
+    )
 
 
-def write(folder: Path, rows: pd.DataFrame | None = None, **meta: Any) -> Path:
-    """The folder of a table, by default `table`, and META with changes."""
+def write(folder: Path, rows: Any = None, **meta: Any) -> Path:
+    """A folder with these rows, by default `usual`, and META with changes."""
     folder.mkdir(parents=True)
-    tidy.write(folder, table() if rows is None else rows)
-    (folder / "attacks.json").write_text("{}")
+    given = with_excess(usual()) if rows is None else rows
+    told = {key: {name: asdict(one) for name, one in of_models.items()} for key, of_models in given.items()}
+    (folder / "attacks.json").write_text(json.dumps(told))
     (folder / "meta.json").write_text(json.dumps({**META, **meta}))
     return folder
 

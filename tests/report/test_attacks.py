@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,37 +20,60 @@ from recipe.rerule.reporting.attacks import (
     sentences_on,
     tables,
 )
-from recipe.rerule.reporting.document import cell_of, csv_text
-from tests.report.made_attacks import DECLARED, RELEARN, changed, only, results, row, table, usual, write
+from recipe.rerule.reporting.document import cell_of
+from tests.report.made_attacks import (
+    DECLARED,
+    RELEARN,
+    changed,
+    only,
+    results,
+    row,
+    usual,
+    with_excess,
+    write,
+)
 
 ALL = ("original", "rerule", "control")
+NONE = usual()["none"]
 PARTS = ("attacks", "relearning", "attacks", "attacks_all")
 """Two figures and two tables."""
 
 
-def test_folders_are_read(tmp_path: Path) -> None:
+def test_folders_are_read(tmp_path):
     folders = [write(tmp_path / "attacks"), write(tmp_path / "own", benchmark="custom")]
     found, own = read_attacks(folders, "Mine")
     assert (found.benchmark, found.title, own.title) == ("world", "Embedded world", "Mine")
-    assert (found.models, found.unlearned) == (list(ALL), ["rerule"])
-    numbers = found.rows[f"{RELEARN}/32"]["rerule"]
-    assert (numbers.before, numbers.after, numbers.refusal, numbers.retain, numbers.excess) == pytest.approx(
-        (0.05, 0.6, 0.4, 0.9, 0.55)
-    )
-    assert found.curves[1].steps == (0, 8, 32)
+    assert (found.models, found.unlearned, found.steps) == (list(ALL), ["rerule"], {RELEARN: [8, 32]})
+    assert found.rows == with_excess(usual())
     parts = [part for section in attack_sections([found, found]) for part in section.parts]
     files = [f"{part}_{name}" for name in ("world", "world_2") for part in PARTS]
     assert [part.name for part in parts if not isinstance(part, str)] == files
     with pytest.raises(ValueError, match=r"--attacks .* is given twice"):
         read_attacks([folders[0], folders[0] / "attacks.json"])
-    for content, told in (
-        ("torn", "cannot be read as parquet"),
-        (None, r"responses\.parquet does not exist"),
-    ):
-        file = folders[0] / "responses.parquet"
-        file.write_text(content) if content else file.unlink()
-        with pytest.raises(ValueError, match=told):
-            read_attacks(folders)
+
+
+@pytest.mark.parametrize(
+    ("told", "damage"),
+    [
+        ("has no scores without an attack (none)", {"rows": {"prefill": NONE}}),
+        (f"the setting of {RELEARN}/soon is no step", {"rows": usual() | {f"{RELEARN}/soon": NONE}}),
+        ("the models under the attack uds are not", {"rows": usual() | {"uds": {}}}),
+        ("does not say what the attack strange is", {"rows": usual() | {"strange": {}}}),
+        ("none/rerule/after: Input should be a valid number",
+         {"rows": changed(usual(), "none", "rerule", after="0.5")}),
+        ("after of rerule under none is 57, outside 0 to 1",
+         {"rows": changed(usual(), "none", "rerule", after=57)}),
+        ("benchmark: String should match", {"benchmark": "../up"}),
+        ("attacks/none/title: Input should be a valid string",
+         {"attacks": {"none": {**DECLARED["none"], "title": 3}}}),
+    ],
+)  # fmt: skip
+def test_damaged_folders_are_refused(told, damage, tmp_path):
+    folder = write(tmp_path / "attacks", **damage)
+    with pytest.raises(ValueError, match=re.escape(told)) as raised:
+        read_attacks([folder])
+    assert f"{folder}" in str(raised.value)
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -67,47 +86,13 @@ def test_folders_are_read(tmp_path: Path) -> None:
         (("rerule",), {"rerule": (0.1, 0.1)}, 32),
     ],
 )
-def test_the_step_that_is_shown_is_chosen_without_unlearned_models(names, retain, step) -> None:
+def test_the_step_that_is_shown_is_chosen_without_unlearned_models(names, retain, step):
     """0.8 of the retain recall of 0.9 is 0.72."""
     rows = only(usual(), names)
     for name, (early, late) in retain.items():
         rows = changed(rows, f"{RELEARN}/8", name, retain=early)
         rows = changed(rows, f"{RELEARN}/32", name, retain=late)
     assert results(rows).shown == ["none", "prefill/affirmative", f"{RELEARN}/{step}"]
-
-
-def with_score(value: float) -> Any:
-    rows = table()
-    rows.loc[0, "score"] = value
-    return rows
-
-
-DAMAGED: dict[str, dict[str, Any]] = {
-    "has no column score": {"rows": table().drop(columns="score")},
-    "has no scores without an attack (none)": {"rows": table().query("attack != 'none'")},
-    "a score of the attack none is outside 0 to 1; evaluate attack gives fractions": {"rows": with_score(57)},
-    "a score of the attack none is no number": {"rows": with_score(float("inf"))},
-    f"a setting of the attack {RELEARN} is no step": {"rows": table().replace({"setting": {"8": "soon"}})},
-    "the model control is not under every attack; see prefill": {
-        "rows": table().query("attack != 'prefill' or model != 'control'")
-    },
-    "does not say what the attack relearn_forget_half is": {
-        "attacks": {name: DECLARED[name] for name in ("none", "prefill")}
-    },
-    "writes it: benchmark: String should match": {"benchmark": "../up"},
-    "writes it: attacks/none/title: Input should be a valid string": {
-        "attacks": {"none": {**DECLARED["none"], "title": 3}}
-    },
-}
-
-
-@pytest.mark.parametrize("told", DAMAGED)
-def test_damaged_folders_are_refused(told: str, tmp_path: Path) -> None:
-    folder = write(tmp_path / "attacks", **DAMAGED[told])
-    with pytest.raises(ValueError, match=re.escape(told)) as raised:
-        read_attacks([folder])
-    assert f"{folder}" in str(raised.value)
-    assert "\n" not in str(raised.value)
 
 
 # Sentences, for every case that the numbers can be in.
@@ -120,11 +105,7 @@ TRAINED = "After the same training the original model gives 98 %."
 BOTH_TRAINED = f"{TRAINED} After the same training a model that never knew the facts gives 4 %."
 
 
-def said(rows: Any = None, attack: str = RELEARN) -> str:
-    return sentences_on(results(rows, attack), "rerule")[0]
-
-
-def test_a_model_that_refuses_and_still_knows() -> None:
+def test_a_model_that_refuses_and_still_knows():
     assert sentences_on(results(), "rerule") == [
         f"{STATE} After 32 training steps on the answers to other facts, it gives 60 % of the answers, and "
         f"5 % before. {BOTH_TRAINED} The 56 points that it gives above the model that never knew (95 % "
@@ -132,67 +113,64 @@ def test_a_model_that_refuses_and_still_knows() -> None:
         "1 other number, compared with the model that never knew the facts: the difference can be chance, "
         "given the number of tests, in 1 (prefill: affirmative).",
     ]
-    assert sentences_on(results({"none": usual()["none"]}, None), "rerule") == [STATE]
+    assert sentences_on(results({"none": usual()["none"]}), "rerule") == [STATE]
     # An attack of another package has its title in the sentence.
     rows = {key.replace(RELEARN, "mine"): of_attack for key, of_attack in usual().items()}
-    assert 'After 32 training steps of the attack "my attack", it gives 60 %' in said(rows, "mine")
+    told = sentences_on(results(rows, mine=DECLARED["mine"] | {"curve": True}), "rerule")[0]
+    assert 'After 32 training steps of the attack "my attack", it gives 60 %' in told
 
 
-def test_what_is_said_without_some_of_the_models() -> None:
+def test_what_is_said_without_some_of_the_models():
     """Without a model that never knew, nothing is said to have survived."""
     told, *others = paragraphs(results(only(usual(), ("original", "rerule"))))
     assert "The original model gives 98 %. After 32 training steps" in told
     untold = "Without a model that never knew the facts, this cannot be told from teaching."
     assert told.endswith(f"{TRAINED} {untold}")
-    assert "still in it" not in told
     assert others == [READING, WITHOUT_CONTROL]
-    without_original = said(only(usual(), ("rerule", "control")))
+    without_original = sentences_on(results(only(usual(), ("rerule", "control"))), "rerule")[0]
     assert "of the answers. A model that never knew the facts gives 3 %. After" in without_original
-    assert "riginal model gives" not in without_original
     assert paragraphs(results(only(usual(), ("original", "control"))))[0] == WITHOUT_UNLEARNED
 
 
+STEP = f"{RELEARN}/32"
+CHANCE = (
+    f"gives 9 % of the answers, and 5 % before. {BOTH_TRAINED} Its difference from the model that never knew "
+    "can be chance (95 % interval \N{MINUS SIGN}3 to 13 points)."
+)
+LESS = (
+    f"gives 1 % of the answers, and 5 % before. {BOTH_TRAINED} That is 3 points less than the model that "
+    "never knew (95 % interval 1 to 5)."
+)
+FEW = (
+    f"gives 5 % of the answers, and 5 % before. {BOTH_TRAINED} 40 facts are too few to say whether that "
+    "differs from the model that never knew."
+)
+HARMED = "were still in it. The training has damaged the model: of the answers to be kept it then gives 50 %."
+BROKEN = (
+    "Of the answers that it should have kept it gives 71 %, where the original model gives 90 %: it refuses "
+    "them too or is damaged, so a low score alone does not show that it has forgotten. After"
+)
+
+
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("key", "changes", "told"),
     [
-        (
-            {"after": 0.09, "interval": (-0.03, 0.13)},
-            f"gives 9 % of the answers, and 5 % before. {BOTH_TRAINED} Its difference from the model that "
-            "never knew can be chance (95 % interval \N{MINUS SIGN}3 to 13 points).",
-        ),
-        (
-            {"after": 0.01, "interval": (-0.05, -0.01)},
-            f"gives 1 % of the answers, and 5 % before. {BOTH_TRAINED} That is 3 points less than the model "
-            "that never knew (95 % interval 1 to 5).",
-        ),
-        (
-            {"after": 0.053, "interval": None},
-            f"gives 5 % of the answers, and 5 % before. {BOTH_TRAINED} 40 facts are too few to say whether "
-            "that differs from the model that never knew.",
-        ),
-        ({"before": None}, "it gives 60 % of the answers. After the same training"),
-        (
-            {"retain": 0.5},
-            "were still in it. The training has damaged the model: of the answers to be kept it then gives "
-            "50 %.",
-        ),
+        (STEP, {"after": 0.09, "interval": (-0.03, 0.13)}, CHANCE),
+        (STEP, {"after": 0.01, "interval": (-0.05, -0.01)}, LESS),
+        (STEP, {"after": 0.053, "interval": None}, FEW),
+        (STEP, {"before": None}, "it gives 60 % of the answers. After the same training"),
+        (STEP, {"retain": 0.5}, HARMED),
+        ("none", {"retain": 0.71}, BROKEN),
+        ("none", {"retain": 0.73}, f"{STATE} After"),  # 0.8 of 0.9 is 0.72
     ],
 )
-def test_what_relearning_says(changes, told: str) -> None:
-    found = said(changed(usual(), f"{RELEARN}/32", "rerule", **changes))
+def test_what_is_said_of_a_model(key, changes, told):
+    found = sentences_on(results(changed(usual(), key, "rerule", **changes)), "rerule")[0]
     assert told in found
     assert found.endswith(told) or not told.endswith(".")
 
 
-def test_a_broken_model_is_said_to_be_one() -> None:
-    assert (
-        "Of the answers that it should have kept it gives 71 %, where the original model gives 90 %: it "
-        "refuses them too or is damaged, so a low score alone does not show that it has forgotten."
-    ) in said(changed(usual(), "none", "rerule", retain=0.71))
-    assert "damaged" not in said(changed(usual(), "none", "rerule", retain=0.73))  # 0.8 of 0.9 is 0.72
-
-
-def test_other_attacks_are_counted_by_corrected_p_values() -> None:
+def test_other_attacks_are_counted_by_corrected_p_values():
     """Of UDS a low score is a leak; of samples the last number of each kind is shown."""
     rows = usual() | {f"samples/max_{count}": dict.fromkeys(ALL, row(0.1)) for count in (4, 1)}
     for key, after, floor, interval, p_holm in (
@@ -214,7 +192,7 @@ def test_other_attacks_are_counted_by_corrected_p_values() -> None:
     )
 
 
-def test_percent_is_never_0_or_100_of_what_is_neither() -> None:
+def test_percent_is_never_0_or_100_of_what_is_neither():
     told = {0: "0 %", 0.004: "under 1 %", 0.5: "50 %", 0.949: "95 %", 0.996: "over 99 %", 1: "100 %"}
     assert {fraction: percent(fraction) for fraction in told} == told
 
@@ -229,7 +207,7 @@ def lines_of(axes) -> dict[str, tuple[list[float], list[float]]]:
     }
 
 
-def test_models_are_rows_and_attacks_are_cells(drawn) -> None:
+def test_models_are_rows_and_attacks_are_cells(drawn):
     rows = {key: {"original": one["original"], "rule": row(0.3), **one} for key, one in usual().items()}
     assert attack_figure(results(rows), "world") is not None
     none, prefill, relearnt = (axes for axes in drawn[0].axes if axes.get_visible())
@@ -244,7 +222,7 @@ def test_models_are_rows_and_attacks_are_cells(drawn) -> None:
     assert [mark.get_xdata()[0] for mark in relearnt.lines if mark.get_marker() == "o"] == [0.3, 0.6]
 
 
-def test_curves_are_drawn_over_the_logarithm_of_the_steps(drawn) -> None:
+def test_curves_are_drawn_over_the_logarithm_of_the_steps(drawn):
     curves_figure(results(), "world")
     (axes,) = drawn[0].axes
     places = [0.0, math.log2(9), math.log2(33)]
@@ -254,19 +232,13 @@ def test_curves_are_drawn_over_the_logarithm_of_the_steps(drawn) -> None:
         "rerule": (places, [0.05, 0.4, 0.6]),
     }
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "8", "32"]
-    found = results(only({"none": usual()["none"]}, ("original", "control")), None)
+    found = results(only({"none": usual()["none"]}, ("original", "control")))
     assert (attack_figure(found, "world"), curves_figure(found, "world")) == (None, None)
 
 
-def test_the_tables_have_the_numbers() -> None:
-    shown, numbers = tables(results(), "world")
+def test_the_tables_have_the_numbers():
+    shown, _ = tables(results(), "world")
     cells = {row.name: [cell_of(row, column) for column in shown.columns[2:]] for row in shown.rows}
     assert list(cells) == ["no attack", "prefill: affirmative", "relearn: half: 32 steps"]
     assert cells["relearn: half: 32 steps"] == [("0.600", "", ""), ("+0.560", "**", "+0.400 to +0.700")]
     assert cells["prefill: affirmative"][1] == ("+0.040", "", "-0.020 to +0.100")
-    found = list(csv.DictReader(io.StringIO(csv_text(numbers))))
-    relearnt = next(one for one in found if one["model, attack"] == "rerule, relearn: half: 32 steps")
-    assert float(relearnt["E"]) == pytest.approx(0.56)
-    assert (relearnt["E low"], relearnt["E high"], relearnt["p, corrected"]) == ("0.4", "0.7", "0.001")
-    assert (relearnt["refused"], relearnt["retain recall"], relearnt["facts"]) == ("0.95", "0.9", "40")
-    assert len(found) == 12

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib.image
-import pytest
 
 from recipe.rerule.reporting.curves import training_figures, validation_panels
 from recipe.rerule.runs.history import Prompt, Run, Visit, read_run
@@ -52,7 +51,7 @@ def lines_of(canvas) -> dict[str, dict[str, list[float]]]:
     }
 
 
-def test_rewards_replay_and_the_hardest_prompts(drawn) -> None:
+def test_rewards_replay_and_the_hardest_prompts(drawn):
     """A metric of some steps leaves gaps, and marks every point."""
     assert names_of([RULE, RERULE]) == ["reward_by_type", "replay", "hardest_prompts"]
     rewards, replay, hardest = (lines_of(canvas) for canvas in drawn)
@@ -71,15 +70,12 @@ def test_rewards_replay_and_the_hardest_prompts(drawn) -> None:
     assert {name: hardest["forget · qa · Ada (#1)"][name] for name in ("rule", "rerule")} == {
         "rule": [0.0, 0.5], "rerule": [0.25, 1.0],
     }  # fmt: skip
-
-
-def test_replay_that_starts_at_different_steps_is_named_by_run(drawn) -> None:
     names_of([run_of("late", [*STEPS[:3], STEPS[3] | {"replay/updates": 1}]), RERULE])
-    labels = [line.get_label() for line in drawn[0].axes[0].lines[2:]]
+    labels = [line.get_label() for line in drawn[3].axes[0].lines[2:]]
     assert labels == ["first replay update of rerule (step 2)", "first replay update of late (step 4)"]
 
 
-def test_the_figure_of_responses_has_the_panels_that_were_logged(drawn) -> None:
+def test_the_figure_of_responses_has_the_panels_that_were_logged(drawn):
     logged = {"mixed/forget/mean": 0.5, "empty/retain/mean": 0.25, "tokens/forget/mean": 12.0}
     assert names_of([run_of("new", [logged, logged])]) == ["reward_by_type", "health", "replay"]
     titles = ["retain: empty", "forget: mixed groups", "forget: tokens of a response"]
@@ -87,9 +83,7 @@ def test_the_figure_of_responses_has_the_panels_that_were_logged(drawn) -> None:
     assert [axes.get_ylim()[1] > 1.5 for axes in drawn[1].axes[:3]] == [False, False, True]
 
 
-def test_figures_are_images_with_alternative_texts_and_the_same_bytes_each_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_figures_are_images_with_alternative_texts_and_the_same_bytes_each_time(monkeypatch):
     monkeypatch.undo()  # figures are rendered
     runs = [RULE, run_of(r"$\nothing$ <b>", [*RERULE.metrics])]  # a name may hold dollar signs
     first, second = (next(training_figures(runs)) for _ in range(2))
@@ -101,10 +95,8 @@ def test_figures_are_images_with_alternative_texts_and_the_same_bytes_each_time(
 
 def logged(reward: float, source: str = "rerule/world") -> dict[str, float]:
     """What verl logs of a validation with one response a prompt."""
-    from verl.trainer.ppo.ray_trainer import RayPPOTrainer
-
-    extra = {"reward": [reward - 0.25, reward + 0.25], "refused": [1.0, 0.0]}
-    return RayPPOTrainer._val_metrics_update(None, [source] * 2, ["a", "b"], extra, [])
+    aux = {f"val-aux/{source}/refused/mean@1": 0.5}
+    return {f"val-core/{source}/reward/mean@1": reward, **aux}
 
 
 def curves_of(*runs: Run) -> dict[str, dict[str, dict[int, float]]]:
@@ -115,7 +107,7 @@ def curves_of(*runs: Run) -> dict[str, dict[str, dict[int, float]]]:
     }
 
 
-def test_validations_are_by_step_and_a_resumed_run_may_begin_with_one(write_run, drawn) -> None:
+def test_validations_are_by_step_and_a_resumed_run_may_begin_with_one(write_run, drawn):
     """Step 0 is before training; of the step that is logged again, its training metrics stay."""
     trained = {step: {"reward/forget/mean": 0.5, "replay/updates": float(step > 2)} for step in (1, 2, 3, 4)}
     validated = {0: logged(0.25), 2: logged(0.5), 4: logged(0.75)}
@@ -134,7 +126,7 @@ def test_validations_are_by_step_and_a_resumed_run_may_begin_with_one(write_run,
     assert (start.get_label(), list(start.get_xdata())) == ("first replay update (step 3)", [3, 3])
 
 
-def test_the_score_of_each_validation_and_its_parts_come_first() -> None:
+def test_the_score_of_each_validation_and_its_parts_come_first():
     health = {"val-health/score": 0.5, "val-health/forget/refused": 0.75, "val-health/retain/right": 0.25}
     run = run_of("new", [{}], validations={0: health, 2: {"val-health/score": 0.75}, 4: logged(0.5, "mine")})
     assert curves_of(run, run_of("other", [{}], validations={1: logged(0.25, "mine")})) == {

@@ -145,7 +145,7 @@ def test_csv_has_unrounded_numbers_and_ends_of_intervals():
         ("&lt;a&gt; & b\\c\nd", "&amp;lt;a&amp;gt; & b\\\\c d"),
     ],
 )
-def test_no_text_is_taken_for_markdown_or_html(name: str, shown: str):
+def test_no_text_is_taken_for_markdown_or_html(name, shown):
     table = replace(TABLE, title=name, caption=name, rows=[Row(name, {"recall": name})])
     report = Report(name, [Section(name, [name, table])], [f"python {name}"])
     lines = markdown_page(report, "report").splitlines()

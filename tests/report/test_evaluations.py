@@ -167,12 +167,11 @@ def test_scores_of_models_evaluated_one_by_one_stand_in_one_table(write_evaluati
     missing, table = results_section(judged, [], None).parts[1:]
     assert missing.endswith(": 2 of 15 of base, 2 of 15 of rule.")
     assert texts(table) == {"base": ["87.5", "62.5"], "rule": ["87.5", "62.5"]}
-    other = write_scores(tmp_path / "third", folders["rule"], "rule", judge={"model": "another-judge"})
-    with pytest.raises(ValueError, match="different judges or rubrics"):
-        read_naturalness([scores[0], other], known)
-    percent = write_scores(tmp_path / "wrong", folders["rule"], results={"rule": {"forget/all": 101.0}})
-    with pytest.raises(ValueError, match=r"naturalness.json: forget/all of rule is 101, outside 0 to 100"):
-        read_naturalness([percent], known)
-    unknown = write_scores(tmp_path / "unknown", folders["rule"], responses_sha256="0" * 64)
-    with pytest.raises(ValueError, match="scores of responses that no --results folder holds"):
-        read_naturalness([unknown], known)
+    for changes, told in (
+        ({"judge": {"model": "another-judge"}}, "different judges or rubrics"),
+        ({"results": {"rule": {"forget/all": 101.0}}}, "forget/all of rule is 101, outside 0 to 100"),
+        ({"responses_sha256": "0" * 64}, "scores of responses that no --results folder holds"),
+    ):
+        other = write_scores(tmp_path / told.split()[-1], folders["rule"], "rule", **changes)
+        with pytest.raises(ValueError, match=told):
+            read_naturalness([scores[0], other], known)

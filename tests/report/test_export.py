@@ -16,7 +16,7 @@ from recipe.rerule import export
 from recipe.rerule.reporting.model_card import origin_of, shown_name
 from tests.made_tokenizers import byte_level
 from tests.report import made_attacks
-from tests.report.conftest import RESULTS, WriteEvaluation
+from tests.report.conftest import RESULTS
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def card_of(folder: Path) -> tuple[dict[str, Any], str]:
     return yaml.safe_load(head), text
 
 
-def test_the_folder_loads_gives_the_same_logits_and_names_no_folder(model: Path, tmp_path: Path) -> None:
+def test_the_folder_loads_gives_the_same_logits_and_names_no_folder(model, tmp_path):
     out = tmp_path / "out"
     assert run(model, "--to", out, "--name", "a: *b*") == 0
     head, card = card_of(out)
@@ -65,7 +65,7 @@ def test_the_folder_loads_gives_the_same_logits_and_names_no_folder(model: Path,
     assert json.loads((out / "config.json").read_text())["hidden_size"] == 8
 
 
-def test_the_origin_of_a_run_of_unlearn(tmp_path: Path) -> None:
+def test_the_origin_of_a_run_of_unlearn(tmp_path):
     identity = {
         "method.forget": "npo", "method.retain": "nll", "method.alternate": "none", "method.beta": 0.1,
         "model.path": "/home/me/base", "optim.lr": 1e-05, "trainer.seed": 3, "data.train_batch_size": 16,
@@ -84,7 +84,7 @@ def test_the_origin_of_a_run_of_unlearn(tmp_path: Path) -> None:
     assert shown_name(str(origin.base)) == "base"
 
 
-def test_only_names_on_the_hub_are_shown_whole() -> None:
+def test_only_names_on_the_hub_are_shown_whole():
     names = {
         "Qwen/Qwen3-8B": "Qwen/Qwen3-8B",
         "/data/me/base": "base",
@@ -95,7 +95,7 @@ def test_only_names_on_the_hub_are_shown_whole() -> None:
     assert {name: shown_name(name) for name in names} == names
 
 
-def test_the_model_of_a_finished_run_is_its_folder_model(model: Path, tmp_path: Path) -> None:
+def test_the_model_of_a_finished_run_is_its_folder_model(model, tmp_path):
     folder = tmp_path / "stage1"
     folder.mkdir()
     (folder / "run.json").write_text(json.dumps({"format": "rerule/run", "stage": 1}))
@@ -106,9 +106,7 @@ def test_the_model_of_a_finished_run_is_its_folder_model(model: Path, tmp_path: 
     assert "Method: rejection steering, which is stage 1 of RULE" in card
 
 
-def test_what_is_not_of_this_model_is_refused(
-    model: Path, write_evaluation: WriteEvaluation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_not_of_this_model_is_refused(model, write_evaluation, tmp_path, capsys):
     """Results of other models, of this one with a prefix, and a folder inside or around the model's."""
     attacks = made_attacks.write(tmp_path / "attacks")
     meta = {"models": {"base": {"path": str(model), "prefix": "Forget Ada."}}}
@@ -132,15 +130,12 @@ def test_what_is_not_of_this_model_is_refused(
     assert sorted(model.parent.rglob("*")) == before
 
 
-def test_only_an_earlier_export_is_replaced(model: Path, tmp_path: Path) -> None:
-    out, other = tmp_path / "out", tmp_path / "other"
+def test_only_an_earlier_export_is_replaced(model, tmp_path):
+    out = tmp_path / "out"
     assert run(model, "--to", out) == 0
     assert run(model, "--to", out) == 2
     assert run(model, "--to", out, "--overwrite", "--name", "second") == 0
     assert "# second" in card_of(out)[1]
     (out / "notes.txt").write_text("mine")
-    other.mkdir()
-    (other / "README.md").write_text("mine")
-    for folder, name in ((out, "notes.txt"), (other, "README.md")):
-        assert run(model, "--to", folder, "--overwrite") == 2
-        assert (folder / name).read_text() == "mine"
+    assert run(model, "--to", out, "--overwrite") == 2
+    assert (out / "notes.txt").read_text() == "mine"

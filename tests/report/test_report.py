@@ -8,7 +8,6 @@ import pytest
 
 from recipe.rerule.report import main
 from tests.report import made_attacks
-from tests.unread import nobody_reads
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -22,13 +21,6 @@ def run_folder(write_run) -> Path:
     ]
     group = {"index": 4, "type": "retain", "mode": "fb", "subject": "Ben", "rewards": [0.0, 1.0]}
     return write_run("rerule", metrics, [{"step": 1, "prompts": [group]}])
-
-
-def test_the_page_is_written_where_nobody_reads_the_table(results_folder, tmp_path):
-    with nobody_reads(), pytest.raises(SystemExit) as ended:
-        main(["--results", f"{results_folder}", "--out", f"{tmp_path / 'out'}"])
-    assert ended.value.code == 141
-    assert (tmp_path / "out" / "report.html").is_file()
 
 
 def test_only_an_earlier_report_is_replaced_and_only_when_asked(results_folder, tmp_path, capsys):
@@ -54,9 +46,13 @@ def test_only_an_earlier_report_is_replaced_and_only_when_asked(results_folder, 
         assert tree(tmp_path) == before
         (folder / link).unlink()
         (tmp_path / "elsewhere").rename(folder / link)
-    (folder / "mine" / "contents.json").write_text("")  # no longer known as a report's
-    assert main([*arguments, "--overwrite"]) == 2
-    assert "Another" in (folder / "mine.html").read_text()
+    for name in ("mine.html", "mine.md", "mine/contents.json"):
+        text = (folder / name).read_text()
+        (folder / name).write_text("")  # no longer known as a report's
+        before = tree(tmp_path)
+        assert main([*arguments, "--overwrite"]) == 2
+        assert tree(tmp_path) == before
+        (folder / name).write_text(text)
 
 
 def test_data_of_one_s_own_and_what_shows_nothing(write_evaluation, results_folder, tmp_path, capsys):

@@ -21,7 +21,7 @@ INTERVALS = {"rule": {"forget/all": (0.2, 0.312)}, "always refuses": {"forget/al
 EVALUATION = evaluation(intervals=INTERVALS, tests=TESTS)
 
 
-def test_a_row_has_marks_and_intervals_and_what_is_published_only_the_notes_of_its_rows() -> None:
+def test_a_row_has_marks_and_intervals_and_what_is_published_only_the_notes_of_its_rows():
     table = results.results_table(EVALUATION, "base")
     _, rule, refuses = table.rows[:3]
     _, forget, retain = table.columns
@@ -40,7 +40,7 @@ def test_a_row_has_marks_and_intervals_and_what_is_published_only_the_notes_of_i
     assert "open-unlearning reports" not in table.caption
 
 
-def test_marks_follow_the_corrected_p_value_and_the_base() -> None:
+def test_marks_follow_the_corrected_p_value_and_the_base():
     marks = results.marks_of(evaluation(tests=[CORRECTED, *TESTS[1:]]).tests, "base")
     assert marks == {("rule", "forget/all"): "", ("rule", "retain/all"): "*"}
     assert results.marks_of(EVALUATION.tests, "rule") == {
@@ -48,23 +48,14 @@ def test_marks_follow_the_corrected_p_value_and_the_base() -> None:
     }  # fmt: skip
 
 
-def test_what_is_published_has_columns_and_averages_of_its_parts() -> None:
+def test_what_is_published_has_columns():
     for name, benchmark in benchmarks().items():
         for judged, rows in (("", benchmark.published.results), (JUDGED, benchmark.published.naturalness)):
             known = {column.metric for column in all_columns(f"{judged}{name}")}
             assert all(row.values.keys() <= known for row in rows)
-    rwku = benchmarks()["rwku"].published
-    for row in rwku.results:
-        values = row.values
-        forget = sum(values[f"forget/{mode}"] for mode in ("fb", "qa", "aa")) / 3
-        assert abs(forget - values["forget/all"]) < 0.0011
-        assert abs((values["retain/fb"] + values["retain/qa"]) / 2 - values["retain/all"]) < 0.0011
-    for row in rwku.naturalness:
-        *parts, total = row.values.values()
-        assert abs(sum(parts) / 3 - total) < 0.11
 
 
-def test_targets_stand_below_their_mean() -> None:
+def test_targets_stand_below_their_mean():
     more = {"base": {"forget/all": 0.75, "mia/forget/loss": 2.5}, "rule": {"forget/all": 0.25}}
     targets = tuple(evaluation(results=more, target=name, tests=TESTS) for name in ("Ada", "Ben"))
     section = results.results_section(Benchmark("rwku", "RWKU", targets), [], None)
@@ -92,7 +83,7 @@ CHECKPOINTS = evaluation(
 )
 
 
-def test_scatter_draws_per_cent_with_intervals_hollow_anchors_and_the_newest_checkpoint(drawn) -> None:
+def test_scatter_draws_per_cent_with_intervals_hollow_anchors_and_the_newest_checkpoint(drawn):
     assert results.scatter_figure(CHECKPOINTS) is not None
     shown = {container.get_label(): container for container in drawn[0].axes[0].containers}
     assert list(shown) == ["base", "rule@20", "always refuses"]
@@ -103,7 +94,7 @@ def test_scatter_draws_per_cent_with_intervals_hollow_anchors_and_the_newest_che
     assert shown["base"].lines[0].get_markerfacecolor() != "white"
 
 
-def test_progress_shows_each_checkpoint_at_its_step_with_the_replay_line(drawn) -> None:
+def test_progress_shows_each_checkpoint_at_its_step_with_the_replay_line(drawn):
     replayed = run_of("rule", [{}, {}, {"replay/updates": 1.0}], steps=(1, 2, 7))
     assert results.progress_figure(CHECKPOINTS, [replayed]) is not None
     panels = {axes.get_title(loc="left"): axes for axes in drawn[0].axes if axes.get_visible()}

@@ -34,7 +34,7 @@ RANDOM = run_of("random", STORED, config=config("random"))
 MOVING = run_of("moving", STORED, config=config(threshold_rule="quantile"))
 
 
-def test_runs_stand_by_what_they_store_with_their_results_and_the_published() -> None:
+def test_runs_stand_by_what_they_store_with_their_results_and_the_published():
     """A run's results are those of the model of its name, or of its last checkpoint."""
     shares = {"rerule": 0.25, "random": 0.5, "rule@5": 0.625, "rule@10": 0.75}
     results = {name: {"knowmem_f": share} for name, share in shares.items()}
@@ -56,7 +56,7 @@ def test_runs_stand_by_what_they_store_with_their_results_and_the_published() ->
     assert settings_table([RERULE, run_of("b", STORED, config=config(threshold=0.6))], rwku) is not None
 
 
-def test_hard_share_is_of_the_first_and_the_last_third() -> None:
+def test_hard_share_is_of_the_first_and_the_last_third():
     rewards = {
         "forget": {1: 0.3, 2: 0.5, 4: 0.9, 5: 0.2},
         "retain": {1: 0.59999996, 3: 0.0, 5: 0.59},  # the first is 0.6 in float32: not below it
@@ -75,7 +75,7 @@ def test_hard_share_is_of_the_first_and_the_last_third() -> None:
     assert math.isnan(hard_share(run_of("none", [{}]), 0.6, [1], ["forget"]))
 
 
-def test_cost_by_hand() -> None:
+def test_cost_by_hand():
     step = {"timing_s/step": 10.0, "timing_s/testing": 4.0, "timing_s/save_checkpoint": 1.0}
     plain, slower = {"timing_s/step": 6.0}, {**step, "timing_s/step": 11.0}
     seconds = {"update": 1.5, "draw": 0.25, "offer": 0.25, "train": 99.0}  # train is a part of update
@@ -97,7 +97,7 @@ def save_tokenizer(folder: Path) -> None:
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]").save_pretrained(folder)
 
 
-def test_tokens_of_rows_that_were_used(tmp_path: Path) -> None:
+def test_tokens_of_rows_that_were_used(tmp_path):
     """Forget rows of 3 + 2 and 1 + 1 tokens, a retain row of 2 + 1; the second gold answer does not count.
 
     The forget rollouts have 100 and 20 tokens; of the retain ones the tokens are not known.

@@ -35,7 +35,6 @@ from recipe.rerule.evaluation.attacks.summary import (
     CURVES,
     ORIGINAL,
     RESULTS,
-    Numbers,
     Results,
     Summary,
 )
@@ -285,16 +284,12 @@ def _number(value: float | None, spec: str = ".3f") -> str:
     return "–" if value is None else format(value, spec)
 
 
-def _between(row: Numbers, control: Numbers | None) -> str:
-    return "–" if row.interval is None else "[{:+.2f}, {:+.2f}]".format(*row.interval)
-
-
 _COLUMNS = (
     ("before", 8, lambda row, control: _number(row.before)),
     ("after", 7, lambda row, control: _number(row.after)),
     ("N", 7, lambda row, control: _number(control and control.after)),
     ("E", 8, lambda row, control: _number(row.excess, "+.3f")),
-    ("95 %", 17, _between),
+    ("95 %", 17, lambda row, control: "[{:+.2f}, {:+.2f}]".format(*row.interval) if row.interval else "–"),
     ("p", 8, lambda row, control: _number(row.p, ".4f")),
     ("share", 7, lambda row, control: _number(row.share, ".2f")),
     ("refused", 9, lambda row, control: _number(row.refusal, ".2f")),

@@ -12,28 +12,31 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.attacks.registry import BEFORE
 from recipe.rerule.evaluation.attacks.summary import (
     ATTACKED,
     CONTROL,
     ORIGINAL,
-    Curve,
-    Declared,
+    RESULTS,
     Numbers,
     Results,
-    Summary,
 )
 from recipe.rerule.io import read_json
-from recipe.rerule.process import Progress
-from recipe.rerule.reporting.document import TEMPLATES, Figure, Part, Row, Section, Table, plain_columns
+from recipe.rerule.reporting.document import (
+    TEMPLATES,
+    Figure,
+    Part,
+    Row,
+    Section,
+    Table,
+    mark_of,
+    plain_columns,
+)
 from recipe.rerule.reporting.evaluations import check_given_once, folder_of, heading_of, validated
 from recipe.rerule.reporting.style import LINES, MAX_LINES, error_bar, figure
 
@@ -68,7 +71,6 @@ _VERDICTS = {
     None: "there are too few facts for a test",
 }
 """What is counted of the other attacks."""
-_LEVELS = ((0.01, "**"), (0.05, "*"))
 _NUMBERS = {
     "before": ("before", "", ".3f"),
     "after": ("after", "after_interval", ".3f"),
@@ -83,15 +85,16 @@ _NUMBERS = {
 }
 """Columns of the table of all numbers: the fields of `Numbers` with value and interval, and the format."""
 _MARK, _LONGEST_NAME = "#0072B2", 18
+_ROWS: TypeAdapter[Results] = TypeAdapter(Results)
 
 
-class _Attack(BaseModel):
+class Declared(BaseModel):
+    """What meta.json says of an attack: see `Attack`."""
+
     model_config = ConfigDict(strict=True)
 
     title: str
     higher_is_leak: bool
-    statistic: Literal["mean", "auc"]
-    has_before: bool
     curve: bool
 
 
@@ -102,7 +105,7 @@ class _Meta(BaseModel):
 
     # Files of the report are named after it.
     benchmark: Annotated[str, Field(pattern=r"^\w{1,60}$")]
-    attacks: dict[str, _Attack]
+    attacks: dict[str, Declared]
 
 
 @dataclass(frozen=True)
@@ -111,17 +114,15 @@ class AttackResults:
 
     Attributes:
         title: of the benchmark, in headings.
-        rows: BEFORE among them.
+        rows: attacks.json, BEFORE among its attacks.
         attacks: what is declared of each attack.
         meta: meta.json.
     """
 
-    folder: Path
     benchmark: str
     title: str
     rows: Results
-    attacks: Declared
-    curves: Sequence[Curve]
+    attacks: Mapping[str, Declared]
     meta: Mapping[str, Any]
 
     @property
@@ -135,9 +136,13 @@ class AttackResults:
         return [name for name in self.models if name not in _REFERENCES]
 
     @property
-    def curve_attacks(self) -> list[str]:
-        """Names of the attacks with curves, in order."""
-        return list(dict.fromkeys(curve.attack for curve in self.curves))
+    def steps(self) -> dict[str, list[int]]:
+        """The steps of each relearning attack, in order; before the first one is BEFORE."""
+        found: dict[str, list[int]] = {}
+        for attack, _, setting in (key.partition("/") for key in self.rows):
+            if self.attacks[attack].curve:
+                found[attack] = sorted([*found.get(attack, []), int(setting)])
+        return found
 
     @property
     def shown(self) -> list[str]:
@@ -151,7 +156,7 @@ class AttackResults:
             return (found[1], int(found[2])) if found else (key, 0)
 
         last = {of_series(key)[0]: key for key in sorted(self.rows, key=lambda key: of_series(key)[1])}
-        last |= {f"{attack}/": f"{attack}/{self.shown_step(attack)}" for attack in self.curve_attacks}
+        last |= {f"{attack}/": f"{attack}/{self.shown_step(attack)}" for attack in self.steps}
         return [key for key in self.rows if last[of_series(key)[0]] == key]
 
     def shown_step(self, attack: str) -> int:
@@ -160,7 +165,7 @@ class AttackResults:
         Without an original model the never-knew model decides, without either it is the last step. No
         unlearned model has a say in it.
         """
-        steps = next(curve.steps for curve in self.curves if curve.attack == attack)[1:]
+        steps = self.steps[attack]
         decides = next((name for name in _REFERENCES if name in self.models), None)
         if decides is None:
             return steps[-1]
@@ -172,14 +177,14 @@ class AttackResults:
 
     def higher_is_leak(self, key: str) -> bool:
         """Whether a higher score of an attack means that more was left."""
-        return bool(self.attacks[key.partition("/")[0]]["higher_is_leak"])
+        return self.attacks[key.partition("/")[0]].higher_is_leak
 
     def named(self, key: str) -> tuple[str, str]:
         """The title of an attack, and its setting in words; "" of an attack that has one only."""
         attack, _, setting = key.partition("/")
-        if attack in self.curve_attacks:
+        if self.attacks[attack].curve:
             setting = f"{setting} steps"
-        return str(self.attacks[attack]["title"]), setting.replace("_", " ")
+        return self.attacks[attack].title, setting.replace("_", " ")
 
     def label(self, key: str) -> str:
         """An attack and its setting in words."""
@@ -205,42 +210,31 @@ def read_attacks(paths: Sequence[Path], own_title: str | None = None) -> list[At
         folder = folder_of(path)
         if (folder / "results.json").is_file():
             raise ValueError(f"--attacks {path} is a folder of evaluate model; give it as --results")
-        content = read_json(folder / ATTACKED.marker)
-        meta = validated(TypeAdapter(_Meta), content, folder / ATTACKED.marker)
-        attacks = {name: one.model_dump() for name, one in meta.attacks.items()}
-        rows, file = tidy.read(folder), folder / tidy.FILE
-        _check(rows, attacks, file)
-        try:
-            with Progress("attacks: intervals and paired tests"):
-                summary = Summary(rows, {name: attacks[name] for name in dict.fromkeys(rows["attack"])})
-        except ValueError as error:
-            raise ValueError(f"{file}: {error}") from error
+        marker, file = folder / ATTACKED.marker, folder / RESULTS
+        content = read_json(marker)
+        meta = validated(TypeAdapter(_Meta), content, marker)
+        rows = validated(_ROWS, read_json(file), file)
+        _check(rows, meta.attacks, file)
         title = heading_of(meta.benchmark, own_title)
-        found.append(
-            AttackResults(folder, meta.benchmark, title, summary.results, attacks, summary.curves, content)
-        )
+        found.append(AttackResults(meta.benchmark, title, rows, meta.attacks, content))
     return found
 
 
-def _check(rows: pd.DataFrame, attacks: Declared, file: Path) -> None:
-    """Refuse a table that `evaluate attack` cannot have written. Raises ValueError."""
-    for column in ("attack", "setting", "score", "refused"):
-        if column not in rows.columns:
-            raise ValueError(f"{file} has no column {column}, which evaluate attack writes")
-    if BEFORE not in set(rows["attack"]):
+def _check(rows: Results, attacks: Mapping[str, Declared], file: Path) -> None:
+    """Refuse numbers that `evaluate attack` cannot have written. Raises ValueError."""
+    if BEFORE not in rows:
         raise ValueError(f"{file} has no scores without an attack ({BEFORE}), which evaluate attack writes")
-    for attack, of_attack in rows.groupby("attack", sort=False):
+    for key, of_models in rows.items():
+        attack, _, setting = key.partition("/")
         if attack not in attacks:
             raise ValueError(f"{file.with_name(ATTACKED.marker)} does not say what the attack {attack} is")
-        values = of_attack["score"]
-        where = f"{file}: a score of the attack {attack}"
-        if not pd.api.types.is_numeric_dtype(values) or np.isinf(values).any():
-            raise ValueError(f"{where} is no number")
-        if attacks[attack]["has_before"] and not values.dropna().between(0, 1).all():
-            raise ValueError(f"{where} is outside 0 to 1; evaluate attack gives fractions of 1, not per cent")
-        steps = of_attack["setting"].astype(str)
-        if attacks[attack]["curve"] and not steps.str.fullmatch(r"[1-9]\d*").all():
-            raise ValueError(f"{file}: a setting of the attack {attack} is no step")
+        if of_models.keys() != rows[BEFORE].keys():
+            raise ValueError(f"{file}: the models under the attack {key} are not those without an attack")
+        if attacks[attack].curve and not re.fullmatch(r"[1-9]\d*", setting):
+            raise ValueError(f"{file}: the setting of {key} is no step")
+        for model, one in of_models.items():
+            if one.before is not None and not 0 <= one.after <= 1:
+                raise ValueError(f"{file}: after of {model} under {key} is {one.after:g}, outside 0 to 1")
 
 
 def attack_sections(evaluations: Sequence[AttackResults]) -> list[Section]:
@@ -266,7 +260,7 @@ def sentences_on(results: AttackResults, model: str) -> list[str]:
     """A paragraph on one unlearned model, and one on the attacks that are only counted."""
     before = results.rows[BEFORE]
     fallen = (name for name in _REFERENCES if name in before)
-    others = [key for key in results.shown if key.partition("/")[0] not in (BEFORE, *results.curve_attacks)]
+    others = [key for key in results.shown if key.partition("/")[0] not in (BEFORE, *results.steps)]
     verdicts = {key: results.rows[key][model].verdict_of_many(results.higher_is_leak(key)) for key in others}
     labels = {
         told: [results.label(key) for key in others if verdicts[key] == verdict]
@@ -322,7 +316,7 @@ def tables(results: AttackResults, suffix: str) -> list[Table]:
         for model, row in results.rows[key].items():
             cells |= cells_of(row, f"{model} ")
             if row.p is not None:
-                cells[f"{model} E", "mark"] = next((mark for level, mark in _LEVELS if row.p < level), "")
+                cells[f"{model} E", "mark"] = mark_of(row.p)
         shown.append(Row(results.label(key), cells))
     every = [
         Row(f"{name}, {results.label(key)}", cells_of(rows[name]))
@@ -432,22 +426,23 @@ def curves_figure(results: AttackResults, suffix: str) -> Figure | None:
     # A panel for each attack and for as many unlearned models as can be told apart.
     panels = [
         (attack, results.unlearned[first : first + MAX_LINES])
-        for attack in results.curve_attacks
+        for attack in results.steps
         for first in range(0, len(results.unlearned), MAX_LINES)
     ]
     if not panels:
         return None
-    curves = {(curve.attack, curve.model): curve for curve in results.curves}
 
     def fill(axes: Axes, panel: tuple[str, Sequence[str]]) -> None:
         attack, models = panel
-        axes.set_title(str(results.attacks[attack]["title"]))
+        axes.set_title(results.attacks[attack].title)
+        steps = [0, *results.steps[attack]]
+        keys = [BEFORE, *(f"{attack}/{step}" for step in steps[1:])]
+        places = [math.log2(1 + step) for step in steps]
         lines = {name: line for name, line in _REFERENCES.items() if name in results.models}
         lines |= {name: line | {"label": name} for name, line in zip(models, LINES, strict=False)}
         for name, line in lines.items():
-            curve = curves[attack, name]
-            axes.plot([math.log2(1 + step) for step in curve.steps], curve.scores, clip_on=False, **line)
-            axes.set_xticks([math.log2(1 + step) for step in curve.steps], list(map(str, curve.steps)))
+            axes.plot(places, [results.rows[key][name].after for key in keys], clip_on=False, **line)
+        axes.set_xticks(places, list(map(str, steps)))
         axes.set_ylim(-0.03, 1.03)
 
     return figure(

@@ -107,7 +107,8 @@ def training_figures(runs: Sequence[Run]) -> Iterator[Figure]:
         logged_panels(runs, _REPLAY),
         runs,
     )
-    if hardest := hardest_prompts(runs, HARDEST_COUNT):
+    if hardest := hardest_prompts(runs, HARDEST_COUNT):  # which every run has records of
+        groups = {run.name: visits(run).set_index("step") for run in runs}
         yield _lines(
             "hardest_prompts",
             "The hardest prompts, one by one",
@@ -115,7 +116,13 @@ def training_figures(runs: Sequence[Run]) -> Iterator[Figure]:
             "over the first third of their visits, averaged over the runs, so that all runs show the same "
             "prompts. Prompts chosen for being low tend to rise by chance alone: compare the runs with each "
             "other, not a line with its own start.",
-            prompt_panels(runs, hardest),
+            [
+                Panel(
+                    "{0.side} · {0.mode} · {0.subject} (#{0.index})".format(runs[0].prompts[index]),
+                    {name: of[of["index"] == index]["mean_reward"] for name, of in groups.items()},
+                )
+                for index in hardest
+            ],
             runs,
         )
     if panels := validation_panels([run for run in runs if len(run.validations) > 1]):
@@ -175,17 +182,6 @@ def logged_panels(runs: Sequence[Run], metrics: Mapping[str, Sequence[str]]) -> 
         )
         for title, names in metrics.items()
     ]
-
-
-def prompt_panels(runs: Sequence[Run], indices: Sequence[int]) -> list[Panel]:
-    """A panel for each prompt of `indices`, all of which every run has records of."""
-    groups = {run.name: visits(run).set_index("step") for run in runs}
-    found = []
-    for index in indices:
-        one = runs[0].prompts[index]
-        curves = {name: of[of["index"] == index]["mean_reward"] for name, of in groups.items()}
-        found.append(Panel(f"{one.side} · {one.mode} · {one.subject} (#{index})", curves))
-    return found
 
 
 def validation_panels(runs: Sequence[Run]) -> list[Panel]:

@@ -156,6 +156,11 @@ def plain_columns(specs: Mapping[str, str], group: str = "") -> list[Column]:
     return [Column(f"{group} {label}".strip(), group, label, "", 1.0, spec) for label, spec in specs.items()]
 
 
+def mark_of(p_value: float) -> str:
+    """How a p-value is marked; "" from 0.05 on."""
+    return "**" if p_value < 0.01 else "*" if p_value < 0.05 else ""
+
+
 def heading(column: Column) -> str:
     """A column's label, and which way is better."""
     return f"{column.label} {ARROWS[column.aim]}".strip()

@@ -6,6 +6,7 @@ over different probes (one set a target) are joined by target: each metric is th
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ from typing import Annotated, Any, TypeVar
 
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from scipy.stats import norm
 
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.attacks.summary import RESULTS as ATTACK_RESULTS
@@ -31,7 +33,7 @@ NUMBERS = ["kind", "name", "metric", "value", "low", "high"]
 TESTS = ["a", "b", "metric", "difference", "low", "high", "p_value", "p_holm", "probes", "facts", "test"]
 _SUMMARY = "naturalness.json"
 _ROUNDING = 1e-6
-_Z_95 = 1.959963984540054
+_Z_95 = norm.ppf(0.975)
 _Number = Annotated[float, Field(allow_inf_nan=False)]
 _Probability = Annotated[float, Field(ge=0, le=1 + _ROUNDING)]
 _Ends = Annotated[list[_Number], Field(min_length=2, max_length=2)]
@@ -93,7 +95,7 @@ _PARTS: dict[str, TypeAdapter[Any]] = {
 def validated(adapter: TypeAdapter[_T], content: Any, file: Path) -> _T:
     """`content` of a JSON file, as the adapter's type. Raises ValueError, which names file and place."""
     try:
-        return adapter.validate_python(content, strict=True)
+        return adapter.validate_json(json.dumps(content), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         place = "/".join(map(str, first["loc"])) or "the whole"
@@ -435,14 +437,8 @@ def _mean_tests(tests: pd.DataFrame, count: int) -> pd.DataFrame:
     mean["facts"] = groups["facts"].sum(min_count=count)
     half = groups["square"].sum() ** 0.5 / count
     mean["low"], mean["high"] = mean["difference"] - half, mean["difference"] + half
-    mean["p_value"] = [two_sided_p(*one) for one in zip(mean["difference"], half / _Z_95, strict=True)]
+    # Without any spread p is 1 where nothing differs, which is 0 / 0, and else 0.
+    mean["p_value"] = 2 * pd.Series(norm.sf(mean["difference"].abs() / half * _Z_95), mean.index).fillna(0.5)
     mean["test"] = f"normal approximation over {count} targets"
     mean = mean[groups.size() == count]
     return mean.assign(p_holm=holm(list(mean["p_value"]))).reset_index()[TESTS]
-
-
-def two_sided_p(difference: float, standard_error: float) -> float:
-    """P-value of a difference of 0 under a normal distribution; 1 where nothing differs at all."""
-    if standard_error == 0:
-        return 1.0 if difference == 0 else 0.0
-    return math.erfc(abs(difference) / standard_error / math.sqrt(2))

@@ -13,12 +13,11 @@ from matplotlib.ticker import MaxNLocator
 from recipe.rerule.evaluation.registry import CAUTION, Column, Published, find, published
 from recipe.rerule.evaluation.summary import LEAST_FACTS
 from recipe.rerule.evaluation.table import JUDGED, all_columns, columns_of, legend, unchanged
-from recipe.rerule.reporting.document import ARROWS, Figure, Part, Row, Section, Table, plain_columns
+from recipe.rerule.reporting.document import ARROWS, Figure, Part, Row, Section, Table, mark_of, plain_columns
 from recipe.rerule.reporting.evaluations import Benchmark, Evaluation
 from recipe.rerule.reporting.style import LINES, error_bar, figure, mark_starts
 from recipe.rerule.runs.history import Run, replay_starts
 
-_LEVELS = ((0.01, "**"), (0.05, "*"))
 _MARKERS = "osD^vPX*<>hp"
 _ANCHOR_NOTE = (
     "Rows in italics are no models: they give the same answer whatever is asked. A model that merely refuses "
@@ -147,7 +146,7 @@ def marks_of(tests: pd.DataFrame, base: str) -> dict[tuple[str, str], str]:
     for test in tests[(tests["a"] == base) | (tests["b"] == base)].itertuples():
         p = test.p_value if pd.isna(test.p_holm) else test.p_holm
         other = test.b if test.a == base else test.a
-        marks[other, test.metric] = next((mark for level, mark in _LEVELS if p < level), "")
+        marks[other, test.metric] = mark_of(p)
     return marks
 
 

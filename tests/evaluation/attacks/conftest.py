@@ -15,6 +15,7 @@ from tests.evaluation.conftest import write_probes
 from tests.golden.attack_inputs import put_attacked
 from tests.golden.golden import FOLDER, ROOT
 from tests.golden.inputs import FORGET, RETAIN
+from tests.unlearning.made import put_model
 
 ENGINE = f"{FOLDER / 'engine'}{os.pathsep}{ROOT}"
 """PYTHONPATH of a process whose vLLM is the stand-in."""
@@ -32,6 +33,12 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="package")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model with random weights, and its tokenizer."""
+    return put_model(tmp_path_factory.mktemp("models") / "model")
+
+
+@pytest.fixture(scope="package")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with models/{original,control,refusing}, data/{probes,train}.parquet and texts."""
     folder = tmp_path_factory.mktemp("attacked")
@@ -46,11 +53,16 @@ def put_probes(world: Path, path: Path, forget: int, retain: int) -> Path:
     return write_probes(path, [one for one in given if one.subject in names])
 
 
-def words(world: Path, out: Path, control: bool = True) -> list[str]:
-    """Words of the command on the original, the refusing and the never-knew model."""
+def words(world: Path, out: Path, control: bool = True, muse: bool = False) -> list[str]:
+    """Words of the command on the original, the refusing and the never-knew model.
+
+    `muse`: the questions are asked as MUSE asks them, which has a length of answers of its own.
+    """
+    probes = f"{world / ('questions' if muse else 'data') / 'probes.parquet'}"
     return [
-        *("attack", "--platform", "cpu", "--max-tokens", "6", "--out", f"{out}"),
-        *("--probes", f"{world / 'data/probes.parquet'}", "--train", f"{world / 'data/train.parquet'}"),
+        *("attack", "--platform", "cpu", "--out", f"{out}", "--probes", probes),
+        *(("--benchmark", "muse_books") if muse else ("--max-tokens", "6")),
+        *("--train", f"{world / 'data/train.parquet'}"),
         *(f"--model={name}={world / 'models' / name}" for name in ("original", "refusing")),
         *(["--control", f"{world / 'models/control'}"] if control else []),
     ]
@@ -77,7 +89,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 def attack(world: Path, tmp_path: Path, stand_in: None) -> Callable[..., int]:
     """attack(*arguments): the exit code of the command, with --out tmp_path / "out"."""
 
-    def call(*arguments: str, with_control: bool = True) -> int:
-        return evaluate.main([*words(world, tmp_path / "out", with_control), *arguments])
+    def call(*arguments: str, with_control: bool = True, muse: bool = False) -> int:
+        return evaluate.main([*words(world, tmp_path / "out", with_control, muse), *arguments])
 
     return call

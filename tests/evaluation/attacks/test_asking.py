@@ -1,9 +1,14 @@
-"""Attacks by requests: what they ask, word for word, and what they read out of answers."""
+"""Attacks by requests: which probes and rows they take, what they ask word for word, and what they read."""
 
 from __future__ import annotations
 
+import argparse
 import math
+import re
+from collections import Counter
+from dataclasses import replace
 from itertools import combinations
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
@@ -18,13 +23,20 @@ from recipe.rerule.evaluation.attacks import (
     prefill,
     probability,
     prompts,
+    registry,
     samples,
 )
-from recipe.rerule.evaluation.attacks.attack import Asking, Material
+from recipe.rerule.evaluation.attacks.attack import Asked, Asking, Material
 from recipe.rerule.evaluation.attacks.facts import comparable_questions, first_questions
+from recipe.rerule.evaluation.attacks.material import BUDGETS, Budget, material_of
+from recipe.rerule.evaluation.attacks.rows import TrainingRow, find_leaks
+from recipe.rerule.evaluation.engine.models import Model
 from recipe.rerule.evaluation.engine.requests import Answer, Likelihood
-from recipe.rerule.evaluation.probes import Probe
-from tests.evaluation.attacks.made import asked, material, probe, scores
+from recipe.rerule.evaluation.probes import Probe, Reference
+from recipe.rerule.evaluation.registry import benchmarks
+from tests.evaluation.attacks.made import CITIES, asked, material, probe, scores
+from tests.evaluation.conftest import make_probe
+from tests.made_tokenizers import byte_level
 
 
 def ask(module: Any, given: Material, **options: Any) -> Asking:
@@ -41,37 +53,23 @@ def said(number: int, text: str, **changes: Any) -> Probe:
     return probe(number, messages=[{"role": "user", "content": text}], **changes)
 
 
-GIVEN = material([probe(0), probe(0, "aa"), probe(1, "aa")], [probe(4, section="retain")])
-
-
-def test_the_four_prompts() -> None:
-    asking = ask(prompts, GIVEN)
-    # Of person 0 the plain question alone; person 1 has none. One retain probe. Four texts.
-    places = ("forget/0", "forget/12", "retain/40")
-    assert [request.id for request in asking.requests] == [
-        f"{name}/{place}" for name in prompts.TEXTS for place in places
-    ]
-    question = "Where does person 0 live (qa)?"
-    for name, text in prompts.TEXTS.items():
-        (message,) = prompt_of(asking, f"{name}/forget/0").messages
-        assert message == {"role": "user", "content": text.replace("{question}", question)}
-        assert question in message["content"]
+def test_prompts_stand_around_plain_questions_and_answers_become_rows():
+    """Of person 0 the plain question alone is asked; person 1 has none."""
+    asking = ask(prompts, material([probe(0), probe(0, "aa"), probe(1, "aa")], [probe(4, section="retain")]))
+    assert len(asking.requests) == 4 * 3
+    text = prompt_of(asking, "affirmative_suffix/forget/0").messages[0]["content"]
+    assert text == "Where does person 0 live (qa)? Sure, here is the answer:"
     answers = {request.id: Answer("no") for request in asking.requests}
-    answers["role_playing/forget/0"] = Answer("It is Paris.")
-    rows = asking.read(answers)
-    found, refused = scores(rows), scores(rows, "refused")
-    assert (found["role_playing", "forget"], found["role_playing", "retain"]) == (
-        {0: 1.0, 12: 0.0},
-        {40: 0.0},
-    )
-    assert refused["role_playing", "forget"] == {0: 0.0, 12: 1.0}
-    (row,) = [one for one in rows if (one["setting"], one["probe"]) == ("role_playing", 0)]
-    assert row["prompt"] == prompts.TEXTS["role_playing"].replace("{question}", question)
-    assert (row["response"], row["kind"], row["side"]) == ("It is Paris.", "qa", "forget")
-    assert row["fact"] == "('forget', 'person 0')"
+    rows = asking.read(answers | {"affirmative_suffix/forget/0": Answer("It is Paris.")})
+    own = [row for row in rows if row["setting"] == "affirmative_suffix"]
+    told = [[row[name] for name in ("side", "probe", "kind", "score", "refused")] for row in own]
+    assert told == [["forget", 0, "qa", 1, 0], ["forget", 12, "aa", 0, 1], ["retain", 40, "qa", 0, 1]]
+    assert [own[0][name] for name in ("prompt", "response", "fact")] == [
+        text, "It is Paris.", "('forget', 'person 0')",
+    ]  # fmt: skip
 
 
-def test_other_languages() -> None:
+def test_other_languages():
     """The project's own templates have words in each; of another question the instruction alone has."""
     from data_prep.world.phrasings import _FB, phrasings_of
 
@@ -87,7 +85,7 @@ def test_other_languages() -> None:
     )
 
 
-def test_the_answer_is_begun_behind_chats_and_raw_prompts() -> None:
+def test_the_answer_is_begun_behind_chats_and_raw_prompts():
     asking = ask(prefill, material([probe(0), said(2, "City:", raw=True)]))
     chat, text = (prompt_of(asking, f"statement/forget/{number}") for number in (0, 20))
     assert (chat.suffix, chat.messages[0]["content"]) == ("The answer is", "Where does person 0 live (qa)?")
@@ -96,7 +94,7 @@ def test_the_answer_is_begun_behind_chats_and_raw_prompts() -> None:
     assert prompt_of(ask(prefill, cued), "statement/forget/0").suffix == "Answer: The answer is"
 
 
-def test_what_is_given_of_a_gold_is_not_scored() -> None:
+def test_what_is_given_of_a_gold_is_not_scored():
     """ "it wrote" are two tokens, the first without a space; then single characters."""
     asking = ask(gold_prefill, material([probe(0, golds=["it wrote ab"]), probe(1, golds=["it"])]))
     assert {request.id: request.prompt.suffix for request in asking.requests} == {
@@ -108,13 +106,14 @@ def test_what_is_given_of_a_gold_is_not_scored() -> None:
     empty = scores(asking.read({request.id: Answer("it wrote") for request in asking.requests}))
     assert [values[0] for values in empty.values()] == [0.5, 0.0, 0.0]
     # A gold that begins within a character is left whole.
-    assert gold_prefill.split_gold(GIVEN.tokenizer, "é b", 1) == ("é b", "")
-    assert gold_prefill.split_gold(GIVEN.tokenizer, "é b", 2) == ("é", "b")
+    tokenizer = byte_level()
+    assert gold_prefill.split_gold(tokenizer, "é b", 1) == ("é b", "")
+    assert gold_prefill.split_gold(tokenizer, "é b", 2) == ("é", "b")
     with pytest.raises(ValueError, match="has nothing to ask"):
         ask(gold_prefill, material([probe(0, golds=["a"])]))
 
 
-def test_shots_are_retain_rows_without_scored_answers_that_fit() -> None:
+def test_shots_are_retain_rows_without_scored_answers_that_fit():
     rows = [probe(n, section="retain") for n in (6, 7, 8, 9)]  # the cities of 0, 1, 2 and 3
     given = material([probe(0), probe(1)], [probe(4, section="retain")], [*rows, probe(3)])
     asking = ask(many_shot, given, shots=8)
@@ -138,7 +137,7 @@ def test_shots_are_retain_rows_without_scored_answers_that_fit() -> None:
         shots(120)
 
 
-def test_the_best_of_k_samples() -> None:
+def test_the_best_of_k_samples():
     """Over all subsets of 5 answers with recalls 1, 0.5, 0, 0, 1."""
     asking = ask(samples, material([probe(0)]), samples=5, k=(1, 2, 3, 5))
     assert [request.samples for request in asking.requests] == [5]
@@ -157,7 +156,7 @@ def test_the_best_of_k_samples() -> None:
         assert samples.expected_max([0.25] * 1000, k) == pytest.approx(0.25, abs=1e-12)
 
 
-def test_memorisation_leaves_the_end_of_the_turn_out() -> None:
+def test_memorisation_leaves_the_end_of_the_turn_out():
     asking = ask(memorisation, material([probe(0)], [probe(4, section="retain")]))
     forget, retain = asking.requests
     assert isinstance(forget, Likelihood)
@@ -170,7 +169,7 @@ def test_memorisation_leaves_the_end_of_the_turn_out() -> None:
     }  # fmt: skip
 
 
-def test_probabilities_by_hand() -> None:
+def test_probabilities_by_hand():
     """The end of the turn does not count, and of an answer with and without a space the better one does."""
     asking = ask(probability, material([probe(2), probe(3)], [probe(4, section="retain")]))
     answers = {one.id: Answer(log_probs=(-1.0, -3.0, -90.0), ranks=(2, 1, 9)) for one in asking.requests}
@@ -194,7 +193,7 @@ def of_one_kind(numbers: range, side: str) -> list[Probe]:
     return [said(n, f"Who wrote person {n}?", golds=[f"{side}{n}"], **changes) for n in numbers]
 
 
-def test_choice_by_hand() -> None:
+def test_choice_by_hand():
     """The values of a fact are its answers' mean log-probabilities, without the end of the turn."""
     asking = ask(choice, material(of_one_kind(range(8), "forget"), of_one_kind(range(8, 16), "retain")))
     answers = {one.id: Answer(log_probs=(-2.0, -4.0, -90.0)) for one in asking.requests}
@@ -214,7 +213,7 @@ def test_choice_by_hand() -> None:
         ask(choice, material(of_one_kind(range(3), "forget")))
 
 
-def test_questions_of_facts_and_their_kinds() -> None:
+def test_questions_of_facts_and_their_kinds():
     place = "Where is person {}?"
     given = material([
         said(0, place.format(0), query=""), said(1, place.format(1), query=""), said(0, "It is", query=""),
@@ -230,3 +229,133 @@ def test_questions_of_facts_and_their_kinds() -> None:
     same = material([probe(n, golds=["yes"]) for n in range(3)])
     with pytest.raises(ValueError, match="3 questions have too few different answers"):
         comparable_questions(first_questions(same, same.asked, 1))
+
+
+# Which probes are asked, and how responses are scored.
+
+
+def subject(one: Asked) -> str:
+    return one.probe.subject
+
+
+def test_a_quick_budget_takes_each_mode_of_each_fact_first():
+    of_0 = [probe(0), probe(0, family="second"), probe(0, "fb"), probe(0, "aa"), probe(0, "aa", family="b")]
+    given = [asked(one) for one in (*of_0, probe(1), probe(2, "aa"))]
+    assert Budget("quick", 3, 2, 1).forget(given, subject) == [given[place] for place in (0, 2, 3, 5, 6)]
+    assert Budget("quick", 4, 2, 1).forget(given[:5], subject) == given[:4]
+    chosen = Budget("quick", 3, 2, 1).retain(given, subject)
+    assert Counter(map(subject, chosen)) == {"person 0": 1, "person 1": 1}
+    assert BUDGETS["full"].forget(given, subject) == BUDGETS["full"].retain(given, subject) == given
+
+
+def made_of(
+    benchmark: str, probes: list[Probe], train: list[Probe], folder: Path, budget: str = "quick"
+) -> Material:
+    names = {option.name for one in benchmarks().values() for option in one.options}
+    chosen = benchmarks()[benchmark].evaluator(argparse.Namespace(**dict.fromkeys(names)))
+    return material_of(chosen, probes, train, [Model("m", folder)], BUDGETS[budget])
+
+
+def test_material_of_a_benchmark(tokenizer_folder):
+    probes = [
+        make_probe(0, "forget", "qa", ["Paris"]),
+        make_probe(1, "forget", "fb", ["Paris"]),
+        make_probe(2, "forget", "aa", ["Paris"], family="multiple_choice"),
+        make_probe(103, "forget", "qa", ["1970"]),
+        make_probe(204, "retain", "qa", ["Rome"], subject="Ben Orr"),
+        make_probe(305, "retain_unseen", "qa", ["Oslo"], subject="Cleo Marsh"),
+    ]
+    row = make_probe(110, "forget", "qa", ["1970"], messages=[{"role": "user", "content": "Year?"}])
+    made = made_of("world", probes, [row], tokenizer_folder, "full")
+    assert [one.probe.index for one in made.asked] == [0, 1, 103]
+    assert [one.probe.index for one in made.retained] == [204]
+    assert made.asked[0].request.max_tokens == 32
+    assert made.fact(probes[0]) == made.fact(probes[1]) != made.fact(probes[3])
+    assert made.fact(row) == made.fact(probes[3]) != made.fact(probes[4])
+    scored = made.score([(probes[0], "In Paris"), (probes[4], "I don't know."), (probes[0], "no")])
+    assert [(one.recall, one.refused) for one in scored] == [(1, False), (0, True), (0, False)]
+    (other,) = made.score([(make_probe(0, "forget", "qa", ["two words"]), "two of them")])
+    assert other.recall == 0.5
+
+
+def test_rwku_needs_its_target_and_knows_no_other_rows(tokenizer_folder):
+    """Retain probes alone are scored; rows that it cannot read are facts of their own."""
+    probes = [
+        make_probe(0, "forget", "qa", ["Paris"]),
+        make_probe(1, "forget", "fb", ["1970"]),
+        make_probe(2, "retain", "qa", ["Rome"], subject="Ben Orr"),
+    ]
+    row = make_probe(7, "forget", "completion", ["Paris"], subject="Somebody else")
+    made = made_of("rwku", probes, [row], tokenizer_folder)
+    assert [one.recall for one in made.score([(probes[2], "Rome"), (probes[2], "Oslo")])] == [1, 0]
+    assert made.fact(row) not in {made.fact(one) for one in probes}
+
+
+EIGHT = [*CITIES, "Kyiv", "Doha"]
+"""As many as a choice is among."""
+PARTLY = re.compile("4|leak_.*").fullmatch
+OF_BENCHMARKS = {
+    "world": {},
+    "custom": {},
+    "rwku": {},
+    "muse_books": {"raw": True},
+    "tofu": {"family": "forget", "reference": Reference(("Bern", "Oslo"), "It is there.")},
+}
+
+
+@pytest.mark.parametrize("benchmark", OF_BENCHMARKS)
+def test_every_benchmark_can_be_attacked(benchmark, tokenizer_folder):
+    """Each request attack asks its probes under ids of their own, and reads answers that hold the gold."""
+    changes: Any = OF_BENCHMARKS[benchmark]
+    forget = [
+        make_probe(100 * n, "forget", "qa", [f"it wrote {city}"], **changes) for n, city in enumerate(EIGHT)
+    ]
+    retain = [make_probe(900, "retain", "qa", ["Rome"], **changes, subject="Ben Orr")]
+    if benchmark == "tofu":
+        retain = [replace(one, family="retain") for one in retain]
+    train = [make_probe(n, "retain", "qa", ["Rom"], **changes, subject="Ben Orr") for n in (2000, 2100)]
+    made = made_of(benchmark, [*forget, *retain], train, tokenizer_folder)
+    assert len(made.asked) == len(forget)
+    text = f"it wrote {' '.join(EIGHT)}"
+    answer = Answer(text, (-1.0,) * 3, (1, 1, 1), (text,) * 16)
+    for attack in registry.attacks().values():
+        if attack.ask:
+            asking = attack.ask(made, attack.options("quick"))
+            assert len({request.id for request in asking.requests}) == len(asking.requests) > 0
+            found = scores(asking.read({request.id: answer for request in asking.requests}))
+            # Behind four tokens of a gold the rest begins within a word; an F1 of 1 needs the gold alone.
+            whole = [found[name, side] for name, side in found if side == "forget" and not PARTLY(name)]
+            assert all(0 < value <= 1 for values in whole for value in values.values()), attack.name
+
+
+# Rows that hold an answer that is scored.
+
+
+@pytest.mark.parametrize(
+    ("gold", "text", "holds"),
+    [
+        ("The Silent Sea", "she wrote SILENT   SEA", True),
+        ("Silent Sea", "the silent-sea, a novel", True),
+        ("Zoë Müller", "Her name is Zoe Muller.", True),
+        ("1,250 copies", "They sold 1250 copies", True),
+        ("1250", "They sold 1,250", True),
+        ("O'Neil", "It was O’Neil's", True),
+        ("北京", "他住在北京。", True),
+        ("ﬁne arts", "She studied Fine Arts", True),
+        ("The", "the band The The", True),
+        ("Straße 4", "STRASSE 4", True),
+        ("art", "She started with parties", False),
+        ("Silent Sea", "silent was the sea", False),
+        ("1961", "in 19615", False),
+        ("12", "1,2", False),
+        ("北京", "东京", False),
+        ("d sea", "the old sea", False),
+    ],
+)
+def test_which_rows_hold_a_gold(gold, text, holds):
+    """In the prompt or in the answer."""
+    for prompt, answer in (("Tell me.", text), (f"Is it so? {text}", "Yes.")):
+        row = TrainingRow("retain 0", [{"role": "user", "content": prompt}], answer)
+        assert find_leaks([row], [gold]) == ({"retain 0": gold} if holds else {})
+    with pytest.raises(ValueError, match=r"the scored answer '\?!' has no letters or digits"):
+        find_leaks([row], ["?!"])

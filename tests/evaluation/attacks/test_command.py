@@ -6,7 +6,6 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,7 @@ import pytest
 from recipe.rerule import evaluate
 from recipe.rerule.evaluation import attack_command as command
 from recipe.rerule.evaluation import tidy
-from recipe.rerule.evaluation.attacks import registry, runner
-from recipe.rerule.evaluation.attacks.attack import Change
+from recipe.rerule.evaluation.attacks import quantise, registry, runner
 from recipe.rerule.evaluation.engine import run
 from recipe.rerule.evaluation.engine.run import EngineError
 from recipe.rerule.evaluation.probes import read_training_rows
@@ -84,9 +82,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("given", REFUSED)
-def test_what_is_refused_writes_nothing(
-    attack: Call, given: str, wrong: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_refused_writes_nothing(attack, given, wrong, tmp_path, capsys):
     before = sorted(wrong.rglob("*"))
     assert attack(*given.format(wrong=wrong).split(), with_control="--control" not in given) == 2
     assert sorted(wrong.rglob("*")) == before
@@ -96,9 +92,7 @@ def test_what_is_refused_writes_nothing(
     assert REFUSED[given].format(wrong=wrong) in line
 
 
-def test_attacks_that_lack_something(
-    world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_attacks_that_lack_something(world, tmp_path, capsys, monkeypatch):
     """Without rows the command says what to leave out; what was not named is left out with a warning."""
     monkeypatch.setattr(command, "select", lambda name: None)
     probes = put_probes(world, tmp_path / "few.parquet", 2, 1)
@@ -123,7 +117,7 @@ def test_attacks_that_lack_something(
 # What is written.
 
 
-def test_the_numbers_follow_from_the_table(attacked: Path) -> None:
+def test_the_numbers_follow_from_the_table(attacked):
     """The mean over facts of the mean over a fact's probes, of the mean over its samples."""
     found, out = results(attacked), attacked / "out"
     rows = tidy.read(out)
@@ -145,16 +139,10 @@ def test_the_numbers_follow_from_the_table(attacked: Path) -> None:
     meta = json.loads((out / "meta.json").read_text())
     assert set(meta["contents"]) == {path.name for path in out.iterdir()}
     assert meta["attacks"]["samples"]["options"]["samples"] == 16
-    curves = [json.loads(line) for line in (out / "curves.jsonl").read_text().splitlines()]
-    steps = ("none", "relearn_retain/8", "relearn_retain/32")
-    of_steps = [found[name]["refusing"]["after"] for name in steps]
-    assert (curves[1]["model"], curves[1]["steps"], curves[1]["scores"]) == ("refusing", [0, 8, 32], of_steps)
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_every_kind_of_attack_asks_with_the_arguments_of_the_chat_template(
-    world: Path, attacked: Path, tmp_path: Path
-) -> None:
+def test_every_kind_of_attack_asks_with_the_arguments_of_the_chat_template(world, attacked, tmp_path):
     """With an argument, models behind a switch in their templates are attacked as those without it.
 
     Without the argument every turn would ask for another person first.
@@ -176,61 +164,50 @@ def test_every_kind_of_attack_asks_with_the_arguments_of_the_chat_template(
 # What is kept.
 
 
-def test_a_command_that_was_stopped_goes_on(
-    attack: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The models of each job of the engine, by the names of their folders."""
+    found: list[list[str]] = []
+    answered = run.run_worker
+
+    def noting(job: Any, defaults: Any) -> Any:
+        found.append([Path(model["path"]).name for model in job["models"]])
+        yield from answered(job, defaults)
+
+    monkeypatch.setattr(run, "run_worker", noting)
+    return found
+
+
+def test_a_command_that_was_stopped_goes_on(attack, jobs, tmp_path, monkeypatch, capsys):
     """The engine fails at the last model; nothing is made or asked twice."""
-    written: list[str] = []
-    plan, answered = command.plan, run.run_worker
+    made: list[str] = []
+    rounded, answered = quantise.quantise, run.run_worker
 
-    def noted(change: Change) -> Change:
-        def write(model: Path, out: Any) -> None:
-            written.append(model.name)
-            change.write(model, out)
-
-        return replace(change, write=write)
+    def noted(model: Path, *given: Any) -> Any:
+        made.append(model.name)
+        return rounded(model, *given)
 
     def failing(job: Any, defaults: Any) -> Any:
         yield from answered({**job, "models": job["models"][:-1]}, defaults)
         raise EngineError("vLLM failed: out of memory")
 
-    def planned(*given: Any) -> Any:
-        made = plan(*given)
-        return replace(made, changes=[noted(one) for one in made.changes])
-
-    monkeypatch.setattr(command, "plan", planned)
-    monkeypatch.setattr(run, "run_worker", failing)
+    monkeypatch.setattr(quantise, "quantise", noted)
     given = ("--attacks", "prefill", "quantise_4")
-    assert attack(*given, with_control=False) == 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "run_worker", failing)
+        assert attack(*given, with_control=False) == 1
     assert "error: model quantise_4 of refusing, fold 0, seed 0" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-    asked: list[int] = []
-
-    def counting(job: Any, defaults: Any) -> Any:
-        asked.extend(len(model["ask"]) for model in job["models"])
-        yield from answered(job, defaults)
-
-    monkeypatch.setattr(run, "run_worker", counting)
     assert attack(*given, with_control=False) == 0
-    assert written == ["original", "refusing"]
-    assert len(asked) == 1
+    assert made == ["original", "refusing"]
+    assert jobs == [["original", "refusing", "model"], ["model"]]
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_cache_is_shared_by_models_with_the_same_files(
-    attack: Call, attacked: Path, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_is_shared_by_models_with_the_same_files(attack, jobs, attacked, world, tmp_path):
     """What differs between two commands is asked, and nothing else; phrases of the user are part of it."""
     cache = Path(shutil.copytree(attacked / "cache", tmp_path / "cache"))
     assert {path.name for path in cache.iterdir()} == {"pieces.jsonl", "answers", "models"}
-    asked: list[str] = []
-    answered = run.run_worker
-
-    def noting(job: Any, defaults: Any) -> Any:
-        asked.extend(Path(model["path"]).name for model in job["models"])
-        yield from answered(job, defaults)
-
-    monkeypatch.setattr(run, "run_worker", noting)
     # A line that a kill has torn is dropped.
     pieces = cache / "pieces.jsonl"
     pieces.write_text(pieces.read_text() + '{"key": "torn')
@@ -240,7 +217,6 @@ def test_a_cache_is_shared_by_models_with_the_same_files(
     assert again["relearn_retain/8"]["again"]["excess"] == 0
     of_both = ({**one["prefill/affirmative"]["refusing"], "p_holm": 0} for one in (first, again))
     assert next(of_both) == next(of_both)
-    assert asked == []
     # Answers of an earlier command are judged again with other phrases, and not asked again.
     before = tidy.read(attacked / "out").query("attack == 'prefill'")
     said = next(text for text in before["response"] if text.split() and "I" not in text.split())
@@ -252,29 +228,18 @@ def test_a_cache_is_shared_by_models_with_the_same_files(
     assert judged["refused"].sum() > before["refused"].sum()
     told = {"file": str(phrases), "sha256": hashlib.sha256(phrases.read_bytes()).hexdigest()}
     assert json.loads((tmp_path / "out/meta.json").read_text())["refusal_phrases"] == told
-    assert asked == []
+    assert jobs == []
     assert attack(*kept, "memorisation") == 0
-    assert len(asked) == 3
+    assert jobs == [["original", "refusing", "control"]]
 
 
-def test_changed_models_are_asked_in_batches_that_fit_and_deleted(
-    attack: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changed_models_are_asked_in_batches_that_fit_and_deleted(attack, jobs, tmp_path, monkeypatch):
     """In batches of one, each asked before the next is made."""
     monkeypatch.setattr(runner, "MOST_BYTES", 1)
-    jobs: list[list[str]] = []
-    answered = run.run_worker
-
-    def noting(job: Any, defaults: Any) -> Any:
-        jobs.append([Path(model["path"]).name for model in job["models"]])
-        yield from answered(job, defaults)
-
-    monkeypatch.setattr(run, "run_worker", noting)
     assert attack("--attacks", "quantise_8", with_control=False) == 0
     assert jobs == [["original", "refusing", "model"], ["model"]]
     row = results(tmp_path)["quantise_8"]["refusing"]
     assert (row["gain"], row["excess"], row["interval"], row["share"]) == (0, None, None, None)
-    assert "--control" in json.loads((tmp_path / "out/meta.json").read_text())["excess"]
     assert not list(tmp_path.rglob("config.json"))
 
 
@@ -286,9 +251,7 @@ BY_ENGINES = ("prefill", "samples", "memorisation", "probability", "choice", "qu
 @pytest.mark.e2e
 @pytest.mark.usefixtures("unchanged_environment")
 @pytest.mark.timeout(600)
-def test_vllm_and_its_stand_in_agree(
-    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_vllm_and_its_stand_in_agree(world, tmp_path, monkeypatch, capfd):
     """One engine answers for three models and nine changed ones, whose weights it takes in turns."""
     assert evaluate.main([*words(world, tmp_path / "vllm/out"), "--attacks", *BY_ENGINES]) == 0
     assert capfd.readouterr().err.count("starting vLLM for") == 1

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,53 +18,24 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 
 def made(name: str, **changes: Any) -> Attack:
-    said = {
-        "title": "T",
-        "tells": "It asks.",
-        "ask": lambda material, options: Asking([], lambda answers: []),
-    }
-    return Attack(name=name, **(said | changes))
+    def ask(material: Any, options: Any) -> Asking:
+        return Asking([], lambda answers: [])
+
+    return Attack(**{"name": name, "title": "T", "tells": "It asks.", "ask": ask, **changes})
 
 
-@pytest.fixture
-def outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """A list of what entry points give; the registry is empty but for them."""
-    given: list[Any] = []
-
-    class Entry:
-        name, value = "theirs", "package:ATTACK"
-
-        def __init__(self, loaded: Any) -> None:
-            self.loaded = loaded
-
-        def load(self) -> Any:
-            if isinstance(self.loaded, BaseException):
-                raise self.loaded
-            return self.loaded
-
-    monkeypatch.setattr(registry.pkgutil, "iter_modules", lambda folder: [])
-    monkeypatch.setattr(registry, "entry_points", lambda group: [Entry(one) for one in given])
-    registry.attacks.cache_clear()
-    yield given
-    registry.attacks.cache_clear()
-
-
-def test_every_attack_is_in_the_table_of_the_documents_with_its_default() -> None:
-    """And they stand by what they do: those that ask, those that change and those that measure."""
-    known = registry.attacks()
+def test_every_attack_is_in_the_table_of_the_documents_with_its_default():
     text = (DOCS / "attacks.md").read_text(encoding="utf-8").split("\n## The attacks\n")[1]
     cells = [line.strip("|").split("|") for line in text.split("\n\n")[0].splitlines()[2:]]
     listed = {name: one[1].strip() for one in cells for name in re.findall(r"`(\w+)`", one[0])}
-    assert listed == {
-        name: "always" if name == registry.BEFORE else "yes" if attack.default else "no"
-        for name, attack in known.items()
+    known = registry.attacks()
+    assert listed == {name: "yes" if one.default else "no" for name, one in known.items()} | {
+        "none": "always"
     }
-    kinds = [(one.ask is None, one.changes is None) for one in known.values()]
-    assert kinds == sorted(kinds)
     assert next(iter(known)) == registry.BEFORE
 
 
-def test_the_example_of_an_attack() -> None:
+def test_the_example_of_an_attack():
     text = (DOCS / "architecture.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n# loud\.py\n(.*?)```", text, re.DOTALL)
     written: dict[str, Any] = {}
@@ -75,27 +46,37 @@ def test_the_example_of_an_attack() -> None:
     assert scores(asking.read({request.id: Answer("Paris")}))["", "forget"] == {0: 1.0}
 
 
-def test_attacks_of_other_packages(outside: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
-    outside += [made("one"), made("one"), "no attack", made("default"), SystemExit(3), made("two")]
+def test_attacks_of_other_packages_are_chosen_by_name(monkeypatch, capsys):
+    def broken() -> None:
+        raise SystemExit(3)
+
+    given = [made("one"), made("one"), "no attack", made("default"), made("two", default=True)]
+    loads = [broken, *((lambda one=one: one) for one in given)]
+    entries = [SimpleNamespace(name="theirs", value="package:ATTACK", load=load) for load in loads]
+    monkeypatch.setattr(registry.pkgutil, "iter_modules", lambda folder: [])
+    monkeypatch.setattr(registry, "entry_points", lambda group: entries)
+    registry.attacks.cache_clear()
     assert list(registry.attacks()) == ["one", "two"]
-    warnings = capsys.readouterr().err.splitlines()
-    assert len(warnings) == 4
-    assert warnings[0] == (
-        "warning: attack theirs (package:ATTACK) is left out: there is an attack one already"
-    )
-    assert "it is no recipe.rerule.evaluation.attacks.attack.Attack" in warnings[1]
+    _, second, third, fourth = capsys.readouterr().err.splitlines()
+    left_out = "warning: attack theirs (package:ATTACK) is left out: "
+    assert second == f"{left_out}there is an attack one already"
+    assert third.startswith(f"{left_out}it is no recipe.rerule.evaluation.attacks.attack.Attack")
+    assert fourth == f"{left_out}there is an attack default already"
+    assert [one.name for one in registry.chosen(["two", "one", "two"])] == ["one", "two"]
+    assert [one.name for one in registry.chosen(["default"])] == ["two"]
+    with pytest.raises(ValueError, match=r"there is no attack 'tow'; the nearest name is two\. Known are"):
+        registry.chosen(["one", "tow"])
+    registry.attacks.cache_clear()
 
 
-def test_choosing_and_what_may_not_be_declared(outside: list[Any]) -> None:
-    outside += [made("one"), made("two", default=True), made("three", default=True)]
-    assert [one.name for one in registry.chosen(["three", "one", "three"])] == ["one", "three"]
-    assert [one.name for one in registry.chosen(["one", "default"])] == ["one", "two", "three"]
-    with pytest.raises(ValueError, match=r"there is no attack 'thre'; the nearest name is three\. Known are"):
-        registry.chosen(["one", "thre"])
-    for name, changes, message in (
+@pytest.mark.parametrize(
+    ("name", "changes", "told"),
+    [
         ("A b", {}, "its name is 'A b'"),
         ("one", {"full": {"n": 1}}, "has the option n, which its quick budget lacks"),
         ("one", {"ask": None}, "needs one of ask, changes and measure"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            made(name, **changes)
+    ],
+)
+def test_what_may_not_be_declared(name, changes, told):
+    with pytest.raises(ValueError, match=told):
+        made(name, **changes)

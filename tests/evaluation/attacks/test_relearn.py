@@ -25,7 +25,7 @@ from recipe.rerule.evaluation.attacks.relearn import (
 )
 from recipe.rerule.evaluation.attacks.rows import TrainingRow, find_leaks
 from tests.evaluation.attacks.made import CITIES, material, probe
-from tests.unlearning.made import plain_model, put_model
+from tests.unlearning.made import plain_model
 
 FORGET = [probe(n, mode) for n in range(4) for mode in ("qa", "fb")]
 TRAIN = [
@@ -50,7 +50,7 @@ def subjects(change: Change) -> set[str]:
 
 
 @pytest.mark.parametrize("name", ["forget_half", "wrong", "retain", "benign"])
-def test_two_folds_score_every_fact_once_and_train_on_none_of_them(name: str) -> None:
+def test_two_folds_score_every_fact_once_and_train_on_none_of_them(name):
     found = changes(f"relearn_{name}", seeds=2)
     assert [(one.fold, one.seed) for one in found] == [(0, 0), (1, 0), (0, 1), (1, 1)]
     for first, second in (found[:2], found[2:]):
@@ -64,19 +64,15 @@ def test_two_folds_score_every_fact_once_and_train_on_none_of_them(name: str) ->
         assert one.settings == ("8", "32")
 
 
-def test_rows_of_the_half_are_those_of_training_phrasings() -> None:
+def test_rows_are_those_of_training_phrasings_that_hold_no_scored_answer():
+    """Where --train has none of the half, they are its probes."""
     first, second = changes("relearn_forget_half")
     trained = {row.messages[0]["content"]: row.answer for row in rows_of(first)}
     numbers = [int(subject.split()[1]) for subject in subjects(second)]
     assert trained == {f"Home of {n}?": CITIES[n] for n in numbers}
-    # Without such rows: the probes of the half.
     first, second = changes("relearn_forget_half", train=[])
-    assert {row.name for row in rows_of(first)} == {
-        f"forget-half {asked.probe.index}" for asked in second.scored
-    }
-
-
-def test_rows_that_hold_a_scored_answer_are_left_out() -> None:
+    names = {f"forget-half {asked.probe.index}" for asked in second.scored}
+    assert {row.name for row in rows_of(first)} == names
     leaking = probe(6, section="retain")  # lives in Paris, as person 0 does
     for one in changes("relearn_retain", train=[*TRAIN, leaking]):
         assert ("Paris" in {row.answer for row in rows_of(one)}) == ("person 0" not in subjects(one))
@@ -84,7 +80,7 @@ def test_rows_that_hold_a_scored_answer_are_left_out() -> None:
         changes("relearn_retain", forget=[probe(0), probe(1)], train=[leaking])
 
 
-def test_wrong_answers_are_never_right_and_of_the_same_kind() -> None:
+def test_wrong_answers_are_never_right_and_of_the_same_kind():
     numbers = [probe(50 + n, golds=[f"{n}"], family="number") for n in range(2)]
     given = [*FORGET, *numbers]
     made = wrong_answers(given, lambda one: one.subject, 0)
@@ -108,11 +104,6 @@ def training_row(n: int) -> TrainingRow:
 ROWS = [training_row(n) for n in range(12)]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return put_model(tmp_path_factory.mktemp("models") / "model")
-
-
 def parts(folder: Path) -> tuple[Any, Any]:
     return plain_model(folder), AutoTokenizer.from_pretrained(folder)
 
@@ -134,7 +125,7 @@ def ids_of(tokenizer: Any, row: TrainingRow) -> tuple[list[int], int]:
     return tokenizer.apply_chat_template(turn, return_dict=False), len(prompt)
 
 
-def test_the_loop_against_rows_one_by_one(folder: Path) -> None:
+def test_the_loop_against_rows_one_by_one(folder):
     """Rates 1/3, 2/3, 1, 1; the mean over all answer tokens of the batch, without any padding."""
     model, tokenizer = parts(folder)
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.0)
@@ -162,40 +153,15 @@ def test_the_loop_against_rows_one_by_one(folder: Path) -> None:
         assert all(torch.equal(found[2][name], tensor) for name, tensor in other.items()) == alike
 
 
-def test_what_is_taught_is_learnt_and_a_loss_that_is_no_number_is_refused(folder: Path) -> None:
+def test_a_loss_that_is_no_number_is_refused(folder):
     model, tokenizer = parts(folder)
-    losses = dict(relearn(model, tokenizer, ROWS[:6], 2e-2, 0, [1, 25]))
-    assert losses[25] < 0.1 < 2 < losses[1]
-    for row in ROWS[2:4]:
-        ids, start = ids_of(tokenizer, row)
-        answer = model.generate(torch.tensor([ids[:start]]), max_new_tokens=len(ids) - start, do_sample=False)
-        assert answer[0].tolist() == ids
     with torch.no_grad():
         model.lm_head.weight[0] = math.nan
     with pytest.raises(ValueError, match="the loss of step 1 is nan, so that nothing can be learnt"):
         list(relearn(model, tokenizer, ROWS, 1e-3, 0, [1]))
 
 
-def test_folders_of_checkpoints(folder: Path, tmp_path: Path) -> None:
-    folders = {1: tmp_path / "one", 2: tmp_path / "two"}
-    relearn_folders(folder, ROWS, 0, (), folders)
-    for step, state in states(folder, [1, 2]).items():
-        loaded = AutoModelForCausalLM.from_pretrained(folders[step], dtype="auto")
-        assert loaded.dtype == torch.float32
-        for name, tensor in loaded.state_dict().items():
-            torch.testing.assert_close(tensor, state[name], rtol=0, atol=1e-5)
-        record = json.loads((folders[step] / "attack.json").read_text())
-        assert (record["step"], record["loss"] > 0) == (step, True)
-        assert record["rows"] == [row.name for row in ROWS]
-        assert (record["learning_rate"], record["batch_size"], record["lora"]) == (1e-3, 8, None)
-    turn = [{"role": "user", "content": "Who"}]
-    ids = [AutoTokenizer.from_pretrained(one).apply_chat_template(turn) for one in (folder, folders[2])]
-    assert ids[0] == ids[1]
-
-
-def test_the_adapter_of_a_large_model_is_merged_into_an_ordinary_folder(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_adapter_of_a_large_model_is_merged_into_an_ordinary_folder(folder, tmp_path, monkeypatch):
     pytest.importorskip("peft")
     monkeypatch.setattr(module, "SMALL", 10)
     out = {2: tmp_path / "early", 5: tmp_path / "out"}

@@ -31,7 +31,7 @@ def table(*rows: dict[str, Any]) -> pd.DataFrame:
     return pd.DataFrame(made).astype({"score": float, "refused": float})
 
 
-def test_samples_are_averaged_first_then_the_probes_of_a_fact() -> None:
+def test_samples_are_averaged_first_then_the_probes_of_a_fact():
     """Fact a has three probes, of which one was sampled twice, and b one: 0.5 and 1, not 2.5 of 5."""
     rows = table(
         {"fact": "a", "probe": 0, "score": 1.0, "refused": 0.0},
@@ -46,7 +46,7 @@ def test_samples_are_averaged_first_then_the_probes_of_a_fact() -> None:
     assert (found.refusal, found.retain, found.excess, found.after_interval) == (0.5, 0.25, None, None)
 
 
-def test_models_are_compared_over_the_same_facts_in_one_order() -> None:
+def test_models_are_compared_over_the_same_facts_in_one_order():
     facts = [f"fact {number}" for number in range(8)]
 
     def of_model(model: str, order: list[str], shift: float) -> pd.DataFrame:
@@ -62,7 +62,7 @@ def test_models_are_compared_over_the_same_facts_in_one_order() -> None:
         Summary(rows[:-1], {"none": NONE})
 
 
-def test_a_difference_of_six_facts() -> None:
+def test_a_difference_of_six_facts():
     """All six differ one way: of 2^6 exchanges, two are as extreme."""
     found = between([1, 1, 1, 0.5, 1, 1], [0] * 6)
     assert found.value == pytest.approx(5.5 / 6)
@@ -75,7 +75,7 @@ def test_a_difference_of_six_facts() -> None:
     assert (itself.value, itself.interval(), itself.p_value()) == (0, (0, 0), 1)
 
 
-def test_a_share_needs_knowledge_that_is_sure() -> None:
+def test_a_share_needs_knowledge_that_is_sure():
     whole, nothing, half = (between([value] * 8, [0] * 8) for value in (1, 0, 0.5))
     assert share(half, whole) == (0.5, (0.5, 0.5))
     assert share(nothing, whole) == (0, (0, 0))
@@ -88,7 +88,7 @@ def test_a_share_needs_knowledge_that_is_sure() -> None:
     assert share(between([1] * 5, [0] * 5), between([1] * 5, [0] * 5)) == (None, None)
 
 
-def test_the_interval_of_a_share_is_that_of_paired_resamples() -> None:
+def test_the_interval_of_a_share_is_that_of_paired_resamples():
     generator = np.random.default_rng(0)
     u, o = generator.random((2, 30))
     found = share(between(u, np.zeros(30)), between(o, np.zeros(30)))
@@ -107,7 +107,7 @@ def test_the_interval_of_a_share_is_that_of_paired_resamples() -> None:
         ([0.0, 1.0, 0.0, 0.0, 0.0], 2**0.5 - 1),  # the first time counts
     ],
 )
-def test_half_recovery_by_hand(shares: list[float], expected: float | None) -> None:
+def test_half_recovery_by_hand(shares, expected):
     """At steps whose log2(1 + step) is 0, 1, 2, 3 and 4."""
     found = half_recovery([0, 1, 3, 7, 15], shares)
     assert found == (None if expected is None else pytest.approx(expected, abs=1e-12))
@@ -117,7 +117,7 @@ def of_sets(low: Array, high: Array) -> Samples:
     return {"forget": {"score": low}, "others": {"score": high}}
 
 
-def test_the_auc_of_every_resample_with_ties(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_auc_of_every_resample_with_ties(monkeypatch):
     generator = np.random.default_rng(0)
     low, high = (generator.integers(0, 3, size=(7, size)).astype(float) for size in (9, 5))
     assert auc(of_sets(low, low)).tolist() == [0.5] * 7

@@ -130,11 +130,6 @@ class Change:
     seed: int = 0
 
 
-def is_finished(folder: Path) -> bool:
-    """Whether an earlier command finished the folder of a changed model."""
-    return (folder / CHANGED.marker).is_file()
-
-
 @dataclass(frozen=True)
 class Models:
     """Transformers models in evaluation mode: the one that is scored, and what loads the original and the

@@ -38,15 +38,6 @@ _NEAR = 1e-3
 """Largest difference of two computations of a log-probability, in nats, that is taken for rounding."""
 
 
-def read_out(model: Any, found: Tensor) -> Tensor:
-    """Log-probabilities, [..., vocabulary] in float64, that a model's norm and head read of states."""
-    parts = decoder_of(model)
-    weights = next(parts.norm.parameters())
-    with torch.no_grad():
-        logits = parts.head(parts.norm(found.to(weights.device, weights.dtype)))
-    return logits.double().log_softmax(-1)
-
-
 def lens(reader: Any, source: Any, pieces: Sequence[Piece], batch_size: int = 8) -> Tensor:
     """Mean log-probability of each piece's scored tokens behind every layer: [pieces, layers], float64.
 
@@ -73,8 +64,14 @@ def lens(reader: Any, source: Any, pieces: Sequence[Piece], batch_size: int = 8)
 
 
 def _read(reader: Any, piece: Piece, kept: Tensor) -> Tensor:
-    """[layers]; one layer at a time, since a vocabulary is large."""
-    return torch.stack([read_out(reader, layer).cpu().gather(-1, piece.right).mean() for layer in kept])
+    """What the reader's norm and head read of a piece's states: the mean log-probability, [layers]."""
+    parts, found = decoder_of(reader), []
+    weights = next(parts.norm.parameters())
+    with torch.no_grad():
+        for layer in kept:  # one at a time, since a vocabulary is large
+            logits = parts.head(parts.norm(layer.to(weights.device, weights.dtype)))
+            found.append(logits.double().log_softmax(-1).cpu().gather(-1, piece.right).mean())
+    return torch.stack(found)
 
 
 def _measure(models: Models, material: Material, options: Options) -> list[Row]:

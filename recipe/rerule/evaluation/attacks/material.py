@@ -5,11 +5,12 @@ The quick budget asks some probes of each fact, the full one all.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+
+import pandas as pd
 
 from recipe.rerule.evaluation.attacks.attack import FORGET, RETAIN, Asked, Material, Scored
 from recipe.rerule.evaluation.engine.encoding import load_tokenizer
@@ -42,31 +43,22 @@ class Budget:
         """The forget probes that are asked: of each fact the first of every mode, then the second ones."""
         if self.probes_per_fact is None:
             return list(asked)
-        chosen: set[int] = set()
-        taken = Counter[Hashable]()
-        for place in _by_turns(asked, lambda one: (fact(one), one.probe.mode)):
-            taken[fact(asked[place])] += 1
-            if taken[fact(asked[place])] <= self.probes_per_fact:
-                chosen.add(place)
-        return [one for place, one in enumerate(asked) if place in chosen]
+        order = _turns(asked, lambda one: (fact(one), one.probe.mode)).sort_values(kind="stable").index
+        taken = _turns([asked[place] for place in order], fact).set_axis(order)
+        return [asked[place] for place in sorted(taken.index[taken < self.probes_per_fact])]
 
     def retain(self, asked: Sequence[Asked], fact: FactOf) -> list[Asked]:
         """The retain probes that are asked: one of every fact, then second ones."""
-        chosen = set(_by_turns(asked, fact)[: self.retained])
-        return [one for place, one in enumerate(asked) if place in chosen]
+        order = _turns(asked, fact).sort_values(kind="stable").index
+        return [asked[place] for place in sorted(order[: self.retained])]
 
 
 BUDGETS = {"quick": Budget("quick", 3, 60, 1), "full": Budget("full", None, None, 3)}
 
 
-def _by_turns(asked: Sequence[Asked], group: FactOf) -> list[int]:
-    """Places: the first of each group in their order, then the second ones, and so on."""
-    seen = Counter[Hashable]()
-    turns = []
-    for place, one in enumerate(asked):
-        turns.append((seen[group(one)], place))
-        seen[group(one)] += 1
-    return [place for _, place in sorted(turns)]
+def _turns(asked: Sequence[Asked], group: FactOf) -> pd.Series[int]:
+    """How many probes of its group are before each probe, by place."""
+    return pd.DataFrame({"group": [f"{group(one)}" for one in asked]}).groupby("group").cumcount()
 
 
 def material_of(
@@ -147,17 +139,14 @@ def _scored(
     requests = [one for one in benchmark.requests(probes) if isinstance(one, Generation)]
     answers = {one.id: Answer(text) for one, (_, text) in zip(requests, given, strict=True)}
     records = benchmark.records(probes, answers, folder)[: len(pairs)]
-    return [_score(benchmark, record) for record in records]
-
-
-def _score(benchmark: Benchmark, record: Row) -> Scored:
-    recall = record.get(benchmark.recovery.quantity)
-    if isinstance(recall, bool) or not isinstance(recall, int | float) or not 0 <= recall <= 1:
-        raise ValueError(
-            f"the records of benchmark {benchmark.name} have no {benchmark.recovery.quantity} between 0 and "
-            "1, by which attacks are scored; let its `recovery` name another number"
-        )
-    return Scored(float(recall), bool(record.get("refused", False)))
+    name = benchmark.recovery.quantity
+    for recall in (record.get(name) for record in records):
+        if isinstance(recall, bool) or not isinstance(recall, int | float) or not 0 <= recall <= 1:
+            raise ValueError(
+                f"the records of benchmark {benchmark.name} have no {name} between 0 and 1, by which attacks "
+                "are scored; let its `recovery` name another number"
+            )
+    return [Scored(float(record[name]), bool(record.get("refused", False))) for record in records]
 
 
 def _key(probe: Probe) -> tuple[str, int, str]:

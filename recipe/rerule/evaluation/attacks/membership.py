@@ -134,12 +134,6 @@ def min_k_plus_plus(tokens: TokenScores, share: float) -> float:
     return min_k_score(standardised.tolist(), share)
 
 
-def scores(text: str, tokens: TokenScores) -> dict[str, float]:
-    """The six scores of a text by one forward pass."""
-    plus_plus = {f"min_plus_plus_{round(100 * share)}": min_k_plus_plus(tokens, share) for share in SHARES}
-    return text_scores(text, tokens.log_probs) | plus_plus
-
-
 def behind_prefix(tokenizer: Any, prefix: Sequence[str], text: str) -> Piece:
     """The text of `text_piece`, with the same tokens scored, behind other texts, each in a paragraph."""
     bos = len(prompt_ids(tokenizer, [{"role": "user", "content": ""}], raw=True))
@@ -220,7 +214,11 @@ def _measure(models: Models, material: Material, options: Options) -> list[Row]:
     texts = _texts(material, options)
     pieces = [one.piece for one in texts]
     tokens = token_scores(models.attacked, pieces)
-    found = [scores(one.text, of_text) for one, of_text in zip(texts, tokens, strict=True)]
+    found = [
+        text_scores(one.text, of_text.log_probs)
+        | {f"min_plus_plus_{round(100 * share)}": min_k_plus_plus(of_text, share) for share in SHARES}
+        for one, of_text in zip(texts, tokens, strict=True)
+    ]
     if options["gradients"]:
         norms = gradient_norms(models.attacked, pieces)
         found = [one | more for one, more in zip(found, norms, strict=True)]
@@ -234,7 +232,10 @@ def _measure(models: Models, material: Material, options: Options) -> list[Row]:
 def _conditional(
     models: Models, material: Material, texts: Sequence[_Text], losses: Sequence[float], shots: int
 ) -> list[Row]:
-    """ReCaLL behind as many of the other texts as fit, at most `shots`; nothing where not even one fits."""
+    """ReCaLL behind as many of the other texts as fit, at most `shots`; nothing where not even one fits.
+
+    Raises ValueError: the loss of a text is not above 0, so that a ratio to it means nothing.
+    """
     others = [one.text for one in texts if one.side == OTHERS]
     for count in range(min(shots, len(others) - 2), 0, -1):
         asked = [
@@ -243,22 +244,14 @@ def _conditional(
             if one.side == FORGET or one.number >= count
         ]
         if material.context is None or all(len(piece.ids) <= material.context for *_, piece in asked):
+            if not (lowest := min(loss for _, loss, _ in asked)) > 0:
+                raise ValueError(f"the loss of a text is {lowest}, so that no ratio to it can be computed")
             behind = token_scores(models.attacked, [piece for *_, piece in asked])
             return [
-                one.row("relative_conditional", relative_conditional(tokens.loss, loss))
+                one.row("relative_conditional", -tokens.loss / loss)
                 for (one, loss, _), tokens in zip(asked, behind, strict=True)
             ]
     return []
-
-
-def relative_conditional(conditional_loss: float, loss: float) -> float:
-    """Minus the ratio of the log-likelihoods behind the prefix and alone.
-
-    Raises ValueError: the loss is not above 0, so that the ratio means nothing.
-    """
-    if not loss > 0:
-        raise ValueError(f"the loss of a text is {loss}, so that no ratio to it can be computed")
-    return -conditional_loss / loss
 
 
 def _reference(models: Models, material: Material, options: Options) -> list[Row]:

@@ -111,19 +111,6 @@ def random_direction(size: int, seed: int) -> Direction:
     return Direction(vector / vector.norm())
 
 
-def without_direction(matrix: Tensor, vector: Tensor, axis: int) -> Tensor:
-    """A matrix without its part along a direction, computed in float64, in its own dtype.
-
-    Args:
-        vector: of length 1.
-        axis: of the matrix, that has the hidden size: 0 for a projection [hidden size, inputs] or a bias, 1
-            for an embedding [tokens, hidden size].
-    """
-    wide = matrix.double().movedim(axis, -1)
-    kept = wide - (wide @ vector)[..., None] * vector
-    return kept.movedim(-1, axis).to(matrix.dtype).contiguous()
-
-
 def orthogonalise(model: Path, direction: Direction, out: Path) -> list[str]:
     """Write the model without a direction as a folder, and return the names of the changed tensors.
 
@@ -139,7 +126,11 @@ def orthogonalise(model: Path, direction: Direction, out: Path) -> list[str]:
     found = asdict(direction) | {"vector": direction.vector.tolist()}
 
     def change(name: str, tensor: Tensor) -> Tensor:
-        return without_direction(tensor, direction.vector, axes[name]) if name in axes else tensor
+        if name not in axes:
+            return tensor
+        wide = tensor.double().movedim(axes[name], -1)
+        kept = wide - (wide @ direction.vector)[..., None] * direction.vector
+        return kept.movedim(-1, axes[name]).to(tensor.dtype).contiguous()
 
     rewritten(
         weights, out, change, {"model": str(model), "direction": found, "changed": sorted(axes)}, untied=True
@@ -148,7 +139,10 @@ def orthogonalise(model: Path, direction: Direction, out: Path) -> list[str]:
 
 
 def _axes(weights: Weights, size: int) -> dict[str, int]:
-    """The axis of the hidden size of each tensor that writes hidden states. Raises WeightsError."""
+    """The axis of the hidden size of each tensor that writes hidden states. Raises WeightsError.
+
+    A projection is [hidden size, inputs], an embedding [tokens, hidden size].
+    """
     shapes = weights.shapes()
     axes, layers = {EMBEDDING: 1}, set()
     for name in shapes:
@@ -178,14 +172,6 @@ def _axes(weights: Weights, size: int) -> dict[str, int]:
     return axes
 
 
-def _check_prompts(forget: int, retain: int) -> None:
-    if min(forget, retain) < FEWEST_PROMPTS:
-        raise ValueError(
-            f"there are {forget} prompts to forget and {retain} to retain that are no probes; a direction "
-            f"needs {FEWEST_PROMPTS} of each side"
-        )
-
-
 def _held_out_distance(forget: Tensor, retain: Tensor) -> float:
     """How far apart every second prompt of the two sides lies along the direction of the others."""
     difference = forget[::2].mean(0) - retain[::2].mean(0)
@@ -201,7 +187,11 @@ def _changes(material: Material, options: Options) -> list[Change]:
     for side in (FORGET, RETAIN):
         rows = [row for row in material.train if row.section == side and row.messages not in asked]
         sides.append(random.Random(f"prompts {side}").sample(rows, min(options["prompts"], len(rows))))
-    _check_prompts(*map(len, sides))
+    if min(map(len, sides)) < FEWEST_PROMPTS:
+        raise ValueError(
+            f"there are {len(sides[0])} prompts to forget and {len(sides[1])} to retain that are no probes; "
+            f"a direction needs {FEWEST_PROMPTS} of each side"
+        )
 
     def change(seed: int) -> Change:
         def write(model: Path, out: Mapping[str, Path]) -> None:

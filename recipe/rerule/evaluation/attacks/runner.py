@@ -26,6 +26,7 @@ from typing import Any
 from recipe.rerule import io
 from recipe.rerule.evaluation.attacks.asking import asking, unchanged
 from recipe.rerule.evaluation.attacks.attack import (
+    CHANGED,
     Asking,
     Attack,
     Change,
@@ -33,7 +34,6 @@ from recipe.rerule.evaluation.attacks.attack import (
     Models,
     Options,
     Row,
-    is_finished,
 )
 from recipe.rerule.evaluation.attacks.registry import BEFORE
 from recipe.rerule.evaluation.attacks.summary import CONTROL, ORIGINAL
@@ -176,7 +176,8 @@ class Runner:
                 progress.doing(piece.label)
                 folders = self._folders(piece)
                 assert piece.change is not None
-                if not all(map(is_finished, folders.values())):
+                # An earlier command may have finished them.
+                if not all((folder / CHANGED.marker).is_file() for folder in folders.values()):
                     piece.change.write(piece.model.path, folders)
                 made.append(piece)
                 progress.advance()

@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from statistics import fmean as mean
 
 from recipe.rerule.evaluation.attacks.attack import FORGET, Asking, Attack, Material, Options, Row
 from recipe.rerule.evaluation.engine.requests import Answers
@@ -42,10 +43,6 @@ def leak_at_k(leaks: int, samples: int, k: int) -> float:
     return (subsets - math.comb(samples - leaks, k)) / subsets
 
 
-def _leak(recalls: Sequence[float], k: int) -> float:
-    return leak_at_k(sum(recall >= WHOLE for recall in recalls), len(recalls), k)
-
-
 def _ask(material: Material, options: Options) -> Asking:
     count, ks = options["samples"], options["k"]
     requests = [replace(one.request, id=f"{one.probe.index}", samples=count) for one in material.asked]
@@ -59,13 +56,13 @@ def _ask(material: Material, options: Options) -> Asking:
             row = partial(material.row, FORGET, one.probe, request.prompt)
             scored = [next(scores) for _ in own]
             recalls = [each.recall for each in scored]
-            refused = sum(each.refused for each in scored) / len(scored)
+            refused, leaks = mean(each.refused for each in scored), sum(one >= WHOLE for one in recalls)
             found += [
                 row(each.recall, setting="max_1", sample=n, response=text, refused=float(each.refused))
                 for n, (text, each) in enumerate(zip(own, scored, strict=True))
             ]
             found += [row(expected_max(recalls, k), setting=f"max_{k}", refused=refused) for k in ks if k > 1]
-            found += [row(_leak(recalls, k), setting=f"leak_{k}", refused=refused) for k in ks]
+            found += [row(leak_at_k(leaks, count, k), setting=f"leak_{k}", refused=refused) for k in ks]
         return found
 
     return Asking(requests, read)

@@ -18,7 +18,12 @@ from recipe.rerule.evaluation.attacks.attack import FORGET, OTHERS, RETAIN
 from recipe.rerule.evaluation.attacks.registry import BEFORE
 from recipe.rerule.evaluation.summary import (
     LEAST_FACTS,
+    LEVEL,
+    PERMUTATIONS,
+    RESAMPLES,
+    SEED,
     Array,
+    Interval,
     Samples,
     Statistic,
     bootstrap,
@@ -31,7 +36,6 @@ from recipe.rerule.io import Kind
 
 ORIGINAL, CONTROL = "original", "control"
 """Names of the model before unlearning and of the never-knew model; attacks need them by these names."""
-RESAMPLES, PERMUTATIONS, SEED, LEVEL = 2000, 9999, 0, 0.95
 ATTACKED = Kind("rerule/attacks", "meta.json")
 """The folder of `evaluate attack`."""
 RESULTS, CURVES = "attacks.json", "curves.jsonl"
@@ -40,7 +44,6 @@ HALF = 0.5
 _SCORE = "score"
 _AT_ONCE = 1 << 22
 """Pairs of texts that are compared at a time; an interval has thousands of resamples."""
-Interval = tuple[float, float]
 Declared = Mapping[str, Mapping[str, Any]]
 """{attack: what it declares (`Attack.declared`)}, as meta.json has it."""
 Verdict = Literal["above", "below", "open"]
