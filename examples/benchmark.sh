@@ -1,8 +1,9 @@
 # What the run_*.sh share: their settings from the environment, and one benchmark from data to report.
 # Sourced after common.sh. An option --dry-run, or DRY_RUN=1, prints the commands and runs nothing.
 #   ARM        rule | rerule (default) | random | recommended: plain RULE, the paper's replay of hard groups,
-#              random storage, the recommended replay (docs/method.md); or a method of
-#              `python -m recipe.rerule.unlearn --list`, such as npo_gdr
+#              random storage, the recommended replay (docs/method.md); tau_X: the paper's replay with the threshold X, such
+#              as tau_0.6; rule_ppo | rule_reinforce_plus_plus: plain RULE with another estimator of advantages; or a method
+#              of `python -m recipe.rerule.unlearn --list`, such as npo_gdr
 #   ARMS       several of them, such as "rule rerule npo_gdr", and one report with paired tests
 #   MODEL      the model that is to forget: a Hugging Face folder or name
 #   DATA       the benchmark's files: a folder, or a name on the Hugging Face Hub
@@ -12,6 +13,7 @@
 #   PREPARE_OPTIONS   of data_prep, such as "--gold FILE"; they count when OUT/data is made
 #   STAGE1_OPTIONS, STAGE2_OPTIONS, UNLEARN_OPTIONS   Hydra overrides of stage 1, of every stage 2 and of every method of
 #              `unlearn`, such as "actor_rollout_ref.actor.fsdp_config.optimizer_offload=true"
+#   METHOD_ROWS       what methods of `unlearn` train on: answers (default), or texts, the whole texts of the benchmark
 #   EVALUATE_OPTIONS  of recipe.rerule.evaluate model, such as "--prompts llama-2"
 #   SMOKE=1    the same on a laptop: a small untrained model, few rows, three steps; needs DATA alone
 
@@ -33,11 +35,15 @@ sort_arms() {
     [[ "$seen" != *" $arm "* ]] || fail "ARMS names $arm twice; name each arm once"
     seen+="$arm "
     case "$arm" in
-      rule | rerule | random | recommended) REINFORCED+=("$arm") ;;
+      rule | rerule | random | recommended | rule_ppo | rule_reinforce_plus_plus) REINFORCED+=("$arm") ;;
+      tau_*)
+        [[ "$arm" =~ ^tau_(0?\.[0-9]+|1(\.0*)?)$ ]] || fail "$says $arm; give tau_X with X from 0 to 1, such as tau_0.6"
+        REINFORCED+=("$arm")
+        ;;
       *)
         is_method "$arm" ||
-          fail "$says $arm; choose rule, rerule, random or recommended, or a method of" \
-            "python -m recipe.rerule.unlearn --list"
+          fail "$says $arm; choose rule, rerule, random, recommended, tau_X, rule_ppo or rule_reinforce_plus_plus, or a" \
+            "method of python -m recipe.rerule.unlearn --list"
         METHODS+=("$arm")
         ;;
     esac
@@ -104,7 +110,7 @@ check_methods() {
 method_files() {
   local planned=()
   [ "$DRY" = 0 ] || [ -e "$2/manifest.json" ] || planned=(--planned)
-  python examples/method_files.py "${planned[@]}" "$@"
+  python examples/method_files.py "${METHOD_ROWS:-answers}" "${planned[@]}" "$@"
 }
 
 # run_benchmark EXPERIMENT DATA_FOLDER OUT: each arm, and one evaluation and report of all of them.
@@ -153,6 +159,9 @@ reinforced() {
   local arm="$1" experiment="paper/$2" data="$3" out="$4" overrides=()
   case "$arm" in
     rule) overrides=(replay.enable=false) ;;
+    rule_ppo) overrides=(replay.enable=false algorithm.adv_estimator=gae) ;;
+    rule_reinforce_plus_plus) overrides=(replay.enable=false algorithm.adv_estimator=reinforce_plus_plus) ;;
+    tau_*) overrides=("replay.threshold=${arm#tau_}") ;;
     random) overrides=(replay.admission=random) ;;
     recommended) experiment="$2" ;;
   esac

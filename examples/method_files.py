@@ -1,8 +1,9 @@
-"""The data that a method reads, as settings: python examples/method_files.py [--planned] METHOD FOLDER...
+"""The data that a method reads: python examples/method_files.py ROWS [--planned] METHOD FOLDER...
 
-Prints a line `data.SIDE=FILE` for each file that the method needs, of each folder that data_prep made.
-Refuses, with one line and exit code 2, where such a file is missing; the folder's manifest says why. With
---planned the folders need not be made yet.
+Prints a setting `data.SIDE=FILE` for each file that the method needs, of each folder that data_prep made.
+Refuses, with one line and exit code 2, where such a file is missing; the folder's manifest says why. ROWS is
+`answers` (questions with their answers) or `texts` (the texts of the benchmark, as in the papers' tables of
+MUSE and RWKU). With --planned the folders need not be made yet.
 """
 
 from __future__ import annotations
@@ -15,29 +16,41 @@ from pathlib import Path
 from recipe.rerule import io
 from recipe.rerule.unlearning import presets
 
-FILES = {"forget": "forget_gold.parquet", "retain": "retain.parquet", "alternate": "alternate.parquet"}
-"""By the side that `python -m recipe.rerule.unlearn --list` names under `data`."""
+FILES = {
+    "answers": {
+        "forget": "forget_gold.parquet",
+        "retain": "retain.parquet",
+        "alternate": "alternate.parquet",
+    },
+    "texts": {"forget": "forget_text.parquet", "retain": "retain_text.parquet"},
+}
+"""By ROWS, and by the side that `python -m recipe.rerule.unlearn --list` names under `data`."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print the settings of the method and the folders that the command line names."""
-    planned = arguments[0] == "--planned"
-    method, *folders = arguments[planned:]
+    rows, *rest = arguments
+    planned = rest[0] == "--planned"
+    method, *folders = rest[planned:]
     try:
-        lines = [line for folder in folders for line in settings(method, Path(folder), planned)]
+        lines = [line for folder in folders for line in settings(method, Path(folder), rows, planned)]
     except (ValueError, OSError) as error:
         return io.fail(error, 2)
     print("\n".join(lines))
     return 0
 
 
-def settings(method: str, folder: Path, planned: bool = False) -> Iterator[str]:
+def settings(method: str, folder: Path, rows: str, planned: bool = False) -> Iterator[str]:
     """`data.SIDE=FILE` of each file. Raises ValueError naming the method and a file that is missing.
 
     `planned`: the folder need not be made yet.
     """
+    if rows not in FILES:
+        raise ValueError(f"METHOD_ROWS is {rows}; choose {' or '.join(FILES)}")
     for side in presets.load(method).data:
-        file = folder / FILES[side]
+        if side not in FILES[rows]:
+            raise ValueError(f"the method {method} needs answers to train on; leave METHOD_ROWS={rows} out")
+        file = folder / FILES[rows][side]
         if not (planned or file.is_file()):
             raise ValueError(f"the method {method} needs {file}, which is not there: {_reason(file)}")
         yield f"data.{side}={file}"

@@ -100,7 +100,7 @@ def made_texts(folder: Path) -> Path:
     [
         (
             {"ARM": "best", "DATA": "x", "MODEL": "y"},
-            "error: ARM is best; choose rule, rerule, random or recommended, or a method of python -m recipe",
+            "error: ARM is best; choose rule, rerule, random, recommended, tau_X, rule_ppo or",
         ),
         ({"DATA": "x"}, "error: MODEL is not set: give the model that is to forget, or SMOKE=1"),
         ({"MODEL": "x"}, "error: DATA is not set: give the folder of the benchmark's files"),
