@@ -22,16 +22,14 @@ RESPONSES = (
 
 
 def responses(model: Model, requests: Sequence[Request]) -> Answers:
-    """Every model gives RESPONSES, but "silent", which answers nothing."""
-    texts = ["" if model.name == "silent" else text for text in RESPONSES]
-    return {request.id: Answer(text) for request, text in zip(requests, texts, strict=True)}
-
-
-def paris(model: Model, requests: Sequence[Request]) -> Answers:
-    """Models that answer alike, and "silent"; every token of a likelihood has -0.1."""
-    said = Answer("" if model.name == "silent" else "Paris")
+    """RESPONSES over and over, of "silent" nothing; every token of a likelihood has -0.1."""
+    texts = ("",) if model.name == "silent" else RESPONSES
     measured = Answer(log_probs=(-0.1, -0.1))
-    return {one.id: measured if isinstance(one, Likelihood) else said for one in requests}
+    said = [Answer(texts[place % len(texts)]) for place in range(len(requests))]
+    return {
+        one.id: measured if isinstance(one, Likelihood) else text
+        for one, text in zip(requests, said, strict=True)
+    }
 
 
 @pytest.fixture
@@ -111,7 +109,7 @@ def test_what_cannot_be_concluded_is_warned_of_and_many_models_are_not_compared(
     own = [make_probe(n, side, "qa", ["Paris"], data_source="rerule/mine") for n, side in enumerate(sides)]
     models = [part for name in others for part in ("--model", f"{name}={model_folder(name)}")]
     file = write_probes(tmp_path / "own.parquet", own)
-    code, err = evaluated("--probes", file, *models, *options, answers=paris)
+    code, err = evaluated("--probes", file, *models, *options)
     assert code == 0
     assert [line for line in err.splitlines() if line.startswith("warning")] == [f"warning: {warning}"]
     assert len({(test["a"], test["b"]) for test in read("comparisons")}) == compared
@@ -161,7 +159,7 @@ def test_a_retained_models_log_of_other_questions_is_refused_before_any_is_asked
         for n, (section, family) in enumerate(families.items())
     ]
     tofu = ["--probes", write_probes(tmp_path / "tofu.parquet", own), "--benchmark", "tofu"]
-    assert evaluated(*tofu, "--model", f"模型/é@1={model_folder('other')}", answers=paris)[0] == 0
+    assert evaluated(*tofu, "--model", f"模型/é@1={model_folder('other')}")[0] == 0
     assert list(read("results")) == ["base", "模型/é@1"]
     logs = list((tmp_path / "out" / "logs").glob("*/TOFU_EVAL.json"))
     assert len(logs) == 2
