@@ -1,4 +1,4 @@
-"""open-unlearning's logs: what is read is checked, and what is written is as rouge_score scores it."""
+"""open-unlearning's logs: what is read is checked. The numbers of logs are in test_score_command and in tasks."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import math
 from typing import Any
 
 import pytest
-from rouge_score.rouge_scorer import RougeScorer
 
-from recipe.rerule.evaluation.logs import Log, MissingError, common, log_text, rouge_entry
+from recipe.rerule.evaluation.logs import Log, MissingError, common
 
 
 def log(**metrics: dict[str, Any]) -> Log:
@@ -45,18 +44,3 @@ def test_metrics_over_different_samples_and_missing_parts_are_named() -> None:
         common(made, a, c, "a and c")
     with pytest.raises(MissingError, match="no a/holdout"):
         made.numbers("a", "s", "holdout")
-
-
-def test_rouge_entries_hold_what_rouge_score_gives() -> None:
-    row = {"prompt": "Q?", "golds": ["the old lamps"], "response": " An old lamp\n"}
-    found = rouge_entry([row], "rougeL_recall")
-    scores = RougeScorer(["rouge1", "rougeL"], use_stemmer=True).score("the old lamps", "An old lamp")
-    assert found["agg_value"] == scores["rougeL"].recall == pytest.approx(2 / 3)
-    assert found["value_by_index"]["0"] == {
-        "rouge1_recall": scores["rouge1"].recall,
-        "rougeL_f1": scores["rougeL"].fmeasure,
-        "rougeL_recall": scores["rougeL"].recall,
-        **{"input": "Q?", "ground_truth": "the old lamps", "generation": "An old lamp"},
-    }
-    with pytest.raises(ValueError, match="Out of range float"):
-        log_text({"m": {"agg_value": math.nan}})

@@ -14,7 +14,7 @@ from recipe.rerule.evaluation.probes import Probe
 from recipe.rerule.evaluation.tasks import muse
 from recipe.rerule.evaluation.tasks.muse import log_metrics
 from tests.evaluation.conftest import make_probe
-from tests.evaluation.made_logs import metric, write_json
+from tests.evaluation.made_logs import metric
 from tests.evaluation.tasks.measured import measured, scored
 
 MUSE = muse.MuseBooks()
@@ -99,23 +99,6 @@ def test_memorisation_by_hand_and_the_reference_of_a_passage_counts_the_special_
     assert found["extraction_strength"] == found["exact_memorization"] == 96 / 128
     assert scored(MUSE, log_metrics(rows)).metrics["extraction_strength"] == 96 / 128
     assert rows[3]["golds"] == [" ".join(map(str, range(127)))]
-
-
-def test_privleak_of_texts_by_hand(tmp_path: Path) -> None:
-    write_json(tmp_path / "forget.json", ["a", "b"])
-    write_json(tmp_path / "holdout.json", [{"text": "c"}])
-    texts = muse.PrivLeakTexts(tmp_path, 0.5)
-    asked = [request.id for request in texts.requests()]
-    assert asked == ["text/forget/0", "text/forget/1", "text/holdout/0"]
-    # The last token of each is end-of-sequence, which does not count.
-    given = dict(zip(asked, (Answer(log_probs=(-x, -9.0)) for x in (1.0, 3.0, 2.0)), strict=True))
-    records = texts.records(given)
-    assert [(one["set"], one["index"], one["min_40"]) for one in records] == [
-        ("forget", 0, 1.0),
-        ("forget", 1, 3.0),
-        ("holdout", 0, 2.0),
-    ]
-    assert texts.metrics(records)["privleak"] == pytest.approx(0, abs=1e-6)
 
 
 # Logs.
