@@ -1,4 +1,4 @@
-"""open-unlearning's logs: what is read is checked. The numbers of logs are in test_score_command and in tasks."""
+"""open-unlearning's logs: what is read is checked. Their numbers are in test_score_command and in tasks."""
 
 from __future__ import annotations
 
