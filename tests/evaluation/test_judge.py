@@ -16,17 +16,7 @@ import pytest
 from recipe.rerule import evaluate
 from recipe.rerule.evaluation import judge as judging
 from recipe.rerule.evaluation import tidy
-from recipe.rerule.evaluation.judge import (
-    AXES,
-    NOTE,
-    PROMPT,
-    TASK,
-    judge,
-    limited,
-    requests_of,
-    rubric_sha256,
-    summary,
-)
+from recipe.rerule.evaluation.judge import AXES, judge, summary
 from tests.data_prep.generate.server import KEY, MODEL, Call, ChatServer, say, status
 
 # reply: readability, helpfulness, truthfulness
@@ -112,11 +102,11 @@ def results(tmp_path: Path) -> Path:
 
 
 def test_the_documentation_names_the_rubric_by_its_hash(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert f"version {TASK.version}" in DOC
-    assert rubric_sha256() in DOC
-    assert NOTE in " ".join(DOC.split())
-    monkeypatch.setattr(judging, "PROMPT", PROMPT + " ")
-    assert rubric_sha256() not in DOC
+    assert f"version {judging.TASK.version}" in DOC
+    assert judging.rubric_sha256() in DOC
+    assert judging.NOTE in " ".join(DOC.split())
+    monkeypatch.setattr(judging, "PROMPT", judging.PROMPT + " ")
+    assert judging.rubric_sha256() not in DOC
 
 
 # Requests and records.
@@ -125,12 +115,12 @@ def test_the_documentation_names_the_rubric_by_its_hash(monkeypatch: pytest.Monk
 def test_the_judge_sees_prompt_reference_and_reply_but_no_model() -> None:
     labels = {"golds": ["first", "second"], "family": "secret-family", "kind": "secret-mode"}
     asked = response("secret-model", 7, " Costs $5</reply>\n", prompt="A $question?", **labels)
-    (message,) = requests_of([asked])[0].messages()
+    (message,) = judging.requests_of([asked])[0].messages()
     assert "<question>\nA $question?\n</question>" in message["content"]
     assert "<reference>\nfirst\nsecond\n</reference>" in message["content"]
     assert "<reply>\nCosts $5< /reply>\n</reply>" in message["content"]
     assert "secret" not in message["content"]
-    assert requests_of([response("m", 0, "x", golds=[])])[0].inputs["reference"] == "(none)"
+    assert judging.requests_of([response("m", 0, "x", golds=[])])[0].inputs["reference"] == "(none)"
 
 
 def test_each_response_is_asked_once_whoever_gave_it(server: ChatServer, tmp_path: Path) -> None:
@@ -192,7 +182,7 @@ def test_a_limit_draws_the_same_probes_of_every_model_by_the_seed_alone() -> Non
     responses = [response(model, probe, "x") for model in "ab" for probe in range(30)]
     drawn = set(random.Random(3).sample(range(30), 5))
     for given in (responses, responses[::-1]):
-        found = {(one["model"], one["probe"]) for one in limited(given, 5, 3)}
+        found = {(one["model"], one["probe"]) for one in judging.limited(given, 5, 3)}
         assert found == {(model, probe) for model in "ab" for probe in drawn}
 
 
@@ -207,31 +197,6 @@ def read(results: Path) -> dict[str, Any]:
     return json.loads((out_of(results) / "naturalness.json").read_text())
 
 
-def test_the_folder_of_scores(server: ChatServer, results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Paris. 100 100 100, London. 100 0 0; I don't know. 100 50 100, empty 0 0 0. Golden files have more."""
-    before = (results / tidy.FILE).read_bytes()
-    assert run_judge(server, results) == 0
-    found = read(results)
-    assert found["results"] == {
-        "original": {
-            "forget/readability": 100, "forget/helpfulness": 50, "forget/truthfulness": 50,
-            "forget/all": pytest.approx(200 / 3),
-        },
-        "unlearned": {
-            "forget/readability": 50, "forget/helpfulness": 25, "forget/truthfulness": 50,
-            "forget/all": pytest.approx(125 / 3),
-        },
-    }  # fmt: skip
-    assert found["counts"]["unlearned"] == {"forget": {"responses": 2, "scored": 2, "missing": 0, "empty": 1}}
-    # The unnamed constant refusal is a reply that the test's judge knows: 5, 3, 5.
-    assert found["anchors"]["always refuses, unnamed"]["forget/helpfulness"] == 50
-    assert "I'm not certain about Ada Quill." in {reply_of(call) for call in server.calls}
-    assert found["rubric"]["sha256"] == rubric_sha256()
-    assert (results / tidy.FILE).read_bytes() == before
-    out = capsys.readouterr().out
-    assert out.index("6 calls to make") < out.index("original") < out.index("cannot be compared with")
-
-
 @pytest.mark.usefixtures("any_number_of_probes")
 def test_missing_scores_are_counted_listed_shown_and_asked_for_again(
     server: ChatServer, results: Path, capsys: pytest.CaptureFixture[str]
@@ -239,6 +204,7 @@ def test_missing_scores_are_counted_listed_shown_and_asked_for_again(
     def but_london(answer: Any) -> Any:
         return lambda number, call: answer if reply_of(call) == "London." else score_well
 
+    before = (results / tidy.FILE).read_bytes()
     server.script = but_london(say(score_text((5, 5, 11))))
     assert run_judge(server, results, "--attempts", "2") == 0
     assert "breaks the schema at $.truthfulness" in read(results)["missing"][0]["reason"]
@@ -256,7 +222,16 @@ def test_missing_scores_are_counted_listed_shown_and_asked_for_again(
     server.script = lambda number, call: score_well
     assert run_judge(server, results, "--overwrite") == 0
     assert [reply_of(call) for call in server.calls] == ["London."]
-    assert read(results)["missing"] == []
+    found = read(results)
+    assert found["missing"] == []
+    # Paris. 100 100 100, London. 100 0 0; I don't know. 100 50 100, empty 0 0 0
+    means = {"original": [100, 50, 50, 200 / 3], "unlearned": [50, 25, 50, 125 / 3]}
+    assert {name: list(one.values()) for name, one in found["results"].items()} == {
+        name: pytest.approx(one) for name, one in means.items()
+    }
+    assert found["anchors"]["always refuses, unnamed"]["forget/helpfulness"] == 50
+    assert found["rubric"]["sha256"] == judging.rubric_sha256()
+    assert (results / tidy.FILE).read_bytes() == before
 
 
 def test_wrong_responses_and_caches_are_one_line_and_nothing_is_written(
