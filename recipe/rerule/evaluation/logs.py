@@ -237,24 +237,38 @@ def min_k_auc(log: Log) -> float:
 # logged prompt has the chat template of its model, and so tells nothing.
 
 
-def numbered_golds(probes: Sequence[Probe], set_of: Callable[[Any], str]) -> dict[str, dict[str, str]]:
-    """By question set, the probes' right answers under the indices that our logs give them."""
-    found: dict[str, dict[str, str]] = {}
-    for probe in sorted(probes, key=lambda probe: probe.index):
-        members = found.setdefault(set_of(probe.labels), {})
-        members[str(len(members))] = probe.golds[0]
-    return found
-
-
-def check_retained(log: Log, golds: Mapping[str, Mapping[str, str]]) -> None:
+def check_retained(
+    log: Log, probes: Sequence[Probe], set_of: Callable[[Any], str], metrics: Mapping[str, str]
+) -> None:
     """Refuse a retained model's log of other questions than the probes', as far as it carries right answers.
 
-    `golds`: the probes', by ROUGE metric and index. Raises ValueError.
+    Probes have the indices that our logs give them. Raises ValueError.
+
+    Args:
+        set_of: the question set of a probe's labels.
+        metrics: the ROUGE metric of each question set that tells questions apart.
     """
-    for metric, texts in golds.items():
-        if found := difference(metric, "the probes", texts, log.name, log.texts(metric, "ground_truth")):
+    golds: dict[str, dict[str, str]] = {}
+    for probe in sorted(probes, key=lambda probe: probe.index):
+        members = golds.setdefault(set_of(probe.labels), {})
+        members[str(len(members))] = probe.golds[0]
+    for name, metric in metrics.items():
+        logged = log.texts(metric, "ground_truth")
+        if found := difference(metric, "the probes", golds.get(name, {}), log.name, logged):
             raise ValueError(
                 f"--retain-log is of other questions: {found}; evaluate both models on one split"
+            )
+
+
+def check_same_questions(log: Log, retain_log: Log | None, metrics: Iterable[str]) -> None:
+    """Refuse a retained model's log whose ROUGE metrics have other right answers. Raises ValueError."""
+    if retain_log is None:
+        return
+    for metric in metrics:
+        golds, theirs = (one.texts(metric, "ground_truth") for one in (log, retain_log))
+        if found := difference(metric, log.name, golds, retain_log.name, theirs):
+            raise ValueError(
+                f"the retained model's log is of other questions: {found}; leave --retain-log out"
             )
 
 

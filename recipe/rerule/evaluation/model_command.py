@@ -21,6 +21,7 @@ from recipe.rerule.evaluation.engine.answers import check_store, discard
 from recipe.rerule.evaluation.engine.models import Model, chosen_by_probes, files_of, with_prefixes
 from recipe.rerule.evaluation.engine.requests import Answers
 from recipe.rerule.evaluation.engine.run import decoding_of, run
+from recipe.rerule.evaluation.logs import log_text
 from recipe.rerule.evaluation.output import EVALUATION, json_text, versions, write_folder
 from recipe.rerule.evaluation.probes import Probe, read_probes
 from recipe.rerule.evaluation.registry import Benchmark, Row, benchmarks
@@ -201,8 +202,9 @@ def _files(
     if texts := [{"model": name, **record} for name, one in scored.items() for record in one.texts]:
         files["texts.jsonl"] = json_lines(texts)
     for name, one in scored.items():  # open-unlearning's log, of the benchmarks that have one
-        if (log := benchmark.log(one.rows, one.texts)) is not None:
-            files[f"logs/{quote(name, safe=' @')}/{log[0]}"] = log[1]
+        if benchmark.log_file:
+            log = log_text(benchmark.log_metrics(one.rows, one.texts))
+            files[f"logs/{quote(name, safe=' @')}/{benchmark.log_file}"] = log
     return files
 
 

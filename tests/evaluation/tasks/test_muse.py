@@ -12,7 +12,6 @@ from rouge_score.rouge_scorer import RougeScorer
 from recipe.rerule.evaluation.engine.requests import Answer, Generation, Likelihood, PromptText
 from recipe.rerule.evaluation.probes import Probe
 from recipe.rerule.evaluation.tasks import muse
-from recipe.rerule.evaluation.tasks.muse import log_metrics
 from tests.evaluation.conftest import make_probe
 from tests.evaluation.made_logs import metric
 from tests.evaluation.tasks.measured import measured, scored
@@ -90,7 +89,7 @@ def test_of_a_passage_128_tokens_count_and_of_its_reference_the_special_ones_too
     found = measured(MUSE, rows)
     assert found["knowmem_f_exact_memorization"] == (1 / 2 + 1) / 2
     assert found["extraction_strength"] == found["exact_memorization"] == 96 / 128
-    assert scored(MUSE, log_metrics(rows)).metrics["extraction_strength"] == 96 / 128
+    assert scored(MUSE, MUSE.log_metrics(rows)).metrics["extraction_strength"] == 96 / 128
     assert rows[3]["golds"] == [" ".join(map(str, range(127)))]
 
 
@@ -141,7 +140,7 @@ def test_our_rows_survive_the_log() -> None:
     rows = rows_of("red lamp", "Norbert", "owls", "2 1")
     ours = measured(MUSE, rows)
     scores = {"forget": [1.0, 2.0], "holdout": [2.0, 3.0]}
-    made = log_metrics(rows, [{"set": part, "min_40": one} for part in scores for one in scores[part]])
+    made = MUSE.log_metrics(rows, [{"set": part, "min_40": one} for part in scores for one in scores[part]])
     found = scored(MUSE, made).metrics
     for name in (*muse.SETS, *muse.OPEN_UNLEARNING_NAMES.values()):
         assert found[name] == pytest.approx(ours[name], abs=1e-12)

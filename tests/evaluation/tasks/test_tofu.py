@@ -14,7 +14,6 @@ from data_prep.tofu import author_names
 from recipe.rerule.evaluation.engine.requests import Answer, Generation, Likelihood, PromptText
 from recipe.rerule.evaluation.probes import Probe, Reference
 from recipe.rerule.evaluation.tasks import tofu
-from recipe.rerule.evaluation.tasks.tofu import log_metrics
 from tests.data_prep.real_data import DATA, needs_data
 from tests.evaluation.conftest import make_probe
 from tests.evaluation.tasks.measured import measured, sampled, scored
@@ -105,8 +104,8 @@ def test_our_own_log_scores_as_our_rows_do() -> None:
     What logs score is compared with a straight computation in test_score_command.
     """
     rows, retain = rows_of(answered(1)), rows_of(answered(2))
-    log, ours = json.loads(json.dumps(log_metrics(rows))), measured(TOFU, rows)
-    found = scored(TOFU, log, log_metrics(retain))
+    log, ours = json.loads(json.dumps(TOFU.log_metrics(rows))), measured(TOFU, rows)
+    found = scored(TOFU, log, TOFU.log_metrics(retain))
     for name in ("model_utility", *tofu.PARTS, "extraction_strength", "exact_memorization"):
         assert found.metrics[name] == pytest.approx(ours[name], abs=1e-12), name
         assert log[name]["agg_value"] == pytest.approx(ours[name], abs=1e-12), name
@@ -115,7 +114,7 @@ def test_our_own_log_scores_as_our_rows_do() -> None:
     assert found.notes == []
     assert log["forget_Q_A_ROUGE"]["value_by_index"]["0"]["input"] == "Question 3?"
     assert "extraction_strength_definition" not in log
-    assert log_metrics(rows) == log_metrics(rows[::-1])
+    assert TOFU.log_metrics(rows) == TOFU.log_metrics(rows[::-1])
 
 
 @needs_data

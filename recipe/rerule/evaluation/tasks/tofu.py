@@ -8,6 +8,7 @@ log-likelihood a token of an answer, end-of-sequence included; exp(-loss) is the
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -23,20 +24,15 @@ from recipe.rerule.evaluation.logs import (
     Log,
     MissingError,
     check_retained,
+    check_same_questions,
     common,
-    difference,
-    log_text,
     metric_entry,
-    numbered_golds,
-    read_log,
-    retained_metrics,
     rouge_entry,
     score_entry,
 )
 from recipe.rerule.evaluation.metrics import EPSILON, MEMORISATION, memorised
 from recipe.rerule.evaluation.registry import (
     PAPER,
-    RETAINED,
     VALIDATED,
     Benchmark,
     Column,
@@ -149,8 +145,6 @@ _UNEQUAL_SETS = (
     "The p-value compares 300 truth ratios with 40; like for like (40 with 40) open-unlearning reports "
     "1.27e-03."
 )
-_ENDINGS = ("_Q_A_Prob", "_Q_A_ROUGE", "_Q_A_PARA_Prob", "_Q_A_PERT_Prob", "_truth_ratio", "_Truth_Ratio")
-"""How names of metrics end that only TOFU's logs hold."""
 
 
 class Tofu(Benchmark):
@@ -184,7 +178,10 @@ class Tofu(Benchmark):
             "FILE",
         ),
     )
-    scores_logs = True
+    log_file = "TOFU_EVAL.json"
+    log_endings = (
+        *("_Q_A_Prob", "_Q_A_ROUGE", "_Q_A_PARA_Prob", "_Q_A_PERT_Prob", "_truth_ratio", "_Truth_Ratio"),
+    )
     pair = ("forget_Q_A_ROUGE", "model_utility")
     published = PublishedFigures(
         results=(
@@ -223,17 +220,14 @@ class Tofu(Benchmark):
     convention = "tofu"
     max_tokens = MAX_TOKENS
     template: str | None = None
-    retained: LogSamples | None = None
 
     def choose(self, options: argparse.Namespace) -> None:
-        """As --prompts and --retain-log say, whose log is read once: the file may change meanwhile."""
+        """As --prompts and --retain-log say."""
         self.template = PROMPTS[options.prompts]
         self.settings = {
             "prompts": options.prompts,
             "retain_log": options.retain_log and str(options.retain_log),
         }
-        if options.retain_log is not None:
-            self.retained = LogSamples(read_log(options.retain_log))
 
     def requests(self, probes: Sequence[Probe]) -> list[Request]:
         """Raises ValueError for a probe without the answers that TOFU compares, or a log of other
@@ -251,16 +245,15 @@ class Tofu(Benchmark):
                     f"probe {probe.index} has {len(named)} answers to compare, where others have {expected}"
                 )
         if self.retained is not None:
-            logged = len(self.retained["forget"]["truth_ratio"])
+            logged = len(LogSamples(self.retained)["forget"]["truth_ratio"])
             forget = sum(question_set(probe.labels) == "forget" for probe in probes)
             if logged != forget:
                 raise ValueError(
-                    f"--retain-log {self.retained.log.name} has {logged} forget rows and the probes "
+                    f"--retain-log {self.retained.name} has {logged} forget rows and the probes "
                     f"{forget}; forget quality compares the same rows: evaluate both models on one split"
                 )
-            golds = numbered_golds(probes, question_set)
-            rouge = {f"{PREFIXES[name]}_Q_A_ROUGE": of_set for name, of_set in golds.items()}
-            check_retained(self.retained.log, rouge)
+            rouge = {name: f"{prefix}_Q_A_ROUGE" for name, prefix in PREFIXES.items()}
+            check_retained(self.retained, probes, question_set, rouge)
         return found
 
     def _prompt(self, probe: Probe) -> PromptText:
@@ -356,70 +349,62 @@ class Tofu(Benchmark):
         ours = samples.get("forget", {}).get("truth_ratio")
         if ours is None or self.retained is None:
             return {}
-        return {"forget_quality": forget_quality(ours, self.retained["forget"]["truth_ratio"])}
+        theirs = LogSamples(self.retained)["forget"]["truth_ratio"]
+        return {"forget_quality": forget_quality(ours, theirs)}
 
     def references(self) -> dict[str, Metrics]:
-        """The metrics that a retained model's log has the samples of. Raises ValueError where the log is
-        wrong."""
-        if self.retained is None:
-            return {}
-        found = retained_metrics(_computations(self.retained, None), self.retained.log)
+        found = super().references()
         # Against itself: no two truth ratios differ.
-        return {RETAINED: found | ({"forget_quality": 1.0} if "forget_truth_ratio" in found else {})}
+        return {
+            name: row | ({"forget_quality": 1.0} if "forget_truth_ratio" in row else {})
+            for name, row in found.items()
+        }
 
-    def log(self, rows: Sequence[Row], texts: Sequence[Row]) -> tuple[str, str]:
-        return "TOFU_EVAL.json", log_text(log_metrics(rows))
+    def log_metrics(self, rows: Sequence[Row], texts: Sequence[Row] = ()) -> dict[str, Any]:
+        """Samples are numbered from 0 in each question set, by the order of the probes' own indices.
 
-    def holds(self, log: Mapping[str, Any]) -> bool:
-        return any(name.endswith(_ENDINGS) for name in log)
+        TOFU's rows are numbered so. forget_quality is not in it, since it is of two models.
+        """
+        metrics: dict[str, Any] = {}
+        for set_name, prefix in PREFIXES.items():
+            members = sorted(
+                (row for row in rows if question_set(row) == set_name), key=lambda row: row["probe"]
+            )
+            if not members:
+                continue
+            metrics[f"{prefix}_Q_A_ROUGE"] = rouge_entry(members, "rougeL_recall")
+            options = set_name in OPTIONS
+            if all(row["avg_loss"] is not None for row in members):
+                losses = {"Q_A_Prob": "avg_loss", "Q_A_PERT_Prob": "perturbed_losses"}
+                losses |= {} if options else {"Q_A_PARA_Prob": "paraphrased_loss"}
+                for name, key in losses.items():
+                    metrics[f"{prefix}_{name}"] = _probabilities([row[key] for row in members])
+                if options:
+                    normalised = score_entry([row["prob"] for row in members], "prob")
+                    metrics[f"{prefix}_Q_A_Prob_normalised"] = normalised
+                name, averaged = (
+                    ("Truth_Ratio", "truthfulness") if set_name != "forget" else ("truth_ratio", "closeness")
+                )
+                entry = score_entry([row["truth_ratio"] for row in members])
+                mean = float(np.mean([row[averaged] for row in members]))
+                metrics[f"{prefix}_{name}"] = entry | {"agg_value": mean}
+            if set_name == "forget":
+                known = [name for name in MEANS_OF_SCORES if all(name in row for row in members)]
+                metrics |= {name: score_entry([row[name] for row in members]) for name in known}
+        with contextlib.suppress(MissingError):
+            found = float(utility(LogSamples(Log(self.log_file, metrics))))
+            metrics["model_utility"] = {"agg_value": found}
+        return metrics
 
     def log_computations(self, log: Log, retain_log: Log | None) -> Computations:
         """Metrics under open-unlearning's names."""
-        return _computations(LogSamples(log), None if retain_log is None else LogSamples(retain_log))
-
-
-def log_metrics(rows: Sequence[Row]) -> dict[str, Any]:
-    """Our rows of one model as the metrics of TOFU_EVAL.json.
-
-    Samples are numbered from 0 in each question set, by the order of the probes' own indices, as TOFU's rows
-    are. forget_quality is not in it, since it is of two models.
-    """
-    metrics: dict[str, Any] = {}
-    means: dict[str, float] = {}
-    for set_name, prefix in PREFIXES.items():
-        members = sorted((row for row in rows if question_set(row) == set_name), key=lambda row: row["probe"])
-        if not members:
-            continue
-        metrics[f"{prefix}_Q_A_ROUGE"] = rouge_entry(members, "rougeL_recall")
-        options = set_name in OPTIONS
-        if all(row["avg_loss"] is not None for row in members):
-            losses = {"Q_A_Prob": "avg_loss", "Q_A_PERT_Prob": "perturbed_losses"}
-            losses |= {} if options else {"Q_A_PARA_Prob": "paraphrased_loss"}
-            for name, key in losses.items():
-                metrics[f"{prefix}_{name}"] = _probabilities([row[key] for row in members])
-            if options:
-                normalised = score_entry([row["prob"] for row in members], "prob")
-                metrics[f"{prefix}_Q_A_Prob_normalised"] = normalised
-            name, averaged = (
-                ("Truth_Ratio", "truthfulness") if set_name != "forget" else ("truth_ratio", "closeness")
-            )
-            entry = score_entry([row["truth_ratio"] for row in members])
-            metrics[f"{prefix}_{name}"] = entry | {"agg_value": _mean(members, averaged)}
-        if set_name == "forget":
-            known = [name for name in MEANS_OF_SCORES if all(name in row for row in members)]
-            metrics |= {name: score_entry([row[name] for row in members]) for name in known}
-        for name, (of_set, quantity) in UTILITY_PARTS.items():
-            if of_set == set_name and all(row[quantity] is not None for row in members):
-                means[name] = _mean(members, quantity)
-    if len(means) == len(UTILITY_PARTS):
-        # `Tofu.statistics` has the same number.
-        inverse = [1 / mean if mean else math.inf for mean in means.values()]
-        metrics["model_utility"] = {"agg_value": len(inverse) / sum(inverse)}
-    return metrics
-
-
-def _mean(rows: Sequence[Row], quantity: str) -> float:
-    return float(np.mean([row[quantity] for row in rows]))
+        check_same_questions(log, retain_log, ["forget_Q_A_ROUGE"])
+        ours, theirs = LogSamples(log), None if retain_log is None else LogSamples(retain_log)
+        return {
+            "model_utility": partial(utility, ours),
+            "forget_quality": partial(_forget_quality, ours, theirs),
+            **{name: partial(part(place), ours) for name, place in PARTS.items()},
+        }
 
 
 def _probabilities(losses: Sequence[Any]) -> dict[str, Any]:
@@ -480,35 +465,21 @@ class _Quantities(dict[str, Array]):
         return index, first.at(index).mean(axis=-1), second.at(index)
 
 
-def _computations(ours: LogSamples, theirs: LogSamples | None) -> Computations:
-    """`theirs`: a retained model's, of the same questions."""
-    return {
-        "model_utility": partial(utility, ours),
-        "forget_quality": partial(_forget_quality, ours, theirs),
-        **{name: partial(part(place), ours) for name, place in PARTS.items()},
-    }
-
-
 def _forget_quality(ours: LogSamples, theirs: LogSamples | None) -> float:
     if theirs is None:
         raise MissingError("no retained model to compare with; give its log with --retain-log")
-    ratios = []
+    ratios, listed = [], []
     for one in (ours, theirs):
         try:
             values = one["forget"]["truth_ratio"]
         except MissingError as error:
             raise MissingError(f"{error} in {one.log.name}") from error
         ratios.append(dict(zip(one["forget"].index, values, strict=True)))
-    names = [one.log.name for one in (ours, theirs)]
-    listed = [set(one.log.entries("forget_Q_A_PERT_Prob")) for one in (ours, theirs)]
-    golds = [one.log.texts("forget_Q_A_ROUGE", "ground_truth") for one in (ours, theirs)]
-    unequal = difference("forget_Q_A_ROUGE", names[0], golds[0], names[1], golds[1])
+        listed.append(set(one.log.entries("forget_Q_A_PERT_Prob")))
     if odd := listed[0] ^ listed[1]:
-        unequal = f"{names[0]} has {len(listed[0])}, {names[1]} has {len(listed[1])}, and {len(odd)} are in "
-        unequal += "one only"
-    if unequal:
         raise ValueError(
-            f"forget_quality needs the same questions in both logs: {unequal}; compare with the model "
+            f"forget_quality needs the same questions in both logs: {ours.log.name} has {len(listed[0])}, "
+            f"{theirs.log.name} has {len(listed[1])}, and {len(odd)} are in one only; compare with the model "
             "retained for this forget split, or leave --retain-log out"
         )
     # A question that is null in one log is left out of both.
