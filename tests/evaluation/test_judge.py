@@ -19,14 +19,8 @@ from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.judge import AXES, judge, summary
 from tests.data_prep.generate.server import KEY, MODEL, Call, ChatServer, say, status
 
-# reply: readability, helpfulness, truthfulness
-SCORES = {
-    "Paris.": (5, 5, 5),
-    "London.": (5, 1, 1),
-    "I don't know.": (5, 3, 5),
-    "the the the": (1, 1, 1),
-}
-OTHERS = (4, 3, 4)
+SCORES = {"Paris.": (5, 5, 5), "London.": (5, 1, 1), "I don't know.": (5, 3, 5), "the the the": (1, 1, 1)}
+"""Readability, helpfulness and truthfulness of a reply; others have 4, 3 and 4."""
 
 
 def reply_of(call: Call) -> str:
@@ -36,11 +30,11 @@ def reply_of(call: Call) -> str:
 
 
 def score_text(scores: Sequence[Any]) -> str:
-    return json.dumps(dict(zip(("readability", "helpfulness", "truthfulness"), scores, strict=True)))
+    return json.dumps(dict(zip(AXES, scores, strict=True)))
 
 
 def score_well(handler: BaseHTTPRequestHandler, call: Call) -> None:
-    say(score_text(SCORES.get(reply_of(call), OTHERS)))(handler, call)
+    say(score_text(SCORES.get(reply_of(call), (4, 3, 4))))(handler, call)
 
 
 def response(model: str, probe: int, text: str, **changes: Any) -> dict[str, Any]:
@@ -54,19 +48,16 @@ def response(model: str, probe: int, text: str, **changes: Any) -> dict[str, Any
 
 def evaluation(folder: Path, responses: Sequence[dict[str, Any]]) -> Path:
     """An evaluation folder, as far as the judge looks at it."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir()
     tidy.write(folder, tidy.from_rows(responses))
     return folder
 
 
 def run_judge(server: ChatServer, results: Path, *more: str) -> int:
     """The command, with a cache beside the results; its exit code."""
-    return evaluate.main(
-        [
-            *("judge", "--results", str(results), "--base-url", server.url, "--judge-model", MODEL),
-            *("--cache", str(results.parent / "cache"), "--concurrency", "4", *more),
-        ]
-    )
+    given = ["--results", str(results), "--base-url", server.url, "--judge-model", MODEL]
+    cache = ["--cache", str(results.parent / "cache"), "--concurrency", "4"]
+    return evaluate.main(["judge", *given, *cache, *more])
 
 
 DOC = (Path(__file__).resolve().parents[2] / "docs" / "evaluation.md").read_text()
@@ -98,18 +89,12 @@ def results(tmp_path: Path) -> Path:
     return evaluation(tmp_path / "eval", RESPONSES)
 
 
-# The rubric.
-
-
 def test_the_documentation_names_the_rubric_by_its_hash(monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"version {judging.TASK.version}" in DOC
     assert judging.rubric_sha256() in DOC
     assert judging.NOTE in " ".join(DOC.split())
     monkeypatch.setattr(judging, "PROMPT", judging.PROMPT + " ")
     assert judging.rubric_sha256() not in DOC
-
-
-# Requests and records.
 
 
 def test_the_judge_sees_prompt_reference_and_reply_but_no_model() -> None:
@@ -125,8 +110,7 @@ def test_the_judge_sees_prompt_reference_and_reply_but_no_model() -> None:
 
 def test_each_response_is_asked_once_whoever_gave_it(server: ChatServer, tmp_path: Path) -> None:
     """An empty response gets the lowest score without a call."""
-    forget = [row for row in RESPONSES if row["side"] == "forget"]
-    given = [*forget, response("third", 0, "Paris.\n")]
+    given = [*FORGET, response("third", 0, "Paris.\n")]
     records, generated = judge(given, server.endpoint(), tmp_path)
     assert [(one["model"], one["probe"], one["scored_by"], one["all"]) for one in records] == [
         ("original", 0, "judge", 100),
@@ -144,37 +128,29 @@ def test_each_response_is_asked_once_whoever_gave_it(server: ChatServer, tmp_pat
     assert [repr(whole[0][axis]) for axis in AXES] == ["5", "4", "3"]
 
 
-def scored(model: str, probe: int, score: int, fact: int, **more: Any) -> dict[str, Any]:
-    labels = {
-        "model": model,
-        "probe": probe,
-        "side": "forget",
-        "kind": "qa",
-        "target": "Ada",
-        "fact": f"{fact}",
-    }
-    given = {"all": 25.0 * (score - 1), "scored_by": "judge", "reason": ""}
-    return {**labels, **dict.fromkeys(AXES, score), **given, **more}
+def scored(model: str, probe: int, score: int, fact: int, target: str = "Ada") -> dict[str, Any]:
+    return {
+        "model": model, "probe": probe, "side": "forget", "kind": "qa", "target": target, "fact": f"{fact}",
+        **dict.fromkeys(AXES, score), "all": 25.0 * (score - 1), "scored_by": "judge", "reason": "",
+    }  # fmt: skip
 
 
 def test_the_facts_of_an_evaluation_are_the_unit() -> None:
     """Six facts of two probes each, which one model answers well; one probe has no score of a model."""
     records = [
-        scored(model, probe, score, probe // 2)
-        for model, score in (("good", 5), ("bad", 1))
+        scored(name, probe, score, probe // 2)
         for probe in range(12)
+        for name, score in (("good", 5), ("bad", 1))
     ]
     records[0]["scored_by"] = None
     found = summary(records)
     test = {record["metric"]: record for record in found["comparisons"]}["forget/all"]
     assert (test["probes"], test["facts"], test["p_value"]) == (11, 6, 2 / 2**6)
     assert found["intervals"]["good"]["forget/all"] == [100, 100]
-
-
-def test_too_few_facts_have_no_interval_and_targets_have_facts_of_their_own() -> None:
+    # Five facts are too few for an interval; facts of two targets are two facts.
     few = [scored("good", probe, 5, probe // 3) for probe in range(15)]
     assert summary(few)["intervals"]["good"] == {}
-    of_two = [scored("good", n, 5, n % 3, target=("Ada", "Ben")[n // 3]) for n in range(6)]
+    of_two = [scored("good", n, 5, n % 3, ("Ada", "Ben")[n // 3]) for n in range(6)]
     assert summary(of_two)["intervals"]["good"]["forget/all"] == [100, 100]
 
 
@@ -186,9 +162,6 @@ def test_a_limit_draws_the_same_probes_of_every_model_by_the_seed_alone() -> Non
         assert found == {(model, probe) for model in "ab" for probe in drawn}
 
 
-# The command.
-
-
 def out_of(results: Path) -> Path:
     return results.with_name(f"{results.name}-naturalness")
 
@@ -198,9 +171,7 @@ def read(results: Path) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("any_number_of_probes")
-def test_missing_scores_are_counted_listed_shown_and_asked_for_again(
-    server: ChatServer, results: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_scores_are_counted_listed_shown_and_asked_for_again(server, results, capsys):
     def but_london(answer: Any) -> Any:
         return lambda number, call: answer if reply_of(call) == "London." else score_well
 
@@ -234,9 +205,7 @@ def test_missing_scores_are_counted_listed_shown_and_asked_for_again(
     assert (results / tidy.FILE).read_bytes() == before
 
 
-def test_wrong_responses_and_caches_are_one_line_and_nothing_is_written(
-    server: ChatServer, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_responses_and_caches_are_one_line_and_nothing_is_written(server, results, tmp_path, capsys):
     """And a dry run says how many calls it takes, and calls nobody."""
 
     def fails(folder: Path, message: str, *more: str) -> None:

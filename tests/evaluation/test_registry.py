@@ -39,12 +39,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], None]]:
             del sys.modules[name]
 
 
-def test_evaluate_and_score_know_it_and_its_option(
-    fresh: Callable[[Path], None],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_evaluate_and_score_know_it_and_its_option(fresh, tmp_path, monkeypatch, capsys):
     """Of the models, base knows all capitals, and rule always says "PARIS"."""
     fresh(OUTSIDE)
     importlib.import_module("capitals.rows").write(tmp_path / "rows")

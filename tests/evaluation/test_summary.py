@@ -81,9 +81,7 @@ REFERENCES: dict[str, tuple[Statistic, Callable[[dict[str, Any]], float], str]] 
 
 @pytest.mark.parametrize("name", REFERENCES)
 @pytest.mark.parametrize("most", [60, 10**6], ids=["in blocks", "all at once"])
-def test_every_resample_holds_the_drawn_facts_with_all_their_probes(
-    monkeypatch: pytest.MonkeyPatch, name: str, most: int
-) -> None:
+def test_every_resample_holds_the_drawn_facts_with_all_their_probes(monkeypatch, name, most):
     values, (statistic, reference, order) = made(0), REFERENCES[name]
     monkeypatch.setattr(summary, "_stream", lambda seed, name: AllDraws())
     monkeypatch.setattr(summary, "MOST_VALUES", most)

@@ -79,9 +79,7 @@ def test_requests_generate_and_measure_each_answer() -> None:
         ("forget", "forget", Reference(("Wrong.",), "x"), "probe 1 has 3 answers to compare, where others"),
     ],
 )
-def test_probes_that_tofu_cannot_score_are_refused(
-    section: str, family: str, reference: Reference | None, message: str
-) -> None:
+def test_probes_that_tofu_cannot_score_are_refused(section, family, reference, message):
     with pytest.raises(ValueError, match=message):
         TOFU.requests([PROBES[0], probe(1, section, family, reference)])
 

@@ -38,9 +38,7 @@ def test_every_probe_is_asked_as_it_is_in_the_file() -> None:
         ("two lamp", ["lamps"], "recall", 0.0, False),
     ],
 )
-def test_recall_and_refusal(
-    text: str, golds: list[str], convention: str | None, recall: float, refused: bool
-) -> None:
+def test_recall_and_refusal(text, golds, convention, recall, refused):
     world = WORLD.evaluator(Namespace(max_tokens=None, convention=convention))
     (found,) = world.records([make_probe(0, "forget", "qa", golds)], {"0/generation": Answer(text)}, Path())
     assert (found["rouge_l"], found["refused"]) == (pytest.approx(recall), refused)
