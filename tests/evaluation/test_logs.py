@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recipe.rerule.evaluation.logs import Log, MissingError, common
+from recipe.rerule.evaluation.logs import Log, MissingError
 
 
 def log(**metrics: dict[str, Any]) -> Log:
@@ -36,11 +36,10 @@ def test_bad_values_are_named(entries: dict[str, Any], message: str) -> None:
 def test_metrics_over_different_samples_and_missing_parts_are_named() -> None:
     one = {"s": 1}
     made = log(a={"0": one, "1": one, "2": None}, b={"2": one, "1": one, "0": {"s": [None]}}, c={"0": one})
-    a, b, c = (made.numbers(name, "s") for name in made.metrics)
-    assert common(made, a, b, "a and b") == ("1",)
-    with pytest.raises(
-        ValueError, match=r"a and c are over different samples: 2 are in one only, as index 1"
-    ):
-        common(made, a, c, "a and c")
+    assert made.pair("a", "b", "s", 0, 1) == (["1"], [[1]], [[1]])
+    with pytest.raises(ValueError, match="a and c are over different samples: 2 are in one only, as index 1"):
+        made.pair("a", "c", "s", 0, 1)
+    with pytest.raises(ValueError, match="no sample has values of both d and e"):
+        log(d={"0": one, "1": None}, e={"0": None, "1": one}).pair("d", "e", "s", 0, 1)
     with pytest.raises(MissingError, match="no a/holdout"):
         made.numbers("a", "s", "holdout")

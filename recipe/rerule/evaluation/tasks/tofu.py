@@ -25,7 +25,7 @@ from recipe.rerule.evaluation.logs import (
     MissingError,
     check_retained,
     check_same_questions,
-    common,
+    means,
     metric_entry,
     rouge_entry,
     score_entry,
@@ -437,32 +437,27 @@ class _Quantities(dict[str, Array]):
     def __init__(self, log: Log, set_name: str) -> None:
         super().__init__()
         self.log, self.set_name, self.prefix = log, set_name, PREFIXES[set_name]
-        self.index: tuple[str, ...] = ()
+        self.index: list[str] = []
         """The samples of the truth ratios, once these have been read."""
 
     def __missing__(self, quantity: str) -> Array:
         """Raises MissingError, and ValueError for bad values."""
-        right = f"{self.prefix}_Q_A_Prob"
+        right, wrong = f"{self.prefix}_Q_A_Prob", f"{self.prefix}_Q_A_PERT_Prob"
+        options = self.set_name in OPTIONS
         if quantity == "rouge_l":
             rouge = self.log.numbers(f"{self.prefix}_Q_A_ROUGE", "rougeL_recall", low=0, high=1)
-            self[quantity] = rouge.mean()
-        elif quantity == "prob" and self.set_name not in OPTIONS:
-            self[quantity] = self.log.numbers(right, "prob", low=0, high=1).mean()
+            self[quantity] = means(rouge)
+        elif quantity == "prob" and not options:
+            self[quantity] = means(self.log.numbers(right, "prob", low=0, high=1))
         elif quantity == "prob":
-            self[quantity] = probability(self.set_name, *self._pair(right, "prob", 1)[1:])
+            _, ours, theirs = self.log.pair(right, wrong, "prob", 0, 1)
+            self[quantity] = probability(self.set_name, ours.mean(axis=-1), theirs)
         else:
             # Short answers have no paraphrase.
-            right = right if self.set_name in OPTIONS else f"{self.prefix}_Q_A_PARA_Prob"
-            self.index, *losses = self._pair(right, "avg_loss", math.inf)
-            self.update(ratios(*losses))
+            right = right if options else f"{self.prefix}_Q_A_PARA_Prob"
+            self.index, ours, theirs = self.log.pair(right, wrong, "avg_loss", 0, math.inf)
+            self.update(ratios(ours.mean(axis=-1), theirs))
         return self[quantity]
-
-    def _pair(self, right: str, key: str, high: float) -> tuple[tuple[str, ...], Array, Array]:
-        """The samples that right and wrong answers have in common, and the values of both."""
-        wrong = f"{self.prefix}_Q_A_PERT_Prob"
-        first, second = (self.log.numbers(name, key, low=0, high=high) for name in (right, wrong))
-        index = common(self.log, first, second, f"{right} and {wrong}")
-        return index, first.at(index).mean(axis=-1), second.at(index)
 
 
 def _forget_quality(ours: LogSamples, theirs: LogSamples | None) -> float:
