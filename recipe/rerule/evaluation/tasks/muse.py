@@ -228,13 +228,14 @@ class Muse(Benchmark):
 
     def records(self, probes: Sequence[Probe], answers: Answers, folder: Path) -> list[Row]:
         """A passage's continuation is compared up to its first REFERENCE_TOKENS tokens."""
-        tokenizer = _tokenizer(folder) if any(probe.mode == "completion" for probe in probes) else None
+        tokenizer: Any = _tokenizer(folder) if any(probe.mode == "completion" for probe in probes) else None
         found = []
         for probe in probes:
             response = cut(answers[self.request_id(probe)].text, self.asked[probe.mode].stop)
             gold = probe.golds[0]
             if probe.mode == "completion":
-                gold = truncated(tokenizer, gold)
+                ids = tokenizer(gold).input_ids[:REFERENCE_TOKENS]  # special tokens are counted
+                gold = str(tokenizer.decode(ids, skip_special_tokens=True))
             measured = answers.get(f"{probe.index}/answer")
             scores = self._scores(response, gold) | memorised(measured, REFERENCE_TOKENS)
             row = self.row(probe, response, scores)
@@ -307,11 +308,6 @@ class Muse(Benchmark):
             name: partial(mean_score, log, name, "rougeL_f1") for name in OPEN_UNLEARNING_NAMES.values()
         }
         return {**stemmed, **{name: partial(_from_texts, log, name) for name in SETS}}
-
-
-def truncated(tokenizer: Any, text: str) -> str:
-    """A text cut to its first REFERENCE_TOKENS ids, special tokens counted, and decoded without them."""
-    return str(tokenizer.decode(tokenizer(text).input_ids[:REFERENCE_TOKENS], skip_special_tokens=True))
 
 
 def _tokenizer(folder: Path) -> Any:

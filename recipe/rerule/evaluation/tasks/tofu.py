@@ -233,16 +233,35 @@ class Tofu(Benchmark):
         """Raises ValueError for a probe without the answers that TOFU compares, or a log of other
         questions."""
         found: list[Request] = []
-        answers: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for probe in probes:
-            prompt = self._prompt(probe)
-            found.append(Generation(self.request_id(probe), prompt, self.max_tokens))
-            named = self._measured(probe)
-            found += [Likelihood(f"{probe.index}/{name}", prompt, answer) for name, answer in named]
-            expected = answers.setdefault(question_set(probe.labels), len(named))
-            if len(named) != expected:
+            prompt = PromptText(tuple(probe.messages), raw=probe.raw)
+            if self.template is not None:
+                query = probe.query or probe.messages[-1]["content"]
+                # The query may hold braces of its own.
+                turn = {"role": "user", "content": self.template.replace("{query}", query)}
+                prompt = PromptText((turn,), raw=True)
+            set_name, reference = question_set(probe.labels), probe.reference
+            if reference is None or not reference.perturbed:
                 raise ValueError(
-                    f"probe {probe.index} has {len(named)} answers to compare, where others have {expected}"
+                    f"probe {probe.index} has no wrong answers to compare with; prepare the data again from "
+                    "TOFU's *_perturbed tables"
+                )
+            measured = {"answer": probe.golds[0]}
+            if set_name not in OPTIONS:
+                if reference.paraphrased is None:
+                    raise ValueError(
+                        f"probe {probe.index} has no paraphrased answer, which TOFU's truth ratio needs"
+                    )
+                measured["paraphrased"] = reference.paraphrased
+            measured |= {f"perturbed/{number}": text for number, text in enumerate(reference.perturbed)}
+            found.append(Generation(self.request_id(probe), prompt, self.max_tokens))
+            found += [Likelihood(f"{probe.index}/{name}", prompt, text) for name, text in measured.items()]
+            expected = counts.setdefault(set_name, len(measured))
+            if len(measured) != expected:
+                raise ValueError(
+                    f"probe {probe.index} has {len(measured)} answers to compare, where others have "
+                    f"{expected}"
                 )
         if self.retained is not None:
             logged = len(LogSamples(self.retained)["forget"]["truth_ratio"])
@@ -255,30 +274,6 @@ class Tofu(Benchmark):
             rouge = {name: f"{prefix}_Q_A_ROUGE" for name, prefix in PREFIXES.items()}
             check_retained(self.retained, probes, question_set, rouge)
         return found
-
-    def _prompt(self, probe: Probe) -> PromptText:
-        if self.template is None:
-            return PromptText(tuple(probe.messages), raw=probe.raw)
-        query = probe.query or probe.messages[-1]["content"]
-        # The query may hold braces of its own.
-        return PromptText(({"role": "user", "content": self.template.replace("{query}", query)},), raw=True)
-
-    def _measured(self, probe: Probe) -> list[tuple[str, str]]:
-        """(name, answer) of each likelihood that is asked for."""
-        reference = probe.reference
-        if reference is None or not reference.perturbed:
-            raise ValueError(
-                f"probe {probe.index} has no wrong answers to compare with; prepare the data again from "
-                "TOFU's *_perturbed tables"
-            )
-        named = [("answer", probe.golds[0])]
-        if question_set(probe.labels) not in OPTIONS:
-            if reference.paraphrased is None:
-                raise ValueError(
-                    f"probe {probe.index} has no paraphrased answer, which TOFU's truth ratio needs"
-                )
-            named.append(("paraphrased", reference.paraphrased))
-        return named + [(f"perturbed/{number}", text) for number, text in enumerate(reference.perturbed)]
 
     def records(self, probes: Sequence[Probe], answers: Answers, folder: Path) -> list[Row]:
         """Losses and what comes of them are None where their answers are missing, as of constant
