@@ -15,6 +15,7 @@ import pytest
 
 from recipe.rerule import evaluate
 from recipe.rerule.evaluation import judge as judging
+from recipe.rerule.evaluation import summary as summaries
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.judge import AXES, judge, summary
 from tests.data_prep.generate.server import KEY, MODEL, Call, ChatServer, say, status
@@ -170,11 +171,13 @@ def read(results: Path) -> dict[str, Any]:
     return json.loads((out_of(results) / "naturalness.json").read_text())
 
 
-@pytest.mark.usefixtures("any_number_of_probes")
-def test_missing_scores_are_counted_listed_shown_and_asked_for_again(server, results, capsys):
+def test_missing_scores_are_counted_listed_shown_and_asked_for_again(server, results, capsys, monkeypatch):
+    """Paired tests of one probe show which probes count."""
+
     def but_london(answer: Any) -> Any:
         return lambda number, call: answer if reply_of(call) == "London." else score_well
 
+    monkeypatch.setattr(summaries, "LEAST_FACTS", 1)
     before = (results / tidy.FILE).read_bytes()
     server.script = but_london(say(score_text((5, 5, 11))))
     assert run_judge(server, results, "--attempts", "2") == 0

@@ -80,9 +80,8 @@ def test_a_model_is_asked_with_its_prefix(model):
 
     encoded = encode(models, asked(USER))
     assert encoded["icu"] == encode([base], asked(USER | {"content": "No. Who"}))["base"]
-    assert {one.key for one in encoded["icu"]} & {one.key for one in encoded["base"]} == {
-        encoded["base"][3].key
-    }
+    keys = [{one.key for one in encoded[name]} for name in ("icu", "base")]
+    assert keys[0] & keys[1] == {encoded["base"][3].key}
 
 
 def test_arguments_of_the_template_reach_prompts_and_answers(model):

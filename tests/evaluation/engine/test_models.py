@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.contract import rl_row, write_rows
 from recipe.rerule.evaluation.engine.models import (
     UNLEARNED,
     Model,
@@ -20,6 +19,7 @@ from recipe.rerule.evaluation.engine.models import (
     with_template,
 )
 from recipe.rerule.runs import checkpoints
+from tests.evaluation.conftest import make_probe, write_probes
 
 TOKENIZER = {"model": {"vocab": {"a": 0}}, "padding": None, "truncation": None}
 FILES = {
@@ -78,23 +78,15 @@ def test_of_a_run_that_noted_its_best_step_that_is_taken_and_said(run, capsys):
 
 def test_probes_that_chose_the_step_are_counted(run, tmp_path):
     """None where no step was chosen, the step is another, or the rows of validation are gone."""
-    info = {"mode": "qa", "subject": "Ada", "split": "val", "family": "x", "section": "retain"}
-    rows = [
-        rl_row(
-            data_source="rerule/custom", prompt=f"Question {index}?", side="retain", golds=["Esk"],
-            keyword="", extra_info={"index": index, **info},
-        )
-        for index in range(4)
-    ]  # fmt: skip
-    write_rows(tmp_path / "val.parquet", rows[:2])
+    probes = [make_probe(index, "retain", "qa", ["Esk"]) for index in range(4)]
+    write_probes(tmp_path / "val.parquet", probes[:2])
     (run / "config.yaml").write_text(f"data: {{val_files: {tmp_path / 'val.parquet'}}}\n")
-    asked = [str(row["prompt"]) for row in rows[1:]]
+    asked = [str(probe.messages) for probe in probes[1:]]
     assert chosen_by_probes(resolve_models([f"rule={run}"]), asked) == []
     checkpoints.note_best(run, BEST)
     models = resolve_models([f"rule={run}", f"last={run}@last"])
     (line,) = chosen_by_probes(models, asked)
-    told = "model rule: 1 of the 3 probes are validation rows, by which its step 9 was chosen"
-    assert line.startswith(told)
+    assert line.startswith("model rule: 1 of the 3 probes are validation rows, by which its step 9 was chos")
     assert chosen_by_probes(models, asked[1:]) == []
     (tmp_path / "val.parquet").unlink()
     assert chosen_by_probes(models, asked) == []
