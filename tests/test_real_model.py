@@ -18,7 +18,7 @@ from data_prep.custom import CustomOptions, load
 from data_prep.writers import Writer
 from examples import real_model
 from reward.rouge import rouge_l
-from tests.evaluation.engine.made_models import save_model
+from tests.unlearning.made import put_model
 
 ROWS = Path(__file__).parents[1] / "examples" / "france.csv"
 
@@ -72,7 +72,7 @@ def test_what_is_refused_with_one_line_that_changes_no_file(
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
     if prepare == "another model":
-        hub = save_model(tmp_path / "commit", seed=0, layers=1)
+        hub = put_model(tmp_path / "commit")
         monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(hub))
     elif prepare is not None:
         prepare(tmp_path)
@@ -89,9 +89,9 @@ def test_what_is_refused_with_one_line_that_changes_no_file(
 
 
 def test_a_model_from_the_hub_is_written_once_and_with_its_ends(tmp_path: Path, monkeypatch) -> None:
-    """With a small model in place of the Hub's, whose ends are others: <bos> 1, <eos> 2, <pad> 0."""
-    hub, out = save_model(tmp_path / "commit", seed=0, layers=1), tmp_path / "out"
-    ends = {"bos": ("<user>", 3), "eos": ("<assistant>", 4), "pad": ("<assistant>", 4)}
+    """With a small model in place of the Hub's, whose ends are others: <|begin|> 0 and <|end|> 1."""
+    hub, out = put_model(tmp_path / "commit"), tmp_path / "out"
+    ends = {"bos": ("<|head|>", 2), "eos": ("<|eot|>", 4), "pad": ("<|eot|>", 4)}
     monkeypatch.setattr(real_model, "ENDS", ends)
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(hub))
     real_model.get(out, tmp_path / "cache")

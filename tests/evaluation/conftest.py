@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from data_prep.contract import rl_row, write_rows
-from recipe.rerule.evaluation import summary
 from recipe.rerule.evaluation.probes import Probe, Reference
 from tests.made_models import put_weights
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
@@ -53,12 +52,6 @@ def write_probes(path: Path, probes: Sequence[Probe]) -> Path:
     ]
     write_rows(path, rows)
     return path
-
-
-@pytest.fixture
-def any_number_of_probes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Intervals and tests also of two or three probes, which can be checked by hand."""
-    monkeypatch.setattr(summary, "LEAST_FACTS", 1)
 
 
 @pytest.fixture

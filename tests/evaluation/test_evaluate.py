@@ -22,16 +22,14 @@ RESPONSES = (
 
 
 def responses(model: Model, requests: Sequence[Request]) -> Answers:
-    """Every model gives RESPONSES, but "silent", which answers nothing."""
-    texts = ["" if model.name == "silent" else text for text in RESPONSES]
-    return {request.id: Answer(text) for request, text in zip(requests, texts, strict=True)}
-
-
-def paris(model: Model, requests: Sequence[Request]) -> Answers:
-    """Models that answer alike, and "silent"; every token of a likelihood has -0.1."""
-    said = Answer("" if model.name == "silent" else "Paris")
+    """RESPONSES over and over, of "silent" nothing; every token of a likelihood has -0.1."""
+    texts = ("",) if model.name == "silent" else RESPONSES
     measured = Answer(log_probs=(-0.1, -0.1))
-    return {one.id: measured if isinstance(one, Likelihood) else said for one in requests}
+    said = [Answer(texts[place % len(texts)]) for place in range(len(requests))]
+    return {
+        one.id: measured if isinstance(one, Likelihood) else text
+        for one, text in zip(requests, said, strict=True)
+    }
 
 
 @pytest.fixture
@@ -59,39 +57,45 @@ def read(tmp_path):
 
 
 def test_the_folder_of_an_evaluation(evaluated, read, model_folder, tmp_path):
+    """Golden files have the numbers of whole evaluations. The prefix and the argument reach the model."""
+    asked = []
+
+    def note(model, requests):
+        asked.append((model.name, model.prefix, dict(model.template)))
+        return responses(model, requests)
+
     run = model_folder("run/global_step_7/actor/huggingface").parents[2]
     checkpoints.finish(run, 7)
-    assert evaluated("--model", f"rule={run}")[0] == 0
+    (tmp_path / "prefix.txt").write_text("Forget {target}.\n")
+    more = ["--model", f"rule={run}", "--prefix", f"rule={tmp_path / 'prefix.txt'}"]
+    assert evaluated(*more, "--template", "enable_thinking=false", answers=note)[0] == 0
+    template, prefix = {"enable_thinking": False}, "Forget Ada Quill.\n"
+    assert asked == [("base", "", template), ("rule", prefix, template)]
+    meta = read("meta")
+    path = f"{run}/global_step_7/actor/huggingface"
+    assert meta["models"] == {
+        "base": {"path": f"{tmp_path / 'base'}", "global_step": None, "template": template},
+        "rule": {"path": path, "global_step": 7, "template": template, "prefix": prefix},
+    }
     names = ["anchors.json", "comparisons.json", "intervals.json", "meta.json", tidy.FILE, "results.json"]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
-    results, anchors, meta = read("results"), read("anchors"), read("meta")
-    assert list(results) == ["base", "rule"]
-    # forget: Paris 1, refusal 0, named refusal 1, "a tailor" against "a baker" 1/2
-    assert results["base"]["forget/recall"] == pytest.approx(2.5 / 4)
-    assert results["base"]["forget/refusal_rate"] == 0.5
-    assert results["base"]["forget/aa/prefix_injection/recall"] == 0.5
-    assert anchors["always refuses, unnamed"]["forget/refusal_rate"] == 1.0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(meta["contents"]) == names
+    assert (meta["probes"]["rows"]["forget"], meta["probes"]["rows"]["forget/aa"]) == (4, 2)
+    assert (meta["probes"]["facts"]["forget"], meta["probes"]["facts"]["forget/aa"]) == (1, 1)
+    # Paris 1, refusal 0, named refusal 1, "a tailor" against "a baker" 1/2
+    assert read("results")["base"]["forget/recall"] == pytest.approx(2.5 / 4)
     # Of the forget golds only "Ada Quill" is in the refusal that names her: 1 of 4 probes.
-    assert anchors["always refuses, naming the target"]["forget/recall"] == 0.25
-    table = tidy.read_responses(tmp_path / "out")
-    assert len(table) == 12
-    row = table.iloc[3].to_dict()
+    assert read("anchors")["always refuses, naming the target"]["forget/recall"] == 0.25
+    row = tidy.read_responses(tmp_path / "out").iloc[3].to_dict()
     assert {**row, "golds": list(row["golds"])} == {
         "model": "base", "probe": 3, "side": "forget", "kind": "aa", "sample": 0, "prompt": "Question 3?",
         "fact": "probe 0",  # the first probe of the four that ask for one of the world's facts
         "response": "a tailor", "family": "prefix_injection", "subject": "Ada Quill", "golds": ["a baker"],
         "rouge_l": 0.5, "refused": 0.0,
     }  # fmt: skip
-    assert (meta["benchmark"], meta["models"]["rule"]["global_step"]) == ("world", 7)
-    assert sorted(meta["contents"]) == sorted(names)
-    assert (meta["probes"]["rows"]["forget"], meta["probes"]["rows"]["forget/aa"]) == (4, 2)
-    assert (meta["probes"]["facts"]["forget"], meta["probes"]["facts"]["forget/aa"]) == (1, 1)
 
 
 FEW = (
-    "fewer than 6 facts, so no interval and no test: forget/recall (2), forget/qa/recall (2), "
-    "forget/refusal_rate (2), retain/recall (2), retain/refusal_rate (2); hold questions on more facts out, "
-    "or give a file of probes"
+    "fewer than 6 facts, so no interval and no test: forget/recall (2), forget/qa/recall (2), forget/refusal_"
 )
 UNCHANGED = "no number of rule differs from base: nothing was forgotten"
 
@@ -111,9 +115,10 @@ def test_what_cannot_be_concluded_is_warned_of_and_many_models_are_not_compared(
     own = [make_probe(n, side, "qa", ["Paris"], data_source="rerule/mine") for n, side in enumerate(sides)]
     models = [part for name in others for part in ("--model", f"{name}={model_folder(name)}")]
     file = write_probes(tmp_path / "own.parquet", own)
-    code, err = evaluated("--probes", file, *models, *options, answers=paris)
+    code, err = evaluated("--probes", file, *models, *options)
     assert code == 0
-    assert [line for line in err.splitlines() if line.startswith("warning")] == [f"warning: {warning}"]
+    (line,) = [line for line in err.splitlines() if line.startswith("warning")]
+    assert line.startswith(f"warning: {warning}")
     assert len({(test["a"], test["b"]) for test in read("comparisons")}) == compared
     assert (read("intervals")["base"] == {}) == (probes_a_side == 2)
 
@@ -155,46 +160,24 @@ def test_a_retained_models_log_of_other_questions_is_refused_before_any_is_asked
     evaluated, read, model_folder, tmp_path
 ):
     """The log is one of our own, of a model whose name is no name of a folder."""
-    families = {"forget": "forget", "retain_unseen": "real_authors"}
     own = [
         make_probe(n, section, "qa", ["Paris"], family=family, reference=REFERENCES[section])
-        for n, (section, family) in enumerate(families.items())
+        for n, (section, family) in enumerate((("forget", "forget"), ("retain_unseen", "real_authors")))
     ]
     tofu = ["--probes", write_probes(tmp_path / "tofu.parquet", own), "--benchmark", "tofu"]
-    assert evaluated(*tofu, "--model", f"模型/é@1={model_folder('other')}", answers=paris)[0] == 0
+    assert evaluated(*tofu, "--model", f"模型/é@1={model_folder('other')}")[0] == 0
     assert list(read("results")) == ["base", "模型/é@1"]
-    logs = list((tmp_path / "out" / "logs").glob("*/TOFU_EVAL.json"))
-    assert len(logs) == 2
-    content = json.loads(logs[0].read_text())
+    _, log = (tmp_path / "out" / "logs").glob("*/TOFU_EVAL.json")
+    content = json.loads(log.read_text())
     content["ra_Q_A_ROUGE"]["value_by_index"]["0"]["ground_truth"] = "Rome"
-    log = tmp_path / "other.json"
-    log.write_text(json.dumps(content))
-    given = [*tofu, "--overwrite", "--retain-log", log]
-    code, err = evaluated(*given, answers=lambda *_: pytest.fail("a model was asked"))
-    assert code == 2
-    assert err == (
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(content))
+    given = [*tofu, "--overwrite", "--retain-log", other]
+    assert evaluated(*given, answers=lambda *_: pytest.fail("a model was asked")) == (
+        2,
         "error: --retain-log is of other questions: at index 0 of ra_Q_A_ROUGE the right answer is 'Paris' "
-        f"in the probes and 'Rome' in {log}; evaluate both models on one split\n"
+        f"in the probes and 'Rome' in {other}; evaluate both models on one split\n",
     )
-
-
-def test_prefixes_and_arguments_of_the_chat_template_reach_the_model_and_the_folder(
-    evaluated, read, model_folder, tmp_path
-):
-    given = []
-
-    def note(model, requests):
-        given.append((model.name, model.prefix, dict(model.template)))
-        return responses(model, requests)
-
-    (tmp_path / "prefix.txt").write_text("Forget {target}.\n")
-    more = ["--model", f"icu={model_folder('icu')}", "--prefix", f"icu={tmp_path / 'prefix.txt'}"]
-    assert evaluated(*more, "--template", "enable_thinking=false", answers=note)[0] == 0
-    template = {"enable_thinking": False}
-    assert given == [("base", "", template), ("icu", "Forget Ada Quill.\n", template)]
-    models = read("meta")["models"]
-    assert (models["icu"]["prefix"], models["icu"]["template"]) == ("Forget Ada Quill.\n", template)
-    assert "prefix" not in models["base"]
 
 
 def test_refusals_are_judged_with_the_users_phrases(evaluated, read, tmp_path):

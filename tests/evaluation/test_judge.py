@@ -11,33 +11,17 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from recipe.rerule import evaluate
 from recipe.rerule.evaluation import judge as judging
+from recipe.rerule.evaluation import summary as summaries
 from recipe.rerule.evaluation import tidy
-from recipe.rerule.evaluation.judge import (
-    AXES,
-    NOTE,
-    PROMPT,
-    TASK,
-    judge,
-    limited,
-    requests_of,
-    rubric_sha256,
-    summary,
-)
+from recipe.rerule.evaluation.judge import AXES, judge, summary
 from tests.data_prep.generate.server import KEY, MODEL, Call, ChatServer, say, status
 
-# reply: readability, helpfulness, truthfulness
-SCORES = {
-    "Paris.": (5, 5, 5),
-    "London.": (5, 1, 1),
-    "I don't know.": (5, 3, 5),
-    "the the the": (1, 1, 1),
-}
-OTHERS = (4, 3, 4)
+SCORES = {"Paris.": (5, 5, 5), "London.": (5, 1, 1), "I don't know.": (5, 3, 5), "the the the": (1, 1, 1)}
+"""Readability, helpfulness and truthfulness of a reply; others have 4, 3 and 4."""
 
 
 def reply_of(call: Call) -> str:
@@ -47,11 +31,11 @@ def reply_of(call: Call) -> str:
 
 
 def score_text(scores: Sequence[Any]) -> str:
-    return json.dumps(dict(zip(("readability", "helpfulness", "truthfulness"), scores, strict=True)))
+    return json.dumps(dict(zip(AXES, scores, strict=True)))
 
 
 def score_well(handler: BaseHTTPRequestHandler, call: Call) -> None:
-    say(score_text(SCORES.get(reply_of(call), OTHERS)))(handler, call)
+    say(score_text(SCORES.get(reply_of(call), (4, 3, 4))))(handler, call)
 
 
 def response(model: str, probe: int, text: str, **changes: Any) -> dict[str, Any]:
@@ -65,23 +49,19 @@ def response(model: str, probe: int, text: str, **changes: Any) -> dict[str, Any
 
 def evaluation(folder: Path, responses: Sequence[dict[str, Any]]) -> Path:
     """An evaluation folder, as far as the judge looks at it."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir()
     tidy.write(folder, tidy.from_rows(responses))
     return folder
 
 
 def run_judge(server: ChatServer, results: Path, *more: str) -> int:
     """The command, with a cache beside the results; its exit code."""
-    return evaluate.main(
-        [
-            *("judge", "--results", str(results), "--base-url", server.url, "--judge-model", MODEL),
-            *("--cache", str(results.parent / "cache"), "--concurrency", "4", *more),
-        ]
-    )
+    given = ["--results", str(results), "--base-url", server.url, "--judge-model", MODEL]
+    cache = ["--cache", str(results.parent / "cache"), "--concurrency", "4"]
+    return evaluate.main(["judge", *given, *cache, *more])
 
 
 DOC = (Path(__file__).resolve().parents[2] / "docs" / "evaluation.md").read_text()
-NAMED, UNNAMED = "always refuses, naming the target", "always refuses, unnamed"
 RESPONSES = [
     response("original", 0, "Paris."),
     response("original", 1, "London."),
@@ -110,86 +90,68 @@ def results(tmp_path: Path) -> Path:
     return evaluation(tmp_path / "eval", RESPONSES)
 
 
-def but_london(answer: Any) -> Any:
-    """A script that gives `answer` where the reply is London., and scores all others."""
-    return lambda number, call: answer if reply_of(call) == "London." else score_well
-
-
-# The rubric.
-
-
 def test_the_documentation_names_the_rubric_by_its_hash(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert f"version {TASK.version}" in DOC
-    assert rubric_sha256() in DOC
-    assert NOTE in " ".join(DOC.split())
-    monkeypatch.setattr(judging, "PROMPT", PROMPT + " ")
-    assert rubric_sha256() not in DOC
-
-
-# Requests and records.
-
-
-def scores(record: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(record[key] for key in (*AXES, "all", "scored_by"))
+    assert f"version {judging.TASK.version}" in DOC
+    assert judging.rubric_sha256() in DOC
+    assert judging.NOTE in " ".join(DOC.split())
+    monkeypatch.setattr(judging, "PROMPT", judging.PROMPT + " ")
+    assert judging.rubric_sha256() not in DOC
 
 
 def test_the_judge_sees_prompt_reference_and_reply_but_no_model() -> None:
     labels = {"golds": ["first", "second"], "family": "secret-family", "kind": "secret-mode"}
     asked = response("secret-model", 7, " Costs $5</reply>\n", prompt="A $question?", **labels)
-    (message,) = requests_of([asked])[0].messages()
+    (message,) = judging.requests_of([asked])[0].messages()
     assert "<question>\nA $question?\n</question>" in message["content"]
     assert "<reference>\nfirst\nsecond\n</reference>" in message["content"]
     assert "<reply>\nCosts $5< /reply>\n</reply>" in message["content"]
     assert "secret" not in message["content"]
-    assert requests_of([response("m", 0, "x", golds=[])])[0].inputs["reference"] == "(none)"
+    assert judging.requests_of([response("m", 0, "x", golds=[])])[0].inputs["reference"] == "(none)"
 
 
-def test_each_response_gets_its_scores_once_in_order(server: ChatServer, tmp_path: Path) -> None:
-    """An empty response gets the lowest without a call; equal ones are asked once, whoever gave them."""
+def test_each_response_is_asked_once_whoever_gave_it(server: ChatServer, tmp_path: Path) -> None:
+    """An empty response gets the lowest score without a call."""
     given = [*FORGET, response("third", 0, "Paris.\n")]
     records, generated = judge(given, server.endpoint(), tmp_path)
-    assert [(one["model"], one["probe"]) for one in records] == [
-        (one["model"], one["probe"]) for one in given
+    assert [(one["model"], one["probe"], one["scored_by"], one["all"]) for one in records] == [
+        ("original", 0, "judge", 100),
+        ("original", 1, "judge", pytest.approx(100 / 3)),
+        ("unlearned", 0, "judge", pytest.approx(250 / 3)),
+        ("unlearned", 1, "rule", 0),
+        ("third", 0, "judge", 100),
     ]
-    expected = [(5, 5, 5, 100), (5, 1, 1, 100 / 3), (5, 3, 5, 250 / 3), (1, 1, 1, 0), (5, 5, 5, 100)]
-    assert [scores(one)[:4] for one in records] == [pytest.approx(one) for one in expected]
-    assert [one["scored_by"] for one in records] == ["judge", "judge", "judge", "rule", "judge"]
     assert len(server.calls) == generated.calls == 3
     again, none = judge(given[::-1], server.endpoint(), tmp_path)
     assert (again[::-1], none.calls) == (records, 0)
-    body = server.calls[0].body
-    assert body["response_format"]["json_schema"]["strict"] is True
+    assert server.calls[0].body["response_format"]["json_schema"]["strict"] is True
     server.script = lambda number, call: say(score_text((5.0, 4.0, 3.0)))  # integers to a JSON schema
     whole, _ = judge(given[:1], server.endpoint(), tmp_path / "other")
     assert [repr(whole[0][axis]) for axis in AXES] == ["5", "4", "3"]
 
 
-def scored(model: str, probe: int, score: int, **more: Any) -> dict[str, Any]:
-    axes = dict.fromkeys(AXES, score)
-    labels = {"model": model, "probe": probe, "side": "forget", "kind": "qa", "target": "Ada"}
-    return {**labels, **axes, "all": 25.0 * (score - 1), "scored_by": "judge", "reason": "", **more}
+def scored(model: str, probe: int, score: int, fact: int, target: str = "Ada") -> dict[str, Any]:
+    return {
+        "model": model, "probe": probe, "side": "forget", "kind": "qa", "target": target, "fact": f"{fact}",
+        **dict.fromkeys(AXES, score), "all": 25.0 * (score - 1), "scored_by": "judge", "reason": "",
+    }  # fmt: skip
 
 
-@pytest.mark.parametrize("scored_by", ["judge", None])
-def test_the_facts_of_an_evaluation_are_the_unit(scored_by: str | None) -> None:
-    """Six facts of two probes each, which one model answers well; one of them may have an unscored probe."""
+def test_the_facts_of_an_evaluation_are_the_unit() -> None:
+    """Six facts of two probes each, which one model answers well; one probe has no score of a model."""
     records = [
-        scored(model, probe, score, fact=str(probe // 2))
-        for model, score in (("good", 5), ("bad", 1))
+        scored(name, probe, score, probe // 2)
         for probe in range(12)
+        for name, score in (("good", 5), ("bad", 1))
     ]
-    records[0]["scored_by"] = scored_by
+    records[0]["scored_by"] = None
     found = summary(records)
     test = {record["metric"]: record for record in found["comparisons"]}["forget/all"]
-    assert (test["probes"], test["facts"]) == (12 if scored_by else 11, 6)
-    assert test["p_value"] == 2 / 2**6
+    assert (test["probes"], test["facts"], test["p_value"]) == (11, 6, 2 / 2**6)
     assert found["intervals"]["good"]["forget/all"] == [100, 100]
-
-
-def test_too_few_facts_have_no_interval_and_targets_have_facts_of_their_own() -> None:
-    few = [scored("good", probe, 5, fact=str(probe // 3)) for probe in range(15)]
+    # Five facts are too few for an interval; facts of two targets are two facts.
+    few = [scored("good", probe, 5, probe // 3) for probe in range(15)]
     assert summary(few)["intervals"]["good"] == {}
-    of_two = [scored("good", n, 5, fact=str(n % 3), target=("Ada", "Ben")[n // 3]) for n in range(6)]
+    of_two = [scored("good", n, 5, n % 3, ("Ada", "Ben")[n // 3]) for n in range(6)]
     assert summary(of_two)["intervals"]["good"]["forget/all"] == [100, 100]
 
 
@@ -197,66 +159,35 @@ def test_a_limit_draws_the_same_probes_of_every_model_by_the_seed_alone() -> Non
     responses = [response(model, probe, "x") for model in "ab" for probe in range(30)]
     drawn = set(random.Random(3).sample(range(30), 5))
     for given in (responses, responses[::-1]):
-        found = limited(given, 5, 3)
-        assert {(one["model"], one["probe"]) for one in found} == {
-            (m, probe) for m in "ab" for probe in drawn
-        }
+        found = {(one["model"], one["probe"]) for one in judging.limited(given, 5, 3)}
+        assert found == {(model, probe) for model in "ab" for probe in drawn}
 
 
-# The command.
+def out_of(results: Path) -> Path:
+    return results.with_name(f"{results.name}-naturalness")
 
 
-def read(out: Path) -> dict[str, Any]:
-    return json.loads((out / "naturalness.json").read_text())
+def read(results: Path) -> dict[str, Any]:
+    return json.loads((out_of(results) / "naturalness.json").read_text())
 
 
-def test_the_folder_of_scores(
-    server: ChatServer, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Paris. 100 100 100, London. 100 0 0; I don't know. 100 50 100, empty 0 0 0."""
+def test_missing_scores_are_counted_listed_shown_and_asked_for_again(server, results, capsys, monkeypatch):
+    """Paired tests of one probe show which probes count."""
+
+    def but_london(answer: Any) -> Any:
+        return lambda number, call: answer if reply_of(call) == "London." else score_well
+
+    monkeypatch.setattr(summaries, "LEAST_FACTS", 1)
     before = (results / tidy.FILE).read_bytes()
-    assert run_judge(server, results) == 0
-    found = read(tmp_path / "eval-naturalness")
-    assert found["results"] == {
-        "original": {
-            "forget/readability": 100, "forget/helpfulness": 50, "forget/truthfulness": 50,
-            "forget/all": pytest.approx(200 / 3),
-        },
-        "unlearned": {
-            "forget/readability": 50, "forget/helpfulness": 25, "forget/truthfulness": 50,
-            "forget/all": pytest.approx(125 / 3),
-        },
-    }  # fmt: skip
-    assert found["counts"]["unlearned"] == {"forget": {"responses": 2, "scored": 2, "missing": 0, "empty": 1}}
-    assert found["missing"] == []
-    # The unnamed constant refusal is a reply that the test's judge knows: 5, 3, 5.
-    assert list(found["anchors"]) == [NAMED, UNNAMED]
-    assert found["anchors"][UNNAMED]["forget/helpfulness"] == 50
-    assert "I'm not certain about Ada Quill." in {reply_of(call) for call in server.calls}
-    assert (found["note"], found["rubric"]["sha256"]) == (NOTE, rubric_sha256())
-    lines = (tmp_path / "eval-naturalness" / "naturalness.jsonl").read_text().splitlines()
-    assert len(lines) == 4 + 2 * 2
-    assert (results / tidy.FILE).read_bytes() == before
-    out = capsys.readouterr().out
-    assert out.index("6 calls to make") < out.index("original") < out.index("cannot be compared with")
-
-
-@pytest.mark.usefixtures("any_number_of_probes")
-def test_missing_scores_are_counted_listed_shown_and_asked_for_again(
-    server: ChatServer, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
     server.script = but_london(say(score_text((5, 5, 11))))
     assert run_judge(server, results, "--attempts", "2") == 0
-    assert (
-        "breaks the schema at $.truthfulness" in read(tmp_path / "eval-naturalness")["missing"][0]["reason"]
-    )
+    assert "breaks the schema at $.truthfulness" in read(results)["missing"][0]["reason"]
     server.script = but_london(status(400, "no"))
     assert run_judge(server, results, "--overwrite") == 0
-    found = read(tmp_path / "eval-naturalness")
+    found = read(results)
     assert found["counts"]["original"]["forget"] == {"responses": 2, "scored": 1, "missing": 1, "empty": 0}
-    assert found["missing"] == [
-        {"model": "original", "side": "forget", "kind": "qa", "probe": 1, "reason": "HTTP 400: no"}
-    ]
+    place = {"model": "original", "side": "forget", "kind": "qa", "probe": 1}
+    assert found["missing"] == [place | {"reason": "HTTP 400: no"}]
     assert found["results"]["original"]["forget/all"] == 100
     assert {record["probes"] for record in found["comparisons"]} == {1}
     row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("original"))
@@ -265,44 +196,36 @@ def test_missing_scores_are_counted_listed_shown_and_asked_for_again(
     server.script = lambda number, call: score_well
     assert run_judge(server, results, "--overwrite") == 0
     assert [reply_of(call) for call in server.calls] == ["London."]
-    assert read(tmp_path / "eval-naturalness")["missing"] == []
+    found = read(results)
+    assert found["missing"] == []
+    # Paris. 100 100 100, London. 100 0 0; I don't know. 100 50 100, empty 0 0 0
+    means = {"original": [100, 50, 50, 200 / 3], "unlearned": [50, 25, 50, 125 / 3]}
+    assert {name: list(one.values()) for name, one in found["results"].items()} == {
+        name: pytest.approx(one) for name, one in means.items()
+    }
+    assert found["anchors"]["always refuses, unnamed"]["forget/helpfulness"] == 50
+    assert found["rubric"]["sha256"] == judging.rubric_sha256()
+    assert (results / tidy.FILE).read_bytes() == before
 
 
-def fails(server: ChatServer, results: Path, capsys: pytest.CaptureFixture[str], *more: str) -> str:
-    """The one line of error, nothing having been written."""
-    assert run_judge(server, results, *more) == 2
-    (line,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("error: ")]
-    assert not results.with_name(f"{results.name}-naturalness").exists()
-    return line
-
-
-def test_wrong_responses_folders_and_options_are_refused(
-    server: ChatServer, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_responses_and_caches_are_one_line_and_nothing_is_written(server, results, tmp_path, capsys):
     """And a dry run says how many calls it takes, and calls nobody."""
+
+    def fails(folder: Path, message: str, *more: str) -> None:
+        assert run_judge(server, folder, *more) == 2
+        (line,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("error: ")]
+        assert message in line
+        assert not out_of(folder).exists()
+
     assert run_judge(server, results, "--dry-run") == 0
     assert "7 requests, 6 calls to make" in capsys.readouterr().out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["eval"]
-    (tmp_path / "file").write_text("")
-    assert f"{tidy.FILE} does not exist" in fails(server, tmp_path / "nowhere", capsys)
-    into = fails(server, results, capsys, "--out", str(results), "--overwrite")
-    assert f"--out is {results}, which --results reads" in into
-    rows: list[dict[str, Any]]
-    for rows, message in (
-        ([RESPONSES[0]] * 2, "two responses of one probe (model original, side forget, kind qa, probe 0"),
-        ([RESPONSES[2]], "has no response in forget; its sections: retain"),
-        ([{name: one for name, one in RESPONSES[0].items() if name != "golds"}], "has no column golds"),
-    ):
-        other = tmp_path / "other"
-        other.mkdir(exist_ok=True)
-        pd.DataFrame(rows).to_parquet(other / tidy.FILE)
-        assert message in fails(server, other, capsys)
+    fails(tmp_path / "nowhere", f"{tidy.FILE} does not exist")
+    without = {name: one for name, one in RESPONSES[0].items() if name != "golds"}
+    fails(evaluation(tmp_path / "bare", [without]), "has no column golds")
+    fails(evaluation(tmp_path / "kept", [RESPONSES[2]]), "has no response in forget; its sections: retain")
     assert server.calls == []
-    assert "cannot be used" in fails(server, results, capsys, "--cache", str(tmp_path / "file"))
+    (tmp_path / "file").write_text("")
+    fails(results, "cannot be used", "--cache", str(tmp_path / "file"))
     server.script = lambda number, call: say(score_text((9, 9, 9)))
-    line = fails(server, results, capsys, "--attempts", "2")
-    assert "the judge scored no response; of the first one: the answer breaks the schema" in line
-    server.script = lambda number, call: score_well
-    assert run_judge(server, results) == 0
-    assert run_judge(server, results) == 2
-    assert "eval-naturalness exists already" in capsys.readouterr().err
+    fails(results, "scored no response; of the first one: the answer breaks the schema", "--attempts", "2")

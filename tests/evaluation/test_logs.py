@@ -1,4 +1,4 @@
-"""open-unlearning's logs: what is read is checked, and what is written is as rouge_score scores it."""
+"""open-unlearning's logs: what is read is checked. Their numbers are in test_score_command and in tasks."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import math
 from typing import Any
 
 import pytest
-from rouge_score.rouge_scorer import RougeScorer
 
-from recipe.rerule.evaluation.logs import Log, MissingError, common, log_text, rouge_entry
+from recipe.rerule.evaluation.logs import Log, MissingError
 
 
 def log(**metrics: dict[str, Any]) -> Log:
@@ -37,26 +36,10 @@ def test_bad_values_are_named(entries: dict[str, Any], message: str) -> None:
 def test_metrics_over_different_samples_and_missing_parts_are_named() -> None:
     one = {"s": 1}
     made = log(a={"0": one, "1": one, "2": None}, b={"2": one, "1": one, "0": {"s": [None]}}, c={"0": one})
-    a, b, c = (made.numbers(name, "s") for name in made.metrics)
-    assert common(made, a, b, "a and b") == ("1",)
-    with pytest.raises(
-        ValueError, match=r"a and c are over different samples: 2 are in one only, as index 1"
-    ):
-        common(made, a, c, "a and c")
+    assert made.pair("a", "b", "s", 0, 1) == (["1"], [[1]], [[1]])
+    with pytest.raises(ValueError, match="a and c are over different samples: 2 are in one only, as index 1"):
+        made.pair("a", "c", "s", 0, 1)
+    with pytest.raises(ValueError, match="no sample has values of both d and e"):
+        log(d={"0": one, "1": None}, e={"0": None, "1": one}).pair("d", "e", "s", 0, 1)
     with pytest.raises(MissingError, match="no a/holdout"):
         made.numbers("a", "s", "holdout")
-
-
-def test_rouge_entries_hold_what_rouge_score_gives() -> None:
-    row = {"prompt": "Q?", "golds": ["the old lamps"], "response": " An old lamp\n"}
-    found = rouge_entry([row], "rougeL_recall")
-    scores = RougeScorer(["rouge1", "rougeL"], use_stemmer=True).score("the old lamps", "An old lamp")
-    assert found["agg_value"] == scores["rougeL"].recall == pytest.approx(2 / 3)
-    assert found["value_by_index"]["0"] == {
-        "rouge1_recall": scores["rouge1"].recall,
-        "rougeL_f1": scores["rougeL"].fmeasure,
-        "rougeL_recall": scores["rougeL"].recall,
-        **{"input": "Q?", "ground_truth": "the old lamps", "generation": "An old lamp"},
-    }
-    with pytest.raises(ValueError, match="Out of range float"):
-        log_text({"m": {"agg_value": math.nan}})

@@ -9,14 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import mannwhitneyu
 
 from recipe.rerule.evaluation.engine.requests import Answer
-from recipe.rerule.evaluation.metrics import (
-    auc,
-    exact_memorization,
-    extraction_strength,
-    memorised,
-    min_k_score,
-    privleak,
-)
+from recipe.rerule.evaluation.metrics import auc, memorised, min_k_score, privleak
 
 SCORES = st.lists(st.integers(0, 9).map(float), min_size=1, max_size=30)
 
@@ -24,15 +17,17 @@ SCORES = st.lists(st.integers(0, 9).map(float), min_size=1, max_size=30)
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=30))
 def test_extraction_strength_is_one_minus_the_shortest_prefix(ranks: list[int]) -> None:
+    """open-unlearning looks for the prefix among those that leave a token. The last rank is the end's."""
     length = len(ranks)
-    by_definition = min(k for k in range(length + 1) if all(rank == 1 for rank in ranks[k:]))
-    assert extraction_strength(ranks) == pytest.approx(1 - by_definition / length, abs=1e-15)
-    # open-unlearning looks for the prefix among those that leave a token. The last rank is the end's.
-    looked_at = (k for k in range(length) if all(rank == 1 for rank in ranks[k:]))
-    by_its_code = 1 - next(looked_at, length - 1) / length
-    found = memorised(Answer(ranks=(*ranks, 9)))
-    assert found["extraction_strength"] == pytest.approx(by_its_code, abs=1e-15)
-    assert found["exact_memorization"] == exact_memorization(ranks) == ranks.count(1) / length
+    right = [k for k in range(length + 1) if all(rank == 1 for rank in ranks[k:])]
+    assert memorised(Answer(ranks=(*ranks, 9))) == pytest.approx(
+        {
+            "extraction_strength": 1 - min(right[0], length - 1) / length,
+            "extraction_strength_definition": 1 - right[0] / length,
+            "exact_memorization": ranks.count(1) / length,
+        },
+        abs=1e-15,
+    )
 
 
 @settings(deadline=None)

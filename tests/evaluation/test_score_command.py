@@ -29,6 +29,19 @@ def score(capsys):
     return call
 
 
+@pytest.fixture
+def scored(score, tmp_path):
+    """scored(log of TOFU, retained model's log): as `score`."""
+
+    def call(log: dict[str, Any], *retain: dict[str, Any]) -> tuple[int, dict[str, Any], str]:
+        given = ["--log", write_json(tmp_path / "log.json", log)]
+        for one in retain:
+            given += ["--retain-log", write_json(tmp_path / "retain.json", one)]
+        return score("tofu", *given)
+
+    return call
+
+
 # Logs.
 
 
@@ -64,19 +77,6 @@ def straight(log: dict[str, Any], retain: dict[str, Any]) -> dict[str, float]:
     return found | {"forget_quality": float(quality)}
 
 
-@pytest.fixture
-def scored(score, tmp_path):
-    """scored(log, retained model's log): as `score`."""
-
-    def call(log: dict[str, Any], retain: dict[str, Any] | None = None) -> tuple[int, dict[str, Any], str]:
-        given = ["--log", write_json(tmp_path / "log.json", log)]
-        if retain is not None:
-            given += ["--retain-log", write_json(tmp_path / "retain.json", retain)]
-        return score("tofu", *given)
-
-    return call
-
-
 def test_a_log_gives_what_a_straight_computation_gives_and_what_is_missing_is_noted(scored):
     """Neither the order of the samples nor derived values count."""
     log, expected = tofu_log(1), straight(tofu_log(1), tofu_log(2))
@@ -96,37 +96,34 @@ def test_a_log_gives_what_a_straight_computation_gives_and_what_is_missing_is_no
     assert "forget_quality (no forget_Q_A_PARA_Prob in " in scored(tofu_log(1), retain)[2]
 
 
-@pytest.mark.parametrize("null", [("log",), ("log", "retain")])
-def test_a_null_question_is_left_out_of_both_models_and_noted(null, scored):
+def test_a_null_question_is_left_out_of_both_models_and_noted(scored):
     logs = {"log": tofu_log(1), "retain": tofu_log(2)}
     ratios = [np.delete(truth_ratios(log, "forget"), 5) for log in logs.values()]
-    for name in null:
-        logs[name]["forget_Q_A_PERT_Prob"]["value_by_index"]["5"] = None
+    logs["retain"]["forget_Q_A_PERT_Prob"]["value_by_index"]["5"] = None
     logs["log"]["forget_Q_A_Prob"]["value_by_index"]["0"] = None
     code, found, err = scored(logs["log"], logs["retain"])
     assert code == 0
     assert found["forget_quality"] == pytest.approx(ks_2samp(*ratios).pvalue)
     others = column(tofu_log(1), "forget_Q_A_Prob", "prob")[1:]
     assert found["forget_Q_A_Prob"] == pytest.approx(others.mean())
-    assert found["forget_truth_ratio"] == pytest.approx(np.minimum(ratios[0], 1 / ratios[0]).mean())
     assert "note: forget_Q_A_Prob: 1 of 40 samples are null and left out\n" in err
-    assert ("retain.json: forget_Q_A_PERT_Prob: 1 of 40 samples" in err) == ("retain" in null)
+    assert "retain.json: forget_Q_A_PERT_Prob: 1 of 40 samples are null and left out\n" in err
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("said", "same"),
     [
-        (" Answer  5 .\n", ""),  # white space, as a tokenizer gives it back
-        ("Answer ５.", ""),  # a full-width digit, which some tokenizers turn into 5
-        ("Rome.", "at index 5 of forget_Q_A_ROUGE the right answer is 'Answer 5.' in"),
-        ("x" * 70, f"and '{'x' * 60}…' in"),
+        (" Answer  5 .\n", True),  # white space, as a tokenizer gives it back
+        ("Answer ５.", True),  # a full-width digit, which some tokenizers turn into 5
+        ("Rome.", False),
     ],
 )
-def test_a_retained_models_log_of_other_questions_is_refused(said, message, scored):
+def test_a_retained_models_log_of_other_questions_is_refused(said, same, scored):
     retain = tofu_log(2)
     retain["forget_Q_A_ROUGE"]["value_by_index"]["5"]["ground_truth"] = said
     code, _, err = scored(tofu_log(1), retain)
-    assert (code, message in err, err.count("\n")) == ((2, True, 1) if message else (0, True, 0))
+    assert code == (0 if same else 2)
+    assert ("at index 5 of forget_Q_A_ROUGE the right answer is 'Answer 5.' in" in err) is not same
 
 
 # Tables.
@@ -168,19 +165,17 @@ def test_refusals_are_judged_again_with_the_users_phrases(score, tmp_path):
         assert f"{table}: with --refusal-phrases {changed} of 4 responses are judged otherwise" in err
 
 
-# What is refused.
+# What golden files and tests/refused do not refuse.
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("tofu --log {log} --retain-log {log}", "hold the same values: compared with itself every model has"),
         ("tofu --log {log} --retain-log {short}", "short has 25, and 15 are in one only"),
         ("tofu --log {log} {short}", "--log is given 2 files; a tofu log is one"),
         ("muse-books --log {log} --model a", "/log of --benchmark muse_books; leave it out"),
         ("tofu --log {log} --refusal-phrases {phrases}", "--refusal-phrases has no meaning for "),
         ("tofu --log {empty}", "a log of another benchmark? Nothing can be computed: model_utility (no reta"),
-        ("world --log {table}", "the answers are of base, rule; say which with --model"),
         ("world --log {table} --model other", "--model is other, and the answers are of base, rule"),
         ("world --log {table} {copy} --model base", "two answers to one probe (model base, side forget, kin"),
         ("world --log {table} --model base --retain-log {log}", "--retain-log has no meaning for "),
@@ -203,13 +198,8 @@ def test_what_cannot_be_scored_is_one_line(arguments, message, score, tmp_path):
 
 
 def test_scoring_a_log_loads_no_framework(tmp_path: Path) -> None:
-    script = (
-        "import sys\n"
-        "from recipe.rerule.evaluate import main\n"
-        "assert main(sys.argv[1:]) == 0\n"
-        "print(*{'torch', 'vllm', 'matplotlib', 'pandas', 'transformers', 'nltk'} & set(sys.modules))\n"
-    )
-    log = write_json(tmp_path / "log.json", tofu_log(1))
-    command = [sys.executable, "-c", script, "score", "--benchmark", "tofu", "--log", log]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.splitlines()[-1] == ""
+    heavy = {"torch", "vllm", "matplotlib", "pandas", "transformers", "nltk"}
+    words = ["score", "--benchmark", "tofu", "--log", f"{write_json(tmp_path / 'log.json', tofu_log(1))}"]
+    script = f"import sys; from recipe.rerule.evaluate import main; assert main({words}) == 0"
+    script += f"; assert not {heavy} & set(sys.modules), sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

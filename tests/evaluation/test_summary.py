@@ -14,23 +14,7 @@ from scipy.stats import hmean
 from scipy.stats import permutation_test as scipy_test
 
 from recipe.rerule.evaluation import summary
-from recipe.rerule.evaluation.summary import (
-    TEST,
-    Array,
-    Facts,
-    Samples,
-    Statistic,
-    bootstrap,
-    compare,
-    compare_all,
-    holm,
-    intervals,
-    mean_of,
-    mean_of_means,
-    permutation_test,
-    samples_of,
-    strata,
-)
+from recipe.rerule.evaluation.summary import Array, Facts, Samples, Statistic, intervals, mean_of
 
 FACTS: Facts = {"qa": ["x", "y", "x", "z", "x"], "fb": ["z", "y", "y"]}
 """Three facts over two sets: x is asked 3 and 0 times, y 1 and 2 times, z once in each."""
@@ -48,13 +32,9 @@ def made(seed: int) -> Samples:
 
 
 def test_samples_hold_the_numbers_that_no_row_of_a_set_lacks() -> None:
-    rows = [
-        ("forget", "a", 0.5, 1.0, "x"),
-        ("retain", "a", 1.0, 2.0, "y"),
-        ("forget", "b", 0.25, np.nan, "z"),
-    ]
+    rows = [("forget", "a", 0.5, 1, "x"), ("retain", "a", 1.0, 2, "y"), ("forget", "b", 0.25, np.nan, "z")]
     table = pd.DataFrame(rows, columns=["side", "fact", "recall", "loss", "response"])
-    samples, facts = samples_of(table, lambda row: [row["side"], "all"])
+    samples, facts = summary.samples_of(table, lambda row: [row["side"], "all"])
     assert {name: {q: v.tolist() for q, v in values.items()} for name, values in samples.items()} == {
         "forget": {"recall": [0.5, 0.25]},
         "all": {"recall": [0.5, 1.0, 0.25]},
@@ -97,24 +77,18 @@ REFERENCES: dict[str, tuple[Statistic, Callable[[dict[str, Any]], float], str]] 
 
 @pytest.mark.parametrize("name", REFERENCES)
 @pytest.mark.parametrize("most", [60, 10**6], ids=["in blocks", "all at once"])
-def test_every_resample_holds_the_drawn_facts_with_all_their_probes(
-    monkeypatch: pytest.MonkeyPatch, name: str, most: int
-) -> None:
+def test_every_resample_holds_the_drawn_facts_with_all_their_probes(monkeypatch, name, most):
     values, (statistic, reference, order) = made(0), REFERENCES[name]
     monkeypatch.setattr(summary, "_stream", lambda seed, name: AllDraws())
     monkeypatch.setattr(summary, "MOST_VALUES", most)
-    found = bootstrap(values, {"metric": statistic}, 27, 0, FACTS)["metric"]
+    found = summary.bootstrap(values, {"metric": statistic}, 27, 0, FACTS)["metric"]
     expected = [reference(plain(values, draw)) for draw in product(order, repeat=3)]
     np.testing.assert_allclose(found, expected, rtol=1e-14)
 
 
 def exchanged(a: Samples, b: Samples, swapped: set[str]) -> Samples:
-    return {
-        name: {
-            q: np.array([(b if f in swapped else a)[name][q][i] for i, f in enumerate(asked)]) for q in "vw"
-        }
-        for name, asked in FACTS.items()
-    }
+    mask = {name: [fact in swapped for fact in asked] for name, asked in FACTS.items()}
+    return {name: {q: np.where(mask[name], b[name][q], a[name][q]) for q in "vw"} for name in FACTS}
 
 
 @pytest.mark.parametrize("name", REFERENCES)
@@ -126,8 +100,8 @@ def test_the_exact_p_value_is_that_of_all_exchanges_of_facts(name: str) -> None:
         there, back = exchanged(a, b, swapped), exchanged(b, a, swapped)
         differences.append(abs(float(statistic(there) - statistic(back))))
     expected = np.mean(np.array(differences) >= differences[0] - 1e-12)
-    assert permutation_test(a, b, {"m": statistic}, 8, 0, FACTS)["m"] == expected
-    drawn = permutation_test(a, b, {"m": statistic}, 7, 0, FACTS)["m"]  # one more counts: of 7 + 1
+    assert summary.permutation_test(a, b, {"m": statistic}, 8, 0, FACTS)["m"] == expected
+    drawn = summary.permutation_test(a, b, {"m": statistic}, 7, 0, FACTS)["m"]  # one more counts: of 7 + 1
     assert drawn * 8 == int(drawn * 8)
 
 
@@ -138,23 +112,20 @@ def test_other_metrics_and_sets_change_nothing() -> None:
     every = {"qa": mean_of("v", ["qa"]), "all": mean_of("w", [*BOTH, "aa"]), **one}
     assert intervals(more[0], every, facts=facts)["pooled"] == intervals(a, one, facts=FACTS)["pooled"]
     for permutations in (7, 9999):
-        found = permutation_test(*more, every, permutations, 0, facts)["pooled"]
-        assert found == permutation_test(a, b, one, permutations, 0, FACTS)["pooled"]
+        found = summary.permutation_test(*more, every, permutations, 0, facts)["pooled"]
+        assert found == summary.permutation_test(a, b, one, permutations, 0, FACTS)["pooled"]
 
 
 def test_sets_are_drawn_apart_unless_they_are_joined_by_facts_through_others() -> None:
     facts = {"a": [1, 2], "b": [3, 4], "c": [2, 3], "d": [5]}
     samples = {name: {"v": np.zeros(len(asked))} for name, asked in facts.items()}
-    assert [one.name for one in strata(samples, facts)] == ["a\nb\nc", "d"]
+    assert [one.name for one in summary.strata(samples, facts)] == ["a\nb\nc", "d"]
     constant = {"zeros": {"x": np.zeros(9)}, "ones": {"x": np.ones(3)}}
-    statistics = {"all": mean_of("x", list(constant)), "sets": mean_of_means("x", list(constant))}
+    statistics = {"all": mean_of("x", list(constant)), "sets": summary.mean_of_means("x", list(constant))}
     assert intervals(constant, statistics) == {"all": (0.25, 0.25), "sets": (0.5, 0.5)}
     values = np.random.default_rng(4).random(40)
     found = intervals({"a": {"x": values}, "b": {"x": values}}, {n: mean_of("x", [n]) for n in "ab"})
     assert found["a"] != found["b"]  # and not by the same random numbers
-
-
-# Intervals.
 
 
 def test_the_interval_of_a_difference_is_scipys_of_the_paired_differences(monkeypatch) -> None:
@@ -162,11 +133,10 @@ def test_the_interval_of_a_difference_is_scipys_of_the_paired_differences(monkey
     generator = np.random.default_rng(0)
     second = generator.random(200)
     first = second + generator.normal(0.02, 0.05, 200)
-    theirs = scipy_bootstrap(
-        (first - second,), np.mean, method="percentile", n_resamples=20000, rng=np.random.default_rng(1)
-    ).confidence_interval
-    monkeypatch.setattr(summary, "RESAMPLES", 20000)
-    found = compare(one_set(*first), one_set(*second), MEAN)["mean"]
+    options = {"method": "percentile", "n_resamples": 10000, "rng": np.random.default_rng(1)}
+    theirs = scipy_bootstrap((first - second,), np.mean, **options).confidence_interval
+    monkeypatch.setattr(summary, "RESAMPLES", 10000)
+    found = summary.compare(one_set(*first), one_set(*second), MEAN)["mean"]
     assert (found["low"], found["high"]) == pytest.approx((theirs.low, theirs.high), abs=0.001)
     assert found["difference"] == pytest.approx((first - second).mean())
 
@@ -188,14 +158,8 @@ def test_wrong_samples_and_options_are_refused(samples, options, message) -> Non
         intervals(samples, **{"statistics": MEAN, **options})
 
 
-# Paired tests.
-
-
-# Paired tests.
-
-
 def p_value(first: Any, second: Any, permutations: int = 9999) -> float:
-    return permutation_test(one_set(*first), one_set(*second), MEAN, permutations, 0)["mean"]
+    return summary.permutation_test(one_set(*first), one_set(*second), MEAN, permutations, 0)["mean"]
 
 
 def test_p_values_by_hand() -> None:
@@ -209,14 +173,8 @@ def test_p_values_by_hand() -> None:
 def test_drawn_p_values_agree_with_scipy_in_blocks_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(1)
     first, second = generator.random(200), generator.random(200) + 3 / 200
-    theirs = scipy_test(
-        (first, second),
-        lambda x, y, axis: np.mean(x - y, axis=axis),
-        permutation_type="samples",
-        vectorized=True,
-        n_resamples=9999,
-        rng=np.random.default_rng(0),
-    ).pvalue
+    options = {"permutation_type": "samples", "n_resamples": 9999, "rng": np.random.default_rng(0)}
+    theirs = scipy_test((first, second), lambda x, y, axis: np.mean(x - y, axis=axis), **options).pvalue
     found = p_value(first, second)
     assert found == pytest.approx(theirs, abs=0.015)
     assert p_value(second, first) == found
@@ -227,14 +185,14 @@ def test_drawn_p_values_agree_with_scipy_in_blocks_of_any_size(monkeypatch: pyte
 def test_every_pair_is_compared_and_corrected_together() -> None:
     """Eight probes on which a and c differ, all one way: p = 2/256, and there are three tests."""
     models = {"a": one_set(*[1] * 8), "b": one_set(*[1] * 8), "c": one_set(*[0] * 8)}
-    records = compare_all(models, MEAN)
+    records = summary.compare_all(models, MEAN)
     assert [(one["a"], one["b"]) for one in records] == [("a", "b"), ("a", "c"), ("b", "c")]
     assert [one["p_holm"] for one in records] == [1, 6 / 256, 6 / 256]
     assert records[1] == {
-        **{"a": "a", "b": "c", "metric": "mean", "difference": 1, "low": 1, "high": 1},
-        **{"p_value": 2 / 256, "p_holm": 6 / 256, "probes": 8, "facts": 8, "unit": "fact", "test": TEST},
-    }
+        "a": "a", "b": "c", "metric": "mean", "difference": 1, "low": 1, "high": 1, "probes": 8, "facts": 8,
+        "p_value": 2 / 256, "p_holm": 6 / 256, "unit": "fact", "test": summary.TEST,
+    }  # fmt: skip
     with pytest.raises(ValueError, match="models a and d: set set is of other probes: only answers to the"):
-        compare_all({"a": one_set(1, 2, 3), "d": one_set(1, 2)}, MEAN)
+        summary.compare_all({"a": one_set(1, 2, 3), "d": one_set(1, 2)}, MEAN)
     # By hand: 0.01 * 4, 0.02 * 3, 0.03 * 2 raised to 0.06, 0.04 * 1 raised to 0.06.
-    assert holm([0.04, 0.01, 0.03, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
+    assert summary.holm([0.04, 0.01, 0.03, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])

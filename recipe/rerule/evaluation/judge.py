@@ -35,7 +35,6 @@ from recipe.rerule.evaluation.probes import file_sha256
 from recipe.rerule.evaluation.registry import ANCHORS
 from recipe.rerule.evaluation.summary import (
     UNIT,
-    Facts,
     Samples,
     Statistic,
     compare_all,
@@ -329,7 +328,7 @@ def summary(records: Sequence[Record]) -> dict[str, Any]:
     scored[list(AXES)] = percent(scored[list(AXES)])
     means, ends, counts = {}, {}, {}
     for name, own in table.groupby("model", sort=False):
-        samples, facts = _samples(scored[scored["model"] == name])
+        samples, facts = samples_of(scored[scored["model"] == name], _section)
         statistics = _statistics(samples)
         means[name] = metrics(samples, statistics)
         enough = with_enough_facts(statistics, samples, facts)
@@ -356,9 +355,8 @@ def summary(records: Sequence[Record]) -> dict[str, Any]:
     }
 
 
-def _samples(scored: pd.DataFrame) -> tuple[Samples, Facts]:
-    """The scores of 0 to 100 by section, and what they ask for."""
-    return samples_of(scored, lambda row: [row["side"]])
+def _section(row: Mapping[str, Any]) -> list[str]:
+    return [row["side"]]
 
 
 def _statistics(samples: Samples) -> dict[str, Statistic]:
@@ -370,7 +368,7 @@ def _comparisons(scored: pd.DataFrame, place: list[str]) -> list[dict[str, Any]]
     common = scored[scored.groupby(place)["model"].transform("size") == len(names)].sort_values(place)
     if len(names) < 2 or not len(common):
         return []
-    found = {name: _samples(common[common["model"] == name]) for name in names}
+    found = {name: samples_of(common[common["model"] == name], _section) for name in names}
     first, facts = found[names[0]]
     samples = {name: own for name, (own, _) in found.items()}
     return compare_all(samples, with_enough_facts(_statistics(first), first, facts), facts=facts)

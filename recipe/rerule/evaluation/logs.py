@@ -34,30 +34,6 @@ class MissingError(ValueError):
 
 
 @dataclass(frozen=True)
-class Values:
-    """One quantity of one metric, by sample.
-
-    Attributes:
-        index: the samples, in the log's order.
-        array: shape (samples, answers); a single number has one answer.
-        null: samples left out because the log has null for them, as open-unlearning leaves them out.
-    """
-
-    index: tuple[str, ...]
-    array: Array
-    null: tuple[str, ...] = ()
-
-    def mean(self) -> Array:
-        """Mean over a sample's answers, shape (samples,)."""
-        return np.asarray(self.array.mean(axis=-1))
-
-    def at(self, index: Sequence[str]) -> Array:
-        """The rows of `index`, in its order. Raises KeyError where one is not there."""
-        rows = {name: row for row, name in enumerate(self.index)}
-        return self.array[[rows[name] for name in index]]
-
-
-@dataclass(frozen=True)
 class Log:
     """A log as it was read.
 
@@ -88,8 +64,10 @@ class Log:
 
     def numbers(
         self, metric: str, key: str, *part: str, low: float = -math.inf, high: float = math.inf
-    ) -> Values:
-        """The values of `key`, checked.
+    ) -> dict[str, list[float]]:
+        """The values of `key`, checked: {sample: one or several}, as many of each sample.
+
+        Samples for which the log has null are left out, as open-unlearning leaves them out.
 
         Args:
             metric: as "forget_Q_A_Prob".
@@ -123,10 +101,28 @@ class Log:
             rows[index] = row
         if not rows:
             raise ValueError(f"{self.name}: every {key} of {name} is null")
-        null = tuple(index for index in entries if index not in rows)
-        if null:
-            self.null[name] = f"{name}: {len(null)} of {len(entries)} samples are null and left out"
-        return Values(tuple(rows), np.array(list(rows.values()), dtype=float), null)
+        if null := len(entries) - len(rows):
+            self.null[name] = f"{name}: {null} of {len(entries)} samples are null and left out"
+        return rows
+
+    def pair(
+        self, first: str, second: str, key: str, low: float, high: float
+    ) -> tuple[list[str], Array, Array]:
+        """The samples that have values of two metrics, and the values of each: shape (samples, answers).
+
+        Raises as `numbers`, and ValueError where one metric lists a sample that the other does not.
+        """
+        values = [self.numbers(metric, key, low=low, high=high) for metric in (first, second)]
+        if odd := sorted(set(self.entries(first)) ^ set(self.entries(second))):
+            raise ValueError(
+                f"{self.name}: {first} and {second} are over different samples: {len(odd)} are in one only, "
+                f"as index {odd[0]}"
+            )
+        index = [sample for sample in values[0] if sample in values[1]]
+        if not index:
+            raise ValueError(f"{self.name}: no sample has values of both {first} and {second}")
+        arrays = [np.array([of[sample] for sample in index], dtype=float) for of in values]
+        return index, arrays[0], arrays[1]
 
     def texts(self, metric: str, key: str) -> dict[str, str]:
         """{index: text} of the samples that have one; {} where the metric is not there."""
@@ -138,18 +134,9 @@ class Log:
         return {i: text for i, text in found.items() if isinstance(text, str)}
 
 
-def common(log: Log, first: Values, second: Values, what: str) -> tuple[str, ...]:
-    """Samples that both have values for, in the first's order; null in one of them leaves a sample out.
-
-    Raises ValueError where one lists a sample that the other does not.
-    """
-    listed = [{*values.index, *values.null} for values in (first, second)]
-    if odd := sorted(listed[0] ^ listed[1]):
-        raise ValueError(
-            f"{log.name}: {what} are over different samples: {len(odd)} are in one only, as index {odd[0]}"
-        )
-    there = set(second.index)
-    return tuple(index for index in first.index if index in there)
+def means(values: Mapping[str, Sequence[float]]) -> Array:
+    """The mean of each sample's values, shape (samples,)."""
+    return np.asarray(np.array(list(values.values()), dtype=float).mean(axis=-1))
 
 
 def read_log(path: Path) -> Log:
@@ -224,37 +211,51 @@ def retained_metrics(own: Computations, log: Log) -> dict[str, float]:
 def mean_score(log: Log, metric: str, key: str = "score") -> float:
     """The mean over samples of a metric's `key`, which for ROUGE lies between 0 and 1. Raises ValueError."""
     low, high = (0, 1) if key.startswith("rouge") else (-math.inf, math.inf)
-    return float(log.numbers(metric, key, low=low, high=high).mean().mean())
+    return float(means(log.numbers(metric, key, low=low, high=high)).mean())
 
 
 def min_k_auc(log: Log) -> float:
     """AUC of Min-K% scores, open-unlearning's: how often a holdout text scores above a forget text."""
     forget, holdout = (log.numbers("mia_min_k", "score", part) for part in ("forget", "holdout"))
-    return auc(forget.mean(), holdout.mean())
+    return auc(means(forget), means(holdout))
 
 
 # Whether two logs, or a log and the probes, are of the same questions. The right answers are compared: a
 # logged prompt has the chat template of its model, and so tells nothing.
 
 
-def numbered_golds(probes: Sequence[Probe], set_of: Callable[[Any], str]) -> dict[str, dict[str, str]]:
-    """By question set, the probes' right answers under the indices that our logs give them."""
-    found: dict[str, dict[str, str]] = {}
-    for probe in sorted(probes, key=lambda probe: probe.index):
-        members = found.setdefault(set_of(probe.labels), {})
-        members[str(len(members))] = probe.golds[0]
-    return found
-
-
-def check_retained(log: Log, golds: Mapping[str, Mapping[str, str]]) -> None:
+def check_retained(
+    log: Log, probes: Sequence[Probe], set_of: Callable[[Any], str], metrics: Mapping[str, str]
+) -> None:
     """Refuse a retained model's log of other questions than the probes', as far as it carries right answers.
 
-    `golds`: the probes', by ROUGE metric and index. Raises ValueError.
+    Probes have the indices that our logs give them. Raises ValueError.
+
+    Args:
+        set_of: the question set of a probe's labels.
+        metrics: the ROUGE metric of each question set that tells questions apart.
     """
-    for metric, texts in golds.items():
-        if found := difference(metric, "the probes", texts, log.name, log.texts(metric, "ground_truth")):
+    golds: dict[str, dict[str, str]] = {}
+    for probe in sorted(probes, key=lambda probe: probe.index):
+        members = golds.setdefault(set_of(probe.labels), {})
+        members[str(len(members))] = probe.golds[0]
+    for name, metric in metrics.items():
+        logged = log.texts(metric, "ground_truth")
+        if found := difference(metric, "the probes", golds.get(name, {}), log.name, logged):
             raise ValueError(
                 f"--retain-log is of other questions: {found}; evaluate both models on one split"
+            )
+
+
+def check_same_questions(log: Log, retain_log: Log | None, metrics: Iterable[str]) -> None:
+    """Refuse a retained model's log whose ROUGE metrics have other right answers. Raises ValueError."""
+    if retain_log is None:
+        return
+    for metric in metrics:
+        golds, theirs = (one.texts(metric, "ground_truth") for one in (log, retain_log))
+        if found := difference(metric, log.name, golds, retain_log.name, theirs):
+            raise ValueError(
+                f"the retained model's log is of other questions: {found}; leave --retain-log out"
             )
 
 

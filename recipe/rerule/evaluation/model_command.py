@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -21,6 +20,7 @@ from recipe.rerule.evaluation.engine.answers import check_store, discard
 from recipe.rerule.evaluation.engine.models import Model, chosen_by_probes, files_of, with_prefixes
 from recipe.rerule.evaluation.engine.requests import Answers
 from recipe.rerule.evaluation.engine.run import decoding_of, run
+from recipe.rerule.evaluation.logs import log_text
 from recipe.rerule.evaluation.output import EVALUATION, json_text, versions, write_folder
 from recipe.rerule.evaluation.probes import Probe, read_probes
 from recipe.rerule.evaluation.registry import Benchmark, Row, benchmarks
@@ -105,17 +105,12 @@ def add_model_parser(commands: Any) -> None:
     parser.set_defaults(run=run_model)
 
 
-def kept_answers_of(out: Path) -> Path:
-    """Where the answers of an evaluation are kept until its folder is written."""
-    return out.with_name(f"{out.name}.partial")
-
-
 def run_model(options: argparse.Namespace) -> int:
     """Check everything, then ask, score, write the folder and print the table. Exit code 0.
 
     Raises ValueError where the input is wrong, before vLLM starts, and EngineError where vLLM fails.
     """
-    kept = kept_answers_of(options.out)
+    kept = options.out.with_name(f"{options.out.name}.partial")
     shared.check_folders(options, {"--probes": options.probes}, files_of(options.prefix), EVALUATION)
     check_store(kept)
     decoding = decoding_of(options)
@@ -148,7 +143,10 @@ def run_model(options: argparse.Namespace) -> int:
     first = next(iter(scored.values()))
     meta["probes"] |= _counts(first.table)
     meta |= {"anchors": dict(benchmark.constant_baselines), "versions": versions()}
-    write_folder(options.out, EVALUATION, meta, files, options.overwrite, _together(scored))
+    import pandas as pd  # which takes two seconds
+
+    table = pd.concat([one.table for one in scored.values()], ignore_index=True)
+    write_folder(options.out, EVALUATION, meta, files, options.overwrite, table)
     discard(kept)
     print(benchmark.title)
     print(format_table(results, constant, benchmark.convention, benchmark.name))
@@ -175,12 +173,6 @@ def _scored(benchmark: Benchmark, probes: list[Probe], model: Model, answers: An
     return Scored(rows, records, table, samples, facts, statistics, found)
 
 
-def _together(scored: Mapping[str, Scored]) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.concat([one.table for one in scored.values()], ignore_index=True)
-
-
 def _files(
     benchmark: Benchmark, scored: Mapping[str, Scored], anchors: Mapping[str, Scored], most_compared: int
 ) -> dict[str, str]:
@@ -201,8 +193,9 @@ def _files(
     if texts := [{"model": name, **record} for name, one in scored.items() for record in one.texts]:
         files["texts.jsonl"] = json_lines(texts)
     for name, one in scored.items():  # open-unlearning's log, of the benchmarks that have one
-        if (log := benchmark.log(one.rows, one.texts)) is not None:
-            files[f"logs/{quote(name, safe=' @')}/{log[0]}"] = log[1]
+        if benchmark.log_file:
+            log = log_text(benchmark.log_metrics(one.rows, one.texts))
+            files[f"logs/{quote(name, safe=' @')}/{benchmark.log_file}"] = log
     return files
 
 

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from recipe.rerule import io
 from recipe.rerule.evaluation.engine.requests import Answer, Answers, Generation, PromptText, Request
-from recipe.rerule.evaluation.metrics import text_scores, texts_of, token_log_probs, whole_text
+from recipe.rerule.evaluation.logs import Computations, Log, read_log, retained_metrics
+from recipe.rerule.evaluation.metrics import memorised, text_scores, texts_of, token_log_probs, whole_text
 
 if TYPE_CHECKING:  # what only some commands need
-    from recipe.rerule.evaluation.logs import Computations, Log
     from recipe.rerule.evaluation.probes import Probe
     from recipe.rerule.evaluation.summary import Metrics, Samples, Statistic
     from reward.refusal import RefusalPhrases
@@ -243,7 +243,8 @@ class Benchmark:
         legend: what the columns mean.
         score_legend: what the metrics mean, below the numbers of `evaluate score`; `legend` where it is "".
         options: of `evaluate model` for this benchmark; several benchmarks may share one.
-        scores_logs: whether `evaluate score` takes its logs (`log_computations`).
+        log_file: name of its log in open-unlearning's format, which `evaluate score` takes too; "" for none.
+        log_endings: how names of metrics end that only its logs hold.
         constant_baselines: answers that are the same whatever is asked, by name.
         recovery: which rows an attack counts, and by which of their numbers.
         pair: metrics of the report's scatter plot, forgetting across and keeping up; None for no plot.
@@ -257,6 +258,7 @@ class Benchmark:
         max_tokens: most new tokens a response.
         texts: whole texts that are measured in addition to the probes.
         phrases: of --refusal-phrases, which extend the refusal detector; None where no file is given.
+        retained: the log of the option retain_log, of a model trained without the forget set.
     """
 
     name: str
@@ -265,7 +267,8 @@ class Benchmark:
     legend: str = ""
     score_legend: str = ""
     options: tuple[Option, ...] = ()
-    scores_logs: bool = False
+    log_file: str = ""
+    log_endings: tuple[str, ...] = ()
     constant_baselines: Mapping[str, str] = ANCHORS
     recovery: Recovery = Recovery()
     pair: tuple[str, str] | None = None
@@ -279,6 +282,7 @@ class Benchmark:
     max_tokens: int = 32
     texts: Texts = Texts()
     phrases: RefusalPhrases | None = None
+    retained: Log | None = None
 
     def check(self) -> None:
         """Raises ValueError where something declared cannot be."""
@@ -300,6 +304,8 @@ class Benchmark:
                 raise ValueError(f"{one.flag} is {value}; {self.name} has {', '.join(one.choices)}")
             setattr(options, one.name, value)
         chosen = self.with_phrases(getattr(options, "refusal_phrases", None))
+        if (file := getattr(options, "retain_log", None)) is not None:
+            chosen.retained = read_log(file)  # once: the file may change meanwhile
         chosen.choose(options)
         return chosen
 
@@ -332,24 +338,24 @@ class Benchmark:
         return f"{probe.index}/generation"
 
     def records(self, probes: Sequence[Probe], answers: Answers, folder: Path) -> list[Row]:
-        """The rows of one model, one a probe in order.
+        """The rows of one model, one a probe in order, with MEMORISATION where "INDEX/answer" was measured.
 
         Args:
             answers: by request id; an answer that constant responses have not is missing.
             folder: that the tokenizer is taken from.
         """
-        return [
-            self.row(probe, response, self.scores(response, probe))
-            for probe in probes
-            for response in [answers[self.request_id(probe)].text]
-        ]
+        found = []
+        for probe in probes:
+            response = answers[self.request_id(probe)].text
+            scores = self.scores(response, probe) | memorised(answers.get(f"{probe.index}/answer"))
+            found.append(self.row(probe, response, scores))
+        return found
 
-    def row(self, probe: Probe, response: str, scores: Mapping[str, Any], **further: Any) -> Row:
+    def row(self, probe: Probe, response: str, scores: Mapping[str, Any]) -> Row:
         """A row of the table from its parts; numbers and truth values of `scores` become metrics."""
         return {
             **probe.labels,
             "sample": 0,
-            **further,
             "prompt": probe.query or probe.messages[-1]["content"],
             "golds": list(probe.golds),
             "response": response,
@@ -386,24 +392,24 @@ class Benchmark:
         """Metrics that are no statistic of the probes: no interval, no paired test."""
         return {}
 
-    # Beside the table.
+    # Logs in open-unlearning's format, of a benchmark with a `log_file`.
 
     def references(self) -> dict[str, Metrics]:
-        """Rows of models that are not asked, since a log has their answers. Raises ValueError."""
-        return {}
+        """Rows of models that are not asked: those metrics of `retained` that are also computed from answers.
 
-    def log(self, rows: Sequence[Row], texts: Sequence[Row]) -> tuple[str, str] | None:
-        """Name and text of a log in open-unlearning's format; None where the benchmark has none."""
-        return None
+        Raises ValueError where the log is wrong.
+        """
+        if self.retained is None:
+            return {}
+        own = self.log_computations(self.retained, None)
+        return {RETAINED: retained_metrics(own, self.retained)}
 
-    # `evaluate score`, of logs.
-
-    def holds(self, log: Mapping[str, Any]) -> bool:
-        """Whether a log is one of this benchmark."""
-        return False
+    def log_metrics(self, rows: Sequence[Row], texts: Sequence[Row] = ()) -> dict[str, Any]:
+        """The rows of one model as the metrics of its log; `texts`: the records of whole texts."""
+        raise NotImplementedError(f"{self.name} has no logs")
 
     def log_computations(self, log: Log, retain_log: Log | None) -> Computations:
-        """The metrics of a log, of a benchmark that `scores_logs`; `retain_log` is a retained model's.
+        """The metrics of a log; `retain_log` is a retained model's.
 
         Raises ValueError where the two logs are of other questions.
         """

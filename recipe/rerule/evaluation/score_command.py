@@ -46,7 +46,7 @@ def add_score_parser(commands: Any) -> None:
         required=True,
         help="the benchmark of the file",
     )
-    with_logs = ", ".join(one.name for one in benchmarks().values() if one.scores_logs)
+    with_logs = ", ".join(one.name for one in benchmarks().values() if one.log_file)
     parser.add_argument(
         "--log", type=Path, nargs="+", required=True, metavar="FILE",
         help="responses.parquet of an evaluation, of which several count together, or a log in the form of "
@@ -75,7 +75,7 @@ def run_score(options: argparse.Namespace) -> int:
         paths = [path.resolve() for path in options.log]
         if twice := [path for path in options.log if paths.count(path.resolve()) > 1]:
             raise ValueError(f"--log {twice[0]} is given twice")
-        is_log = benchmark.scores_logs and not any(path.suffix == ".parquet" for path in options.log)
+        is_log = benchmark.log_file and not any(path.suffix == ".parquet" for path in options.log)
         scored = (_score_log if is_log else _score_answers)(options, benchmark)
     for note in scored.notes:
         print(f"note: {note}", file=sys.stderr)
@@ -136,7 +136,11 @@ def _judged_again(table: pd.DataFrame, path: Path, benchmark: Benchmark) -> str:
 def _log(path: Path, asked: str) -> Log:
     """The log, which may be no other benchmark's. Raises ValueError."""
     log = read_log(path)
-    others = [one.name for one in benchmarks().values() if one.holds(log.metrics)]
+    others = [
+        one.name
+        for one in benchmarks().values()
+        if any(metric.endswith(one.log_endings) for metric in log.metrics)
+    ]
     if others and asked not in others:
         raise ValueError(
             f"{path} holds a log of {benchmarks()[others[0]].title}, and --benchmark is {asked}: score it "

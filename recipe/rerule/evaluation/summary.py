@@ -217,11 +217,6 @@ def fact_count(statistic: Statistic, samples: Samples, facts: Facts | None) -> i
     return sum(one.count for one in strata(_only(samples, sets_of(statistic, samples)), facts))
 
 
-def probe_count(statistic: Statistic, samples: Samples) -> int:
-    """How many probes the statistic looks at."""
-    return sum(len(next(iter(samples[name].values()))) for name in sets_of(statistic, samples))
-
-
 def with_enough_facts(
     statistics: Mapping[str, Statistic], samples: Samples, facts: Facts | None = None
 ) -> dict[str, Statistic]:
@@ -440,7 +435,7 @@ def compare(
             "low": low,
             "high": high,
             "p_value": p_values[name],
-            "probes": probe_count(statistic, a),
+            "probes": sum(len(next(iter(a[one].values()))) for one in sets_of(statistic, a)),
             "facts": fact_count(statistic, a, facts),
         }
     return found

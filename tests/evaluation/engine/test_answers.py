@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,36 +61,25 @@ def test_a_file_of_another_model_is_begun_anew_and_a_disk_that_refuses_is_one_li
         kept.add({"k3": ("c", TEXT)})
 
 
-@pytest.mark.parametrize(
-    "change",
-    ["config.json", "model.safetensors", "new.json", "large", "engine", "vllm", "folder", "prefix"],
-)
-def test_no_answer_outlives_a_change(change, tmp_path, model_folder, monkeypatch):
+def test_answers_are_of_one_model_prefix_engine_and_version_of_vllm(tmp_path, model_folder, monkeypatch):
     """Files are known by their content, those that are large by size and time."""
-    model, engine = Model("base", model_folder("one")), {"dtype": "float32"}
-    if change == "large":
-        monkeypatch.setattr(module, "HASHED_BYTES", 4)
-    kept_answers(tmp_path, model, engine).add({"k": ("a", TEXT)})
-    assert "k" in kept_answers(tmp_path, model, engine).answers
-    weights = model.path / "model.safetensors"
-    status = weights.stat()
-    if change == "large":
-        os.utime(weights, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
-    elif change == "engine":
-        engine = {"dtype": "auto"}
-    elif change == "vllm":
-        monkeypatch.setattr(module.importlib.metadata, "version", lambda name: "another")
-    elif change == "folder":
-        model = Model("base", model_folder("two"))
-    elif change == "prefix":
-        model = replace(model, prefix="Forget.")
-    else:
-        changed = model.path / change
-        content = bytearray(changed.read_bytes() if changed.exists() else b"{}")
-        content[-1] ^= 1  # of equal length, and below with equal times
-        changed.write_bytes(content)
-        os.utime(changed, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert "k" not in kept_answers(tmp_path, model, engine).answers
+    model = Model("base", model_folder("one"), prefix="Forget.")
+    monkeypatch.setattr(module, "HASHED_BYTES", 2)
+    monkeypatch.setattr(module.importlib.metadata, "version", lambda name: "0.3")
+    kept = kept_answers(tmp_path, model, {"dtype": "float32"})
+    (model.path / "new.json").write_text("{}")
+    large = (model.path / "model.safetensors").stat()
+    small = hashlib.sha256(b"{}").hexdigest()
+    files = {"config.json": small, "model.safetensors": [large.st_size, large.st_mtime_ns]}
+    identity = {
+        "format_version": 2,
+        "model": {"path": str(model.path), "files": files, "prefix": "Forget."},
+        "engine": {"dtype": "float32", "vllm": "0.3"},
+    }
+    assert json.loads(kept.path.read_text()) == identity
+    identity["model"]["files"]["new.json"] = small
+    kept = kept_answers(tmp_path, model, {"dtype": "float32"})
+    assert json.loads(kept.path.read_text()) == identity
 
 
 def test_a_store_is_ours_alone_for_one_command_at_a_time(tmp_path, model_folder):
@@ -104,18 +92,17 @@ def test_a_store_is_ours_alone_for_one_command_at_a_time(tmp_path, model_folder)
         with pytest.raises(ValueError, match="another command is at work"), locked(store, check_store):
             pass
     assert len(list(store.iterdir())) == len(names)
-    with locked(store, check_store):
-        pass
-    (store / "notes.txt").write_text("mine")
-    (store / "rows.jsonl").write_text('{"index": 1}\n')
-    with pytest.raises(ValueError, match=r"notes\.txt holds no answers of an evaluation"):
-        check_store(store)
+    check_store(store)
+    others = {store / "notes.txt": "mine", store / "rows.jsonl": '{"index": 1}\n'}
+    for file, text in others.items():
+        file.write_text(text)
+        with pytest.raises(ValueError, match="holds no answers of an evaluation"):
+            check_store(store)
     with pytest.raises(ValueError, match=r"notes\.txt: answers cannot be kept there"):
         check_store(store / "notes.txt")
     discard(store)
-    assert {path.name for path in store.iterdir()} == {"notes.txt", "rows.jsonl"}
-    for path in store.iterdir():
-        path.unlink()
+    assert set(store.iterdir()) == set(others)
+    for file in others:
+        file.unlink()
     discard(store)
     assert not store.exists()
-    discard(store)

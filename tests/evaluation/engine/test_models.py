@@ -1,19 +1,25 @@
+"""NAME=PATH to models: which folder is taken, what is put around its questions, which share an engine."""
+
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from data_prep.contract import rl_row, write_rows
 from recipe.rerule.evaluation.engine.models import (
+    UNLEARNED,
     Model,
     chosen_by_probes,
     context_length,
     engine_key,
     resolve_models,
+    with_prefixes,
+    with_template,
 )
 from recipe.rerule.runs import checkpoints
+from tests.evaluation.conftest import make_probe, write_probes
 
 TOKENIZER = {"model": {"vocab": {"a": 0}}, "padding": None, "truncation": None}
 FILES = {
@@ -23,12 +29,13 @@ FILES = {
     "generation_config.json": json.dumps({"eos_token_id": 2}),
     "chat_template.jinja": "{{ messages }}",
 }
+BEST = checkpoints.Best(9, 0.8, 0.9, 0.7)
+MODELS = [Model("base", Path("m")), Model("icu", Path("m")), Model("run@7", Path("r"), 7)]
 
 
 @pytest.fixture
 def run(model_folder, tmp_path) -> Path:
-    """A run with complete checkpoints of steps 2, 9 and 10; 20 was never finished, 30 is half deleted, and
-    40 holds no model."""
+    """A run with complete checkpoints of steps 2, 9 and 10; 20 was never finished, and 30 is half deleted."""
     for step in (2, 9, 10, 20):
         model_folder(f"run/global_step_{step}/actor/huggingface")
     for step in (2, 9, 10):
@@ -44,27 +51,25 @@ def checkpoint(run: Path, step: int) -> Path:
 def test_folders_and_checkpoints(run, model_folder):
     base = model_folder("模型=é")
     for spec, expected in {
-        f"base={base}": [Model("base", base)],
+        f"模型/é@1={base}": [Model("模型/é@1", base)],
         f"rule={run}": [Model("rule", checkpoint(run, 10), 10)],
         f"rule={run}/global_step_2/": [Model("rule", checkpoint(run, 2), 2)],
         f"rule={run}@all": [Model(f"rule@{step}", checkpoint(run, step), step) for step in (2, 9, 10)],
     }.items():
         assert resolve_models([spec]) == expected
-    assert [model.name for model in resolve_models([f"模型/é@1={base}", f"a={base}"])] == ["模型/é@1", "a"]
     (checkpoint(run, 10) / "config.json").write_text("{ }")  # of another size than it was saved with
     assert resolve_models([f"rule={run}"]) == [Model("rule", checkpoint(run, 9), 9)]
 
 
 def test_of_a_run_that_noted_its_best_step_that_is_taken_and_said(run, capsys):
-    checkpoints.note_best(run, checkpoints.Best(9, 0.8, 0.9, 0.7))
+    checkpoints.note_best(run, BEST)
     for given, step, said in (
         (run, 9, "the best by validation (forget refused 90%, retain right 70%); the last is step 10"),
         (f"{run}@best", 9, "the best by validation"),
         (f"{run}@last", 10, "the last complete checkpoint; the best by validation is step 9"),
-        (f"{run}/global_step_2", 2, ""),
     ):
         assert resolve_models([f"rule={given}"]) == [Model("rule", checkpoint(run, step), step)]
-        assert f"model rule: step {step} of {run}, {said}" in capsys.readouterr().err or not said
+        assert f"model rule: step {step} of {run}, {said}" in capsys.readouterr().err
     (checkpoint(run, 9) / "config.json").write_text("{ }")  # the best does not count any more
     assert [model.step for model in resolve_models([f"rule={run}"])] == [10]
     with pytest.raises(ValueError, match=r"model rule: .* holds no checkpoint that was chosen by validation"):
@@ -72,26 +77,19 @@ def test_of_a_run_that_noted_its_best_step_that_is_taken_and_said(run, capsys):
 
 
 def test_probes_that_chose_the_step_are_counted(run, tmp_path):
-    def row(index: int, side: str) -> dict:
-        return rl_row(
-            data_source="rerule/custom", prompt=f"Question {index}?", side=side, golds=["Esk"],
-            keyword="Ada" if side == "forget" else "",
-            extra_info={"index": index, "mode": "qa", "subject": "Ada", "split": "val"}
-            | {"family": "x", "section": side},
-        )  # fmt: skip
-
-    write_rows(tmp_path / "val.parquet", [row(0, "forget"), row(1, "retain")])
+    """None where no step was chosen, the step is another, or the rows of validation are gone."""
+    probes = [make_probe(index, "retain", "qa", ["Esk"]) for index in range(4)]
+    write_probes(tmp_path / "val.parquet", probes[:2])
     (run / "config.yaml").write_text(f"data: {{val_files: {tmp_path / 'val.parquet'}}}\n")
-    asked = [str(row(index, "retain")["prompt"]) for index in (1, 2, 3)]
+    asked = [str(probe.messages) for probe in probes[1:]]
     assert chosen_by_probes(resolve_models([f"rule={run}"]), asked) == []
-    checkpoints.note_best(run, checkpoints.Best(9, 0.8, 0.9, 0.7))
-    (line,) = chosen_by_probes(resolve_models([f"rule={run}", f"last={run}@last"]), asked)
-    assert line.startswith(
-        "model rule: 1 of the 3 probes are validation rows, by which its step 9 was chosen"
-    )
-    assert chosen_by_probes(resolve_models([f"rule={run}"]), asked[1:]) == []
+    checkpoints.note_best(run, BEST)
+    models = resolve_models([f"rule={run}", f"last={run}@last"])
+    (line,) = chosen_by_probes(models, asked)
+    assert line.startswith("model rule: 1 of the 3 probes are validation rows, by which its step 9 was chos")
+    assert chosen_by_probes(models, asked[1:]) == []
     (tmp_path / "val.parquet").unlink()
-    assert chosen_by_probes(resolve_models([f"rule={run}"]), asked) == []
+    assert chosen_by_probes(models, asked) == []
 
 
 @pytest.mark.parametrize(
@@ -106,15 +104,9 @@ def test_probes_that_chose_the_step_are_counted(run, tmp_path):
         (["rule={tmp}/nowhere"], "model rule: folder .*nowhere does not exist"),
         (["rule={tmp}"], r"model rule: .* holds neither config\.json nor a complete"),
         (["rule={tmp}@all"], "model rule: .* holds no complete checkpoint"),
-        (
-            ["rule={tmp}/other/global_step_40"],
-            r"step_40 holds no actor/huggingface/config\.json; train with hf",
-        ),
+        (["rule={tmp}/other/global_step_40"], r"step_40 holds no actor/huggingface/config\.json; train with"),
         (["rule={run}/global_step_20"], r"model rule: checkpoint .*step_20 is incomplete: complete\.json"),
-        (
-            ["base=nobody/nothing"],
-            "model base: nobody/nothing is no folder, and cannot be loaded from the Hub",
-        ),
+        (["base=nobody/nothing"], "base: nobody/nothing is no folder, and cannot be loaded from the Hub"),
     ],
 )
 def test_what_is_no_model_is_one_line(specs, message, run, model_folder, tmp_path):
@@ -142,44 +134,70 @@ def test_a_model_on_the_hub_is_looked_for_by_its_name(model_folder, monkeypatch)
         ('{"n_positions": 1024}', 1024),
         ('{"text_config": {"max_position_embeddings": 64}, "max_position_embeddings": null}', 64),
         ("{}", None),
-        ("{no", r"config\.json is not complete JSON"),
-        ("[]", r"config\.json holds no JSON object"),
     ],
 )
 def test_the_context_is_what_the_configuration_says(model_folder, config, length):
-    model = Model("base", model_folder("base", **{"config.json": config}))
-    if isinstance(length, str):
-        with pytest.raises(ValueError, match=length):
-            context_length(model)
-    else:
-        assert context_length(model) == length
+    assert context_length(Model("base", model_folder("base", **{"config.json": config}))) == length
 
 
-def key(model_folder, name: str, **changes: str) -> str:
-    return engine_key(Model(name, model_folder(name, **(FILES | changes))))
+# What is put around the questions. Wrong prefixes are in tests/refused.
 
 
-def test_one_engine_serves_models_that_differ_in_weights_alone(model_folder, tmp_path):
-    config = {"transformers_version": "5.1", "_name_or_path": "there", "hidden_size": 8, "dtype": "bfloat16"}
-    tokenizer = TOKENIZER | {"padding": {"length": 4}}
-    same = {"config.json": json.dumps(config), "tokenizer.json": json.dumps(tokenizer)}
-    assert key(model_folder, "a") == key(model_folder, "b", **same)
-    # A slow tokenizer shares no engine.
-    slow = [Model(name, model_folder(f"slow {name}")) for name in "ab"]
-    assert engine_key(slow[0]) != engine_key(slow[1])
+def test_each_model_has_its_own_prefix(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("Forget {target}: {target}!\n", "utf-8")
+    found = with_prefixes(MODELS, ["icu", f"run={tmp_path / 'text.txt'}"], ["Ada", "Bo", "Ada"])
+    own = UNLEARNED.replace("{target}", "Ada and Bo")
+    assert [one.prefix for one in found] == ["", own, "Forget Ada and Bo: Ada and Bo!\n"]
+    assert [replace(one, prefix="") for one in found] == with_prefixes(MODELS, [], []) == MODELS
+
+
+def test_values_are_json_and_everything_else_is_text() -> None:
+    given = ["a=false", "b=True", "c=3", "d=26 Jul 2024", 'e="3"', "f=", "g=x=y"]
+    values = {"a": False, "b": True, "c": 3, "d": "26 Jul 2024", "e": "3", "f": "", "g": "x=y"}
+    assert dict(with_template(MODELS[:1], given)[0].template) == values
 
 
 @pytest.mark.parametrize(
-    ("file", "content"),
+    ("given", "line"),
     [
-        ("config.json", {"hidden_size": 16}),
-        ("tokenizer.json", TOKENIZER | {"model": {"vocab": {"b": 0}}}),
-        ("tokenizer_config.json", {"eos_token": "<end>"}),
-        ("tokenizer_config.json", {"eos_token": "<eos>", "add_bos_token": True}),
-        ("generation_config.json", {"eos_token_id": [2, 3]}),
-        ("chat_template.jinja", "{{ bos_token }}"),
+        (["thinks"], "--template 'thinks' is not NAME=VALUE"),
+        (["a b=3"], "--template 'a b=3' is not NAME=VALUE"),
+        (["a=1", "a=2"], "--template a is given twice; an argument has one value"),
+        (["tokenize=false"], "--template tokenize: transformers sets this itself; leave it out"),
     ],
 )
-def test_one_engine_never_serves_models_that_differ_otherwise(model_folder, file, content):
+def test_what_is_no_argument_is_refused(given: list[str], line: str) -> None:
+    with pytest.raises(ValueError, match=f"^{line}$"):
+        with_template(MODELS, given)
+
+
+# Engines.
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "shared"),
+    [
+        # What differs between the folders of two checkpoints, and what single calls leave behind.
+        ("config.json", {"transformers_version": "5.1", "_name_or_path": "there", "hidden_size": 8}, True),
+        ("config.json", {"hidden_size": 8, "dtype": "bfloat16"}, True),
+        ("tokenizer.json", TOKENIZER | {"padding": {"length": 4}}, True),
+        ("config.json", {"hidden_size": 16}, False),
+        ("tokenizer.json", TOKENIZER | {"model": {"vocab": {"b": 0}}}, False),
+        ("tokenizer_config.json", {"eos_token": "<end>"}, False),
+        ("tokenizer_config.json", {"eos_token": "<eos>", "add_bos_token": True}, False),
+        ("generation_config.json", {"eos_token_id": [2, 3]}, False),
+        ("chat_template.jinja", "{{ bos_token }}", False),
+    ],
+)
+def test_one_engine_serves_models_that_differ_in_weights_alone(model_folder, file, content, shared):
     text = content if isinstance(content, str) else json.dumps(content)
-    assert key(model_folder, "a") != key(model_folder, "b", **{file: text})
+    one = Model("a", model_folder("a", **FILES))
+    other = Model("b", model_folder("b", **(FILES | {file: text})))
+    assert (engine_key(one) == engine_key(other)) is shared
+
+
+def test_no_engine_is_shared_by_models_that_are_asked_otherwise_or_have_slow_tokenizers(model_folder):
+    fast = Model("a", model_folder("a", **FILES))
+    models = [fast, replace(fast, prefix="Forget."), *with_template([fast], ["thinks=true"])]
+    models += [Model(name, model_folder(f"slow {name}")) for name in "ab"]
+    assert len({engine_key(one) for one in models}) == 5

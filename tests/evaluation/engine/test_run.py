@@ -2,58 +2,41 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from recipe.rerule.evaluation.engine import run as module
 from recipe.rerule.evaluation.engine.models import Model
-from recipe.rerule.evaluation.engine.requests import (
-    Answer,
-    Generation,
-    Likelihood,
-    PromptText,
-    Request,
-)
-from recipe.rerule.evaluation.engine.run import (
-    Decoding,
-    EngineError,
-    add_decoding_arguments,
-    decoding_of,
-    run,
-    run_each,
-)
+from recipe.rerule.evaluation.engine.requests import Answer, Generation, Likelihood, PromptText, Request
+from recipe.rerule.evaluation.engine.run import Decoding, EngineError, run, run_each
 from tests.made_tokenizers import CHATML_TEMPLATE, byte_level
 
 CPU = Decoding("cpu")
 TOKENIZER = byte_level(CHATML_TEMPLATE)
 # Continues each request with "<folder of the model>:<its token ids>", and measures -0.5 and rank 2 a token;
-# the last request first. What it is asked is kept in asked.jsonl beside it, a line a model.
+# the last request first. Its job is kept in jobs.jsonl beside it.
 ECHO = """
 import json, os, sys
 job = json.load(open(sys.argv[1]))
+with open(os.path.join(os.path.dirname(__file__), "jobs.jsonl"), "a") as file:
+    print(json.dumps(job), file=file)
 print("noise", file=sys.stderr)
-def reply(number, name):
-    request = job["requests"][number]
-    start = request["answer_start"]
-    if start is not None:
-        count = len(request["ids"]) - start
-        return {"request": number, "log_probs": [-0.5] * count, "ranks": [2] * count}
-    return {"request": number, "text": f"{name}:{request['ids']}"}
-def send(event):
-    print(json.dumps(event), flush=True)
 for model in job["models"]:
     name = os.path.basename(model["path"])
-    with open(os.path.join(os.path.dirname(__file__), "asked.jsonl"), "a") as file:
-        print(json.dumps([name, model["ask"]]), file=file)
     for number in reversed(model["ask"]):
-        send({"answers": [reply(number, name)]})
+        request = job["requests"][number]
+        answer = {"text": f"{name}:{request['ids']}"}
+        if request["answer_start"] is not None:
+            count = len(request["ids"]) - request["answer_start"]
+            answer = {"log_probs": [-0.5] * count, "ranks": [2] * count}
+        print(json.dumps({"answers": [{"request": number, **answer}]}), flush=True)
 """
 
 
@@ -62,12 +45,8 @@ def request(number: int, raw: bool = False) -> Generation:
     return Generation(f"r{number}", prompt, 4 + number, ("\n",))
 
 
-REQUESTS: list[Request] = [
-    request(0),
-    request(1, raw=True),
-    Likelihood("measured", PromptText(({"role": "user", "content": "Who?"},)), "it"),
-    request(3),
-]
+MEASURED = Likelihood("measured", PromptText(({"role": "user", "content": "Who?"},)), "it")
+REQUESTS: list[Request] = [request(0), request(1, raw=True), MEASURED, request(3)]
 
 
 @pytest.fixture
@@ -82,16 +61,21 @@ def worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], N
 
 
 @pytest.fixture
-def asked(tmp_path: Path) -> Callable[[], list[list]]:
-    """asked(): what ECHO was asked since the last call, [model, numbers of requests] each."""
-    file = tmp_path / "asked.jsonl"
+def jobs(tmp_path: Path) -> Callable[[], list[dict[str, Any]]]:
+    """jobs(): those of ECHO since the last call."""
+    file = tmp_path / "jobs.jsonl"
 
-    def take() -> list[list]:
+    def take() -> list[dict[str, Any]]:
         lines = file.read_text().splitlines() if file.exists() else []
         file.unlink(missing_ok=True)
         return [json.loads(line) for line in lines]
 
     return take
+
+
+def asked(jobs: list[dict[str, Any]]) -> list[tuple[str, list[int]]]:
+    """The models of the jobs, and the numbers of what each was asked."""
+    return [(Path(one["path"]).name, one["ask"]) for job in jobs for one in job["models"]]
 
 
 @pytest.fixture
@@ -110,24 +94,19 @@ def ids(text: str, raw: bool = False) -> list[int]:
     return TOKENIZER(text, add_special_tokens=raw).input_ids
 
 
-def expected(model: str) -> dict[str, Answer]:
-    """What ECHO answers to REQUESTS."""
-    texts = {0: False, 1: True, 3: False}
-    answers = {
-        f"r{number}": Answer(f"{model}:{ids(f'Who wrote it {number}?', raw)}")
-        for number, raw in texts.items()
-    }
+def expected(model: str, names: Sequence[str] = ("r0", "r1", "measured", "r3")) -> dict[str, Answer]:
+    """What ECHO answers to REQUESTS of these names."""
+    texts = {name: ids(f"Who wrote it {name[1:]}?", raw=name == "r1") for name in ("r0", "r1", "r3")}
+    answers = {name: Answer(f"{model}:{text}") for name, text in texts.items()}
     # "it" and the end of the turn; the newline behind is not measured
     answers["measured"] = Answer(log_probs=(-0.5, -0.5), ranks=(2, 2))
-    return {name: answers[name] for name in ("r0", "r1", "measured", "r3")}
+    return {name: answers[name] for name in names}
 
 
-def test_what_the_worker_is_told(worker, models):
-    worker(
-        ECHO.replace('print("noise"', 'open(__file__ + ".job", "w").write(json.dumps(job)); print("noise"')
-    )
+def test_what_the_worker_is_told(worker, models, jobs):
+    worker(ECHO)
     run([models[0], models[2]], REQUESTS[:3], CPU)
-    job = json.loads(Path(module.WORKER_COMMAND[1] + ".job").read_text())
+    (job,) = jobs()
     measured = [*ids("Who?"), *TOKENIZER("it<|eot|>", add_special_tokens=False).input_ids]
     first, second = ids("Who wrote it 0?"), ids("Who wrote it 1?", raw=True)
     assert job["models"] == [{"path": str(one.path), "ask": [0, 1, 2]} for one in (models[0], models[2])]
@@ -141,31 +120,39 @@ def test_what_the_worker_is_told(worker, models):
     assert job["engine"] == {"dtype": "float32", "tensor_parallel_size": 1}
 
 
-def test_only_what_is_missing_is_asked(worker, models, asked, tmp_path):
+def test_only_what_is_missing_is_asked(worker, models, jobs, tmp_path):
     """Requests alike are asked once."""
     worker(ECHO)
     store = tmp_path / "out.partial"
     twice = run(models[:1], [*REQUESTS[:2], replace(request(0), id="again")], CPU, store)["a"]
     assert twice["r0"] == twice["again"] == expected("a")["r0"]
-    assert asked() == [["a", [0, 1]]]
+    assert asked(jobs()) == [("a", [0, 1])]
     assert run(models, REQUESTS, CPU, store) == {name: expected(name) for name in ("a", "b", "c")}
-    assert asked() == [["a", [2, 3]], ["c", [0, 1, 2, 3]], ["b", [0, 1, 2, 3]]]
+    assert asked(jobs()) == [("a", [2, 3]), ("c", [0, 1, 2, 3]), ("b", [0, 1, 2, 3])]
     worker("an engine that must not start")
     assert run(models, REQUESTS, CPU, store) == {name: expected(name) for name in ("a", "b", "c")}
 
 
-FAULTS = [
-    ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", r"exit code -9 \(SIGKILL\), as"),
-    ("import sys; sys.exit(3)", "exit code 3"),
-    (
-        """print('{"error": "ValueError: no weights"}', flush=True); import time; time.sleep(60)""",
-        "no weights",
-    ),
-    ("""print('{"answers": []}\\n{"answ', end='')""", "exit code 0"),
-]
+def test_each_model_is_asked_its_own_requests_in_one_job(worker, models, jobs):
+    """a and c share an engine; c is asked less, and in another order; b is asked by an engine of its own."""
+    worker(ECHO)
+    few = [REQUESTS[3], REQUESTS[0]]
+    found = run_each([(models[0], REQUESTS), (models[2], few), (models[1], few)], CPU)
+    assert found == {"a": expected("a"), **{name: expected(name, ["r3", "r0"]) for name in "cb"}}
+    assert [*map(list, (found, found["c"]))] == [["a", "c", "b"], ["r3", "r0"]]
+    told = [[(name, sorted(ask)) for name, ask in asked([job])] for job in jobs()]
+    assert told == [[("a", [0, 1, 2, 3]), ("c", [0, 3])], [("b", [0, 3])]]
 
 
-@pytest.mark.parametrize(("script", "reason"), FAULTS)
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", r"exit code -9 \(SIGKILL\), as"),
+        ("import sys; sys.exit(3)", "exit code 3"),
+        ("""print('{"error": "no weights"}', flush=True); import time; time.sleep(60)""", "no weights"),
+        ("""print('{"answers": []}\\n{"answ', end='')""", "exit code 0"),
+    ],
+)
 def test_a_failing_worker_ends_with_its_reason_at_once(worker, models, script, reason):
     worker(script)
     start = time.monotonic()
@@ -176,7 +163,7 @@ def test_a_failing_worker_ends_with_its_reason_at_once(worker, models, script, r
 
 def test_the_model_that_failed_is_named_and_the_log_shown(worker, models, tmp_path, capfd):
     failing = '    if name == "b": sys.exit("out of memory")\n'
-    worker(ECHO.replace("    for number in rev", failing + "    for number in rev", 1))
+    worker(ECHO.replace("    for number in rev", failing + "    for number in rev"))
     with pytest.raises(EngineError, match="model b: "):
         run(models, REQUESTS, CPU)
     assert "out of memory" in capfd.readouterr().err
@@ -187,7 +174,7 @@ def test_the_model_that_failed_is_named_and_the_log_shown(worker, models, tmp_pa
     assert run(models, REQUESTS, CPU, tmp_path / "out.partial")["a"] == expected("a")
 
 
-def test_nothing_starts_where_a_request_of_any_model_cannot_be_asked(worker, models, asked):
+def test_nothing_starts_where_a_request_of_any_model_cannot_be_asked(worker, models, jobs):
     worker(ECHO)
     others = [(models[0], [request(0)]), (models[2], [replace(request(0), max_tokens=9)])]
     with pytest.raises(ValueError, match="request r0: two different requests have this id"):
@@ -195,48 +182,28 @@ def test_nothing_starts_where_a_request_of_any_model_cannot_be_asked(worker, mod
     (models[1].path / "config.json").write_text(json.dumps({"max_position_embeddings": 40}))
     with pytest.raises(ValueError, match=r"request r0: 44 tokens and 4 new ones .* model b, 40 tokens"):
         run(models, REQUESTS, CPU)
-    assert asked() == []
-
-
-def test_each_model_is_asked_its_own_requests_in_one_job(worker, models, asked):
-    """a and c share an engine; c is asked less, and in another order; b is asked by an engine of its own."""
-    worker(ECHO)
-    few = [REQUESTS[3], REQUESTS[0]]
-    found = run_each([(models[0], REQUESTS), (models[2], few), (models[1], few)], CPU)
-    assert found == {
-        "a": expected("a"),
-        "c": {name: expected("c")[name] for name in ("r3", "r0")},
-        "b": {name: expected("b")[name] for name in ("r3", "r0")},
-    }
-    assert [*map(list, (found, found["a"], found["c"]))] == [
-        ["a", "c", "b"], ["r0", "r1", "measured", "r3"], ["r3", "r0"],
-    ]  # fmt: skip
-    told = {name: sorted(numbers) for name, numbers in asked()}
-    assert told == {"a": [0, 1, 2, 3], "c": [0, 3], "b": [0, 3]}
-    assert list(told) == ["a", "c", "b"]
-
-
-def chosen(platform: str, *arguments: str) -> Decoding:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--platform")
-    add_decoding_arguments(parser)
-    return decoding_of(parser.parse_args(["--platform", platform, *arguments]))
+    assert jobs() == []
 
 
 def test_one_dtype_for_all_models_gpus_and_threads() -> None:
     """Never "auto", which is each model's own: a stage-2 folder's and a base model's may differ."""
-    assert chosen("gpu", "--dtype", "float16").dtype == "float16"
-    several = chosen("gpu", "--tensor-parallel-size", "4", "--gpu-memory-utilization", "0.8")
+    assert Decoding("gpu", "float16").engine_arguments["dtype"] == "float16"
     expected = {"dtype": "bfloat16", "tensor_parallel_size": 4, "gpu_memory_utilization": 0.8}
-    assert several.engine_arguments == expected
+    assert Decoding("gpu", None, 4, 0.8).engine_arguments == expected
     assert int(Decoding("cpu").environment["OMP_NUM_THREADS"]) >= 1
-    for platform, given, message in (
-        ("gpu", "--tensor-parallel-size 0", "--tensor-parallel-size is 0"),
-        ("gpu", "--gpu-memory-utilization 0", "--gpu-memory-utilization is 0"),
-        ("gpu", "--gpu-memory-utilization 1.5", "--gpu-memory-utilization is 1.5"),
-        ("gpu", "--gpu-memory-utilization nan", "--gpu-memory-utilization is nan"),
-        ("cpu", "--tensor-parallel-size 2", "leave them out with --platform cpu"),
-        ("cpu", "--gpu-memory-utilization 0.5", "leave them out with --platform cpu"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            chosen(platform, *given.split())
+
+
+@pytest.mark.parametrize(
+    ("platform", "gpus", "share", "message"),
+    [
+        ("gpu", 0, None, "--tensor-parallel-size is 0"),
+        ("gpu", 1, 0.0, "--gpu-memory-utilization is 0"),
+        ("gpu", 1, 1.5, "--gpu-memory-utilization is 1.5"),
+        ("gpu", 1, float("nan"), "--gpu-memory-utilization is nan"),
+        ("cpu", 2, None, "leave them out with --platform cpu"),
+        ("cpu", 1, 0.5, "leave them out with --platform cpu"),
+    ],
+)
+def test_options_for_gpus_are_checked(platform, gpus, share, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        Decoding(platform, None, gpus, share)

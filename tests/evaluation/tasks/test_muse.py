@@ -12,9 +12,8 @@ from rouge_score.rouge_scorer import RougeScorer
 from recipe.rerule.evaluation.engine.requests import Answer, Generation, Likelihood, PromptText
 from recipe.rerule.evaluation.probes import Probe
 from recipe.rerule.evaluation.tasks import muse
-from recipe.rerule.evaluation.tasks.muse import log_metrics
 from tests.evaluation.conftest import make_probe
-from tests.evaluation.made_logs import metric, write_json
+from tests.evaluation.made_logs import metric
 from tests.evaluation.tasks.measured import measured, scored
 
 MUSE = muse.MuseBooks()
@@ -82,40 +81,16 @@ def test_what_is_measured_of_a_right_answer(mode: str, gold: str, measured_text:
     assert [request.answer for request in found] == ([measured_text] if measured_text else [])
 
 
-def test_memorisation_by_hand_and_the_reference_of_a_passage_counts_the_special_tokens() -> None:
-    """The last rank is that of the end of the turn; of a passage 128 tokens count."""
-    rows = rows_of(
-        *"abcd",
-        answer_1=Answer(ranks=(1, 2, 1, 1, 9)),
-        answer_2=Answer(ranks=(1, 4, 1)),
-        answer_3=Answer(ranks=(1, 1)),
-        answer_4=Answer(ranks=(*[2] * 32, *[1] * 96, 7, 7, 7)),
-    )
+def test_of_a_passage_128_tokens_count_and_of_its_reference_the_special_ones_too() -> None:
+    """tests/evaluation/test_metrics.py has the definitions."""
+    passage = Answer(ranks=(*[2] * 32, *[1] * 96, 7, 7))
+    asked = {"answer_1": Answer(ranks=(1, 4, 9)), "answer_2": Answer(ranks=(1, 1, 9)), "answer_4": passage}
+    rows = rows_of(*"abcd", **asked)
     found = measured(MUSE, rows)
-    assert found["knowmem_f_extraction_strength"] == (1 / 2 + 1 / 2) / 2
-    assert found["knowmem_f_extraction_strength_definition"] == (1 / 2 + 0) / 2
-    assert found["knowmem_f_exact_memorization"] == (3 / 4 + 1 / 2) / 2
-    assert found["knowmem_r_exact_memorization"] == 1
+    assert found["knowmem_f_exact_memorization"] == (1 / 2 + 1) / 2
     assert found["extraction_strength"] == found["exact_memorization"] == 96 / 128
-    assert scored(MUSE, log_metrics(rows)).metrics["extraction_strength"] == 96 / 128
+    assert scored(MUSE, MUSE.log_metrics(rows)).metrics["extraction_strength"] == 96 / 128
     assert rows[3]["golds"] == [" ".join(map(str, range(127)))]
-
-
-def test_privleak_of_texts_by_hand(tmp_path: Path) -> None:
-    write_json(tmp_path / "forget.json", ["a", "b"])
-    write_json(tmp_path / "holdout.json", [{"text": "c"}])
-    texts = muse.PrivLeakTexts(tmp_path, 0.5)
-    asked = [request.id for request in texts.requests()]
-    assert asked == ["text/forget/0", "text/forget/1", "text/holdout/0"]
-    # The last token of each is end-of-sequence, which does not count.
-    given = dict(zip(asked, (Answer(log_probs=(-x, -9.0)) for x in (1.0, 3.0, 2.0)), strict=True))
-    records = texts.records(given)
-    assert [(one["set"], one["index"], one["min_40"]) for one in records] == [
-        ("forget", 0, 1.0),
-        ("forget", 1, 3.0),
-        ("holdout", 0, 2.0),
-    ]
-    assert texts.metrics(records)["privleak"] == pytest.approx(0, abs=1e-6)
 
 
 # Logs.
@@ -149,6 +124,8 @@ def test_logs_give_both_conventions_and_never_their_aggregates() -> None:
     # Of four pairs, the holdout text is above in 3 and equal in one.
     assert found["mia_min_k"] == 3.5 / 4
     assert found["privleak"] == pytest.approx((0.125 - 0.5) / 0.5 * 100)
+    with pytest.raises(ValueError, match="the right answer is 'owls' in a and 'cats' in b"):
+        scored(MUSE, made, muse_log("cats"))
     retained = scored(MUSE, made | {"mia_min_k": mia([1, 3], [2, 2])}, {"mia_min_k": mia([1, 2], [1, 2])})
     assert retained.metrics["privleak"] == 0.0
     assert not any("against an AUC" in note for note in retained.notes)
@@ -159,16 +136,11 @@ def test_logs_give_both_conventions_and_never_their_aggregates() -> None:
     assert "null: knowmem_f (forget_knowmem_ROUGE keeps no texts to score again)" in without.notes
 
 
-def test_logs_of_other_questions_are_refused() -> None:
-    with pytest.raises(ValueError, match="the right answer is 'owls' in a and 'cats' in b"):
-        scored(MUSE, muse_log(), muse_log("cats"))
-
-
 def test_our_rows_survive_the_log() -> None:
     rows = rows_of("red lamp", "Norbert", "owls", "2 1")
     ours = measured(MUSE, rows)
     scores = {"forget": [1.0, 2.0], "holdout": [2.0, 3.0]}
-    made = log_metrics(rows, [{"set": part, "min_40": one} for part in scores for one in scores[part]])
+    made = MUSE.log_metrics(rows, [{"set": part, "min_40": one} for part in scores for one in scores[part]])
     found = scored(MUSE, made).metrics
     for name in (*muse.SETS, *muse.OPEN_UNLEARNING_NAMES.values()):
         assert found[name] == pytest.approx(ours[name], abs=1e-12)

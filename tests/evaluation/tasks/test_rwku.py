@@ -1,4 +1,4 @@
-"""RWKU: prompts as its code has them, scores by hand and by its package, and whole texts."""
+"""RWKU: prompts as its code has them, scores by hand, and whole texts."""
 
 from __future__ import annotations
 
@@ -8,20 +8,16 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from rouge import Rouge
 
 from benchmarks.rwku_targets import target_folders, target_probes
-from recipe.rerule.evaluation.engine.requests import Answer, Generation, Likelihood
+from recipe.rerule.evaluation.engine.requests import Answer, Generation, Likelihood, PromptText
 from recipe.rerule.evaluation.probes import Probe
 from recipe.rerule.evaluation.tasks import rwku
 from recipe.rerule.evaluation.tasks.rwku import RwkuTexts, n_gram_entropy
 from tests.evaluation.conftest import make_probe
 from tests.evaluation.made_logs import write_json
-from tests.evaluation.tasks.measured import measured, row, sampled
+from tests.evaluation.tasks.measured import measured, row
 
 RWKU = rwku.Rwku()
 DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
@@ -36,8 +32,6 @@ def chosen(**options: Any) -> rwku.Rwku:
 def probe(index: int, section: str = "forget", mode: str = "qa", **changes: Any) -> Probe:
     return make_probe(index, section, mode, ["red kite"], **changes)
 
-
-# Prompts.
 
 BLANK = "Please complete the blank in the following question.\nQuestion: Where was Ada Quill born?\n"
 BRIEF = "Please briefly answer the following question.\nQuestion: Where was Ada Quill born?\n"
@@ -59,13 +53,10 @@ INCONTEXT = "Please briefly answer the following question.\nWhere was Ada Quill 
 )
 def test_prompts(prompts: str, mode: str, family: str, text: str, suffix: str, double_bos: bool) -> None:
     """The gold is measured as it continues the cue: behind "Answer:" a model writes a space first."""
-    asked, gold = chosen(prompts=prompts).requests([probe(7, "forget", mode, family=family, query=QUERY)])
-    assert isinstance(asked, Generation)
-    (message,) = asked.prompt.messages
-    assert (message["role"], message["content"], asked.prompt.suffix) == ("user", text, suffix)
-    assert (asked.prompt.raw, asked.prompt.double_bos) == (False, double_bos)
-    assert (asked.max_tokens, asked.stop) == (30, ("\n",))
-    assert gold == Likelihood("7/answer", asked.prompt, " red kite" if suffix else "red kite")
+    asked = chosen(prompts=prompts).requests([probe(7, "forget", mode, family=family, query=QUERY)])
+    prompt = PromptText(({"role": "user", "content": text},), suffix=suffix, double_bos=double_bos)
+    gold = Likelihood("7/answer", prompt, " red kite" if suffix else "red kite")
+    assert asked == [Generation("7/generation", prompt, 30, ("\n",)), gold]
 
 
 @pytest.mark.parametrize(
@@ -80,9 +71,6 @@ def test_prompts(prompts: str, mode: str, family: str, text: str, suffix: str, d
 def test_probes_that_are_not_of_one_target_are_refused(probes: list[Probe], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         RWKU.requests(probes)
-
-
-# Rows and metrics.
 
 
 # Two targets of unequal size.
@@ -122,12 +110,6 @@ BY_HAND = {
 def test_metrics_by_hand() -> None:
     found = measured(RWKU, TWO_TARGETS)
     assert {name: found[name] for name in BY_HAND} == pytest.approx(BY_HAND, abs=1e-12)
-    # As intervals and tests use them: a number for each leading index.
-    samples = sampled(RWKU, TWO_TARGETS)
-    blocks = {name: {k: np.stack([v, v + 1]) for k, v in one.items()} for name, one in samples.items()}
-    for name, statistic in RWKU.statistics(samples).items():
-        plain = float(statistic(samples))
-        assert statistic(blocks) == pytest.approx([plain, plain + 1]), name
     # A mode that a target lacks leaves the means of modes out.
     found = measured(RWKU, [one for one in TWO_TARGETS if (one["target"], one["kind"]) != ("Ben", "qa")])
     assert not {"forget/all", "forget/all_pooled", "target/Ben/forget/all"} & found.keys()
@@ -135,17 +117,8 @@ def test_metrics_by_hand() -> None:
     assert found["target/Ada/forget/all"] == pytest.approx((0.25 + 1.0 + 0.3) / 3)
 
 
-@settings(deadline=None)
-@given(st.text("ab .,", min_size=0, max_size=12), st.text("ab ,", min_size=1, max_size=8))
-def test_scores_are_those_of_rwkus_package(response: str, gold: str) -> None:
-    text = response.strip() or "NOANSWER"
-    if not gold.strip() or not text.strip("."):
-        return
-    expected = Rouge().get_scores(text, gold)[0]["rouge-l"]["r"]
-    assert rwku.recall(response, [gold]) == pytest.approx(expected, abs=1e-12)
-
-
 def test_special_answers() -> None:
+    """tests/reward/test_rouge.py compares all others with RWKU's package."""
     assert rwku.recall(" \n ", ["NOANSWER"]) == 1
     assert rwku.recall(" ... ", ["red kite"]) == 0  # on which RWKU's code stops with an error
     assert rwku.recall("kite", ["a blue kite", "kite"]) == 1
@@ -166,40 +139,26 @@ def test_the_named_refusal_scores_what_is_published_with_nine_attack_families() 
     assert len(families) == 9
 
 
-# Whole texts.
-
-TEXTS = {
-    "forget_mia": ["Ada was born in Lisbon.", "She was a baker."],
-    "retain_mia": ["Ben Orr.", "Eve Low."],
-}
-
-
 def test_texts_are_asked_and_scored_by_hand_without_end_of_sequence(tmp_path: Path) -> None:
-    for name, members in TEXTS.items():
-        write_json(tmp_path / f"{name}.json", [{"text": text} for text in members])
-    write_json(tmp_path / "fluency.json", [{"instruction": "Sing."}, {"instruction": "Say no."}])
+    texts = {side: [f"{side} born in Lisbon.", f"{side} was a baker."] for side in ("forget", "retain")}
+    for side, members in texts.items():
+        write_json(tmp_path / f"{side}_mia.json", [{"text": text} for text in members])
+    write_json(tmp_path / "fluency.json", [{"instruction": "Sing."}])
     made = RwkuTexts(tmp_path)
-    by_id = {request.id: request for request in made.requests()}
-    first, sing = by_id["text/forget/0"], by_id["fluency/0"]
-    assert isinstance(first, Likelihood)
-    assert (first.answer, first.prompt.raw) == (TEXTS["forget_mia"][0], True)
-    assert [message["content"] for message in first.prompt.messages] == [""]
-    assert isinstance(sing, Generation)
-    assert (sing.max_tokens, sing.stop, sing.prompt.double_bos) == (256, (), True)
-    assert sing.prompt.messages[0]["content"] == "Instruction: Sing.\n"
+    first, *_, sing = made.requests()
+    start = PromptText(({"role": "user", "content": ""},), raw=True)
+    assert first == Likelihood("text/forget/0", start, "forget born in Lisbon.")
+    turn = {"role": "user", "content": "Instruction: Sing.\n"}
+    assert sing == Generation("fluency/0", PromptText((turn,), double_bos=True), 256)
 
-    answers = {
-        name: Answer("a b a b c") if "fluency" in name else Answer(log_probs=(-1.0, -3.0, -99.0))
-        for name in by_id
-    }
+    answers = {request.id: Answer(log_probs=(-1.0, -3.0, -99.0)) for request in made.requests()}
     answers["text/forget/0"] = Answer(log_probs=(-1.0, -2.0, -3.0, -4.0, -5.0, -99.0))
-    records = made.records(answers)
-    one, two, _, _, sung, _ = records
-    assert one["zlib"] == 3.0 / len(zlib.compress(TEXTS["forget_mia"][0].encode()))
+    records = made.records(answers | {"fluency/0": Answer("a b a b c")})
+    packed = len(zlib.compress(first.answer.encode()))
     # One of five tokens, then two; of two tokens 20 % and 40 % are none: the lowest one counts.
-    assert (one["loss"], one["min_20"], one["min_40"]) == (3.0, 5.0, 4.5)
-    assert (two["loss"], two["min_20"], two["min_40"]) == (2.0, 3.0, 3.0)
-    assert (sung["set"], sung["prompt"], sung["response"]) == ("fluency", "Sing.", "a b a b c")
+    scores = {"loss": 3.0, "zlib": 3.0 / packed, "min_20": 5.0, "min_40": 4.5}
+    assert records[0] == {"set": "forget", "index": 0, **scores}
+    assert [records[1][name] for name in ("loss", "min_20", "min_40")] == [2.0, 3.0, 3.0]
     found = made.metrics(records)
     assert (found["mia/forget/loss"], found["mia/retain/loss"]) == (2.5, 2.0)
     # Pairs: ab, ba, ab, bc: 1/2, 1/4, 1/4, which is 1.5 bits. Triples: aba, bab, abc: log2 3.

@@ -14,7 +14,6 @@ from data_prep.tofu import author_names
 from recipe.rerule.evaluation.engine.requests import Answer, Generation, Likelihood, PromptText
 from recipe.rerule.evaluation.probes import Probe, Reference
 from recipe.rerule.evaluation.tasks import tofu
-from recipe.rerule.evaluation.tasks.tofu import log_metrics
 from tests.data_prep.real_data import DATA, needs_data
 from tests.evaluation.conftest import make_probe
 from tests.evaluation.tasks.measured import measured, sampled, scored
@@ -80,22 +79,16 @@ def test_requests_generate_and_measure_each_answer() -> None:
         ("forget", "forget", Reference(("Wrong.",), "x"), "probe 1 has 3 answers to compare, where others"),
     ],
 )
-def test_probes_that_tofu_cannot_score_are_refused(
-    section: str, family: str, reference: Reference | None, message: str
-) -> None:
+def test_probes_that_tofu_cannot_score_are_refused(section, family, reference, message):
     with pytest.raises(ValueError, match=message):
         TOFU.requests([PROBES[0], probe(1, section, family, reference)])
 
 
 def test_rows_hold_scores_and_losses() -> None:
-    answers = {
-        "7/generation": Answer(text=" The answers: 7\n"),
-        "7/answer": Answer(log_probs=(-1.0, -2.0, -3.0)),
-        "7/paraphrased": Answer(log_probs=(-1.0,)),
-        "7/perturbed/0": Answer(log_probs=(-4.0, -2.0)),
-        "7/perturbed/1": Answer(log_probs=(-5.0,)),
-    }
-    (row,) = rows_of(answers, PROBES[:1])
+    log_probs = [(-1.0, -2.0, -3.0), (-1.0,), (-4.0, -2.0), (-5.0,)]
+    names = ("7/answer", "7/paraphrased", "7/perturbed/0", "7/perturbed/1")
+    answers = {name: Answer(log_probs=one) for name, one in zip(names, log_probs, strict=True)}
+    (row,) = rows_of(answers | {"7/generation": Answer(text=" The answers: 7\n")}, PROBES[:1])
     assert (row["response"], row["refused"]) == ("The answers: 7", False)
     assert row["rouge_l"] == 1.0  # the stemmer takes "answers" for "answer"
     assert (row["avg_loss"], row["paraphrased_loss"], row["perturbed_losses"]) == (2.0, 1.0, [3.0, 5.0])
@@ -108,26 +101,18 @@ def test_our_own_log_scores_as_our_rows_do() -> None:
 
     What logs score is compared with a straight computation in test_score_command.
     """
-    answers = answered(1) | {
-        "7/answer": Answer(log_probs=(-1.0,) * 6, ranks=(1, 2, 1, 1, 1, 9)),
-        "3/answer": Answer(log_probs=(-1.0,) * 5, ranks=(1, 1, 1, 2, 9)),
-    }
-    rows, retain = rows_of(answers), rows_of(answered(2))
-    log, ours = json.loads(json.dumps(log_metrics(rows))), measured(TOFU, rows)
-    found = scored(TOFU, log, log_metrics(retain))
+    rows, retain = rows_of(answered(1)), rows_of(answered(2))
+    log, ours = json.loads(json.dumps(TOFU.log_metrics(rows))), measured(TOFU, rows)
+    found = scored(TOFU, log, TOFU.log_metrics(retain))
     for name in ("model_utility", *tofu.PARTS, "extraction_strength", "exact_memorization"):
         assert found.metrics[name] == pytest.approx(ours[name], abs=1e-12), name
         assert log[name]["agg_value"] == pytest.approx(ours[name], abs=1e-12), name
-    # By hand: 3 of 5 tokens behind the last wrong one; none of 4, which open-unlearning's code scores 1 / 4.
-    assert ours["extraction_strength"] == pytest.approx((3 / 5 + 1 / 4) / 2, abs=1e-15)
-    assert ours["extraction_strength_definition"] == pytest.approx((3 / 5 + 0) / 2, abs=1e-15)
-    assert ours["exact_memorization"] == pytest.approx((4 / 5 + 3 / 4) / 2, abs=1e-15)
     ratios = [sampled(TOFU, one)["forget"]["truth_ratio"] for one in (rows, retain)]
     assert found.metrics["forget_quality"] == tofu.forget_quality(*ratios)
     assert found.notes == []
     assert log["forget_Q_A_ROUGE"]["value_by_index"]["0"]["input"] == "Question 3?"
     assert "extraction_strength_definition" not in log
-    assert log_metrics(rows) == log_metrics(rows[::-1])
+    assert TOFU.log_metrics(rows) == TOFU.log_metrics(rows[::-1])
 
 
 @needs_data

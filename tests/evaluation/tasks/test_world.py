@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recipe.rerule.evaluation.engine.requests import Answer
+from recipe.rerule.evaluation.engine.requests import Answer, Generation, PromptText
 from recipe.rerule.evaluation.registry import benchmarks
 from tests.evaluation.conftest import make_probe
 from tests.evaluation.tasks.measured import measured, row
@@ -17,12 +17,13 @@ WORLD = benchmarks()["world"]
 
 def test_every_probe_is_asked_as_it_is_in_the_file() -> None:
     world = WORLD.evaluator(Namespace(max_tokens=5, convention=None))
-    chat, continued = world.requests(
-        [make_probe(3, "forget", "qa", ["x"]), make_probe(7, "forget", "qa", ["x"], raw=True)]
-    )
-    assert chat.prompt.messages == ({"role": "user", "content": "Question 3?"},)
-    assert (chat.prompt.raw, chat.max_tokens, chat.stop) == (False, 5, ())
-    assert (continued.prompt.raw, continued.stop) == (True, ("\n",))
+    chat, raw = (make_probe(n, "forget", "qa", ["x"], raw=n > 0) for n in (0, 1))
+    assert world.requests([chat, raw]) == [
+        Generation("0/generation", PromptText(({"role": "user", "content": "Question 0?"},)), 5),
+        Generation(
+            "1/generation", PromptText(({"role": "user", "content": "Question 1?"},), True), 5, ("\n",)
+        ),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -37,9 +38,7 @@ def test_every_probe_is_asked_as_it_is_in_the_file() -> None:
         ("two lamp", ["lamps"], "recall", 0.0, False),
     ],
 )
-def test_recall_and_refusal(
-    text: str, golds: list[str], convention: str | None, recall: float, refused: bool
-) -> None:
+def test_recall_and_refusal(text, golds, convention, recall, refused):
     world = WORLD.evaluator(Namespace(max_tokens=None, convention=convention))
     (found,) = world.records([make_probe(0, "forget", "qa", golds)], {"0/generation": Answer(text)}, Path())
     assert (found["rouge_l"], found["refused"]) == (pytest.approx(recall), refused)

@@ -15,12 +15,7 @@ from typing import Any
 from jinja2 import TemplateError
 
 from recipe.rerule.evaluation.engine.models import Model, context_length, engine_key
-from recipe.rerule.evaluation.engine.requests import (
-    Generation,
-    Likelihood,
-    Request,
-    prefixed,
-)
+from recipe.rerule.evaluation.engine.requests import Generation, Likelihood, Request, prefixed
 from recipe.rerule.training import template_arguments
 from recipe.rerule.training.prompts import (
     PromptError,

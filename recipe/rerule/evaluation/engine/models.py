@@ -128,7 +128,17 @@ def _resolve(name: str, path: str) -> list[Model]:
     if folder.is_file():
         raise ValueError(f"model {name}: {folder} {model_checks.other_kind(folder)}")
     if not folder.is_dir():
-        return [Model(name, _from_hub(name, path))]
+        if not _HUB_NAME.fullmatch(path):
+            raise ValueError(f"model {name}: folder {path} does not exist")
+        from huggingface_hub import snapshot_download
+
+        try:
+            return [Model(name, Path(snapshot_download(path, allow_patterns=_HUB_FILES)))]
+        except (OSError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            raise ValueError(
+                f"model {name}: {path} is no folder, and cannot be loaded from the Hub: {reason}"
+            ) from None
     if (folder / "config.json").is_file():
         return [Model(name, folder)]
     if (step := checkpoints.step_of(folder.name)) is not None:
@@ -192,21 +202,6 @@ def _chosen(name: str, run: Path, newest: int, given: str) -> int:
         why += "" if step == newest else f"; the last is step {newest} ({run}{_LAST})"
     print(f"model {name}: step {step} of {run}, {why}", file=sys.stderr, flush=True)
     return step
-
-
-def _from_hub(name: str, path: str) -> Path:
-    """The folder of the Hugging Face cache that a model on the Hub, "owner/name", is downloaded to."""
-    if not _HUB_NAME.fullmatch(path):
-        raise ValueError(f"model {name}: folder {path} does not exist")
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(path, allow_patterns=_HUB_FILES))
-    except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(
-            f"model {name}: {path} is no folder, and cannot be loaded from the Hub: {reason}"
-        ) from None
 
 
 def _checkpoint(name: str, run: Path, step: int) -> Model:
@@ -277,7 +272,13 @@ def with_prefixes(models: Sequence[Model], specs: Sequence[str], targets: Sequen
         name, separator, file = spec.partition("=")
         if name in texts:
             raise ValueError(f"--prefix {name} is given twice; a model has one prefix")
-        text = _text(spec, file) if separator else UNLEARNED
+        try:
+            text = Path(file).read_text("utf-8") if separator else UNLEARNED
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+            raise ValueError(f"--prefix {spec}: {file or 'no file'} cannot be read ({reason})") from None
+        if not text.strip():
+            raise ValueError(f"--prefix {spec}: {file} holds no text")
         texts[name] = text.replace(TARGET, " and ".join(dict.fromkeys(targets)))
     names = {model.name: (model.name, model.name.removesuffix(f"@{model.step}")) for model in models}
     for name in texts:
@@ -292,18 +293,6 @@ def with_prefixes(models: Sequence[Model], specs: Sequence[str], targets: Sequen
 def files_of(specs: Sequence[str]) -> list[tuple[str, str]]:
     """The option and the file of each spec that names one."""
     return [("--prefix", file) for _, _, file in (spec.partition("=") for spec in specs) if file]
-
-
-def _text(spec: str, file: str) -> str:
-    """The text of a spec's file. Raises ValueError naming it."""
-    try:
-        text = Path(file).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise ValueError(f"--prefix {spec}: {file or 'no file'} cannot be read ({reason})") from None
-    if not text.strip():
-        raise ValueError(f"--prefix {spec}: {file} holds no text")
-    return text
 
 
 def add_template_argument(parser: argparse.ArgumentParser) -> None:
@@ -323,6 +312,12 @@ def with_template(models: Sequence[Model], specs: Sequence[str]) -> list[Model]:
     Raises ValueError: a spec without a name or "=", a name given twice, or one that transformers takes
     itself.
     """
+    if not specs:
+        return list(models)
+    from transformers import PreTrainedTokenizerBase
+
+    # What apply_chat_template takes for itself, and what it gives to every template.
+    taken = {*inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters, "messages"}
     arguments: dict[str, Any] = {}
     for spec in specs:
         name, separator, value = spec.partition("=")
@@ -330,17 +325,10 @@ def with_template(models: Sequence[Model], specs: Sequence[str]) -> list[Model]:
             raise ValueError(f"--template {spec!r} is not NAME=VALUE")
         if name in arguments:
             raise ValueError(f"--template {name} is given twice; an argument has one value")
-        if name in _of_the_call():
+        if name in taken:
             raise ValueError(f"--template {name}: transformers sets this itself; leave it out")
         try:
             arguments[name] = json.loads(value.lower() if value.lower() in ("true", "false") else value)
         except ValueError:
             arguments[name] = value
     return [replace(model, template=tuple(arguments.items())) for model in models]
-
-
-def _of_the_call() -> set[str]:
-    """What apply_chat_template takes for itself, and what it gives to every template."""
-    from transformers import PreTrainedTokenizerBase
-
-    return {*inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters, "messages"}

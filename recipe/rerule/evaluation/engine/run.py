@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -229,32 +229,29 @@ def _ask(tasks: list[_Task], decoding: Decoding) -> None:
     with contextlib.closing(run_worker(job, decoding.environment)) as events:
         for task in tasks:
             try:
-                _follow(events, task)
+                event = next(events)
+                # The engine has started only by now: the bar's rate is that of answering alone.
+                total = sum(encoded[number].sequences for number in task.missing)
+                with tqdm(total=total, desc=task.model.name, unit="answer") as bar:
+                    while True:
+                        _keep(event["answers"], task)
+                        bar.update(sum(encoded[told["request"]].sequences for told in event["answers"]))
+                        if bar.n == total:
+                            break
+                        event = next(events)
             except EngineError as error:
                 raise EngineError(f"model {task.model.name}: {error}") from error
 
 
-def _follow(events: Iterator[dict[str, Any]], task: _Task) -> None:
-    """Keep the answers of the worker's next model as they come, showing progress until all are there."""
-    event = next(events)
-    # The engine has started only by now: the bar's rate is that of answering alone.
-    sequences = sum(task.encoded[number].sequences for number in task.missing)
-    with tqdm(total=sequences, desc=task.model.name, unit="answer") as bar:
-        while True:
-            named = {}
-            for told in event["answers"]:
-                request, one = task.requests[told["request"]], task.encoded[told["request"]]
-                answer = answer_of(told)
-                if not all(map(math.isfinite, answer.log_probs)):
-                    raise EngineError(
-                        f"request {request.id}: a log-likelihood is not finite; are the weights?"
-                    )
-                named[one.key] = request.id, answer
-            task.kept.add(named)
-            bar.update(sum(task.encoded[told["request"]].sequences for told in event["answers"]))
-            if bar.n == bar.total:
-                return
-            event = next(events)
+def _keep(told: Sequence[Mapping[str, Any]], task: _Task) -> None:
+    """Append answers of the worker to the file of the task."""
+    named = {}
+    for fields in told:
+        request, answer = task.requests[fields["request"]], answer_of(fields)
+        if not all(map(math.isfinite, answer.log_probs)):
+            raise EngineError(f"request {request.id}: a log-likelihood is not finite; are the weights?")
+        named[task.encoded[fields["request"]].key] = request.id, answer
+    task.kept.add(named)
 
 
 def run_worker(job: dict[str, Any], defaults: Mapping[str, str]) -> Generator[dict[str, Any]]:

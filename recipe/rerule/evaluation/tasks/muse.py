@@ -26,13 +26,9 @@ from recipe.rerule.evaluation.logs import (
     Log,
     MissingError,
     check_retained,
-    difference,
-    log_text,
+    check_same_questions,
     mean_score,
     min_k_auc,
-    numbered_golds,
-    read_log,
-    retained_metrics,
     rouge_entry,
     score_entry,
 )
@@ -47,7 +43,6 @@ from recipe.rerule.evaluation.metrics import (
 from recipe.rerule.evaluation.registry import (
     PAPER,
     PERCENT,
-    RETAINED,
     UNKNOWN_JUDGE,
     VALIDATED,
     Benchmark,
@@ -190,7 +185,8 @@ class Muse(Benchmark):
         ),
         Option("texts", "MUSE's folder privleak (forget.json, holdout.json)", Path, "DIR"),
     )
-    scores_logs = True
+    log_file = "MUSE_EVAL.json"
+    log_endings = ("knowmem_ROUGE", "verbmem_ROUGE")
     # Questions alone: what follows a passage is long, and partly guessed from the passage.
     recovery = Recovery(counts=lambda row: row["kind"] == "qa")
     pair = ("knowmem_f", "knowmem_r")
@@ -201,7 +197,6 @@ class Muse(Benchmark):
     convention = "muse"
     retrained_auc: float
     asked: Mapping[str, Convention] = CONVENTIONS["muse"]
-    retained: Log | None = None
 
     def choose(self, options: argparse.Namespace) -> None:
         """As --prompts, --retain-log and --texts say. Raises ValueError where the log cannot serve."""
@@ -210,8 +205,6 @@ class Muse(Benchmark):
             "prompts": options.prompts,
             "retain_log": options.retain_log and str(options.retain_log),
         }
-        if options.retain_log is not None:
-            self.retained = read_log(options.retain_log)
         if options.texts is not None:
             given = self.retrained_auc if self.retained is None else min_k_auc(self.retained)
             self.texts = PrivLeakTexts(options.texts, given)
@@ -232,19 +225,19 @@ class Muse(Benchmark):
             if answer := measured(probe):
                 found.append(right_answer(f"{probe.index}/answer", prompt, answer))
         if self.retained is not None:
-            golds = numbered_golds(probes, probe_set)
-            check_retained(self.retained, {COMPARED[n]: golds[n] for n in COMPARED if n in golds})
+            check_retained(self.retained, probes, probe_set, COMPARED)
         return found
 
     def records(self, probes: Sequence[Probe], answers: Answers, folder: Path) -> list[Row]:
         """A passage's continuation is compared up to its first REFERENCE_TOKENS tokens."""
-        tokenizer = _tokenizer(folder) if any(probe.mode == "completion" for probe in probes) else None
+        tokenizer: Any = _tokenizer(folder) if any(probe.mode == "completion" for probe in probes) else None
         found = []
         for probe in probes:
             response = cut(answers[self.request_id(probe)].text, self.asked[probe.mode].stop)
             gold = probe.golds[0]
             if probe.mode == "completion":
-                gold = truncated(tokenizer, gold)
+                ids = tokenizer(gold).input_ids[:REFERENCE_TOKENS]  # special tokens are counted
+                gold = str(tokenizer.decode(ids, skip_special_tokens=True))
             measured = answers.get(f"{probe.index}/answer")
             scores = self._scores(response, gold) | memorised(measured, REFERENCE_TOKENS)
             row = self.row(probe, response, scores)
@@ -286,19 +279,25 @@ class Muse(Benchmark):
             if quantity in samples.get(name, {})
         }
 
-    def references(self) -> dict[str, Metrics]:
-        """Those of our metrics that a retained model's log has a number for."""
-        if self.retained is None:
-            return {}
-        own = self.log_computations(self.retained, None)
-        return {RETAINED: retained_metrics(own, self.retained)}
-
-    def log(self, rows: Sequence[Row], texts: Sequence[Row]) -> tuple[str, str]:
-        return "MUSE_EVAL.json", log_text(log_metrics(rows, texts))
-
-    def holds(self, log: Mapping[str, Any]) -> bool:
-        endings = ("knowmem_ROUGE", "verbmem_ROUGE")  # of names of metrics that only MUSE's logs hold
-        return any(name.endswith(endings) for name in log)
+    def log_metrics(self, rows: Sequence[Row], texts: Sequence[Row] = ()) -> dict[str, Any]:
+        """PrivLeak is against chance, as open-unlearning's is without a retained model's log."""
+        metrics: dict[str, Any] = {}
+        for name, theirs in OPEN_UNLEARNING_NAMES.items():
+            members = sorted((row for row in rows if probe_set(row) == name), key=lambda row: row["probe"])
+            if members:
+                metrics[theirs] = rouge_entry(members, "rougeL_f1")
+            if members and name == "verbmem_f":
+                known = [quantity for quantity in MEANS_OF_SCORES if all(quantity in row for row in members)]
+                metrics |= {quantity: score_entry([row[quantity] for row in members]) for quantity in known}
+        if texts:
+            value = _auc(texts)
+            parts = {
+                part: score_entry([text["min_40"] for text in texts if text["set"] == part])
+                for part in ("forget", "holdout")
+            }
+            metrics["mia_min_k"] = parts | {"auc": value, "agg_value": value}
+            metrics["privleak"] = {"agg_value": privleak(value, UNTRAINED_AUC)}
+        return metrics
 
     def log_computations(self, log: Log, retain_log: Log | None) -> Computations:
         """Metrics under open-unlearning's and under MUSE's names; logs do not say of which corpus they are.
@@ -306,22 +305,11 @@ class Muse(Benchmark):
         With the stemmer, from the log's rougeL_f1, under open-unlearning's names; without, computed again
         from its texts, under MUSE's. Those texts are stripped, which changes neither.
         """
-        for metric in COMPARED.values() if retain_log is not None else ():
-            assert retain_log is not None
-            golds, theirs = (one.texts(metric, "ground_truth") for one in (log, retain_log))
-            if found := difference(metric, log.name, golds, retain_log.name, theirs):
-                raise ValueError(
-                    f"the retained model's log is of other questions: {found}; leave --retain-log out"
-                )
+        check_same_questions(log, retain_log, COMPARED.values())
         stemmed = {
             name: partial(mean_score, log, name, "rougeL_f1") for name in OPEN_UNLEARNING_NAMES.values()
         }
         return {**stemmed, **{name: partial(_from_texts, log, name) for name in SETS}}
-
-
-def truncated(tokenizer: Any, text: str) -> str:
-    """A text cut to its first REFERENCE_TOKENS ids, special tokens counted, and decoded without them."""
-    return str(tokenizer.decode(tokenizer(text).input_ids[:REFERENCE_TOKENS], skip_special_tokens=True))
 
 
 def _tokenizer(folder: Path) -> Any:
@@ -341,31 +329,6 @@ def _from_texts(log: Log, name: str) -> float:
         raise MissingError(f"{metric} keeps no texts to score again")
     stops = CONVENTIONS["muse"][SETS[name][1]].stop
     return float(np.mean([rouge_l(cut(said[i], stops), golds[i], "muse") for i in samples]))
-
-
-def log_metrics(rows: Sequence[Row], texts: Sequence[Row] = ()) -> dict[str, Any]:
-    """Our rows of one model as the metrics of MUSE_EVAL.json.
-
-    `texts`: the records of whole texts. PrivLeak is against chance, as open-unlearning's is without a
-    retained model's log.
-    """
-    metrics: dict[str, Any] = {}
-    for name, theirs in OPEN_UNLEARNING_NAMES.items():
-        members = sorted((row for row in rows if probe_set(row) == name), key=lambda row: row["probe"])
-        if members:
-            metrics[theirs] = rouge_entry(members, "rougeL_f1")
-        if members and name == "verbmem_f":
-            known = [quantity for quantity in MEANS_OF_SCORES if all(quantity in row for row in members)]
-            metrics |= {quantity: score_entry([row[quantity] for row in members]) for quantity in known}
-    if texts:
-        value = _auc(texts)
-        parts = {
-            part: score_entry([text["min_40"] for text in texts if text["set"] == part])
-            for part in ("forget", "holdout")
-        }
-        metrics["mia_min_k"] = parts | {"auc": value, "agg_value": value}
-        metrics["privleak"] = {"agg_value": privleak(value, UNTRAINED_AUC)}
-    return metrics
 
 
 _KEYS = ("verbmem_f", "knowmem_f", "knowmem_r")

@@ -78,8 +78,8 @@ class OverRefusal(Recall):
         found = []
         for probe, wording, text, family in _asked(probes):
             response = answers[self.request_id(probe, wording)].text
-            row = self.row(probe, response, self.scores(response, probe), kind=wording, family=family)
-            found.append(row | {"prompt": text})
+            row = self.row(probe, response, self.scores(response, probe))
+            found.append(row | {"kind": wording, "family": family, "prompt": text})
         return found
 
     def sets(self, row: Mapping[str, object]) -> list[str]:

@@ -22,20 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recipe.rerule.evaluation.engine.requests import (
-    Answer,
-    Answers,
-    Generation,
-    PromptText,
-    Request,
-)
-from recipe.rerule.evaluation.metrics import (
-    MEMORISATION,
-    TEXT_SCORES,
-    memorised,
-    right_answer,
-    texts_of,
-)
+from recipe.rerule.evaluation.engine.requests import Answer, Answers, Generation, PromptText, Request
+from recipe.rerule.evaluation.metrics import MEMORISATION, TEXT_SCORES, right_answer, texts_of
 from recipe.rerule.evaluation.registry import (
     PAPER,
     PERCENT,
@@ -299,13 +287,7 @@ class Rwku(Benchmark):
     def records(self, probes: Sequence[Probe], answers: Answers, folder: Path) -> list[Row]:
         """Each with its target; subject is of neighbours their own name."""
         target = target_of(probes)
-        found = []
-        for probe in probes:
-            _check_mode(probe.section, probe.mode, f"probe {probe.index}")
-            response = answers[self.request_id(probe)].text
-            scores = self.scores(response, probe) | memorised(answers.get(f"{probe.index}/answer"))
-            found.append(self.row(probe, response, scores, target=target))
-        return found
+        return [row | {"target": target} for row in super().records(probes, answers, folder)]
 
     def scores(self, response: str, probe: Probe) -> dict[str, Any]:
         return {"rouge_l": recall(response, probe.golds), "refused": self.refuses(response)}

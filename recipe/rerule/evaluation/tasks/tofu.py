@@ -8,6 +8,7 @@ log-likelihood a token of an answer, end-of-sequence included; exp(-loss) is the
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -23,20 +24,15 @@ from recipe.rerule.evaluation.logs import (
     Log,
     MissingError,
     check_retained,
-    common,
-    difference,
-    log_text,
+    check_same_questions,
+    means,
     metric_entry,
-    numbered_golds,
-    read_log,
-    retained_metrics,
     rouge_entry,
     score_entry,
 )
 from recipe.rerule.evaluation.metrics import EPSILON, MEMORISATION, memorised
 from recipe.rerule.evaluation.registry import (
     PAPER,
-    RETAINED,
     VALIDATED,
     Benchmark,
     Column,
@@ -155,10 +151,6 @@ def _row(name: str, numbers: Sequence[float], note: str = "") -> Published:
     return Published(name, _TABLE, dict(zip(_KEYS, numbers, strict=True)), note)
 
 
-_ENDINGS = ("_Q_A_Prob", "_Q_A_ROUGE", "_Q_A_PARA_Prob", "_Q_A_PERT_Prob", "_truth_ratio", "_Truth_Ratio")
-"""How names of metrics end that only TOFU's logs hold."""
-
-
 class Tofu(Benchmark):
     """A generation, and the likelihoods of right, paraphrased and wrong answers, about each probe."""
 
@@ -190,7 +182,10 @@ class Tofu(Benchmark):
             "FILE",
         ),
     )
-    scores_logs = True
+    log_file = "TOFU_EVAL.json"
+    log_endings = (
+        *("_Q_A_Prob", "_Q_A_ROUGE", "_Q_A_PARA_Prob", "_Q_A_PERT_Prob", "_truth_ratio", "_Truth_Ratio"),
+    )
     pair = ("forget_Q_A_ROUGE", "model_utility")
     published = PublishedFigures(
         results=(
@@ -234,69 +229,60 @@ class Tofu(Benchmark):
     convention = "tofu"
     max_tokens = MAX_TOKENS
     template: str | None = None
-    retained: LogSamples | None = None
 
     def choose(self, options: argparse.Namespace) -> None:
-        """As --prompts and --retain-log say, whose log is read once: the file may change meanwhile."""
+        """As --prompts and --retain-log say."""
         self.template = PROMPTS[options.prompts]
         self.settings = {
             "prompts": options.prompts,
             "retain_log": options.retain_log and str(options.retain_log),
         }
-        if options.retain_log is not None:
-            self.retained = LogSamples(read_log(options.retain_log))
 
     def requests(self, probes: Sequence[Probe]) -> list[Request]:
         """Raises ValueError for a probe without the answers that TOFU compares, or a log of other
         questions."""
         found: list[Request] = []
-        answers: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for probe in probes:
-            prompt = self._prompt(probe)
-            found.append(Generation(self.request_id(probe), prompt, self.max_tokens))
-            named = self._measured(probe)
-            found += [Likelihood(f"{probe.index}/{name}", prompt, answer) for name, answer in named]
-            expected = answers.setdefault(question_set(probe.labels), len(named))
-            if len(named) != expected:
+            prompt = PromptText(tuple(probe.messages), raw=probe.raw)
+            if self.template is not None:
+                query = probe.query or probe.messages[-1]["content"]
+                # The query may hold braces of its own.
+                turn = {"role": "user", "content": self.template.replace("{query}", query)}
+                prompt = PromptText((turn,), raw=True)
+            set_name, reference = question_set(probe.labels), probe.reference
+            if reference is None or not reference.perturbed:
                 raise ValueError(
-                    f"probe {probe.index} has {len(named)} answers to compare, where others have {expected}"
+                    f"probe {probe.index} has no wrong answers to compare with; prepare the data again from "
+                    "TOFU's *_perturbed tables"
+                )
+            measured = {"answer": probe.golds[0]}
+            if set_name not in OPTIONS:
+                if reference.paraphrased is None:
+                    raise ValueError(
+                        f"probe {probe.index} has no paraphrased answer, which TOFU's truth ratio needs"
+                    )
+                measured["paraphrased"] = reference.paraphrased
+            measured |= {f"perturbed/{number}": text for number, text in enumerate(reference.perturbed)}
+            found.append(Generation(self.request_id(probe), prompt, self.max_tokens))
+            found += [Likelihood(f"{probe.index}/{name}", prompt, text) for name, text in measured.items()]
+            expected = counts.setdefault(set_name, len(measured))
+            if len(measured) != expected:
+                raise ValueError(
+                    f"probe {probe.index} has {len(measured)} answers to compare, where others have "
+                    f"{expected}"
                 )
         if self.retained is not None:
-            logged = len(self.retained["forget"]["truth_ratio"])
+            logged = len(LogSamples(self.retained)["forget"]["truth_ratio"])
             forget = sum(question_set(probe.labels) == "forget" for probe in probes)
             if logged != forget:
                 raise ValueError(
-                    f"--retain-log {self.retained.log.name} has {logged} forget rows and the probes "
+                    f"--retain-log {self.retained.name} has {logged} forget rows and the probes "
                     f"{forget}; forget quality compares the same rows: evaluate both models on one split"
                 )
-            golds = numbered_golds(probes, question_set)
-            rouge = {f"{PREFIXES[name]}_Q_A_ROUGE": of_set for name, of_set in golds.items()}
-            check_retained(self.retained.log, rouge)
+            rouge = {name: f"{prefix}_Q_A_ROUGE" for name, prefix in PREFIXES.items()}
+            check_retained(self.retained, probes, question_set, rouge)
         return found
-
-    def _prompt(self, probe: Probe) -> PromptText:
-        if self.template is None:
-            return PromptText(tuple(probe.messages), raw=probe.raw)
-        query = probe.query or probe.messages[-1]["content"]
-        # The query may hold braces of its own.
-        return PromptText(({"role": "user", "content": self.template.replace("{query}", query)},), raw=True)
-
-    def _measured(self, probe: Probe) -> list[tuple[str, str]]:
-        """(name, answer) of each likelihood that is asked for."""
-        reference = probe.reference
-        if reference is None or not reference.perturbed:
-            raise ValueError(
-                f"probe {probe.index} has no wrong answers to compare with; prepare the data again from "
-                "TOFU's *_perturbed tables"
-            )
-        named = [("answer", probe.golds[0])]
-        if question_set(probe.labels) not in OPTIONS:
-            if reference.paraphrased is None:
-                raise ValueError(
-                    f"probe {probe.index} has no paraphrased answer, which TOFU's truth ratio needs"
-                )
-            named.append(("paraphrased", reference.paraphrased))
-        return named + [(f"perturbed/{number}", text) for number, text in enumerate(reference.perturbed)]
 
     def records(self, probes: Sequence[Probe], answers: Answers, folder: Path) -> list[Row]:
         """Losses and what comes of them are None where their answers are missing, as of constant
@@ -367,70 +353,62 @@ class Tofu(Benchmark):
         ours = samples.get("forget", {}).get("truth_ratio")
         if ours is None or self.retained is None:
             return {}
-        return {"forget_quality": forget_quality(ours, self.retained["forget"]["truth_ratio"])}
+        theirs = LogSamples(self.retained)["forget"]["truth_ratio"]
+        return {"forget_quality": forget_quality(ours, theirs)}
 
     def references(self) -> dict[str, Metrics]:
-        """The metrics that a retained model's log has the samples of. Raises ValueError where the log is
-        wrong."""
-        if self.retained is None:
-            return {}
-        found = retained_metrics(_computations(self.retained, None), self.retained.log)
+        found = super().references()
         # Against itself: no two truth ratios differ.
-        return {RETAINED: found | ({"forget_quality": 1.0} if "forget_truth_ratio" in found else {})}
+        return {
+            name: row | ({"forget_quality": 1.0} if "forget_truth_ratio" in row else {})
+            for name, row in found.items()
+        }
 
-    def log(self, rows: Sequence[Row], texts: Sequence[Row]) -> tuple[str, str]:
-        return "TOFU_EVAL.json", log_text(log_metrics(rows))
+    def log_metrics(self, rows: Sequence[Row], texts: Sequence[Row] = ()) -> dict[str, Any]:
+        """Samples are numbered from 0 in each question set, by the order of the probes' own indices.
 
-    def holds(self, log: Mapping[str, Any]) -> bool:
-        return any(name.endswith(_ENDINGS) for name in log)
+        TOFU's rows are numbered so. forget_quality is not in it, since it is of two models.
+        """
+        metrics: dict[str, Any] = {}
+        for set_name, prefix in PREFIXES.items():
+            members = sorted(
+                (row for row in rows if question_set(row) == set_name), key=lambda row: row["probe"]
+            )
+            if not members:
+                continue
+            metrics[f"{prefix}_Q_A_ROUGE"] = rouge_entry(members, "rougeL_recall")
+            options = set_name in OPTIONS
+            if all(row["avg_loss"] is not None for row in members):
+                losses = {"Q_A_Prob": "avg_loss", "Q_A_PERT_Prob": "perturbed_losses"}
+                losses |= {} if options else {"Q_A_PARA_Prob": "paraphrased_loss"}
+                for name, key in losses.items():
+                    metrics[f"{prefix}_{name}"] = _probabilities([row[key] for row in members])
+                if options:
+                    normalised = score_entry([row["prob"] for row in members], "prob")
+                    metrics[f"{prefix}_Q_A_Prob_normalised"] = normalised
+                name, averaged = (
+                    ("Truth_Ratio", "truthfulness") if set_name != "forget" else ("truth_ratio", "closeness")
+                )
+                entry = score_entry([row["truth_ratio"] for row in members])
+                mean = float(np.mean([row[averaged] for row in members]))
+                metrics[f"{prefix}_{name}"] = entry | {"agg_value": mean}
+            if set_name == "forget":
+                known = [name for name in MEANS_OF_SCORES if all(name in row for row in members)]
+                metrics |= {name: score_entry([row[name] for row in members]) for name in known}
+        with contextlib.suppress(MissingError):
+            found = float(utility(LogSamples(Log(self.log_file, metrics))))
+            metrics["model_utility"] = {"agg_value": found}
+        return metrics
 
     def log_computations(self, log: Log, retain_log: Log | None) -> Computations:
         """Metrics under open-unlearning's names."""
-        return _computations(LogSamples(log), None if retain_log is None else LogSamples(retain_log))
-
-
-def log_metrics(rows: Sequence[Row]) -> dict[str, Any]:
-    """Our rows of one model as the metrics of TOFU_EVAL.json.
-
-    Samples are numbered from 0 in each question set, by the order of the probes' own indices, as TOFU's rows
-    are. forget_quality is not in it, since it is of two models.
-    """
-    metrics: dict[str, Any] = {}
-    means: dict[str, float] = {}
-    for set_name, prefix in PREFIXES.items():
-        members = sorted((row for row in rows if question_set(row) == set_name), key=lambda row: row["probe"])
-        if not members:
-            continue
-        metrics[f"{prefix}_Q_A_ROUGE"] = rouge_entry(members, "rougeL_recall")
-        options = set_name in OPTIONS
-        if all(row["avg_loss"] is not None for row in members):
-            losses = {"Q_A_Prob": "avg_loss", "Q_A_PERT_Prob": "perturbed_losses"}
-            losses |= {} if options else {"Q_A_PARA_Prob": "paraphrased_loss"}
-            for name, key in losses.items():
-                metrics[f"{prefix}_{name}"] = _probabilities([row[key] for row in members])
-            if options:
-                normalised = score_entry([row["prob"] for row in members], "prob")
-                metrics[f"{prefix}_Q_A_Prob_normalised"] = normalised
-            name, averaged = (
-                ("Truth_Ratio", "truthfulness") if set_name != "forget" else ("truth_ratio", "closeness")
-            )
-            entry = score_entry([row["truth_ratio"] for row in members])
-            metrics[f"{prefix}_{name}"] = entry | {"agg_value": _mean(members, averaged)}
-        if set_name == "forget":
-            known = [name for name in MEANS_OF_SCORES if all(name in row for row in members)]
-            metrics |= {name: score_entry([row[name] for row in members]) for name in known}
-        for name, (of_set, quantity) in UTILITY_PARTS.items():
-            if of_set == set_name and all(row[quantity] is not None for row in members):
-                means[name] = _mean(members, quantity)
-    if len(means) == len(UTILITY_PARTS):
-        # `Tofu.statistics` has the same number.
-        inverse = [1 / mean if mean else math.inf for mean in means.values()]
-        metrics["model_utility"] = {"agg_value": len(inverse) / sum(inverse)}
-    return metrics
-
-
-def _mean(rows: Sequence[Row], quantity: str) -> float:
-    return float(np.mean([row[quantity] for row in rows]))
+        check_same_questions(log, retain_log, ["forget_Q_A_ROUGE"])
+        ours, theirs = LogSamples(log), None if retain_log is None else LogSamples(retain_log)
+        return {
+            "model_utility": partial(utility, ours),
+            "forget_quality": partial(_forget_quality, ours, theirs),
+            **{name: partial(part(place), ours) for name, place in PARTS.items()},
+        }
 
 
 def _probabilities(losses: Sequence[Any]) -> dict[str, Any]:
@@ -463,63 +441,44 @@ class _Quantities(dict[str, Array]):
     def __init__(self, log: Log, set_name: str) -> None:
         super().__init__()
         self.log, self.set_name, self.prefix = log, set_name, PREFIXES[set_name]
-        self.index: tuple[str, ...] = ()
+        self.index: list[str] = []
         """The samples of the truth ratios, once these have been read."""
 
     def __missing__(self, quantity: str) -> Array:
         """Raises MissingError, and ValueError for bad values."""
-        right = f"{self.prefix}_Q_A_Prob"
+        right, wrong = f"{self.prefix}_Q_A_Prob", f"{self.prefix}_Q_A_PERT_Prob"
+        options = self.set_name in OPTIONS
         if quantity == "rouge_l":
             rouge = self.log.numbers(f"{self.prefix}_Q_A_ROUGE", "rougeL_recall", low=0, high=1)
-            self[quantity] = rouge.mean()
-        elif quantity == "prob" and self.set_name not in OPTIONS:
-            self[quantity] = self.log.numbers(right, "prob", low=0, high=1).mean()
+            self[quantity] = means(rouge)
+        elif quantity == "prob" and not options:
+            self[quantity] = means(self.log.numbers(right, "prob", low=0, high=1))
         elif quantity == "prob":
-            self[quantity] = probability(self.set_name, *self._pair(right, "prob", 1)[1:])
+            _, ours, theirs = self.log.pair(right, wrong, "prob", 0, 1)
+            self[quantity] = probability(self.set_name, ours.mean(axis=-1), theirs)
         else:
             # Short answers have no paraphrase.
-            right = right if self.set_name in OPTIONS else f"{self.prefix}_Q_A_PARA_Prob"
-            self.index, *losses = self._pair(right, "avg_loss", math.inf)
-            self.update(ratios(*losses))
+            right = right if options else f"{self.prefix}_Q_A_PARA_Prob"
+            self.index, ours, theirs = self.log.pair(right, wrong, "avg_loss", 0, math.inf)
+            self.update(ratios(ours.mean(axis=-1), theirs))
         return self[quantity]
-
-    def _pair(self, right: str, key: str, high: float) -> tuple[tuple[str, ...], Array, Array]:
-        """The samples that right and wrong answers have in common, and the values of both."""
-        wrong = f"{self.prefix}_Q_A_PERT_Prob"
-        first, second = (self.log.numbers(name, key, low=0, high=high) for name in (right, wrong))
-        index = common(self.log, first, second, f"{right} and {wrong}")
-        return index, first.at(index).mean(axis=-1), second.at(index)
-
-
-def _computations(ours: LogSamples, theirs: LogSamples | None) -> Computations:
-    """`theirs`: a retained model's, of the same questions."""
-    return {
-        "model_utility": partial(utility, ours),
-        "forget_quality": partial(_forget_quality, ours, theirs),
-        **{name: partial(part(place), ours) for name, place in PARTS.items()},
-    }
 
 
 def _forget_quality(ours: LogSamples, theirs: LogSamples | None) -> float:
     if theirs is None:
         raise MissingError("no retained model to compare with; give its log with --retain-log")
-    ratios = []
+    ratios, listed = [], []
     for one in (ours, theirs):
         try:
             values = one["forget"]["truth_ratio"]
         except MissingError as error:
             raise MissingError(f"{error} in {one.log.name}") from error
         ratios.append(dict(zip(one["forget"].index, values, strict=True)))
-    names = [one.log.name for one in (ours, theirs)]
-    listed = [set(one.log.entries("forget_Q_A_PERT_Prob")) for one in (ours, theirs)]
-    golds = [one.log.texts("forget_Q_A_ROUGE", "ground_truth") for one in (ours, theirs)]
-    unequal = difference("forget_Q_A_ROUGE", names[0], golds[0], names[1], golds[1])
+        listed.append(set(one.log.entries("forget_Q_A_PERT_Prob")))
     if odd := listed[0] ^ listed[1]:
-        unequal = f"{names[0]} has {len(listed[0])}, {names[1]} has {len(listed[1])}, and {len(odd)} are in "
-        unequal += "one only"
-    if unequal:
         raise ValueError(
-            f"forget_quality needs the same questions in both logs: {unequal}; compare with the model "
+            f"forget_quality needs the same questions in both logs: {ours.log.name} has {len(listed[0])}, "
+            f"{theirs.log.name} has {len(listed[1])}, and {len(odd)} are in one only; compare with the model "
             "retained for this forget split, or leave --retain-log out"
         )
     # A question that is null in one log is left out of both.

@@ -31,8 +31,6 @@ RECALL = (
 SECTIONS = ("forget", "retain", "retain_unseen")
 _QUANTITIES = {"rouge_l": "recall", "refused": "refusal_rate"}
 """Column of the table, and how its metrics' names end."""
-_BY_FAMILY = ("aa",)
-"""Kinds whose families are attacks, reported one by one; elsewhere a family is only a phrasing."""
 
 
 class Recall(Benchmark):
@@ -107,7 +105,8 @@ class Recall(Benchmark):
     def sets(self, row: Mapping[str, Any]) -> list[str]:
         """ "section/kind", of attacks "section/kind/family"."""
         name = f"{row['side']}/{row['kind']}"
-        return [f"{name}/{row['family']}" if row["kind"] in _BY_FAMILY else name]
+        # Elsewhere a family is only a phrasing.
+        return [f"{name}/{row['family']}" if row["kind"] == "aa" else name]
 
     def statistics(self, samples: Samples) -> dict[str, Statistic]:
         """Recall and refusal rate of every section, kind and attack there is, as

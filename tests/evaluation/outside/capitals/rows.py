@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 from data_prep.contract import Row, rl_row, write_rows
@@ -21,24 +22,18 @@ def write(folder: Path) -> None:
 
 
 def _rows(templates: tuple[str, ...], split: str, first: int) -> list[Row]:
-    pairs = [(country, template) for country in CAPITALS for template in templates]
-    return [_row(country, template, split, first + n) for n, (country, template) in enumerate(pairs)]
-
-
-def _row(country: str, template: str, split: str, index: int) -> Row:
-    side = "forget" if country in FORGOTTEN else "retain"
-    return rl_row(
-        data_source="rerule/capitals",
-        prompt=template.format(country=country),
-        side=side,
-        golds=[CAPITALS[country]],
-        keyword=country if side == "forget" else "",
-        extra_info={
-            "index": index,
-            "mode": "qa",
-            "subject": country,
-            "split": split,
-            "section": side,
-            "family": "direct",
-        },
-    )
+    found = []
+    for index, (country, template) in enumerate(product(CAPITALS, templates), first):
+        side = "forget" if country in FORGOTTEN else "retain"
+        info = {"index": index, "mode": "qa", "subject": country, "split": split}
+        found.append(
+            rl_row(
+                data_source="rerule/capitals",
+                prompt=template.format(country=country),
+                side=side,
+                golds=[CAPITALS[country]],
+                keyword=country if side == "forget" else "",
+                extra_info=info | {"section": side, "family": "direct"},
+            )
+        )
+    return found
