@@ -30,9 +30,9 @@ def config(tmp_path: Path) -> Any:
     rows = []
     sides = [("retain", *pair) for pair in zip(ANSWERS, GOLDS, strict=True)]
     for index, (side, prompt, gold) in enumerate([*sides, ("forget", "Who is Esk?", "a town")]):
-        info = {"mode": "qa", "subject": "towns", "split": "train", "family": "f", "section": side}
-        keyword = "Esk" if side == "forget" else ""
-        told = {"side": side, "golds": [gold], "keyword": keyword, "extra_info": info | {"index": index}}
+        info = {"index": index, "mode": "qa", "subject": "towns", "split": "train", "family": "f"}
+        told = {"side": side, "golds": [gold], "keyword": "Esk" if side == "forget" else ""}
+        told["extra_info"] = {**info, "section": side}
         rows.append(rl_row(data_source="rerule/custom", prompt=prompt, **told))
     write_rows(tmp_path / "train.parquet", rows)
     put_model(tmp_path / "model")
