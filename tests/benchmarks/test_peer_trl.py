@@ -24,9 +24,7 @@ def test_figures_leave_out_the_first_steps_the_last_and_those_without_replay() -
     steps = [step(8.0) for _ in ends]
     steps[5] = step(8.0, replayed=False)
     found = peer_trl.our_figures(ends, steps)
-    assert found["ours_seconds"] == 3.5
-    assert found["ours_steps"] == 4
-    assert found["ours_tokens"] == 5.0
+    assert (found["ours_seconds"], found["ours_steps"], found["ours_tokens"]) == (3.5, 4, 5.0)
     with pytest.raises(peer_trl.PeerError, match="no step with a replay update"):
         peer_trl.our_figures(ends, [step(1.0, replayed=False)] * 10)
 
@@ -34,21 +32,15 @@ def test_figures_leave_out_the_first_steps_the_last_and_those_without_replay() -
 def test_parts_add_up_to_the_step() -> None:
     """verl times the whole of `_update_actor`: 2.0 s of which 0.5 s are the replay update."""
     parts = peer_trl.part_seconds(4.0, step(2.0, gen=1.0, ref=0.25))
-    assert parts["update_actor"] == 1.5
-    assert parts["replay"] == 0.5
-    assert parts["rest"] == 0.75
+    assert (parts["update_actor"], parts["replay"], parts["rest"]) == (1.5, 0.5, 0.75)
     assert sum(parts.values()) == pytest.approx(4.0)
 
 
 def test_when_lines_were_written(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    script = (
-        "import sys, time\n"
-        "for _ in range(2):\n"
-        "    open(sys.argv[1], 'a').write('{}\\n')\n"
-        "    time.sleep(0.5)\n"
-    )
-    first, second = peer_trl.watch_lines(subprocess.Popen([sys.executable, "-c", script, str(path)]), path)
+    line = "open(sys.argv[1], 'a').write('{}\\n'); time.sleep(0.5)"
+    command = [sys.executable, "-c", f"import sys, time\nfor _ in range(2): {line}", str(path)]
+    first, second = peer_trl.watch_lines(subprocess.Popen(command), path)
     assert 0.4 < second - first < 1.5
 
 
