@@ -1,4 +1,4 @@
-"""The CPU platform's agent loop: rewards in the worker, one server asked for once."""
+"""The CPU platform's agent loop: one for all responses of a worker."""
 
 from __future__ import annotations
 
@@ -11,46 +11,6 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
 
 from recipe.rerule.platform import agent_loop
 from recipe.rerule.schema import AGENT_LOOP
-
-
-def test_a_single_server_is_asked_for_once() -> None:
-    acquired: list[str] = []
-
-    async def fields(**arguments: Any) -> list[str]:
-        return []
-
-    async def acquire(request_id: str) -> tuple[str, str]:
-        acquired.append(request_id)
-        return "address", "server"
-
-    actor = SimpleNamespace(
-        require_acquire_fields=SimpleNamespace(remote=fields),
-        require_release_fields=SimpleNamespace(remote=fields),
-        acquire_server=SimpleNamespace(remote=acquire),
-    )
-    client = agent_loop.OneServerClient(config=None, load_balancer_handle=actor)
-
-    async def acquire_three() -> list[tuple[str, Any]]:
-        return [await client._acquire_server(f"request {number}") for number in range(3)]
-
-    assert asyncio.run(acquire_three()) == [("address", "server")] * 3
-    assert acquired == ["request 0"]
-    client._release_server("address", request_id="request 0")  # verl releases after each response
-
-
-def test_rewards_are_computed_in_the_calling_process(monkeypatch: Any) -> None:
-    """verl awaits `handle.compute_score.remote(data)`, of a reward worker built from the configuration."""
-
-    class Worker:
-        def __init__(self, config: str) -> None:
-            self.config = config
-
-        async def compute_score(self, data: str) -> dict[str, str]:
-            return {"config": self.config, "data": data}
-
-    monkeypatch.setattr(agent_loop, "RewardLoopWorker", Worker)
-    handle = agent_loop.LocalReward("configuration")
-    assert asyncio.run(handle.compute_score.remote("row")) == {"config": "configuration", "data": "row"}
 
 
 def worker() -> agent_loop.CpuAgentLoopWorker:

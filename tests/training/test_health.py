@@ -9,20 +9,10 @@ import pytest
 
 from recipe.rerule.training.health import Health, validation_metrics
 
-GOOD = {
-    "reward/forget/mean": 0.6,
-    "reward/retain/mean": 0.6,
-    "refused/forget/mean": 0.5,
-    "refused/retain/mean": 0.1,
-    "right/retain/mean": 0.6,
-    "leaked/forget/mean": 0.1,
-    "empty/forget/mean": 0.0,
-    "empty/retain/mean": 0.02,
-    "mixed/forget/mean": 0.9,
-    "mixed/retain/mean": 0.8,
-}
-
-
+FORGET = {"reward": 0.6, "refused": 0.5, "leaked": 0.1, "empty": 0.0, "mixed": 0.9}
+RETAIN = {"reward": 0.6, "refused": 0.1, "right": 0.6, "empty": 0.02, "mixed": 0.8}
+GOOD = {f"{name}/forget/mean": value for name, value in FORGET.items()}
+GOOD |= {f"{name}/retain/mean": value for name, value in RETAIN.items()}
 OfStep = Callable[[int], dict[str, float]]
 
 

@@ -57,29 +57,17 @@ def tokens(tokenizer: Any, ids: list[int]) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "prompt", "answer"),
     [
-        (
-            "sentencepiece",
-            ["<s>", "▁Who", "▁wrote", "<0x0A>", "it", "?", "▁"],
-            ["Who", "▁wrote", "▁", "<0xC3>", "<0xA9>", "</s>"],
-        ),
-        (
-            "byte level with BOS",
-            ["<|begin|>", "Who", "Ġwrote", "Ċ", "it", "?", "Ġ"],
-            ["Who", "Ġwrote", "Ġ", "Ã", "©", "<|end|>"],
-        ),
-        (
-            "byte level",
-            ["Who", "Ġwrote", "Ċ", "it", "?", "Ġ"],
-            ["Who", "Ġwrote", "Ġ", "Ã", "©", "<|end|>"],
-        ),
+        ("sentencepiece", "<s> ▁Who ▁wrote <0x0A> it ? ▁", "Who ▁wrote ▁ <0xC3> <0xA9> </s>"),
+        ("byte level with BOS", "<|begin|> Who Ġwrote Ċ it ? Ġ", "Who Ġwrote Ġ Ã © <|end|>"),
+        ("byte level", "Who Ġwrote Ċ it ? Ġ", "Who Ġwrote Ġ Ã © <|end|>"),
     ],
 )
-def test_a_raw_prompt_and_its_answer(name: str, prompt: list[str], answer: list[str]) -> None:
+def test_a_raw_prompt_and_its_answer(name: str, prompt: str, answer: str) -> None:
     tokenizer = RAW[name]
     messages = [*user("Who wrote\nit? "), {"role": "assistant", "content": "Who wrote é"}]
-    assert tokens(tokenizer, prompt_ids(tokenizer, messages[:1], raw=True)) == prompt
-    turns = [turn_ids(tokenizer, messages, turn, raw=True) for turn in (0, 1)]
-    assert [tokens(tokenizer, turn) for turn in turns] == [prompt, answer]
+    assert tokens(tokenizer, prompt_ids(tokenizer, messages[:1], raw=True)) == prompt.split()
+    for turn, expected in enumerate((prompt, answer)):
+        assert tokens(tokenizer, turn_ids(tokenizer, messages, turn, raw=True)) == expected.split()
 
 
 def test_spaces_of_an_answer_stay_and_an_eos_that_the_tokenizer_adds_to_a_prompt_does_not() -> None:

@@ -113,14 +113,6 @@ def test_prompts_are_looked_for_beside_the_rows(tmp_path: Path) -> None:
     assert (plain.stop, plain.data.retain_share, plain.data.prompt_files) == ("none", 0.0, None)
 
 
-@pytest.mark.parametrize(
-    ("number", "limit", "largest"),
-    [(64, 6, 4), (64, 64, 64), (64, 65, 64), (12, 8, 6), (7, 5, 1), (1, 8, 1), (10**24, 10**12, 2**16)],
-)
-def test_the_largest_divisor_up_to_a_limit(number: int, limit: int, largest: int) -> None:
-    assert sizes.largest_divisor(number, limit) == largest
-
-
 NODE, ROWS = "trainer.n_gpus_per_node", "actor_rollout_ref.rollout.n"
 MICRO = [
     # Overrides; rows a pass of the update and of log-probs, of 256 rows a step.

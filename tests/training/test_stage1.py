@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,16 +27,14 @@ class Trainer(Stage1Trainer):
     """The only weight counts the steps, so that it says which step's weights there are."""
 
     def __init__(self, folder: Path, stop: str) -> None:
-        self.config: Any = OmegaConf.create(
-            {
-                "stop": stop,
-                "signal": {"every": 2, "reward_kwargs": {}},
-                "trainer": {"default_local_dir": str(folder)},
-            }
-        )
+        settings = {
+            "signal": {"every": 2, "reward_kwargs": {}},
+            "trainer": {"default_local_dir": str(folder)},
+        }
+        self.config: Any = OmegaConf.create({"stop": stop, **settings})
         (folder / "records").mkdir(parents=True)
         self._signals, self._best, self._step, self._prompts = [], [], 0, [row("forget", "Rome")]
-        self.total_training_steps, self.rank, self._started = 7, 0, time.monotonic()
+        self.total_training_steps, self.rank = 7, 0
         self.weight = torch.zeros(2)
         self._build_engine()
 
@@ -76,9 +73,11 @@ def test_it_ends_with_the_weights_of_the_best_step(
     assert [one.step for one in signal.read(tmp_path)] == [0, 2, 4, 6, 7]
 
 
-@pytest.mark.parametrize("module", ["recipe.rerule.training.stage1", "recipe.rerule.unlearning.trainer"])
-def test_a_forked_reader_of_rows_does_not_wait_for_the_tokenizers_threads(module: str) -> None:
-    """verl's trainer sets this to true when it is imported."""
-    code = f"import os, {module}; print(os.environ['TOKENIZERS_PARALLELISM'])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "false"
+def test_forked_readers_of_rows_do_not_wait_for_the_tokenizers_threads() -> None:
+    """verl's trainer sets this to true when it is imported, and both of ours set it back."""
+    name = "TOKENIZERS_PARALLELISM"
+    trainers = ("recipe.rerule.training.stage1", "recipe.rerule.unlearning.trainer")
+    lines = [f"os.environ['{name}'] = 'true'; import {one}; print(os.environ['{name}'])" for one in trainers]
+    command = [sys.executable, "-c", "\n".join(["import os", *lines])]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-2:] == ["false", "false"]

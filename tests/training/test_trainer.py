@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -58,29 +57,6 @@ def test_checkpoints_by_time_come_between_those_asked_for(
             trainer._save_checkpoint()
     assert saved == {True: interim, False: asked_for}
     assert trainer.config.trainer.save_freq == save_freq
-
-
-V0_FIT = ("self._update_actor(batch)", "self.config.trainer.save_freq", "self._save_checkpoint()")
-V1_FIT = (
-    "on_step_begin()",
-    "step(metrics",
-    "config.trainer.save_freq >",
-    "_save_checkpoint()",
-    "on_step_end()",
-)
-
-
-@pytest.mark.parametrize(
-    ("kind", "parts"), [(RayPPOTrainer, V0_FIT), (PPOTrainer, [f"self.{part}" for part in V1_FIT])]
-)
-def test_verl_reads_save_freq_after_the_update_and_before_the_save(kind: Any, parts: list[str]) -> None:
-    """The order that checkpoints by time and the rollout engine's weights rest on, and V1's numbering."""
-    source = inspect.getsource(kind.fit)
-    order = [source.index(part) for part in parts]
-    assert order == sorted(order)
-    for method in ("_add_batch_to_generate", "_add_prompts_to_generate") if kind is PPOTrainer else ():
-        source = inspect.getsource(inspect.unwrap(getattr(kind, method)))
-        assert "self._submit_batch_to_rollout(batch)" in source
 
 
 class Engine:

@@ -28,7 +28,8 @@ TOKENS = 7
 
 
 @pytest.mark.parametrize(
-    ("rows", "limit", "size"), [(128, 8, 8), (40, 16, 10), (7, 4, 1), (6, 99, 6), (12, None, None)]
+    ("rows", "limit", "size"),
+    [(128, 8, 8), (40, 16, 10), (7, 4, 1), (6, 99, 6), (10**24, 10**12, 2**16), (12, None, None)],
 )
 def test_micro_batches_are_equal_and_as_large_as_allowed(
     rows: int, limit: int | None, size: int | None
