@@ -102,11 +102,6 @@ def test_what_is_said_before_a_run(
     assert [str(told) in text for text in found] == [True] * (told is not None)
 
 
-def test_the_plan_of_a_run(tmp_path: Path) -> None:
-    config = composed(2, "experiment=custom", f"data.train_files={rows_file(tmp_path, 30)}")
-    assert learning.plan(config) == "42 steps, batch 8, 30 rows, at most 14 epochs"
-
-
 @pytest.mark.parametrize(
     ("changes", "total"),
     [

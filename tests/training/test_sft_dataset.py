@@ -105,14 +105,6 @@ def test_raw_rows_need_no_chat_template_and_learn_the_answer_alone(
     assert tokenizer.chat_template is None  # the trainer saves it with the model
 
 
-def test_a_row_that_is_too_long_is_an_error_unless_it_is_to_be_cut(tmp_path: Path) -> None:
-    rows = [make_row(0, "Who wrote", "it", raw=True)]
-    with pytest.raises(ValueError, match="sequence_length=5"):
-        dataset(tmp_path, rows, sentencepiece(), max_length=4)[0]
-    cut = dataset(tmp_path, rows, sentencepiece(), max_length=4, truncation="right")[0]
-    assert sentencepiece().convert_ids_to_tokens(cut["input_ids"]) == ["<s>", "▁Who", "▁wrote", "it"]
-
-
 def test_chat_rows_raw_rows_and_texts_in_one_file_make_one_batch(tmp_path: Path) -> None:
     """A text is learnt but for its first token, and has no end."""
     text = text_row("Who wrote it", {"index": 3, "mode": "completion", "subject": "books"})
