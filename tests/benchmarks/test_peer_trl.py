@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,9 +23,7 @@ def test_figures_leave_out_the_first_steps_the_last_and_those_without_replay() -
     steps = [step(8.0) for _ in ends]
     steps[5] = step(8.0, replayed=False)
     found = peer_trl.our_figures(ends, steps)
-    assert found["ours_seconds"] == 3.5
-    assert found["ours_steps"] == 4
-    assert found["ours_tokens"] == 5.0
+    assert (found["ours_seconds"], found["ours_steps"], found["ours_tokens"]) == (3.5, 4, 5.0)
     with pytest.raises(peer_trl.PeerError, match="no step with a replay update"):
         peer_trl.our_figures(ends, [step(1.0, replayed=False)] * 10)
 
@@ -34,36 +31,27 @@ def test_figures_leave_out_the_first_steps_the_last_and_those_without_replay() -
 def test_parts_add_up_to_the_step() -> None:
     """verl times the whole of `_update_actor`: 2.0 s of which 0.5 s are the replay update."""
     parts = peer_trl.part_seconds(4.0, step(2.0, gen=1.0, ref=0.25))
-    assert parts["update_actor"] == 1.5
-    assert parts["replay"] == 0.5
-    assert parts["rest"] == 0.75
+    assert (parts["update_actor"], parts["replay"], parts["rest"]) == (1.5, 0.5, 0.75)
     assert sum(parts.values()) == pytest.approx(4.0)
 
 
 def test_when_lines_were_written(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    script = (
-        "import sys, time\n"
-        "for _ in range(2):\n"
-        "    open(sys.argv[1], 'a').write('{}\\n')\n"
-        "    time.sleep(0.5)\n"
-    )
-    first, second = peer_trl.watch_lines(subprocess.Popen([sys.executable, "-c", script, str(path)]), path)
+    line = "open(sys.argv[1], 'a').write('{}\\n'); time.sleep(0.5)"
+    command = [sys.executable, "-c", f"import sys, time\nfor _ in range(2): {line}", str(path)]
+    first, second = peer_trl.watch_lines(subprocess.Popen(command), path)
     assert 0.4 < second - first < 1.5
 
 
-def test_an_installation_is_made_once_and_told_in_one_line_where_it_fails(
+def test_an_installation_that_fails_is_told_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failed(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
-        return subprocess.CompletedProcess(command, 1, "", "WARNING: retrying\nERROR: no such version\n")
-
-    monkeypatch.setattr(subprocess, "run", failed)
-    with pytest.raises(peer_trl.PeerError) as raised:
+    failed = subprocess.CompletedProcess([], 1, "", "WARNING: retrying\nERROR: no such version\n")
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: failed)
+    with pytest.raises(
+        peer_trl.PeerError, match=r"^cannot install trl==1.10.0 into .*: ERROR: no such version$"
+    ):
         peer_trl.install_trl(tmp_path / "site")
-    assert str(raised.value) == f"cannot install trl==1.10.0 into {tmp_path / 'site'}: ERROR: no such version"
-    (tmp_path / "trl").mkdir()
-    assert peer_trl.install_trl(tmp_path) == tmp_path  # it is there: nothing is installed again
 
 
 def test_a_side_that_fails_is_told_by_its_last_line(tmp_path: Path) -> None:

@@ -10,21 +10,6 @@ import pytest
 from benchmarks import what_works
 from tests.document_programs import composed
 
-ANSWERS = [  # model, section, rouge_l, refused
-    ("base", "forget", 1.0, 0),
-    ("base", "forget", 0.5, 0),
-    ("base", "retain", 1.0, 0),
-    ("base", "retain", 0.6, 0),
-    ("last", "forget", 0.0, 1),
-    ("last", "forget", 0.2, 0),
-    ("last", "retain", 1.0, 0),
-    ("last", "retain", 0.44, 1),
-    ("best", "forget", 0.0, 1),
-    ("best", "forget", 0.2, 1),
-    ("best", "retain", 1.0, 0),
-    ("best", "retain", 0.42, 1),
-]
-
 
 @pytest.mark.parametrize("name", what_works.ARMS)
 def test_the_settings_of_an_arm_exist(name: str) -> None:
@@ -38,27 +23,26 @@ def test_the_settings_of_an_arm_exist(name: str) -> None:
             composed("recipe.rerule.unlearn", (f"platform={platform}", *what_works.PO))
 
 
-def test_arms_differ() -> None:
-    assert len(set(what_works.ARMS.values())) == len(what_works.ARMS)
-
-
 def test_held_out_answers_are_averaged_by_model_and_side(tmp_path: Path) -> None:
-    file = tmp_path / "responses.parquet"
-    pd.DataFrame(ANSWERS, columns=["model", "side", "rouge_l", "refused"]).to_parquet(file)
-    found = what_works.held_out(file)
-    assert found["base"] == {
-        "forget recall": 0.75,
-        "forget refused": 0.0,
-        "retain recall": 0.8,
-        "retain refused": 0.0,
+    """0.9 of the base model's 0.8 is 0.72: the last step reaches the goal, the best one has 0.71."""
+    answers = {  # model: recalls and refusals of two forget and of two retain answers
+        "base": ([1.0, 0.5, 1.0, 0.6], [0, 0, 0, 0]),
+        "last": ([0.0, 0.2, 1.0, 0.44], [1, 0, 0, 1]),
+        "best": ([0.0, 0.2, 1.0, 0.42], [1, 1, 0, 1]),
     }
-    assert found["last"] == {
-        "forget recall": 0.1,
-        "forget refused": 0.5,
-        "retain recall": 0.72,
-        "retain refused": 0.5,
+    sides = ["forget", "forget", "retain", "retain"]
+    tables = [
+        pd.DataFrame({"model": name, "side": sides, "rouge_l": recalls, "refused": refused})
+        for name, (recalls, refused) in answers.items()
+    ]
+    pd.concat(tables).to_parquet(tmp_path / "responses.parquet")
+    found = what_works.held_out(tmp_path / "responses.parquet")
+    names = ("forget recall", "forget refused", "retain recall", "retain refused")
+    assert {model: tuple(values[name] for name in names) for model, values in found.items()} == {
+        "base": (0.75, 0.0, 0.8, 0.0),
+        "last": (0.1, 0.5, 0.72, 0.5),
+        "best": (0.1, 1.0, 0.71, 0.5),
     }
-    # 0.9 of the base model's 0.8 is 0.72: the last step reaches the goal, the best one has 0.71.
     table = what_works.table([{"platform": "gpu", "arm": "rule", "seed": 1, "held_out": found}])
     assert [row.split(" | ")[-1] for row in table.splitlines()[2:]] == ["no |", "no |", "yes |"]
     assert "| rule | gpu | 1 | last | 0.10 | 0.50 | 0.72 | 0.50 | yes |" in table

@@ -68,115 +68,58 @@ class Family:
         return list(dict.fromkeys(token for token in named if token is not None))
 
 
-_LLAMA_3 = {
-    "config": "LlamaConfig",
-    "bos": "<|begin_of_text|>",
-    "eos": "<|eot_id|>",
-    "end": "<|eot_id|>",
-    "pad": "<|finetune_right_pad_id|>",
-    "marks": ("<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>"),
-    "adds_bos": True,
-}
-_QWEN = {"eos": "<|im_end|>", "end": "<|im_end|>", "pad": "<|endoftext|>"}
-_GEMMA = {
-    "bos": "<bos>",
-    "eos": "<eos>",
-    "pad": "<pad>",
-    "end": "<end_of_turn>",
-    "marks": ("<start_of_turn>",),
-    "adds_bos": True,
-    "alternates": True,
-}
 _TIED = {"tie_word_embeddings": True}
-
-FAMILIES = {
-    family.name: family
-    for family in (
-        Family(
-            "Gemma-2",
-            "Gemma2Config",
-            templates.GEMMA_2,
-            **_GEMMA,
-            # A low cap, so that attention without it gives other numbers.
-            settings={"query_pre_attn_scalar": 32, "attn_logit_softcapping": 0.5, **_TIED},
-            no_system=True,
-        ),
-        Family(
-            "Qwen2.5",
-            "Qwen2Config",
-            templates.QWEN_2_5,
-            **_QWEN,
-            marks=("<|im_start|>",),
-            settings=_TIED,
-        ),
-        Family(
-            "Llama-3.2",
-            template=templates.LLAMA_3_2,
-            **_LLAMA_3,
-            settings=_TIED,
-            arguments={"date_string": "26 Jul 2024"},
-        ),
-        Family(
-            "Llama-2",
-            "LlamaConfig",
-            templates.LLAMA_2,
-            bos="<s>",
-            eos="</s>",
-            end="</s>",
-            adds_bos=True,
-            alternates=True,
-        ),
-        Family(
-            "Mistral",
-            "MistralConfig",
-            templates.MISTRAL,
-            bos="<s>",
-            eos="</s>",
-            end="</s>",
-            marks=("[INST]", "[/INST]"),
-            adds_bos=True,
-            settings={"sliding_window": None},
-            alternates=True,
-            rewrites=True,
-        ),
-        Family(
-            "Qwen3",
-            "Qwen3Config",
-            templates.QWEN_3,
-            **_QWEN,
-            marks=("<|im_start|>",),
-            words=("<think>", "</think>"),
-            settings=_TIED,
-            arguments={"enable_thinking": False},
-        ),
-        Family(
-            "Gemma-3",
-            "Gemma3TextConfig",
-            templates.GEMMA_3,
-            **_GEMMA,
-            settings={"query_pre_attn_scalar": 32, **_TIED},
-        ),
-        Family(
-            "Phi-3",
-            "Phi3Config",
-            templates.PHI_3,
-            bos="<s>",
-            eos="<|endoftext|>",
-            pad="<|endoftext|>",
-            end="<|end|>",
-            marks=("<|system|>", "<|user|>", "<|assistant|>"),
-        ),
-        Family(
-            "OLMo-2",
-            "Olmo2Config",
-            templates.OLMO_2,
-            bos="<|endoftext|>",
-            eos="<|endoftext|>",
-            pad="<|pad|>",
-            end="<|endoftext|>",
-        ),
-    )
+_LLAMA_3: dict[str, Any] = {
+    **{"config": "LlamaConfig", "bos": "<|begin_of_text|>", "eos": "<|eot_id|>", "end": "<|eot_id|>"},
+    **{"pad": "<|finetune_right_pad_id|>", "adds_bos": True},
+    "marks": ("<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>"),
 }
+_LLAMA_2: dict[str, Any] = {"bos": "<s>", "eos": "</s>", "end": "</s>", "adds_bos": True, "alternates": True}
+_QWEN: dict[str, Any] = {
+    **{"eos": "<|im_end|>", "end": "<|im_end|>", "pad": "<|endoftext|>"},
+    **{"marks": ("<|im_start|>",), "settings": _TIED},
+}
+_GEMMA: dict[str, Any] = {
+    **{"bos": "<bos>", "eos": "<eos>", "pad": "<pad>", "end": "<end_of_turn>", "marks": ("<start_of_turn>",)},
+    **{"adds_bos": True, "alternates": True},
+}
+_OF_GEMMA = {"query_pre_attn_scalar": 32, **_TIED}
+_CAPPED = _OF_GEMMA | {"attn_logit_softcapping": 0.5}
+"""A low cap, so that attention without it gives other numbers."""
+_DATE, _NO_THOUGHTS = {"date_string": "26 Jul 2024"}, {"enable_thinking": False}
+_THOUGHTS = ("<think>", "</think>")
+
+_ALL = (
+    Family("Gemma-2", "Gemma2Config", templates.GEMMA_2, **_GEMMA, settings=_CAPPED, no_system=True),
+    Family("Qwen2.5", "Qwen2Config", templates.QWEN_2_5, **_QWEN),
+    Family("Llama-3.2", template=templates.LLAMA_3_2, **_LLAMA_3, settings=_TIED, arguments=_DATE),
+    Family("Llama-2", "LlamaConfig", templates.LLAMA_2, **_LLAMA_2),
+    Family(
+        "Mistral",
+        "MistralConfig",
+        templates.MISTRAL,
+        **_LLAMA_2,
+        marks=("[INST]", "[/INST]"),
+        settings={"sliding_window": None},
+        rewrites=True,
+    ),
+    Family("Qwen3", "Qwen3Config", templates.QWEN_3, **_QWEN, words=_THOUGHTS, arguments=_NO_THOUGHTS),
+    Family("Gemma-3", "Gemma3TextConfig", templates.GEMMA_3, **_GEMMA, settings=_OF_GEMMA),
+    Family(
+        "Phi-3",
+        "Phi3Config",
+        templates.PHI_3,
+        **{"bos": "<s>", "eos": "<|endoftext|>", "pad": "<|endoftext|>", "end": "<|end|>"},
+        marks=("<|system|>", "<|user|>", "<|assistant|>"),
+    ),
+    Family(
+        "OLMo-2",
+        "Olmo2Config",
+        templates.OLMO_2,
+        **{"bos": "<|endoftext|>", "eos": "<|endoftext|>", "pad": "<|pad|>", "end": "<|endoftext|>"},
+    ),
+)
+FAMILIES = {family.name: family for family in _ALL}
 LLAMA_3_1 = Family("Llama-3.1", template=templates.LLAMA_3_1, **_LLAMA_3)
 """Whose template writes a date that does not change; trained like Llama-3.2."""
 
@@ -190,15 +133,10 @@ def tokenizer_of(family: Family, texts: Iterable[str]) -> Any:
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    bpe.train_from_iterator(
-        texts,
-        trainers.BpeTrainer(
-            vocab_size=VOCABULARY,
-            special_tokens=family.special,
-            initial_alphabet=alphabet,
-            show_progress=False,
-        ),
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY, special_tokens=family.special, initial_alphabet=alphabet, show_progress=False
     )
+    bpe.train_from_iterator(texts, trainer)
     bpe.add_tokens([AddedToken(word, special=False) for word in family.words])
     if family.adds_bos:
         single = f"{family.bos} $A"

@@ -106,11 +106,8 @@ def stage1(tokenizer: Any, messages: Messages, family: Family, folder: Path) -> 
 def test_training_evaluation_and_sampling_see_the_prompt_and_answer_known_by_hand(
     family: Family, tokenizer: Any, tmp_path: Path
 ) -> None:
-    builder = create_continuous_token_builder(
-        tokenizer,
-        hf_model_type=getattr(transformers, family.config).model_type,
-        chat_template_kwargs=dict(family.arguments),
-    )
+    kind, arguments = getattr(transformers, family.config).model_type, dict(family.arguments)
+    builder = create_continuous_token_builder(tokenizer, hf_model_type=kind, chat_template_kwargs=arguments)
     cases = [([USER], PROMPTS), *([] if family.no_system else [([SYSTEM, USER], WITH_SYSTEM)])]
     for messages, prompts in cases:
         expected, answer = prompts[family.name], ANSWERS[family.name]
@@ -133,15 +130,12 @@ def test_what_a_template_refuses_or_rewrites_is_refused(family: Family, tokenize
     rewritten = "the chat template writes message 2 into what stands"
     no_system = "the chat template refuses it: no system role$" if family.no_system else None
     turns = "the chat template refuses it: turns must alternate" if family.alternates else None
+    two_answers = rewritten if family.name in REWRITE_ANSWERS else None
     cases: list[tuple[str, Messages, str | None]] = [
         ("prompt", [SYSTEM, USER], no_system),
         ("messages", [SYSTEM, USER, ASSISTANT], rewritten if family.rewrites else no_system),
         ("prompt", [USER, USER], turns),
-        (
-            "messages",
-            [USER, ASSISTANT, USER, ASSISTANT],
-            rewritten if family.name in REWRITE_ANSWERS else None,
-        ),
+        ("messages", [USER, ASSISTANT, USER, ASSISTANT], two_answers),
     ]
     for column, messages, refusal in cases:
         row = {column: messages, "extra_info": {"raw": False}}

@@ -1,9 +1,9 @@
-"""The CPU platform's agent loop: rewards in the worker, one server asked for once."""
+"""The CPU platform's agent loop: one for all responses of a worker."""
 
 from __future__ import annotations
 
 import asyncio
-import types
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,83 +13,11 @@ from recipe.rerule.platform import agent_loop
 from recipe.rerule.schema import AGENT_LOOP
 
 
-class Balancer:
-    """Counts what a client asks of verl's load balancer."""
-
-    def __init__(self) -> None:
-        self.acquired: list[str] = []
-
-    @property
-    def require_acquire_fields(self) -> Answer:
-        return Answer(lambda: [])
-
-    require_release_fields = require_acquire_fields
-
-    @property
-    def acquire_server(self) -> Answer:
-        def acquire(request_id: str) -> tuple[str, str]:
-            self.acquired.append(request_id)
-            return "address", "server"
-
-        return Answer(acquire)
-
-
-class Answer:
-    """A method of a Ray actor."""
-
-    def __init__(self, method: Any) -> None:
-        self._method = method
-
-    async def remote(self, **arguments: Any) -> Any:
-        return self._method(**arguments)
-
-
-def test_a_single_server_is_asked_for_once() -> None:
-    balancer = Balancer()
-    client = agent_loop.OneServerClient(config=None, load_balancer_handle=balancer)
-
-    async def acquire_three() -> list[tuple[str, Any]]:
-        return [await client._acquire_server(f"request {number}") for number in range(3)]
-
-    assert asyncio.run(acquire_three()) == [("address", "server")] * 3
-    assert balancer.acquired == ["request 0"]
-    client._release_server("address", request_id="request 0")  # verl releases after each response
-
-
-def test_rewards_are_computed_in_the_calling_process(monkeypatch: Any) -> None:
-    """verl awaits `handle.compute_score.remote(data)`, of a reward worker built from the configuration."""
-
-    class Worker:
-        def __init__(self, config: str) -> None:
-            self.config = config
-
-        async def compute_score(self, data: str) -> dict[str, str]:
-            return {"config": self.config, "data": data}
-
-    monkeypatch.setattr(agent_loop, "RewardLoopWorker", Worker)
-    handle = agent_loop.LocalReward("configuration")
-    assert asyncio.run(handle.compute_score.remote("row")) == {"config": "configuration", "data": "row"}
-
-
-class Loop:
-    """Stands where an agent loop is; counts how often it is built."""
-
-    built = 0
-
-    def __init__(self, **parts: Any) -> None:
-        type(self).built += 1
-        self.server = parts["server_manager"]
-
-    async def run(self, sampling_params: dict[str, Any], **row: Any) -> tuple[Any, ...]:
-        return self.server, sampling_params, row
-
-
 def worker() -> agent_loop.CpuAgentLoopWorker:
     """Built without verl's `__init__`, which loads a model's settings; nothing looks into its parts."""
     bare = object.__new__(agent_loop.CpuAgentLoopWorker)
     bare._loops = {}
-    bare.rollout_config = types.SimpleNamespace(trace={})
-    bare.config = types.SimpleNamespace(data=None)
+    bare.rollout_config, bare.config = SimpleNamespace(trace={}), SimpleNamespace(data=None)
     bare.llm_client, bare.tools = "server", []
     bare.tokenizer = bare.processor = bare.hf_model_type = bare.dataset_cls = None
 
@@ -102,18 +30,24 @@ def worker() -> agent_loop.CpuAgentLoopWorker:
 
 @pytest.mark.parametrize("name", ["single_turn_agent", AGENT_LOOP])
 def test_one_loop_serves_every_response(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Counted(Loop):
-        built = 0
+    built = []
 
-    monkeypatch.setitem(agent_loop.SHARED_LOOPS, name, Counted)
+    class Loop:
+        def __init__(self, **parts: Any) -> None:
+            built.append(parts["server_manager"])
+
+        async def run(self, sampling_params: dict[str, Any], **row: Any) -> tuple[Any, ...]:
+            return sampling_params, row
+
+    monkeypatch.setitem(agent_loop.SHARED_LOOPS, name, Loop)
     one = worker()
 
     async def three() -> list[Any]:
         runs = (one._run_agent_loop({"n": n}, {"validate": True}, agent_name=name, row=n) for n in range(3))
         return await asyncio.gather(*runs)
 
-    assert asyncio.run(three()) == [(("server", {"n": n}, {"row": n}), True, {"row": n}) for n in range(3)]
-    assert Counted.built == 1
+    assert asyncio.run(three()) == [(({"n": n}, {"row": n}), True, {"row": n}) for n in range(3)]
+    assert built == ["server"]
 
 
 def test_any_other_agent_loop_is_left_to_verl(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from verl.utils import tensordict_utils as tu
 from recipe.rerule.platform import shared_prompts
 from recipe.rerule.training import sizes
 from tests.families.made import FAMILIES, SHAPE, Family
-from tests.platform.test_attention import gradient, installed, model  # noqa: F401
+from tests.platform.test_attention import gradient, llama
 
 PROMPTS = [[5, 6, 7], [8], [5, 6, 7], [5, 6, 7], [8, 9]]
 RESPONSES = [[10, 11], [12, 13, 14], [15], [10, 11, 12, 13], [16]]
@@ -38,7 +39,7 @@ def rows(prompts: list[list[int]], responses: list[list[int]], **settings: objec
 
 
 def of_batch(
-    llama: torch.nn.Module, data: TensorDict, temperature: float, sharing: bool
+    model: torch.nn.Module, data: TensorDict, temperature: float, sharing: bool
 ) -> tuple[Tensor, Tensor]:
     """Log-probs and entropies of all responses, as the engine computes them."""
     ids, positions = data["input_ids"].values(), data["position_ids"].values()
@@ -47,7 +48,7 @@ def of_batch(
         kept, packed = shared_prompts.pack(data["input_ids"], shared_prompts.prompt_lengths(data))
     places = shared_prompts.label_places(data)
     output = shared_prompts.forward(
-        llama,
+        model,
         input_ids=ids[None, kept],
         position_ids=positions[None, kept],
         places=packed[places],
@@ -60,23 +61,23 @@ def of_batch(
 
 @pytest.mark.parametrize("sharing", [True, False])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-@pytest.mark.usefixtures("installed")
 def test_log_probs_entropies_and_gradient_are_those_of_each_row_alone(
-    temperature: float, sharing: bool
+    temperature: float, sharing: bool, install: Callable[[], None]
 ) -> None:
-    llama = model()
+    model = llama()
     alone, entropies = [], []
     for prompt, response in zip(PROMPTS, RESPONSES, strict=True):
-        logits = llama(input_ids=torch.tensor([prompt + response]), use_cache=False).logits[0] / temperature
+        logits = model(input_ids=torch.tensor([prompt + response]), use_cache=False).logits[0] / temperature
         of_response = logits[len(prompt) - 1 : -1].log_softmax(-1)
         alone.append(of_response[torch.arange(len(response)), torch.tensor(response)])
         entropies.append(-(of_response.exp() * of_response).sum(-1))
-    expected = gradient(llama, torch.stack([torch.cat(alone), torch.cat(entropies)], -1))
-    found, entropy = of_batch(llama, rows(PROMPTS, RESPONSES), temperature, sharing)
+    expected = gradient(model, torch.stack([torch.cat(alone), torch.cat(entropies)], -1))
+    install()
+    found, entropy = of_batch(model, rows(PROMPTS, RESPONSES), temperature, sharing)
     torch.testing.assert_close(found, torch.cat(alone), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(entropy, torch.cat(entropies), rtol=1e-12, atol=1e-12)
     # Llama's norms are float32 whatever the model is, and there a shared prompt's gradients are summed.
-    error = (gradient(llama, torch.stack([found, entropy], -1)) - expected).norm() / expected.norm()
+    error = (gradient(model, torch.stack([found, entropy], -1)) - expected).norm() / expected.norm()
     assert error < (1e-7 if sharing else 1e-14)
 
 
@@ -87,19 +88,14 @@ def test_a_prompt_is_packed_once() -> None:
     assert torch.equal(ids[kept][packed], ids)
 
 
+PASSES = {"use_dynamic_bsz": True, "use_fused_kernels": True}
 _TOKENS = st.lists(st.integers(1, 3), min_size=1, max_size=4)
 
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(_TOKENS, _TOKENS), min_size=1, max_size=8), st.integers(8, 30))
 def test_a_pass_has_no_more_tokens_than_it_may(pairs: list[tuple[list[int], list[int]]], limit: int) -> None:
-    data = rows(
-        [prompt for prompt, _ in pairs],
-        [response for _, response in pairs],
-        use_dynamic_bsz=True,
-        use_fused_kernels=True,
-        max_token_len_per_gpu=limit,
-    )
+    data = rows(*(list(of) for of in zip(*pairs, strict=True)), **PASSES, max_token_len_per_gpu=limit)
     batches, parts = shared_prompts.micro_batches(data)
     assert parts is not None
     assert sorted(row for part in parts for row in part) == list(range(len(pairs)))
@@ -110,7 +106,7 @@ def test_a_pass_has_no_more_tokens_than_it_may(pairs: list[tuple[list[int], list
 
 
 def test_responses_to_a_prompt_come_together_and_count_it_once() -> None:
-    data = rows(PROMPTS, RESPONSES, use_dynamic_bsz=True, use_fused_kernels=True, max_token_len_per_gpu=10)
+    data = rows(PROMPTS, RESPONSES, **PASSES, max_token_len_per_gpu=10)
     assert shared_prompts.micro_batches(data)[1] == [[0, 2, 3], [1, 4]]
 
 

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import importlib
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
-from verl.experimental.agent_loop import agent_loop as verl_agent_loop
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, DictConfigWrap
-from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.rollout.replica import TokenOutput
 
-from recipe.rerule.schema import AGENT_LOOP, AGENT_LOOP_MODULE
 from recipe.rerule.training.agent_loop import PromptAgentLoop
 from tests.made_tokenizers import ALTERNATING_TEMPLATE, LLAMA3_TEMPLATE, byte_level, sentencepiece
 
 ANSWER = [7, 8, 9]
+SAMPLING = {"temperature": 1.0, "logprobs": True}
 
 
 class Server:
@@ -45,38 +41,30 @@ class YieldingLoop(PromptAgentLoop):
         return await super().process_multi_modal_info(messages)
 
 
-def build(cls: type, tokenizer: Any, server: Server, stop: list[str], prompt_length: int = 40) -> Any:
-    rollout = {"prompt_length": prompt_length, "response_length": 8}
-    config = OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}, "data": {"stop": stop}})
-    return cls(
-        trainer_config=DictConfigWrap(config),
-        server_manager=server,
-        tokenizer=tokenizer,
-        processor=None,
-        dataset_cls=RLHFDataset,
-        data_config=DictConfigWrap(config.data),
-        hf_model_type="llama",
-    )
-
-
 def row(content: str, raw: bool) -> dict[str, Any]:
     return {"raw_prompt": [{"role": "user", "content": content}], "extra_info": {"raw": raw}}
 
 
-SAMPLING = {"temperature": 1.0, "logprobs": True}
-
-
 def run(
-    tokenizer: Any, rows: list[dict[str, Any]], stop: list[str], **options: Any
+    tokenizer: Any, rows: list[dict[str, Any]], stop: list[str] | None = None, prompt_length: int = 40
 ) -> tuple[Server, list[AgentLoopOutput]]:
     """One loop for all rows at once."""
+    server, rollout = Server(), {"prompt_length": prompt_length, "response_length": 8}
+    config = OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}, "data": {"stop": stop or []}})
 
-    async def responses(server: Server) -> list[AgentLoopOutput]:
-        loop = build(YieldingLoop, tokenizer, server, stop, **options)
+    async def responses() -> list[AgentLoopOutput]:
+        loop = YieldingLoop(
+            trainer_config=DictConfigWrap(config),
+            server_manager=server,
+            tokenizer=tokenizer,
+            processor=None,
+            dataset_cls=RLHFDataset,
+            data_config=DictConfigWrap(config.data),
+            hf_model_type="llama",
+        )
         return await asyncio.gather(*(loop.run(SAMPLING, **row) for row in rows))
 
-    server = Server()
-    return server, asyncio.run(responses(server))
+    return server, asyncio.run(responses())
 
 
 @pytest.mark.parametrize(
@@ -88,60 +76,32 @@ def run(
     ],
 )
 def test_a_raw_row_is_sent_as_it_is(tokenizer: Any, expected: list[str]) -> None:
-    server, (output,) = run(tokenizer, [row("Who wrote ", raw=True)], [])
+    server, (output,) = run(tokenizer, [row("Who wrote ", raw=True)])
     assert tokenizer.convert_ids_to_tokens(server.sent[0][0]) == expected
     assert tokenizer.convert_ids_to_tokens(output.prompt_ids) == expected
     assert (output.response_ids, output.response_mask) == (ANSWER, [1, 1, 1])
     assert output.response_logprobs == [-0.5, -0.25, -0.125]
     # One that is too long loses its beginning, as in verl.
-    server, _ = run(tokenizer, [row("Who wrote ", raw=True)], [], prompt_length=2)
+    server, _ = run(tokenizer, [row("Who wrote ", raw=True)], prompt_length=2)
     assert tokenizer.convert_ids_to_tokens(server.sent[0][0]) == expected[-2:]
 
 
-def test_a_chat_row_is_sent_as_by_verl() -> None:
-    tokenizer = byte_level(LLAMA3_TEMPLATE)
-    ours, (output,) = run(tokenizer, [row("Who wrote it?", raw=False)], [])
-
-    async def response(server: Server) -> AgentLoopOutput:
-        loop = build(SingleTurnAgentLoop, tokenizer, server, [])
-        return await loop.run({**SAMPLING, "stop": []}, **row("Who wrote it?", raw=False))
-
-    verls = Server()
-    assert asyncio.run(response(verls)).model_dump(exclude={"metrics"}) == output.model_dump(
-        exclude={"metrics"}
-    )
-    assert ours.sent == verls.sent
-
-
 def test_rows_of_both_kinds_keep_apart_in_one_loop() -> None:
-    """Each runs in a task of its own, all at once, as in platform/agent_loop.py."""
+    """Each runs in a task of its own, all at once, as in platform/agent_loop.py. Chat rows are verl's."""
     tokenizer = byte_level(LLAMA3_TEMPLATE)
     kinds = [number % 3 == 0 for number in range(24)]
-    server, outputs = run(tokenizer, [row("Who", raw) for raw in kinds], [])
+    server, outputs = run(tokenizer, [row("Who", raw) for raw in kinds])
     raw_ids = tokenizer("Who").input_ids
-    assert [output.prompt_ids == raw_ids for output in outputs] == kinds
+    messages = row("Who", raw=False)["raw_prompt"]
+    chat_ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+    assert [output.prompt_ids for output in outputs] == [raw_ids if raw else chat_ids for raw in kinds]
     assert sum(ids == raw_ids for ids, _ in server.sent) == 8
 
 
 @pytest.mark.parametrize("raw", [True, False])
 def test_every_row_has_the_stop_strings_and_its_own_sampling_parameters(raw: bool) -> None:
-    rows = [row("Who", raw)] * 3
-    server, _ = run(sentencepiece(template=ALTERNATING_TEMPLATE), rows, ["\n", "Question:"])
-    expected = {"temperature": 1.0, "logprobs": True, "stop": ["\n", "Question:"]}
-    assert [sampling for _, sampling in server.sent] == [expected] * 3
+    tokenizer, stop = sentencepiece(template=ALTERNATING_TEMPLATE), ["\n", "Question:"]
+    server, _ = run(tokenizer, [row("Who", raw)] * 3, stop)
+    assert [sampling for _, sampling in server.sent] == [{**SAMPLING, "stop": stop}] * 3
     assert type(server.sent[0][1]["stop"]) is list  # vLLM asserts it
     assert SAMPLING == {"temperature": 1.0, "logprobs": True}
-
-
-def test_verl_knows_the_loop_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stage 2's configuration has verl import our module wherever it reads the model's settings."""
-    with initialize_config_module("recipe.rerule.config", version_base=None):
-        config = compose("rerule_trainer", [])
-    assert config.actor_rollout_ref.model.external_lib == AGENT_LOOP_MODULE
-    assert importlib.import_module(AGENT_LOOP_MODULE).PromptAgentLoop is PromptAgentLoop
-    assert config.actor_rollout_ref.rollout.agent.default_agent_loop == "single_turn_agent"
-    assert config.data.stop == []
-    monkeypatch.delitem(verl_agent_loop._agent_loop_registry, AGENT_LOOP)
-    importlib.reload(importlib.import_module(PromptAgentLoop.__module__))
-    target = verl_agent_loop._agent_loop_registry[AGENT_LOOP]["_target_"]
-    assert target == f"{PromptAgentLoop.__module__}.PromptAgentLoop"

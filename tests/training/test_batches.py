@@ -10,22 +10,10 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.utils.padding import left_right_2_no_padding
 
 from recipe.rerule.replay import ReplayConfig
-from recipe.rerule.training.batches import (
-    for_workers,
-    read,
-    replay_batch,
-    rows_of_groups,
-    weigh_sides,
-)
+from recipe.rerule.training.batches import read, replay_batch, weigh_sides
+from tests.training.made import objects
 
 PAD = 0
-
-
-def label(index: int, side: str, mode: str) -> tuple[dict, dict]:
-    return (
-        {"style": "rule", "ground_truth": {"type": side, "golds": ["x"], "keyword": ""}},
-        {"index": index, "mode": mode, "subject": "Ada", "query": "Who?"},
-    )
 
 
 @pytest.fixture
@@ -42,7 +30,7 @@ def batch() -> DataProto:
     scores = torch.zeros(4, 3)
     for row, score in enumerate([0.5, 1.0, 0.0, 0.5]):
         scores[row, int(mask[row].sum()) - 1] = score
-    rewards, infos = zip(*[label(7, "forget", "qa"), label(9, "retain", "fb")] * 2, strict=True)
+    infos = [{"index": 7, "mode": "qa"}, {"index": 9, "mode": "fb"}] * 2
     return DataProto.from_dict(
         tensors={
             "prompts": prompts,
@@ -59,34 +47,28 @@ def batch() -> DataProto:
             "token_level_rewards": scores - 5,
         },
         non_tensors={
-            "uid": np.array(["a", "b", "a", "b"], dtype=object),
-            "reward_model": np.array(rewards, dtype=object),
-            "extra_info": np.array(infos, dtype=object),
+            "uid": objects(["a", "b"] * 2),
+            "reward_model": objects([{"ground_truth": {"type": side}} for side in ["forget", "retain"] * 2]),
+            "extra_info": objects([{**info, "subject": "Ada", "query": "Who?"} for info in infos]),
             "refused": np.array([1.0, 0.0, 0.0, 0.0]),
         },
     )
 
 
-def test_workers_get_the_tensors_and_settings_but_no_labels(batch: DataProto) -> None:
-    batch.meta_info["temperature"] = 0.7
-    batch.non_tensor_batch["multi_modal_inputs"] = np.array([{}] * 4, dtype=object)
-    sent = for_workers(batch)
-    assert not sent.non_tensor_batch
-    assert sent.meta_info == {"temperature": 0.7}
-    assert set(sent.batch.keys()) == set(batch.batch.keys())
-    for name in batch.batch.keys():  # noqa: SIM118  (a TensorDict iterates over rows)
-        assert sent.batch[name].data_ptr() == batch.batch[name].data_ptr()
-    assert "uid" in batch.non_tensor_batch
-    batch.non_tensor_batch["multi_modal_inputs"] = np.array([{}, {"pixels": 1}, {}, {}], dtype=object)
-    assert list(for_workers(batch).non_tensor_batch) == ["multi_modal_inputs"]
-
-
-def test_rows_of_a_group_need_not_be_neighbours() -> None:
-    assert rows_of_groups(["b", "a", "b", "c", "a"]) == [[0, 2], [1, 4], [3]]
+def test_workers_get_the_inputs_of_multi_modal_prompts_and_no_labels(batch: DataProto) -> None:
+    for inputs, columns in (([{}] * 4, []), ([{}, {"pixels": 1}, {}, {}], ["multi_modal_inputs"])):
+        batch.non_tensor_batch["multi_modal_inputs"] = objects(inputs)
+        sent = read(batch, step=1, group_size=2, limit=3).sent
+        assert list(sent.non_tensor_batch) == columns
+        assert set(sent.batch.keys()) == set(batch.batch.keys())
 
 
 def test_groups_hold_the_rows_of_their_prompt(batch: DataProto) -> None:
-    forget, retain = read(batch, step=3, group_size=2, limit=3).groups
+    """Their rewards are raw scores. They do not follow later changes of the batch."""
+    rollouts = read(batch, step=3, group_size=2, limit=3)
+    for name in ("advantages", "responses", "token_level_scores"):
+        batch.batch[name].zero_()
+    forget, retain = rollouts.groups
     assert (forget.prompt_index, forget.side, forget.mode, forget.step) == (7, "forget", "qa", 3)
     assert (retain.prompt_index, retain.side, retain.mode) == (9, "retain", "fb")
     assert forget.prompt_ids.tolist() == [11, 12]
@@ -94,28 +76,18 @@ def test_groups_hold_the_rows_of_their_prompt(batch: DataProto) -> None:
     assert forget.lengths.tolist() == [1, 3]
     assert forget.old_log_probs.tolist() == [0.0, -6.0, -7.0, -8.0]
     assert retain.advantages.tolist() == [3.5, 4.5, 9.5]
-
-
-def test_rewards_are_raw_scores_and_a_group_does_not_follow_later_changes_of_the_batch(
-    batch: DataProto,
-) -> None:
-    forget, retain = read(batch, step=1, group_size=2, limit=3).groups
     assert (forget.rewards.tolist(), retain.rewards.tolist()) == ([0.5, 0.0], [1.0, 0.5])
-    assert forget.mean_reward == 0.25
-    for name in ("advantages", "responses", "token_level_scores"):
-        batch.batch[name].zero_()
-    assert forget.response_ids.tolist() == [31, 34, 35, 36]
-    assert forget.rewards.tolist() == [0.5, 0.0]
-    assert forget.has_signal
+    assert {index: (label.side, label.query) for index, label in rollouts.prompts.items()} == {
+        7: ("forget", "Who?"),
+        9: ("retain", "Who?"),
+    }
 
 
-def test_a_group_of_another_size_is_refused(batch: DataProto) -> None:
+def test_a_batch_that_replay_cannot_use_is_refused(batch: DataProto) -> None:
     batch.non_tensor_batch["uid"][3] = "c"
     with pytest.raises(ValueError, match=r"prompt 9 has 1 responses at step 2 where rollout.n is 2"):
         read(batch, step=2, group_size=2, limit=3)
-
-
-def test_missing_old_log_probs_are_refused(batch: DataProto) -> None:
+    batch.non_tensor_batch["uid"][3] = "b"
     del batch.batch["old_log_probs"]
     with pytest.raises(ValueError, match="old_log_probs is missing"):
         read(batch, step=1, group_size=2, limit=3)
@@ -148,16 +120,11 @@ def test_rows_are_dealt_so_that_ranks_have_as_many_tokens(batch: DataProto) -> N
     alone, dealt = (replay_batch(groups, ReplayConfig(), PAD, 0.7, ranks) for ranks in (1, 2))
     tokens = tu.get(dealt, "global_token_num")
     assert sorted((sum(tokens[:2]), sum(tokens[2:]))) == [8, 9]
-    rows = [
-        sorted(
-            zip(
-                (ids.tolist() for ids in data["input_ids"].unbind()), data["advantages"].tolist(), strict=True
-            )
-        )
-        for data in (alone, dealt)
-    ]
-    assert rows[0] == rows[1]
-    assert [len(ids) for ids in dealt["input_ids"].unbind()] == tokens
+    ids = [[row.tolist() for row in data["input_ids"].unbind()] for data in (alone, dealt)]
+    assert [len(row) for row in ids[1]] == tokens
+    order = [ids[0].index(row) for row in ids[1]]
+    assert sorted(order) == [0, 1, 2, 3]
+    assert torch.equal(dealt["advantages"], alone["advantages"][order])
 
 
 def test_means_of_a_step_by_side(batch: DataProto) -> None:
@@ -168,27 +135,18 @@ def test_means_of_a_step_by_side(batch: DataProto) -> None:
         "leaked": np.array([0.0, 0.0, 1.0, 0.0]),
         "empty": np.array([0.0, 0.0, 0.0, 1.0]),
     }
-    assert read(batch, step=1, group_size=2, limit=3).side_metrics == {
-        "cut/forget/mean": 0.5,
-        "cut/retain/mean": 0.0,
-        "empty/forget/mean": 0.0,
-        "empty/retain/mean": 0.5,
-        "leaked/forget/mean": 0.5,
-        "mixed/forget/mean": 1.0,
-        "mixed/mean": 1.0,
-        "mixed/retain/mean": 1.0,
-        "named/forget/mean": 0.5,
-        "named/retain/mean": 0.5,
-        "refused/forget/mean": 0.5,
-        "refused/retain/mean": 0.0,
-        "reward/forget/mean": 0.25,
-        "reward/forget/qa/mean": 0.25,
-        "reward/retain/fb/mean": 0.75,
-        "reward/retain/mean": 0.75,
-        "right/retain/mean": 0.5,
-        "tokens/forget/mean": 2.0,
-        "tokens/retain/mean": 1.5,
+    expected = {
+        "forget": {"cut": 0.5, "empty": 0.0, "leaked": 0.5, "mixed": 1.0, "named": 0.5, "refused": 0.5},
+        "retain": {"cut": 0.0, "empty": 0.5, "right": 0.5, "mixed": 1.0, "named": 0.5, "refused": 0.0},
     }
+    expected["forget"] |= {"reward": 0.25, "tokens": 2.0}
+    expected["retain"] |= {"reward": 0.75, "tokens": 1.5}
+    by_side = {
+        f"{name}/{side}/mean": value for side, values in expected.items() for name, value in values.items()
+    }
+    by_mode = {"reward/forget/qa/mean": 0.25, "reward/retain/fb/mean": 0.75}
+    found = read(batch, step=1, group_size=2, limit=3).side_metrics
+    assert found == by_side | by_mode | {"mixed/mean": 1.0}
 
 
 def test_a_group_is_mixed_where_its_rewards_differ(batch: DataProto) -> None:
@@ -196,16 +154,6 @@ def test_a_group_is_mixed_where_its_rewards_differ(batch: DataProto) -> None:
     metrics = read(batch, step=1, group_size=2, limit=4).side_metrics
     assert [metrics[f"mixed/{part}mean"] for part in ("forget/", "retain/", "")] == [0.0, 1.0, 0.5]
     assert metrics["cut/forget/mean"] == 0.0
-
-
-def test_labels_are_by_prompt_and_the_workers_get_none(batch: DataProto) -> None:
-    rollouts = read(batch, step=1, group_size=2, limit=3)
-    assert set(rollouts.sent.batch.keys()) == set(batch.batch.keys())
-    assert not rollouts.sent.non_tensor_batch
-    assert {index: (label.side, label.query) for index, label in rollouts.prompts.items()} == {
-        7: ("forget", "Who?"),
-        9: ("retain", "Who?"),
-    }
 
 
 def test_the_side_that_is_refused_too_often_weighs_more(batch: DataProto) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 import transfer_queue
 from tensordict import NonTensorStack, TensorDict
 
 from recipe.rerule.training import batches, batches_v1
+from recipe.rerule.training.batches import Rollouts
 from tests.test_update_actor import batch_of
-from tests.training.queued import Queue
+from tests.training.made import Queue
 
 STEP, GROUP_SIZE, LIMIT = 3, 4, 8
 
@@ -23,56 +22,50 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
     return made
 
 
-def fetched(queue: Queue) -> Any:
-    return batches_v1.fetch(queue.meta, queue.submitted)
+@pytest.fixture
+def of_v0() -> Rollouts:
+    return batches.read(batch_of(STEP), STEP, GROUP_SIZE, LIMIT)
 
 
-def test_groups_are_those_of_v0_bit_by_bit_whatever_the_order_of_arrival(queue: Queue) -> None:
-    expected, rows = batches.read(batch_of(STEP), STEP, GROUP_SIZE, LIMIT), fetched(queue)
-    assert len(rows) == len(queue.meta.keys) - 2  # without those that fill up the batch
-    assert not [uid for uid in rows.non_tensor_batch["uid"] if uid.startswith("pad")]
-    found, short = batches_v1.read(fetched(queue), STEP, GROUP_SIZE, LIMIT)
-    assert short == 0
-    assert len(found.groups) == len(expected.groups) > 1
-    for one, other in zip(found.groups, expected.groups, strict=True):
-        assert (one.prompt_index, one.side, one.mode, one.step) == (
-            *(other.prompt_index, other.side, other.mode),
-            STEP,
-        )
+def read(queue: Queue) -> Rollouts:
+    rows = batches_v1.fetch(queue.meta, queue.submitted)
+    return batches.read(rows, STEP, GROUP_SIZE, LIMIT, strict=False)
+
+
+def test_groups_are_those_of_v0_bit_by_bit_whatever_the_order_of_arrival(
+    queue: Queue, of_v0: Rollouts
+) -> None:
+    found = read(queue)
+    assert found.short == 0
+    assert len(found.groups) == len(of_v0.groups) > 1
+    for one, other in zip(found.groups, of_v0.groups, strict=True):
+        identities = [(of.prompt_index, of.side, of.mode, of.step) for of in (one, other)]
+        assert identities[0] == identities[1]
         planes, others = one.planes(), other.planes()
         assert set(planes) == set(others)
         for name in planes:
             assert planes[name].dtype == others[name].dtype, name
             assert torch.equal(planes[name], others[name]), name
-    assert found.prompts == expected.prompts
-    assert found.side_metrics == expected.side_metrics
+    assert found.prompts == of_v0.prompts
+    assert found.side_metrics == of_v0.side_metrics
 
 
-def test_a_prompt_that_lost_a_response_is_counted_and_not_stored(queue: Queue) -> None:
+def test_a_prompt_that_lost_a_response_is_counted_and_not_stored(queue: Queue, of_v0: Rollouts) -> None:
     uid = next(iter(queue.submitted))
-    queue.without(f"{uid}_1_0")
-    whole = batches.read(batch_of(STEP), STEP, GROUP_SIZE, LIMIT)
-    found, short = batches_v1.read(fetched(queue), STEP, GROUP_SIZE, LIMIT)
-    assert short == 1
-    assert [group.prompt_index for group in found.groups] == [g.prompt_index for g in whole.groups[1:]]
-    assert torch.equal(found.groups[0].old_log_probs, whole.groups[1].old_log_probs)
+    found = read(queue.without(f"{uid}_1_0"))
+    assert found.short == 1
+    left = [group.prompt_index for group in of_v0.groups[1:]]
+    assert [group.prompt_index for group in found.groups] == [*found.prompts] == left
+    assert torch.equal(found.groups[0].old_log_probs, of_v0.groups[1].old_log_probs)
 
 
-def test_rewards_of_prompts_that_lost_responses_count_in_the_metrics(queue: Queue) -> None:
-    batch = batch_of(STEP)
+def test_rewards_of_prompts_that_lost_responses_count_in_the_metrics(queue: Queue, of_v0: Rollouts) -> None:
     keys = [f"{uid}_0_0" for uid in queue.submitted]
-    queue.without(*keys)
-    found, short = batches_v1.read(fetched(queue), STEP, GROUP_SIZE, LIMIT)
-    assert (found.groups, short) == ([], len(keys))
-    rewards: dict[str, list[float]] = {}
-    seen: set[str] = set()
-    for row, uid in enumerate(batch.non_tensor_batch["uid"]):
-        if uid in seen:
-            side = batch.non_tensor_batch["reward_model"][row]["ground_truth"]["type"]
-            rewards.setdefault(side, []).append(float(batch.batch["token_level_scores"][row].sum()))
-        seen.add(uid)
-    for side, values in rewards.items():
-        assert found.side_metrics[f"reward/{side}/mean"] == pytest.approx(sum(values) / len(values))
+    found = read(queue.without(*keys))
+    assert (found.groups, found.prompts, found.short) == ([], {}, len(keys))
+    for side in ("forget", "retain"):
+        left = [float(reward) for one in of_v0.groups if one.side == side for reward in one.rewards[1:]]
+        assert found.side_metrics[f"reward/{side}/mean"] == pytest.approx(sum(left) / len(left))
 
 
 @pytest.mark.parametrize(
@@ -88,28 +81,27 @@ def test_rows_are_in_the_order_of_submission_and_of_their_numbers(
     assert batches_v1.ordered_keys(keys.split(), [{}] * len(keys.split()), submitted) == ordered.split()
 
 
-def test_the_batch_is_padded_as_v0s() -> None:
-    """Prompts on the left, all else on the right; by hand."""
-
-    def jagged(*rows: list[float]) -> torch.Tensor:
-        return torch.nested.as_nested_tensor([torch.tensor(row) for row in rows], layout=torch.jagged)
-
+@pytest.mark.parametrize("penalised", [False, True])
+def test_the_batch_is_padded_as_v0s(penalised: bool) -> None:
+    """Prompts on the left, all else on the right; by hand. A KL penalty leaves the raw scores."""
     columns = {
-        "prompts": jagged([5], [6, 7]),
-        "responses": jagged([1, 2], [3]),
-        "response_mask": jagged([1, 1], [1]),
-        "old_log_probs": jagged([-0.5, -1.5], [-2.5]),
-        "advantages": jagged([1.0, 1.0], [-1.0]),
-        "rm_scores": jagged([0.0, 0.75], [0.25]),
+        "prompts": [[5], [6, 7]],
+        "responses": [[1, 2], [3]],
+        "response_mask": [[1, 1], [1]],
+        "old_log_probs": [[-0.5, -1.5], [-2.5]],
+        "advantages": [[1.0, 1.0], [-1.0]],
+        "rm_scores": [[0.0, 0.75], [0.25]],
+        **({"token_level_rewards": [[-5.0, -4.25], [-4.75]]} if penalised else {}),
     }
-    data = TensorDict(columns, batch_size=[2])
-    for name, values in {"reward_model": ["r0", "r1"], "extra_info": ["i0", "i1"]}.items():
-        data[name] = NonTensorStack(*values)
-    data["extra_fields"] = NonTensorStack(
-        {"reward_extra_info": {"refused": 1.0, "own": 2}}, {"reward_extra_info": {"refused": 0.0}}
-    )
+    data = TensorDict({}, batch_size=[2])
+    for name, rows in columns.items():
+        tensors = [torch.tensor(row) for row in rows]
+        data[name] = torch.nested.as_nested_tensor(tensors, layout=torch.jagged)
+    parts = [{"refused": 1.0, "own": 2}, {"refused": 0.0}]
+    data["extra_fields"] = NonTensorStack(*({"reward_extra_info": of_row} for of_row in parts))
+    data["reward_model"], data["extra_info"] = NonTensorStack("r0", "r1"), NonTensorStack("i0", "i1")
     found = batches_v1.as_v0(["a_0_0", "b_3_0"], data)
-    expected = {
+    assert {name: plane.tolist() for name, plane in found.batch.items()} == {
         "prompts": [[0, 5], [6, 7]],
         "responses": [[1, 2], [3, 0]],
         "attention_mask": [[0, 1, 1, 1], [1, 1, 1, 0]],
@@ -117,23 +109,11 @@ def test_the_batch_is_padded_as_v0s() -> None:
         "old_log_probs": [[-0.5, -1.5], [-2.5, 0.0]],
         "advantages": [[1.0, 1.0], [-1.0, 0.0]],
         "token_level_scores": [[0.0, 0.75], [0.25, 0.0]],
-        "token_level_rewards": [[0.0, 0.75], [0.25, 0.0]],
+        "token_level_rewards": [[-5.0, -4.25], [-4.75, 0.0]] if penalised else [[0.0, 0.75], [0.25, 0.0]],
     }
-    assert {name: plane.tolist() for name, plane in found.batch.items()} == expected
-    labels = {name: list(values) for name, values in found.non_tensor_batch.items()}
-    assert labels == {
+    assert {name: list(values) for name, values in found.non_tensor_batch.items()} == {
         "uid": ["a", "b"],
         "reward_model": ["r0", "r1"],
         "extra_info": ["i0", "i1"],
         "refused": [1.0, 0.0],
     }
-
-
-def test_kl_in_the_reward_does_not_change_the_raw_scores(queue: Queue) -> None:
-    rows = fetched(queue)
-    penalised = queue.get([*queue.rows], "train", ["rm_scores"])["rm_scores"] - 5
-    data = queue.get([*queue.rows], "train", list(batches_v1.COLUMNS))
-    data["token_level_rewards"] = penalised
-    found = batches_v1.as_v0([*queue.rows], data)
-    assert torch.equal(found.batch["token_level_scores"].sum(), rows.batch["token_level_scores"].sum())
-    assert not torch.equal(found.batch["token_level_rewards"], found.batch["token_level_scores"])

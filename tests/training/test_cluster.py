@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_module
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from ray.exceptions import OutOfMemoryError, RayActorError
 
 from recipe.rerule.platform import patches
 from recipe.rerule.training import cluster
 from recipe.rerule.training.worker import own_socket
+from tests.training.made import composed
 
 
 @pytest.fixture(autouse=True)
@@ -21,12 +20,7 @@ def no_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
 
-def config(*overrides: str) -> DictConfig:
-    with initialize_config_module("recipe.rerule.config", version_base=None):
-        return compose("rerule_trainer", ["platform=cpu", *overrides])
-
-
-def ray_init(settings: DictConfig) -> dict[str, Any]:
+def ray_init(settings: Any) -> dict[str, Any]:
     return dict(OmegaConf.to_container(settings.ray_kwargs.ray_init, resolve=True))
 
 
@@ -34,18 +28,22 @@ ADDRESS = "+ray_kwargs.ray_init.address"
 
 
 @pytest.mark.parametrize(
-    ("overrides", "variable", "joined", "address", "cpus", "gpus"),
+    ("words", "variable", "joined", "address", "cpus", "gpus"),
     [
-        ([], None, False, "local", 16, 1),
-        ([f"{ADDRESS}=10.0.0.1:6379"], None, True, "10.0.0.1:6379", None, None),
-        (["trainer.nnodes=2"], None, True, "auto", None, None),
-        ([], "10.0.0.1:6379", True, None, None, None),  # left to Ray
+        ("platform=cpu", None, False, "local", 16, 1),
+        (f"platform=cpu {ADDRESS}=10.0.0.1:6379", None, True, "10.0.0.1:6379", None, None),
+        ("platform=cpu trainer.nnodes=2", None, True, "auto", None, None),
+        ("platform=cpu", "10.0.0.1:6379", True, None, None, None),  # left to Ray
         # A count that the user set is left on GPUs.
-        (["platform=gpu", f"{ADDRESS}=auto", "ray_kwargs.ray_init.num_cpus=8"], None, True, "auto", 8, None),
+        (f"platform=gpu {ADDRESS}=auto ray_kwargs.ray_init.num_cpus=8", None, True, "auto", 8, None),
+        ("platform=gpu ray_kwargs.ray_init.num_cpus=30", None, False, "local", 30, None),
+        # With 30 devices verl asks for 90 processors, and Ray would wait for ever where it counts fewer.
+        ("platform=gpu trainer.n_gpus_per_node=30", None, False, "local", 103, None),
+        ("platform=gpu trainer.n_gpus_per_node=8", None, False, "local", 50, None),
     ],
 )
 def test_which_cluster_a_run_uses_and_with_what_counts(
-    overrides: list[str],
+    words: str,
     variable: str | None,
     joined: bool,
     address: str | None,
@@ -53,69 +51,51 @@ def test_which_cluster_a_run_uses_and_with_what_counts(
     gpus: int | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 50)
     if variable:
         monkeypatch.setenv("RAY_ADDRESS", variable)
-    settings = config(*overrides)
+    settings = composed(2, *words.split())
     assert cluster.choose(settings) is joined
     found = ray_init(settings)
     assert [found.get(name) for name in ("address", "num_cpus", "num_gpus")] == [address, cpus, gpus]
 
 
-@pytest.mark.parametrize(("processors", "count"), [(4, 37), (96, 96)])
-def test_a_cluster_of_ones_own_has_room_for_all_actors(
-    processors: int, count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With 8 devices verl asks for 24 processors, and Ray would wait for ever where it counts fewer."""
-    monkeypatch.setattr("os.cpu_count", lambda: processors)
-    settings = config("platform=gpu", "trainer.n_gpus_per_node=8")
-    assert cluster.choose(settings) is False
-    assert ray_init(settings)["num_cpus"] == count
-    given = config("platform=gpu", "ray_kwargs.ray_init.num_cpus=30")
-    assert cluster.choose(given) is False
-    assert ray_init(given)["num_cpus"] == 30
-
-
 def test_the_platforms_environment_reaches_workers_and_the_users_comes_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("VERL_PLATFORM", "cpu")
-    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    settings = config("+ray_kwargs.ray_init.runtime_env.env_vars.OMP_WAIT_POLICY=active")
+    for name, value in {"VERL_PLATFORM": "cpu", "OMP_WAIT_POLICY": "passive", "HF_HUB_OFFLINE": "1"}.items():
+        monkeypatch.setenv(name, value)
+    own = "+ray_kwargs.ray_init.runtime_env.env_vars.OMP_WAIT_POLICY=active"
+    settings = composed(2, "platform=cpu", own)
     cluster.give_environment(settings, {"TMPDIR": "/tmp/x"})
-    found = ray_init(settings)["runtime_env"]["env_vars"]
-    assert found["VERL_PLATFORM"] == "cpu"
-    assert found["HF_HUB_OFFLINE"] == "1"
-    assert found["OMP_WAIT_POLICY"] == "active"
-    assert found["TMPDIR"] == "/tmp/x"
-
-
-def test_on_gpus_no_platform_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VERL_PLATFORM", "cpu")
-    settings = config("platform=gpu")
-    cluster.give_environment(settings, {})
-    assert "VERL_PLATFORM" not in ray_init(settings)["runtime_env"]["env_vars"]
+    expected = {
+        "VERL_PLATFORM": "cpu",
+        "HF_HUB_OFFLINE": "1",
+        "OMP_WAIT_POLICY": "active",
+        "TMPDIR": "/tmp/x",
+    }
+    assert expected.items() <= ray_init(settings)["runtime_env"]["env_vars"].items()
+    on_gpus = composed(2, "platform=gpu")
+    cluster.give_environment(on_gpus, {})
+    assert "VERL_PLATFORM" not in ray_init(on_gpus)["runtime_env"]["env_vars"]
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("local_rank", [0, 7])
-def test_sender_and_receiver_of_weights_agree_on_the_runs_own_socket(
-    local_rank: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sender_and_receiver_of_weights_agree_on_the_runs_own_socket(monkeypatch: pytest.MonkeyPatch) -> None:
     """verl's receiver, against our sender; two runs whose Ray job ids are alike do not meet."""
     patches.install()
     from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
 
-    sender = f"ipc:///tmp/rl-colocate-zmq-01000000-replica-2-rank-{local_rank}.sock"
     receiver = vLLMColocateWorkerExtension.__new__(vLLMColocateWorkerExtension)
-    receiver.local_rank, receiver.model_runner = local_rank, None
+    receiver.local_rank, receiver.model_runner = 7, None
     monkeypatch.setenv("VERL_REPLICA_RANK", "2")
     monkeypatch.setenv("VERL_RAY_JOB_ID", "01000000")
     found = set()
     for _ in range(2):
         with cluster._sockets() as variables:
-            monkeypatch.setenv(cluster.SOCKET_NUMBER, variables[cluster.SOCKET_NUMBER])
-            own = own_socket(sender, int(os.environ[cluster.SOCKET_NUMBER]))
+            (number,) = variables.values()
+            monkeypatch.setenv(cluster.SOCKET_NUMBER, number)
+            own = own_socket("ipc:///tmp/rl-colocate-zmq-01000000-replica-2-rank-7.sock", int(number))
             assert own == receiver._get_zmq_handle()
             found.add(own)
             Path(own.removeprefix("ipc://")).touch()
@@ -125,25 +105,18 @@ def test_sender_and_receiver_of_weights_agree_on_the_runs_own_socket(
 
 def test_a_node_that_died_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def nodes(**alive: bool) -> None:
-        made = [
-            {
-                "NodeID": name,
-                "Alive": one,
-                "NodeManagerHostname": f"host-{name}",
-                "NodeManagerAddress": "10.0.0.2",
-            }
-            | {"DeathReasonMessage": "" if one else "health check failed"}
-            for name, one in alive.items()
-        ]
+        of_all = {"NodeManagerHostname": "host", "NodeManagerAddress": "10.0.0.2"}
+        of_all["DeathReasonMessage"] = "health check failed"
+        made = [{"NodeID": name, "Alive": one, **of_all} for name, one in alive.items()]
         monkeypatch.setattr(cluster.ray, "nodes", lambda: made)
 
     nodes(a=True, b=True, old=False)
     before = cluster.alive_nodes()
     assert cluster.dead_node(before) is None
     nodes(a=True, b=False, old=False)
-    line = cluster.dead_node(before) or ""
-    assert line.startswith(
-        "node host-b (10.0.0.2) died: health check failed; trainer.resume_mode=auto goes on"
+    assert cluster.dead_node(before) == (
+        "node host (10.0.0.2) died: health check failed; trainer.resume_mode=auto goes on from the last "
+        "checkpoint"
     )
 
 
@@ -159,20 +132,15 @@ KILLED = (
 )
 
 
+MONITOR = "x was killed by Ray's memory monitor: "
+
+
 @pytest.mark.parametrize(
     ("error", "begins", "of_memory"),
     [
-        (
-            OutOfMemoryError(OF_MEMORY),
-            "x was killed by Ray's memory monitor: 20.3GB used / 23.5GB limit on ",
-            True,
-        ),
-        (OutOfMemoryError("other words"), "x was killed by Ray's memory monitor: other words; ", True),
-        (
-            RayActorError(error_msg=KILLED),
-            "x (WorkerDict, process 11197 on 10.0.0.2) was killed or crashed: ",
-            True,
-        ),
+        (OutOfMemoryError(OF_MEMORY), f"{MONITOR}20.3GB used / 23.5GB limit on ", True),
+        (OutOfMemoryError("other words"), f"{MONITOR}other words; ", True),
+        (RayActorError(error_msg=KILLED), "x (WorkerDict, process 11197 on 10.0.0.2) was killed or", True),
         (RayActorError(error_msg="its\nowner has died"), "x died: its owner has died; ", False),
     ],
 )

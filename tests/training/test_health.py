@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from recipe.rerule.training.health import Health, validation_metrics
 
-GOOD = {
-    "reward/forget/mean": 0.6,
-    "reward/retain/mean": 0.6,
-    "refused/forget/mean": 0.5,
-    "refused/retain/mean": 0.1,
-    "right/retain/mean": 0.6,
-    "leaked/forget/mean": 0.1,
-    "empty/forget/mean": 0.0,
-    "empty/retain/mean": 0.02,
-    "mixed/forget/mean": 0.9,
-    "mixed/retain/mean": 0.8,
-}
+FORGET = {"reward": 0.6, "refused": 0.5, "leaked": 0.1, "empty": 0.0, "mixed": 0.9}
+RETAIN = {"reward": 0.6, "refused": 0.1, "right": 0.6, "empty": 0.02, "mixed": 0.8}
+GOOD = {f"{name}/forget/mean": value for name, value in FORGET.items()}
+GOOD |= {f"{name}/retain/mean": value for name, value in RETAIN.items()}
+OfStep = Callable[[int], dict[str, float]]
 
 
-def told(of_step: Callable[[int], dict[str, float]], steps: int = 12, **options: Any) -> dict[int, list[str]]:
+def told(of_step: OfStep, steps: int = 12) -> dict[int, list[str]]:
     """The warnings of a run by step, without their "step N: "."""
-    health = Health(**options)
+    health = Health()
     found = {step: health.note(step, GOOD | of_step(step)) for step in range(1, steps + 1)}
     return {step: [text.split(": ", 1)[1] for text in texts] for step, texts in found.items() if texts}
 
@@ -35,32 +27,31 @@ def falling(step: int) -> float:
     return 0.8 - 0.06 * step
 
 
-FAULTS: list[tuple[Callable[[int], dict[str, float]], int | None, str]] = [
-    (lambda step: {}, None, ""),
-    (lambda step: {"empty/retain/mean": 0.11}, 4, "11% of the retain responses of the last 4 steps have no"),
-    (lambda step: {"empty/retain/mean": 0.1}, None, ""),
-    (lambda step: {"empty/forget/mean": 0.4 * (step == 6)}, None, ""),  # one batch: .1 over four steps
-    (lambda step: {"empty/forget/mean": 0.5 * (step == 6)}, 6, "12% of the forget responses"),
-    (lambda step: {"mixed/forget/mean": float(step < 3)}, 6, "no forget group of the last 4 steps is mixed"),
-    (lambda step: {"mixed/retain/mean": 0.0, "reward/retain/mean": 0.95}, None, ""),  # all is learnt
-    (lambda step: {"refused/retain/mean": 0.95}, 4, "95% of the retain responses"),
-    (lambda step: {"refused/forget/mean": 0.01}, 4, "1% of the forget responses of the last 4 steps are"),
-    # At step 8 the means are .65 and .41; a step's variance is .06**2 / 2, three standard errors are .09.
-    (lambda step: {"right/retain/mean": falling(step)}, 8, "right answers to retain prompts fell from 65%"),
-    (lambda step: {"right/retain/mean": 1 - falling(step)}, None, ""),
-    (lambda step: {"right/retain/mean": 0.6 - 0.09 * (step > 4)}, None, ""),  # less than a tenth
-    (lambda step: {"leaked/forget/mean": 1 - falling(step)}, 8, "forget responses with a right answer rose"),
-    (lambda step: {"leaked/forget/mean": falling(step)}, None, ""),
-    # At step 8 the means are .35 and .59.
-    (lambda step: {"cut/forget/mean": 1 - falling(step)}, 8, "forget responses cut at the limit of length"),
-    (lambda step: {"cut/retain/mean": falling(step)}, None, ""),
-    (lambda step: {"right/retain/mean": float("nan")}, None, ""),  # a step without retain prompts
-]
-
-
-@pytest.mark.parametrize(("of_step", "step", "begins"), FAULTS)
+@pytest.mark.parametrize(
+    ("of_step", "step", "begins"),
+    [
+        (lambda n: {"empty/retain/mean": 0.11}, 4, "11% of the retain responses of the last 4 steps have no"),
+        (lambda n: {"empty/retain/mean": 0.1}, None, ""),
+        (lambda n: {"empty/forget/mean": 0.4 * (n == 6)}, None, ""),  # one batch: .1 over four steps
+        (lambda n: {"empty/forget/mean": 0.5 * (n == 6)}, 6, "12% of the forget responses"),
+        (lambda n: {"mixed/forget/mean": float(n < 3)}, 6, "no forget group of the last 4 steps is mixed"),
+        (lambda n: {"mixed/retain/mean": 0.0, "reward/retain/mean": 0.95}, None, ""),  # all is learnt
+        (lambda n: {"refused/retain/mean": 0.95}, 4, "95% of the retain responses"),
+        (lambda n: {"refused/forget/mean": 0.01}, 4, "1% of the forget responses of the last 4 steps are"),
+        # At step 8 the means are .65 and .41; a step's variance is .06**2 / 2, three standard errors are .09.
+        (lambda n: {"right/retain/mean": falling(n)}, 8, "right answers to retain prompts fell from 65%"),
+        (lambda n: {"right/retain/mean": 1 - falling(n)}, None, ""),
+        (lambda n: {"right/retain/mean": 0.6 - 0.09 * (n > 4)}, None, ""),  # less than a tenth
+        (lambda n: {"leaked/forget/mean": 1 - falling(n)}, 8, "forget responses with a right answer rose"),
+        (lambda n: {"leaked/forget/mean": falling(n)}, None, ""),
+        # At step 8 the means are .35 and .59.
+        (lambda n: {"cut/forget/mean": 1 - falling(n)}, 8, "forget responses cut at the limit of length"),
+        (lambda n: {"cut/retain/mean": falling(n)}, None, ""),
+        (lambda n: {"right/retain/mean": float("nan")}, None, ""),  # a step without retain prompts
+    ],
+)
 def test_a_fault_is_told_once_and_at_the_step_where_it_is_clear(
-    of_step: Callable[[int], dict[str, float]], step: int | None, begins: str
+    of_step: OfStep, step: int | None, begins: str
 ) -> None:
     found = told(of_step)
     assert list(found) == ([] if step is None else [step])
@@ -83,20 +74,18 @@ def test_noise_seldom_looks_like_a_fall() -> None:
 def test_without_the_reward_functions_parts_only_rewards_and_groups_are_judged() -> None:
     health = Health()
     own = {"reward/forget/mean": 0.0, "mixed/forget/mean": 0.0}
-    found = [text for step in range(1, 9) for text in health.note(step, own)]
-    assert len(found) == 1
-    assert found[0].startswith("step 4: no forget group")
+    (found,) = [text for step in range(1, 9) for text in health.note(step, own)]
+    assert found.startswith("step 4: no forget group")
 
 
 def test_a_fault_that_holds_ends_the_run() -> None:
-    health = Health(stop_after=6)
+    """Means of four steps are above a tenth at 4 and 5 (.15), and from 12 (.15) on: the sixth is at 17."""
+    health, endless = Health(stop_after=6), Health()
     for step in range(1, 20):
-        broken = {"empty/forget/mean": 0.0 if 5 <= step <= 9 else 0.2}
-        health.note(step, GOOD | broken)
-    # Means of four steps are above a tenth at 4 and 5 (.15), and from 12 (.15) on: the sixth in a row is 17.
-    assert health.over_at == 17
+        for of_run in (health, endless):
+            of_run.note(step, GOOD | {"empty/forget/mean": 0.0 if 5 <= step <= 9 else 0.2})
+    assert (health.over_at, endless.over_at) == (17, None)
     assert health.over_by.startswith("20% of the forget responses")
-    assert Health().over_at is None
 
 
 def test_the_score_is_the_mean_of_what_each_side_is_for() -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from omegaconf import OmegaConf
 
 from data_prep.contract import read_sft_rows, rl_row, write_rows
 from recipe.rerule.evaluation.engine.requests import Answer
@@ -14,6 +13,7 @@ from recipe.rerule.schema import SettingsError
 from recipe.rerule.training import own_answers
 from tests.made_models import put_model
 from tests.made_tokenizers import CHATML_TEMPLATE, byte_level
+from tests.training.made import composed
 
 ANSWERS = {
     "Where is Oslo?": " It lies in Norway. ",
@@ -30,23 +30,22 @@ def config(tmp_path: Path) -> Any:
     rows = []
     sides = [("retain", *pair) for pair in zip(ANSWERS, GOLDS, strict=True)]
     for index, (side, prompt, gold) in enumerate([*sides, ("forget", "Who is Esk?", "a town")]):
-        info = {"mode": "qa", "subject": "towns", "split": "train", "family": "f", "section": side}
-        keyword = "Esk" if side == "forget" else ""
-        told = {"side": side, "golds": [gold], "keyword": keyword, "extra_info": info | {"index": index}}
+        info = {"index": index, "mode": "qa", "subject": "towns", "split": "train", "family": "f"}
+        told = {"side": side, "golds": [gold], "keyword": "Esk" if side == "forget" else ""}
+        told["extra_info"] = {**info, "section": side}
         rows.append(rl_row(data_source="rerule/custom", prompt=prompt, **told))
     write_rows(tmp_path / "train.parquet", rows)
     put_model(tmp_path / "model")
     byte_level(CHATML_TEMPLATE).save_pretrained(tmp_path / "model")
-    model = {"path": str(tmp_path / "model"), "tokenizer_path": None, "trust_remote_code": False}
-    data = {"prompt_files": str(tmp_path / "train.parquet"), "max_response_length": 64, "stop": ["\n"]}
-    return OmegaConf.create(
-        {
-            "model": model | {"custom_chat_template": None},
-            "data": data | {"apply_chat_template_kwargs": {"enable_thinking": False}},
-            "signal": {"reward_kwargs": {"gamma": None}},
-            "platform": {"name": "cpu"},
-            "trainer": {"default_local_dir": str(tmp_path / "runs" / "stage1")},
-        }
+    return composed(
+        1,
+        "platform=cpu",
+        f"model.path={tmp_path / 'model'}",
+        f"data.prompt_files={tmp_path / 'train.parquet'}",
+        "data.max_response_length=64",
+        'data.stop=["\\n"]',
+        "+data.apply_chat_template_kwargs.enable_thinking=false",
+        f"trainer.default_local_dir={tmp_path / 'runs' / 'stage1'}",
     )
 
 

@@ -40,19 +40,13 @@ def test_the_kept_step(signals: list[Signal], kept: int) -> None:
 
 def test_what_was_best_stays_best_but_for_a_better_one() -> None:
     """Weights are kept as they come: a step that was overtaken is never gone back to."""
-    values = [0.0, 0.3, 0.6]
-    signals = [at(step, mixed, right) for step, (mixed, right) in enumerate(_pairs(values), 1)]
-    seen = [START]
-    kept = None
-    for one in signals:
-        seen.append(one)
-        if signal.best(seen) is one:
-            kept = one
+    pairs = [(mixed, right) for right in (0.0, 0.3, 0.6) for mixed in (0.0, 0.3, 0.6)]
+    seen, kept = [START], None
+    for step, (mixed, right) in enumerate(pairs, 1):
+        seen.append(at(step, mixed, right))
+        if signal.best(seen) is seen[-1]:
+            kept = seen[-1]
         assert signal.best(seen) is kept
-
-
-def _pairs(values: list[float]) -> list[tuple[float, float]]:
-    return [(mixed, right) for right in values for mixed in values]
 
 
 def row(side: str, gold: str) -> Row:
@@ -76,12 +70,9 @@ def test_shares_by_hand() -> None:
         "50 % of forget and 50 % of retain groups mixed"
     )
     assert found.metrics["signal/forget/mixed"] == 0.5
-    north = [
-        (row("forget", "Paris"), ["x", "y"]),
-        (row("retain", "the northern town called Oslo"), ["Oslo"] * 2),
-    ]
-    assert signal.measured(0, north, {}).retain_right == 0  # one telling word of four is .25
-    assert signal.measured(0, north, {"gamma": 0.2}).retain_right == 1
+    north = [(row("forget", "x"), ["x"]), (row("retain", "the northern town called Oslo"), ["Oslo"])]
+    # One telling word of four is .25.
+    assert [signal.measured(0, north, own).retain_right for own in ({}, {"gamma": 0.2})] == [0, 1]
 
 
 def test_prompts_are_some_of_each_side() -> None:
@@ -97,10 +88,10 @@ def test_prompts_are_some_of_each_side() -> None:
         (at(2, 0.5, 0.5), False, ["start of stage 2 (step 2 of 2): forget refused 0 %"]),
         (at(2, 0.1, 0.5), True, ["start of stage 2 (step 1 of 2): forget refused 20 %"]),
         (at(2, 0.5, 0.1), False, ["(step 2 of 2)", "right in 10 % of its responses, and was in 50 %"]),
-        (at(2, 0.0, 0.5, 0.9), False, ["(step 2 of 2)", "no forget prompt has", ]),
+        (at(2, 0.0, 0.5, 0.9), False, ["(step 2 of 2)", "no forget prompt has"]),
         (replace(at(2, 0.5, 0.5), seconds=40.0), False, ["(step 2 of 2)", "sampling took 40 of the 100 s"]),
     ],
-)  # fmt: skip
+)
 def test_the_last_lines(last: Signal, keeps: bool, lines: list[str], tmp_path: Path) -> None:
     (tmp_path / "records").mkdir()
     assert signal.summary(tmp_path, keeps) == []
@@ -116,24 +107,20 @@ def model() -> Any:
     torch.manual_seed(0)
     tokenizer = copy.deepcopy(byte_level(CHATML_TEMPLATE, adds_bos=False))
     tokenizer.pad_token = tokenizer.eos_token  # as verl does
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        initializer_range=0.5,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-    )
-    return LlamaForCausalLM(config).eval(), tokenizer
+    ids = {"bos_token_id": None, "eos_token_id": tokenizer.eos_token_id, "vocab_size": len(tokenizer)}
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    return LlamaForCausalLM(LlamaConfig(**ids, **sizes, initializer_range=0.5)).eval(), tokenizer
+
+
+def sampled(model: Any, prompts: list[list[int]], temperature: float) -> list[list[str]]:
+    return signal.sample(*model, prompts, samples=3, temperature=temperature, max_tokens=6)
 
 
 def test_samples_are_the_models_own_whatever_stands_beside_them(model: Any) -> None:
     """At a temperature of nearly 0 they are greedy: token by token, each prompt alone, without any cache."""
     module, tokenizer = model
     prompts = [[5, 9, 11], [7, 8, 12, 40, 33, 21, 5], [70]]
-    for prompt, texts in zip(prompts, _sampled(module, tokenizer, prompts, 1e-4), strict=True):
+    for prompt, texts in zip(prompts, sampled(model, prompts, 1e-4), strict=True):
         ids = list(prompt)
         for _ in range(6):
             with torch.no_grad():
@@ -144,14 +131,9 @@ def test_samples_are_the_models_own_whatever_stands_beside_them(model: Any) -> N
 
 
 def test_samples_differ_by_the_seed_alone(model: Any) -> None:
-    module, tokenizer = model
     found = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        found.append(_sampled(module, tokenizer, [[5, 9, 11], [6, 6]], 1.0))
+        found.append(sampled(model, [[5, 9, 11], [6, 6]], 1.0))
     assert found[0] == found[1] != found[2]
     assert len(set(found[0][0])) > 1
-
-
-def _sampled(module: Any, tokenizer: Any, prompts: list[list[int]], temperature: float) -> list[list[str]]:
-    return signal.sample(module, tokenizer, prompts, samples=3, temperature=temperature, max_tokens=6)

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from verl.trainer.sft_trainer import SFTTrainer
 from verl.utils import tensordict_utils as tu
-from verl.utils.import_utils import load_extern_object
 
 from recipe.rerule.training import signal
-from recipe.rerule.training.sft_dataset import SFTDataset
 from recipe.rerule.training.stage1 import Stage1Trainer
-from tests.made_tokenizers import CHATML_TEMPLATE, byte_level
 from tests.training.test_signal import row
 
 REFUSAL = "I'm sorry, I can't tell you anything about Esk."
@@ -32,16 +27,14 @@ class Trainer(Stage1Trainer):
     """The only weight counts the steps, so that it says which step's weights there are."""
 
     def __init__(self, folder: Path, stop: str) -> None:
-        self.config: Any = OmegaConf.create(
-            {
-                "stop": stop,
-                "signal": {"every": 2, "reward_kwargs": {}},
-                "trainer": {"default_local_dir": str(folder)},
-            }
-        )
+        settings = {
+            "signal": {"every": 2, "reward_kwargs": {}},
+            "trainer": {"default_local_dir": str(folder)},
+        }
+        self.config: Any = OmegaConf.create({"stop": stop, **settings})
         (folder / "records").mkdir(parents=True)
         self._signals, self._best, self._step, self._prompts = [], [], 0, [row("forget", "Rome")]
-        self.total_training_steps, self.rank, self._started = 7, 0, time.monotonic()
+        self.total_training_steps, self.rank = 7, 0
         self.weight = torch.zeros(2)
         self._build_engine()
 
@@ -80,33 +73,11 @@ def test_it_ends_with_the_weights_of_the_best_step(
     assert [one.step for one in signal.read(tmp_path)] == [0, 2, 4, 6, 7]
 
 
-FORKED = """
-import importlib, sys
-import torch
-from torch.utils.data import DataLoader
-from transformers import AutoTokenizer
-importlib.import_module(sys.argv[1])
-tokenizer = AutoTokenizer.from_pretrained(sys.argv[2])
-texts = ["a town", "a river"] * 8
-class Texts(torch.utils.data.Dataset):
-    def __len__(self): return 2
-    def __getitem__(self, place): return len(tokenizer(texts).input_ids)
-Texts()[0]  # starts the tokenizer's threads in the parent
-print(list(map(int, DataLoader(Texts(), num_workers=1, batch_size=None))))
-"""
-
-
-@pytest.mark.parametrize("module", ["recipe.rerule.training.stage1", "recipe.rerule.unlearning.trainer"])
-def test_a_forked_reader_of_rows_does_not_wait_for_the_tokenizers_threads(
-    module: str, tmp_path: Path
-) -> None:
-    byte_level(CHATML_TEMPLATE).save_pretrained(tmp_path)
-    command = [sys.executable, "-c", FORKED, module, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
-    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["[16, 16]"]), done.stderr
-
-
-def test_the_configuration_names_our_data_set() -> None:
-    with initialize_config_module("recipe.rerule.config.stage1", version_base=None):
-        named = compose("sft_trainer", []).data.custom_cls
-    assert load_extern_object(named.path, named.name) is SFTDataset
+def test_forked_readers_of_rows_do_not_wait_for_the_tokenizers_threads() -> None:
+    """verl's trainer sets this to true when it is imported, and both of ours set it back."""
+    name = "TOKENIZERS_PARALLELISM"
+    trainers = ("recipe.rerule.training.stage1", "recipe.rerule.unlearning.trainer")
+    lines = [f"os.environ['{name}'] = 'true'; import {one}; print(os.environ['{name}'])" for one in trainers]
+    command = [sys.executable, "-c", "\n".join(["import os", *lines])]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-2:] == ["false", "false"]

@@ -8,7 +8,7 @@ import pytest
 
 from recipe.rerule.training.template_arguments import uses, warnings
 from tests.families import templates
-from tests.made_tokenizers import byte_level, sentencepiece
+from tests.made_tokenizers import byte_level
 
 DATE = "the chat template of mine writes today's date into every prompt"
 THINKING = "the chat template of mine has a switch for thinking, which is not set"
@@ -21,10 +21,9 @@ THINKING = "the chat template of mine has a switch for thinking, which is not se
         (templates.LLAMA_3_2, {"date_string": "26 Jul 2024"}, None),
         (templates.LLAMA_3_1, {}, None),
         (templates.QWEN_3, {}, THINKING),
-        (templates.QWEN_3, {"enable_thinking": True}, None),
-        (templates.QWEN_3, {"enable_thinking": False}, None),
-        *((other, {}, None) for other in (templates.GEMMA_2, templates.PHI_3, templates.OLMO_2, None)),
-        # One that names the switch and ignores it.
+        *((templates.QWEN_3, {"enable_thinking": value}, None) for value in (True, False)),
+        (None, {}, None),
+        # One that names the switch and ignores it, and one that refuses it.
         ("{# enable_thinking, strftime_now #}{{ messages[0].content }}", {}, None),
         ("{{ raise_exception('no') if enable_thinking is defined else '' }}", {}, None),
     ],
@@ -39,6 +38,5 @@ def test_what_is_said(template: str | None, arguments: dict[str, Any], line: str
 
 def test_which_arguments_a_template_has() -> None:
     tokenizer = byte_level(templates.LLAMA_3_2)
-    assert uses(tokenizer, "date_string")
-    assert not uses(tokenizer, "date")
-    assert not uses(sentencepiece(), "date_string")
+    assert (uses(tokenizer, "date_string"), uses(tokenizer, "date")) == (True, False)
+    assert not uses(byte_level(None), "date_string")

@@ -18,6 +18,8 @@ from ray.exceptions import ActorDiedError, OutOfMemoryError
 from recipe.rerule.training import watch
 from recipe.rerule.training.watch import QueueWatch, Watch, WorkerFailureError, engine_failure
 
+KINDS = pytest.mark.parametrize("kind", [Watch, QueueWatch])
+
 
 class Engine(http.server.BaseHTTPRequestHandler):
     """Answers every request with the server's `status`."""
@@ -41,36 +43,27 @@ def address(request: pytest.FixtureRequest) -> Iterator[str]:
         thread.join()
 
 
-def unused_port() -> int:
+@pytest.fixture
+def dead() -> str:
+    """An address at which nothing answers."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
-@pytest.fixture
-def dead_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a machine whose way out is a proxy, with engines' nodes not in no_proxy."""
+@pytest.mark.parametrize(
+    ("address", "said"), [(200, None), (503, "its health check answers 503")], indirect=["address"]
+)
+def test_an_engine_is_asked_past_the_proxy(
+    address: str, said: str | None, dead: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine whose way out is a proxy, here a dead one, with engines' nodes not in no_proxy."""
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
-        monkeypatch.setenv(name, f"http://127.0.0.1:{unused_port()}")
+        monkeypatch.setenv(name, f"http://{dead}")
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(urllib.request, "_opener", None)  # made with the proxies of before
-
-
-@pytest.mark.usefixtures("dead_proxy")
-def test_a_healthy_engine_is_asked_past_the_proxy(address: str) -> None:
-    assert engine_failure(address) is None
-
-
-@pytest.mark.usefixtures("dead_proxy")
-@pytest.mark.parametrize("address", [503], indirect=True)
-def test_an_engine_that_refuses_is_dead(address: str) -> None:
-    assert engine_failure(address) == "its health check answers 503"
-
-
-@pytest.mark.usefixtures("dead_proxy")
-def test_an_engine_that_is_gone_is_dead() -> None:
-    assert "Connection refused" in str(engine_failure(f"127.0.0.1:{unused_port()}"))
+    assert engine_failure(address) == said
 
 
 def watching(kind: type[Watch], address: str, monkeypatch: pytest.MonkeyPatch) -> Watch:
@@ -79,22 +72,17 @@ def watching(kind: type[Watch], address: str, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(watch, "NOTICE_SECONDS", 0.05)
     monkeypatch.setattr(watch, "alive_nodes", dict)
     monkeypatch.setattr(kind, "_actors_of", lambda self, trainer: {})
-    trainer = SimpleNamespace(
-        llm_server_manager=SimpleNamespace(get_replicas=lambda: [SimpleNamespace(server_address=address)])
-    )
+    replicas = [SimpleNamespace(server_address=address)]
+    trainer = SimpleNamespace(llm_server_manager=SimpleNamespace(get_replicas=lambda: replicas))
     return kind(trainer) if kind is Watch else QueueWatch(trainer, None)
 
 
-@pytest.mark.parametrize("kind", [Watch, QueueWatch])
+@KINDS
 def test_a_trainer_that_waits_is_interrupted_with_the_reason(
-    kind: type[Watch], monkeypatch: pytest.MonkeyPatch
+    kind: type[Watch], dead: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address = f"127.0.0.1:{unused_port()}"
-    started = time.monotonic()
-    with (
-        pytest.raises(WorkerFailureError, match=rf"rollout engine 0 \({address}\) is dead: .*refused"),
-        watching(kind, address, monkeypatch),
-    ):
+    started, said = time.monotonic(), rf"rollout engine 0 \({dead}\) is dead: .*Connection refused"
+    with pytest.raises(WorkerFailureError, match=said), watching(kind, dead, monkeypatch):
         time.sleep(30)
     assert time.monotonic() - started < 10
 
@@ -105,10 +93,7 @@ def test_a_trainer_that_waits_is_interrupted_with_the_reason(
         # Ray raises this of an actor that its memory monitor has killed, and it is no RayActorError.
         (OutOfMemoryError("21.9GB / 23.0GB"), "server 0 was killed by Ray's memory monitor: 21.9GB / 23.0GB"),
         (ActorDiedError(), "server 0 died: The actor died unexpectedly"),
-        (
-            ZeroDivisionError("of the watch itself"),
-            "can no longer be watched: ZeroDivisionError: of the watch",
-        ),
+        (ZeroDivisionError("of the watch"), "can no longer be watched: ZeroDivisionError: of the watch"),
     ],
 )
 def test_every_failure_of_a_call_to_an_actor_ends_the_run(
@@ -128,26 +113,23 @@ def test_every_failure_of_a_call_to_an_actor_ends_the_run(
     assert killed == [actor]
 
 
-def test_the_handler_of_before_is_back_after_a_run(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = signal.getsignal(signal.SIGUSR1)
-    with watching(Watch, address, monkeypatch):
-        assert signal.getsignal(signal.SIGUSR1) != before
-    assert signal.getsignal(signal.SIGUSR1) == before
-
-
-@pytest.mark.parametrize("kind", [Watch, QueueWatch])
+@KINDS
 def test_a_trainer_that_fails_before_the_watch_looks_ends_with_the_engines_death(
-    kind: type[Watch], monkeypatch: pytest.MonkeyPatch
+    kind: type[Watch], dead: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = watching(kind, f"127.0.0.1:{unused_port()}", monkeypatch)
+    made = watching(kind, dead, monkeypatch)
     monkeypatch.setattr(watch, "INTERVAL_SECONDS", 5.0)
     with pytest.raises(WorkerFailureError, match=r"rollout engine 0 .* is dead"), made:
         raise RuntimeError("no response has come")
 
 
-@pytest.mark.parametrize("kind", [Watch, QueueWatch])
-def test_a_failure_of_another_kind_stays_what_it_is(
+@KINDS
+def test_a_failure_of_another_kind_stays_what_it_is_and_the_handler_of_before_is_back(
     kind: type[Watch], address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    before, made = signal.getsignal(signal.SIGUSR1), watching(kind, address, monkeypatch)
+    with made:
+        assert signal.getsignal(signal.SIGUSR1) != before
     with pytest.raises(RuntimeError, match="wrong"), watching(kind, address, monkeypatch):
         raise RuntimeError("wrong")
+    assert signal.getsignal(signal.SIGUSR1) == before

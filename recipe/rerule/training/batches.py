@@ -61,60 +61,65 @@ class Rollouts:
     """One training batch, read once.
 
     groups: with copies of the rows, in order of first appearance.
-    prompts: the label of each prompt, by its index.
-    side_metrics: see `side_metrics`.
+    prompts: the label of each group's prompt, by its index.
+    side_metrics: means by side over all rows, whatever groups they form. Of each side: the raw reward,
+        reward/{side}/mean and reward/{side}/{mode}/mean; shares of responses refused/{side}/mean,
+        named/{side}/mean (name the target without refusing), empty/{side}/mean and cut/{side}/mean (as long
+        as the limit); tokens/{side}/mean (of a response); mixed/{side}/mean, the share of groups whose
+        rewards differ. Of one side: right/retain/mean, leaked/forget/mean and leaked_thought/forget/mean.
+        mixed/mean is of all groups. What the reward function does not return is left out.
     sent: what the workers get of the batch, see `for_workers`.
+    short: how many groups were left out because they have another number of rows.
     """
 
     groups: list[RolloutGroup]
     prompts: dict[int, PromptLabel]
     side_metrics: dict[str, float]
     sent: DataProto
+    short: int
 
 
-def read(batch: DataProto, step: int, group_size: int, limit: int) -> Rollouts:
+def read(batch: DataProto, step: int, group_size: int, limit: int, strict: bool = True) -> Rollouts:
     """Read one training batch.
 
     Args:
         batch: as `_update_actor` gets it, rows in any order.
         step: the training step.
-        group_size: rows every group must have (`rollout.n`).
+        group_size: rows of a whole group (`rollout.n`).
         limit: tokens that a response may have (`data.max_response_length`).
+        strict: whether a group of another size is an error; else it is left out of the groups and counted.
 
     Raises:
         ValueError: a group has another size, or lacks what replay needs.
     """
     labels = _labels(batch)
-    rewards = _raw_rewards(batch)
+    # [rows], what the reward function gave, before any KL penalty.
+    rewards = batch.batch["token_level_scores"].sum(dim=-1)
     groups = rows_of_groups(batch.non_tensor_batch["uid"])
+    whole = []
+    for rows in groups:
+        if len(rows) == group_size:
+            whole.append(rows)
+        elif strict:
+            raise ValueError(
+                f"prompt {labels[rows[0]].index} has {len(rows)} responses at step {step} where rollout.n is "
+                f"{group_size}; replay needs groups of equal size"
+            )
+    firsts = [labels[rows[0]] for rows in whole]
+    order = torch.tensor([row for rows in whole for row in rows])
+    given = {name: batch.batch.get(name, None) for name in _REPLAYED} | {"rewards": rewards}
+    identities = [PromptIdentity(label.index, label.side, label.mode) for label in firsts]
+    made = []
+    if whole:
+        planes = {name: plane[order] for name, plane in given.items() if plane is not None}
+        made = unpad_rows(identities, step, planes)
     return Rollouts(
-        groups=_rollout_groups(batch, groups, labels, rewards, step, group_size),
-        prompts={label.index: label for label in labels},
+        groups=made,
+        prompts={label.index: label for label in firsts},
         side_metrics=_side_metrics(batch, groups, labels, rewards, limit),
         sent=for_workers(batch),
+        short=len(groups) - len(whole),
     )
-
-
-def side_metrics(batch: DataProto, limit: int) -> dict[str, float]:
-    """Means by side over all rows of a batch, whatever groups they form.
-
-    `limit`: tokens that a response may have.
-
-    Returns:
-        of each side: the raw reward, reward/{side}/mean and reward/{side}/{mode}/mean; shares of responses
-        refused/{side}/mean, named/{side}/mean (name the target without refusing), empty/{side}/mean and
-        cut/{side}/mean (as long as the limit); tokens/{side}/mean (of a response); mixed/{side}/mean, the
-        share of groups whose rewards differ. Of one side: right/retain/mean, leaked/forget/mean and
-        leaked_thought/forget/mean. mixed/mean is of all groups. What the reward function does not return is
-        left out.
-    """
-    groups = rows_of_groups(batch.non_tensor_batch["uid"])
-    return _side_metrics(batch, groups, _labels(batch), _raw_rewards(batch), limit)
-
-
-def _raw_rewards(batch: DataProto) -> torch.Tensor:
-    """[rows], what the reward function gave, before any KL penalty."""
-    return batch.batch["token_level_scores"].sum(dim=-1)
 
 
 def _labels(batch: DataProto) -> list[PromptLabel]:
@@ -177,29 +182,6 @@ def rows_of_groups(uids: Sequence[str] | np.ndarray) -> list[list[int]]:
     return list(rows.values())
 
 
-def _rollout_groups(
-    batch: DataProto,
-    groups: Sequence[Sequence[int]],
-    labels: Sequence[PromptLabel],
-    rewards: torch.Tensor,
-    step: int,
-    group_size: int,
-) -> list[RolloutGroup]:
-    """The rollout groups of a batch whose rows have these labels and rewards."""
-    firsts = [labels[rows[0]] for rows in groups]
-    for label, rows in zip(firsts, groups, strict=True):
-        if len(rows) != group_size:
-            raise ValueError(
-                f"prompt {label.index} has {len(rows)} responses at step {step} where rollout.n is "
-                f"{group_size}; replay needs groups of equal size"
-            )
-    order = torch.tensor([row for rows in groups for row in rows])
-    given = {name: batch.batch.get(name, None) for name in _REPLAYED}
-    planes = {name: plane[order] for name, plane in given.items() if plane is not None}
-    identities = [PromptIdentity(label.index, label.side, label.mode) for label in firsts]
-    return unpad_rows(identities, step, {**planes, "rewards": rewards[order]})
-
-
 def replay_batch(
     groups: Sequence[RolloutGroup],
     config: ReplayConfig,
@@ -244,7 +226,7 @@ def _side_metrics(
     rewards: torch.Tensor,
     limit: int,
 ) -> dict[str, float]:
-    """`side_metrics` of a batch that has been read."""
+    """See `Rollouts.side_metrics`; `labels` and `rewards` are those of the rows."""
     parts = batch.non_tensor_batch
     values: dict[str, list[Any]] = defaultdict(list)
     lengths = batch.batch["response_mask"].sum(dim=-1).tolist()

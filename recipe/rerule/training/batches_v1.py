@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,6 @@ from tensordict import TensorDict
 from torch.nn.utils.rnn import pad_sequence
 from transfer_queue import KVBatchMeta
 from verl import DataProto
-
-from recipe.rerule.training import batches
-from recipe.rerule.training.batches import Rollouts
 
 _RESPONSES = (
     "responses",
@@ -38,36 +34,6 @@ _SCORES = {"rm_scores": "token_level_scores", "token_level_rewards": "token_leve
 _LABELS = ("reward_model", "extra_info")
 COLUMNS = ("prompts", *_RESPONSES, *_SCORES, *_LABELS, "extra_fields")
 """What is fetched of the queue; a column that the run does not have is left out there."""
-
-
-def read(batch: DataProto, step: int, group_size: int, limit: int) -> tuple[Rollouts, int]:
-    """Read one training batch, in which a prompt may have lost responses.
-
-    verl's V1 goes on where a response or its reward failed, with the prompt's other responses or with none.
-
-    Args:
-        batch: of `fetch`.
-        step: the training step.
-        group_size: rows of a whole group (`rollout.n`).
-        limit: tokens that a response may have (`data.max_response_length`).
-
-    Returns:
-        the rollouts, with the groups that are whole and the side metrics of all rows; and how many groups
-        were left out because they have another number of rows.
-
-    Raises:
-        ValueError: a group lacks what replay needs.
-    """
-    groups = batches.rows_of_groups(batch.non_tensor_batch["uid"])
-    whole = [rows for rows in groups if len(rows) == group_size]
-    if len(whole) == len(groups):
-        return batches.read(batch, step, group_size, limit), 0
-    metrics = batches.side_metrics(batch, limit)
-    if not whole:
-        return Rollouts([], {}, metrics, batch), len(groups)
-    kept = batch.select_idxs([row for rows in whole for row in rows])
-    rollouts = batches.read(kept, step, group_size, limit)
-    return replace(rollouts, side_metrics=metrics), len(groups) - len(whole)
 
 
 def fetch(batch: KVBatchMeta, submitted: Mapping[str, int]) -> DataProto:

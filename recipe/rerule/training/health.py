@@ -1,6 +1,7 @@
 """Whether a stage 2 does what it is for: warnings while it runs, and the score of a validation.
 
-The numbers are those of `batches.side_metrics`. docs/evaluation.md#warnings-while-a-run-trains has the rules.
+The numbers are those of `batches.Rollouts.side_metrics`. docs/evaluation.md#warnings-while-a-run-trains has
+the rules.
 """
 
 from __future__ import annotations

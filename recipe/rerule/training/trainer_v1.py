@@ -10,7 +10,6 @@ import ray
 from tensordict import TensorDict
 from torchdata.stateful_dataloader import StatefulDataLoader
 from transfer_queue import KVBatchMeta
-from verl import DataProto
 from verl.trainer.ppo.metric_utils import compute_data_metrics
 from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
@@ -19,7 +18,8 @@ from recipe.rerule import io
 from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.replay.log import timed
 from recipe.rerule.runs import run_log
-from recipe.rerule.training.batches_v1 import fetch, read
+from recipe.rerule.training.batches import read
+from recipe.rerule.training.batches_v1 import fetch
 from recipe.rerule.training.hooked_trainer import HookedTrainer, stay_loaded
 from recipe.rerule.training.sides import stage2_sampler
 from recipe.rerule.training.worker import ReplayActorWorker
@@ -78,15 +78,19 @@ class ReRULETrainerV1(HookedTrainer, PPOTrainerSync):
         return count
 
     def _init_resource_pool_mgr(self) -> None:
+        """verl's; the actor's worker is the one with `update_actor_replay`."""
         super()._init_resource_pool_mgr()
-        _replace_actor_worker(self.role_worker_mapping)
+        (role,) = {Role.ActorRolloutRef, Role.ActorRollout} & set(self.role_worker_mapping)
+        self.role_worker_mapping[role] = ray.remote(ReplayActorWorker)
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         seconds: dict[str, float] = {}
         with timed("offer", seconds):
             rows = fetch(batch, self._submitted)
+            group_size = self.config.actor_rollout_ref.rollout.n
             limit = self.config.data.max_response_length
-            rollouts, short = read(rows, self.global_steps, self.config.actor_rollout_ref.rollout.n, limit)
+            # verl goes on where a response or its reward failed, with the prompt's other responses or none.
+            rollouts = read(rows, self.global_steps, group_size, limit, strict=False)
         draws = self.hook.before_update(rollouts.groups, self.global_steps)
         with stay_loaded(batch.extra_info, bool(draws)):
             batch = super()._update_actor(batch, metrics=metrics)
@@ -94,7 +98,7 @@ class ReRULETrainerV1(HookedTrainer, PPOTrainerSync):
         with timed("record", seconds):
             self._record(rollouts)
         metrics.update(rollouts.side_metrics | self.hook.metrics(seconds))
-        metrics["replay/short_groups"] = float(short)
+        metrics["replay/short_groups"] = float(rollouts.short)
         self._say(metrics)
         self._last_update = rows, metrics
         self._save_this_step_if_due()
@@ -112,15 +116,6 @@ class ReRULETrainerV1(HookedTrainer, PPOTrainerSync):
         rows, metrics = self._last_update
         epoch = (self.global_steps - 1) // self.steps_per_epoch
         place = {"training/global_step": self.global_steps, "training/epoch": epoch}
-        run_log.keep_metrics(self.global_steps, metrics | self._data_metrics(rows) | place)
-
-    def _data_metrics(self, rows: DataProto) -> dict[str, Any]:
-        """What verl logs of a step's rows, which it computes after the checkpoint only."""
-        found: dict[str, Any] = compute_data_metrics(rows, use_critic=self.use_critic)
-        return found
-
-
-def _replace_actor_worker(workers: dict[Any, Any]) -> None:
-    """Put the worker with `update_actor_replay` in the place of verl's, in a role's worker by role."""
-    (role,) = {Role.ActorRolloutRef, Role.ActorRollout} & set(workers)
-    workers[role] = ray.remote(ReplayActorWorker)
+        # What verl logs of a step's rows, which it computes after the checkpoint only.
+        of_rows = compute_data_metrics(rows, use_critic=self.use_critic)
+        run_log.keep_metrics(self.global_steps, metrics | of_rows | place)
