@@ -15,6 +15,7 @@ import pytest
 
 from tests.data_prep.generate.server import MODEL, Behaviour, Call, ChatServer, say, status
 from tests.data_prep.raw_files import (
+    contents,
     error_of,
     parquet_rows,
     prep,
@@ -58,10 +59,6 @@ def test_the_command_starts_without_heavy_libraries() -> None:
     loaded = set(done.stdout.split())
     assert "pyarrow" in loaded
     assert not loaded & {"torch", "transformers", "datasets", "openai", "huggingface_hub", "verl"}
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize(
