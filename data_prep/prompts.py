@@ -144,7 +144,28 @@ class Benchmark:
     def rl_rows(self, split: str, prompts: Iterable[Prompt]) -> list[Row]:
         """The rows of train, val or probe prompts."""
         form = self.probe_form or self.form if split == "probe" else self.form
-        return [self._rl_row(split, form, prompt) for prompt in prompts]
+        return [
+            rl_row(
+                data_source=f"rerule/{self.name}",
+                prompt=form.render(prompt),
+                side=prompt.side,
+                golds=list(prompt.golds),
+                keyword=prompt.keyword,
+                extra_info={
+                    "index": prompt.index,
+                    "mode": prompt.mode,
+                    "subject": prompt.subject,
+                    "split": split,
+                    "section": prompt.section,
+                    "family": prompt.family,
+                    **({"fact": prompt.fact} if prompt.fact else {}),
+                },
+                query=prompt.query,
+                raw=form.raw,
+                reference=prompt.reference if split == "probe" else None,
+            )
+            for prompt in prompts
+        ]
 
     def sft_rows(self) -> list[Row]:
         """The rows of stage 1."""
@@ -161,27 +182,6 @@ class Benchmark:
             )
             for prompt, answer in answered
         ]
-
-    def _rl_row(self, split: str, form: PromptForm, prompt: Prompt) -> Row:
-        return rl_row(
-            data_source=f"rerule/{self.name}",
-            prompt=form.render(prompt),
-            side=prompt.side,
-            golds=list(prompt.golds),
-            keyword=prompt.keyword,
-            extra_info={
-                "index": prompt.index,
-                "mode": prompt.mode,
-                "subject": prompt.subject,
-                "split": split,
-                "section": prompt.section,
-                "family": prompt.family,
-                **({"fact": prompt.fact} if prompt.fact else {}),
-            },
-            query=prompt.query,
-            raw=form.raw,
-            reference=prompt.reference if split == "probe" else None,
-        )
 
 
 def mode_of(query: str) -> str:

@@ -125,8 +125,8 @@ def test_by_hand(convention: str) -> None:
 
 
 def test_rwku_scores_texts_longer_than_the_recursion_limit() -> None:
-    words = " ".join(str(i) for i in range(3000))
-    assert math.isclose(rouge_l(words, words + " more", "rwku"), 3000 / 3001)
+    words = " ".join(str(i) for i in range(1500))
+    assert math.isclose(rouge_l(words, words + " more", "rwku"), 1500 / 1501)
 
 
 @given(prediction=TEXTS, reference=TEXTS)
