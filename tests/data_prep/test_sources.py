@@ -32,19 +32,6 @@ def put(folder: Path, name: str, content: str | bytes) -> Path:
     return path
 
 
-def places(path: Path) -> list[str]:
-    """Origins without the path."""
-    return [record.origin.removeprefix(str(path)) for record in read_records(path)]
-
-
-def with_rows(lines: list[str]) -> list[str]:
-    return [f"{line} (row {number})" for number, line in enumerate(lines, start=1)]
-
-
-def fields(path: Path) -> Rows:
-    return [dict(record.fields) for record in read_records(path)]
-
-
 TWO = [{"a": "x", "b": 1}, {"a": "y"}]
 JSON: list[tuple[str, str, list[int]]] = [
     ("rows.json", '[\n  {\n    "a": "x",\n    "b": 1\n  },\n\n  {"a": "y"}\n]\n', [2, 7]),
@@ -74,8 +61,10 @@ def test_rows_are_named_by_the_line_they_begin_on(
 ) -> None:
     """The delimiter of CSV is the one that is most often in the header."""
     path = put(tmp_path, name, text)
-    assert fields(path) == wanted
-    assert places(path) == with_rows([f":{line}" for line in lines])
+    found = read_records(path)
+    assert [dict(record.fields) for record in found] == wanted
+    origins = [f"{path}:{line} (row {row})" for row, line in enumerate(lines, start=1)]
+    assert [record.origin for record in found] == origins
     assert read_records(path, "here/it")[0].origin == f"here/it:{lines[0]} (row 1)"
 
 
@@ -118,7 +107,7 @@ def test_what_a_source_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert [source.has(Table(name)) for name in ("sub/qa", "other", "none")] == [True, True, False]
     found = source.read(QA)
     assert [dict(record.fields) for record in found] == TABLE_ROWS
-    assert [one.origin for one in found] == with_rows([f"name/sub/qa.jsonl:{line}" for line in (1, 2)])
+    assert [one.origin for one in found] == [f"name/sub/qa.jsonl:{n} (row {n})" for n in (1, 2)]
     assert source.hashes == {"sub/qa.jsonl": hashlib.sha256(path.read_bytes()).hexdigest()}
     with pytest.raises(SourceError, match=r"none of none.json, none.jsonl, none.csv is there"):
         source.read(Table("none"))
