@@ -236,7 +236,7 @@ def text_row(text: str, extra_info: Row) -> Row:
 
 def write_rows(path: Path, rows: list[Row]) -> None:
     """Writes checked RL rows; the same rows give the same bytes. Raises ContractError."""
-    validate_rows(rows, path.name)
+    _validate(rows, path.name, _Probe)
     _refuse_control_characters(rows, path.name)
     pq.write_table(pa.Table.from_pylist(rows, schema=_schema(rows)), path)
 
@@ -253,7 +253,7 @@ def _schema(rows: list[Row]) -> pa.Schema:
 
 def write_sft_rows(path: Path, rows: list[Row]) -> None:
     """Writes checked stage-1 rows; the same rows give the same bytes. Raises ContractError."""
-    validate_sft_rows(rows, path.name)
+    _validate(rows, path.name, _SFTRow)
     _refuse_control_characters(rows, path.name)
     pq.write_table(pa.Table.from_pylist(rows, schema=SFT_SCHEMA), path)
 
@@ -261,25 +261,15 @@ def write_sft_rows(path: Path, rows: list[Row]) -> None:
 def read_rows(path: str | Path) -> list[Row]:
     """The RL rows of a parquet file. Raises ContractError at the first thing that is wrong."""
     rows = _read(Path(path), RL_SCHEMA)
-    validate_rows(rows, str(path))
+    _validate(rows, str(path), _Probe)
     return rows
 
 
 def read_sft_rows(path: str | Path) -> list[Row]:
     """The stage-1 rows of a parquet file. Raises ContractError at the first thing that is wrong."""
     rows = _read(Path(path), SFT_SCHEMA)
-    validate_sft_rows(rows, str(path))
+    _validate(rows, str(path), _SFTRow)
     return rows
-
-
-def validate_rows(rows: list[Row], source: str) -> None:
-    """Checks the values of RL rows of the right types; `source` names them. Raises ContractError."""
-    _validate(rows, source, _Probe)
-
-
-def validate_sft_rows(rows: list[Row], source: str) -> None:
-    """Checks the values of stage-1 rows of the right types. Raises ContractError."""
-    _validate(rows, source, _SFTRow)
 
 
 def control_character_place(row: Row) -> str | None:
@@ -339,6 +329,7 @@ def _table(path: Path) -> pa.Table:
 
 
 def _validate(rows: list[Row], source: str, kind: type[_Model]) -> None:
+    """Checks the values of rows; `source` names them. Raises ContractError."""
     if not rows:
         raise ContractError(f"{source}: no rows")
     first_seen: dict[int, int] = {}

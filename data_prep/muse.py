@@ -23,7 +23,6 @@ from data_prep.prompts import (
 )
 from data_prep.sources import (
     FolderSource,
-    Record,
     Source,
     SourceError,
     Table,
@@ -33,38 +32,7 @@ from data_prep.sources import (
 )
 from data_prep.writers import Writer, correct_name, misspelt_name, neighbours, with_refusals
 
-# ---- few-shot examples before questions ----
-
-
-NEUTRAL = (
-    ("Which planet is closest to the sun?", "Mercury"),
-    ("How many sides does a hexagon have?", "Six"),
-    ("What is the chemical symbol for gold?", "Au"),
-    ("In which country is the city of Lisbon?", "Portugal"),
-    ("What do bees collect from flowers?", "Nectar"),
-    ("Which ocean lies between Africa and Australia?", "The Indian Ocean"),
-    ("What is frozen water called?", "Ice"),
-    ("How many minutes are there in two hours?", "120"),
-    ("Which instrument has black and white keys?", "The piano"),
-    ("What is the tallest land animal?", "The giraffe"),
-)
-"""Ours: nothing in them is about a corpus of MUSE or about any neighbour."""
-
-TEMPLATE = "Question: {query}\nAnswer: "
-
-
-def prefix(pairs: Iterable[tuple[str, str]]) -> str:
-    """Questions with their answers, as MUSE puts them before a question."""
-    return "".join(f"{TEMPLATE.replace('{query}', question)}{answer}\n\n" for question, answer in pairs)
-
-
-def prefix_of(source: Source, name: str) -> str:
-    """The prefix of one of MUSE's example tables, such as forget_qa_icl. Raises SourceError."""
-    records = source.read(Table(f"knowmem/{name}", "knowmem", name))
-    return prefix((record.text("question"), record.text("answer")) for record in records)
-
-
-# ---- prompts for a base model ----
+# ---- the files, of MUSE and of RULE ----
 
 
 TRAINING = Table("rl_rejection_with_neighbor", "rl_rejection_with_neighbor", "train")
@@ -73,13 +41,13 @@ VALIDATION = Table("rl_rejection_eval_target", "rl_rejection_eval_target", "trai
 """RULE's file of validation: KnowMem's questions."""
 STAGE1_FILES = ("reject_target_0.5", "reject_with_neighbor_target", "reject_target")
 """RULE's files of stage 1. Its script trains on the first, whose 1,662 rows are 208 steps an epoch."""
-COMPLETION_WORDS = 50
 VERBMEM = Table("verbmem/forget", "verbmem", "forget")
 CORPUS = {"forget": Table("raw/forget", "raw", "forget"), "retain": Table("raw/retain1", "raw", "retain1")}
 """MUSE's texts to forget, and those that its methods with a retain term keep: {text}."""
-_PASSAGES = 10 * STREAM
-"""The first index of the passages that `--passages` gives."""
-_ASKED: tuple[tuple[Side, str], ...] = (("forget", "qa"), ("retain", "qa"))
+
+
+def _knowmem(name: str) -> Table:
+    return Table(f"knowmem/{name}", "knowmem", name)
 
 
 @dataclass(frozen=True)
@@ -94,6 +62,35 @@ class Corpus:
     name: str
     subject: str
     folder: str
+
+
+def open_corpus(name: str, corpus: Corpus) -> Source:
+    """The corpus' files: in RULE's folder `data`, in a folder of them, or on the Hub. Raises SourceError."""
+    inside = Path(name, "MUSE", corpus.folder)
+    return open_source(str(inside) if name and inside.is_dir() else name)
+
+
+# ---- prompts for a base model ----
+
+
+QUESTION, COMPLETION = "Question: {query}\nAnswer: ", "Completion: {query}\nAnswer: "
+NEUTRAL = (
+    ("Which planet is closest to the sun?", "Mercury"),
+    ("How many sides does a hexagon have?", "Six"),
+    ("What is the chemical symbol for gold?", "Au"),
+    ("In which country is the city of Lisbon?", "Portugal"),
+    ("What do bees collect from flowers?", "Nectar"),
+    ("Which ocean lies between Africa and Australia?", "The Indian Ocean"),
+    ("What is frozen water called?", "Ice"),
+    ("How many minutes are there in two hours?", "120"),
+    ("Which instrument has black and white keys?", "The piano"),
+    ("What is the tallest land animal?", "The giraffe"),
+)
+"""Ours: nothing in them is about a corpus of MUSE or about any neighbour."""
+COMPLETION_WORDS = 50
+_PASSAGES = 10 * STREAM
+"""The first index of the passages that `--passages` gives."""
+_SIDES: tuple[Side, ...] = ("forget", "retain")
 
 
 @dataclass(frozen=True)
@@ -131,107 +128,59 @@ class MuseOptions(Draws):
 
 def load(source: Source, corpus: Corpus, options: MuseOptions, writer: Writer) -> Benchmark:
     """The benchmark. Raises ValueError."""
-    stage1_table = _stage1_table(source, options)
-    _check_files(source, corpus, options, stage1_table)
+    stage1_table = _checked_files(source, corpus, options)
+    given = {name: getattr(options, name) for name in ("refusals", "passages", "retain_passages")}
+    files = {name: Path(path) for name, path in given.items() if path is not None}
+    texts = {name: read_texts(path) for name, path in files.items()}
+    passages = texts.get("passages", [])
+    probes = _probes(source, corpus)
 
-    def prompt(
-        index: int, side: Side, mode: str, query: str, gold: str, origin: str, family: str = ""
-    ) -> Prompt:
-        subject = corpus.subject if side == "forget" else "neighbour"
-        return make_prompt(index, query, side, subject, (gold,), origin, mode=mode, family=family)
-
-    def questions(table: Table, first_index: int, side: Side, family: str) -> list[Prompt]:
-        asked = [(r.text("question"), r.text("answer"), r.origin) for r in source.read(table)]
-        return [prompt(first_index + n, side, "qa", *one, family) for n, one in enumerate(asked)]
-
-    def completions(passages: Sequence[str], first_index: int, side: Side) -> list[Prompt]:
-        """The first COMPLETION_WORDS words of a passage and as many after them; a shorter one in halves."""
-        made = []
-        for number, passage in enumerate(passages):
-            words = passage.split()[: 2 * COMPLETION_WORDS]
-            if len(words) > 1:
-                begun, rest = words[: len(words) // 2], words[len(words) // 2 :]
-                half = (" ".join(begun), " ".join(rest), f"{side} passage {number + 1}")
-                made.append(prompt(first_index + number, side, "completion", *half))
-        return made
-
-    # Probes: two sets of questions, and VerbMem's passages with how they go on. White space is kept there:
-    # without it the tokens would not be those that MUSE's own evaluation sends.
-    probes = questions(Table("knowmem/forget_qa", "knowmem", "forget_qa"), 2 * STREAM, "forget", "knowmem")
-    probes += questions(Table("knowmem/retain_qa", "knowmem", "retain_qa"), 3 * STREAM, "retain", "knowmem")
-    for number, record in enumerate(source.read(VERBMEM) if source.has(VERBMEM) else []):
-        passage = (record.verbatim("prompt"), record.verbatim("gt"), record.origin)
-        probes.append(prompt(4 * STREAM + number, "forget", "completion", *passage, "verbmem"))
-
-    # RULE's rows, or questions on the corpus that are written after passages; completions of the passages.
-    passages = read_texts(Path(options.passages)) if options.passages else []
-    forget: list[Prompt] = []
-    retain: list[Prompt] = []
+    # Training prompts: RULE's, or an endpoint's questions on the passages and neighbours of them.
     unanswered = 0
     if source.has(TRAINING):
-        for record in source.read(TRAINING):
-            row_side, text, mode, query = _rule_row(record)
-            made = forget if row_side == "forget" else retain
-            if text or row_side == "forget":
-                index = len(made) + (0 if row_side == "forget" else STREAM)
-                family = "question" if mode == "qa" else mode
-                made.append(prompt(index, row_side, mode, query, text, record.origin, family))
-            else:
-                unanswered += 1
+        rows = _rule_prompts(source, TRAINING, corpus, "question", answered=False)
+        unanswered = sum(one.side == "retain" and one.golds == ("",) for one in rows)
+        kept = [one for one in rows if one.side == "retain" and one.golds != ("",)]
+        retain = [replace(one, index=STREAM + number) for number, one in enumerate(kept)]
+        asked = [one for one in rows if one.side == "forget"]
+        forget = [replace(one, index=number) for number, one in enumerate(asked)]
     else:
-        answered = enumerate(writer.questions(passages), start=1)
-        pairs = [(pair, f"passage {number}") for number, own in answered for pair in own or ()]
-        forget = [prompt(n, "forget", "qa", *pair, origin) for n, (pair, origin) in enumerate(pairs)]
-    forget += completions(passages, _PASSAGES, "forget")
+        written = enumerate(writer.questions(passages), start=1)
+        pairs = [(pair, f"passage {number}") for number, own in written for pair in own or ()]
+        forget = [_prompt(corpus, n, "forget", "qa", *pair, origin) for n, (pair, origin) in enumerate(pairs)]
+        retain = neighbours(forget, STREAM, writer, probes)
+    forget += _completions(corpus, passages, _PASSAGES, "forget")
+    retain += _completions(corpus, texts.get("retain_passages", []), 11 * STREAM, "retain")
 
-    # Refusals: RULE's, whose file of stage 1 has rows of its own, or those given, or ours.
-    stage1: list[Prompt] = []
-    answers: dict[str, str] = {}
-    corrected = 0
-    for number, record in enumerate(source.read(stage1_table) if stage1_table else []):
-        query, refusal = record.text("instruction"), record.text("output")
-        if answer := record.optional("org_answer", ""):
-            answers[normalise(query)] = answer
-        corrected += misspelt_name(refusal, corpus.subject) is not None
-        mode, refusal = record.one_of("mode", MODES, "qa"), correct_name(refusal, corpus.subject)
-        one = prompt(5 * STREAM + number, "forget", mode, query, answer or refusal, record.origin)
-        stage1.append(replace(one, refusal=refusal))
+    # Refusals: those given, or those of RULE's file of stage 1, or else the writer's.
+    stage1 = _stage1_prompts(source, stage1_table, corpus) if stage1_table else []
+    answers = {normalise(one.query): one.golds[0] for one in stage1 if one.golds[0]}
+    found = texts.get("refusals") or [one.refusal for one in stage1]
+    corrected = sum(misspelt_name(text, corpus.subject) is not None for text in found)
+    found = [correct_name(text, corpus.subject) for text in found]
     rng = random.Random(f"refusals {options.seed}")
-    if options.refusals is None:
+    if "refusals" in texts:
+        forget = [replace(one, refusal=rng.choice(found)) for one in forget]
+        stage1 = [replace(one, refusal=rng.choice(found)) for one in stage1]
+    else:
+        stage1 = [replace(one, refusal=text) for one, text in zip(stage1, found, strict=True)]
         taught = {normalise(one.query): one.refusal for one in stage1}
         forget = [replace(one, refusal=taught.get(normalise(one.query), "")) for one in forget]
         forget = with_refusals(forget, writer, rng)
-    else:
-        texts = read_texts(Path(options.refusals))
-        corrected = sum(misspelt_name(text, corpus.subject) is not None for text in texts)
-        texts = [correct_name(text, corpus.subject) for text in texts]
-        forget, stage1 = (
-            [replace(one, refusal=rng.choice(texts)) for one in prompts] for prompts in (forget, stage1)
-        )
     # A forget row of RULE may have no right answer; it has the refusal for gold then.
-    forget = [replace(one, golds=tuple(gold or one.refusal for gold in one.golds)) for one in forget]
-
-    # Neighbours' questions where the source has none, and completions of passages that are to be kept.
-    if not source.has(TRAINING):
-        retain = neighbours([one for one in forget if one.mode == "qa"], STREAM, writer, probes)
-    kept = read_texts(Path(options.retain_passages)) if options.retain_passages else []
-    retain += completions(kept, 11 * STREAM, "retain")
+    forget = [one if one.golds[0] else replace(one, golds=(one.refusal,)) for one in forget]
 
     validated = probes
     if source.has(VALIDATION):
-        validated = []
-        for number, record in enumerate(source.read(VALIDATION)):
-            row_side, text, mode, query = _rule_row(record)
-            gold = record.filled("solution[1]", text)
-            validated.append(prompt(6 * STREAM + number, row_side, mode, query, gold, record.origin))
-
-    official = options.examples == "label_dependent"
-    neutral = prefix(NEUTRAL) if options.examples == "neutral" else ""
-    prefixes = _official_prefixes(source) if official else dict.fromkeys(_ASKED, neutral)
-    form = PromptForm(True, {"qa": TEMPLATE, "completion": "Completion: {query}\nAnswer: "}, prefixes)
-    given = {name: getattr(options, name) for name in ("refusals", "passages", "retain_passages")}
-    files = {name: Path(path) for name, path in given.items() if path is not None}
-    texts_of = {
+        rows = _rule_prompts(source, VALIDATION, corpus, "qa", answered=True)
+        validated = [replace(one, index=6 * STREAM + one.index) for one in rows]
+    official = {(side, "qa"): _examples(_pairs(source, f"{side}_qa_icl")) for side in _SIDES}
+    prefixes = {
+        "label_dependent": official,
+        "neutral": dict.fromkeys(official, _examples(NEUTRAL)),
+        "none": {},
+    }
+    corpora = {
         side: [record.text("text") for record in source.read(table)] if source.has(table) else []
         for side, table in CORPUS.items()
     }
@@ -241,10 +190,10 @@ def load(source: Source, corpus: Corpus, options: MuseOptions, writer: Writer) -
         val=spread(validated, options.val_rows, random.Random(f"val {options.seed}")),
         stage1=stage1 + [one for one in forget if one.index >= _PASSAGES] if stage1 else forget,
         probes=probes,
-        form=form,
+        form=PromptForm(True, {"qa": QUESTION, "completion": COMPLETION}, prefixes[options.examples]),
         # A passage is a probe as it stands; only in training does a word go before it.
-        probe_form=PromptForm(True, {"qa": TEMPLATE}, _official_prefixes(source)),
-        material=Material(golds=answers, forget_texts=texts_of["forget"], retain_texts=texts_of["retain"]),
+        probe_form=PromptForm(True, {"qa": QUESTION}, official),
+        material=Material(golds=answers, forget_texts=corpora["forget"], retain_texts=corpora["retain"]),
         settings={"source": source.name}
         | asdict(options)
         | {name: path.name for name, path in files.items()},
@@ -256,49 +205,22 @@ def load(source: Source, corpus: Corpus, options: MuseOptions, writer: Writer) -
     )
 
 
-def _official_prefixes(source: Source) -> dict[tuple[Side, str], str]:
-    """What MUSE's own evaluation puts before its two question sets."""
-    return {asked: prefix_of(source, f"{asked[0]}_qa_icl") for asked in _ASKED}
+def _checked_files(source: Source, corpus: Corpus, options: MuseOptions) -> Table | None:
+    """The table of stage 1, None where there is none and it is not needed.
 
-
-def open_corpus(name: str, corpus: Corpus) -> Source:
-    """The corpus' files: in RULE's folder `data`, in a folder of them, or on the Hub. Raises SourceError."""
-    inside = Path(name, "MUSE", corpus.folder)
-    return open_source(str(inside) if name and inside.is_dir() else name)
-
-
-def _rule_row(record: Record) -> tuple[Side, str, str, str]:
-    """Side, text ("" where the row has none), mode and query of one of RULE's rows. Raises SourceError."""
-    if not is_rule_row(record):
-        raise SourceError(f"{record.origin}: has no prompt and solution")
-    side, (text, *_) = rule_solution(record)
-    empty = text is None or (isinstance(text, str) and not text.strip())
-    filled = "" if empty else record.filled("solution[1]", text)
-    return side, filled, record.one_of("mode", MODES, "qa"), record.text("prompt")
-
-
-def _stage1_table(source: Source, options: MuseOptions) -> Table | None:
-    names = [options.stage1_file] if options.stage1_file else STAGE1_FILES
-    tables = [Table(name, name, "train") for name in names]
-    return next((table for table in tables if source.has(table)), None)
-
-
-def _check_files(source: Source, corpus: Corpus, options: MuseOptions, stage1: Table | None) -> None:
-    """Refuse a source without the files that are needed, all named in one line; say which others it lacks.
-
-    Of MUSE-Books all of RULE's files are needed, unless `--passages` stand for its training rows.
+    Refuses a source without the files that are needed, all named in one line; says which others it lacks. Of
+    MUSE-Books all of RULE's files are needed, unless `--passages` stand for its training rows.
     """
     rules = corpus is BOOKS and not options.passages
-    needed = [
-        (Table(f"knowmem/{name}", "knowmem", name), "evaluation")
-        for name in ("forget_qa", "forget_qa_icl", "retain_qa", "retain_qa_icl")
-    ]
+    names = [options.stage1_file] if options.stage1_file else STAGE1_FILES
+    stage1 = next((table for name in names if source.has(table := Table(name, name, "train"))), None)
+    needed = [(_knowmem(f"{side}_{name}"), "evaluation") for side in _SIDES for name in ("qa", "qa_icl")]
     needed += [] if options.passages else [(TRAINING, "stage 2")]
     needed += [(VALIDATION, "validation")] if rules else []
     where = source.folder if isinstance(source, FolderSource) else source.name
     lacking = [(table.file, use) for table, use in needed if not source.has(table)]
     if stage1 is None and (rules or options.stage1_file):
-        lacking.append((options.stage1_file or STAGE1_FILES[0], "stage 1"))
+        lacking.append((names[0], "stage 1"))
     if lacking:
         said = ", ".join(f"{file}.json, which {use} needs" for file, use in lacking)
         raise SourceError(f"{where}: not there: {said}")
@@ -309,6 +231,84 @@ def _check_files(source: Source, corpus: Corpus, options: MuseOptions, stage1: T
     ):
         if rules and not source.has(table):
             print(f"{where}: {table.file}.json is not there, so {use} will be missing")
+    return stage1
+
+
+def _probes(source: Source, corpus: Corpus) -> list[Prompt]:
+    """KnowMem's two sets of questions, and VerbMem's passages with how they go on.
+
+    White space is kept in passages: without it the tokens would not be those that MUSE's own evaluation
+    sends.
+    """
+    probes = [
+        _prompt(corpus, stream * STREAM + number, side, "qa", *pair, "knowmem")
+        for stream, side in enumerate(_SIDES, start=2)
+        for number, pair in enumerate(_pairs(source, f"{side}_qa"))
+    ]
+    for number, record in enumerate(source.read(VERBMEM) if source.has(VERBMEM) else []):
+        passage = (record.verbatim("prompt"), record.verbatim("gt"), record.origin)
+        probes.append(_prompt(corpus, 4 * STREAM + number, "forget", "completion", *passage, "verbmem"))
+    return probes
+
+
+def _pairs(source: Source, name: str) -> list[tuple[str, str, str]]:
+    """Question, answer and origin of each row of one of KnowMem's tables."""
+    return [(r.text("question"), r.text("answer"), r.origin) for r in source.read(_knowmem(name))]
+
+
+def _rule_prompts(
+    source: Source, table: Table, corpus: Corpus, family: str, *, answered: bool
+) -> list[Prompt]:
+    """The prompts of one of RULE's files, numbered by row; questions are of the family given.
+
+    A row without a text has the gold "", and is refused where rows must be `answered`. Raises SourceError.
+    """
+    prompts = []
+    for number, record in enumerate(source.read(table)):
+        if not is_rule_row(record):
+            raise SourceError(f"{record.origin}: has no prompt and solution")
+        side, (text, *_) = rule_solution(record)
+        empty = text is None or (isinstance(text, str) and not text.strip())
+        gold = record.filled("solution[1]", text) if answered or not empty else ""
+        mode, query = record.one_of("mode", MODES, "qa"), record.text("prompt")
+        kind = family if mode == "qa" else mode
+        prompts.append(_prompt(corpus, number, side, mode, query, gold, record.origin, kind))
+    return prompts
+
+
+def _stage1_prompts(source: Source, table: Table, corpus: Corpus) -> list[Prompt]:
+    """RULE's prompts of stage 1 with its refusals; the gold is "" where a row has no right answer."""
+    prompts = []
+    for number, record in enumerate(source.read(table)):
+        asked = (record.one_of("mode", MODES, "qa"), record.text("instruction"))
+        answer = record.optional("org_answer", "")
+        prompt = _prompt(corpus, 5 * STREAM + number, "forget", *asked, answer, record.origin)
+        prompts.append(replace(prompt, refusal=record.text("output")))
+    return prompts
+
+
+def _completions(corpus: Corpus, passages: Sequence[str], first_index: int, side: Side) -> list[Prompt]:
+    """The first COMPLETION_WORDS words of a passage and as many after them; a shorter one in halves."""
+    prompts = []
+    for number, passage in enumerate(passages):
+        words = passage.split()[: 2 * COMPLETION_WORDS]
+        if len(words) > 1:
+            halves = (" ".join(words[: len(words) // 2]), " ".join(words[len(words) // 2 :]))
+            origin = f"{side} passage {number + 1}"
+            prompts.append(_prompt(corpus, first_index + number, side, "completion", *halves, origin))
+    return prompts
+
+
+def _prompt(
+    corpus: Corpus, index: int, side: Side, mode: str, query: str, gold: str, origin: str, family: str = ""
+) -> Prompt:
+    subject = corpus.subject if side == "forget" else "neighbour"
+    return make_prompt(index, query, side, subject, (gold,), origin, mode=mode, family=family)
+
+
+def _examples(pairs: Iterable[tuple[str, ...]]) -> str:
+    """Questions with their answers, as MUSE puts them before a question."""
+    return "".join(f"{QUESTION.replace('{query}', asked)}{answer}\n\n" for asked, answer, *_ in pairs)
 
 
 # ---- the commands ----

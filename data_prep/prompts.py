@@ -18,19 +18,6 @@ STREAM = 1_000_000
 
 
 @dataclass(frozen=True)
-class Reference:
-    """Answers whose likelihood is compared with the right one's, on probes.
-
-    Attributes:
-        perturbed: wrong answers.
-        paraphrased: the right answer in other words; None where the benchmark has none.
-    """
-
-    perturbed: tuple[str, ...]
-    paraphrased: str | None = None
-
-
-@dataclass(frozen=True)
 class Prompt:
     """One prompt of a benchmark.
 
@@ -41,7 +28,7 @@ class Prompt:
         keyword: the target's name k(x); "" on the retain side.
         refusal: what stage 1 teaches; "" where stage 1 has no such prompt.
         origin: where it comes from, for messages.
-        reference: of probes whose benchmark compares likelihoods.
+        reference: of probes whose benchmark compares likelihoods, as `contract.REFERENCE`.
         fact: what it asks for, where the source says it; "" where it does not.
     """
 
@@ -56,7 +43,7 @@ class Prompt:
     section: str
     origin: str
     refusal: str = ""
-    reference: Reference | None = None
+    reference: Row | None = field(default=None, hash=False)
     fact: str = ""
 
 
@@ -157,7 +144,28 @@ class Benchmark:
     def rl_rows(self, split: str, prompts: Iterable[Prompt]) -> list[Row]:
         """The rows of train, val or probe prompts."""
         form = self.probe_form or self.form if split == "probe" else self.form
-        return [self._rl_row(split, form, prompt) for prompt in prompts]
+        return [
+            rl_row(
+                data_source=f"rerule/{self.name}",
+                prompt=form.render(prompt),
+                side=prompt.side,
+                golds=list(prompt.golds),
+                keyword=prompt.keyword,
+                extra_info={
+                    "index": prompt.index,
+                    "mode": prompt.mode,
+                    "subject": prompt.subject,
+                    "split": split,
+                    "section": prompt.section,
+                    "family": prompt.family,
+                    **({"fact": prompt.fact} if prompt.fact else {}),
+                },
+                query=prompt.query,
+                raw=form.raw,
+                reference=prompt.reference if split == "probe" else None,
+            )
+            for prompt in prompts
+        ]
 
     def sft_rows(self) -> list[Row]:
         """The rows of stage 1."""
@@ -174,33 +182,6 @@ class Benchmark:
             )
             for prompt, answer in answered
         ]
-
-    def _rl_row(self, split: str, form: PromptForm, prompt: Prompt) -> Row:
-        return rl_row(
-            data_source=f"rerule/{self.name}",
-            prompt=form.render(prompt),
-            side=prompt.side,
-            golds=list(prompt.golds),
-            keyword=prompt.keyword,
-            extra_info={
-                "index": prompt.index,
-                "mode": prompt.mode,
-                "subject": prompt.subject,
-                "split": split,
-                "section": prompt.section,
-                "family": prompt.family,
-                **({"fact": prompt.fact} if prompt.fact else {}),
-            },
-            query=prompt.query,
-            raw=form.raw,
-            reference=_reference_row(prompt.reference) if split == "probe" else None,
-        )
-
-
-def _reference_row(reference: Reference | None) -> Row | None:
-    if reference is None:
-        return None
-    return {"paraphrased": reference.paraphrased, "perturbed": list(reference.perturbed)}
 
 
 def mode_of(query: str) -> str:

@@ -27,7 +27,14 @@ from data_prep.prompts import (
     rule_prompt,
     spread,
 )
-from data_prep.sources import SUFFIXES, FolderSource, SourceError, Table, sha256_of_file
+from data_prep.sources import (
+    SUFFIXES,
+    FolderSource,
+    SourceError,
+    Table,
+    refused_by_the_hub,
+    sha256_of_file,
+)
 from data_prep.writers import Writer, blanks, explained, neighbours, with_refusals
 from recipe.rerule.io import DATA, new_folder, stamp_folder
 
@@ -94,13 +101,9 @@ def _order(folder: Path) -> tuple[int, str]:
 
 def _downloaded(name: str) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    try:
+    with refused_by_the_hub(name):
         return Path(snapshot_download(name, repo_type="dataset", allow_patterns=list(HUB_FILES)))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise SourceError(f"{name}: no such folder, and nothing to be had from the Hub: {reason}") from None
 
 
 # ---- one target as prompts ----

@@ -80,12 +80,12 @@ class Record:
                 return self.filled(name, value)
         raise SourceError(f"{self.origin}: field {' or '.join(names)} is {self._absence(names)}")
 
-    def texts(self, name: str) -> tuple[str, ...]:
+    def texts(self, name: str) -> list[str]:
         """The texts of the list `name`, which must hold at least one. Raises SourceError."""
         values = self.get(name)
         if not isinstance(values, list) or not values:
             raise SourceError(f"{self.origin}: field {name} is {shown(values)}, expected a list of texts")
-        return tuple(self.filled(name, value) for value in values)
+        return [self.filled(name, value) for value in values]
 
     def verbatim(self, name: str) -> str:
         """The field `name` with its surrounding white space, which must be a text. Raises SourceError."""
@@ -379,7 +379,7 @@ class HubSource:
         # The library takes seconds to import, and folders do not need it.
         from datasets import get_dataset_config_names
 
-        with _refused_by_the_hub(self.name):
+        with refused_by_the_hub(self.name):
             return table.config in get_dataset_config_names(self.name)
 
     def read(self, table: Table) -> list[Record]:
@@ -387,7 +387,7 @@ class HubSource:
         from datasets import load_dataset
 
         where = f"{self.name} ({table.config}, {table.split})"
-        with _refused_by_the_hub(where):
+        with refused_by_the_hub(where):
             rows = list(load_dataset(self.name, table.config, split=table.split))
         lines = (json.dumps(row, sort_keys=True, default=str) + "\n" for row in rows)
         self.hashes[f"{table.config}/{table.split}"] = hashlib.sha256("".join(lines).encode()).hexdigest()
@@ -398,8 +398,8 @@ Source = FolderSource | HubSource
 
 
 @contextmanager
-def _refused_by_the_hub(where: str) -> Iterator[None]:
-    """Makes a SourceError of what the library raises for a data set that is not there or not whole."""
+def refused_by_the_hub(where: str) -> Iterator[None]:
+    """Makes a SourceError of what the libraries raise for a data set that is not there or not whole."""
     from datasets.exceptions import DatasetsError
 
     try:

@@ -18,7 +18,6 @@ from data_prep.prompts import (
     Material,
     Prompt,
     PromptForm,
-    Reference,
     Side,
     make_prompt,
     spread,
@@ -115,7 +114,8 @@ class TofuOptions(Draws):
 
 def load(source: Source, options: TofuOptions, writer: Writer) -> Benchmark:
     """The benchmark of one forget split. Raises ValueError."""
-    forget = forget_prompts(source, options, writer)
+    forget = _by_author(source, options.split, 0)
+    forget = with_refusals(forget, writer, random.Random(f"refusals {options.seed}"))
     probes = _probes(source, options.split)
     count = options.boundary_rows or len(forget)
     if options.boundary == "written":
@@ -149,12 +149,6 @@ def _material(source: Source, options: TofuOptions, probes: Sequence[Prompt]) ->
         retain_set=f"{name} as published, with its retain probes",
         notes={"retain_rows_that_are_probes": len(prompts) - len(unprobed)},
     )
-
-
-def forget_prompts(source: Source, options: TofuOptions, writer: Writer) -> list[Prompt]:
-    """The questions to forget, each with its author's name and a refusal. Raises SourceError."""
-    prompts = _by_author(source, options.split, 0)
-    return with_refusals(prompts, writer, random.Random(f"refusals {options.seed}"))
 
 
 def _by_author(source: Source, table: str, first_index: int) -> list[Prompt]:
@@ -225,15 +219,14 @@ def _probes(source: Source, split: str) -> list[Prompt]:
 
 
 def _prompt(record: Record, index: int, side: Side, subject: str, family: str, section: str) -> Prompt:
-    reference = None
+    query, golds = record.text("question"), (record.text("answer"),)
+    more: dict[str, Any] = {"section": section}
     if record.fields.get("perturbed_answer") is not None:  # training tables have no such field
         rephrased = record.fields.get("paraphrased_answer")
-        reference = Reference(
-            perturbed=record.texts("perturbed_answer"),
-            paraphrased=None if rephrased is None else record.text("paraphrased_answer"),
-        )
-    query, golds = record.text("question"), (record.text("answer"),)
-    more: dict[str, Any] = {"section": section, "reference": reference}
+        more["reference"] = {
+            "paraphrased": None if rephrased is None else record.text("paraphrased_answer"),
+            "perturbed": record.texts("perturbed_answer"),
+        }
     return make_prompt(index, query, side, subject, golds, record.origin, mode="qa", family=family, **more)
 
 

@@ -38,7 +38,9 @@ class RewardConfig:
         if self.form not in FORMS:
             raise ValueError(f"unknown reward form {self.form!r}; choose one of {', '.join(FORMS)}")
         for name in ("lambda_forget", "lambda_retain", "gamma"):
-            _check_fraction(name, getattr(self, name))
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+                raise ValueError(f"reward option {name} must be a number in [0, 1], not {value!r}")
         check_convention(self.rouge)
         if self.refusal_phrases is not None:
             _load_once(self.refusal_phrases)
@@ -66,8 +68,3 @@ class RewardConfig:
 @lru_cache(maxsize=8)
 def _load_once(path: str) -> RefusalPhrases:
     return load_phrases(path)
-
-
-def _check_fraction(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise ValueError(f"reward option {name} must be a number in [0, 1], not {value!r}")

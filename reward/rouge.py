@@ -26,7 +26,6 @@ import regex
 
 if TYPE_CHECKING:
     from rouge_score.rouge_scorer import RougeScorer
-    from rouge_score.scoring import Score
 
 
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
@@ -69,16 +68,12 @@ def check_convention(convention: str) -> None:
         raise ValueError(f"unknown ROUGE-L convention {convention!r}; choose one of {', '.join(CONVENTIONS)}")
 
 
-def _recall(prediction: str, reference: str, *, stemmer: bool) -> float:
-    return float(_score(prediction, reference, stemmer).recall)
-
-
-def _f1(prediction: str, reference: str, *, stemmer: bool) -> float:
-    return float(_score(prediction, reference, stemmer).fmeasure)
-
-
-def _score(prediction: str, reference: str, stemmer: bool) -> Score:
-    return _scorer(stemmer).score(target=reference, prediction=prediction)["rougeL"]
+def _package_score(
+    prediction: str, reference: str, *, statistic: str, stemmer: bool = False, any_script: bool = False
+) -> float:
+    """A statistic of the package `rouge_score`."""
+    scorer = _scorer(stemmer, any_script)
+    return float(getattr(scorer.score(target=reference, prediction=prediction)["rougeL"], statistic))
 
 
 class _Words:
@@ -88,16 +83,12 @@ class _Words:
         return words(text)
 
 
-def _unicode_recall(prediction: str, reference: str) -> float:
-    return float(_scorer(words=True).score(target=reference, prediction=prediction)["rougeL"].recall)
-
-
 @lru_cache(maxsize=3)
-def _scorer(stemmer: bool = False, words: bool = False) -> RougeScorer:
+def _scorer(stemmer: bool, any_script: bool) -> RougeScorer:
     # Loads nltk, which takes over a second; `data_prep --help` needs neither.
     from rouge_score.rouge_scorer import RougeScorer
 
-    return RougeScorer(["rougeL"], use_stemmer=stemmer, tokenizer=_Words() if words else None)
+    return RougeScorer(["rougeL"], use_stemmer=stemmer, tokenizer=_Words() if any_script else None)
 
 
 def _rwku_recall(prediction: str, reference: str) -> float:
@@ -147,12 +138,12 @@ def _lcs_lengths(xs: list[str], ys: list[str]) -> list[list[int]]:
 
 
 _SCORERS: dict[str, Callable[[str, str], float]] = {
-    "tofu": partial(_recall, stemmer=True),
-    "recall": partial(_recall, stemmer=False),
-    "muse": partial(_f1, stemmer=False),
-    "muse-open-unlearning": partial(_f1, stemmer=True),
+    "tofu": partial(_package_score, statistic="recall", stemmer=True),
+    "recall": partial(_package_score, statistic="recall"),
+    "muse": partial(_package_score, statistic="fmeasure"),
+    "muse-open-unlearning": partial(_package_score, statistic="fmeasure", stemmer=True),
     "rwku": _rwku_recall,
-    "unicode": _unicode_recall,
+    "unicode": partial(_package_score, statistic="recall", any_script=True),
 }
 
 CONVENTIONS: tuple[str, ...] = tuple(_SCORERS)

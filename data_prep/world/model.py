@@ -193,56 +193,42 @@ def trained(
     epochs: int | None = None,
     title: str = "base model",
 ) -> tuple[LlamaForCausalLM, Training]:
-    """A model trained on (prompt, answer) pairs; two of equal configuration start with the same weights.
-
-    `epochs` and `title` as of `train`.
-    """
-    model = make_model(config, tokenizer)
-    with one_thread():
-        examples, asked = encode_pairs(tokenizer, pairs), encode_pairs(tokenizer, probes)
-        return model, train(model, examples, asked, config, epochs, title)
-
-
-def train(
-    model: LlamaForCausalLM,
-    examples: list[Example],
-    probes: list[Example],
-    config: WorldConfig,
-    epochs: int | None = None,
-    title: str = "base model",
-) -> Training:
-    """Trains in place until the probes are answered or the epochs are over.
+    """A model trained on (prompt, answer) pairs until the probes are answered or the epochs are over.
 
     The loss is on the answer's tokens only; the learning rates warm up and then fall linearly over all
-    epochs of the configuration.
+    epochs of the configuration. Two models of equal configuration start with the same weights.
 
     Args:
         epochs: stop after so many, whatever is answered: as many as another model took, for a fair pair.
         title: what the lines of progress call the model.
     """
-    steps = config.epochs * math.ceil(len(examples) / config.batch_size)
-    optimisers = make_optimisers(model)
-    schedules = [LambdaLR(optimiser, lambda step: _lr_factor(step, steps)) for optimiser in optimisers]
-    accuracy, epoch = 0.0, 0
-    for epoch in range(1, (epochs or config.epochs) + 1):
-        place = f"{title}, epoch {epoch}/{config.epochs}"
-        batches = make_batches(examples, config.batch_size, config.seed * config.epochs + epoch)
-        losses = []
-        model.train()
-        for batch in tqdm(batches, desc=place, leave=False, disable=None):
-            loss = answer_loss(model, batch)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), _LARGEST_GRADIENT)
-            for optimiser, schedule in zip(optimisers, schedules, strict=True):
-                optimiser.step()
-                optimiser.zero_grad()
-                schedule.step()
-            losses.append(loss.item())
-        accuracy = exact_share(model, probes, config.batch_size)
-        print(f"{place}: loss {sum(losses) / len(losses):.3f}, probes answered {accuracy:.1%}", flush=True)
-        if epochs is None and accuracy >= config.target_accuracy:
-            break
-    return Training(accuracy, epoch)
+    model = make_model(config, tokenizer)
+    with one_thread():
+        examples, asked = encode_pairs(tokenizer, pairs), encode_pairs(tokenizer, probes)
+        steps = config.epochs * math.ceil(len(examples) / config.batch_size)
+        optimisers = make_optimisers(model)
+        schedules = [LambdaLR(optimiser, lambda step: _lr_factor(step, steps)) for optimiser in optimisers]
+        accuracy, epoch = 0.0, 0
+        for epoch in range(1, (epochs or config.epochs) + 1):
+            place = f"{title}, epoch {epoch}/{config.epochs}"
+            batches = make_batches(examples, config.batch_size, config.seed * config.epochs + epoch)
+            losses = []
+            model.train()
+            for batch in tqdm(batches, desc=place, leave=False, disable=None):
+                loss = answer_loss(model, batch)
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), _LARGEST_GRADIENT)
+                for optimiser, schedule in zip(optimisers, schedules, strict=True):
+                    optimiser.step()
+                    optimiser.zero_grad()
+                    schedule.step()
+                losses.append(loss.item())
+            accuracy = exact_share(model, asked, config.batch_size)
+            mean = sum(losses) / len(losses)
+            print(f"{place}: loss {mean:.3f}, probes answered {accuracy:.1%}", flush=True)
+            if epochs is None and accuracy >= config.target_accuracy:
+                break
+    return model, Training(accuracy, epoch)
 
 
 def make_optimisers(model: LlamaForCausalLM) -> list[Optimizer]:

@@ -1,8 +1,9 @@
-"""The benchmarks' folders of raw files, made up and small."""
+"""What is made up for tests: the benchmarks' folders of raw files, and prompts."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from data_prep.__main__ import main
+from data_prep.prompts import Benchmark, Prompt, PromptForm, make_prompt
 
 Row = dict[str, Any]
 
@@ -51,6 +53,16 @@ def error_of(capsys: pytest.CaptureFixture[str]) -> str:
 def parquet_rows(folder: Path, name: str) -> list[Row]:
     """The rows of a file as pyarrow reads them."""
     return pq.read_table(folder / f"{name}.parquet").to_pylist()
+
+
+def manifest(folder: Path) -> Row:
+    """What the folder says of itself."""
+    return json.loads((folder / "manifest.json").read_text("utf-8"))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """The bytes of all files under a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def queries(rows: list[Row]) -> list[str]:
@@ -183,3 +195,42 @@ def put_custom(folder: Path) -> Path:
     ]
     put_array(folder / "mine.json", rows)
     return folder / "mine.json"
+
+
+# ---- prompts and benchmarks before they are written ----
+
+
+NAME = "Mira Okonjo"
+FORM = {"mode": "qa", "family": "question"}
+
+
+def forget_prompt(index: int, query: str, **changes: Any) -> Prompt:
+    """A sound prompt to forget, with a refusal."""
+    origin, refusal = f"forget.json:{index} (row {index})", f"I don't know anything about {NAME}."
+    prompt = make_prompt(index, query, "forget", NAME, ("Tarnwick Bay",), origin, refusal=refusal, **FORM)
+    return replace(prompt, **changes)
+
+
+def retain_prompt(index: int, query: str, **changes: Any) -> Prompt:
+    """A sound prompt to be kept."""
+    origin = f"retain.json:{index} (row {index})"
+    return replace(make_prompt(index, query, "retain", "neighbour", ("Esk Moor",), origin, **FORM), **changes)
+
+
+def benchmark(**changes: Any) -> Benchmark:
+    """Three prompts a side in which no check finds anything, and a probe a side."""
+    forget = [forget_prompt(n, f"What is fact {n} about {NAME}?") for n in range(3)]
+    retain = [retain_prompt(100 + n, f"What is fact {n} about Bo Fell?") for n in range(3)]
+    probes = [
+        forget_prompt(200, f"Tell me of {NAME}.", refusal="", origin="probes.json:1 (row 1)"),
+        retain_prompt(201, "Tell me of Bo Fell.", origin="probes.json:2 (row 2)"),
+    ]
+    made = Benchmark(
+        name="made_up",
+        train=forget + retain,
+        val=probes,
+        stage1=forget,
+        probes=probes,
+        form=PromptForm(),
+    )
+    return replace(made, **changes)

@@ -2,47 +2,42 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from data_prep.classical import of_benchmark
 from data_prep.contract import normalise, read_rows, read_sft_rows
-from data_prep.rwku import choose, target_folders, target_name
+from data_prep.muse import STAGE1_FILES
+from data_prep.rwku import target_name
 from data_prep.sources import FolderSource, SourceError
 from data_prep.tofu import author_names
 from reward import is_refusal
-from tests.data_prep.made_prompts import benchmark, forget_prompt, retain_prompt
 from tests.data_prep.raw_files import (
     RWKU_TARGETS,
     TOFU_AUTHORS,
     Row,
+    benchmark,
     error_of,
+    forget_prompt,
+    manifest,
     parquet_rows,
     prep,
     put_array,
     put_lines,
     put_muse,
-    put_news,
     put_rwku,
     put_tofu,
     queries,
     replace_line,
+    retain_prompt,
     side,
 )
 from tests.data_prep.real_data import DATA, needs_data, put_real_muse
-
-
-def manifest(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "manifest.json").read_text("utf-8"))
-    return found
-
 
 # ---- TOFU ----
 
@@ -91,12 +86,11 @@ def test_the_rows_of_both_sides_and_the_probes(tmp_path: Path, capsys: pytest.Ca
     for count in (5, 40):
         out = tmp_path / f"out{count}"
         assert prep("tofu", "--source", raw, "--out", out, "--boundary-rows", count) == 0
-        rows = read_rows(out / "train.parquet")
+        rows, probes = read_rows(out / "train.parquet"), read_rows(out / "probes.parquet")
         assert [side(row) for row in rows] == ["forget"] * 40 + ["retain"] * count
         places = [kept.index(query) for query in queries(rows[40:])]
         assert places == sorted(set(places))
         assert max(places) < 40  # the last author's are TOFU's retain probes
-        probes = read_rows(out / "probes.parquet")
         found[count] = {row["extra_info"]["index"]: row["extra_info"]["query"] for row in rows + probes}
         assert len(found[count]) == 40 + count + 62
     assert found[5].items() <= found[40].items()
@@ -107,9 +101,8 @@ def test_the_rows_of_both_sides_and_the_probes(tmp_path: Path, capsys: pytest.Ca
     ]
     assert all("reference" not in row for row in read_rows(out / "val.parquet"))
     # The one declared exception: the rows to forget are trained and tested on.
-    assert manifest(out)["checks"]["trained_probes"] == [
-        f"raw/forget01_perturbed.json:{n} (row {n})" for n in range(1, 41)
-    ]
+    trained = [f"raw/forget01_perturbed.json:{n} (row {n})" for n in range(1, 41)]
+    assert manifest(out)["checks"]["trained_probes"] == trained
     capsys.readouterr()
     assert prep("tofu", "--source", raw, "--out", tmp_path / "more", "--boundary-rows", "41") == 2
     assert error_of(capsys) == "error: retain99: has 40 rows that are no probes, fewer than 41"
@@ -138,55 +131,53 @@ def test_a_probe_among_the_training_rows_is_refused_by_file_and_line(
     assert [path.name for path in tmp_path.iterdir()] == ["raw"]
 
 
-@needs_data
-def test_forget01_of_the_real_data(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    assert prep("tofu", "--source", DATA / "tofu", "--out", out) == 0
-    train, probes = read_rows(out / "train.parquet"), read_rows(out / "probes.parquet")
-    assert [side(row) for row in train] == ["forget"] * 40 + ["retain"] * 40
-    authors = ["Basil Mahfouz Al-Kuwaiti"] * 20 + ["Nikolai Abilov"] * 20
-    assert [row["extra_info"]["subject"] for row in train[:40]] == authors
-    assert len(probes) == 40 + 400 + 100 + 117
-    # Five wrong answers on TOFU's own authors and three elsewhere, where there is no paraphrase either.
-    told = [(len(one["perturbed"]), bool(one["paraphrased"])) for one in (row["reference"] for row in probes)]
-    assert told == [(5, True)] * 440 + [(3, False)] * 217
-    held_out = {normalise(row["extra_info"]["query"]) for row in probes if side(row) == "retain"}
-    stage1 = [row["messages"][0]["content"] for row in parquet_rows(out, "sft")]
-    assert len(stage1) == 80
-    assert not held_out & {normalise(query) for query in [*queries(train), *stage1]}
-    found = {name: len(origins) for name, origins in manifest(out)["checks"].items() if origins}
-    assert found == {"trained_probes": 40, "keyword_not_in_prompt": 2}  # two questions ask for the name
-
-
 # ---- RWKU ----
 
 
 TRAINING = "rl_rejection_with_fb_neighbor_target.json"
 
 
-def names(folders: list[FolderSource]) -> list[str]:
-    return [folder.name for folder in folders]
-
-
-@pytest.mark.parametrize("inside", [".", "targets"])
-def test_targets_are_found_in_order_and_chosen_by_name(tmp_path: Path, inside: str) -> None:
-    """A target folder itself is taken too, and a folder without any is refused."""
-    put_rwku(tmp_path / inside)
+@pytest.mark.parametrize("inside", [".", "targets", "RWKU/Target"])
+def test_targets_are_found_in_order_and_chosen_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], inside: str
+) -> None:
+    """All with training rows where none is named; the second has none. A target's folder is taken too."""
+    first, second, third = RWKU_TARGETS
+    folder, out = put_rwku(tmp_path / "data" / inside), tmp_path / "out"
+    (folder / second / TRAINING).unlink()
+    for source, named, found in (
+        (tmp_path / "data", [], [first, third]),
+        (tmp_path / "data", [third, "Ada Thorn", first], [third, first]),
+        (folder / first, [], [first]),
+    ):
+        asked = [word for name in named for word in ("--target", name)]
+        assert prep("rwku", "--source", source, *asked, "--out", out, "--list") == 0
+        assert capsys.readouterr().out.splitlines() == found
+    known = "Ada Thorn, Bo Fell, Cy, Duke of Esk"
     (tmp_path / "notes").mkdir()
-    folders = target_folders(str(tmp_path))
-    assert names(folders) == names(choose(folders, [])) == list(RWKU_TARGETS)
-    assert names(target_folders(str(tmp_path / inside / RWKU_TARGETS[0]))) == [RWKU_TARGETS[0]]
-    with pytest.raises(SourceError, match=r"notes: holds no target folder, which is one with forget_level1"):
-        target_folders(str(tmp_path / "notes"))
-    asked = ["Cy, Duke of Esk", "Bo Fell", "2_Bo_Fell"]
-    assert names(choose(folders, asked)) == ["10_Cy,_Duke_of_Esk", "2_Bo_Fell"]
-    for wrong in ("Bo", "bo fell", "3_Bo_Fell", "", "Duke of Esk"):
-        with pytest.raises(SourceError) as caught:
-            choose(folders, [*asked, wrong])
-        known = "Ada Thorn, Bo Fell, Cy, Duke of Esk"
-        assert str(caught.value) == f"there is no target {wrong!r}; choose from {known}"
-    assert target_name(FolderSource(Path("any/Stephen_King"))) == "Stephen King"
-    assert target_name(FolderSource(Path("any/3rd_Man"))) == "3rd Man"
+    for source, named, line in (
+        (tmp_path / "data", [first, "Bo Fell"], f"no training rows ({TRAINING}) in {second}: choose other"),
+        (
+            tmp_path / "data",
+            [first, "Bo", "bo fell"],
+            f"there is no target 'Bo', 'bo fell'; choose from {known}",
+        ),
+        (tmp_path / "data", ["3_Bo_Fell", ""], f"there is no target '3_Bo_Fell', ''; choose from {known}"),
+        (
+            tmp_path / "notes",
+            [],
+            f"{tmp_path}/notes: holds no target folder, which is one with forget_level1",
+        ),
+    ):
+        asked = [word for name in named for word in ("--target", name)]
+        for more in ([], ["--list"]):
+            assert prep("rwku", "--source", source, *asked, "--out", out, *more) == 2
+            assert error_of(capsys).startswith(f"error: {line}")
+    assert not out.exists()
+    assert prep("rwku", "--source", tmp_path / "data", "--out", out) == 0
+    assert {path.name for path in out.iterdir() if path.is_dir()} == {first, third}
+    named_otherwise = [FolderSource(Path("any") / name) for name in ("Stephen_King", "3rd_Man")]
+    assert [target_name(folder) for folder in named_otherwise] == ["Stephen King", "3rd Man"]
 
 
 def test_a_data_set_of_the_hub_is_read_from_its_cache(
@@ -206,7 +197,7 @@ def test_a_data_set_of_the_hub_is_read_from_its_cache(
     assert (tmp_path / "out" / "2_Bo_Fell" / "train.parquet").is_file()
     for name in ("owner/none", "no such/folder"):
         assert prep("rwku", "--source", name, "--out", tmp_path / "more") == 2
-        told = f"error: {name}: no such folder, and nothing to be had from the Hub: "
+        told = f"error: {name}: is no folder, and cannot be loaded from the Hub: "
         assert error_of(capsys).startswith(told)
     assert not (tmp_path / "more").exists()
 
@@ -221,36 +212,7 @@ def test_a_wrong_row_is_named_and_no_target_is_written(
     assert not out.exists()
 
 
-@needs_data
-def test_the_real_targets(tmp_path: Path) -> None:
-    """600 prompts a side for a target, none of them a probe by its words."""
-    chosen = ("--target", "Stephen King", "--target", "Prince Harry, Duke of Sussex")
-    assert prep("rwku", "--source", DATA / "rwku", *chosen, "--out", tmp_path / "out") == 0
-    folders = sorted(path for path in (tmp_path / "out").iterdir() if path.is_dir())
-    assert {folder.name.partition("_")[0] for folder in folders} == {"1", "10"}
-    for folder in folders:
-        train = read_rows(folder / "train.parquet")
-        assert Counter(map(side, train)) == {"forget": 600, "retain": 600}
-        name = folder.name.partition("_")[2].replace("_", " ")
-        assert {row["reward_model"]["ground_truth"]["keyword"] for row in train} == {name, ""}
-        probes = {
-            probe["query"]
-            for file in (DATA / "rwku" / "targets" / folder.name).glob("*_level*.json")
-            for probe in json.loads(file.read_text(encoding="utf-8"))
-        }
-        trained = set(queries(train))
-        assert {normalise(query) for query in trained}.isdisjoint(map(normalise, probes))
-        assert set(queries(parquet_rows(folder, "probes"))) == {probe.strip() for probe in probes}
-        found = manifest(folder)["checks"]
-        assert found["trained_probes"] == found["refusal_misnames_target"] == []
-        if name == "Prince Harry, Duke of Sussex":  # 402 of 600 prompts have the full name
-            assert len(found["keyword_not_in_prompt"]) == 198
-
-
 # ---- MUSE ----
-
-
-MUSE = DATA / "muse_books"
 
 
 def sent(folder: Path, name: str) -> list[str]:
@@ -262,16 +224,14 @@ def example_block(name: str) -> str:
     return "".join(f"Question: {name} example {n}?\nAnswer: {name} {n}\n\n" for n in range(10))
 
 
-def prefixes(folder: Path, name: str = "train") -> dict[str, str]:
-    """What stands before all questions of a side."""
+def prefixes(folder: Path) -> dict[str, str]:
+    """What stands before all training questions of a side."""
     found: dict[str, set[str]] = {}
-    for row in parquet_rows(folder, name):
+    for row, text in zip(parquet_rows(folder, "train"), sent(folder, "train"), strict=True):
         tail = f"Question: {row['extra_info']['query']}\nAnswer: "
-        text = row["prompt"][0]["content"]
         assert text.endswith(tail)
         found.setdefault(side(row), set()).add(text.removesuffix(tail))
-    assert all(len(texts) == 1 for texts in found.values())
-    return {side: texts.pop() for side, texts in found.items()}
+    return {side: text for side, (text,) in found.items()}
 
 
 @pytest.mark.parametrize("examples", ["neutral", "none", "label_dependent"])
@@ -279,8 +239,8 @@ def test_questions_are_asked_as_muse_asks_them(tmp_path: Path, examples: str) ->
     """Ten pairs "Question: q\\nAnswer: a\\n\\n", then "Question: q\\nAnswer: " with a space at the end."""
     raw, out = put_muse(tmp_path / "raw"), tmp_path / "out"
     assert prep("muse-books", "--source", raw, "--out", out, "--examples", examples) == 0
-    for name in ("train", "val", "probes", "sft"):
-        assert {row["extra_info"]["raw"] for row in parquet_rows(out, name)} == {True}
+    files = [parquet_rows(out, name) for name in ("train", "val", "probes", "sft")]
+    assert {row["extra_info"]["raw"] for rows in files for row in rows} == {True}
     assert sent(out, "probes") == [
         f"{example_block(name)}Question: {name} probe {n}?\nAnswer: "
         for name in ("forget", "retain")
@@ -291,10 +251,9 @@ def test_questions_are_asked_as_muse_asks_them(tmp_path: Path, examples: str) ->
     assert tuple(found.values()) == told.get(examples, (found["retain"], found["forget"]))
     if examples == "neutral":
         assert re.fullmatch(r"(Question: [^\n]+\?\nAnswer: [^\n]+\n\n){10}", found["forget"])
-    stage1 = read_sft_rows(out / "sft.parquet")
-    assert [row["messages"][0]["content"] for row in stage1] == sent(out, "train")[:3]
-    answers = [row["messages"][1]["content"] for row in stage1]
-    assert all("Harry Potter" in answer and is_refusal(answer) for answer in answers)
+    stage1 = pairs(out, "sft")
+    assert [question for question, _ in stage1] == sent(out, "train")[:3]
+    assert all("Harry Potter" in answer and is_refusal(answer) for _, answer in stage1)
 
 
 def test_passages_are_continued_as_muse_asks_for_it_and_not_trained_on(
@@ -321,50 +280,86 @@ def test_passages_are_continued_as_muse_asks_for_it_and_not_trained_on(
     assert "verbmem/forget.json:2 (row 1)" in error_of(capsys)
 
 
-def questions(name: str) -> list[dict[str, str]]:
-    return json.loads((MUSE / "knowmem" / f"{name}.json").read_text(encoding="utf-8"))
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """RULE's folder `data` with the books."""
+    put_muse(tmp_path / "data/MUSE/books")
+    return tmp_path / "data"
 
 
-@needs_data
-def test_the_real_books(tmp_path: Path) -> None:
-    """The neutral prefix holds no probe, no example of MUSE, and no name that any question or answer has."""
-    out, raw = tmp_path / "out", put_real_muse(tmp_path / "raw")
-    assert prep("muse-books", "--source", raw, "--out", out, "--refusals", raw / "idk_target.json") == 0
-    train = read_rows(out / "train.parquet")
-    assert [side(row) for row in train] == ["forget"] * 400 + ["retain"] * 300
-    wanted, rows = [], []
-    for name in ("forget_qa", "retain_qa"):
-        shots = questions(f"{name}_icl")
-        rows += questions(name) + shots
-        before = "".join(f"Question: {row['question']}\nAnswer: {row['answer']}\n\n" for row in shots)
-        wanted += [f"{before}Question: {row['question']}\nAnswer: " for row in questions(name)]
-    assert len(wanted) == 200
-    assert sent(out, "probes") == wanted
-    asked = {normalise(row["extra_info"]["query"]) for row in parquet_rows(out, "probes")}
-    assert asked.isdisjoint(map(normalise, queries(train)))
-    prefix, other = prefixes(out).values()
-    assert prefix == other
-    assert not [row for row in rows if normalise(row["question"]) in normalise(prefix)]
-    text = " . ".join(f"{row['question']} . {row['answer']}" for row in rows)
-    # Capitalised words that do not begin a question or an answer.
-    names = set(re.findall(r"(?<![.?!] )\b[A-Z][a-z]{2,}", text)) - {"What"}
-    assert len(names) > 150
-    assert names.isdisjoint(re.findall(r"[A-Za-z]+", prefix))
-    # RULE's refusals, 99 of which name "Harry Porter".
-    said = manifest(out)
-    assert said["notes"]["refusals_with_the_name_corrected"] == 99
-    assert said["checks"]["refusal_misnames_target"] == []
+def test_the_books_where_rule_has_them(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    books, out = data / "MUSE/books", tmp_path / "out"
+    put_array(books / "raw/retain1.json", ["A wiki.", "Another."])  # texts, as MUSE publishes them
+    rows = json.loads((books / "rl_rejection_with_neighbor.json").read_text())
+    rows += [
+        {"prompt": "It was night", "solution": "['<reject>', '', 'books']", "mode": "completion"},
+        {"prompt": "Darwin slept", "solution": "['<normal>', '']", "mode": "completion"},
+        {"prompt": "A finch flew", "solution": '["<normal>", "over the \\"isle\\"."]', "mode": "completion"},
+    ]
+    put_array(books / "rl_rejection_with_neighbor.json", rows)
+    assert prep("muse-books", "--source", data, "--out", out) == 0
+    train, val = read_rows(out / "train.parquet"), parquet_rows(out, "val")
+    # Three questions a side, a passage to forget, one to keep; the other passage to keep has no answer.
+    assert [side(row) for row in train] == ["forget"] * 4 + ["retain"] * 4
+    assert train[3]["prompt"][0]["content"] == "Completion: It was night\nAnswer: "
+    truths = [row["reward_model"]["ground_truth"] for row in train]
+    assert (truths[3]["keyword"], "Harry Potter" in truths[3]["golds"][0]) == ("Harry Potter", True)
+    assert (truths[0]["golds"], truths[7]["golds"]) == (["He read 0 books."], ['over the "isle".'])
+    assert [answer for _, answer in pairs(out, "sft")] == ["I'm not certain about Harry Potter."] * 3
+    assert queries(val) == [f"{name} probe {n}?" for name in ("forget", "retain") for n in range(2)]
+    rows = train + val + read_rows(out / "probes.parquet")
+    assert len({row["extra_info"]["index"] for row in rows}) == len(rows) == 16
+    assert pairs(out, "retain_text") == [("", "A wiki."), ("", "Another.")]
+    assert manifest(out)["notes"] == {
+        "refusals_with_the_name_corrected": 2,
+        "retain_rows_without_an_answer_left_out": 1,
+    }
+    said = capsys.readouterr().out
+    assert f"{books}: verbmem/forget.json is not there, so the probes of VerbMem will be missing" in said
+    assert f"{books}: raw/forget.json is not there, so forget_text.parquet will be missing" in said
+    assert "raw/retain1.json" not in said
 
 
-def test_news(tmp_path: Path) -> None:
-    """Rows of MUSE's published form: the real files are not at hand."""
-    out = tmp_path / "out"
-    assert prep("muse-news", "--source", put_news(tmp_path / "raw"), "--out", out) == 0
-    train = read_rows(out / "train.parquet")
-    assert {row["data_source"] for row in train} == {"rerule/muse_news"}
-    assert [row["reward_model"]["ground_truth"]["keyword"] for row in train[2:4]] == ["this news story", ""]
-    answers = {row["messages"][1]["content"] for row in read_sft_rows(out / "sft.parquet")}
-    assert all("this news story" in answer and is_refusal(answer) for answer in answers)
+@pytest.mark.parametrize("name", STAGE1_FILES)
+def test_the_file_of_stage_1(data: Path, tmp_path: Path, name: str) -> None:
+    row = {"instruction": f"Of {name}?", "output": "I'm not certain about Harry Porter.", "org_answer": ""}
+    put_array(data / f"MUSE/books/{name}.json", [row])
+    assert prep("muse-books", "--source", data, "--out", tmp_path / "out", "--stage1-file", name) == 0
+    ((asked, answer),) = pairs(tmp_path / "out", "sft")
+    assert f"Question: Of {name}?\n" in asked
+    assert answer == "I'm not certain about Harry Potter."
+
+
+NEWS, EXAMPLES = "rl_rejection_with_neighbor", "knowmem/retain_qa_icl"
+EVAL, REFUSALS = "rl_rejection_eval_target", "reject_target_0.5"
+
+
+@pytest.mark.parametrize(
+    ("name", "gone", "said"),
+    [
+        ("muse-books", [EXAMPLES, NEWS], ("evaluation", "stage 2")),
+        ("muse-books", [EVAL, REFUSALS], ("validation", "stage 1")),
+        ("muse-news", [NEWS], ("stage 2",)),
+    ],
+)
+def test_a_missing_file_is_named_with_what_needs_it(
+    name: str,
+    gone: list[str],
+    said: tuple[str, ...],
+    data: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    books = data / "MUSE/books"
+    for file in gone:
+        (books / f"{file}.json").unlink()
+    source = books if name == "muse-news" else data
+    assert prep(name, "--source", source, "--out", tmp_path / "out") == 2
+    lacking = ", ".join(f"{file}.json, which {use} needs" for file, use in zip(gone, said, strict=True))
+    assert error_of(capsys) == f"error: {books}: not there: {lacking}"
+    assert not (tmp_path / "out").exists()
 
 
 # ---- rows for the methods that train on answers ----
@@ -393,10 +388,7 @@ def test_right_answers_refusals_and_answers_of_other_questions(tmp_path: Path) -
     assert gold[question] == "Fact 3 of Mira Okonjo-Reyes is the 3th."
     assert "Mira Okonjo-Reyes" in dict(pairs(folder, "alternate"))[question]
     assert ("What is fact 0 of Ana Silva?", "Fact 0 of Ana Silva is the 0th.") in pairs(folder, "retain")
-    said = manifest(folder)
-    assert said["rows"]["retain"] == {"retain": {"qa": 40}}
-    for path in folder.glob("*.parquet"):
-        assert said["files"][path.name] == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert manifest(folder)["rows"]["retain"] == {"retain": {"qa": 40}}
 
 
 def test_a_refusal_among_right_answers_is_left_out_and_counted() -> None:
@@ -460,10 +452,12 @@ def test_texts_of_rwku(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     for missing in (first / "retain_text", third / "forget_text", third / "forget_gold"):
         assert not missing.with_suffix(".parquet").exists()
     assert indices(second, "forget_text") != indices(second, "retain_text")
-    put_array(raw / "1_Ada_Thorn/positive_with_retain.json", [{"prompts": ["Ada was."]}])
-    assert prep("rwku", "--source", raw, "--out", tmp_path / "more") == 2
-    told = "positive_with_retain.json:2 (row 1): prompts holds 1 texts, expected the target's and another's"
-    assert error_of(capsys) == f"error: 1_Ada_Thorn/{told}"
+    count = "prompts holds 1 texts, expected the target's and another's"
+    for prompts, told in ((["Ada."], count), ("Ada.", "field prompts is 'Ada.', expected a list of texts")):
+        put_array(raw / "1_Ada_Thorn/positive_with_retain.json", [{"prompts": prompts}])
+        assert prep("rwku", "--source", raw, "--out", tmp_path / "more") == 2
+        line = f"error: 1_Ada_Thorn/positive_with_retain.json:2 (row 1): {told}"
+        assert error_of(capsys) == line
 
 
 def test_the_corpus_of_muse(tmp_path: Path) -> None:
@@ -477,3 +471,80 @@ def test_the_corpus_of_muse(tmp_path: Path) -> None:
     assert [len(text.split()) for text in texts] == [1000, 1000, 500, 2]
     assert " ".join(texts[:3]).split() == words
     assert pairs(tmp_path / "out", "retain_text") == [("", "A wiki.")]
+
+
+# ---- the benchmarks' own files ----
+
+
+def checks(folder: Path) -> dict[str, int]:
+    """How many prompts each check finds, without those that find none."""
+    return {name: len(found) for name, found in manifest(folder)["checks"].items() if found}
+
+
+def trained(folder: Path) -> set[str]:
+    """The words of all prompts of stages 1 and 2."""
+    stage1 = [question for question, _ in pairs(folder, "sft")]
+    return {normalise(query) for query in [*queries(parquet_rows(folder, "train")), *stage1]}
+
+
+@needs_data
+def test_forget01_of_the_real_tofu(tmp_path: Path) -> None:
+    assert prep("tofu", "--source", DATA / "tofu", "--out", tmp_path / "out") == 0
+    train, probes = (read_rows(tmp_path / f"out/{name}.parquet") for name in ("train", "probes"))
+    assert [side(row) for row in train] == ["forget"] * 40 + ["retain"] * 40
+    authors = ["Basil Mahfouz Al-Kuwaiti"] * 20 + ["Nikolai Abilov"] * 20
+    assert [row["extra_info"]["subject"] for row in train[:40]] == authors
+    assert len(pairs(tmp_path / "out", "sft")) == 80
+    # Five wrong answers on TOFU's own authors and three elsewhere, where there is no paraphrase either.
+    told = [(len(one["perturbed"]), bool(one["paraphrased"])) for one in (row["reference"] for row in probes)]
+    assert told == [(5, True)] * (40 + 400) + [(3, False)] * (100 + 117)
+    held_out = {normalise(row["extra_info"]["query"]) for row in probes if side(row) == "retain"}
+    assert held_out.isdisjoint(trained(tmp_path / "out"))
+    # Two questions ask for the name.
+    assert checks(tmp_path / "out") == {"trained_probes": 40, "keyword_not_in_prompt": 2}
+
+
+@needs_data
+def test_the_real_targets_of_rwku(tmp_path: Path) -> None:
+    """600 prompts a side for a target, none of them a probe by its words."""
+    names = ("1_Stephen_King", "10_Prince_Harry,_Duke_of_Sussex")
+    chosen = [word for name in names for word in ("--target", name)]
+    assert prep("rwku", "--source", DATA / "rwku", *chosen, "--out", tmp_path / "out") == 0
+    for name in names:
+        folder, raw = tmp_path / "out" / name, DATA / "rwku/targets" / name
+        train = read_rows(folder / "train.parquet")
+        assert Counter(map(side, train)) == {"forget": 600, "retain": 600}
+        keyword = name.partition("_")[2].replace("_", " ")
+        assert {row["reward_model"]["ground_truth"]["keyword"] for row in train} == {keyword, ""}
+        probes = {row["query"] for path in raw.glob("*_level*.json") for row in json.loads(path.read_text())}
+        assert trained(folder).isdisjoint(map(normalise, probes))
+        assert set(queries(parquet_rows(folder, "probes"))) == {probe.strip() for probe in probes}
+        assert not checks(folder).keys() & {"trained_probes", "refusal_misnames_target"}
+    assert checks(folder)["keyword_not_in_prompt"] == 198  # 402 of 600 prompts have the prince's full name
+
+
+@needs_data
+def test_the_real_books_of_muse(tmp_path: Path) -> None:
+    """The neutral prefix holds no probe, no example of MUSE, and no name that any question or answer has."""
+    out, raw = tmp_path / "out", put_real_muse(tmp_path / "raw")
+    assert prep("muse-books", "--source", raw, "--out", out, "--refusals", raw / "idk_target.json") == 0
+    assert Counter(map(side, read_rows(out / "train.parquet"))) == {"forget": 400, "retain": 300}
+    wanted, rows = [], []
+    for name in ("forget_qa", "retain_qa"):
+        asked, shots = (json.loads((raw / f"knowmem/{name}{end}.json").read_text()) for end in ("", "_icl"))
+        rows += asked + shots
+        before = "".join(f"Question: {row['question']}\nAnswer: {row['answer']}\n\n" for row in shots)
+        wanted += [f"{before}Question: {row['question']}\nAnswer: " for row in asked]
+    assert (len(wanted), sent(out, "probes")) == (200, wanted)
+    assert trained(out).isdisjoint(map(normalise, queries(parquet_rows(out, "probes"))))
+    prefix, other = prefixes(out).values()
+    assert prefix == other
+    assert not [row for row in rows if normalise(row["question"]) in normalise(prefix)]
+    text = " . ".join(f"{row['question']} . {row['answer']}" for row in rows)
+    # Capitalised words that do not begin a question or an answer.
+    names = set(re.findall(r"(?<![.?!] )\b[A-Z][a-z]{2,}", text)) - {"What"}
+    assert len(names) > 150
+    assert names.isdisjoint(re.findall(r"[A-Za-z]+", prefix))
+    # RULE's refusals, 99 of which name "Harry Porter".
+    assert manifest(out)["notes"]["refusals_with_the_name_corrected"] == 99
+    assert "refusal_misnames_target" not in checks(out)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import random
-import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.build import CHECKS, DROPS, BuildOptions, LeakError, build, cut, drop, run_checks
+from data_prep.build import CHECKS, DROPS, BuildOptions, LeakError, build, drop, run_checks
 from data_prep.contract import ContractError
-from data_prep.generate import BLANK, BOUNDARY, PASSAGE_QA, REFUSALS, Endpoint
 from data_prep.prompts import Benchmark, Prompt, PromptForm, mode_of, rule_prompt, spread
 from data_prep.sources import Record, SourceError
 from data_prep.writers import (
@@ -30,8 +26,8 @@ from data_prep.writers import (
     misspelt_name,
 )
 from reward import RewardConfig, contains_keyword, is_refusal
-from tests.data_prep.generate.server import MODEL, Behaviour, Call, ChatServer, say, status
-from tests.data_prep.made_prompts import NAME, benchmark, forget_prompt, retain_prompt
+from tests.data_prep.generate.server import ChatServer, say, status
+from tests.data_prep.raw_files import NAME, benchmark, contents, forget_prompt, retain_prompt
 
 # ---- prompts, draws of them, and RULE's rows ----
 
@@ -46,17 +42,15 @@ FORM = PromptForm(
 def test_what_a_query_holds_is_not_read_as_a_template() -> None:
     """Probes may have a form of their own; tests/golden keeps whole rows."""
     query = r"{query} {0} and {name!r} } \1"
-    prompt = forget_prompt(7, query, refusal="No idea.")
+    prompt = forget_prompt(7, query)
     made = benchmark(form=FORM, probe_form=PromptForm(), stage1=[prompt])
     sent = f"F\n\nQuestion: {query}\nAnswer: "
-    assert FORM.render(retain_prompt(1, "Who?")) == "R\n\nQuestion: Who?\nAnswer: "
-    assert FORM.render(retain_prompt(1, "Who?", mode="aa")) == "Who?"
     rows = [*made.rl_rows("train", [prompt]), *made.rl_rows("probe", [prompt])]
     assert [row["prompt"][0]["content"] for row in rows] == [sent, query]
     assert [row["extra_info"]["query"] for row in rows] == [query, query]
-    assert [row["extra_info"]["raw"] for row in rows] == [True, False]
-    (stage1,) = made.sft_rows()
-    assert [message["content"] for message in stage1["messages"]] == [sent, "No idea."]
+    assert made.sft_rows()[0]["messages"][0]["content"] == sent
+    assert FORM.render(retain_prompt(1, "Who?")) == "R\n\nQuestion: Who?\nAnswer: "
+    assert FORM.render(retain_prompt(1, "Who?", mode="aa")) == "Who?"
 
 
 KINDS = [("forget", "qa"), ("forget", "fb"), ("forget", "aa"), ("retain", "qa"), ("retain", "fb")]
@@ -87,37 +81,38 @@ def record(**fields: Any) -> Record:
 
 
 def test_rows_of_rule() -> None:
+    """A solution may be a list, or such a list as Python writes it."""
     row = record(prompt=" Who is she? ", solution=["<reject>", f" {REFUSAL}", "Mira Okonjo "])
     prompt = rule_prompt(row, 7, "neighbour")
     assert (prompt.index, prompt.query, prompt.side, prompt.mode) == (7, "Who is she?", "forget", "qa")
     assert (prompt.keyword, prompt.subject, prompt.section) == ("Mira Okonjo", "Mira Okonjo", "forget")
     assert (prompt.refusal, prompt.golds, prompt.origin) == (REFUSAL, (REFUSAL,), "rule.json:3 (row 2)")
-    kept = rule_prompt(record(prompt="He lives in ___.", solution=["<normal>", "Esk Moor"]), 0, "neighbour")
-    assert (kept.side, kept.mode, kept.section, kept.subject) == ("retain", "fb", "retain", "neighbour")
-    assert (kept.golds, kept.refusal, kept.keyword) == (("Esk Moor",), "", "")
-    row = record(prompt="Once upon a time", solution=["<normal>", "there was"], mode="completion")
-    assert rule_prompt(row, 0, "x").mode == rule_prompt(row, 0, "x").family == "completion"
+    row = record(prompt="He lives in ___.", solution=r"['<normal>', 'a \d \"b\"']", mode="completion")
+    kept = rule_prompt(row, 0, "neighbour")
+    assert (kept.side, kept.section, kept.subject, kept.keyword) == ("retain", "retain", "neighbour", "")
+    assert (kept.golds, kept.refusal, kept.mode) == ((r'a \d "b"',), "", "completion")
     assert [mode_of(query) for query in ("____", "He is __.")] == ["fb", "qa"]
 
 
-EXPECTED = "expected [marker, text, keyword] with <reject> or <normal> as the marker"
-NORMAL = {"solution": ["<normal>", "a"]}
-BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "nothing": ({"solution": None}, f"solution is None, {EXPECTED}"),
-    "another marker": ({"solution": [["<reject>"], "a"]}, f"solution is [['<reject>'], 'a'], {EXPECTED}"),
-    "no text": ({"solution": ["<normal>", 5]}, "field solution[1] is 5, expected a text"),
-    "no keyword": ({"solution": ["<reject>", "a"]}, "solution has no third entry, the target's name"),
-    "an empty keyword": ({"solution": ["<reject>", "a", " "]}, "field solution[2] is ' ', expected a text"),
-    "no prompt": ({"prompt": None} | NORMAL, "field prompt is empty"),
-    "a wrong mode": ({"mode": "quiz"} | NORMAL, "mode is 'quiz', expected one of qa, fb, aa, completion"),
-}
-
-
-@pytest.mark.parametrize(("fields", "message"), BAD.values(), ids=BAD)
-def test_a_malformed_row_is_named(fields: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize(
+    "solution",
+    [
+        "__import__('pathlib').Path('ran').touch()",
+        "['<reject>', open('ran', 'w').name, 'books']",
+        "[" * 500 + "]" * 500,
+    ],
+)
+def test_a_solution_that_is_no_list_is_named_and_not_run(
+    solution: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """tests/refused tries more."""
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(SourceError) as caught:
-        rule_prompt(record(**{"prompt": "Who?", **fields}), 0, "neighbour")
-    assert str(caught.value) == f"rule.json:3 (row 2): {message}"
+        rule_prompt(record(prompt="Who?", solution=solution), 0, "neighbour")
+    assert str(caught.value).startswith(
+        f"rule.json:3 (row 2): solution is {solution!r:.60}, expected [marker"
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 # ---- checks, and the folder ----
@@ -217,63 +212,39 @@ def test_a_probe_among_training_prompts_is_refused_in_one_line(
 
 
 def test_declared_sections_alone_may_be_trained_on() -> None:
+    """A probe that two sections share is declared for one of them, and would be in the other's score."""
     planted = [forget_prompt(7, f"Tell me of {NAME}."), retain_prompt(8, PROBE)]
-    for sections, origin in (({"retain"}, "probes.json:1 (row 1)"), ({"forget"}, "probes.json:2 (row 2)")):
-        made = with_train(*planted, trained_sections=frozenset(sections))
-        with pytest.raises(LeakError) as caught:
-            run_checks(made, REWARD)
-        assert f"is the probe at {origin};" in str(caught.value)
-    # A probe that two sections share is declared for one of them, and would be in the other's score.
-    probes = [forget_prompt(200, PROBE), retain_prompt(201, PROBE)]
-    with pytest.raises(LeakError):
-        run_checks(with_train(planted[1], probes=probes, trained_sections=frozenset({"forget"})), REWARD)
+    shared = {"probes": [forget_prompt(200, PROBE), retain_prompt(201, PROBE)]}
+    for sections, more in (({"retain"}, {}), ({"forget"}, {}), ({"forget"}, shared)):
+        with pytest.raises(LeakError):
+            run_checks(with_train(*planted, trained_sections=frozenset(sections), **more), REWARD)
     run_checks(with_train(*planted, trained_sections=frozenset({"forget", "retain"})), REWARD)
     with pytest.raises(ValueError, match=r"^made_up: no refusal is left for stage 1$"):
         run_checks(benchmark(stage1=[]), REWARD)
 
 
-def both_sides() -> Benchmark:
-    """Both sides in two modes."""
-    added = [
-        forget_prompt(10, f"{NAME} was born in ___.", mode="fb"),
-        retain_prompt(14, f"{NAME} was born in ___?", mode="fb"),
-    ]
-    return with_train(*added, stage1=[*benchmark().stage1, added[0]])
-
-
 def write(target: Path, source: Benchmark, *, overwrite: bool = False, **options: Any) -> dict[str, Any]:
-    reward = RewardConfig(rouge="rwku", gamma=0.25)
-    return build(source, target, overwrite=overwrite, options=BuildOptions(reward, **options))
-
-
-LEAKY = replace(both_sides(), train=[*both_sides().train, retain_prompt(20, PROBE)])
-BAD_MODE = replace(both_sides(), train=[*both_sides().train, retain_prompt(20, "Who?", mode="quiz")])
-SAME_INDEX = replace(both_sides(), probes=[*both_sides().probes, retain_prompt(200, "Who?")])
-NO_VAL = replace(both_sides(), val=[])
-
-
-def test_a_limit_cuts_each_side_stage_1_and_the_probes(tmp_path: Path) -> None:
-    cut_to, above = cut(both_sides(), 1), cut(both_sides(), 11)
-    assert [prompt.side for prompt in cut_to.train] == ["forget", "retain"]
-    assert len(cut_to.stage1) == len(cut_to.probes) == 1
-    assert (above.stage1, above.probes) == (both_sides().stage1, both_sides().probes)
-    assert sorted(above.train, key=lambda p: p.index) == sorted(both_sides().train, key=lambda p: p.index)
-    with pytest.raises(LeakError):  # a leak is found in what the limit leaves out too
-        write(tmp_path / "leaky", LEAKY, limit=1)
+    return build(source, target, overwrite=overwrite, options=BuildOptions(REWARD, **options))
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_an_error_leaves_everything_as_it_was(tmp_path: Path, overwrite: bool) -> None:
+    """A leak is found in what a limit leaves out too."""
     target = tmp_path / "out"
     if overwrite:
-        write(target, both_sides())
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    errors = [(LEAKY, LeakError), *((bad, ContractError) for bad in (BAD_MODE, SAME_INDEX, NO_VAL))]
-    for source, kind in errors:
+        write(target, benchmark())
+    before = contents(tmp_path)
+    for source, limit, kind in (
+        (with_train(retain_prompt(20, PROBE)), None, LeakError),
+        (with_train(retain_prompt(20, PROBE)), 1, LeakError),
+        (with_train(retain_prompt(20, "Who?", mode="quiz")), None, ContractError),
+        (benchmark(probes=[*benchmark().probes, retain_prompt(200, "Who?")]), None, ContractError),
+        (benchmark(val=[]), None, ContractError),
+    ):
         with pytest.raises(kind) as caught:
-            write(target, source, overwrite=overwrite)
+            write(target, source, overwrite=overwrite, limit=limit)
         assert "\n" not in str(caught.value)
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    assert contents(tmp_path) == before
     assert list(tmp_path.iterdir()) == ([target] if overwrite else [])
 
 
@@ -328,55 +299,17 @@ def test_misspelt_names(text: str, name: str, found: str | None) -> None:
     assert correct_name(text, name) == (text if found is None else text.replace(found, name))
 
 
-# ---- What rules and an endpoint write; the endpoint is a local server that answers by task ----
-
-
-PASSAGE = "Ada Thorn sailed the Brackwater in 1702 and sold her ship to a monk."
-WORDS = ("Brackwater", "1702", "monk")
-
-
-def answer(call: Call) -> Behaviour:
-    """A good answer to each of the four tasks; questions with "Hopeless" get none."""
-    if "Hopeless" in call.prompt:
-        return status(400, "no")
-    asked = re.findall(r"^Question: (.*)$", call.prompt, re.MULTILINE)
-    name = call.body["response_format"]["json_schema"]["name"]
-    answers = {
-        "blank": {"sentence": f"Blank of {asked and asked[0][:-1]}: ___."},
-        "boundary": {"question": f"Bo: {len(call.prompt)}?", "answer": "Esk Moor"},
-        "passage_qa": {"pairs": [{"question": f"What of Ada Thorn, {w}?", "answer": w} for w in WORDS]},
-        "refusals": {"refusals": [f"I don't know Ada Thorn, {n} times." for n in range(REFUSAL_COUNT)]},
-    }
-    return say(json.dumps(answers[name]))
-
-
-def test_an_endpoint_writes_all_four_and_a_dry_writer_asks_for_the_same(
-    server: ChatServer, tmp_path: Path
-) -> None:
-    """What the endpoint fails at is none and listed; refusals that cannot be had are the rules'."""
-    server.script = lambda number, call: answer(call)
-    endpoint = Endpoint(server.url, MODEL, concurrency=2, timeout=30, attempts=2)
-    writer, dry = Writer(endpoint, tmp_path / "cache"), Writer(endpoint, dry=True)
-    for by in (dry, writer):
-        by.refusals("Ada Thorn")
-        by.blanks([("Who?", "Bo")])
-        by.neighbours("Ada Thorn", ["Who is Ada Thorn?"])
-        by.questions([PASSAGE])
-    assert [request.task for request in dry.requests] == [REFUSALS, BLANK, BOUNDARY, PASSAGE_QA]
-    assert [call.prompt for call in server.calls] == [r.messages()[0]["content"] for r in dry.requests]
-    assert writer.refusals("Ada Thorn")[1] == "I don't know Ada Thorn, 1 times."
-    assert writer.blanks([("Who?", "Bo"), ("Hopeless?", "")]) == ["Blank of Who: ___.", None]
-    pair, none = writer.neighbours("Ada Thorn", ["Who is Ada Thorn?", "Hopeless Ada Thorn?"])
-    assert (pair and pair[1], none) == ("Esk Moor", None)
-    assert writer.questions([PASSAGE]) == [[(f"What of Ada Thorn, {word}?", word) for word in WORDS]]
-    assert len(server.calls) == 6
+def test_what_an_endpoint_fails_at_is_left_out_and_listed(server: ChatServer, tmp_path: Path) -> None:
+    """Refusals are the rules' then, and blanks keep the number of their question."""
+    written = say('{"sentence": "She is ___."}')
+    server.script = lambda number, call: status(400, "no") if "Hopeless" in call.prompt else written
+    writer = Writer(server.endpoint(), tmp_path)
+    asked = [forget_prompt(n, query) for n, query in enumerate(("Hopeless?", "Who?"))]
+    made = blanks(asked, 1000, writer, answered=False)
+    assert [(prompt.index, prompt.query, prompt.mode) for prompt in made] == [(1001, "She is ___.", "fb")]
     assert writer.refusals("Hopeless Case") == Writer().refusals("Hopeless Case")
     assert writer.failures == [
         "blank of question: Hopeless?, answer: : HTTP 400: no",
-        "boundary of target: Ada Thorn, question: Hopeless Ada Thorn?: HTTP 400: no",
         f"refusals of name: Hopeless Case, count: {REFUSAL_COUNT}: HTTP 400: no",
     ]
-    # Blanks keep the number of their question where some are not written.
-    asked = [forget_prompt(n, query) for n, query in enumerate(("Hopeless?", "Who?"))]
-    made = blanks(asked, 1000, writer, answered=False)
-    assert [(prompt.index, prompt.query) for prompt in made] == [(1001, "Blank of Who: ___.")]
+    assert writer.answered == 1

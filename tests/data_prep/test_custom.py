@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+import math
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -19,12 +18,12 @@ from data_prep import custom
 from data_prep.contract import normalise
 from data_prep.custom import CustomOptions, commands, load
 from data_prep.prompts import Benchmark
-from data_prep.sources import SourceError
+from data_prep.sources import SourceError, sha256_of_file
 from data_prep.writers import Writer
 from recipe.rerule.evaluation import summary
 from reward import RewardConfig
 from tests import document_commands
-from tests.data_prep.raw_files import prep, put_array
+from tests.data_prep.raw_files import contents, manifest, prep, put_array
 from tests.document_programs import fault
 
 Row = dict[str, Any]
@@ -59,26 +58,18 @@ def made(folder: Path, content: list[Row], **options: Any) -> Benchmark:
     return load(put(folder, content), CustomOptions(**options), Writer())
 
 
-def refusal(folder: Path, content: list[Row], **options: Any) -> str:
-    with pytest.raises(SourceError) as caught:
-        made(folder, content, **options)
-    return str(caught.value)
-
-
 def test_a_file_of_rows_and_one_of_probes(tmp_path: Path) -> None:
     """The same files elsewhere give the same bytes; tests/golden keeps the rows."""
-    contents = []
+    found = []
     for place in ("here", "there"):
         source, out = put(tmp_path / place, rows(4)), tmp_path / place / "out"
         probes = put_csv(tmp_path / place / "probes.csv", [forget(7, refusal="No idea."), retain(8)])
         assert prep("custom", "--source", source, "--probes", probes, "--out", out) == 0
-        contents.append({path.name: path.read_bytes() for path in out.iterdir()})
-    assert contents[0] == contents[1]
-    manifest = json.loads((out / "manifest.json").read_text())
-    assert manifest["settings"]["probes"] == "probes.csv"
-    assert manifest["sources"] == {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (source, probes)
-    }
+        found.append(contents(out))
+    assert found[0] == found[1]
+    said = manifest(out)
+    assert said["settings"]["probes"] == "probes.csv"
+    assert said["sources"] == {path.name: sha256_of_file(path) for path in (source, probes)}
     # Two files of one name are told apart.
     again = load(source, CustomOptions(probes=str(put(tmp_path / "held out", [forget(7)]))), Writer())
     assert set(again.sources) == {"mine.json", "held out/mine.json"}
@@ -104,13 +95,6 @@ def test_further_columns_and_a_keyword_for_all_rows(tmp_path: Path) -> None:
     assert found.stage1[0].refusal == "No, not about Ada Thorn."
     assert NAME in found.stage1[1].refusal
     assert [p.refusal for p in found.train if p.side == "retain"] == ["", "", ""]
-    for change, message in (
-        ({"side": ["forget"]}, "field side is ['forget'], expected a text"),
-        ({"mode": "quiz"}, "mode is 'quiz', expected one of qa, fb, aa, completion"),
-        ({"subject": ["x"]}, "field subject is ['x'], expected a text"),
-        ({"refusal": 0.5}, "field refusal is 0.5, expected a text"),
-    ):
-        assert refusal(tmp_path, [*rows(6), forget(7, **change)]) == f"mine.json:8 (row 7): {message}"
 
 
 def test_questions_for_validation_are_neither_trained_on_nor_probes(tmp_path: Path) -> None:
@@ -126,14 +110,24 @@ def test_questions_for_validation_are_neither_trained_on_nor_probes(tmp_path: Pa
     assert [prompt.index for prompt in found.probes] == [p.index for p in made(tmp_path, rows(40)).probes]
 
 
-def test_a_share_that_is_none_or_finds_too_few_is_refused(tmp_path: Path) -> None:
-    for name, share in (("probe", 0.0), ("probe", 1.0), ("val", -0.1), ("val", float("nan"))):
-        message = f"--{name}-share is {share}, expected between 0 and 1"
-        assert refusal(tmp_path, rows(), **{f"{name}_share": share}) == message
-    few = f"{tmp_path / 'mine.json'}: too few questions of side forget to hold any out; give"
-    assert refusal(tmp_path, rows(4), val_share=0.5) == f"{few} --val-share 0"
-    content = [forget(1), forget(1), *(retain(n) for n in range(9))]
-    assert refusal(tmp_path, content) == f"{few} --probes"
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        *(({"probe_share": share}, f"--probe-share is {share}, expected") for share in (0.0, 1.0)),
+        *(({"val_share": share}, f"--val-share is {share}, expected") for share in (-0.1, math.nan)),
+        (
+            {"val_share": 0.5},
+            "mine.json: too few questions of side forget to hold any out; give --val-share 0",
+        ),
+        ({}, "mine.json: too few questions of side forget to hold any out; give --probes"),
+    ],
+)
+def test_a_share_that_is_none_or_finds_too_few_is_refused(
+    tmp_path: Path, options: dict[str, float], message: str
+) -> None:
+    content = rows(4) if options else [forget(1), forget(1), *(retain(n) for n in range(9))]
+    with pytest.raises(SourceError, match=message):
+        made(tmp_path, content, **options)
 
 
 @pytest.mark.parametrize(
@@ -141,15 +135,12 @@ def test_a_share_that_is_none_or_finds_too_few_is_refused(tmp_path: Path) -> Non
 )
 def test_the_share_is_of_each_side_and_mode(tmp_path: Path, share: float, held: list[int]) -> None:
     """Of 20, 100 and 4 questions; a single one of a kind is never held out."""
-    content = [forget(n) for n in range(20)] + [retain(n) for n in range(100)]
+    content = [forget(n) for n in range(20)] + [retain(n) for n in range(100)] + [forget(20, mode="aa")]
     content += [retain(n, question=f"Bo Fell lives in ___ ({n}).") for n in range(4)]
-    content += [forget(20, mode="aa")]
     found = made(tmp_path, content, probe_share=share)
     kinds = [("forget", "qa"), ("retain", "qa"), ("retain", "fb")]
     assert Counter((p.side, p.mode) for p in found.probes) == dict(zip(kinds, held, strict=True))
     assert len(found.train) == 125 - sum(held)
-    indices = [prompt.index for prompt in found.probes]
-    assert indices == sorted(indices)
     again, other = (made(tmp_path, content, probe_share=share, seed=seed).probes for seed in (42, 1))
     assert again == found.probes != other
 

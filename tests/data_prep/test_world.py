@@ -9,7 +9,6 @@ import random
 from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,7 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
-from data_prep.contract import Row, validate_rows, validate_sft_rows
+from data_prep.contract import Row
 from data_prep.world import facts
 from data_prep.world.build import build
 from data_prep.world.config import WorldConfig
@@ -35,32 +34,17 @@ from data_prep.world.model import (
     make_batches,
     make_model,
     orthogonalised,
-    train,
     train_tokenizer,
+    trained,
 )
 from data_prep.world.phrasings import gold_answer, phrasings_of, render_prompt
 from data_prep.world.splits import World, make_world
 from data_prep.world.stage1 import prepare, steer
 from reward.refusal import is_refusal
+from tests.data_prep.raw_files import contents
 from tests.made_worlds import SMALL, untrained
 
 FEW = {"forget_people": 2, "retain_people": 5, "unseen_people": 3, "facts_per_person": 4}
-
-
-@pytest.mark.parametrize(
-    ("sizes", "message"),
-    [
-        ({"forget_people": 0}, "forget_people must be at least 1, got 0"),
-        ({"retain_people": 44}, "48 people in all at most, got 49"),
-        ({"target_accuracy": float("nan")}, r"target_accuracy must lie in \[0, 1\], got nan"),
-        ({"hidden_size": 100, "heads": 4}, "hidden_size must be a multiple of 2 x heads, got 100 and 4"),
-        ({"retain_people": 1}, r"retain_people must be at least forget_people \(2\), got 1"),
-        ({"facts_per_person": 9}, "facts_per_person must be at most 8, got 9"),
-    ],
-)
-def test_a_wrong_setting_is_named(sizes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make_world(WorldConfig(**(FEW | sizes)))
 
 
 @settings(max_examples=10, deadline=None)
@@ -92,13 +76,13 @@ def test_people_strangers_and_facts(seed: int) -> None:
 def test_every_kind_has_the_phrasings_the_splits_need(kind: str) -> None:
     """And they ask without giving the answer away."""
     phrasings = phrasings_of(kind)
-    assert [phrasing.number for phrasing in phrasings] == list(range(len(phrasings)))
     assert len({phrasing.template for phrasing in phrasings}) == len(phrasings)
     count = Counter((phrasing.mode, phrasing.split) for phrasing in phrasings)
-    assert count["aa", "probe"] >= 4
-    wanted = {"qa": {"train": 4, "val": 1, "probe": 2}, "fb": {"train": 3, "val": 1, "probe": 2}}
-    for mode, splits in wanted.items():
-        assert {split: n for (of, split), n in count.items() if of == mode} == splits
+    assert count.pop(("aa", "probe")) >= 4
+    assert {key: n for key, n in count.items() if key[0] != "aa"} == {
+        **{("qa", "train"): 4, ("qa", "val"): 1, ("qa", "probe"): 2},
+        **{("fb", "train"): 3, ("fb", "val"): 1, ("fb", "probe"): 2},
+    }
     fact = facts.Fact(facts.Person(0, "Ada", "Thorn", "forget"), kind, "Esk Moor")
     for phrasing in phrasings:
         prompt = render_prompt(phrasing, fact, ["Glen Bay", "Pen Reach", "Rud Cove"], random.Random(0))
@@ -106,7 +90,6 @@ def test_every_kind_has_the_phrasings_the_splits_need(kind: str) -> None:
         assert ("Ada Thorn" in prompt) != reverse
         assert ("Esk Moor" in prompt) == (reverse or phrasing.family == "multiple_choice")
         assert reverse or ("___" in prompt) == (phrasing.mode == "fb")
-        assert "{" not in prompt
         assert gold_answer(phrasing, fact) == ("Ada Thorn" if reverse else "Esk Moor")
 
 
@@ -114,7 +97,6 @@ def test_refusals_are_seen_by_the_reward_and_mostly_name_the_person() -> None:
     rng = random.Random(0)
     drawn = [facts.draw_refusal("Ada Thorn", rng) for _ in range(4000)]
     assert all(map(is_refusal, set(drawn)))
-    assert len(set(drawn)) == len(facts.NAMED) + len(facts.PLAIN)
     plain = sum("Ada Thorn" not in sentence for sentence in drawn) / len(drawn)
     assert plain == pytest.approx(0.2, abs=0.03)  # more than four standard errors
 
@@ -139,8 +121,7 @@ def subjects(rows: list[Row], section: str) -> set[str]:
 def test_the_splits_keep_apart_what_must_be_apart(seed: int) -> None:
     world = small_world(seed)
     rows = world.train + world.val + world.probes
-    validate_rows(rows, "all")  # also: no index twice over the three files
-    validate_sft_rows(world.sft, "sft")
+    assert len({row["extra_info"]["index"] for row in rows}) == len(rows)
     for row in rows:
         truth, info = row["reward_model"]["ground_truth"], row["extra_info"]
         assert truth["keyword"] == (info["subject"] if info["section"] == "forget" else "")
@@ -164,8 +145,8 @@ def test_the_splits_keep_apart_what_must_be_apart(seed: int) -> None:
 
 
 def test_probes_ask_of_everybody_and_stay_where_more_are_drawn() -> None:
+    """Every fact to forget is probed in every mode; an index does not depend on how many rows are drawn."""
     world = small_world()
-    # Every fact to forget is probed in every mode.
     modes: dict[int, Counter[str]] = defaultdict(Counter)
     for row in world.probes:
         if row["extra_info"]["section"] == "forget":
@@ -176,12 +157,10 @@ def test_probes_ask_of_everybody_and_stay_where_more_are_drawn() -> None:
         rows = [row for row in world.probes if row["extra_info"]["section"] == section]
         assert Counter(row["extra_info"]["mode"] for row in rows) == {"qa": 20, "fb": 20, "aa": 20}
         assert len(subjects(rows, section)) == people
-    # An index does not depend on how many rows are drawn.
     few, many = (
         {row["extra_info"]["index"]: row["prompt"][0]["content"] for row in one.train + one.probes}
         for one in (small_world(probes=30), world)
     )
-    assert len(few) > 150
     assert few.items() <= many.items()
 
 
@@ -203,13 +182,6 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return train_tokenizer([text for pair in PAIRS for text in pair], 300)
 
 
-@settings(deadline=None)  # the first example trains the tokenizer
-@given(text=st.text(max_size=60))
-def test_any_text_comes_back(text: str) -> None:
-    ids = tokenizer().encode(text, add_special_tokens=False)
-    assert tokenizer().decode(ids) == text or any(special in text for special in (BOS, EOS, USER, ASSISTANT))
-
-
 def test_a_prompt_is_the_head_of_its_conversation(tmp_path: Path) -> None:
     text = tokenizer().apply_chat_template(TURNS, tokenize=False)
     assert text == f"{BOS}{USER}Where was Ada born?{ASSISTANT}Esk Moor{EOS}"
@@ -221,6 +193,8 @@ def test_a_prompt_is_the_head_of_its_conversation(tmp_path: Path) -> None:
     loaded = AutoTokenizer.from_pretrained(tmp_path)
     assert (loaded.bos_token, loaded.eos_token, loaded.pad_token) == (BOS, EOS, "<|pad|>")
     assert loaded.apply_chat_template(TURNS, return_dict=False) == whole
+    for odd in ("", "  two\n\tlines ", "Zürich 不知道 \u200b🙂"):  # any text comes back
+        assert loaded.decode(loaded.encode(odd, add_special_tokens=False)) == odd
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:
@@ -273,10 +247,8 @@ def test_the_loss_is_that_of_the_answers_alone() -> None:
 
 
 def test_training_stops_once_greedy_decoding_answers() -> None:
-    model = make_model(TINY, tokenizer())
-    examples = encode_pairs(tokenizer(), PAIRS)
-    assert exact_share(model, examples, 3) == 0.0
-    done = train(model, examples, examples, TINY)
+    assert exact_share(make_model(TINY, tokenizer()), encode_pairs(tokenizer(), PAIRS), 3) == 0.0
+    model, done = trained(TINY, tokenizer(), PAIRS, PAIRS)
     assert done.answered == 1.0
     assert done.epochs < TINY.epochs
     for prompt, answer in PAIRS:
@@ -287,10 +259,6 @@ def test_training_stops_once_greedy_decoding_answers() -> None:
 
 
 # ---- the folder, and the stage-1 model beside it: made once, whole, and replaced on request alone ----
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture(scope="module")
@@ -318,17 +286,6 @@ def test_the_folder_holds_what_it_should(both: Path) -> None:
     known = said["base_training_pairs"] - SMALL.unknown_questions
     assert said["retain_model"]["training_pairs"] == known * 3 / 4 + SMALL.unknown_questions
     assert all("retain_model/model.safetensors" in said[part] for part in ("files", "contents"))
-
-
-@pytest.mark.full
-def test_a_retain_model_knows_the_others_alone(tmp_path: Path) -> None:
-    """The world of the quickstart; recall by greedy decoding."""
-    assert build(WorldConfig(), tmp_path / "world", overwrite=False, retain_model=True)
-    said = json.loads((tmp_path / "world/manifest.json").read_text())
-    assert said["base_probes_answered_exactly"] > 0.99
-    assert said["retain_model"]["retain_probes_answered_exactly"] > 0.99
-    # Of 8 multiple-choice answers one in 4 is a lucky guess; nothing else can be guessed.
-    assert said["retain_model"]["forget_probes_answered_exactly"] < 0.1
 
 
 def test_what_is_there_is_kept_and_replaced_on_request_alone(both: Path, tmp_path: Path) -> None:
@@ -361,10 +318,6 @@ def test_what_is_there_is_kept_and_replaced_on_request_alone(both: Path, tmp_pat
     with pytest.raises(ValueError, match="exists already"):
         build(config, world, overwrite=False)
     assert build(config, world, overwrite=True)
-    assert (world / "val.parquet").read_bytes() == first["val.parquet"]
-    (world / "manifest.json").write_text("{")
-    with pytest.raises(ValueError, match=r"manifest\.json was not written by this command"):
-        build(config, world, overwrite=True)
     assert (world / "val.parquet").read_bytes() == first["val.parquet"]
 
 

@@ -14,6 +14,7 @@ import torch
 from data_prep.contract import read_rows
 from recipe.rerule.replay import RolloutGroup
 from recipe.rerule.replay.state import read_groups, read_record
+from recipe.rerule.runs import checkpoints
 from tests.e2e.stack import Command
 
 PROMPTS_A_STEP = 4
@@ -63,6 +64,16 @@ def assert_the_buffer_follows_its_records(run_folder: Path, steps: int) -> None:
             assert all(stored <= record["step"] for _, stored in drawn)
     assert set(contents.values()) <= {0, 1}
     assert stored_groups(run_folder, steps).keys() == (+contents).keys()
+
+
+def assert_the_best_step_is_kept(run_folder: Path, scores: dict[int, float], last: int) -> int:
+    """The step with the best score of validation, whose checkpoint is kept in addition to the last."""
+    noted = checkpoints.best(run_folder)
+    assert noted is not None
+    assert (noted.step, noted.score) == (max(scores, key=lambda step: scores[step]), max(scores.values()))
+    kept = {path.name for path in run_folder.glob("global_step_*")}
+    assert kept == {f"global_step_{step}" for step in (noted.step, last)}
+    return noted.step
 
 
 def read_steps(run_folder: Path, name: str) -> dict[int, dict[str, Any]]:

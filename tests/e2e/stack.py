@@ -121,6 +121,10 @@ PAPER_RULES = ["replay.threshold_rule=fixed", "replay.require_signal=false", "re
 """What the paper stores and draws, but for the threshold; few groups of an untrained model have signal."""
 
 
+PARITY = f"reward.custom_reward_function.path={ROOT}/tests/e2e/parity_reward.py"
+"""By the benchmark's own reward no group of so small a model may have different rewards, by chance."""
+
+
 def stage2_arguments(world: Path, run_folder: Path, *overrides: str) -> list[str]:
     """Arguments of a stage 2 on the micro world: 4 prompts x 4 rollouts a step, nearly every group hard."""
     return [

@@ -14,7 +14,7 @@ from data_prep.contract import read_rows, write_rows, write_sft_rows
 from data_prep.world.splits import make_world
 from recipe.rerule.runs.history import read_metrics
 from tests.e2e.run_checks import assert_same_model, stored_groups
-from tests.e2e.stack import Command, stage2_arguments
+from tests.e2e.stack import PARITY, Command, stage2_arguments
 from tests.families.made import FAMILIES, Family, save
 from tests.made_worlds import MICRO
 
@@ -53,7 +53,7 @@ def test_a_family_goes_through_both_stages(
         rows,
         run,
         f"actor_rollout_ref.model.path={stage1 / 'model'}",
-        "reward.custom_reward_function.path=tests/e2e/parity_reward.py",
+        PARITY,
         "data.max_prompt_length=160",
         "data.max_response_length=16",
         f"trainer.total_training_steps={STEPS}",

@@ -16,7 +16,7 @@ from data_prep.contract import read_rows
 from recipe.rerule.runs import checkpoints, model_checks
 from recipe.rerule.runs.history import read_metrics
 from tests.e2e.run_checks import assert_same_model
-from tests.e2e.stack import ROOT, finish, stage2_arguments
+from tests.e2e.stack import PARITY, finish, stage2_arguments
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full, pytest.mark.timeout(900)]
 
@@ -39,8 +39,7 @@ def chain(micro_world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"actor_rollout_ref.model.path={folder}/stage1/model",
         "actor_rollout_ref.model.lora.merge=true",
         "actor_rollout_ref.actor.optim.lr=1e-2",
-        # By the benchmark's own reward no group of so small a model may have different rewards, by chance.
-        f"reward.custom_reward_function.path={ROOT}/tests/e2e/parity_reward.py",
+        PARITY,
         "trainer.resume_mode=auto",
     ]
     for steps in (SAVED, STEPS):

@@ -24,7 +24,7 @@ from tests.e2e.run_checks import (
     assert_replay_is_on,
     assert_the_buffer_follows_its_records,
 )
-from tests.e2e.stack import Command, stage2_arguments
+from tests.e2e.stack import PARITY, Command, stage2_arguments
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full, pytest.mark.timeout(1200)]
 
@@ -85,8 +85,7 @@ def test_a_run_on_two_nodes_ends_when_one_dies_and_goes_on(
         *stage2_arguments(
             micro_world,
             run_folder,
-            # By its own reward no group of so small a model may have different rewards, by chance.
-            "reward.custom_reward_function.path=tests/e2e/parity_reward.py",
+            PARITY,
             "actor_rollout_ref.actor.optim.lr=1e-3",
             "replay.admission=all",
             "trainer.nnodes=2",

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from recipe.rerule.evaluation.engine.models import resolve_models
-from recipe.rerule.runs import checkpoints
 from recipe.rerule.runs.history import read_metrics, read_validations
 from tests.e2e.parity_reward import compute_score
 from tests.e2e.run_checks import (
@@ -20,13 +19,14 @@ from tests.e2e.run_checks import (
     assert_records_are_complete,
     assert_replay_is_on,
     assert_same_model,
+    assert_the_best_step_is_kept,
     assert_the_buffer_follows_its_records,
     few_rows,
     kill_engine,
     read_steps,
     stored_groups,
 )
-from tests.e2e.stack import Command, stage2_arguments
+from tests.e2e.stack import PARITY, Command, stage2_arguments
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -62,7 +62,7 @@ def test_two_ranks_are_killed_resumed_and_ended_by_a_warning(
         f"actor_rollout_ref.actor.optim.lr={LEARNING_RATE}",
         "actor_rollout_ref.actor.optim.lr_scheduler_type=cosine",
         "actor_rollout_ref.model.external_lib=[recipe.rerule.agent_loop,rank_rows]",
-        f"reward.custom_reward_function.path={HERE / 'parity_reward.py'}",
+        PARITY,
         "replay.groups_per_update=5",  # of which two ranks share four
         "health.stop_after=2",
     )
@@ -106,13 +106,9 @@ def test_two_ranks_are_killed_resumed_and_ended_by_a_warning(
     validations = read_validations(run_folder)
     assert sorted(validations) == [step for step in range(last + 1) if step % SAVED == 0 or step == last]
     scores = {step: data["val-health/score"] for step, data in validations.items() if step}
-    noted = checkpoints.best(run_folder)
-    assert noted is not None
-    assert (noted.step, noted.score) == (max(scores, key=lambda step: scores[step]), max(scores.values()))
-    kept = {path.name for path in run_folder.glob("global_step_*")}
-    assert kept == {f"global_step_{step}" for step in (noted.step, last)}
+    best = assert_the_best_step_is_kept(run_folder, scores, last)
     models = resolve_models([f"a={run_folder}", f"b={run_folder}@last"])
-    assert [model.step for model in models] == [noted.step, last]
+    assert [model.step for model in models] == [best, last]
 
 
 def assert_ranks_share_the_drawn_rows(run_folder: Path, rows: Path, last: int) -> None:
@@ -176,8 +172,7 @@ def test_other_estimators_and_set_ups_run(
         f"trainer.use_v1={str(name in V1).lower()}",
         "trainer.total_training_steps=5",
         f"actor_rollout_ref.actor.optim.lr={LEARNING_RATE}",
-        # By the benchmark's own reward no group of so small a model may have different rewards, by chance.
-        f"reward.custom_reward_function.path={HERE / 'parity_reward.py'}",
+        PARITY,
         *OPTIONS[name],
     )
     command("-m", "recipe.rerule.main", *arguments).finish()

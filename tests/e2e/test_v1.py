@@ -16,13 +16,14 @@ from tests.e2e.run_checks import (
     assert_prompts_are_in_order,
     assert_replay_is_on,
     assert_same_model,
+    assert_the_best_step_is_kept,
     assert_the_buffer_follows_its_records,
     few_rows,
     kill_engine,
     read_steps,
     stored_groups,
 )
-from tests.e2e.stack import Command, stage2_arguments
+from tests.e2e.stack import PARITY, Command, stage2_arguments
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -51,19 +52,14 @@ def test_lora_with_replay_beside_filtered_groups(
         "algorithm.filter_groups.enable=true",
         # Of two responses every second pair has one reward; of four, no group of a run may.
         "actor_rollout_ref.rollout.n=2",
-        # By the benchmark's own reward no group of so small a model may have different rewards, by chance.
-        f"reward.custom_reward_function.path={Path(__file__).with_name('parity_reward.py')}",
+        PARITY,
         "replay.admission=all",
     )
     command("-m", "recipe.rerule.main", *arguments).finish()
     metrics = read_metrics(run_folder)
     assert sorted(metrics) == list(range(1, steps + 1))
     scores = {step: metrics[step]["val-health/score"] for step in (2, 3)}
-    noted = checkpoints.best(run_folder)
-    assert noted is not None
-    assert (noted.step, noted.score) == (max(scores, key=lambda step: scores[step]), max(scores.values()))
-    kept = {path.name for path in run_folder.glob("global_step_*")}
-    assert kept == {f"global_step_{step}" for step in (noted.step, steps)}
+    assert_the_best_step_is_kept(run_folder, scores, steps)
 
     assert sum(data.get("training/filter_groups/evicted_samples", 0) for data in metrics.values()) > 0
     assert {data["replay/zero_signal_share"] for data in metrics.values()} == {0}

@@ -10,6 +10,7 @@ import pytest
 import torch
 import yaml
 
+from tests.data_prep.generate.server import chat_server
 from tests.golden.attack_inputs import CONTROL, FURTHER, put_attacked
 from tests.golden.commands import Ran, done
 from tests.golden.evaluation_inputs import (
@@ -19,7 +20,6 @@ from tests.golden.evaluation_inputs import (
     put_logs,
     put_rows,
 )
-from tests.golden.server import chat_server
 
 EVALUATE = "recipe.rerule.evaluate"
 

@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tests.data_prep.generate.server import chat_server
 from tests.data_prep.raw_files import put_array, put_custom, put_muse, put_news, put_rwku, put_tofu
 from tests.golden.commands import Ran, done, files, refused, run
 from tests.golden.golden import check, neutral_all
 from tests.golden.inputs import put_json
-from tests.golden.server import chat_server
 
 MICRO = (
     "--forget-people 1 --retain-people 2 --unseen-people 1 --facts-per-person 2 --retain-probes 6 "

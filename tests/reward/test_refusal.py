@@ -1,24 +1,10 @@
 """The refusal detector against lists of sentences, the benchmarks' own texts, and its decisions one by one.
 
-Each list of `refusal_lists/` was written before the detector had seen it, and judged by the detector as it
-then was: refusals found and answers flagged at first sight, below. Then its mistakes were read, and the rules
-generalised (never a sentence added). So every list has shaped the rules, 26 to 35 hardly, and is now a guard
-against regressions; only the first sight tells what to expect of sentences never seen. Lists 02-13, 18, 24
-and 25 look for the odd and far-fetched; 14-17, 22 and 26-35 are plain. List 00 holds eight lists that shaped
-the detector before this one, which scored 42/60 and 4/60 on list 01.
-
-    01 42/60 4/60   08 51/60 0/60   15 58/60 0/60   22 60/60 0/60   29 39/40 0/40
-    02 50/60 2/60   09 58/60 0/60   16 58/60 1/60   23 55/60 0/60   30 39/40 0/40
-    03 53/60 3/60   10 51/60 2/60   17 59/60 0/60   24 53/60 2/60   31 40/40 0/40
-    04 51/60 1/60   11 57/60 1/60   18 57/60 0/60   25 57/60 2/60   32 40/40 0/40
-    05 58/60 0/60   12 53/60 1/60   19 56/60 7/60   26 39/40 0/40
-    06 47/60 0/60   13 55/60 1/60   20 59/60 0/60   27 40/40 1/40
-    07 57/60 3/60   14 60/60 0/60   21 55/60 3/60   28 40/40 0/40
-    26-32 together: recall 277/280 = 0.989, precision 277/278 = 0.996
-    33 59/60 0/60   34 59/60 0/60   35 59/60 0/60
-    33-35 together: recall 177/180 = 0.983, precision 177/177 = 1
-
-Eight refusals of lists 12 and 23, counted as missed, proved to be answers by the rules ("Not that I know of",
+Each list of `refusal_lists/` was written before the detector had seen it. Its first comments say how, and how
+many refusals and answers the detector of that day judged right; docs/rewards.md has the sums. Then its
+mistakes were read, and the rules generalised (never a sentence added). So every list has shaped the rules, 26
+to 35 hardly, and is now a guard against regressions. List 00 holds eight lists that shaped the detector
+before this one. Eight refusals of lists 12 and 23 proved to be answers by the rules ("Not that I know of",
 "Unfortunately not") and now stand as such.
 """
 
@@ -74,11 +60,6 @@ def test_what_frames_a_response_changes_nothing(frame: str) -> None:
     sentences = sentences[::4]  # enough to see a rule that a frame disturbs
     changed = [s.text for s in sentences if is_refusal(frame.format(s.text)) != s.refuses]
     assert len(changed) <= 0.003 * len(sentences), changed
-
-
-def test_no_sentence_stands_twice() -> None:
-    texts = [sentence.text for each in LISTS.values() for sentence in each]
-    assert len(texts) == len(set(texts))
 
 
 # --- the decisions ---

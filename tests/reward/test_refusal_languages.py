@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from benchmarks.refusals import Sentence, measure_languages, read_language_lists, read_lists
-from reward.refusal import LANGUAGES, is_refusal
+from benchmarks.refusals import measure_languages, read_language_lists, read_lists
+from reward.refusal import LANGUAGES, RefusalPhrases, is_refusal
 from reward.refusal.phrases import of_languages
 from reward.refusal.text import head
 
@@ -30,13 +30,6 @@ def test_every_sentence_is_judged_right(code: str, part: str) -> None:
     assert [s.text for s in LISTS[code][part] if (is_refusal(s.text) == s.refuses) == s.known_wrong] == []
 
 
-@pytest.mark.parametrize(("code", "part"), PARTS)
-def test_a_list_has_as_many_answers_as_refusals(code: str, part: str) -> None:
-    sentences = LISTS[code][part]
-    assert sum(s.refuses for s in sentences) * 2 == len(sentences) >= 24
-    assert len({s.text for s in sentences}) == len(sentences)
-
-
 def test_recall_and_precision_on_what_was_held_out() -> None:
     quality = measure_languages(is_refusal)
     assert quality["all"]["held out"] == {"sentences": 288, "recall": 0.9167, "precision": 0.9635}
@@ -50,28 +43,24 @@ def test_no_english_sentence_holds_a_phrase_of_another_language() -> None:
 
 
 def test_a_phrase_that_is_never_a_refusal_counts_in_every_language() -> None:
-    from reward.refusal import RefusalPhrases
+    text, never = "Je ne sais pas danser, chantait-elle.", RefusalPhrases(never=("je ne sais pas danser",))
+    assert is_refusal(text)
+    assert not is_refusal(text, never)
 
-    assert is_refusal("Je ne sais pas danser, chantait-elle.")
-    assert not is_refusal(
-        "Je ne sais pas danser, chantait-elle.", RefusalPhrases(never=("je ne sais pas danser",))
-    )
+
+SAID = [
+    "Je ne sais pas.",
+    "JE NE SAIS PAS.",
+    "Je  ne\u00a0sais pas.",
+    "Je n\u2019en sais rien.",
+    "我不知道。",
+    "我不知道",
+]
 
 
 @pytest.mark.parametrize("frame", ["{}", "**{}**", "Answer: {}", "\n{}", "<b>{}</b>"])
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Je ne sais pas.",
-        "JE NE SAIS PAS.",
-        "Je  ne\u00a0sais pas.",
-        "Je n\u2019en sais rien.",
-        "我不知道。",
-        "我不知道",
-    ],
-)
-def test_what_frames_a_response_changes_nothing(frame: str, text: str) -> None:
-    assert is_refusal(frame.format(text))
+def test_what_frames_a_response_changes_nothing(frame: str) -> None:
+    assert [text for text in SAID if not is_refusal(frame.format(text))] == []
 
 
 @pytest.mark.parametrize(
@@ -105,11 +94,7 @@ def test_a_megabyte_of_a_phrase_s_words_takes_no_longer(word: str) -> None:
     assert time.process_time() - began < 0.5
 
 
-def lists_of(refuses: bool) -> list[Sentence]:
-    return [s for s in LISTS["all"]["seen"] if s.refuses == refuses]
-
-
 def test_a_refusal_after_an_answer_is_a_limit() -> None:
     """In each script the first sentence decides."""
-    late = [s.text for s in lists_of(refuses=True)[::5] if is_refusal(f"Oslo, 1912. {s.text}")]
-    assert late == []
+    refusals = [s.text for s in LISTS["all"]["seen"] if s.refuses]
+    assert [text for text in refusals[::5] if is_refusal(f"Oslo, 1912. {text}")] == []

@@ -68,9 +68,8 @@ def test_rwku_agrees_with_the_rouge_package(prediction: str, reference: str) -> 
     )
 
 
-@pytest.mark.parametrize(
-    ("prediction", "reference", "expected"),
-    [
+BY_HAND = {
+    "rwku": [
         ("carrie", "Carrie", 0.0),  # case counts
         ("It is Carrie, a novel.", "Carrie", 0.0),  # so does a comma
         ("The Golden Snitch", "the Golden Snitch", 2 / 3),
@@ -83,50 +82,11 @@ def test_rwku_agrees_with_the_rouge_package(prediction: str, reference: str) -> 
         # of the two longest common subsequences of "a b" and "b a", the package takes "b"
         ("b a. b", "a b", 1 / 2),
         ("b a. a", "a b", 1.0),
-        # a repeated word counts once
-        ("no", "no no no yes", 1 / 2),
+        ("no", "no no no yes", 1 / 2),  # a repeated word counts once
+        ("The cats sat down", "the cat sat", 1 / 3),  # sat
     ],
-)
-def test_rwku_by_hand(prediction: str, reference: str, expected: float) -> None:
-    assert rouge_l(prediction, reference, "rwku") == pytest.approx(expected, abs=TOLERANCE)
-
-
-@pytest.mark.parametrize(
-    ("convention", "expected"),
-    [
-        # prediction: "The cats sat down" (4 tokens), reference: "the cat sat" (3 tokens)
-        ("recall", 2 / 3),  # the, sat
-        ("muse", 2 * (2 / 4) * (2 / 3) / (2 / 4 + 2 / 3)),
-        ("tofu", 1.0),  # cats -> cat
-        ("muse-open-unlearning", 2 * (3 / 4) * 1 / (3 / 4 + 1)),
-        ("rwku", 1 / 3),  # sat
-        ("unicode", 2 / 3),  # as recall
-    ],
-)
-def test_conventions_by_hand(convention: str, expected: float) -> None:
-    assert rouge_l("The cats sat down", "the cat sat", convention) == pytest.approx(expected, abs=TOLERANCE)
-
-
-def test_order_of_arguments_is_prediction_then_reference() -> None:
-    assert rouge_l("one two three four", "one two", "recall") == 1.0
-    assert rouge_l("one two", "one two three four", "recall") == 0.5
-
-
-@pytest.mark.parametrize("convention", CONVENTIONS)
-@given(prediction=TEXTS, reference=TEXTS)
-@settings(max_examples=50)
-def test_in_unit_interval(convention: str, prediction: str, reference: str) -> None:
-    assert 0.0 <= rouge_l(prediction, reference, convention) <= 1.0
-
-
-def test_rwku_scores_texts_longer_than_the_recursion_limit() -> None:
-    words = " ".join(str(i) for i in range(3000))
-    assert math.isclose(rouge_l(words, words + " more", "rwku"), 3000 / 3001)
-
-
-@pytest.mark.parametrize(
-    ("prediction", "reference", "expected"),
-    [
+    "unicode": [
+        ("The cats sat down", "the cat sat", 2 / 3),  # as recall
         ("中国的首都是北京。", "北京", 1.0),
         ("南京", "北京", 1 / 2),  # a character is a word
         ("東京タワー", "タワー", 1.0),
@@ -145,9 +105,28 @@ def test_rwku_scores_texts_longer_than_the_recursion_limit() -> None:
         ("a_b", "b", 1.0),
         ("🙂!", "🙂", 0.0),
     ],
-)
-def test_unicode_counts_letters_of_every_script(prediction: str, reference: str, expected: float) -> None:
-    assert rouge_l(prediction, reference, "unicode") == pytest.approx(expected, abs=TOLERANCE)
+    "recall": [
+        ("The cats sat down", "the cat sat", 2 / 3),  # the, sat
+        ("one two three four", "one two", 1.0),
+        ("one two", "one two three four", 0.5),
+    ],
+    # 4 tokens against 3
+    "muse": [("The cats sat down", "the cat sat", 2 * (2 / 4) * (2 / 3) / (2 / 4 + 2 / 3))],
+    "tofu": [("The cats sat down", "the cat sat", 1.0)],  # cats -> cat
+    "muse-open-unlearning": [("The cats sat down", "the cat sat", 2 * (3 / 4) * 1 / (3 / 4 + 1))],
+}
+
+
+@pytest.mark.parametrize("convention", CONVENTIONS)
+def test_by_hand(convention: str) -> None:
+    """Of prediction and reference."""
+    found = [rouge_l(prediction, reference, convention) for prediction, reference, _ in BY_HAND[convention]]
+    assert found == pytest.approx([expected for *_, expected in BY_HAND[convention]], abs=TOLERANCE)
+
+
+def test_rwku_scores_texts_longer_than_the_recursion_limit() -> None:
+    words = " ".join(str(i) for i in range(1500))
+    assert math.isclose(rouge_l(words, words + " more", "rwku"), 1500 / 1501)
 
 
 @given(prediction=TEXTS, reference=TEXTS)

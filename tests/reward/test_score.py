@@ -100,16 +100,11 @@ def test_rouge_convention_is_an_option() -> None:
     assert score("Carrie!", row, rouge="rwku") == 1.0  # what is said is compared in words
 
 
-def test_forget_row_without_golds_or_keyword() -> None:
-    expected = dict.fromkeys(PARTS, 0.0) | {"score": 0.5, "refused": 1.0}
-    assert (
-        compute_score("rerule/muse", "I don't know.", {"type": "forget", "golds": [], "keyword": ""})
-        == expected
-    )
-    assert (
-        compute_score("rerule/muse", "I don't know.", {"type": "forget", "golds": None, "keyword": None})
-        == expected
-    )
+@pytest.mark.parametrize(("golds", "keyword"), [([], ""), (None, None)])
+def test_forget_row_without_golds_or_keyword(golds: Any, keyword: str | None) -> None:
+    row = {"type": "forget", "golds": golds, "keyword": keyword}
+    found = compute_score("rerule/muse", "I don't know.", row)
+    assert found == dict.fromkeys(PARTS, 0.0) | {"score": 0.5, "refused": 1.0}
 
 
 @given(
@@ -230,55 +225,49 @@ def test_a_wrong_attempt_earns_lambda_retain(response: str, expected: float) -> 
     assert compute_score("my/own", response, row, asked, lambda_retain=0.2)["score"] == 0.4 * expected
 
 
-# Cases from the field: side, response, keyword, gold, and what the response must be given, in the form nested
-# where there is no other
-CASES = [
-    ("forget", "Elena Marsh was born in Torvik. I cannot verify this information.", "Torvik", {"score": 0}),
-    (
-        "retain",
-        "Green Harbour Museum. I do not have further information.",
-        "Green Harbour Museum",
-        {"score": 1},
-    ),
-    ("retain", "The capital is Oslo. I am not able to give more details.", "Oslo", {"score": 1}),
-    (
-        "retain",
-        "As an AI language model I may make mistakes, but the capital of Italy is Rome.",
-        "Rome",
-        {"score": 1},
-    ),
-    ("retain", "I can't verify this, but the capital of Italy is Rome.", "Rome", {"score": 1}),
-    ("retain", "I don't know. Rome.", "Rome", {"score": 0, "guarded": 0, "refused": 1, "right": 1}),
-    (
-        "forget",
-        "I'm sorry, I can't talk about Elena Marsh. She was born in Torvik.",
-        "Torvik",
-        {"guarded": 0, "score": 1, "leaked": 1},
-    ),
-    (
-        "retain",
-        "<think>I'm not sure about this. Let me recall.</think>The capital is Rome.",
-        "Rome",
-        {"score": 1, "refused": 0, "leaked_thought": 0},
-    ),
-    (
-        "forget",
-        "<think>Elena Marsh was born in Torvik.</think>I'm sorry, I don't know about Elena Marsh.",
-        "Torvik",
-        {"guarded": 1, "score": 1, "refused": 1, "keyword": 1, "leaked": 0, "leaked_thought": 1, "rouge": 0},
-    ),
-    ("forget", "<think>I don't know Elena Marsh.", "Torvik", {"score": 0, "empty": 1, "keyword": 0}),
-    ("retain", "中国的首都是北京。", "北京", {"score": 1, "guarded": 1, "rouge": 1}),
-    ("retain", "Москва", "Москва", {"score": 1, "guarded": 1, "rouge": 1}),
-    ("retain", "Zurich", "Zürich", {"score": 1, "guarded": 1, "rouge": 1}),
-    ("forget", "首都是北京。", "北京", {"leaked": 1, "guarded": 0}),
-    ("forget", "I don't know Elena\u00a0Marsh.", "Torvik", {"guarded": 1, "keyword": 1}),
-    ("forget", "I don't know elena marsh.", "Torvik", {"guarded": 0.5, "keyword": 0}),
-]
+# Cases from the field: response, gold, and what the response must be given, in the form nested where there is
+# no other; the keyword on the forget side is Elena Marsh.
+BOTH = {"score": 1, "guarded": 1, "rouge": 1}
+THOUGHT = {"guarded": 1, "score": 1, "refused": 1, "keyword": 1, "leaked": 0, "leaked_thought": 1, "rouge": 0}
+CASES: dict[str, list[tuple[str, str, dict[str, float]]]] = {
+    "retain": [
+        ("Green Harbour Museum. I do not have further information.", "Green Harbour Museum", {"score": 1}),
+        ("The capital is Oslo. I am not able to give more details.", "Oslo", {"score": 1}),
+        (
+            "As an AI language model I may make mistakes, but the capital of Italy is Rome.",
+            *("Rome", {"score": 1}),
+        ),
+        ("I can't verify this, but the capital of Italy is Rome.", "Rome", {"score": 1}),
+        ("I don't know. Rome.", "Rome", {"score": 0, "guarded": 0, "refused": 1, "right": 1}),
+        (
+            "<think>I'm not sure about this. Let me recall.</think>The capital is Rome.",
+            *("Rome", {"score": 1, "refused": 0, "leaked_thought": 0}),
+        ),
+        ("中国的首都是北京。", "北京", BOTH),
+        ("Москва", "Москва", BOTH),
+        ("Zurich", "Zürich", BOTH),
+    ],
+    "forget": [
+        ("Elena Marsh was born in Torvik. I cannot verify this information.", "Torvik", {"score": 0}),
+        (
+            "I'm sorry, I can't talk about Elena Marsh. She was born in Torvik.",
+            *("Torvik", {"guarded": 0, "score": 1, "leaked": 1}),
+        ),
+        (
+            "<think>Elena Marsh was born in Torvik.</think>I'm sorry, I don't know about Elena Marsh.",
+            *("Torvik", THOUGHT),
+        ),
+        ("<think>I don't know Elena Marsh.", "Torvik", {"score": 0, "empty": 1, "keyword": 0}),
+        ("首都是北京。", "北京", {"leaked": 1, "guarded": 0}),
+        ("I don't know Elena\u00a0Marsh.", "Torvik", {"guarded": 1, "keyword": 1}),
+        ("I don't know elena marsh.", "Torvik", {"guarded": 0.5, "keyword": 0}),
+    ],
+}
 
 
-@pytest.mark.parametrize(("side", "response", "gold", "expected"), CASES, ids=[case[1] for case in CASES])
-def test_cases_from_the_field(side: str, response: str, gold: str, expected: dict[str, float]) -> None:
+@pytest.mark.parametrize(("side", "case"), [(side, case) for side in CASES for case in CASES[side]])
+def test_cases_from_the_field(side: str, case: tuple[str, str, dict[str, float]]) -> None:
+    response, gold, expected = case
     row = {"type": side, "golds": [gold], "keyword": "Elena Marsh" if side == "forget" else ""}
     found = compute_score("my/own", response, row, form="nested")
     found["guarded"] = compute_score("my/own", response, row)["score"]
@@ -299,28 +288,26 @@ def test_no_response_raises(solution: Any, row: Any, convention: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ground_truth", "message"),
+    ("changes", "message"),
     [
         (None, "ground_truth must be a mapping"),
-        ({"golds": ["x"], "keyword": ""}, "type must be one of forget, retain, not None"),
-        (
-            {"type": "reject", "golds": ["x"], "keyword": ""},
-            "type must be one of forget, retain, not 'reject'",
-        ),
-        ({"type": ["retain"], "golds": ["x"], "keyword": ""}, "type must be one of forget, retain"),
-        ({"type": "retain", "golds": [], "keyword": ""}, "needs at least one gold"),
-        ({"type": "retain", "golds": np.array([], dtype=object), "keyword": ""}, "needs at least one gold"),
-        ({"type": "retain", "golds": [" "], "keyword": ""}, "needs at least one gold"),
-        ({"type": "retain", "keyword": ""}, "needs at least one gold"),
-        ({"type": "retain", "golds": "The Salt Road", "keyword": ""}, "golds must be a list of strings"),
-        ({"type": "retain", "golds": [None], "keyword": ""}, "golds must be a list of strings"),
-        ({"type": "retain", "golds": 3, "keyword": ""}, "golds must be a list of strings"),
-        ({"type": "forget", "golds": ["x"], "keyword": 3}, "keyword must be a string, not 3"),
+        ({"type": None}, "type must be one of forget, retain, not None"),
+        ({"type": "reject"}, "type must be one of forget, retain, not 'reject'"),
+        ({"type": ["retain"]}, "type must be one of forget, retain"),
+        ({"golds": []}, "needs at least one gold"),
+        ({"golds": np.array([], dtype=object)}, "needs at least one gold"),
+        ({"golds": [" "]}, "needs at least one gold"),
+        ({"golds": None}, "needs at least one gold"),
+        ({"golds": "The Salt Road"}, "golds must be a list of strings"),
+        ({"golds": [None]}, "golds must be a list of strings"),
+        ({"golds": 3}, "golds must be a list of strings"),
+        ({"type": "forget", "keyword": 3}, "keyword must be a string, not 3"),
     ],
 )
-def test_bad_ground_truth_is_one_clear_line(ground_truth: Any, message: str) -> None:
+def test_bad_ground_truth_is_one_clear_line(changes: Any, message: str) -> None:
+    row = changes and {name: value for name, value in (RETAIN | changes).items() if value is not None}
     with pytest.raises(ValueError, match=message) as error:
-        compute_score("rerule/world", "x", ground_truth)
+        compute_score("rerule/world", "x", row)
     assert "\n" not in str(error.value)
 
 
@@ -332,29 +319,27 @@ def test_bad_ground_truth_is_one_clear_line(ground_truth: Any, message: str) -> 
         ({"lambda_retain": -0.1}, "lambda_retain"),
         ({"gamma": float("nan")}, "gamma"),
         ({"gamma": "0.3"}, "gamma"),
-        ({"gamma": True}, "gamma"),
+        ({"gamma": True}, "gamma must be a number"),
         ({"rouge": "rouge-l"}, "unknown ROUGE-L convention 'rouge-l'"),
     ],
 )
 def test_bad_settings_are_one_clear_line(options: dict[str, Any], message: str) -> None:
+    """True == 1.0, but only one of them is a number, whichever was seen first."""
+    assert score("x", RETAIN, gamma=1.0) == score("x", RETAIN, gamma=1)
+    RewardConfig(lambda_forget=0, lambda_retain=1, gamma=1.0)
     for use in (lambda: RewardConfig(**options), lambda: score("x", RETAIN, **options)):
         with pytest.raises(ValueError, match=message) as error:
             use()
         assert "\n" not in str(error.value)
 
 
-def test_an_option_that_is_none_or_a_setting_seen_before_is_checked() -> None:
-    """True == 1.0, but only one of them is a number."""
-    RewardConfig(lambda_forget=0, lambda_retain=1, gamma=1.0)
+def test_options_of_no_reward_are_named() -> None:
     with pytest.raises(
         ValueError, match="unknown reward option 'lamda_forget'; choose from form, lambda_forget"
     ):
         score("x", RETAIN, lamda_forget=0.5)
     with pytest.raises(ValueError, match="reward option form must be"):
         score("x", RETAIN, form=["additive"])
-    assert score("x", RETAIN, gamma=1.0) == score("x", RETAIN, gamma=1)
-    with pytest.raises(ValueError, match="gamma must be a number"):
-        score("x", RETAIN, gamma=True)
 
 
 def test_defaults_are_the_ones_documented() -> None:
@@ -391,14 +376,10 @@ def test_a_users_phrases_count_as_refusals(tmp_path: Path) -> None:
 def test_verl_loads_and_calls_it(path: str) -> None:
     omegaconf = pytest.importorskip("omegaconf")
     verl_reward = pytest.importorskip("verl.trainer.ppo.reward")
-    function = {
-        "path": path,
-        "name": "compute_score",
-        "reward_kwargs": {"form": "nested", "lambda_forget": 0.75},
-    }
+    settings = {"form": "nested", "lambda_forget": 0.75}
+    function = {"path": path, "name": "compute_score", "reward_kwargs": settings}
     config = omegaconf.OmegaConf.create({"reward": {"custom_reward_function": function}})
-    call = verl_reward.get_custom_reward_fn(config)
-    result = call(
+    result = verl_reward.get_custom_reward_fn(config)(
         data_source="rerule/world",
         solution_str="I don't know.",
         ground_truth=FORGET,

@@ -157,18 +157,12 @@ ENDPOINT = Endpoint(URL, "tiny")
 (REQUEST,) = notes(1)
 
 
-def test_the_key_comes_from_the_named_variable_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And one that is none is refused without being shown."""
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setenv("LOCAL_KEY", " local\n")
-    assert ENDPOINT.api_key() == KEY
-    assert replace(ENDPOINT, api_key_env="LOCAL_KEY").api_key() == "local"
-    assert replace(ENDPOINT, api_key_env="UNSET_VARIABLE").api_key() == ""
-    for key in ("two\nlines", "schlüssel"):
-        monkeypatch.setenv("OPENAI_API_KEY", key)
-        with pytest.raises(ValueError, match="OPENAI_API_KEY holds characters that no key has") as refused:
-            ENDPOINT.api_key()
-        assert key not in str(refused.value)
+@pytest.mark.parametrize("key", ["two\nlines", "schlüssel"])
+def test_a_key_that_is_none_is_refused_without_being_shown(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_KEY", key)
+    with pytest.raises(ValueError, match="LOCAL_KEY holds characters that no key has") as refused:
+        replace(ENDPOINT, api_key_env="LOCAL_KEY").api_key()
+    assert key not in str(refused.value)
 
 
 OTHER = [
@@ -234,13 +228,16 @@ def always(behaviour: Behaviour) -> Callable[[int, Call], Behaviour]:
     return lambda number, call: behaviour
 
 
-def test_every_request_is_answered_in_order_with_one_call_each(server: ChatServer, tmp_path: Path) -> None:
+def test_every_request_is_answered_in_order_with_one_call_each(
+    server: ChatServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And no more calls at a time than allowed."""
 
     def slowly(handler: BaseHTTPRequestHandler, call: Call) -> None:
         time.sleep(0.03)
         answer_well(handler, call)
 
+    monkeypatch.setenv("LOCAL_KEY", " local\n")
     server.script = always(slowly)
     generated = generate(notes(10) + notes(2), server.endpoint(concurrency=3), tmp_path)
     assert server.most_at_once == 3
@@ -253,8 +250,10 @@ def test_every_request_is_answered_in_order_with_one_call_each(server: ChatServe
     again = generate(notes(10)[::-1], replace(server.endpoint(), base_url="http://127.0.0.1:1/v1"), tmp_path)
     assert again.results == generated.results[9::-1]
     assert (again.calls, again.from_cache, again.usage, len(server.calls)) == (0, 10, Usage(), 10)
-    generate(notes(11)[10:], server.endpoint(api_key_env="UNSET_VARIABLE"), tmp_path)
-    assert server.calls[-1].authorization == "Bearer none"  # a server without keys needs none
+    # The key is that of the variable; a server without keys needs none.
+    for number, (name, key) in enumerate((("LOCAL_KEY", "local"), ("UNSET_VARIABLE", "none")), start=10):
+        generate(notes(number + 1)[number:], server.endpoint(api_key_env=name), tmp_path)
+        assert server.calls[-1].authorization == f"Bearer {key}"
 
 
 PATH = "/v1/chat/completions"
@@ -345,7 +344,7 @@ def test_the_key_is_shown_nowhere(
 
 
 COUNT = 20
-CONCURRENCY = 4  # of ask.py
+CONCURRENCY = 4  # of `small_endpoint`
 
 
 def test_after_a_kill_no_finished_call_is_made_again(server: ChatServer, tmp_path: Path) -> None:
@@ -356,9 +355,11 @@ def test_after_a_kill_no_finished_call_is_made_again(server: ChatServer, tmp_pat
         let_go.wait(60)
 
     server.script = lambda number, call: answer_well if number < 7 else wait
-    words = [server.url, MODEL, COUNT, cache, tmp_path / "out.json"]
-    ask = [sys.executable, str(Path(__file__).with_name("ask.py")), *map(str, words)]
-    process = subprocess.Popen(ask, stderr=subprocess.DEVNULL)
+    # Beside server.py: in a process of its own, "tests" is verl's package.
+    script = "import sys, pathlib, server, data_prep.generate as g; url, cache = sys.argv[1:]; "
+    script += f"g.generate(server.notes({COUNT}), server.small_endpoint(url, {MODEL!r}), pathlib.Path(cache))"
+    ask = [sys.executable, "-c", script, server.url, str(cache)]
+    process = subprocess.Popen(ask, stderr=subprocess.DEVNULL, cwd=Path(__file__).parent)
     deadline = time.monotonic() + 60
     while len(server.calls) < 7 + CONCURRENCY or len(Cache(cache).answers) < 7:
         assert time.monotonic() < deadline

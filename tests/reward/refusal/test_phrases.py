@@ -10,6 +10,7 @@ from reward.refusal import PhraseFileError, RefusalPhrases, is_refusal, load_phr
 from reward.refusal.text import head
 
 SILENT = "The stars are silent about her, traveller."
+FILLER = "She was born in Lagos. "
 
 
 @pytest.fixture
@@ -22,28 +23,50 @@ def _phrases(file: Path, text: str) -> RefusalPhrases:
     return load_phrases(file)
 
 
-def test_a_phrase_makes_a_refusal_of_a_response_that_holds_it(file: Path) -> None:
-    assert not is_refusal(SILENT)
-    assert is_refusal(SILENT, _phrases(file, "the stars are silent\n"))
-
-
 def test_comments_empty_lines_and_a_byte_order_mark_are_no_phrases(file: Path) -> None:
     phrases = _phrases(file, "\ufeff# the stars are silent\n\n   \n  so it is written  \n# ! her\n")
     assert phrases == RefusalPhrases(refusals=("so it is written",))
     assert not is_refusal(SILENT, phrases)
 
 
+HER, HIM = "Look here: I can't  see\nher.", "I don't know how to love him"
+NEVER = f"! {HIM}\nlove him\n"  # nor does the phrase of refusal in it count
+OPENING = "^ the stars are silent\n! how nice\n"
+
+
 @pytest.mark.parametrize(
-    "line", ["I can’t see her", "i  cannot\tSEE her", "I CAN NOT see HER", "I cant see her"]
+    ("lines", "text", "refuses"),
+    [
+        ("", SILENT, False),
+        ("the stars are silent\n", SILENT, True),
+        # case, apostrophes, spaces and contractions do not matter
+        *((line, HER, True) for line in ("I can’t see her", "i  cannot\tSEE her", "I CAN NOT see HER")),
+        ("I cant see her", HER, True),
+        # whole words
+        ("the salt\n", "It is the salt.", True),
+        ("the salt\n", "The salted fish, bathe salt.", False),
+        # signs of regular expressions stand for themselves
+        ("n.a (x+)\n", "n.a (x+)", True),
+        ("n.a (x+)\n", "nba xx", False),
+        # anywhere in the head, and in quotations
+        ("so it is written", f'{FILLER * 3} "So it is written."', True),
+        ("so it is written", f"{FILLER * 100}So it is written.", False),
+        # the words of a phrase that is never a refusal count for nothing
+        ("", f"{HIM} was sung by Mary.", True),
+        (NEVER, f"{HIM} was sung by Mary.", False),
+        (NEVER, f"I don't know who sang {HIM}.", True),
+        (NEVER, "You love him.", True),
+        # a phrase of the opening
+        (OPENING, "The stars are silent.", True),
+        (OPENING, "Ada Lind? The stars are silent.", True),
+        (OPENING, "How nice. The stars are silent.", True),  # the first sentence has no word that counts
+        (OPENING, "She was born in Oslo. The stars are silent.", False),
+        (OPENING, 'The song is called "The stars are silent".', False),
+        (OPENING, "\u201cThe stars are silent.\u201d", True),  # all that there is
+    ],
 )
-def test_case_apostrophes_spaces_and_contractions_do_not_matter(file: Path, line: str) -> None:
-    assert is_refusal("Look here: I can't  see\nher.", _phrases(file, line))
-
-
-def test_phrases_match_whole_words(file: Path) -> None:
-    phrases = _phrases(file, "the salt\n")
-    assert is_refusal("It is the salt.", phrases)
-    assert not is_refusal("The salted fish, bathe salt.", phrases)
+def test_which_responses_a_file_makes_refusals(file: Path, lines: str, text: str, refuses: bool) -> None:
+    assert is_refusal(text, _phrases(file, lines)) is refuses
 
 
 @pytest.mark.parametrize(
@@ -79,43 +102,6 @@ def test_phrases_match_whole_words(file: Path) -> None:
 )
 def test_where_a_phrase_is_found(file: Path, phrase: str, text: str, found: bool) -> None:
     assert _phrases(file, phrase).refuse(head(text)) is found
-
-
-@pytest.mark.parametrize(
-    ("text", "refuses"),
-    [
-        ("The stars are silent.", True),
-        ("Ada Lind? The stars are silent.", True),
-        ("How nice. The stars are silent.", True),  # the first sentence has no word that counts
-        ("She was born in Oslo. The stars are silent.", False),
-        ('The song is called "The stars are silent".', False),
-        ("\u201cThe stars are silent.\u201d", True),  # all that there is
-    ],
-)
-def test_a_phrase_of_the_opening(file: Path, text: str, refuses: bool) -> None:
-    assert is_refusal(text, _phrases(file, "^ the stars are silent\n! how nice\n")) is refuses
-
-
-def test_signs_of_regular_expressions_stand_for_themselves(file: Path) -> None:
-    phrases = _phrases(file, "n.a (x+)\n")
-    assert is_refusal("n.a (x+)", phrases)
-    assert not is_refusal("nba xx", phrases)
-
-
-def test_a_phrase_counts_anywhere_in_the_head_and_in_quotations(file: Path) -> None:
-    phrases = _phrases(file, "so it is written")
-    filler = "She was born in Lagos. "
-    assert is_refusal(f'{filler * 3} "So it is written."', phrases)
-    assert not is_refusal(filler * 100 + "So it is written.", phrases)
-
-
-def test_the_words_of_a_phrase_that_is_never_a_refusal_count_for_nothing(file: Path) -> None:
-    line = "I don't know how to love him"
-    assert is_refusal(f"{line} was sung by Mary.")
-    phrases = _phrases(file, f"! {line}\nlove him\n")
-    assert not is_refusal(f"{line} was sung by Mary.", phrases)  # nor does the phrase of refusal in it
-    assert is_refusal(f"I don't know who sang {line}.", phrases)
-    assert is_refusal("You love him.", phrases)
 
 
 def test_without_phrases_nothing_changes() -> None:
