@@ -24,7 +24,7 @@ from recipe.rerule.training.health import Health
 from recipe.rerule.training.trainer import ReRULETrainer
 from recipe.rerule.training.worker import STAY_LOADED
 from tests.made_runs import trainer_settings
-from tests.replay.recorded import PAPER, offered
+from tests.replay.runs import PAPER, offered
 
 FIXTURE = Path(__file__).parent / "fixtures" / "update_actor.json"
 STEPS = 5
