@@ -95,7 +95,6 @@ def test_stage_2_has_the_papers_settings(benchmark: str) -> None:
         threshold_rule="fixed",
         threshold_quantile=0.4,
         threshold_window=256,
-        start="after",
         admission="hard",
         require_signal=False,
         store_after_start=True,

@@ -81,7 +81,6 @@ CHOICES: dict[str, st.SearchStrategy[Any]] = {
     "threshold_window": st.integers(1, 9),
     "min_groups": st.integers(1, 4),
     "warmup_steps": st.integers(0, 5),
-    "start": st.sampled_from(["after", "at"]),
     "admission": st.sampled_from(["hard", "random", "all"]),
     "require_signal": st.booleans(),
     "store_after_start": st.booleans(),

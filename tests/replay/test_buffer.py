@@ -273,9 +273,8 @@ def test_uniform_draws_every_ordered_pair_alike() -> None:
     assert is_likely(found, list(itertools.permutations(range(4), 2)), bound=31.26)  # 11 degrees of freedom
 
 
-@pytest.mark.parametrize(("start", "first"), [("after", 16), ("at", 15)])
-def test_the_gate_opens_at_the_first_step_with_enough_groups(start: str, first: int) -> None:
-    gate = Gate(min_groups=100, warmup_steps=15, start=start)  # type: ignore[arg-type]
+def test_the_gate_opens_after_the_warm_up_with_enough_groups() -> None:
+    gate = Gate(min_groups=100, warmup_steps=15)
     opened = [step for step in range(1, 31) if gate.update(size=100, step=step)]
-    assert opened == list(range(first, 31))
+    assert opened == list(range(16, 31))
     assert not Gate(min_groups=100, warmup_steps=0).update(size=99, step=1000)

@@ -115,7 +115,7 @@ def test_what_cannot_be_read_is_one_line(checkpoint: Path, capsys: pytest.Captur
     other = checkpoint.with_name("global_step_10")
     save(Replay(ReplayConfig()), other / "replay")
     (other / "replay" / "state.json").write_text("{")
-    assert inspect(capsys, other, code=2)[1].startswith(f"error: {other}/replay/state.json is damaged: ")
+    assert inspect(capsys, other, code=2)[1].startswith(f"error: {other}/replay/state.json is damaged or of ")
     run = checkpoint.parent
     assert inspect(capsys, run, code=2)[1] == (
         f"error: {run} holds no replay state; it is a run folder with {other}, {checkpoint}; give a folder "

@@ -110,8 +110,7 @@ class TinyReplay:
 
     def size_of_draw(self, step: int, ranks: int) -> int:
         self.leave(step)
-        first = self.config.warmup_steps + (self.config.start == "after")
-        self.is_open |= step >= first and len(self.rows) >= self.config.min_groups
+        self.is_open |= step > self.config.warmup_steps and len(self.rows) >= self.config.min_groups
         size = min(len(self.rows), self.config.groups_per_update) if self.is_open else 0
         return size // ranks * ranks
 

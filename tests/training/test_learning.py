@@ -103,7 +103,6 @@ def test_the_rates_of_stage_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     [
         (["trainer.total_training_steps=15"], "replay starts at step 16 of 15, so this run is RULE without"),
         (["trainer.total_training_steps=16"], None),
-        (["trainer.total_training_steps=15", "replay.start=at"], None),
         (["trainer.total_training_steps=15", "replay.enable=false"], None),
         # Half of 20 steps x 8 prompts.
         (["trainer.total_training_steps=20", "replay.min_groups=80"], None),

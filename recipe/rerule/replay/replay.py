@@ -49,7 +49,7 @@ class Replay:
         self._rules = build_rules(config, self._rngs)
         own = self._rules.get("eviction")
         self.buffer = ReplayBuffer(config.capacity, None if own is None else own.victim)
-        self.gate = Gate(config.min_groups, config.warmup_steps, config.start)
+        self.gate = Gate(config.min_groups, config.warmup_steps)
         self.threshold = self._rules.get("threshold_rule") or Threshold(config)
         self.log = StepLog(step=0, threshold=0.0, offered=[])
 
