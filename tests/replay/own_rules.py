@@ -26,10 +26,8 @@ class EveryOther:
         self.offered = state["offered"]
 
 
-class EveryThird(EveryOther):
-    def admit(self, groups: Sequence[RolloutGroup], threshold: float) -> list[RolloutGroup]:
-        first, self.offered = self.offered, self.offered + len(groups)
-        return [group for place, group in enumerate(groups, start=first) if place % 3 == 0]
+class EveryOtherAgain(EveryOther):
+    """Another class, which goes on with no state of the first."""
 
 
 class LeastDrawn:

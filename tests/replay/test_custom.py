@@ -71,7 +71,7 @@ def test_a_run_with_own_rules_goes_on_as_if_never_stopped(stop: int, tmp_path: P
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ({"admission": "EveryOther"}, {"admission": "EveryThird"}),
+        ({"admission": "EveryOther"}, {"admission": "EveryOtherAgain"}),
         ({"admission": "EveryOther"}, {}),
         ({}, OWN),
     ],

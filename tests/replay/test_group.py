@@ -98,41 +98,78 @@ def test_equal_rewards_have_no_signal_whatever_rounding_makes_of_them(estimator:
         assert spread.has_signal
 
 
-def two_groups() -> list[RolloutGroup]:
-    first = make_group(0, 1, [1.0, 0.0], [1, 2], advantages=[0.5, -0.5])
-    second = make_group(1, 1, [0.5], [3], 1, "retain", advantages=[0.25])
-    return [
-        dataclasses.replace(
-            first,
-            prompt_ids=int32(1, 2, 3),
-            response_ids=int32(11, 21, 22),
-            response_mask=torch.tensor([True, False, True]),
-            old_log_probs=torch.tensor([-1.0, -2.0, -3.0]),
-            ref_log_probs=torch.tensor([-4.0, -5.0, -6.0]),
-        ),
-        dataclasses.replace(
-            second,
-            prompt_ids=int32(4),
-            response_ids=int32(31, 32, 33),
-            old_log_probs=torch.tensor([-7.0, -8.0, -9.0]),
-            ref_log_probs=torch.tensor([-1.5, -2.5, -3.5]),
-        ),
-    ]
+IDENTITIES = [PromptIdentity(7, "retain", "fb"), PromptIdentity(8, "forget", "qa")]
 
 
-def test_padded_rows_by_hand() -> None:
-    batch = pad_groups(two_groups(), pad_token_id=PAD)
+def padded_rows() -> dict[str, Any]:
+    """Two rollouts of the prompt 11 12 13: 21 22 23 (22 put in by a tool) and 31, padded with 0."""
+    return {
+        "prompts": torch.tensor([[0, 11, 12, 13], [0, 11, 12, 13]]),
+        "responses": torch.tensor([[21, 22, 23], [31, 0, 0]]),
+        "attention_mask": torch.tensor([[0, 1, 1, 1, 1, 1, 1], [0, 1, 1, 1, 1, 0, 0]]),
+        "response_mask": torch.tensor([[1, 0, 1], [1, 0, 0]]),
+        "old_log_probs": torch.tensor([[-0.5, torch.nan, -0.25], [-0.75, torch.inf, 9.0]]),
+        "advantages": torch.tensor([[0.5, 0.5, 0.5], [-0.5, 8.0, 8.0]]),
+        "rewards": torch.tensor([1.0, 0.0]),
+        "ref_log_prob": torch.tensor([[-1.5, -1.25, -1.75], [-2.25, 7.0, 7.0]]),
+    }
+
+
+def padded_twice() -> dict[str, Any]:
+    """``padded_rows`` twice, the second time of the shorter prompt 12 13 and with doubled numbers."""
+    first, second = padded_rows(), padded_rows()
+    second["prompts"] = torch.tensor([[0, 0, 12, 13], [5, 5, 12, 13]])  # padding may hold any token
+    second["attention_mask"][:, 1] = 0
+    for name in ("old_log_probs", "advantages", "ref_log_prob", "rewards"):
+        second[name] = second[name] * 2
+    return {name: torch.cat([first[name], second[name]]) for name in first}
+
+
+def one_group(rows: dict[str, Any]) -> RolloutGroup:
+    (group,) = unpad_rows(IDENTITIES[:1], 4, rows)
+    return group
+
+
+def test_rows_become_groups_without_their_padding() -> None:
+    first, second = unpad_rows(IDENTITIES, 4, padded_twice())
+    for factor, prompt, identity, group in (
+        (1, [11, 12, 13], IDENTITIES[0], first),
+        (2, [12, 13], IDENTITIES[1], second),
+    ):
+        assert (group.prompt_index, group.side, group.mode, group.step) == (*identity, 4)
+        floats = ("old_log_probs", "ref_log_probs", "advantages", "rewards")
+        planes = {name: plane / factor if name in floats else plane for name, plane in group.planes().items()}
+        assert {name: plane.tolist() for name, plane in planes.items()} == {
+            "prompt_ids": prompt,
+            "response_ids": [21, 22, 23, 31],
+            "lengths": [3, 1],
+            "response_mask": [True, False, True, True],
+            "old_log_probs": [-0.5, 0.0, -0.25, -0.75],
+            "ref_log_probs": [-1.5, 0.0, -1.75, -2.25],
+            "advantages": [0.5, 0.0, 0.5, -0.5],
+            "rewards": [1.0, 0.0],
+        }
+    assert (first.n, first.mean_reward, first.total_tokens) == (2, 0.5, 2 * 3 + 3 + 1)
+
+
+def test_groups_become_padded_rows() -> None:
+    batch = pad_groups(unpad_rows(IDENTITIES, 4, padded_twice()), pad_token_id=PAD)
     expected = {
-        "prompts": [[1, 2, 3], [1, 2, 3], [PAD, PAD, 4]],
-        "responses": [[11, PAD, PAD], [21, 22, PAD], [31, 32, 33]],
-        "input_ids": [[1, 2, 3, 11, PAD, PAD], [1, 2, 3, 21, 22, PAD], [PAD, PAD, 4, 31, 32, 33]],
-        "attention_mask": [[1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 0], [0, 0, 1, 1, 1, 1]],
-        "position_ids": [[0, 1, 2, 3, 3, 3], [0, 1, 2, 3, 4, 4], [0, 0, 0, 1, 2, 3]],
-        "response_mask": [[1, 0, 0], [0, 1, 0], [1, 1, 1]],
-        "old_log_probs": [[-1, 0, 0], [-2, -3, 0], [-7, -8, -9]],
-        "advantages": [[0.5, 0, 0], [-0.5, -0.5, 0], [0.25, 0.25, 0.25]],
-        "rewards": [1.0, 0.0, 0.5],
-        "ref_log_prob": [[-4, 0, 0], [-5, -6, 0], [-1.5, -2.5, -3.5]],
+        "prompts": [[11, 12, 13], [11, 12, 13], [PAD, 12, 13], [PAD, 12, 13]],
+        "responses": [[21, 22, 23], [31, PAD, PAD]] * 2,
+        "input_ids": [
+            [11, 12, 13, 21, 22, 23],
+            [11, 12, 13, 31, PAD, PAD],
+            [PAD, 12, 13, 21, 22, 23],
+            [PAD, 12, 13, 31, PAD, PAD],
+        ],
+        "attention_mask": [[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0], [0, 1, 1, 1, 1, 1], [0, 1, 1, 1, 0, 0]],
+        "position_ids": [[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 3, 3], [0, 0, 1, 2, 3, 4], [0, 0, 1, 2, 2, 2]],
+        "response_mask": [[1, 0, 1], [1, 0, 0]] * 2,
+        "old_log_probs": [[-0.5, 0, -0.25], [-0.75, 0, 0], [-1, 0, -0.5], [-1.5, 0, 0]],
+        "advantages": [[0.5, 0, 0.5], [-0.5, 0, 0], [1, 0, 1], [-1, 0, 0]],
+        "rewards": [1, 0, 2, 0],
+        "ref_log_prob": [[-1.5, 0, -1.75], [-2.25, 0, 0], [-3, 0, -3.5], [-4.5, 0, 0]],
     }
     assert {name: tensor.tolist() for name, tensor in batch.items()} == expected
     floats = {"old_log_probs", "advantages", "rewards", "ref_log_prob"}
@@ -140,11 +177,15 @@ def test_padded_rows_by_hand() -> None:
         assert tensor.dtype == (torch.float32 if name in floats else torch.int64), name
 
 
-def test_the_reference_is_left_out_when_a_group_lacks_it() -> None:
-    first, second = two_groups()
-    batch = pad_groups([first, dataclasses.replace(second, ref_log_probs=None)], pad_token_id=PAD)
+def test_groups_of_other_sizes_go_together_without_a_reference_where_one_lacks_it() -> None:
+    groups = [
+        one_group(padded_rows()),
+        make_group(rewards=[0.25], lengths=[2], prompt_length=1, with_ref=False),
+    ]
+    batch = pad_groups(groups, pad_token_id=PAD)
     assert "ref_log_prob" not in batch
-    assert batch["old_log_probs"].shape == (3, 3)
+    assert batch["rewards"].tolist() == [1.0, 0.0, 0.25]
+    assert batch["attention_mask"].tolist() == [[1] * 6, [1, 1, 1, 1, 0, 0], [0, 0, 1, 1, 1, 0]]
 
 
 def test_nothing_to_pad_is_refused() -> None:
@@ -166,58 +207,6 @@ def test_groups_come_back_from_their_rows(n: int, count: int, with_ref: bool, da
     assert ("ref_log_prob" in batch) == with_ref
     back = unpad_rows(identities, 4, batch)
     assert [contents(group) for group in back] == [contents(group) for group in groups]
-
-
-IDENTITIES = [PromptIdentity(7, "retain", "fb"), PromptIdentity(8, "forget", "qa")]
-
-
-def padded_rows() -> dict[str, Any]:
-    """Two rollouts of the prompt 11 12 13: 21 22 23 (22 put in by a tool) and 31, padded with 0."""
-    return {
-        "prompts": torch.tensor([[0, 11, 12, 13], [0, 11, 12, 13]]),
-        "responses": torch.tensor([[21, 22, 23], [31, 0, 0]]),
-        "attention_mask": torch.tensor([[0, 1, 1, 1, 1, 1, 1], [0, 1, 1, 1, 1, 0, 0]]),
-        "response_mask": torch.tensor([[1, 0, 1], [1, 0, 0]]),
-        "old_log_probs": torch.tensor([[-0.1, torch.nan, -0.3], [-0.4, torch.inf, 9.0]]),
-        "advantages": torch.tensor([[0.5, 0.5, 0.5], [-0.5, 8.0, 8.0]]),
-        "rewards": torch.tensor([1.0, 0.0]),
-        "ref_log_prob": torch.tensor([[-1.1, -1.2, -1.3], [-1.4, 7.0, 7.0]]),
-    }
-
-
-def padded_twice() -> dict[str, Any]:
-    """``padded_rows`` twice, the second time of the shorter prompt 12 13 and with doubled numbers."""
-    first, second = padded_rows(), padded_rows()
-    second["prompts"] = torch.tensor([[0, 0, 12, 13], [5, 5, 12, 13]])  # padding may hold any token
-    second["attention_mask"][:, 1] = 0
-    for name in ("old_log_probs", "advantages", "ref_log_prob", "rewards"):
-        second[name] = second[name] * 2
-    return {name: torch.cat([first[name], second[name]]) for name in first}
-
-
-def one_group(rows: dict[str, Any]) -> RolloutGroup:
-    (group,) = unpad_rows(IDENTITIES[:1], 4, rows)
-    return group
-
-
-def test_rows_become_groups_without_their_padding() -> None:
-    groups = unpad_rows(IDENTITIES, 4, padded_twice())
-    for factor, prompt, identity, group in zip(
-        (1, 2), ([11, 12, 13], [12, 13]), IDENTITIES, groups, strict=True
-    ):
-        assert (group.prompt_index, group.side, group.mode, group.step) == (*identity, 4)
-        assert group.prompt_ids.tolist() == prompt
-        assert group.response_ids.tolist() == [21, 22, 23, 31]
-        assert group.lengths.tolist() == [3, 1]
-        assert group.response_mask.tolist() == [True, False, True, True]
-        floats = {name: plane for name, plane in group.planes().items() if plane.is_floating_point()}
-        assert {name: (plane / factor).tolist() for name, plane in floats.items()} == {
-            "old_log_probs": pytest.approx([-0.1, 0.0, -0.3, -0.4]),
-            "ref_log_probs": pytest.approx([-1.1, 0.0, -1.3, -1.4]),
-            "advantages": [0.5, 0.0, 0.5, -0.5],
-            "rewards": [1.0, 0.0],
-        }
-    assert (groups[0].n, groups[0].mean_reward, groups[0].total_tokens) == (2, 0.5, 2 * 3 + 3 + 1)
 
 
 def test_dtypes_of_the_rows_are_fixed() -> None:

@@ -83,6 +83,7 @@ def test_a_tokenizer_brings_the_texts_of_the_groups(
     group = make_group(**LAST)
     prompt, first, *second = group.prompt_ids.tolist(), *group.response_ids.tolist()
     texts = [Numbers().decode(ids) for ids in (prompt, [first], second)]
+    assert "  prompt   step side   mode        reward     |A| draws" in told.splitlines()
     assert told.splitlines()[-4:] == [
         "       7      2 forget qa           0.250   0.333     1",
         f"    prompt    '{texts[0]}'",
