@@ -31,14 +31,14 @@ class EveryOtherAgain(EveryOther):
 
 
 class LeastDrawn:
-    """Sampling: the groups drawn least so far, ties at random."""
+    """Sampling: the groups drawn least so far, of those the oldest, ties at random."""
 
     def __init__(self, config: ReplayConfig, rng: random.Random) -> None:
         self.rng = rng
 
     def sample(self, groups: Sequence[StoredGroup], k: int, step: int) -> list[StoredGroup]:
-        ordered = sorted(groups, key=lambda group: (group.reuse_count, self.rng.random()))
-        return ordered[:k]
+        keys = {id(one): (one.reuse_count, -one.staleness(step), self.rng.random()) for one in groups}
+        return sorted(groups, key=lambda group: keys[id(group)])[:k]
 
 
 class AnyLeaves:

@@ -328,6 +328,7 @@ def test_without_replay_nothing_is_stored_or_drawn_and_the_shares_are_logged() -
     assert hook.replay is None
     metrics = hook.metrics()
     assert 0 < metrics["replay/hard_share"] < 1
+    assert metrics["replay/seconds"] == 0.0
     assert metrics["replay/threshold"] == on.metrics()["replay/threshold"]
     assert not {"replay/size", "replay/updates"} & set(metrics)
 
