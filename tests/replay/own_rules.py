@@ -37,8 +37,8 @@ class LeastDrawn:
         self.rng = rng
 
     def sample(self, groups: Sequence[StoredGroup], k: int, step: int) -> list[StoredGroup]:
-        keys = {id(one): (one.reuse_count, -one.staleness(step), self.rng.random()) for one in groups}
-        return sorted(groups, key=lambda group: keys[id(group)])[:k]
+        ordered = sorted(groups, key=lambda one: (one.reuse_count, -one.staleness(step), self.rng.random()))
+        return ordered[:k]
 
 
 class AnyLeaves:
