@@ -232,12 +232,6 @@ def test_a_group_shares_no_memory_with_its_rows(all_valid: bool) -> None:
     assert contents(group) == before
 
 
-def test_padding_is_told_by_the_mask_and_not_by_the_token() -> None:
-    rows = padded_rows()
-    rows["responses"][0, 2] = 0  # a real token that has the padding's number
-    assert one_group(rows).response_ids.tolist() == [21, 22, 0, 31]
-
-
 def attended(first: list[int], second: list[int]) -> dict[str, Any]:
     return {"attention_mask": torch.tensor([first, second])}
 
