@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOR_ALL = {"io", "process"}
 """The standard library and psutil alone; everyone may use them."""
 DATA = {"data_prep.contract"}
+OF_EVALUATION = {"reward", "runs", "platform", "training.prompts", "training.template_arguments", *DATA}
 ARROWS: dict[str, set[str]] = {
     "io": set(),
     "process": set(),
@@ -22,27 +23,15 @@ ARROWS: dict[str, set[str]] = {
     "training": {"schema", "replay", "runs", "platform", "reward", *DATA},
     "unlearning": {"schema", "training", "runs", "platform", "reward", *DATA},
     "preflight": {"schema", "training", "unlearning", "replay", "runs", "platform", "reward", *DATA},
-    "evaluation": {
-        *("reward", "runs", "platform", "training.prompts", "training.template_arguments"),
-        *("data_prep.generate", *DATA),
-    },
+    "evaluation": {"data_prep.generate", *OF_EVALUATION},
     "reporting": {"evaluation", "runs", "replay", *DATA},
     "data_prep": {"reward"},
 }
 """Room to the rooms it may import, or the modules of a room where it may not import all."""
 INNER = {
     "evaluation/attacks": {
-        *("evaluation.attacks", "evaluation.engine", "evaluation.summary", "evaluation.probes"),
-        *(
-            "evaluation.registry",
-            "evaluation.metrics",
-            "data_prep.generate",
-            "reward",
-            "runs",
-            "platform",
-            *("training.prompts", "training.template_arguments"),
-            *DATA,
-        ),
+        *(f"evaluation.{name}" for name in ("attacks", "engine", "summary", "probes", "registry", "metrics")),
+        *("data_prep.generate", *OF_EVALUATION),
     },
 }
 """Folders of a room that may import less than the room, with all that they may import."""
