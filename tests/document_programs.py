@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.util
 import io
 import re
 import sys
@@ -77,9 +76,17 @@ def _check(command: CommandLine) -> None:
     program, words = _program([word for word in command.words if word != "..."])
     named = " ".join((program, *words[:1]))
     if program == "make":
-        _check_target(*words)
+        makefile, (target, *assigned) = (ROOT / "Makefile").read_text(), words or ["setup"]
+        _require(rf"^{target}:", makefile, f"the Makefile has no target {target}")
+        for word in assigned:
+            _require(rf"^{word.split('=')[0]} \?=", makefile, f"the Makefile has no variable {word}")
     elif program.endswith(".sh"):
-        _check_script(program, command.environment)
+        if not (ROOT / program).is_file():
+            raise ValueError(f"{program} does not exist")
+        shared = [f"examples/{name}.sh" for name in ("common", "benchmark", "muse")]
+        script = "\n".join((ROOT / name).read_text() for name in (program, *shared))
+        for name in command.environment:
+            _require(rf"\$\{{?{name}\b", script, f"{program} reads no variable {name}")
     elif named == "recipe.rerule.check install":
         with mock.patch.object(installation, "faults", return_value=[]):
             installation.command(words[1:])
@@ -92,53 +99,36 @@ def _check(command: CommandLine) -> None:
         _parse(program, words)
 
 
+def _require(pattern: str, text: str, told: str) -> None:
+    if not re.search(pattern, text, re.MULTILINE):
+        raise ValueError(told)
+
+
 def _program(words: list[str]) -> tuple[str, list[str]]:
     """The program (a module, a script, or make), and the words after it."""
-    name, words = Path(words[0]).name, words[1:]
+    name, *words = Path(words[0]).name, *words[1:]
     if name == "rerule" and words and words[0] != "--help":
         if words[0] not in COMMANDS:
             raise ValueError(f"rerule has no word {words[0]}")
         found = COMMANDS[words[0]]
         return found.module, [*found.first, *words[1:]]
-    if name == "rerule":
-        return "recipe.rerule", words
     if name == "bash" or name.startswith("python"):
-        words = words[words[0] == "-m" :]
-        return words[0], words[1:]
-    return name, words
-
-
-def _check_target(target: str = "setup", *assigned: str) -> None:
-    makefile = (ROOT / "Makefile").read_text()
-    if not re.search(rf"^{re.escape(target)}:", makefile, re.MULTILINE):
-        raise ValueError(f"the Makefile has no target {target}")
-    for word in assigned:
-        if not re.search(rf"^{re.escape(word.split('=')[0])} \?=", makefile, re.MULTILINE):
-            raise ValueError(f"the Makefile has no variable {word}")
-
-
-def _check_script(script: str, environment: dict[str, str]) -> None:
-    if not (ROOT / script).is_file():
-        raise ValueError(f"{script} does not exist")
-    shared = (ROOT / "examples" / name for name in ("common.sh", "benchmark.sh", "muse.sh"))
-    text = "\n".join(source.read_text() for source in (ROOT / script, *shared))
-    for name in environment:
-        if not re.search(rf"\$\{{?{name}\b", text):
-            raise ValueError(f"{script} reads no variable {name}")
+        name, *words = words[words[0] == "-m" :]
+    return {"rerule": "recipe.rerule"}.get(name, name), words
 
 
 def _parse(program: str, words: list[str]) -> None:
     """Let the parser of a module of ours parse the words; one without a parser has to exist."""
     name = program.removesuffix(".py").replace("/", ".")
-    spec = _spec(name)
-    if spec is not None and spec.submodule_search_locations is not None:
-        spec = _spec(f"{name}.__main__")
-    source = Path(str(spec.origin)).read_text() if spec else ""
-    if spec is None or "__main__" not in source:
+    path = ROOT / name.replace(".", "/")
+    file = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
+    source = file.read_text() if file.is_file() else ""
+    if "__main__" not in f"{file}{source}":
         raise ValueError(f"{program} is nothing that can be run")
     if ".parse_args(" not in source:
         return
-    module, original = importlib.import_module(spec.name), ArgumentParser.parse_args
+    module = importlib.import_module(f"{name}.__main__" if path.is_dir() else name)
+    original = ArgumentParser.parse_args
 
     def parse(parser: ArgumentParser, *given: Any, **more: Any) -> None:
         original(parser, *given, **more)
@@ -148,10 +138,3 @@ def _parse(program: str, words: list[str]) -> None:
     with mock.patch.object(ArgumentParser, "parse_args", parse), argv:
         getattr(module, "main" if hasattr(module, "main") else "command")()
     raise AssertionError(f"{program} was run")
-
-
-def _spec(name: str) -> Any:
-    try:
-        return importlib.util.find_spec(name)
-    except ModuleNotFoundError:
-        return None

@@ -17,6 +17,8 @@ import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 
+from data_prep.__main__ import main as data_prep
+from examples import small_model
 from recipe.rerule.preflight import checks
 from recipe.rerule.replay import ImportanceConfig, ReplayConfig
 from reward import RewardConfig
@@ -95,7 +97,6 @@ def test_stage_2_has_the_papers_settings(benchmark: str) -> None:
         threshold_rule="fixed",
         threshold_quantile=0.4,
         threshold_window=256,
-        start="after",
         admission="hard",
         require_signal=False,
         store_after_start=True,
@@ -165,13 +166,9 @@ def test_the_reward_and_stage_1_have_the_benchmarks_settings(benchmark: str) -> 
     assert (config.trainer.total_epochs, config.data.train_batch_size) == (3, 8)
 
 
-def command(*arguments: object, code: int = 0) -> str:
-    done = subprocess.run([sys.executable, *map(str, arguments)], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == code, done.stderr[-2000:]
-    return done.stdout if code == 0 else done.stderr
-
-
-def test_full_size_experiments_pass_the_checks_without_an_accelerator(tmp_path: Path) -> None:
+def test_full_size_experiments_pass_the_checks_without_an_accelerator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With rows of a user's own, 40 questions on either side, and a small model for them."""
     rows = [
         {"question": f"Who was number {n} on side {side}?", "answer": f"The answer {n}"}
@@ -180,8 +177,10 @@ def test_full_size_experiments_pass_the_checks_without_an_accelerator(tmp_path: 
         for n in range(40)
     ]
     (tmp_path / "rows.json").write_text(json.dumps(rows))
-    command("-m", "data_prep", "custom", "--source", tmp_path / "rows.json", "--out", tmp_path / "data")
-    command("examples/small_model.py", "--data", tmp_path / "data", "--out", tmp_path / "model")
+    assert data_prep(["custom", "--source", f"{tmp_path}/rows.json", "--out", f"{tmp_path}/data"]) == 0
+    words = ["small_model.py", "--data", f"{tmp_path}/data", "--out", f"{tmp_path}/model"]
+    monkeypatch.setattr("sys.argv", words)
+    small_model.main()
     overrides = [
         f"actor_rollout_ref.model.path={tmp_path}/model",
         *(f"data.{name}_files={tmp_path}/data/{name}.parquet" for name in ("train", "val")),
@@ -189,7 +188,9 @@ def test_full_size_experiments_pass_the_checks_without_an_accelerator(tmp_path: 
     ]
     for benchmark in PAPER:
         checks.require(checks.findings(checks.stage2, stage2(benchmark, *overrides)))
-    checked = command("-m", "recipe.rerule.check", "stage2", "experiment=rwku/lora_1gpu", *overrides)
-    assert checked.endswith("stage 2: nothing wrong\n")
-    assert "memory of a device, computed and not measured: sending weights" in checked
+    check = [sys.executable, "-m", "recipe.rerule.check", "stage2", "experiment=rwku/lora_1gpu", *overrides]
+    done = subprocess.run(check, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.endswith("stage 2: nothing wrong\n")
+    assert "memory of a device, computed and not measured: sending weights" in done.stdout
     assert not (tmp_path / "run").exists()

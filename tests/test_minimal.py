@@ -28,7 +28,6 @@ from verl.trainer.ppo.core_algos import (
 )
 from verl.workers.config import ActorConfig
 
-from data_prep.contract import rl_row
 from data_prep.world import stage1
 from data_prep.world.model import one_thread
 from recipe.rerule import minimal, replay
@@ -36,7 +35,6 @@ from recipe.rerule.minimal import Settings, encode, log_probs, random_order, sam
 from tests.made_worlds import MICRO, SMALL, untrained
 
 ROOT = Path(__file__).parents[1]
-NOT_NEEDED = ("ray", "verl", "vllm", "recipe.rerule.replay")
 SIZES: dict[str, Any] = {
     **{"steps": 4, "prompts": 4, "rollouts": 3, "response_limit": 6, "learning_rate": 0.05, "kl_coef": 0.5},
     **{"threshold": 0.6, "warmup_steps": 2, "min_groups": 3, "capacity": 6, "groups_per_update": 3},
@@ -264,12 +262,10 @@ def test_its_samples_are_the_policys(made: SimpleNamespace) -> None:
 
 def test_a_raw_prompt_is_sent_as_it_is(made: SimpleNamespace) -> None:
     chat = made.world.train[0]
-    text = chat["prompt"][0]["content"]
-    info = {key: value for key, value in chat["extra_info"].items() if key not in ("query", "raw")}
-    given: dict[str, Any] = {"data_source": "mine", "prompt": text, "side": "forget", "golds": ["x"]}
-    raw = rl_row(**given, keyword="", extra_info=info, raw=True)
-    ids, mask = encode(made.tokenizer, [chat, raw], "cpu")
-    alone = made.tokenizer(text, add_special_tokens=False).input_ids
+    ids, mask = encode(
+        made.tokenizer, [chat, {**chat, "extra_info": chat["extra_info"] | {"raw": True}}], "cpu"
+    )
+    alone = made.tokenizer(chat["prompt"][0]["content"], add_special_tokens=False).input_ids
     assert ids[1][mask[1].bool()].tolist() == alone
     assert ids[0][mask[0].bool()].tolist() != alone
     assert mask[1].tolist() == [0] * (ids.shape[1] - len(alone)) + [1] * len(alone)
@@ -288,59 +284,47 @@ def test_a_models_own_generation_settings_do_not_bend_its_samples(
     assert len(set(minimal.texts(tokenizer, batch))) > 8
 
 
-def test_three_steps_of_the_command_import_no_ray_verl_or_vllm(
-    micro: SimpleNamespace, tmp_path: Path
-) -> None:
-    code = (
-        "import sys; from recipe.rerule.minimal import main; main(sys.argv[1:]); "
-        f"print([name for name in {NOT_NEEDED} if name in sys.modules])"
-    )
-    options = ["--model", str(micro.model), "--data", str(micro.world / "train.parquet")]
-    options += ["--probes", str(micro.world / "probes.parquet"), "--steps", "3", "--prompts", "4"]
-    options += ["--rollouts", "4", "--warmup-steps", "1"]
-    ended = subprocess.run(
-        [sys.executable, "-c", code, *options],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-    )
-    assert ended.returncode == 0, ended.stderr
-    lines = ended.stdout.splitlines()
-    assert lines[-1] == "[]"
-    assert [line.split()[1] for line in lines if line.startswith("step ")] == ["1/3", "2/3", "3/3"]
-    table = [line.split() for line in lines[-5:-1]]
-    assert table[0][-3:] == ["recall", "refused", "reward"]
-    assert [row[0] for row in table[1:]] == ["forget", "retain", "retain_unseen"]
-    assert all(0 <= float(cell) <= 1 for row in table[1:] for cell in row[1:] if cell != "->")
-    assert list(tmp_path.iterdir()) == []
-
-
-def run_command(folder: Path, *options: str) -> tuple[float, str]:
-    """Seconds of the command, and what it printed."""
+def run_command(folder: Path, *options: object, code: str = "") -> tuple[float, list[str]]:
+    """Seconds of the command in a folder, and the lines that it printed; then `code` is run."""
+    program = f"import sys; from recipe.rerule.minimal import main; main(sys.argv[1:]); {code}"
     start = time.monotonic()
     ended = subprocess.run(
-        [sys.executable, "-m", "recipe.rerule.minimal", "--world", str(folder), *options],
-        cwd=ROOT,
+        [sys.executable, "-c", program, *map(str, options)],
+        cwd=folder,
         capture_output=True,
         text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
     assert ended.returncode == 0, ended.stderr
-    return time.monotonic() - start, ended.stdout
+    return time.monotonic() - start, ended.stdout.splitlines()
+
+
+def test_the_command_needs_no_ray_verl_or_vllm_and_writes_nothing(
+    micro: SimpleNamespace, tmp_path: Path
+) -> None:
+    """tests/golden has what it prints."""
+    names = ("ray", "verl", "vllm", "recipe.rerule.replay")
+    options = ["--model", micro.model, "--data", micro.world / "train.parquet", "--steps", "3"]
+    options += ["--prompts", "4", "--rollouts", "4", "--warmup-steps", "1"]
+    code = f"print([name for name in {names} if name in sys.modules])"
+    _, lines = run_command(tmp_path, *options, code=code)
+    assert lines[-1] == "[]"
+    assert [line.split()[1] for line in lines if line.startswith("step ")] == ["1/3", "2/3", "3/3"]
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.full
 @pytest.mark.timeout(900)
 def test_five_minutes_from_nothing_and_two_from_a_prepared_model(tmp_path: Path) -> None:
     """On two idle cores."""
-    from_nothing, first = run_command(tmp_path / "minimal")
-    prepared, second = run_command(tmp_path / "minimal")
-    assert first.splitlines()[-3:] == second.splitlines()[-3:]
-    forget, retain, _ = (line.split() for line in second.splitlines()[-3:])
+    from_nothing, first = run_command(tmp_path, "--world", "minimal")
+    prepared, second = run_command(tmp_path, "--world", "minimal")
+    assert first[-3:] == second[-3:]
+    forget, retain, _ = (line.split() for line in second[-3:])
     # Section, recall before, "->", recall after, refusals before, "->", after ...
     # How much stage 1 alone makes the model refuse differs between machines: 0.21 was seen, and above 0.25.
     assert float(forget[3]) < min(0.25, float(forget[1]))
     assert float(retain[3]) > 0.9
-    assert "replay/effective_sample_size" in second
+    assert any("replay/effective_sample_size" in line for line in second)
     assert prepared < 120
     assert from_nothing < 300

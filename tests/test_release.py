@@ -110,13 +110,3 @@ def test_the_version_stands_in_one_place_and_its_changes_are_listed_first() -> N
     headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert headings[0] == DECLARED["version"]
     assert len(set(headings)) == len(headings)
-
-
-def test_the_citation_names_what_the_readme_cites() -> None:
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    readme = " ".join((ROOT / "README.md").read_text().replace("{", "").replace("}", "").split())
-    assert len(citation["references"]) == 2
-    for paper in citation["references"]:
-        names = [f"{author['family-names']}, {author['given-names']}" for author in paper["authors"]]
-        assert f"= {paper['title']}" in readme
-        assert f"= {' and '.join(names)}" in readme

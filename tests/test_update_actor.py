@@ -17,14 +17,13 @@ from verl import DataProto
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 from verl.utils import tensordict_utils as tu
 
-from recipe.rerule.replay import ReplayConfig, pad_groups
+from recipe.rerule.replay import ReplayConfig, RolloutGroup, pad_groups
 from recipe.rerule.runs import checkpoints
-from recipe.rerule.training import batches
 from recipe.rerule.training.health import Health
 from recipe.rerule.training.trainer import ReRULETrainer
 from recipe.rerule.training.worker import STAY_LOADED
 from tests.made_runs import trainer_settings
-from tests.replay.recorded import PAPER, offered
+from tests.replay.runs import PAPER, offered
 
 FIXTURE = Path(__file__).parent / "fixtures" / "update_actor.json"
 STEPS = 5
@@ -77,30 +76,25 @@ def batch_of(step: int) -> DataProto:
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(step))
     shuffled = [labels[row] for row in order.tolist()]
 
-    def column(values: list[Any]) -> np.ndarray:
-        array = np.empty(len(values), dtype=object)
-        array[:] = values
-        return array
-
     return DataProto.from_dict(
         tensors={name: plane[order] for name, plane in {**rows, "token_level_scores": scores}.items()},
         non_tensors={
-            "uid": column([f"{step}-{group.prompt_index}" for group in shuffled]),
-            "reward_model": column([{"ground_truth": {"type": group.side}} for group in shuffled]),
-            "extra_info": column(
-                [
-                    {
-                        "index": group.prompt_index,
-                        "mode": group.mode,
-                        "subject": f"subject {group.prompt_index % 3}",
-                        "query": f"query {group.prompt_index}",
-                    }
-                    for group in shuffled
-                ]
-            ),
-            "refused": column([float(group.prompt_index % 2) for group in shuffled]),
+            name: np.array([columns(step, group)[name] for group in shuffled], dtype=object)
+            for name in columns(step, shuffled[0])
         },
     )
+
+
+def columns(step: int, group: RolloutGroup) -> dict[str, Any]:
+    """What the data set says of a group's rows."""
+    index = group.prompt_index
+    texts = {"subject": f"subject {index % 3}", "query": f"query {index}"}
+    return {
+        "uid": f"{step}-{index}",
+        "reward_model": {"ground_truth": {"type": group.side}},
+        "extra_info": {"index": index, "mode": group.mode, **texts},
+        "refused": float(index % 2),
+    }
 
 
 def made_trainer(folder: Path, settings: dict[str, Any], workers: Any, monkeypatch: Any) -> Any:
@@ -122,6 +116,16 @@ def made_trainer(folder: Path, settings: dict[str, Any], workers: Any, monkeypat
     return trainer
 
 
+def check_seconds(metrics: dict[str, float]) -> None:
+    """Those of the worker are 1 in each update, and those of the driver add up."""
+    parts = {name.rsplit("/", 1)[1]: value for name, value in metrics.items() if "/seconds/" in name}
+    assert parts.get("train", 0) == metrics.get("replay/updates", 0)
+    assert metrics["replay/seconds"] == parts.get("update", 0)
+    spent = sum(parts.get(name, 0) for name in ("offer", "draw", "collate", "record"))
+    assert metrics["replay/bookkeeping_seconds"] == pytest.approx(spent)
+    assert all(value > 0 for value in parts.values())
+
+
 def run(folder: Path, name: str, monkeypatch: Any) -> dict[str, Any]:
     """The calls, metrics, printed lines' ends and files of a run; seconds as null."""
     (folder / "records").mkdir(parents=True)
@@ -131,6 +135,7 @@ def run(folder: Path, name: str, monkeypatch: Any) -> dict[str, Any]:
     for step in range(1, STEPS + 1):
         trainer.global_steps = step
         metrics = trainer._update_actor(batch_of(step)).meta_info["metrics"]
+        check_seconds(metrics)
         logged.append([[key, None if "seconds" in key else value] for key, value in metrics.items()])
     files = {
         str(path.relative_to(folder)): path.read_text()
@@ -181,38 +186,3 @@ def test_a_fault_that_holds_makes_the_next_step_the_last(
         for stop_after, ended in by_setting.items():
             trainer.config.health.stop_after = stop_after
             assert trainer.is_finished() is ended, (step, stop_after)
-
-
-def test_the_seconds_of_a_step_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The worker's own seconds are summed over the step's updates."""
-    (tmp_path / "records").mkdir()
-    trainer = made_trainer(tmp_path, RUNS["replay"], Workers(), monkeypatch)
-    for step in range(1, STEPS + 1):
-        trainer.global_steps = step
-        metrics = trainer._update_actor(batch_of(step)).meta_info["metrics"]
-    parts = {name.rsplit("/", 1)[1]: value for name, value in metrics.items() if "/seconds/" in name}
-    assert parts["train"] == 2.0
-    assert metrics["replay/seconds"] == parts["update"] > 0
-    spent = [parts[name] for name in ("offer", "draw", "collate", "record")]
-    assert all(value > 0 for value in spent)
-    assert metrics["replay/bookkeeping_seconds"] == pytest.approx(sum(spent))
-
-
-@pytest.mark.parametrize("name", RUNS)
-def test_a_batch_is_read_once_a_step(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
-
-    def counted(part: str) -> None:
-        original = getattr(batches, part)
-
-        def call(*arguments: Any) -> Any:
-            calls.append(part)
-            return original(*arguments)
-
-        monkeypatch.setattr(batches, part, call)
-
-    parts = ("_labels", "rows_of_groups", "unpad_rows", "_side_metrics", "for_workers")
-    for part in parts:
-        counted(part)
-    run(tmp_path, name, monkeypatch)
-    assert {part: calls.count(part) for part in parts} == dict.fromkeys(parts, STEPS)

@@ -103,25 +103,24 @@ def replay_update(settings: dict[str, Any]) -> dict[str, Any]:
         "metrics": metrics,
         "weights": [_valid(*row) for row in zip(weights, mask, strict=True)],
     }
-    for aggregate in (replay.token_mean, replay.seq_mean_token_sum, replay.seq_mean_token_mean):
-        loss = replay.replay_loss(
-            log_probs,
-            weights,
-            rows["advantages"].double(),
-            mask,
-            aggregate,
-            ref_log_probs=rows["ref_log_prob"].double(),
-            kl_coef=0.01,
-            kl=replay.low_var_kl,
-        )
-        (gradient,) = torch.autograd.grad(loss.total, log_probs)
-        total, policy_gradient, kl = (float(part.detach()) for part in loss)
-        found[aggregate.__name__] = {
-            "loss": total,
-            "policy gradient": policy_gradient,
-            "KL": kl,
-            "gradient norm": float(gradient.norm()),
-        }
+    loss = replay.replay_loss(
+        log_probs,
+        weights,
+        rows["advantages"].double(),
+        mask,
+        replay.token_mean,
+        ref_log_probs=rows["ref_log_prob"].double(),
+        kl_coef=0.01,
+        kl=replay.low_var_kl,
+    )
+    (gradient,) = torch.autograd.grad(loss.total, log_probs)
+    total, policy_gradient, kl = (float(part.detach()) for part in loss)
+    found["token_mean"] = {
+        "loss": total,
+        "policy gradient": policy_gradient,
+        "KL": kl,
+        "gradient norm": float(gradient.norm()),
+    }
     return found
 
 

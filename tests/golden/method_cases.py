@@ -119,7 +119,7 @@ _DEFAULT = {
 REPLAYS: dict[str, dict[str, Any]] = {
     "paper": _PAPER,
     "defaults": _DEFAULT,
-    "quantile 0.8": _DEFAULT | {"threshold_quantile": 0.8, "start": "at"},
+    "quantile 0.8": _DEFAULT | {"threshold_quantile": 0.8, "warmup_steps": 2},
     "another seed": _PAPER | {"seed": 7},
     "random": _PAPER | {"admission": "random"},
     "all, two updates": _DEFAULT | {"admission": "all", "updates_per_step": 2},

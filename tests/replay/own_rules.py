@@ -26,20 +26,18 @@ class EveryOther:
         self.offered = state["offered"]
 
 
-class EveryThird(EveryOther):
-    def admit(self, groups: Sequence[RolloutGroup], threshold: float) -> list[RolloutGroup]:
-        first, self.offered = self.offered, self.offered + len(groups)
-        return [group for place, group in enumerate(groups, start=first) if place % 3 == 0]
+class EveryOtherAgain(EveryOther):
+    """Another class, which goes on with no state of the first."""
 
 
 class LeastDrawn:
-    """Sampling: the groups drawn least so far, ties at random."""
+    """Sampling: the groups drawn least so far, of those the oldest, ties at random."""
 
     def __init__(self, config: ReplayConfig, rng: random.Random) -> None:
         self.rng = rng
 
     def sample(self, groups: Sequence[StoredGroup], k: int, step: int) -> list[StoredGroup]:
-        ordered = sorted(groups, key=lambda group: (group.reuse_count, self.rng.random()))
+        ordered = sorted(groups, key=lambda one: (one.reuse_count, -one.staleness(step), self.rng.random()))
         return ordered[:k]
 
 

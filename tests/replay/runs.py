@@ -1,14 +1,48 @@
-"""Random replay settings and made-up training runs with them, for property tests."""
+"""Made-up training runs: one that is fixed, and random settings and offers for property tests."""
 
 from __future__ import annotations
 
+import json
+import random
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
 
 from recipe.rerule.replay import Replay, ReplayConfig, RolloutGroup
-from tests.replay.groups import contents, make_group
+from tests.replay.groups import PAPER_RULES, contents, make_group
+
+STEPS, PROMPTS = 18, 7
+SIZES = {"min_groups": 4, "warmup_steps": 3, "capacity": 12, "groups_per_update": 4}
+PAPER: dict[str, Any] = {**PAPER_RULES, **SIZES}
+
+
+def labels(index: int) -> dict[str, str]:
+    """Side and mode of a prompt."""
+    return {"side": ("forget", "retain")[index % 2], "mode": ("qa", "fb")[index // 2 % 2]}
+
+
+@cache
+def offered(step: int) -> list[RolloutGroup]:
+    """The groups of one step: four rewards each, of hard and easy prompts, some without signal."""
+    rng, groups = random.Random(step), []
+    for index in range(PROMPTS):
+        rewards = [float(rng.random() < index / PROMPTS) for _ in range(4)]
+        advantages = [reward - sum(rewards) / 4 for reward in rewards]
+        lengths = [1 + rng.randrange(4) for _ in range(4)]
+        groups.append(make_group(index, step, rewards, lengths, advantages=advantages, **labels(index)))
+    return groups
+
+
+def steps(memory: Replay, first: int = 1, last: int = STEPS) -> Iterator[dict[str, Any]]:
+    """Record and metrics of each step of a run with the groups of `offered`, as JSON gives them back."""
+    for step in range(first, last + 1):
+        memory.offer(offered(step), step)
+        for _ in range(memory.config.updates_per_step):
+            memory.draw(step, multiple_of=2)
+        yield json.loads(json.dumps({"record": memory.log.record(), "metrics": memory.log.metrics()}))
+
 
 # (rewards, advantages) of a group: equal and unequal, with and without signal.
 KINDS = [
@@ -24,21 +58,13 @@ KINDS = [
 def group_of(index: int, step: int, kind: int) -> RolloutGroup:
     """One made-up group; its extents, side, mode and reference differ with the prompt."""
     rewards, advantages = KINDS[kind]
-    return make_group(
-        index,
-        step,
-        rewards=rewards,
-        advantages=advantages,
-        lengths=[1 + index % 3, 1 + step % 2],
-        prompt_length=1 + index,
-        side=("forget", "retain")[index % 2],
-        mode=("qa", "fb")[index // 2 % 2],
-        with_ref=index % 4 != 3,
-    )
+    extents: dict[str, Any] = {"lengths": [1 + index % 3, 1 + step % 2], "prompt_length": 1 + index}
+    own = {**extents, **labels(index), "with_ref": index % 4 != 3}
+    return make_group(index, step, rewards, advantages=advantages, **own)
 
 
-# For each step the kinds of the groups offered; the place in the list is the prompt's number.
 def offers(steps: int, minimum: int = 0) -> st.SearchStrategy[list[list[int]]]:
+    """For each step the kinds of the groups offered; the place in the list is the prompt's number."""
     step = st.lists(st.integers(0, len(KINDS) - 1), max_size=5)
     return st.lists(step, min_size=minimum, max_size=steps)
 
@@ -55,7 +81,6 @@ CHOICES: dict[str, st.SearchStrategy[Any]] = {
     "threshold_window": st.integers(1, 9),
     "min_groups": st.integers(1, 4),
     "warmup_steps": st.integers(0, 5),
-    "start": st.sampled_from(["after", "at"]),
     "admission": st.sampled_from(["hard", "random", "all"]),
     "require_signal": st.booleans(),
     "store_after_start": st.booleans(),
@@ -69,9 +94,8 @@ CHOICES: dict[str, st.SearchStrategy[Any]] = {
 
 def configs(**fixed: Any) -> st.SearchStrategy[ReplayConfig]:
     """Settings at random, all that decide contents or draws, but for those given."""
-    return st.fixed_dictionaries({**CHOICES, **{name: st.just(value) for name, value in fixed.items()}}).map(
-        lambda chosen: ReplayConfig(**chosen)
-    )
+    chosen = {**CHOICES, **{name: st.just(value) for name, value in fixed.items()}}
+    return st.builds(ReplayConfig, **chosen)
 
 
 def buffered(replay: Replay) -> list[tuple[object, ...]]:

@@ -1,4 +1,4 @@
-"""Rules of a user's own decide, and go on after a restart as if never stopped."""
+"""Rules of a user's own decide, and go on after a restart; tests/refused has those that do not fit."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from recipe.rerule.replay import Replay, ReplayConfig, ReplayStateError, load, save
 from recipe.rerule.replay.state import read_record
-from tests.replay import own_rules, recorded
+from tests.replay import own_rules
 from tests.replay.groups import keys
-from tests.replay.recorded import PAPER
+from tests.replay.runs import PAPER, offered, steps
 
 OWN = {
     "admission": "EveryOther",
@@ -22,101 +22,92 @@ OWN = {
 }
 
 
-def config_of(**names: str) -> ReplayConfig:
+def replay_of(changes: dict[str, Any] | None = None, **names: str) -> Replay:
+    """The paper's replay with these rules of `own_rules`."""
     paths = {setting: f"{own_rules.__name__}:{name}" for setting, name in names.items()}
-    return ReplayConfig(**{**PAPER, **paths})
-
-
-def run(replay: Replay, first: int, last: int) -> list[dict[str, Any]]:
-    return [step for _, step in zip(range(first, last + 1), recorded.steps(replay, first), strict=False)]
+    return Replay(ReplayConfig(**{**PAPER, **paths, **(changes or {})}))
 
 
 def test_an_own_admission_decides_what_is_stored() -> None:
     """Seven groups a step: the first step stores 0 2 4 6, the second 1 3 5."""
-    first, second = run(Replay(config_of(admission="EveryOther")), 1, 2)
+    first, second = steps(replay_of(admission="EveryOther"), last=2)
     assert first["record"]["stored"] == [[0, 1], [2, 1], [4, 1], [6, 1]]
     assert second["record"]["stored"] == [[1, 2], [3, 2], [5, 2]]
-
-
-def test_an_own_admission_chooses_among_the_groups_with_signal_where_that_is_asked_for() -> None:
-    config = ReplayConfig(
-        **{**PAPER, "require_signal": True, "admission": f"{own_rules.__name__}:EveryOther"}
-    )
-    groups = recorded.offered(1)
-    replay = Replay(config)
-    replay.offer(groups, 1)
-    assert keys(replay.buffer) == keys([group for group in groups if group.has_signal][::2])
+    replay = replay_of({"require_signal": True}, admission="EveryOther")
+    replay.offer(offered(1), 1)
+    assert keys(replay.buffer) == keys([group for group in offered(1) if group.has_signal][::2])
 
 
 def test_an_own_sampling_decides_what_is_drawn() -> None:
-    replay = Replay(config_of(sampling="LeastDrawn"))
-    run(replay, 1, 8)
-    draw = replay.log.draws[0]
-    assert max(draw.reuse) <= min(stored.reuse_count for stored in replay.buffer)
+    replay = replay_of(sampling="LeastDrawn")
+    list(steps(replay, last=8))
+    assert max(replay.log.draws[0].reuse) <= min(stored.reuse_count for stored in replay.buffer)
 
 
 def test_an_own_threshold_decides_what_is_hard() -> None:
-    (step,) = run(Replay(config_of(threshold_rule="MovingMean")), 1, 1)
+    (step,) = steps(replay_of(threshold_rule="MovingMean"), last=1)
     rule = own_rules.MovingMean(ReplayConfig(), None)  # type: ignore[arg-type]
-    assert step["record"]["threshold"] == rule.update(recorded.offered(1))
+    assert step["record"]["threshold"] == rule.update(offered(1))
+
+
+def test_an_own_eviction_draws_from_numbers_of_its_own() -> None:
+    """With the same admissions, another seed lets others go."""
+    runs = [steps(replay_of({"seed": seed}, eviction="AnyLeaves"), last=8) for seed in (1, 2)]
+    first, second = ([step["record"]["evicted"] for step in run] for run in runs)
+    assert first != second
 
 
 @pytest.mark.parametrize("stop", [1, 4, 9])
 def test_a_run_with_own_rules_goes_on_as_if_never_stopped(stop: int, tmp_path: Path) -> None:
-    whole = Replay(config_of(**OWN))
-    expected = run(whole, 1, 14)
-    first = Replay(config_of(**OWN))
-    run(first, 1, stop)
+    expected = list(steps(replay_of(**OWN), last=14))
+    first, second = replay_of(**OWN), replay_of(**OWN)
+    list(steps(first, last=stop))
     save(first, tmp_path)
-    second = Replay(config_of(**OWN))
     load(second, tmp_path)
-    assert run(second, stop + 1, 14) == expected[stop:]
+    assert list(steps(second, stop + 1, 14)) == expected[stop:]
     assert json.dumps(read_record(tmp_path)["rules"]) == json.dumps(first.state_dict()["rules"])
 
 
-def test_an_own_eviction_draws_from_numbers_of_its_own() -> None:
-    """With the same admissions, another seed lets others go; the draws' numbers are not touched."""
-    evicted = []
-    for seed in (1, 2):
-        config = ReplayConfig(**{**PAPER, "seed": seed, "eviction": f"{own_rules.__name__}:AnyLeaves"})
-        evicted.append([step["record"]["evicted"] for step in run(Replay(config), 1, 8)])
-    assert evicted[0] != evicted[1]
-
-
-def test_another_class_starts_anew_and_the_groups_stay(tmp_path: Path) -> None:
-    first = Replay(config_of(admission="EveryOther"))
-    run(first, 1, 3)
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"admission": "EveryOther"}, {"admission": "EveryOtherAgain"}),
+        ({"admission": "EveryOther"}, {}),
+        ({}, OWN),
+    ],
+    ids=["another class", "a built-in rule", "own rules after built-in ones"],
+)
+def test_another_rule_starts_anew_and_the_groups_stay(
+    before: dict[str, str], after: dict[str, str], tmp_path: Path
+) -> None:
+    first, second = replay_of(**before), replay_of(**after)
+    list(steps(first, last=5))
     save(first, tmp_path)
-    for names in ({"admission": "EveryThird"}, {}):
-        second = Replay(config_of(**names))
-        load(second, tmp_path)
-        assert keys(second.buffer) == keys(first.buffer)
-        assert [rule.rule.offered for rule in second._rules.values()] == [0] * len(names)
-
-
-def test_own_rules_may_go_on_with_a_buffer_of_built_in_ones(tmp_path: Path) -> None:
-    first = Replay(ReplayConfig(**PAPER))
-    run(first, 1, 5)
-    save(first, tmp_path)
-    assert read_record(tmp_path)["rules"] == {}
-    second = Replay(config_of(**OWN))
     load(second, tmp_path)
     assert keys(second.buffer) == keys(first.buffer)
-    run(second, 6, 9)
+    assert second.state_dict()["rules"] == replay_of(**after).state_dict()["rules"]
+    list(steps(second, 6, 9))
 
 
 @pytest.mark.parametrize(
-    "damage", [{"admission": 3}, {"admission": {}}, {"admission": {"class": "?", "state": 1}}, "text", 7]
+    ("damage", "is_read"),
+    [
+        ({"admission": 3}, False),
+        ({"admission": {}}, False),
+        ("text", False),
+        (7, False),
+        ({"admission": {"class": "?", "state": 1}}, True),
+    ],
 )
-def test_a_damaged_state_of_a_rule_is_one_line_or_ignored(damage: Any, tmp_path: Path) -> None:
-    config = config_of(admission="EveryOther")
-    replay = Replay(config)
-    run(replay, 1, 2)
+def test_a_damaged_state_of_a_rule_is_one_line_and_that_of_another_class_ignored(
+    damage: Any, is_read: bool, tmp_path: Path
+) -> None:
+    replay, again = replay_of(admission="EveryOther"), replay_of(admission="EveryOther")
+    list(steps(replay, last=2))
     save(replay, tmp_path)
     record = json.loads((tmp_path / "state.json").read_text())
     (tmp_path / "state.json").write_text(json.dumps({**record, "rules": damage}))
-    again = Replay(config)
-    if isinstance(damage, dict) and damage["admission"] == {"class": "?", "state": 1}:
+    if is_read:
         load(again, tmp_path)
         return
     with pytest.raises(ReplayStateError, match="state of a rule is not readable") as raised:

@@ -1,31 +1,35 @@
+"""Replay over training steps, against a list and by hand, and the hook with a trainer of three lines."""
+
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipe.rerule.replay import Replay, ReplayConfig, ReplayStateError, RolloutGroup, pad_groups
+from recipe.rerule.replay import Replay, ReplayConfig, ReplayHook, ReplayStateError, RolloutGroup
 from recipe.rerule.replay.log import Departure, Key
+from tests.replay import runs
 from tests.replay.groups import PAPER_RULES, contents, keys, make_group
-from tests.replay.runs import KINDS, buffered, configs, group_of, groups_of, offers, train_step
+from tests.replay.runs import KINDS, PAPER, buffered, configs, group_of, groups_of, offered, offers
 
 
-def small_config(**changes: object) -> ReplayConfig:
+def small(**changes: Any) -> Replay:
     sizes = {"min_groups": 3, "warmup_steps": 2, "capacity": 8, "groups_per_update": 3, "seed": 1}
-    return ReplayConfig.from_dict({**PAPER_RULES, **sizes, **changes})
+    return Replay(ReplayConfig(**{**PAPER_RULES, **sizes, **changes}))
 
 
 def offer(replay: Replay, step: int, *prompts: int, rewards: tuple[float, ...] = (0.0, 0.5)) -> None:
     replay.offer([make_group(index, step, rewards=rewards) for index in prompts], step)
 
 
+def of_rewards(step: int, *rewards: float) -> list[RolloutGroup]:
+    return [make_group(index, step, rewards=[reward, reward]) for index, reward in enumerate(rewards)]
+
+
 def test_offer_stores_the_hard_groups_in_order_and_says_what_it_did() -> None:
-    replay = Replay(small_config(threshold=0.5, capacity=3))
-    rewards = [0.0, 1.0, 0.4, 0.5, 0.1, 0.2]
-    groups = [make_group(i, rewards=[r, r]) for i, r in enumerate(rewards)]
+    replay, groups = small(threshold=0.5, capacity=3), of_rewards(1, 0.0, 1.0, 0.4, 0.5, 0.1, 0.2)
     replay.offer(groups, step=1)
     assert keys(replay.buffer) == [(2, 1), (4, 1), (5, 1)]
     log = replay.log
@@ -38,7 +42,7 @@ def test_offer_stores_the_hard_groups_in_order_and_says_what_it_did() -> None:
 
 
 def test_draws_are_logged_with_age_and_earlier_draws() -> None:
-    replay = Replay(small_config(min_groups=1, warmup_steps=0, sampling="recent", groups_per_update=2))
+    replay = small(min_groups=1, warmup_steps=0, sampling="recent", groups_per_update=2)
     offer(replay, 1, 0)
     replay.draw(1)
     offer(replay, 4, 1)
@@ -51,46 +55,8 @@ def test_draws_are_logged_with_age_and_earlier_draws() -> None:
     assert [stored.reuse_count for stored in replay.buffer] == [3, 2]
 
 
-def test_storing_goes_on_before_and_after_the_gate_opens() -> None:
-    replay = Replay(small_config())
-    drawn = []
-    for step in range(1, 6):
-        offer(replay, step, step, step + 50)
-        drawn.append(len(replay.draw(step)))
-    assert drawn == [0, 0, 3, 3, 3]  # 4 groups are stored at step 2, but warm-up lasts through it
-    assert len(replay.buffer) == 8
-
-
-def test_storing_can_stop_once_replay_has_started() -> None:
-    replay = Replay(small_config(store_after_start=False))
-    for step in range(1, 6):
-        offer(replay, step, step, step + 50)
-        replay.draw(step)
-    # The gate opens with the draw of step 3, whose groups were offered before.
-    assert [step for _, step in keys(replay.buffer)] == [1, 1, 2, 2, 3, 3]
-    assert replay.log.stored == []
-
-
-def test_closed_gate_draws_nothing_and_takes_no_random_number() -> None:
-    replay = Replay(small_config(min_groups=4))
-    offer(replay, 9, 0, 1, 2)
-    before = replay.state_dict()["rng"]
-    assert replay.draw(9) == []
-    assert replay.log.draws == []
-    assert not replay.log.gate_open
-    assert replay.state_dict()["rng"] == before
-
-
-def test_draw_is_rounded_down_to_the_data_parallel_size() -> None:
-    replay = Replay(small_config(groups_per_update=7))
-    offer(replay, 3, *range(6))
-    assert [len(replay.draw(3, multiple_of=ranks)) for ranks in (1, 2, 4, 5, 7)] == [6, 6, 4, 5, 0]
-    assert len(replay.log.draws) == 4  # a draw of nothing is no draw
-    assert len(replay.draw(3)) == 6
-
-
 def test_groups_of_another_step_are_refused_and_nothing_is_stored() -> None:
-    replay = Replay(small_config())
+    replay = small()
     before = replay.state_dict()
     with pytest.raises(ValueError, match="a group of step 2 was offered at step 1"):
         replay.offer([make_group(0, step=1), make_group(1, step=2)], step=1)
@@ -98,7 +64,7 @@ def test_groups_of_another_step_are_refused_and_nothing_is_stored() -> None:
 
 
 def test_groups_leave_when_older_than_the_staleness_limit() -> None:
-    replay = Replay(small_config(max_staleness=2, min_groups=1, warmup_steps=0))
+    replay = small(max_staleness=2, min_groups=1, warmup_steps=0)
     offer(replay, 1, 0, 1)
     for step in (2, 3):
         offer(replay, step)
@@ -110,11 +76,11 @@ def test_groups_leave_when_older_than_the_staleness_limit() -> None:
     assert (replay.log.departures[-1], replay.log.size) == (Departure(Key(2, 4), "staleness"), 0)
 
 
-def test_quantile_threshold_is_over_all_offered_groups() -> None:
-    replay = Replay(small_config(threshold_rule="quantile", threshold_quantile=0.5, threshold_window=4))
-    replay.offer([make_group(i, 1, rewards=(r, r)) for i, r in enumerate([0.0, 0.25, 1.0])], 1)
+def test_a_quantile_threshold_is_over_all_offered_groups() -> None:
+    replay = small(threshold_rule="quantile", threshold_quantile=0.5, threshold_window=4)
+    replay.offer(of_rewards(1, 0.0, 0.25, 1.0), 1)
     assert (replay.log.threshold, keys(replay.buffer)) == (0.25, [(0, 1)])
-    replay.offer([make_group(i, 2, rewards=(r, r)) for i, r in enumerate([1.0, 0.5])], 2)
+    replay.offer(of_rewards(2, 1.0, 0.5), 2)
     assert replay.log.threshold == 0.75  # of 0.25, 1, 1, 0.5
     assert replay.log.stored == [Key(1, 2)]
 
@@ -144,8 +110,7 @@ class TinyReplay:
 
     def size_of_draw(self, step: int, ranks: int) -> int:
         self.leave(step)
-        first = self.config.warmup_steps + (self.config.start == "after")
-        self.is_open |= step >= first and len(self.rows) >= self.config.min_groups
+        self.is_open |= step > self.config.warmup_steps and len(self.rows) >= self.config.min_groups
         size = min(len(self.rows), self.config.groups_per_update) if self.is_open else 0
         return size // ranks * ranks
 
@@ -183,9 +148,8 @@ def test_what_holds_after_any_sequence_of_operations(
     replay = Replay(config)
     was_open = False
     for step, kinds in enumerate(run, start=1):
-        before = keys(replay.buffer)
-        offered = groups_of(kinds, step)
-        replay.offer(offered, step)
+        before, new = keys(replay.buffer), groups_of(kinds, step)
+        replay.offer(new, step)
         draws = [keys(replay.draw(step, ranks)) for _ in range(config.updates_per_step)]
         after, log = keys(replay.buffer), replay.log
         left = [tuple(departure.key) for departure in log.departures]
@@ -194,15 +158,16 @@ def test_what_holds_after_any_sequence_of_operations(
         assert sorted(after + left) == sorted(before + [tuple(key) for key in log.stored])
         assert len(after) <= config.capacity
         assert replay.buffer.nbytes == sum(group_of_stored(stored).nbytes for stored in replay.buffer)
-        assert set(log.stored) <= set(keys(offered))
+        assert set(log.stored) <= set(keys(new))
 
         assert replay.gate.is_open >= was_open
         was_open = replay.gate.is_open
+        assert [keys(draw.groups) for draw in log.draws] == [drawn for drawn in draws if drawn]
         for drawn in draws:
             assert len(drawn) == len(set(drawn)) <= config.groups_per_update
             assert len(drawn) % ranks == 0
             assert was_open or not drawn
-            assert set(drawn) <= set(before) | set(keys(offered))
+            assert set(drawn) <= set(before) | set(keys(new))
         for stored in replay.buffer:
             assert config.max_staleness is None or stored.staleness(step) <= config.max_staleness
 
@@ -212,17 +177,6 @@ def group_of_stored(stored: Any) -> RolloutGroup:
     kinds = (group_of(stored.prompt_index, stored.step, kind) for kind in range(len(KINDS)))
     (group,) = [group for group in kinds if contents(group) == contents(stored.group())]
     return group
-
-
-@settings(deadline=None)
-@given(config=configs(), run=offers(30, minimum=10), ranks=st.integers(1, 3))
-def test_same_settings_and_offers_repeat_exactly(
-    config: ReplayConfig, run: list[list[int]], ranks: int
-) -> None:
-    first, second = Replay(config), Replay(config)
-    for step, kinds in enumerate(run, start=1):
-        assert train_step(first, kinds, step, ranks) == train_step(second, kinds, step, ranks)
-    assert first.state_dict() == second.state_dict()
 
 
 @settings(deadline=None, max_examples=settings.default.max_examples // 2)
@@ -254,107 +208,147 @@ def scribble(groups: list[RolloutGroup]) -> None:
             plane.zero_()
 
 
-def test_padded_rows_of_a_draw_are_copies_too() -> None:
-    replay = Replay(small_config(min_groups=1))
-    offer(replay, 3, 5)
-    before = buffered(replay)
-    batch = pad_groups(replay.draw(3), pad_token_id=0)
-    responses = batch["responses"].clone()
-    for tensor in batch.values():
-        tensor.add_(7)
-    assert [kept for _, kept in buffered(replay)] == [kept for _, kept in before]
-    assert torch.equal(pad_groups(replay.draw(3), pad_token_id=0)["responses"], responses)
-
-
-def test_admission_and_sampling_use_different_random_numbers() -> None:
-    rng = Replay(small_config()).state_dict()["rng"]
-    assert set(rng) == {"admission", "sampling"}
-    assert rng["admission"] != rng["sampling"]
-
-
-def test_number_of_random_admissions_does_not_move_the_draws() -> None:
+def test_the_number_of_random_admissions_does_not_move_the_draws() -> None:
     states = []
-    for offered in (3, 8):
-        replay = Replay(small_config(admission="random"))
-        offer(replay, 3, *range(offered))
+    for count in (3, 8):
+        replay = small(admission="random")
+        offer(replay, 3, *range(count))
         states.append(replay.state_dict()["rng"])
     assert states[0]["sampling"] == states[1]["sampling"]
     assert states[0]["admission"] != states[1]["admission"]
 
 
-def test_taken_state_does_not_follow_later_offers_and_draws() -> None:
-    replay = Replay(small_config(min_groups=1, warmup_steps=0))
-    offer(replay, 1, 0)
-    state = replay.state_dict()
-    offer(replay, 2, 1)
-    replay.draw(2)
-    assert [(stored.prompt_index, stored.reuse_count) for stored in state["groups"]] == [(0, 0)]
-
-
-def test_two_replays_loaded_from_one_state_do_not_share_groups() -> None:
-    source = Replay(small_config(min_groups=1, warmup_steps=0))
+def test_replays_do_not_share_groups_through_a_state() -> None:
+    source, first, second = (small(min_groups=1, warmup_steps=0) for _ in range(3))
     offer(source, 1, 0)
     state = source.state_dict()
-    first, second = Replay(source.config), Replay(source.config)
-    first.load_state_dict(state)
-    second.load_state_dict(state)
+    offer(source, 2, 1)
+    source.draw(2)
+    for replay in (first, second):
+        replay.load_state_dict(state)
     first.draw(1)
-    assert [stored.reuse_count for stored in second.buffer] == [0]
+    assert [(stored.prompt_index, stored.reuse_count) for stored in second.buffer] == [(0, 0)]
 
 
-def test_more_groups_than_the_capacity_are_refused_and_nothing_changes() -> None:
-    full = Replay(small_config())
-    offer(full, 3, *range(8))
-    full.draw(3)
-    smaller = Replay(small_config(capacity=7))
-    before = smaller.state_dict()
-    with pytest.raises(
-        ReplayStateError,
-        match=r"^the saved replay buffer holds 8 groups but replay.capacity is 7; raise .* to at least 8$",
-    ):
-        smaller.load_state_dict(full.state_dict())
-    assert smaller.state_dict() == before
+NOT_WORDS = [None, [], [3, [1, 2], None], [3, "x", None], [3, [-1] * 625, None]]
+UNREADABLE: list[tuple[Any, str]] = [
+    *(
+        ({"rng": {name: words}}, f"^the saved state of the {name} generator is not readable: ")
+        for name in ("admission", "sampling")
+        for words in NOT_WORDS
+    ),
+    *(({"threshold": saved}, "^the saved threshold is not readable: ") for saved in (None, 3)),
+    (
+        {"groups": [None] * 9},
+        r"^the saved replay buffer holds 9 groups but replay.capacity is 8; raise .* to at least 9$",
+    ),
+]
 
 
-@pytest.mark.parametrize("words", [None, [], [3, [1, 2], None], [3, "x", None], [3, [-1] * 625, None]])
-@pytest.mark.parametrize("name", ["admission", "sampling"])
-def test_unreadable_generator_state_is_refused_and_nothing_changes(name: str, words: object) -> None:
-    source, replay = Replay(small_config()), Replay(small_config())
+@pytest.mark.parametrize(("changes", "line"), UNREADABLE)
+def test_a_state_that_cannot_be_taken_is_refused_and_nothing_changes(changes: Any, line: str) -> None:
+    source, replay = (small(threshold_rule="quantile") for _ in range(2))
     offer(source, 3, 0, 1, 2, 3)
-    source.draw(3)
-    broken, state = source.state_dict(), replay.state_dict()
-    broken["rng"][name] = words
-    with pytest.raises(ReplayStateError, match=f"^the saved state of the {name} generator is not readable: "):
-        replay.load_state_dict(broken)
-    assert replay.state_dict() == state
-
-
-@pytest.mark.parametrize("saved", [None, 3])
-def test_an_unreadable_threshold_is_refused_and_nothing_changes(saved: Any) -> None:
-    source = Replay(small_config())
-    offer(source, 3, 0, 1, 2, 3)
-    replay = Replay(small_config(threshold_rule="quantile"))
-    before = replay.state_dict()
-    with pytest.raises(ReplayStateError, match=r"^the saved threshold is not readable: "):
-        replay.load_state_dict({**source.state_dict(), "threshold": saved})
+    state, before = source.state_dict(), replay.state_dict()
+    rng = state["rng"] | changes.get("rng", {})
+    with pytest.raises(ReplayStateError, match=line):
+        replay.load_state_dict(state | changes | {"rng": rng})
     assert replay.state_dict() == before
 
 
-def test_smaller_buffer_does_not_close_an_open_gate() -> None:
-    first = Replay(small_config(min_groups=3))
-    offer(first, 3, 0, 1, 2, 3)
+def test_settings_of_the_resumed_run_apply_from_there_on_and_an_open_gate_stays_open() -> None:
+    first = small(min_groups=3)
+    offer(first, 2, 0, 1)
+    offer(first, 3, 2)
     assert len(first.draw(3)) == 3
-    second = Replay(small_config(min_groups=8, warmup_steps=1000))
+    second = small(max_staleness=1, threshold=0.0, min_groups=8, warmup_steps=1000)
     second.load_state_dict(first.state_dict())
-    assert len(second.draw(4)) == 3
+    assert keys(second.buffer) == [(0, 2), (1, 2), (2, 3)]
+    offer(second, 4, 3)
+    assert keys(second.buffer) == keys(second.draw(4)) == [(2, 3)]
 
 
-def test_settings_of_the_resumed_run_apply_from_there_on() -> None:
-    first = Replay(small_config())
-    offer(first, 1, 0, 1)
-    offer(first, 2, 2)
-    second = Replay(small_config(max_staleness=1, threshold=0.0))
-    second.load_state_dict(first.state_dict())
-    assert keys(second.buffer) == [(0, 1), (1, 1), (2, 2)]
-    offer(second, 3, 3)
-    assert keys(second.buffer) == [(2, 2)]
+Calls = list[tuple[list[tuple[int, int]], bool]]
+
+
+def train(hook: ReplayHook, steps: int = 6) -> list[Calls]:
+    """For each step what `update_replay` was called with."""
+    asked: list[Calls] = []
+
+    def update_replay(drawn: list[RolloutGroup], more_follow: bool) -> dict[str, float]:
+        asked[-1].append((keys(drawn), more_follow))
+        return {"replay/pg_loss": float(len(asked[-1])), "replay/seconds/train": 0.5}
+
+    for step in range(1, steps + 1):
+        asked.append([])
+        hook.after_update(hook.before_update(offered(step), step), update_replay)
+    return asked
+
+
+def hook_of(**changes: Any) -> ReplayHook:
+    return ReplayHook(ReplayConfig(**{**PAPER, **changes}))
+
+
+def test_the_hook_draws_as_a_replay_that_is_called_itself() -> None:
+    asked, run = train(hook_of()), runs.steps(Replay(ReplayConfig(**PAPER)), last=6)
+    expected = [step["record"]["drawn"] for step in run]
+    assert [[[list(key) for key in drawn] for drawn, _ in calls] for calls in asked] == expected
+
+
+def test_all_but_the_last_update_of_a_step_are_told_that_more_follow() -> None:
+    asked = train(hook_of(updates_per_step=3), 5)
+    assert [[more for _, more in calls] for calls in asked] == [[]] * 3 + [[True, True, False]] * 2
+
+
+def test_the_draws_are_rounded_down_to_the_data_parallel_size() -> None:
+    hook = hook_of()
+    hook.multiple_of = 3
+    assert [len(drawn) for calls in train(hook) for drawn, _ in calls] == [3, 3, 3]
+
+
+def test_metrics_hold_replay_updates_and_seconds() -> None:
+    hook = hook_of(updates_per_step=2)
+    train(hook)
+    metrics = hook.metrics({"replay/seconds/offer": 10.0, "replay/seconds/update": 3.0})
+    assert metrics["replay/drawn_groups"] == 8
+    assert metrics["replay/updates"] == 2
+    assert metrics["replay/pg_loss"] == 1.5
+    assert metrics["replay/seconds/train"] == 1.0
+    assert metrics["replay/seconds"] == 3.0
+    assert 10 < metrics["replay/seconds/offer"] < 11
+    assert metrics["replay/bookkeeping_seconds"] == pytest.approx(
+        metrics["replay/seconds/offer"] + metrics["replay/seconds/draw"]
+    )
+
+
+def test_without_replay_nothing_is_stored_or_drawn_and_the_shares_are_logged() -> None:
+    hook, on = ReplayHook(ReplayConfig(enable=False)), ReplayHook(ReplayConfig())
+    train(on)
+    assert train(hook) == [[]] * 6
+    assert hook.replay is None
+    metrics = hook.metrics()
+    assert 0 < metrics["replay/hard_share"] < 1
+    assert metrics["replay/seconds"] == 0.0
+    assert metrics["replay/threshold"] == on.metrics()["replay/threshold"]
+    assert not {"replay/size", "replay/updates"} & set(metrics)
+
+
+def test_the_control_trains_on_as_many_of_the_steps_own_groups_and_records_no_draw() -> None:
+    control = hook_of(update="on_policy")
+    drawn, own = train(hook_of()), train(control)
+    assert [len(calls) for calls in own] == [len(calls) for calls in drawn] == [0, 0, 0, 1, 1, 1]
+    for step, (ours, stored) in enumerate(zip(own, drawn, strict=True), start=1):
+        for (taken, _), (theirs, _) in zip(ours, stored, strict=True):
+            assert len(set(taken)) == len(taken) == min(len(theirs), len(offered(step)))
+            assert {made for _, made in taken} == {step}
+    assert control.log.record()["drawn"] == []
+    assert control.metrics()["replay/drawn_groups"] == 0
+    assert control.metrics()["replay/updates"] == 1
+
+
+def test_the_control_takes_groups_with_signal_where_replay_does_and_as_many_for_each_rank() -> None:
+    groups = [make_group(i, rewards=[0.5, 0.5] if i < 4 else [0.0, 1.0]) for i in range(9)]
+    assert len(small(require_signal=True).of_the_step(groups, 32, multiple_of=2)) == 4
+    for required, prompts in ((True, range(4, 9)), (False, range(9))):
+        taken = small(require_signal=required).of_the_step(groups, 32)
+        assert {group.prompt_index for group in taken} == set(prompts)

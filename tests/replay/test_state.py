@@ -1,9 +1,10 @@
+"""The saved state: a run goes on as if never stopped, and no damage is loaded or half of a state left."""
+
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,14 +21,14 @@ from tests.replay.runs import configs, offers, train_step
 RUN = {"model": "tiny", "rollout.n": 8}
 
 
-def config(**changes: object) -> ReplayConfig:
+def empty(**changes: Any) -> Replay:
     base = {"min_groups": 4, "warmup_steps": 3, "capacity": 9, "groups_per_update": 4, "seed": 7}
-    return ReplayConfig.from_dict({**base, **changes})
+    return Replay(ReplayConfig(**{**base, **changes}))
 
 
-def filled(steps: int = 6, **changes: object) -> Replay:
+def filled(steps: int = 6, **changes: Any) -> Replay:
     """Groups uneven in every extent, with and without a reference, and some draws."""
-    replay = Replay(config(admission="all", **changes))
+    replay = empty(admission="all", **changes)
     for step in range(1, steps + 1):
         train_step(replay, [step % 5, 1, 3, 4][: 1 + step % 4], step)
     return replay
@@ -40,9 +41,26 @@ def snapshot(replay: Replay) -> dict[str, Any]:
     return {**taken, "groups": groups}
 
 
+def loaded(folder: Path) -> dict[str, Any]:
+    replay = empty()
+    load(replay, folder)
+    return snapshot(replay)
+
+
+def refusal(folder: Path, run: dict[str, Any] | None = None) -> str:
+    """Why the state in the folder is not loaded: one line; the replay is as it was."""
+    replay = filled(steps=2)
+    before = snapshot(replay)
+    with pytest.raises(ReplayStateError) as caught:
+        load(replay, folder, run)
+    assert snapshot(replay) == before
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
 @settings(deadline=None, max_examples=settings.default.max_examples // 4)
 @given(config=configs(), run=offers(12, minimum=12), ranks=st.integers(1, 2))
-def test_run_saved_at_any_step_continues_as_if_never_stopped(
+def test_a_run_saved_at_any_step_continues_as_if_never_stopped(
     config: ReplayConfig, run: list[list[int]], ranks: int
 ) -> None:
     never_saved, saved = Replay(config), Replay(config)
@@ -71,17 +89,9 @@ def test_load_replaces_what_was_there_and_saving_changes_nothing(tmp_path: Path)
     other = filled(steps=2, sampling="uniform")
     load(other, folder)
     assert snapshot(other) == before
-    save(Replay(config()), tmp_path)
+    save(empty(), tmp_path)
     load(other, tmp_path)
-    assert snapshot(other) == snapshot(Replay(config()))
-
-
-def test_open_gate_stays_open_over_a_load(tmp_path: Path) -> None:
-    save(filled(), tmp_path)
-    replay = Replay(config(min_groups=9, warmup_steps=10_000))
-    load(replay, tmp_path)
-    assert replay.gate.is_open
-    assert len(replay.draw(7)) == 4
+    assert snapshot(other) == snapshot(empty())
 
 
 @pytest.mark.parametrize(
@@ -94,77 +104,31 @@ def test_open_gate_stays_open_over_a_load(tmp_path: Path) -> None:
         (None, "model", "tiny", "None"),
     ],
 )
-def test_state_of_another_run_is_refused_and_nothing_changes(
+def test_the_state_of_another_run_is_refused(
     run: dict[str, Any] | None, setting: str, had: str, has: str, tmp_path: Path
 ) -> None:
     save(filled(), tmp_path, RUN)
-    load(Replay(config()), tmp_path, dict(reversed(RUN.items())))
-    replay = filled(steps=2)
-    before = snapshot(replay)
-    with pytest.raises(ReplayStateError) as caught:
-        load(replay, tmp_path, run)
-    assert str(caught.value) == (
+    load(empty(), tmp_path, dict(reversed(RUN.items())))
+    assert refusal(tmp_path, run) == (
         f"the replay buffer in {tmp_path} was saved with {setting} {had}, and this run has {has}; go on with "
         "the same, or pass replay.restore=false to start with an empty buffer"
     )
-    assert snapshot(replay) == before
 
 
-def test_folder_holds_only_formats_that_execute_nothing(tmp_path: Path) -> None:
-    save(filled(), tmp_path)
-    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".safetensors"]
-    json.loads((tmp_path / "state.json").read_text())
-    (tensors,) = tmp_path.glob("*.safetensors")
-    header_length = int.from_bytes(tensors.read_bytes()[:8], "little")
-    header = json.loads(tensors.read_bytes()[8 : 8 + header_length])
-    assert "old_log_probs" in header
-
-
-def test_what_earlier_saves_left_behind_is_removed_and_other_files_are_not(tmp_path: Path) -> None:
+def test_the_folder_holds_only_formats_that_execute_nothing_and_no_leftovers(tmp_path: Path) -> None:
+    """Other files stay."""
     replay = filled()
     save(replay, tmp_path)
-    kept = {path.name for path in tmp_path.iterdir()} | {"notes.txt"}
-    leftovers = ["groups-0123.safetensors", "groups-0123.safetensors.tmp", "state.json.tmp"]
-    for name in (*leftovers, "notes.txt"):
+    for name in ("groups-0123.safetensors", "groups-0123.safetensors.tmp", "state.json.tmp", "notes.txt"):
         (tmp_path / name).write_text("x")
     train_step(replay, [1, 4], 7)
     save(replay, tmp_path)
-    assert len(list(tmp_path.iterdir())) == len(kept) == 3
-    assert "notes.txt" in {path.name for path in tmp_path.iterdir()}
-    loaded = Replay(config())
-    load(loaded, tmp_path)
-    assert snapshot(loaded) == snapshot(replay)
-
-
-def test_every_file_reaches_the_disk_before_it_gets_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    events = []
-    fsync, replace = os.fsync, os.replace
-
-    def seen_fsync(descriptor: int) -> None:
-        events.append(("sync", Path(os.readlink(f"/proc/self/fd/{descriptor}")).name))
-        fsync(descriptor)
-
-    def seen_replace(source: Path, target: Path) -> None:
-        events.append(("name", target.suffix))
-        replace(source, target)
-
-    replay = filled()
-    monkeypatch.setattr(os, "fsync", seen_fsync)
-    monkeypatch.setattr(os, "replace", seen_replace)
-    save(replay, tmp_path / "replay")
-    monkeypatch.undo()
-    (tensors,) = (tmp_path / "replay").glob("*.safetensors")
-    assert events == [
-        ("sync", tmp_path.name),
-        ("sync", f"{tensors.name}.tmp"),
-        ("name", ".safetensors"),
-        ("sync", "replay"),
-        ("sync", "state.json.tmp"),
-        ("name", ".json"),
-        ("sync", "replay"),
-    ]
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".safetensors", ".txt"]
+    json.loads((tmp_path / "state.json").read_text())
+    (tensors,) = tmp_path.glob("*.safetensors")
+    length = int.from_bytes(tensors.read_bytes()[:8], "little")
+    assert "old_log_probs" in json.loads(tensors.read_bytes()[8 : 8 + length])
+    assert loaded(tmp_path) == snapshot(replay)
 
 
 class DiskFullError(OSError):
@@ -200,13 +164,10 @@ def test_failing_at_any_system_call_never_leaves_half_a_state(
         except DiskFullError:
             failed = True
         monkeypatch.undo()
-        loaded = Replay(config())
         if earlier or not failed:
-            load(loaded, folder)
-            assert snapshot(loaded) in (complete if failed else complete[1:])
+            assert loaded(folder) in (complete if failed else complete[1:])
         elif not (folder / "state.json").exists():
-            with pytest.raises(ReplayStateError, match="no complete replay state"):
-                load(loaded, folder)
+            assert "no complete replay state" in refusal(folder)
         save(newer, folder)
         assert len(list(folder.iterdir())) == 2  # nothing is left over from the failed attempt
         failing_at += 1
@@ -214,139 +175,110 @@ def test_failing_at_any_system_call_never_leaves_half_a_state(
 
 
 @pytest.mark.parametrize("pattern", ["state.json", "*.safetensors"])
-@pytest.mark.parametrize("damage", ["deleted", "empty", "one byte", "half", "one byte short", "one bit"])
-def test_torn_files_are_refused_and_nothing_is_loaded(pattern: str, damage: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["empty", "one byte", "half", "one byte short", "one bit"])
+def test_torn_files_are_refused(pattern: str, damage: str, tmp_path: Path) -> None:
     save(filled(), tmp_path)
     (path,) = tmp_path.glob(pattern)
     data = path.read_bytes()
     if damage == "one bit":
         position = data.index(b'"groups_sha256": "') + 20 if pattern == "state.json" else len(data) // 2
         path.write_bytes(data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :])
-    elif damage == "deleted":
-        path.unlink()
     else:
         kept = {"empty": 0, "one byte": 1, "half": len(data) // 2, "one byte short": len(data) - 1}[damage]
         path.write_bytes(data[:kept])
-    replay = Replay(config())
-    before = snapshot(replay)
-    with pytest.raises(ReplayStateError, match=str(tmp_path)) as caught:
-        load(replay, tmp_path)
-    assert "\n" not in str(caught.value)
-    assert snapshot(replay) == before
+    assert str(tmp_path) in refusal(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("state")
+    save(filled(), folder)
+    return folder
 
 
 @settings(deadline=None, max_examples=3 * settings.default.max_examples)
 @given(data=st.data())
 def test_any_damaged_byte_is_refused_in_one_line_or_loads_a_whole_state(
-    data: st.DataObject, complete_state: Path
+    data: st.DataObject, saved: Path
 ) -> None:
     """Bytes of the record: a changed number cannot be told, but nothing may fail half-way or unexplained."""
-    folder, record = complete_state, complete_state.with_suffix(".record").read_bytes()
+    record = (saved / "state.json").read_bytes()
     position = data.draw(st.integers(0, len(record) - 1))
-    damaged = bytearray(record)
-    damaged[position] = data.draw(st.integers(0, 255) | st.sampled_from(b'0123456789-.eE," '))
-    (folder / "state.json").write_bytes(damaged)
-    replay = Replay(config())
-    before = snapshot(replay)
+    byte = data.draw(st.integers(0, 255) | st.sampled_from(b'0123456789-.eE," '))
+    (saved / "state.json").write_bytes(record[:position] + bytes([byte]) + record[position + 1 :])
+    replay, told = empty(), ""
     try:
-        load(replay, folder)
+        load(replay, saved)
     except ReplayStateError as error:
         told = str(error)
-    else:
-        told = ""
-        assert len(replay.buffer) == 9
+    finally:
+        (saved / "state.json").write_bytes(record)
     assert "\n" not in told
-    assert told == "" or snapshot(replay) == before
+    assert len(replay.buffer) == (0 if told else 9)
 
 
-@pytest.fixture(scope="module")
-def complete_state(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a saved state; beside it, with suffix .record, the bytes of its record."""
-    folder = tmp_path_factory.mktemp("state")
-    save(filled(), folder)
-    folder.with_suffix(".record").write_bytes((folder / "state.json").read_bytes())
-    return folder
+def edited(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], object]:
+    """A damage: the record with a change."""
+
+    def damage(folder: Path) -> None:
+        record = json.loads((folder / "state.json").read_text())
+        change(record)
+        (folder / "state.json").write_text(json.dumps(record))
+
+    return damage
 
 
-def test_missing_state_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ReplayStateError) as caught:
-        load(Replay(config()), tmp_path / "nowhere")
-    assert str(caught.value) == (
-        f"{tmp_path}/nowhere/state.json does not exist: no complete replay state was saved there; use "
-        "another checkpoint, or pass replay.restore=false to start with an empty buffer"
-    )
+def put(text: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / "state.json").write_text(text)
 
 
-def test_each_damage_is_told_by_its_own_words(tmp_path: Path) -> None:
-    save(filled(), tmp_path)
-    (tensors,) = tmp_path.glob("*.safetensors")
-    whole = tensors.read_bytes()
-    refusals = []
-    for content in (whole + b"more", None):
-        tensors.unlink() if content is None else tensors.write_bytes(content)
-        refusals.append(refusal(tmp_path))
-    assert refusals == [
-        f"{tensors} is damaged: its checksum is wrong; use another checkpoint",
-        f"{tensors} does not exist, though state.json names it; use another checkpoint",
-    ]
-    (tmp_path / "state.json").write_text("{")
-    assert re.fullmatch(rf"{tmp_path}/state.json is damaged: .+; use another checkpoint", refusal(tmp_path))
-    (tmp_path / "state.json").write_text("[]")
-    assert "has format version None" in refusal(tmp_path)
+def tensors_of(folder: Path) -> Path:
+    return next(folder.glob("*.safetensors"))
+
+
+def put_foreign(folder: Path) -> None:
+    """In the place of the tensors, with a right checksum."""
     foreign = b"PK\x03\x04 not safetensors at all"
     digest = hashlib.sha256(foreign).hexdigest()
-    save(filled(), tmp_path)
-    (tmp_path / f"groups-{digest[:16]}.safetensors").write_bytes(foreign)
-    edit(tmp_path, lambda record: record.update(groups_sha256=digest))
-    assert "is not a safetensors file: " in refusal(tmp_path)
+    (folder / f"groups-{digest[:16]}.safetensors").write_bytes(foreign)
+    edited(lambda record: record.update(groups_sha256=digest))(folder)
 
 
-def refusal(folder: Path) -> str:
-    with pytest.raises(ReplayStateError) as caught:
-        load(Replay(config()), folder)
-    return str(caught.value)
-
-
-def edit(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    path = folder / "state.json"
-    record = json.loads(path.read_text())
-    change(record)
-    path.write_text(json.dumps(record))
-
-
-EDITS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
-    (lambda record: record.update(format_version=2), "has format version 2; this program reads 3"),
-    (lambda record: record.pop("format_version"), "has format version None"),
-    (lambda record: record.pop("rng"), "is damaged: its keys are ['draws', 'format_version', 'gate_open', "),
-    (lambda record: record.update(more=1), "'modes', 'more', 'rng', 'rules', 'run', 'sides', "),
-    (lambda record: record["draws"].append(1), "does not hold whole rollout groups"),
-    (lambda record: record["modes"].pop(), "does not hold whole rollout groups"),
-    (lambda record: record["sides"].pop(), "does not hold whole rollout groups"),
-    (lambda record: record["sides"].__setitem__(0, "reject"), "side is 'reject'"),
-    (lambda record: record["rng"].pop("sampling"), "state of the sampling generator is not readable"),
+DAMAGES: list[tuple[Callable[[Path], object], str]] = [
+    (
+        lambda folder: (folder / "state.json").unlink(),
+        "FOLDER/state.json does not exist: no complete replay state was saved there; use another checkpoint, "
+        "or pass replay.restore=false to start with an empty buffer",
+    ),
+    (put("{"), "FOLDER/state.json is damaged or of another version: Invalid JSON: EOF while parsing"),
+    (put("[" * 10_000), "FOLDER/state.json is damaged or of another version: Invalid JSON: recursion"),
+    (put("[]"), "FOLDER/state.json is damaged or of another version: Input should be an object"),
+    (edited(lambda r: r.update(format_version=2)), "version: format_version: Input should be 3; use another"),
+    (edited(lambda r: r.pop("rng")), "version: rng: Field required; use another checkpoint"),
+    (edited(lambda r: r.update(more=1)), "version: more: Extra inputs are not permitted; use another"),
+    (edited(lambda r: r.update(gate_open=1)), "version: gate_open: Input should be a valid boolean"),
+    (edited(lambda r: r["draws"].append(1.5)), "draws: 9: Input should be a valid integer"),
+    (edited(lambda r: r["draws"].append(1)), "FOLDER does not hold whole rollout groups"),
+    (edited(lambda r: r["modes"].pop()), "FOLDER does not hold whole rollout groups"),
+    (edited(lambda r: r["sides"].pop()), "FOLDER does not hold whole rollout groups"),
+    (edited(lambda r: r["sides"].__setitem__(0, "reject")), "side is 'reject'"),
+    (edited(lambda r: r["rng"].pop("sampling")), "state of the sampling generator is not readable"),
+    (
+        lambda folder: tensors_of(folder).write_bytes(tensors_of(folder).read_bytes() + b"more"),
+        "safetensors is damaged: its checksum is wrong; use another checkpoint",
+    ),
+    (
+        lambda folder: tensors_of(folder).unlink(),
+        "safetensors does not exist, though state.json names it; use another checkpoint",
+    ),
+    (put_foreign, "safetensors is not a safetensors file: "),
 ]
 
 
-@pytest.mark.parametrize(("change", "reason"), EDITS, ids=[reason for _, reason in EDITS])
-def test_records_of_another_shape_are_refused(
-    change: Callable[[dict[str, Any]], object], reason: str, tmp_path: Path
+@pytest.mark.parametrize(("damage", "words"), DAMAGES, ids=[words for _, words in DAMAGES])
+def test_each_damage_is_told_by_its_own_words(
+    damage: Callable[[Path], object], words: str, tmp_path: Path
 ) -> None:
     save(filled(), tmp_path)
-    edit(tmp_path, change)
-    replay = Replay(config())
-    before = snapshot(replay)
-    with pytest.raises(ReplayStateError) as caught:
-        load(replay, tmp_path)
-    assert reason in str(caught.value)
-    assert snapshot(replay) == before
-
-
-def test_smaller_capacity_is_refused_and_larger_accepted(tmp_path: Path) -> None:
-    replay = filled()
-    assert len(replay.buffer) == 9
-    save(replay, tmp_path)
-    with pytest.raises(ReplayStateError, match=r"holds 9 groups but replay\.capacity is 8"):
-        load(Replay(config(capacity=8)), tmp_path)
-    larger = Replay(config(capacity=10))
-    load(larger, tmp_path)
-    assert len(larger.buffer) == 9
+    damage(tmp_path)
+    assert words.replace("FOLDER", str(tmp_path)) in refusal(tmp_path)

@@ -77,7 +77,6 @@ LATE, FEW = (
         (2, f"experiment=custom {OPTIM}=2e-8", 30, f"42 steps add up to 8.4e-07 ({OPTIM} is 2e-08)"),
         (2, f"{REPLAY}15", 80, LATE),
         (2, f"{REPLAY}16", 80, None),
-        (2, f"{REPLAY}15 replay.start=at", 80, None),
         (2, f"{REPLAY}15 replay.enable=false", 80, None),
         # Half of 20 steps x 8 prompts.
         (2, f"{REPLAY}20 replay.min_groups=80", 80, None),

@@ -270,8 +270,8 @@ def warm_up_warnings(config: DictConfig, section: str, steps: int) -> Iterator[s
 
 def replay_warnings(config: DictConfig, replay: ReplayConfig, steps: int) -> Iterator[str]:
     """What to say where no step of the run can replay."""
-    first, offered = replay.warmup_steps + (replay.start == "after"), steps * config.data.train_batch_size
-    if replay.enable and first > steps:
+    offered = steps * config.data.train_batch_size
+    if replay.enable and replay.warmup_steps >= steps:
         yield (
             f"replay.warmup_steps is {replay.warmup_steps}, but the run has {steps} steps: replay never "
             "starts; lower it, make the run longer, or set replay.enable=false"

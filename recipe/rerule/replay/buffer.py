@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .config import ReplayConfig, Start
+from .config import ReplayConfig
 from .group import PLANES, REWARD_RESOLUTION, ROW_PLANES, TOKEN_PLANES, RolloutGroup
 
 # The one-byte plane comes last, so that every other plane starts at a multiple of its four bytes.
@@ -111,8 +111,6 @@ class ReplayBuffer:
     """
 
     def __init__(self, capacity: int, victim: Callable[[Sequence[StoredGroup]], int] | None = None) -> None:
-        if capacity < 1:
-            raise ValueError(f"the capacity of a replay buffer is {capacity}; it must be at least 1")
         self.capacity = capacity
         self._victim = victim
         self._groups: list[StoredGroup] = []
@@ -220,16 +218,15 @@ class Gate:
 
     Args:
         min_groups: stored groups needed (B_min).
-        warmup_steps: T_warm.
-        start: "after" needs step > warmup_steps, "at" needs step >= warmup_steps.
+        warmup_steps: T_warm; replay starts after this step (the paper's "exceeds").
     """
 
-    def __init__(self, min_groups: int, warmup_steps: int, start: Start = "after") -> None:
+    def __init__(self, min_groups: int, warmup_steps: int) -> None:
         self.min_groups = min_groups
-        self.first_step = warmup_steps + 1 if start == "after" else warmup_steps
+        self.warmup_steps = warmup_steps
         self.is_open = False
 
     def update(self, size: int, step: int) -> bool:
         """Open if ``size`` stored groups at ``step`` suffice; return whether the gate is open."""
-        self.is_open = self.is_open or (size >= self.min_groups and step >= self.first_step)
+        self.is_open = self.is_open or (size >= self.min_groups and step > self.warmup_steps)
         return self.is_open

@@ -16,7 +16,6 @@ ClassPath = Annotated[str, Field(pattern=_CLASS_PATH, title="package.module:Clas
 """A class of the user's own (see `custom`)."""
 
 Level = Literal["token", "sequence", "sequence_sum"]
-Start = Literal["after", "at"]
 ThresholdRule = Literal["fixed", "quantile"]
 AdmissionName = Literal["hard", "random", "all"]
 EvictionName = Literal["fifo"]
@@ -76,9 +75,8 @@ class ReplayConfig:
     The defaults are the recommended replay (docs/method.md); the paper's are in config/experiment/paper.
 
     update "on_policy" is the equal-update control: at the steps at which replay would update, the replay
-    update trains on as many of the step's own groups, at random, in place of stored ones. start "after"
-    replays from step T_warm + 1 on (the paper's "exceeds"). admission "random" stores each step as many
-    groups as are hard, whichever. A draw is without replacement.
+    update trains on as many of the step's own groups, at random, in place of stored ones. admission "random"
+    stores each step as many groups as are hard, whichever. A draw is without replacement.
 
     Raises:
         ReplayConfigError: wrong type, value out of range, or settings that contradict each other.
@@ -107,7 +105,6 @@ class ReplayConfig:
     min_groups: Annotated[Count, Field(description="stored groups needed before replay starts")] = 32
     # T_warm
     warmup_steps: Annotated[Steps, Field(description="training steps before replay starts")] = 15
-    start: Annotated[Start, Field(description="replay starts after step warmup_steps or at it")] = "after"
     admission: Annotated[AdmissionName | ClassPath, Field(description="which groups are stored")] = "hard"
     require_signal: Annotated[
         bool, Field(description="store only groups with signal, whose advantages are not all one number")

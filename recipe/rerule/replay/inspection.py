@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -132,29 +132,7 @@ def _group_lines(values: dict[str, Any]) -> list[str]:
 def _read(folder: Path) -> tuple[dict[str, Any], list[StoredGroup]]:
     """The record and the groups of a saved state. Raises ReplayStateError."""
     record = read_record(folder)
-    for name, fits in _FORMS.items():
-        if not fits(record[name]):
-            raise ReplayStateError(f"{folder / STATE_FILE} is damaged: {name} is not as it is saved")
     return record, read_groups(folder, record)
-
-
-def _is_run(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(one, str | int) for one in value.values())
-
-
-def _are(kind: type) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, list) and all(type(one) is kind for one in value)
-
-
-_FORMS: dict[str, Callable[[Any], bool]] = {
-    "groups_sha256": lambda value: isinstance(value, str),
-    "run": _is_run,
-    "gate_open": lambda value: isinstance(value, bool),
-    "sides": _are(str),
-    "modes": _are(str),
-    "draws": _are(int),
-}
-"""What of the record is shown, and whether a value can be."""
 
 
 def _spread(values: Sequence[float]) -> dict[str, float] | None:

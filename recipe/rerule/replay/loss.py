@@ -267,14 +267,3 @@ def replay_loss(
 def token_mean(values: Tensor, mask: Tensor) -> Tensor:
     """Mean over all valid tokens of [rows, T] (verl's "token-mean")."""
     return (values * mask).sum() / mask.sum()
-
-
-def seq_mean_token_sum(values: Tensor, mask: Tensor) -> Tensor:
-    """Sum over each row's valid tokens, mean over the rows that have any (verl's "seq-mean-token-sum")."""
-    return (values * mask).sum() / mask.bool().any(dim=-1).sum()
-
-
-def seq_mean_token_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Mean over each row's valid tokens, mean over the rows that have any (verl's "seq-mean-token-mean")."""
-    row_means = (values * mask).sum(dim=-1) / mask.sum(dim=-1).clamp(min=1)
-    return row_means.sum() / mask.bool().any(dim=-1).sum()

@@ -49,7 +49,7 @@ class Replay:
         self._rules = build_rules(config, self._rngs)
         own = self._rules.get("eviction")
         self.buffer = ReplayBuffer(config.capacity, None if own is None else own.victim)
-        self.gate = Gate(config.min_groups, config.warmup_steps, config.start)
+        self.gate = Gate(config.min_groups, config.warmup_steps)
         self.threshold = self._rules.get("threshold_rule") or Threshold(config)
         self.log = StepLog(step=0, threshold=0.0, offered=[])
 
@@ -65,7 +65,10 @@ class Replay:
         self.log = StepLog(step, self.threshold.update(groups), groups)
         self._let_go(step)
         if self.config.store_after_start or not self.gate.is_open:
-            self._store(groups)
+            for group in self._admitted(groups):
+                self.log.stored.append(Key(group.prompt_index, group.step))
+                if (evicted := self.buffer.add(group)) is not None:
+                    self._note_departures([evicted], "capacity")
         self._note_state()
 
     def draw(self, step: int, multiple_of: int = 1) -> list[RolloutGroup]:
@@ -113,12 +116,14 @@ class Replay:
             user's own that has a state, by setting, its "class" and "state".
             All but the groups is exact in JSON.
         """
+        own = custom_settings(self.config)
+        rules = {setting: rule for setting, rule in self._rules.items() if rule.has_state}
         return {
             "groups": [replace(stored) for stored in self.buffer],
             "gate_open": self.gate.is_open,
             "threshold": self.threshold.state(),
             "rng": {name: list(rng.getstate()) for name, rng in self._rngs.items()},
-            "rules": self._rule_states(),
+            "rules": {name: {"class": own[name], "state": rule.saved()} for name, rule in rules.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -148,16 +153,16 @@ class Replay:
         self._restore_rules(state["rules"])
 
     def _restore_generators(self, saved: Mapping[str, Any]) -> None:
-        # A rule of the user's own may be new in this run.
-        new = [name for name in self._rules if isinstance(saved, Mapping) and name not in saved]
         for name, rng in self._rngs.items():
-            if name not in new:
-                rng.setstate(_rng_state(saved, name))
-
-    def _rule_states(self) -> dict[str, Any]:
-        own = custom_settings(self.config)
-        rules = {setting: rule for setting, rule in self._rules.items() if rule.has_state}
-        return {setting: {"class": own[setting], "state": rule.saved()} for setting, rule in rules.items()}
+            if name in self._rules and isinstance(saved, Mapping) and name not in saved:
+                continue  # a rule of the user's own that is new in this run
+            try:
+                version, words, gauss = saved[name]
+                rng.setstate((version, tuple(words), gauss))
+            except (KeyError, TypeError, ValueError, OverflowError) as error:
+                raise ReplayStateError(
+                    f"the saved state of the {name} generator is not readable: {error}"
+                ) from error
 
     def _restore_rules(self, saved: Mapping[str, Any]) -> None:
         """Give each rule of the user's own its state again; another class than the saved one starts anew."""
@@ -176,13 +181,6 @@ class Replay:
     def _note_state(self) -> None:
         self.log.size = len(self.buffer)
         self.log.gate_open = self.gate.is_open
-
-    def _store(self, groups: Sequence[RolloutGroup]) -> None:
-        for group in self._admitted(groups):
-            self.log.stored.append(Key(group.prompt_index, group.step))
-            evicted = self.buffer.add(group)
-            if evicted is not None:
-                self._note_departures([evicted], "capacity")
 
     def _admitted(self, groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
         # Filtered first, so that the random rule still stores as many as the hard one.
@@ -206,17 +204,6 @@ class Replay:
     def _note_departures(self, left: Sequence[StoredGroup], reason: str) -> None:
         keys = [Key(stored.prompt_index, stored.step) for stored in left]
         self.log.departures += [Departure(key, reason) for key in keys]
-
-
-def _rng_state(saved: Mapping[str, Any], name: str) -> tuple[Any, ...]:
-    """The saved state of one generator, as ``random.Random.setstate`` takes it."""
-    try:
-        version, words, gauss = saved[name]
-        state = (version, tuple(words), gauss)
-        random.Random().setstate(state)
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise ReplayStateError(f"the saved state of the {name} generator is not readable: {error}") from error
-    return state
 
 
 class ReplayHook:

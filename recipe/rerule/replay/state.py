@@ -11,10 +11,11 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import safetensors.torch
 import torch
+from pydantic import BaseModel, ValidationError
 from safetensors import SafetensorError
 from torch import Tensor
 
@@ -23,21 +24,23 @@ from .buffer import StoredGroup
 from .group import PLANES, ROW_PLANES, TOKEN_PLANES, RolloutGroup
 from .replay import Replay, ReplayStateError
 
-FORMAT_VERSION = 3
 STATE_FILE = "state.json"
-_KEYS = {
-    "format_version",
-    "groups_sha256",
-    "run",
-    "sides",
-    "modes",
-    "draws",
-    "gate_open",
-    "threshold",
-    "rng",
-    "rules",
-}
 Run = Mapping[str, str | int]
+
+
+class _Record(BaseModel, extra="forbid", strict=True):
+    """What state.json holds; ``Replay.load_state_dict`` checks the values of rng, threshold and rules."""
+
+    format_version: Literal[3]
+    groups_sha256: str
+    run: dict[str, str | int]
+    sides: list[str]
+    modes: list[str]
+    draws: list[int]
+    gate_open: bool
+    threshold: Any
+    rng: Any
+    rules: Any
 
 
 def save(replay: Replay, folder: str | Path, run: Run | None = None) -> None:
@@ -60,7 +63,7 @@ def save(replay: Replay, folder: str | Path, run: Run | None = None) -> None:
     data = safetensors.torch.save(pack(groups))
     digest = hashlib.sha256(data).hexdigest()
     record = {
-        "format_version": FORMAT_VERSION,
+        "format_version": 3,  # of _Record
         "groups_sha256": digest,
         "run": dict(run or {}),
         "sides": [group.side for group in groups],
@@ -101,15 +104,13 @@ def read_record(folder: Path) -> dict[str, Any]:
             "pass replay.restore=false to start with an empty buffer"
         )
     try:
-        record = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise ReplayStateError(f"{path} is damaged: {error}; use another checkpoint") from error
-    version = record.get("format_version") if isinstance(record, dict) else None
-    if version != FORMAT_VERSION:
-        raise ReplayStateError(f"{path} has format version {version}; this program reads {FORMAT_VERSION}")
-    if record.keys() != _KEYS:
-        raise ReplayStateError(f"{path} is damaged: its keys are {sorted(record)}; use another checkpoint")
-    return dict(record)
+        return vars(_Record.model_validate_json(path.read_bytes()))
+    except ValidationError as error:
+        first = error.errors()[0]
+        what = " ".join((*(f"{part}:" for part in first["loc"]), first["msg"]))
+        raise ReplayStateError(
+            f"{path} is damaged or of another version: {what}; use another checkpoint"
+        ) from error
 
 
 def read_groups(folder: Path, record: Mapping[str, Any]) -> list[StoredGroup]:

@@ -12,7 +12,6 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from recipe.rerule import io
-from recipe.rerule.replay.buffer import Gate
 from recipe.rerule.runs import run_log
 from recipe.rerule.runs.history import Run, mean, read_metrics, read_run
 from recipe.rerule.training import sizes
@@ -103,7 +102,7 @@ def never_replays(config: DictConfig) -> str | None:
     if not replay.enable:
         return None
     raise_steps = "train for more steps (trainer.total_epochs, trainer.total_training_steps)"
-    if (first := Gate(replay.min_groups, replay.warmup_steps, replay.start).first_step) > count:
+    if (first := replay.warmup_steps + 1) > count:
         return (
             f"replay starts at step {first} of {count}, so this run is RULE without replay; lower "
             f"replay.warmup_steps ({replay.warmup_steps}), or {raise_steps}"
