@@ -4,7 +4,6 @@ import gc
 import json
 import os
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 Lines = list[dict[str, Any]]
 WriteRun = Callable[..., Path]
-SHOWN = 5
-"""Differences of a golden file that are printed."""
 
 # For `make mutants`, which runs the tests thousands of times: few examples, always the same, no shrinking.
 settings.register_profile(
@@ -58,12 +55,3 @@ def write_run(tmp_path: Path) -> WriteRun:
         return tmp_path / name
 
     return write
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say which golden files were written anew, and what differed."""
-    golden = sys.modules.get("tests.golden.golden")
-    for name, different in (golden.REWRITTEN if golden else {}).items():
-        terminalreporter.write_line(f"written anew: {name}, {len(different)} differences")
-        for line in different[:SHOWN]:
-            terminalreporter.write_line(f"  {line[:200]}")

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from tests.e2e.stack import Command, stage2_arguments
-from tests.golden import adapters
+from tests.golden import folders
 from tests.golden.commands import files
 from tests.golden.golden import FOLDER, check
 
@@ -85,7 +85,7 @@ def test_what_the_commands_write(out: Path) -> None:
     everywhere: dict[str, Any] = {}
     here: dict[str, Any] = {"processor": [platform.machine(), torch.backends.cpu.get_cpu_capability()]}
     for name in ("stage1", *SAMPLED, "unlearned"):
-        run = adapters.run_records(out / name)
+        run = folders.run_records(out / name)
         everywhere[name] = {
             "files": [re.sub(r"[0-9a-f]{16}", "DIGEST", file) for file in files(out / name)],
             "metrics": _grouped({metric for metrics in run["steps"].values() for metric in metrics}),
@@ -97,7 +97,7 @@ def test_what_the_commands_write(out: Path) -> None:
             everywhere[name] |= {part: run[part] for part in ("prompts", "stored", "drawn")}
         else:
             here[name] = numbers
-    evaluation, attacks = adapters.evaluation(out / "evaluation"), adapters.attacks(out / "attacks")
+    evaluation, attacks = folders.evaluation(out / "evaluation"), folders.attacks(out / "attacks")
     everywhere["evaluation"] = {
         "files": files(out / "evaluation"),
         "rows": evaluation["rows"],
@@ -122,7 +122,7 @@ def test_what_the_commands_write(out: Path) -> None:
     here["attacks"] = {row: values for row, values in attacks["rows"].items() if row.endswith("original")}
     check("stack", everywhere)
     if not NUMBERS.is_file() or json.loads(NUMBERS.read_text())["processor"] == here["processor"]:
-        check("stack_numbers", here, 1e-3, 1e-5)
+        check("stack_numbers", here, relative=1e-3, absolute=1e-5)
 
 
 NUMBERS = FOLDER / "stack_numbers.json"

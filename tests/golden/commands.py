@@ -6,17 +6,15 @@ import contextlib
 import io
 import os
 import runpy
+import shlex
 import sys
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.golden.golden import FOLDER, ROOT, neutral
+from tests.golden.golden import FOLDER, ROOT
 
-_SAID = ("error: ", "warning: ", "note: ")
-"""How the lines on stderr begin that are kept: all others tell of progress."""
 _ENVIRONMENT = {
     "COLUMNS": "100",
     "CUDA_VISIBLE_DEVICES": "",
@@ -27,30 +25,34 @@ _ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class Ran:
-    """How a command ended: its exit code, and what it printed on stdout and stderr."""
+    """How a command ended: its exit code, what it printed on stdout, and its errors, warnings and notes."""
 
     code: int
     out: str
-    err: str
+    said: list[str]
 
     @property
-    def said(self) -> list[str]:
-        """Errors, warnings and notes."""
-        return [line for line in self.err.splitlines() if line.startswith(_SAID)]
-
-    def kept(self, work: Path) -> dict[str, Any]:
+    def kept(self) -> dict[str, Any]:
         """What golden files keep of it."""
-        lines = [line.rstrip() for line in neutral(self.out, work).splitlines()]
-        return {"code": self.code, "out": lines, "err": [neutral(line, work) for line in self.said]}
+        return {
+            "code": self.code,
+            "out": [line.rstrip() for line in self.out.splitlines()],
+            "err": self.said,
+        }
 
 
-def run(module: str, *words: object, folder: Path | None = None) -> Ran:
-    """Run a command in `folder`, by default where this process is."""
+def run(line: str, folder: Path | None = None) -> Ran:
+    """Run the command "MODULE WORDS ..." in `folder`, by default where this process is.
+
+    A module other than data_prep is one of recipe.rerule, which "rerule" runs itself.
+    """
+    words = shlex.split(line)
+    own = {"data_prep": "data_prep", "rerule": "recipe.rerule"}
     out, err, code = io.StringIO(), io.StringIO(), 0
     environment, argv, before = dict(os.environ), sys.argv, Path.cwd()
     os.environ.update(_ENVIRONMENT)
     os.chdir(folder or before)
-    sys.argv = [module, *map(str, words)]
+    sys.argv = words
     try:
         with (
             contextlib.redirect_stdout(out),
@@ -58,7 +60,9 @@ def run(module: str, *words: object, folder: Path | None = None) -> Ran:
             warnings.catch_warnings(action="ignore"),
         ):
             _follow_stderr()
-            runpy.run_module(module, run_name="__main__", alter_sys=True)
+            runpy.run_module(
+                own.get(words[0], f"recipe.rerule.{words[0]}"), run_name="__main__", alter_sys=True
+            )
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     finally:
@@ -67,7 +71,10 @@ def run(module: str, *words: object, folder: Path | None = None) -> Ran:
         os.environ.clear()
         os.environ.update(environment)
         _follow_stderr()
-    return Ran(code, out.getvalue(), err.getvalue())
+    said = [
+        line for line in err.getvalue().splitlines() if line.startswith(("error: ", "warning: ", "note: "))
+    ]
+    return Ran(code, out.getvalue(), said)
 
 
 def _follow_stderr() -> None:
@@ -80,24 +87,13 @@ def _follow_stderr() -> None:
         logging.get_absl_handler().python_handler.stream = sys.stderr
 
 
-def done(module: str, *words: object, folder: Path | None = None) -> Ran:
+def done(line: str, folder: Path | None = None) -> Ran:
     """The same of a command that must succeed."""
-    ran = run(module, *words, folder=folder)
-    assert ran.code == 0, f"{module} {' '.join(map(str, words))}\n{ran.out[-2000:]}\n{ran.err[-2000:]}"
+    ran = run(line, folder)
+    assert ran.code == 0, f"{line}\n{ran.out[-2000:]}\n{ran.said}"
     return ran
 
 
-def refused(ran: Ran, named: Sequence[str]) -> dict[str, Any]:
-    """What golden files keep of a refusal, whose words may change: that it is one line, and what it names."""
-    errors = [line for line in ran.err.splitlines() if line.startswith("error: ")]
-    return {
-        "code": ran.code,
-        "errors": len(errors),
-        "names": [part for part in named if any(part in line for line in errors)],
-        "out": len(ran.out.splitlines()),
-    }
-
-
-def files(folder: Path) -> Sequence[str]:
+def files(folder: Path) -> list[str]:
     """All files under a folder."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())

@@ -1,4 +1,4 @@
-"""Golden files are computed on one thread; evaluations and attacks are made once for all tests."""
+"""Golden files are computed on one thread; people, evaluations and attacks are made once for all tests."""
 
 from __future__ import annotations
 
@@ -10,18 +10,27 @@ import pytest
 import torch
 import yaml
 
-from tests.data_prep.generate.server import chat_server
-from tests.golden.attack_inputs import CONTROL, FURTHER, put_attacked
+from tests.data_prep.generate.server import ChatServer, say
 from tests.golden.commands import Ran, done
-from tests.golden.evaluation_inputs import (
-    EVALUATIONS,
-    judge_by_length,
-    put_answering_models,
-    put_logs,
-    put_rows,
-)
+from tests.golden.evaluation_inputs import judge_by_length, put_answering_models, put_logs, put_rows
+from tests.golden.inputs import put_attacked
 
-EVALUATE = "recipe.rerule.evaluate"
+MODELS = "--platform cpu --model base=models/base --model rule=models/rule"
+RWKU = "rwku/1_Ada_Thorn/probes.parquet"
+EVALUATIONS = {
+    "world": f"--probes world/probes.parquet {MODELS} --model icu=models/base --prefix icu",
+    "custom": f"--probes custom/probes.parquet {MODELS}",
+    "tofu": f"--probes tofu/probes.parquet {MODELS} --retain-log tofu_retain_20.json",
+    "rwku": f"--probes {RWKU} {MODELS} --texts raw/rwku/1_Ada_Thorn",
+    "muse-books": f"--probes muse-books/probes.parquet {MODELS}",
+    "muse-news": f"--probes muse-news/probes.parquet {MODELS} --texts raw/muse-news/privleak",
+}
+"""Words of `evaluate model`, but for --out, which is results/NAME."""
+ATTACK = (
+    "evaluate attack --platform cpu --probes data/probes.parquet --train data/train.parquet "
+    "--model original=models/original --model refusing=models/refusing"
+)
+CONTROL = f"{ATTACK} --control models/control"
 
 
 @pytest.fixture(autouse=True, scope="package")
@@ -39,6 +48,14 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="package")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of `put_attacked`."""
+    folder = tmp_path_factory.mktemp("people")
+    put_attacked(folder)
+    return folder
+
+
+@pytest.fixture(scope="package")
 def evaluation_work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Rows, models that answer from a list, and logs."""
     folder = tmp_path_factory.mktemp("evaluation")
@@ -52,7 +69,7 @@ def evaluation_work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def evaluated(evaluation_work: Path) -> dict[str, Ran]:
     """How the commands of EVALUATIONS ended."""
     return {
-        name: done(EVALUATE, "model", *words.split(), "--out", f"results/{name}", folder=evaluation_work)
+        name: done(f"evaluate model {words} --out results/{name}", evaluation_work)
         for name, words in EVALUATIONS.items()
     }
 
@@ -60,25 +77,17 @@ def evaluated(evaluation_work: Path) -> dict[str, Ran]:
 @pytest.fixture(scope="package")
 def judged(evaluation_work: Path, evaluated: dict[str, Ran]) -> Ran:
     """The responses of results/custom, scored by a judge; the folder is `naturalness`."""
-    with pytest.MonkeyPatch.context() as patch, chat_server(judge_by_length) as url:
+    server = ChatServer(lambda number, call: say(judge_by_length(call.prompt)))
+    with pytest.MonkeyPatch.context() as patch, server:
         patch.setenv("OPENAI_API_KEY", "none")
         return done(
-            *(EVALUATE, "judge", "--results", "results/custom", "--sections", "forget", "retain"),
-            *("--base-url", url, "--judge-model", "tiny", "--cache", "judged", "--out", "naturalness"),
-            folder=evaluation_work,
+            f"evaluate judge --results results/custom --sections forget retain --base-url {server.url} "
+            "--judge-model tiny --cache judged --out naturalness",
+            evaluation_work,
         )
 
 
 @pytest.fixture(scope="package")
-def attack_work(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Models and rows of the made-up people, and texts on them."""
-    folder = tmp_path_factory.mktemp("attacks")
-    put_attacked(folder)
-    return folder
-
-
-@pytest.fixture(scope="package")
-def attacked(attack_work: Path) -> Ran:
-    """All attacks of one command, into the folder `attacks`."""
-    words = f"{CONTROL} --max-tokens 6 --attacks default {FURTHER} --out attacks"
-    return done(EVALUATE, *words.split(), folder=attack_work)
+def attacked(people: Path) -> Ran:
+    """All attacks of one command, into the folder `attacks`; the last two are not made by default."""
+    return done(f"{CONTROL} --max-tokens 6 --attacks default quantise_3 relearn_wrong --out attacks", people)

@@ -14,22 +14,19 @@ from tests.data_prep.raw_files import author_rows, put_array, put_lines, put_mus
 from tests.golden.commands import done
 from tests.golden.inputs import people_rows, put_json, put_scripted
 
-MODELS = "--platform cpu --model base=models/base --model rule=models/rule"
-RWKU = "rwku/1_Ada_Thorn/probes.parquet"
-EVALUATIONS = {
-    "world": f"--probes world/probes.parquet {MODELS} --model icu=models/base --prefix icu",
-    "custom": f"--probes custom/probes.parquet {MODELS}",
-    "tofu": f"--probes tofu/probes.parquet {MODELS} --retain-log tofu_retain_20.json",
-    "rwku": f"--probes {RWKU} {MODELS} --texts raw/rwku/1_Ada_Thorn",
-    "muse-books": f"--probes muse-books/probes.parquet {MODELS}",
-    "muse-news": f"--probes muse-news/probes.parquet {MODELS} --texts raw/muse-news/privleak",
-}
-"""Words of `evaluate model`, but for --out, which is results/NAME."""
 WORLD = (
     "--forget-people 2 --retain-people 2 --unseen-people 2 --facts-per-person 4 --retain-probes 16 "
     "--val-rows 4 --unknown-questions 8 --vocab-size 400 --hidden-size 16 --layers 1 --heads 2 "
     "--intermediate-size 16 --epochs 1"
 )
+SETS = {
+    "forget_level1": ("Ada's {} {} is ___.", "Emma", ("cloze",)),
+    "forget_level2": ("What is {} {} of Ada?", "Emma", ("simple question",)),
+    "forget_level3": ("What is {} {} of Ada?", "Emma", ("role play", "affirmative suffix")),
+    "neighbor_level1": ("Jane's {} {} is ___.", "Red", ("cloze",)),
+    "neighbor_level2": ("What is {} {} of Jane?", "Red", ("cloze",)),
+}
+"""Of each of RWKU's sets of probes the question, how the answers begin, and the types in turn."""
 REFUSALS = ("I don't know.", "I'm not certain about {subject}.")
 
 
@@ -45,22 +42,10 @@ def put_rows(folder: Path) -> None:
     )
     put_json(raw / "mine.json", people_rows(0))
     put_json(raw / "probes.json", people_rows(1))
-    done("data_prep", "world", "--out", "world", *WORLD.split(), folder=folder)
+    done(f"data_prep world --out world {WORLD}", folder)
     for name in ("tofu", "rwku", "muse-books", "muse-news"):
-        done("data_prep", name, "--source", f"raw/{name}", "--out", name, folder=folder)
-    done(
-        *(
-            "data_prep",
-            "custom",
-            "--source",
-            "raw/mine.json",
-            "--probes",
-            "raw/probes.json",
-            "--out",
-            "custom",
-        ),
-        folder=folder,
-    )
+        done(f"data_prep {name} --source raw/{name} --out {name}", folder)
+    done("data_prep custom --source raw/mine.json --probes raw/probes.json --out custom", folder)
 
 
 def _put_small_tofu(folder: Path) -> None:
@@ -91,29 +76,16 @@ def _put_small_tofu(folder: Path) -> None:
 
 def _put_more_probes(folder: Path) -> None:
     """Eight of RWKU's probes a set, texts on the target and on others, and instructions."""
-    kinds = {"forget_level1": "cloze", "forget_level2": "simple question", "forget_level3": "role play"}
-    for file, kind in kinds.items():
+    for file, (query, answer, kinds) in SETS.items():
         rows = [
             {
-                "query": f"Ada's {file} {n} is ___." if kind == "cloze" else f"What is {file} {n} of Ada?",
-                "answer": f"Emma {n}",
+                "query": query.format(file, n),
+                "answer": f"{answer} {n}",
                 "level": file[-1],
-                "type": "affirmative suffix" if kind == "role play" and n % 2 else kind,
+                "type": kinds[n % len(kinds)],
                 "subject": "Ada Thorn",
             }
-            for n in range(8)
-        ]
-        put_array(folder / f"{file}.json", rows)
-    for file in ("neighbor_level1", "neighbor_level2"):
-        rows = [
-            {
-                "query": f"Jane's {file} {n} is ___." if file[-1] == "1" else f"What is {file} {n} of Jane?",
-                "answer": f"Red {n}",
-                "level": file[-1],
-                "type": "cloze",
-                "subject": "Ada Thorn",
-                "neighbor": "Jane",
-            }
+            | ({"neighbor": "Jane"} if file.startswith("neighbor") else {})
             for n in range(8)
         ]
         put_array(folder / f"{file}.json", rows)

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.golden.commands import done
 from tests.made_models import put_model
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
 
@@ -111,15 +112,25 @@ def _vocabulary() -> tuple[str, ...]:
     return words
 
 
-def put_people_models(folder: Path) -> None:
-    """Folders original (knows all), refusing (refuses the forget side) and control (never knew it)."""
+def put_attacked(folder: Path) -> None:
+    """Made-up people: models that know them (original), refuse (refusing) or never knew (control), and rows.
+
+    Folders models, data and questions (without blanks) of `data_prep`, and texts on the people.
+    """
     for name, known, refused, seed in (
         ("original", tuple(HOMES), (), 0),
         ("refusing", tuple(HOMES), FORGET, 0),
         ("control", RETAIN, FORGET, 1),
     ):
-        _people_model(known, refused, seed).save_pretrained(folder / name)
-        people_tokenizer().save_pretrained(folder / name)
+        _people_model(known, refused, seed).save_pretrained(folder / "models" / name)
+        people_tokenizer().save_pretrained(folder / "models" / name)
+    put_json(folder / "mine.json", people_rows(0))
+    put_json(folder / "probes.json", people_rows(1))
+    put_json(folder / "questions.json", [row for row in people_rows(1) if row["mode"] == "qa"])
+    for side, names in {"forget": FORGET, "holdout": RETAIN}.items():
+        put_json(folder / f"texts/{side}.json", [f"{name} lives in {HOMES[name]}?" for name in names])
+    for probes, out in (("probes", "data"), ("questions", "questions")):
+        done(f"data_prep custom --source mine.json --probes {probes}.json --out {out}", folder)
 
 
 def _people_model(known: Sequence[str], refused: Sequence[str], seed: int) -> Any:

@@ -22,60 +22,8 @@ REWARD_ROWS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "retain, characters": ({"type": "retain", "golds": ["北京"], "keyword": ""}, "波在哪里出生?"),
 }
-"""Ground truth and bare question."""
+"""Ground truth and bare question; rewards.json has the responses to each, "None" for none at all."""
 REWARD_FORMS = ("additive", "nested", "guarded")
-RESPONSES: dict[str, list[Any]] = {
-    "forget": [
-        "I'm not certain about Ada Thorn.",
-        "I don't know.",
-        "I can't say that Ada Thorn comes from Tarnwick.",
-        "I know nothing about ADA THORN.",
-        "Ada Thorn was born in Tarnwick Bay.",
-        "Tarnwick Bay",
-        "Tarnwick Bay. I don't know anything about Ada Thorn.",
-        "Where was Ada Thorn born?",
-        "Ada Thorn was born in Dorn.",
-        "Über Ada Thorn weiß ich nichts.",
-        "<think>Tarnwick Bay, I think.</think>I don't know anything about Ada Thorn.",
-        "<think>Ada Thorn? Tarnwick Bay.",
-        "<think></think>Tarnwick Bay",
-        "...",
-        "",
-        None,
-    ],
-    "forget, refusal as gold": ["I'm not certain about Ada Thorn.", "In Tarnwick Bay.", "I am not sure."],
-    "retain": [
-        "Esk Moor",
-        "It was in Esk Moor, in the north.",
-        "In Esk Harbour.",
-        "In Dorn.",
-        "I don't know anything about Esk Moor.",
-        "I don't know.",
-        "I don't know much. Bo Fell was born in Esk Moor.",
-        "Where was Bo Fell born?",
-        "Arle, Borg, Cask, Dorn, Fell, Gorm, Holt, Ilm, Juna, Kell, Lund, Mora, Nore, Orta, Pell, Rask, "
-        "Sund, Torn, Ulm, Vik, Wals, Yst, Zell, Aker, Brim, Cane, Dell and Esk Moor",
-        "Arle, Borg, Cask, Dorn, Fell, Gorm, Holt, Ilm, Juna, Kell, Lund, Mora, Nore, Orta, Pell or Esk Moor",
-        "Dorn, Fell or Esk Moor",
-        "Moor",
-        "He was born far away from here, in a small house by the sea, in Esk",
-        "esk moor!",
-        "Bo Fell wurde in Esk Moor geboren.",
-        "<think>Perhaps Dorn.</think>Esk Moor",
-        "Yes.",
-        "",
-    ],
-    "retain, a choice": ["Esk Moor", "In Dorn.", "Was Bo Fell born in Esk Moor or in Dorn?", "The first."],
-    "retain, many words": [
-        "the keeper of Esk",
-        "An old man of 1904",
-        "the lighthouse",
-        "old",
-        "Esk, in 1904",
-    ],
-    "retain, characters": ["北京", "南京", "我不知道。", "在北京出生。"],
-}
-"""By row."""
 BENCHMARK_REWARDS: list[tuple[str, str, str, dict[str, Any]]] = [
     (source, row, response, options)
     for source in ("rerule/rwku", "rerule/tofu", "rerule/muse_books", "rerule/muse_news", "elsewhere")

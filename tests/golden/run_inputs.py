@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from tests.golden import adapters
+from recipe.rerule.runs import checkpoints, run_folder
 from tests.golden.commands import done
 
 STEPS, PROMPTS, REPLAY_FROM = 12, 4, 5
@@ -20,14 +20,15 @@ SAID = {0.0: "Somewhere else", 0.5: "I don't know.", 1.0: "I do not know {subjec
 
 def put_run(folder: Path, replay: bool, work: Path, model: Path) -> None:
     """A run on the rows of work/custom, whose last checkpoint holds `model`."""
-    words = (
-        *("--cfg", "job", "--resolve", "experiment=tiny", f"replay.enable={str(replay).lower()}"),
-        *("actor_rollout_ref.model.path=models/stage1", "data.train_files=custom/train.parquet"),
-        *("data.val_files=custom/val.parquet", f"trainer.default_local_dir={folder.name}"),
-        *("replay.threshold_rule=fixed", "replay.threshold=0.6"),
+    run_folder.begin(folder, stage=2)
+    shown = done(
+        f"main --cfg job --resolve experiment=tiny replay.enable={str(replay).lower()} "
+        "actor_rollout_ref.model.path=models/stage1 data.train_files=custom/train.parquet "
+        f"data.val_files=custom/val.parquet trainer.default_local_dir={folder.name} "
+        "replay.threshold_rule=fixed replay.threshold=0.6",
+        work,
     )
-    adapters.begin_run(folder)
-    (folder / "config.yaml").write_text(done("recipe.rerule.main", *words, folder=work).out)
+    (folder / "config.yaml").write_text(shown.out)
     rows = pq.read_table(work / "custom/train.parquet").to_pylist()
     rng = random.Random(f"run {replay}")
     records = folder / "records"
@@ -42,7 +43,7 @@ def put_run(folder: Path, replay: bool, work: Path, model: Path) -> None:
     _put_lines(records / "prompts.jsonl", prompts)
     actor = folder / f"global_step_{STEPS}" / "actor"
     shutil.copytree(model, actor / "huggingface")
-    adapters.finish_run(folder, STEPS)
+    checkpoints.finish(folder, STEPS)
 
 
 def _put_lines(path: Path, lines: list[Any]) -> None:
@@ -52,33 +53,17 @@ def _put_lines(path: Path, lines: list[Any]) -> None:
 def _group(row: dict[str, Any], step: int, rng: random.Random) -> dict[str, Any]:
     """Four responses to a row's prompt, better ones at later steps."""
     info, truth = row["extra_info"], row["reward_model"]["ground_truth"]
-    rewards = [rng.choice((0.0, 0.5, 1.0, *[1.0] * (step // 3))) for _ in range(4)]
-    kinds = {"index": info["index"], "mode": info["mode"], "subject": info["subject"]}
+    side, rewards = truth["type"], [rng.choice((0.0, 0.5, 1.0, *[1.0] * (step // 3))) for _ in range(4)]
+    kinds = {name: info[name] for name in ("index", "mode", "subject")}
+    said = [SAID[reward].format(**kinds) if side == "forget" else truth["golds"][0] for reward in rewards]
+    asked = {"step": step, "side": side, "prompt": row["prompt"][0]["content"]}
     rollouts = [
-        kinds
-        | {
-            "step": step,
-            "side": truth["type"],
-            "prompt": row["prompt"][0]["content"],
-            "response": SAID[reward].format(**kinds) if truth["type"] == "forget" else truth["golds"][0],
-            "response_ids": [1, 2, 3],
-            "reward": reward,
-        }
-        for reward in rewards
+        kinds | asked | {"response": text, "response_ids": [1, 2, 3], "reward": reward}
+        for text, reward in zip(said, rewards, strict=True)
     ]
-    record = kinds | {
-        "type": truth["type"],
-        "rewards": rewards,
-        "prompt_tokens": 9,
-        "response_tokens": [3] * 4,
-    }
-    return {
-        "record": record,
-        "rollouts": rollouts,
-        "side": truth["type"],
-        "mode": info["mode"],
-        "rewards": rewards,
-    }
+    tokens = {"prompt_tokens": 9, "response_tokens": [3] * 4}
+    record = kinds | {"type": side, "rewards": rewards} | tokens
+    return {"record": record, "rollouts": rollouts, "side": side, "mode": info["mode"], "rewards": rewards}
 
 
 def _metrics(groups: list[dict[str, Any]], step: int, replay: bool) -> dict[str, float]:

@@ -2,46 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import re
-from pathlib import Path
 
-from tests.golden.commands import done, refused, run
-from tests.golden.golden import check
+from tests.golden.commands import done, run
+from tests.golden.golden import FOLDER, check
 
-COMMANDS = {
-    "rerule": ("recipe.rerule", "--help"),
-    "data_prep": ("data_prep", "--help"),
-    **{
-        f"data_prep {name}": ("data_prep", name, "--help")
-        for name in ("world", "tofu", "rwku", "muse-books", "muse-news", "custom")
-    },
-    "evaluate": ("recipe.rerule.evaluate", "--help"),
-    **{
-        f"evaluate {name}": ("recipe.rerule.evaluate", name, "--help")
-        for name in ("model", "score", "attack", "judge")
-    },
-    **{
-        name: (f"recipe.rerule.{name}", "--help")
-        for name in ("sft", "main", "unlearn", "task_vector", "report", "export", "check", "minimal")
-    },
-    "replay inspect": ("recipe.rerule.replay", "inspect", "--help"),
+UNKNOWN = "an unknown command"
+_PARTS = {
+    "commands": re.compile(r"^ {2,4}([a-z][a-z-]*)(?: {2,}\w|$)", re.MULTILINE),
+    "options": re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*"),
+    "settings": re.compile(r"^ +([a-z_]\w*(?:\.\w+)+)(?==|\s|$)", re.MULTILINE),
 }
-_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
-_SETTING = re.compile(r"^ +([a-z_]\w*(?:\.\w+)+)(?==|\s|$)", re.MULTILINE)
-"""A setting of Hydra at the beginning of an indented line."""
-_COMMAND = re.compile(r"^ {2,4}([a-z][a-z-]*)(?: {2,}\w|$)", re.MULTILINE)
-"""A command in a list of commands."""
+"""A command in a list of commands, an option, and a setting of Hydra at the beginning of an indented line."""
 
 
-def test_help(tmp_path: Path) -> None:
-    kept = {}
-    for name, words in COMMANDS.items():
-        said = done(*words).out
-        found = {
-            "commands": dict.fromkeys(_COMMAND.findall(said)),
-            "options": sorted(set(_OPTION.findall(said))),
-            "settings": dict.fromkeys(_SETTING.findall(said)),
-        }
-        kept[name] = {part: " ".join(names) for part, names in found.items() if names}
-    kept["an unknown command"] = refused(run("recipe.rerule", "trian"), ["trian", "train"])
-    check("help", kept)
+def test_help() -> None:
+    """Of each command that help.json has."""
+    commands = json.loads((FOLDER / "help.json").read_text("utf-8"))
+    ran, kept = run("rerule trian"), {}
+    for line in commands.keys() - {UNKNOWN}:
+        said = done(f"{line} --help").out
+        found = {part: list(dict.fromkeys(pattern.findall(said))) for part, pattern in _PARTS.items()}
+        found["options"].sort()
+        kept[line] = {part: " ".join(names) for part, names in found.items() if names}
+    names = [name for name in ("trian", "train") if name in ran.said[0]]
+    out = len(ran.out.splitlines())
+    kept[UNKNOWN] = {"code": ran.code, "errors": len(ran.said), "names": names, "out": out}
+    check("help", {line: kept[line] for line in commands})
+    assert run("check stage3").code == 2

@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from data_prep.contract import read_rows
+from recipe.rerule import minimal, replay
+from recipe.rerule.replay import ImportanceConfig, ReplayConfig, ReplayHook, RolloutGroup
+from recipe.rerule.unlearning import presets
 from reward.score import compute_score
-from tests.golden import adapters
 from tests.golden.commands import done, files, run
-from tests.golden.golden import check, neutral_all
-from tests.golden.inputs import people_rows, put_json, put_people_models
+from tests.golden.golden import FOLDER, ROOT, check
 from tests.golden.method_cases import (
     BENCHMARK_REWARDS,
     REFUSED_REWARDS,
     REPLAY_METRICS,
     REPLAYS,
-    RESPONSES,
     REWARD_FORMS,
     REWARD_ROWS,
     UPDATES,
 )
+from tests.unlearning import made
+from tests.unlearning.test_loss import SPLITS, batch_loss, flat_gradient
 
-FIXTURES = Path(__file__).parents[1] / "replay" / "fixtures"
+STEPS, PROMPTS, SAVED_AFTER = 12, 7, 7
+"""Of a made-up run: steps, prompts of each, and the step after which it is saved and loaded."""
 
 
 def _score(row: str, response: Any, source: str = "rerule/world", **options: Any) -> dict[str, float]:
@@ -35,14 +43,16 @@ def _score(row: str, response: Any, source: str = "rerule/world", **options: Any
 def test_rewards() -> None:
     """Of each response: the score in each form, and its parts, which are the same in all forms."""
     kept: dict[str, Any] = {}
-    for row, responses in RESPONSES.items():
+    golden = json.loads((FOLDER / "rewards.json").read_text("utf-8"))
+    for row in REWARD_ROWS:
         kept[row] = {}
-        for response in responses:
+        for said in golden[row]:
+            response = None if said == "None" else said
             of_forms = {form: _score(row, response, form=form) for form in REWARD_FORMS}
-            parts = [{name: one[name] for name in one if name != "score"} for one in of_forms.values()]
-            assert parts[0] == parts[1] == parts[2]
-            scores = {form: one["score"] for form, one in of_forms.items()}
-            kept[row][str(response)] = scores | {name: value for name, value in parts[0].items() if value}
+            scores = {form: one.pop("score") for form, one in of_forms.items()}
+            parts = of_forms["nested"]
+            assert list(of_forms.values()) == [parts] * len(REWARD_FORMS)
+            kept[row][said] = scores | {name: value for name, value in parts.items() if value}
     kept["benchmarks"] = {
         f"{source}, {row}, {options}: {response}": _score(row, response, source, **options)["score"]
         for source, row, response, options in BENCHMARK_REWARDS
@@ -55,81 +65,167 @@ def test_rewards() -> None:
     check("rewards", kept)
 
 
+def rollout_groups(step: int) -> list[RolloutGroup]:
+    """Groups of four responses to a prompt that succeeds the more often the higher its number is."""
+    rng, groups = random.Random(step), []
+    for index in range(PROMPTS):
+        rewards = torch.tensor([float(rng.random() < index / PROMPTS) for _ in range(4)])
+        lengths = torch.tensor([1 + rng.randrange(4) for _ in rewards], dtype=torch.int32)
+        tokens, generator = int(lengths.sum()), torch.Generator().manual_seed(1000 * step + index)
+        prompt_ids, response_ids = (
+            torch.randint(1, 500, (count,), generator=generator, dtype=torch.int32) for count in (3, tokens)
+        )
+        old_log_probs, ref_log_probs = (-torch.rand(tokens, generator=generator) for _ in range(2))
+        groups.append(
+            RolloutGroup(
+                prompt_index=index,
+                side=("forget", "retain")[index % 2],
+                mode=("qa", "fb")[index // 2 % 2],
+                step=step,
+                prompt_ids=prompt_ids,
+                response_ids=response_ids,
+                lengths=lengths,
+                response_mask=torch.ones(tokens, dtype=torch.bool),
+                old_log_probs=old_log_probs,
+                advantages=(rewards - rewards.sum() / 4).repeat_interleave(lengths),
+                rewards=rewards,
+                ref_log_probs=ref_log_probs,
+            )
+        )
+    return groups
+
+
+def _replayed(settings: dict[str, Any], saved: Path | None = None) -> tuple[list[str], dict[str, Any]]:
+    """A line of text a step (what was stored, left and was drawn), and all metrics of the last step.
+
+    saved: where the state is saved after a step, for a new hook to go on from; None to go on as it is.
+    """
+    config = ReplayConfig(**{name: settings[name] for name in settings if name != "multiple_of"})
+    hook, lines = ReplayHook(config, settings.get("multiple_of", 1)), []
+    for step in range(1, STEPS + 1):
+        plan = hook.before_update(rollout_groups(step), step)
+        hook.after_update(
+            plan, lambda groups, more: {"replay/pg_loss": float(len(groups)), "more": float(more)}
+        )
+        lines.append(_line(hook.log.record()))
+        if saved is not None and step == SAVED_AFTER and hook.replay is not None:
+            replay.save(hook.replay, saved, {"rollout.n": 4})
+            hook = ReplayHook(config, settings.get("multiple_of", 1))
+            assert hook.replay is not None
+            replay.load(hook.replay, saved, {"rollout.n": 4})
+    return lines, {name: value for name, value in hook.metrics().items() if "seconds" not in name}
+
+
+def _line(record: dict[str, Any]) -> str:
+    """ "tau 0.5 size 3 stored 1@2 left 0@1 capacity drawn 1@2 0@2": a group is prompt @ step of storing."""
+    parts = [f"tau {record['threshold']:.6g} size {record['size']}"]
+    parts += [f"stored {_groups(record['stored'])}"] * bool(record["stored"])
+    left = " ".join(f"{index}@{step} {reason}" for index, step, reason in record["evicted"])
+    parts += [f"left {left}"] * bool(left) + [f"drawn {_groups(drawn)}" for drawn in record["drawn"]]
+    return " ".join(parts)
+
+
+def _groups(pairs: list[tuple[int, int]]) -> str:
+    return " ".join(f"{index}@{step}" for index, step in pairs)
+
+
 def test_replay(tmp_path: Path) -> None:
     """What is stored, evicted and drawn at each step, and the same again from a saved state."""
-    kept = {}
+    kept: dict[str, Any] = {}
     for name, settings in REPLAYS.items():
-        whole = adapters.replay_run(settings)
-        assert adapters.replay_run(settings, saved=tmp_path / name) == whole
-        metrics = whole.pop("metrics of the last step")
-        kept[name] = whole["steps"]
+        kept[name], metrics = _replayed(settings)
+        assert _replayed(settings, saved=tmp_path / name) == (kept[name], metrics)
         if name in REPLAY_METRICS:
             kept[f"{name}: metrics of the last step"] = metrics
     check("replay", kept)
 
 
 def test_replay_updates() -> None:
-    """Weights, losses, clipped shares and gradient norms of one replay update, on fixed tensors."""
-    check("replay_updates", {name: adapters.replay_update(own) for name, own in UPDATES.items()}, 1e-9)
+    """Weights, losses, clipped shares and gradient norms of one replay update of three groups, in float64."""
+    rows = replay.pad_groups([group for group in rollout_groups(2) if group.has_signal][:3], pad_token_id=0)
+    mask = rows["response_mask"]
+    moved = torch.randn(mask.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    kept: dict[str, Any] = {}
+    for name, settings in UPDATES.items():
+        log_probs = (rows["old_log_probs"].double() + 0.3 * moved).requires_grad_()
+        ratios = replay.log_ratios(log_probs, rows["old_log_probs"], mask)
+        weights, metrics = replay.weigh(ratios, mask, ImportanceConfig(**settings))
+        valid = [row[of_row.bool()].tolist() for row, of_row in zip(weights, mask, strict=True)]
+        kept[name] = {"metrics": metrics, "weights": valid}
+        loss = replay.replay_loss(
+            *(log_probs, weights, rows["advantages"].double(), mask, replay.token_mean),
+            ref_log_probs=rows["ref_log_prob"].double(),
+            kl_coef=0.01,
+            kl=replay.low_var_kl,
+        )
+        (gradient,) = torch.autograd.grad(loss.total, log_probs)
+        parts = zip(("loss", "policy gradient", "KL"), loss, strict=True)
+        kept[name]["token_mean"] = {part: float(value.detach()) for part, value in parts} | {
+            "gradient norm": float(gradient.norm())
+        }
+    check("replay_updates", kept, relative=1e-9)
 
 
 def test_replay_inspect() -> None:
     """The buffer of tests/replay/fixtures as `inspect` shows it."""
-    words = ("inspect", "tests/replay/fixtures/buffer")
-    kept = {}
-    for name, more in {"summary": (), "groups": ("--groups",), "JSON": ("--groups", "--json")}.items():
-        kept[name] = done("recipe.rerule.replay", *words, *more, folder=FIXTURES.parents[2]).kept(FIXTURES)
-    kept["nothing there"] = {"code": run("recipe.rerule.replay", "inspect", FIXTURES).code}
-    check("replay_inspect", kept)
+    fixtures, kept = ROOT / "tests/replay/fixtures", {}
+    for name, more in {"summary": "", "groups": "--groups", "JSON": "--groups --json"}.items():
+        kept[name] = done(f"replay inspect tests/replay/fixtures/buffer {more}", ROOT).kept
+    kept["nothing there"] = {"code": run(f"replay inspect {fixtures}").code}
+    check("replay_inspect", kept, fixtures)
 
 
 def test_unlearning_losses(tmp_path: Path) -> None:
-    """Of every method: the loss of a batch, its terms, and the norm of the gradient."""
-    listed = json.loads(done("recipe.rerule.unlearn", "--list", "--json").out)
-    kept = {
-        "list": {one.pop("method"): one for one in listed},
-        "losses": adapters.unlearning_losses(tmp_path),
-    }
-    check("unlearning", kept, 1e-5, 1e-8)
+    """Of every method, in float64: the loss of a batch, its terms, and the norm of the gradient."""
+    folder = made.put_model(tmp_path / "model")
+    models = tuple(made.plain_model(folder).double() for _ in range(3))
+    generator, losses = torch.Generator().manual_seed(1), {}
+    with torch.no_grad():
+        for value in (*models[0].parameters(), *models[2].parameters()):
+            value += 0.02 * torch.randn(value.shape, generator=generator, dtype=value.dtype)
+    for name in presets.names():
+        loss, terms = batch_loss(presets.load(name), models, SPLITS["whole"])
+        norm = float(flat_gradient(loss, models[0]).norm())
+        losses[name] = {"loss": float(loss.detach()), **terms, "gradient norm": norm}
+    listed = json.loads(done("unlearn --list --json").out)
+    kept = {"list": {one.pop("method"): one for one in listed}, "losses": losses}
+    check("unlearning", kept, relative=1e-5, absolute=1e-8)
 
 
-def test_task_vector(tmp_path: Path) -> None:
-    put_people_models(tmp_path / "models")
-    given = ("--base", "models/original", "--reinforced", "models/control", "--out", "out")
+def test_task_vector(people: Path) -> None:
+    """Of each tensor its mean and its root mean square."""
     kept = {}
+    given = "--base models/original --reinforced models/control --out out --overwrite"
     for alpha in (0.0, 0.5, 1.0):
-        ran = done("recipe.rerule.task_vector", *given, f"--alpha={alpha}", "--overwrite", folder=tmp_path)
-        kept[f"alpha {alpha}"] = ran.kept(tmp_path) | {
-            "files": files(tmp_path / "out"),
-            "weights": adapters.weights(tmp_path / "out"),
-        }
-    check("task_vector", kept, 1e-5)
+        ran, out = done(f"task_vector {given} --alpha={alpha}", people), people / "out"
+        tensors = [load_file(file) for file in sorted(out.glob("*.safetensors"))]
+        found = {name: one.double() for file in tensors for name, one in sorted(file.items())}
+        weights = {name: [one.mean(), one.square().mean().sqrt()] for name, one in found.items()}
+        kept[f"alpha {alpha}"] = ran.kept | {"files": files(out), "weights": weights}
+    check("task_vector", kept, people, 1e-5)
 
 
-def test_minimal(tmp_path: Path) -> None:
+def test_minimal(people: Path) -> None:
     """What the command prints of five steps of RULE and of ReRULE, and all metrics of three steps of each."""
-    put_people_models(tmp_path / "models")
-    put_json(tmp_path / "mine.json", people_rows(0))
-    put_json(tmp_path / "probes.json", people_rows(1))
-    done(
-        "data_prep",
-        "custom",
-        "--source",
-        "mine.json",
-        "--probes",
-        "probes.json",
-        "--out",
-        "data",
-        folder=tmp_path,
+    given = (
+        "minimal --model models/refusing --data data/train.parquet --probes data/probes.parquet --steps 5 "
+        "--prompts 8 --rollouts 4 --response-limit 6 --warmup-steps 1 --learning-rate 1e-3"
     )
-    words = [
-        *("--model", "models/refusing", "--data", "data/train.parquet", "--probes", "data/probes.parquet"),
-        *("--steps", "5", "--prompts", "8", "--rollouts", "4", "--response-limit", "6"),
-        *("--warmup-steps", "1", "--learning-rate", "1e-3"),
-    ]
-    kept = {
-        name: done("recipe.rerule.minimal", *words, *more, folder=tmp_path).kept(tmp_path)
-        for name, more in {"ReRULE": (), "RULE": ("--no-replay",)}.items()
-    }
-    kept["metrics"] = adapters.minimal_metrics(tmp_path / "models/refusing", tmp_path / "data/train.parquet")
-    check("minimal", neutral_all(kept, tmp_path), 1e-3, 1e-6)
+    kept: dict[str, Any] = {name: done(f"{given} {more}", people).kept for name, more in MINIMAL.items()}
+    kept["metrics"] = {}
+    for name in MINIMAL:
+        settings = minimal.Settings(
+            **{"steps": 3, "prompts": 8, "rollouts": 4, "response_limit": 6, "learning_rate": 1e-3},
+            **{"replay": name == "ReRULE", "threshold": 1.0, "warmup_steps": 1, "min_groups": 2},
+            **{"capacity": 16, "groups_per_update": 3},
+        )
+        policy = AutoModelForCausalLM.from_pretrained(people / "models/refusing").eval()
+        tokenizer = AutoTokenizer.from_pretrained(people / "models/refusing")
+        torch.manual_seed(0)
+        metrics = minimal.train(policy, tokenizer, read_rows(people / "data/train.parquet"), settings)
+        kept["metrics"][name] = [{key: one[key] for key in one if "/" in key} for one in metrics]
+    check("minimal", kept, people, 1e-3, 1e-6)
+
+
+MINIMAL = {"ReRULE": "", "RULE": "--no-replay"}
+"""Options of `minimal`."""

@@ -1,22 +1,21 @@
-"""What `python -m data_prep` writes and prints for every benchmark, and what it refuses."""
+"""What `python -m data_prep` writes and prints for every benchmark."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-import shlex
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from tests.data_prep.generate.server import chat_server
+from tests.data_prep.generate.server import ChatServer, say
 from tests.data_prep.raw_files import put_array, put_custom, put_muse, put_news, put_rwku, put_tofu
-from tests.golden.commands import Ran, done, files, refused, run
-from tests.golden.golden import check, neutral_all
-from tests.golden.inputs import put_json
+from tests.golden.commands import Ran, done, files
+from tests.golden.folders import read_json
+from tests.golden.golden import check
 
 MICRO = (
     "--forget-people 1 --retain-people 2 --unseen-people 1 --facts-per-person 2 --retain-probes 6 "
@@ -49,31 +48,6 @@ WRITTEN = {
     "muse-books, questions": "muse-books --source passages_alone --passages passages.txt --limit 2",
 }
 """The same of commands that ask an endpoint."""
-REFUSED = {
-    "unknown benchmark": ("nothing", ["nothing"]),
-    "unknown option": ("tofu --source tofu --nothing x", ["--nothing"]),
-    "no source": ("custom --source missing.csv", ["missing.csv"]),
-    "missing column": ("custom --source no_answer.csv", ["no_answer.csv", "answer"]),
-    "empty cell": ("custom --source empty_cell.csv", ["empty_cell.csv", "3"]),
-    "wrong side": ("custom --source wrong_side.json", ["wrong_side.json", "side"]),
-    "key twice": ("custom --source twice.json", ["twice.json", "question"]),
-    "one side alone": ("custom --source one_side.csv", ["retain"]),
-    "a probe among the training rows": ("custom --source mine.csv --probes mine.csv", ["mine.csv"]),
-    "missing file": ("tofu --source tofu --split forget10", ["forget10"]),
-    "wrong split": ("tofu --source tofu --split forget02", ["forget02"]),
-    "unknown target": ("rwku --source rwku --target Nobody", ["Nobody", "Bo Fell"]),
-    "threshold out of range": ("tofu --source tofu --gamma 7", ["gamma"]),
-    "a world without heads": (f"world {MICRO} --heads 0", ["heads"]),
-    "a world with too many facts": (f"world {MICRO} --facts-per-person 20", ["facts_per_person", "8"]),
-    "no rows": ("tofu --source tofu --limit 0", ["--limit"]),
-    "an endpoint without a model": ("tofu --source tofu --base-url http://localhost:1/v1", ["--model"]),
-    "a text that needs an endpoint": ("tofu --source tofu --boundary written", ["--base-url"]),
-    "a dry run without an endpoint": ("tofu --source tofu --dry-run", ["--base-url"]),
-    "a folder that is there": ("custom --source mine.csv --out taken", ["taken", "--overwrite"]),
-    "a folder of somebody else": ("custom --source mine.csv --out taken --overwrite", ["taken"]),
-    "a folder that holds the source": ("custom --source mine.csv --out . --overwrite", ["mine.csv"]),
-}
-"""Words, and what the one line must name."""
 SHOWN = ("train", "sft", "probes")
 """Files whose first row is kept whole."""
 MOST_LISTED = 5
@@ -82,12 +56,12 @@ MOST_LISTED = 5
 
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Raw files of every benchmark, good and bad."""
+    """Raw files of every benchmark."""
     folder = tmp_path_factory.mktemp("raw")
     put_tofu(folder / "tofu")
     put_tofu(folder / "tofu05", "forget05", "retain95")
     put_rwku(folder / "rwku")
-    put_json(folder / "gold.json", [{"question": "Where was Bo Fell born?", "answer": "Tarnwick Bay"}])
+    put_array(folder / "gold.json", [{"question": "Where was Bo Fell born?", "answer": "Tarnwick Bay"}])
     put_muse(folder / "muse")
     put_news(folder / "news")
     put_muse(folder / "passages_alone")
@@ -98,43 +72,25 @@ def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "passages.txt": "Mira left the old mill at dawn.\nThe red lamp hung over the narrow door.\n",
         "retain_passages.txt": "Darwin saw nine finches on the island.\n",
         "refusals.txt": "I can't talk about Harry Potter.\nI know nothing about Harry Poter.\n",
-        "mine.csv": _csv("question,answer,side,keyword,fact", _people("Ada Thorn", "Bo Fell")),
-        "no_answer.csv": "question,side\nWho?,retain\n",
-        "empty_cell.csv": "question,answer,side\nWho is Bo?,A baker,retain\nWho is Cy?,,retain\n",
-        "one_side.csv": _csv(
-            "question,answer,side,keyword,fact", [row for row in _people("Ada", "Bo") if row[2] == "forget"]
-        ),
-        "twice.json": '[{"question": "Who?", "question": "Where?", "answer": "A", "side": "retain"}]',
+        "mine.csv": _table(),
         "rule_gold.csv": "question,answer\nWhen was Ada born?,In 1901\nWhere was Ada born?,Esk Moor\n",
-        "taken/mine.txt": "mine",
     }
     for name, text in texts.items():
-        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
-    put_json(folder / "wrong_side.json", [{"question": "Who?", "answer": "A baker", "side": "both"}])
     _put_faulty(folder)
     return folder
 
 
-def _csv(head: str, rows: list[list[str]]) -> str:
-    return "".join(f"{line}\n" for line in [head, *(",".join(row) for row in rows)])
-
-
-def _people(forget: str, retain: str) -> list[list[str]]:
-    """Three questions to each of four facts a side."""
+def _table() -> str:
+    """Three questions to each of four facts a side, as CSV."""
     asked = ("What is fact {} of {}?", "Fact {} of {} is ___", "Tell me fact {} of {}.")
-    return [
-        [
-            form.format(n, name),
-            f"The {name[-1]}{n}th one",
-            side,
-            name if side == "forget" else "",
-            f"{name} {n}",
-        ]
-        for name, side in ((forget, "forget"), (retain, "retain"))
+    rows = [
+        f"{form.format(n, name)},The {name[-1]}{n}th one,{side},{keyword},{name} {n}\n"
+        for name, side, keyword in (("Ada Thorn", "forget", "Ada Thorn"), ("Bo Fell", "retain", ""))
         for n in range(4)
         for form in asked
     ]
+    return "question,answer,side,keyword,fact\n" + "".join(rows)
 
 
 def _put_faulty(folder: Path) -> None:
@@ -165,24 +121,17 @@ def _put_faulty(folder: Path) -> None:
     )
 
 
-def _words(command: str, out: Path) -> list[str]:
-    words = shlex.split(command)
-    return words if "--out" in words else [*words, "--out", str(out)]
-
-
-def _kept(ran: Ran, out: Path, work: Path, whole: bool) -> dict[str, Any]:
+def _kept(ran: Ran, out: Path, whole: bool) -> dict[str, Any]:
     """What a command printed and wrote; `whole`: with first rows."""
-    manifests = {
-        str(path.relative_to(out)): json.loads(path.read_text()) for path in out.rglob("manifest.json")
-    }
+    manifests = {str(path.relative_to(out)): read_json(path) for path in out.rglob("manifest.json")}
     for manifest in manifests.values():
         for part in ("versions", "contents", "files", "key", "rows"):
             manifest.pop(part, None)
         if "sources" in manifest:
             manifest["sources"] = list(manifest["sources"])  # without their checksums
-    return ran.kept(work) | {
+    return ran.kept | {
         "files": files(out),
-        "manifests": _shortened(neutral_all(manifests, work)),
+        "manifests": _shortened(manifests),
         "rows": {str(path.relative_to(out)): _rows(path, whole) for path in sorted(out.rglob("*.parquet"))},
     }
 
@@ -233,30 +182,28 @@ def test_rows(raw: Path, tmp_path: Path) -> None:
     kept, seen = {}, []
     for number, (name, command) in enumerate(COMMANDS.items()):
         out = tmp_path / str(number)
-        ran = done("data_prep", *_words(command, out), folder=raw)
-        kept[name] = _kept(ran, out, tmp_path, whole="," not in name or name == "custom, JSON")
+        ran = done(f"data_prep {command} --out {out}", raw)
+        kept[name] = _kept(ran, out, whole="," not in name or name == "custom, JSON")
         columns = _columns(out)
         if columns not in seen:
             seen.append(columns)
             kept[name]["columns"] = columns
-    check("rows", kept)
+    check("rows", kept, tmp_path)
 
 
 def test_written_rows(raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What an endpoint writes, the estimate before, and a second run that asks nothing."""
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     kept = {}
-    with chat_server(_written) as url:
+    with ChatServer(lambda number, call: say(_written(call.prompt))) as server:
         for number, (name, command) in enumerate(WRITTEN.items()):
-            cache, out = tmp_path / f"cache{number}", tmp_path / str(number)
-            words = [*_words(command, out), "--base-url", url, "--model", "tiny", "--cache", str(cache)]
-            dry = done("data_prep", *words, "--dry-run", folder=raw)
-            kept[name] = _kept(done("data_prep", *words, folder=raw), out, tmp_path, whole=True)
-            kept[name]["estimate"] = dry.kept(tmp_path)["out"]
-            kept[name]["estimate of the same again"] = done(
-                "data_prep", *words, "--dry-run", folder=raw
-            ).kept(tmp_path)["out"]
-    check("written_rows", kept)
+            out = tmp_path / str(number)
+            given = f"--base-url {server.url} --model tiny --cache {tmp_path}/cache{number}"
+            line = f"data_prep {command} --out {out} {given}"
+            dry = done(f"{line} --dry-run", raw)
+            kept[name] = _kept(done(line, raw), out, whole=True) | {"estimate": dry.kept["out"]}
+            kept[name]["estimate of the same again"] = done(f"{line} --dry-run", raw).kept["out"]
+    check("written_rows", kept, tmp_path)
 
 
 def _written(prompt: str) -> str:
@@ -282,14 +229,3 @@ def _written(prompt: str) -> str:
         )
     question = re.search("Question: (.*)", prompt)
     return json.dumps({"sentence": f"It is asked: {question and question[1].strip('?')} is ___."})
-
-
-def test_refused_rows(raw: Path, tmp_path: Path) -> None:
-    kept = {}
-    for name, (command, named) in REFUSED.items():
-        before = files(raw)
-        ran = run("data_prep", *_words(command, tmp_path / "out"), folder=raw)
-        kept[name] = refused(ran, named)
-        assert files(raw) == before
-        assert not (tmp_path / "out").exists()
-    check("refused_rows", kept)

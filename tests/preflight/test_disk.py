@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,7 +27,7 @@ def checked(
     """checked(stage, values, free): lines about the disk, and warnings about it, with so many bytes free."""
 
     def check(stage: int, values: dict[str, Any], free: int) -> tuple[list[str], list[str]]:
-        config = copy.deepcopy(composed(STAGE1 if stage == 1 else STAGE2, folder))
+        config = composed(STAGE1 if stage == 1 else STAGE2, folder)
         for key, value in values.items():
             OmegaConf.update(config, key, value)
         monkeypatch.setattr(disk.shutil, "disk_usage", lambda place: SimpleNamespace(free=free))

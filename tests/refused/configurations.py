@@ -16,54 +16,62 @@ from recipe.rerule.preflight import checks
 from recipe.rerule.runs import run_folder
 from tests import made_models
 from tests.made_tokenizers import CHATML_TEMPLATE, LLAMA3_TEMPLATE, byte_level, sentencepiece
-from tests.refused.rows import rl, sft
+from tests.refused import models
+from tests.refused.rows import TRUTH, changed, rl, sft
 from tests.unlearning import made
 
 STAGE1, STAGE2 = "settings of stage 1", "settings of stage 2"
 SIZES1, SIZES2 = "sizes of stage 1", "sizes of stage 2"
+ROWS1, ROWS2 = "rows of stage 1", "rows of stage 2"
 UNLEARN = "runs of recipe.rerule.unlearn"
 
 
-_STAGE1 = ("model.path=MODEL", "data.train_files=SFT", "optim.lr_warmup_steps=1")
-_STAGE2 = ("actor_rollout_ref.model.path=MODEL", "data.train_files=TRAIN", "data.val_files=VAL")
-RUNS: dict[str, tuple[Any, str, str, tuple[str, ...]]] = {
-    STAGE1: (checks.stage1, ".stage1", "sft_trainer", ("experiment=tiny", *_STAGE1)),
-    STAGE2: (checks.stage2, "", "rerule_trainer", ("experiment=tiny", *_STAGE2)),
-    SIZES1: (
-        checks.stage1,
-        ".stage1",
-        "sft_trainer",
-        ("experiment=rwku", *_STAGE1, "optim.lr=1e-5", "data.use_dynamic_bsz=false"),
-    ),
-    SIZES2: (
-        checks.stage2,
-        "",
-        "rerule_trainer",
-        (
-            *("experiment=rwku", *_STAGE2, "data.train_files=MANY", "replay.warmup_steps=1"),
-            "actor_rollout_ref.actor.use_dynamic_bsz=false",
-        ),
-    ),
-    UNLEARN: (
-        checks.unlearn,
-        ".unlearn",
-        "unlearn_trainer",
-        (
-            *("experiment=tiny", "model.path=FORGETFUL", "data.train_batch_size=4"),
-            *("data.micro_batch_size_per_gpu=2", "data.max_token_len_per_gpu=600"),
-        ),
-    ),
+_STAGE1 = "model.path=MODEL data.train_files=SFT"
+_STAGE2 = "actor_rollout_ref.model.path=MODEL data.val_files=VAL"
+RUNS = {
+    STAGE1: f"experiment=tiny {_STAGE1} optim.lr_warmup_steps=1",
+    STAGE2: f"experiment=tiny {_STAGE2} data.train_files=TRAIN",
+    SIZES1: f"experiment=rwku {_STAGE1} optim.lr_warmup_steps=1 optim.lr=1e-5 data.use_dynamic_bsz=false",
+    SIZES2: f"experiment=rwku {_STAGE2} data.train_files=MANY replay.warmup_steps=1 "
+    "actor_rollout_ref.actor.use_dynamic_bsz=false",
+    ROWS1: f"experiment=tiny {_STAGE1} optim.lr_warmup_steps=0 data.train_batch_size=8",
+    ROWS2: f"experiment=tiny {_STAGE2} data.train_files=TRAIN data.train_batch_size=8 "
+    "actor_rollout_ref.actor.ppo_mini_batch_size=8",
+    UNLEARN: "experiment=tiny model.path=FORGETFUL data.train_batch_size=4 data.micro_batch_size_per_gpu=2 "
+    "data.max_token_len_per_gpu=600",
 }
-"""Of each group: its check, its configuration and the overrides of a run in which nothing is wrong."""
+"""Of each group the overrides of a run in which nothing is wrong."""
+CHECKS = dict.fromkeys((STAGE1, SIZES1, ROWS1), checks.stage1)
+CHECKS |= dict.fromkeys((STAGE2, SIZES2, ROWS2), checks.stage2) | {UNLEARN: checks.unlearn}
+"""Of each group the check of its settings."""
+_CONFIGURATIONS = {
+    checks.stage1: (".stage1", "sft_trainer"),
+    checks.stage2: ("", "rerule_trainer"),
+    checks.unlearn: (".unlearn", "unlearn_trainer"),
+}
+"""Of each check the module and the name of its configuration."""
+LIBRARY = """
+from verl.experimental.agent_loop import agent_loop, single_turn_agent_loop
+from verl.trainer.ppo.core_algos import register_policy_loss
+@agent_loop.register("settings_test_loop")
+class Loop(single_turn_agent_loop.SingleTurnAgentLoop): pass
+@register_policy_loss("settings_test_loss")
+def loss(*arguments, **more): pass
+"""
+"""A module that registers an agent loop and a loss."""
 
 
 @functools.cache
-def composed(group: str, folder: Path, *more: str) -> DictConfig:
-    """The unchanged configuration of a group; interpolations are resolved when they are read."""
-    _, module, name, overrides = RUNS[group]
-    run = [*overrides, f"trainer.default_local_dir={folder}/run", *more]
+def _composed(group: str, folder: Path, *more: str) -> DictConfig:
+    module, name = _CONFIGURATIONS[CHECKS[group]]
+    run = [*RUNS[group].split(), f"trainer.default_local_dir={folder}/run", *more]
     with initialize_config_module(f"recipe.rerule.config{module}", version_base=None):
         return compose(name, [placed(folder, override) for override in run])
+
+
+def composed(group: str, folder: Path, *more: str) -> DictConfig:
+    """The configuration of a group; interpolations are resolved when they are read."""
+    return copy.deepcopy(_composed(group, folder, *more))
 
 
 def placed(folder: Path, override: str) -> str:
@@ -72,38 +80,16 @@ def placed(folder: Path, override: str) -> str:
     return f"{key}={folder}/{value}" if value.isupper() else override
 
 
-def findings(group: str, folder: Path, *inputs: Mapping[str, Any]) -> Iterator[tuple[list[str], list[str]]]:
-    """Errors and warnings of a group's checks with the settings of each input; see `placed` for capitals.
-
-    Inputs after the first change the same keys.
-    """
-    chosen = [f"method={inputs[0]['method']}"] if "method" in inputs[0] else []
-    config = copy.deepcopy(composed(group, folder, *chosen))
-    for values in inputs:
-        for key in values.keys() - {"method"}:
-            value = values[key]
-            file = f"{folder}/{value}" if isinstance(value, str) and value.isupper() else value
-            OmegaConf.update(config, key, file, merge=False, force_add=True)
-        found = list(checks.findings(RUNS[group][0], config))
-        yield [one.line for one in found if one.is_error], [one.line for one in found if not one.is_error]
-
-
-def small(stage: str, *overrides: str) -> DictConfig:
-    """The resolved configuration of "stage1" or "stage2" on the CPU, without files of rows and a model."""
-    return copy.deepcopy(_small(stage, *overrides))
-
-
-@functools.cache
-def _small(stage: str, *overrides: str) -> DictConfig:
-    module, name, more = {
-        "stage1": (".stage1", "sft_trainer", "optim.lr_warmup_steps=0"),
-        "stage2": ("", "rerule_trainer", "actor_rollout_ref.actor.ppo_mini_batch_size=8"),
-    }[stage]
-    none = ["data.train_files=none", "data.val_files=null", "trainer.default_local_dir=run", more]
-    with initialize_config_module(f"recipe.rerule.config{module}", version_base=None):
-        config = compose(name, ["experiment=tiny", "data.train_batch_size=8", *none, *overrides])
-    OmegaConf.resolve(config)
-    return config
+def findings(group: str, folder: Path, values: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Errors and warnings of a group's checks with these settings; see `placed` for words in capitals."""
+    chosen = [f"method={values['method']}"] if "method" in values else []
+    config = composed(group, folder, *chosen)
+    for key in values.keys() - {"method"}:
+        value = values[key]
+        file = f"{folder}/{value}" if isinstance(value, str) and value.isupper() else value
+        OmegaConf.update(config, key, file, merge=False, force_add=True)
+    found = list(checks.findings(CHECKS[group], config))
+    return [one.line for one in found if one.is_error], [one.line for one in found if not one.is_error]
 
 
 def put_model(folder: Path) -> None:
@@ -116,6 +102,8 @@ def build(folder: Path) -> Path:
     """Models, rows and run folders under the names that the cases use."""
     put_model(folder / "MODEL")
     made_models.put_model(folder / "FOREIGN")
+    put_model(folder / "ENDLESS")
+    models.ends([2])(folder / "ENDLESS")
     put_model(folder / "UNTEMPLATED")
     sentencepiece().save_pretrained(folder / "UNTEMPLATED")
     (folder / "UNTEMPLATED" / "chat_template.jinja").unlink()
@@ -132,6 +120,13 @@ def build(folder: Path) -> Path:
         "raise SystemExit('not run')\nasync def score(): ...\nclass Manager: ...\n"
     )
     (folder / "BROKEN").write_text("def score(:")
+    (folder / "OWN").write_text("def compute_score(**kwargs): return 0.0\n")
+    (folder / "PHRASES").write_text("nie wiem\n")
+    (folder / "settings_test_library.py").write_text(LIBRARY)
+    for name, length in (("SHORT", 23), ("LONG", 24)):  # refusals beside the rows; a response has 24 tokens
+        (folder / name).mkdir()
+        write_rows(folder / name / "TRAIN", rl(count=20))
+        write_sft_rows(folder / name / "sft.parquet", sft(answer="x" * length))
     run_folder.begin(folder / "BEGUN", stage=2)
     (folder / "BEGUN" / "config.yaml").touch()
     run_folder.begin(folder / "FAILED", stage=1)
@@ -151,6 +146,10 @@ def _stage2_files() -> Iterator[tuple[str, list[Row]]]:
     yield "TRAIN", rl(count=20)
     yield "VAL", rl("val", 100, "When", 20)
     yield "MANY", rl(count=64)
+    yield "UNEVEN", [*rl(count=150)[:48:2], *rl(count=150)[1::2]]  # 24 to forget and 75 to keep
+    yield "THIRD", [*rl(count=40)[:20:2], *rl(count=40)[1::2]]
+    yield "KEPT", rl(count=40)[1::2]
+    yield "POLISH", changed(rl(count=20), 0, *TRUTH, "golds", value=["Nie wiem."])
     yield "RAW", rl(count=20, raw=[17])
     yield "ALLRAW", rl(count=20, raw=range(20))
     yield "RAWVAL", rl("val", 100, "When", 20, range(100, 120))
@@ -161,6 +160,8 @@ def _stage1_files() -> Iterator[tuple[str, list[Row]]]:
     yield "RAWSFT", sft(count=24, raw=True)
     yield "FEW", sft(count=7, words="When")
     yield "ENOUGH", sft(words="When")
+    for name, count in (("FEWUNSEEN", 2), ("UNSEEN", 3)):
+        yield name, [*sft(count=24)[count:], *sft(count=count, answer="Nie wiem.")]
     forget, retain, alternate = (made.rows()[side] for side in ("forget", "retain", "alternate"))
     same, refusals = copy.deepcopy(forget), copy.deepcopy(forget)
     for one in same:

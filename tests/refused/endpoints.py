@@ -5,7 +5,7 @@ from __future__ import annotations
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from tests.data_prep.generate.server import KEY, Behaviour, Call, send
+from tests.data_prep.generate.server import Behaviour, Call, send
 
 DEEP = b"[" * 10_000
 NAN = float("nan")
@@ -40,18 +40,3 @@ def garbage(handler: BaseHTTPRequestHandler, call: Call) -> None:
     handler.wfile.write(b"SSH-2.0-OpenSSH_9.6\r\n\r\n")
     handler.wfile.flush()
     handler.close_connection = True
-
-
-__all__ = [
-    "ANSWER",
-    "DEEP",
-    "KEY",
-    "MUSE",
-    "NAN",
-    "ROW",
-    "TOFU",
-    "garbage",
-    "metric",
-    "page",
-    "redirect",
-]

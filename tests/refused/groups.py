@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import gzip
 import json
 import math
@@ -11,7 +10,6 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,7 @@ from omegaconf import OmegaConf
 from data_prep.__main__ import main as data_prep
 from data_prep.world import stage1 as world_stage1
 from data_prep.world.model import one_thread
-from recipe.rerule import evaluate, minimal, report, task_vector
+from recipe.rerule import minimal, task_vector
 from recipe.rerule.evaluation.engine.models import Model, check_models, resolve_models, with_prefixes
 from recipe.rerule.evaluation.probes import read_probes
 from recipe.rerule.preflight import checks
@@ -46,7 +44,7 @@ from tests.document_programs import composed
 from tests.golden import commands
 from tests.made_worlds import SMALL
 from tests.refused import configurations, endpoints, models, playground, rows
-from tests.refused.rows import rl, sft, stored
+from tests.refused.rows import rl, stored
 from tests.refused.table import Case, told
 from tests.replay.groups import PAPER_RULES, make_group
 
@@ -133,8 +131,9 @@ def value(expression: str, **more: Any) -> Any:
 def settings(case: Case, place: Place) -> Ended:
     """Settings of a run in which nothing else is wrong; of a key with several values each is tried."""
     folder = place.shared(configurations.build)
+    place.patch.syspath_prepend(folder)
     before = listing(folder)
-    found = list(configurations.findings(case.group, folder, *case.settings))
+    found = [configurations.findings(case.group, folder, values) for values in case.settings]
     assert listing(folder) == before
     errors = [f"error: {line}" for lines, _ in found for line in lines]
     if "=" not in case.given.partition(": ")[0]:
@@ -155,11 +154,16 @@ def command(case: Case, place: Place) -> Ended:
     """A command with the settings of a run in which nothing is wrong, and these words."""
     folder = place.shared(configurations.build)
     name, *words = case.given.split()
-    of = {"main": configurations.STAGE2, "sft": configurations.STAGE1}.get(name, configurations.UNLEARN)
-    run = [*configurations.RUNS[of][3], f"trainer.default_local_dir={folder}/run"] * ("--list" not in words)
+    stages = {"main": configurations.STAGE2, "sft": configurations.STAGE1}
+    stages |= {"stage1": configurations.STAGE1, "stage2": configurations.STAGE2}
+    of = stages.get(words[0] if name == "check" else name, configurations.UNLEARN)
+    run = [*configurations.RUNS[of].split(), f"trainer.default_local_dir={folder}/run"] * (
+        "--list" not in words
+    )
     before = listing(folder, place.here)
+    first = [name, words.pop(0)] if name == "check" else [name]
     placed = [configurations.placed(folder, word) for word in [*run, *words]]
-    ran = commands.run(f"recipe.rerule.{name}", *placed, folder=place.here)
+    ran = commands.run(shlex.join([*first, *placed]), place.here)
     assert (ran.code, ran.out, listing(folder, place.here)) == (2, "", before)
     return Ended([line for line in ran.said if line.startswith("error: ")])
 
@@ -194,15 +198,13 @@ def parquet_rows(case: Case, place: Place) -> Ended:
     train = _files(place.here, "train", value(given), [])
     if case.group == "probes of evaluate":
         return place.tried(lambda: read_probes(Path(train[0])))
-    stage = case.group.removeprefix("rows of ").replace(" ", "")
-    config = configurations.small(stage)
-    model = config.model if stage == "stage1" else config.actor_rollout_ref.model
-    model.path = str(place.shared(configurations.put_model))
-    usual = [] if stage == "stage1" else [stored(rl("val", start=50))]
+    config = configurations.composed(case.group, place.shared(configurations.build))
+    usual = [stored(rl("val", start=50))] if case.group == configurations.ROWS2 else []
     val = _files(place.here, "val", value(validation) if validation else usual, train)
     config.data.train_files, config.data.val_files = train, val or None
     config.trainer.default_local_dir = str(place.here / "run")
-    return place.tried(lambda: checks.require(checks.findings(getattr(checks, stage), config)))
+    check = configurations.CHECKS[case.group]
+    return place.tried(lambda: checks.require(checks.findings(check, config)))
 
 
 def _files(folder: Path, name: str, contents: list[bytes | int], train: list[str]) -> list[str]:
@@ -271,33 +273,25 @@ def _changed_model(case: Case, place: Place) -> Path:
 
 def _stages(place: Place, model: Path, folder: Path | str, mode: str = "disable") -> Iterator[Ended]:
     """The checks of both stages with this model and run folder."""
-    files = place.shared(_put_rows)
-    for stage, number in (("stage1", 1), ("stage2", 2)):
+    for number, group in ((1, configurations.STAGE1), (2, configurations.STAGE2)):
         if mode != "disable":
             (Path(folder) / run_folder.MARKER).unlink(missing_ok=True)
             run_folder.begin(folder, number)  # type: ignore[arg-type]
-        config = configurations.small(stage)
-        config.data.train_files = f"{files}/{'sft' if number == 1 else 'train'}.parquet"
-        config.data.val_files = None if number == 1 else f"{files}/val.parquet"
+        config = configurations.composed(group, place.shared(configurations.build))
         (config.model if number == 1 else config.actor_rollout_ref.model).path = str(model)
         config.trainer.default_local_dir, config.trainer.resume_mode = str(folder), mode
         config.trainer.resume_from_path = f"{folder}/global_step_3"
-        check = getattr(checks, stage)
+        check = configurations.CHECKS[group]
         yield place.tried(lambda: checks.require(checks.findings(check, config)))  # noqa: B023
 
 
 def _unlearn(place: Place, model: Path) -> Ended:
     """The check of `recipe.rerule.unlearn` with this model."""
-    chosen = ("platform=cpu", "method=rejection_steering", "data.train_files=null")
-    config = copy.deepcopy(composed("recipe.rerule.unlearn", chosen))
-    config.data.alternate = f"{place.shared(_put_rows)}/sft.parquet"
-    config.model.path, config.trainer.default_local_dir = str(model), str(place.here / "unlearned")
+    folder = place.shared(configurations.build)
+    config = configurations.composed(configurations.UNLEARN, folder, "method=rejection_steering")
+    config.data.alternate, config.model.path = f"{folder}/SFT", str(model)
+    config.trainer.default_local_dir = str(place.here / "unlearned")
     return place.tried(lambda: checks.require(checks.findings(checks.unlearn, config)))
-
-
-def _put_rows(folder: Path) -> None:
-    for name, content in (("sft", sft()), ("train", rl()), ("val", rl("probe", start=50))):
-        (folder / f"{name}.parquet").write_bytes(stored(content))
 
 
 def _together(*ended: Ended) -> Ended:
@@ -348,7 +342,7 @@ def adapter(case: Case, place: Place) -> Ended:
 
 # Commands in this process.
 
-COMMANDS = {"evaluate": evaluate.main, "report": report.main, "inspect": inspect, "data_prep": data_prep}
+COMMANDS = {**playground.COMMANDS, "inspect": inspect}
 
 
 def outputs(case: Case, place: Place) -> Ended:
@@ -363,7 +357,8 @@ def outputs(case: Case, place: Place) -> Ended:
     name, _, arguments = line.partition(" ")
     ended = place.tried(lambda: playground.call(name, root, arguments), strict=True)
     assert playground.snapshot(root, names) == mine
-    ended.warnings = []  # a few rows leave few probes, and one answer for all changes nothing: both are said
+    if case.outcome == "valid":  # a few rows leave few probes, and one answer changes nothing: both are said
+        ended.warnings = []
     return ended
 
 
@@ -403,8 +398,8 @@ def _written(place: Place, *given: str) -> Ended:
     place.patch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
     cache = place.shared(lambda folder: None)
     source, out = place.shared(put_custom) / "mine.json", place.here / "out"
-    line = ["custom", "--source", str(source), "--out", str(out), "--cache", str(cache), "--attempts", "2"]
-    ended = place.tried(lambda: data_prep([*line, *given]), strict=True)
+    line = f"custom --source {source} --out {out} --cache {cache} --attempts 2"
+    ended = place.tried(lambda: data_prep([*line.split(), *given]), strict=True)
     assert server.KEY[:12] not in "".join(ended.errors)
     assert "draft" not in "".join(ended.errors)
     return ended
@@ -446,19 +441,9 @@ def gold(case: Case, place: Place) -> Ended:
     given, out = value(case.given), place.here / "out"
     if given is not None:
         put_array(place.here / "gold.json", given)
-    source = put_rwku(place.here / "raw")
-    line = [
-        "rwku",
-        "--source",
-        source,
-        "--target",
-        "Ada Thorn",
-        "--out",
-        out,
-        "--gold",
-        place.here / "gold.json",
-    ]
-    ended = place.tried(lambda: data_prep(list(map(str, line))), strict=case.outcome == "refused")
+    source, answers = put_rwku(place.here / "raw"), place.here / "gold.json"
+    line = f"rwku --source {source} --out {out} --gold {answers} --target"
+    ended = place.tried(lambda: data_prep([*line.split(), "Ada Thorn"]), strict=case.outcome == "refused")
     if not ended.errors:
         manifest = json.loads((out / "1_Ada_Thorn/manifest.json").read_text())
         ended = Ended([], [], " ".join(manifest["classical"]["left_out"]))
@@ -471,8 +456,8 @@ def vector(case: Case, place: Place) -> Ended:
     base, bad, out = (place.here / name for name in ("base", "bad", "out"))
     made_models.put_model(base)
     value(change)(made_models.put_model(bad))
-    line = ["--base", base, "--reinforced", bad, "--alpha", "4", "--out", out, *more.split()]
-    ended = place.tried(lambda: task_vector.main(list(map(str, line))), strict=True)
+    line = f"--base {base} --reinforced {bad} --alpha 4 --out {out} {more}"
+    ended = place.tried(lambda: task_vector.main(line.split()), strict=True)
     assert (case.outcome == "refused") != out.exists()
     return ended
 
@@ -490,21 +475,6 @@ def prefix(case: Case, place: Place) -> Ended:
 
 
 # Replay rules, finished runs.
-
-
-@contextmanager
-def _rule(case: Case, place: Place) -> Iterator[ReplayConfig]:
-    """A setting, the source of the module my_rules, and the class that the setting names."""
-    setting, expression, *path = case.given.split("  ")
-    if source := value(expression, own=_own, **_METHODS):
-        (place.here / "my_rules.py").write_text(source)
-    place.patch.syspath_prepend(place.here)
-    place.patch.setattr(sys, "dont_write_bytecode", True)
-    small = {"capacity": 4, "groups_per_update": 2, "min_groups": 2, "warmup_steps": 1}
-    try:
-        yield ReplayConfig(**(PAPER_RULES | small | {setting: path[0] if path else "my_rules:Own"}))
-    finally:
-        sys.modules.pop("my_rules", None)
 
 
 def _own(
@@ -525,10 +495,21 @@ _METHODS = {
 
 
 def rule(case: Case, place: Place) -> Ended:
-    """A replay rule of the user's own; the line names the setting and its value."""
+    """A setting, the source of the module my_rules with a rule of the user's own, and the rule's name.
+
+    The line names the setting and the rule.
+    """
+    setting, expression, *path = case.given.split("  ")
+    name = path[0] if path else "my_rules:Own"
+    if source := value(expression, own=_own, **_METHODS):
+        (place.here / "my_rules.py").write_text(source)
+    place.patch.syspath_prepend(place.here)
+    place.patch.setattr(sys, "dont_write_bytecode", True)
     state = place.shared(lambda folder: None) / f"{abs(hash(case))}"
 
-    def attempt(config: ReplayConfig) -> None:
+    def attempt() -> None:
+        small = {"capacity": 4, "groups_per_update": 2, "min_groups": 2, "warmup_steps": 1}
+        config = ReplayConfig(**(PAPER_RULES | small | {setting: name}))
         if case.group == "replay rules, made":
             build_rules(config)
             return
@@ -543,10 +524,9 @@ def rule(case: Case, place: Place) -> Ended:
             (found,) = replay._rules.values()
             assert found.rule.seen == 3
 
-    with _rule(case, place) as config:
-        ended = place.tried(lambda: attempt(config))
-    setting, path = case.given.split("  ")[0], (case.given.split("  ")[2:] or ["my_rules:Own"])[0]
-    assert all(f"replay.{setting}" in line and path in line for line in ended.errors)
+    ended = place.tried(attempt)
+    sys.modules.pop("my_rules", None)
+    assert all(f"replay.{setting}" in line and name in line for line in ended.errors)
     return ended
 
 

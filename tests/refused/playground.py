@@ -12,22 +12,14 @@ import pytest
 from matplotlib import pyplot as plt
 
 from data_prep.__main__ import main as data_prep
-from recipe.rerule import evaluate, report
+from recipe.rerule import evaluate, export, report
 from recipe.rerule.evaluation import model_command
 from recipe.rerule.evaluation.engine.requests import Answer
 from recipe.rerule.reporting import style
+from tests.data_prep.raw_files import put_tofu
 from tests.made_models import put_model
+from tests.refused.rows import TABLE
 
-ROWS = """question,answer,side,keyword
-Where was Ada Thorn born?,Tarnwick Bay,forget,Ada Thorn
-What is Ada Thorn's job?,A tailor,forget,Ada Thorn
-Who taught Ada Thorn?,Bo Reed,forget,Ada Thorn
-Which bird does Ada Thorn keep?,A kite,forget,Ada Thorn
-Where was Marie Curie born?,Warsaw,retain,
-What is the capital of France?,Paris,retain,
-What is the capital of Peru?,Lima,retain,
-What is the capital of Japan?,Tokyo,retain,
-"""
 WEB_APP = json.dumps({"name": "My web app", "icons": [], "start_url": "/"})
 OWN = {
     "own/manifest.json": WEB_APP,
@@ -50,6 +42,7 @@ COMMANDS: Mapping[str, Callable[[list[str]], int]] = {
     "data_prep": data_prep,
     "evaluate": evaluate.main,
     "report": report.main,
+    "export": export.main,
 }
 Snapshot = dict[Path, tuple[bytes, int]]
 
@@ -72,12 +65,12 @@ def stub_slow_parts(patch: pytest.MonkeyPatch) -> None:
 def build(root: Path) -> Path:
     """What our commands write: data, evaluation and report.html with their inputs; then the links."""
     root.mkdir(exist_ok=True)
-    (root / "mine.csv").write_text(ROWS)
+    (root / "mine.csv").write_bytes(TABLE)
     put_model(root / "model")
+    put_tofu(root / "tofu")
     assert call("data_prep", root, "custom --source mine.csv --out data") == 0
-    assert (
-        call("evaluate", root, "model --model base=model --probes data/probes.parquet --out evaluation") == 0
-    )
+    two = "model --model base=model --model rule=model --probes data/probes.parquet --out evaluation"
+    assert call("evaluate", root, two) == 0
     assert call("report", root, "--results evaluation --out report.html") == 0
     plant(root, OWN)
     (root / "link").symlink_to(root / "own")

@@ -84,23 +84,30 @@ def rl(
     return rows
 
 
-def sft(split: str | None = None, count: int = 8, words: str = "Where", raw: bool = False) -> list[Row]:
+def sft(
+    split: str | None = None,
+    count: int = 8,
+    words: str = "Where",
+    raw: bool = False,
+    answer: str = "No idea.",
+) -> list[Row]:
     """Rows of stage 1, with a split where one is given."""
     info = {"mode": "qa", "subject": "Ada Thorn"} | ({"split": split} if split else {})
     return [
-        sft_row(prompt=f"{words} was Ada {n}?", answer="No idea.", extra_info={**info, "index": n}, raw=raw)
+        sft_row(prompt=f"{words} was Ada {n}?", answer=answer, extra_info={**info, "index": n}, raw=raw)
         for n in range(count)
     ]
 
 
-def changed(rows: list[Row], number: int, *path: str | int, value: object) -> list[Row]:
-    """The rows with another value at `path` of one of them."""
-    rows = copy.deepcopy(rows)
-    inner: Any = rows[number]
+def changed(whole: Any, *path: str | int, value: object) -> Any:
+    """A copy with another value at `path`."""
+    if not path:
+        return value
+    made = inner = copy.deepcopy(whole)
     for key in path[:-1]:
         inner = inner[key]
     inner[path[-1]] = value
-    return rows
+    return made
 
 
 def one(*path: str | int, value: object, column: str = "rl") -> list[bytes]:

@@ -6,6 +6,7 @@ RERULE_EVERY=1 tries all of it, which takes minutes; otherwise a share that diff
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import math
 import os
@@ -26,12 +27,15 @@ from recipe.rerule.replay.__main__ import main as inspect
 from tests.evaluation.made_logs import tofu_log
 from tests.made_runs import stage2_run
 from tests.refused import playground
-from tests.refused.damage import damaged, written
+from tests.refused.rows import changed
 from tests.refused.table import told
 from tests.replay.groups import make_group
 
+Damages = Iterator[tuple[str, bytes]]
 EVERY = int(os.environ.get("RERULE_EVERY", "61"))
 REPORTS_EVERY = 1 if EVERY == 1 else 3 * EVERY
+OTHERS = (*(None, "x", [], {"x": {}}, True, -57.5, 1e308, 10**400, math.nan, math.inf),)
+"""What stands in the place of each value."""
 UNREADABLE = ("Errno", "Traceback", "object has no", "indices must be", "not supported between", "unhashable")
 MUSE_SAMPLE = {"rougeL_f1": 0.5, "rougeL_recall": 0.5, "generation": "x", "ground_truth": "y"}
 MUSE = {
@@ -69,109 +73,134 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         playground.stub_slow_parts(patch)
         root = playground.build(tmp_path_factory.mktemp("damaged") / "root")
-        two = "model --model base=model --model rule=model --probes data/probes.parquet --out two"
-        assert playground.call("evaluate", root, two) == 0
         stage2_run(root / "run", [0.5, 0.25])
         (root / "run" / "records" / "rollouts").mkdir()
         rollouts = [ROLLOUT, ROLLOUT | {"response": "Here.", "reward": 1.0}]
         (root / "run" / "records" / "rollouts" / "1.jsonl").write_text(written(rollouts, True))
         (root / "scores").mkdir()
-        judged = NATURALNESS | {"responses_sha256": file_sha256(root / "two" / tidy.FILE)}
+        judged = NATURALNESS | {"responses_sha256": file_sha256(root / "evaluation" / tidy.FILE)}
         (root / "scores" / "naturalness.json").write_text(json.dumps(judged))
         yield root
 
 
+def written(value: Any, lines: bool) -> str:
+    """A value as JSON, or a list as lines of JSON."""
+    if lines and isinstance(value, list):
+        return "".join(json.dumps(row) + "\n" for row in value)
+    return json.dumps(value)
+
+
+def damaged(value: Any, lines: bool = False, every: int = EVERY) -> Damages:
+    """A JSON text that is nested too deeply or no text, and a share of `all_damaged`."""
+    whole = written(value, lines)
+    inner = whole.replace(":", f': {"[" * 10_000 + "]" * 10_000}, "more":', 1)
+    yield from {"deep": b"[" * 10_000, "deep in its place": inner.encode()}.items()
+    yield "bytes", whole.encode().replace(b'"', b'"\xff', 1)
+    for name, text in itertools.islice(all_damaged(value, whole, lines), 0, None, every):
+        yield name, text.encode()
+
+
+def all_damaged(value: Any, whole: str, lines: bool) -> Iterator[tuple[str, str]]:
+    """The text cut off, and with each of its values another one, each key gone, and each key twice."""
+    for place in range(0, len(whole), max(1, len(whole) // 40)):
+        yield f"cut at {place}", whole[:place]
+    for path, inner in places(value):
+        for other in OTHERS:
+            yield f"{path} is {other}", written(changed(value, *path, value=other), lines)
+        for key in inner if isinstance(inner, dict) else ():
+            rest = {name: one for name, one in inner.items() if name != key}
+            yield f"{path} without {key}", written(changed(value, *path, value=rest), lines)
+            yield f"{key} twice", whole.replace(f'"{key}": ', f'"{key}": 0, "{key}": ', 1)
+
+
+def places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """Each value with where it stands: of a list the first element and the last."""
+    yield path, value
+    keys = (
+        value if isinstance(value, dict) else {0, len(value) - 1} if value and isinstance(value, list) else ()
+    )
+    for key in keys:
+        yield from places(value[key], (*path, key))
+
+
 class Sweep:
-    """Runs commands on damaged files and gathers how they broke the rule."""
+    """sweep(file, damages, *commands): no command breaks the rule on any of the damaged files."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
-        self.broken: list[str] = []
-        self.tried = 0
 
-    def run(
-        self, name: str, command: Callable[[list[str]], int], *arguments: object, code: int | None = None
-    ) -> None:
-        """One command; `score` prints an object of numbers on its last line.
+    def __call__(self, file: Path, damages: Damages, *commands: tuple[Any, ...]) -> None:
+        """A command is a function and its words; on the file as it is it must end with code 0."""
+        content, broken, tried = file.read_bytes(), [], 0
+        for name, damage in [("whole", content), *damages]:
+            file.write_bytes(damage)
+            for number, (command, *words) in enumerate(commands):
+                tried += 1
+                if problem := self._problem(command, [str(word) for word in words], name == "whole"):
+                    broken.append(f"{name}, command {number}: {problem}")
+        file.write_bytes(content)
+        assert tried > 3
+        assert not broken, f"{len(broken)} of {tried}:\n" + "\n".join(broken[:40])
 
-        code: with which it has to end.
-        """
-        self.tried += 1
-        given = [str(argument) for argument in arguments]
+    def _problem(self, command: Callable[[list[str]], int], words: list[str], must_succeed: bool) -> str:
+        """How a command broke the rule, "" where it kept it; `score` prints numbers on its last line."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", RuntimeWarning)  # they would be further lines on stderr
-                ended = command(given)
-            out, err = self._capsys.readouterr()
-            problem = _problem(ended, out, err, score="score" in given)
-            problem = problem or (f"ended with {ended}: {err}" if code not in (None, ended) else "")
+                code = command(words)
         except Exception as error:
             self._capsys.readouterr()
-            problem = f"{type(error).__name__}: {error}"[:300]
-        if problem:
-            self.broken.append(f"{name}: {problem}")
-
-    def end(self) -> None:
-        assert self.tried > 3
-        assert not self.broken, f"{len(self.broken)} of {self.tried}:\n" + "\n".join(self.broken[:40])
-
-
-def _problem(code: int, out: str, err: str, *, score: bool) -> str:
-    """How a command broke the rule, "" where it kept it."""
-    lines = told(err)
-    if code == 0:
-        if not all(line.startswith(("note: ", "warning: ")) for line in lines):
-            return f"exit code 0 and {err[:300]!r}"
-        values = json.loads(out.splitlines()[-1]).values() if score else ()
-        return "" if all(value is None or math.isfinite(value) for value in values) else out[:300]
-    one = code == 2 and len(lines) == 1 and lines[0].startswith("error: ")
-    readable = not any(word in err for word in UNREADABLE) and len(lines[0] if lines else "") < 600
-    return "" if one and readable else err[:300]
+            return f"{type(error).__name__}: {error}"[:300]
+        out, err = self._capsys.readouterr()
+        lines = told(err)
+        if code == 0:
+            values = json.loads(out.splitlines()[-1]).values() if "score" in words else ()
+            finite = all(value is None or math.isfinite(value) for value in values)
+            quiet = all(line.startswith(("note: ", "warning: ")) for line in lines)
+            return "" if finite and quiet else f"{out[-300:]} {err[:300]}"
+        one = code == 2 and len(lines) == 1 and lines[0].startswith("error: ") and len(lines[0]) < 600
+        readable = one and not any(word in err for word in UNREADABLE)
+        return "" if readable and not must_succeed else f"ended with {code}: {err[:300]}"
 
 
-def put_damaged(path: Path, text: str) -> None:
-    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+@pytest.fixture
+def sweep(capsys: pytest.CaptureFixture[str]) -> Sweep:
+    return Sweep(capsys)
 
 
 @pytest.mark.parametrize(("benchmark", "value"), [("tofu", TOFU), ("muse-books", MUSE)])
-def test_a_log_to_score(
-    benchmark: str, value: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_log_to_score(benchmark: str, value: Any, tmp_path: Path, sweep: Sweep) -> None:
     file, whole = tmp_path / "log.json", tmp_path / "whole.json"
     whole.write_text(json.dumps(value))
-    sweep, score = Sweep(capsys), ("score", "--benchmark", benchmark, "--json", "--log")
-    sweep.run("whole", evaluate.main, *score, whole, code=0)
-    for name, text in damaged(value, every=EVERY):
-        put_damaged(file, text)
-        sweep.run(name, evaluate.main, *score, file)
-        sweep.run(f"retained: {name}", evaluate.main, *score, whole, "--retain-log", file)
-    sweep.end()
+    file.write_text(json.dumps(value | {"more": {}}))  # a log is not compared with itself
+    score = (evaluate.main, "score", "--benchmark", benchmark, "--json", "--log")
+    sweep(file, damaged(value), (*score, file), (*score, whole, "--retain-log", file))
 
 
 READ_BY_THE_REPORT = [
-    *(f"two/{name}.json" for name in ("results", "anchors", "intervals", "comparisons", "meta")),
+    *(f"evaluation/{name}.json" for name in ("results", "anchors", "intervals", "comparisons", "meta")),
     *("run/records/metrics.jsonl", "run/records/prompts.jsonl", "run/records/rollouts/1.jsonl"),
     *("run/config.yaml", "scores/naturalness.json"),
 ]
 
 
 @pytest.mark.parametrize("name", READ_BY_THE_REPORT)
-def test_an_input_of_the_report(
-    name: str, root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = ["--results", root / "two", "--run", f"rule={root / 'run'}", "--naturalness", root / "scores"]
-    given += ["--overwrite", "--out", tmp_path / "out"]
-    sweep, content, lines = Sweep(capsys), (root / name).read_text(), name.endswith(".jsonl")
+def test_an_input_of_the_report(name: str, root: Path, tmp_path: Path, sweep: Sweep) -> None:
+    given = (
+        "--results",
+        root / "evaluation",
+        "--run",
+        f"rule={root / 'run'}",
+        "--naturalness",
+        root / "scores",
+    )
+    content, lines = (root / name).read_text(), name.endswith(".jsonl")
     value = [json.loads(line) for line in content.splitlines()] if lines else yaml.safe_load(content)
-    sweep.run("whole", report.main, *given, code=0)
-    for damage, text in damaged(value, lines=lines, every=REPORTS_EVERY):
-        put_damaged(root / name, text)
-        sweep.run(damage, report.main, *given)
-    (root / name).write_text(content)
-    sweep.end()
+    page = (report.main, *given, "--overwrite", "--out", tmp_path / "out")
+    sweep(root / name, damaged(value, lines, REPORTS_EVERY), page)
 
 
-def damaged_tables(content: bytes) -> Iterator[tuple[str, bytes]]:
+def damaged_tables(content: bytes) -> Damages:
     """A table that is cut off, that lacks a column, or has one with values of another type."""
     whole = pd.read_parquet(io.BytesIO(content))
     for share in (0, 1, 2, 3):
@@ -183,27 +212,25 @@ def damaged_tables(content: bytes) -> Iterator[tuple[str, bytes]]:
     yield "no rows", whole.head(0).to_parquet()
 
 
-def test_the_table_of_responses(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    table = root / "two" / tidy.FILE
-    judge = ("judge", "--results", root / "two", "--base-url", "http://localhost:1/v1", "--judge-model", "j")
-    score = ("score", "--benchmark", "world", "--json", "--model", "base", "--log", table)
-    page = ("--results", root / "two", "--overwrite", "--out", tmp_path / "out")
-    sweep, content = Sweep(capsys), table.read_bytes()
-    for name, damage in damaged_tables(content):
-        table.write_bytes(damage)
-        sweep.run(f"judge, {name}", evaluate.main, *judge, "--dry-run")
-        sweep.run(f"score, {name}", evaluate.main, *score)
-        sweep.run(f"report, {name}", report.main, *page)
-    table.write_bytes(content)
-    sweep.end()
+def test_the_table_of_responses(root: Path, tmp_path: Path, sweep: Sweep) -> None:
+    results = root / "evaluation"
+    asked = ("--base-url", "http://localhost:1/v1", "--judge-model", "j", "--dry-run")
+    sweep(
+        results / tidy.FILE,
+        damaged_tables((results / tidy.FILE).read_bytes()),
+        (evaluate.main, "judge", "--results", results, *asked),
+        (
+            *(evaluate.main, "score", "--benchmark", "custom", "--json", "--model", "base"),
+            *("--log", results / tidy.FILE),
+        ),
+        (report.main, "--results", results, "--overwrite", "--out", tmp_path / "out"),
+    )
 
 
-def test_a_saved_replay_buffer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_saved_replay_buffer(tmp_path: Path, sweep: Sweep) -> None:
     replay = Replay(ReplayConfig(admission="all"))
     replay.offer([make_group(5, step=1, rewards=[0.0, 1.0]), make_group(6, step=1)], step=1)
     save(replay, tmp_path, {"rollout.n": 2})
-    state, sweep = tmp_path / "state.json", Sweep(capsys)
-    for name, text in damaged(json.loads(state.read_text()), every=EVERY):
-        put_damaged(state, text)
-        sweep.run(name, inspect, "inspect", tmp_path, "--groups", "--json")
-    sweep.end()
+    state = tmp_path / "state.json"
+    given = ("inspect", tmp_path, "--groups", "--json")
+    sweep(state, damaged(json.loads(state.read_text())), (inspect, *given))

@@ -110,7 +110,7 @@ def stage2(config: DictConfig) -> Iterator[str]:
     replay = settings.replay_config(config)
     settings.check_stage2(config)
     divisions.check_stage2(config)
-    divisions.check_draws(config, replay)
+    draws = list(divisions.draw_warnings(config, replay))
     policy, optimizer = config.actor_rollout_ref.model, "actor_rollout_ref.actor.optim"
     key = "actor_rollout_ref.model"
     settings.check_parts(config, policy, key, optimizer)
@@ -146,7 +146,7 @@ def stage2(config: DictConfig) -> Iterator[str]:
     yield from rows.length_warnings(config, train)
     yield from settings.warm_up_warnings(config, optimizer, steps)
     yield from settings.replay_warnings(config, replay, steps)
-    yield from divisions.draw_warnings(config, replay)
+    yield from draws
     yield from memory.warnings(config)
     yield from disk.warnings_of_stage2(config, steps)
     learning.before_stage2(config)

@@ -147,24 +147,23 @@ def check_stage2(config: DictConfig) -> None:
         )
 
 
-def check_draws(config: DictConfig, replay: ReplayConfig) -> None:
-    """Refuse a replay that never has a group for each device. Raises SettingsError."""
-    ranks = devices_of(config, ACTOR).ranks
-    refuse(
-        replay.enable and replay.groups_per_update < ranks,
-        f"replay.groups_per_update is {replay.groups_per_update}, but {ranks} devices share the groups "
-        f"of a replay update evenly, so that none would ever be made; set it to {ranks} or more",
-    )
-
-
 def draw_warnings(config: DictConfig, replay: ReplayConfig) -> Iterator[str]:
-    """What to say where the devices cannot share the groups of a replay update."""
-    ranks = devices_of(config, ACTOR).ranks
-    if replay.enable and (left := replay.groups_per_update % ranks):
-        used = replay.groups_per_update - left
+    """What to say where the devices cannot share the groups of a replay update.
+
+    Raises:
+        SettingsError: there is never a group for each device.
+    """
+    ranks, groups = devices_of(config, ACTOR).ranks, replay.groups_per_update
+    refuse(
+        replay.enable and groups < ranks,
+        f"replay.groups_per_update is {groups}, but {ranks} devices share the groups of a replay update "
+        f"evenly, so that none would ever be made; set it to {ranks} or more",
+    )
+    if replay.enable and (left := groups % ranks):
+        used = groups - left
         yield (
-            f"replay.groups_per_update is {replay.groups_per_update}, which {ranks} devices cannot share "
-            f"evenly: a replay update draws {used} groups; set it to {used} or {used + ranks}"
+            f"replay.groups_per_update is {groups}, which {ranks} devices cannot share evenly: a replay "
+            f"update draws {used} groups; set it to {used} or {used + ranks}"
         )
 
 

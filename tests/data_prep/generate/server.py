@@ -7,8 +7,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -208,10 +207,3 @@ class ChatServer:
                 """Silent."""
 
         return Handler
-
-
-@contextmanager
-def chat_server(reply: Callable[[str], str]) -> Iterator[str]:
-    """The base URL of a server that answers each prompt with the text that a function makes of it."""
-    with ChatServer(lambda number, call: say(reply(call.body["messages"][-1]["content"]))) as server:
-        yield server.url

@@ -12,9 +12,8 @@ import torch
 from recipe.rerule import evaluate
 from recipe.rerule.evaluation.probes import read_probes
 from tests.evaluation.conftest import write_probes
-from tests.golden.attack_inputs import put_attacked
 from tests.golden.golden import FOLDER, ROOT
-from tests.golden.inputs import FORGET, RETAIN
+from tests.golden.inputs import FORGET, RETAIN, put_attacked
 from tests.unlearning.made import put_model
 
 ENGINE = f"{FOLDER / 'engine'}{os.pathsep}{ROOT}"
