@@ -11,7 +11,6 @@ import signal
 import sys
 import time
 import traceback
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,13 +25,7 @@ SHARDS = [f"{part}_world_size_{RANKS}_rank_{rank}.pt" for rank in range(RANKS) f
 JSON_FILES = ["actor/fsdp_config.json", "actor/huggingface/config.json"]
 TORCH_FILES = [*(f"actor/{name}" for name in SHARDS), "data.pt"]
 PIECES = 3
-ONE_GROUP = {
-    "admission": "all",
-    "min_groups": 1,
-    "warmup_steps": 0,
-    "capacity": 1,
-    "groups_per_update": 1,
-}
+ONE_GROUP = {"admission": "all", "min_groups": 1, "warmup_steps": 0, "capacity": 1, "groups_per_update": 1}
 
 
 class Stamp(NamedTuple):
@@ -55,7 +48,9 @@ def save_checkpoint(run: Path, step: int, limit: int = 2, interim: bool = False,
     stamp = new_stamp(step)
     checkpoints.begin(run, step)
     folder = checkpoints.step_folder(run, step)
-    replay.save(_replay(stamp), folder / "replay")
+    buffer = replay.Replay(replay.ReplayConfig.from_dict(ONE_GROUP))
+    buffer.offer([_group(stamp)], step)
+    replay.save(buffer, folder / "replay")
     write_verl_parts(folder, stamp)
     with open(run / checkpoints.TRACKER_FILE, "w") as file:
         file.write(str(step))
@@ -92,7 +87,11 @@ def stamps(folder: Path) -> set[Stamp]:
     assert {name for name in names if not name.startswith("replay/")} == expected
     contents = [torch.load(folder / name, weights_only=True) for name in TORCH_FILES]
     contents += [json.loads((folder / name).read_bytes()) for name in JSON_FILES]
-    return {Stamp(content["step"], content["attempt"]) for content in contents} | {_replay_stamp(folder)}
+    buffer = replay.Replay(replay.ReplayConfig.from_dict(ONE_GROUP))
+    replay.load(buffer, folder / "replay")
+    (group,) = buffer.draw(step=1_000_000)
+    found = {Stamp(content["step"], content["attempt"]) for content in contents}
+    return found | {Stamp(group.step, group.prompt_index)}
 
 
 def in_child(work: Callable[[], None]) -> int:
@@ -118,27 +117,46 @@ def exit_code(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-class Fault(ABC):
-    """What happens at the write-type call number `at`, counted from 0. Replaces functions for good."""
+HalfDone = Callable[[], object] | None
+"""Does a part of the write that is about to happen; None where the call is no write."""
 
-    def __init__(self, at: int) -> None:
-        self.at = at
-        self.calls = 0
 
-    def install(self) -> None:
+def disk_full(half_done: HalfDone) -> None:
+    """The call fails; what was being written is there by half."""
+    if half_done:
+        half_done()
+    raise OSError(errno.ENOSPC, "no space left")
+
+
+def killed(half_done: HalfDone) -> None:
+    """SIGKILL before the call; what Python buffers is lost."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed_within(half_done: HalfDone) -> None:
+    """SIGKILL with half of a write on the disk; only writes count."""
+    assert half_done is not None
+    half_done()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Fault:
+    """Does `strike` at the write-type call number `at`, counted from 0. Replaces functions for good."""
+
+    def __init__(self, strike: Callable[[HalfDone], None], at: int) -> None:
+        self._strike = strike
+        self._left = at
         for name in ("fsync", "replace", "rename", "unlink", "rmdir", "mkdir"):
             setattr(os, name, self._counted(getattr(os, name)))
         builtins.open = io.open = self._open  # type: ignore[assignment]
 
-    def before(self, half_done: Callable[[], object] | None = None) -> None:
-        """To be called before each write-type call; `half_done` does a part of a write."""
-        if self.calls == self.at:
-            self.strike(half_done)
-        self.calls += 1
-
-    @abstractmethod
-    def strike(self, half_done: Callable[[], object] | None) -> None:
-        """Fail, or die."""
+    def before(self, half_done: HalfDone = None) -> None:
+        """To be called before each write-type call."""
+        if half_done is None and self._strike is killed_within:
+            return
+        self._left -= 1
+        if self._left == -1:
+            self._strike(half_done)
 
     def _counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
@@ -152,36 +170,6 @@ class Fault(ABC):
             return _real_open(path, mode, *arguments, **options)
         self.before()
         return _File(_real_open(path, mode, *arguments, **options), self)
-
-
-class DiskFull(Fault):
-    """The call fails; what was being written is there by half."""
-
-    def strike(self, half_done: Callable[[], object] | None) -> None:
-        if half_done:
-            half_done()
-        self.calls += 1
-        raise OSError(errno.ENOSPC, "no space left")
-
-
-class KilledBefore(Fault):
-    """SIGKILL before the call; what Python buffers is lost."""
-
-    def strike(self, half_done: Callable[[], object] | None) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-class KilledWithin(Fault):
-    """SIGKILL with half of a write on the disk; only writes count."""
-
-    def before(self, half_done: Callable[[], object] | None = None) -> None:
-        if half_done:
-            super().before(half_done)
-
-    def strike(self, half_done: Callable[[], object] | None) -> None:
-        assert half_done is not None
-        half_done()
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class _File:
@@ -228,33 +216,20 @@ def _write_in_pieces(path: Path, data: bytes) -> None:
             file.write(data[start : start + size])
 
 
-def _new_replay() -> replay.Replay:
-    return replay.Replay(replay.ReplayConfig.from_dict(ONE_GROUP))
-
-
-def _replay(stamp: Stamp) -> replay.Replay:
-    """A replay that holds one group, with the stamp in it."""
-    state = _new_replay()
-    group = replay.RolloutGroup(
+def _group(stamp: Stamp) -> replay.RolloutGroup:
+    """One whose making needs none of torch's threads, for which a forked child would wait without end."""
+    ones, zeros = torch.ones(2, dtype=torch.int32), torch.zeros(2)
+    return replay.RolloutGroup(
         prompt_index=stamp.attempt,
         side="forget",
         mode="qa",
         step=stamp.step,
-        prompt_ids=torch.ones(3, dtype=torch.int32),
-        response_ids=torch.ones(2, dtype=torch.int32),
-        lengths=torch.ones(2, dtype=torch.int32),
-        response_mask=torch.ones(2, dtype=torch.bool),
-        old_log_probs=torch.zeros(2),
+        prompt_ids=ones,
+        response_ids=ones,
+        lengths=ones,
+        response_mask=ones.bool(),
+        old_log_probs=zeros,
         advantages=torch.tensor([-1.0, 1.0]),
         rewards=torch.tensor([0.0, 1.0]),
-        ref_log_probs=torch.zeros(2),
+        ref_log_probs=zeros,
     )
-    state.offer([group], stamp.step)
-    return state
-
-
-def _replay_stamp(folder: Path) -> Stamp:
-    state = _new_replay()
-    replay.load(state, folder / "replay")
-    (group,) = state.draw(step=1_000_000)
-    return Stamp(group.step, group.prompt_index)

@@ -1,15 +1,18 @@
-"""The scripts of examples/: what they remove and overwrite, and the commands that they give.
+"""The scripts of examples/: what they remove and overwrite, what --dry-run prints, which commands they give.
 
-A `python` that only notes its arguments stands where the scripts look for one. The commands that it notes are
-checked as the commands themselves check them.
+A `python` that notes its words stands where the scripts look for one. The commands that it notes are checked
+as the commands themselves check them.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +23,71 @@ from omegaconf import DictConfig, OmegaConf
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.preflight import checks
 from recipe.rerule.runs import run_folder
-from recipe.rerule.unlearning import presets
+from tests.data_prep.raw_files import put_rwku_target
 from tests.document_programs import HYDRA, composed
 from tests.refused.configurations import put_model
 from tests.refused.rows import rl, sft, stored
 
 ROOT = Path(__file__).parents[1]
 Done = subprocess.CompletedProcess[str]
+Run = Callable[..., tuple[Done, list[list[str]]]]
+STAND_IN = (
+    f"""#!/bin/bash
+# Notes its words; what only names targets or files is run.
+# With FINISHES, it makes the files that tell a script that a step is finished.
+case "$*" in *--list* | *method_files.py*) exec "{sys.executable}" "$@" ;; esac
+"""
+    + r"""
+printf '%s\t' "$@" "offline=${HF_HUB_OFFLINE:-0}" >> "$CALLS"; echo >> "$CALLS"
+made() { mkdir -p "$(dirname "$OUT/$1")"; touch "$OUT/$1"; }
+[[ "$*" != *rerule.report* ]] || printf '%s\n' '## Results' '### Paired tests' 'tests' \
+  '## What attacks get out' 'said' '### Figure' > "$OUT/report.md"
+[ -n "$FINISHES" ] || exit 0
+case "$*" in
+  *"data_prep world"*) made world/manifest.json ;;
+  *"data_prep custom"*) made data/manifest.json ;;
+  *rerule.sft*) made stage1/model/config.json ;;
+  *rerule.unlearn*) made po/model/config.json ;;
+  *rerule.main*)
+    case "$*" in *replay.enable=false*) run=rule ;; *) run=rerule ;; esac
+    made "$run/latest_checkpointed_iteration.txt"
+    echo "stage 2 finished: $OUT/$run" ;;
+  *"evaluate model"*) made evaluation/results.json ;;
+  *"evaluate attack"*) made attacks/attacks.json ;;
+  *rerule.report*) made report.html ;;
+esac
+"""
+)
 
 
-def bash(script: str, **environment: str) -> Done:
-    """Run a script in the project's folder, with this interpreter as `python`."""
+def bash(command: str, **variables: str) -> Done:
+    """Run a command of bash in the project's folder, with this interpreter as `python`."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    settings = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), **environment}
-    return subprocess.run(["bash", "-c", script], cwd=ROOT, env=settings, capture_output=True, text=True)
+    settings = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "0", **variables}
+    return subprocess.run(["bash", "-c", command], cwd=ROOT, env=settings, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the python that only notes."""
+    python = tmp_path_factory.mktemp("bin") / "python"
+    python.write_text(STAND_IN)
+    python.chmod(0o755)
+    return python.parent
+
+
+@pytest.fixture
+def run(stand_in: Path, tmp_path: Path) -> Run:
+    """run(command, **variables): what it said, and the words of each call of python; OUT has to be quoted."""
+
+    def run(command: str, **variables: str) -> tuple[Done, list[list[str]]]:
+        calls = tmp_path / "calls"
+        calls.write_text("")
+        settings = {"OUT": f"{tmp_path}/my run", "CALLS": str(calls), "FINISHES": "", **variables}
+        done = bash(f'PATH="{stand_in}:$PATH"; {command}', **settings)
+        return done, [line.split("\t")[:-1] for line in calls.read_text().splitlines()]
+
+    return run
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -42,7 +96,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def refused(done: Done, line: str) -> None:
     """It ended with this one line of stderr."""
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert done.stderr.startswith(f"error: {line}")
 
 
@@ -55,22 +109,16 @@ def test_only_an_unfinished_run_is_removed_and_no_log_is_overwritten(tmp_path: P
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("years of work")
     (tmp_path / "b.log").symlink_to(tmp_path / "nowhere")
-    common = f"set -euo pipefail; source examples/common.sh; cd {tmp_path}; "
-    done = bash(f"{common} for name in a b c; do new_log $name; done")
+    common = "set -euo pipefail; source examples/common.sh;"
+    done = bash(f"{common} cd {tmp_path}; for name in a b c; do new_log $name; done")
     assert done.stdout.split() == ["a.2.log", "b.1.log", "c.log"]
-    common = common.replace(f"cd {tmp_path}; ", "")
     done = bash(f"{common} cleared {tmp_path}/none; cleared {tmp_path}/ours; stage1 {tmp_path}/mine tiny m r")
-    assert done.returncode == 2
     assert done.stdout == f"removed {tmp_path}/ours, which an interrupted run left unfinished\n"
-    assert done.stderr.startswith(f"error: {tmp_path}/mine is unfinished, and no run.json says")
-    assert done.stderr.count("\n") == 1
+    refused(done, f"{tmp_path}/mine is unfinished, and no run.json says")
     assert contents(tmp_path) == dict.fromkeys(("mine/thesis.tex", "a.log", "a.1.log"), b"years of work")
 
 
-OF_THE_QUICKSTART = "stage1 rule rerule evaluation attacks report report.html report.md results.json"
-
-
-@pytest.mark.parametrize("name", OF_THE_QUICKSTART.split())
+@pytest.mark.parametrize("name", ["stage1", "rule", "evaluation", "report", "report.html", "results.json"])
 def test_the_quickstart_refuses_a_folder_with_a_users_files(name: str, tmp_path: Path) -> None:
     mine = tmp_path / name if "." in name else tmp_path / name / "thesis.tex"
     mine.parent.mkdir(exist_ok=True)
@@ -87,97 +135,144 @@ def test_no_script_removes_or_moves_anything_itself() -> None:
         assert not words & {"rm", "mv", "rmdir", "unlink", "truncate", "shred", "--delete"}, script
 
 
-# The quickstart and the real model.
+# --dry-run, and the targets that run_rwku.sh takes.
 
-NOTING = (
-    f"""#!/bin/bash
-# Notes its arguments and makes the files which tell the script that a step is finished.
-[ "$1" != examples/method_files.py ] || exec "{sys.executable}" "$@"
-"""
-    + r"""
-printf '%s\t' "$@" >> "$OUT.notes"; echo >> "$OUT.notes"
-[ -n "$FINISHES" ] || exit 0
-made() { mkdir -p "$(dirname "$OUT/$1")"; touch "$OUT/$1"; }
-case "$*" in
-  *"data_prep world"*)
-    made world/manifest.json
-    case "$*" in *--retain-model*) mkdir -p "$OUT/world/retain_model" ;; esac ;;
-  *"data_prep custom"*) made data/manifest.json ;;
-  *rerule.sft*) made stage1/model/config.json ;;
-  *rerule.unlearn*) made po/model/config.json ;;
-  *rerule.main*)
-    case "$*" in *replay.enable=false*) run=rule ;; *) run=rerule ;; esac
-    made "$run/latest_checkpointed_iteration.txt"
-    echo "stage 2 finished: $OUT/$run" ;;
-  *"evaluate model"*) made evaluation/results.json ;;
-  *"evaluate attack"*) made attacks/attacks.json ;;
-  *rerule.report*)
-    made report.html
-    printf '%s\n' '## Results' '### Paired tests' 'tests' '## What attacks get out' 'said' '### Figure' \
-      > "$OUT/report.md" ;;
-esac
-"""
-)
+TEN = [
+    *("1_Stephen_King", "2_Confucius", "3_Bruce_Lee", "4_Warren_Buffett", "5_Christina_Aguilera"),
+    *("6_Cindy_Crawford", "7_Marie_Osmond", "8_Paris_Hilton", "9_Justin_Bieber"),
+    "10_Prince_Harry,_Duke_of_Sussex",
+]
+"""The targets of the two papers."""
+BARE, LAST = "11_Bo_Fell", "12_Cy_Esk"
 
 
 @pytest.fixture(scope="module")
-def noting(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the python that only notes."""
-    python = tmp_path_factory.mktemp("bin") / "python"
-    python.write_text(NOTING)
-    python.chmod(0o755)
-    return python.parent
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """RULE's `data` with twelve targets; the eleventh has no training rows, as fifty of RULE's hundred."""
+    data = tmp_path_factory.mktemp("rule") / "data"
+    for name in [*TEN, BARE, LAST]:
+        put_rwku_target(data / "RWKU/Target" / name)
+    (data / "RWKU/Target" / BARE / "rl_rejection_with_fb_neighbor_target.json").unlink()
+    return data
 
 
-def noted(out: Path, python: Path, script: str, **variables: str) -> tuple[Done, list[list[str]]]:
-    """What a script said, and the words of each command that it gave, in order."""
-    notes = out.with_name(f"{out.name}.notes")
-    notes.write_text("")
-    settings = {"OUT": str(out), "FINISHES": "", **variables}
-    done = bash(f'PATH="{python}:$PATH"; bash examples/{script}.sh', **settings)
-    return done, [line.split("\t")[:-1] for line in notes.read_text().splitlines()]
-
-
-def test_the_quickstart_attacks_what_it_has_made(noting: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    done, commands = noted(out, noting, "quickstart", FINISHES="1")
+@pytest.mark.parametrize(
+    ("script", "smoke", "arms"),
+    [("rwku", "0", 6), ("muse_books", "1", 3), ("muse_news", "0", 3), ("tofu", "1", 3), ("real", "0", 2)],
+)
+def test_what_is_printed_and_pasted_is_what_the_script_runs(
+    script: str, smoke: str, arms: int, data: Path, run: Run, tmp_path: Path
+) -> None:
+    settings = {"DATA": str(data), "MODEL": "owner/it's a model", "SMOKE": smoke}
+    settings["TARGETS"] = f"{TEN[0]}\n{TEN[-1]}"
+    settings |= {} if script == "real" else {"ARMS": "rule rerule random", "STAGE1_OPTIONS": "optim.lr=1e-7"}
+    out, command = tmp_path / "my run", f"bash examples/run_{script}.sh"
+    dry, calls = run(f"{command} --dry-run", **settings)
+    assert (dry.returncode, calls, out.exists()) == (0, [], False), dry.stderr
+    assert run(command, DRY_RUN="1", **settings)[0].stdout == dry.stdout
+    pasted, calls = run(dry.stdout, **settings)
+    assert pasted.returncode == 0
+    written = contents(out)
+    shutil.rmtree(out)
+    done, calls_of_script = run(command, **settings)
     assert done.returncode == 0, done.stderr
-    world = f"-m data_prep world --out {out}/world --retain-model"
+    assert calls == calls_of_script
+    assert written == contents(out)
+    assert ["recipe.rerule.main" in words for words in calls].count(True) == arms
+
+
+def test_methods_are_printed_before_their_rows_are_made(data: Path, run: Run, tmp_path: Path) -> None:
+    settings = {
+        "DATA": str(data),
+        "SMOKE": "1",
+        "ARM": "npo_gdr",
+        "PREPARE_OPTIONS": "--gold mine.csv --limit 8",
+    }
+    done, _ = run("bash examples/run_tofu.sh --dry-run", **settings)
+    assert (
+        "--limit 16 --val-rows 8 --gold mine.csv --limit 8\n" in done.stdout
+    )  # the user's options come last
+    (line,) = [line for line in done.stdout.splitlines() if "recipe.rerule.unlearn" in line]
+    named = re.findall(r"(data\.\w+)=\S*?my\\ run/data/(\w+)\.parquet", line)
+    assert named == [("data.forget", "forget_gold"), ("data.retain", "retain")]
+    (tmp_path / "my run/data").mkdir(parents=True)  # without the rows that the method reads
+    (tmp_path / "my run/data/manifest.json").write_text("{}")
+    refused(run("bash examples/run_tofu.sh --dry-run", **settings)[0], "the method npo_gdr needs")
+
+
+@pytest.mark.parametrize(
+    ("variables", "targets"),
+    [
+        ({}, TEN),
+        ({"SMOKE": "1"}, TEN[:2]),
+        ({"TARGETS": "all"}, [*TEN, LAST]),
+        ({"TARGETS": f"Cy Esk\n\n{TEN[9]}\n"}, [LAST, TEN[9]]),
+        ({"inside": "RWKU/Target", "TARGETS": "Confucius"}, TEN[1:2]),
+    ],
+)
+def test_targets(variables: dict[str, str], targets: list[str], data: Path, run: Run) -> None:
+    settings = {"DATA": str(data / variables.get("inside", "")), "MODEL": "m", **variables}
+    done, _ = run("bash examples/run_rwku.sh --dry-run", **settings)
+    assert done.returncode == 0, done.stderr
+    assert re.findall("^# == (.+)$", done.stdout, re.MULTILINE) == targets
+
+
+NO_ROWS = f"no training rows (rl_rejection_with_fb_neighbor_target.json) in {BARE}: choose "
+NO_TARGET = "there is no target '13_No'; choose from Stephen King, Confucius, "
+
+
+@pytest.mark.parametrize(("target", "line"), [(BARE, NO_ROWS), ("13_No", NO_TARGET)])
+@pytest.mark.parametrize("dry", ["", "--dry-run"])
+def test_a_target_that_cannot_be_made_is_named_before_any_work(
+    dry: str, target: str, line: str, data: Path, run: Run, tmp_path: Path
+) -> None:
+    settings = {"DATA": str(data), "MODEL": "m", "TARGETS": f"{TEN[0]}\n{target}"}
+    done, calls = run(f"bash examples/run_rwku.sh {dry}", **settings)
+    refused(done, line)
+    assert (calls, (tmp_path / "my run").exists()) == ([], False)
+
+
+# The quickstart and the real model.
+
+
+def test_the_quickstart_attacks_what_it_has_made(run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done, commands = run("bash examples/quickstart.sh", OUT=str(out), FINISHES="1")
+    assert done.returncode == 0, done.stderr
+    world = f"-m data_prep world --out {out}/world --retain-model offline=1"
     assert " ".join(commands[0]) == world
     assert " ".join(commands[-2]) == (
         f"-m recipe.rerule.evaluate attack --model original={out}/world/model --model rule={out}/rule "
         f"--model rerule={out}/rerule --control {out}/world/retain_model --attacks prefill samples "
         f"quantise_4 relearn_forget_half --platform cpu --probes {out}/world/probes.parquet --train "
-        f"{out}/world/train.parquet --out {out}/attacks"
+        f"{out}/world/train.parquet --out {out}/attacks offline=1"
     )
-    assert f"--results {out}/evaluation --attacks {out}/attacks --run rule={out}/rule" in " ".join(
-        commands[-1]
-    )
-    done, commands = noted(out, noting, "quickstart", FINISHES="1")
+    shown = f"--results {out}/evaluation --attacks {out}/attacks --run rule={out}/rule"
+    assert shown in " ".join(commands[-1])
+    done, commands = run("bash examples/quickstart.sh", OUT=str(out), FINISHES="1")
     assert [" ".join(words) for words in commands] == [world]
     assert "## Results\n## What attacks get out\nsaid\n" in done.stdout
 
 
 @pytest.mark.parametrize("smoke", ["0", "1"])
 def test_the_real_models_commands_take_their_settings_and_are_not_repeated(
-    smoke: str, noting: Path, tmp_path: Path
+    smoke: str, run: Run, tmp_path: Path
 ) -> None:
-    out = tmp_path / "out"
-    done, commands = noted(out, noting, "run_real", FINISHES="1", SMOKE=smoke)
+    out, settings = tmp_path / "out", {"OUT": f"{tmp_path}/out", "SMOKE": smoke, "FINISHES": "1"}
+    done, commands = run("bash examples/run_real.sh", **settings)
     assert done.returncode == 0, done.stderr
     started = [words[words[0] == "-m"].removeprefix("recipe.rerule.") for words in commands]
     steps = "examples/real_model.py data_prep sft main main unlearn evaluate evaluate report"
     assert started == [*steps.split(), "examples/before_after.py"]
     for words in commands:
         if words[1] in HYDRA:
-            assert composed(words[1], tuple(words[2:])).platform.name == "cpu"
+            assert composed(words[1], tuple(words[2:-1])).platform.name == "cpu"
     shown = f"--model original={out}/model --model rule={out}/rule --model rerule={out}/rerule"
     assert shown in " ".join(commands[7])
-    _, commands = noted(out, noting, "run_real", FINISHES="1", SMOKE=smoke)
+    _, commands = run("bash examples/run_real.sh", **settings)
     assert [words[0] for words in commands] == ["examples/real_model.py", "examples/before_after.py"]
-    other = {"SMOKE": smoke, "MODEL": "mine"}
     line = f"{out} was not made by this script with these settings: give another OUT, or delete {out}\n"
-    refused(noted(out, noting, "run_real", **other)[0], line)
+    refused(run("bash examples/run_real.sh", **settings, MODEL="mine")[0], line)
 
 
 def test_four_answers_before_and_after(tmp_path: Path) -> None:
@@ -186,9 +281,7 @@ def test_four_answers_before_and_after(tmp_path: Path) -> None:
         return {"model": model, "probe": probe, "side": side, "rouge_l": rouge_l, **texts}
 
     sides = {9: "retain", 1: "forget", 2: "forget", 3: "forget", 4: "forget", 7: "retain"}
-    rows = [
-        row(name, probe, side, probe != 2) for name in ("base", "rerule") for probe, side in sides.items()
-    ]
+    rows = [row(name, n, side, n != 2) for name in ("base", "rerule") for n, side in sides.items()]
     tidy.from_rows(rows).to_parquet(tmp_path / tidy.FILE)
     done = bash(f"python examples/before_after.py {tmp_path} base rerule")
     assert done.returncode == 0, done.stderr
@@ -205,29 +298,21 @@ TARGET = "10_Ada,_Duke_of_Quill"
 """The one target of RWKU, with a comma as one of the published targets has."""
 SIZES: dict[tuple[str, int, int], tuple[int, int, int]] = {
     ("rwku", 1, 1): (1, 2, 16),
-    ("rwku", 8, 2): (8, 1, 16),
     ("rwku", 8, 4): (8, 1, 8),  # not the paper's 16: 32 devices have 8 rows each
     ("muse_books", 2, 1): (2, 2, 16),
     ("muse_news", 16, 1): (8, 1, 16),
-    ("tofu", 4, 1): (4, 2, 8),
     ("tofu", 8, 4): (8, 1, 8),
 }
 """Benchmark, devices a node, nodes: ranks and micro-batch of stage 1, micro-batch of log-probs; by hand."""
-UNLEARN = {
-    "rwku": (8, 3, 1e-6),
-    "muse_books": (32, 10, 1e-5),
-    "muse_news": (32, 10, 1e-5),
-    "tofu": (8, 10, 1e-5),
-}
+UNLEARN = {"rwku": (8, 3, 1e-6), "tofu": (8, 10, 1e-5)} | dict.fromkeys(
+    ("muse_books", "muse_news"), (32, 10, 1e-5)
+)
 """Rows a step, epochs and learning rate of a method; by hand."""
 READ = {
     "ga": ["forget_gold"],
     "npo_gdr": ["forget_gold", "retain"],
     "dpo_rt": ["forget_gold", "alternate", "retain"],
-    "po": ["alternate", "retain"],
     "mismatch": ["forget_gold", "retain"],
-    "llmu": ["forget_gold", "retain"],
-    "flat": ["forget_gold", "alternate"],
     "whp": ["forget_gold"],
     "rejection_steering": ["alternate"],
     "retain_model": ["retain"],
@@ -253,10 +338,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def script(noting: Path, made: Path, tmp_path: Path) -> Any:
+def script(run: Run, made: Path, tmp_path: Path) -> Run:
     """script(benchmark, **variables): what it said, and module and arguments of each command of python -m."""
 
-    def run(benchmark: str, data: Path = made / "data", **variables: str) -> tuple[Done, list[list[str]]]:
+    def script(benchmark: str, data: Path = made / "data", **variables: str) -> tuple[Done, list[list[str]]]:
         out = tmp_path / "out"
         if not out.exists():
             out.mkdir()
@@ -264,14 +349,14 @@ def script(noting: Path, made: Path, tmp_path: Path) -> Any:
                 (out / "data").mkdir()
                 (out / "data" / "manifest.json").write_text("{}")
             (out / "data" / TARGET if benchmark == "rwku" else out / "data").symlink_to(data)
-        usual = {"MODEL": str(made / "model"), "DATA": "unused"}
-        done, commands = noted(out, noting, f"run_{benchmark}", **usual | variables)
-        return done, [words[1:] for words in commands if words[0] == "-m"]
+        usual = {"OUT": str(out), "MODEL": str(made / "model"), "DATA": "unused"}
+        done, commands = run(f"bash examples/run_{benchmark}.sh", **usual | variables)
+        return done, [words[1:-1] for words in commands if words[0] == "-m"]
 
-    return run
+    return script
 
 
-def checked(words: list[str], model: Path | None = None) -> DictConfig:
+def checked(words: list[str], model: Path) -> DictConfig:
     """The settings of a command, which its checks accept; `model` stands for one that is not made.
 
     Hydra composes once an experiment, which takes a second; sizes are resolved when they are read.
@@ -287,7 +372,7 @@ def checked(words: list[str], model: Path | None = None) -> DictConfig:
     key = "actor_rollout_ref.model.path" if program == "recipe.rerule.main" else "model.path"
     for place in {key, "reinforced.path"}:
         path = Path(OmegaConf.select(config, place) or ROOT)
-        if model is not None and not path.exists():
+        if not path.exists():
             path.parent.mkdir(exist_ok=True)
             path.symlink_to(model)
     names = {"main": checks.stage2, "sft": checks.stage1, "unlearn": checks.unlearn}
@@ -296,7 +381,7 @@ def checked(words: list[str], model: Path | None = None) -> DictConfig:
 
 
 @pytest.mark.parametrize("layout", SIZES, ids=lambda layout: "-".join(map(str, layout)))
-def test_what_a_script_passes_is_accepted(layout: tuple[str, int, int], made: Path, script: Any) -> None:
+def test_what_a_script_passes_is_accepted(layout: tuple[str, int, int], made: Path, script: Run) -> None:
     benchmark, gpus, nodes = layout
     ranks, micro_batch, log_probs = SIZES[layout]
     done, commands = script(benchmark, N_GPUS=str(gpus), NNODES=str(nodes), ARMS="rerule dpo_gdr")
@@ -306,99 +391,76 @@ def test_what_a_script_passes_is_accepted(layout: tuple[str, int, int], made: Pa
     assert (stage2.trainer.n_gpus_per_node, stage2.trainer.nnodes) == (gpus, nodes)
     assert stage2.actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu == log_probs
     assert stage2.actor_rollout_ref.rollout.max_model_len == (768 if benchmark == "tofu" else 1536)
-    batch, epochs, rate = UNLEARN[benchmark]
-    assert (method.data.train_batch_size, method.trainer.total_epochs, method.optim.lr) == (
-        batch,
-        epochs,
-        rate,
-    )
+    sizes = (method.data.train_batch_size, method.trainer.total_epochs, method.optim.lr)
+    assert sizes == UNLEARN[benchmark]
     assert (method.trainer.n_gpus_per_node, method.trainer.nnodes) == (ranks, 1)
-    assert method.data.micro_batch_size_per_gpu == (2 if batch == 32 else micro_batch)
+    assert method.data.micro_batch_size_per_gpu == (2 if sizes[0] == 32 else micro_batch)
     assert (method.method.name, method.model.path) == ("dpo_gdr", str(made / "model"))
 
 
-def test_a_try_has_one_device_and_three_steps_whatever_is_said(made: Path, script: Any) -> None:
+def test_a_try_has_one_device_and_three_steps_whatever_is_said(made: Path, script: Run) -> None:
+    """WHP has a model that is reinforced by the answers to forget."""
     _, commands = script("tofu", SMOKE="1", N_GPUS="3", ARMS="rerule whp")
-    found = {f"{one[0]} {Path(one[-1]).name}": one for one in commands}
-    assert [words[0].rpartition(".")[2] for words in commands][:4] == ["sft", "main", "sft", "unlearn"], found
-    stage1, stage2, reinforced, method = (checked(words, made / "model") for words in commands[:4])
-    assert (stage1.trainer.n_gpus_per_node, stage1.data.micro_batch_size_per_gpu) == (1, 2)
-    actor, rollout = stage2.actor_rollout_ref.actor, stage2.actor_rollout_ref.rollout
-    assert (actor.ppo_micro_batch_size_per_gpu, rollout.log_prob_micro_batch_size_per_gpu) == (4, 8)
-    assert rollout.max_model_len == 512
-    assert (method.trainer.n_gpus_per_node, method.trainer.total_training_steps) == (1, 3)
-    assert (method.platform.name, method.data.train_batch_size) == ("cpu", 4)
-    # WHP has a model that is reinforced by the answers to forget.
+    assert [words[0].rpartition(".")[2] for words in commands][:4] == ["sft", "main", "sft", "unlearn"]
+    _, stage2, reinforced, method = (checked(words, made / "model") for words in commands[:4])
+    for config in (stage2, reinforced, method):
+        assert (config.trainer.n_gpus_per_node, config.platform.name) == (1, "cpu")
+    assert (stage2.trainer.total_training_steps, method.trainer.total_training_steps) == (3, 3)
     assert Path(reinforced.data.train_files).name == "forget_gold.parquet"
     assert method.model.path == reinforced.model.path
     assert method.reinforced.path == f"{reinforced.trainer.default_local_dir}/model"
 
 
-def test_every_method_is_an_arm_with_the_files_that_it_reads(script: Any) -> None:
-    done, commands = script("tofu", ARMS="\n".join(presets.names()))
+def test_a_method_is_an_arm_with_the_files_that_it_reads(script: Run) -> None:
+    done, commands = script("tofu", ARMS="\n".join(READ))
     assert done.returncode == 0, done.stderr
-    runs = {words[1]: words for words in commands if words[0] == "recipe.rerule.unlearn"}
-    assert list(runs) == [f"method={name}" for name in presets.names()]
-    assert len(runs) >= 22
-    for method, files in READ.items():
-        given = [part for part in runs[f"method={method}"] if part.startswith("data.")]
-        assert [Path(part.rpartition("=")[2].strip("'")).stem for part in given] == files
+    read = {}
+    for words in (words for words in commands if words[0] == "recipe.rerule.unlearn"):
+        given = [part.rpartition("=")[2].strip("'") for part in words if part.startswith("data.")]
+        read[words[1].removeprefix("method=")] = [Path(file).stem for file in given]
+    assert read == READ
 
 
 def test_several_arms_have_one_stage_1_one_evaluation_and_one_report(
-    made: Path, script: Any, tmp_path: Path
+    made: Path, script: Run, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    options = {"STAGE1": "optim.lr=1e-7", "STAGE2": "replay.seed=3", "UNLEARN": "trainer.seed=5"}
-    arms = {f"{stage}_OPTIONS": words for stage, words in options.items()}
-    arms |= {"ARMS": "rule rerule npo_gdr recommended random po"}
-    done, runs = script("tofu", **arms)
+    own = {"sft": {"optim.lr=1e-7"}, "main": {"replay.seed=3"}, "unlearn": {"trainer.seed=5"}}
+    options = {"STAGE1_OPTIONS": "optim.lr=1e-7", "STAGE2_OPTIONS": "replay.seed=3"}
+    options["UNLEARN_OPTIONS"] = "trainer.seed=5"
+    done, runs = script("tofu", ARMS="rule rerule npo_gdr recommended random po", **options)
     assert done.returncode == 0, done.stderr
     stages = [run[0].rpartition(".")[2] for run in runs]
     assert stages == ["sft", "main", "main", "unlearn", "main", "main", "unlearn", "evaluate", "report"]
     for stage, run in zip(stages, runs, strict=True):
-        of = {"sft": "STAGE1", "main": "STAGE2", "unlearn": "UNLEARN"}.get(stage)
-        assert [words for words in options.values() if words in run] == ([options[of]] if of else [])
-    mains = [run for run in runs if run[0] == "recipe.rerule.main"]
-    experiments = [
-        "experiment=paper/tofu",
-        "experiment=paper/tofu",
-        "experiment=tofu",
-        "experiment=paper/tofu",
+        assert set(options.values()) & set(run) == own.get(stage, set())
+    arms = {"replay.enable=false", "replay.admission=random"}
+    assert [(run[1], *arms & set(run)) for run in runs if run[0] == "recipe.rerule.main"] == [
+        ("experiment=paper/tofu", "replay.enable=false"),
+        ("experiment=paper/tofu",),
+        ("experiment=tofu",),
+        ("experiment=paper/tofu", "replay.admission=random"),
     ]
-    assert [run[1] for run in mains] == experiments
-    own = {"replay.enable=false", "replay.admission=random"}
-    assert [own & set(run) for run in mains] == [
-        {"replay.enable=false"}, set(), set(), {"replay.admission=random"},
-    ]  # fmt: skip
-    asked, name = runs[-2], "rule-rerule-npo_gdr-recommended-random-po"
-    assert [asked[place + 1] for place, part in enumerate(asked) if part == "--model"] == [
-        f"base={made / 'model'}",
-        f"stage1={out}/stage1/model",
-        f"rule={out}/rule",
-        f"rerule={out}/rerule",
-        f"npo_gdr={out}/npo_gdr/model",
-        f"recommended={out}/recommended",
-        f"random={out}/random",
-        f"po={out}/po/model",
-    ]
-    assert asked[asked.index("--most-compared") + 1] == "8"
-    assert asked[asked.index("--out") + 1] == f"{out}/evaluation_{name}"
-    page = runs[-1]
-    shown = [f"{arm}={out}/{arm}" for arm in ("rule", "rerule", "recommended", "random")]
-    assert [page[place + 1] for place, part in enumerate(page) if part == "--run"] == shown
-    assert page[-1] == f"{out}/report_{name}.html"
+    asked, page, name = " ".join(runs[-2]), " ".join(runs[-1]), "rule-rerule-npo_gdr-recommended-random-po"
+    models = (
+        f"base={made}/model stage1={out}/stage1/model rule={out}/rule rerule={out}/rerule "
+        f"npo_gdr={out}/npo_gdr/model recommended={out}/recommended random={out}/random po={out}/po/model"
+    )
+    assert "".join(f" --model {model}" for model in models.split()) in asked
+    assert "--most-compared 8" in asked
+    assert asked.endswith(f"--out {out}/evaluation_{name}")
+    reinforced = ("rule", "rerule", "recommended", "random")
+    assert "".join(f" --run {arm}={out}/{arm}" for arm in reinforced) in page
+    assert page.endswith(f"--out {out}/report_{name}.html")
 
 
-def test_what_is_built_is_not_built_again(script: Any, tmp_path: Path) -> None:
+def test_what_is_built_is_not_built_again(script: Run, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    for name in ("stage1", "npo_gdr"):
-        (out / name / "model").mkdir(parents=True)
-        (out / name / "model" / "config.json").write_text("{}")
-    (out / "data").mkdir()
-    (out / "data" / "manifest.json").write_text("{}")
-    (out / "data" / "forget_gold.parquet").touch()
-    (out / "data" / "retain.parquet").touch()
+    for name in ("stage1/model/config.json", "npo_gdr/model/config.json", "data/manifest.json"):
+        (out / name).parent.mkdir(parents=True)
+        (out / name).write_text("{}")
+    for name in ("forget_gold", "retain"):
+        (out / "data" / f"{name}.parquet").touch()
     for name, last in (("rule", "stage 2 finished: x"), ("rerule", "killed")):
         (out / name).mkdir()
         (out / name / "latest_checkpointed_iteration.txt").write_text("3")
@@ -413,47 +475,39 @@ def test_what_is_built_is_not_built_again(script: Any, tmp_path: Path) -> None:
     assert (done.returncode, commands) == (0, []), done.stderr
 
 
-def test_targets_of_rwku_have_a_report_each_and_one_together(script: Any, tmp_path: Path) -> None:
+def test_targets_of_rwku_have_a_report_each_and_one_together(script: Run, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done, commands = script("rwku", ARM="rule")
-    assert done.returncode == 0, done.stderr
+    _, commands = script("rwku", ARM="rule", EVALUATE_OPTIONS="--prompts llama-2")
+    (asked,) = [words for words in commands if words[0] == "recipe.rerule.evaluate"]
+    assert asked[asked.index("--prompts") + 1] == "llama-2"
     pages = [words for words in commands if words[0] == "recipe.rerule.report"]
     assert pages[0][-1] == f"{out}/{TARGET}/report_rule.html"
     together = ["--results", f"{out}/{TARGET}/evaluation_rule", "--out", f"{out}/report_rule.html"]
     assert pages[1][1:] == [*together, "--overwrite"]
 
 
-def test_options_of_the_rows_come_last(script: Any, tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    _, commands = script("tofu", SMOKE="1", PREPARE_OPTIONS="--gold mine.csv --limit 8")
-    assert commands[0][-6:] == ["--val-rows", "8", "--gold", "mine.csv", "--limit", "8"]
+REASON = "all 40 answers are refusals; give the right ones with --gold"
+SAYS = {"classical": {"left_out": [f"forget_gold.parquet is not written: {REASON}"]}}
 
 
 @pytest.mark.parametrize("benchmark", ["rwku", "tofu"])
+@pytest.mark.parametrize(
+    ("manifest", "reason"),
+    [
+        (SAYS, f'{REASON} (PREPARE_OPTIONS="--gold FILE" and another OUT)'),
+        ({}, "give another OUT, so that data_prep makes the rows again"),
+    ],
+)
 def test_a_method_without_its_file_ends_the_script_before_any_training(
-    benchmark: str, made: Path, script: Any, tmp_path: Path
+    manifest: dict[str, Any], reason: str, benchmark: str, made: Path, script: Run, tmp_path: Path
 ) -> None:
-    rows, out = tmp_path / "rows", tmp_path / "out"
-    rows.mkdir()
-    for path in (made / "data").iterdir():
-        if path.stem not in ("forget_gold", "manifest"):
-            (rows / path.name).symlink_to(path)
-    reason = "all 40 answers are refusals; give the right ones with --gold"
-    said = f"forget_gold.parquet is not written: {reason}"
-    (rows / "manifest.json").write_text(json.dumps({"classical": {"left_out": [said]}}))
+    rows = shutil.copytree(made / "data", tmp_path / "rows")
+    (rows / "forget_gold.parquet").unlink()
+    (rows / "manifest.json").write_text(json.dumps(manifest))
     done, commands = script(benchmark, data=rows, ARMS="rule po npo_gdr")
-    file = out / "data" / (TARGET if benchmark == "rwku" else "") / "forget_gold.parquet"
-    assert (done.returncode, commands) == (2, [])
-    assert done.stderr == (
-        f"error: the method npo_gdr needs {file}, which is not there: {reason} "
-        '(PREPARE_OPTIONS="--gold FILE" and another OUT)\n'
-    )
-    (rows / "manifest.json").write_text("{}")
-    done, _ = script(benchmark, data=rows, ARM="ga")
-    assert done.stderr == (
-        f"error: the method ga needs {file}, which is not there: give another OUT, so that data_prep makes "
-        "the rows again\n"
-    )
+    file = tmp_path / "out/data" / (TARGET if benchmark == "rwku" else "") / "forget_gold.parquet"
+    refused(done, f"the method npo_gdr needs {file}, which is not there: {reason}\n")
+    assert commands == []
 
 
 @pytest.mark.parametrize(
@@ -468,12 +522,13 @@ def test_a_method_without_its_file_ends_the_script_before_any_training(
         ({"ARMS": " "}, "ARMS names no arm; give names such as"),
         ({"N_GPUS": "3"}, "N_GPUS x NNODES is 3; give 1, 2, 4, 8, 16 or 32 devices: others cannot share the"),
         ({"N_GPUS": "8", "NNODES": "8"}, "N_GPUS x NNODES is 64; give 1, 2, 4, 8, 16 or 32 devices"),
-        ({"N_GPUS": "0"}, "N_GPUS is 0; give a whole number above 0"),
         ({"N_GPUS": "four"}, "N_GPUS is four; give a whole number above 0"),
         ({"NNODES": "08"}, "NNODES is 08; give a whole number above 0"),
+        ({"option": "--dryrun"}, "the one option is --dry-run, not --dryrun; settings are environment var"),
     ],
 )
-def test_what_cannot_be_ends_the_script_first(variables: dict[str, str], line: str, script: Any) -> None:
-    done, commands = script("muse_books", **variables)
+def test_what_cannot_be_ends_the_script_first(variables: dict[str, str], line: str, run: Run) -> None:
+    settings = {"MODEL": "m", "DATA": "d", **variables}
+    done, commands = run(f"bash examples/run_muse_books.sh {variables.get('option', '')}", **settings)
     refused(done, line)
     assert (done.stdout, commands) == ("", [])

@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import ray
 import safetensors.torch
 import torch
+from ray.exceptions import RayTaskError
 
 from recipe.rerule import io
 from recipe.rerule.io import (
@@ -50,26 +50,20 @@ def test_the_named_kinds_become_one_line_and_an_exit_code(capsys: pytest.Capture
     assert capsys.readouterr().err == "warning: replay.warmup_steps is 15, but the run has 3 steps\n"
 
 
+DRAFT = ".mine.draft-01ab23cd/draft"
+
+
 @pytest.mark.parametrize(
     ("error", "line"),
     [
         (FileNotFoundError(2, "No such file or directory", "a/b.csv"), "a/b.csv: no such file or directory"),
         (PermissionError(13, "Permission denied"), "permission denied"),
         (RuntimeError("died", "died"), "RuntimeError: died"),  # as Ray rebuilds it
-        (
-            ray.exceptions.RayTaskError("run", "a long traceback", RuntimeError("engine 0 is dead")),
-            "RuntimeError: engine 0 is dead",
-        ),
-        (
-            ray.exceptions.RayTaskError("run", "trace", io.DiskFullError("the disk is full: run needs 1")),
-            "the disk is full: run needs 1",
-        ),
-        (
-            OSError(18, "Invalid cross-device link", "a/.mine.draft-01ab23cd/draft", None, "a/mine"),
-            "a/mine and a/mine: invalid cross-device link",
-        ),
-        (ValueError("a/.mine.draft-01ab23cd/draft/train.parquet: row 3"), "a/mine/train.parquet: row 3"),
-        (ValueError("'.mine.draft-01ab23cd/draft' is bad"), "'mine' is bad"),
+        (RayTaskError("run", "a long traceback", RuntimeError("0 is dead")), "RuntimeError: 0 is dead"),
+        (RayTaskError("run", "trace", io.DiskFullError("the disk is full")), "the disk is full"),
+        (OSError(18, "Bad link", f"a/{DRAFT}", None, "a/mine"), "a/mine and a/mine: bad link"),
+        (ValueError(f"a/{DRAFT}/train.parquet: row 3"), "a/mine/train.parquet: row 3"),
+        (ValueError(f"'{DRAFT}' is bad"), "'mine' is bad"),
         (ValueError("a/.mine.draft/b: row 3"), "a/.mine.draft/b: row 3"),
     ],
 )
@@ -84,21 +78,16 @@ def test_an_error_in_one_line(error: Exception, line: str) -> None:
     ("text", "reason"),
     [
         ("", "is empty"),
-        (" \n", "is empty"),
         ('{"a": [1, 2', "is not complete JSON: it is cut off in line 1"),
         ('{"a": 1,\n"b": "x', "is not complete JSON: it is cut off in line 2"),
-        ('{"a": 0.', "is not complete JSON: it is cut off in line 1"),
-        ('{"a": tru', "is not complete JSON: it is cut off in line 1"),
         ("hello", "is not JSON: expecting value in line 1"),
         ("{} x", "is not JSON: extra data in line 1"),
         ('{"a" 1}', "is not JSON: expecting ':' delimiter in line 1"),
-        ("[1] [2]", "is not JSON: extra data in line 1"),
         ("[" * 10_000, "is nested too deeply"),
         ("[" * (MOST_LEVELS + 1) + "]" * (MOST_LEVELS + 1), "is nested too deeply"),
         ('{"a": ' * (MOST_LEVELS + 1) + "1" + "}" * (MOST_LEVELS + 1), "is nested too deeply"),
         ('{"a": 1, "b": {"c": 1, "c": 1}}', "has the key 'c' twice in one object"),
         ("[NaN]", "holds NaN, which is no number of JSON"),
-        ("[-Infinity]", "holds -Infinity, which is no number of JSON"),
         ("1" * 5000, "holds a number of too many digits"),
         (b"[\xff]", "is not text in UTF-8 (byte 2)"),
         ('["\\ud800"]', "holds half of a surrogate pair, which is no character"),
@@ -129,13 +118,15 @@ def test_numbers_that_a_float_holds(value: object, finite: bool) -> None:
 
 
 def test_files_are_named(tmp_path: Path) -> None:
-    for file, reason in ((tmp_path / "a", "does not exist"), (tmp_path, "is a folder, not a file")):
-        with pytest.raises(ValueError, match=f"^{file} {reason}$"):
-            read_json(file)
-    file = tmp_path / "a.json"
-    file.write_text("{")
-    with pytest.raises(ValueError, match="is not complete JSON: it is cut off in line 1"):
-        read_json(file)
+    (tmp_path / "cut.json").write_text("{")
+    reasons = {
+        "none": "does not exist",
+        ".": "is a folder, not a file",
+        "cut.json": "is not complete JSON: it",
+    }
+    for name, reason in reasons.items():
+        with pytest.raises(ValueError, match=f"^{tmp_path / name} {reason}"):
+            read_json(tmp_path / name)
 
 
 # ---- files ----
@@ -146,11 +137,10 @@ def test_the_new_content_is_on_the_disk_before_it_takes_the_place(
 ) -> None:
     file = tmp_path / "state.json"
     happened: list[str] = []
-    fsync, replace = os.fsync, os.replace
+    replace = os.replace
 
     def flushed(descriptor: int) -> None:
         happened.append(f"flush {Path(os.readlink(f'/proc/self/fd/{descriptor}')).name}")
-        fsync(descriptor)
 
     def replaced(source: Path, target: Path) -> None:
         happened.append(f"{source.name} becomes {target.name}")
@@ -159,19 +149,10 @@ def test_the_new_content_is_on_the_disk_before_it_takes_the_place(
     monkeypatch.setattr(os, "fsync", flushed)
     monkeypatch.setattr(os, "replace", replaced)
     io.write(file, b"new")
-    assert happened == [
-        "flush state.json.tmp",
-        "state.json.tmp becomes state.json",
-        f"flush {tmp_path.name}",
-    ]
-
-    def fail_half_way() -> None:
-        with io.replacing(file) as draft:
-            draft.write_bytes(b"half of the n")
-            raise OSError("the disk is full")
-
-    with pytest.raises(OSError, match="full"):
-        fail_half_way()
+    becomes = "state.json.tmp becomes state.json"
+    assert happened == ["flush state.json.tmp", becomes, f"flush {tmp_path.name}"]
+    with pytest.raises(IsADirectoryError), io.replacing(file) as draft:
+        tmp_path.write_bytes(draft.name.encode())  # fails within the block
     assert file.read_bytes() == b"new"
 
 
@@ -190,15 +171,14 @@ def test_lines_are_json_of_any_character(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "kept"),
-    [(b"", b""), (b"{}\n", b"{}\n"), (b"{}\n{}", b"{}\n"), (b'{"a', b""), (b"{}\n\n", b"{}\n\n")],
+    [(b"{}\n", b"{}\n"), (b"{}\n{}", b"{}\n"), (b'{"a', b""), (b"{}\n\n", b"{}\n\n"), (None, None)],
 )
-def test_a_torn_line_is_cut_off(tmp_path: Path, content: bytes, kept: bytes) -> None:
+def test_a_torn_line_is_cut_off(tmp_path: Path, content: bytes | None, kept: bytes | None) -> None:
     file = tmp_path / "lines.jsonl"
-    file.write_bytes(content)
+    if content is not None:
+        file.write_bytes(content)
     io.drop_torn_line(file)
-    assert file.read_bytes() == kept
-    io.drop_torn_line(tmp_path / "missing.jsonl")
-    assert not (tmp_path / "missing.jsonl").exists()
+    assert (file.read_bytes() if file.exists() else None) == kept
 
 
 # ---- a full disk ----
@@ -213,20 +193,11 @@ def small(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-def plain(path: Path) -> None:
-    path.write_bytes(bytes(2 * ROOM))
-
-
-def parquet(path: Path) -> None:
-    values = torch.randint(2**62, (ROOM,)).numpy()
-    pq.write_table(pa.table({"x": values}), path)
-
-
-WRITERS: dict[str, Callable[[Path], None]] = {
-    "plain": plain,
+WRITERS: dict[str, Callable[[Path], object]] = {
+    "plain": lambda path: path.write_bytes(bytes(2 * ROOM)),
     "torch": lambda path: torch.save(LARGE, path),
     "safetensors": lambda path: safetensors.torch.save_file({"x": LARGE}, path),
-    "parquet": parquet,
+    "parquet": lambda path: pq.write_table(pa.table({"x": torch.rand(2 * ROOM).numpy()}), path),
 }
 
 
@@ -246,7 +217,7 @@ def test_every_writer_of_ours_names_a_full_disk(small: Path, writer: str) -> Non
 def test_a_draft_is_removed_and_its_target_named(small: Path) -> None:
     line = re.escape(f"the disk is full: {small / 'rows'} needs more")
     with pytest.raises(io.DiskFullError, match=line), io.new_folder(small / "rows", overwrite=False) as draft:
-        plain(draft / "train.parquet")
+        (draft / "train.parquet").write_bytes(bytes(2 * ROOM))
     assert list(small.iterdir()) == []
 
 
@@ -268,10 +239,9 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (ValueError("bad row"), ValueError),
         (PermissionError(errno.EACCES, "denied"), PermissionError),
         (RuntimeError("unexpected pos 64 vs 0"), RuntimeError),  # torch's words, with room left
-        (ray.exceptions.RayTaskError("save_checkpoint", "a long traceback", FULL), io.DiskFullError),
+        (RayTaskError("save_checkpoint", "a long traceback", FULL), io.DiskFullError),
     ],
 )
 def test_a_full_disk_is_told_from_other_failures(
@@ -330,47 +300,34 @@ def test_a_folder_appears_whole_and_is_replaced_whole(tmp_path: Path) -> None:
     assert names(target.parent) == ["link", "world"]
 
 
-def stop(_: Path) -> None:
-    raise RuntimeError("stop")
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize(
-    ("put", "overwrite", "then", "reason"),
+    ("target", "overwrite", "appears", "reason"),
     [
-        (None, True, stop, "stop"),
-        ("world/mine.txt", False, None, "exists already"),
-        ("world/mine.txt", True, None, r"mine\.txt is not named"),
-        ("file", True, None, r"no manifest\.json"),
-        ("photos/cat.png", True, None, r"no manifest\.json"),
-        ("link", True, None, "leads nowhere"),
-        # What appears meanwhile.
-        (None, True, "world/mine.txt", r"mine\.txt is not named"),
-        ("deep/", False, "deep/new/mine.txt", "exists already"),
+        ("world", True, None, "stop"),
+        ("world", False, None, "exists already"),
+        ("world", True, "world/mine.txt", r"mine\.txt is not named"),
+        ("new", False, "new/mine.txt", "exists already"),
     ],
 )
 def test_what_is_refused_or_fails_leaves_everything_as_it_was(
-    put: str | None, overwrite: bool, then: Any, reason: str, world: Path
+    target: str, overwrite: bool, appears: str | None, reason: str, world: Path
 ) -> None:
-    tmp_path = world.parent
+    """`appears` is written by somebody else meanwhile; without it the command fails."""
 
-    def mine(name: str) -> Path:
-        file = tmp_path / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.symlink_to("gone") if name == "link" else file.write_text("mine")
-        return file
+    def then(_: Path) -> None:
+        if appears is None:
+            raise ValueError("stop")
+        (world.parent / appears).parent.mkdir(exist_ok=True)
+        (world.parent / appears).write_text("mine")
 
-    target = world
-    if put and put != "deep/":
-        target = mine(put) if "/" not in put else mine(put).parent
-    if put == "deep/":
-        target = tmp_path / "deep" / "new"
-    before = {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
-    act = then if callable(then) or then is None else lambda _: mine(then)
-    with pytest.raises((ValueError, RuntimeError), match=reason):
-        build(target, act or (lambda _: None), overwrite)
-    after = {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
-    assert before.items() <= after.items()
-    assert {path.name for path in after.keys() - before.keys()} <= {"mine.txt", "new", "deep"}
+    before = contents(world.parent)
+    with pytest.raises(ValueError, match=reason):
+        build(world.parent / target, then, overwrite)
+    assert contents(world.parent) == before | ({appears: b"mine"} if appears else {})
 
 
 @pytest.mark.usefixtures("_swapping")
@@ -428,14 +385,14 @@ def replace_and_die(target: Path, moment: str) -> None:
     build(target, kill if moment == "while the draft is written" else lambda _: None)
 
 
-@pytest.mark.parametrize(
-    ("moment", "left"),
-    [
-        ("while the draft is written", "old"),
-        ("between two moves", None),
-        ("before the old one is removed", "new"),
-    ],
-)
+LEFT = {
+    "while the draft is written": "old",
+    "between two moves": None,
+    "before the old one is removed": "new",
+}
+
+
+@pytest.mark.parametrize(("moment", "left"), LEFT.items())
 def test_a_kill_loses_nothing_and_the_next_command_leaves_no_draft(
     moment: str, left: str | None, world: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -463,54 +420,39 @@ def test_the_draft_of_a_living_process_is_left_alone(tmp_path: Path) -> None:
 OURS = stamp(DATA, ["train.parquet", "model/config.json", "a[1].txt", "linked/x"])
 
 
-def put(folder: Path, marker: Any, *files: str) -> Path:
+def put(folder: Path, marker: Any, *names: str) -> Path:
     """A folder with a manifest and files; a name that ends in "/" is an empty folder."""
-    (folder / "mine").mkdir(parents=True)
-    (folder / "out").mkdir()
-    (folder / "out" / "manifest.json").write_text(marker if isinstance(marker, str) else json.dumps(marker))
-    for name in files:
-        path = folder / "out" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+    out = folder / "out"
+    out.mkdir()
+    (out / "manifest.json").write_text(marker if isinstance(marker, str) else json.dumps(marker))
+    for name in names:
+        (out / name).parent.mkdir(exist_ok=True)
         if name == "linked":
-            path.symlink_to(folder / "mine")
+            (out / name).symlink_to(folder)
         else:
-            path.mkdir() if name.endswith("/") else path.write_text(name)
-    return folder / "out"
+            (out / name).mkdir() if name.endswith("/") else (out / name).write_text(name)
+    return out
 
 
 def test_a_folder_that_holds_what_is_named_is_ours(tmp_path: Path) -> None:
+    assert check_owned(tmp_path, DATA) == []  # nothing of anyone's
     files = ["a[1].txt", "model/config.json", "train.parquet"]
     assert sorted(check_owned(put(tmp_path, OURS, *files), DATA)) == sorted(["manifest.json", *files])
-    assert check_owned(tmp_path / "mine", DATA) == []  # nothing of anyone's
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "notes.txt",
-        "model/notes.txt",
-        ".hidden",
-        "train.parquet.bak",
-        "empty/",
-        "a1.txt",
-        "deep/er/x",
-        "linked",
-    ],
+    "name", [".hidden", "model/notes.txt", "train.parquet.bak", "empty/", "a1.txt", "linked"]
 )
 def test_a_file_that_is_not_named_is_named_in_the_refusal(name: str, tmp_path: Path) -> None:
-    folder = put(tmp_path, OURS, "train.parquet", "model/config.json", name)
-    with pytest.raises(OwnershipError) as caught:
+    folder = put(tmp_path, OURS, "train.parquet", name)
+    with pytest.raises(OwnershipError, match=f"^{folder / name}[^\n]*$"):
         check_owned(folder, DATA)
-    assert str(caught.value).startswith(f"{folder / name}")
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
     "marker",
     [
-        *("", "{", "[]", "null", "[" * 100_000, "\x00", {}),
-        {"name": "My web app", "icons": [], "start_url": "/"},
-        {"format": "rerule/data"},
+        *("", "[]", "[" * 100_000, {}, {"name": "My web app"}, {"format": "rerule/data"}),
         *({**OURS, "format_version": version} for version in (3, None)),
         *({**OURS, "contents": held} for held in ("train.parquet", {"train.parquet": 3}, [1], ["../other"])),
         *({**OURS, "format": format} for format in ("rerule/evaluation", 7)),
@@ -519,21 +461,19 @@ def test_a_file_that_is_not_named_is_named_in_the_refusal(name: str, tmp_path: P
 )
 def test_other_manifests_are_not_ours(marker: Any, tmp_path: Path) -> None:
     folder = put(tmp_path, marker, "train.parquet")
-    with pytest.raises(OwnershipError) as caught:
+    with pytest.raises(OwnershipError, match=f"^{folder}[^\n]*$"):
         check_owned(folder, DATA)
-    assert str(folder) in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_what_is_written_stands_apart_from_what_is_read(tmp_path: Path) -> None:
+    """Naming both; tests/refused has what commands say."""
     inner = tmp_path / "out" / "rows.parquet"
     inner.parent.mkdir()
     inner.touch()
-    found = io.existing(("--data", inner), ("--model", "org/name"), ("--raw", None))
-    assert found == [("--data", inner)]
+    assert io.existing(("--data", inner), ("--model", "org/name"), ("--raw", None)) == [("--data", inner)]
     check_apart(tmp_path / "new", ("--data", inner), runs=[("--run", tmp_path)])
-    for out, reason in ((inner, "which --data reads"), (inner.parent, "in which --data .* lies")):
-        with pytest.raises(ValueError, match=reason):
+    for out in (inner, inner.parent):
+        with pytest.raises(ValueError, match=f"--out is {out}, .*--data"):
             check_apart(out, runs=[("--data", inner)])
     with pytest.raises(ValueError, match="which lies in what --data reads"):
         check_apart(inner, ("--data", tmp_path))

@@ -24,28 +24,25 @@ from recipe.rerule.process import ArgumentParser, Progress, Started, positive
 # ---- arguments ----
 
 
-def parser() -> ArgumentParser:
-    whole = ArgumentParser(prog="tool", epilog="examples:\n  tool go --n 3\n")
-    go = whole.add_subparsers(required=True, metavar="COMMAND").add_parser("go")
-    go.add_argument("--n", type=positive, required=True)
-    return whole
+REQUIRED = "the following arguments are required:"
+WRONG: list[tuple[list[str], str]] = [
+    ([], f"{REQUIRED} COMMAND; see tool --help"),
+    (["go"], f"{REQUIRED} --n; see tool go --help"),
+    (["stop"], "argument COMMAND: invalid choice: 'stop' (choose from 'go'); see tool --help"),
+    (["go", "--n", "x\ny"], "argument --n: 'x\\ny' is no whole number above 0; see tool go --help"),
+    (["go", "--n", "1", "a\nb"], "unrecognized arguments: a b; see tool --help"),
+]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        ([], "the following arguments are required: COMMAND; see tool --help"),
-        (["stop"], "argument COMMAND: invalid choice: 'stop' (choose from 'go'); see tool --help"),
-        (["go"], "the following arguments are required: --n; see tool go --help"),
-        (["go", "--n", "x\ny"], "argument --n: 'x\\ny' is no whole number above 0; see tool go --help"),
-        (["go", "--n", "1", "a\nb"], "unrecognized arguments: a b; see tool --help"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "line"), WRONG)
 def test_a_wrong_argument_is_one_line(
     arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    parser = ArgumentParser(prog="tool", epilog="examples:\n  tool go --n 3\n")
+    go = parser.add_subparsers(required=True, metavar="COMMAND").add_parser("go")
+    go.add_argument("--n", type=positive, required=True)
     with pytest.raises(SystemExit) as ended:
-        parser().parse_args(arguments)
+        parser.parse_args(arguments)
     assert ended.value.code == 2
     assert capsys.readouterr().err == f"error: {line}\n"
 
@@ -59,53 +56,50 @@ def test_whole_numbers_above_0() -> None:
 
 # ---- signals ----
 
-SETUP = """
+PROGRAM = """
 import sys, time
-from multiprocessing import shared_memory
 from pathlib import Path
 from recipe.rerule import io, process
-process.SHUTDOWN_SECONDS = 1.0
-MARK = Path({mark!r})
-"""
-WAIT = """
+process.SHUTDOWN_SECONDS, MARK = 1.0, Path(sys.argv[1])
+with {context}:
     try:
         print("ready", flush=True)
         time.sleep(60)
+    {then}
 """
-STOPPED: dict[str, tuple[str, signal.Signals, int, str]] = {
-    "the way out is left to the code": (
-        'with process.stoppable():\n  with process.stoppable(lambda: "go on from 7"):'
-        f"{WAIT}    finally: MARK.touch()",
-        *(signal.SIGTERM, 143, "error: stopped by SIGTERM; go on from 7"),
+PLAIN, TOUCH = "process.stoppable()", "finally: MARK.touch()"
+STOPPED: dict[str, tuple[str, str, signal.Signals, str]] = {
+    "advice": (
+        f"{PLAIN}, process.stoppable(lambda: 'go on from 7')",
+        TOUCH,
+        signal.SIGTERM,
+        "; go on from 7",
     ),
-    "Ctrl-C": (
-        f"with process.stoppable():{WAIT}    finally: MARK.touch()",
-        *(signal.SIGINT, 130, "error: stopped by SIGINT"),
-    ),
+    "Ctrl-C": (PLAIN, TOUCH, signal.SIGINT, ""),
     "what a library makes of it": (
-        f"with process.stoppable(), io.one_line(Exception, code=1):{WAIT}"
-        "    except KeyboardInterrupt: MARK.touch(); raise RuntimeError('a worker is gone')",
-        *(signal.SIGTERM, 143, "error: stopped by SIGTERM"),
+        *(
+            f"{PLAIN}, io.one_line(Exception, code=1)",
+            "except KeyboardInterrupt: MARK.touch(); raise OSError",
+        ),
+        *(signal.SIGTERM, ""),
     ),
     "more signals": (
-        f"with process.stoppable():{WAIT}    finally:\n"
-        '        print("ending", flush=True); time.sleep(0.5); MARK.touch()',
-        *(signal.SIGTERM, 143, "error: stopped by SIGTERM"),
+        *(PLAIN, "finally: print('ending', flush=True); time.sleep(0.5); MARK.touch()"),
+        *(signal.SIGTERM, ""),
     ),
     "a shutdown that hangs": (
-        f"with process.stoppable(), process.last_act(MARK.touch):{WAIT}    finally: time.sleep(60)",
-        *(signal.SIGTERM, 143),
-        "error: stopped by SIGTERM; its processes did not end within 1 s and were killed",
+        *(f"{PLAIN}, process.last_act(MARK.touch)", "finally: time.sleep(60)", signal.SIGTERM),
+        "; its processes did not end within 1 s and were killed",
     ),
 }
 
 
 @pytest.mark.parametrize("case", STOPPED)
 def test_a_signal_is_one_line_and_its_exit_code(case: str, tmp_path: Path) -> None:
-    """More signals do not disturb the shutdown."""
-    code, number, exit_code, line = STOPPED[case]
-    program = SETUP.format(mark=str(tmp_path / "mark")) + code
-    one = subprocess.Popen([sys.executable, "-c", program], stdout=-1, stderr=-1, text=True)
+    """The way out is left to the code, and more signals do not disturb it."""
+    context, then, number, added = STOPPED[case]
+    words = [sys.executable, "-c", PROGRAM.format(context=context, then=then), str(tmp_path / "mark")]
+    one = subprocess.Popen(words, stdout=-1, stderr=-1, text=True)
     assert one.stdout is not None
     assert one.stdout.readline() == "ready\n"
     at = time.monotonic()
@@ -115,12 +109,12 @@ def test_a_signal_is_one_line_and_its_exit_code(case: str, tmp_path: Path) -> No
         for more in process.SIGNALS:
             one.send_signal(more)
     _, err = one.communicate(timeout=20)
-    assert (one.returncode, err) == (exit_code, f"{line}\n")
+    assert (one.returncode, err) == (128 + number, f"error: stopped by {number.name}{added}\n")
     assert time.monotonic() - at < 10
     assert (tmp_path / "mark").exists()
 
 
-@pytest.mark.parametrize(("code", "ended"), [(0, 0), (1, 1), (2, 2), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("code", "ended"), [(0, 0), (2, 2), (signal.SIGTERM, 143)])
 def test_other_exits_pass_and_that_of_rays_handler_counts(code: int, ended: int) -> None:
     before = [signal.getsignal(number) for number in process.SIGNALS]
     with pytest.raises(SystemExit) as exit_, process.stoppable():
@@ -138,14 +132,13 @@ def test_an_ignored_signal_stays_ignored() -> None:
         signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.parametrize("buffered", [True, False])
 @pytest.mark.parametrize(
-    "body",
+    ("body", "buffered"),
     [
-        "print('x' * 10**6)",  # more than a buffer
-        "print('x')",
-        "with io.one_line(Exception, code=1): print('x' * 10**6)",
-        "sys.exit(3 if print('x') else 4)",
+        ("print('x')", True),
+        ("print('x')", False),
+        ("with io.one_line(Exception, code=1): print('x' * 10**6)", True),  # more than a buffer
+        ("sys.exit(3 if print('x') else 4)", True),
     ],
 )
 def test_a_command_whose_reader_has_gone_ends_without_a_line(body: str, buffered: bool) -> None:
@@ -197,9 +190,9 @@ def test_a_line_every_few_seconds_says_how_far_it_is(
 # ---- temporary folder ----
 
 HOLDER = """
-import sys, tempfile, time
+import sys, time
 from recipe.rerule import process
-tempfile.tempdir, process._LONGEST = sys.argv[1], 1000
+process._LONGEST = 1000
 with process.scratch_folder() as folder:
     (folder / "socket").touch()
     print(folder, flush=True)
@@ -207,37 +200,27 @@ with process.scratch_folder() as folder:
 """
 
 
-@pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def test_a_folder_goes_with_its_block_and_that_of_a_dead_command_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(process, "_LONGEST", 1000)
-    return tmp_path
-
-
-def test_the_folder_goes_with_the_block(temporary: Path) -> None:
-    with contextlib.suppress(KeyError), process.scratch_folder() as folder:
-        (folder / "deep").mkdir()
-        (folder / "deep" / "file").touch()
-        assert folder.parent == temporary
-        raise KeyError
-    assert list(temporary.iterdir()) == []
-
-
-def test_a_living_commands_folder_stays_and_a_dead_ones_goes(temporary: Path) -> None:
-    other = temporary / "rerule-notes"
-    other.mkdir()
-    (other / "mine.txt").touch()
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(temporary)], stdout=-1, text=True)
+    (tmp_path / "rerule-notes").mkdir()
+    (tmp_path / "rerule-notes" / "mine.txt").touch()
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER], stdout=-1, text=True, env=environment)
     assert holder.stdout is not None
     left = Path(holder.stdout.readline().strip())
-    with process.scratch_folder():
-        assert (left / "socket").exists()
+    with contextlib.suppress(KeyError), process.scratch_folder() as folder:
+        (folder / "deep").mkdir()
+        assert (folder.parent, (left / "socket").exists()) == (tmp_path, True)
+        raise KeyError
+    assert set(tmp_path.iterdir()) == {left, tmp_path / "rerule-notes"}
     holder.kill()
     holder.communicate()
-    assert (left / "socket").exists()
     with process.scratch_folder():
         assert not left.exists()
-    assert (other / "mine.txt").exists()
+    assert (tmp_path / "rerule-notes" / "mine.txt").exists()
 
 
 def test_sockets_find_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -276,22 +259,15 @@ def test_orphans_and_semaphores_go_and_what_was_there_before_stays() -> None:
     other, other_child, other_semaphore = parent()
     of_command = Started()
     one, child, semaphore = parent()
-    assert semaphore.exists()
     of_command.remember()
     one.kill()
     one.wait()
-    assert not gone(child)
+    assert (gone(child), semaphore.exists()) == (False, True)
     of_command.end(grace=0)
-    assert gone(child)
-    assert not semaphore.exists()
-    assert not gone(other.pid)
-    assert not gone(other_child)
-    assert other_semaphore.exists()
-
+    assert (gone(child), semaphore.exists()) == (True, False)
+    assert (gone(other.pid), gone(other_child), other_semaphore.exists()) == (False, False, True)
     Started(other.pid).end(grace=0)
-    assert gone(other.pid)
-    assert gone(other_child)
-    assert not other_semaphore.exists()
+    assert (gone(other.pid), gone(other_child), other_semaphore.exists()) == (True, True, False)
     for left in (one, other):
         left.communicate()
 

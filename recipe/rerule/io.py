@@ -160,7 +160,7 @@ def parse_json(
         raise ValueError(str(error)) from None
     except ValueError:  # the interpreter's limit for whole numbers
         raise ValueError("holds a number of too many digits") from None
-    check_levels(value)
+    _check_levels(value)
     if _HALF_OF_A_PAIR.search(decoded):
         try:
             json.dumps(value, ensure_ascii=False).encode()
@@ -185,10 +185,10 @@ def is_finite(value: Any) -> bool:
     return number and abs(value) <= sys.float_info.max
 
 
-def check_levels(value: Any, most: int = MOST_LEVELS) -> None:
-    """Raises ValueError where objects and lists are nested deeper than `most` levels."""
+def _check_levels(value: Any) -> None:
+    """Raises ValueError where objects and lists are nested deeper than MOST_LEVELS."""
     level = [value] if isinstance(value, dict | list) else []
-    for _ in range(most):
+    for _ in range(MOST_LEVELS):
         inner = [item for outer in level for item in (outer.values() if isinstance(outer, dict) else outer)]
         level = [item for item in inner if isinstance(item, dict | list)]
         if not level:

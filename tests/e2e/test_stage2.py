@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from recipe.rerule.evaluation.engine.models import resolve_models
-from recipe.rerule.runs.history import read_metrics, read_validations
+from recipe.rerule.runs.history import read_metrics, read_run
 from tests.e2e.parity_reward import compute_score
 from tests.e2e.run_checks import (
     PROMPTS_A_STEP,
@@ -103,7 +103,7 @@ def test_two_ranks_are_killed_resumed_and_ended_by_a_warning(
     assert 6 <= last < STEPS
     assert f"warning: step {last - 2}: 0% of the forget responses of the last 4 steps are" in output
     assert f"step {last - 1}: the run ends after step {last}, because health.stop_after is 2" in output
-    validations = read_validations(run_folder)
+    validations = read_run("run", run_folder).validations
     assert sorted(validations) == [step for step in range(last + 1) if step % SAVED == 0 or step == last]
     scores = {step: data["val-health/score"] for step, data in validations.items() if step}
     best = assert_the_best_step_is_kept(run_folder, scores, last)

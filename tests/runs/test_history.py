@@ -35,10 +35,6 @@ def prompt(index: int, *rewards: float) -> Prompt:
     return Prompt(index, "forget", "qa", "Ada", visits)
 
 
-def run_of(*prompts: Prompt) -> Run:
-    return Run("run", (1,), ({},), {prompt.index: prompt for prompt in prompts})
-
-
 def test_series_have_gaps_and_a_step_counts_as_recorded_last(write_run: WriteRun) -> None:
     run = read_run("a", write_run("a", [line(1, x=0.5), line(2, y=2.0), line(3, x=9.0), line(3, x=0.25)]))
     assert run.steps == (1, 2, 3)
@@ -97,7 +93,10 @@ def test_early_reward_is_the_first_third_rounded_up(rewards: tuple[float, ...], 
 
 def test_runs_share_their_hardest_prompts() -> None:
     """Means 0.5, 0.375, 0.25; prompt 4 is unknown to the second run."""
-    first = run_of(prompt(1, 0.0), prompt(2, 0.75), prompt(3, 0.25), prompt(4, 0.0))
-    second = run_of(prompt(1, 1.0), prompt(2, 0.0), prompt(3, 0.25))
+    rewards: list[dict[int, float]] = [{1: 0.0, 2: 0.75, 3: 0.25, 4: 0.0}, {1: 1.0, 2: 0.0, 3: 0.25}, {}]
+    first, second, none = (
+        Run("run", (1,), ({},), {index: prompt(index, reward) for index, reward in one.items()})
+        for one in rewards
+    )
     assert hardest_prompts([first, second], 3) == [3, 2, 1]
-    assert hardest_prompts([first, Run("no prompts", (1,), ({},), {})], 3) == []
+    assert hardest_prompts([first, none], 3) == []

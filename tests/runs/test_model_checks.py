@@ -31,10 +31,6 @@ def test_values_are_looked_at_from_the_smallest_tensor_on_up_to_a_limit(
     assert "NaN" in str(model_checks.problem(folders[embeddings]))
 
 
-def test_the_vocabulary_is_that_of_the_text_model(tmp_path: Path) -> None:
-    assert model_checks.vocabulary_size(str(put_model(tmp_path / "model", vocab_size=77)), False) == 77
-
-
 @pytest.mark.parametrize(
     ("files", "line"),
     [
@@ -56,9 +52,7 @@ def test_an_adapter_is_a_folder_of_peft(tmp_path: Path, files: str, line: str | 
 
 def test_the_model_of_a_run_is_named(tmp_path: Path) -> None:
     inner = put_model(tmp_path / "run" / "global_step_7" / "actor" / "huggingface")
-    assert (
-        model_checks.problem(tmp_path / "run") == "holds no config.json; give a Hugging Face folder or name"
-    )
+    assert str(model_checks.problem(tmp_path / "run")).startswith("holds no config.json")
     checkpoints.finish(tmp_path / "run", 7)
     assert model_checks.problem(tmp_path / "run") == f"is the folder of a run; its model is in {inner}"
     assert model_checks.problem(inner.parents[1]) == f"is the folder of a run; its model is in {inner}"

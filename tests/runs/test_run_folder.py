@@ -29,12 +29,10 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-NOT_OF_A_RUN = (
-    "config.yaml records/metrics.jsonl latest_checkpointed_iteration.txt run.json model/config.json"
-)
-NOT_OF_A_RUN += (
-    " global_step_3/actor/model.safetensors global_step_3.removed/a lora_adapter/adapter_config.json"
-)
+NOT_OF_A_RUN = """
+    config.yaml records/metrics.jsonl latest_checkpointed_iteration.txt run.json model/config.json
+    global_step_3/actor/model.safetensors global_step_3.removed/a lora_adapter/adapter_config.json
+"""
 
 
 @pytest.mark.parametrize("name", NOT_OF_A_RUN.split())
@@ -118,6 +116,13 @@ def test_an_unfinished_run_is_removed_whole(tmp_path: Path) -> None:
     assert contents(tmp_path) == {"beside.txt": b"mine"}
 
 
+def assert_kept(folder: Path, reason: str) -> None:
+    before = contents(folder)
+    with pytest.raises(ValueError, match=reason):
+        run_folder.remove_unfinished(folder / "run")
+    assert contents(folder) == before
+
+
 NOTES = "notes.txt records/notes.txt global_step_3/notes.txt global_step_3/actor/notes.txt model/a.bin"
 
 
@@ -125,10 +130,7 @@ NOTES = "notes.txt records/notes.txt global_step_3/notes.txt global_step_3/actor
 def test_a_file_that_no_run_wrote_keeps_an_unfinished_run(name: str, tmp_path: Path) -> None:
     run_folder.begin(tmp_path / "run", 2)
     put(tmp_path / "run", *UNFINISHED.split(), name)
-    before = contents(tmp_path)
-    with pytest.raises(ValueError, match=f"no run wrote {tmp_path / 'run' / name}"):
-        run_folder.remove_unfinished(tmp_path / "run")
-    assert contents(tmp_path) == before
+    assert_kept(tmp_path, f"no run wrote {tmp_path / 'run' / name}")
 
 
 OTHER_FORMAT = '{"format": "rerule/run", "format_version": 1, "stage": 2}'
@@ -139,27 +141,25 @@ def test_without_its_marker_nothing_is_removed(marker: str | None, tmp_path: Pat
     put(tmp_path / "run", *UNFINISHED.split())
     if marker is not None:
         put(tmp_path / "run", "run.json", text=marker)
-    before = contents(tmp_path)
-    with pytest.raises(ValueError, match="so it is kept"):
-        run_folder.remove_unfinished(tmp_path / "run")
-    assert contents(tmp_path) == before
+    assert_kept(tmp_path, "so it is kept")
 
 
 def test_a_checkpoint_with_a_users_file_outlives_rotation_and_a_new_attempt(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    def names() -> list[str]:
+        return sorted(path.name for path in tmp_path.glob("global_step_*"))
+
     for step in (1, 2, 3, 4):
         put(tmp_path, f"global_step_{step}/actor/model_world_size_1_rank_0.pt")
         checkpoints.finish(tmp_path, step)
     put(tmp_path, "global_step_1/evaluation.txt")
     checkpoints.keep(tmp_path, 2)
-    names = sorted(path.name for path in tmp_path.glob("global_step_*"))
-    assert names == ["global_step_1", "global_step_3", "global_step_4"]
+    assert names() == ["global_step_1", "global_step_3", "global_step_4"]
     assert f"no run wrote {tmp_path / 'global_step_1' / 'evaluation.txt'}" in capsys.readouterr().out
     checkpoints.begin(tmp_path, 1)
     checkpoints.begin(tmp_path, 4)
-    names = sorted(path.name for path in tmp_path.glob("global_step_*"))
-    assert names == ["global_step_1.kept", "global_step_3"]
+    assert names() == ["global_step_1.kept", "global_step_3"]
     assert (tmp_path / "global_step_1.kept" / "evaluation.txt").read_text() == "mine"
     assert "is now" in capsys.readouterr().out
 

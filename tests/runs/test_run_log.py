@@ -9,55 +9,44 @@ from pathlib import Path
 
 import pytest
 import torch
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
-from recipe.rerule.replay import RolloutGroup
 from recipe.rerule.runs import run_log
 from recipe.rerule.runs.history import read_metrics
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
+from tests.replay.groups import make_group
 
 NAMES = {4: "Ada", 9: "Ben"}
 
 
-def group(index: int, rewards: list[float]) -> RolloutGroup:
-    n = len(rewards)
-    return RolloutGroup(
-        prompt_index=index,
-        side="forget",
-        mode="qa",
-        step=1,
-        prompt_ids=torch.tensor([1], dtype=torch.int32),
-        response_ids=torch.ones(n, dtype=torch.int32),
-        lengths=torch.ones(n, dtype=torch.int32),
-        response_mask=torch.ones(n, dtype=torch.bool),
-        old_log_probs=torch.zeros(n),
-        advantages=torch.zeros(n),
-        rewards=torch.tensor(rewards),
-    )
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DictConfig:
+    """Of a run in the folder `tmp_path`; verl's variable is as it was after the test."""
+    monkeypatch.setenv("VERL_FILE_LOGGER_PATH", "")
+    return OmegaConf.create({"trainer": {"default_local_dir": str(tmp_path)}})
 
 
 def test_a_start_keeps_the_configuration_and_a_resumed_one_the_earlier_metrics(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: DictConfig, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("VERL_FILE_LOGGER_PATH", "")
-    config = OmegaConf.create({"trainer": {"default_local_dir": str(tmp_path / "run")}})
-    folder = tmp_path / "run" / "records"
-    for name in ("metrics.jsonl", "metrics.1.jsonl", "metrics.2.jsonl"):
+    folder = tmp_path / "records"
+    names = ["metrics.jsonl", "metrics.1.jsonl", "metrics.2.jsonl"]
+    for name in names:
         run_log.start(config)
         assert os.environ["VERL_FILE_LOGGER_PATH"] == str(folder / name)
-        Path(os.environ["VERL_FILE_LOGGER_PATH"]).write_text(name)
-    assert [path.read_text() for path in sorted(folder.glob("*"))] == sorted(
-        ["metrics.jsonl", "metrics.1.jsonl", "metrics.2.jsonl"]
-    )
-    assert OmegaConf.load(tmp_path / "run" / "config.yaml") == config
+        (folder / name).write_text(name)
+    assert sorted(path.read_text() for path in folder.iterdir()) == sorted(names)
+    assert OmegaConf.load(tmp_path / "config.yaml") == config
 
 
 def test_prompt_rewards_are_appended_a_line_a_step(tmp_path: Path) -> None:
     (tmp_path / "records").mkdir()
-    run_log.append_prompts(str(tmp_path), 1, [group(4, [0.5, 1.0]), group(9, [0.0, 0.0])], NAMES)
+    run_log.append_prompts(
+        str(tmp_path), 1, [make_group(4, rewards=[0.5, 1.0]), make_group(9, rewards=[0.0, 0.0])], NAMES
+    )
     run_log.append_prompts(str(tmp_path), 2, [], {})
     lines = [json.loads(line) for line in (tmp_path / "records" / "prompts.jsonl").read_text().splitlines()]
-    common = {"type": "forget", "mode": "qa", "prompt_tokens": 1, "response_tokens": [1, 1]}
+    common = {"type": "forget", "mode": "qa", "prompt_tokens": 3, "response_tokens": [2, 3]}
     first = common | {"index": 4, "subject": "Ada", "rewards": [0.5, 1.0]}
     second = common | {"index": 9, "subject": "Ben", "rewards": [0.0, 0.0]}
     assert lines == [{"step": 1, "prompts": [first, second]}, {"step": 2, "prompts": []}]
@@ -69,16 +58,11 @@ def test_responses_are_written_as_text_and_written_anew(tmp_path: Path) -> None:
     texts = ["I don't know.", "Bä"]
     rows = [torch.tensor(tokenizer(text, add_special_tokens=False).input_ids) for text in texts]
     rows[1] = torch.cat([rows[1], torch.tensor([tokenizer.eos_token_id])])
-    answered = replace(
-        group(4, [0.5, 1.0]),
-        response_ids=torch.cat(rows).int(),
-        lengths=torch.tensor([len(row) for row in rows], dtype=torch.int32),
-        **{name: torch.zeros(sum(map(len, rows))) for name in ("old_log_probs", "advantages")},
-        response_mask=torch.ones(sum(map(len, rows)), dtype=torch.bool),
-    )
-    for reward in ([0.0, 0.0], [0.5, 1.0]):
-        again = replace(answered, rewards=torch.tensor(reward))
-        run_log.write_rollouts(str(tmp_path), 3, [again], {4: "Who is Ada?"}, tokenizer)
+    lengths = [len(row) for row in rows]
+    for rewards in ([0.0, 0.0], [0.5, 1.0]):
+        made = make_group(4, rewards=rewards, lengths=lengths)
+        answered = replace(made, response_ids=torch.cat(rows).int())
+        run_log.write_rollouts(str(tmp_path), 3, [answered], {4: "Who is Ada?"}, tokenizer)
     lines = (tmp_path / "records" / "rollouts" / "3.jsonl").read_text(encoding="utf-8").splitlines()
     common = {"index": 4, "step": 3, "side": "forget", "mode": "qa", "prompt": "Who is Ada?"}
     assert [json.loads(line) for line in lines] == [
@@ -87,12 +71,8 @@ def test_responses_are_written_as_text_and_written_anew(tmp_path: Path) -> None:
     ]
 
 
-def test_metrics_of_a_saved_step_are_kept_until_verl_logs_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_metrics_of_a_saved_step_are_kept_until_verl_logs_them(config: DictConfig, tmp_path: Path) -> None:
     """verl logs after the checkpoint: a run killed in between has the step in our file alone."""
-    monkeypatch.setenv("VERL_FILE_LOGGER_PATH", "")
-    config = OmegaConf.create({"trainer": {"default_local_dir": str(tmp_path)}})
     for start, saved in enumerate([{"kl": 0.5, "name": "x", "nan": float("nan")}, {"kl": 0.25}]):
         run_log.start(config)
         logged = Path(os.environ["VERL_FILE_LOGGER_PATH"])
@@ -107,11 +87,7 @@ def test_metrics_of_a_saved_step_are_kept_until_verl_logs_them(
     assert found == {1: {"kl": 1.0, "seconds": 2.0}, 2: {"kl": 1.0, "seconds": 2.0}, 3: {"kl": 0.25}}
 
 
-def test_a_line_torn_by_a_kill_does_not_spoil_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("VERL_FILE_LOGGER_PATH", "")
-    config = OmegaConf.create({"trainer": {"default_local_dir": str(tmp_path)}})
+def test_a_line_torn_by_a_kill_does_not_spoil_the_next(config: DictConfig, tmp_path: Path) -> None:
     run_log.start(config)
     run_log.append_prompts(str(tmp_path), 1, [], {})
     file = tmp_path / "records" / "prompts.jsonl"

@@ -55,18 +55,13 @@ def refusal(config: DictConfig) -> str:
 
 
 CHANGES: list[tuple[str, Any, str]] = [
-    ("method.forget", "simnpo", "'simnpo', but the run in {run} was started with 'npo'; go on with that, or"),
-    ("method.retain", "nll", "'nll', but the run in {run} was started with 'kl'"),
-    ("method.beta", 0.5, "0.5, but the run in {run} was started with 0.1"),
-    ("method.retain_weight", 2.0, "2.0, but the run in {run} was started with 1.0"),
-    ("method.kl_positions", "answer", "'answer', but the run in {run} was started with 'all'"),
+    ("method.beta", 0.5, "0.5, but the run in {run} was started with 0.1; go on with that, or choose"),
     ("model.path", "{base}/other", "'{base}/other', but the run in {run} was started with '{base}/model'"),
     ("model.lora_rank", 8, "8, but the run in {run} was started with 0"),
     ("reference.path", "{base}/other", "'{base}/other', but the run in {run} was started with null"),
     ("reinforced.path", "{base}/other", "'{base}/other', but the run in {run} was started with null"),
     ("data.train_batch_size", 8, "8, but the run in {run} was started with 4"),
     ("data.max_length", 64, "64, but the run in {run} was started with 128"),
-    ("optim.lr", 1e-3, "0.001, but the run in {run} was started with 0.0001"),
     ("optim.betas", [0.9, 0.95], "[0.9, 0.95], but the run in {run} was started with [0.9, 0.999]"),
     ("trainer.seed", 7, "7, but the run in {run} was started with 42"),
     ("trainer.n_gpus_per_node", 2, "2, but the run in {run} was started with 1"),
@@ -120,18 +115,19 @@ def test_what_changes_no_result_may_change(run: DictConfig, monkeypatch: pytest.
     identity.check(run)
 
 
-def test_a_run_that_starts_afresh_may_have_any(run: DictConfig, tmp_path: Path) -> None:
+def test_a_run_that_starts_afresh_may_have_any_and_one_that_says_nothing_goes_on(
+    run: DictConfig, tmp_path: Path
+) -> None:
     run.method.beta = 0.5
+    marker = tmp_path / "run" / "run.json"
+    said = marker.read_text()
+    marker.unlink()
+    run_folder.begin(tmp_path / "run", stage="unlearn")
+    identity.check(run)
+    marker.write_text(said)
     (tmp_path / "run" / "global_step_1" / "complete.json").unlink()
     identity.check(run)
     run.trainer.resume_mode, run.trainer.default_local_dir = "disable", str(tmp_path / "new")
-    identity.check(run)
-
-
-def test_a_run_that_says_nothing_of_itself_goes_on(run: DictConfig) -> None:
-    (Path(run.trainer.default_local_dir) / "run.json").unlink()
-    run_folder.begin(run.trainer.default_local_dir, stage="unlearn")
-    run.method.beta = 0.5
     identity.check(run)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
+import itertools
 from collections import Counter
 from typing import Any
 
@@ -48,11 +48,6 @@ def test_the_alternate_row_is_the_one_with_the_same_index() -> None:
         assert refusal == "I do not know" + "." * place
 
 
-def test_an_alternate_row_that_is_missing_is_named() -> None:
-    with pytest.raises(GroupError, match=r"data.alternate has no row with extra_info.index 107, which row 7"):
-        dataset("dpo", alternate=made.rows()["alternate"][1:])
-
-
 @pytest.mark.parametrize("rows", [1, 3])
 def test_every_retain_row_is_used_once_before_any_is_used_twice(rows: int) -> None:
     groups = dataset(dataclasses.replace(presets.load("ga_gdr"), retain_rows=rows))
@@ -67,10 +62,8 @@ def test_every_retain_row_is_used_once_before_any_is_used_twice(rows: int) -> No
 
 
 def test_random_answers_are_those_of_other_rows_and_drawn_anew() -> None:
-    groups, own = (
-        dataset("mismatch"),
-        [row["messages"][1]["content"].strip() for row in made.rows()["forget"]],
-    )
+    groups = dataset("mismatch")
+    own = [row["messages"][1]["content"].strip() for row in made.rows()["forget"]]
     seen = set()
     for epoch in range(4):
         for place in range(len(groups)):
@@ -91,16 +84,6 @@ def test_llmu_has_five_different_answers_of_retain_rows() -> None:
         drawn = {answer for side, _, answer in found if side == "alternate"}
         assert len(drawn) == 5
         assert drawn <= answers
-
-
-@pytest.mark.parametrize("file", ["forget", "retain"])
-def test_too_few_answers_to_draw_from_are_refused(file: str) -> None:
-    same = copy.deepcopy(made.rows()[file])
-    for row in same:
-        row["messages"][1]["content"] = "it"
-    method = dataclasses.replace(presets.load("mismatch"), alternate_answers=file)
-    with pytest.raises(GroupError, match=f"data.{file} holds 1 different answers, too few"):
-        dataset(method, **{file: same})
 
 
 def test_draws_follow_from_the_seed_alone() -> None:
@@ -134,34 +117,28 @@ def test_longer_rows_are_cut_and_one_without_an_answer_is_refused() -> None:
 
 def test_the_longest_group() -> None:
     groups = dataset("dpo_gdr")
-    lengths = {side: [] for side in SIDES}
-    for place in range(made.FORGET):
-        for epoch in range(3):
-            for row in groups.group(epoch, place):
-                lengths[SIDES[row["side"].item()]].append(len(row["input_ids"]))
-    assert groups.longest() == sum(max(found) for found in lengths.values())
+    longest: Counter[int] = Counter()
+    for epoch, place in itertools.product(range(3), range(made.FORGET)):
+        for row in groups.group(epoch, place):
+            side = int(row["side"])
+            longest[side] = max(longest[side], len(row["input_ids"]))
+    assert groups.longest() == longest.total()
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_the_ranks_share_one_order_and_workers_see_the_epoch(workers: int) -> None:
-    def batches(ranks: int, epoch: int) -> list[set[tuple[str, ...]]]:
-        loaders = []
+    def batches(ranks: int, epoch: int) -> list[list[str]]:
+        """The groups of each batch of all ranks, each a row to forget and a row to keep."""
+        found: list[list[str]] = [[] for _ in range(made.FORGET // 4)]
         for rank in range(ranks):
             groups = dataset("ga_gdr")
             sampler = GroupSampler(groups, num_replicas=ranks, rank=rank, seed=7, drop_last=True)
             sampler.set_epoch(epoch)
-            loaders.append(
-                DataLoader(groups, 4 // ranks, sampler=sampler, collate_fn=list, num_workers=workers)
-            )
-        return [
-            {
-                str([texts([row]) for row in rows[place : place + 2]])
-                for rows in parts
-                for place in range(0, len(rows), 2)
-            }
-            for parts in zip(*loaders, strict=True)
-        ]
+            loader = DataLoader(groups, 4 // ranks, sampler=sampler, collate_fn=list, num_workers=workers)
+            for batch, rows in zip(found, loader, strict=True):
+                batch += [str(texts(rows[place : place + 2])) for place in range(0, len(rows), 2)]
+        return [sorted(batch) for batch in found]
 
     assert batches(1, 3) == batches(2, 3)
     assert batches(1, 3) != batches(1, 4)
-    assert all(len(batch) == 4 for batch in batches(1, 3))
+    assert all(len(set(batch)) == 4 for batch in batches(1, 3))

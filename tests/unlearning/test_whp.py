@@ -70,21 +70,6 @@ def test_the_gradient_is_the_difference_of_probabilities_and_labels() -> None:
         assert frozen == [None, None]
 
 
-@pytest.mark.parametrize("labels", whp.LABELS)
-def test_the_gradient_is_that_of_finite_differences(labels: str) -> None:
-    generic = whp.generic_logits(some(0, 2, 5), some(1, 2, 5), 5.0)
-    logits = some(2, 2, 5).requires_grad_()
-    torch.autograd.gradcheck(lambda z: whp.loss_by_position(generic, z, labels), logits)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, DOUBLE])
-@pytest.mark.parametrize("labels", whp.LABELS)
-def test_the_dtype_stays(labels: str, dtype: torch.dtype) -> None:
-    generic = whp.generic_logits(START.to(dtype), REINFORCED.to(dtype), 5.0)
-    assert generic.dtype == dtype
-    assert whp.loss_by_position(generic, START.to(dtype), labels).dtype == dtype
-
-
 WRONG: list[tuple[str, Callable[[], Tensor]]] = [
     (r"start is \[1, 3\], but reinforced \[1, 2\]", lambda: whp.generic_logits(START, START[:, :2], 1.0)),
     ("alpha is -1", lambda: whp.generic_logits(START, START, -1.0)),

@@ -80,7 +80,9 @@ def begin(run_folder: str | Path, step: int) -> None:
     Its files might be of other ranks or another run, and would be taken for parts of the new checkpoint. A
     folder that holds a file which no run wrote is renamed instead, to global_step_N.kept.
     """
-    _finish_removals(Path(run_folder))
+    for removed in Path(run_folder).glob(f"global_step_*{_REMOVED}"):  # a kill interrupted the removal
+        if foreign_to_checkpoint(removed) is None:
+            shutil.rmtree(removed)
     folder = step_folder(run_folder, step)
     if not folder.exists():
         return
@@ -376,10 +378,3 @@ def _remove(folder: Path) -> None:
     removed = folder.with_name(folder.name + _REMOVED)
     os.rename(folder, removed)
     shutil.rmtree(removed)
-
-
-def _finish_removals(run_folder: Path) -> None:
-    """Delete what an earlier process was killed while deleting."""
-    for removed in run_folder.glob(f"global_step_*{_REMOVED}"):
-        if foreign_to_checkpoint(removed) is None:
-            shutil.rmtree(removed)

@@ -137,20 +137,20 @@ def read_run(name: str, folder: Path) -> Run:
         ValueError: no metrics.jsonl, no step in it, or a line that is not such a record.
     """
     try:
-        metrics = read_metrics(folder)
+        logged = _logged(folder)
+        metrics = _trained(folder, logged)
     except ValueError as error:
         raise ValueError(f"run {name}: {error}") from error
     prompts_file = folder / "records" / "prompts.jsonl"
     groups = _by_step(prompts_file, _Prompts) if prompts_file.is_file() else {}
-    config = read_config(folder / "config.yaml")
     return Run(
         name,
         tuple(metrics),
         tuple(metrics.values()),
         _followed(groups.values()),
         folder,
-        config,
-        read_validations(folder),
+        config=read_config(folder / "config.yaml"),
+        validations={step: found for step, data in logged.items() if (found := _of_validation(data))},
     )
 
 
@@ -175,22 +175,15 @@ def read_metrics(folder: Path) -> dict[int, dict[str, float]]:
     Raises:
         ValueError: no metrics.jsonl, no step in it, or a line that is not such a record.
     """
-    metrics = {step: data for step, data in _logged(folder).items() if not _only_validation(data)}
+    return _trained(folder, _logged(folder))
+
+
+def _trained(folder: Path, logged: dict[int, dict[str, float]]) -> dict[int, dict[str, float]]:
+    """The steps that trained, of all that was logged. Raises ValueError where there is none."""
+    metrics = {step: data for step, data in logged.items() if not _only_validation(data)}
     if not metrics:
         raise ValueError(f"{metrics_files(folder)[-1]} holds no step; the run ended before its first one")
     return metrics
-
-
-def read_validations(folder: Path) -> dict[int, dict[str, float]]:
-    """verl's metrics of a run's validations by step, ascending; step 0 is before training.
-
-    Raises ValueError as `read_metrics` does, but for a run without a step.
-    """
-    found = {
-        step: {name: value for name, value in data.items() if name.startswith(_VALIDATION)}
-        for step, data in _logged(folder).items()
-    }
-    return {step: data for step, data in found.items() if data}
 
 
 def _logged(folder: Path) -> dict[int, dict[str, float]]:
@@ -207,8 +200,12 @@ def _logged(folder: Path) -> dict[int, dict[str, float]]:
     return dict(sorted(logged.items()))
 
 
+def _of_validation(data: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in data.items() if name.startswith(_VALIDATION)}
+
+
 def _only_validation(data: dict[str, float]) -> bool:
-    return bool(data) and all(name.startswith(_VALIDATION) for name in data)
+    return bool(data) and data.keys() == _of_validation(data).keys()
 
 
 def _by_step(file: Path, kind: type[Record]) -> dict[int, Record]:

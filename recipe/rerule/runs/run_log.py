@@ -44,11 +44,13 @@ AT_SAVE = "metrics_at_save"
 def start(config: DictConfig) -> None:
     """Make the records folder, keep the configuration, and point verl's file logger into it."""
     run_folder = Path(config.trainer.default_local_dir)
-    (run_folder / "records").mkdir(parents=True, exist_ok=True)
+    records = run_folder / "records"
+    records.mkdir(parents=True, exist_ok=True)
     for name in ("prompts.jsonl", "replay.jsonl", "signal.jsonl"):
-        io.drop_torn_line(run_folder / "records" / name)
+        io.drop_torn_line(records / name)
     OmegaConf.save(config, run_folder / "config.yaml")
-    os.environ["VERL_FILE_LOGGER_PATH"] = str(_unused_metrics_file(run_folder))
+    # verl's file logger truncates the file that it opens.
+    os.environ["VERL_FILE_LOGGER_PATH"] = str(records / _numbered(LOGGED, _starts(records)))
 
 
 def metrics_files(run_folder: Path) -> list[Path]:
@@ -69,12 +71,6 @@ def _numbered(stem: str, start: int) -> str:
     return f"{stem}.{start}.jsonl" if start else f"{stem}.jsonl"
 
 
-def _unused_metrics_file(run_folder: Path) -> Path:
-    # verl's file logger truncates the file it opens.
-    folder = run_folder / "records"
-    return folder / _numbered(LOGGED, _starts(folder))
-
-
 def keep_metrics(step: int, metrics: Mapping[str, Any]) -> None:
     """Keep the metrics of a step that is being saved, and put all records so far on the disk.
 
@@ -82,16 +78,16 @@ def keep_metrics(step: int, metrics: Mapping[str, Any]) -> None:
     left out.
     """
     logged = Path(os.environ["VERL_FILE_LOGGER_PATH"])
-    numbers = {name: _number(value) for name, value in metrics.items() if isinstance(value, Real)}
+    numbers = {
+        name: float(value) if math.isfinite(value) else None
+        for name, value in metrics.items()
+        if isinstance(value, Real)
+    }
     name = logged.name.replace(LOGGED, AT_SAVE, 1)
     _append(logged.parents[1], name, {"step": step, "data": numbers})
     for path in logged.parent.glob("*.jsonl"):
         io.flush(path)
     io.flush(logged.parent)
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if math.isfinite(value) else None
 
 
 def append_prompts(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,12 +96,7 @@ def copy_others(source: Path, folder: Path, marker: str) -> None:
     Args:
         marker: name of a file that says who wrote a folder, which is not copied.
     """
-    for path in _others(source):
-        if path.name != marker:
-            shutil.copyfile(path, folder / path.name)
-
-
-def _others(source: Path) -> Iterator[Path]:
     for path in sorted(source.iterdir()):
-        if path.is_file() and path.suffix in _COPIED and not path.name.endswith(".index.json"):
-            yield path
+        wanted = path.suffix in _COPIED and not path.name.endswith(".index.json") and path.name != marker
+        if wanted and path.is_file():
+            shutil.copyfile(path, folder / path.name)

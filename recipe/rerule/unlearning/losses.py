@@ -137,29 +137,11 @@ def flat(chosen_probability: Tensor, rejected_probability: Tensor, divergence: s
     return (conjugate(activation(rejected_probability)) - activation(chosen_probability)).mean()
 
 
-def kl(reference_logits: Tensor, logits: Tensor, mask: Tensor) -> Tensor:
-    """KL(reference || model) over the full vocabulary, averaged over all masked positions.
-
-    Args:
-        reference_logits: [..., V], of the reference model; no gradient flows into them.
-        logits: [..., V], of the model.
-        mask: [...], non-zero where a position counts; values elsewhere are ignored, NaN included.
-
-    Raises:
-        ValueError: the shapes do not fit, or no position counts.
-    """
-    if reference_logits.shape != logits.shape or logits.dim() < 1:
-        raise ValueError(f"reference_logits are {_shape(reference_logits)}, but logits {_shape(logits)}")
-    if mask.shape != logits.shape[:-1]:
-        raise ValueError(f"mask is {_shape(mask)}, but logits are {_shape(logits)}")
-    counts = mask.bool()
-    if not counts.any():
-        raise ValueError("mask lets no position count")
-    return kl_by_position(reference_logits[counts], logits[counts]).mean()
-
-
 def kl_by_position(reference_logits: Tensor, logits: Tensor) -> Tensor:
-    """KL(reference || model) over the full vocabulary of each position: [..., V] and [..., V] to [...]."""
+    """KL(reference || model) over the full vocabulary of each position: [..., V] and [..., V] to [...].
+
+    No gradient flows into the reference.
+    """
     reference, model = reference_logits.detach().log_softmax(-1), logits.log_softmax(-1)
     return (reference.exp() * (reference - model)).sum(-1)
 

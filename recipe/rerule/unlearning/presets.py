@@ -41,18 +41,17 @@ def _values(name: str) -> dict[str, Any]:
 
 def listed() -> list[dict[str, Any]]:
     """Of each preset: its terms, the files that it reads, and the rows that pass for each of its groups."""
-    return [_entry(name, load(name)) for name in names()]
-
-
-def _entry(name: str, method: Method) -> dict[str, Any]:
-    return {
-        "method": name,
-        "forget": method.forget,
-        "retain": method.retain,
-        "alternate": method.alternate,
-        "data": list(method.data),
-        "passes": {"forward": method.passes.forward, "backward": method.passes.backward},
-    }
+    return [
+        {
+            "method": name,
+            "forget": method.forget,
+            "retain": method.retain,
+            "alternate": method.alternate,
+            "data": list(method.data),
+            "passes": {"forward": method.passes.forward, "backward": method.passes.backward},
+        }
+        for name, method in ((name, load(name)) for name in names())
+    ]
 
 
 def as_json() -> str:

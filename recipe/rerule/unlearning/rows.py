@@ -97,14 +97,12 @@ class GroupDataset(Dataset[list[Tokens]]):
 
     def longest(self) -> int:
         """The most tokens that a group may have."""
-        rows = {side: self._longest_of(side) for side in set(self._method.layout)}
-        return sum(rows[side] for side in self._method.layout)
-
-    def _longest_of(self, side: str) -> int:
-        if side == "alternate" and self._drawn:
-            # Answers are tokenised apart from their prompts, so that this is a bound.
-            return self._max_length
-        return max(len(self._tokens(side, place, "")["input_ids"]) for place in range(len(self._files[side])))
+        # Drawn answers are tokenised apart from their prompts, so that theirs is a bound.
+        longest = dict.fromkeys(["alternate"] if self._drawn else [], self._max_length)
+        for side in set(self._method.layout) - longest.keys():
+            rows = range(len(self._files[side]))
+            longest[side] = max(len(self._tokens(side, place, "")["input_ids"]) for place in rows)
+        return sum(longest[side] for side in self._method.layout)
 
     def _partners_by_index(self) -> list[int]:
         """The place of each leading row's alternate row; empty where answers are drawn or not needed."""
@@ -149,7 +147,10 @@ class GroupDataset(Dataset[list[Tokens]]):
         key = (side, place, answer)
         if key not in self._encoded:
             row = self._files[side][place]
-            self._encoded[key] = self._encode(_with_answer(row, answer) if answer else row)
+            if answer:
+                *asked, answered = row["messages"]
+                row = {**row, "messages": [*asked, {**answered, "content": answer}]}
+            self._encoded[key] = self._encode(row)
         return self._encoded[key]
 
     def _encode(self, row: Row) -> Tokens:
@@ -186,7 +187,3 @@ def _index(row: Row) -> int:
 
 def _answer(row: Row) -> str:
     return str(row["messages"][-1]["content"])
-
-
-def _with_answer(row: Row, answer: str) -> Row:
-    return {**row, "messages": [*row["messages"][:-1], {**row["messages"][-1], "content": answer}]}

@@ -48,9 +48,23 @@ def read_pair(base: Path, reinforced: Path) -> tuple[Weights, Weights]:
         TaskVectorError: the two differ in the names or the shapes of their tensors.
     """
     one, other = (read_weights(folder, "subtracted") for folder in (base, reinforced))
-    one, other = _without_tied_head(one, other)
-    _check_names(one, other)
-    _check_shapes(one, other)
+    tied = all(config_of(weights.folder).get("tie_word_embeddings") is True for weights in (one, other))
+    if tied and (_TIED in one.files) != (_TIED in other.files):
+        # Only one model wrote its output layer, which both share with the embeddings.
+        one, other = one.without(_TIED), other.without(_TIED)
+    for here, there in ((one, other), (other, one)):
+        if missing := sorted(here.files.keys() - there.files.keys()):
+            raise TaskVectorError(
+                f"{there.folder} has no tensor {missing[0]}, which {here.folder} has ({len(missing)} missing "
+                "in all): are they the same model?"
+            )
+    ours, theirs = one.shapes(), other.shapes()
+    for name, shape in ours.items():
+        if shape != theirs[name]:
+            raise TaskVectorError(
+                f"{name} has shape {shape} in {one.folder} and {theirs[name]} in {other.folder}: are they "
+                "the same model?"
+            )
     return one, other
 
 
@@ -74,40 +88,6 @@ def write(base: Weights, reinforced: Weights, alpha: float, folder: Path) -> int
         folder / KIND.marker, json.dumps({**stamp_folder(KIND, folder), **marker}, indent=1).encode() + b"\n"
     )
     return changed
-
-
-def combined(base: Tensor, reinforced: Tensor, alpha: float) -> Tensor:
-    """base - alpha (reinforced - base) in float32, of two tensors of one shape and any floating dtype."""
-    base = base.float()
-    return base - alpha * (reinforced.float() - base)
-
-
-def _without_tied_head(one: Weights, other: Weights) -> tuple[Weights, Weights]:
-    """Where only one model wrote its output layer, and both share it with the embeddings: both without it."""
-    tied = all(config_of(weights.folder).get("tie_word_embeddings") is True for weights in (one, other))
-    if tied and (_TIED in one.files) != (_TIED in other.files):
-        return one.without(_TIED), other.without(_TIED)
-    return one, other
-
-
-def _check_names(one: Weights, other: Weights) -> None:
-    for here, there in ((one, other), (other, one)):
-        missing = sorted(here.files.keys() - there.files.keys())
-        if missing:
-            raise TaskVectorError(
-                f"{there.folder} has no tensor {missing[0]}, which {here.folder} has ({len(missing)} missing "
-                "in all): are they the same model?"
-            )
-
-
-def _check_shapes(one: Weights, other: Weights) -> None:
-    ours, theirs = one.shapes(), other.shapes()
-    for name, shape in ours.items():
-        if shape != theirs[name]:
-            raise TaskVectorError(
-                f"{name} has shape {shape} in {one.folder} and {theirs[name]} in {other.folder}: are they "
-                "the same model?"
-            )
 
 
 def _write_file(
@@ -136,7 +116,8 @@ def _result(name: str, before: Tensor, after: Tensor, alpha: float, folder: Path
         if not torch.equal(before, after):
             raise TaskVectorError(f"{name} holds whole numbers and differs between the two models")
         return before
-    result = combined(before, after, alpha)
+    base = before.float()
+    result = base - alpha * (after.float() - base)
     if not bool(torch.isfinite(result).all()):
         raise TaskVectorError(f"{name} would hold NaN or infinity in {folder}: lower --alpha {alpha:g}")
     return result
