@@ -421,6 +421,30 @@ def test_a_method_is_an_arm_with_the_files_that_it_reads(script: Run) -> None:
     assert read == READ
 
 
+def test_arms_of_the_papers_tables_are_accepted(made: Path, script: Run) -> None:
+    done, commands = script("tofu", ARMS="tau_0.6 tau_1.0 rule_ppo rule_reinforce_plus_plus")
+    assert done.returncode == 0, done.stderr
+    runs = [checked(words, made / "model") for words in commands if words[0] == "recipe.rerule.main"]
+    assert [(run.replay.enable, run.replay.threshold, run.algorithm.adv_estimator) for run in runs] == [
+        (True, 0.6, "grpo"),
+        (True, 1.0, "grpo"),
+        (False, 0.6, "gae"),
+        (False, 0.6, "reinforce_plus_plus"),
+    ]
+
+
+def test_methods_train_on_texts_where_asked(run: Run) -> None:
+    command, settings = "bash examples/run_muse_books.sh --dry-run", {"MODEL": "m", "DATA": "d"}
+    done, _ = run(command, METHOD_ROWS="texts", ARMS="ga_gdr", **settings)
+    assert done.returncode == 0, done.stderr
+    assert "forget_text.parquet" in done.stdout
+    assert "retain_text.parquet" in done.stdout
+    done, _ = run(command, METHOD_ROWS="texts", ARMS="po", **settings)
+    refused(done, "the method po needs answers to train on; leave METHOD_ROWS=texts out")
+    done, _ = run(command, METHOD_ROWS="text", ARMS="ga", **settings)
+    refused(done, "METHOD_ROWS is text; choose answers or texts")
+
+
 def test_several_arms_have_one_stage_1_one_evaluation_and_one_report(
     made: Path, script: Run, tmp_path: Path
 ) -> None:
@@ -514,10 +538,11 @@ def test_a_method_without_its_file_ends_the_script_before_any_training(
     ("variables", "line"),
     [
         ({"ARM": "ga", "ARMS": "npo"}, "ARM is ga and ARMS is npo; give one of them"),
-        ({"ARMS": "rule best"}, "ARMS names best; choose rule, rerule, random or recommended, or a method"),
+        ({"ARMS": "rule best"}, "ARMS names best; choose rule, rerule, random, recommended, tau_X, rule_ppo"),
         ({"ARMS": "rule ../method/ga"}, "ARMS names ../method/ga; choose rule, rerule"),
         ({"ARMS": "*"}, "ARMS names *; choose rule, rerule"),
-        ({"ARM": "rule rerule"}, "ARM is rule rerule; choose rule, rerule, random or recommended, or a"),
+        ({"ARM": "rule rerule"}, "ARM is rule rerule; choose rule, rerule, random, recommended, tau_X"),
+        ({"ARM": "tau_2"}, "ARM is tau_2; give tau_X with X from 0 to 1, such as tau_0.6"),
         ({"ARMS": "rule ga rule"}, "ARMS names rule twice; name each arm once"),
         ({"ARMS": " "}, "ARMS names no arm; give names such as"),
         ({"N_GPUS": "3"}, "N_GPUS x NNODES is 3; give 1, 2, 4, 8, 16 or 32 devices: others cannot share the"),
