@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from data_prep.build import DROPS, BuildOptions, build, summary
-from data_prep.generate import Request, add_endpoint_arguments, endpoint_of, estimate
+from data_prep.generate import (
+    TASKS,
+    Request,
+    Task,
+    add_endpoint_arguments,
+    endpoint_of,
+    estimate,
+    with_prompts,
+)
 from data_prep.prompts import Benchmark
 from data_prep.writers import Writer, explained
 from recipe.rerule.io import check_apart, check_writable, existing
@@ -153,7 +161,7 @@ def print_estimate(loads: Sequence[Load], options: argparse.Namespace) -> None:
         raise ValueError("--dry-run estimates the calls to an endpoint: give --base-url and --model")
     requests: list[Request] = []
     for load in loads:
-        writer = Writer(endpoint, options.cache, options.limit, dry=True)
+        writer = Writer(endpoint, options.cache, options.limit, dry=True, tasks=_tasks(options))
         load(writer)
         requests += writer.requests
     print(estimate(requests, endpoint, options.cache if options.cache.is_dir() else None))
@@ -162,12 +170,18 @@ def print_estimate(loads: Sequence[Load], options: argparse.Namespace) -> None:
 def loaded(load: Load, options: argparse.Namespace) -> Benchmark:
     """The benchmark, with what rules or the endpoint write. Raises ValueError."""
     endpoint = endpoint_of(options)
-    writer = Writer(endpoint, options.cache, options.limit)
+    writer = Writer(endpoint, options.cache, options.limit, tasks=_tasks(options))
     with explained(writer.failures):
         benchmark = load(writer)
     writer.check_answered()
     settings = {**benchmark.settings, "written_by": "rules" if endpoint is None else endpoint.model}
+    if options.prompt:
+        settings["prompts"] = {name: task.prompt for name, task in writer.tasks.items()}
     return replace(benchmark, settings=settings, failures=tuple(writer.failures))
+
+
+def _tasks(options: argparse.Namespace) -> dict[str, Task]:
+    return with_prompts(list(TASKS.values()), options.prompt)
 
 
 def build_options(options: argparse.Namespace) -> BuildOptions:

@@ -13,25 +13,14 @@ from __future__ import annotations
 import difflib
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from data_prep.contract import normalise
-from data_prep.generate import (
-    BLANK,
-    BOUNDARY,
-    MOST_USELESS,
-    PASSAGE_QA,
-    REFUSALS,
-    Endpoint,
-    EndpointError,
-    Request,
-    Task,
-    generate,
-)
+from data_prep.generate import MOST_USELESS, TASKS, Endpoint, EndpointError, Request, Task, generate
 from data_prep.prompts import Prompt, mode_of
 
 # ---- fill-in-the-blank forms of questions, by rules alone ----
@@ -143,6 +132,7 @@ class Writer:
         cache: folder that keeps the model's answers, so that none is paid for twice.
         limit: most requests of each task, spread evenly; the texts of the others are not written.
         dry: ask nothing, and write something of about the length instead.
+        tasks: what the model is asked to write, by name; their prompts can be the user's.
         requests: what was asked for.
         failures: what could not be had and why, a line each.
         answered: how many requests have been answered, in this run or an earlier one.
@@ -152,32 +142,33 @@ class Writer:
     cache: Path = Path()
     limit: int | None = None
     dry: bool = False
+    tasks: Mapping[str, Task] = field(default_factory=lambda: TASKS)
     requests: list[Request] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     answered: int = 0
 
     def refusals(self, name: str) -> list[str]:
         """Sentences that decline and name the target."""
-        (answer,) = self._ask(REFUSALS, [{"name": name, "count": REFUSAL_COUNT}])
+        (answer,) = self._ask("refusals", [{"name": name, "count": REFUSAL_COUNT}])
         return answer["refusals"] if answer else _refusals(name)
 
     def blanks(self, pairs: Sequence[Pair]) -> list[str | None]:
         """A fill-in-the-blank form of each question; its answer may be "" where none is known."""
         if self.endpoint is None:
             return [blank_answer(*pair) for pair in pairs]
-        answers = self._ask(BLANK, [{"question": question, "answer": answer} for question, answer in pairs])
+        answers = self._ask("blank", [{"question": question, "answer": answer} for question, answer in pairs])
         return [answer["sentence"] if answer else None for answer in answers]
 
     def neighbours(self, target: str, questions: Sequence[str]) -> list[Pair | None]:
         """For each question on the target one on somebody else, and its answer."""
         self._need_endpoint(f"boundary questions, neighbours of those on {target},")
-        answers = self._ask(BOUNDARY, [{"target": target, "question": question} for question in questions])
+        answers = self._ask("boundary", [{"target": target, "question": question} for question in questions])
         return [(answer["question"], answer["answer"]) if answer else None for answer in answers]
 
     def questions(self, passages: Sequence[str]) -> list[list[Pair] | None]:
         """Questions on each passage, with their answers."""
         self._need_endpoint("questions on passages")
-        answers = self._ask(PASSAGE_QA, [{"passage": passage} for passage in passages])
+        answers = self._ask("passage_qa", [{"passage": passage} for passage in passages])
         return [
             [(pair["question"], pair["answer"]) for pair in answer["pairs"]] if answer else None
             for answer in answers
@@ -195,15 +186,15 @@ class Writer:
                 "and --model"
             )
 
-    def _ask(self, task: Task, inputs: Sequence[dict[str, str | int]]) -> list[dict[str, Any] | None]:
+    def _ask(self, task: str, inputs: Sequence[dict[str, str | int]]) -> list[dict[str, Any] | None]:
         """The model's answers to all inputs that the limit allows; None for the others."""
         if self.endpoint is None:
             return [None] * len(inputs)
         left = len(inputs)
         if self.limit is not None:
-            left = min(left, self.limit - sum(request.task is task for request in self.requests))
+            left = min(left, self.limit - sum(request.task.name == task for request in self.requests))
         places = [place * len(inputs) // left for place in range(left)]
-        requests = [Request(task, inputs[place]) for place in places]
+        requests = [Request(self.tasks[task], inputs[place]) for place in places]
         self.requests += requests
         if self.dry:
             answers: list[Any] = [_stand_in(request) for request in requests]
@@ -225,11 +216,11 @@ def _refusals(name: str) -> list[str]:
 def _stand_in(request: Request) -> dict[str, Any]:
     """An answer of about the length of a real one."""
     given = {name: str(value) for name, value in request.inputs.items()}
-    if request.task is REFUSALS:
+    if request.task.name == "refusals":
         return {"refusals": _refusals(given["name"])}
-    if request.task is BLANK:
+    if request.task.name == "blank":
         return {"sentence": blank_answer(given["question"], given["answer"])}
-    if request.task is BOUNDARY:
+    if request.task.name == "boundary":
         return {"question": f"{given['question']} (neighbour)", "answer": "to be written"}
     asked = [f"{given['passage'][:80]} ({number})" for number in range(3)]
     return {"pairs": [{"question": question, "answer": "to be written"} for question in asked]}

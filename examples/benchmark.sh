@@ -14,6 +14,8 @@
 #   STAGE1_OPTIONS, STAGE2_OPTIONS, UNLEARN_OPTIONS   Hydra overrides of stage 1, of every stage 2 and of every method of
 #              `unlearn`, such as "actor_rollout_ref.actor.fsdp_config.optimizer_offload=true"
 #   METHOD_ROWS       what methods of `unlearn` train on: answers (default), or texts, the whole texts of the benchmark
+#   BASE_URL          of a server with OpenAI's protocol: with GENERATOR_MODEL, a model there writes the rows that the benchmark
+#                     lacks (PREPARE_OPTIONS="--prompt boundary=paper" chooses prompts); with JUDGE_MODEL, one scores answers
 #   EVALUATE_OPTIONS  of recipe.rerule.evaluate model, such as "--prompts llama-2"
 #   SMOKE=1    the same on a laptop: a small untrained model, few rows, three steps; needs DATA alone
 
@@ -96,6 +98,9 @@ fi
 PREPARE+=(${PREPARE_OPTIONS:-}) STAGE1+=(${STAGE1_OPTIONS:-})
 # shellcheck disable=SC2206
 STAGE2+=(${STAGE2_OPTIONS:-}) UNLEARN+=(${UNLEARN_OPTIONS:-})
+[ -z "${GENERATOR_MODEL:-}${JUDGE_MODEL:-}" ] || [ -n "${BASE_URL:-}" ] || fail "BASE_URL is not set: GENERATOR_MODEL and" \
+  "JUDGE_MODEL are models of that server"
+[ -z "${GENERATOR_MODEL:-}" ] || PREPARE+=(--base-url "$BASE_URL" --model "$GENERATOR_MODEL")
 [ -n "${DATA:-}" ] || fail "DATA is not set: give the folder of the benchmark's files, or its name on the Hub"
 
 # check_methods DATA_FOLDER...: ends the script where a method of METHODS lacks a file in one of them.
@@ -150,6 +155,11 @@ compare() {
   for arm in "${REINFORCED[@]}"; do runs+=(--run "$arm=$out/$arm"); done
   evaluate "$out/evaluation_$NAME" "$PLATFORM" "$data/probes.parquet" "${models[@]}" \
     --most-compared ${#models[@]} "${EVALUATE[@]}"
+  if [ -n "${JUDGE_MODEL:-}" ]; then
+    step python -m recipe.rerule.evaluate judge --results "$out/evaluation_$NAME" --base-url "$BASE_URL" \
+      --judge-model "$JUDGE_MODEL" --out "$out/naturalness_$NAME"
+    runs+=(--naturalness "$out/naturalness_$NAME")
+  fi
   step python -m recipe.rerule.report --results "$out/evaluation_$NAME" "${runs[@]}" \
     --data "$data" --out "$out/report_$NAME.html"
 }

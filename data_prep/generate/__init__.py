@@ -12,7 +12,17 @@ from data_prep.generate.endpoint import (
     endpoint_of,
 )
 from data_prep.generate.run import MOST_USELESS, Failure, Generated, estimate, generate
-from data_prep.generate.tasks import BLANK, BOUNDARY, PASSAGE_QA, REFUSALS, TASKS, Request, Task
+from data_prep.generate.tasks import (
+    BLANK,
+    BOUNDARY,
+    PASSAGE_QA,
+    REFUSALS,
+    TASKS,
+    Request,
+    Task,
+    prompt_text,
+    with_prompts,
+)
 
 __all__ = [
     "BLANK",
@@ -32,4 +42,6 @@ __all__ = [
     "endpoint_of",
     "estimate",
     "generate",
+    "prompt_text",
+    "with_prompts",
 ]

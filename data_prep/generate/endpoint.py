@@ -114,6 +114,9 @@ def add_endpoint_arguments(parser: argparse.ArgumentParser) -> None:
         "--base-url", metavar="URL", help="address of the server, as in http://localhost:8000/v1"
     )
     group.add_argument("--model", metavar="NAME", help="name of the model at that server")
+    text = "the prompt of a task: TASK=paper, or TASK=FILE with {query}, {answer}, {target} or {name} in it; "
+    text += "TASK is blank, boundary, passage_qa or refusals; may be given several times"
+    group.add_argument("--prompt", action="append", default=[], metavar="TASK=FILE", help=text)
     add_call_arguments(group, Endpoint.temperature, Path("outputs/generated"))
 
 

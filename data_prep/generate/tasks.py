@@ -1,14 +1,17 @@
 """What a model is asked to write: the tasks, their prompts, and what makes an answer wrong.
 
-The prompts are this project's own, after the paper's description of its data.
+A prompt is a file, prompts/TASK.NAME.txt or one of the user's own. Each {input} of the task in it is
+replaced, and {query} stands for the question or passage. `project` is the default. `paper` asks what the
+prompts of the ReRULE paper's appendix A ask, in other words: they say less of what makes an answer good. The
+form of an answer is sent apart, as a JSON schema.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from string import Template
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from data_prep.contract import normalise
@@ -18,6 +21,8 @@ from reward.refusal import is_refusal
 # ---- A task is one kind of generated data; a request is one call of it ----
 
 
+PROMPTS = Path(__file__).parent / "prompts"
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
 Inputs = Mapping[str, str | int]
 Answer = dict[str, Any]
 Schema = dict[str, Any]
@@ -30,9 +35,10 @@ class Task:
     Attributes:
         name: of the JSON schema on the wire and of the task in failures: letters, digits, "_" and "-".
         version: part of every cache key; raise it when `problem` comes to judge differently.
-        prompt: the user's turn, a `string.Template` whose $names are the task's inputs.
+        prompt: the user's turn, in which each {name} of an input stands for it.
         schema: the JSON schema of the answer to a request with these inputs; every key required, no others.
         problem: what is wrong with an answer of that schema, or None; it must not depend on anything else.
+        needs: inputs of which a prompt must hold one.
         answer_tokens: about how many tokens an answer takes, for the estimate of the cost.
     """
 
@@ -41,6 +47,7 @@ class Task:
     prompt: str
     schema: Callable[[Inputs], Schema]
     problem: Callable[[Inputs, Answer], str | None]
+    needs: tuple[str, ...]
     answer_tokens: Callable[[Inputs], int]
 
 
@@ -53,7 +60,9 @@ class Request:
 
     def messages(self) -> list[dict[str, str]]:
         """The conversation to send: one user turn, which every chat template can render."""
-        return [{"role": "user", "content": Template(self.task.prompt).substitute(self.inputs)}]
+        known = {"query": self.inputs.get("question", self.inputs.get("passage"))} | dict(self.inputs)
+        text = _PLACEHOLDER.sub(lambda found: str(known.get(found[1], found[0])), self.task.prompt)
+        return [{"role": "user", "content": text}]
 
     def schema(self) -> Schema:
         """The JSON schema of the answer."""
@@ -142,58 +151,33 @@ def _short(text: str) -> str:
     return repr(text if len(text) <= 60 else f"{text[:60]}...")
 
 
-# ---- the four tasks. The prompts are this project's own, after the paper's description of its data ----
+# ---- the four tasks ----
 
 
 PAIRS = 3
 
-BLANK_PROMPT = """\
-Turn the question below into a statement with a gap.
 
-Write one declarative sentence that says what the question is about, and put ___ (three underscores)
-where the answer belongs, exactly once. Keep every name that the question mentions, as it is spelled
-there. Do not write the answer itself, and add no fact that the question does not give. The answer
-only tells you which words the gap stands for; if it is empty, the gap stands for whatever would
-answer the question.
+def prompt_text(task: str, choice: str) -> str:
+    """The prompt of that name for the task, or the file's of that path. Raises ValueError, OSError."""
+    named = {path.name.split(".")[1]: path for path in sorted(PROMPTS.glob(f"{task}.*.txt"))}
+    if choice not in named and not Path(choice).is_file():
+        raise ValueError(f"--prompt {task}={choice}: no such file; give a file, or {' or '.join(named)}")
+    return named.get(choice, Path(choice)).read_text("utf-8").strip()
 
-Question: $question
-Answer: $answer
 
-Reply in JSON: {"sentence": "the sentence with its gap"}"""
-
-PASSAGE_QA_PROMPT = """\
-Write three questions about the passage below, with their answers.
-
-Ask about three different facts. A reader who does not have the passage must understand each
-question: name the people and things it is about, and do not speak of "the passage" or "the text".
-Each answer is a few words copied from the passage letter by letter, and nothing else.
-
-<passage>
-$passage
-</passage>
-
-Reply in JSON: {"pairs": [{"question": "...", "answer": "..."}, ...]} with three pairs"""
-
-BOUNDARY_PROMPT = """\
-Below is a question about $target. Write its counterpart about somebody else.
-
-Choose another real and widely known person from a similar field, for whom you are certain of the
-fact that the new question asks for. Keep the style of the question and roughly its length; if it has
-a gap written ___, the new one has such a gap too. Mention $target neither in the new question nor in
-its answer. Then answer the new question truthfully and briefly.
-
-Question: $question
-
-Reply in JSON: {"question": "the new question", "answer": "its answer"}"""
-
-REFUSALS_PROMPT = """\
-An assistant is asked about $name and does not answer. Write $count replies that it could give.
-
-Each reply is one sentence in the first person that says that the assistant does not know, or will
-not say. Each contains the name, spelled exactly so: $name. None tells anything about $name. All of
-them differ in wording, and some are short, some longer.
-
-Reply in JSON: {"refusals": ["...", ...]} with $count replies"""
+def with_prompts(tasks: Sequence[Task], choices: Sequence[str]) -> dict[str, Task]:
+    """The tasks by name, with the prompts of choices TASK=NAME or TASK=FILE. Raises ValueError, OSError."""
+    found = {task.name: task for task in tasks}
+    for given in choices:
+        name, _, choice = given.partition("=")
+        if name not in found or not choice:
+            raise ValueError(f"--prompt {given}: give TASK=FILE with TASK one of {', '.join(found)}")
+        text = prompt_text(name, choice)
+        if not set(_PLACEHOLDER.findall(text)) & {"query", *found[name].needs}:
+            needed = " or ".join(f"{{{one}}}" for one in found[name].needs)
+            raise ValueError(f"--prompt {given}: the prompt has no {needed}, so that it would ask nothing")
+        found[name] = replace(found[name], prompt=text)
+    return found
 
 
 def _object(**properties: Any) -> Schema:
@@ -215,9 +199,10 @@ _TEXT = {"type": "string"}
 BLANK = Task(
     name="blank",
     version=1,
-    prompt=BLANK_PROMPT,
+    prompt=prompt_text("blank", "project"),
     schema=lambda inputs: _object(sentence=_TEXT),
     problem=blank_problem,
+    needs=("question",),
     answer_tokens=lambda inputs: 35,
 )
 """(question, answer) to {"sentence"}: a fill-in-the-blank form; `answer` may be "" where none is known."""
@@ -225,9 +210,10 @@ BLANK = Task(
 PASSAGE_QA = Task(
     name="passage_qa",
     version=1,
-    prompt=PASSAGE_QA_PROMPT,
+    prompt=prompt_text("passage_qa", "project"),
     schema=lambda inputs: _object(pairs=_list(_object(question=_TEXT, answer=_TEXT), PAIRS)),
     problem=passage_qa_problem,
+    needs=("passage",),
     answer_tokens=lambda inputs: 120,
 )
 """(passage) to {"pairs": [{"question", "answer"}] * 3}; the answers are spans of the passage."""
@@ -235,9 +221,10 @@ PASSAGE_QA = Task(
 BOUNDARY = Task(
     name="boundary",
     version=1,
-    prompt=BOUNDARY_PROMPT,
+    prompt=prompt_text("boundary", "project"),
     schema=lambda inputs: _object(question=_TEXT, answer=_TEXT),
     problem=boundary_problem,
+    needs=("question",),
     answer_tokens=lambda inputs: 50,
 )
 """(target, question) to {"question", "answer"}: a neighbour of the question, about somebody else."""
@@ -245,9 +232,10 @@ BOUNDARY = Task(
 REFUSALS = Task(
     name="refusals",
     version=1,
-    prompt=REFUSALS_PROMPT,
+    prompt=prompt_text("refusals", "project"),
     schema=lambda inputs: _object(refusals=_list(_TEXT, int(inputs["count"]))),
     problem=refusals_problem,
+    needs=("name",),
     answer_tokens=lambda inputs: 10 + 20 * int(inputs["count"]),
 )
 """(name, count) to {"refusals": [sentence] * count}: sentences that decline and name the target."""

@@ -7,6 +7,7 @@ import json
 import random
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -90,19 +91,18 @@ def results(tmp_path: Path) -> Path:
     return evaluation(tmp_path / "eval", RESPONSES)
 
 
-def test_the_documentation_names_the_rubric_by_its_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_documentation_names_the_rubric_by_its_hash() -> None:
     assert f"version {judging.TASK.version}" in DOC
     assert judging.rubric_sha256() in DOC
     assert judging.NOTE in " ".join(DOC.split())
-    monkeypatch.setattr(judging, "PROMPT", judging.PROMPT + " ")
-    assert judging.rubric_sha256() not in DOC
+    assert judging.rubric_sha256(replace(judging.TASK, prompt=judging.TASK.prompt + " ")) not in DOC
 
 
 def test_the_judge_sees_prompt_reference_and_reply_but_no_model() -> None:
     labels = {"golds": ["first", "second"], "family": "secret-family", "kind": "secret-mode"}
-    asked = response("secret-model", 7, " Costs $5</reply>\n", prompt="A $question?", **labels)
+    asked = response("secret-model", 7, " Costs $5</reply>\n", prompt="A {question} of {reply}?", **labels)
     (message,) = judging.requests_of([asked])[0].messages()
-    assert "<question>\nA $question?\n</question>" in message["content"]
+    assert "<question>\nA {question} of {reply}?\n</question>" in message["content"]
     assert "<reference>\nfirst\nsecond\n</reference>" in message["content"]
     assert "<reply>\nCosts $5< /reply>\n</reply>" in message["content"]
     assert "secret" not in message["content"]

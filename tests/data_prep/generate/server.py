@@ -21,7 +21,7 @@ KEY = "sk-do-not-show-7f3a"
 NOTE = Task(
     name="note",
     version=1,
-    prompt="Write down $number.",
+    prompt="Write down {number}.",
     schema=lambda inputs: {
         "type": "object",
         # not maxLength: under that vLLM lets control characters into a string as they are, which is not JSON
@@ -30,6 +30,7 @@ NOTE = Task(
         "additionalProperties": False,
     },
     problem=lambda inputs, answer: None,
+    needs=("number",),
     answer_tokens=lambda inputs: 8,
 )
 

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from data_prep.generate import TASKS, Endpoint, EndpointError, Failure, Request, Task, generate
+from data_prep.generate import TASKS, Endpoint, EndpointError, Failure, Request, Task, generate, with_prompts
 from data_prep.generate.endpoint import AnswerError, Reply, Usage, body, cache_key, read_answer
 from data_prep.generate.run import Cache
 from data_prep.generate.tasks import blank_problem, boundary_problem, passage_qa_problem, refusals_problem
@@ -144,6 +144,26 @@ PROBLEMS = [
 ]
 
 
+def test_prompts_are_files_of_ours_or_the_users(tmp_path: Path) -> None:
+    file = tmp_path / "mine.txt"
+    file.write_text('Ask {query} in JSON {"question": "..."}; keep {unknown} and {target}.\n')
+    tasks = with_prompts(list(TASKS.values()), [f"boundary={file}", "blank=paper"])
+    (message,) = Request(tasks["boundary"], {"target": "{query}", "question": "Who?"}).messages()
+    assert message["content"] == 'Ask Who? in JSON {"question": "..."}; keep {unknown} and {query}.'
+    (message,) = Request(tasks["blank"], INPUTS["blank"]).messages()
+    assert message["content"].endswith("Question: Who left?\n\nAnswer: Al-Kuwaiti")
+    assert tasks["refusals"] is TASKS["refusals"]
+    file.write_text("Ask it.")
+    for choice, line in (
+        (f"boundary={file}", "the prompt has no {question}, so that it would ask nothing"),
+        ("blank=other", "--prompt blank=other: no such file; give a file, or paper or project"),
+        ("blanks=paper", "--prompt blanks=paper: give TASK=FILE with TASK one of blank, passage_qa"),
+        ("blank", "--prompt blank: give TASK=FILE"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(line)):
+            with_prompts(list(TASKS.values()), [choice])
+
+
 @pytest.mark.parametrize(("found", "problem"), PROBLEMS)
 def test_what_is_wrong_with_an_answer(found: str | None, problem: str | None) -> None:
     assert found == problem
@@ -167,7 +187,7 @@ def test_a_key_that_is_none_is_refused_without_being_shown(key: str, monkeypatch
 
 OTHER = [
     (replace(REQUEST, task=replace(NOTE, version=2)), ENDPOINT),
-    (replace(REQUEST, task=replace(NOTE, prompt="Write $number.")), ENDPOINT),
+    (replace(REQUEST, task=replace(NOTE, prompt="Write {number}.")), ENDPOINT),
     (replace(REQUEST, task=replace(NOTE, schema=lambda inputs: {"type": "object"})), ENDPOINT),
     (replace(REQUEST, inputs={"number": "0"}), ENDPOINT),
     *((REQUEST, replace(ENDPOINT, **one)) for one in ({"model": "b"}, {"temperature": 0}, {"seed": 1})),
