@@ -34,7 +34,7 @@ if [ "$SMOKE" = 1 ]; then
   PREPARE+=(--limit 12 --val-rows 4)
   STAGE1+=(trainer.total_training_steps=2)
   STAGE2+=(data.train_batch_size=4 actor_rollout_ref.rollout.n=4 trainer.total_training_steps=2)
-  RERULE+=(replay.min_groups=2 replay.warmup_steps=1 replay.groups_per_update=2)
+  RERULE+=(replay.admission=all replay.require_signal=false replay.min_groups=2 replay.warmup_steps=1 replay.groups_per_update=2)
   PO+=(trainer.total_training_steps=2)
   ATTACKS=(prefill)
 fi
