@@ -447,7 +447,8 @@ def _mean_tests(tests: pd.DataFrame, count: int) -> pd.DataFrame:
     half = groups["square"].sum() ** 0.5 / count
     mean["low"], mean["high"] = mean["difference"] - half, mean["difference"] + half
     # Without any spread p is 1 where nothing differs, which is 0 / 0, and else 0.
-    mean["p_value"] = 2 * pd.Series(norm.sf(mean["difference"].abs() / half * _Z_95), mean.index).fillna(0.5)
+    z = (mean["difference"].abs() / half * _Z_95).astype(float)  # of no tests at all it is of objects
+    mean["p_value"] = 2 * pd.Series(norm.sf(z), mean.index).fillna(0.5)
     mean["test"] = f"normal approximation over {count} targets"
     mean = mean[groups.size() == count]
     return mean.assign(p_holm=holm(list(mean["p_value"]))).reset_index()[TESTS]
