@@ -19,7 +19,6 @@ from verl.utils import tensordict_utils as tu
 
 from recipe.rerule.replay import ReplayConfig, pad_groups
 from recipe.rerule.runs import checkpoints
-from recipe.rerule.training import batches
 from recipe.rerule.training.health import Health
 from recipe.rerule.training.trainer import ReRULETrainer
 from recipe.rerule.training.worker import STAY_LOADED
@@ -181,38 +180,3 @@ def test_a_fault_that_holds_makes_the_next_step_the_last(
         for stop_after, ended in by_setting.items():
             trainer.config.health.stop_after = stop_after
             assert trainer.is_finished() is ended, (step, stop_after)
-
-
-def test_the_seconds_of_a_step_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The worker's own seconds are summed over the step's updates."""
-    (tmp_path / "records").mkdir()
-    trainer = made_trainer(tmp_path, RUNS["replay"], Workers(), monkeypatch)
-    for step in range(1, STEPS + 1):
-        trainer.global_steps = step
-        metrics = trainer._update_actor(batch_of(step)).meta_info["metrics"]
-    parts = {name.rsplit("/", 1)[1]: value for name, value in metrics.items() if "/seconds/" in name}
-    assert parts["train"] == 2.0
-    assert metrics["replay/seconds"] == parts["update"] > 0
-    spent = [parts[name] for name in ("offer", "draw", "collate", "record")]
-    assert all(value > 0 for value in spent)
-    assert metrics["replay/bookkeeping_seconds"] == pytest.approx(sum(spent))
-
-
-@pytest.mark.parametrize("name", RUNS)
-def test_a_batch_is_read_once_a_step(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
-
-    def counted(part: str) -> None:
-        original = getattr(batches, part)
-
-        def call(*arguments: Any) -> Any:
-            calls.append(part)
-            return original(*arguments)
-
-        monkeypatch.setattr(batches, part, call)
-
-    parts = ("_labels", "rows_of_groups", "unpad_rows", "_side_metrics", "for_workers")
-    for part in parts:
-        counted(part)
-    run(tmp_path, name, monkeypatch)
-    assert {part: calls.count(part) for part in parts} == dict.fromkeys(parts, STEPS)

@@ -40,7 +40,6 @@ def main() -> None:
     seen = {
         "replay": run(job, groups, ["on_policy", "replay", "replay"], stay=True),
         "apart": run(job, groups, ["on_policy", "replay", "replay"], stay=False),
-        "verl_twice": run(job, groups, ["on_policy", "on_policy"], stay=False),
         "verl_once": run(job, groups, ["on_policy"], stay=False),
     }
     Path(job["out"]).write_text(json.dumps(seen))
