@@ -105,7 +105,7 @@ def replayed(
 UPDATES = {"on_policy": on_policy, "replay": replayed}
 
 
-def compose_config(model: str, prompts: int, rollouts: int, *more: str) -> DictConfig:
+def compose_config(model: str, prompts: int, rollouts: int) -> DictConfig:
     actor = "actor_rollout_ref.actor"
     overrides = [
         "experiment=tiny",
@@ -118,7 +118,6 @@ def compose_config(model: str, prompts: int, rollouts: int, *more: str) -> DictC
         f"{actor}.optim.total_training_steps=4",
         "data.train_files=none",
         "data.val_files=none",
-        *more,
     ]
     with initialize_config_module("recipe.rerule.config", version_base=None):
         config = compose("rerule_trainer", overrides)

@@ -10,13 +10,14 @@ import pytest
 import torch
 from tensordict import TensorDict
 from verl.utils import tensordict_utils as tu
-from verl.utils.metric import Metric
+from verl.utils.metric import AggregationType, Metric
 from verl.workers.config import FSDPActorConfig
 from verl.workers.utils.padding import no_padding_2_padding
 
 from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.training.worker import (
     ReplayUpdate,
+    _reduced,
     _replay_metrics,
     is_one_micro_batch,
     micro_batch_size,
@@ -164,3 +165,17 @@ def test_the_signal_norm_is_the_same_on_two_ranks() -> None:
 
 def signal(metrics: dict[str, Metric]) -> float:
     return _replay_metrics({**metrics, "grad_norm": 3.0}, use_kl=True)["replay/pg_signal_norm"]
+
+
+def summed(*values: float) -> Metric:
+    """What verl makes of one metric over the micro-batches of a rank."""
+    metric = Metric(AggregationType.SUM)
+    metric.extend(list(values))
+    return metric
+
+
+def test_metrics_of_ranks_and_micro_batches_are_reduced() -> None:
+    numbers = [_reduced(value) for value in (2.5, [1.0, 2.0], [[1.0, 2.0], [6.0]])]
+    assert numbers == [2.5, 1.5, 3.0]
+    assert _reduced(summed(1.0, 2.0)) == 3.0
+    assert _reduced([summed(1.0, 2.0), summed(3.0, 4.0)]) == 5.0
