@@ -1,4 +1,4 @@
-"""How examples/real_model.py refuses: one line, nothing half made. tests/e2e/test_real.py gets the model."""
+"""How examples/real_model.py refuses: one line, nothing half made."""
 
 from __future__ import annotations
 

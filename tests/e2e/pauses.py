@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-GENERATION, UPDATE, WEIGHTS = PHASES = ("generation", "update", "weights")
+GENERATION, UPDATE, WEIGHTS = ("generation", "update", "weights")
 _FOLDER = Path(os.environ["RERULE_PAUSES"])
 
 

@@ -102,9 +102,7 @@ class RayNodes:
 
     def other(self) -> RayNode:
         """A second node that runs."""
-        if self.nodes[-1] is self.head or self.nodes[-1].process.poll() is not None:
-            self._start(OTHER, f"--address={self.address}")
-        return self.nodes[-1]
+        return self._start(OTHER, f"--address={self.address}")
 
     def _start(self, ip: str, *options: str) -> RayNode:
         for _ in range(TRIES):

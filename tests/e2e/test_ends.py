@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import torch
-from transformers import AutoModelForCausalLM
 
 from recipe.rerule.runs import checkpoints
 from recipe.rerule.runs.history import read_metrics
@@ -114,7 +112,7 @@ def test_whatever_is_killed_the_run_ends_in_time_and_goes_on(
     monkeypatch: pytest.MonkeyPatch,
     nothing_left: None,
 ) -> None:
-    """Checkpoints are written by time, with weights in bfloat16; the last run leaves its last step alone."""
+    """Checkpoints are written by time; the last run leaves its last step alone."""
     pauses, run_folder = tmp_path / "pauses", tmp_path / "run"
     pauses.mkdir()
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=":")
@@ -123,7 +121,6 @@ def test_whatever_is_killed_the_run_ends_in_time_and_goes_on(
         micro_world,
         run_folder,
         "save.minutes=0.001",
-        "save.weights_dtype=bfloat16",
         "trainer.resume_mode=auto",
         "actor_rollout_ref.model.external_lib=[recipe.rerule.agent_loop,pauses]",
     )
@@ -154,12 +151,6 @@ def test_whatever_is_killed_the_run_ends_in_time_and_goes_on(
     assert list(run_folder.glob("global_step_*")) == [last]
     assert checkpoints.problem(last) is None
     assert "interim" not in json.loads((last / "complete.json").read_text())
-    trained = torch.load(last / "actor" / "model_world_size_1_rank_0.pt", weights_only=False)  # of this run
-    written = AutoModelForCausalLM.from_pretrained(last / "actor" / "huggingface", dtype="auto")
-    for name, value in written.named_parameters():
-        rounded = getattr(trained[name], "_local_tensor", trained[name]).bfloat16()
-        assert value.dtype == torch.bfloat16
-        assert torch.equal(value, rounded), name
 
 
 def test_a_full_disk_in_a_checkpoint_is_named(

@@ -1,4 +1,4 @@
-"""The generator and the judge against a real vLLM server with a tiny model that knows nothing.
+"""The generator against a real vLLM server with a tiny model that knows nothing.
 
 The model's weights are random, so that what it writes follows from the enforced schema and the seed alone.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import socket
 import urllib.request
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ import torch
 from data_prep.generate import generate
 from data_prep.world.config import WorldConfig
 from data_prep.world.model import make_model, train_tokenizer
-from recipe.rerule.evaluation.judge import AXES, judge
 from tests.data_prep.generate.server import notes, small_endpoint
 from tests.e2e.stack import Command
 
@@ -25,21 +23,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.full, pytest.mark.timeout(600)]
 
 COUNT = 24
 MODEL = "random"
-JUDGED = [
-    {
-        "model": model,
-        "index": index,
-        "section": "forget",
-        "mode": "qa",
-        "family": "direct",
-        "subject": "Ada Quill",
-        "prompt": f"Question {index}?",
-        "golds": ["a red lamp"],
-        "response": f"{model} thinks it is number {index}.",
-    }
-    for model in ("base", "rule")
-    for index in range(4)
-]
 
 
 @pytest.fixture
@@ -69,8 +52,6 @@ def make_random_model(folder: Path) -> None:
     with torch.no_grad():
         for weight in model.parameters():
             weight.mul_(20 if weight.ndim == 2 else 1)
-    # To these few tokens the judge's rubric is nearly one a character.
-    model.config.max_position_embeddings = 8192
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
@@ -89,7 +70,7 @@ def is_ready(url: str) -> bool:
         return False
 
 
-def test_texts_and_scores_have_the_schema_and_are_repeated(vllm_url: str, tmp_path: Path) -> None:
+def test_texts_have_the_schema_and_are_repeated(vllm_url: str, tmp_path: Path) -> None:
     """Two runs with caches of their own give the same texts; with the cache of one, no call is made."""
     endpoint = small_endpoint(vllm_url, MODEL)
     first = generate(notes(COUNT), endpoint, tmp_path / "first")
@@ -100,12 +81,3 @@ def test_texts_and_scores_have_the_schema_and_are_repeated(vllm_url: str, tmp_pa
     assert len(set(texts)) > COUNT / 2
     assert generate(notes(COUNT), endpoint, tmp_path / "second").results == first.results
     assert generate(notes(COUNT), endpoint, tmp_path / "first").calls == 0
-
-    endpoint = replace(endpoint, max_tokens=64)
-    records, generated = judge(JUDGED, endpoint, tmp_path / "judged")
-    assert [record["reason"] for record in records] == [""] * len(JUDGED)
-    assert {type(record[axis]) for record in records for axis in AXES} == {int}
-    assert {record[axis] for record in records for axis in AXES} <= {1, 2, 3, 4, 5}
-    assert generated.calls >= len(JUDGED)
-    again, none = judge(JUDGED, endpoint, tmp_path / "judged")
-    assert (again, none.calls) == (records, 0)

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.world import world
 from data_prep.contract import read_rows
 from recipe.rerule.evaluation.engine.models import Model
 from recipe.rerule.evaluation.engine.requests import (
@@ -208,13 +207,3 @@ def test_more_sampled_prompts_than_a_step_takes(micro_world: Path, tmp_path: Pat
     answers, again = ask(folder, requests)
     assert again == answers
     assert_samples(answers, len(asked))
-
-
-@pytest.mark.full
-def test_likelihoods_on_the_embedded_model(tmp_path: Path) -> None:
-    """All probes of the world that the quickstart builds."""
-    folder = world() / "model"
-    reference = Reference(folder)
-    measured, tokens = likelihoods(questions(folder.parent, 10_000), reference)
-    assert len(measured) > 1000
-    assert_log_probs(ask(folder, measured)[0], tokens, reference)

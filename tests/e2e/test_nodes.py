@@ -6,7 +6,6 @@ stay untested.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -19,20 +18,9 @@ import pytest
 from recipe.rerule.runs import checkpoints
 from recipe.rerule.runs.history import read_metrics
 from tests.e2e.ray_nodes import OTHER, RayNodes, ray_nodes
-from tests.e2e.run_checks import (
-    assert_prompts_are_in_order,
-    assert_replay_is_on,
-    assert_the_buffer_follows_its_records,
-)
-from tests.e2e.stack import PARITY, Command, stage2_arguments
+from tests.e2e.stack import Command, stage2_arguments
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full, pytest.mark.timeout(1200)]
-
-RANK_FILES = {
-    f"actor/{part}_world_size_2_rank_{rank}.pt"
-    for part in ("model", "optim", "extra_state")
-    for rank in (0, 1)
-}
 
 
 @pytest.fixture(scope="module")
@@ -42,15 +30,9 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayNodes]:
         yield started
 
 
-def test_runs_beside_and_in_somebody_elses_cluster(
+def test_a_run_in_somebody_elses_cluster_leaves_nothing_running(
     command: Callable[..., Command], micro_world: Path, tmp_path: Path, nodes: RayNodes
 ) -> None:
-    """Without an address a run has its own cluster; with one it trains there and leaves nothing running."""
-    one_step = stage2_arguments(micro_world, tmp_path / "own", "trainer.total_training_steps=1")
-    own = command("-m", "recipe.rerule.main", *one_step)
-    assert "Connecting to existing Ray cluster" not in own.finish()
-    assert any("raylet" in name for name in own.seen)
-
     run_folder = tmp_path / "joined"
     joined = command(
         *("-m", "recipe.rerule.main"),
@@ -75,19 +57,16 @@ def of_the_run(nodes: RayNodes) -> list[str]:
     return [name for name in nodes.head.names() if re.search("WorkerDict|vLLM|EngineCore", name)]
 
 
-def test_a_run_on_two_nodes_ends_when_one_dies_and_goes_on(
+def test_a_run_on_two_nodes_ends_when_one_dies(
     command: Callable[..., Command], micro_world: Path, tmp_path: Path, nodes: RayNodes
 ) -> None:
-    """All processes of the other node are killed in mid-run; the run goes on once there is another node."""
+    """All processes of the other node are killed in mid-run."""
     run_folder = tmp_path / "run"
     arguments = [
         *("-m", "recipe.rerule.main"),
         *stage2_arguments(
             micro_world,
             run_folder,
-            PARITY,
-            "actor_rollout_ref.actor.optim.lr=1e-3",
-            "replay.admission=all",
             "trainer.nnodes=2",
             f"+ray_kwargs.ray_init.address={nodes.address}",
             "trainer.save_freq=1",
@@ -105,18 +84,3 @@ def test_a_run_on_two_nodes_ends_when_one_dies_and_goes_on(
     assert run.error().startswith("node ")
     assert f" ({OTHER}) died: " in run.error()
     assert "trainer.resume_mode=auto goes on from the last checkpoint" in run.error()
-    newest = checkpoints.newest_complete(run_folder)
-    assert newest is not None
-
-    nodes.other()
-    steps = newest + 1
-    output = command(*arguments, f"trainer.total_training_steps={steps}").finish()
-    assert f"step {newest}/" not in output
-    metrics = read_metrics(run_folder)
-    assert sorted(metrics) == list(range(1, steps + 1))
-    assert_replay_is_on(metrics)
-    assert metrics[steps]["replay/drawn_groups"] == 4
-    assert_the_buffer_follows_its_records(run_folder, steps)
-    assert_prompts_are_in_order(run_folder, micro_world / "train.parquet", steps)
-    named = json.loads((run_folder / f"global_step_{steps}" / "complete.json").read_text())["files"]
-    assert set(named) >= RANK_FILES

@@ -8,7 +8,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from data_prep.contract import read_rows, read_sft_rows
 from recipe.rerule.runs.history import read_metrics
 from recipe.rerule.training import own_answers, signal
 from tests.e2e.stack import finish
@@ -50,17 +49,10 @@ def test_the_best_step_is_kept(options: list[str], micro_world: Path, tmp_path: 
     assert same == ([kept] if kept < STEPS else [])
     assert f"start of stage 2 (step {kept} of {STEPS}): forget refused" in log
 
-    # Own answers are right answers of the retain side.
     with_answers = "data.retain_share=0.5" in options
     assert ("retain prompts answered right" in log) == with_answers
     assert own_answers.file(run).is_file() == with_answers
     assert (tmp_path / "own_answers" / "stage1.jsonl").is_file() == with_answers
-    rows = {row["prompt"][0]["content"]: row for row in read_rows(micro_world / "train.parquet")}
-    for row in read_sft_rows(own_answers.file(run)) if with_answers else []:
-        prompt, answer = (message["content"] for message in row["messages"])
-        asked = rows[prompt]
-        assert asked["reward_model"]["ground_truth"]["type"] == "retain"
-        assert signal.judge(asked, answer, {})[1]
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:

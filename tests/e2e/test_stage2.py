@@ -12,11 +12,9 @@ import pytest
 
 from recipe.rerule.evaluation.engine.models import resolve_models
 from recipe.rerule.runs.history import read_metrics, read_run
-from tests.e2e.parity_reward import compute_score
 from tests.e2e.run_checks import (
     PROMPTS_A_STEP,
     assert_prompts_are_in_order,
-    assert_records_are_complete,
     assert_replay_is_on,
     assert_same_model,
     assert_the_best_step_is_kept,
@@ -60,7 +58,6 @@ def test_two_ranks_are_killed_resumed_and_ended_by_a_warning(
         "trainer.val_before_train=true",
         "trainer.resume_mode=auto",
         f"actor_rollout_ref.actor.optim.lr={LEARNING_RATE}",
-        "actor_rollout_ref.actor.optim.lr_scheduler_type=cosine",
         "actor_rollout_ref.model.external_lib=[recipe.rerule.agent_loop,rank_rows]",
         PARITY,
         "replay.groups_per_update=5",  # of which two ranks share four
@@ -79,17 +76,9 @@ def test_two_ranks_are_killed_resumed_and_ended_by_a_warning(
     metrics = read_metrics(run_folder)
     last = max(metrics)
     assert sorted(metrics) == list(range(1, last + 1))
-    after = metrics[SAVED + 1]
-    grown = before[SAVED]["replay/size"] + after["replay/admitted"] - after["replay/evicted"]
-    assert after["replay/size"] == grown
     assert before[SAVED]["replay/gate_open"] == 1
     assert_prompts_are_in_order(run_folder, rows, last)
-    assert_records_are_complete(run_folder, rows, last, compute_score)
     assert_the_buffer_follows_its_records(run_folder, last)
-    for step, data in metrics.items():
-        # One schedule step a training step, replay or not: cosine from LEARNING_RATE to 0 over STEPS.
-        expected = LEARNING_RATE * (1 + math.cos(math.pi * step / STEPS)) / 2
-        assert data["actor/lr"] == pytest.approx(expected, rel=1e-6)
 
     assert_replay_is_on(metrics)
     assert_ranks_share_the_drawn_rows(run_folder, tmp_path, last)

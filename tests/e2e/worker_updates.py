@@ -40,7 +40,6 @@ def main() -> None:
     seen = {
         "replay": run(job, groups, ["on_policy", "replay", "replay"], stay=True),
         "apart": run(job, groups, ["on_policy", "replay", "replay"], stay=False),
-        "verl_twice": run(job, groups, ["on_policy", "on_policy"], stay=False),
         "verl_once": run(job, groups, ["on_policy"], stay=False),
     }
     Path(job["out"]).write_text(json.dumps(seen))
@@ -106,7 +105,7 @@ def replayed(
 UPDATES = {"on_policy": on_policy, "replay": replayed}
 
 
-def compose_config(model: str, prompts: int, rollouts: int, *more: str) -> DictConfig:
+def compose_config(model: str, prompts: int, rollouts: int) -> DictConfig:
     actor = "actor_rollout_ref.actor"
     overrides = [
         "experiment=tiny",
@@ -119,7 +118,6 @@ def compose_config(model: str, prompts: int, rollouts: int, *more: str) -> DictC
         f"{actor}.optim.total_training_steps=4",
         "data.train_files=none",
         "data.val_files=none",
-        *more,
     ]
     with initialize_config_module("recipe.rerule.config", version_base=None):
         config = compose("rerule_trainer", overrides)

@@ -32,24 +32,6 @@ def read(queue: Queue) -> Rollouts:
     return batches.read(rows, STEP, GROUP_SIZE, LIMIT, strict=False)
 
 
-def test_groups_are_those_of_v0_bit_by_bit_whatever_the_order_of_arrival(
-    queue: Queue, of_v0: Rollouts
-) -> None:
-    found = read(queue)
-    assert found.short == 0
-    assert len(found.groups) == len(of_v0.groups) > 1
-    for one, other in zip(found.groups, of_v0.groups, strict=True):
-        identities = [(of.prompt_index, of.side, of.mode, of.step) for of in (one, other)]
-        assert identities[0] == identities[1]
-        planes, others = one.planes(), other.planes()
-        assert set(planes) == set(others)
-        for name in planes:
-            assert planes[name].dtype == others[name].dtype, name
-            assert torch.equal(planes[name], others[name]), name
-    assert found.prompts == of_v0.prompts
-    assert found.side_metrics == of_v0.side_metrics
-
-
 def test_a_prompt_that_lost_a_response_is_counted_and_not_stored(queue: Queue, of_v0: Rollouts) -> None:
     uid = next(iter(queue.submitted))
     found = read(queue.without(f"{uid}_1_0"))

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from omegaconf import OmegaConf
 
 from recipe.rerule.training import learning
 from tests.made_runs import stage1_run, stage2_run
@@ -75,6 +73,12 @@ LATE, FEW = (
         (1, "experiment=custom", 13, None),
         (2, "experiment=custom", 30, None),  # 42 steps of 2e-6
         (2, f"experiment=custom {OPTIM}=2e-8", 30, f"42 steps add up to 8.4e-07 ({OPTIM} is 2e-08)"),
+        (
+            2,
+            f"experiment=custom {OPTIM}=2e-8 {OPTIM}_scheduler_type=cosine",
+            30,
+            "42 steps add up to 4.2e-07",
+        ),
         (2, f"{REPLAY}15", 80, LATE),
         (2, f"{REPLAY}16", 80, None),
         (2, f"{REPLAY}15 replay.enable=false", 80, None),
@@ -99,16 +103,3 @@ def test_what_is_said_before_a_run(
     (learning.before_stage1 if stage == 1 else learning.before_stage2)(config)
     found = warnings(capsys)
     assert [str(told) in text for text in found] == [True] * (told is not None)
-
-
-@pytest.mark.parametrize(
-    ("changes", "total"),
-    [
-        # 0 + 1/4 + 2/4 + 3/4, then 6 halves.
-        ({"lr_warmup_steps": 4, "lr_scheduler_type": "cosine"}, 1.5 + 3),
-        ({"lr_warmup_steps": -1, "lr_warmup_steps_ratio": 0.4, "lr_scheduler_type": "constant"}, 1.5 + 6),
-    ],
-)
-def test_a_cosine_is_half_its_peak_on_average(changes: dict[str, Any], total: float) -> None:
-    optim = OmegaConf.create({"lr": 1.0, "lr_warmup_steps_ratio": 0.0} | changes)
-    assert learning.rate_sum(optim, 10) == pytest.approx(total)

@@ -54,22 +54,6 @@ def tokens(tokenizer: Any, ids: list[int]) -> list[str]:
     return tokenizer.convert_ids_to_tokens(ids)
 
 
-@pytest.mark.parametrize(
-    ("name", "prompt", "answer"),
-    [
-        ("sentencepiece", "<s> ▁Who ▁wrote <0x0A> it ? ▁", "Who ▁wrote ▁ <0xC3> <0xA9> </s>"),
-        ("byte level with BOS", "<|begin|> Who Ġwrote Ċ it ? Ġ", "Who Ġwrote Ġ Ã © <|end|>"),
-        ("byte level", "Who Ġwrote Ċ it ? Ġ", "Who Ġwrote Ġ Ã © <|end|>"),
-    ],
-)
-def test_a_raw_prompt_and_its_answer(name: str, prompt: str, answer: str) -> None:
-    tokenizer = RAW[name]
-    messages = [*user("Who wrote\nit? "), {"role": "assistant", "content": "Who wrote é"}]
-    assert tokens(tokenizer, prompt_ids(tokenizer, messages[:1], raw=True)) == prompt.split()
-    for turn, expected in enumerate((prompt, answer)):
-        assert tokens(tokenizer, turn_ids(tokenizer, messages, turn, raw=True)) == expected.split()
-
-
 def test_spaces_of_an_answer_stay_and_an_eos_that_the_tokenizer_adds_to_a_prompt_does_not() -> None:
     assert tokens(sentencepiece(), answer_ids(sentencepiece(), " Who")) == ["▁Who", "</s>"]
     assert tokens(byte_level(), answer_ids(byte_level(), " Who")) == ["ĠWho", "<|end|>"]
@@ -90,20 +74,6 @@ def test_chat_prompts_in_one_call_are_those_of_each_alone_and_begin_the_conversa
     prompt, answer = (turn_ids(tokenizer, messages, turn, raw=False) for turn in (0, 1))
     assert prompt == ids[0]
     assert prompt + answer == tokenizer.apply_chat_template(messages, return_dict=False)
-
-
-def test_turns_of_a_template_whose_roles_must_alternate() -> None:
-    """As Llama-2's: no message but the first user's can be rendered alone."""
-    tokenizer = CHAT["alternating"]
-    messages = [*user("Who"), {"role": "assistant", "content": "it"}, *user("Who it")]
-    messages.append({"role": "assistant", "content": "wrote"})
-    # Behind a special token a text has no space put before it.
-    assert [tokens(tokenizer, turn_ids(tokenizer, messages, turn, raw=False)) for turn in range(4)] == [
-        ["<s>", *"[INST]", "▁Who", "▁", *"[/INST]"],
-        ["▁it", "▁", "</s>"],
-        ["<s>", *"[INST]", "▁Who", "▁it", "▁", *"[/INST]"],
-        ["▁wrote", "▁", "</s>"],
-    ]
 
 
 def test_a_suffix_stands_right_behind_the_generation_prompt() -> None:

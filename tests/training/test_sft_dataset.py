@@ -15,7 +15,6 @@ from data_prep.contract import Row, sft_row, text_row, write_sft_rows
 from data_prep.world.model import train_tokenizer
 from recipe.rerule.training.sft_dataset import SFTDataset
 from tests.made_tokenizers import (
-    ALTERNATING_TEMPLATE,
     CHATML_TEMPLATE,
     LLAMA3_TEMPLATE,
     byte_level,
@@ -64,19 +63,6 @@ def test_chat_rows_are_those_of_verl(name: str, settings: dict[str, Any], tmp_pa
         for column in verls[row]:
             assert ours[row][column].dtype == verls[row][column].dtype, column
             assert torch.equal(ours[row][column], verls[row][column]), column
-
-
-def test_a_template_whose_roles_must_alternate(tmp_path: Path) -> None:
-    """As Llama-2's, which verl's own data set cannot even be built with."""
-    tokenizer = sentencepiece(template=ALTERNATING_TEMPLATE)
-    rows = [make_row(0, "Who", "it wrote")]
-    with pytest.raises(Exception, match="take turns"):
-        dataset(tmp_path, rows, tokenizer, MultiTurnSFTDataset)
-    row = dataset(tmp_path, rows, tokenizer)[0]
-    expected = ["<s>", *"[INST]", "▁Who", "▁", *"[/INST]", "▁it", "▁wrote", "▁", "</s>"]
-    assert tokenizer.convert_ids_to_tokens(row["input_ids"]) == expected
-    assert row["loss_mask"].tolist() == [0] * 16 + [1] * 4
-    assert tokenizer.chat_template == ALTERNATING_TEMPLATE
 
 
 @pytest.mark.parametrize(

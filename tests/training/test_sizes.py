@@ -136,12 +136,6 @@ def test_micro_batches_fit_the_rows_of_a_device(overrides: str, sizes: tuple[int
     assert (model.actor.ppo_micro_batch_size_per_gpu, found) == (sizes[0], {sizes[1]})
 
 
-@pytest.mark.parametrize(("devices", "rows"), [(1, 2), (4, 2), (8, 1), (16, 2)])
-def test_micro_batches_of_stage_1(devices: int, rows: int) -> None:
-    """16 devices cannot share 8 rows: that is refused, whatever the micro-batch."""
-    assert composed(1, f"trainer.n_gpus_per_node={devices}").data.micro_batch_size_per_gpu == rows
-
-
 @pytest.mark.parametrize(
     ("config", "length"),
     [
