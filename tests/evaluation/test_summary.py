@@ -141,23 +141,6 @@ def test_the_interval_of_a_difference_is_scipys_of_the_paired_differences(monkey
     assert found["difference"] == pytest.approx((first - second).mean())
 
 
-ODD = {"mean": lambda samples: samples["set"]["x"].mean(axis=-1) * np.nan}
-
-
-@pytest.mark.parametrize(
-    ("samples", "options", "message"),
-    [
-        ({"set": {"x": np.array([0.5, np.nan])}}, {}, "set set: x of probe 1 is nan, not a number"),
-        ({"set": {"x": np.ones(2), "y": np.ones(3)}}, {}, "set set: every quantity needs one value a probe"),
-        (one_set(1, 2), {"facts": {"set": ["a"]}}, "set set has 2 probes and the facts of 1"),
-        (one_set(1, 2), {"statistics": ODD}, "metric mean is not a number"),
-    ],
-)
-def test_wrong_samples_and_options_are_refused(samples, options, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        intervals(samples, **{"statistics": MEAN, **options})
-
-
 def p_value(first: Any, second: Any, permutations: int = 9999) -> float:
     return summary.permutation_test(one_set(*first), one_set(*second), MEAN, permutations, 0)["mean"]
 
