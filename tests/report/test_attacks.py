@@ -18,7 +18,9 @@ from recipe.rerule.reporting.attacks import (
     percent,
     read_attacks,
     sentences_on,
+    tables,
 )
+from recipe.rerule.reporting.document import cell_of
 from tests.report.made_attacks import (
     DECLARED,
     RELEARN,
@@ -227,3 +229,9 @@ def test_curves_are_drawn_over_the_logarithm_of_the_steps(drawn):
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "8", "32"]
     found = results(only({"none": usual()["none"]}, ("original", "control")))
     assert (attack_figure(found, "world"), curves_figure(found, "world")) == (None, None)
+
+
+def test_the_tables_have_marks_and_intervals():
+    shown, _ = tables(results(), "world")
+    cells = [[cell_of(row, column) for column in shown.columns[2:]] for row in shown.rows]
+    assert cells[2] == [("0.600", "", ""), ("+0.560", "**", "+0.400 to +0.700")]
