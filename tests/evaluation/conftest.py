@@ -94,11 +94,3 @@ def model_folder(tmp_path: Path) -> Callable[..., Path]:
         return folder
 
     return make
-
-
-@pytest.fixture
-def unchanged_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Choosing the CPU platform sets environment variables; give each back after the test."""
-    for name in ("VERL_PLATFORM", "VERL_ENGINE_DEVICE", "VLLM_CPU_KVCACHE_SPACE", "TOKENIZERS_PARALLELISM"):
-        monkeypatch.setenv(name, "")
-        monkeypatch.delenv(name)

@@ -56,8 +56,8 @@ def read(tmp_path):
     return lambda name: json.loads((tmp_path / "out" / f"{name}.json").read_text())
 
 
-def test_the_folder_of_an_evaluation(evaluated, read, model_folder, tmp_path):
-    """Golden files have the numbers of whole evaluations. The prefix and the argument reach the model."""
+def test_checkpoints_are_asked_with_their_prefix_and_arguments(evaluated, read, model_folder, tmp_path):
+    """Golden files have the numbers and the files of whole evaluations."""
     asked = []
 
     def note(model, requests):
@@ -71,56 +71,20 @@ def test_the_folder_of_an_evaluation(evaluated, read, model_folder, tmp_path):
     assert evaluated(*more, "--template", "enable_thinking=false", answers=note)[0] == 0
     template, prefix = {"enable_thinking": False}, "Forget Ada Quill.\n"
     assert asked == [("base", "", template), ("rule", prefix, template)]
-    meta = read("meta")
     path = f"{run}/global_step_7/actor/huggingface"
-    assert meta["models"] == {
+    assert read("meta")["models"] == {
         "base": {"path": f"{tmp_path / 'base'}", "global_step": None, "template": template},
         "rule": {"path": path, "global_step": 7, "template": template, "prefix": prefix},
     }
-    names = ["anchors.json", "comparisons.json", "intervals.json", "meta.json", tidy.FILE, "results.json"]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(meta["contents"]) == names
-    assert (meta["probes"]["rows"]["forget"], meta["probes"]["rows"]["forget/aa"]) == (4, 2)
-    assert (meta["probes"]["facts"]["forget"], meta["probes"]["facts"]["forget/aa"]) == (1, 1)
-    # Paris 1, refusal 0, named refusal 1, "a tailor" against "a baker" 1/2
-    assert read("results")["base"]["forget/recall"] == pytest.approx(2.5 / 4)
-    # Of the forget golds only "Ada Quill" is in the refusal that names her: 1 of 4 probes.
-    assert read("anchors")["always refuses, naming the target"]["forget/recall"] == 0.25
-    row = tidy.read_responses(tmp_path / "out").iloc[3].to_dict()
-    assert {**row, "golds": list(row["golds"])} == {
-        "model": "base", "probe": 3, "side": "forget", "kind": "aa", "sample": 0, "prompt": "Question 3?",
-        "fact": "probe 0",  # the first probe of the four that ask for one of the world's facts
-        "response": "a tailor", "family": "prefix_injection", "subject": "Ada Quill", "golds": ["a baker"],
-        "rouge_l": 0.5, "refused": 0.0,
-    }  # fmt: skip
 
 
-FEW = (
-    "fewer than 6 facts, so no interval and no test: forget/recall (2), forget/qa/recall (2), forget/refusal_"
-)
-UNCHANGED = "no number of rule differs from base: nothing was forgotten"
-
-
-@pytest.mark.parametrize(
-    ("probes_a_side", "others", "options", "compared", "warning"),
-    [
-        (2, ["silent"], [], 0, FEW),
-        (6, ["silent", "rule"], [], 3, UNCHANGED),
-        (6, ["silent", "rule"], ["--most-compared", "2"], 0, UNCHANGED),
-    ],
-)
-def test_what_cannot_be_concluded_is_warned_of_and_many_models_are_not_compared(
-    probes_a_side, others, options, compared, warning, evaluated, read, model_folder, tmp_path
-):
-    sides = ["forget"] * probes_a_side + ["retain"] * probes_a_side
-    own = [make_probe(n, side, "qa", ["Paris"], data_source="rerule/mine") for n, side in enumerate(sides)]
-    models = [part for name in others for part in ("--model", f"{name}={model_folder(name)}")]
+@pytest.mark.parametrize(("options", "compared"), [([], 3), (["--most-compared", "2"], 0)])
+def test_many_models_are_not_compared(options, compared, evaluated, read, model_folder, tmp_path):
+    own = [make_probe(n, "forget", "qa", ["Paris"], data_source="rerule/mine") for n in range(6)]
+    models = [part for name in ("silent", "rule") for part in ("--model", f"{name}={model_folder(name)}")]
     file = write_probes(tmp_path / "own.parquet", own)
-    code, err = evaluated("--probes", file, *models, *options)
-    assert code == 0
-    (line,) = [line for line in err.splitlines() if line.startswith("warning")]
-    assert line.startswith(f"warning: {warning}")
+    assert evaluated("--probes", file, *models, *options)[0] == 0
     assert len({(test["a"], test["b"]) for test in read("comparisons")}) == compared
-    assert (read("intervals")["base"] == {}) == (probes_a_side == 2)
 
 
 def test_a_failing_engine_ends_with_exit_code_1_and_writes_nothing(evaluated, tmp_path):
@@ -136,12 +100,9 @@ def test_a_failing_engine_ends_with_exit_code_1_and_writes_nothing(evaluated, tm
     ("change", "message"),
     [
         ("--max-tokens 0", "--max-tokens is 0"),
-        ("--prompts bare", "--prompts is an option of rwku, muse_books, muse_news, tofu, and the probes are"),
         ("--benchmark rwku --prompts no", "--prompts is no; rwku has official, "),
         ("--benchmark muse_books --retain-log nowhere.json", "nowhere.json does not exist"),
         ("--benchmark tofu", "probe 0 has no wrong answers to compare with"),
-        ("--prefix icu", "--prefix icu: no model has this name; the models are base"),
-        ("--refusal-phrases gone", "gone: cannot be read (No such file or directory); give a text file of"),
         ("--refusal-phrases {phrases}", "phrases.txt, line 2: "),
     ],
 )

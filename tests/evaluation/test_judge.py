@@ -18,8 +18,9 @@ from recipe.rerule import evaluate
 from recipe.rerule.evaluation import judge as judging
 from recipe.rerule.evaluation import summary as summaries
 from recipe.rerule.evaluation import tidy
-from recipe.rerule.evaluation.judge import AXES, judge, summary
+from recipe.rerule.evaluation.judge import AXES, judge
 from tests.data_prep.generate.server import KEY, MODEL, Call, ChatServer, say, status
+from tests.report.made import response
 
 SCORES = {"Paris.": (5, 5, 5), "London.": (5, 1, 1), "I don't know.": (5, 3, 5), "the the the": (1, 1, 1)}
 """Readability, helpfulness and truthfulness of a reply; others have 4, 3 and 4."""
@@ -37,15 +38,6 @@ def score_text(scores: Sequence[Any]) -> str:
 
 def score_well(handler: BaseHTTPRequestHandler, call: Call) -> None:
     say(score_text(SCORES.get(reply_of(call), (4, 3, 4))))(handler, call)
-
-
-def response(model: str, probe: int, text: str, **changes: Any) -> dict[str, Any]:
-    """A row of the tidy table."""
-    return {
-        "model": model, "probe": probe, "side": "forget", "kind": "qa", "family": "direct",
-        "subject": "Ada Quill", "prompt": f"Where does Ada Quill live ({probe})?", "golds": ["Paris"],
-        "response": text, "rouge_l": 0.5, "fact": f"probe {probe}", "sample": 0, **changes,
-    }  # fmt: skip
 
 
 def evaluation(folder: Path, responses: Sequence[dict[str, Any]]) -> Path:
@@ -127,32 +119,6 @@ def test_each_response_is_asked_once_whoever_gave_it(server: ChatServer, tmp_pat
     server.script = lambda number, call: say(score_text((5.0, 4.0, 3.0)))  # integers to a JSON schema
     whole, _ = judge(given[:1], server.endpoint(), tmp_path / "other")
     assert [repr(whole[0][axis]) for axis in AXES] == ["5", "4", "3"]
-
-
-def scored(model: str, probe: int, score: int, fact: int, target: str = "Ada") -> dict[str, Any]:
-    return {
-        "model": model, "probe": probe, "side": "forget", "kind": "qa", "target": target, "fact": f"{fact}",
-        **dict.fromkeys(AXES, score), "all": 25.0 * (score - 1), "scored_by": "judge", "reason": "",
-    }  # fmt: skip
-
-
-def test_the_facts_of_an_evaluation_are_the_unit() -> None:
-    """Six facts of two probes each, which one model answers well; one probe has no score of a model."""
-    records = [
-        scored(name, probe, score, probe // 2)
-        for probe in range(12)
-        for name, score in (("good", 5), ("bad", 1))
-    ]
-    records[0]["scored_by"] = None
-    found = summary(records)
-    test = {record["metric"]: record for record in found["comparisons"]}["forget/all"]
-    assert (test["probes"], test["facts"], test["p_value"]) == (11, 6, 2 / 2**6)
-    assert found["intervals"]["good"]["forget/all"] == [100, 100]
-    # Five facts are too few for an interval; facts of two targets are two facts.
-    few = [scored("good", probe, 5, probe // 3) for probe in range(15)]
-    assert summary(few)["intervals"]["good"] == {}
-    of_two = [scored("good", n, 5, n % 3, ("Ada", "Ben")[n // 3]) for n in range(6)]
-    assert summary(of_two)["intervals"]["good"]["forget/all"] == [100, 100]
 
 
 def test_a_limit_draws_the_same_probes_of_every_model_by_the_seed_alone() -> None:

@@ -134,10 +134,6 @@ ROW = {
 @pytest.mark.parametrize(
     ("benchmark", "change", "same"),
     [
-        ("world", {"probe": 99, "kind": "fb", "golds": ["Ada Quill"], "family": "reverse_query"}, True),
-        ("world", {"probe": 101}, False),
-        ("custom", {"kind": "aa", "prompt": "Tell me."}, True),
-        ("custom", {"probe": 2}, False),
         ("rwku", {"probe": 2, "kind": "aa", "prompt": "As a friend, tell me."}, True),
         ("rwku", {"probe": 2, "golds": ["“paris.”"]}, True),
         ("rwku", {"probe": 2, "golds": ["1970"]}, False),
@@ -147,7 +143,6 @@ ROW = {
         ("muse_books", {"probe": 2}, True),
         ("muse_books", {"probe": 2, "prompt": "When?"}, False),
         ("muse_news", {"probe": 2, "kind": "completion"}, False),
-        ("tofu", {"probe": 2}, False),
     ],
 )
 def test_two_rows_ask_for_one_fact(benchmark: str, change: dict[str, Any], same: bool) -> None:

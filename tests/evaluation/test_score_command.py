@@ -14,7 +14,8 @@ from scipy.stats import hmean, ks_2samp
 
 from recipe.rerule import evaluate
 from recipe.rerule.evaluation import tidy
-from tests.evaluation.made_logs import SIZES, metric, tofu_log, write_json
+from tests.evaluation.made_logs import metric, tofu_log
+from tests.golden.inputs import put_json
 
 
 @pytest.fixture
@@ -34,9 +35,9 @@ def scored(score, tmp_path):
     """scored(log of TOFU, retained model's log): as `score`."""
 
     def call(log: dict[str, Any], *retain: dict[str, Any]) -> tuple[int, dict[str, Any], str]:
-        given = ["--log", write_json(tmp_path / "log.json", log)]
+        given = ["--log", put_json(tmp_path / "log.json", log)]
         for one in retain:
-            given += ["--retain-log", write_json(tmp_path / "retain.json", one)]
+            given += ["--retain-log", put_json(tmp_path / "retain.json", one)]
         return score("tofu", *given)
 
     return call
@@ -146,7 +147,7 @@ def test_tables_are_scored_by_their_columns(score, tmp_path):
         put_table(tmp_path / f"{n}.parquet", [world_row("base", n, recall), world_row("rule", n, 0)])
         for n, recall in enumerate((0.75, 0.0))
     ]
-    write_json(tmp_path / "meta.json", {"benchmark": "custom"})
+    put_json(tmp_path / "meta.json", {"benchmark": "custom"})
     code, found, err = score("world", "--log", *tables, "--model", "base")
     assert (code, found["forget/recall"], found["forget/refusal_rate"]) == (0, 0.375, 0.5)
     assert "0.parquet is of Your data; --benchmark custom scores it as such" in err
@@ -184,12 +185,12 @@ def test_refusals_are_judged_again_with_the_users_phrases(score, tmp_path):
     ],
 )
 def test_what_cannot_be_scored_is_one_line(arguments, message, score, tmp_path):
-    logs = {"log": tofu_log(1), "short": tofu_log(2, {**SIZES, "forget": 25}), "empty": {"other": {}}}
+    logs = {"log": tofu_log(1), "short": tofu_log(2, 25), "empty": {"other": {}}}
     rows = [world_row(model, 0, 1) for model in ("base", "rule")]
     bare = [{name: rows[0][name] for name in tidy.ROW}]
     tables = {"table": rows, "copy": rows, "bare": bare}
     (tmp_path / "phrases.txt").write_text("no clue\n")
-    named = {name: write_json(tmp_path / name, content) for name, content in logs.items()}
+    named = {name: put_json(tmp_path / name, content) for name, content in logs.items()}
     named |= {name: put_table(tmp_path / f"{name}.parquet", content) for name, content in tables.items()}
     code, _, err = score(*arguments.format(**named, phrases=tmp_path / "phrases.txt").split())
     assert (code, err.count("\n")) == (2, 1)
@@ -199,7 +200,7 @@ def test_what_cannot_be_scored_is_one_line(arguments, message, score, tmp_path):
 
 def test_scoring_a_log_loads_no_framework(tmp_path: Path) -> None:
     heavy = {"torch", "vllm", "matplotlib", "pandas", "transformers", "nltk"}
-    words = ["score", "--benchmark", "tofu", "--log", f"{write_json(tmp_path / 'log.json', tofu_log(1))}"]
+    words = ["score", "--benchmark", "tofu", "--log", f"{put_json(tmp_path / 'log.json', tofu_log(1))}"]
     script = f"import sys; from recipe.rerule.evaluate import main; assert main({words}) == 0"
     script += f"; assert not {heavy} & set(sys.modules), sys.modules.keys()"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

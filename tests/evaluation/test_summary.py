@@ -7,7 +7,6 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy.stats import bootstrap as scipy_bootstrap
 from scipy.stats import hmean
@@ -29,18 +28,6 @@ def one_set(*values: float) -> Samples:
 def made(seed: int) -> Samples:
     generator = np.random.default_rng(seed)
     return {name: {q: generator.random(len(asked)) for q in "vw"} for name, asked in FACTS.items()}
-
-
-def test_samples_hold_the_numbers_that_no_row_of_a_set_lacks() -> None:
-    rows = [("forget", "a", 0.5, 1, "x"), ("retain", "a", 1.0, 2, "y"), ("forget", "b", 0.25, np.nan, "z")]
-    table = pd.DataFrame(rows, columns=["side", "fact", "recall", "loss", "response"])
-    samples, facts = summary.samples_of(table, lambda row: [row["side"], "all"])
-    assert {name: {q: v.tolist() for q, v in values.items()} for name, values in samples.items()} == {
-        "forget": {"recall": [0.5, 0.25]},
-        "all": {"recall": [0.5, 1.0, 0.25]},
-        "retain": {"recall": [1.0], "loss": [2.0]},
-    }
-    assert facts == {"forget": ["a", "b"], "all": ["a", "a", "b"], "retain": ["a"]}
 
 
 # Facts are resampled, and exchanged, with all of their probes.
@@ -139,23 +126,6 @@ def test_the_interval_of_a_difference_is_scipys_of_the_paired_differences(monkey
     found = summary.compare(one_set(*first), one_set(*second), MEAN)["mean"]
     assert (found["low"], found["high"]) == pytest.approx((theirs.low, theirs.high), abs=0.001)
     assert found["difference"] == pytest.approx((first - second).mean())
-
-
-ODD = {"mean": lambda samples: samples["set"]["x"].mean(axis=-1) * np.nan}
-
-
-@pytest.mark.parametrize(
-    ("samples", "options", "message"),
-    [
-        ({"set": {"x": np.array([0.5, np.nan])}}, {}, "set set: x of probe 1 is nan, not a number"),
-        ({"set": {"x": np.ones(2), "y": np.ones(3)}}, {}, "set set: every quantity needs one value a probe"),
-        (one_set(1, 2), {"facts": {"set": ["a"]}}, "set set has 2 probes and the facts of 1"),
-        (one_set(1, 2), {"statistics": ODD}, "metric mean is not a number"),
-    ],
-)
-def test_wrong_samples_and_options_are_refused(samples, options, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        intervals(samples, **{"statistics": MEAN, **options})
 
 
 def p_value(first: Any, second: Any, permutations: int = 9999) -> float:

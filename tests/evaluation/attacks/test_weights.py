@@ -33,7 +33,6 @@ from recipe.rerule.evaluation.attacks.refusal_direction import (
     refusal_direction,
 )
 from recipe.rerule.runs.weights import WeightsError
-from tests import made_models
 from tests.evaluation.attacks.made import material, probe
 from tests.unlearning.made import plain_model
 
@@ -193,24 +192,12 @@ def gemma2(folder: Path) -> Path:
     return saved(Gemma2ForCausalLM(Gemma2Config(**SIZES)), folder)
 
 
-def narrow(folder: Path) -> Path:
-    return saved(llama(hidden_size=8), folder)
-
-
 def with_fused_experts(folder: Path) -> Path:
     return saved(llama(), folder, {"model.layers.0.mlp.experts.gate_up_proj": torch.randn(2, 24, 40)})
 
 
 def with_nan(folder: Path) -> Path:
     return saved(llama(), folder, {"model.layers.1.mlp.up_proj.weight": torch.full((40, 24), torch.nan)})
-
-
-def quantised(folder: Path) -> Path:
-    return made_models.put_model(folder, quantization_config={"quant_method": "gptq"})
-
-
-def missing(folder: Path) -> Path:
-    return folder
 
 
 def round_to_4_bits(model: Path, out: Path) -> None:
@@ -227,11 +214,8 @@ def remove_direction(model: Path, out: Path) -> None:
         (round_to_4_bits, gpt2, "has no linear weights in decoder layers named layers.N"),
         (round_to_4_bits, with_fused_experts, "has model.layers.0.mlp.experts.gate_up_proj of 3 axes"),
         (round_to_4_bits, with_nan, "up_proj.weight"),
-        (round_to_4_bits, quantised, "holds quantised weights, which cannot be rounded; give full weights"),
-        (round_to_4_bits, missing, "."),
         (remove_direction, gemma2, "layernorm.weight, of which it is not known what it writes"),
         (remove_direction, gpt2, "has no model.layers.N; this attack knows models built as Llama"),
-        (remove_direction, narrow, "writes states of size 8, and the direction has 24"),
     ],
 )
 def test_models_that_are_refused(attack, make, message, tmp_path):

@@ -8,18 +8,13 @@ from typing import Any
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.logs import Log, Scored, compute
 from recipe.rerule.evaluation.registry import Benchmark, Row
-from recipe.rerule.evaluation.summary import Metrics, Samples, metrics, samples_of
-
-
-def sampled(benchmark: Benchmark, rows: Iterable[Row]) -> Samples:
-    """The rows of one model by set."""
-    named = tidy.with_facts(list(rows), benchmark.fact)
-    return samples_of(tidy.from_rows({"model": "m", **row} for row in named), benchmark.sets)[0]
+from recipe.rerule.evaluation.summary import Metrics, metrics, samples_of
 
 
 def measured(benchmark: Benchmark, rows: Iterable[Row]) -> Metrics:
     """The metrics of one model."""
-    samples = sampled(benchmark, rows)
+    named = tidy.with_facts(list(rows), benchmark.fact)
+    samples, _ = samples_of(tidy.from_rows({"model": "m", **row} for row in named), benchmark.sets)
     return metrics(samples, benchmark.statistics(samples))
 
 

@@ -134,17 +134,3 @@ def test_logs_give_both_conventions_and_never_their_aggregates() -> None:
     without = scored(MUSE, made)
     assert (without.metrics["knowmem_f"], without.metrics["forget_knowmem_ROUGE"]) == (None, 0.375)
     assert "null: knowmem_f (forget_knowmem_ROUGE keeps no texts to score again)" in without.notes
-
-
-def test_our_rows_survive_the_log() -> None:
-    rows = rows_of("red lamp", "Norbert", "owls", "2 1")
-    ours = measured(MUSE, rows)
-    scores = {"forget": [1.0, 2.0], "holdout": [2.0, 3.0]}
-    made = MUSE.log_metrics(rows, [{"set": part, "min_40": one} for part in scores for one in scores[part]])
-    found = scored(MUSE, made).metrics
-    for name in (*muse.SETS, *muse.OPEN_UNLEARNING_NAMES.values()):
-        assert found[name] == pytest.approx(ours[name], abs=1e-12)
-        if name in made:
-            assert made[name]["agg_value"] == pytest.approx(ours[name], abs=1e-12)
-    assert found["mia_min_k"] == made["mia_min_k"]["agg_value"] == 3.5 / 4
-    assert found["privleak"] == made["privleak"]["agg_value"]

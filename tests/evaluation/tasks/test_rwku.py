@@ -16,8 +16,8 @@ from recipe.rerule.evaluation.probes import Probe
 from recipe.rerule.evaluation.tasks import rwku
 from recipe.rerule.evaluation.tasks.rwku import RwkuTexts, n_gram_entropy
 from tests.evaluation.conftest import make_probe
-from tests.evaluation.made_logs import write_json
 from tests.evaluation.tasks.measured import measured, row
+from tests.golden.inputs import put_json
 
 RWKU = rwku.Rwku()
 DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
@@ -142,8 +142,8 @@ def test_the_named_refusal_scores_what_is_published_with_nine_attack_families() 
 def test_texts_are_asked_and_scored_by_hand_without_end_of_sequence(tmp_path: Path) -> None:
     texts = {side: [f"{side} born in Lisbon.", f"{side} was a baker."] for side in ("forget", "retain")}
     for side, members in texts.items():
-        write_json(tmp_path / f"{side}_mia.json", [{"text": text} for text in members])
-    write_json(tmp_path / "fluency.json", [{"instruction": "Sing."}])
+        put_json(tmp_path / f"{side}_mia.json", [{"text": text} for text in members])
+    put_json(tmp_path / "fluency.json", [{"instruction": "Sing."}])
     made = RwkuTexts(tmp_path)
     first, *_, sing = made.requests()
     start = PromptText(({"role": "user", "content": ""},), raw=True)

@@ -1,4 +1,4 @@
-"""TOFU: requests, definitions by hand, and rows that score as the log that is made of them."""
+"""TOFU: requests, and definitions by hand. Golden files have the numbers of logs and of our own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from recipe.rerule.evaluation.probes import Probe, Reference
 from recipe.rerule.evaluation.tasks import tofu
 from tests.data_prep.real_data import DATA, needs_data
 from tests.evaluation.conftest import make_probe
-from tests.evaluation.tasks.measured import measured, sampled, scored
+from tests.evaluation.tasks.measured import measured
 
 TOFU = tofu.Tofu()
 LONG, SHORT = Reference(("Wrong.", "Also wrong."), "In other words."), Reference(("Wrong.", "Also wrong."))
@@ -34,19 +34,6 @@ PROBES = [
     probe(20, "retain_unseen", "real_authors", SHORT),
     probe(30, "retain_unseen", "world_facts", SHORT),
 ]
-
-
-def answered(seed: int) -> dict[str, Answer]:
-    """Answers with made log-probabilities, and ranks of 1 or 2 for each token, 9 for the end of the turn."""
-    rng = np.random.default_rng(seed)
-    found = {}
-    for request in TOFU.requests(PROBES):
-        if isinstance(request, Generation):
-            found[request.id] = Answer(text=f" Answer {rng.integers(9)} \n")
-        else:
-            ranks = (*rng.integers(1, 3, 5).tolist(), 9)
-            found[request.id] = Answer(log_probs=tuple(-rng.gamma(2, 0.4, 6)), ranks=ranks)
-    return found
 
 
 def rows_of(answers: dict[str, Answer], probes: list[Probe] = PROBES) -> list[dict[str, Any]]:
@@ -94,25 +81,6 @@ def test_rows_hold_scores_and_losses() -> None:
     assert (row["avg_loss"], row["paraphrased_loss"], row["perturbed_losses"]) == (2.0, 1.0, [3.0, 5.0])
     assert row["prob"] == pytest.approx(np.exp(-2.0))
     assert row["truth_ratio"] == pytest.approx(np.exp(-3.0), rel=1e-6)
-
-
-def test_our_own_log_scores_as_our_rows_do() -> None:
-    """Samples are numbered as in TOFU's table, in the order of the probes' own indices: 3 before 7.
-
-    What logs score is compared with a straight computation in test_score_command.
-    """
-    rows, retain = rows_of(answered(1)), rows_of(answered(2))
-    log, ours = json.loads(json.dumps(TOFU.log_metrics(rows))), measured(TOFU, rows)
-    found = scored(TOFU, log, TOFU.log_metrics(retain))
-    for name in ("model_utility", *tofu.PARTS, "extraction_strength", "exact_memorization"):
-        assert found.metrics[name] == pytest.approx(ours[name], abs=1e-12), name
-        assert log[name]["agg_value"] == pytest.approx(ours[name], abs=1e-12), name
-    ratios = [sampled(TOFU, one)["forget"]["truth_ratio"] for one in (rows, retain)]
-    assert found.metrics["forget_quality"] == tofu.forget_quality(*ratios)
-    assert found.notes == []
-    assert log["forget_Q_A_ROUGE"]["value_by_index"]["0"]["input"] == "Question 3?"
-    assert "extraction_strength_definition" not in log
-    assert TOFU.log_metrics(rows) == TOFU.log_metrics(rows[::-1])
 
 
 @needs_data
