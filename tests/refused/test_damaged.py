@@ -47,7 +47,7 @@ MUSE = {
         for part in ("forget", "holdout")
     }
 }
-TOFU = tofu_log(1, {"forget": 3, "retain": 2, "ra": 2, "wf": 2})
+TOFU = tofu_log(1, 3)
 COMPARISON = {
     "a": "base", "b": "rule", "metric": "forget/all", "difference": 0.25, "low": 0.125, "high": 0.5,
     "p_value": 0.01, "p_holm": 0.02, "probes": 4, "test": "paired",
