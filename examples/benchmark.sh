@@ -156,8 +156,9 @@ compare() {
   evaluate "$out/evaluation_$NAME" "$PLATFORM" "$data/probes.parquet" "${models[@]}" \
     --most-compared ${#models[@]} "${EVALUATE[@]}"
   if [ -n "${JUDGE_MODEL:-}" ]; then
-    step python -m recipe.rerule.evaluate judge --results "$out/evaluation_$NAME" --base-url "$BASE_URL" \
-      --judge-model "$JUDGE_MODEL" --out "$out/naturalness_$NAME"
+    [ -e "$out/naturalness_$NAME" ] ||
+      step python -m recipe.rerule.evaluate judge --results "$out/evaluation_$NAME" --base-url "$BASE_URL" \
+        --judge-model "$JUDGE_MODEL" --out "$out/naturalness_$NAME"
     runs+=(--naturalness "$out/naturalness_$NAME")
   fi
   step python -m recipe.rerule.report --results "$out/evaluation_$NAME" "${runs[@]}" \
