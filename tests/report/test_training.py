@@ -10,6 +10,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from data_prep.contract import text_row, write_sft_rows
 from recipe.rerule.reporting.document import value_of
 from recipe.rerule.reporting.training import (
     cost_table,
@@ -120,7 +121,11 @@ def test_tokens_of_rows_that_were_used(tmp_path):
     run = run_of("mine", metrics, prompts=visits, folder=tmp_path / "run")
     with pytest.raises(ValueError, match=r"run mine: no tokenizer in .*leave --data out"):
         tokens_table([run], tmp_path)
-    expected = ["5", "71.4%", "3", "100.0%", "120", "–", "1,500"]  # 5 of 5 + 2 forget tokens, all 3 of retain
+    # 5 of 5 + 2 forget tokens and of 8 tokens of two texts, all 3 of retain
+    labels = {"index": 0, "mode": "completion", "subject": "Ada"}
+    whole = [text_row(text, labels | {"index": n}) for n, text in enumerate(("a b c", "d e f g h"))]
+    write_sft_rows(tmp_path / "forget_text.parquet", whole)
+    expected = ["5", "71.4%", "62.50%", "3", "100.0%", "–", "120", "–", "1,500"]
     save_tokenizer(tmp_path / "stage1")
     started = {"actor_rollout_ref": {"model": {"path": f"{tmp_path / 'stage1'}"}}}
     assert texts(tokens_table([replace(run, config=started)], tmp_path))["mine"] == expected

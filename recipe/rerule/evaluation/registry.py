@@ -184,7 +184,7 @@ def per_cent(keys: Sequence[str], numbers: Sequence[float]) -> dict[str, float]:
 
 def token_shares(forget: float, retain: float) -> dict[str, float]:
     """Cells of the tokens table, from per cent of the benchmark's forget and retain data."""
-    return per_cent(("forget share", "retain share"), (forget, retain))
+    return per_cent(("forget of the texts", "retain of the texts"), (forget, retain))
 
 
 class Texts:

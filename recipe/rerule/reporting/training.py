@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from data_prep.contract import read_rows
+from data_prep.contract import read_rows, read_sft_rows
 from recipe.rerule.evaluation.registry import benchmarks, published
 from recipe.rerule.evaluation.table import columns_of, legend
 from recipe.rerule.replay.buffer import is_hard
@@ -195,16 +195,26 @@ def tokens_table(runs: Sequence[Run], data: Path) -> Table:
     """# Tokens: the share of forget and retain tokens used.
 
     Used are the rows of train.parquet that a run's prompt records name, each counted once however often it
-    was visited. A row's tokens are those of its prompt and its first gold answer.
+    was visited. A row's tokens are those of its prompt and its first gold answer. Where `data` has the
+    benchmark's whole texts, forget_text.parquet or retain_text.parquet, the share of their tokens is the
+    paper's # Tokens.
 
     Raises:
-        ValueError: no train.parquet in `data`, a bad row in it, no tokenizer, or prompts that it lacks.
+        ValueError: no train.parquet in `data`, a bad row in it or the texts, no tokenizer, or prompts that it
+            lacks.
     """
     file = data / "train.parquet"
     rows, training_rows = [], read_rows(file)
     figures = [row for benchmark in benchmarks().values() for row in benchmark.published.tokens]
+    text_files = {side: data / f"{side}_text.parquet" for side in SIDES}
+    texts = {
+        side: [message["content"] for row in read_sft_rows(path) for message in row["messages"]]
+        for side, path in text_files.items()
+        if path.is_file()
+    }
     for run in runs:
-        groups, sizes = visits(run), row_sizes(training_rows, tokenizer_of(run))
+        count = tokenizer_of(run)
+        groups, sizes = visits(run), row_sizes(training_rows, count)
         cells: dict[str, float] = {}
         if strange := run.prompts.keys() - set(sizes.index):
             raise ValueError(
@@ -215,6 +225,8 @@ def tokens_table(runs: Sequence[Run], data: Path) -> Table:
             of_side, own = sizes[sizes["side"] == side]["tokens"], groups[groups["side"] == side]["tokens"]
             used, every = of_side[of_side.index.isin(run.prompts)].sum(), of_side.sum()
             cells |= {f"{side} tokens": used, f"{side} share": used / every if every else math.nan}
+            if side in texts:
+                cells[f"{side} of the texts"] = used / sum(count(texts[side]))
             # Known only where the run recorded all of them.
             cells[f"trained on {side}"] = own.sum(min_count=max(1, len(own)))
         cells["trained on replayed"] = series(run, ["replay/drawn_tokens"]).sum(min_count=1).item()
@@ -224,15 +236,20 @@ def tokens_table(runs: Sequence[Run], data: Path) -> Table:
         "# Tokens",
         "run",
         [
-            *(column for side in SIDES for column in plain_columns({"tokens": ",.0f", "share": ".1%"}, side)),
+            *(
+                column
+                for side in SIDES
+                for column in plain_columns({"tokens": ",.0f", "share": ".1%", "of the texts": ".2%"}, side)
+            ),
             *plain_columns(dict.fromkeys([*SIDES, "replayed"], ",.0f"), "trained on"),
         ],
         [*rows, *published_rows(figures)],
         "Tokens of the training rows that the run drew on at least once (prompt and first gold answer, "
         "without chat template, under the run's own tokenizer), and their share of all rows of that side "
         "in train.parquet. Trained on: tokens of prompts and sampled responses in all on-policy updates, "
-        "by side, and in replay updates. The published shares are of the benchmark's whole forget and retain "
-        f"data, and baselines on texts used all of them. {published_notes(figures)}",
+        "by side, and in replay updates. Of the texts: the same tokens as a share of the benchmark's whole "
+        "forget or retain texts, as the paper has it; stage 1 is not counted, and baselines on texts use all "
+        f"of them. {published_notes(figures)}",
     )
 
 
