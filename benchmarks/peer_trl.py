@@ -146,6 +146,7 @@ def stage2_arguments(load: Workload, steps: int, run: Path, experiment: str = "t
         "replay.sampling=uniform",
         "replay.warmup_steps=1",
         f"trainer.total_training_steps={steps}",
+        "trainer.test_freq=-1",  # TRL does not validate either
         f"trainer.default_local_dir={run}",
         "trainer.logger=[file]",
     ]
