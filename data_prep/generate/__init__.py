@@ -12,24 +12,10 @@ from data_prep.generate.endpoint import (
     endpoint_of,
 )
 from data_prep.generate.run import MOST_USELESS, Failure, Generated, estimate, generate
-from data_prep.generate.tasks import (
-    BLANK,
-    BOUNDARY,
-    PASSAGE_QA,
-    REFUSALS,
-    TASKS,
-    Request,
-    Task,
-    prompt_text,
-    with_prompts,
-)
+from data_prep.generate.tasks import TASKS, Request, Task, prompt_text, with_prompts
 
 __all__ = [
-    "BLANK",
-    "BOUNDARY",
     "MOST_USELESS",
-    "PASSAGE_QA",
-    "REFUSALS",
     "TASKS",
     "Endpoint",
     "EndpointError",
