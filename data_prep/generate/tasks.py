@@ -38,7 +38,7 @@ class Task:
         prompt: the user's turn, in which each {name} of an input stands for it.
         schema: the JSON schema of the answer to a request with these inputs; every key required, no others.
         problem: what is wrong with an answer of that schema, or None; it must not depend on anything else.
-        needs: inputs of which a prompt must hold one.
+        needs: placeholders of which a prompt must hold one.
         answer_tokens: about how many tokens an answer takes, for the estimate of the cost.
     """
 
@@ -60,7 +60,9 @@ class Request:
 
     def messages(self) -> list[dict[str, str]]:
         """The conversation to send: one user turn, which every chat template can render."""
-        known = {"query": self.inputs.get("question", self.inputs.get("passage"))} | dict(self.inputs)
+        known = dict(self.inputs)
+        for name in known.keys() & {"question", "passage"}:  # a task has one of them at most
+            known["query"] = known[name]
         text = _PLACEHOLDER.sub(lambda found: str(known.get(found[1], found[0])), self.task.prompt)
         return [{"role": "user", "content": text}]
 
@@ -173,7 +175,7 @@ def with_prompts(tasks: Sequence[Task], choices: Sequence[str]) -> dict[str, Tas
         if name not in found or not choice:
             raise ValueError(f"--prompt {given}: give TASK=FILE with TASK one of {', '.join(found)}")
         text = prompt_text(name, choice)
-        if not set(_PLACEHOLDER.findall(text)) & {"query", *found[name].needs}:
+        if not set(_PLACEHOLDER.findall(text)) & set(found[name].needs):
             needed = " or ".join(f"{{{one}}}" for one in found[name].needs)
             raise ValueError(f"--prompt {given}: the prompt has no {needed}, so that it would ask nothing")
         found[name] = replace(found[name], prompt=text)
@@ -202,7 +204,7 @@ BLANK = Task(
     prompt=prompt_text("blank", "project"),
     schema=lambda inputs: _object(sentence=_TEXT),
     problem=blank_problem,
-    needs=("question",),
+    needs=("query", "question"),
     answer_tokens=lambda inputs: 35,
 )
 """(question, answer) to {"sentence"}: a fill-in-the-blank form; `answer` may be "" where none is known."""
@@ -213,7 +215,7 @@ PASSAGE_QA = Task(
     prompt=prompt_text("passage_qa", "project"),
     schema=lambda inputs: _object(pairs=_list(_object(question=_TEXT, answer=_TEXT), PAIRS)),
     problem=passage_qa_problem,
-    needs=("passage",),
+    needs=("query", "passage"),
     answer_tokens=lambda inputs: 120,
 )
 """(passage) to {"pairs": [{"question", "answer"}] * 3}; the answers are spans of the passage."""
@@ -224,7 +226,7 @@ BOUNDARY = Task(
     prompt=prompt_text("boundary", "project"),
     schema=lambda inputs: _object(question=_TEXT, answer=_TEXT),
     problem=boundary_problem,
-    needs=("question",),
+    needs=("query", "question"),
     answer_tokens=lambda inputs: 50,
 )
 """(target, question) to {"question", "answer"}: a neighbour of the question, about somebody else."""

@@ -154,8 +154,12 @@ def test_prompts_are_files_of_ours_or_the_users(tmp_path: Path) -> None:
     assert message["content"].endswith("Question: Who left?\n\nAnswer: Al-Kuwaiti")
     assert tasks["refusals"] is TASKS["refusals"]
     file.write_text("Ask it.")
+    (tmp_path / "query.txt").write_text(
+        "Ask {query}."
+    )  # stands for a question or passage, which refusals lack
     for choice, line in (
-        (f"boundary={file}", "the prompt has no {question}, so that it would ask nothing"),
+        (f"boundary={file}", "the prompt has no {query} or {question}, so that it would ask nothing"),
+        (f"refusals={tmp_path / 'query.txt'}", "the prompt has no {name}, so that it would ask nothing"),
         ("blank=other", "--prompt blank=other: no such file; give a file, or paper or project"),
         ("blanks=paper", "--prompt blanks=paper: give TASK=FILE with TASK one of blank, passage_qa"),
         ("blank", "--prompt blank: give TASK=FILE"),

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from statistics import fmean as mean
+from statistics import fmean
 
 from recipe.rerule.evaluation.attacks.attack import FORGET, Asking, Attack, Material, Options, Row
 from recipe.rerule.evaluation.engine.requests import Answers
@@ -56,7 +56,7 @@ def _ask(material: Material, options: Options) -> Asking:
             row = partial(material.row, FORGET, one.probe, request.prompt)
             scored = [next(scores) for _ in own]
             recalls = [each.recall for each in scored]
-            refused, leaks = mean(each.refused for each in scored), sum(one >= WHOLE for one in recalls)
+            refused, leaks = fmean(each.refused for each in scored), sum(one >= WHOLE for one in recalls)
             found += [
                 row(each.recall, setting="max_1", sample=n, response=text, refused=float(each.refused))
                 for n, (text, each) in enumerate(zip(own, scored, strict=True))
