@@ -145,7 +145,7 @@ def stage2(config: DictConfig) -> Iterator[str]:
     yield from context
     yield from rows.length_warnings(config, train)
     yield from settings.warm_up_warnings(config, optimizer, steps)
-    yield from settings.replay_warnings(config, replay, steps)
+    yield from filter(None, [learning.never_replays(config)])
     yield from draws
     yield from memory.warnings(config)
     yield from disk.warnings_of_stage2(config, steps)

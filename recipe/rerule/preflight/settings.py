@@ -268,21 +268,6 @@ def warm_up_warnings(config: DictConfig, section: str, steps: int) -> Iterator[s
         )
 
 
-def replay_warnings(config: DictConfig, replay: ReplayConfig, steps: int) -> Iterator[str]:
-    """What to say where no step of the run can replay."""
-    offered = steps * config.data.train_batch_size
-    if replay.enable and replay.warmup_steps >= steps:
-        yield (
-            f"replay.warmup_steps is {replay.warmup_steps}, but the run has {steps} steps: replay never "
-            "starts; lower it, make the run longer, or set replay.enable=false"
-        )
-    elif replay.enable and offered < replay.min_groups:
-        yield (
-            f"replay.min_groups is {replay.min_groups}, but all {steps} steps together make {offered} "
-            "groups: replay never starts; lower it, or make the run longer"
-        )
-
-
 def _check_reward_options(options: Mapping[str, Any] | None, key: str) -> None:
     """Refuse options that our reward does not know; a reward of the user's own checks its options itself."""
     try:

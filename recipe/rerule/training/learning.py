@@ -29,9 +29,8 @@ def before_stage1(config: DictConfig) -> None:
 
 
 def before_stage2(config: DictConfig) -> None:
-    """Warn where the checked configuration of a stage 2 cannot move the model, or can never replay."""
-    rates = _rates(config, config.actor_rollout_ref.actor.optim, "actor_rollout_ref.actor.optim.lr")
-    _warn([rates, never_replays(config)])
+    """Warn where the checked configuration of a stage 2 cannot move the model."""
+    _warn([_rates(config, config.actor_rollout_ref.actor.optim, "actor_rollout_ref.actor.optim.lr")])
 
 
 def after_stage1(config: DictConfig) -> None:
