@@ -85,6 +85,7 @@ PLATFORMS = {
     "cpu": (),
     "gpu": (  # of stage 2: little memory, and few processes, so that several runs share a GPU
         "trainer.n_gpus_per_node=1",
+        "actor_rollout_ref.model.enable_gradient_checkpointing=false",  # memory is there; it takes time alone
         "actor_rollout_ref.rollout.enforce_eager=true",
         "actor_rollout_ref.rollout.free_cache_engine=false",
         "+actor_rollout_ref.rollout.enable_sleep_mode=false",
