@@ -23,6 +23,12 @@ Part 3, SEEDS[3]: which setting of examples/run_real.sh is needed? Its RULE make
 every other arm has one change. A change is worse (better) if retain recall minus forget recall at the last
 step is lower (higher) than RULE's with both seeds, and otherwise: not shown.
 
+Part 4, SEEDS[4]: does the KL term of the replay update hold replay back? It is estimated on stored responses,
+where it raises again what the policy has moved away from, and the paper's gradient has none. The arm is
+ReRULE of part 2 without it, from the same stage-1 models. It is better (worse) if both retain recall minus
+forget recall and the mean reward of the last REWARD_STEPS steps are higher (lower) than with it, with every
+seed, and otherwise: not shown.
+
 No run is repeated, lengthened or left out after its result was seen. Arms with the same stage 1 share it. A
 processor (--platform cpu) and a GPU train different stage-1 models, so arms are compared within a platform
 and a seed. A run that the end of --minutes cut off has no line and is made later.
@@ -54,11 +60,12 @@ from recipe.rerule.training import own_answers
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).with_suffix(".jsonl")
-SEEDS = {1: (1, 2), 2: (3, 4, 5), 3: (6, 7)}
-STEPS = 30
+SEEDS = {1: (1, 2), 2: (3, 4, 5), 3: (6, 7), 4: (3, 4, 5)}
+STEPS, REWARD_STEPS = 30, 10
 GOAL_FORGET, GOAL_RETAIN = 0.1, 0.9
 RATE, KL = "actor_rollout_ref.actor.optim.lr", "actor_rollout_ref.actor.kl_loss_coef"
 UPDATE_PROMPTS = "actor_rollout_ref.actor.ppo_mini_batch_size"
+SIDES = ("forget", "retain")
 ROWS = ("--probe-share", "0.25", "--val-share", "0.2")
 STAGE1 = ("experiment=custom",)
 STAGE2 = (
@@ -150,6 +157,9 @@ ARMS = {
         ("data.train_batch_size=8", "actor_rollout_ref.rollout.n=8", f"{UPDATE_PROMPTS}=1"), part=3
     ),
     "part 3: LoRA": Arm((_EIGHT, "actor_rollout_ref.model.lora_rank=16", f"{RATE}=2e-4"), part=3),
+    "part 4: no KL in the replay update": Arm(
+        (_EIGHT, "replay.enable=true", "replay.use_kl_loss=false"), part=4
+    ),
 }
 """In the order in which they run."""
 
@@ -259,6 +269,7 @@ class Study:
                     :12
                 ],
                 "held_out": held_out(evaluation / "responses.parquet"),
+                "reward": reward(folder) if arm.stage2 is not None else None,
                 "seconds": round(time.monotonic() - start),
             }
         except subprocess.CalledProcessError as error:
@@ -333,17 +344,24 @@ def held_out(responses: Path) -> dict[str, dict[str, float]]:
     return found
 
 
+def reward(run: Path) -> float:
+    """Mean reward of the responses of the last REWARD_STEPS steps, both sides counting alike."""
+    lines = [json.loads(line)["data"] for line in (run / "records" / "metrics.jsonl").open()]
+    steps = [line for line in lines if "reward/forget/mean" in line][-REWARD_STEPS:]
+    return round(sum(step[f"reward/{side}/mean"] for step in steps for side in SIDES) / len(steps) / 2, 4)
+
+
 def results() -> list[dict[str, Any]]:
     """The finished runs."""
     return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
 
 
 def table(lines: list[dict[str, Any]]) -> str:
-    """Markdown: a row for each run, last step and best checkpoint."""
+    """Markdown: a row for each run, last step and best checkpoint; reward is that of `reward`."""
     columns = ("forget recall", "forget refused", "retain recall", "retain refused")
     rows = [
-        f"| arm | on | seed | step | {' | '.join(columns)} | goal |",
-        "| --- | --- | ---: | --- | ---: | ---: | ---: | ---: | --- |",
+        f"| arm | on | seed | step | {' | '.join(columns)} | reward | goal |",
+        "| --- | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
     for line in lines:
         base = line["held_out"]["base"]
@@ -354,10 +372,10 @@ def table(lines: list[dict[str, Any]]) -> str:
                 GOAL_RETAIN * base["retain recall"], 4
             )
             name, seed = ("base model", "") if step == "base" else (line["arm"], line["seed"])
-            values = " | ".join(f"{of[column]:.2f}" for column in columns)
-            rows.append(
-                f"| {name} | {line['platform']} | {seed} | {step} | {values} | {'yes' if reached else 'no'} |"
-            )
+            cells = [f"{of[column]:.2f}" for column in columns]
+            cells.append(f"{line['reward']:.2f}" if step == "last" and line.get("reward") else "")
+            cells.append("yes" if reached else "no")
+            rows.append(f"| {name} | {line['platform']} | {seed} | {step} | {' | '.join(cells)} |")
     return "\n".join(rows)
 
 

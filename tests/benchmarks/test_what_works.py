@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pandas as pd
@@ -43,6 +44,17 @@ def test_held_out_answers_are_averaged_by_model_and_side(tmp_path: Path) -> None
         "last": (0.1, 0.5, 0.72, 0.5),
         "best": (0.1, 1.0, 0.71, 0.5),
     }
-    table = what_works.table([{"platform": "gpu", "arm": "rule", "seed": 1, "held_out": found}])
+    table = what_works.table(
+        [{"platform": "gpu", "arm": "rule", "seed": 1, "held_out": found, "reward": 0.875}]
+    )
     assert [row.split(" | ")[-1] for row in table.splitlines()[2:]] == ["no |", "no |", "yes |"]
-    assert "| rule | gpu | 1 | last | 0.10 | 0.50 | 0.72 | 0.50 | yes |" in table
+    assert "| rule | gpu | 1 | last | 0.10 | 0.50 | 0.72 | 0.50 | 0.88 | yes |" in table
+
+
+def test_reward_is_the_mean_of_the_last_ten_steps_and_of_both_sides(tmp_path: Path) -> None:
+    """Steps 3 to 12: forget 0.3 to 1.2, mean 0.75; retain 0.5; validations are no steps."""
+    steps = [{"reward/forget/mean": step / 10, "reward/retain/mean": 0.5} for step in range(1, 13)]
+    lines = [json.dumps({"step": 0, "data": step}) for step in [*steps, {"val-health/score": 1.0}]]
+    (tmp_path / "records").mkdir()
+    (tmp_path / "records" / "metrics.jsonl").write_text("\n".join(lines))
+    assert what_works.reward(tmp_path) == 0.625
