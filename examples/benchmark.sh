@@ -1,9 +1,10 @@
 # What the run_*.sh share: their settings from the environment, and one benchmark from data to report.
 # Sourced after common.sh. An option --dry-run, or DRY_RUN=1, prints the commands and runs nothing.
 #   ARM        rule | rerule (default) | random | recommended: plain RULE, the paper's replay of hard groups,
-#              random storage, the recommended replay (docs/method.md); tau_X: the paper's replay with the threshold X, such
-#              as tau_0.6; rule_ppo | rule_reinforce_plus_plus: plain RULE with another estimator of advantages; or a method
-#              of `python -m recipe.rerule.unlearn --list`, such as npo_gdr
+#              random storage, the recommended replay (docs/method.md); tau_X, warmup_N: the paper's replay with the
+#              threshold X, such as tau_0.6, or with replay from step N + 1; rule_ppo | rule_reinforce_plus_plus: plain
+#              RULE with another estimator of advantages; or a method of `python -m recipe.rerule.unlearn --list`, such
+#              as npo_gdr
 #   ARMS       several of them, such as "rule rerule npo_gdr", and one report with paired tests
 #   MODEL      the model that is to forget: a Hugging Face folder or name
 #   DATA       the benchmark's files: a folder, or a name on the Hugging Face Hub
@@ -42,10 +43,14 @@ sort_arms() {
         [[ "$arm" =~ ^tau_(0?\.[0-9]+|1(\.0*)?)$ ]] || fail "$says $arm; give tau_X with X from 0 to 1, such as tau_0.6"
         REINFORCED+=("$arm")
         ;;
+      warmup_*)
+        [[ "$arm" =~ ^warmup_(0|[1-9][0-9]*)$ ]] || fail "$says $arm; give warmup_N with a step N, such as warmup_10"
+        REINFORCED+=("$arm")
+        ;;
       *)
         is_method "$arm" ||
-          fail "$says $arm; choose rule, rerule, random, recommended, tau_X, rule_ppo or rule_reinforce_plus_plus, or a" \
-            "method of python -m recipe.rerule.unlearn --list"
+          fail "$says $arm; choose rule, rerule, random, recommended, tau_X, warmup_N, rule_ppo or rule_reinforce_plus_plus," \
+            "or a method of python -m recipe.rerule.unlearn --list"
         METHODS+=("$arm")
         ;;
     esac
@@ -173,6 +178,7 @@ reinforced() {
     rule_ppo) overrides=(replay.enable=false algorithm.adv_estimator=gae) ;;
     rule_reinforce_plus_plus) overrides=(replay.enable=false algorithm.adv_estimator=reinforce_plus_plus) ;;
     tau_*) overrides=("replay.threshold=${arm#tau_}") ;;
+    warmup_*) overrides=("replay.warmup_steps=${arm#warmup_}") ;;
     random) overrides=(replay.admission=random) ;;
     recommended) experiment="$2" ;;
   esac

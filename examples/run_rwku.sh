@@ -24,7 +24,7 @@ PAPER="1_Stephen_King
 [ "$SMOKE" != 1 ] || PAPER="$(head -n 2 <<< "$PAPER")"
 
 say "RWKU as rows, a folder per target"
-options=() names=() evaluations=()
+options=() names=() all=()
 if [ -e "$OUT/data/manifest.json" ]; then
   for manifest in "$OUT"/data/*/manifest.json; do names+=("$(basename "$(dirname "$manifest")")"); done
 else
@@ -40,9 +40,11 @@ check_methods "${names[@]/#/"$OUT/data/"}"
 for target in "${names[@]}"; do
   say "== $target"
   run_benchmark rwku "$OUT/data/$target" "$OUT/$target"
-  evaluations+=(--results "$OUT/$target/evaluation_$NAME")
+  all+=(--results "$OUT/$target/evaluation_$NAME")
+  for arm in "${REINFORCED[@]}"; do all+=(--run "$arm=$OUT/$target/$arm"); done
+  [ -z "${JUDGE_MODEL:-}" ] || all+=(--naturalness "$OUT/$target/naturalness_$NAME")
 done
 say "all targets together"
 [ "$OUT/report_$NAME.html" -nt "$OUT/$target/report_$NAME.html" ] ||
-  step python -m recipe.rerule.report "${evaluations[@]}" --out "$OUT/report_$NAME.html" --overwrite
+  step python -m recipe.rerule.report "${all[@]}" --data "$OUT/data" --out "$OUT/report_$NAME.html" --overwrite
 say "done; open $OUT/report_$NAME.html, and $OUT/*/report_$NAME.html for each target"

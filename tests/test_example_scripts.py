@@ -422,7 +422,7 @@ def test_a_method_is_an_arm_with_the_files_that_it_reads(script: Run) -> None:
 
 
 def test_arms_of_the_papers_tables_are_accepted(made: Path, script: Run) -> None:
-    done, commands = script("tofu", ARMS="tau_0.6 tau_1.0 rule_ppo rule_reinforce_plus_plus")
+    done, commands = script("tofu", ARMS="tau_0.6 tau_1.0 rule_ppo rule_reinforce_plus_plus warmup_3")
     assert done.returncode == 0, done.stderr
     runs = [checked(words, made / "model") for words in commands if words[0] == "recipe.rerule.main"]
     assert [(run.replay.enable, run.replay.threshold, run.algorithm.adv_estimator) for run in runs] == [
@@ -430,7 +430,9 @@ def test_arms_of_the_papers_tables_are_accepted(made: Path, script: Run) -> None
         (True, 1.0, "grpo"),
         (False, 0.6, "gae"),
         (False, 0.6, "reinforce_plus_plus"),
+        (True, 0.6, "grpo"),
     ]
+    assert runs[-1].replay.warmup_steps == 3 != runs[0].replay.warmup_steps
 
 
 def test_methods_train_on_texts_where_asked(run: Run) -> None:
@@ -506,8 +508,9 @@ def test_targets_of_rwku_have_a_report_each_and_one_together(script: Run, tmp_pa
     assert asked[asked.index("--prompts") + 1] == "llama-2"
     pages = [words for words in commands if words[0] == "recipe.rerule.report"]
     assert pages[0][-1] == f"{out}/{TARGET}/report_rule.html"
-    together = ["--results", f"{out}/{TARGET}/evaluation_rule", "--out", f"{out}/report_rule.html"]
-    assert pages[1][1:] == [*together, "--overwrite"]
+    together = ["--results", f"{out}/{TARGET}/evaluation_rule", "--run", f"rule={out}/{TARGET}/rule"]
+    put = ["--data", f"{out}/data", "--out", f"{out}/report_rule.html", "--overwrite"]
+    assert pages[1][1:] == [*together, *put]
 
 
 REASON = "all 40 answers are refusals; give the right ones with --gold"
@@ -538,11 +541,12 @@ def test_a_method_without_its_file_ends_the_script_before_any_training(
     ("variables", "line"),
     [
         ({"ARM": "ga", "ARMS": "npo"}, "ARM is ga and ARMS is npo; give one of them"),
-        ({"ARMS": "rule best"}, "ARMS names best; choose rule, rerule, random, recommended, tau_X, rule_ppo"),
+        ({"ARMS": "rule best"}, "ARMS names best; choose rule, rerule, random, recommended, tau_X, warmup_N"),
         ({"ARMS": "rule ../method/ga"}, "ARMS names ../method/ga; choose rule, rerule"),
         ({"ARMS": "*"}, "ARMS names *; choose rule, rerule"),
         ({"ARM": "rule rerule"}, "ARM is rule rerule; choose rule, rerule, random, recommended, tau_X"),
         ({"ARM": "tau_2"}, "ARM is tau_2; give tau_X with X from 0 to 1, such as tau_0.6"),
+        ({"ARM": "warmup_x"}, "ARM is warmup_x; give warmup_N with a step N, such as warmup_10"),
         ({"ARMS": "rule ga rule"}, "ARMS names rule twice; name each arm once"),
         ({"ARMS": " "}, "ARMS names no arm; give names such as"),
         ({"N_GPUS": "3"}, "N_GPUS x NNODES is 3; give 1, 2, 4, 8, 16 or 32 devices: others cannot share the"),

@@ -22,15 +22,17 @@ from recipe.rerule.reporting.curves import training_figures
 from recipe.rerule.reporting.document import CAUTION, CAUTION_ATTACKED, Report, Section
 from recipe.rerule.reporting.evaluations import Benchmark, read_benchmarks, read_naturalness
 from recipe.rerule.reporting.output import check_free, page_path, write_report
+from recipe.rerule.reporting.paper import paper_figures
 from recipe.rerule.reporting.probes import browser_of
 from recipe.rerule.reporting.results import results_section, warnings_of
 from recipe.rerule.reporting.style import MAX_LINES
 from recipe.rerule.reporting.theory import theory_table
-from recipe.rerule.reporting.training import run_tables
+from recipe.rerule.reporting.training import joint, run_tables
 from recipe.rerule.runs.history import Run, read_run
 
 _TITLE = "Unlearning report"
 _WIDTH = 100
+_JOINT = "Several runs have one name, so their figures are in a report of each of them, and not here."
 _DESCRIPTION = """\
 Show results and training records as one page. Writes report.html (which needs no other file), report.md and,
 in a folder report/ next to them, each figure as PNG and each table as CSV."""
@@ -53,7 +55,8 @@ _FOLDERS = {
     "--results": "folder written by `recipe.rerule.evaluate model`, or its results.json; repeat the option "
     "for more models, targets or benchmarks",
     "--attacks": "folder written by `recipe.rerule.evaluate attack`; repeat the option for more",
-    "--run": "a stage-2 run whose training records the page shows; repeat the option for more runs",
+    "--run": "a stage-2 run whose training records the page shows; repeat the option for more runs. Runs "
+    "with one NAME, such as those of RWKU's targets, have one row together, and no figures",
     "--naturalness": "folder written by `recipe.rerule.evaluate judge` for one of the --results folders; "
     "repeat the option for more",
 }
@@ -119,7 +122,8 @@ def _parser() -> ArgumentParser:
         "--data",
         type=Path,
         metavar="FOLDER",
-        help="folder with the train.parquet of the runs, to count the tokens that they used",
+        help="folder with the train.parquet of the runs, or with such folders of their targets, to count the "
+        "tokens that they used",
     )
     parser.add_argument(
         "--base", metavar="NAME", help="model that the paired tests compare with (default: the first one)"
@@ -169,12 +173,16 @@ def build_sections(
     Raises:
         ValueError: no model `base`, or records that do not fit together.
     """
-    sections = [results_section(one, runs, base) for one in [*benchmarks, *judged]]
+    names = [run.name for run in runs]
+    # A figure has one line for each name.
+    drawn = [] if len(set(names)) < len(names) else runs
+    sections = [results_section(one, drawn, base) for one in [*benchmarks, *judged]]
     sections += attack_sections(attacked)
     if runs:
         # Tables first: what is wrong with the input shows before anything is drawn.
-        tables = [*run_tables(benchmarks, runs, data), theory_table(runs)]
-        sections.append(Section("Training", list(training_figures(runs))))
+        tables = [joint(table) for table in (*run_tables(benchmarks, runs, data), theory_table(runs))]
+        figures = [*training_figures(runs), *paper_figures(benchmarks, runs)] if drawn else [_JOINT]
+        sections.append(Section("Training", figures))
         sections.append(Section("Replay, by setting and by cost", tables))
     for benchmark in benchmarks:
         if browser := browser_of(benchmark.targets, f"probes-{benchmark.name}"):
@@ -186,23 +194,24 @@ def read_runs(specs: Sequence[str]) -> list[Run]:
     """Runs from "NAME=FOLDER" strings, in order.
 
     Raises:
-        ValueError: a spec without name or folder, a name given twice, more runs than a figure can tell apart,
+        ValueError: a spec without name or folder, one given twice, more names than a figure can tell apart,
             or a folder without records.
     """
-    if len(specs) > MAX_LINES:
-        raise ValueError(f"{len(specs)} runs given; a figure can tell {MAX_LINES} apart")
-    runs: dict[str, Run] = {}
+    names = dict.fromkeys(spec.partition("=")[0] for spec in specs)
+    if len(names) > MAX_LINES:
+        raise ValueError(f"{len(names)} runs given; a figure can tell {MAX_LINES} apart")
+    runs: list[Run] = []
     for spec in specs:
         name, _, folder = spec.partition("=")
         if not (name.strip() and folder):
             raise ValueError(f"--run {spec!r} is not NAME=FOLDER")
-        if name in runs:
-            raise ValueError(f"--run {name} is given twice; every run needs its own name")
-        same = [other for other, run in runs.items() if run.folder.resolve() == Path(folder).resolve()]
+        same = [run.name for run in runs if run.folder.resolve() == Path(folder).resolve()]
+        if name in same:
+            raise ValueError(f"--run {name} is given twice with the folder {folder}; it counts once")
         if same:
             io.warn(f"the runs {same[0]} and {name} are one folder, {folder}: they are shown as two runs")
-        runs[name] = read_run(name, Path(folder))
-    return list(runs.values())
+        runs.append(read_run(name, Path(folder)))
+    return runs
 
 
 if __name__ == "__main__":

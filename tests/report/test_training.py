@@ -16,6 +16,7 @@ from recipe.rerule.reporting.training import (
     cost_table,
     hard_share,
     hard_share_table,
+    joint,
     settings_table,
     tokens_table,
 )
@@ -83,12 +84,38 @@ def test_cost_by_hand():
     replay = {"replay/updates": 1.0} | {f"replay/seconds/{name}": value for name, value in seconds.items()}
     replayed = [{"timing_s/step": 8.0, **replay}, {"timing_s/step": 10.0, **replay}]
     rule = run_of("rule", [step, slower, plain, {"timing_s/step": 7.0}, {}])
-    cells = texts(cost_table([rule, run_of("rerule", [step, plain, *replayed])]))
-    # Step 1 warms up; replay starts at step 3: 6 s before, 18 / 2 from then on; 4 of 18, 4 of 24, 4 / 20.
-    assert cells["rerule"] == ["4", "0.00944", "6.00", "9.00", "2.00", "22.2%", "16.7%", "+20.0%"]
+    nodes = {"trainer": {"n_gpus_per_node": 4, "nnodes": 2}}
+    rerule = run_of("rerule", [step, plain, *replayed], config=nodes)
+    cells = texts(cost_table([rule, rerule]))
+    # Step 1 warms up; replay starts at step 3: 6 s before, 18 / 2 from then on; 4 of 18 and 4 of 24. In all
+    # 34 s, and 29 s without validation and checkpoint, on 8 devices; 4 / 30 and 4 / 20.
+    hours = ["0.00944", "0.00806", "0.0756", "0.0644"]
+    shares = ["22.2%", "16.7%", "+13.3%", "+20.0%"]
+    assert cells["rerule"] == ["4", *hours, "6.00", "9.00", "2.00", *shares]
     # Step 2 has 5 s of validation and checkpoint; step 5 was not timed.
-    assert cells["rule"] == ["5", "0.00944", "6.00", "6.50", "–", "–", "–", "–"]
-    assert texts(cost_table([run_of("untimed", [{}])]))["untimed"] == ["1", *["–"] * 7]
+    assert cells["rule"] == ["5", "0.00944", "0.00667", "–", "–", "6.00", "6.50", *["–"] * 5]
+    assert texts(cost_table([run_of("untimed", [{}])]))["untimed"] == ["1", *["–"] * 11]
+    published = texts(cost_table([rule]), "published")["RWKU, ReRULE † (ReRULE paper, 4 A800, single run)"]
+    assert published == ["–", "22.3", "–", "89.2", *["–"] * 6, "+5.2%", "–"]
+
+
+def test_runs_of_one_name_have_one_row():
+    """As those of RWKU's targets: 36 s and 72 s, of which 18 s are validation; 18 s and 9 s a step."""
+    first = run_of("rule", [{"timing_s/step": 18.0}] * 2)
+    second = run_of("rule", [{"timing_s/step": 12.0, "timing_s/testing": 3.0}] * 6)
+    table = joint(cost_table([first, second, run_of("other", [{}])]))
+    assert texts(table) == {
+        "rule (2 runs)": ["8", "0.03", "0.025", "–", "–", "13.50", *["–"] * 6],
+        "other": ["1", *["–"] * 11],
+    }
+    assert len(joint(hard_share_table([first, second])).rows) == 4  # three are published, two by one name
+    assert "the mean of the other numbers" in table.caption
+    alike = settings_table([RANDOM, RANDOM, RERULE], evaluation(results={"random": {"forget/all": 0.25}}))
+    assert alike is not None
+    assert texts(joint(alike)) == {
+        "rerule": ["hard", "0.4", "7", "–"], "random (2 runs)": ["random", "0.4", "14", "25.0"],
+    }  # fmt: skip
+    assert joint(alone := cost_table([first])) is alone
 
 
 def save_tokenizer(folder: Path) -> None:
@@ -131,6 +158,8 @@ def test_tokens_of_rows_that_were_used(tmp_path):
     assert texts(tokens_table([replace(run, config=started)], tmp_path))["mine"] == expected
     save_tokenizer(tmp_path / "run" / "global_step_3" / "actor" / "huggingface")
     assert texts(tokens_table([run], tmp_path))["mine"] == expected
+    of_target = replace(run, config={"data": {"train_files": f"elsewhere/{tmp_path.name}/train.parquet"}})
+    assert texts(tokens_table([of_target], tmp_path.parent))["mine"] == expected
     strange = replace(run, prompts=visits | {9: replace(visits[2], index=9)})
     with pytest.raises(ValueError, match=r"trained on prompt 9, which .*train.parquet lacks"):
         tokens_table([strange], tmp_path)

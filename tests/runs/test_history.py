@@ -94,9 +94,6 @@ def test_early_reward_is_the_first_third_rounded_up(rewards: tuple[float, ...], 
 def test_runs_share_their_hardest_prompts() -> None:
     """Means 0.5, 0.375, 0.25; prompt 4 is unknown to the second run."""
     rewards: list[dict[int, float]] = [{1: 0.0, 2: 0.75, 3: 0.25, 4: 0.0}, {1: 1.0, 2: 0.0, 3: 0.25}, {}]
-    first, second, none = (
-        Run("run", (1,), ({},), {index: prompt(index, reward) for index, reward in one.items()})
-        for one in rewards
-    )
+    first, second, none = ({index: prompt(index, reward) for index, reward in one.items()} for one in rewards)
     assert hardest_prompts([first, second], 3) == [3, 2, 1]
     assert hardest_prompts([first, none], 3) == []

@@ -12,7 +12,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from recipe.rerule.runs import run_log
-from recipe.rerule.runs.history import read_metrics
+from recipe.rerule.runs.history import Prompt, Visit, read_metrics, read_run
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
 from tests.replay.groups import make_group
 
@@ -50,6 +50,21 @@ def test_prompt_rewards_are_appended_a_line_a_step(tmp_path: Path) -> None:
     first = common | {"index": 4, "subject": "Ada", "rewards": [0.5, 1.0]}
     second = common | {"index": 9, "subject": "Ben", "rewards": [0.0, 0.0]}
     assert lines == [{"step": 1, "prompts": [first, second]}, {"step": 2, "prompts": []}]
+
+
+def test_validation_rewards_are_by_prompt_and_are_read_again(tmp_path: Path) -> None:
+    """Two responses to prompt 4, whose last line of a step counts."""
+    (tmp_path / "records").mkdir()
+    asked = {"type": "forget", "mode": "qa", "subject": "Ada", "query": "Who?"}
+    prompts = [{"index": index, **asked} for index in (4, 9, 4)]
+    for step, rewards in ((0, [0.0, 0.5, 0.5]), (3, [0.0] * 3), (3, [1.0, 0.5, 0.5])):
+        run_log.append_validation(str(tmp_path), step, prompts, rewards)
+    (tmp_path / "records" / "metrics.jsonl").write_text('{"step": 1, "data": {"kl": 0.5}}\n')
+    found = read_run("rule", tmp_path).validated
+    assert found == {
+        4: Prompt(4, "forget", "qa", "Ada", (Visit(0, 0.25), Visit(3, 0.75)), "Who?"),
+        9: Prompt(9, "forget", "qa", "Ada", (Visit(0, 0.5), Visit(3, 0.5)), "Who?"),
+    }
 
 
 def test_responses_are_written_as_text_and_written_anew(tmp_path: Path) -> None:

@@ -108,12 +108,15 @@ def test_the_best_step_by_validation_is_saved_and_noted(
 
 @pytest.mark.parametrize(("kind", "verls"), [(ReRULETrainer, RayPPOTrainer), (ReRULETrainerV1, PPOTrainer)])
 def test_the_sides_of_validation_rows_are_found_by_their_ids(
-    kind: type, verls: type, monkeypatch: pytest.MonkeyPatch
+    kind: type, verls: type, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """V0 keeps the ids of a batch, V1 puts its own into it; either repeats or reorders the rows."""
     rows = [{"ground_truth": {"type": side}} for side in ("forget", "retain")]
-    trainer = bare(kind, save={"best": False})
-    trainer.global_steps, trainer.val_dataloader = 3, [{"reward_model": rows}]
+    told = {"mode": "qa", "subject": "Ada", "query": "Who?"}
+    infos = [{"index": index, **told} for index in (5, 6)]
+    (tmp_path / "records").mkdir()
+    trainer = bare(kind, save={"best": False}, trainer={"default_local_dir": str(tmp_path)})
+    trainer.global_steps, trainer.val_dataloader = 3, [{"reward_model": rows, "extra_info": infos}]
 
     def validate(trainer: Any) -> dict[str, float]:
         (batch,) = trainer.val_dataloader
@@ -132,6 +135,10 @@ def test_the_sides_of_validation_rows_are_found_by_their_ids(
         "val-health/retain/right": 0.5,
         "val-health/score": 0.75,
     }
+    retain = {"index": 6, "type": "retain", "rewards": [1.0, 0.0], **told}
+    forget = {"index": 5, "type": "forget", "rewards": [1.0], **told}
+    record = json.loads((tmp_path / "records" / "validation.jsonl").read_text())
+    assert record == {"step": 3, "prompts": [retain, forget]}
 
 
 def test_metrics_that_verl_has_collected_by_then_are_kept_with_the_updates_own(

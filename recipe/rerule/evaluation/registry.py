@@ -165,7 +165,7 @@ class PublishedFigures:
         tau: the threshold of replay, by metrics.
         hard_share: {"tau", "share"}, the share of hard groups.
         tokens: # Tokens, by `token_shares`.
-        cost: {"hours", "added"}, wall time and what replay adds to it.
+        cost: wall time and what replay adds to it, by `published_cost`.
     """
 
     results: tuple[Published, ...] = ()
@@ -185,6 +185,20 @@ def per_cent(keys: Sequence[str], numbers: Sequence[float]) -> dict[str, float]:
 def token_shares(forget: float, retain: float) -> dict[str, float]:
     """Cells of the tokens table, from per cent of the benchmark's forget and retain data."""
     return per_cent(("forget of the texts", "retain of the texts"), (forget, retain))
+
+
+def published_cost(name: str, rule: float, rerule: float) -> tuple[Published, Published]:
+    """Rows of the cost table, from the hours that RULE and ReRULE took on the paper's 4 GPUs."""
+    source = f"{PAPER}, 4 A800"
+    plain, replayed = (
+        {"hours with validation": hours, "device hours with validation": 4 * hours}
+        for hours in (rule, rerule)
+    )
+    replayed["added with validation"] = rerule / rule - 1
+    return (
+        Published(f"{name}, RULE", source, plain),
+        Published(f"{name}, ReRULE", source, replayed, VALIDATED),
+    )
 
 
 class Texts:

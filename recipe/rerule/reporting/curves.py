@@ -12,8 +12,8 @@ from matplotlib.ticker import MaxNLocator
 
 from recipe.rerule.reporting.document import Figure
 from recipe.rerule.reporting.style import LINES, figure, mark_starts
-from recipe.rerule.reporting.training import SIDES, series, visits
-from recipe.rerule.runs.history import Run, hardest_prompts, replay_start_step, replay_starts
+from recipe.rerule.reporting.training import SIDES, series
+from recipe.rerule.runs.history import Prompt, Run, hardest_prompts, replay_start_step, replay_starts
 
 HARDEST_COUNT = 6
 
@@ -70,7 +70,7 @@ def training_figures(runs: Sequence[Run]) -> Iterator[Figure]:
     modes = sorted(match.groups() for key in keys if (match := re.fullmatch(r"reward/(\w+)/(\w+)/mean", key)))
     rewards = {f"{side}: mean reward": [f"reward/{side}/mean"] for side in SIDES}
     rewards |= {f"{side}, {mode}: mean reward": [f"reward/{side}/{mode}/mean"] for side, mode in modes}
-    yield _lines(
+    yield step_lines(
         "reward_by_type",
         "Reward by prompt type",
         "Mean reward of each step's own rollouts, on training prompts only, by side and by mode (qa: "
@@ -85,7 +85,7 @@ def training_figures(runs: Sequence[Run]) -> Iterator[Figure]:
     }
     if any(f"mixed/{side}/mean" in keys for side in SIDES):
         health |= {"KL to the stage-1 model": ["actor/kl_loss"]}
-        yield _lines(
+        yield step_lines(
             "health",
             "What the responses are like",
             "Shares of each step's own rollouts. Forget prompts should be refused, and retain prompts "
@@ -95,7 +95,7 @@ def training_figures(runs: Sequence[Run]) -> Iterator[Figure]:
             logged_panels(runs, {title: names for title, names in health.items() if set(names) <= keys}),
             runs,
         )
-    yield _lines(
+    yield step_lines(
         "replay",
         "Replay",
         "Buffer size: stored rollout groups. Hard share: groups of the step whose mean reward is below the "
@@ -107,9 +107,8 @@ def training_figures(runs: Sequence[Run]) -> Iterator[Figure]:
         logged_panels(runs, _REPLAY),
         runs,
     )
-    if hardest := hardest_prompts(runs, HARDEST_COUNT):  # which every run has records of
-        groups = {run.name: visits(run).set_index("step") for run in runs}
-        yield _lines(
+    if hardest := hardest_prompts([run.prompts for run in runs], HARDEST_COUNT):
+        yield step_lines(
             "hardest_prompts",
             "The hardest prompts, one by one",
             f"Mean reward of single prompts at each visit: the {len(hardest)} with the lowest mean reward "
@@ -119,14 +118,14 @@ def training_figures(runs: Sequence[Run]) -> Iterator[Figure]:
             [
                 Panel(
                     "{0.side} · {0.mode} · {0.subject} (#{0.index})".format(runs[0].prompts[index]),
-                    {name: of[of["index"] == index]["mean_reward"] for name, of in groups.items()},
+                    {run.name: rewards_of(run.prompts[index]) for run in runs},
                 )
                 for index in hardest
             ],
             runs,
         )
     if panels := validation_panels([run for run in runs if len(run.validations) > 1]):
-        yield _lines(
+        yield step_lines(
             "validation_reward",
             "Validation",
             "Answers to the validation prompts (data.val_files): the score by which the best checkpoint is "
@@ -139,7 +138,15 @@ def training_figures(runs: Sequence[Run]) -> Iterator[Figure]:
         )
 
 
-def _lines(name: str, title: str, explanation: str, panels: Sequence[Panel], runs: Sequence[Run]) -> Figure:
+def rewards_of(prompt: Prompt) -> pd.Series[float]:
+    """A prompt's mean reward by step."""
+    steps = [visit.step for visit in prompt.visits]
+    return pd.Series([visit.mean_reward for visit in prompt.visits], index=steps)
+
+
+def step_lines(
+    name: str, title: str, explanation: str, panels: Sequence[Panel], runs: Sequence[Run]
+) -> Figure:
     """Line charts by step; a run has the same line in all of them, and all have the same steps."""
     starts, last = replay_starts(runs), max(run.steps[-1] for run in runs)
 

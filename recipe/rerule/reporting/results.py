@@ -250,7 +250,7 @@ def scatter_figure(evaluation: Evaluation) -> Figure | None:
     columns = {column.metric: column for column in declared.columns}
     x, y = (columns[metric] for metric in declared.pair)
     points = [
-        (kind, name, of.loc[x.metric, _ENDS] * x.scale, of.loc[y.metric, _ENDS] * y.scale)
+        (kind, name, of.loc[x.metric, ENDS] * x.scale, of.loc[y.metric, ENDS] * y.scale)
         for kind, name, of in _newest(evaluation)
         if {x.metric, y.metric} <= set(of.index)
     ]
@@ -265,7 +265,7 @@ def scatter_figure(evaluation: Evaluation) -> Figure | None:
                 marker=_MARKERS[place % len(_MARKERS)], color=colour, linestyle="none", markersize=7,
                 markerfacecolor="white" if kind == "anchor" else colour, elinewidth=1,
             )  # fmt: skip
-        axes.set_ylabel(_axis_label(y))
+        axes.set_ylabel(axis_label(y))
         axes.margins(0.08)
 
     return figure(
@@ -274,17 +274,19 @@ def scatter_figure(evaluation: Evaluation) -> Figure | None:
         "Better is further to the left and further up. Crosses are 95 % intervals where there are any. "
         "Hollow marks are constant answers, no models: a model that comes to lie beside them may be doing "
         "no more than refusing.",
-        f"Scatter plot of {_axis_label(y)} against {_axis_label(x)}. The table of results has the numbers.",
+        f"Scatter plot of {axis_label(y)} against {axis_label(x)}. The table of results has the numbers.",
         [points],
         fill,
-        _axis_label(x),
+        axis_label(x),
     )
 
 
-_ENDS = ["value", "low", "high"]
+ENDS = ["value", "low", "high"]
+"""Columns of `Evaluation.numbers`: a number and the ends of its interval."""
 
 
-def _axis_label(column: Column) -> str:
+def axis_label(column: Column) -> str:
+    """A column as an axis or a title names it, with its unit and which way is better."""
     unit = " (%)" if column.scale == 100 else ""
     return f"{column.group} {column.label}{unit} {ARROWS[column.aim]}"
 
@@ -292,7 +294,7 @@ def _axis_label(column: Column) -> str:
 def progress_figure(evaluation: Evaluation, runs: Sequence[Run]) -> Figure | None:
     """The benchmark's metrics over the checkpoints of each run; None where no run has several."""
     checkpoints = checkpoints_of(evaluation.results)
-    of_name = {name: of.set_index("metric")[_ENDS] for name, of in evaluation.numbers.groupby("name")}
+    of_name = {name: of.set_index("metric")[ENDS] for name, of in evaluation.numbers.groupby("name")}
     present = {
         metric for steps in checkpoints.values() for row in steps.values() for metric in of_name[row].index
     }
@@ -302,7 +304,7 @@ def progress_figure(evaluation: Evaluation, runs: Sequence[Run]) -> Figure | Non
     starts = {run: start for run, start in replay_starts(runs).items() if run in checkpoints}
 
     def fill(axes: Axes, column: Column) -> None:
-        axes.set_title(_axis_label(column))
+        axes.set_title(axis_label(column))
         for (run, steps), line in zip(checkpoints.items(), LINES, strict=False):
             shown = {step: of_name[row].loc[column.metric] for step, row in steps.items()
                      if column.metric in of_name[row].index}  # fmt: skip

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +21,61 @@ from recipe.rerule.reporting.results import checkpoints_of, published_notes, pub
 from recipe.rerule.runs.history import Run, replay_start_step
 
 SIDES = ("forget", "retain")
+OF_SIDES = {"all": SIDES, **{side: (side,) for side in SIDES}}
+"""The sides by which groups are counted."""
+FIRST, LAST = "first third of the steps", "last third"
 MARK = 0.6
 """The paper's tau in most of its runs: what "hard" means of a run that has no fixed one."""
 _REPLAY_PARTS = [f"replay/seconds/{part}" for part in ("offer", "draw", "collate", "update", "record")]
 _NOT_TRAINING = ["timing_s/testing", "timing_s/save_checkpoint"]
+_SUMMED = re.compile(
+    r"steps|(device )?hours .*|groups stored|hard tokens .*|effective|(forget|retain) tokens|trained on .*"
+)
+"""Cells that are summed over the runs of one name; of all others the mean is taken."""
 
 
 def run_tables(evaluated: Sequence[Benchmark], runs: Sequence[Run], data: Path | None) -> Iterator[Table]:
     """In order: settings of each benchmark, hard groups, cost, and where `data` is given the tokens used.
 
-    `data` is the folder of the training parquet. Raises ValueError as `tokens_table` does.
+    `data` is the folder of the training parquet, or holds those of the runs' targets. Raises ValueError as
+    `tokens_table` does.
     """
     yield from filter(None, (settings_table(runs, benchmark.mean) for benchmark in evaluated))
     yield hard_share_table(runs)
     yield cost_table(runs)
     if data is not None:
         yield tokens_table(runs, data)
+
+
+def joint(table: Table) -> Table:
+    """The table with one row for all runs of a name, such as those of an arm on RWKU's targets.
+
+    It has the sums of steps, hours, groups and tokens over the runs, and the means of all other numbers.
+    """
+    of_names: dict[str, list[Row]] = {}
+    for row in table.rows:
+        if row.kind == "model":
+            of_names.setdefault(row.name, []).append(row)
+    if all(len(rows) == 1 for rows in of_names.values()):
+        return table
+    rows = [_joined(rows) if len(rows) > 1 else rows[0] for rows in of_names.values()]
+    rows += [row for row in table.rows if row.kind != "model"]
+    told = (
+        "A row of several runs has the sum of their steps, hours, groups and tokens, and the mean of the "
+        "other numbers, each run weighing the same."
+    )
+    return replace(table, rows=rows, caption=f"{table.caption} {told}")
+
+
+def _joined(rows: Sequence[Row]) -> Row:
+    cells: dict[Any, Any] = {}
+    for name, column in pd.DataFrame([row.cells for row in rows]).items():
+        if isinstance(column.iloc[0], str):
+            cells[name] = column.iloc[0]
+        else:
+            summed, numbers = _SUMMED.fullmatch(str(name)), pd.to_numeric(column)
+            cells[name] = numbers.sum(skipna=False) if summed else numbers.mean(skipna=False)
+    return Row(f"{rows[0].name} ({len(rows)} runs)", cells)
 
 
 def series(run: Run, names: Iterable[str]) -> pd.DataFrame:
@@ -108,24 +149,22 @@ def model_of(run: Run, evaluation: Evaluation) -> str | None:
 def hard_share_table(runs: Sequence[Run]) -> Table:
     """How many groups are hard in the first and the last third of each run."""
     figures = [row for benchmark in benchmarks().values() for row in benchmark.published.hard_share]
-    first, last = "first third of the steps", "last third"
-    sides = {"all": SIDES, **{side: (side,) for side in SIDES}}
     rows = []
     for run in runs:
         tau = threshold(run)
-        tau, third = MARK if tau is None else tau, -(-len(run.steps) // 3)
+        tau = MARK if tau is None else tau
         cells: dict[str, Any] = {"tau": tau}
-        for name, steps in ((first, run.steps[:third]), (last, run.steps[len(run.steps) - third :])):
-            cells |= {f"{name} {label}": hard_share(run, tau, steps, of) for label, of in sides.items()}
+        for name, steps in thirds(run).items():
+            cells |= {f"{name} {label}": hard_share(run, tau, steps, of) for label, of in OF_SIDES.items()}
         rows.append(Row(run.name, cells))
     for row in published_rows(figures):
-        rows.append(row._replace(cells={"tau": row.cells["tau"], f"{first} all": row.cells["share"]}))
-    shares = dict.fromkeys(sides, ".3f")
+        rows.append(row._replace(cells={"tau": row.cells["tau"], f"{FIRST} all": row.cells["share"]}))
+    shares = dict.fromkeys(OF_SIDES, ".3f")
     return Table(
         "hard_share",
         "Share of hard groups",
         "run",
-        [*plain_columns({"tau": ".2g"}), *plain_columns(shares, first), *plain_columns(shares, last)],
+        [*plain_columns({"tau": ".2g"}), *plain_columns(shares, FIRST), *plain_columns(shares, LAST)],
         rows,
         "Share of a step's rollout groups whose mean reward is below tau, averaged over steps. A run without "
         f"a fixed tau is counted at {MARK:g}. The published figures say early on, without the number of "
@@ -133,12 +172,25 @@ def hard_share_table(runs: Sequence[Run]) -> Table:
     )
 
 
+def thirds(run: Run) -> dict[str, Sequence[int]]:
+    """The first and the last third of a run's steps, each rounded up to a whole step."""
+    third = -(-len(run.steps) // 3)
+    return {FIRST: run.steps[:third], LAST: run.steps[len(run.steps) - third :]}
+
+
 def hard_share(run: Run, tau: float, steps: Sequence[int], sides: Sequence[str]) -> float:
     """Share of groups of `sides` with a mean reward below `tau`; mean over `steps`, NaN without groups."""
+    return float(hard_shares(run, [tau], steps, sides).iloc[0])
+
+
+def hard_shares(
+    run: Run, taus: Sequence[float], steps: Sequence[int], sides: Sequence[str]
+) -> pd.Series[float]:
+    """The `hard_share` of each tau, by tau."""
     groups = visits(run)
     groups = groups[groups["side"].isin(sides) & groups["step"].isin(steps)]
-    hard = groups["mean_reward"].map(lambda reward: is_hard(reward, tau)).astype(float)
-    return float(hard.groupby(groups["step"]).mean().mean())
+    hard = pd.DataFrame({tau: groups["mean_reward"].apply(is_hard, threshold=tau) for tau in taus})
+    return hard.astype(float).groupby(groups["step"]).mean().mean()
 
 
 def cost_table(runs: Sequence[Run]) -> Table:
@@ -151,31 +203,40 @@ def cost_table(runs: Sequence[Run]) -> Table:
         "Cost of replay",
         "run",
         [
-            *plain_columns({"steps": ".0f", "hours": ".3g"}),
+            *plain_columns({"steps": ".0f"}),
+            *plain_columns({"with validation": ".3g", "without": ".3g"}, "hours"),
+            *plain_columns({"with validation": ".3g", "without": ".3g"}, "device hours"),
             *plain_columns({"before": ".2f", "from replay on": ".2f", "replay": ".2f"}, "seconds a step"),
             *plain_columns({"of a step": ".1%", "of the run": ".1%"}, "replay's share"),
-            *plain_columns({"added": "+.1%"}),
+            *plain_columns({"with validation": "+.1%", "without": "+.1%"}, "added"),
         ],
         [*rows, *published_rows(figures)],
-        "Wall time. Hours: all steps as recorded, validation and checkpoints included. Seconds a step: means "
-        "without validation, without writing checkpoints, and without the first step, which warms up; before "
-        "the first replay update and from it on, for a run without replay before and from the first replay "
-        "update of the others. Replay: storing, drawing, collating, the replay updates and their record, at "
-        "steps with an update; its share of such a step and of the whole run; added: what it adds to the "
-        f"rest of the run. {published_notes(figures)}",
+        "Wall time. Hours with validation: all steps as recorded; without: neither validation nor writing "
+        "checkpoints. Device hours: hours times devices. Seconds a step: means without validation, without "
+        "writing checkpoints, and without the first step, which warms up; before the first replay update and "
+        "from it on, for a run without replay before and from the first replay update of the others. Replay: "
+        "storing, drawing, collating, the replay updates and their record, at steps with an update; its "
+        "share of such a step and of the whole run, in the same time. Added: its time divided by all other "
+        "time; without validation, that of the same steps as the seconds a step. "
+        f"{published_notes(figures)}",
     )
 
 
 def cost_of(run: Run, start: float) -> dict[str, float]:
     """A run's cells in the cost table; `start` is the step that divides it."""
     logged = series(run, ["timing_s/step", *_NOT_TRAINING, *_REPLAY_PARTS, "replay/updates"])
-    hours = logged["timing_s/step"].sum(min_count=1) / 3600
     logged["seconds"] = logged["timing_s/step"] - logged[_NOT_TRAINING].sum(axis=1)
     logged["replay"] = logged[_REPLAY_PARTS].sum(axis=1)
+    hours, trained = logged[["timing_s/step", "seconds"]].sum(min_count=1) / 3600
+    devices = [run.setting(f"trainer.{name}") for name in ("n_gpus_per_node", "nnodes")]
+    count = math.nan if None in devices else math.prod(devices)
     steps = logged[1:].dropna(subset="seconds")
     cells = {
         "steps": len(run.steps),
-        "hours": hours,
+        "hours with validation": hours,
+        "hours without": trained,
+        "device hours with validation": count * hours,
+        "device hours without": count * trained,
         "seconds a step before": steps[steps.index < start]["seconds"].mean(),
         "seconds a step from replay on": steps[steps.index >= start]["seconds"].mean(),
     }
@@ -186,7 +247,8 @@ def cost_of(run: Run, start: float) -> dict[str, float]:
             "seconds a step replay": replayed["replay"].mean(),
             "replay's share of a step": replayed["replay"].sum() / replayed["seconds"].sum(),
             "replay's share of the run": spent / seconds,
-            "added": spent / (seconds - spent),
+            "added with validation": logged["replay"].sum() / (3600 * hours - logged["replay"].sum()),
+            "added without": spent / (seconds - spent),
         }
     return cells
 
@@ -199,20 +261,26 @@ def tokens_table(runs: Sequence[Run], data: Path) -> Table:
     benchmark's whole texts, forget_text.parquet or retain_text.parquet, the share of their tokens is the
     paper's # Tokens.
 
+    Where `data` has no train.parquet, a run's is in the folder there that is named as the one it trained on,
+    as RWKU's targets are.
+
     Raises:
         ValueError: no train.parquet in `data`, a bad row in it or the texts, no tokenizer, or prompts that it
             lacks.
     """
-    file = data / "train.parquet"
-    rows, training_rows = [], read_rows(file)
+    rows = []
     figures = [row for benchmark in benchmarks().values() for row in benchmark.published.tokens]
-    text_files = {side: data / f"{side}_text.parquet" for side in SIDES}
-    texts = {
-        side: [message["content"] for row in read_sft_rows(path) for message in row["messages"]]
-        for side, path in text_files.items()
-        if path.is_file()
-    }
     for run in runs:
+        trained_on = data / Path(str(run.setting("data.train_files"))).parent.name
+        is_target = not (data / "train.parquet").is_file() and trained_on.is_dir()
+        folder = trained_on if is_target else data
+        file = folder / "train.parquet"
+        training_rows = read_rows(file)
+        texts = {
+            side: [message["content"] for row in read_sft_rows(path) for message in row["messages"]]
+            for side in SIDES
+            if (path := folder / f"{side}_text.parquet").is_file()
+        }
         count = tokenizer_of(run)
         groups, sizes = visits(run), row_sizes(training_rows, count)
         cells: dict[str, float] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -34,13 +34,14 @@ class _Metrics(_Record):
 
 
 class _Group(BaseModel, strict=True):
-    """A rollout group of a line of prompts."""
+    """A rollout group of a line of prompts, or the responses to a validation prompt."""
 
     index: _Whole
     type: str
     mode: str
     subject: str
     rewards: Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(min_length=1)]
+    query: str = ""
     prompt_tokens: _Whole | None = None
     response_tokens: list[_Whole] | None = None
 
@@ -70,13 +71,14 @@ class Visit:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A training prompt followed over a run; `visits` are in order of step.
+    """A training or validation prompt followed over a run; `visits` are in order of step.
 
     Attributes:
         index: stable prompt index of the data contract.
         side: "forget" or "retain".
         mode: "qa", "fb", ...
         subject: whom it is about.
+        query: the question; "" of a training prompt.
     """
 
     index: int
@@ -84,6 +86,7 @@ class Prompt:
     mode: str
     subject: str
     visits: tuple[Visit, ...]
+    query: str = ""
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,7 @@ class Run:
         folder: where it was read from.
         config: its resolved configuration; empty where the run kept none.
         validations: at each step where it validated, what verl logged of that; step 0 is before training.
+        validated: the validation prompts by index; empty where the run kept no records of them.
     """
 
     name: str
@@ -107,6 +111,7 @@ class Run:
     folder: Path = Path()
     config: dict[str, Any] = field(default_factory=dict)
     validations: dict[int, dict[str, float]] = field(default_factory=dict)
+    validated: dict[int, Prompt] = field(default_factory=dict)
 
     def series(self, metric: str) -> list[float]:
         """The metric at each of `steps`, NaN where it was not logged."""
@@ -141,16 +146,15 @@ def read_run(name: str, folder: Path) -> Run:
         metrics = _trained(folder, logged)
     except ValueError as error:
         raise ValueError(f"run {name}: {error}") from error
-    prompts_file = folder / "records" / "prompts.jsonl"
-    groups = _by_step(prompts_file, _Prompts) if prompts_file.is_file() else {}
     return Run(
         name,
         tuple(metrics),
         tuple(metrics.values()),
-        _followed(groups.values()),
+        _followed(folder / "records" / "prompts.jsonl"),
         folder,
         config=read_config(folder / "config.yaml"),
         validations={step: found for step, data in logged.items() if (found := _of_validation(data))},
+        validated=_followed(folder / "records" / "validation.jsonl"),
     )
 
 
@@ -226,15 +230,15 @@ def _by_step(file: Path, kind: type[Record]) -> dict[int, Record]:
     return dict(sorted(found.items()))
 
 
-def _followed(records: Iterable[_Prompts]) -> dict[int, Prompt]:
-    """The prompts by index, each with all its visits."""
+def _followed(file: Path) -> dict[int, Prompt]:
+    """The prompts of a file by index, each with all its visits; {} where there is no file."""
     prompts: dict[int, Prompt] = {}
-    for record in records:
+    for record in _by_step(file, _Prompts).values() if file.is_file() else ():
         for group in record.prompts:
             visit = Visit(record.step, mean(group.rewards), group.tokens)
             earlier = prompts[group.index].visits if group.index in prompts else ()
             told = (group.index, group.type, group.mode, group.subject)
-            prompts[group.index] = Prompt(*told, (*earlier, visit))
+            prompts[group.index] = Prompt(*told, (*earlier, visit), group.query)
     return prompts
 
 
@@ -255,14 +259,14 @@ def early_reward(prompt: Prompt) -> float:
     return mean([visit.mean_reward for visit in prompt.visits[:third]])
 
 
-def hardest_prompts(runs: Sequence[Run], count: int) -> list[int]:
+def hardest_prompts(of_runs: Sequence[Mapping[int, Prompt]], count: int) -> list[int]:
     """Indices of the `count` prompts that earned least at first, hardest first, equal ones by index.
 
-    With several runs, only prompts that all of them trained on count, by the mean of their early rewards over
-    the runs: the same prompts for all runs, favouring none.
+    Of several runs, each with its prompts by index, only prompts that all of them have count, by the mean of
+    their early rewards over the runs: the same prompts for all runs, favouring none.
     """
-    shared = set.intersection(*(set(run.prompts) for run in runs))
-    hardness = {index: mean([early_reward(run.prompts[index]) for run in runs]) for index in shared}
+    shared = set.intersection(*map(set, of_runs))
+    hardness = {index: mean([early_reward(prompts[index]) for prompts in of_runs]) for index in shared}
     return sorted(shared, key=lambda index: (hardness[index], index))[:count]
 
 

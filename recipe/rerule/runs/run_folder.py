@@ -42,7 +42,7 @@ _OF_CHECKPOINT = (
 )
 _OF_RUN = (
     r"run\.(json(\.tmp)?|lock)|config\.yaml|(latest_checkpointed_iteration\.txt|best\.json)(\.tmp)?|records/|"
-    r"records/(metrics\w*|prompts|replay|signal)(\.\d+)?\.jsonl|records/own_answers\.parquet|"
+    r"records/(metrics\w*|prompts|validation|replay|signal)(\.\d+)?\.jsonl|records/own_answers\.parquet|"
     r"records/(rollouts|validation)/(\d+\.jsonl)?|"
     rf"lora_adapter/({_HUGGING_FACE})?|"  # a run that was killed before it moved its model too
     rf"global_step_\d+(\.removed)?/({_OF_CHECKPOINT})"

@@ -10,6 +10,8 @@
 <run>/records/prompts.jsonl   {"step": int, "prompts": [{"index", "type", "mode", "subject", "rewards",
                               "prompt_tokens", "response_tokens"}]}; appended to, the last line of a step
                               counts
+<run>/records/validation.jsonl  rewards of the validation prompts, a line a validation: as prompts.jsonl, with
+                              "query" in place of the tokens
 <run>/records/replay.jsonl    what replay stored, let go and drew, a line a step, as StepLog.record gives it;
                               groups are [prompt index, step of storing]; appended to likewise
 <run>/records/signal.jsonl    stage 1: what sampled responses say, a line a sampling (training/signal.py)
@@ -46,7 +48,7 @@ def start(config: DictConfig) -> None:
     run_folder = Path(config.trainer.default_local_dir)
     records = run_folder / "records"
     records.mkdir(parents=True, exist_ok=True)
-    for name in ("prompts.jsonl", "replay.jsonl", "signal.jsonl"):
+    for name in ("prompts.jsonl", "validation.jsonl", "replay.jsonl", "signal.jsonl"):
         io.drop_torn_line(records / name)
     OmegaConf.save(config, run_folder / "config.yaml")
     # verl's file logger truncates the file that it opens.
@@ -107,6 +109,21 @@ def append_prompts(
         for group in groups
     ]
     _append(run_folder, "prompts.jsonl", {"step": step, "prompts": prompts})
+
+
+def append_validation(
+    run_folder: str, step: int, prompts: Iterable[Mapping[str, Any]], rewards: Iterable[float]
+) -> None:
+    """Append the rewards of every prompt of one validation.
+
+    Args:
+        prompts: of each response, "index", "type", "mode", "subject" and "query" of its prompt.
+        rewards: of each response.
+    """
+    found: dict[int, dict[str, Any]] = {}
+    for prompt, reward in zip(prompts, rewards, strict=True):
+        found.setdefault(prompt["index"], {**prompt, "rewards": []})["rewards"].append(round(reward, 6))
+    _append(run_folder, "validation.jsonl", {"step": step, "prompts": [*found.values()]})
 
 
 def write_rollouts(

@@ -122,12 +122,16 @@ class HookedTrainer(SavedRun):
         self, data_sources: Any, uids: Any, parts: Mapping[str, Any], *args: Any, **kwargs: Any
     ) -> dict[str, float]:
         metrics: dict[str, float] = super()._val_metrics_update(data_sources, uids, parts, *args, **kwargs)
-        sides = {
-            uid: label["ground_truth"]["type"]
+        asked = {
+            uid: {"index": int(info["index"]), "type": label["ground_truth"]["type"]}
+            | {name: info[name] for name in ("mode", "subject", "query")}
             for rows in self._asked
-            for uid, label in zip(rows["uid"], rows["reward_model"], strict=True)
+            for uid, label, info in zip(rows["uid"], rows["reward_model"], rows["extra_info"], strict=True)
         }
-        return metrics | validation_metrics([sides[uid] for uid in uids], parts)
+        prompts = [asked[uid] for uid in uids]
+        run_folder = self.config.trainer.default_local_dir
+        run_log.append_validation(run_folder, self.global_steps, prompts, parts["reward"])
+        return metrics | validation_metrics([prompt["type"] for prompt in prompts], parts)
 
     def _keep_if_best(self, metrics: Mapping[str, float]) -> None:
         """Keep the checkpoint of the validated step where no step of the run had as high a score."""

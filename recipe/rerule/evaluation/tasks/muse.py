@@ -44,7 +44,6 @@ from recipe.rerule.evaluation.registry import (
     PAPER,
     PERCENT,
     UNKNOWN_JUDGE,
-    VALIDATED,
     Benchmark,
     Column,
     Option,
@@ -54,6 +53,7 @@ from recipe.rerule.evaluation.registry import (
     Row,
     Texts,
     per_cent,
+    published_cost,
     token_shares,
 )
 from recipe.rerule.evaluation.summary import Metrics, Samples, Statistic, mean_of
@@ -398,10 +398,7 @@ class MuseBooks(Muse):
             _row("ReRULE, tau 1.0", _TAU, (4.3, 1.4, 53.7)),
         ),
         hard_share=(Published("MUSE-Books", PAPER, {"tau": 0.4, "share": 0.675}),),
-        cost=(
-            Published("MUSE-Books, RULE", f"{PAPER}, 4 A800", {"hours": 6.8}),
-            Published("MUSE-Books, ReRULE", f"{PAPER}, 4 A800", {"hours": 7.1, "added": 0.044}, VALIDATED),
-        ),
+        cost=published_cost("MUSE-Books", 6.8, 7.1),
     )
     score_example = """\
   python -m recipe.rerule.evaluate score --benchmark muse-books --log MUSE_EVAL.json --json

@@ -28,7 +28,6 @@ from recipe.rerule.evaluation.registry import (
     PAPER,
     PERCENT,
     UNKNOWN_JUDGE,
-    VALIDATED,
     Benchmark,
     Column,
     Option,
@@ -38,6 +37,7 @@ from recipe.rerule.evaluation.registry import (
     Row,
     Texts,
     per_cent,
+    published_cost,
     token_shares,
 )
 from recipe.rerule.evaluation.summary import Metrics, Samples, Statistic, mean_of, mean_of_means
@@ -243,10 +243,7 @@ class Rwku(Benchmark):
             Published("RWKU, rejection steering", _TABLE, token_shares(6.29, 0)),
             Published("RWKU, RULE and ReRULE", _TABLE, token_shares(12.1, 8.03)),
         ),
-        cost=(
-            Published("RWKU, RULE", f"{PAPER}, 4 A800", {"hours": 21.2}),
-            Published("RWKU, ReRULE", f"{PAPER}, 4 A800", {"hours": 22.3, "added": 0.052}, VALIDATED),
-        ),
+        cost=published_cost("RWKU", 21.2, 22.3),
     )
     fractions = r"(target/.*/)?(forget|retain)/(fb|qa|aa|all|all_pooled)(/.*)?"
     units: Mapping[str, str] = {"fluency": "fluency: bits.", "mia": "mia: nats a token, zlib also a byte."}

@@ -33,13 +33,13 @@ from recipe.rerule.evaluation.logs import (
 from recipe.rerule.evaluation.metrics import EPSILON, MEMORISATION, memorised
 from recipe.rerule.evaluation.registry import (
     PAPER,
-    VALIDATED,
     Benchmark,
     Column,
     Option,
     Published,
     PublishedFigures,
     Row,
+    published_cost,
 )
 from recipe.rerule.evaluation.summary import Array, Metrics, Samples, Statistic, mean_of
 
@@ -207,10 +207,7 @@ class Tofu(Benchmark):
             Published("TOFU forget01", PAPER, {"tau": 0.4, "share": 0.475}),
             Published("TOFU forget01", PAPER, {"tau": 0.6, "share": 0.543}),
         ),
-        cost=(
-            Published("TOFU forget01, RULE", f"{PAPER}, 4 A800", {"hours": 1.8}),
-            Published("TOFU forget01, ReRULE", f"{PAPER}, 4 A800", {"hours": 2.0, "added": 0.111}, VALIDATED),
-        ),
+        cost=published_cost("TOFU forget01", 1.8, 2.0),
     )
     fractions = (
         r".*_ROUGE|.*_Prob|.*_Prob_normalised|.*_[Tt]ruth_[Rr]atio|model_utility|forget_quality"
