@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import MethodType
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from tensordict import TensorDict
 from torch import Tensor
+from torch.distributed.fsdp import fully_shard
 from transformers import LlamaConfig
 from verl.utils import tensordict_utils as tu
 
@@ -38,6 +40,15 @@ def rows(prompts: list[list[int]], responses: list[list[int]], **settings: objec
     return tu.get_tensordict(columns, non_tensor_dict=settings)
 
 
+@pytest.fixture
+def one_rank(tmp_path: Path) -> Iterator[None]:
+    """A process group of this process alone."""
+    store = torch.distributed.FileStore(f"{tmp_path / 'store'}", 1)
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
 def of_batch(
     model: torch.nn.Module, data: TensorDict, temperature: float, sharing: bool
 ) -> tuple[Tensor, Tensor]:
@@ -47,8 +58,9 @@ def of_batch(
     if sharing:
         kept, packed = shared_prompts.pack(data["input_ids"], shared_prompts.prompt_lengths(data))
     places = shared_prompts.label_places(data)
-    output = shared_prompts.forward(
-        model,
+    model.forward = MethodType(shared_prompts.forward, model)  # as the engine puts them there
+    model.lm_head.forward = MethodType(shared_prompts.head, model.lm_head)
+    output = model(
         input_ids=ids[None, kept],
         position_ids=positions[None, kept],
         places=packed[places],
@@ -59,11 +71,14 @@ def of_batch(
     return output.log_probs, output.entropy
 
 
-@pytest.mark.parametrize("sharing", [True, False])
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize(
+    ("sharing", "temperature", "sharded"),
+    [(True, 1.0, False), (True, 0.7, False), (False, 1.0, False), (False, 0.7, True), (True, 0.7, True)],
+)
 def test_log_probs_entropies_and_gradient_are_those_of_each_row_alone(
-    temperature: float, sharing: bool, install: Callable[[], None]
+    sharing: bool, temperature: float, sharded: bool, install: Callable[[], None], one_rank: None
 ) -> None:
+    """Sharded: as verl's FSDP2 does it, which shards a head that is not tied to the embedding on its own."""
     model = llama()
     alone, entropies = [], []
     for prompt, response in zip(PROMPTS, RESPONSES, strict=True):
@@ -73,11 +88,15 @@ def test_log_probs_entropies_and_gradient_are_those_of_each_row_alone(
         entropies.append(-(of_response.exp() * of_response).sum(-1))
     expected = gradient(model, torch.stack([torch.cat(alone), torch.cat(entropies)], -1))
     install()
+    if sharded:
+        for part in (*model.model.layers, model.model.embed_tokens, model.lm_head, model):
+            fully_shard(part)
     found, entropy = of_batch(model, rows(PROMPTS, RESPONSES), temperature, sharing)
     torch.testing.assert_close(found, torch.cat(alone), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(entropy, torch.cat(entropies), rtol=1e-12, atol=1e-12)
     # Llama's norms are float32 whatever the model is, and there a shared prompt's gradients are summed.
-    error = (gradient(model, torch.stack([found, entropy], -1)) - expected).norm() / expected.norm()
+    of_found = gradient(model, torch.stack([found, entropy], -1))
+    error = ((of_found.full_tensor() if sharded else of_found) - expected).norm() / expected.norm()
     assert error < (1e-7 if sharing else 1e-14)
 
 

@@ -43,6 +43,7 @@ class SharedPromptEngine(FSDPEngineWithLMHead):
         self._shares = self._packs and attends_to_all(module.config)
         if self._packs:
             module.forward = MethodType(forward, module)
+            module.lm_head.forward = MethodType(head, module.lm_head)
         return module
 
     def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -99,10 +100,19 @@ def forward(
         shift_labels: [labels].
     """
     hidden = self.model(input_ids=input_ids, position_ids=position_ids, use_cache=False)[0][0]
-    log_probs, entropy = head_log_probs(
-        hidden[places], self.lm_head.weight, shift_labels, temperature, with_entropy
-    )
+    log_probs, entropy = self.lm_head(hidden[places], shift_labels, temperature, with_entropy)
     return CausalLMOutputForPPO(log_probs=log_probs, entropy=entropy)
+
+
+def head(self: torch.nn.Linear, hidden: Tensor, *labels: Any) -> Any:
+    """A head without a bias: `head_log_probs` where labels and their arguments are given, else logits.
+
+    FSDP2 shards a head that is not tied to the embedding on its own. Its weight is whole within this call
+    alone.
+    """
+    if labels:
+        return head_log_probs(hidden, self.weight, *labels)
+    return torch.nn.functional.linear(hidden, self.weight)
 
 
 def attends_to_all(config: Any) -> bool:
