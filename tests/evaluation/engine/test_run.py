@@ -190,7 +190,7 @@ def test_one_dtype_for_all_models_gpus_and_threads() -> None:
     """Never "auto", which is each model's own: a stage-2 folder's and a base model's may differ."""
     assert Decoding("gpu", "float16").engine_arguments["dtype"] == "float16"
     expected = {"dtype": "bfloat16", "tensor_parallel_size": 4, "gpu_memory_utilization": 0.8}
-    expected |= {"enforce_eager": True, "enable_prefix_caching": True}
+    expected["enforce_eager"] = True
     assert Decoding("gpu", None, 4, 0.8).engine_arguments == expected
     assert not Decoding("gpu", cuda_graphs=True).engine_arguments["enforce_eager"]
     assert int(Decoding("cpu").environment["OMP_NUM_THREADS"]) >= 1
@@ -249,4 +249,16 @@ def test_the_engine_of_several_that_fails_is_the_reason(worker, models, monkeypa
 def test_each_model_has_an_engine_of_its_own_where_graphs_are_captured(worker, models, jobs):
     worker(ECHO)
     assert len(run(models, REQUESTS, Decoding("gpu", cuda_graphs=True))) == 3
-    assert [[name for name, _ in asked([job])] for job in jobs()] == [["a"], ["b"], ["c"]]
+    told = jobs()
+    assert [[name for name, _ in asked([job])] for job in told] == [["a"], ["b"], ["c"]]
+    assert {(job["engine"]["enforce_eager"], job["engine"]["enable_prefix_caching"]) for job in told} == {
+        (False, True)
+    }
+
+
+def test_prefixes_are_kept_where_an_engine_has_one_model(worker, models, jobs):
+    """a and c share an engine, and the keys and values of a's weights would be wrong for c."""
+    worker(ECHO)
+    run(models, REQUESTS, Decoding("gpu"))
+    found = {Path(job["models"][0]["path"]).name: job["engine"]["enable_prefix_caching"] for job in jobs()}
+    assert found == {"a": False, "b": True}

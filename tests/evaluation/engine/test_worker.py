@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from recipe.rerule.evaluation.engine import worker
 from recipe.rerule.evaluation.engine.worker import main
 
 
@@ -41,36 +40,3 @@ def test_it_ends_with_its_standard_input(tmp_path: Path):
         assert started.stdin is not None
         started.stdin.close()
         assert started.wait(60) == 1
-
-
-@pytest.mark.parametrize("caches", [True, False])
-def test_no_cached_prefix_outlives_the_weights(caches: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An engine that keeps its cache is an error, because the next model would read the last one's."""
-    called: list[str] = []
-    emptied = [True, False]
-
-    class Engine:
-        llm_engine = None
-
-        def collective_rpc(self, method: str, kwargs: dict[str, str]) -> None:
-            called.append(kwargs["weights_path"])
-
-        def reset_prefix_cache(self) -> bool:
-            called.append("reset")
-            return emptied.pop(0)
-
-    monkeypatch.setattr(worker, "start_engine", lambda job: Engine())
-    monkeypatch.setattr(worker, "answer", lambda engine, requests: iter([[]]))
-    job = {
-        "models": [{"path": path, "ask": []} for path in ("a", "b", "b", "c")],
-        "requests": [],
-        "engine": {"enable_prefix_caching": caches},
-    }
-    sent: list[int] = []
-    if caches:
-        with pytest.raises(RuntimeError, match="prefix cache"):
-            worker.run(job, lambda event: sent.append(event["model"]))
-        assert (called, sent) == (["b", "reset", "c", "reset"], [0, 1, 2])
-    else:
-        worker.run(job, lambda event: sent.append(event["model"]))
-        assert (called, sent) == (["b", "c"], [0, 1, 2, 3])

@@ -116,8 +116,6 @@ class Decoding:
             "dtype": self.dtype,
             "tensor_parallel_size": self.tensor_parallel_size,
             "enforce_eager": not self.cuda_graphs,
-            # On a processor answers are the same in every run, whatever was asked before.
-            "enable_prefix_caching": self.platform == "gpu",
         }
         if self.gpu_memory_utilization is not None:
             arguments["gpu_memory_utilization"] = self.gpu_memory_utilization
@@ -275,7 +273,11 @@ def _ask(tasks: list[_Task], decoding: Decoding) -> None:
         "models": [{"path": str(task.model.path.resolve()), "ask": task.missing} for task in tasks],
         "requests": [asdict(one) | {"seed": one.engine_seed} for one in encoded],
         "max_model_len": max(encoded[number].length for task in tasks for number in task.missing),
-        "engine": decoding.engine_arguments,
+        "engine": {
+            **decoding.engine_arguments,
+            # Cached prefixes of one model's weights would be wrong for the next model's.
+            "enable_prefix_caching": decoding.platform == "gpu" and len(tasks) == 1,
+        },
     }
     left = [sum(encoded[number].sequences for number in task.missing) for task in tasks]
     bars: dict[int, Any] = {}

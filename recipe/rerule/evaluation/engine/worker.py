@@ -56,9 +56,6 @@ def run(job: dict[str, Any], send: Send) -> None:
         if model["path"] != loaded:
             llm.collective_rpc("reload_weights", kwargs={"weights_path": model["path"]})
             loaded = model["path"]
-            # Cached prefixes of one model's weights would be wrong for the next model's.
-            if job["engine"]["enable_prefix_caching"] and not llm.reset_prefix_cache():
-                raise RuntimeError("vLLM has not emptied its prefix cache")
         requests = {number: job["requests"][number] for number in model["ask"]}
         for answers in answer(llm.llm_engine, requests):
             send({"model": place, "answers": answers})
