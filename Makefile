@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 TORCH_INDEX ?=
 # Where no CPU wheels can be had: make setup TORCH_CUDA=1 takes torch's CUDA build with its libraries (3 GB more).
 TORCH_CUDA ?=
+# Another release of verl than the pinned one, to see what breaks: make setup test VERL=0.9.2
+VERL ?=
 INSTALLED := $(VENV)/.installed
 
 .PHONY: setup quickstart real test test-full lint docs mutants bench lock clean
@@ -19,6 +21,7 @@ $(INSTALLED): requirements/cpu.txt requirements/dev.txt setup.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --no-deps --progress-bar on $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) \
 	  -r requirements/cpu.txt -r requirements/dev.txt $(if $(TORCH_CUDA),-r requirements/torch_cuda.txt)
+	$(if $(VERL),$(BIN)/pip install --no-deps verl==$(VERL))
 	$(BIN)/pip install --no-deps --no-build-isolation -e .
 	$(BIN)/python requirements/check.py
 	touch $@

@@ -76,7 +76,8 @@ def test_gpu_txt_pins_verls_own_choice_and_the_documents_name_it() -> None:
     assert SpecifierSet(">=0.1.10").contains(pinned["transferqueue"])
     assert SpecifierSet(">=77.0.3,<81").contains(pinned["setuptools"])  # vLLM's bound on CPython 3.12 alone
     assert "flash-attn" not in pinned  # its source build needs torch
-    named = re.findall(r"([A-Za-z-]+)==([0-9.]+[0-9])", (ROOT / "docs/gpu.md").read_text())
+    texts = (ROOT / name for name in ("docs/gpu.md", "requirements/verl.Dockerfile"))
+    named = re.findall(r"([A-Za-z-]+)==([0-9.]+[0-9])", "".join(map(Path.read_text, texts)))
     assert len(named) > 6
     for name, version in named:
         assert version == (pinned | {"flash-attn": "2.8.3"})[canonicalize_name(name)], name
@@ -110,3 +111,12 @@ def test_the_version_stands_in_one_place_and_its_changes_are_listed_first() -> N
     headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert headings[0] == DECLARED["version"]
     assert len(set(headings)) == len(headings)
+
+
+@pytest.mark.parametrize("name", ["gpu", "verl"])
+def test_an_image_gets_every_package_and_nothing_that_is_not_there(name: str) -> None:
+    text = (ROOT / "requirements" / f"{name}.Dockerfile").read_text()
+    copied = [path for line in re.findall("^COPY (.+) .+$", text, re.MULTILINE) for path in line.split()]
+    assert {path for path in copied if not (ROOT / path).exists()} == set()
+    assert {"pyproject.toml", "setup.py", "recipe", "reward", "data_prep"} <= set(copied)
+    assert f"--file requirements/{name}.Dockerfile" in text

@@ -88,6 +88,9 @@ SETUPS = {
     "on_policy": Setup(micro_batches(2), SOME, on_policy=True),
     "seq_sum": Setup(micro_batches(2), SOME, "seq-mean-token-sum"),
     "seq_mean": Setup(BY_TOKENS, SOME, "seq-mean-token-mean"),
+    # Every rank has a copy of the weights, as nodes with one device each; weights that stay on the host.
+    "nodes": Setup([*BY_TOKENS, f"{ACTOR}.fsdp_config.fsdp_size=1"], SOME),
+    "on_host": Setup([*BY_TOKENS, f"{ACTOR}.fsdp_config.offload_policy=true"], SOME),
 }
 
 

@@ -121,3 +121,25 @@ def test_without_positions_packed_rows_are_refused() -> None:
     rows = torch.zeros(1, 2, 3, 4)
     with pytest.raises(ValueError, match="use_remove_padding=false"):
         attention.packed_sdpa(torch.nn.Linear(1, 1), rows, rows, rows, None)
+
+
+def test_where_rows_lie_is_found_out_once_a_pass(
+    install: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two layers, which the backward pass computes again; the next pass has other rows."""
+    found: list[torch.Tensor] = []
+    row_index = attention.row_index
+
+    def noting(positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        found.append(positions)
+        return row_index(positions)
+
+    monkeypatch.setattr(attention, "row_index", noting)
+    install()
+    model = llama().train()
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    for rows in (ROWS, ROWS[:2]):
+        model(**packed(rows), use_cache=False).logits.sum().backward()
+    assert [positions.shape[1] for positions in found] == [10, 6]
+    found.clear()
+    assert len(attention._indices) == 0

@@ -286,6 +286,7 @@ def test_missing_flash_attention_is_done_without_or_refused_before_anything_star
     checks.prepare(flash, require_accelerator=False)
     assert capsys.readouterr().err.startswith(f"warning: here, where torch sees no accelerator: {text}")
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 4)
     with pytest.raises(ValueError, match=rf"^{text} .* or set platform\.attention=sdpa$"):
         checks.prepare(flash, require_accelerator=True)
     if number == 2:  # a critic needs it whatever the actor has
@@ -298,3 +299,17 @@ def test_missing_flash_attention_is_done_without_or_refused_before_anything_star
     monkeypatch.syspath_prepend(str(tmp_path))
     checks.prepare(flash, require_accelerator=True)
     sys.modules.pop("flash_attn")
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_more_devices_than_there_are_here(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Ray cluster that runs already counts its own."""
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
+    config = stage(number, {"trainer.n_gpus_per_node": 4})
+    with pytest.raises(ValueError, match="n_gpus_per_node is 4, but torch sees 2 here; lower it"):
+        checks.prepare(config, require_accelerator=True)
+    checks.prepare(config, require_accelerator=False)
+    if number == 2:
+        OmegaConf.update(config, "ray_kwargs.ray_init.address", "10.0.0.1:6379", force_add=True)
+        checks.prepare(config, require_accelerator=True)

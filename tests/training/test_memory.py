@@ -241,6 +241,72 @@ def test_the_gpu_that_is_here_is_spoken_of(tmp_path: Path, monkeypatch: pytest.M
     assert said.endswith("; enough for 4, 8 devices")
 
 
+QWEN3_4B = {**LLAMA3_CONFIG, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"}
+QWEN3_4B |= {"vocab_size": 151936, "hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36}
+QWEN3_4B |= {"head_dim": 128, "tie_word_embeddings": True}
+LLAMA32_3B = {"hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 28}
+LLAMA32_3B |= {"num_attention_heads": 24, "tie_word_embeddings": True}
+
+
+@pytest.mark.parametrize(
+    ("shape", "cards", "model", "enough", "short"),
+    [
+        ("lora_24gb", 24, QWEN3_4B, 24, None),
+        ("lora_24gb", 24, LLAMA32_3B, 24, None),
+        ("lora_24gb", 24, {}, 80, "the update needs"),
+        ("full_2gpu", 80, {}, 80, None),
+        ("full_1gpu", 80, {}, 40, None),
+    ],
+)
+def test_the_settings_for_fewer_cards_fit_theirs(
+    shape: str, cards: int, model: dict[str, Any], enough: int, short: str | None, tmp_path: Path
+) -> None:
+    """In both stages; stage 1 of full_2gpu needs the second GPU alone."""
+    folder = put_config(tmp_path, **model)
+    run = composed(2, "experiment=rwku", f"+common={shape}", f"{MODEL}.path={folder}")
+    sizes = memory.sizes(memory._built(run))
+    found = memory.shortage(sizes, memory.of_run(run), cards * GB)
+    assert (found or "").startswith(short or "")
+    assert (found is None) == (short is None)
+    assert memory.shortage(sizes, memory.of_run(run), enough * GB) is None
+    first_shape = {"lora_24gb": "+common=lora_1gpu", "full_2gpu": "trainer.n_gpus_per_node=2"}
+    words = first_shape.get(shape, f"+common={shape}")
+    first = composed(1, "experiment=rwku", words, f"model.path={folder}")
+    assert memory.shortage(sizes, memory.of_run(first), enough * GB) is None
+
+
+def test_weights_that_stay_on_the_host_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 bytes of each weight there, and 2 of the reference's; on the device copies of what is outside the
+    layers, which is more than two layers."""
+    whole = replace(LLAMA3, adapter=0)
+    run = Run(1, 4, 1024, longest=LONGEST, on_host=True, engine_share=0.6, reference=1, fused=True)
+    parts, gathered = memory.moments(whole, run), 2 * (2 * EMBEDDINGS + 4096 + 2 * LAYER)
+    assert parts[UPDATE]["weights and gradients in transit"] == 8 * (2 * EMBEDDINGS + 4096)
+    assert parts[UPDATE]["gathered weights"] == gathered
+    assert not {"weights and optimizer", "base weights"} & set(parts[UPDATE])
+    assert parts[SENDING]["largest tensor"] == 4 * EMBEDDINGS
+    assert parts[SAMPLING] == {"weights and optimizer": 0, "context": 2e9}
+    expected = {"weights, gradients and optimizer": 16 * BASE, "reference": 2 * BASE}
+    assert memory.host_bytes(whole, run) == expected
+    monkeypatch.setattr(memory, "card_bytes", lambda: 80.0 * GB)
+    monkeypatch.setattr(memory, "free_bytes", lambda: (60 * GB, 64 * GB))
+    config = composed(2, "experiment=rwku", "+common=full_1gpu", f"{MODEL}.path={put_config(tmp_path)}")
+    (line,) = memory.warnings(config)
+    assert "need 145 GB of this machine's memory, which has 64 GB" in line
+    assert "memory of a machine's processor, computed and not measured: 144.5 GB" in memory.said(config)[0]
+
+
+def test_a_group_of_rows_passes_together_in_unlearn() -> None:
+    """And nodes that each hold a copy of the weights share it among their own devices."""
+    static = ["data.use_dynamic_bsz=false", "data.micro_batch_size_per_gpu=2", "model.path=x"]
+    config = composed(1, "experiment=rwku", *static)
+    assert memory.of_run(config).update_tokens == 2 * 1024
+    of_method = memory.of_run(config, group=3, frozen=2)
+    assert (of_method.update_tokens, of_method.reference) == (3 * 2 * 1024, 2)
+    nodes = composed(2, "experiment=rwku", f"{MODEL}.path=x", "trainer.nnodes=2")
+    assert memory.of_run(nodes).devices == 4
+
+
 @pytest.mark.parametrize(
     ("run", "line"),
     [(LORA_80, "computes {:.1f}, {:.1f} and {:.1f} GB"), (LORA_40, "{:.1f}, {:.1f} and {:.1f} GB. None")],

@@ -217,3 +217,14 @@ def test_the_dtype_of_passes(
 
 def test_what_an_optimizer_takes_on_a_processor() -> None:
     assert [sizes.processor_optimizer(name) for name in ("AdamW", "SGD")] == [{"fused": True}, None]
+
+
+@pytest.mark.parametrize(
+    ("words", "size"),
+    [("", -1), ("trainer.nnodes=2", 4), ("trainer.nnodes=2 trainer.n_gpus_per_node=8", 8)],
+)
+def test_weights_are_shared_within_a_node(words: str, size: int) -> None:
+    config = composed(2, "experiment=rwku", *words.split())
+    actor, reference = config.actor_rollout_ref.actor, config.actor_rollout_ref.ref
+    for section in (actor.fsdp_config, reference.fsdp_config, config.critic.fsdp):
+        assert section.fsdp_size == size

@@ -14,9 +14,14 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils.weak import WeakIdKeyDictionary
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+_indices: WeakIdKeyDictionary = WeakIdKeyDictionary()
+"""`row_index` of each tensor of positions that is alive: every layer gets the same one, and on a GPU the host
+would wait for its numbers in each of them."""
 
 
 def install() -> None:
@@ -82,7 +87,9 @@ def packed_sdpa(
             f"{type(module).__name__} does not tell attention the positions of its tokens, so packed rows "
             "cannot be told apart; set actor_rollout_ref.model.use_remove_padding=false"
         )
-    index, kept = row_index(position_ids)
+    if position_ids not in _indices:
+        _indices[position_ids] = row_index(position_ids)
+    index, kept = _indices[position_ids]
     rows = [_side_by_side(tensor, index) for tensor in (query, key, value)]
     output, _ = attend(module, *rows, None, **others)
     return output.flatten(0, 1).index_select(0, kept).unsqueeze(0), None

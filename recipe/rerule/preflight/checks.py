@@ -16,7 +16,7 @@ from recipe.rerule.preflight import disk, divisions, installation, models, rows,
 from recipe.rerule.replay.custom import build_rules
 from recipe.rerule.runs import checkpoints, model_checks, run_folder
 from recipe.rerule.schema import listed, plain, refuse
-from recipe.rerule.training import learning, memory
+from recipe.rerule.training import cluster, learning, memory
 from recipe.rerule.unlearning import identity
 from recipe.rerule.unlearning.method import Method
 from reward import RewardConfig
@@ -65,7 +65,21 @@ def prepare(config: DictConfig, *required: str, require_accelerator: bool) -> No
     except InterpolationResolutionError as error:
         raise ValueError(str(error).split("\n")[0].removeprefix(_OMEGACONF_SAYS)) from error
     platform.select(config.platform.name, require_accelerator=require_accelerator)
+    if require_accelerator and config.platform.name == "gpu":
+        _require_devices(config)
     installation.require_attention(config)
+
+
+def _require_devices(config: DictConfig) -> None:
+    """Refuse more devices than this machine has, unless a Ray cluster gives them, which `nodes` looks at."""
+    import torch
+
+    asked, there = config.trainer.n_gpus_per_node, torch.accelerator.device_count()
+    own = "ray_kwargs" not in config or cluster.joined(config) is None
+    refuse(
+        own and type(asked) is int and asked > there,
+        f"trainer.n_gpus_per_node is {asked}, but torch sees {there} here; lower it",
+    )
 
 
 def stage1(config: DictConfig) -> Iterator[str]:
@@ -181,6 +195,8 @@ def unlearn(config: DictConfig) -> Iterator[str]:
     rows.check_end(config, config.model, named)
     yield from rows.template_warnings(config, config.model, named)
     yield from unlearning.group_warnings(config, method, files)
+    frozen = bool(method.referenced) + bool(method.reinforced)
+    yield from memory.warnings(config, len(method.layout), frozen)
 
 
 def _check_run_folder(config: DictConfig, stage: run_folder.Stage) -> None:

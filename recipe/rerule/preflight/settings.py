@@ -20,6 +20,7 @@ from recipe.rerule import schema
 from recipe.rerule.preflight.divisions import ACTOR, STAGE1, devices_of
 from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.schema import AGENT_LOOP, AGENT_LOOP_MODULE, SettingsError, listed, refuse, shown
+from recipe.rerule.training import cluster
 from reward import RewardConfig
 from reward.refusal import RefusalPhrases
 from reward.score import PARTS, check_options
@@ -135,6 +136,19 @@ def check_stage2(config: DictConfig) -> None:
         bool(actor.checkpoint.get("async_save")),
         "actor_rollout_ref.actor.checkpoint.async_save is true, but a checkpoint must be written before "
         "it counts; set it to false",
+    )
+    _check_processors(config)
+
+
+def _check_processors(config: DictConfig) -> None:
+    """Refuse a count of processors with which Ray would wait for ever, in a cluster of the run's own."""
+    count, devices = config.ray_kwargs.ray_init.num_cpus, config.trainer.n_gpus_per_node
+    needed = cluster.CPUS_OF_DEVICE * devices + 1
+    refuse(
+        count is not None and count < needed and cluster.joined(config) is None,
+        f"ray_kwargs.ray_init.num_cpus is {count}, but verl asks Ray for {needed} processors "
+        f"({cluster.CPUS_OF_DEVICE} with each of the {devices} devices, and 1) and would wait for ever; they "
+        f"are only counted, so set it to {needed + cluster.OTHER_CPUS - 1} or more, however many there are",
     )
 
 
@@ -350,6 +364,11 @@ def check_parts(config: DictConfig, model: DictConfig, key: str, optimizer: str)
     """
     for name in listed(model.external_lib):
         _check_module(f"{key}.external_lib", name)
+    refuse(
+        bool(model.use_liger) and importlib.util.find_spec("liger_kernel") is None,
+        f"{key}.use_liger is true, but the package liger-kernel is not installed; install it, or set "
+        f"{key}.use_liger=false",
+    )
     if (data_set := config.data.get("custom_cls")) is not None and data_set.path is not None:
         _check_defined("data.custom_cls", data_set.path, data_set.name)
     chosen = OmegaConf.select(config, optimizer)

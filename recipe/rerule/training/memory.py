@@ -72,15 +72,16 @@ class Run:
     """What decides the memory of a run.
 
     Attributes:
-        devices: that share the weights.
+        devices: that share the weights of one copy.
         weight_bytes: of a base weight, by model_dtype; the adapter's have FLOAT32.
         update_tokens, log_prob_tokens: the most of a pass of one device; 0 log-prob tokens without that pass.
         longest: tokens of the longest row.
         tokens_key: the setting that bounds a pass.
         param_offload, optimizer_offload: whether they are on the host while they are not needed.
+        on_host: whether weights, gradients and optimizer stay there, and are updated there (offload_policy).
         merge: whether the engine gets merged weights.
         engine_share: gpu_memory_utilization; None without a rollout engine.
-        reference: whether there is a reference model of its own (on the host, where devices are GPUs).
+        reference: how many models are only compared with (on the host, where devices are GPUs).
         checkpointing: whether a layer's activations are computed again in the backward pass.
         fused: whether logits exist in chunks only.
     """
@@ -93,9 +94,10 @@ class Run:
     tokens_key: str = ""
     param_offload: bool = False
     optimizer_offload: bool = False
+    on_host: bool = False
     merge: bool = False
     engine_share: float | None = None
-    reference: bool = False
+    reference: int = 0
     checkpointing: bool = True
     fused: bool = False
 
@@ -147,8 +149,12 @@ def moments(model: Sizes, run: Run) -> dict[str, Parts]:
     of_one = FLOAT32 * (model.adapter or model.base) / run.devices
     adam = 0 if run.optimizer_offload else 2
     layer = (model.base - model.outside) / model.layers
-    update: Parts = frozen | {
-        trained: 4 * of_one,  # weights, gradients and AdamW's two moments
+    held: Parts = frozen | {trained: 4 * of_one}  # weights, gradients and AdamW's two moments
+    if run.on_host:
+        frozen, of_one = {}, 0.0
+        # Copies of the weights that are gathered, and of their gradients on the way back.
+        held = {"weights and gradients in transit": 2 * FLOAT32 * max(model.outside, 2 * layer)}
+    update: Parts = held | {
         # FSDP2 gathers what is outside the layers, and two layers at a time, in bfloat16.
         "gathered weights": COMPUTE * (model.outside + 2 * layer),
         **_pass(model, run, COMPUTE),
@@ -163,7 +169,7 @@ def moments(model: Sizes, run: Run) -> dict[str, Parts]:
         "context": CONTEXT,
         "woken engine": ENGINE_ASLEEP,
     }
-    if run.merge:
+    if run.merge or run.on_host:
         sending["largest tensor"] = float(run.weight_bytes * model.largest)
     there = int(not run.param_offload)
     sampling = {name: there * size for name, size in frozen.items()}
@@ -189,12 +195,19 @@ def machine_bytes(model: Sizes, run: Run) -> Parts:
     if run.fused:
         parts["logits"] = 4.0 * CHUNK_BYTES  # of platform/log_probs.py, and what follows from them
     if run.reference:
-        parts["reference"] = FLOAT32 * model.base
+        parts["reference"] = float(run.reference * FLOAT32 * model.base)
     if run.engine_share is not None:
         # The engine keeps its weights as they come and as its kernels read them.
         cache = float(os.environ.get("VLLM_CPU_KVCACHE_SPACE", "1")) * 2**30
         parts |= {"rollout engine": 2 * FLOAT32 * model.base, "its KV cache": cache}
     return parts
+
+
+def host_bytes(model: Sizes, run: Run) -> Parts:
+    """What one copy of the weights holds in the memory of its machine with `on_host`."""
+    frozen, trained = (model.base, model.adapter) if model.adapter else (0, model.base)
+    parts: Parts = {"weights, gradients and optimizer": run.weight_bytes * frozen + 4.0 * FLOAT32 * trained}
+    return parts | ({"reference": float(run.reference * COMPUTE * model.base)} if run.reference else {})
 
 
 def cached_tokens(model: Sizes, run: Run, card: float) -> int:
@@ -247,7 +260,11 @@ def said(config: DictConfig) -> list[str]:
         else:
             line += f"enough; the engine keeps {cached_tokens(model, run, card):,} tokens at once"
         lines.append(line)
-    return [f"memory of a device, computed and not measured: {line}" for line in lines]
+    found = [f"memory of a device, computed and not measured: {line}" for line in lines]
+    if run.on_host:
+        held = _named(host_bytes(model, run))
+        found.insert(0, f"memory of a machine's processor, computed and not measured: {held}")
+    return found
 
 
 def card_bytes() -> float | None:
@@ -264,20 +281,26 @@ def _named(parts: Mapping[str, float]) -> str:
     return f"{sum(parts.values()) / GB:.1f} GB ({named})"
 
 
-def of_run(config: DictConfig) -> Run:
-    """What decides the memory of a resolved configuration of either stage."""
+def of_run(config: DictConfig, group: int = 1, frozen: int = 0) -> Run:
+    """What decides the memory of a resolved configuration of either stage, or of `recipe.rerule.unlearn`.
+
+    Args:
+        group: rows that pass together, and frozen: models that are only compared with, both of `unlearn`.
+    """
     data = config.data
     if "actor_rollout_ref" not in config:
         key = "max_token_len_per_gpu" if data.use_dynamic_bsz else "micro_batch_size_per_gpu"
-        tokens = data[key] if data.use_dynamic_bsz else data[key] * data.max_length
+        tokens = data[key] if data.use_dynamic_bsz else data[key] * group * data.max_length
         return Run(
             devices=config.trainer.n_gpus_per_node,
             weight_bytes=_bytes_of(config.engine.model_dtype),
-            update_tokens=min(tokens, data.train_batch_size * data.max_length),
+            update_tokens=min(tokens, data.train_batch_size * group * data.max_length),
+            reference=frozen,
             longest=data.max_length,
             tokens_key=f"data.{key}",
             param_offload=config.engine.param_offload,
             optimizer_offload=config.engine.optimizer_offload,
+            on_host=config.engine.offload_policy,
             checkpointing=config.model.enable_gradient_checkpointing,
             fused=config.model.use_fused_kernels,
         )
@@ -288,8 +311,9 @@ def of_run(config: DictConfig) -> Run:
     if not by_tokens:
         key, tokens = "ppo_micro_batch_size_per_gpu", rollout.log_prob_micro_batch_size_per_gpu * longest
     most = data.train_batch_size * rollout.n * longest
+    devices = config.trainer.n_gpus_per_node * config.trainer.nnodes
     return Run(
-        devices=config.trainer.n_gpus_per_node * config.trainer.nnodes,
+        devices=min(devices, engine.fsdp_size) if engine.fsdp_size > 0 else devices,
         weight_bytes=_bytes_of(engine.model_dtype),
         update_tokens=min(actor[key] * (1 if by_tokens else longest), most),
         log_prob_tokens=min(tokens, most),
@@ -297,21 +321,25 @@ def of_run(config: DictConfig) -> Run:
         tokens_key=f"actor_rollout_ref.actor.{key}",
         param_offload=engine.param_offload,
         optimizer_offload=engine.optimizer_offload,
+        on_host=engine.offload_policy,
         merge=policy.lora.merge,
         engine_share=rollout.gpu_memory_utilization,
-        reference=actor.use_kl_loss and policy.lora_rank == 0,
+        reference=int(actor.use_kl_loss and policy.lora_rank == 0),
         checkpointing=policy.enable_gradient_checkpointing,
         fused=policy.use_fused_kernels,
     )
 
 
-def warnings(config: DictConfig) -> Iterator[str]:
+def warnings(config: DictConfig, group: int = 1, frozen: int = 0) -> Iterator[str]:
     """What to say where a run needs more memory than is free, or than the GPU that is here has.
+
+    Args:
+        group, frozen: as of `of_run`.
 
     Raises:
         SettingsError: a run without an accelerator needs more than there is, even with the shortest passes.
     """
-    run, card = of_run(config), None if config.platform.name == "cpu" else card_bytes()
+    run, card = of_run(config, group, frozen), None if config.platform.name == "cpu" else card_bytes()
     if config.platform.name != "cpu" and card is None:
         return
     try:
@@ -323,7 +351,14 @@ def warnings(config: DictConfig) -> Iterator[str]:
             yield (
                 f"the GPU here has {card / GB:.1f} GB, which is too small by what is computed, because "
                 f"{reason}; `check` of the same settings says which devices are enough; or train a LoRA "
-                "adapter (experiment=NAME/lora_1gpu) or a smaller model"
+                "adapter (+common=lora_1gpu) or a smaller model, or keep the optimizer in the host's memory "
+                "(+common=full_2gpu, full_1gpu)"
+            )
+        needed, total = sum(host_bytes(model, run).values()), free_bytes()[1]
+        if run.on_host and needed > total:
+            yield (
+                f"with offload_policy weights, gradients and optimizer need {needed / GB:.0f} GB of this "
+                f"machine's memory, which has {total / GB:.0f} GB; use more GPUs, or a smaller model"
             )
         return
     parts = machine_bytes(model, run)

@@ -256,6 +256,15 @@ def micro_batch(limit: int, *, _root_: DictConfig) -> int:
     return _fitting(limit, _root_, responses, ("trainer.n_gpus_per_node", "trainer.nnodes"))
 
 
+def shard_devices(*, _root_: DictConfig) -> int:
+    """Devices that share the weights of one copy: those of a node where there are several, else all (-1).
+
+    Gathering weights over the network between nodes would take most of a step.
+    """
+    counts = _counts(_root_, ("trainer.nnodes", "trainer.n_gpus_per_node"))
+    return counts[1] if counts and counts[0] > 1 else -1
+
+
 def stage1_micro_batch(limit: int, *, _root_: DictConfig) -> int:
     """Stage 1's rows a pass of one device: the most up to `limit` that divide its rows of a batch."""
     return _fitting(limit, _root_, ("data.train_batch_size",), ("trainer.n_gpus_per_node",))
@@ -313,6 +322,7 @@ def register() -> None:
         "passes_dtype": passes_dtype,
         "pass_tokens": pass_tokens,
         "processor_optimizer": processor_optimizer,
+        "shard_devices": shard_devices,
         "stage1_micro_batch": stage1_micro_batch,
         "rows": count_rows,
         "batch_size": batch_size,

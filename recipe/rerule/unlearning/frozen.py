@@ -22,19 +22,26 @@ class FrozenModel:
 
         Args:
             config: of the command.
-            path: of the model; None is the model that is trained, as it is at the start, with an untouched
-                adapter where it has one.
+            path: of the model; None is the model that is trained, as it is at the start.
         """
-        self._worker = TrainingWorker(_worker_config(config, path))
+        self._worker = TrainingWorker(worker_config(config, path))
+        self._found: dict[bytes, Tensor] = {}
 
     def load(self) -> None:
         """Load the weights."""
         self._worker.reset()
 
     def log_probs(self, data: TensorDict, rows: Tensor) -> Tensor:
-        """As of `loss.Frozen`."""
-        output = self._forward(data, rows, None, distillation_use_topk=False)
-        return output["log_probs"].values()
+        """As of `loss.Frozen`; a row passes once, on whichever rank has it first, and is then remembered."""
+        ids = data["input_ids"].unbind()
+        keys = [ids[row].cpu().numpy().tobytes() for row in rows.tolist()]
+
+        def passed() -> dict[bytes, Tensor]:
+            output = self._forward(data, rows, None, distillation_use_topk=False)
+            return dict(zip(keys, (one.cpu() for one in output["log_probs"].unbind()), strict=True))
+
+        remember(self._found, keys, passed, self._worker.engine.get_data_parallel_group())
+        return torch.cat([self._found[key] for key in keys]).to(rows.device)
 
     def logits(self, data: TensorDict, rows: Tensor) -> Tensor:
         """As of `loss.Frozen`."""
@@ -60,16 +67,36 @@ class FrozenModel:
         return output["model_output"]
 
 
-def _worker_config(config: DictConfig, path: str | None) -> TrainingWorkerConfig:
-    """Without an optimiser; a model of another path is whole."""
-    model = config.model
+def remember(
+    found: dict[bytes, Tensor], keys: list[bytes], passed: Callable[[], dict[bytes, Tensor]], group: Any
+) -> None:
+    """Have `found` hold every key of every rank; collective, because a pass gathers weights from all ranks.
+
+    Args:
+        passed: the pass of this rank's rows, made by all ranks or by none.
+        group: of the ranks.
+    """
+    parts: list[Any] = [None] * torch.distributed.get_world_size(group)
+    torch.distributed.all_gather_object(parts, any(key not in found for key in keys), group)
+    if any(parts):
+        torch.distributed.all_gather_object(parts, passed(), group)
+        for part in parts:
+            found.update(part)
+
+
+def worker_config(config: DictConfig, path: str | None) -> TrainingWorkerConfig:
+    """Without an optimiser and an adapter, which does nothing yet at the start."""
+    own: dict[str, Any] = {"lora_rank": 0, "lora_adapter_path": None}
     if path is not None:
-        own = {"path": path, "tokenizer_path": None, "lora_rank": 0, "lora_adapter_path": None}
-        model = OmegaConf.merge(model, own)
+        own |= {"path": path, "tokenizer_path": None}
+    model = OmegaConf.merge(config.model, own)
+    engine: dict[str, Any] = {"forward_only": True}
+    if (OmegaConf.select(config, "engine.mixed_precision.param_dtype") or "bf16") == "bf16":
+        engine["model_dtype"] = "bf16"  # it is on the host and copied for each pass, which is in bfloat16
     return TrainingWorkerConfig(
         model_type="language_model",
         model_config=omega_conf_to_dataclass(model),
-        engine_config=omega_conf_to_dataclass(OmegaConf.merge(config.engine, {"forward_only": True})),
+        engine_config=omega_conf_to_dataclass(OmegaConf.merge(config.engine, engine)),
         optimizer_config=None,
         checkpoint_config=omega_conf_to_dataclass(config.checkpoint),
         profiler_config=omega_conf_to_dataclass(config.profiler),

@@ -25,7 +25,10 @@ class MethodError(ValueError):
 
 @dataclass(frozen=True)
 class Passes:
-    """Rows that pass through a model for each group of rows, those of frozen models included."""
+    """Rows that pass through a model for each group of rows, those of frozen models included.
+
+    In later epochs the rows of NPO and DPO do not pass through the frozen model again.
+    """
 
     forward: int
     backward: int

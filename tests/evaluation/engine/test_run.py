@@ -28,7 +28,7 @@ job = json.load(open(sys.argv[1]))
 with open(os.path.join(os.path.dirname(__file__), "jobs.jsonl"), "a") as file:
     print(json.dumps(job), file=file)
 print("noise", file=sys.stderr)
-for model in job["models"]:
+for place, model in enumerate(job["models"]):
     name = os.path.basename(model["path"])
     for number in reversed(model["ask"]):
         request = job["requests"][number]
@@ -36,7 +36,7 @@ for model in job["models"]:
         if request["answer_start"] is not None:
             count = len(request["ids"]) - request["answer_start"]
             answer = {"log_probs": [-0.5] * count, "ranks": [2] * count}
-        print(json.dumps({"answers": [{"request": number, **answer}]}), flush=True)
+        print(json.dumps({"model": place, "answers": [{"request": number, **answer}]}), flush=True)
 """
 
 
@@ -117,7 +117,8 @@ def test_what_the_worker_is_told(worker, models, jobs):
         [measured, len(ids("Who?")), 1, []],
     ]
     assert job["max_model_len"] == len(first) + 4
-    assert job["engine"] == {"dtype": "float32", "tensor_parallel_size": 1}
+    of_cpu = {"enforce_eager": True, "enable_prefix_caching": False}
+    assert job["engine"] == {"dtype": "float32", "tensor_parallel_size": 1, **of_cpu}
 
 
 def test_only_what_is_missing_is_asked(worker, models, jobs, tmp_path):
@@ -150,7 +151,7 @@ def test_each_model_is_asked_its_own_requests_in_one_job(worker, models, jobs):
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", r"exit code -9 \(SIGKILL\), as"),
         ("import sys; sys.exit(3)", "exit code 3"),
         ("""print('{"error": "no weights"}', flush=True); import time; time.sleep(60)""", "no weights"),
-        ("""print('{"answers": []}\\n{"answ', end='')""", "exit code 0"),
+        ("""print('{"model": 0, "answers": []}\\n{"answ', end='')""", "exit code 0"),
     ],
 )
 def test_a_failing_worker_ends_with_its_reason_at_once(worker, models, script, reason):
@@ -189,19 +190,75 @@ def test_one_dtype_for_all_models_gpus_and_threads() -> None:
     """Never "auto", which is each model's own: a stage-2 folder's and a base model's may differ."""
     assert Decoding("gpu", "float16").engine_arguments["dtype"] == "float16"
     expected = {"dtype": "bfloat16", "tensor_parallel_size": 4, "gpu_memory_utilization": 0.8}
+    expected["enforce_eager"] = True
     assert Decoding("gpu", None, 4, 0.8).engine_arguments == expected
+    assert not Decoding("gpu", cuda_graphs=True).engine_arguments["enforce_eager"]
     assert int(Decoding("cpu").environment["OMP_NUM_THREADS"]) >= 1
 
 
 @pytest.mark.parametrize(
-    ("platform", "gpus", "share", "message"),
+    ("platform", "options", "message"),
     [
-        ("gpu", 0, None, "--tensor-parallel-size is 0"),
-        ("gpu", 1, 0.0, "--gpu-memory-utilization is 0"),
-        ("gpu", 1, 1.5, "--gpu-memory-utilization is 1.5"),
-        ("cpu", 1, 0.5, "leave them out with --platform cpu"),
+        ("gpu", {"tensor_parallel_size": 0}, "--tensor-parallel-size is 0"),
+        ("gpu", {"gpu_memory_utilization": 0.0}, "--gpu-memory-utilization is 0"),
+        ("gpu", {"gpu_memory_utilization": 1.5}, "--gpu-memory-utilization is 1.5"),
+        ("gpu", {"engines": 0}, "--engines is 0"),
+        ("gpu", {"engines": 2, "tensor_parallel_size": 2}, "2 GPUs each .*, but 3 are here"),
+        ("cpu", {"gpu_memory_utilization": 0.5}, "leave them out with --platform cpu"),
+        ("cpu", {"engines": 2}, "leave them out with --platform cpu"),
+        ("cpu", {"cuda_graphs": True}, "leave them out with --platform cpu"),
     ],
 )
-def test_options_for_gpus_are_checked(platform, gpus, share, message) -> None:
+def test_options_for_gpus_are_checked(platform, options, message, monkeypatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
     with pytest.raises(ValueError, match=message):
-        Decoding(platform, None, gpus, share)
+        Decoding(platform, **options)
+
+
+def test_engines_share_the_questions_each_on_gpus_of_its_own(worker, models, jobs, monkeypatch):
+    """Three engines of one GPU each; a and c share them. Of two questions the third engine has none."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    worker(ECHO.replace("dumps(job)", "dumps(job | {'gpu': os.environ['CUDA_VISIBLE_DEVICES']})"))
+    both = [models[0], models[2]]
+    found = run(both, REQUESTS, Decoding("gpu", engines=3))
+    assert found == {"a": expected("a"), "c": expected("c")}
+    shares = [("4", [0, 3]), ("5", [1]), ("6", [2])]
+    told = sorted(jobs(), key=lambda job: job["gpu"])
+    assert [(job["gpu"], asked([job])) for job in told] == [
+        (gpu, [("a", ask), ("c", ask)]) for gpu, ask in shares
+    ]
+    run(models[:1], REQUESTS[:2], Decoding("gpu", engines=3))
+    assert sorted(job["gpu"] for job in jobs()) == ["4", "5"]
+
+
+def test_the_engine_of_several_that_fails_is_the_reason(worker, models, monkeypatch, capfd):
+    """The others wait for a minute, and are ended."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    worker(
+        "import os, sys, time\n"
+        "if os.environ['CUDA_VISIBLE_DEVICES'] == '0': time.sleep(60)\n"
+        "sys.exit('no room on this GPU')"
+    )
+    start = time.monotonic()
+    with pytest.raises(EngineError, match=r"model a: vLLM failed: .*exit code 1"):
+        run(models[:1], REQUESTS, Decoding("gpu", engines=2))
+    assert time.monotonic() - start < 20
+    assert "no room on this GPU" in capfd.readouterr().err
+
+
+def test_each_model_has_an_engine_of_its_own_where_graphs_are_captured(worker, models, jobs):
+    worker(ECHO)
+    assert len(run(models, REQUESTS, Decoding("gpu", cuda_graphs=True))) == 3
+    told = jobs()
+    assert [[name for name, _ in asked([job])] for job in told] == [["a"], ["b"], ["c"]]
+    assert {(job["engine"]["enforce_eager"], job["engine"]["enable_prefix_caching"]) for job in told} == {
+        (False, True)
+    }
+
+
+def test_prefixes_are_kept_where_an_engine_has_one_model(worker, models, jobs):
+    """a and c share an engine, and the keys and values of a's weights would be wrong for c."""
+    worker(ECHO)
+    run(models, REQUESTS, Decoding("gpu"))
+    found = {Path(job["models"][0]["path"]).name: job["engine"]["enable_prefix_caching"] for job in jobs()}
+    assert found == {"a": False, "b": True}

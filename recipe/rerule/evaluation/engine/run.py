@@ -11,6 +11,7 @@ import contextlib
 import json
 import math
 import os
+import selectors
 import signal
 import subprocess
 import sys
@@ -59,26 +60,49 @@ class Decoding:
             would be each model's config.json, so that the models of one table could differ in it.
         tensor_parallel_size: GPUs that one model is divided over.
         gpu_memory_utilization: share of each GPU's memory that vLLM takes; None is vLLM's own default.
+        engines: that share the questions of a model, each in a process with GPUs of its own.
+        cuda_graphs: whether vLLM compiles and captures a model before it answers. Each model then has an
+            engine of its own, because vLLM does not capture anew where it loads other weights.
 
-    Raises ValueError: a value out of range, or an option for GPUs on the CPU.
+    Raises ValueError: a value out of range, an option for GPUs on the CPU, or fewer GPUs than are asked for.
     """
 
     platform: str
     chosen_dtype: str | None = None
     tensor_parallel_size: int = 1
     gpu_memory_utilization: float | None = None
+    engines: int = 1
+    cuda_graphs: bool = False
 
     def __post_init__(self) -> None:
-        share = self.gpu_memory_utilization
-        if self.tensor_parallel_size < 1:
-            raise ValueError(f"--tensor-parallel-size is {self.tensor_parallel_size}; give a number of GPUs")
+        share, size = self.gpu_memory_utilization, self.tensor_parallel_size
+        if size < 1:
+            raise ValueError(f"--tensor-parallel-size is {size}; give a number of GPUs")
+        if self.engines < 1:
+            raise ValueError(f"--engines is {self.engines}; give a number above 0")
         if share is not None and not 0 < share <= 1:
             raise ValueError(f"--gpu-memory-utilization is {share:g}; give a share above 0, at most 1")
-        if self.platform == "cpu" and (self.tensor_parallel_size > 1 or share is not None):
+        if self.platform == "cpu" and (max(size, self.engines) > 1 or share is not None or self.cuda_graphs):
             raise ValueError(
-                "--tensor-parallel-size and --gpu-memory-utilization are for GPUs; leave them out with "
-                "--platform cpu"
+                "--tensor-parallel-size, --gpu-memory-utilization, --engines and --cuda-graphs are for GPUs; "
+                "leave them out with --platform cpu"
             )
+        _ = self.devices
+
+    @property
+    def devices(self) -> list[dict[str, str]]:
+        """Of each engine's process, the variable that gives it its GPUs; a single one finds them itself."""
+        if self.engines == 1:
+            return [{}]
+        given, size = os.environ.get("CUDA_VISIBLE_DEVICES"), self.tensor_parallel_size
+        there = given.split(",") if given else [str(number) for number in range(_gpus())]
+        if len(there) < self.engines * size:
+            raise ValueError(
+                f"--engines is {self.engines} with {size} GPUs each (--tensor-parallel-size), but "
+                f"{len(there)} are here; lower one of them"
+            )
+        own = [there[first : first + size] for first in range(0, self.engines * size, size)]
+        return [{"CUDA_VISIBLE_DEVICES": ",".join(numbers)} for numbers in own]
 
     @property
     def dtype(self) -> str:
@@ -88,7 +112,11 @@ class Decoding:
     @property
     def engine_arguments(self) -> dict[str, Any]:
         """Arguments of vLLM's `LLM` that are chosen here."""
-        arguments: dict[str, Any] = {"dtype": self.dtype, "tensor_parallel_size": self.tensor_parallel_size}
+        arguments: dict[str, Any] = {
+            "dtype": self.dtype,
+            "tensor_parallel_size": self.tensor_parallel_size,
+            "enforce_eager": not self.cuda_graphs,
+        }
         if self.gpu_memory_utilization is not None:
             arguments["gpu_memory_utilization"] = self.gpu_memory_utilization
         return arguments
@@ -108,8 +136,14 @@ class Decoding:
         }
 
 
+def _gpus() -> int:
+    import torch
+
+    return torch.cuda.device_count()
+
+
 def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare --dtype, --tensor-parallel-size and --gpu-memory-utilization."""
+    """Declare the options of `Decoding`."""
     parser.add_argument(
         "--dtype", choices=("bfloat16", "float16", "float32"),
         help="dtype in which all models of the table compute (default: bfloat16, on cpu float32)",
@@ -122,12 +156,26 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
         "--gpu-memory-utilization", type=float, metavar="X",
         help="share of each GPU's memory that vLLM takes (default: vLLM's own)",
     )  # fmt: skip
+    parser.add_argument(
+        "--engines", type=int, default=1, metavar="N",
+        help="vLLM processes that share the questions, each on GPUs of its own (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--cuda-graphs", action="store_true",
+        help="let vLLM compile and capture each model: it starts later and answers faster, which pays for "
+        "large models with many thousands of answers",
+    )  # fmt: skip
 
 
 def decoding_of(options: argparse.Namespace) -> Decoding:
     """What the command line chose. Raises ValueError."""
     return Decoding(
-        options.platform, options.dtype, options.tensor_parallel_size, options.gpu_memory_utilization
+        options.platform,
+        options.dtype,
+        options.tensor_parallel_size,
+        options.gpu_memory_utilization,
+        options.engines,
+        options.cuda_graphs,
     )
 
 
@@ -201,7 +249,8 @@ def run_each(
         groups: dict[str, list[_Task]] = {}  # by engine; one for several models was tried on one device alone
         for name, task in tasks.items():
             if task.missing:
-                engine = engine_key(task.model) if decoding.tensor_parallel_size == 1 else name
+                shares = decoding.tensor_parallel_size == 1 and not decoding.cuda_graphs
+                engine = engine_key(task.model) if shares else name
                 groups.setdefault(engine, []).append(task)
         for group in groups.values():
             _ask(group, decoding)
@@ -224,23 +273,34 @@ def _ask(tasks: list[_Task], decoding: Decoding) -> None:
         "models": [{"path": str(task.model.path.resolve()), "ask": task.missing} for task in tasks],
         "requests": [asdict(one) | {"seed": one.engine_seed} for one in encoded],
         "max_model_len": max(encoded[number].length for task in tasks for number in task.missing),
-        "engine": decoding.engine_arguments,
+        "engine": {
+            **decoding.engine_arguments,
+            # Cached prefixes of one model's weights would be wrong for the next model's.
+            "enable_prefix_caching": decoding.platform == "gpu" and len(tasks) == 1,
+        },
     }
-    with contextlib.closing(run_worker(job, decoding.environment)) as events:
-        for task in tasks:
+    left = [sum(encoded[number].sequences for number in task.missing) for task in tasks]
+    bars: dict[int, Any] = {}
+    with contextlib.ExitStack() as stack:
+        events = stack.enter_context(contextlib.closing(run_worker(job, decoding)))
+        while any(left):
+            task = next(task for task, count in zip(tasks, left, strict=True) if count)
             try:
                 event = next(events)
-                # The engine has started only by now: the bar's rate is that of answering alone.
-                total = sum(encoded[number].sequences for number in task.missing)
-                with tqdm(total=total, desc=task.model.name, unit="answer") as bar:
-                    while True:
-                        _keep(event["answers"], task)
-                        bar.update(sum(encoded[told["request"]].sequences for told in event["answers"]))
-                        if bar.n == total:
-                            break
-                        event = next(events)
+                place = event["model"]
+                task = tasks[place]
+                _keep(event["answers"], task)
             except EngineError as error:
                 raise EngineError(f"model {task.model.name}: {error}") from error
+            if place not in bars:
+                # The engine has started only by now: the bar's rate is that of answering alone.
+                bar = tqdm(total=left[place], desc=task.model.name, unit="answer")
+                bars[place] = stack.enter_context(bar)
+            answered = sum(encoded[told["request"]].sequences for told in event["answers"])
+            bars[place].update(answered)
+            left[place] -= answered
+            if not left[place]:
+                bars[place].close()
 
 
 def _keep(told: Sequence[Mapping[str, Any]], task: _Task) -> None:
@@ -254,48 +314,76 @@ def _keep(told: Sequence[Mapping[str, Any]], task: _Task) -> None:
     task.kept.add(named)
 
 
-def run_worker(job: dict[str, Any], defaults: Mapping[str, str]) -> Generator[dict[str, Any]]:
+@dataclass
+class _Worker:
+    """A process of vLLM: what it has begun to say, and where its log is."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    begun: bytes = b""
+
+
+def run_worker(job: dict[str, Any], decoding: Decoding) -> Generator[dict[str, Any]]:
     """Run the worker on `job` and yield its events until closed, which ends the process.
 
-    Its environment is the caller's, before the `defaults`. Its standard input is a pipe that nobody writes
-    to: it closes with this process, and the worker then ends.
+    With several engines, each answers its part of what every model is asked, and events come as they are
+    said. A process has the caller's environment, before that of `decoding`. Its standard input is a pipe that
+    nobody writes to: it closes with this process, and the worker then ends.
 
-    Raises EngineError: the worker reported an error or ended before its last answer.
+    Raises EngineError: a worker reported an error or ended before its last answer.
     """
-    with scratch_folder() as folder:
-        job_file, log_file = folder / "job.json", folder / "worker.log"
-        job_file.write_text(json.dumps(job))
-        environment = {**defaults, **os.environ, **_ENVIRONMENT, **scratch_environment(folder)}
-        with log_file.open("w") as log:
+    devices = decoding.devices[: max(len(one["ask"]) for one in job["models"])]
+    with scratch_folder() as folder, contextlib.ExitStack() as stack:
+        workers = []
+        for number, own in enumerate(devices):
+            models = [one | {"ask": one["ask"][number :: len(devices)]} for one in job["models"]]
+            job_file, log_file = folder / f"job{number}.json", folder / f"worker{number}.log"
+            job_file.write_text(json.dumps({**job, "models": models}))
+            variables = decoding.environment | dict(os.environ) | own | _ENVIRONMENT
+            log = stack.enter_context(log_file.open("w"))
             process = subprocess.Popen(
                 [*WORKER_COMMAND, str(job_file)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env=environment,
-                text=True,
+                env={**variables, **scratch_environment(folder)},
             )
-        started = Started(process.pid)
-        assert process.stdout is not None
-        assert process.stdin is not None
-        try:
-            for line in process.stdout:
-                event = json.loads(line) if line.endswith("\n") else {}  # cut short by the end of the process
-                if "error" in event:
-                    reason = event["error"]
-                    break
-                if event:
-                    yield event
-            else:
-                reason = f"the process ended with exit code {process.wait()}"
-                if process.returncode == -signal.SIGKILL:
-                    reason += _KILLED
-        finally:
-            # With all that it started, so that nothing waits for vLLM.
-            started.end(grace=0)
-            process.wait()
-            process.stdin.close()
-            process.stdout.close()
-        lines = log_file.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
+            stack.callback(_end, process, Started(process.pid))
+            workers.append(_Worker(process, log_file))
+        failed, reason = yield from _events(workers)
+        stack.close()
+        lines = failed.log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
         print("\n".join(["last lines of the vLLM log:", *lines]), file=sys.stderr)
         raise EngineError(f"vLLM failed: {reason}")
+
+
+def _events(workers: Sequence[_Worker]) -> Generator[dict[str, Any], None, tuple[_Worker, str]]:
+    """The events of all workers, line by line; then which of them failed, and why."""
+    with selectors.DefaultSelector() as selector:
+        for worker in workers:
+            assert worker.process.stdout is not None
+            selector.register(worker.process.stdout, selectors.EVENT_READ, worker)
+        while True:
+            for key, _ in selector.select():
+                worker = key.data
+                if said := os.read(key.fd, 2**20):
+                    *lines, worker.begun = (worker.begun + said).split(b"\n")
+                    for event in map(json.loads, lines):
+                        if "error" in event:
+                            return worker, event["error"]
+                        yield event
+                    continue
+                selector.unregister(key.fileobj)
+                code = worker.process.wait()
+                if code or not selector.get_map():
+                    killed = _KILLED if code == -signal.SIGKILL else ""
+                    return worker, f"the process ended with exit code {code}{killed}"
+
+
+def _end(process: subprocess.Popen[bytes], started: Started) -> None:
+    """End a worker with all that it started, so that nothing waits for vLLM."""
+    started.end(grace=0)
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        assert pipe is not None
+        pipe.close()

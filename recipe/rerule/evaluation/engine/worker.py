@@ -4,9 +4,9 @@ The job is a JSON file {models: [{path, ask}], requests: [{ids, answer_start, ma
 seed}], max_model_len, engine: further arguments of vLLM's LLM}, where `ask` are numbers of requests. A
 request with an answer_start is measured from that token on, any other is continued: greedily, or with
 `samples` above 0 that many times, drawn at temperature 1. Events go to standard output, one JSON object a
-line: {"answers": [...]} as they come, all of a model before the next model's; or {"error": reason}. An answer
-is {request, text}, {request, samples} or {request, log_probs, ranks}. All other output goes to standard
-error. The process ends with its standard input, hence with the process that asked.
+line: {"model": place in `models`, "answers": [...]} as they come, all of a model before the next model's; or
+{"error": reason}. An answer is {request, text}, {request, samples} or {request, log_probs, ranks}. All other
+output goes to standard error. The process ends with its standard input, hence with the process that asked.
 
 Samples can be repeated: each sequence has a generator of random numbers of its own, whatever runs beside it.
 What runs beside it can change the last digits of the logits, above all on GPUs, so that a sample may differ
@@ -21,7 +21,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +52,13 @@ def run(job: dict[str, Any], send: Send) -> None:
     """Answer for every model of the job; the first starts the engine, the others bring weights."""
     llm = start_engine(job)
     loaded = job["models"][0]["path"]
-    for model in job["models"]:
+    for place, model in enumerate(job["models"]):
         if model["path"] != loaded:
             llm.collective_rpc("reload_weights", kwargs={"weights_path": model["path"]})
             loaded = model["path"]
-        answer(llm.llm_engine, {number: job["requests"][number] for number in model["ask"]}, send)
+        requests = {number: job["requests"][number] for number in model["ask"]}
+        for answers in answer(llm.llm_engine, requests):
+            send({"model": place, "answers": answers})
 
 
 def start_engine(job: dict[str, Any]) -> Any:
@@ -78,19 +80,16 @@ def start_engine(job: dict[str, Any]) -> Any:
         job["models"][0]["path"],
         **job["engine"],
         **prefill,
-        enforce_eager=True,
         # What the requests need and no more: a model's full context may not fit into the cache.
         max_model_len=longest,
-        # Cached prefixes of one model's weights would be wrong for the next model's.
-        enable_prefix_caching=False,
         # Of the model itself, before temperature or penalties.
         logprobs_mode="raw_logprobs",
         seed=0,
     )
 
 
-def answer(engine: Any, requests: dict[int, dict[str, Any]], send: Send) -> None:
-    """Send the answers to {number: request} as the engine finishes them.
+def answer(engine: Any, requests: dict[int, dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """The answers to {number: request}, as the engine finishes them.
 
     All are handed over at once, those whose sequences may get longest first, so that batches stay full to the
     end; all samples of a request go together.
@@ -103,7 +102,7 @@ def answer(engine: Any, requests: dict[int, dict[str, Any]], send: Send) -> None
     while engine.has_unfinished_requests():
         finished = [output for output in engine.step() if output.finished]
         if finished:
-            send({"answers": [read(output, requests[int(output.request_id)]) for output in finished]})
+            yield [read(output, requests[int(output.request_id)]) for output in finished]
 
 
 def sampling(request: dict[str, Any]) -> Any:
