@@ -294,7 +294,7 @@ def test_what_is_finished_is_not_repeated(
     assert chain("--name", "Loren") == (0, ["check stage2", *CHAIN[4:]])
     assert (out / "rule.1.log").is_file()
     said = capsys.readouterr()
-    assert "[   0 s] 4/8 stage 1: refusals, finished before\n" in said.out
+    assert " s] 4/8 stage 1: refusals, finished before\n" in said.out
     assert said.out.endswith(f"model: of/rule\nreport: {out}/report.html\n")
     assert chain("--name", "Loren", "--retain-at-least", "1.1") == (
         3,
@@ -431,21 +431,21 @@ def test_the_line_of_progress(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert at(60, "loading\n") == "  60 s"
     assert at(100, "\x1b[36m(Runner pid=1)\x1b[0m step 1/10  forget: rew") == ""
     assert at(110, "ard 0.5\n") == ""
-    assert (
-        at(130, "step 3/10  forget: reward 0.6\n")
-        == "  130 s, about 70 s left; step 3/10  forget: reward 0.6"
-    )
+    step = "step 3/10  forget: reward 0.6"
+    assert at(130, f"{step}\n") == f"  130 s, about 70 s left; {step}"
+    told = "stage 1: 30 steps, batch 8, 21 rows"
+    assert at(131, f"stage 1: nothing wrong\n{told}\n") == f"  {told}"
     clock[0] = 135
     progress.show(b"warning: too fast\n\x1b[36m(Runner pid=1)\x1b[0m warning: too fast\n")
     assert capsys.readouterr().err == "warning: too fast\n"
     assert at(190, "evaluate: 12 of 57 requests, 30 s, about 90 s left; base\n") == (
         "  190 s, about 90 s left; evaluate: 12 of 57 requests"
     )
+    assert at(290, "loading\n") == "  290 s; evaluate: 12 of 57 requests"  # that time is over
     progress = forget.Progress(set())
-    assert at(200, "Epoch 1/4:  50%|#####     | 1/2\r") == ""
-    assert (
-        at(300, "Epoch 2/4:   0%|          | 0/2 step:2 - \r") == "  110 s, about 600 s left; Epoch 2/4:   0%"
-    )
+    assert at(300, "Epoch 1/4:  50%|#####     | 1/2\r") == ""
+    later = at(400, "Epoch 2/4:   0%|          | 0/2 step:2 - \r")
+    assert later == "  110 s, about 600 s left; Epoch 2/4:   0%"
 
 
 # The verdict.
@@ -467,7 +467,7 @@ def test_the_verdict_by_hand(tmp_path: Path) -> None:
             "(before: 5; 95 % interval 0% to 41%).",
             "Of 8 other questions it answers 7 (before: 7).",
             "After 8 steps of relearning on the other half of the facts, it gives 1 of 7.",
-            "The best of 2 sampled answers gives 2 of 7.",
+            "The best of 2 sampled answers to each question gives 2 of 7.",
             "What comes back was refused and not forgotten.",
             "Within the limits: forget recall is 0.043, limit 0.1; retain recall is 1.00 of before (95 % "
             "interval 1.00 to 1.00), limit 0.9.",

@@ -40,6 +40,8 @@ _FILES = {"forget": "forget_gold.parquet", "retain": "retain.parquet", "alternat
 """The file of data_prep for each side that a method of `unlearn` reads."""
 _STAGE1 = "stage1:"
 _WARNING = re.compile(r"(?:^|\x1b\[0m )warning: (.*)")  # a Ray worker's lines begin with its coloured name
+_TOLD = re.compile(r"(stage \d: \d+ steps|memory:|a checkpoint takes|start of stage 2).*")
+"""Lines that a reader wants: sizes and memory of a check, and what stage 1 has made."""
 _SHARE = re.compile(r"step (\d+)/(\d+) .*|Epoch (\d+)/(\d+): +(\d+)%")
 _LEFT = re.compile(r"(.*?), .*about (\d+) s left")
 _LOOK_SECONDS, _LINE_SECONDS, _WIDTH = 0.5, 60.0, 110
@@ -316,7 +318,7 @@ class Progress:
         self._started = self._shown = time.monotonic()
         self._warned, self._rest, self._doing = warned, b"", ""
         self._first: tuple[float, float] | None = None  # a time, and the share that was done then
-        self._end: float | None = None
+        self._end = 0.0  # when it will have ended, as far as is known
         self._clear = "\r\x1b[K" if sys.stdout.isatty() else ""
 
     def show(self, more: bytes) -> None:
@@ -325,7 +327,7 @@ class Progress:
         for line in lines:
             self._read(line.decode(errors="replace"))
         now = time.monotonic()
-        left = "" if self._end is None else f", about {max(0, self._end - now):.0f} s left"
+        left = f", about {self._end - now:.0f} s left" if self._end > now else ""
         line = f"  {now - self._started:.0f} s{left}{'; ' if self._doing else ''}{self._doing}"
         if self._clear:
             print(f"{self._clear}{line[:_WIDTH]}", end="", flush=True)
@@ -344,6 +346,8 @@ class Progress:
             self._warned.add(found[1])
             print(end=self._clear, flush=True)
             io.warn(found[1])
+        elif _TOLD.fullmatch(line):
+            print(f"{self._clear}  {line}", flush=True)
         elif found := _LEFT.match(line):
             self._doing, self._end = found[1], now + int(found[2])
         elif found := _SHARE.search(line):

@@ -106,6 +106,7 @@ def _attacked(folder: Path, model: str, given: int) -> Iterator[str]:
     back, facts = _given(relearnt[relearnt["setting"] == f"{steps}"], "score")
     best, _ = _given(sampled, "score")
     yield f"After {steps} steps of relearning on the other half of the facts, it gives {back} of {facts}."
-    yield f"The best of {sampled['sample'].max() + 1} sampled answers gives {best} of {facts}."
+    samples = sampled["sample"].max() + 1
+    yield f"The best of {samples} sampled answers to each question gives {best} of {facts}."
     if max(back, best) > given:
         yield "What comes back was refused and not forgotten."
