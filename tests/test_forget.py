@@ -273,6 +273,7 @@ def test_experiment_forget_has_the_settings_of_the_real_model(
     assert (config.sides.weights, config.data.sides) == ("by_error", "balanced")
     assert (config.data.max_prompt_length, config.data.max_response_length) == (128, 32)
     assert config.trainer.total_epochs == 4  # of 8 steps each
+    assert [sizes.mini_batch(batch, 8) for batch in (4, 8, 28)] == [1, 1, 2]  # 3 does not divide 28
     assert (config.replay.groups_per_update, config.trainer.resume_mode) == (16, "auto")
     sizes.register()
 
