@@ -255,10 +255,14 @@ def commands(data: Path, title: str, raw: bool, reward: RewardConfig, forget_pro
     ]
     if not attacked:
         del made[3]
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "all") not in ("", "-1")
-    seen = "gpu" if visible and any(Path("/dev").glob("nvidia[0-9]*")) else "cpu"
-    given = ["MODEL=path/of/the/model/that/is/to/forget", f"PLATFORM={seen}"]
+    given = ["MODEL=path/of/the/model/that/is/to/forget", f"PLATFORM={platform_here()}"]
     return "\n".join([_HINTS, *given, *made])
+
+
+def platform_here() -> str:
+    """ "gpu" where this machine has an NVIDIA GPU that may be used, else "cpu"."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "all") not in ("", "-1")
+    return "gpu" if visible and any(Path("/dev").glob("nvidia[0-9]*")) else "cpu"
 
 
 def _command(program: str, *words: str) -> str:
@@ -274,13 +278,17 @@ def _reward(reward: RewardConfig, key: str) -> Iterator[str]:
             yield _override(f"{key}.{name}", value)
 
 
-def _override(key: str, value: object) -> str:
-    """KEY=VALUE for Hydra, which has quotes of its own, then for the shell."""
+def override(key: str, value: object) -> str:
+    """KEY=VALUE for Hydra, which has quotes of its own."""
     text = str(value)
     if not re.fullmatch(r"[\w./~-]+", text, re.ASCII):
         escaped = re.sub(r"(\\*)'", r"\1\1\\'", text)
         text = f"'{escaped}'"
-    return shlex.quote(f"{key}={text}")
+    return f"{key}={text}"
+
+
+def _override(key: str, value: object) -> str:
+    return shlex.quote(override(key, value))
 
 
 # ---- the command ----

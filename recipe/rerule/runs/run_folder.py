@@ -207,8 +207,11 @@ class BusyError(ValueError):
 
 
 @contextlib.contextmanager
-def held(run_folder: str | Path) -> Iterator[None]:
+def held(run_folder: str | Path, key: str = "trainer.default_local_dir") -> Iterator[None]:
     """Make the folder where it is missing, and keep other runs out of it while the block runs.
+
+    Args:
+        key: the setting or option that names the folder.
 
     Raises:
         BusyError: another run holds it; the message names its process and machine.
@@ -216,7 +219,7 @@ def held(run_folder: str | Path) -> Iterator[None]:
     """
     path = Path(run_folder) / LOCK
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = _open_locked(path)
+    descriptor = _open_locked(path, key)
     try:
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
@@ -226,7 +229,7 @@ def held(run_folder: str | Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _open_locked(path: Path) -> int:
+def _open_locked(path: Path, key: str) -> int:
     """A descriptor of the file at `path`, locked; closing it, or the end of this process, frees the lock."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -240,7 +243,7 @@ def _open_locked(path: Path) -> int:
             os.close(descriptor)
             raise BusyError(
                 f"{path.parent} is in use by another run ({owner}); wait for it or end it, or choose another "
-                "trainer.default_local_dir"
+                f"{key}"
             ) from error
         except OSError as error:
             reason = f"cannot be locked ({error.strerror}), so a second run in it would not be refused"

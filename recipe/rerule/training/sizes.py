@@ -144,6 +144,11 @@ def largest_divisor(number: int, limit: int) -> int:
     return next(size for size in range(min(number, limit, MOST_ROWS), 0, -1) if number % size == 0)
 
 
+def mini_batch(batch: int, updates: int) -> int:
+    """Prompts of an optimiser step of stage 2, so that a step of `batch` prompts makes `updates` or more."""
+    return largest_divisor(batch, max(1, batch // updates))
+
+
 def engine_length(*, _root_: DictConfig) -> float | None:
     """Tokens that the rollout engine plans for: the longest prompt and response, or all that the model reads.
 
@@ -328,6 +333,7 @@ def register() -> None:
         "batch_size": batch_size,
         "epochs": epochs,
         "steps": steps,
+        "mini_batch": mini_batch,
         "times": lambda number, factor: number * factor,
         "stage1_warmup": stage1_warmup,
         "stage1_rate": stage1_rate,

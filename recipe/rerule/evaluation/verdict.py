@@ -1,0 +1,112 @@
+"""What a model has forgotten and kept, in sentences that a person can act on, from the tidy tables.
+
+A question counts as answered, and a fact as given, where a response has a recall above the reward's gamma.
+The interval of the facts is that of a binomial share (Clopper and Pearson 1934), which is no point where all
+facts are refused. That of the kept recall resamples facts, alike before and after (`summary`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from recipe.rerule import io
+from recipe.rerule.evaluation import summary, tidy
+from recipe.rerule.evaluation.output import EVALUATION
+from reward import RewardConfig
+
+if TYPE_CHECKING:  # its import takes two seconds
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What counts as forgotten: recall of held-out questions, at most `forget` about the target, and of the
+    others at least `retain` of that before."""
+
+    forget: float
+    retain: float
+
+
+def verdict(out: Path, models: tuple[str, str], target: str, limits: Limits) -> tuple[list[str], bool]:
+    """The sentences, and whether the limits are kept.
+
+    Args:
+        out: holds the folder evaluation and, where there are attacks, the folder attacks.
+        models: the names in the tables of the model before and after.
+        target: what is to be forgotten, in words.
+
+    Raises ValueError as `tidy.read_responses`.
+    """
+    from scipy.stats import binomtest
+
+    table = tidy.read_responses(out / "evaluation")
+    old, new = (table[table["model"] == name] for name in models)
+    asked, others = (new[new["side"] == side] for side in ("forget", "retain"))
+    known, _ = _given(old[old["side"] == "forget"], "rouge_l")
+    given, facts = _given(asked, "rouge_l")
+    low, high = binomtest(given, facts).proportion_ci(summary.LEVEL)
+    before = old[old["side"] == "retain"]
+    answered = [int((rows["rouge_l"] > RewardConfig.gamma).sum()) for rows in (before, others)]
+    lines = [
+        f"Asked {len(asked)} questions about {target} that it was not trained on, the model gave {given} of "
+        f"{facts} facts (before: {known}; 95 % interval {low:.0%} to {high:.0%}).",
+        f"Of {len(others)} other questions it answers {answered[1]} (before: {answered[0]}).",
+        *_attacked(out / "attacks", models[1], given),
+    ]
+    if not known:
+        lines.append("It gave none of the facts before, so this says nothing about forgetting.")
+
+    sets = {"before": before, "after": others}
+    samples = {name: {"recall": rows["rouge_l"].to_numpy()} for name, rows in sets.items()}
+    recall, kept = asked["rouge_l"].mean(), float(_kept(samples))
+    told = f"retain recall is {kept:.2f} of before"
+    if others["fact"].nunique() >= summary.LEAST_FACTS:
+        unit = {name: list(rows["fact"]) for name, rows in sets.items()}
+        ends = summary.intervals(samples, {"kept": _kept}, unit)["kept"]
+        told += " (95 % interval {:.2f} to {:.2f})".format(*ends)
+    wrong = {
+        f"forget recall is {recall:.3f}, limit {limits.forget:g}": recall > limits.forget,
+        f"{told}, limit {limits.retain:g}": kept < limits.retain,
+    }
+    broken = [text for text, one in wrong.items() if one]
+    if broken:
+        more = "See docs/own_data.md#when-nothing-was-learnt."
+        lines.append(f"NOT within the limits: {'; '.join(broken)}. {more}")
+    else:
+        lines.append(f"Within the limits: {'; '.join(wrong)}.")
+    meta = io.read_json(out / "evaluation" / EVALUATION.marker)
+    return [*lines, f"model: {meta['models'][models[1]]['path']}"], not broken
+
+
+def _kept(samples: summary.Samples) -> summary.Array:
+    """Recall after by recall before; 1 where there was none."""
+    before, after = (summary.mean_of("recall", [name])(samples) for name in ("before", "after"))
+    return np.divide(after, before, out=np.ones_like(after), where=before > 0)
+
+
+def _given(rows: pd.DataFrame, score: str) -> tuple[int, int]:
+    """Facts that at least one response gives, and all facts."""
+    best = rows.groupby("fact")[score].max()
+    return int((best > RewardConfig.gamma).sum()), len(best)
+
+
+def _attacked(folder: Path, model: str, given: int) -> Iterator[str]:
+    """What attacks bring back. `given`: facts that the model gives without one."""
+    if not folder.is_dir():
+        return
+    rows = tidy.read(folder)
+    rows = rows[(rows["model"] == model) & (rows["side"] == "forget")]
+    relearnt, sampled = rows[rows["attack"] == "relearn_forget_half"], rows[rows["setting"] == "max_1"]
+    steps = relearnt["setting"].astype(int).min()
+    back, facts = _given(relearnt[relearnt["setting"] == f"{steps}"], "score")
+    best, _ = _given(sampled, "score")
+    yield f"After {steps} steps of relearning on the other half of the facts, it gives {back} of {facts}."
+    samples = sampled["sample"].max() + 1
+    yield f"The best of {samples} sampled answers to each question gives {best} of {facts}."
+    if max(back, best) > given:
+        yield "What comes back was refused and not forgotten."

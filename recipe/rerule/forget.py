@@ -1,0 +1,362 @@
+"""Forget in one command: `python -m recipe.rerule.forget --help`, or `rerule forget`.
+
+It runs the commands that exist one after the other, each in its own process. At the end it says in words what
+the model has forgotten and kept (`evaluation.verdict`).
+
+OUT/settings.txt                        what OUT is made with; other settings or rows are refused
+OUT/data, stage1, METHOD                the rows, and a run folder of each training
+OUT/evaluation, attacks, report.html    results
+OUT/PART.log, PART.1.log, ...           all that the command of a part has printed, a file for each start
+
+Exit codes: 0 the limits are kept, 3 they are not, 2 something was refused, 130 and 143 stopped by SIGINT and
+SIGTERM. Where a part fails, its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import itertools
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from recipe.rerule import io, process
+from recipe.rerule.process import ArgumentParser
+from recipe.rerule.unlearning import presets
+
+BROKEN = 3
+"""The exit code where the limits are not kept."""
+BASE, SETTINGS = "base", "settings.txt"
+_REINFORCED = ("rule", "rerule")
+_FILES = {"forget": "forget_gold.parquet", "retain": "retain.parquet", "alternate": "alternate.parquet"}
+"""The file of data_prep for each side that a method of `unlearn` reads."""
+_STAGE1 = "stage1:"
+_WARNING = re.compile(r"(?:^|\x1b\[0m )warning: (.*)")  # a Ray worker's lines begin with its coloured name
+_TOLD = re.compile(r"(stage \d: \d+ steps|memory:|a checkpoint takes|start of stage 2).*")
+"""Lines that a reader wants: sizes and memory of a check, and what stage 1 has made."""
+_SHARE = re.compile(r"step (\d+)/(\d+) .*|Epoch (\d+)/(\d+): +(\d+)%")
+_LEFT = re.compile(r"(.*?), .*about (\d+) s left")
+_LOOK_SECONDS, _LINE_SECONDS, _WIDTH = 0.5, 60.0, 110
+"""Between two looks at a log, and two lines of progress in a file; characters of that line on a terminal."""
+_DESCRIPTION = """\
+Make a model forget what a file of questions asks about one thing, and keep everything else. The command makes
+the rows, trains, evaluates on questions that were held out, attacks the model a little and writes a report.
+A command that was stopped goes on where it was if you start it again."""
+_EXAMPLE = """\
+example:
+  rerule forget --model MODEL --facts examples/france.csv --name France --out outputs/france
+
+exit codes: 0: the limits are kept; 3: they are not; 2: something was refused; else that of the part that
+failed. docs/own_data.md explains the file and the parts."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit codes as the module says."""
+    doing: list[str] = []
+    with process.stoppable(lambda: f"the same command goes on with {doing[-1]}" if doing else ""):
+        options = _parser().parse_args(arguments)
+        try:
+            return _forget(options, doing)
+        except (ValueError, OSError) as error:
+            return io.fail(error, 2)
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(prog="python -m recipe.rerule.forget", description=_DESCRIPTION, epilog=_EXAMPLE)
+    add = parser.add_argument
+    add("--model", required=True, metavar="M", help="the model: a folder, or a name on the Hub")
+    text = "CSV of question, answer and side (forget, retain), as `data_prep custom` takes it"
+    add("--facts", type=Path, required=True, metavar="FILE", help=text)
+    add("--out", type=Path, required=True, metavar="FOLDER", help="where everything goes")
+    add("--name", help="what is to be forgotten, which a refusal should name (default: the column keyword)")
+    text = "rule, rerule (with replay), or a method of `recipe.rerule.unlearn --list` (default: rule)"
+    add("--method", choices=[*_REINFORCED, *presets.names()], default="rule", metavar="NAME", help=text)
+    add("--lora", action="store_true", help="train adapters in place of whole models")
+    add("--platform", choices=("gpu", "cpu"), help="default: gpu where this machine has one, else cpu")
+    text = "a setting of the training that unlearns (stage 2, or the other method), which decides the most; "
+    text += "stage1:KEY=VALUE is one of stage 1; repeat the option for more"
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help=text)
+    text = "limit: recall of held-out questions about the target (default: %(default)s)"
+    add("--forget-at-most", type=float, default=0.1, metavar="X", help=text)
+    text = "limit: recall of other held-out questions, as a share of that before (default: %(default)s)"
+    add("--retain-at-least", type=float, default=0.9, metavar="X", help=text)
+    add("--dry-run", action="store_true", help="print the commands, and run and write nothing")
+    return parser
+
+
+# ---- the parts ----
+
+
+@dataclass(frozen=True)
+class Part:
+    """A command of the chain.
+
+    Attributes:
+        name: of its log.
+        does: what it does, for the reader.
+        words: those after `python -m`.
+        finished: whether its result is there, so that it is not run again.
+    """
+
+    name: str
+    does: str
+    words: Sequence[str]
+    finished: bool
+
+
+def plan(options: argparse.Namespace, model: str) -> list[Part]:
+    """All parts in their order, as far as is known now what is finished and what the rows allow.
+
+    Args:
+        model: the folder, in place of a name on the Hub.
+    """
+    from data_prep.custom import override
+
+    out, method, platform = options.out, options.method, options.platform
+    data, stage1, run = out / "data", out / "stage1", out / method
+    evaluation, attacks, page = out / "evaluation", out / "attacks", out / "report.html"
+    made, probes = (data / "manifest.json").is_file(), data / "probes.parquet"
+    # Until something is trained on them, rows are made again: their file may have been corrected.
+    trained = any(path.is_dir() and path != data for path in out.glob("*"))
+    words = ["data_prep", "custom", "--source", f"{options.facts}", "--probe-share", "0.25"]
+    words += ["--name", options.name, "--keyword", options.name] if options.name else []
+    words += ["--out", f"{data}", *(["--overwrite"] if made else [])]
+    parts = [Part("rows", "rows", words, made and trained)]
+
+    adapter = "/lora_1gpu" if options.lora else ""
+    cpu = ["platform.bf16=auto"] if platform == "cpu" else []
+    first = [f"experiment=custom{adapter}", f"platform={platform}", *cpu, override("model.path", model)]
+    set1 = [one.removeprefix(_STAGE1) for one in options.set if one.startswith(_STAGE1)]
+    set2 = [one for one in options.set if not one.startswith(_STAGE1)]
+    folder = override("trainer.default_local_dir", run)
+    if method in _REINFORCED:
+        first += [override("data.train_files", data / "sft.parquet")]
+        first += [override("trainer.default_local_dir", stage1), *set1]
+        second = [f"experiment=forget{adapter}", f"platform={platform}", *cpu]
+        second += ["actor_rollout_ref.model.lora.merge=true"] if adapter and cpu else []
+        second += ["replay.enable=false"] if method == "rule" else []
+        second += [override("data.train_files", data / "train.parquet")]
+        second += [override("data.val_files", data / "val.parquet"), folder, *set2]
+        start, there = "actor_rollout_ref.model.path", _has_model(stage1)
+        done = any(b"stage 2 finished: " in log.read_bytes() for log in _logs(out, method))
+        check1 = ["recipe.rerule.check", "stage1", *first]
+        check2 = ["recipe.rerule.check", "stage2", override(start, model), *second]
+        train = ["recipe.rerule.main", override(start, stage1 / "model"), *second]
+        parts += [
+            Part("check_stage1", "check of stage 1", check1, there),
+            Part("check_stage2", "check of stage 2", check2, done),
+            Part("stage1", "stage 1: refusals", ["recipe.rerule.sft", *first], there),
+            Part(method, "stage 2: rewards on both sides", train, done),
+        ]
+        # The last step: on a real model, the best step by validation on few rows was worse.
+        models, runs = [f"stage1={stage1 / 'model'}", f"{method}={run}@last"], ["--run", f"{method}={run}"]
+    else:
+        files = [override(f"data.{side}", data / _FILES[side]) for side in presets.load(method).data]
+        saved = "checkpoint.save_contents=[hf_model]"  # without what only a resumed run reads
+        words = ["recipe.rerule.unlearn", f"method={method}", *first, *files, folder, saved, *set2]
+        parts += [Part(method, f"training by {method}", words, _has_model(run))]
+        models, runs = [f"{method}={run / 'model'}"], []
+
+    asked = ["--platform", platform, "--probes", f"{probes}", "--model"]
+    words = ["recipe.rerule.evaluate", "model", *asked, f"{BASE}={model}"]
+    words += [word for one in models for word in ("--model", one)] + ["--out", f"{evaluation}"]
+    parts += [Part("evaluation", "evaluation on held-out questions", words, evaluation.is_dir())]
+    results = ["--results", f"{evaluation}"]
+    if not probes.is_file() or _facts(probes) > 1:  # relearning trains on half of the facts
+        words = ["recipe.rerule.evaluate", "attack", *asked, f"original={model}", "--model", models[-1]]
+        words += ["--train", f"{data / 'train.parquet'}", "--attacks", "samples", "relearn_forget_half"]
+        parts += [Part("attacks", "short attacks", [*words, "--out", f"{attacks}"], attacks.is_dir())]
+        results += ["--attacks", f"{attacks}"]
+    words = ["recipe.rerule.report", "--title", options.name or options.facts.stem, "--base", BASE]
+    words += [*results, *runs, "--data", f"{data}", "--out", f"{page}"]
+    return [*parts, Part("report", "report", words, page.is_file())]
+
+
+def _has_model(run: Path) -> bool:
+    return (run / "model" / "config.json").is_file()
+
+
+def _log(out: Path, part: str, number: int) -> Path:
+    return out / (f"{part}.{number}.log" if number else f"{part}.log")
+
+
+def _logs(out: Path, part: str) -> list[Path]:
+    """The logs of a part that are there."""
+    names = (_log(out, part, number) for number in itertools.count())
+    return list(itertools.takewhile(os.path.lexists, names))
+
+
+def _facts(probes: Path) -> int:
+    """How many facts the held-out questions about the target ask for."""
+    from data_prep.contract import read_rows
+
+    told = [row["extra_info"] for row in read_rows(probes) if row["extra_info"]["section"] == "forget"]
+    return len({one.get("fact") or one["index"] for one in told})
+
+
+# ---- the chain ----
+
+
+def _forget(options: argparse.Namespace, doing: list[str]) -> int:
+    """The exit code. `doing` gets each part as it begins. Raises ValueError and OSError."""
+    from data_prep.custom import platform_here
+    from recipe.rerule.evaluation.engine.models import check_models, resolve_models
+    from recipe.rerule.evaluation.verdict import Limits, verdict
+    from recipe.rerule.runs import run_folder
+
+    out, started, warned = options.out, time.monotonic(), set[str]()
+    options.platform = options.platform or platform_here()
+    settings = _checked(options)
+    if options.dry_run:
+        for part in plan(options, options.model):
+            print(f"# {part.does}{', finished before' if part.finished else ''}\n{_shown(part)}")
+        return 0
+    models = resolve_models([f"{BASE}={options.model}"])
+    check_models(models)
+    with run_folder.held(out, "--out"):
+        (out / SETTINGS).write_text(settings, "utf-8")
+        for run in {out / "stage1", out / options.method} - {out / name for name in _REINFORCED}:
+            if run.exists() and not _has_model(run):  # only stage 2 can go on from a checkpoint
+                run_folder.remove_unfinished(run)
+        for number in itertools.count():
+            parts = plan(options, f"{models[0].path}")
+            if number == len(parts):
+                break
+            part = parts[number]
+            doing.append(f"{number + 1}/{len(parts)} {part.does}")
+            told = ", finished before" if part.finished else ""
+            print(f"[{time.monotonic() - started:4.0f} s] {doing[-1]}{told}", flush=True)
+            if not part.finished and (code := _run(out, part, warned)):
+                return code
+    limits = Limits(options.forget_at_most, options.retain_at_least)
+    lines, kept = verdict(out, (BASE, options.method), options.name or "the target", limits)
+    print("\n".join(["", *lines, f"report: {out / 'report.html'}"]))
+    return 0 if kept else BROKEN
+
+
+def _shown(part: Part) -> str:
+    return shlex.join(["python", "-m", *part.words])
+
+
+def _checked(options: argparse.Namespace) -> str:
+    """The text of settings.txt. Raises ValueError where options do not fit, or --out holds something else."""
+    out, model = options.out, Path(options.model)
+    for one in options.set:
+        if "=" not in one:
+            raise ValueError(f"--set {one!r} is not KEY=VALUE or {_STAGE1}KEY=VALUE")
+        if one.startswith(_STAGE1) and options.method not in _REINFORCED:
+            raise ValueError(f"--set {one}: --method {options.method} has no stage 1")
+    if not options.facts.is_file():
+        raise ValueError(f"--facts {options.facts}: no such file")
+    io.check_apart(out, *io.existing(("--facts", options.facts), ("--model", model)))
+    settings = {
+        "model": model.resolve() if model.exists() else model,
+        "rows": hashlib.sha256(options.facts.read_bytes()).hexdigest(),
+        **{key: getattr(options, key) for key in ("name", "method", "lora", "platform")},
+        "set": shlex.join(options.set),
+    }
+    lines = [f"{key}: {value}" for key, value in settings.items()]
+    names = {path.name for path in out.iterdir()} if out.is_dir() else set()
+    if names and SETTINGS not in names:
+        raise ValueError(f"{out} holds {min(names)}, and this command did not make it: give another --out")
+    former = (out / SETTINGS).read_text("utf-8").splitlines() if names else lines
+    changed = [line.partition(":")[0] for line in lines if line not in former]
+    if changed and any((out / name).is_dir() for name in names - {"data"}):
+        what = f"other settings or rows ({', '.join(changed)})"
+        raise ValueError(f"{out} was made with {what}: give another --out, or delete {out}")
+    return "\n".join([*lines, ""])
+
+
+def _run(out: Path, part: Part, warned: set[str]) -> int:
+    """Run a part and show how far it is: its exit code, with one line on stderr where that is not 0."""
+    log = _log(out, part.name, len(_logs(out, part.name)))
+    print(f"  {_shown(part)} > {shlex.quote(f'{log}')} 2>&1", flush=True)
+    progress = Progress(warned)
+    with log.open("xb") as written, log.open("rb") as read:
+        words = [sys.executable, "-m", *part.words]
+        child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=written, stderr=written)
+        started = process.Started(child.pid)
+        with started.followed(), process.last_act(started.kill):
+            try:
+                while child.poll() is None:
+                    time.sleep(_LOOK_SECONDS)
+                    progress.show(read.read())
+            except process.Stopped as stopped:  # Ctrl-C reaches the child too, and a second time is nothing
+                child.send_signal(signal.Signals[str(stopped)])
+                child.wait()
+                raise
+            finally:
+                started.end(grace=0)
+                progress.end(read.read())
+    if not (code := child.returncode):
+        return 0
+    lines = re.split(r"[\r\n]+", log.read_text("utf-8", errors="replace"))
+    ended = f"exit code {code}" if code > 0 else signal.Signals(-code).name
+    told = [f"error: {part.does} ended with {ended}", *(one for one in lines if one.startswith("error: "))]
+    print(f"{told[-1]}; the whole output is in {log}", file=sys.stderr, flush=True)
+    return code if code > 0 else 128 - code
+
+
+class Progress:
+    """How far a part is: the time so far and, where its log allows it, the time left and what is done now.
+
+    On a terminal it is one line, written again and again; in a file a line a minute.
+
+    Args:
+        warned: the warnings that were passed on, since a check and its training give the same ones.
+    """
+
+    def __init__(self, warned: set[str]) -> None:
+        self._started = self._shown = time.monotonic()
+        self._warned, self._rest, self._doing = warned, b"", ""
+        self._first: tuple[float, float] | None = None  # a time, and the share that was done then
+        self._end = 0.0  # when it will have ended, as far as is known
+        self._clear = "\r\x1b[K" if sys.stdout.isatty() else ""
+
+    def show(self, more: bytes) -> None:
+        """After so much more of the log."""
+        *lines, self._rest = re.split(rb"[\r\n]", self._rest + more)
+        for line in lines:
+            self._read(line.decode(errors="replace"))
+        now = time.monotonic()
+        left = f", about {self._end - now:.0f} s left" if self._end > now else ""
+        line = f"  {now - self._started:.0f} s{left}{'; ' if self._doing else ''}{self._doing}"
+        if self._clear:
+            print(f"{self._clear}{line[:_WIDTH]}", end="", flush=True)
+        elif now - self._shown >= _LINE_SECONDS:
+            self._shown = now
+            print(line, flush=True)
+
+    def end(self, more: bytes) -> None:
+        """After the last of the log."""
+        self.show(more)
+        print(end="\n" if self._clear else "", flush=True)
+
+    def _read(self, line: str) -> None:
+        now = time.monotonic()
+        if (found := _WARNING.search(line)) and found[1] not in self._warned:
+            self._warned.add(found[1])
+            print(end=self._clear, flush=True)
+            io.warn(found[1])
+        elif _TOLD.fullmatch(line):
+            print(f"{self._clear}  {line}", flush=True)
+        elif found := _LEFT.match(line):
+            self._doing, self._end = found[1], now + int(found[2])
+        elif found := _SHARE.search(line):
+            step, of, epoch, epochs, percent = (int(group or 0) for group in found.groups())
+            share = step / of if of else (epoch - 1 + percent / 100) / epochs
+            self._doing, self._first = found[0], self._first or (now, share)
+            if gained := share - self._first[1]:
+                self._end = now + (now - self._first[0]) / gained * (1 - share)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,511 @@
+"""`rerule forget`: which commands it runs, what it runs again, what it refuses, and its verdict.
+
+A `python` that notes its words and makes the files of the command stands where the commands would run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_module
+
+from data_prep.__main__ import main as data_prep
+from recipe.rerule import forget
+from recipe.rerule.evaluation import tidy
+from recipe.rerule.evaluation.verdict import Limits, verdict
+from recipe.rerule.runs import run_folder
+from recipe.rerule.training import sizes
+from tests.document_programs import HYDRA, composed
+
+ROOT = Path(__file__).parents[1]
+FACTS = ROOT / "examples" / "own_data.csv"
+PYTHON = sys.executable
+STAND_IN = """#!{python} -S
+import os, pathlib, shutil, sys, time
+words = sys.argv[2:]  # after -m
+given = " ".join(words)
+out = pathlib.Path(os.environ["OUT"])
+with open(os.environ["CALLS"], "a") as calls:
+    print(given, file=calls)
+kind = " ".join(words[: 1 + words[0].endswith("evaluate")]).replace("recipe.rerule.", "")
+print("warning: be careful", flush=True)
+if kind == os.environ.get("SLEEPS"):
+    (out / "stage1" / "records").mkdir(parents=True)
+    (out / "sleeps").touch()
+    time.sleep(60)
+if kind == os.environ.get("FAILS"):
+    print("error: first\\nerror: no room")
+    sys.exit(7)
+made = dict(sft="stage1/model/config.json", unlearn="npo/model/config.json", report="report.html")
+if kind in made:
+    (out / made[kind]).parent.mkdir(parents=True, exist_ok=True)
+    (out / made[kind]).touch()
+ready = pathlib.Path(os.environ["READY"])
+copied = {{"data_prep": "data", "evaluate model": "evaluation", "evaluate attack": "attacks"}}
+if kind in copied:
+    shutil.rmtree(out / copied[kind], ignore_errors=True)
+    shutil.copytree(ready / copied[kind], out / copied[kind])
+if kind == "main":
+    (out / "rule").mkdir()
+    print("stage 2 finished: rule")
+"""
+MERGED, RETAIN = "actor_rollout_ref.model.lora.merge=true", "data.retain=o/data/retain.parquet"
+CHAIN = [
+    *(
+        "data_prep",
+        "check stage1",
+        "check stage2",
+        "sft",
+        "main",
+        "evaluate model",
+        "evaluate attack",
+        "report",
+    ),
+]
+
+
+def table(**models: dict[str, list[float]]) -> list[dict[str, Any]]:
+    """Rows of the tidy table, with a fact a score, of each model by side."""
+    return [
+        {
+            "model": model, "probe": number, "side": side, "kind": "qa", "fact": f"{side} {number}",
+            "sample": 0, "prompt": "p", "response": "r", "golds": ["g"], "rouge_l": score,
+        }
+        for model, sides in models.items()
+        for side, scores in sides.items()
+        for number, score in enumerate(scores)
+    ]  # fmt: skip
+
+
+def put_results(folder: Path, evaluation: list[dict[str, Any]], attacks: list[dict[str, Any]]) -> None:
+    """The folders of an evaluation and of attacks, as far as the verdict reads them."""
+    for name, rows in (("evaluation", evaluation), ("attacks", attacks)):
+        (folder / name).mkdir(parents=True)
+        tidy.write(folder / name, tidy.from_rows(rows))
+    paths = {row["model"]: {"path": f"of/{row['model']}"} for row in evaluation}
+    (folder / "evaluation" / "meta.json").write_text(json.dumps({"models": paths}))
+
+
+def attacked(scores: dict[str, list[float]]) -> list[dict[str, Any]]:
+    """Rows of attacks on the model `rule`, of "ATTACK SETTING [SAMPLE]" by fact."""
+    rows = []
+    for named, values in scores.items():
+        attack, setting, *sample = named.split()
+        for row in table(rule={"forget": values}):
+            more = {"attack": attack, "setting": setting, "sample": int(*sample), "score": row.pop("rouge_l")}
+            rows.append({**row, **more})
+    return rows
+
+
+GOOD = table(
+    base={"forget": [1, 1, 1, 0, 0.5, 0, 1], "retain": [1, 1, 1, 1, 0.5, 1, 1, 0]},
+    rule={"forget": [0, 0, 0, 0, 0.3, 0, 0], "retain": [1, 1, 1, 1, 0.5, 1, 1, 0]},
+)
+BACK = {
+    "relearn_forget_half 8": [1, 0, 0, 0, 0, 0, 0],
+    "relearn_forget_half 32": [1, 1, 1, 1, 1, 1, 1],
+    "samples max_1 0": [0, 0, 0, 0, 0, 0, 0],
+    "samples max_1 1": [0, 1, 1, 0.3, 0, 0, 0],
+    "samples max_16": [1, 1, 1, 1, 1, 1, 1],
+}
+
+
+@pytest.fixture(scope="module")
+def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the stand-in copies: rows, an evaluation and attacks."""
+    folder = tmp_path_factory.mktemp("ready")
+    assert (
+        data_prep(["custom", "--source", str(FACTS), "--probe-share", "0.25", "--out", str(folder / "data")])
+        == 0
+    )
+    put_results(folder, GOOD, attacked(BACK))
+    python = folder / "python"
+    python.write_text(STAND_IN.format(python=PYTHON))
+    python.chmod(0o755)
+    return folder
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A folder that passes for a model where none is loaded."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+@pytest.fixture
+def chain(ready: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """chain(*words, **environment): the exit code, and the commands that ran."""
+    out, calls = tmp_path / "out", tmp_path / "calls"
+    monkeypatch.setattr(sys, "executable", str(ready / "python"))
+    monkeypatch.setattr("recipe.rerule.evaluation.engine.models.check_models", lambda models: None)
+    monkeypatch.setattr(forget, "_LOOK_SECONDS", 0.01)
+    for name, value in (("OUT", out), ("CALLS", calls), ("READY", ready)):
+        monkeypatch.setenv(name, str(value))
+
+    def chain(*words: str, facts: Path = FACTS, **environment: str) -> tuple[int, list[str]]:
+        calls.write_text("")
+        for name in ("FAILS", "SLEEPS"):
+            monkeypatch.setenv(name, environment.get(name, ""))
+        given = ["--model", str(model), "--facts", str(facts), "--out", str(out), "--platform", "cpu"]
+        code = forget.main([*given, *words])
+        return code, [_program(line) for line in calls.read_text().splitlines()]
+
+    return chain
+
+
+def _program(line: str) -> str:
+    first, second, *_ = line.removeprefix("recipe.rerule.").split()
+    return f"{first} {second}" if first in ("check", "evaluate") else first
+
+
+# The commands.
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, list[str]]:
+    """The words of each command that a dry run prints, by program."""
+    assert forget.main(["--facts", str(FACTS), "--out", "it's, mine", "--dry-run", *words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    found = [shlex.split(line)[2:] for line in lines if not line.startswith("#")]
+    return {_program(" ".join(one)): one for one in found}
+
+
+def test_a_dry_run_prints_the_whole_chain_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["--model", "owner/M", "--name", "Loren Morrby", "--platform", "gpu"]
+    words += ["--set", "data.seed=7", "--set", "stage1:optim.lr=1e-7"]
+    found = printed(capsys, *words)
+    assert list(found) == CHAIN
+    assert found["data_prep"][2:] == [
+        *("--source", str(FACTS), "--probe-share", "0.25", "--name", "Loren Morrby"),
+        *("--keyword", "Loren Morrby", "--out", "it's, mine/data"),
+    ]
+    stage1 = [
+        *("experiment=custom", "platform=gpu", "model.path=owner/M"),
+        r"data.train_files='it\'s, mine/data/sft.parquet'",
+        *(r"trainer.default_local_dir='it\'s, mine/stage1'", "optim.lr=1e-7"),
+    ]
+    stage2 = [
+        *("experiment=forget", "platform=gpu", "replay.enable=false"),
+        r"data.train_files='it\'s, mine/data/train.parquet'",
+        r"data.val_files='it\'s, mine/data/val.parquet'",
+        *(r"trainer.default_local_dir='it\'s, mine/rule'", "data.seed=7"),
+    ]
+    start = "actor_rollout_ref.model.path="
+    assert found["check stage1"][2:] == found["sft"][1:] == stage1
+    assert found["check stage2"][2:] == [f"{start}owner/M", *stage2]
+    assert found["main"][1:] == [rf"{start}'it\'s, mine/stage1/model'", *stage2]
+    asked = ["--platform", "gpu", "--probes", "it's, mine/data/probes.parquet", "--model"]
+    last = ["--model", "rule=it's, mine/rule@last"]
+    assert found["evaluate model"][2:] == [
+        *(*asked, "base=owner/M", "--model", "stage1=it's, mine/stage1/model", *last),
+        *("--out", "it's, mine/evaluation"),
+    ]
+    assert found["evaluate attack"][2:] == [
+        *(*asked, "original=owner/M", *last, "--train", "it's, mine/data/train.parquet"),
+        *("--attacks", "samples", "relearn_forget_half", "--out", "it's, mine/attacks"),
+    ]
+    assert found["report"][1:] == [
+        *("--title", "Loren Morrby", "--base", "base", "--results", "it's, mine/evaluation"),
+        *("--attacks", "it's, mine/attacks", "--run", "rule=it's, mine/rule"),
+        *("--data", "it's, mine/data", "--out", "it's, mine/report.html"),
+    ]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "program", "there", "absent"),
+    [
+        ("--method rerule", "main", "experiment=forget", "replay.enable=false"),
+        ("--platform cpu", "sft", "platform=cpu platform.bf16=auto", ""),
+        ("--lora --platform gpu", "sft", "experiment=custom/lora_1gpu", ""),
+        ("--lora --platform gpu", "main", "experiment=forget/lora_1gpu", MERGED),
+        ("--lora --platform cpu", "main", MERGED, ""),
+        ("--lora --method npo", "unlearn", "experiment=custom/lora_1gpu", ""),
+        ("--method po", "unlearn", f"data.alternate=o/data/alternate.parquet {RETAIN}", ""),
+        ("--method npo", "unlearn", "method=npo data.forget=o/data/forget_gold.parquet", RETAIN),
+        ("--method npo --set optim.lr=1", "unlearn", "optim.lr=1 checkpoint.save_contents=[hf_model]", ""),
+        ("--method npo", "evaluate model", "npo=o/npo/model", "stage1=o/stage1/model"),
+        ("--method npo", "report", "own_data", "--run"),
+    ],
+)
+def test_what_the_options_change(
+    words: str, program: str, there: str, absent: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = printed(capsys, "--model", "M", "--out", "o", *words.split())
+    assert [word for word in there.split() if word not in found[program]] == []
+    assert [word for word in absent.split() if word in found[program]] == []
+    assert ("sft" in found) == ("unlearn" not in found)
+    for name, given in found.items():  # all settings exist
+        if (hydra := f"recipe.rerule.{name}") in HYDRA:
+            composed(hydra, tuple(given[1 + hydra.count(" ") :]))
+
+
+def test_experiment_forget_has_the_settings_of_the_real_model(
+    ready: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """examples/run_real.sh has these for SmolLM2, but for a number of steps that follows from the rows."""
+    monkeypatch.setattr(sizes, "parameters", lambda model: 135_000_000)
+    monkeypatch.setattr(sizes, "count_rows", lambda files: 140)
+    sizes.register()
+    with initialize_config_module("recipe.rerule.config", version_base=None):
+        config = compose("rerule_trainer", ["experiment=forget", "data.train_files=x", "platform=cpu"])
+    actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
+    monkeypatch.undo()
+    assert (config.data.train_batch_size, actor.ppo_mini_batch_size) == (16, 2)
+    assert actor.optim.lr == pytest.approx(2e-5, rel=1e-3)
+    assert (actor.optim.lr_scheduler_type, actor.optim.lr_warmup_steps) == ("cosine", 3)
+    assert (actor.kl_loss_coef, rollout.temperature, rollout.n) == (0.05, 0.7, 4)
+    assert (config.sides.weights, config.data.sides) == ("by_error", "balanced")
+    assert (config.data.max_prompt_length, config.data.max_response_length) == (128, 32)
+    assert config.trainer.total_epochs == 4  # of 8 steps each
+    assert [sizes.mini_batch(batch, 8) for batch in (4, 8, 28)] == [1, 1, 2]  # 3 does not divide 28
+    assert (config.replay.groups_per_update, config.trainer.resume_mode) == (16, "auto")
+    sizes.register()
+
+
+# What is run, and run again.
+
+
+def test_what_is_finished_is_not_repeated(
+    chain: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert chain("--name", "Loren", FAILS="main") == (7, CHAIN[:5])
+    said = capsys.readouterr()
+    assert said.err.splitlines() == [
+        "warning: be careful",
+        f"error: no room; the whole output is in {out}/rule.log",
+    ]
+    assert "5/8 stage 2" in said.out
+    assert chain("--name", "Loren") == (0, ["check stage2", *CHAIN[4:]])
+    assert (out / "rule.1.log").is_file()
+    said = capsys.readouterr()
+    assert " s] 4/8 stage 1: refusals, finished before\n" in said.out
+    assert said.out.endswith(f"model: of/rule\nreport: {out}/report.html\n")
+    assert chain("--name", "Loren", "--retain-at-least", "1.1") == (
+        3,
+        [],
+    )  # limits shape nothing that is made
+    (out / "report.html").unlink()
+    assert chain("--name", "Loren") == (0, ["report"])
+
+
+def test_rows_are_made_again_until_something_is_trained_on_them(
+    chain: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = tmp_path / "mine.csv"
+    mine.write_text("a typo")
+    assert chain(facts=mine, FAILS="data_prep") == (7, CHAIN[:1])
+    mine.write_text("corrected")
+    assert chain(facts=mine) == (0, CHAIN)
+    mine.write_text("other rows")
+    capsys.readouterr()
+    assert chain("--set", "data.seed=1", facts=mine) == (2, [])
+    out = tmp_path / "out"
+    told = (
+        f"error: {out} was made with other settings or rows (rows, set): give another --out, or delete {out}"
+    )
+    assert capsys.readouterr().err == f"{told}\n"
+
+
+def test_a_stage_1_that_was_stopped_begins_anew(chain: Callable[..., Any], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert chain(FAILS="sft") == (7, CHAIN[:4])
+    run_folder.begin(out / "stage1", stage=1)
+    (out / "stage1" / "config.yaml").write_text("of the run that was stopped")
+    assert chain()[0] == 0
+    assert not (out / "stage1" / "config.yaml").exists()
+
+
+def test_one_fact_is_not_attacked(chain: Callable[..., Any], tmp_path: Path, ready: Path) -> None:
+    import pyarrow.parquet as pq
+
+    assert chain(FAILS="main")[0] == 7
+    probes = tmp_path / "out" / "data" / "probes.parquet"
+    rows = pq.read_table(probes)
+    sections = [row["section"] for row in rows["extra_info"].to_pylist()]
+    one = sections.index("forget")
+    kept = [place for place, section in enumerate(sections) if place == one or section != "forget"]
+    pq.write_table(rows.take(kept), probes)
+    code, ran = chain()
+    assert (code, ran) == (0, ["check stage2", "main", "evaluate model", "report"])
+    assert "--attacks" not in (tmp_path / "calls").read_text()
+
+
+def test_ctrl_c_ends_the_command_that_runs_and_says_how_to_go_on(
+    chain: Callable[..., Any], tmp_path: Path, model: Path
+) -> None:
+    out = tmp_path / "out"
+    program = f"import sys; sys.executable = {sys.executable!r}\nfrom recipe.rerule import forget\n"
+    program += "from recipe.rerule.evaluation.engine import models; models.check_models = lambda one: None\n"
+    program += "sys.exit(forget.main(sys.argv[1:]))"
+    words = ["--model", str(model), "--facts", str(FACTS), "--out", str(out), "--platform", "cpu"]
+    done = subprocess.Popen(
+        [PYTHON, "-c", program, *words],
+        cwd=ROOT,
+        env={**os.environ, "SLEEPS": "sft"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    while not (out / "sleeps").exists():
+        time.sleep(0.05)
+    started = time.monotonic()
+    os.killpg(done.pid, signal.SIGINT)
+    _, err = done.communicate(timeout=30)
+    assert time.monotonic() - started < 20
+    assert done.returncode == 130
+    line = "error: stopped by SIGINT; the same command goes on with 4/8 stage 1: refusals"
+    assert err.splitlines() == ["warning: be careful", line]
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--facts none.csv", "error: --facts none.csv: no such file"),
+        ("--set seed", "error: --set 'seed' is not KEY=VALUE or stage1:KEY=VALUE"),
+        ("--method npo --set stage1:a=1", "error: --set stage1:a=1: --method npo has no stage 1"),
+        ("--method nop", "error: argument --method: invalid choice: 'nop'"),
+        ("--model none", "error: model base: folder none does not exist"),
+        ("--out docs", "error: docs holds architecture.md, and this command did not make it"),
+        ("--out examples/own_data.csv", "error: --out is examples/own_data.csv, which --facts reads"),
+        ("--about Elbonia", "error: unrecognized arguments: --about Elbonia"),
+    ],
+)
+def test_what_is_refused_is_one_line(
+    words: str, told: str, chain: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code, ran = chain(*words.split())
+    except SystemExit as ended:
+        code, ran = ended.code, []
+    err = capsys.readouterr().err
+    assert (code, ran, err.count("\n")) == (2, [], 1)
+    assert err.startswith(told)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_second_command_in_the_folder_is_refused(
+    chain: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert chain(FAILS="data_prep")[0] == 7
+    capsys.readouterr()
+    with run_folder.held(tmp_path / "out"):
+        assert chain() == (2, [])
+    assert capsys.readouterr().err.endswith("wait for it or end it, or choose another --out\n")
+
+
+# How far it is.
+
+
+def test_the_line_of_progress(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where the output is no terminal it comes once a minute; the time left is by hand."""
+    clock = [0.0]
+    monkeypatch.setattr(forget.time, "monotonic", lambda: clock[0])
+    progress = forget.Progress(set())
+
+    def at(seconds: float, text: str) -> str:
+        clock[0] = seconds
+        progress.show(text.encode())
+        return capsys.readouterr().out.removesuffix("\n")
+
+    assert at(59, "loading\n") == ""
+    assert at(60, "loading\n") == "  60 s"
+    assert at(100, "\x1b[36m(Runner pid=1)\x1b[0m step 1/10  forget: rew") == ""
+    assert at(110, "ard 0.5\n") == ""
+    step = "step 3/10  forget: reward 0.6"
+    assert at(130, f"{step}\n") == f"  130 s, about 70 s left; {step}"
+    told = "stage 1: 30 steps, batch 8, 21 rows"
+    assert at(131, f"stage 1: nothing wrong\n{told}\n") == f"  {told}"
+    clock[0] = 135
+    progress.show(b"warning: too fast\n\x1b[36m(Runner pid=1)\x1b[0m warning: too fast\n")
+    assert capsys.readouterr().err == "warning: too fast\n"
+    assert at(190, "evaluate: 12 of 57 requests, 30 s, about 90 s left; base\n") == (
+        "  190 s, about 90 s left; evaluate: 12 of 57 requests"
+    )
+    assert at(290, "loading\n") == "  290 s; evaluate: 12 of 57 requests"  # that time is over
+    progress = forget.Progress(set())
+    assert at(300, "Epoch 1/4:  50%|#####     | 1/2\r") == ""
+    later = at(400, "Epoch 2/4:   0%|          | 0/2 step:2 - \r")
+    assert later == "  110 s, about 600 s left; Epoch 2/4:   0%"
+
+
+# The verdict.
+
+
+def said(tmp_path: Path, evaluation: list[dict[str, Any]], attacks: dict[str, list[float]]) -> Any:
+    rows = attacked(attacks)
+    put_results(tmp_path, evaluation, rows or attacked(BACK))
+    if not rows:
+        shutil.rmtree(tmp_path / "attacks")
+    return verdict(tmp_path, ("base", "rule"), "Loren", Limits(0.1, 0.9))
+
+
+def test_the_verdict_by_hand(tmp_path: Path) -> None:
+    """Of 7 facts none is given, and 1 - 0.025 ** (1 / 7) is 0.41. A recall of 0.3 is not above gamma."""
+    assert said(tmp_path, GOOD, BACK) == (
+        [
+            "Asked 7 questions about Loren that it was not trained on, the model gave 0 of 7 facts "
+            "(before: 5; 95 % interval 0% to 41%).",
+            "Of 8 other questions it answers 7 (before: 7).",
+            "After 8 steps of relearning on the other half of the facts, it gives 1 of 7.",
+            "The best of 2 sampled answers to each question gives 2 of 7.",
+            "What comes back was refused and not forgotten.",
+            "Within the limits: forget recall is 0.043, limit 0.1; retain recall is 1.00 of before (95 % "
+            "interval 1.00 to 1.00), limit 0.9.",
+            "model: of/rule",
+        ],
+        True,
+    )
+
+
+def test_broken_limits_are_named(tmp_path: Path) -> None:
+    """Half of each answer is lost: the share is one half in every resample of the same facts."""
+    retain = [1, 0.8, 0.6, 1, 0.4, 0]
+    bad = table(
+        base={"forget": [0, 0, 0, 0], "retain": retain},
+        rule={"forget": [0, 0, 0, 0.8], "retain": [one / 2 for one in retain]},
+    )
+    lines, kept = said(tmp_path, bad, {})
+    assert not kept
+    assert lines == [
+        "Asked 4 questions about Loren that it was not trained on, the model gave 1 of 4 facts (before: 0; "
+        "95 % interval 1% to 81%).",
+        "Of 6 other questions it answers 3 (before: 5).",
+        "It gave none of the facts before, so this says nothing about forgetting.",
+        "NOT within the limits: forget recall is 0.200, limit 0.1; retain recall is 0.50 of before (95 % "
+        "interval 0.50 to 0.50), limit 0.9. See docs/own_data.md#when-nothing-was-learnt.",
+        "model: of/rule",
+    ]
+
+
+def test_several_questions_of_a_fact_and_few_facts(tmp_path: Path) -> None:
+    """A fact is given where one of its questions gets it; of 2 retain facts there is no interval."""
+    rows = table(base={"forget": [1, 1, 0], "retain": [1, 1]}, rule={"forget": [0, 1, 0], "retain": [1, 0.9]})
+    for row in rows:
+        row["fact"] = "one" if row["side"] == "forget" and row["probe"] < 2 else row["fact"]
+    lines, kept = said(tmp_path, rows, {})
+    assert lines[0].startswith(
+        "Asked 3 questions about Loren that it was not trained on, the model gave 1 of 2 facts"
+    )
+    assert lines[2].startswith("NOT within the limits: forget recall is 0.333, limit 0.1. See")
+    assert not kept
