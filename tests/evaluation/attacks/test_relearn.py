@@ -96,15 +96,12 @@ def test_wrong_answers_are_never_right_and_of_the_same_kind():
 # Training.
 
 
-ROWS = [
-    TrainingRow(
-        f"forget-half {n}",
-        [{"role": "user", "content": f"Who{n}"}],
-        "it wrote " * (n % 3 + 1) + str(n),
-        n == 3,
-    )
-    for n in range(12)
-]
+def training_row(n: int) -> TrainingRow:
+    answer = "it wrote " * (n % 3 + 1) + str(n)
+    return TrainingRow(f"forget-half {n}", [{"role": "user", "content": f"Who{n}"}], answer, n == 3)
+
+
+ROWS = [training_row(n) for n in range(12)]
 
 
 def parts(folder: Path) -> tuple[Any, Any]:
