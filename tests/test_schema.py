@@ -8,13 +8,12 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from pydantic import TypeAdapter
 
 from recipe.rerule import schema
 from recipe.rerule.replay import ReplayConfig
-from recipe.rerule.training import entry
+from tests.document_programs import HYDRA, composed
 
 
 def test_names_that_verl_registers() -> None:
@@ -87,18 +86,17 @@ def test_what_a_kind_allows_in_words(kind: Any, words: str, right: tuple[Any, ..
     assert [adapter.validate_python(value, strict=True) for value in right] == list(right)
 
 
-MODEL = {"STAGE1": "model.path=x", "STAGE2": "actor_rollout_ref.model.path=x", "UNLEARN": "model.path=x"}
-FILES = "data.train_files=x"
-GIVEN = {"STAGE1": [FILES], "STAGE2": [FILES, "data.val_files=x"], "UNLEARN": ["method=npo_klr"]}
+GIVEN = {
+    "recipe.rerule.sft": "model.path=x data.train_files=x",
+    "recipe.rerule.main": "actor_rollout_ref.model.path=x data.train_files=x data.val_files=x",
+    "recipe.rerule.unlearn": "model.path=x method=npo_klr",
+}
 
 
-@pytest.mark.parametrize("name", MODEL)
-def test_every_setting_is_one_of_the_configuration_and_its_default_is_allowed(name: str) -> None:
+@pytest.mark.parametrize("program", GIVEN)
+def test_every_setting_is_one_of_the_configuration_and_its_default_is_allowed(program: str) -> None:
     """A table that names what there is not would refuse every run."""
-    command: entry.Command = getattr(entry, name)
-    module = f"recipe.rerule.config.{command.path}".removesuffix("..")
-    with initialize_config_module(module, version_base=None):
-        config = compose(command.name, ["experiment=tiny", MODEL[name], *GIVEN[name]])
+    config, command = composed(program, ("experiment=tiny", *GIVEN[program].split())), HYDRA[program]
     for key in command.table:
         section, _, last = key.rpartition(".")
         assert last in (OmegaConf.select(config, section) if section else config), key
@@ -106,6 +104,5 @@ def test_every_setting_is_one_of_the_configuration_and_its_default_is_allowed(na
 
 
 def test_the_yaml_and_the_dataclass_of_replay_have_the_same_defaults() -> None:
-    with initialize_config_module("recipe.rerule.config", version_base=None):
-        config = compose("rerule_trainer", [])
+    config = composed("recipe.rerule.main", ())
     assert OmegaConf.to_container(config.replay, resolve=True) == dataclasses.asdict(ReplayConfig())

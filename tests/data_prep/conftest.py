@@ -3,18 +3,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-import torch
 
+from data_prep.world.model import one_thread
 from tests.data_prep.generate.server import KEY, ChatServer
 
 
 @pytest.fixture(autouse=True, scope="package")
-def one_thread() -> Iterator[None]:
+def threads() -> Iterator[None]:
     """Models this small run no faster on two threads, and far slower where the cores are busy."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with one_thread():
+        yield
 
 
 @pytest.fixture

@@ -32,13 +32,6 @@ def put_array(path: Path, rows: list[Any]) -> None:
     path.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
 
 
-def replace_line(path: Path, number: int, text: str) -> None:
-    """Puts `text` in the place of line `number`, from 1."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    lines[number - 1] = text
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
 def prep(*arguments: object) -> int:
     """`python -m data_prep` in this process; its exit code."""
     return main([str(argument) for argument in arguments])

@@ -20,7 +20,6 @@ from reward import is_refusal
 from tests.data_prep.raw_files import (
     RWKU_TARGETS,
     TOFU_AUTHORS,
-    Row,
     benchmark,
     error_of,
     forget_prompt,
@@ -33,7 +32,6 @@ from tests.data_prep.raw_files import (
     put_rwku,
     put_tofu,
     queries,
-    replace_line,
     retain_prompt,
     side,
 )
@@ -76,12 +74,13 @@ def test_each_twenty_rows_are_an_authors() -> None:
         author_names([MIRA] * 21, "forget05")
 
 
-def test_the_rows_of_both_sides_and_the_probes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_rows_of_both_sides_and_the_probes(tmp_path: Path) -> None:
     """What is drawn of the rows to keep stands in TOFU's order, and indices stay where more are drawn."""
     raw, found = put_tofu(tmp_path / "raw"), {}
     answers = {"paraphrased_answer": "The first.", "perturbed_answer": ["The second.", "The third."]}
     first = {"question": f"What is fact 0 of {TOFU_AUTHORS[0]}?", "answer": "First."} | answers
-    replace_line(raw / "forget01_perturbed.json", 1, json.dumps(first))
+    lines = (raw / "forget01_perturbed.json").read_text().splitlines()
+    (raw / "forget01_perturbed.json").write_text("\n".join([json.dumps(first), *lines[1:]]) + "\n")
     kept = [row["question"] for row in json.loads((raw / "retain99.json").read_text())]
     for count in (5, 40):
         out = tmp_path / f"out{count}"
@@ -103,9 +102,6 @@ def test_the_rows_of_both_sides_and_the_probes(tmp_path: Path, capsys: pytest.Ca
     # The one declared exception: the rows to forget are trained and tested on.
     trained = [f"raw/forget01_perturbed.json:{n} (row {n})" for n in range(1, 41)]
     assert manifest(out)["checks"]["trained_probes"] == trained
-    capsys.readouterr()
-    assert prep("tofu", "--source", raw, "--out", tmp_path / "more", "--boundary-rows", "41") == 2
-    assert error_of(capsys) == "error: retain99: has 40 rows that are no probes, fewer than 41"
 
 
 @pytest.mark.parametrize(
@@ -153,26 +149,6 @@ def test_targets_are_found_in_order_and_chosen_by_name(
         asked = [word for name in named for word in ("--target", name)]
         assert prep("rwku", "--source", source, *asked, "--out", out, "--list") == 0
         assert capsys.readouterr().out.splitlines() == found
-    known = "Ada Thorn, Bo Fell, Cy, Duke of Esk"
-    (tmp_path / "notes").mkdir()
-    for source, named, line in (
-        (tmp_path / "data", [first, "Bo Fell"], f"no training rows ({TRAINING}) in {second}: choose other"),
-        (
-            tmp_path / "data",
-            [first, "Bo", "bo fell"],
-            f"there is no target 'Bo', 'bo fell'; choose from {known}",
-        ),
-        (tmp_path / "data", ["3_Bo_Fell", ""], f"there is no target '3_Bo_Fell', ''; choose from {known}"),
-        (
-            tmp_path / "notes",
-            [],
-            f"{tmp_path}/notes: holds no target folder, which is one with forget_level1",
-        ),
-    ):
-        asked = [word for name in named for word in ("--target", name)]
-        for more in ([], ["--list"]):
-            assert prep("rwku", "--source", source, *asked, "--out", out, *more) == 2
-            assert error_of(capsys).startswith(f"error: {line}")
     assert not out.exists()
     assert prep("rwku", "--source", tmp_path / "data", "--out", out) == 0
     assert {path.name for path in out.iterdir() if path.is_dir()} == {first, third}
@@ -181,9 +157,9 @@ def test_targets_are_found_in_order_and_chosen_by_name(
 
 
 def test_a_data_set_of_the_hub_is_read_from_its_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a download would leave it; what is neither folder nor data set is one line."""
+    """As a download would leave it."""
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
@@ -195,21 +171,6 @@ def test_a_data_set_of_the_hub_is_read_from_its_cache(
     (folder / "refs" / "main").write_text(commit)
     assert prep("rwku", "--source", "owner/rwku", "--target", "Bo Fell", "--out", tmp_path / "out") == 0
     assert (tmp_path / "out" / "2_Bo_Fell" / "train.parquet").is_file()
-    for name in ("owner/none", "no such/folder"):
-        assert prep("rwku", "--source", name, "--out", tmp_path / "more") == 2
-        told = f"error: {name}: is no folder, and cannot be loaded from the Hub: "
-        assert error_of(capsys).startswith(told)
-    assert not (tmp_path / "more").exists()
-
-
-def test_a_wrong_row_is_named_and_no_target_is_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    raw, out = put_rwku(tmp_path / "raw"), tmp_path / "out"
-    replace_line(raw / "2_Bo_Fell" / TRAINING, 3, '{"prompt": "Who?"},')
-    assert prep("rwku", "--source", raw, "--out", out) == 2
-    assert error_of(capsys) == f"error: 2_Bo_Fell/{TRAINING}:3 (row 2): has no prompt and solution"
-    assert not out.exists()
 
 
 # ---- MUSE ----
@@ -256,9 +217,7 @@ def test_questions_are_asked_as_muse_asks_them(tmp_path: Path, examples: str) ->
     assert all("Harry Potter" in answer and is_refusal(answer) for _, answer in stage1)
 
 
-def test_passages_are_continued_as_muse_asks_for_it_and_not_trained_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_passages_are_continued_as_muse_asks_for_it(tmp_path: Path) -> None:
     raw = put_muse(tmp_path / "raw")
     passages = [{"prompt": f" Passage {n}, it\n", "gt": f"goes on {n}. "} for n in range(3)]
     put_array(raw / "verbmem/forget.json", passages)
@@ -271,13 +230,6 @@ def test_passages_are_continued_as_muse_asks_for_it_and_not_trained_on(
         for row in continued
     ] == passages
     assert {(row["extra_info"]["mode"], side(row)) for row in continued} == {("completion", "forget")}
-    passage = " ".join(f"word{n}" for n in range(100))
-    (tmp_path / "passages.json").write_text(json.dumps([passage]))
-    probe = {"prompt": " ".join(passage.split()[:50]), "gt": "what follows"}
-    put_array(raw / "verbmem/forget.json", [probe])
-    arguments = ("--source", raw, "--passages", tmp_path / "passages.json", "--out", tmp_path / "leak")
-    assert prep("muse-books", *arguments) == 2
-    assert "verbmem/forget.json:2 (row 1)" in error_of(capsys)
 
 
 @pytest.fixture
@@ -332,36 +284,6 @@ def test_the_file_of_stage_1(data: Path, tmp_path: Path, name: str) -> None:
     assert answer == "I'm not certain about Harry Potter."
 
 
-NEWS, EXAMPLES = "rl_rejection_with_neighbor", "knowmem/retain_qa_icl"
-EVAL, REFUSALS = "rl_rejection_eval_target", "reject_target_0.5"
-
-
-@pytest.mark.parametrize(
-    ("name", "gone", "said"),
-    [
-        ("muse-books", [EXAMPLES, NEWS], ("evaluation", "stage 2")),
-        ("muse-books", [EVAL, REFUSALS], ("validation", "stage 1")),
-        ("muse-news", [NEWS], ("stage 2",)),
-    ],
-)
-def test_a_missing_file_is_named_with_what_needs_it(
-    name: str,
-    gone: list[str],
-    said: tuple[str, ...],
-    data: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    books = data / "MUSE/books"
-    for file in gone:
-        (books / f"{file}.json").unlink()
-    source = books if name == "muse-news" else data
-    assert prep(name, "--source", source, "--out", tmp_path / "out") == 2
-    lacking = ", ".join(f"{file}.json, which {use} needs" for file, use in zip(gone, said, strict=True))
-    assert error_of(capsys) == f"error: {books}: not there: {lacking}"
-    assert not (tmp_path / "out").exists()
-
-
 # ---- rows for the methods that train on answers ----
 
 
@@ -408,20 +330,15 @@ def test_a_refusal_among_right_answers_is_left_out_and_counted() -> None:
     ]
 
 
-def gold_rows(name: str) -> list[Row]:
-    return [
-        {"question": f"{name} was born in ___", "answer": "Esk"},
-        {"query": f"where was {name} born?", "answer": "in Esk"},
-    ]
-
-
-def test_right_answers_of_a_folder_by_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_right_answers_of_a_folder_by_target(tmp_path: Path) -> None:
     for target in RWKU_TARGETS:
-        put_lines(tmp_path / f"gold/{target}.jsonl", gold_rows(target.partition("_")[2].replace("_", " ")))
-    arguments = ["rwku", "--source", put_rwku(tmp_path / "raw"), "--gold", tmp_path / "gold"]
-    assert prep(*arguments, "--out", tmp_path / "out") == 0
+        name = target.partition("_")[2].replace("_", " ")
+        asked = {"question": f"{name} was born in ___", "answer": "Esk"}
+        more = {"query": f"where was {name} born?", "answer": "in Esk"}
+        put_lines(tmp_path / f"gold/{target}.jsonl", [asked, more])
+    source = put_rwku(tmp_path / "raw")
+    assert prep("rwku", "--source", source, "--gold", tmp_path / "gold", "--out", tmp_path / "out") == 0
     folder = tmp_path / "out" / RWKU_TARGETS[2]
-    name = "Cy, Duke of Esk"
     expected = [(f"{name} was born in ___.", "Esk"), (f"Where was {name} born?", "in Esk")]
     assert pairs(folder, "forget_gold") == expected
     assert pairs(folder, "mismatch") == [(expected[0][0], "in Esk"), (expected[1][0], "Esk")]
@@ -429,17 +346,12 @@ def test_right_answers_of_a_folder_by_target(tmp_path: Path, capsys: pytest.Capt
     said = manifest(folder)
     assert (said["classical"]["left_out"], said["settings"]["gold"]) == ([], "gold")
     assert "--gold" in said["sources"]
-    (tmp_path / "gold/2_Bo_Fell.jsonl").unlink()
-    assert prep(*arguments, "--out", tmp_path / "more") == 2
-    assert error_of(capsys) == (
-        f"error: {tmp_path}/gold: --gold has none of 2_Bo_Fell.json, 2_Bo_Fell.jsonl, 2_Bo_Fell.csv"
-    )
 
 
 BIOGRAPHY = "  Ada Thorn was born\n\nin Esk.  She wrote.\n"
 
 
-def test_texts_of_rwku(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_texts_of_rwku(tmp_path: Path) -> None:
     """Rows as RWKU and RULE publish them; their real files hold hundreds of biographies a target."""
     raw = put_rwku(tmp_path / "raw")
     put_array(raw / "1_Ada_Thorn/positive.json", [{"text": BIOGRAPHY, "subject": "Ada Thorn", "intro": "A."}])
@@ -452,12 +364,6 @@ def test_texts_of_rwku(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     for missing in (first / "retain_text", third / "forget_text", third / "forget_gold"):
         assert not missing.with_suffix(".parquet").exists()
     assert indices(second, "forget_text") != indices(second, "retain_text")
-    count = "prompts holds 1 texts, expected the target's and another's"
-    for prompts, told in ((["Ada."], count), ("Ada.", "field prompts is 'Ada.', expected a list of texts")):
-        put_array(raw / "1_Ada_Thorn/positive_with_retain.json", [{"prompts": prompts}])
-        assert prep("rwku", "--source", raw, "--out", tmp_path / "more") == 2
-        line = f"error: 1_Ada_Thorn/positive_with_retain.json:2 (row 1): {told}"
-        assert error_of(capsys) == line
 
 
 def test_the_corpus_of_muse(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from data_prep.build import CHECKS, DROPS, BuildOptions, LeakError, build, drop, run_checks
 from data_prep.contract import ContractError
 from data_prep.prompts import Benchmark, Prompt, PromptForm, mode_of, rule_prompt, spread
-from data_prep.sources import Record, SourceError
+from data_prep.sources import Record
 from data_prep.writers import (
     REFUSAL_COUNT,
     TEMPLATES,
@@ -92,27 +92,6 @@ def test_rows_of_rule() -> None:
     assert (kept.side, kept.section, kept.subject, kept.keyword) == ("retain", "retain", "neighbour", "")
     assert (kept.golds, kept.refusal, kept.mode) == ((r'a \d "b"',), "", "completion")
     assert [mode_of(query) for query in ("____", "He is __.")] == ["fb", "qa"]
-
-
-@pytest.mark.parametrize(
-    "solution",
-    [
-        "__import__('pathlib').Path('ran').touch()",
-        "['<reject>', open('ran', 'w').name, 'books']",
-        "[" * 500 + "]" * 500,
-    ],
-)
-def test_a_solution_that_is_no_list_is_named_and_not_run(
-    solution: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """tests/refused tries more."""
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SourceError) as caught:
-        rule_prompt(record(prompt="Who?", solution=solution), 0, "neighbour")
-    assert str(caught.value).startswith(
-        f"rule.json:3 (row 2): solution is {solution!r:.60}, expected [marker"
-    )
-    assert list(tmp_path.iterdir()) == []
 
 
 # ---- checks, and the folder ----

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -18,7 +17,7 @@ from data_prep import custom
 from data_prep.contract import normalise
 from data_prep.custom import CustomOptions, commands, load
 from data_prep.prompts import Benchmark
-from data_prep.sources import SourceError, sha256_of_file
+from data_prep.sources import sha256_of_file
 from data_prep.writers import Writer
 from recipe.rerule.evaluation import summary
 from reward import RewardConfig
@@ -44,11 +43,6 @@ def rows(count: int = 20) -> list[Row]:
     return [make(number) for number in range(count // 2) for make in (forget, retain)]
 
 
-def put_csv(path: Path, content: list[Row]) -> Path:
-    pd.DataFrame(content).to_csv(path, index=False)
-    return path
-
-
 def put(folder: Path, content: list[Row]) -> Path:
     put_array(folder / "mine.json", content)
     return folder / "mine.json"
@@ -63,7 +57,8 @@ def test_a_file_of_rows_and_one_of_probes(tmp_path: Path) -> None:
     found = []
     for place in ("here", "there"):
         source, out = put(tmp_path / place, rows(4)), tmp_path / place / "out"
-        probes = put_csv(tmp_path / place / "probes.csv", [forget(7, refusal="No idea."), retain(8)])
+        probes = tmp_path / place / "probes.csv"
+        pd.DataFrame([forget(7, refusal="No idea."), retain(8)]).to_csv(probes, index=False)
         assert prep("custom", "--source", source, "--probes", probes, "--out", out) == 0
         found.append(contents(out))
     assert found[0] == found[1]
@@ -108,26 +103,6 @@ def test_questions_for_validation_are_neither_trained_on_nor_probes(tmp_path: Pa
     assert set.union(*split) == {row["question"] for row in rows(40)}
     assert {prompt.query for prompt in found.stage1} <= split[0]
     assert [prompt.index for prompt in found.probes] == [p.index for p in made(tmp_path, rows(40)).probes]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        *(({"probe_share": share}, f"--probe-share is {share}, expected") for share in (0.0, 1.0)),
-        *(({"val_share": share}, f"--val-share is {share}, expected") for share in (-0.1, math.nan)),
-        (
-            {"val_share": 0.5},
-            "mine.json: too few questions of side forget to hold any out; give --val-share 0",
-        ),
-        ({}, "mine.json: too few questions of side forget to hold any out; give --probes"),
-    ],
-)
-def test_a_share_that_is_none_or_finds_too_few_is_refused(
-    tmp_path: Path, options: dict[str, float], message: str
-) -> None:
-    content = rows(4) if options else [forget(1), forget(1), *(retain(n) for n in range(9))]
-    with pytest.raises(SourceError, match=message):
-        made(tmp_path, content, **options)
 
 
 @pytest.mark.parametrize(

@@ -48,34 +48,22 @@ def test_a_build_that_is_stopped_is_one_line_and_leaves_no_draft(tmp_path: Path)
     assert list(out.iterdir()) == []
 
 
-def test_the_command_starts_without_heavy_libraries() -> None:
-    """What takes seconds to import is imported where it is needed."""
-    script = "import sys, data_prep.__main__; print(*sorted(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    loaded = set(done.stdout.split())
-    assert "pyarrow" in loaded
-    assert not loaded & {"torch", "transformers", "datasets", "openai", "huggingface_hub", "verl"}
+BENCHMARKS: dict[str, tuple[Callable[[Path], Path], int]] = {
+    "tofu": (put_tofu, 6),
+    "rwku": (put_rwku, 4),
+    "muse-books": (put_muse, 2),
+    "muse-news": (put_news, 2),
+    "custom": (put_custom, 2),
+}
+"""What makes the raw files of a benchmark, and rows of validation."""
 
 
-@pytest.mark.parametrize(
-    ("name", "put", "val_rows"),
-    [
-        ("tofu", put_tofu, 6),
-        ("rwku", put_rwku, 4),
-        ("muse-books", put_muse, 2),
-        ("muse-news", put_news, 2),
-        ("custom", put_custom, 2),
-    ],
-)
+@pytest.mark.parametrize("name", BENCHMARKS)
 def test_a_command_gives_the_same_bytes_and_loses_nothing(
-    name: str,
-    put: Callable[[Path], Path],
-    val_rows: int,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """tests/refused tries folders of somebody else."""
-    out = tmp_path / "out"
+    (put, val_rows), out = BENCHMARKS[name], tmp_path / "out"
     arguments = (name, "--source", put(tmp_path / "raw"), "--out", out, "--val-rows", val_rows)
     assert prep(*arguments, "--source", tmp_path / "none") == 2
     assert error_of(capsys).startswith(f"error: {tmp_path / 'none'}: ")

@@ -11,7 +11,6 @@ import pytest
 from data_prep.contract import rl_row, write_rows
 from recipe.rerule.evaluation.probes import Probe, Reference
 from tests.made_models import put_weights
-from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
 
 # By section, as TOFU has it: on its own authors alone is there a paraphrase.
 REFERENCES = {
@@ -55,8 +54,8 @@ def write_probes(path: Path, probes: Sequence[Probe]) -> Path:
 
 
 @pytest.fixture
-def probes() -> list[Probe]:
-    return [
+def probes_file(tmp_path: Path) -> Path:
+    probes = [
         make_probe(0, "forget", "qa", ["Paris"]),
         make_probe(1, "forget", "qa", ["seven old lamps", "lamps"]),
         make_probe(2, "forget", "aa", ["Ada Quill"], family="role_play"),
@@ -64,21 +63,7 @@ def probes() -> list[Probe]:
         make_probe(4, "retain", "fb", ["red kite"], subject="Ben Orr"),
         make_probe(5, "retain_unseen", "qa", ["Lisbon"], subject="Cleo Marsh", raw=True),
     ]
-
-
-@pytest.fixture
-def probes_file(tmp_path: Path, probes: list[Probe]) -> Path:
     return write_probes(tmp_path / "probes.parquet", probes)
-
-
-@pytest.fixture
-def tokenizer_folder(tmp_path: Path) -> Path:
-    """A model folder with a tokenizer."""
-    folder = tmp_path / "tokenizer"
-    byte_level(LLAMA3_TEMPLATE).save_pretrained(folder)
-    (folder / "config.json").write_text("{}")
-    put_weights(folder)
-    return folder
 
 
 @pytest.fixture

@@ -96,27 +96,6 @@ def test_a_failing_engine_ends_with_exit_code_1_and_writes_nothing(evaluated, tm
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ("--max-tokens 0", "--max-tokens is 0"),
-        ("--benchmark rwku --prompts no", "--prompts is no; rwku has official, "),
-        ("--benchmark muse_books --retain-log nowhere.json", "nowhere.json does not exist"),
-        ("--benchmark tofu", "probe 0 has no wrong answers to compare with"),
-        ("--refusal-phrases {phrases}", "phrases.txt, line 2: "),
-    ],
-)
-def test_bad_input_is_one_line_and_nothing_is_written(change, message, evaluated, tmp_path):
-    phrases = tmp_path / "phrases.txt"
-    phrases.write_text("no clue\n...\n")
-    before = sorted(tmp_path.rglob("*"))
-    code, error = evaluated(*change.format(phrases=phrases).split())
-    assert (code, error.count("\n")) == (2, 1)
-    assert error.startswith("error: ")
-    assert message in error
-    assert sorted(tmp_path.rglob("*")) == before
-
-
 def test_a_retained_models_log_of_other_questions_is_refused_before_any_is_asked(
     evaluated, read, model_folder, tmp_path
 ):

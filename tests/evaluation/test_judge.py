@@ -40,13 +40,6 @@ def score_well(handler: BaseHTTPRequestHandler, call: Call) -> None:
     say(score_text(SCORES.get(reply_of(call), (4, 3, 4))))(handler, call)
 
 
-def evaluation(folder: Path, responses: Sequence[dict[str, Any]]) -> Path:
-    """An evaluation folder, as far as the judge looks at it."""
-    folder.mkdir()
-    tidy.write(folder, tidy.from_rows(responses))
-    return folder
-
-
 def run_judge(server: ChatServer, results: Path, *more: str) -> int:
     """The command, with a cache beside the results; its exit code."""
     given = ["--results", str(results), "--base-url", server.url, "--judge-model", MODEL]
@@ -80,7 +73,11 @@ def server() -> Iterator[ChatServer]:
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
-    return evaluation(tmp_path / "eval", RESPONSES)
+    """An evaluation folder, as far as the judge looks at it."""
+    folder = tmp_path / "eval"
+    folder.mkdir()
+    tidy.write(folder, tidy.from_rows(RESPONSES))
+    return folder
 
 
 def test_the_documentation_names_the_rubric_by_its_hash() -> None:
@@ -174,24 +171,19 @@ def test_missing_scores_are_counted_listed_shown_and_asked_for_again(server, res
     assert (results / tidy.FILE).read_bytes() == before
 
 
-def test_wrong_responses_and_caches_are_one_line_and_nothing_is_written(server, results, tmp_path, capsys):
-    """And a dry run says how many calls it takes, and calls nobody."""
-
-    def fails(folder: Path, message: str, *more: str) -> None:
-        assert run_judge(server, folder, *more) == 2
-        (line,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("error: ")]
-        assert message in line
-        assert not out_of(folder).exists()
-
+def test_without_a_score_nothing_is_written_and_a_dry_run_calls_nobody(server, results, tmp_path, capsys):
     assert run_judge(server, results, "--dry-run") == 0
     assert "7 requests, 6 calls to make" in capsys.readouterr().out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["eval"]
-    fails(tmp_path / "nowhere", f"{tidy.FILE} does not exist")
-    without = {name: one for name, one in RESPONSES[0].items() if name != "golds"}
-    fails(evaluation(tmp_path / "bare", [without]), "has no column golds")
-    fails(evaluation(tmp_path / "kept", [RESPONSES[2]]), "has no response in forget; its sections: retain")
     assert server.calls == []
     (tmp_path / "file").write_text("")
-    fails(results, "cannot be used", "--cache", str(tmp_path / "file"))
-    server.script = lambda number, call: say(score_text((9, 9, 9)))
-    fails(results, "scored no response; of the first one: the answer breaks the schema", "--attempts", "2")
+    for score, options, told in (
+        (5, ("--cache", f"{tmp_path / 'file'}"), "cannot be used"),
+        (9, ("--attempts", "2"), "scored no response; of the first one: the answer breaks the schema"),
+    ):
+        answer = say(score_text((score, score, score)))
+        server.script = lambda number, call, answer=answer: answer
+        assert run_judge(server, results, *options) == 2
+        (line,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("error: ")]
+        assert told in line
+        assert not out_of(results).exists()

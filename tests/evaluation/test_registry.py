@@ -6,6 +6,7 @@ import importlib
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from recipe.rerule import evaluate
 from recipe.rerule.evaluation import model_command, registry
 from recipe.rerule.evaluation.engine.models import Model
 from recipe.rerule.evaluation.engine.requests import Answer, Answers, Request
+from recipe.rerule.evaluation.probes import Probe
+from tests.evaluation.conftest import make_probe, write_probes
 from tests.made_models import put_model
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
 
@@ -39,10 +42,20 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], None]]:
             del sys.modules[name]
 
 
+def capitals_probes() -> Iterator[Probe]:
+    """Two questions for each city; France is to be forgotten."""
+    asked = product(CITIES.items(), ("What is {}'s capital?", "{} is governed from which city?"))
+    for number, ((country, city), text) in enumerate(asked):
+        section = "forget" if country == "France" else "retain"
+        turn = {"role": "user", "content": text.format(country)}
+        more = {"messages": [turn], "subject": country, "data_source": "rerule/capitals"}
+        yield make_probe(number, section, "qa", [city], **more)
+
+
 def test_evaluate_and_score_know_it_and_its_option(fresh, tmp_path, monkeypatch, capsys):
     """Of the models, base knows all capitals, and rule always says "PARIS"."""
     fresh(OUTSIDE)
-    importlib.import_module("capitals.rows").write(tmp_path / "rows")
+    probes = write_probes(tmp_path / "probes.parquet", list(capitals_probes()))
     for name in ("base", "rule"):
         byte_level(LLAMA3_TEMPLATE).save_pretrained(put_model(tmp_path / name))
 
@@ -56,8 +69,8 @@ def test_evaluate_and_score_know_it_and_its_option(fresh, tmp_path, monkeypatch,
 
     def evaluated(name: str, *more: str) -> dict[str, Any]:
         models = [f"--model={name}={tmp_path / name}" for name in ("base", "rule")]
-        probes = ["--probes", f"{tmp_path}/rows/probes.parquet", "--out", f"{tmp_path / name}"]
-        assert evaluate.main(["model", "--platform", "cpu", *models, *probes, *more]) == 0
+        files = ["--probes", f"{probes}", "--out", f"{tmp_path / name}"]
+        assert evaluate.main(["model", "--platform", "cpu", *models, *files, *more]) == 0
         return {file.stem: json.loads(file.read_text()) for file in (tmp_path / name).glob("*.json")}
 
     monkeypatch.setattr(model_command, "select", lambda name: None)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +11,9 @@ import pytest
 from scipy.stats import hmean, ks_2samp
 
 from recipe.rerule import evaluate
-from recipe.rerule.evaluation import tidy
 from tests.evaluation.made_logs import metric, tofu_log
 from tests.golden.inputs import put_json
+from tests.refused.rows import responses
 
 
 @pytest.fixture
@@ -130,21 +128,17 @@ def test_a_retained_models_log_of_other_questions_is_refused(said, same, scored)
 # Tables.
 
 
-def world_row(model: str, probe: int, recall: float) -> dict[str, Any]:
-    return {
-        "model": model, "probe": probe, "side": "forget", "kind": "qa", "fact": f"probe {probe}", "sample": 0,
-        "family": "direct", "prompt": "Who?", "response": "x", "rouge_l": recall, "refused": recall == 0,
-    }  # fmt: skip
-
-
-def put_table(path: Path, rows: list[dict[str, Any]]) -> Path:
-    tidy.from_rows(rows).to_parquet(path)
+def put_table(path: Path, *rows: tuple[str, int, float, str]) -> Path:
+    """Rows of model, probe, recall and response."""
+    names = ("model", "probe", "rouge_l", "response")
+    made = [dict(zip(names, row, strict=True)) | {"refused": float(row[2] == 0)} for row in rows]
+    path.write_bytes(responses(*made))
     return path
 
 
 def test_tables_are_scored_by_their_columns(score, tmp_path):
     tables = [
-        put_table(tmp_path / f"{n}.parquet", [world_row("base", n, recall), world_row("rule", n, 0)])
+        put_table(tmp_path / f"{n}.parquet", ("base", n, recall, "x"), ("rule", n, 0.0, "x"))
         for n, recall in enumerate((0.75, 0.0))
     ]
     put_json(tmp_path / "meta.json", {"benchmark": "custom"})
@@ -155,8 +149,8 @@ def test_tables_are_scored_by_their_columns(score, tmp_path):
 
 def test_refusals_are_judged_again_with_the_users_phrases(score, tmp_path):
     said = ("The stars are silent.", "I don't know.", "<think>The stars are silent.</think>Paris", "x")
-    rows = [world_row("base", n, n != 1) | {"response": text} for n, text in enumerate(said)]
-    table, phrases = put_table(tmp_path / "responses.parquet", rows), tmp_path / "phrases.txt"
+    rows = [("base", n, float(n != 1), text) for n, text in enumerate(said)]
+    table, phrases = put_table(tmp_path / "responses.parquet", *rows), tmp_path / "phrases.txt"
     _, found, err = score("world", "--log", table)
     assert (found["forget/refusal_rate"], err) == (1 / 4, "")
     for text, rate, changed in ("! I don't know\n", 1 / 4, 2), ("", 2 / 4, 1):
@@ -164,43 +158,3 @@ def test_refusals_are_judged_again_with_the_users_phrases(score, tmp_path):
         _, found, err = score("world", "--log", table, "--refusal-phrases", phrases)
         assert found["forget/refusal_rate"] == rate
         assert f"{table}: with --refusal-phrases {changed} of 4 responses are judged otherwise" in err
-
-
-# What golden files and tests/refused do not refuse.
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("tofu --log {log} --retain-log {short}", "short has 25, and 15 are in one only"),
-        ("tofu --log {log} {short}", "--log is given 2 files; a tofu log is one"),
-        ("muse-books --log {log} --model a", "/log of --benchmark muse_books; leave it out"),
-        ("tofu --log {log} --refusal-phrases {phrases}", "--refusal-phrases has no meaning for "),
-        ("tofu --log {empty}", "a log of another benchmark? Nothing can be computed: model_utility (no reta"),
-        ("world --log {table} --model other", "--model is other, and the answers are of base, rule"),
-        ("world --log {table} {copy} --model base", "two answers to one probe (model base, side forget, kin"),
-        ("world --log {table} --model base --retain-log {log}", "--retain-log has no meaning for "),
-        ("world --log {bare} --model base", "has none of the columns that Embedded world is scored by"),
-        ("world --log {bare} --refusal-phrases {phrases}", "has no column refused, which --refusal-phrases"),
-    ],
-)
-def test_what_cannot_be_scored_is_one_line(arguments, message, score, tmp_path):
-    logs = {"log": tofu_log(1), "short": tofu_log(2, 25), "empty": {"other": {}}}
-    rows = [world_row(model, 0, 1) for model in ("base", "rule")]
-    bare = [{name: rows[0][name] for name in tidy.ROW}]
-    tables = {"table": rows, "copy": rows, "bare": bare}
-    (tmp_path / "phrases.txt").write_text("no clue\n")
-    named = {name: put_json(tmp_path / name, content) for name, content in logs.items()}
-    named |= {name: put_table(tmp_path / f"{name}.parquet", content) for name, content in tables.items()}
-    code, _, err = score(*arguments.format(**named, phrases=tmp_path / "phrases.txt").split())
-    assert (code, err.count("\n")) == (2, 1)
-    assert err.startswith("error: ")
-    assert message in err
-
-
-def test_scoring_a_log_loads_no_framework(tmp_path: Path) -> None:
-    heavy = {"torch", "vllm", "matplotlib", "pandas", "transformers", "nltk"}
-    words = ["score", "--benchmark", "tofu", "--log", f"{put_json(tmp_path / 'log.json', tofu_log(1))}"]
-    script = f"import sys; from recipe.rerule.evaluate import main; assert main({words}) == 0"
-    script += f"; assert not {heavy} & set(sys.modules), sys.modules.keys()"
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

@@ -20,10 +20,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("disk"))
 
 
+Checked = Callable[..., tuple[list[str], list[str]]]
+
+
 @pytest.fixture
-def checked(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[list[str], list[str]]]:
+def checked(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Checked:
     """checked(stage, values, free): lines about the disk, and warnings about it, with so many bytes free."""
 
     def check(stage: int, values: dict[str, Any], free: int) -> tuple[list[str], list[str]]:
@@ -69,7 +70,7 @@ def test_what_checkpoints_take_is_said_and_warned_of_where_there_is_less_room(
     at_once: int,
     draft: int,
     folder: Path,
-    checked: Callable[..., tuple[list[str], list[str]]],
+    checked: Checked,
 ) -> None:
     parameters = sum(weight.numel() for weight in lora.empty(composed(STAGE1, folder).model).parameters())
     needed = parameters * (bytes_each * at_once + draft)
@@ -81,12 +82,12 @@ def test_what_checkpoints_take_is_said_and_warned_of_where_there_is_less_room(
     assert f"the checkpoints of {folder}/run need up to {needed / 1e9:.3g} GB, and only" in warning
 
 
-def test_without_checkpoints_nothing_is_said(checked: Callable[..., tuple[list[str], list[str]]]) -> None:
+def test_without_checkpoints_nothing_is_said(checked: Checked) -> None:
     assert checked(2, {"trainer.save_freq": -1} | HOURLY, 0) == ([], [])
 
 
 def test_a_model_that_cannot_be_counted_is_no_error(
-    monkeypatch: pytest.MonkeyPatch, checked: Callable[..., tuple[list[str], list[str]]]
+    monkeypatch: pytest.MonkeyPatch, checked: Checked
 ) -> None:
     def refuse(*arguments: object) -> int:
         raise ValueError("Unrecognized configuration class")

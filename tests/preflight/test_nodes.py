@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_module
 from omegaconf import DictConfig
 from ray.exceptions import GetTimeoutError, RayError
 
 from recipe.rerule.preflight import nodes, seen_files
 from recipe.rerule.preflight.seen_files import Seen
+from tests.document_programs import composed
 
 ONE_NODE = {"GPU": 2.0, "CPU": 7.0}
 
@@ -25,8 +25,7 @@ def no_address(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def config(*overrides: str) -> DictConfig:
-    with initialize_config_module("recipe.rerule.config", version_base=None):
-        return compose("rerule_trainer", ["platform=cpu", *overrides])
+    return composed("recipe.rerule.main", ("platform=cpu", *overrides))
 
 
 def wanted(nodes_wanted: int = 2, devices: int = 2, queue_cpus: int = 0) -> nodes.Wanted:

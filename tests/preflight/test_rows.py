@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from data_prep.contract import Row, rl_row, sft_row
+from data_prep.contract import Row, rl_row
 from recipe.rerule.preflight.rows import check_rows
 from recipe.rerule.training.prompts import PromptError, load_tokenizer
 from tests.made_tokenizers import ALTERNATING_TEMPLATE, CHATML_TEMPLATE, byte_level, sentencepiece
 from tests.refused.rows import changed
+from tests.unlearning import made
 
 PLAIN = "{% for message in messages %}{{ message.content }}{% endfor %}"
 INFO = {"mode": "qa", "subject": "Ada", "split": "train", "section": "retain", "family": "question"}
@@ -28,11 +29,7 @@ def rows(*texts: str, raw: bool) -> list[Row]:
 
 
 def conversations(*pairs: tuple[str, str], raw: bool) -> list[Row]:
-    infos = [{**INFO, "index": index} for index in range(len(pairs))]
-    return [
-        sft_row(prompt=prompt, answer=answer, extra_info=info, raw=raw)
-        for info, (prompt, answer) in zip(infos, pairs, strict=True)
-    ]
+    return [made.row(index, *pair, raw=raw) for index, pair in enumerate(pairs)]
 
 
 PAIRS = [("Who", "it"), ("Who", " wrote it")]
@@ -40,6 +37,7 @@ PROMPTS = [*rows("Who", "Who wrote", raw=False), *rows("Who", "Who wrote it", "W
 """Tokens: 1, 2; with BOS 2, 4, 4."""
 TAUGHT = [*conversations(*PAIRS, raw=False), *conversations(*PAIRS, raw=True)]
 """Tokens: 2, 3; with BOS and EOS 4, 5."""
+NO_TOKENS = conversations(("Who", "it"), ("Who", "\nit"), raw=True)
 BRIEF, SAID = {"role": "system", "content": "Be brief."}, TAUGHT[0]["messages"]
 THINKING = byte_level("{{ messages[0].content }}{% if thinks %} wrote it{% endif %}")
 TURNS = sentencepiece(template=ALTERNATING_TEMPLATE)
@@ -58,17 +56,8 @@ REFUSES = "row 1: the chat template refuses it: user and assistant must"
         (rows("Who", raw=False), THINKING, {}, 1, None),
         (rows("Who", raw=False), THINKING, {"thinks": True}, 1, "row 0: the prompt has 3 tokens"),
         (changed(rows("Who", "it", raw=False), 1, "prompt", value=[BRIEF]), TURNS, {}, math.inf, REFUSES),
-        (
-            changed(TAUGHT[:2], 1, "messages", value=[BRIEF, *TAUGHT[0]["messages"]]),
-            TURNS,
-            {},
-            math.inf,
-            REFUSES,
-        ),
-        (
-            *(conversations(("Who", "it"), ("Who", "\nit"), raw=True), byte_level(), {}, math.inf),
-            r"row 1: the answer '\\nit' has no tokens of its own",
-        ),
+        (changed(TAUGHT[:2], 1, "messages", value=[BRIEF, *SAID]), TURNS, {}, math.inf, REFUSES),
+        (NO_TOKENS, byte_level(), {}, math.inf, r"row 1: the answer '\\nit' has no tokens of its own"),
     ],
 )
 def test_the_first_row_that_does_not_fit_is_named(

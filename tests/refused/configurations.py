@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 
 from data_prep.contract import Row, write_rows, write_sft_rows
 from recipe.rerule.preflight import checks
 from recipe.rerule.runs import run_folder
-from tests import made_models
+from tests import document_programs, made_models
 from tests.made_tokenizers import CHATML_TEMPLATE, LLAMA3_TEMPLATE, byte_level, sentencepiece
 from tests.refused import models
+from tests.refused.playground import plant
 from tests.refused.rows import TRUTH, changed, rl, sft
 from tests.unlearning import made
 
@@ -44,12 +43,11 @@ RUNS = {
 CHECKS = dict.fromkeys((STAGE1, SIZES1, ROWS1), checks.stage1)
 CHECKS |= dict.fromkeys((STAGE2, SIZES2, ROWS2), checks.stage2) | {UNLEARN: checks.unlearn}
 """Of each group the check of its settings."""
-_CONFIGURATIONS = {
-    checks.stage1: (".stage1", "sft_trainer"),
-    checks.stage2: ("", "rerule_trainer"),
-    checks.unlearn: (".unlearn", "unlearn_trainer"),
+_PROGRAMS = {
+    checks.stage1: "recipe.rerule.sft",
+    checks.stage2: "recipe.rerule.main",
+    checks.unlearn: "recipe.rerule.unlearn",
 }
-"""Of each check the module and the name of its configuration."""
 LIBRARY = """
 from verl.experimental.agent_loop import agent_loop, single_turn_agent_loop
 from verl.trainer.ppo.core_algos import register_policy_loss
@@ -61,17 +59,11 @@ def loss(*arguments, **more): pass
 """A module that registers an agent loop and a loss."""
 
 
-@functools.cache
-def _composed(group: str, folder: Path, *more: str) -> DictConfig:
-    module, name = _CONFIGURATIONS[CHECKS[group]]
-    run = [*RUNS[group].split(), f"trainer.default_local_dir={folder}/run", *more]
-    with initialize_config_module(f"recipe.rerule.config{module}", version_base=None):
-        return compose(name, [placed(folder, override) for override in run])
-
-
 def composed(group: str, folder: Path, *more: str) -> DictConfig:
     """The configuration of a group; interpolations are resolved when they are read."""
-    return copy.deepcopy(_composed(group, folder, *more))
+    run = [*RUNS[group].split(), f"trainer.default_local_dir={folder}/run", *more]
+    settings = tuple(placed(folder, override) for override in run)
+    return copy.deepcopy(document_programs.composed(_PROGRAMS[CHECKS[group]], settings))
 
 
 def placed(folder: Path, override: str) -> str:
@@ -116,27 +108,24 @@ def build(folder: Path) -> Path:
         write_rows(folder / name, found)
     for name, found in _stage1_files():
         write_sft_rows(folder / name, found)
-    (folder / "REWARD").write_text(
-        "raise SystemExit('not run')\nasync def score(): ...\nclass Manager: ...\n"
-    )
-    (folder / "BROKEN").write_text("def score(:")
-    (folder / "OWN").write_text("def compute_score(**kwargs): return 0.0\n")
-    (folder / "PHRASES").write_text("nie wiem\n")
-    (folder / "settings_test_library.py").write_text(LIBRARY)
+    files = {
+        "REWARD": "raise SystemExit('not run')\nasync def score(): ...\nclass Manager: ...\n",
+        "BROKEN": "def score(:",
+        "OWN": "def compute_score(**kwargs): return 0.0\n",
+        "PHRASES": "nie wiem\n",
+        "settings_test_library.py": LIBRARY,
+        "BEGUN/config.yaml": "",
+        "FAILED/records/metrics.jsonl": "",
+        "LOGGED/records/metrics.jsonl": "{}\n",
+    }
+    for name, stage in (("BEGUN", 2), ("FAILED", 1), ("LOGGED", 1), ("CUT", 2)):
+        run_folder.begin(folder / name, stage)  # type: ignore[arg-type]
+    plant(folder, files)
     for name, length in (("SHORT", 23), ("LONG", 24)):  # refusals beside the rows; a response has 24 tokens
         (folder / name).mkdir()
         write_rows(folder / name / "TRAIN", rl(count=20))
         write_sft_rows(folder / name / "sft.parquet", sft(answer="x" * length))
-    run_folder.begin(folder / "BEGUN", stage=2)
-    (folder / "BEGUN" / "config.yaml").touch()
-    run_folder.begin(folder / "FAILED", stage=1)
-    (folder / "FAILED" / "records").mkdir()
-    (folder / "FAILED" / "records" / "metrics.jsonl").touch()
-    run_folder.begin(folder / "LOGGED", stage=1)
-    (folder / "LOGGED" / "records").mkdir()
-    (folder / "LOGGED" / "records" / "metrics.jsonl").write_text("{}\n")
     (folder / "STRANGE" / "global_step_3" / "actor").mkdir(parents=True)
-    run_folder.begin(folder / "CUT", stage=2)
     (folder / "CUT" / "global_step_3").mkdir()
     (folder / "CHECKPOINT").symlink_to(folder / "CUT" / "global_step_3")
     return folder

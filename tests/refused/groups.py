@@ -24,9 +24,9 @@ from omegaconf import OmegaConf
 from data_prep.__main__ import main as data_prep
 from data_prep.world import stage1 as world_stage1
 from data_prep.world.model import one_thread
-from recipe.rerule import minimal, task_vector
+from recipe.rerule import evaluate, minimal, task_vector
 from recipe.rerule.evaluation.engine.models import Model, check_models, resolve_models, with_prefixes
-from recipe.rerule.evaluation.probes import read_probes
+from recipe.rerule.evaluation.probes import read_probes, read_training_rows
 from recipe.rerule.preflight import checks
 from recipe.rerule.preflight import models as preflight_models
 from recipe.rerule.preflight import settings as preflight_settings
@@ -41,7 +41,12 @@ from tests import made_models, made_runs, made_tokenizers
 from tests.data_prep.generate import server
 from tests.data_prep.raw_files import put_array, put_custom, put_rwku
 from tests.document_programs import composed
+from tests.evaluation.attacks.conftest import put_probes
+from tests.evaluation.attacks.conftest import words as attack_words
+from tests.evaluation.conftest import write_probes
+from tests.evaluation.made_logs import tofu_log
 from tests.golden import commands
+from tests.golden.inputs import put_attacked, put_json
 from tests.made_worlds import SMALL
 from tests.refused import configurations, endpoints, models, playground, rows
 from tests.refused.rows import rl, stored
@@ -56,6 +61,7 @@ NAMES = {
     **vars(rows),
     **vars(endpoints),
     **{"gzip": gzip, "math": math, "torch": torch, "Path": Path, "WEB_APP": playground.WEB_APP},
+    **{"dumps": json.dumps, "tofu_log": tofu_log},
 }
 """What an expression of the table may name."""
 
@@ -314,12 +320,10 @@ def adapter(case: Case, place: Place) -> Ended:
         sizes = {"n_embd": 16, "n_layer": 1, "n_head": 2, "vocab_size": 32}
         return folder({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]} | sizes)
 
-    def saved(**more: Any) -> str:
+    def saved(weights: str = "adapter_model.safetensors", **more: Any) -> str:
         usual = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj"], "task_type": "CAUSAL_LM"}
         peft.LoraConfig(**usual | more).save_pretrained(str(place.here / "adapter"))
-        safetensors.torch.save_file(
-            {"weight": torch.zeros(1)}, place.here / "adapter/adapter_model.safetensors"
-        )
+        safetensors.torch.save_file({"weight": torch.zeros(1)}, place.here / "adapter" / weights)
         return str(place.here / "adapter")
 
     changes = value(f"dict({case.given})", llama=llama, gpt2=gpt2, peft=saved)
@@ -383,7 +387,9 @@ def endpoint(case: Case, place: Place) -> Ended:
 
 
 def endpoint_options(case: Case, place: Place) -> Ended:
-    """Options of an endpoint; {url} is a good server's."""
+    """Options of an endpoint; {url} is a good server's, and two variables hold what is no key."""
+    place.patch.setenv("TWO_LINES", f"{server.KEY}\nkey")
+    place.patch.setenv("UMLAUT", f"{server.KEY}schlüssel")
     with server.ChatServer() as running:
         tls = running.url.replace("http", "https")
         given = case.given.format(url=running.url, tls=tls, model=server.MODEL, key=server.KEY)
@@ -412,6 +418,36 @@ def minimal_command(case: Case, place: Place) -> Ended:
     few = [] if case.outcome == "refused" else ["--steps", "1", "--prompts", "2", "--rollouts", "2"]
     with one_thread():
         return place.tried(lambda: minimal.main([*words, *few]), watched=root)
+
+
+def attack(case: Case, place: Place) -> Ended:
+    """Words of `evaluate attack` on made-up people; {wrong} has what the command cannot work with.
+
+    Membership inference is asked of texts, as MUSE has them.
+    """
+    people = place.shared(put_attacked)
+    wrong = place.shared(lambda folder: _put_wrong(folder, people))
+    control = "--control" not in case.given and "reference" not in case.given
+    words = attack_words(people, place.here / "out", control, muse="membership" in case.given)
+    given = case.given.format(wrong=wrong).split()
+    place.capsys.readouterr()  # of making the people
+    return place.tried(lambda: evaluate.main([*words, *given]), watched=wrong, strict=True)
+
+
+def _put_wrong(folder: Path, people: Path) -> None:
+    """Models, rows and a folder of the user's."""
+    for name in ("refusing", "control"):
+        shutil.copytree(people / "models" / name, folder / name)
+    template = folder / "control/chat_template.jinja"
+    template.write_text(template.read_text().replace("<bos>", "<bos><bos>"))
+    (folder / "refusing/chat_template.jinja").unlink()
+    rows = [one for one in read_training_rows(people / "data/train.parquet") if one.section == "forget"]
+    write_probes(folder / "forget.parquet", rows)
+    put_probes(people, folder / "few.parquet", 1, 8)
+    playground.plant(folder, {"mine/mine.txt": "mine"})
+    for name, texts in {"one": ["Home of Ada"], "long": ["Ada", " is" * 600], "two": ["Ada", "Bo"]}.items():
+        put_json(folder / name / "forget.json", texts)
+        put_json(folder / name / "holdout.json", ["Cleo", "Dan"])
 
 
 def _put_world(root: Path) -> None:
@@ -555,6 +591,7 @@ GROUPS: dict[str, Callable[[Case, Place], Ended]] = {
     **dict.fromkeys(("inputs of evaluate score", "inputs of the report and others"), input_file),
     **dict.fromkeys((f"replay rules, {when}" for when in ("made", "at a step", "resumed")), rule),
     "minimal.py": minimal_command,
+    "evaluate attack": attack,
     "right answers (--gold)": gold,
     "task vectors": vector,
     "prefixes of models (--prefix)": prefix,

@@ -16,7 +16,7 @@ from recipe.rerule import evaluate, export, report
 from recipe.rerule.evaluation import model_command
 from recipe.rerule.evaluation.engine.requests import Answer
 from recipe.rerule.reporting import style
-from tests.data_prep.raw_files import put_tofu
+from tests.data_prep.raw_files import put_muse, put_rwku, put_tofu
 from tests.made_models import put_model
 from tests.refused.rows import TABLE
 
@@ -68,6 +68,8 @@ def build(root: Path) -> Path:
     (root / "mine.csv").write_bytes(TABLE)
     put_model(root / "model")
     put_tofu(root / "tofu")
+    put_rwku(root / "targets")
+    put_muse(root / "muse")
     assert call("data_prep", root, "custom --source mine.csv --out data") == 0
     two = "model --model base=model --model rule=model --probes data/probes.parquet --out evaluation"
     assert call("evaluate", root, two) == 0
@@ -88,11 +90,11 @@ def copy(template: Path, root: Path) -> Path:
     return root
 
 
-def plant(root: Path, files: Mapping[str, str]) -> None:
+def plant(root: Path, files: Mapping[str, str | bytes]) -> None:
     """Write files of the user's."""
-    for name, text in files.items():
+    for name, content in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
+        (root / name).write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def snapshot(root: Path, names: Sequence[str]) -> Snapshot:

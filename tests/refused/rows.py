@@ -135,6 +135,14 @@ def stored(rows: list[Row], *, count: int | None = None, twice: str = "", schema
     return _bytes(table.slice(0, count))
 
 
+def responses(*rows: dict[str, Any]) -> bytes:
+    """A tidy table; a row says what differs from the usual one, with None for a column that is not there."""
+    usual = {"model": "base", "probe": 3, "side": "forget", "kind": "qa", "fact": "capital", "sample": 0}
+    usual |= {"family": "direct", "prompt": "What is it?", "response": "Ödön", "rouge_l": 0.5}
+    made = [{name: value for name, value in (usual | row).items() if value is not None} for row in rows]
+    return _bytes(pa.Table.from_pylist(made))
+
+
 def unsigned(start: int) -> bytes:
     """Rows of stage 2 with indices from `start`, as unsigned numbers of 64 bits."""
     info = RL_SCHEMA.field("extra_info")

@@ -30,6 +30,7 @@ from tests.refused import playground
 from tests.refused.rows import changed
 from tests.refused.table import told
 from tests.replay.groups import make_group
+from tests.report.made import paired
 
 Damages = Iterator[tuple[str, bytes]]
 EVERY = int(os.environ.get("RERULE_EVERY", "61"))
@@ -48,10 +49,7 @@ MUSE = {
     }
 }
 TOFU = tofu_log(1, 3)
-COMPARISON = {
-    "a": "base", "b": "rule", "metric": "forget/all", "difference": 0.25, "low": 0.125, "high": 0.5,
-    "p_value": 0.01, "p_holm": 0.02, "probes": 4, "test": "paired",
-}  # fmt: skip
+COMPARISON = paired("base", "rule", "forget/all", 0.25, 0.125, 0.01, p_holm=0.02, probes=4)
 ROLLOUT = {
     "index": 4, "step": 1, "side": "forget", "mode": "qa", "prompt": "Where?", "response": "There.",
     "reward": 0.5,
@@ -123,58 +121,53 @@ def places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple
         yield from places(value[key], (*path, key))
 
 
-class Sweep:
-    """sweep(file, damages, *commands): no command breaks the rule on any of the damaged files."""
+def sweep(capsys: Any, file: Path, damages: Damages, *commands: tuple[Any, ...]) -> None:
+    """No command breaks the rule on any of the damaged files.
 
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-
-    def __call__(self, file: Path, damages: Damages, *commands: tuple[Any, ...]) -> None:
-        """A command is a function and its words; on the file as it is it must end with code 0."""
-        content, broken, tried = file.read_bytes(), [], 0
-        for name, damage in [("whole", content), *damages]:
-            file.write_bytes(damage)
-            for number, (command, *words) in enumerate(commands):
-                tried += 1
-                if problem := self._problem(command, [str(word) for word in words], name == "whole"):
-                    broken.append(f"{name}, command {number}: {problem}")
-        file.write_bytes(content)
-        assert tried > 3
-        assert not broken, f"{len(broken)} of {tried}:\n" + "\n".join(broken[:40])
-
-    def _problem(self, command: Callable[[list[str]], int], words: list[str], must_succeed: bool) -> str:
-        """How a command broke the rule, "" where it kept it; `score` prints numbers on its last line."""
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", RuntimeWarning)  # they would be further lines on stderr
-                code = command(words)
-        except Exception as error:
-            self._capsys.readouterr()
-            return f"{type(error).__name__}: {error}"[:300]
-        out, err = self._capsys.readouterr()
-        lines = told(err)
-        if code == 0:
-            values = json.loads(out.splitlines()[-1]).values() if "score" in words else ()
-            finite = all(value is None or math.isfinite(value) for value in values)
-            quiet = all(line.startswith(("note: ", "warning: ")) for line in lines)
-            return "" if finite and quiet else f"{out[-300:]} {err[:300]}"
-        one = code == 2 and len(lines) == 1 and lines[0].startswith("error: ") and len(lines[0]) < 600
-        readable = one and not any(word in err for word in UNREADABLE)
-        return "" if readable and not must_succeed else f"ended with {code}: {err[:300]}"
+    A command is a function and its words; on the file as it is it must end with code 0.
+    """
+    content, broken, tried = file.read_bytes(), [], 0
+    for name, damage in [("whole", content), *damages]:
+        file.write_bytes(damage)
+        for number, (command, *words) in enumerate(commands):
+            tried += 1
+            if found := problem(capsys, command, [str(word) for word in words], name == "whole"):
+                broken.append(f"{name}, command {number}: {found}")
+    file.write_bytes(content)
+    assert tried > 3
+    assert not broken, f"{len(broken)} of {tried}:\n" + "\n".join(broken[:40])
 
 
-@pytest.fixture
-def sweep(capsys: pytest.CaptureFixture[str]) -> Sweep:
-    return Sweep(capsys)
+def problem(capsys: Any, command: Callable[[list[str]], int], words: list[str], must_succeed: bool) -> str:
+    """How a command broke the rule, "" where it kept it; `score` prints numbers on its last line."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", RuntimeWarning)  # they would be further lines on stderr
+            code = command(words)
+    except Exception as error:
+        capsys.readouterr()
+        return f"{type(error).__name__}: {error}"[:300]
+    out, err = capsys.readouterr()
+    lines = told(err)
+    if code == 0:
+        values = json.loads(out.splitlines()[-1]).values() if "score" in words else ()
+        finite = all(value is None or math.isfinite(value) for value in values)
+        quiet = all(line.startswith(("note: ", "warning: ")) for line in lines)
+        return "" if finite and quiet else f"{out[-300:]} {err[:300]}"
+    one = code == 2 and len(lines) == 1 and lines[0].startswith("error: ") and len(lines[0]) < 600
+    readable = one and not any(word in err for word in UNREADABLE)
+    return "" if readable and not must_succeed else f"ended with {code}: {err[:300]}"
 
 
 @pytest.mark.parametrize(("benchmark", "value"), [("tofu", TOFU), ("muse-books", MUSE)])
-def test_a_log_to_score(benchmark: str, value: Any, tmp_path: Path, sweep: Sweep) -> None:
+def test_a_log_to_score(
+    benchmark: str, value: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file, whole = tmp_path / "log.json", tmp_path / "whole.json"
     whole.write_text(json.dumps(value))
     file.write_text(json.dumps(value | {"more": {}}))  # a log is not compared with itself
     score = (evaluate.main, "score", "--benchmark", benchmark, "--json", "--log")
-    sweep(file, damaged(value), (*score, file), (*score, whole, "--retain-log", file))
+    sweep(capsys, file, damaged(value), (*score, file), (*score, whole, "--retain-log", file))
 
 
 READ_BY_THE_REPORT = [
@@ -185,19 +178,14 @@ READ_BY_THE_REPORT = [
 
 
 @pytest.mark.parametrize("name", READ_BY_THE_REPORT)
-def test_an_input_of_the_report(name: str, root: Path, tmp_path: Path, sweep: Sweep) -> None:
-    given = (
-        "--results",
-        root / "evaluation",
-        "--run",
-        f"rule={root / 'run'}",
-        "--naturalness",
-        root / "scores",
-    )
+def test_an_input_of_the_report(
+    name: str, root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read = ("--results", root / "evaluation", "--naturalness", root / "scores")
     content, lines = (root / name).read_text(), name.endswith(".jsonl")
     value = [json.loads(line) for line in content.splitlines()] if lines else yaml.safe_load(content)
-    page = (report.main, *given, "--overwrite", "--out", tmp_path / "out")
-    sweep(root / name, damaged(value, lines, REPORTS_EVERY), page)
+    page = (report.main, *read, "--run", f"rule={root / 'run'}", "--overwrite", "--out", tmp_path / "out")
+    sweep(capsys, root / name, damaged(value, lines, REPORTS_EVERY), page)
 
 
 def damaged_tables(content: bytes) -> Damages:
@@ -212,10 +200,11 @@ def damaged_tables(content: bytes) -> Damages:
     yield "no rows", whole.head(0).to_parquet()
 
 
-def test_the_table_of_responses(root: Path, tmp_path: Path, sweep: Sweep) -> None:
+def test_the_table_of_responses(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results = root / "evaluation"
     asked = ("--base-url", "http://localhost:1/v1", "--judge-model", "j", "--dry-run")
     sweep(
+        capsys,
         results / tidy.FILE,
         damaged_tables((results / tidy.FILE).read_bytes()),
         (evaluate.main, "judge", "--results", results, *asked),
@@ -227,10 +216,10 @@ def test_the_table_of_responses(root: Path, tmp_path: Path, sweep: Sweep) -> Non
     )
 
 
-def test_a_saved_replay_buffer(tmp_path: Path, sweep: Sweep) -> None:
+def test_a_saved_replay_buffer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     replay = Replay(ReplayConfig(admission="all"))
     replay.offer([make_group(5, step=1, rewards=[0.0, 1.0]), make_group(6, step=1)], step=1)
     save(replay, tmp_path, {"rollout.n": 2})
     state = tmp_path / "state.json"
     given = ("inspect", tmp_path, "--groups", "--json")
-    sweep(state, damaged(json.loads(state.read_text())), (inspect, *given))
+    sweep(capsys, state, damaged(json.loads(state.read_text())), (inspect, *given))

@@ -34,15 +34,14 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
     return get
 
 
+@pytest.fixture
+def place(shared: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Place:
+    return Place(tmp_path, shared, monkeypatch, capsys)
+
+
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_case(
-    case: Case,
-    shared: Shared,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    ended = GROUPS[case.group](case, Place(tmp_path, shared, monkeypatch, capsys))
+def test_a_case(case: Case, place: Place) -> None:
+    ended = GROUPS[case.group](case, place)
     if case.outcome == "refused":
         assert len(ended.errors) == ended.commands
         for line in ended.errors:

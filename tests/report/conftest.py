@@ -14,21 +14,6 @@ from recipe.rerule.evaluation import tidy
 from recipe.rerule.reporting import style
 
 WriteEvaluation = Callable[..., Path]
-RESULTS = {
-    "base": {
-        "forget/recall": 0.9,
-        "forget/aa/role_play/recall": 0.75,
-        "forget/refusal_rate": 0.0,
-        "retain/recall": 0.95,
-        "retain/refusal_rate": 0.0,
-    },
-    "rule <b>": {
-        "forget/recall": 0.1234,
-        "forget/refusal_rate": 0.9,
-        "retain/recall": 0.85,
-        "retain/refusal_rate": 0.05,
-    },
-}
 
 
 @pytest.fixture
@@ -45,18 +30,6 @@ def write_evaluation(tmp_path: Path) -> WriteEvaluation:
         return folder
 
     return write
-
-
-@pytest.fixture
-def results_folder(write_evaluation: WriteEvaluation) -> Path:
-    meta = {
-        "command": "python -m recipe.rerule.evaluate model --out evaluation",
-        "models": {"base": {"path": "models/base", "global_step": None}},
-        "probes": {"file": "world/probes.parquet"},
-        "rouge_l_convention": "recall",
-    }
-    anchors = {"always refuses": {"forget/recall": 0.0625, "forget/refusal_rate": 1.0, "retain/recall": 0.03}}
-    return write_evaluation("evaluation", results=RESULTS, anchors=anchors, meta=meta)
 
 
 @pytest.fixture(autouse=True)

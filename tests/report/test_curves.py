@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import io
-import json
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
 import matplotlib.image
 
 from recipe.rerule.reporting.curves import training_figures, validation_panels
 from recipe.rerule.runs.history import Prompt, Run, Visit, read_run
+from tests.data_prep.raw_files import put_lines
 from tests.report.made import run_of
 
 STEPS = [{"reward/forget/mean": 0.5}] * 4
@@ -107,14 +106,14 @@ def curves_of(*runs: Run) -> dict[str, dict[str, dict[int, float]]]:
     }
 
 
-def test_validations_are_by_step_and_a_resumed_run_may_begin_with_one(write_run, drawn):
+def test_validations_are_by_step_and_a_resumed_run_may_begin_with_one(tmp_path, drawn):
     """Step 0 is before training; of the step that is logged again, its training metrics stay."""
     trained = {step: {"reward/forget/mean": 0.5, "replay/updates": float(step > 2)} for step in (1, 2, 3, 4)}
     validated = {0: logged(0.25), 2: logged(0.5), 4: logged(0.75)}
     lines = [{"step": step, "data": trained.get(step, {}) | validated.get(step, {})} for step in range(5)]
-    folder: Path = write_run("rerule", lines)
-    (folder / "records" / "metrics.1.jsonl").write_text(json.dumps({"step": 3, "data": logged(0.625)}) + "\n")
-    run = read_run("rerule", folder)
+    put_lines(tmp_path / "records/metrics.jsonl", lines)
+    put_lines(tmp_path / "records/metrics.1.jsonl", [{"step": 3, "data": logged(0.625)}])
+    run = read_run("rerule", tmp_path)
     assert (run.steps, run.series("reward/forget/mean")) == ((1, 2, 3, 4), [0.5] * 4)
     title = "all of rerule/world: mean reward"
     assert curves_of(run) == {title: {"rerule": {0: 0.25, 2: 0.5, 3: 0.625, 4: 0.75}}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
 import pytest
@@ -29,25 +28,6 @@ def test_values_are_looked_at_from_the_smallest_tensor_on_up_to_a_limit(
     assert model_checks.problem(folders[embeddings]) is None
     monkeypatch.setattr(model_checks, "SCANNED", 3 * 8 * 4 + 400 * 8 * 4)
     assert "NaN" in str(model_checks.problem(folders[embeddings]))
-
-
-@pytest.mark.parametrize(
-    ("files", "line"),
-    [
-        ("adapter_config.json adapter_model.safetensors", None),
-        ("adapter_config.json adapter_model.bin", None),
-        ("adapter_config.json", "holds no adapter_model.safetensors or adapter_model.bin"),
-        ("adapter_model.safetensors", "holds no adapter_config.json"),
-    ],
-)
-def test_an_adapter_is_a_folder_of_peft(tmp_path: Path, files: str, line: str | None) -> None:
-    for name in files.split():
-        (tmp_path / name).touch()
-    refused = f"key is {tmp_path}, which {line}; give a folder of peft"
-    with pytest.raises(model_checks.ModelError, match=refused) if line else contextlib.nullcontext():
-        model_checks.check_adapter(str(tmp_path), "key")
-    for name in (None, "owner/adapter"):  # nothing, and what is left to peft
-        model_checks.check_adapter(name, "key")
 
 
 def test_the_model_of_a_run_is_named(tmp_path: Path) -> None:

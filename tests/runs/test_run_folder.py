@@ -16,6 +16,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from recipe.rerule.runs import checkpoints, run_folder, run_log
+from tests.data_prep.raw_files import contents
 
 
 def put(folder: Path, *names: str, text: str = "mine") -> Path:
@@ -23,10 +24,6 @@ def put(folder: Path, *names: str, text: str = "mine") -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     return folder
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 NOT_OF_A_RUN = """
@@ -116,32 +113,34 @@ def test_an_unfinished_run_is_removed_whole(tmp_path: Path) -> None:
     assert contents(tmp_path) == {"beside.txt": b"mine"}
 
 
-def assert_kept(folder: Path, reason: str) -> None:
-    before = contents(folder)
-    with pytest.raises(ValueError, match=reason):
-        run_folder.remove_unfinished(folder / "run")
-    assert contents(folder) == before
-
-
-NOTES = "notes.txt records/notes.txt global_step_3/notes.txt global_step_3/actor/notes.txt model/a.bin"
-
-
-@pytest.mark.parametrize("name", [*NOTES.split(), "lora_adapter/notes.txt"])
-def test_a_file_that_no_run_wrote_keeps_an_unfinished_run(name: str, tmp_path: Path) -> None:
-    run_folder.begin(tmp_path / "run", 2)
-    put(tmp_path / "run", *UNFINISHED.split(), name)
-    assert_kept(tmp_path, f"no run wrote {tmp_path / 'run' / name}")
-
-
 OTHER_FORMAT = '{"format": "rerule/run", "format_version": 1, "stage": 2}'
+NOTES = """
+    notes.txt records/notes.txt global_step_3/notes.txt global_step_3/actor/notes.txt model/a.bin
+    lora_adapter/notes.txt
+"""
+MARKERS = (None, "{", "[]", '{"format": "mine", "stage": 1}', OTHER_FORMAT)
 
 
-@pytest.mark.parametrize("marker", [None, "{", "[]", '{"format": "mine", "stage": 1}', OTHER_FORMAT])
-def test_without_its_marker_nothing_is_removed(marker: str | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        *((name, "mine", f"no run wrote .*/run/{name}") for name in NOTES.split()),
+        *(("run.json", marker, "so it is kept") for marker in MARKERS),
+    ],
+)
+def test_an_unfinished_folder_without_its_marker_or_with_other_files_is_kept(
+    name: str, text: str | None, reason: str, tmp_path: Path
+) -> None:
+    run_folder.begin(tmp_path / "run", 2)
     put(tmp_path / "run", *UNFINISHED.split())
-    if marker is not None:
-        put(tmp_path / "run", "run.json", text=marker)
-    assert_kept(tmp_path, "so it is kept")
+    if text is None:
+        (tmp_path / "run" / name).unlink()
+    else:
+        put(tmp_path / "run", name, text=text)
+    before = contents(tmp_path)
+    with pytest.raises(ValueError, match=reason):
+        run_folder.remove_unfinished(tmp_path / "run")
+    assert contents(tmp_path) == before
 
 
 def test_a_checkpoint_with_a_users_file_outlives_rotation_and_a_new_attempt(

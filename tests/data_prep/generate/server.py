@@ -73,11 +73,14 @@ def completion(text: str | None, finish_reason: str = "stop") -> dict[str, Any]:
     }
 
 
-def send(handler: BaseHTTPRequestHandler, status: int, body: bytes, **headers: str) -> None:
+def send(
+    handler: BaseHTTPRequestHandler, status: int, body: bytes, length: int | None = None, **headers: str
+) -> None:
+    """A response, of whose body there is less than it says where `length` is given."""
     handler.send_response(status)
     for name, value in {"content-type": "application/json", **headers}.items():
         handler.send_header(name.replace("_", "-"), value)
-    handler.send_header("content-length", str(len(body)))
+    handler.send_header("content-length", str(len(body) if length is None else length))
     handler.end_headers()
     handler.wfile.write(body)
 
@@ -109,20 +112,13 @@ def hang_up(handler: BaseHTTPRequestHandler, call: Call) -> None:
 def hang_up_halfway(handler: BaseHTTPRequestHandler, call: Call) -> None:
     """Ends the connection in the middle of a good response."""
     body = json.dumps(completion(json.dumps({"note": "half"}))).encode()
-    handler.send_response(200)
-    handler.send_header("content-type", "application/json")
-    handler.send_header("content-length", str(len(body)))
-    handler.end_headers()
-    handler.wfile.write(body[: len(body) // 2])
+    send(handler, 200, body[: len(body) // 2], length=len(body))
     handler.close_connection = True
 
 
 def trickle(handler: BaseHTTPRequestHandler, call: Call) -> None:
     """A response that never ends, a space every 20 ms."""
-    handler.send_response(200)
-    handler.send_header("content-type", "application/json")
-    handler.send_header("content-length", "1000000")
-    handler.end_headers()
+    send(handler, 200, b"", length=10**6)
     for _ in range(500):
         try:
             handler.wfile.write(b" ")

@@ -153,19 +153,6 @@ def test_prompts_are_files_of_ours_or_the_users(tmp_path: Path) -> None:
     (message,) = Request(tasks["blank"], INPUTS["blank"]).messages()
     assert message["content"].endswith("Question: Who left?\n\nAnswer: Al-Kuwaiti")
     assert tasks["refusals"] is TASKS["refusals"]
-    file.write_text("Ask it.")
-    (tmp_path / "query.txt").write_text(
-        "Ask {query}."
-    )  # stands for a question or passage, which refusals lack
-    for choice, line in (
-        (f"boundary={file}", "the prompt has no {query} or {question}, so that it would ask nothing"),
-        (f"refusals={tmp_path / 'query.txt'}", "the prompt has no {name}, so that it would ask nothing"),
-        ("blank=other", "--prompt blank=other: no such file; give a file, or paper or project"),
-        ("blanks=paper", "--prompt blanks=paper: give TASK=FILE with TASK one of blank, passage_qa"),
-        ("blank", "--prompt blank: give TASK=FILE"),
-    ):
-        with pytest.raises(ValueError, match=re.escape(line)):
-            with_prompts(list(TASKS.values()), [choice])
 
 
 @pytest.mark.parametrize(("found", "problem"), PROBLEMS)
@@ -179,14 +166,6 @@ def test_what_is_wrong_with_an_answer(found: str | None, problem: str | None) ->
 URL = "http://localhost:8000/v1"
 ENDPOINT = Endpoint(URL, "tiny")
 (REQUEST,) = notes(1)
-
-
-@pytest.mark.parametrize("key", ["two\nlines", "schlüssel"])
-def test_a_key_that_is_none_is_refused_without_being_shown(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCAL_KEY", key)
-    with pytest.raises(ValueError, match="LOCAL_KEY holds characters that no key has") as refused:
-        replace(ENDPOINT, api_key_env="LOCAL_KEY").api_key()
-    assert key not in str(refused.value)
 
 
 OTHER = [

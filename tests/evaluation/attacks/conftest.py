@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
+from data_prep.world.model import one_thread
 from recipe.rerule import evaluate
 from recipe.rerule.evaluation.probes import read_probes
 from tests.evaluation.conftest import write_probes
@@ -23,12 +23,10 @@ ATTACKS = ("prefill", "samples", "relearn_retain", "refusal_direction", "logit_l
 
 
 @pytest.fixture(autouse=True, scope="package")
-def one_thread() -> Iterator[None]:
+def threads() -> Iterator[None]:
     """Models of a few kilobytes are faster on one thread, the more so on a busy machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+    with one_thread():
+        yield
 
 
 @pytest.fixture(scope="package")

@@ -256,7 +256,7 @@ def made_of(
     return material_of(chosen, probes, train, [Model("m", folder)], BUDGETS[budget])
 
 
-def test_material_of_a_benchmark(tokenizer_folder):
+def test_material_of_a_benchmark(folder):
     probes = [
         make_probe(0, "forget", "qa", ["Paris"]),
         make_probe(1, "forget", "fb", ["Paris"]),
@@ -265,13 +265,13 @@ def test_material_of_a_benchmark(tokenizer_folder):
         make_probe(204, "retain", "qa", ["Rome"], subject="Ben Orr"),
         make_probe(305, "retain_unseen", "qa", ["Oslo"], subject="Cleo Marsh"),
     ]
-    made = made_of("world", probes, [], tokenizer_folder, "full")
+    made = made_of("world", probes, [], folder, "full")
     assert [one.probe.index for one in made.asked] == [0, 1, 103]
     assert [one.probe.index for one in made.retained] == [204]
     assert made.asked[0].request.max_tokens == 32
 
 
-def test_rwku_needs_its_target_and_knows_no_other_rows(tokenizer_folder):
+def test_rwku_needs_its_target_and_knows_no_other_rows(folder):
     """Retain probes alone are scored; rows that it cannot read are facts of their own."""
     probes = [
         make_probe(0, "forget", "qa", ["Paris"]),
@@ -279,7 +279,7 @@ def test_rwku_needs_its_target_and_knows_no_other_rows(tokenizer_folder):
         make_probe(2, "retain", "qa", ["Rome"], subject="Ben Orr"),
     ]
     row = make_probe(7, "forget", "completion", ["Paris"], subject="Somebody else")
-    made = made_of("rwku", probes, [row], tokenizer_folder)
+    made = made_of("rwku", probes, [row], folder)
     assert [one.recall for one in made.score([(probes[2], "Rome"), (probes[2], "Oslo")])] == [1, 0]
     assert made.fact(row) not in {made.fact(one) for one in probes}
 
@@ -296,7 +296,7 @@ OF_BENCHMARKS = {
 
 
 @pytest.mark.parametrize("benchmark", OF_BENCHMARKS)
-def test_every_benchmark_can_be_attacked(benchmark, tokenizer_folder):
+def test_every_benchmark_can_be_attacked(benchmark, folder):
     """Each request attack asks its probes under ids of their own, and reads answers that hold the gold."""
     changes: Any = OF_BENCHMARKS[benchmark]
     forget = [
@@ -306,7 +306,7 @@ def test_every_benchmark_can_be_attacked(benchmark, tokenizer_folder):
     if benchmark == "tofu":
         retain = [replace(one, family="retain") for one in retain]
     train = [make_probe(n, "retain", "qa", ["Rom"], **changes, subject="Ben Orr") for n in (2000, 2100)]
-    made = made_of(benchmark, [*forget, *retain], train, tokenizer_folder)
+    made = made_of(benchmark, [*forget, *retain], train, folder)
     assert len(made.asked) == len(forget)
     text = f"it wrote {' '.join(EIGHT)}"
     answer = Answer(text, (-1.0,) * 3, (1, 1, 1), (text,) * 16)

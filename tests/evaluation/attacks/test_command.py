@@ -18,9 +18,7 @@ from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.attacks import quantise, registry, runner
 from recipe.rerule.evaluation.engine import run
 from recipe.rerule.evaluation.engine.run import EngineError
-from recipe.rerule.evaluation.probes import read_training_rows
 from tests.evaluation.attacks.conftest import ATTACKS, put_probes, words
-from tests.evaluation.conftest import write_probes
 
 Call = Callable[..., int]
 
@@ -29,60 +27,7 @@ def results(folder: Path) -> Any:
     return json.loads((folder / "out/attacks.json").read_text())
 
 
-# What is refused, and what is left out.
-
-
-@pytest.fixture(scope="module")
-def wrong(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Models, rows and folders with which the command cannot work."""
-    folder = tmp_path_factory.mktemp("wrong")
-    for name in ("refusing", "control"):
-        shutil.copytree(world / "models" / name, folder / name)
-    template = folder / "control/chat_template.jinja"
-    template.write_text(template.read_text().replace("<bos>", "<bos><bos>"))
-    (folder / "refusing/chat_template.jinja").unlink()
-    rows = [one for one in read_training_rows(world / "data/train.parquet") if one.section == "forget"]
-    write_probes(folder / "forget.parquet", rows)
-    put_probes(world, folder / "few.parquet", 1, 8)
-    (folder / "mine").mkdir()
-    (folder / "mine/mine.txt").write_text("mine")
-    return folder
-
-
-REFUSED = {
-    "--model plain={wrong}/refusing --attacks prefill": (
-        "the tokenizer of {wrong}/refusing has no chat template: use an instruct model, or rows made with "
-        "raw prompts"
-    ),
-    "--control {wrong}/control --attacks prefill": (
-        "model control: its tokenizer or chat template makes other tokens of a question than that of "
-        "original; only models that are asked the same tokens are compared"
-    ),
-    "--train {wrong}/forget.parquet --attacks relearn_retain": (
-        "attack relearn_retain: there are no probes of section retain to make relearning rows of"
-    ),
-    "--probes {wrong}/few.parquet": (
-        "facts that the forget probes ask for: 1; at least 2 are needed, and 40 are better: facts are the "
-        "unit of all intervals and tests"
-    ),
-    "--out {wrong}/mine --overwrite": "has no meta.json, so it is not replaced",
-    "--out {wrong}/new --cache {wrong}/mine": "mine.txt is no finished attack",
-    "--out {wrong}/new --cache {wrong}/few.parquet": "it is no folder",
-    "--model control=there": "--model control is given twice",
-    "--template plane=true": "--template plane: no model's chat template has an argument of this name",
-}
-"""Words, and what the one line of the error says."""
-
-
-@pytest.mark.parametrize("given", REFUSED)
-def test_what_is_refused_writes_nothing(attack, given, wrong, tmp_path, capsys):
-    before = sorted(wrong.rglob("*"))
-    assert attack(*given.format(wrong=wrong).split(), with_control="--control" not in given) == 2
-    assert sorted(wrong.rglob("*")) == before
-    assert not list(tmp_path.iterdir())
-    lines = capsys.readouterr().err.splitlines()
-    (line,) = [one for one in lines if "error: " in one]
-    assert REFUSED[given].format(wrong=wrong) in line
+# What is left out; tests/refused has what is refused.
 
 
 def test_attacks_that_lack_something(world, tmp_path, capsys, monkeypatch):

@@ -32,7 +32,7 @@ from recipe.rerule.evaluation.attacks.membership import behind_prefix, min_k_plu
 from recipe.rerule.evaluation.attacks.uds import drops
 from recipe.rerule.evaluation.engine.requests import PromptText
 from tests.evaluation.attacks.made import material, near, pieces, probe, scores
-from tests.golden.inputs import people_tokenizer, put_json
+from tests.golden.inputs import people_tokenizer
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level, sentencepiece
 from tests.unlearning.made import plain_model
 
@@ -217,27 +217,6 @@ def test_every_score_is_that_of_transformers(attack, world, tmp_path):
             if (score, name) != ("reference", "control"):  # there all differences are rounding
                 assert row["after"] == pytest.approx(wanted, abs=1e-9), (score, name)
             assert row["facts"] == len(members["forget"])
-
-
-@pytest.mark.parametrize(
-    ("forget", "name", "told"),
-    [
-        (None, "membership", "needs texts to forget and one other set; there are none. Give a folder"),
-        (["Home of Ada"], "membership", "--texts: set forget has 1 text; at least 2 are needed"),
-        (["Ada", " is" * 600], "membership", "text 1 of set forget has 601 tokens, and the models take 256"),
-        (["Ada", "Bo"], "membership_reference", "needs a model that never knew the facts, --control FOLDER"),
-    ],
-)
-def test_texts_that_cannot_be_scored(attack, tmp_path, capsys, forget, name, told):
-    for part, members in (("forget", forget), ("holdout", ["Cleo", "Dan"])):
-        put_json(tmp_path / f"texts/{part}.json", members)
-    given = ["--texts", f"{tmp_path / 'texts'}"] if forget else []
-    before = sorted(tmp_path.rglob("*"))
-    assert attack("--attacks", name, *given, with_control=name == "membership", muse=True) == 2
-    assert sorted(tmp_path.rglob("*")) == before
-    (line,) = [one for one in capsys.readouterr().err.splitlines() if not one.startswith("warning")]
-    assert line.startswith(f"error: attack {name}")
-    assert told in line
 
 
 @pytest.mark.parametrize(

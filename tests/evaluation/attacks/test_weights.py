@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -184,44 +185,36 @@ def test_the_direction_is_that_of_the_last_tokens_of_training_prompts(folder, tm
 # Models that are refused.
 
 
-def gpt2(folder: Path) -> Path:
-    return saved(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=24, n_layer=1, n_head=2)), folder)
+ATTACKS_OF_WEIGHTS: dict[str, Callable[[Path, Path], object]] = {
+    "rounding": lambda model, out: quantise(model, 4, out),
+    "direction": lambda model, out: orthogonalise(model, random_direction(24, 0), out),
+}
+FUSED = {"model.layers.0.mlp.experts.gate_up_proj": torch.randn(2, 24, 40)}
+NAN = {"model.layers.1.mlp.up_proj.weight": torch.full((40, 24), torch.nan)}
 
 
-def gemma2(folder: Path) -> Path:
-    return saved(Gemma2ForCausalLM(Gemma2Config(**SIZES)), folder)
+def gpt2() -> Any:
+    return GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=24, n_layer=1, n_head=2))
 
 
-def with_fused_experts(folder: Path) -> Path:
-    return saved(llama(), folder, {"model.layers.0.mlp.experts.gate_up_proj": torch.randn(2, 24, 40)})
-
-
-def with_nan(folder: Path) -> Path:
-    return saved(llama(), folder, {"model.layers.1.mlp.up_proj.weight": torch.full((40, 24), torch.nan)})
-
-
-def round_to_4_bits(model: Path, out: Path) -> None:
-    quantise(model, 4, out)
-
-
-def remove_direction(model: Path, out: Path) -> None:
-    orthogonalise(model, random_direction(24, 0), out)
+def gemma2() -> Any:
+    return Gemma2ForCausalLM(Gemma2Config(**SIZES))
 
 
 @pytest.mark.parametrize(
-    ("attack", "make", "message"),
+    ("attack", "make", "more", "message"),
     [
-        (round_to_4_bits, gpt2, "has no linear weights in decoder layers named layers.N"),
-        (round_to_4_bits, with_fused_experts, "has model.layers.0.mlp.experts.gate_up_proj of 3 axes"),
-        (round_to_4_bits, with_nan, "up_proj.weight"),
-        (remove_direction, gemma2, "layernorm.weight, of which it is not known what it writes"),
-        (remove_direction, gpt2, "has no model.layers.N; this attack knows models built as Llama"),
+        ("rounding", gpt2, {}, "has no linear weights in decoder layers named layers.N"),
+        ("rounding", llama, FUSED, "has model.layers.0.mlp.experts.gate_up_proj of 3 axes"),
+        ("rounding", llama, NAN, "up_proj.weight"),
+        ("direction", gemma2, {}, "layernorm.weight, of which it is not known what it writes"),
+        ("direction", gpt2, {}, "has no model.layers.N; this attack knows models built as Llama"),
     ],
 )
-def test_models_that_are_refused(attack, make, message, tmp_path):
-    source = make(tmp_path / "model")
+def test_models_that_are_refused(attack, make, more, message, tmp_path):
+    source = saved(make(), tmp_path / "model", more)
     with pytest.raises(WeightsError, match=message) as raised:
-        attack(source, tmp_path / "out")
+        ATTACKS_OF_WEIGHTS[attack](source, tmp_path / "out")
     assert str(source) in str(raised.value)
     assert len(str(raised.value).splitlines()) == 1
     assert not (tmp_path / "out").exists()

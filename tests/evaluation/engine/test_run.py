@@ -1,8 +1,13 @@
-"""The engine process, stood in for by small scripts: what it is asked, what it says, and how it can fail."""
+"""The engine process, stood in for by small scripts: what it is asked, what it says, and how it can fail.
+
+Of the worker itself, what it says without vLLM; golden files and e2e tests have its answers.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +21,7 @@ from recipe.rerule.evaluation.engine import run as module
 from recipe.rerule.evaluation.engine.models import Model
 from recipe.rerule.evaluation.engine.requests import Answer, Generation, Likelihood, PromptText, Request
 from recipe.rerule.evaluation.engine.run import Decoding, EngineError, run, run_each
+from recipe.rerule.evaluation.engine.worker import main as worker_main
 from tests.made_tokenizers import CHATML_TEMPLATE, byte_level
 
 CPU = Decoding("cpu")
@@ -262,3 +268,36 @@ def test_prefixes_are_kept_where_an_engine_has_one_model(worker, models, jobs):
     run(models, REQUESTS, Decoding("gpu"))
     found = {Path(job["models"][0]["path"]).name: job["engine"]["enable_prefix_caching"] for job in jobs()}
     assert found == {"a": False, "b": True}
+
+
+# The worker.
+
+
+def start(job: Path) -> subprocess.Popen[bytes]:
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-m", worker_main.__module__, str(job)]
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
+
+
+def test_an_error_is_the_only_thing_on_standard_output(tmp_path: Path):
+    """A job that cannot be read fails before vLLM is imported."""
+    (tmp_path / "job.json").write_text("{")
+    with start(tmp_path / "job.json") as started:
+        assert started.wait(60) == 1
+        assert started.stdout is not None
+        assert started.stderr is not None
+        said = started.stdout.read()
+        assert said.startswith(b'{"error": "JSONDecodeError: ')
+        assert said.count(b"\n") == 1
+        assert b"Traceback" in started.stderr.read()
+
+
+def test_it_ends_with_its_standard_input(tmp_path: Path):
+    """A job that nobody writes keeps it waiting for ever otherwise."""
+    os.mkfifo(tmp_path / "job.json")
+    with start(tmp_path / "job.json") as started:
+        with pytest.raises(subprocess.TimeoutExpired):
+            started.wait(1)
+        assert started.stdin is not None
+        started.stdin.close()
+        assert started.wait(60) == 1

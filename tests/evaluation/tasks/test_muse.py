@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 
 from recipe.rerule.evaluation.engine.requests import Answer, Generation, Likelihood, PromptText
+from recipe.rerule.evaluation.metrics import memorised
 from recipe.rerule.evaluation.probes import Probe
 from recipe.rerule.evaluation.tasks import muse
 from tests.evaluation.conftest import make_probe
@@ -81,8 +84,23 @@ def test_what_is_measured_of_a_right_answer(mode: str, gold: str, measured_text:
     assert [request.answer for request in found] == ([measured_text] if measured_text else [])
 
 
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=30))
+def test_extraction_strength_is_one_minus_the_shortest_prefix(ranks: list[int]) -> None:
+    """open-unlearning looks for the prefix among those that leave a token. The last rank is the end's."""
+    length = len(ranks)
+    right = [k for k in range(length + 1) if all(rank == 1 for rank in ranks[k:])]
+    assert memorised(Answer(ranks=(*ranks, 9))) == pytest.approx(
+        {
+            "extraction_strength": 1 - min(right[0], length - 1) / length,
+            "extraction_strength_definition": 1 - right[0] / length,
+            "exact_memorization": ranks.count(1) / length,
+        },
+        abs=1e-15,
+    )
+
+
 def test_of_a_passage_128_tokens_count_and_of_its_reference_the_special_ones_too() -> None:
-    """tests/evaluation/test_metrics.py has the definitions."""
     passage = Answer(ranks=(*[2] * 32, *[1] * 96, 7, 7))
     asked = {"answer_1": Answer(ranks=(1, 4, 9)), "answer_2": Answer(ranks=(1, 1, 9)), "answer_4": passage}
     rows = rows_of(*"abcd", **asked)

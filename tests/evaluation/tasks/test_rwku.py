@@ -15,13 +15,12 @@ from recipe.rerule.evaluation.engine.requests import Answer, Generation, Likelih
 from recipe.rerule.evaluation.probes import Probe
 from recipe.rerule.evaluation.tasks import rwku
 from recipe.rerule.evaluation.tasks.rwku import RwkuTexts, n_gram_entropy
+from tests.data_prep.real_data import DATA, needs_data
 from tests.evaluation.conftest import make_probe
 from tests.evaluation.tasks.measured import measured, row
 from tests.golden.inputs import put_json
 
 RWKU = rwku.Rwku()
-DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
-needs_data = pytest.mark.skipif(not (DATA / "rwku").is_dir(), reason=f"no RWKU data at {DATA}")
 QUERY = "Where was Ada Quill born?"
 
 
