@@ -121,7 +121,7 @@ Storage = Literal["SimpleStorage", "MooncakeStore"]
 
 # Terms of the losses that are not reinforcement (see `unlearning.method`).
 
-ForgetTerm = Literal["none", "ga", "npo", "simnpo", "dpo", "flat", "whp"]
+ForgetTerm = Literal["none", "ga", "wga", "satimp", "npo", "simnpo", "dpo", "flat", "undial", "ceu", "whp"]
 RetainTerm = Literal["none", "nll", "kl"]
 AlternateTerm = Literal["none", "nll"]
 Divergence = Literal["pearson", "kl", "tv", "js"]
@@ -484,11 +484,12 @@ UNLEARN: Table = _adapters(
         "method.forget_weight": about(Number, "factor of the forget term"),
         "method.retain_weight": about(Number, "factor of the retain term"),
         "method.alternate_weight": about(Number, "factor of the alternate term"),
-        "method.beta": about(Above0 | null("for other terms"), "beta of npo, simnpo and dpo"),
+        "method.beta": about(Above0 | null("for other terms"), "beta of npo, simnpo, dpo, wga and satimp"),
+        "method.beta2": about(AtLeast0 | null("for other terms"), "power of 1 - p in satimp"),
         "method.gamma": about(Number, "gamma of simnpo, as in its paper"),
         "method.divergence": about(Divergence, "divergence of flat"),
         "method.dpo_scale": about(Above0 | null("1"), "factor of the loss of dpo"),
-        "method.alpha": about(AtLeast0 | null("for other terms"), "alpha of whp"),
+        "method.alpha": about(AtLeast0 | null("for other terms"), "alpha of whp and undial"),
         "method.labels": about(Labels, "labels of whp"),
         "method.smoothing": about(Number | null("none"), "r of SGA, which sets both weights"),
         "method.retain_rows": about(Annotated[int, Field(ge=1, le=1024)], "retain rows for each forget row"),

@@ -63,12 +63,15 @@ def loss(
     gold, other, keep = (sides.get(side) for side in (FORGET, ALTERNATE, RETAIN))
     base, _, regular = name.partition("_")
     total = torch.zeros(())
-    if base in ("ga", "npo", "simnpo", "dpo"):
-        total = {"ga": ascent, "npo": npo, "simnpo": simnpo, "dpo": dpo}[base](gold, other, model, start)
+    if base in FORGET_TERMS:
+        total = FORGET_TERMS[base](gold, other, model, start)
+    weight = 0.1 if base == "satimp" else 1
     if regular == "gdr":
-        total = total + keep.nll(model)
+        total = total + weight * keep.nll(model)
     if regular == "klr":
-        total = total + keep.kl(model, start)
+        total = total + weight * keep.kl(model, start)
+    if name == "altpo":
+        return 20 * dpo(gold, other, model, start) + keep.nll(model)
     if name.startswith("flat"):
         return flat(gold.probabilities(model), other.probabilities(model), regular or "pearson")
     if base == "whp":
@@ -103,6 +106,34 @@ def dpo(gold: Batch, other: Batch, model: PreTrainedModel, start: PreTrainedMode
     return -logsigmoid(0.1 * (wanted - unwanted)).mean()
 
 
+def wga(gold: Batch, other: Batch | None, model: PreTrainedModel, start: PreTrainedModel) -> Tensor:
+    tokens = gold.tokens(model)
+    return (tokens.exp().detach() * tokens).sum() / gold.answer.sum()
+
+
+def satimp(gold: Batch, other: Batch | None, model: PreTrainedModel, start: PreTrainedModel) -> Tensor:
+    tokens = gold.tokens(model)
+    p = tokens.exp().detach()
+    return (p**5 * (1 - p) ** 0.1 * tokens).sum() / gold.answer.sum()
+
+
+def undial(gold: Batch, other: Batch | None, model: PreTrainedModel, start: PreTrainedModel) -> Tensor:
+    z0 = gold.logits(start).detach()[:, :-1]
+    labels = (z0 - 10 * one_hot(gold.ids[:, 1:], z0.shape[-1])).softmax(-1)
+    return distilled(labels, gold, model)
+
+
+def ceu(gold: Batch, other: Batch | None, model: PreTrainedModel, start: PreTrainedModel) -> Tensor:
+    p = gold.logits(model).detach()[:, :-1].softmax(-1)
+    others = p * (1 - one_hot(gold.ids[:, 1:], p.shape[-1]))
+    return distilled(others / others.sum(-1, keepdim=True), gold, model)
+
+
+def distilled(labels: Tensor, gold: Batch, model: PreTrainedModel) -> Tensor:
+    by_token = -(labels * gold.logits(model)[:, :-1].log_softmax(-1)).sum(-1)
+    return (by_token * gold.answer).sum() / gold.answer.sum()
+
+
 def flat(p_f: Tensor, p_e: Tensor, divergence: str) -> Tensor:
     if divergence == "pearson":
         return (-p_e + p_f**2 / 4 + p_f).mean()
@@ -120,8 +151,19 @@ def whp(
     z0, z1 = (gold.logits(frozen).detach()[:, :-1] for frozen in (start, reinforced))
     generic = torch.where(z1 > z0, z0 - 5 * (z1 - z0), z0)
     wanted = generic.softmax(-1) if labels == "soft" else one_hot(generic.argmax(-1), generic.shape[-1])
-    by_token = -(wanted * gold.logits(model)[:, :-1].log_softmax(-1)).sum(-1)
-    return (by_token * gold.answer).sum() / gold.answer.sum()
+    return distilled(wanted, gold, model)
+
+
+FORGET_TERMS = {
+    "ga": ascent,
+    "wga": wga,
+    "satimp": satimp,
+    "npo": npo,
+    "simnpo": simnpo,
+    "dpo": dpo,
+    "undial": undial,
+    "ceu": ceu,
+}
 
 
 def train(

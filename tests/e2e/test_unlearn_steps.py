@@ -34,7 +34,7 @@ OTHER = "reference.path=OTHER"
 CASES = {
     # One rank in passes by tokens, and with an adapter in two passes.
     1: {
-        **{name: BY_TOKENS for name in ("npo_gdr", "simnpo", "po", "whp")},
+        **{name: BY_TOKENS for name in ("npo_gdr", "simnpo", "po", "undial", "satimp", "whp")},
         "ga_klr-other": [*BY_TOKENS, OTHER],
         **{f"{name}-lora": [*LORA, "data.micro_batch_size_per_gpu=2"] for name in ("npo", "whp")},
     },

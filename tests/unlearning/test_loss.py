@@ -29,7 +29,12 @@ METHODS |= {
     f"flat_{name}": dataclasses.replace(METHODS["flat"], divergence=name) for name in ("kl", "tv", "js")
 }
 METHODS["whp_soft"] = dataclasses.replace(METHODS["whp"], labels="soft")
-WEIGHTS = {"llmu": {"loss/forget": 0.5}, "sga": {"loss/forget": 0.8, "loss/retain": 0.2}}
+WEIGHTS = {
+    "llmu": {"loss/forget": 0.5},
+    "sga": {"loss/forget": 0.8, "loss/retain": 0.2},
+    "satimp_gdr": {"loss/retain": 0.1},
+    "satimp_klr": {"loss/retain": 0.1},
+}
 """Of the terms of a method, where they are not 1; by hand."""
 GROUPS = [0, 3, 5, 6]
 # Micro-batches of each rank: groups by their place in GROUPS.

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, tensor
+from torch.nn.functional import cross_entropy, one_hot
 
 from recipe.rerule.unlearning import losses
 
@@ -60,6 +61,73 @@ def test_a_uniform_model(vocabulary: int) -> None:
 def test_gradient_ascent_averages_over_tokens_not_rows() -> None:
     close(losses.ga(tensor([-4.0, -2.0, -18.0], dtype=DOUBLE), LENGTHS), -24 / 15)
     close(gradient(lambda x: losses.ga(x, LENGTHS), some(0)), [1 / 15] * 3)
+
+
+TOKENS = tensor([3, 0, 6])
+"""To forget, of a vocabulary of 7."""
+
+
+def some_logits(seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return 2 * torch.randn(3, 7, generator=generator, dtype=DOUBLE)
+
+
+@pytest.mark.parametrize(("beta", "beta2"), [(0.0, 0.0), (1.0, 0.0), (5.0, 0.1), (2.0, 1.0)])
+def test_wga_and_satimp_weigh_the_gradient_of_gradient_ascent(beta: float, beta2: float) -> None:
+    def loss(logits: Tensor) -> Tensor:
+        log_probs = -cross_entropy(logits, TOKENS, reduction="none")
+        return losses.satimp(log_probs, beta, beta2) if beta2 else losses.wga(log_probs, beta)
+
+    logits = some_logits(0)
+    every = logits.softmax(-1)
+    p = every[range(3), TOKENS]
+    weights = p**beta * (1 - p) ** beta2
+    close(loss(logits), weights * p.log())
+    by_hand = weights[:, None] * (one_hot(TOKENS, 7) - every)
+    close(gradient(lambda x: loss(x).sum(), logits), by_hand)
+
+
+def test_wga_and_satimp_of_known_probabilities() -> None:
+    log_probs = tensor([0.5, 0.9], dtype=DOUBLE).log()
+    close(losses.wga(log_probs, 1.0), [-0.346574, -0.094824], 1e-6)
+    close(losses.satimp(log_probs, 1.0, 1.0), [-0.173287, -0.009482], 1e-6)
+    close(losses.satimp(log_probs, 5.0, 0.1), [-0.020210, -0.049419], 1e-6)
+    close(losses.satimp(tensor([0.0, 1e-9]), 5.0, 0.1), [0.0, 0.0])
+
+
+def test_undial_and_its_gradient_by_hand() -> None:
+    start, logits = some_logits(0).requires_grad_(), some_logits(1)
+    for alpha in (0.0, 0.7, 10.0):
+        labels = (start - alpha * one_hot(TOKENS, 7).to(DOUBLE)).softmax(-1).detach()
+        close(losses.undial(start, logits, TOKENS, alpha), cross_entropy(logits, labels, reduction="none"))
+        found = gradient(lambda x, alpha=alpha: losses.undial(start, x, TOKENS, alpha).sum(), logits)
+        close(found, logits.softmax(-1) - labels)
+    assert not losses.undial(start, logits, TOKENS, 10.0).requires_grad
+
+
+def test_undial_without_strength_holds_the_start_model_and_with_much_it_is_ceu_there() -> None:
+    start = some_logits(0)
+    close(gradient(lambda x: losses.undial(start, x, TOKENS, 0.0).sum(), start), torch.zeros(3, 7))
+    close(losses.undial(start, start, TOKENS, 1e4), losses.ceu(start, TOKENS))
+
+
+def test_undial_and_ceu_of_known_probabilities() -> None:
+    even, sure = tensor([[0.5, 0.5]], dtype=DOUBLE).log(), tensor([[0.9, 0.1]], dtype=DOUBLE).log()
+    close(losses.undial(even + 3, sure, tensor([0]), math.log(3)), [1.753279], 1e-6)
+    three = tensor([[0.5, 0.25, 0.25]], dtype=DOUBLE).log()
+    close(losses.ceu(three - 3, tensor([0])), [2 * LN2])
+
+
+def test_ceu_moves_the_probability_of_the_token_to_the_others_in_proportion() -> None:
+    logits, forget = some_logits(0), one_hot(TOKENS, 7).bool()
+    p = logits.softmax(-1)
+    own = p[forget][:, None]
+    labels = logits.masked_fill(forget, -math.inf).softmax(-1)
+    close(losses.ceu(logits, TOKENS), cross_entropy(logits, labels, reduction="none"))
+    by_hand = torch.where(forget, own, -p * own / (1 - own))
+    close(gradient(lambda x: losses.ceu(x, TOKENS).sum(), logits), by_hand)
+    forgotten = logits.masked_fill(forget, -60.0)
+    close(gradient(lambda x: losses.ceu(x, TOKENS).sum(), forgotten), torch.zeros(3, 7))
 
 
 def test_gamma_of_simnpo_stands_outside_of_the_product_with_beta() -> None:
@@ -148,6 +216,11 @@ WRONG: list[tuple[str, Callable[[], object]]] = [
     ("beta is -1", lambda: losses.simnpo(S, LENGTHS, -1, 0)),
     ("beta is 0", lambda: losses.dpo(S, S, S, S, 0)),
     ("rejected is \\[2\\]", lambda: losses.dpo(S, S, S[:2], S, 0.1)),
+    ("beta is -1", lambda: losses.wga(S, -1)),
+    ("beta2 is nan", lambda: losses.satimp(S, 1.0, math.nan)),
+    ("alpha is inf", lambda: losses.undial(S, S, tensor(0), math.inf)),
+    ("tokens is \\[3\\], but logits \\[3\\]", lambda: losses.undial(S, S, TOKENS, 1.0)),
+    ("tokens is \\[2\\], but logits \\[3, 7\\]", lambda: losses.ceu(some_logits(0), TOKENS[:2])),
     ("divergence is 'hellinger'; choose one of pearson, kl", lambda: losses.flat(S, S, "hellinger")),
     ("rejected_probability is \\[1\\]", lambda: losses.flat(S, S[:1], "kl")),
     ("0 normal rows", lambda: losses.smoothing_weights(0.4, 0)),

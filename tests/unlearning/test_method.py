@@ -6,6 +6,7 @@ tests/golden has the settings, files, passes and losses of each; tests/refused h
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from recipe.rerule import schema
 from recipe.rerule.unlearning import losses, presets, whp
-from recipe.rerule.unlearning.method import Method, MethodError
+from recipe.rerule.unlearning.method import FORGET, Method, MethodError
 from tests.e2e.stack import ROOT
 
 PAGE = (ROOT / "docs" / "methods.md").read_text("utf-8")
@@ -39,12 +40,15 @@ def of_the_page() -> dict[str, tuple[str, list[str]]]:
         for other in re.findall(r"`(\w+)`", loss):
             loss = loss.replace(f"`{other}`", found[other][0])
         read = re.findall(r"`?([\w.]+\w)`?", files.replace("and ", ""))
-        found |= {name: (loss, read) for name in re.findall(r"`(\w+)`", named)}
+        for name, alias in re.findall(r"`(\w+)`(?: \(`(\w+)`\))?", named):
+            more = ["retain"] if re.search("_(gdr|klr)$", name) else []
+            found |= dict.fromkeys([name, *[alias] * bool(alias)], (loss, [*read, *more]))
     return found
 
 
 def test_the_page_and_the_choices_name_all_that_there_is() -> None:
     assert of_the_page().keys() == set(presets.names())
+    assert get_args(schema.ForgetTerm) == tuple(FORGET)
     assert get_args(schema.Divergence) == losses.DIVERGENCES
     assert get_args(schema.Labels) == whp.LABELS
     for side in ("forget", "retain", "alternate"):
@@ -56,12 +60,20 @@ def test_the_page_and_the_choices_name_all_that_there_is() -> None:
 def test_the_page_says_what_a_preset_reads_and_its_numbers(name: str) -> None:
     preset, (loss, read) = presets.load(name), of_the_page()[name]
     assert read == [*preset.data, *["reinforced.path"] * bool(preset.reinforced)]
-    numbers = {"b": preset.beta, "r": preset.smoothing, "a": preset.alpha}
+    numbers = {"b": preset.beta, "c": preset.beta2, "r": preset.smoothing, "a": preset.alpha}
     numbers["gamma"] = preset.gamma if preset.forget == "simnpo" else None
     numbers["K"] = preset.retain_rows + 1 if preset.smoothing else None
     for letter, value in numbers.items():
         found = re.findall(rf"\b{letter} = ([\d.]+)", loss)
         assert [float(number) for number in found] == ([] if value is None else [value]), letter
+
+
+@pytest.mark.parametrize("name", [*FORGET][1:])
+def test_the_function_of_a_term_takes_what_the_table_says(name: str) -> None:
+    parameters = inspect.signature(getattr(losses, name)).parameters.values()
+    tensors = [one.annotation == "Tensor" for one in parameters]
+    term = FORGET[name]
+    assert tensors == [True] * len(term.reads) + [False] * len(term.settings)
 
 
 @pytest.mark.parametrize(
@@ -80,6 +92,7 @@ def test_an_adapter_on_one_gpu_is_stage_1_s_with_the_method_s_own_settings() -> 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"forget": "whp"}, "method.alpha is null, but method.forget=whp needs"),
+    ({"forget": "satimp"}, "method.beta2 is null, but method.forget=satimp needs"),
     ({"retain": "none", "smoothing": 0.4}, "method.smoothing is set, which needs method.forget=ga"),
     ({"alternate": "nll", "alternate_rows": 5}, "data.alternate holds one row for each forget row"),
     ({"forget": "none", "retain_rows": 3}, "method.retain_rows is 3, but the method has retain rows alone"),
@@ -92,7 +105,7 @@ def test_terms_that_do_not_fit_are_refused(changes: dict[str, Any], named: str) 
         Method.of(dataclasses.asdict(presets.load("npo_gdr")) | changes)
 
 
-@pytest.mark.parametrize(("option", "shown"), [("--list", "\nnpo_gdr  "), ("--help", "method=dpo|")])
+@pytest.mark.parametrize(("option", "shown"), [("--list", "\nnpo_gdr  "), ("--help", "method=altpo|")])
 def test_the_list_and_the_help_come_without_torch(option: str, shown: str) -> None:
     code = (
         f"import sys; sys.argv = ['unlearn', '{option}']; from recipe.rerule import unlearn; unlearn.main(); "

@@ -90,3 +90,20 @@ def test_their_kl_counts_padding(theirs: ModuleType) -> None:
     ours = losses.kl_by_position(START.logits, MODEL.logits)
     print(f"KL: theirs {found.item():.6f}, without padding {ours[real].mean().item():.6f}")
     assert found.item() == pytest.approx(ours.mean().item(), rel=1e-10)
+
+
+def test_their_weighted_gradient_ascent_is_ours(theirs: ModuleType) -> None:
+    labels = GOLD["labels"][:, 1:]
+    log_probs = MODEL.logits[:, :-1].log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None])[..., 0]
+    tokens = log_probs[labels >= 0]
+    found, _ = theirs.compute_wga_loss(MODEL, GOLD, beta=1.5)
+    assert found.item() == pytest.approx(losses.wga(tokens, 1.5).mean().item(), rel=1e-10)
+    found, _ = theirs.compute_satimp_loss(MODEL, GOLD, beta1=5.0, beta2=0.3)
+    assert found.item() == pytest.approx(losses.satimp(tokens, 5.0, 0.3).mean().item(), rel=1e-10)
+
+
+def test_their_undial_counts_all_positions(theirs: ModuleType) -> None:
+    rows = {"labels": torch.arange(len(LENGTHS) * WIDTH).reshape(len(LENGTHS), WIDTH) % VOCABULARY}
+    found, _ = theirs.compute_undial_loss(MODEL, START, rows, beta=10.0)
+    ours = losses.undial(START.logits[:, :-1], MODEL.logits[:, :-1], rows["labels"][:, 1:], 10.0)
+    assert found.item() == pytest.approx(ours.mean().item(), rel=1e-6)  # their mask is in float32

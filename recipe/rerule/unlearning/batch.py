@@ -35,6 +35,8 @@ class MicroBatch:
         self._sides = data["side"].values()
         self._row = torch.repeat_interleave(torch.arange(len(lengths), device=lengths.device), lengths)
         self._answer = data["loss_mask"].values().roll(-1).bool()
+        self.next_tokens: Tensor = data["input_ids"].values().roll(-1)
+        """The token that follows each position: [positions]. After the last one of a row, one of another."""
 
     def rows(self, *sides: str) -> Tensor:
         """Numbers of the rows of these sides, ascending: [rows], int64."""

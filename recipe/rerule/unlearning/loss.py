@@ -12,7 +12,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from recipe.rerule.unlearning import losses, whp
+from recipe.rerule.unlearning import losses
 from recipe.rerule.unlearning.batch import Answers, MicroBatch
 from recipe.rerule.unlearning.method import Method
 
@@ -56,10 +56,10 @@ class MethodLoss:
         micro = MicroBatch(data)
         log_probs = model_output["log_probs"].values()
         terms = {}
-        if self._method.forget == "whp":
-            terms["forget"] = model_output["whp"].values().sum() / data["tokens_forget"]
+        if "logits" in self._method.forget_term.reads:
+            terms["forget"] = model_output["forget"].values().sum() / data["tokens_forget"]
         elif self._method.forget != "none":
-            terms["forget"] = self._forget(micro, log_probs, data)
+            terms["forget"] = self._of_answers(micro, log_probs, data)
         if self._method.alternate != "none":
             terms["alternate"] = _nll(micro.answers(log_probs, "alternate"), data["tokens_alternate"])
         if self._method.retain == "nll":
@@ -68,37 +68,26 @@ class MethodLoss:
             terms["retain"] = model_output["kl"].values().sum() / data["kl_positions"]
         return terms
 
-    def _forget(self, micro: MicroBatch, log_probs: Tensor, data: TensorDict) -> Tensor:
-        gold = micro.answers(log_probs, "forget")
-        if self._method.forget == "ga":
-            return -_nll(gold, data["tokens_forget"])
-        share = len(gold.lengths) / data["groups"]
-        return self._over_rows(micro, log_probs, data, gold) * share
-
-    def _over_rows(self, micro: MicroBatch, log_probs: Tensor, data: TensorDict, gold: Answers) -> Tensor:
-        """A term that is a mean over rows, of this micro-batch."""
-        method, beta = self._method, self._method.beta or 0.0
-        if method.forget == "simnpo":
-            return losses.simnpo(gold.log_probs, gold.lengths, beta, method.gamma)
-        if method.forget == "npo":
-            return losses.npo(gold.log_probs, self._reference(micro, data)["forget"].log_probs, beta)
-        other = micro.answers(log_probs, "alternate")
-        if method.forget == "flat":
-            return losses.flat(other.probabilities, gold.probabilities, method.divergence)
-        reference = self._reference(micro, data)
-        return losses.dpo(
-            other.log_probs,
-            reference["alternate"].log_probs,
-            gold.log_probs,
-            reference["forget"].log_probs,
-            beta,
-            method.dpo_scale,
-        )
+    def _of_answers(self, micro: MicroBatch, log_probs: Tensor, data: TensorDict) -> Tensor:
+        """This micro-batch's part of a forget term that needs no logits."""
+        gold, reference = micro.answers(log_probs, "forget"), self._reference(micro, data)
+        read = {"log_probs": log_probs[micro.positions("forget", answers_alone=True)]}
+        for side, before in (("forget", ""), ("alternate", "alternate_")):
+            answers = micro.answers(log_probs, side)
+            read[f"{before}sums"], read[f"{before}lengths"] = answers.log_probs, answers.lengths
+            read[f"{before}probabilities"] = answers.probabilities
+            if side in reference:
+                read[f"{before}start_sums"] = reference[side].log_probs
+        if self._method.forget_term.mean_over == "tokens":
+            return self._forget(read).mean() * (gold.lengths.sum() / data["tokens_forget"])
+        return self._forget(read) * (len(gold.lengths) / data["groups"])
 
     def _reference(self, micro: MicroBatch, data: TensorDict) -> dict[str, Answers]:
         """The answers of the sides that the forget term compares with the start model's."""
-        assert self._start is not None
         sides = tuple(side for side in self._method.referenced if side != "retain")
+        if not sides:
+            return {}
+        assert self._start is not None
         rows = micro.rows(*sides)
         of_all = micro.scattered(self._start.log_probs(data, rows), rows)
         return {side: micro.answers(of_all, side) for side in sides}
@@ -106,21 +95,25 @@ class MethodLoss:
     def _of_logits(self, logits: Tensor, data: TensorDict) -> dict[str, Tensor]:
         """The terms that logits are needed for, at each position that counts, 0 elsewhere: [positions]."""
         micro, found = MicroBatch(data), {}
-        if self._method.forget == "whp":
+        reads = self._method.forget_term.reads
+        if "logits" in reads:
             counted = micro.positions("forget", answers_alone=True)
-            found["whp"] = _placed(self._whp(logits, data, counted), counted, len(logits))
+            read = {"logits": _wide(logits[counted]), "tokens": micro.next_tokens[counted]}
+            for name, model in (("start_logits", self._start), ("reinforced_logits", self._reinforced)):
+                if name in reads:
+                    read[name] = _frozen_logits(model, data, "forget", counted)
+            found["forget"] = _placed(self._forget(read), counted, len(logits))
         if self._method.retain == "kl":
             counted = micro.positions("retain", self._method.kl_positions == "answer")
             found["kl"] = _placed(self._kl(logits, data, counted), counted, len(logits))
         return found
 
-    def _whp(self, logits: Tensor, data: TensorDict, counted: Tensor) -> Tensor:
-        """Cross-entropy with the labels of the two frozen models, at some positions of the forget rows."""
-        start, reinforced = (
-            _frozen_logits(model, data, "forget", counted) for model in (self._start, self._reinforced)
-        )
-        generic = whp.generic_logits(start, reinforced, self._method.alpha or 0.0)
-        return whp.loss_by_position(generic, _wide(logits[counted]), self._method.labels)
+    def _forget(self, read: dict[str, Tensor]) -> Tensor:
+        """The function of the forget term, of what `method.FORGET` says."""
+        term, function = self._method.forget_term, getattr(losses, self._method.forget)
+        settings = [getattr(self._method, name) for name in term.settings]
+        value: Tensor = function(*(read[name] for name in term.reads), *settings)
+        return value
 
     def _kl(self, logits: Tensor, data: TensorDict, counted: Tensor) -> Tensor:
         """KL from the start model to the model, at some positions of the retain rows."""

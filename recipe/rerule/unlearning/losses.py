@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid, softplus
 
+from recipe.rerule.unlearning.whp import generic_logits, loss_by_position
+
 Conjugate = tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]
 
 _DIVERGENCES: MappingProxyType[str, Conjugate] = MappingProxyType(
@@ -49,6 +51,105 @@ def ga(sequence_log_probs: Tensor, lengths: Tensor) -> Tensor:
 def nll(sequence_log_probs: Tensor, lengths: Tensor) -> Tensor:
     """The negative log-likelihood of all tokens, averaged over them. Arguments and errors as of `ga`."""
     return -ga(sequence_log_probs, lengths)
+
+
+def wga(log_probs: Tensor, beta: float) -> Tensor:
+    """Weighted gradient ascent: p^b log p of each token, where p^b counts as a constant.
+
+    "Rethinking LLM Unlearning Objectives: A Gradient Perspective and Go Beyond", arXiv 2502.19301; formula
+    also of its code (tmlr-group/G-effect, dataloader.py, `wga`). Gradient ascent goes on pushing tokens that
+    are improbable already; here their weight goes to 0.
+
+    Args:
+        log_probs: [tokens], log p of the tokens to forget.
+        beta: b, at least 0; 0 is gradient ascent.
+
+    Returns:
+        [tokens]; to be averaged over all tokens of the batch.
+
+    Raises:
+        ValueError: beta is negative or not finite.
+    """
+    return satimp(log_probs, beta, 0.0)
+
+
+def satimp(log_probs: Tensor, beta: float, beta2: float) -> Tensor:
+    """SatImp: p^b (1 - p)^c log p of each token, where both powers count as constants.
+
+    "Exploring Criteria of Loss Reweighting to Enhance LLM Unlearning", arXiv 2505.11953; formula also of its
+    code (tmlr-group/SatImp, dataloader/dataloader_sat.py). p^b is its weight of saturation, (1 - p)^c that of
+    importance.
+
+    Args:
+        log_probs: [tokens], log p of the tokens to forget.
+        beta: b, at least 0.
+        beta2: c, at least 0; 0 is `wga`.
+
+    Returns:
+        [tokens]; to be averaged over all tokens of the batch.
+
+    Raises:
+        ValueError: a power is negative or not finite.
+    """
+    _check_at_least_0(beta=beta, beta2=beta2)
+    constant = log_probs.detach()
+    # Rounding may leave a log-prob above 0, and no power of a negative number is wanted.
+    improbable = (-constant.expm1()).clamp(min=0)
+    return (beta * constant).exp() * improbable**beta2 * log_probs
+
+
+def undial(start_logits: Tensor, logits: Tensor, tokens: Tensor, alpha: float) -> Tensor:
+    """UNDIAL: cross-entropy with the labels softmax(z0 - a onehot(y)), where z0 are the start model's logits.
+
+    "UNDIAL: Self-Distillation with Adjusted Logits for Robust Unlearning in Large Language Models", arXiv
+    2402.10052; formula also of its code (dong-river/LLM_unlearning), whose `di_strength` is alpha. That
+    code, and open-unlearning, average over prompt and padding too; here only tokens of answers count.
+
+    Args:
+        start_logits: [..., V], z0; no gradient flows into them.
+        logits: [..., V], of the model that is trained.
+        tokens: [...], y, the tokens to forget, as whole numbers below V.
+        alpha: a, at least 0; 0 holds the model at the start model.
+
+    Returns:
+        [...]; to be averaged over all tokens of the batch.
+
+    Raises:
+        ValueError: the shapes differ, or alpha is negative or not finite.
+    """
+    _check_at_least_0(alpha=alpha)
+    _check_tokens(tokens, logits)
+    _check_tokens(tokens, start_logits)
+    places = tokens.unsqueeze(-1)
+    lowered = start_logits.gather(-1, places) - alpha
+    return loss_by_position(start_logits.scatter(-1, places, lowered), logits, "soft")
+
+
+def ceu(logits: Tensor, tokens: Tensor) -> Tensor:
+    """CE-U: cross-entropy with the model's own softmax from which the token to forget is left out.
+
+    "CE-U: Cross Entropy Unlearning", arXiv 2503.01224. The labels are the softmax of the logits with that of
+    the token at minus infinity, and count as constants. Code of its author (open-unlearning,
+    src/trainer/unlearn/ceu.py) leaves the first token of each answer as it is; here every token counts.
+
+    Args:
+        logits: [..., V].
+        tokens: [...], the tokens to forget, as whole numbers below V.
+
+    Returns:
+        [...]; to be averaged over all tokens of the batch.
+
+    Raises:
+        ValueError: the shapes differ.
+    """
+    _check_tokens(tokens, logits)
+    labels = logits.detach().scatter(-1, tokens.unsqueeze(-1), -math.inf)
+    return loss_by_position(labels, logits, "soft")
+
+
+def whp(start_logits: Tensor, reinforced_logits: Tensor, logits: Tensor, alpha: float, labels: str) -> Tensor:
+    """Who's Harry Potter: [..., V] three times to [...]. Arguments and errors as of the module `whp`."""
+    return loss_by_position(generic_logits(start_logits, reinforced_logits, alpha), logits, labels)
 
 
 def npo(sequence_log_probs: Tensor, reference_log_probs: Tensor, beta: float) -> Tensor:
@@ -187,6 +288,17 @@ def _check_lengths(lengths: Tensor) -> None:
 def _check_beta(beta: float) -> None:
     if not beta > 0:
         raise ValueError(f"beta is {beta}; it must be above 0")
+
+
+def _check_at_least_0(**numbers: float) -> None:
+    for name, number in numbers.items():
+        if not 0 <= number < math.inf:
+            raise ValueError(f"{name} is {number}; it must be a number of at least 0")
+
+
+def _check_tokens(tokens: Tensor, logits: Tensor) -> None:
+    if tokens.shape != logits.shape[:-1]:
+        raise ValueError(f"tokens is {_shape(tokens)}, but logits {_shape(logits)}")
 
 
 def _shape(tensor: Tensor) -> str:

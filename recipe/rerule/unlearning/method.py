@@ -9,14 +9,51 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from types import MappingProxyType
 from typing import Any
 
 SIDES = ("forget", "alternate", "retain")
 """In the order in which the rows of a group stand."""
 
-_PAIRED = ("dpo", "flat")
-_WITH_BETA = ("npo", "simnpo", "dpo")
-_REFERENCED = {"npo": ("forget",), "dpo": ("forget", "alternate"), "whp": ("forget",)}
+
+@dataclass(frozen=True)
+class ForgetTerm:
+    """What the function of a forget term is called with: that of `losses` with the term's name."""
+
+    reads: tuple[str, ...] = ()
+    """Its first arguments, of a micro-batch's answers to forget: of each token its `log_probs`, `logits` and
+    `tokens` (their numbers); of each row `sums` and `probabilities` (log-probs, summed, and probabilities,
+    averaged over its tokens) and `lengths`. Names begin with `start_` or `reinforced_` where they are those
+    of a frozen model, and with `alternate_` where they are of the other answers."""
+    settings: tuple[str, ...] = ()
+    """Its further arguments, keys of `method`."""
+    mean_over: str = "rows"
+    """rows or tokens: what the term is a mean over in the whole batch."""
+
+    def reads_any(self, prefix: str) -> bool:
+        """Whether the name of something that it reads begins so."""
+        return any(name.startswith(prefix) for name in self.reads)
+
+
+FORGET = MappingProxyType(
+    {
+        "none": ForgetTerm(),
+        "ga": ForgetTerm(("sums", "lengths"), (), "tokens"),
+        "wga": ForgetTerm(("log_probs",), ("beta",), "tokens"),
+        "satimp": ForgetTerm(("log_probs",), ("beta", "beta2"), "tokens"),
+        "npo": ForgetTerm(("sums", "start_sums"), ("beta",)),
+        "simnpo": ForgetTerm(("sums", "lengths"), ("beta", "gamma")),
+        "dpo": ForgetTerm(
+            ("alternate_sums", "alternate_start_sums", "sums", "start_sums"), ("beta", "dpo_scale")
+        ),
+        "flat": ForgetTerm(("alternate_probabilities", "probabilities"), ("divergence",)),
+        "undial": ForgetTerm(("start_logits", "logits", "tokens"), ("alpha",), "tokens"),
+        "ceu": ForgetTerm(("logits", "tokens"), (), "tokens"),
+        "whp": ForgetTerm(("start_logits", "reinforced_logits", "logits"), ("alpha", "labels"), "tokens"),
+    }
+)
+"""Each value of `method.forget`. A new one is a line here, a function in `losses`, its name in
+`schema.ForgetTerm` and a preset."""
 
 
 class MethodError(ValueError):
@@ -46,6 +83,7 @@ class Method:
     retain_weight: float
     alternate_weight: float
     beta: float | None
+    beta2: float | None
     gamma: float
     divergence: str
     dpo_scale: float | None
@@ -72,10 +110,15 @@ class Method:
         return method
 
     @property
+    def forget_term(self) -> ForgetTerm:
+        """What the forget term is a function of."""
+        return FORGET[self.forget]
+
+    @property
     def layout(self) -> tuple[str, ...]:
         """The side of each row of a group, in order."""
         counts = {"forget": self.forget != "none", "alternate": 0, "retain": 0}
-        if self.alternate != "none" or self.forget in _PAIRED:
+        if self.alternate != "none" or self.forget_term.reads_any("alternate_"):
             counts["alternate"] = self.alternate_rows
         if self.retain != "none":
             counts["retain"] = self.retain_rows
@@ -97,18 +140,22 @@ class Method:
     @property
     def referenced(self) -> tuple[str, ...]:
         """The sides whose rows pass through the frozen start model too."""
-        by_forget = _REFERENCED.get(self.forget, ())
-        return (*by_forget, "retain") if self.retain == "kl" else by_forget
+        passing = {
+            "forget": self.forget_term.reads_any("start_"),
+            "alternate": self.forget_term.reads_any("alternate_start_"),
+            "retain": self.retain == "kl",
+        }
+        return tuple(side for side, passes in passing.items() if passes)
 
     @property
     def reinforced(self) -> tuple[str, ...]:
         """The sides whose rows pass through the frozen reinforced model too."""
-        return ("forget",) if self.forget == "whp" else ()
+        return ("forget",) if self.forget_term.reads_any("reinforced_") else ()
 
     @property
     def needs_logits(self) -> bool:
         """Whether a term is of the logits of all tokens, not of the log-probs of those that stand there."""
-        return self.forget == "whp" or self.retain == "kl"
+        return "logits" in self.forget_term.reads or self.retain == "kl"
 
     @property
     def passes(self) -> Passes:
@@ -119,11 +166,10 @@ class Method:
     def _check(self) -> None:
         if not self.layout:
             raise MethodError("method.forget, method.retain and method.alternate are all none; choose a term")
-        if self.forget in _WITH_BETA and not self.beta:
-            raise MethodError(f"method.beta is null, but method.forget={self.forget} needs a number above 0")
-        if self.forget == "whp" and self.alpha is None:
-            raise MethodError("method.alpha is null, but method.forget=whp needs a number of at least 0")
-        if self.forget in _PAIRED and self.alternate_rows != 1:
+        for name in self.forget_term.settings:
+            if getattr(self, name) is None and name != "dpo_scale":
+                raise MethodError(f"method.{name} is null, but method.forget={self.forget} needs a number")
+        if self.forget_term.reads_any("alternate_") and self.alternate_rows != 1:
             raise MethodError(
                 f"method.alternate_rows is {self.alternate_rows}, but method.forget={self.forget} compares "
                 "pairs; set it to 1"
