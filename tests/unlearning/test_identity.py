@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 
 from data_prep.contract import read_sft_rows, write_sft_rows
@@ -23,15 +22,9 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> DictConfig:
     """npo_klr on made rows, as a user would give it."""
     folder = tmp_path_factory.mktemp("base")
     made.put_near(made.put_model(folder / "model"), folder / "other")
-    arguments = ["experiment=tiny", "method=npo_klr", f"model.path={folder}/model", "data.train_batch_size=4"]
-    with initialize_config_module("recipe.rerule.config.unlearn", version_base=None):
-        config = compose("unlearn_trainer", [*arguments, "data.micro_batch_size_per_gpu=2"])
-    for override in made.put_rows(folder / "rows"):
-        key, _, path = override.partition("=")
-        if key != "data.alternate":
-            OmegaConf.update(config, key, path)
-    OmegaConf.resolve(config)
-    return config
+    rows = [word for word in made.put_rows(folder / "rows") if not word.startswith("data.alternate")]
+    sizes = ["data.train_batch_size=4", "data.micro_batch_size_per_gpu=2"]
+    return made.composed("experiment=tiny", "method=npo_klr", f"model.path={folder}/model", *sizes, *rows)
 
 
 @pytest.fixture
@@ -132,8 +125,7 @@ def test_a_run_that_starts_afresh_may_have_any_and_one_that_says_nothing_goes_on
 
 
 def test_every_setting_of_a_method_counts_but_its_name() -> None:
-    with initialize_config_module("recipe.rerule.config.unlearn", version_base=None):
-        config = compose("unlearn_trainer", ["method.retain=nll", "data.retain=x"])
-    config.data.retain = str(presets.CONFIG / "unlearn_trainer.yaml")  # any file
+    any_file = presets.CONFIG / "unlearn_trainer.yaml"
+    config = made.composed("method.retain=nll", f"data.retain={any_file}")
     known = {key.removeprefix("method.") for key in identity.of(config) if key.startswith("method.")}
     assert known == set(config.method) - {"name"}

@@ -1,6 +1,6 @@
-"""Presets, as docs/methods.md has them, and terms that do not fit.
+"""Presets, as docs/methods.md has them.
 
-tests/golden has the settings, files, passes and losses of each; tests/refused has more wrong settings.
+tests/golden has the settings, files, passes and losses of each; tests/refused has wrong settings.
 """
 
 from __future__ import annotations
@@ -9,25 +9,16 @@ import dataclasses
 import re
 import subprocess
 import sys
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
-from hydra import compose, initialize_config_module
-from omegaconf import DictConfig, OmegaConf
 
 from recipe.rerule import schema
 from recipe.rerule.unlearning import losses, presets, whp
-from recipe.rerule.unlearning.method import Method, MethodError
 from tests.e2e.stack import ROOT
+from tests.unlearning.made import composed
 
 PAGE = (ROOT / "docs" / "methods.md").read_text("utf-8")
-
-
-def composed(*overrides: str) -> DictConfig:
-    with initialize_config_module("recipe.rerule.config.unlearn", version_base=None):
-        config = compose("unlearn_trainer", list(overrides))
-    OmegaConf.resolve(config)
-    return config
 
 
 def of_the_page() -> dict[str, tuple[str, list[str]]]:
@@ -76,20 +67,6 @@ def test_an_adapter_on_one_gpu_is_stage_1_s_with_the_method_s_own_settings() -> 
     assert (config.model.lora_rank, config.optim.lr, config.trainer.n_gpus_per_node) == (32, 4e-6, 1)
     assert config.data.train_batch_size == whole.data.train_batch_size
     assert config.trainer.total_epochs == whole.trainer.total_epochs
-
-
-WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"forget": "whp"}, "method.alpha is null, but method.forget=whp needs"),
-    ({"retain": "none", "smoothing": 0.4}, "method.smoothing is set, which needs method.forget=ga"),
-    ({"alternate": "nll", "alternate_rows": 5}, "data.alternate holds one row for each forget row"),
-    ({"forget": "none", "retain_rows": 3}, "method.retain_rows is 3, but the method has retain rows alone"),
-]
-
-
-@pytest.mark.parametrize(("changes", "named"), WRONG)
-def test_terms_that_do_not_fit_are_refused(changes: dict[str, Any], named: str) -> None:
-    with pytest.raises(MethodError, match=named):
-        Method.of(dataclasses.asdict(presets.load("npo_gdr")) | changes)
 
 
 @pytest.mark.parametrize(("option", "shown"), [("--list", "\nnpo_gdr  "), ("--help", "method=dpo|")])
