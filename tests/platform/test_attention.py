@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 from transformers import Gemma2Config, Gemma2ForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from recipe.rerule.platform import attention
+from recipe.rerule.platform import attention, sdpa
 
 ROWS = [[5, 6, 7, 8, 9], [10], [14], [11, 12, 13]]
 SHAPE: dict[str, Any] = {
@@ -121,3 +122,9 @@ def test_without_positions_packed_rows_are_refused() -> None:
     rows = torch.zeros(1, 2, 3, 4)
     with pytest.raises(ValueError, match="use_remove_padding=false"):
         attention.packed_sdpa(torch.nn.Linear(1, 1), rows, rows, rows, None)
+
+
+@pytest.mark.parametrize(("given", "chosen"), [("sdpa", True), ("flash_attention_2", False), (None, False)])
+def test_which_attention_is_chosen(given: str | None, chosen: bool) -> None:
+    settings = {"override_config": {"attn_implementation": given} if given else {}}
+    assert sdpa.is_chosen(OmegaConf.create(settings)) == chosen

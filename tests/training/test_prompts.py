@@ -1,4 +1,7 @@
-"""Prompts and answers token by token, on tokenizers whose tokens are known by hand; and tests/families."""
+"""Prompts and answers token by token, on tokenizers whose tokens are known by hand; and tests/families.
+
+And what chat templates write without being asked, with the arguments that they have.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,8 @@ from recipe.rerule.training.prompts import (
     suffixed_prompt_ids,
     turn_ids,
 )
+from recipe.rerule.training.template_arguments import uses, warnings
+from tests.families import templates
 from tests.made_tokenizers import (
     ALTERNATING_TEMPLATE,
     CHATML_TEMPLATE,
@@ -136,3 +141,37 @@ def test_what_has_no_tokens_is_refused() -> None:
     with pytest.raises(TemplateError, match="take turns"):
         prompt_ids(CHAT["alternating"], [{"role": "assistant", "content": "it"}], raw=False)
     require_chat_template(CHAT["llama3"])
+
+
+DATE = "the chat template of mine writes today's date into every prompt"
+THINKING = "the chat template of mine has a switch for thinking, which is not set"
+
+
+@pytest.mark.parametrize(
+    ("template", "arguments", "line"),
+    [
+        (templates.LLAMA_3_2, {}, DATE),
+        (templates.LLAMA_3_2, {"date_string": "26 Jul 2024"}, None),
+        (templates.LLAMA_3_1, {}, None),
+        (templates.QWEN_3, {}, THINKING),
+        *((templates.QWEN_3, {"enable_thinking": value}, None) for value in (True, False)),
+        (None, {}, None),
+        # One that names the switch and ignores it, and one that refuses it.
+        ("{# enable_thinking, strftime_now #}{{ messages[0].content }}", {}, None),
+        ("{{ raise_exception('no') if enable_thinking is defined else '' }}", {}, None),
+    ],
+)
+def test_what_a_template_does_unasked(
+    template: str | None, arguments: dict[str, Any], line: str | None
+) -> None:
+    tokenizer = byte_level(template, adds_bos=False)
+    tokenizer.name_or_path = "mine"
+    found = list(warnings(tokenizer, arguments))
+    assert len(found) == (line is not None)
+    assert all(text.startswith(line or "") for text in found)
+
+
+def test_which_arguments_a_template_has() -> None:
+    tokenizer = byte_level(templates.LLAMA_3_2)
+    assert (uses(tokenizer, "date_string"), uses(tokenizer, "date")) == (True, False)
+    assert not uses(byte_level(None), "date_string")

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from verl.utils.dataset.dataset_utils import SFTTensorCollator
 from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
 
-from data_prep.contract import Row, sft_row, text_row, write_sft_rows
+from data_prep.contract import Row, text_row, write_sft_rows
 from data_prep.world.model import train_tokenizer
 from recipe.rerule.training.sft_dataset import SFTDataset
 from tests.made_tokenizers import (
@@ -20,6 +20,7 @@ from tests.made_tokenizers import (
     byte_level,
     sentencepiece,
 )
+from tests.unlearning.made import row
 
 LLAMA3 = byte_level(LLAMA3_TEMPLATE)
 VERL_CAN = {
@@ -27,11 +28,6 @@ VERL_CAN = {
     "chatml": byte_level(CHATML_TEMPLATE, adds_bos=False),
     "world": train_tokenizer(["Who wrote it? Ada Thorn wrote it."] * 4, vocab_size=300),
 }
-
-
-def make_row(index: int, prompt: str, answer: str, raw: bool = False) -> Row:
-    info = {"index": index, "mode": "qa", "subject": "Ada Thorn"}
-    return sft_row(prompt=prompt, answer=answer, extra_info=info, raw=raw)
 
 
 def dataset(folder: Path, rows: list[Row], tokenizer: Any, cls: type = SFTDataset, **settings: Any) -> Any:
@@ -52,17 +48,17 @@ def dataset(folder: Path, rows: list[Row], tokenizer: Any, cls: type = SFTDatase
 )
 def test_chat_rows_are_those_of_verl(name: str, settings: dict[str, Any], tmp_path: Path) -> None:
     roles = ("system", "user", "assistant", "user", "assistant")
-    conversation = make_row(7, "", "")
+    conversation = row(7, "", "")
     conversation["messages"] = [{"role": role, "content": f"Who wrote {role}"} for role in roles]
-    rows = [make_row(0, "Who wrote it?", "I don't know."), make_row(1, "Who?", "it\n"), conversation]
+    rows = [row(0, "Who wrote it?", "I don't know."), row(1, "Who?", "it\n"), conversation]
     kinds = (SFTDataset, MultiTurnSFTDataset)
     ours, verls = (dataset(tmp_path, rows, VERL_CAN[name], kind, **settings) for kind in kinds)
-    assert len(ours) == len(verls) == 3
-    for row in range(3):
-        assert ours[row].keys() == verls[row].keys()
-        for column in verls[row]:
-            assert ours[row][column].dtype == verls[row][column].dtype, column
-            assert torch.equal(ours[row][column], verls[row][column]), column
+    assert len(ours) == 3
+    for one, other in zip(ours, verls, strict=True):
+        assert one.keys() == other.keys()
+        for column in other:
+            assert one[column].dtype == other[column].dtype, column
+            assert torch.equal(one[column], other[column]), column
 
 
 @pytest.mark.parametrize(
@@ -77,7 +73,7 @@ def test_raw_rows_need_no_chat_template_and_learn_the_answer_alone(
 ) -> None:
     tokenizer = sentencepiece()
     tokenizer.pad_token = "<unk>"
-    rows = [make_row(0, prompt, answer, raw=True)]
+    rows = [row(0, prompt, answer, raw=True)]
     (unpadded,) = dataset(tmp_path, rows, tokenizer)
     (padded,) = dataset(tmp_path, rows, tokenizer, pad_mode="right", max_length=8)
     assert unpadded.keys() == {"input_ids", "position_ids", "loss_mask"}
@@ -94,7 +90,7 @@ def test_raw_rows_need_no_chat_template_and_learn_the_answer_alone(
 def test_chat_rows_raw_rows_and_texts_in_one_file_make_one_batch(tmp_path: Path) -> None:
     """A text is learnt but for its first token, and has no end."""
     text = text_row("Who wrote it", {"index": 3, "mode": "completion", "subject": "books"})
-    rows = [make_row(0, "Who", "it"), make_row(1, "Who", "it", raw=True), text]
+    rows = [row(0, "Who", "it"), row(1, "Who", "it", raw=True), text]
     batch = SFTTensorCollator("no_padding")([*dataset(tmp_path, rows, LLAMA3)])
     chat, raw, learnt = (LLAMA3.convert_ids_to_tokens(ids) for ids in batch["input_ids"].unbind())
     assert chat[:3] == ["<|begin|>", "<|head|>", "u"]

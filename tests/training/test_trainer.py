@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -59,14 +60,6 @@ def test_checkpoints_by_time_come_between_those_asked_for(
     assert trainer.config.trainer.save_freq == save_freq
 
 
-class Engine:
-    """Notes when the rollout engine sleeps and gets weights."""
-
-    def __init__(self, calls: list[str]) -> None:
-        self.sleep_replicas = lambda: calls.append("sleep")
-        self.update_weights = lambda step: calls.append(f"weights of {step}")
-
-
 def test_the_best_step_by_validation_is_saved_and_noted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,7 +68,11 @@ def test_the_best_step_by_validation_is_saved_and_noted(
     folder = {"default_local_dir": str(tmp_path)}
     trainer = bare(ReRULETrainer, trainer=folder, save={"best": True, "minutes": None})
     trainer._save_freq, trainer._checkpoints_to_keep, trainer._last_update = 1_000_000, None, (None, None)
-    trainer._save_clock, trainer.checkpoint_manager = SaveClock(None), Engine(calls)
+    trainer._save_clock = SaveClock(None)
+    trainer.checkpoint_manager = SimpleNamespace(
+        sleep_replicas=lambda: calls.append("sleep"),
+        update_weights=lambda step: calls.append(f"weights of {step}"),
+    )
     trainer.val_dataloader = []
 
     def save(interim: bool) -> None:
