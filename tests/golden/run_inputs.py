@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from recipe.rerule.runs import checkpoints, run_folder
+from tests.data_prep.raw_files import put_lines
 from tests.golden.commands import done
 
 STEPS, PROMPTS, REPLAY_FROM = 12, 4, 5
@@ -38,16 +38,12 @@ def put_run(folder: Path, replay: bool, work: Path, model: Path) -> None:
         groups = [_group(row, step, rng) for row in rng.sample(rows, PROMPTS)]
         metrics.append({"step": step, "data": _metrics(groups, step, replay)})
         prompts.append({"step": step, "prompts": [group["record"] for group in groups]})
-        _put_lines(records / f"rollouts/{step}.jsonl", [one for group in groups for one in group["rollouts"]])
-    _put_lines(records / "metrics.jsonl", [{"step": 0, "data": _validation(0)}, *metrics])
-    _put_lines(records / "prompts.jsonl", prompts)
+        put_lines(records / f"rollouts/{step}.jsonl", [one for group in groups for one in group["rollouts"]])
+    put_lines(records / "metrics.jsonl", [{"step": 0, "data": _validation(0)}, *metrics])
+    put_lines(records / "prompts.jsonl", prompts)
     actor = folder / f"global_step_{STEPS}" / "actor"
     shutil.copytree(model, actor / "huggingface")
     checkpoints.finish(folder, STEPS)
-
-
-def _put_lines(path: Path, lines: list[Any]) -> None:
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
 
 def _group(row: dict[str, Any], step: int, rng: random.Random) -> dict[str, Any]:
