@@ -62,14 +62,22 @@ def loss(
     sides = {side: Batch(rows, side) for side in {row["side"][0] for row in rows}}
     gold, other, keep = (sides.get(side) for side in (FORGET, ALTERNATE, RETAIN))
     base, _, regular = name.partition("_")
-    total = torch.zeros(())
-    if base in ("ga", "npo", "simnpo", "dpo"):
-        total = {"ga": ascent, "npo": npo, "simnpo": simnpo, "dpo": dpo}[base](gold, other, model, start)
-    if regular == "gdr":
-        total = total + keep.nll(model)
-    if regular == "klr":
-        total = total + keep.kl(model, start)
-    if name.startswith("flat"):
+    kept = torch.zeros(())
+    if regular in ("gdr", "klr"):
+        kept = keep.nll(model) if regular == "gdr" else keep.kl(model, start)
+
+    def moved(side: Batch) -> Tensor:
+        return side.sums(model) - side.sums(start).detach()
+
+    if base == "ga":
+        return kept - gold.nll(model)
+    if base == "npo":
+        return kept + (2 / 0.1) * torch.log1p((0.1 * moved(gold)).exp()).mean()
+    if base == "simnpo":
+        return kept - (2 / 2.5) * logsigmoid(-2.5 * gold.sums(model) / gold.answer.sum(-1)).mean()
+    if base == "dpo":
+        return kept - logsigmoid(0.1 * (moved(other) - moved(gold))).mean()
+    if base == "flat":
         return flat(gold.probabilities(model), other.probabilities(model), regular or "pearson")
     if base == "whp":
         return whp(gold, regular or "argmax", model, start, reinforced)
@@ -79,28 +87,7 @@ def loss(
         return -0.5 * gold.nll(model) + other.nll(model) + keep.kl(model, start)
     if name == "sga":
         return -0.8 * gold.nll(model) + 0.2 * keep.nll(model)
-    if name == "rejection_steering":
-        return other.nll(model)
-    return keep.nll(model) if name == "retain_model" else total
-
-
-def ascent(gold: Batch, other: Batch | None, model: PreTrainedModel, start: PreTrainedModel) -> Tensor:
-    return -gold.nll(model)
-
-
-def npo(gold: Batch, other: Batch | None, model: PreTrainedModel, start: PreTrainedModel) -> Tensor:
-    ratio = gold.sums(model) - gold.sums(start).detach()
-    return (2 / 0.1) * torch.log1p((0.1 * ratio).exp()).mean()
-
-
-def simnpo(gold: Batch, other: Batch | None, model: PreTrainedModel, start: PreTrainedModel) -> Tensor:
-    return -(2 / 2.5) * logsigmoid(-2.5 * gold.sums(model) / gold.answer.sum(-1)).mean()
-
-
-def dpo(gold: Batch, other: Batch, model: PreTrainedModel, start: PreTrainedModel) -> Tensor:
-    wanted = other.sums(model) - other.sums(start).detach()
-    unwanted = gold.sums(model) - gold.sums(start).detach()
-    return -logsigmoid(0.1 * (wanted - unwanted)).mean()
+    return {"rejection_steering": other, "retain_model": keep}[name].nll(model)
 
 
 def flat(p_f: Tensor, p_e: Tensor, divergence: str) -> Tensor:
