@@ -205,16 +205,15 @@ def read_queue(queue: Queue) -> Rollouts:
     return read(rows, STEP, GROUP_SIZE, LIMIT, strict=False)
 
 
-def test_a_prompt_that_lost_a_response_is_counted_and_not_stored(queue: Queue, of_v0: Rollouts) -> None:
+def test_a_prompt_that_lost_a_response_is_not_stored_and_counts_in_the_metrics(
+    queue: Queue, of_v0: Rollouts
+) -> None:
     uid = next(iter(queue.submitted))
-    found = read_queue(queue.without(f"{uid}_1_0"))
+    found = read_queue(queue.without(f"{uid}_0_0"))
     assert found.short == 1
     left = [group.prompt_index for group in of_v0.groups[1:]]
     assert [group.prompt_index for group in found.groups] == [*found.prompts] == left
     assert torch.equal(found.groups[0].old_log_probs, of_v0.groups[1].old_log_probs)
-
-
-def test_rewards_of_prompts_that_lost_responses_count_in_the_metrics(queue: Queue, of_v0: Rollouts) -> None:
     keys = [f"{uid}_0_0" for uid in queue.submitted]
     found = read_queue(queue.without(*keys))
     assert (found.groups, found.prompts, found.short) == ([], {}, len(keys))
