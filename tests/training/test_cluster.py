@@ -144,8 +144,6 @@ KILLED = (
     "\tpid: 11197\n\tip: 10.0.0.2\nThe actor is dead because its worker process has died. Worker exit type: "
     "SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file."
 )
-
-
 MONITOR = "x was killed by Ray's memory monitor: "
 
 
