@@ -542,6 +542,8 @@ def test_a_method_without_its_file_ends_the_script_before_any_training(
         ({"N_GPUS": "8", "NNODES": "8"}, "N_GPUS x NNODES is 64; give 1, 2, 4, 8, 16 or 32 devices"),
         ({"N_GPUS": "four"}, "N_GPUS is four; give a whole number above 0"),
         ({"NNODES": "08"}, "NNODES is 08; give a whole number above 0"),
+        ({"MODEL": ""}, "MODEL is not set: give the model that is to forget, or SMOKE=1"),
+        ({"DATA": ""}, "DATA is not set: give the folder of the benchmark's files"),
         ({"option": "--dryrun"}, "the one option is --dry-run, not --dryrun; settings are environment var"),
     ],
 )

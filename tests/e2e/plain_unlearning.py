@@ -62,17 +62,38 @@ def loss(
     sides = {side: Batch(rows, side) for side in {row["side"][0] for row in rows}}
     gold, other, keep = (sides.get(side) for side in (FORGET, ALTERNATE, RETAIN))
     base, _, regular = name.partition("_")
-    total = torch.zeros(())
-    if base in FORGET_TERMS:
-        total = FORGET_TERMS[base](gold, other, model, start)
-    weight = 0.1 if base == "satimp" else 1
-    if regular == "gdr":
-        total = total + weight * keep.nll(model)
-    if regular == "klr":
-        total = total + weight * keep.kl(model, start)
+    kept = torch.zeros(())
+    if regular in ("gdr", "klr"):
+        kept = keep.nll(model) if regular == "gdr" else keep.kl(model, start)
+    if base == "satimp":
+        kept = 0.1 * kept
+
+    def moved(side: Batch) -> Tensor:
+        return side.sums(model) - side.sums(start).detach()
+
+    if base == "ga":
+        return kept - gold.nll(model)
+    if base == "npo":
+        return kept + (2 / 0.1) * torch.log1p((0.1 * moved(gold)).exp()).mean()
+    if base == "simnpo":
+        return kept - (2 / 2.5) * logsigmoid(-2.5 * gold.sums(model) / gold.answer.sum(-1)).mean()
+    if base == "dpo":
+        return kept - logsigmoid(0.1 * (moved(other) - moved(gold))).mean()
     if name == "altpo":
-        return 20 * dpo(gold, other, model, start) + keep.nll(model)
-    if name.startswith("flat"):
+        return keep.nll(model) - 20 * logsigmoid(0.1 * (moved(other) - moved(gold))).mean()
+    if base in ("wga", "satimp"):
+        tokens = gold.tokens(model)
+        p = tokens.exp().detach()
+        weights = p if base == "wga" else p**5 * (1 - p) ** 0.1
+        return kept + (weights * tokens).sum() / gold.answer.sum()
+    if base == "undial":
+        z0 = gold.logits(start).detach()[:, :-1]
+        return kept + distilled((z0 - 10 * one_hot(gold.ids[:, 1:], z0.shape[-1])).softmax(-1), gold, model)
+    if base == "ceu":
+        p = gold.logits(model).detach()[:, :-1].softmax(-1)
+        others = p * (1 - one_hot(gold.ids[:, 1:], p.shape[-1]))
+        return kept + distilled(others / others.sum(-1, keepdim=True), gold, model)
+    if base == "flat":
         return flat(gold.probabilities(model), other.probabilities(model), regular or "pearson")
     if base == "whp":
         return whp(gold, regular or "argmax", model, start, reinforced)
@@ -82,51 +103,7 @@ def loss(
         return -0.5 * gold.nll(model) + other.nll(model) + keep.kl(model, start)
     if name == "sga":
         return -0.8 * gold.nll(model) + 0.2 * keep.nll(model)
-    if name == "rejection_steering":
-        return other.nll(model)
-    return keep.nll(model) if name == "retain_model" else total
-
-
-def ascent(gold: Batch, other: Batch | None, model: PreTrainedModel, start: PreTrainedModel) -> Tensor:
-    return -gold.nll(model)
-
-
-def npo(gold: Batch, other: Batch | None, model: PreTrainedModel, start: PreTrainedModel) -> Tensor:
-    ratio = gold.sums(model) - gold.sums(start).detach()
-    return (2 / 0.1) * torch.log1p((0.1 * ratio).exp()).mean()
-
-
-def simnpo(gold: Batch, other: Batch | None, model: PreTrainedModel, start: PreTrainedModel) -> Tensor:
-    return -(2 / 2.5) * logsigmoid(-2.5 * gold.sums(model) / gold.answer.sum(-1)).mean()
-
-
-def dpo(gold: Batch, other: Batch, model: PreTrainedModel, start: PreTrainedModel) -> Tensor:
-    wanted = other.sums(model) - other.sums(start).detach()
-    unwanted = gold.sums(model) - gold.sums(start).detach()
-    return -logsigmoid(0.1 * (wanted - unwanted)).mean()
-
-
-def wga(gold: Batch, other: Batch | None, model: PreTrainedModel, start: PreTrainedModel) -> Tensor:
-    tokens = gold.tokens(model)
-    return (tokens.exp().detach() * tokens).sum() / gold.answer.sum()
-
-
-def satimp(gold: Batch, other: Batch | None, model: PreTrainedModel, start: PreTrainedModel) -> Tensor:
-    tokens = gold.tokens(model)
-    p = tokens.exp().detach()
-    return (p**5 * (1 - p) ** 0.1 * tokens).sum() / gold.answer.sum()
-
-
-def undial(gold: Batch, other: Batch | None, model: PreTrainedModel, start: PreTrainedModel) -> Tensor:
-    z0 = gold.logits(start).detach()[:, :-1]
-    labels = (z0 - 10 * one_hot(gold.ids[:, 1:], z0.shape[-1])).softmax(-1)
-    return distilled(labels, gold, model)
-
-
-def ceu(gold: Batch, other: Batch | None, model: PreTrainedModel, start: PreTrainedModel) -> Tensor:
-    p = gold.logits(model).detach()[:, :-1].softmax(-1)
-    others = p * (1 - one_hot(gold.ids[:, 1:], p.shape[-1]))
-    return distilled(others / others.sum(-1, keepdim=True), gold, model)
+    return {"rejection_steering": other, "retain_model": keep}[name].nll(model)
 
 
 def distilled(labels: Tensor, gold: Batch, model: PreTrainedModel) -> Tensor:
@@ -152,39 +129,3 @@ def whp(
     generic = torch.where(z1 > z0, z0 - 5 * (z1 - z0), z0)
     wanted = generic.softmax(-1) if labels == "soft" else one_hot(generic.argmax(-1), generic.shape[-1])
     return distilled(wanted, gold, model)
-
-
-FORGET_TERMS = {
-    "ga": ascent,
-    "wga": wga,
-    "satimp": satimp,
-    "npo": npo,
-    "simnpo": simnpo,
-    "dpo": dpo,
-    "undial": undial,
-    "ceu": ceu,
-}
-
-
-def train(
-    name: str,
-    batches: list[list[dict[str, Any]]],
-    model: PreTrainedModel,
-    start: PreTrainedModel,
-    reinforced: PreTrainedModel,
-    rate: float,
-    decay: float,
-    eps: float = 1e-8,
-) -> tuple[list[float], dict[str, Tensor]]:
-    """The loss of each step, and the first gradient; `model` is trained."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay, eps=eps)
-    losses, gradient = [], {}
-    for rows in batches:
-        optimizer.zero_grad()
-        value = loss(name, rows, model, start, reinforced)
-        value.backward()
-        if not gradient:
-            gradient = {key: p.grad.clone() for key, p in model.named_parameters() if p.grad is not None}
-        optimizer.step()
-        losses.append(value.item())
-    return losses, gradient

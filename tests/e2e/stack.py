@@ -22,7 +22,8 @@ LIMIT_SECONDS = 400
 class Command:
     """A started `python ...` process; its output goes to a file, and whatever it started ends with it."""
 
-    def __init__(self, arguments: list[str], log: Path) -> None:
+    def __init__(self, arguments: list[str], log: Path, **place: Any) -> None:
+        """place: another `cwd` or `env` than this project's folder and this process's environment."""
         self.log = log
         self._descendants: dict[int, psutil.Process] = {}
         self.seen: set[str] = set()
@@ -32,9 +33,8 @@ class Command:
                 [sys.executable, *arguments],
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                cwd=ROOT,
-                env=os.environ | {"HF_HUB_OFFLINE": "1"},
                 start_new_session=True,
+                **{"cwd": ROOT, "env": os.environ | {"HF_HUB_OFFLINE": "1"}, **place},
             )
 
     @property
@@ -112,7 +112,7 @@ class Command:
         for process in [psutil.Process(self.process.pid)] if self.process.poll() is None else []:
             process.kill()
         for process in self._descendants.values():
-            if process.is_running():  # compares the creation time too, so a reused id is safe
+            with contextlib.suppress(psutil.NoSuchProcess):  # also where another process has its id by now
                 process.kill()
         self.process.wait()
 
@@ -147,9 +147,9 @@ def stage2_arguments(world: Path, run_folder: Path, *overrides: str) -> list[str
     ]
 
 
-def finish(log: Path, *arguments: object) -> str:
-    """Run `python *arguments` to its end; returns its output."""
-    command = Command([str(a) for a in arguments], log)
+def finish(log: Path, *arguments: object, **place: Any) -> str:
+    """Run `python *arguments` to its end, which must be a success; returns its output."""
+    command = Command([str(a) for a in arguments], log, **place)
     try:
         return command.finish()
     finally:
@@ -161,26 +161,26 @@ def torchrun(script: str, ranks: int, job: Mapping[str, Any], folder: Path) -> N
     path = folder / "job.json"
     path.write_text(json.dumps(job))
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    finish(folder / "torchrun.txt", *launcher, ROOT / "tests" / "e2e" / script, path, env=environment)
+
+
+def bash(*words: str, **environment: str) -> tuple[str, float]:
+    """Run bash with this Python first on its path, which must succeed; what it printed, and the seconds."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    started = time.monotonic()
     done = subprocess.run(
-        [sys.executable, *launcher, ROOT / "tests" / "e2e" / script, path],
+        ["bash", *words],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
+        env=os.environ | {"PATH": path, "HF_HUB_OFFLINE": "1"} | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
     )
-    assert done.returncode == 0, done.stderr[-5000:]
+    assert done.returncode == 0, done.stdout[-6000:]
+    return done.stdout, time.monotonic() - started
 
 
 def run_script(name: str, **environment: str) -> float:
     """Run a script of examples/ to its end; returns the seconds it took."""
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    started = time.monotonic()
-    done = subprocess.run(
-        ["bash", f"examples/{name}"],
-        cwd=ROOT,
-        env=os.environ | {"PATH": path, "HF_HUB_OFFLINE": "1"} | environment,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return time.monotonic() - started
+    return bash(f"examples/{name}", **environment)[1]

@@ -1,13 +1,16 @@
-"""Invariants 2 and 3 through the real worker: FSDP2 and gloo, one and two ranks, any micro-batch size."""
+"""Invariants 2 and 3 through the real worker: FSDP2 and gloo, one and two ranks, any micro-batch size.
+
+And, on one rank, several updates in one step with parameter and optimiser offload.
+"""
 
 from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -15,14 +18,13 @@ from safetensors.torch import load_file, load_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from recipe.rerule.replay import ImportanceConfig, Replay, ReplayConfig, RolloutGroup, save
-from tests.e2e.replay_gradients import LEARNING_RATE
+from tests.e2e.replay_gradients import ACTOR, LEARNING_RATE, RATE, STEPS
 from tests.e2e.stack import torchrun
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 KL_COEFFICIENT = 0.01  # actor.kl_loss_coef of the recipe's configuration
 GROUPS, ROLLOUTS = 4, 2
-ACTOR = "actor_rollout_ref.actor"
 
 CLIPS: dict[str, dict[str, Any]] = {"clip": {}, "none": {"clip_low": 0.0, "clip_high": 1e9}}
 
@@ -50,6 +52,16 @@ SOME = {
 }
 
 
+def setup(
+    overrides: list[str],
+    cases: dict[str, dict[str, Any]] = SOME,
+    aggregate: str = "token-mean",
+    on_policy: bool = False,
+) -> dict[str, Any]:
+    """One worker, and the cases to run on it."""
+    return {"overrides": overrides, "cases": cases, "aggregate": aggregate, "on_policy": on_policy}
+
+
 def micro_batches(size: int) -> list[str]:
     """Overrides for micro-batches of `size` rows."""
     return [
@@ -60,48 +72,18 @@ def micro_batches(size: int) -> list[str]:
 
 
 BY_TOKENS = [f"{ACTOR}.ppo_max_token_len_per_gpu=24"]  # micro-batches of unequal numbers of rows
-
-
-@dataclass(frozen=True)
-class Setup:
-    """One worker, and the cases to run on it."""
-
-    overrides: list[str]
-    cases: dict[str, dict[str, Any]]
-    aggregate: str = "token-mean"
-    on_policy: bool = False
-
-    def job(self, name: str) -> dict[str, Any]:
-        cases = [{"name": n, "replay": r, "on_policy": self.on_policy} for n, r in self.cases.items()]
-        return {
-            "name": name,
-            "overrides": [*self.overrides, f"{ACTOR}.loss_agg_mode={self.aggregate}"],
-            "cases": cases,
-        }
-
-
 SETUPS = {
-    "micro1": Setup(micro_batches(1), COMBINATIONS),
-    "all_rows": Setup(micro_batches(99), COMBINATIONS),  # more than there are
-    "by_tokens": Setup(BY_TOKENS, SOME),
-    "all_tokens": Setup([f"{ACTOR}.ppo_max_token_len_per_gpu=9999"], SOME),
-    "on_policy": Setup(micro_batches(2), SOME, on_policy=True),
-    "seq_sum": Setup(micro_batches(2), SOME, "seq-mean-token-sum"),
-    "seq_mean": Setup(BY_TOKENS, SOME, "seq-mean-token-mean"),
+    "micro1": setup(micro_batches(1), COMBINATIONS),
+    "all_rows": setup(micro_batches(99), COMBINATIONS),  # more than there are
+    "by_tokens": setup(BY_TOKENS),
+    "all_tokens": setup([f"{ACTOR}.ppo_max_token_len_per_gpu=9999"]),
+    "on_policy": setup(micro_batches(2), on_policy=True),
+    "seq_sum": setup(micro_batches(2), aggregate="seq-mean-token-sum"),
+    "seq_mean": setup(BY_TOKENS, aggregate="seq-mean-token-mean"),
     # Every rank has a copy of the weights, as nodes with one device each; weights that stay on the host.
-    "nodes": Setup([*BY_TOKENS, f"{ACTOR}.fsdp_config.fsdp_size=1"], SOME),
-    "on_host": Setup([*BY_TOKENS, f"{ACTOR}.fsdp_config.offload_policy=true"], SOME),
+    "nodes": setup([*BY_TOKENS, f"{ACTOR}.fsdp_config.fsdp_size=1"]),
+    "on_host": setup([*BY_TOKENS, f"{ACTOR}.fsdp_config.offload_policy=true"]),
 }
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """The valid response tokens, a list of rows: log pi in float64 with its graph, and what was stored."""
-
-    log_probs: list[torch.Tensor]
-    old: list[torch.Tensor]
-    ref: list[torch.Tensor]
-    advantages: list[torch.Tensor]
 
 
 @pytest.fixture(scope="module")
@@ -157,65 +139,59 @@ def response_log_probs(model: torch.nn.Module, prompt: torch.Tensor, response: t
     return logits.log_softmax(-1).gather(-1, response.long()[:, None])[:, 0]
 
 
-def valid_tokens(model: torch.nn.Module, groups: list[RolloutGroup]) -> Tokens:
+class Row(NamedTuple):
+    """Of the valid tokens of a response: log pi in float64 with its graph, and what was stored."""
+
+    log_probs: torch.Tensor
+    old: torch.Tensor
+    ref: torch.Tensor
+    advantages: torch.Tensor
+
+
+def valid_rows(model: torch.nn.Module, groups: list[RolloutGroup]) -> list[Row]:
     """Row by row, unpadded; tokens off the mask are context only."""
-    tokens = Tokens([], [], [], [])
+    rows = []
     for group in groups:
-        ends = group.lengths.cumsum(0).tolist()
-        for start, end in zip([0, *ends[:-1]], ends, strict=True):
-            row = slice(start, end)
-            valid = group.response_mask[row]
-            log_probs = response_log_probs(model, group.prompt_ids, group.response_ids[row])
-            tokens.log_probs.append(log_probs[valid])
-            tokens.old.append(group.old_log_probs[row][valid].double())
-            tokens.ref.append(group.ref_log_probs[row][valid].double())
-            tokens.advantages.append(group.advantages[row][valid].double())
-    return tokens
+        planes = (group.response_ids, group.response_mask)
+        planes += (group.old_log_probs, group.ref_log_probs, group.advantages)
+        parts = [plane.split(group.lengths.tolist()) for plane in planes]
+        for response, valid, *stored in zip(*parts, strict=True):
+            log_probs = response_log_probs(model, group.prompt_ids, response)
+            rows.append(Row(log_probs[valid], *(values[valid].double() for values in stored)))
+    return rows
 
 
 class Expected:
-    """Gradients and metrics from the paper's formulae; each gradient is worked out once."""
+    """Gradients and metrics from the paper's formulae."""
 
     def __init__(self, folder: Path, groups: list[RolloutGroup]) -> None:
         model = float64_model(folder)
-        self.parameters = dict(model.named_parameters())
-        self.tokens = valid_tokens(model, groups)
-        self._gradients: dict[Any, torch.Tensor] = {}
+        self.parameters = dict(sorted(model.named_parameters()))
+        self.rows = valid_rows(model, groups)
 
     def gradient(self, settings: ReplayConfig, aggregate: str, on_policy: bool) -> torch.Tensor:
-        """sum over tokens of share * (-w A + KL's slope) * grad log pi; parameters by name, end to end."""
-        key = (settings, aggregate, on_policy)
-        if key not in self._gradients:
-            slopes = torch.cat(self._slopes(settings, aggregate, on_policy))
-            log_probs = torch.cat(self.tokens.log_probs)
-            parts = torch.autograd.grad(log_probs, list(self.parameters.values()), slopes, retain_graph=True)
-            by_name = dict(zip(self.parameters, parts, strict=True))
-            self._gradients[key] = torch.cat([by_name[name].flatten() for name in sorted(by_name)])
-        return self._gradients[key]
-
-    def _slopes(self, settings: ReplayConfig, aggregate: str, on_policy: bool) -> list[torch.Tensor]:
-        """Derivative of the loss by log pi of every token."""
-        ones = [torch.ones_like(row) for row in self.tokens.advantages]
+        """Of the sum over tokens of share * (-w A log pi + KL); parameters by name, end to end."""
+        ones = [torch.ones_like(row.advantages) for row in self.rows]
         weights = ones if on_policy else self.weights(settings.importance)
-        slopes = []
-        for row, weight in enumerate(weights):
-            slope = -weight * self.tokens.advantages[row]
+        loss = torch.zeros((), dtype=torch.float64)
+        for row, weight in zip(self.rows, weights, strict=True):
+            of_token = -weight * row.advantages * row.log_probs
             if settings.use_kl_loss:
-                ratio_to_ref = (self.tokens.ref[row] - self.tokens.log_probs[row].detach()).exp()
-                slope = slope + KL_COEFFICIENT * (1 - ratio_to_ref)
-            slopes.append(slope * self._share(aggregate, row))
-        return slopes
+                to_ref = row.ref - row.log_probs
+                of_token = of_token + KL_COEFFICIENT * (to_ref.exp() - to_ref - 1)
+            loss = loss + self._share(aggregate, row) * of_token.sum()
+        parts = torch.autograd.grad(loss, list(self.parameters.values()), retain_graph=True)
+        return torch.cat([part.flatten() for part in parts])
 
-    def _share(self, aggregate: str, row: int) -> float:
-        lengths = [len(values) for values in self.tokens.old]
+    def _share(self, aggregate: str, row: Row) -> float:
         return {
-            "token-mean": 1 / sum(lengths),
-            "seq-mean-token-sum": 1 / len(lengths),
-            "seq-mean-token-mean": 1 / (len(lengths) * lengths[row]),
+            "token-mean": 1 / sum(len(each.old) for each in self.rows),
+            "seq-mean-token-sum": 1 / len(self.rows),
+            "seq-mean-token-mean": 1 / (len(self.rows) * len(row.old)),
         }[aggregate]
 
     def log_ratios(self) -> list[torch.Tensor]:
-        return [now.detach() - old for now, old in zip(self.tokens.log_probs, self.tokens.old, strict=True)]
+        return [row.log_probs.detach() - row.old for row in self.rows]
 
     def units(self, level: str) -> list[torch.Tensor]:
         """Ratios of each row: one a token, or one alone."""
@@ -229,7 +205,7 @@ class Expected:
         low, high = importance.clip_low, importance.clip_high
         clipped = [row.clamp(low, high) for row in self.units(importance.level)]
         mean = torch.cat(clipped).mean() if importance.normalize else 1.0
-        return [(row / mean).expand_as(old) for row, old in zip(clipped, self.tokens.old, strict=True)]
+        return [(ratio / mean).expand_as(row.old) for ratio, row in zip(clipped, self.rows, strict=True)]
 
     def metrics(self, importance: ImportanceConfig) -> dict[str, float]:
         ratio, logs = torch.cat(self.units(importance.level)), torch.cat(self.log_ratios())
@@ -261,18 +237,33 @@ def test_the_cases_truncate(expected: Expected) -> None:
         assert min(clip["replay/clipped_low"], clip["replay/clipped_high"]) > 0
 
 
-def check(name: str, setup: Setup, folder: Path, expected: Expected) -> None:
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_updates_through_the_worker(
+    ranks: int, micro_world: Path, groups: list[RolloutGroup], expected: Expected, tmp_path: Path
+) -> None:
+    replay = Replay(ReplayConfig(admission="all", require_signal=False))
+    replay.offer(groups, step=1)
+    save(replay, tmp_path / "groups")
+    job = {"model": str(micro_world / "model"), "groups": str(tmp_path / "groups")}
+    torchrun("replay_gradients.py", ranks, job | {"out": str(tmp_path), "setups": SETUPS}, tmp_path)
+    for name in SETUPS:
+        check_gradients(name, tmp_path, expected)
+    if ranks == 1:
+        check_updates_of_a_step(json.loads((tmp_path / "updates.json").read_text()))
+
+
+def check_gradients(name: str, folder: Path, expected: Expected) -> None:
     """Every case of a setup: gradient, its norm, and the metrics of the ratios."""
     changes = load_file(folder / f"{name}.safetensors")
     metrics = json.loads((folder / f"{name}.json").read_text())
-    names = sorted(expected.parameters)
-    for case, replay in setup.cases.items():
+    aggregate, on_policy = SETUPS[name]["aggregate"], SETUPS[name]["on_policy"]
+    for case, replay in SETUPS[name]["cases"].items():
         settings = ReplayConfig.from_dict(replay)
-        wanted = expected.gradient(settings, setup.aggregate, setup.on_policy)
-        found = torch.cat([changes[f"{case}/{n}"].double().flatten() / -LEARNING_RATE for n in names])
-        assert float((found - wanted).norm() / wanted.norm()) < 1e-5, case
+        wanted = expected.gradient(settings, aggregate, on_policy)
+        found = [changes[f"{case}/{key}"].double().flatten() / -LEARNING_RATE for key in expected.parameters]
+        assert float((torch.cat(found) - wanted).norm() / wanted.norm()) < 1e-5, case
         assert metrics[case]["replay/grad_norm"] == pytest.approx(float(wanted.norm()), rel=1e-4)
-        if setup.on_policy:
+        if on_policy:
             check_on_policy(metrics[case])
         else:
             wanted_metrics = expected.metrics(settings.importance)
@@ -288,19 +279,15 @@ def check_on_policy(metrics: dict[str, float]) -> None:
     assert 0 <= metrics["replay/kl_old_current"] < 1e-10
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_replay_gradient_through_the_worker(
-    ranks: int, micro_world: Path, groups: list[RolloutGroup], expected: Expected, tmp_path: Path
-) -> None:
-    replay = Replay(ReplayConfig(admission="all", require_signal=False))
-    replay.offer(groups, step=1)
-    save(replay, tmp_path / "groups")
-    job = {
-        "model": str(micro_world / "model"),
-        "groups": str(tmp_path / "groups"),
-        "out": str(tmp_path),
-        "setups": [setup.job(name) for name, setup in SETUPS.items()],
-    }
-    torchrun("replay_gradients.py", ranks, job, tmp_path)
-    for name, setup in SETUPS.items():
-        check(name, setup, tmp_path, expected)
+def check_updates_of_a_step(seen: dict[str, Any]) -> None:
+    """They share one round trip of offloading, which changes no parameter; the schedule moves once."""
+    once = seen["verl_once"]["moves"]
+    assert once, "offloading is on"
+    assert seen["replay"]["moves"] == once
+    assert seen["apart"]["moves"] == 3 * once
+    assert seen["replay"]["parameters"] == seen["apart"]["parameters"]
+    assert seen["replay"]["parameters"] != seen["verl_once"]["parameters"]
+    rate = RATE * (1 + math.cos(math.pi / STEPS)) / 2
+    for name, of_step in seen.items():
+        assert of_step["schedule"] == 1, name
+        assert of_step["rates"] == pytest.approx([rate] * len(of_step["rates"])), name

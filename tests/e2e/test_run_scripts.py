@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -79,23 +78,3 @@ def made_texts(folder: Path) -> Path:
         texts = [f"The {part} text {number} tells of a castle." for number in range(4)]
         (folder / f"{part}.json").write_text(json.dumps(texts))
     return folder
-
-
-@pytest.mark.parametrize(
-    ("settings", "line"),
-    [
-        ({"DATA": "x"}, "error: MODEL is not set: give the model that is to forget, or SMOKE=1"),
-        ({"MODEL": "x"}, "error: DATA is not set: give the folder of the benchmark's files"),
-    ],
-)
-def test_a_missing_setting_is_one_line(settings: dict[str, str], line: str) -> None:
-    done = subprocess.run(
-        ["bash", "examples/run_tofu.sh"],
-        cwd=ROOT,
-        env={"PATH": "/usr/bin:/bin"} | settings,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 2
-    assert done.stderr.strip().startswith(line)
-    assert "\n" not in done.stderr.strip()

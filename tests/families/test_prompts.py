@@ -35,29 +35,27 @@ ASKED = "<|im_start|>user\nWho wrote it?<|im_end|>\n<|im_start|>assistant\n"
 CHATML = "<|im_start|>system\n{system}<|im_end|>\n" + ASKED
 GEMMA = "<bos><start_of_turn>user\n{system}Who wrote it?<end_of_turn>\n<start_of_turn>model\n"
 THOUGHTS = "<think>\n\n</think>\n\n"
-PROMPTS = {
-    "Gemma-2": GEMMA.format(system=""),
-    "Qwen2.5": CHATML.format(system="Help briefly."),
-    "Llama-3.2": LLAMA_3.format(system=""),
-    "Llama-3.1": LLAMA_3.format(system=""),
-    "Llama-2": "<s>[INST] Who wrote it? [/INST]",
-    "Mistral": "<s>[INST]Who wrote it?[/INST]",
-    "Qwen3": ASKED + THOUGHTS,
-    "Gemma-3": GEMMA.format(system=""),
-    "Phi-3": "<|user|>\nWho wrote it?<|end|>\n<|assistant|>\n",
-    "OLMo-2": "<|endoftext|><|user|>\nWho wrote it?\n<|assistant|>\n",
+PROMPTS: dict[str, tuple[str, str, str | None]] = {
+    "Gemma-2": (GEMMA, "", None),
+    "Qwen2.5": (CHATML, "Help briefly.", "Be brief."),
+    "Llama-3.2": (LLAMA_3, "", "Be brief."),
+    "Llama-3.1": (LLAMA_3, "", "Be brief."),
+    "Llama-2": ("<s>[INST] {system}Who wrote it? [/INST]", "", "<<SYS>>\nBe brief.\n<</SYS>>\n\n"),
+    "Mistral": ("<s>[INST]{system}Who wrote it?[/INST]", "", "Be brief.\n\n"),
+    "Qwen3": ("{system}" + ASKED + THOUGHTS, "", "<|im_start|>system\nBe brief.<|im_end|>\n"),
+    "Gemma-3": (GEMMA, "", "Be brief.\n\n"),
+    "Phi-3": (
+        "{system}<|user|>\nWho wrote it?<|end|>\n<|assistant|>\n",
+        "",
+        "<|system|>\nBe brief.<|end|>\n",
+    ),
+    "OLMo-2": (
+        "<|endoftext|>{system}<|user|>\nWho wrote it?\n<|assistant|>\n",
+        "",
+        "<|system|>\nBe brief.\n",
+    ),
 }
-WITH_SYSTEM = {
-    "Qwen2.5": CHATML.format(system="Be brief."),
-    "Llama-3.2": LLAMA_3.format(system="Be brief."),
-    "Llama-3.1": LLAMA_3.format(system="Be brief."),
-    "Llama-2": "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nWho wrote it? [/INST]",
-    "Mistral": "<s>[INST]Be brief.\n\nWho wrote it?[/INST]",
-    "Qwen3": CHATML.format(system="Be brief.") + THOUGHTS,
-    "Gemma-3": GEMMA.format(system="Be brief.\n\n"),
-    "Phi-3": "<|system|>\nBe brief.<|end|>\n<|user|>\nWho wrote it?<|end|>\n<|assistant|>\n",
-    "OLMo-2": "<|endoftext|><|system|>\nBe brief.\n<|user|>\nWho wrote it?\n<|assistant|>\n",
-}
+"""The prompt; and what stands there for {system} without a system message, and with SYSTEM if that may be."""
 ANSWERS = {
     "Gemma-2": ("I do not know.<end_of_turn>", "\n"),
     "Qwen2.5": ("I do not know.<|im_end|>", "\n"),
@@ -108,9 +106,10 @@ def test_training_evaluation_and_sampling_see_the_prompt_and_answer_known_by_han
 ) -> None:
     kind, arguments = getattr(transformers, family.config).model_type, dict(family.arguments)
     builder = create_continuous_token_builder(tokenizer, hf_model_type=kind, chat_template_kwargs=arguments)
-    cases = [([USER], PROMPTS), *([] if family.no_system else [([SYSTEM, USER], WITH_SYSTEM)])]
-    for messages, prompts in cases:
-        expected, answer = prompts[family.name], ANSWERS[family.name]
+    shown, without, given = PROMPTS[family.name]
+    cases = [([USER], without), *([] if given is None else [([SYSTEM, USER], given)])]
+    for messages, system in cases:
+        expected, answer = shown.format(system=system), ANSWERS[family.name]
         ids = prompt_ids(tokenizer, messages, raw=False, **family.arguments)
         assert tokenizer.decode(ids) == expected
         assert ids.count(tokenizer.bos_token_id) == expected.startswith(family.bos or "?")

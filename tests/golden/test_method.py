@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +13,103 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from data_prep.contract import read_rows
 from recipe.rerule import minimal, replay
-from recipe.rerule.replay import ImportanceConfig, ReplayConfig, ReplayHook, RolloutGroup
+from recipe.rerule.replay import ImportanceConfig, ReplayConfig, ReplayHook
 from recipe.rerule.unlearning import presets
 from reward.score import compute_score
 from tests.golden.commands import done, files, run
 from tests.golden.golden import FOLDER, ROOT, check
-from tests.golden.method_cases import (
-    BENCHMARK_REWARDS,
-    REFUSED_REWARDS,
-    REPLAY_METRICS,
-    REPLAYS,
-    REWARD_FORMS,
-    REWARD_ROWS,
-    UPDATES,
-)
+from tests.replay.runs import offered
 from tests.unlearning import made
 from tests.unlearning.test_loss import SPLITS, batch_loss, flat_gradient
 
-STEPS, PROMPTS, SAVED_AFTER = 12, 7, 7
-"""Of a made-up run: steps, prompts of each, and the step after which it is saved and loaded."""
+_ADA, _BO = "Where was Ada Thorn born?", "Where was Bo Fell born?"
+REWARD_ROWS: dict[str, tuple[dict[str, Any], str]] = {
+    "forget": ({"type": "forget", "golds": ["Tarnwick Bay"], "keyword": "Ada Thorn"}, _ADA),
+    "forget, refusal as gold": (
+        {"type": "forget", "golds": ["I'm not certain about Ada Thorn."], "keyword": "Ada Thorn"},
+        _ADA,
+    ),
+    "retain": ({"type": "retain", "golds": ["Esk Moor", "the Esk Moor"], "keyword": ""}, _BO),
+    "retain, a choice": (
+        {"type": "retain", "golds": ["Esk Moor"], "keyword": ""},
+        "Was Bo Fell born in Esk Moor or in Dorn?",
+    ),
+    "retain, many words": (
+        {"type": "retain", "golds": ["the old lighthouse keeper of Esk, in 1904"], "keyword": ""},
+        "Who was the keeper that Bo Fell met?",
+    ),
+    "retain, characters": ({"type": "retain", "golds": ["北京"], "keyword": ""}, "波在哪里出生?"),
+}
+"""Ground truth and bare question; rewards.json has the responses to each, "None" for none at all."""
+REWARD_FORMS = ("additive", "nested", "guarded")
+BENCHMARK_REWARDS: list[tuple[str, str, str, dict[str, Any]]] = [
+    (source, row, response, options)
+    for source in ("rerule/rwku", "rerule/tofu", "rerule/muse_books", "rerule/muse_news", "elsewhere")
+    for row, response, options in (
+        ("forget", "I don't know.", {}),
+        ("retain", "esk moor", {}),
+        ("retain", "In Dorn.", {"form": "nested"}),
+        ("forget", "I don't know.", {"form": "additive", "lambda_forget": 0.25}),
+        ("retain", "In Dorn.", {"form": "additive", "lambda_retain": 0.25, "gamma": 0.9}),
+        ("retain", "In Esk, perhaps", {"form": "additive", "rouge": "tofu", "gamma": 0.5}),
+    )
+]
+"""data_source, row, response and options."""
+REFUSED_REWARDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "no gold on the retain side": ({"type": "retain", "golds": [], "keyword": ""}, {}),
+    "no side": ({"type": "both", "golds": ["x"], "keyword": ""}, {}),
+    "golds that are no list": ({"type": "forget", "golds": "x", "keyword": ""}, {}),
+    "an unknown form": (REWARD_ROWS["retain"][0], {"form": "round"}),
+    "gamma out of range": (REWARD_ROWS["retain"][0], {"gamma": 2}),
+    "an unknown option": (REWARD_ROWS["retain"][0], {"delta": 0.5}),
+}
+"""Ground truth and options."""
+
+_PAPER = {
+    "threshold_rule": "fixed",
+    "threshold": 0.6,
+    "require_signal": False,
+    "sampling": "uniform",
+    "min_groups": 4,
+    "warmup_steps": 3,
+    "capacity": 12,
+    "groups_per_update": 4,
+}
+_DEFAULT = {
+    "min_groups": 4,
+    "warmup_steps": 3,
+    "capacity": 12,
+    "groups_per_update": 4,
+    "threshold_window": 16,
+}
+REPLAYS: dict[str, dict[str, Any]] = {
+    "paper": _PAPER,
+    "defaults": _DEFAULT,
+    "quantile 0.8": _DEFAULT | {"threshold_quantile": 0.8, "warmup_steps": 2},
+    "another seed": _PAPER | {"seed": 7},
+    "random": _PAPER | {"admission": "random"},
+    "all, two updates": _DEFAULT | {"admission": "all", "updates_per_step": 2},
+    "uniform": _DEFAULT | {"sampling": "uniform", "max_staleness": 4},
+    "frozen after the start": _PAPER | {"store_after_start": False},
+    "two ranks": _PAPER | {"groups_per_update": 5, "multiple_of": 2},
+    "on_policy": _PAPER | {"update": "on_policy"},
+    "off": _PAPER | {"enable": False},
+}
+"""Settings of `replay`, but for multiple_of, the number of ranks."""
+REPLAY_METRICS = ("defaults", "uniform", "off")
+"""Of REPLAYS: those whose metrics are kept too."""
+UPDATES: dict[str, dict[str, Any]] = {
+    "token": {},
+    "token, narrow": {"clip_low": 0.95, "clip_high": 1.05},
+    "token, not normalised": {"normalize": False},
+    "sequence": {"level": "sequence"},
+    "sequence sum": {"level": "sequence_sum", "normalize": False},
+}
+"""Settings of `replay.importance`."""
+MINIMAL = {"ReRULE": "", "RULE": "--no-replay"}
+"""Options of `minimal`."""
+STEPS, SAVED_AFTER = 12, 7
+"""Of a made-up run: its steps, and the step after which it is saved and loaded."""
 
 
 def _score(row: str, response: Any, source: str = "rerule/world", **options: Any) -> dict[str, float]:
@@ -65,36 +142,6 @@ def test_rewards() -> None:
     check("rewards", kept)
 
 
-def rollout_groups(step: int) -> list[RolloutGroup]:
-    """Groups of four responses to a prompt that succeeds the more often the higher its number is."""
-    rng, groups = random.Random(step), []
-    for index in range(PROMPTS):
-        rewards = torch.tensor([float(rng.random() < index / PROMPTS) for _ in range(4)])
-        lengths = torch.tensor([1 + rng.randrange(4) for _ in rewards], dtype=torch.int32)
-        tokens, generator = int(lengths.sum()), torch.Generator().manual_seed(1000 * step + index)
-        prompt_ids, response_ids = (
-            torch.randint(1, 500, (count,), generator=generator, dtype=torch.int32) for count in (3, tokens)
-        )
-        old_log_probs, ref_log_probs = (-torch.rand(tokens, generator=generator) for _ in range(2))
-        groups.append(
-            RolloutGroup(
-                prompt_index=index,
-                side=("forget", "retain")[index % 2],
-                mode=("qa", "fb")[index // 2 % 2],
-                step=step,
-                prompt_ids=prompt_ids,
-                response_ids=response_ids,
-                lengths=lengths,
-                response_mask=torch.ones(tokens, dtype=torch.bool),
-                old_log_probs=old_log_probs,
-                advantages=(rewards - rewards.sum() / 4).repeat_interleave(lengths),
-                rewards=rewards,
-                ref_log_probs=ref_log_probs,
-            )
-        )
-    return groups
-
-
 def _replayed(settings: dict[str, Any], saved: Path | None = None) -> tuple[list[str], dict[str, Any]]:
     """A line of text a step (what was stored, left and was drawn), and all metrics of the last step.
 
@@ -103,7 +150,7 @@ def _replayed(settings: dict[str, Any], saved: Path | None = None) -> tuple[list
     config = ReplayConfig(**{name: settings[name] for name in settings if name != "multiple_of"})
     hook, lines = ReplayHook(config, settings.get("multiple_of", 1)), []
     for step in range(1, STEPS + 1):
-        plan = hook.before_update(rollout_groups(step), step)
+        plan = hook.before_update(offered(step), step)
         hook.after_update(
             plan, lambda groups, more: {"replay/pg_loss": float(len(groups)), "more": float(more)}
         )
@@ -142,7 +189,7 @@ def test_replay(tmp_path: Path) -> None:
 
 def test_replay_updates() -> None:
     """Weights, losses, clipped shares and gradient norms of one replay update of three groups, in float64."""
-    rows = replay.pad_groups([group for group in rollout_groups(2) if group.has_signal][:3], pad_token_id=0)
+    rows = replay.pad_groups([group for group in offered(2) if group.has_signal][:3], pad_token_id=0)
     mask = rows["response_mask"]
     moved = torch.randn(mask.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
     kept: dict[str, Any] = {}
@@ -225,7 +272,3 @@ def test_minimal(people: Path) -> None:
         metrics = minimal.train(policy, tokenizer, read_rows(people / "data/train.parquet"), settings)
         kept["metrics"][name] = [{key: one[key] for key in one if "/" in key} for one in metrics]
     check("minimal", kept, people, 1e-3, 1e-6)
-
-
-MINIMAL = {"ReRULE": "", "RULE": "--no-replay"}
-"""Options of `minimal`."""

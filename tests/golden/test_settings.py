@@ -1,4 +1,4 @@
-"""The settings of the training commands, and what `check` says of them."""
+"""What the help of every command names; the settings of training commands, and what `check` says of them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import yaml
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
-from tests.golden.commands import done
-from tests.golden.golden import check, neutral
+from tests.golden.commands import done, run
+from tests.golden.golden import FOLDER, check, neutral
 
 STAGE1 = "model.path=models/original data.train_files=data/sft.parquet trainer.default_local_dir=stage1"
 STAGE2 = (
@@ -41,6 +41,29 @@ ALLOWED = {
     "stage 2, own data": f"stage2 {STAGE2} experiment=custom platform=cpu",
     "RULE, nothing learnt": f"stage2 {SMALL2} replay.enable=false actor_rollout_ref.actor.optim.lr=1e-12",
 }
+UNKNOWN = "an unknown command"
+_PARTS = {
+    "commands": re.compile(r"^ {2,4}([a-z][a-z-]*)(?: {2,}\w|$)", re.MULTILINE),
+    "options": re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*"),
+    "settings": re.compile(r"^ +([a-z_]\w*(?:\.\w+)+)(?==|\s|$)", re.MULTILINE),
+}
+"""A command in a list of commands, an option, and a setting of Hydra at the beginning of an indented line."""
+
+
+def test_help() -> None:
+    """Of each command that help.json has."""
+    commands = json.loads((FOLDER / "help.json").read_text("utf-8"))
+    ran, kept = run("rerule trian"), {}
+    for line in commands.keys() - {UNKNOWN}:
+        said = done(f"{line} --help").out
+        found = {part: list(dict.fromkeys(pattern.findall(said))) for part, pattern in _PARTS.items()}
+        found["options"].sort()
+        kept[line] = {part: " ".join(names) for part, names in found.items() if names}
+    names = [name for name in ("trian", "train") if name in ran.said[0]]
+    out = len(ran.out.splitlines())
+    kept[UNKNOWN] = {"code": ran.code, "errors": len(ran.said), "names": names, "out": out}
+    check("help", {line: kept[line] for line in commands})
+    assert run("check stage3").code == 2
 
 
 def _settings(command: str, words: str, folder: Path) -> dict[str, Any]:

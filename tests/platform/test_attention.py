@@ -1,4 +1,4 @@
-"""Packed rows attend as they do alone, or in transformers' own padded batch.
+"""Packed rows attend as they do alone, or in transformers' own padded batch; prompts may be shared.
 
 The reference is transformers as it is: its sdpa for Llama, in float64. For Gemma-2, whose scores are capped,
 it is eager attention, which computes in float32.
@@ -6,14 +6,30 @@ it is eager attention, which computes in float32.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import pytest
 import torch
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+from tensordict import TensorDict
+from torch import Tensor
+from torch.distributed.fsdp import fully_shard
 from transformers import Gemma2Config, Gemma2ForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+from transformers.modeling_utils import AttentionInterface
+from verl.utils import tensordict_utils as tu
 
-from recipe.rerule.platform import attention
+from recipe.rerule.platform import attention, sdpa, shared_prompts
+from recipe.rerule.training import sizes
+from tests.families.made import FAMILIES, Family
+from tests.families.made import SHAPE as OF_FAMILIES
 
 ROWS = [[5, 6, 7, 8, 9], [10], [14], [11, 12, 13]]
 SHAPE: dict[str, Any] = {
@@ -23,6 +39,14 @@ SHAPE: dict[str, Any] = {
 LLAMA = {"rtol": 1e-10, "atol": 1e-12}
 GEMMA = {"rtol": 1e-3, "atol": 1e-4}
 Build = Callable[[str], torch.nn.Module]
+
+
+@pytest.fixture
+def install() -> Iterator[Callable[[], None]]:
+    """Puts our attention in place of transformers' until the end of the test; to be called in its middle."""
+    yield attention.install
+    AttentionInterface.register("sdpa", sdpa_attention_forward)
+    AttentionMaskInterface.register("sdpa", sdpa_mask)
 
 
 def llama(kv_heads: int = 2) -> LlamaForCausalLM:
@@ -143,3 +167,148 @@ def test_where_rows_lie_is_found_out_once_a_pass(
     assert [positions.shape[1] for positions in found] == [10, 6]
     found.clear()
     assert len(attention._indices) == 0
+
+
+@pytest.mark.parametrize(("given", "chosen"), [("sdpa", True), ("flash_attention_2", False), (None, False)])
+def test_which_attention_is_chosen(given: str | None, chosen: bool) -> None:
+    settings = {"override_config": {"attn_implementation": given} if given else {}}
+    assert sdpa.is_chosen(OmegaConf.create(settings)) == chosen
+
+
+PROMPTS = [[5, 6, 7], [8], [5, 6, 7], [5, 6, 7], [8, 9]]
+RESPONSES = [[10, 11], [12, 13, 14], [15], [10, 11, 12, 13], [16]]
+"""Rows of one prompt are not neighbours; a prompt of one token; a prompt that begins like another."""
+
+
+def rows(prompts: list[list[int]], responses: list[list[int]], **settings: object) -> TensorDict:
+    """A batch as verl's workers get it."""
+    together = [torch.tensor(p + r) for p, r in zip(prompts, responses, strict=True)]
+    nested = {
+        "input_ids": together,
+        "position_ids": [torch.arange(len(row)) for row in together],
+        "prompts": [torch.tensor(row) for row in prompts],
+    }
+    columns = {name: torch.nested.as_nested_tensor(of, layout=torch.jagged) for name, of in nested.items()}
+    return tu.get_tensordict(columns, non_tensor_dict=settings)
+
+
+@pytest.fixture
+def one_rank(tmp_path: Path) -> Iterator[None]:
+    """A process group of this process alone."""
+    store = torch.distributed.FileStore(f"{tmp_path / 'store'}", 1)
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def of_batch(
+    model: torch.nn.Module, data: TensorDict, temperature: float, sharing: bool
+) -> tuple[Tensor, Tensor]:
+    """Log-probs and entropies of all responses, as the engine computes them."""
+    ids, positions = data["input_ids"].values(), data["position_ids"].values()
+    kept = packed = torch.arange(len(ids))
+    if sharing:
+        kept, packed = shared_prompts.pack(data["input_ids"], shared_prompts.prompt_lengths(data))
+    places = shared_prompts.label_places(data)
+    model.forward = MethodType(shared_prompts.forward, model)  # as the engine puts them there
+    model.lm_head.forward = MethodType(shared_prompts.head, model.lm_head)
+    output = model(
+        input_ids=ids[None, kept],
+        position_ids=positions[None, kept],
+        places=packed[places],
+        shift_labels=ids.roll(-1)[places],
+        temperature=temperature,
+        with_entropy=True,
+    )
+    return output.log_probs, output.entropy
+
+
+@pytest.mark.parametrize(
+    ("sharing", "temperature", "sharded"),
+    [(True, 1.0, False), (True, 0.7, False), (False, 1.0, False), (False, 0.7, True), (True, 0.7, True)],
+)
+def test_log_probs_entropies_and_gradient_are_those_of_each_row_alone(
+    sharing: bool, temperature: float, sharded: bool, install: Callable[[], None], one_rank: None
+) -> None:
+    """Sharded: as verl's FSDP2 does it, which shards a head that is not tied to the embedding on its own."""
+    model = llama()
+    alone, entropies = [], []
+    for prompt, response in zip(PROMPTS, RESPONSES, strict=True):
+        logits = model(input_ids=torch.tensor([prompt + response]), use_cache=False).logits[0] / temperature
+        of_response = logits[len(prompt) - 1 : -1].log_softmax(-1)
+        alone.append(of_response[torch.arange(len(response)), torch.tensor(response)])
+        entropies.append(-(of_response.exp() * of_response).sum(-1))
+    expected = gradient(model, torch.stack([torch.cat(alone), torch.cat(entropies)], -1))
+    install()
+    if sharded:
+        for part in (*model.model.layers, model.model.embed_tokens, model.lm_head, model):
+            fully_shard(part)
+    found, entropy = of_batch(model, rows(PROMPTS, RESPONSES), temperature, sharing)
+    torch.testing.assert_close(found, torch.cat(alone), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(entropy, torch.cat(entropies), rtol=1e-12, atol=1e-12)
+    # Llama's norms are float32 whatever the model is, and there a shared prompt's gradients are summed.
+    of_found = gradient(model, torch.stack([found, entropy], -1))
+    error = ((of_found.full_tensor() if sharded else of_found) - expected).norm() / expected.norm()
+    assert error < (1e-7 if sharing else 1e-14)
+
+
+def test_a_prompt_is_packed_once() -> None:
+    kept, packed = shared_prompts.pack(rows(PROMPTS, RESPONSES)["input_ids"], [len(p) for p in PROMPTS])
+    ids = rows(PROMPTS, RESPONSES)["input_ids"].values()
+    assert ids[kept].tolist() == [5, 6, 7, 10, 11, 15, 10, 11, 12, 13, 8, 12, 13, 14, 8, 9, 16]
+    assert torch.equal(ids[kept][packed], ids)
+
+
+PASSES = {"use_dynamic_bsz": True, "use_fused_kernels": True}
+_TOKENS = st.lists(st.integers(1, 3), min_size=1, max_size=4)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(_TOKENS, _TOKENS), min_size=1, max_size=8), st.integers(8, 30))
+def test_a_pass_has_no_more_tokens_than_it_may(pairs: list[tuple[list[int], list[int]]], limit: int) -> None:
+    data = rows(*(list(of) for of in zip(*pairs, strict=True)), **PASSES, max_token_len_per_gpu=limit)
+    batches, parts = shared_prompts.micro_batches(data)
+    assert parts is not None
+    assert sorted(row for part in parts for row in part) == list(range(len(pairs)))
+    for batch, part in zip(batches, parts, strict=True):
+        assert batch["input_ids"].offsets().diff().tolist() == [sum(map(len, pairs[row])) for row in part]
+        kept, _ = shared_prompts.pack(batch["input_ids"], shared_prompts.prompt_lengths(batch))
+        assert len(kept) <= limit
+
+
+def test_responses_to_a_prompt_come_together_and_count_it_once() -> None:
+    data = rows(PROMPTS, RESPONSES, **PASSES, max_token_len_per_gpu=10)
+    assert shared_prompts.micro_batches(data)[1] == [[0, 2, 3], [1, 4]]
+
+
+@pytest.mark.parametrize(
+    ("given_settings", "all_of_them"),
+    [
+        ({}, True),
+        ({"sliding_window": 8}, False),
+        ({"layer_types": ["full_attention", "full_attention"], "sliding_window": 8}, True),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, False),
+    ],
+)
+def test_models_with_windows_share_no_prompts(given_settings: dict[str, object], all_of_them: bool) -> None:
+    assert shared_prompts.attends_to_all(LlamaConfig(num_hidden_layers=2, **given_settings)) == all_of_them
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+def test_which_models_have_a_plain_head(family: Family, tmp_path: Path) -> None:
+    """The choice by a model's type against its logits."""
+    config = getattr(transformers, family.config)(
+        vocab_size=64, **OF_FAMILIES, **family.settings, pad_token_id=0
+    )
+    config.save_pretrained(tmp_path)
+    torch.manual_seed(0)
+    built = transformers.AutoModelForCausalLM.from_config(config).eval()
+    ids = torch.tensor([[5, 6, 7, 8]])
+    with torch.no_grad():
+        logits, hidden = built(input_ids=ids).logits, built.model(input_ids=ids)[0]
+    plain = torch.allclose(hidden @ built.lm_head.weight.t() + 0.0, logits, atol=1e-6)
+    section = {"path": str(tmp_path), "lora_rank": 0, "target_modules": "all-linear"}
+    assert sizes.fused_kernels("model", _root_=OmegaConf.create({"model": section})) == plain
+    assert plain == (family.name != "Gemma-2")
+    section |= {"lora_rank": 4, "target_modules": ["q_proj", "lm_head"]}
+    assert not sizes.fused_kernels("model", _root_=OmegaConf.create({"model": section}))

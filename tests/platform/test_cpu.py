@@ -1,4 +1,7 @@
-"""The CPU platform is registered through verl's plugin entry point, and acts only where it was asked for."""
+"""The CPU platform is registered through verl's plugin entry point, and acts only where it was asked for.
+
+And which of the trainer's weights its engine loads.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,10 @@ import subprocess
 import sys
 
 import pytest
+import torch
+from torch import nn
+
+from recipe.rerule.platform.sent_weights import without_missing_head
 
 PROBE = """
 import importlib.metadata, json, verl, torch.distributed
@@ -62,3 +69,14 @@ def test_select_sets_what_workers_inherit_and_leaves_what_the_user_has_set() -> 
     found = printed(SELECT, RAY_worker_niceness="7")
     assert isinstance(found, dict)
     assert {name: found[name] for name in expected} == expected
+
+
+WEIGHTS = {"model.embed_tokens.weight": torch.zeros(2), "lm_head.weight": torch.zeros(2)}
+
+
+def test_a_head_is_left_out_only_where_the_engines_model_has_none() -> None:
+    without = nn.ModuleDict({"model": nn.ModuleDict({"embed_tokens": nn.Embedding(2, 1)})})
+    head = nn.ModuleDict({**without, "lm_head": nn.Linear(1, 2)})
+    assert list(without_missing_head(WEIGHTS, without)) == ["model.embed_tokens.weight"]
+    assert without_missing_head(WEIGHTS, head) == WEIGHTS
+    assert without_missing_head(WEIGHTS, nn.ModuleDict({"language_model": head})) == WEIGHTS

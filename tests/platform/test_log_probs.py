@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from verl.utils import torch_functional
 
-from recipe.rerule.platform import log_probs
+from recipe.rerule.platform import log_probs, sdpa
 from recipe.rerule.platform.log_probs import label_log_probs
 
 
@@ -55,6 +56,15 @@ def test_bfloat16_logits_give_float32_log_probs_and_a_bfloat16_gradient() -> Non
     one_hot = torch.nn.functional.one_hot(labels, 1000)
     exact = one_hot - logits.detach().double().softmax(-1)
     torch.testing.assert_close(logits.grad.double(), exact, rtol=2**-8, atol=1e-6)
+
+
+def test_verls_log_probs_of_labels_are_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_functional, "logprobs_from_logits_v2", None)  # put back after the test
+    sdpa.install()
+    torch.manual_seed(0)
+    logits, labels = torch.randn(2, 3, 11, dtype=torch.float64) * 5, torch.randint(0, 11, (2, 3))
+    found = torch_functional.logprobs_from_logits(logits, labels)
+    torch.testing.assert_close(found, by_log_softmax(logits, labels))
 
 
 class NewStorages(TorchDispatchMode):

@@ -1,17 +1,20 @@
-"""The agent loop before a server that keeps what it is sent."""
+"""The agent loop before a server that keeps what it is sent; and the CPU platform's one loop for a worker."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
-from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, DictConfigWrap
+from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, AgentLoopWorker, DictConfigWrap
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.rollout.replica import TokenOutput
 
+from recipe.rerule.platform import agent_loop
+from recipe.rerule.schema import AGENT_LOOP
 from recipe.rerule.training.agent_loop import PromptAgentLoop
 from tests.made_tokenizers import ALTERNATING_TEMPLATE, LLAMA3_TEMPLATE, byte_level, sentencepiece
 
@@ -105,3 +108,48 @@ def test_every_row_has_the_stop_strings_and_its_own_sampling_parameters(raw: boo
     assert [sampling for _, sampling in server.sent] == [{**SAMPLING, "stop": stop}] * 3
     assert type(server.sent[0][1]["stop"]) is list  # vLLM asserts it
     assert SAMPLING == {"temperature": 1.0, "logprobs": True}
+
+
+def worker() -> agent_loop.CpuAgentLoopWorker:
+    """Built without verl's `__init__`, which loads a model's settings; nothing looks into its parts."""
+    bare = object.__new__(agent_loop.CpuAgentLoopWorker)
+    bare._loops = {}
+    bare.rollout_config, bare.config = SimpleNamespace(trace={}), SimpleNamespace(data=None)
+    bare.llm_client, bare.tools = "server", []
+    bare.tokenizer = bare.processor = bare.hf_model_type = bare.dataset_cls = None
+
+    async def postprocess(output: Any, validate: bool, **row: Any) -> tuple[Any, ...]:
+        return output, validate, row
+
+    bare._agent_loop_postprocess = postprocess
+    return bare
+
+
+@pytest.mark.parametrize("name", ["single_turn_agent", AGENT_LOOP])
+def test_one_loop_serves_every_response(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = []
+
+    class Loop:
+        def __init__(self, **parts: Any) -> None:
+            built.append(parts["server_manager"])
+
+        async def run(self, sampling_params: dict[str, Any], **row: Any) -> tuple[Any, ...]:
+            return sampling_params, row
+
+    monkeypatch.setitem(agent_loop.SHARED_LOOPS, name, Loop)
+    one = worker()
+
+    async def three() -> list[Any]:
+        runs = (one._run_agent_loop({"n": n}, {"validate": True}, agent_name=name, row=n) for n in range(3))
+        return await asyncio.gather(*runs)
+
+    assert asyncio.run(three()) == [(({"n": n}, {"row": n}), True, {"row": n}) for n in range(3)]
+    assert built == ["server"]
+
+
+def test_any_other_agent_loop_is_left_to_verl(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def verls(self: Any, *_: Any, agent_name: str, **row: Any) -> str:
+        return agent_name
+
+    monkeypatch.setattr(AgentLoopWorker, "_run_agent_loop", verls)
+    assert asyncio.run(worker()._run_agent_loop({}, {}, agent_name="tool_agent")) == "tool_agent"

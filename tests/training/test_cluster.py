@@ -1,16 +1,30 @@
-"""Which Ray cluster a run uses, and what its workers find in their environment."""
+"""Which Ray cluster a run uses, what its workers find in their environment, and which paths are absolute.
+
+And the health check of rollout engines, over a real HTTP server.
+"""
 
 from __future__ import annotations
 
+import copy
+import http.server
+import re
+import signal
+import socket
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from omegaconf import OmegaConf
-from ray.exceptions import OutOfMemoryError, RayActorError
+from omegaconf import DictConfig, OmegaConf
+from ray.exceptions import ActorDiedError, OutOfMemoryError, RayActorError
 
 from recipe.rerule.platform import patches
-from recipe.rerule.training import cluster
+from recipe.rerule.training import cluster, local_paths, watch
+from recipe.rerule.training.watch import QueueWatch, Watch, WorkerFailureError, engine_failure
 from recipe.rerule.training.worker import own_socket
 from tests.training.made import composed
 
@@ -130,8 +144,6 @@ KILLED = (
     "\tpid: 11197\n\tip: 10.0.0.2\nThe actor is dead because its worker process has died. Worker exit type: "
     "SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file."
 )
-
-
 MONITOR = "x was killed by Ray's memory monitor: "
 
 
@@ -152,3 +164,212 @@ def test_a_process_that_died_is_named_with_what_to_lower(
     assert ("data.train_batch_size" in line) == of_memory
     assert line.endswith("trainer.resume_mode=auto goes on from the last checkpoint")
     assert "\n" not in line
+
+
+FILES = ("a.parquet", "b.parquet", "reward.py", "set.py", "loops.yaml", "tools.yaml", "phrases.txt")
+FOLDERS = ("model", "tokenizer", "adapter", "global_step_3", "outputs")
+REWARD, MODEL = "reward.custom_reward_function", "actor_rollout_ref.model"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, which is the home folder too, with all that the settings name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in FILES:
+        (tmp_path / name).touch()
+    for name in FOLDERS:
+        (tmp_path / name).mkdir()
+    return tmp_path
+
+
+def absolute(**values: Any) -> DictConfig:
+    config = composed(2, "platform=cpu", *(f"+{key}={value}" for key, value in values.items()))
+    local_paths.make_absolute(config)
+    return config
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "path"),
+    [
+        (f"{MODEL}.path", "model", "model"),
+        (f"{MODEL}.path", "~/model", "model"),
+        (f"{MODEL}.tokenizer_path", "tokenizer", "tokenizer"),
+        (f"{MODEL}.lora_adapter_path", "adapter", "adapter"),
+        ("actor_rollout_ref.rollout.agent.agent_loop_config_path", "loops.yaml", "loops.yaml"),
+        ("actor_rollout_ref.rollout.multi_turn.tool_config_path", "tools.yaml", "tools.yaml"),
+        ("critic.model.tokenizer_path", "./tokenizer", "tokenizer"),
+        ("data.val_files", "model/../b.parquet", "b.parquet"),
+        ("data.custom_cls.path", "set.py", "set.py"),
+        (f"{REWARD}.path", "reward.py", "reward.py"),
+        (f"{REWARD}.path", "file://reward.py", "reward.py"),
+        (f"{REWARD}.reward_kwargs.refusal_phrases", "phrases.txt", "phrases.txt"),
+        ("reward.reward_manager.module.path", "reward.py", "reward.py"),
+        ("trainer.resume_from_path", "global_step_3", "global_step_3"),
+        # What is written need not be there.
+        ("trainer.default_local_dir", "new/run", "new/run"),
+        ("trainer.rollout_data_dir", "new/run", "new/run"),
+        ("trainer.validation_data_dir", "new/run", "new/run"),
+        # Names of models on the Hub, other file systems and texts stay.
+        (f"{MODEL}.path", "org/name", None),
+        (f"{MODEL}.path", "a.parquet", None),  # a file of the name of a model
+        (f"{MODEL}.tokenizer_path", "gpt2", None),
+        ("data.train_files", "hdfs://cluster/rows.parquet", None),
+        (f"{REWARD}.path", "pkg://reward.score", None),
+        ("trainer.project_name", "model", None),
+        ("trainer.default_hdfs_dir", "hdfs://cluster/runs", None),
+        (f"{MODEL}.path", "/model", None),
+    ],
+)
+def test_which_settings_become_absolute(key: str, value: str, path: str | None, here: Path) -> None:
+    found = absolute(**{key: value})
+    assert OmegaConf.select(found, key) == (value if path is None else str(here / path))
+
+
+def test_lists_what_refers_to_another_setting_and_nothing_else_changes(here: Path) -> None:
+    config = absolute(**{"data.train_files": "[a.parquet,b.parquet]", f"{MODEL}.path": "model"})
+    assert list(config.data.train_files) == [str(here / "a.parquet"), str(here / "b.parquet")]
+    assert config.critic.model.path == str(here / "model")
+    before, after = composed(2, "platform=cpu"), absolute()
+    for key in ("trainer.default_local_dir", "global_profiler.save_path"):
+        assert OmegaConf.select(after, key) == str(here / OmegaConf.select(before, key))
+        OmegaConf.update(before, key, OmegaConf.select(after, key))
+    assert OmegaConf.to_container(after, resolve=False) == OmegaConf.to_container(before, resolve=False)
+
+
+def test_what_a_run_reads_on_this_machine(here: Path) -> None:
+    """Each path once, by its first setting, without names of the Hub and what is not there."""
+    words = [f"{MODEL}.path=model", f"{MODEL}.tokenizer_path=org/name", f"{REWARD}.path=reward.py"]
+    config = composed(2, *words, "data.train_files=[a.parquet,b.parquet]", "data.val_files=b.parquet")
+    before = copy.deepcopy(config)
+    assert local_paths.read(config) == {
+        f"{MODEL}.path": [str(here / "model")],
+        "data.train_files": [str(here / "a.parquet"), str(here / "b.parquet")],
+        f"{REWARD}.path": [str(here / "reward.py")],
+    }
+    assert config == before
+
+
+@pytest.mark.parametrize("more", [[], ["+ray_kwargs.ray_init.address=auto"]], ids=["own", "joined"])
+def test_every_run_gives_workers_absolute_paths(more: list[str], here: Path) -> None:
+    config = composed(2, "platform=cpu", f"{MODEL}.path=model", *more)
+    with cluster.of_run(config, object):
+        assert config.actor_rollout_ref.model.path == str(here / "model")
+        assert config.trainer.default_local_dir == str(here / "outputs" / "rerule")
+
+
+KINDS = pytest.mark.parametrize("kind", [Watch, QueueWatch])
+
+
+class Engine(http.server.BaseHTTPRequestHandler):
+    """Answers every request with the server's `status`."""
+
+    def do_GET(self) -> None:
+        self.send_response(self.server.status)  # type: ignore[attr-defined]
+        self.end_headers()
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+@pytest.fixture(params=[200])
+def address(request: pytest.FixtureRequest) -> Iterator[str]:
+    with http.server.HTTPServer(("127.0.0.1", 0), Engine) as server:
+        server.status = request.param  # type: ignore[attr-defined]
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def dead() -> str:
+    """An address at which nothing answers."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    ("address", "said"), [(200, None), (503, "its health check answers 503")], indirect=["address"]
+)
+def test_an_engine_is_asked_past_the_proxy(
+    address: str, said: str | None, dead: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine whose way out is a proxy, here a dead one, with engines' nodes not in no_proxy."""
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, f"http://{dead}")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(urllib.request, "_opener", None)  # made with the proxies of before
+    assert engine_failure(address) == said
+
+
+def watching(kind: type[Watch], address: str, monkeypatch: pytest.MonkeyPatch) -> Watch:
+    """A watch of one engine and of no Ray actor, which looks twenty times a second."""
+    monkeypatch.setattr(watch, "INTERVAL_SECONDS", 0.05)
+    monkeypatch.setattr(watch, "NOTICE_SECONDS", 0.05)
+    monkeypatch.setattr(watch, "alive_nodes", dict)
+    monkeypatch.setattr(kind, "_actors_of", lambda self, trainer: {})
+    replicas = [SimpleNamespace(server_address=address)]
+    trainer = SimpleNamespace(llm_server_manager=SimpleNamespace(get_replicas=lambda: replicas))
+    return kind(trainer) if kind is Watch else QueueWatch(trainer, None)
+
+
+@KINDS
+def test_a_trainer_that_waits_is_interrupted_with_the_reason(
+    kind: type[Watch], dead: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, said = time.monotonic(), rf"rollout engine 0 \({dead}\) is dead: .*Connection refused"
+    with pytest.raises(WorkerFailureError, match=said), watching(kind, dead, monkeypatch):
+        time.sleep(30)
+    assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        # Ray raises this of an actor that its memory monitor has killed, and it is no RayActorError.
+        (OutOfMemoryError("21.9GB / 23.0GB"), "server 0 was killed by Ray's memory monitor: 21.9GB / 23.0GB"),
+        (ActorDiedError(), "server 0 died: The actor died unexpectedly"),
+        (ZeroDivisionError("of the watch"), "can no longer be watched: ZeroDivisionError: of the watch"),
+    ],
+)
+def test_every_failure_of_a_call_to_an_actor_ends_the_run(
+    failure: Exception, said: str, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def get(ping: object) -> None:
+        raise failure
+
+    killed: list[object] = []
+    made = watching(Watch, address, monkeypatch)
+    actor = SimpleNamespace(__ray_ready__=SimpleNamespace(remote=lambda: "ping"))
+    made._actors = {"server 0": actor}
+    ray = SimpleNamespace(wait=lambda pings, timeout: (pings, []), get=get, kill=killed.append)
+    monkeypatch.setattr(watch, "ray", ray)
+    with pytest.raises(WorkerFailureError, match=re.escape(said)), made:
+        time.sleep(30)
+    assert killed == [actor]
+
+
+@KINDS
+def test_a_trainer_that_fails_before_the_watch_looks_ends_with_the_engines_death(
+    kind: type[Watch], dead: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = watching(kind, dead, monkeypatch)
+    monkeypatch.setattr(watch, "INTERVAL_SECONDS", 5.0)
+    with pytest.raises(WorkerFailureError, match=r"rollout engine 0 .* is dead"), made:
+        raise RuntimeError("no response has come")
+
+
+@KINDS
+def test_a_failure_of_another_kind_stays_what_it_is_and_the_handler_of_before_is_back(
+    kind: type[Watch], address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, made = signal.getsignal(signal.SIGUSR1), watching(kind, address, monkeypatch)
+    with made:
+        assert signal.getsignal(signal.SIGUSR1) != before
+    with pytest.raises(RuntimeError, match="wrong"), watching(kind, address, monkeypatch):
+        raise RuntimeError("wrong")
+    assert signal.getsignal(signal.SIGUSR1) == before

@@ -1,13 +1,24 @@
-"""Warnings while a run trains, the end that they may bring, and the score of a validation."""
+"""A step's metrics and line, warnings while a run trains and the end that they may bring, and its score.
+
+And warnings of runs that can learn nothing, or have learnt nothing; tests/refused has the other records.
+"""
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from recipe.rerule.replay.log import part_seconds, update_metrics
+from recipe.rerule.training import learning
 from recipe.rerule.training.health import Health, validation_metrics
+from recipe.rerule.training.step_metrics import progress_line, start_line
+from tests.made_runs import stage1_run, stage2_run
+from tests.training.made import composed, rows_file
 
 FORGET = {"reward": 0.6, "refused": 0.5, "leaked": 0.1, "empty": 0.0, "mixed": 0.9}
 RETAIN = {"reward": 0.6, "refused": 0.1, "right": 0.6, "empty": 0.02, "mixed": 0.8}
@@ -99,3 +110,150 @@ def test_the_score_is_the_mean_of_what_each_side_is_for() -> None:
     }
     assert "val-health/score" not in validation_metrics(sides, {"refused": [1.0] * 5})
     assert "val-health/score" not in validation_metrics(["forget"], {"refused": [1.0], "right": [0.0]})
+
+
+def test_updates_are_counted_and_averaged() -> None:
+    """Maxima stay maxima, and what one update does not report is that of the other."""
+    one = {"pg_loss": 1.0, "ratio_max": 2.0, "weigh": 1.5}
+    other = {"pg_loss": 2.0, "ratio_max": 7.0}
+    expected = {"replay/updates": 2.0, "pg_loss": 1.5, "ratio_max": 7.0, "weigh": 1.5}
+    assert update_metrics([one, other]) == update_metrics([other, one]) == expected
+    assert update_metrics([]) == {"replay/updates": 0.0}
+
+
+def test_seconds_add_up_over_the_updates_and_buffer_work_is_told_apart() -> None:
+    of_driver = {"offer": 1.0, "draw": 2.0, "collate": 4.0, "record": 8.0, "update": 100.0}
+    driver = {f"replay/seconds/{name}": value for name, value in of_driver.items()}
+    worker = {"replay/seconds/log_prob": 20.0, "replay/seconds/weigh": 16.0, "replay/seconds/train": 30.0}
+    assert part_seconds(driver, [{**worker, "replay/pg_loss": 3.0}, worker]) == {
+        **driver,
+        "replay/seconds/log_prob": 40.0,
+        "replay/seconds/weigh": 32.0,
+        "replay/seconds/train": 60.0,
+        "replay/seconds": 100.0,
+        "replay/bookkeeping_seconds": 1.0 + 2.0 + 4.0 + 8.0 + 32.0,
+    }
+
+
+def test_the_line_has_both_sides_and_of_faults_only_those_there_are() -> None:
+    forget = {"reward": 0.625, "refused": 0.71, "leaked": 0.04, "mixed": 0.88, "tokens": 11.4, "named": 0.02}
+    retain = {"reward": 0.55, "refused": 0.12, "right": 0.0, "mixed": 0.75, "tokens": 8.6, "empty": 0.05}
+    forget |= {"cut": 0.0, "empty": 0.0}
+    metrics: dict[str, Any] = {"actor/kl_loss": [0.01, 0.03]}
+    for side, values in {"forget": forget, "retain": retain}.items():
+        metrics |= {f"{name}/{side}/mean": value for name, value in values.items()}
+    assert progress_line(3, 30, metrics) == (
+        "step 3/30  forget: reward 0.62 refused 71% leaked 4% mixed 88% named 2% 11 tokens  "
+        "retain: reward 0.55 refused 12% right 0% mixed 75% empty 5% 9 tokens  KL 0.02"
+    )
+
+
+@pytest.mark.parametrize(
+    ("validated", "line"),
+    [
+        ({}, "start: forget refused 48%, retain right 61% (in step 1), 88% of groups mixed"),
+        (
+            {"val-health/forget/refused": 0.5, "val-health/retain/right": 0.25},
+            "start: forget refused 50%, retain right 25% (by validation), 88% of groups mixed",
+        ),
+    ],
+)
+def test_the_first_line_says_where_the_start_is(validated: dict[str, float], line: str) -> None:
+    first = {"refused/forget/mean": 0.48, "right/retain/mean": 0.61, "mixed/mean": 0.875}
+    assert start_line(validated, first) == line
+    del first["right/retain/mean"]
+    assert start_line({}, first) is None
+
+
+def warnings(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert all(line.startswith("warning: ") for line in captured.err.splitlines())
+    return [line.removeprefix("warning: ") for line in captured.err.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("scores", "told"),
+    [
+        ([0.6, 0.55, 0.5], "(forget refused + retain right) / 2 was 0.60 there and 0.55 at best, at step 5;"),
+        ([0.6, 0.6], "at step 5;"),
+        ([0.6, 0.5, 0.7], ""),
+        ([0.6], ""),
+        ([None, 0.5], ""),
+    ],
+)
+def test_a_run_that_validates_no_better_than_its_start(
+    scores: list[float | None], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = stage2_run(tmp_path, (0.1, 0.8))
+    with (tmp_path / "records" / "metrics.jsonl").open("a") as file:
+        for place, score in enumerate(scores):
+            if score is not None:
+                file.write(json.dumps({"step": 5 * place, "data": {"val-health/score": score}}) + "\n")
+    learning.after_stage2(config)
+    found = warnings(capsys)
+    assert [told in text for text in found] == [True] * bool(told)
+    assert all(text.startswith("no validation was better than the one before") for text in found)
+
+
+def test_records_that_cannot_be_read_do_not_fail_a_finished_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = stage2_run(tmp_path, (0.1, 0.8))
+    (tmp_path / "records" / "metrics.jsonl").write_text("no json\n{}\n")
+    learning.after_stage2(config)
+    (found,) = warnings(capsys)
+    assert found.startswith("what the run has learnt is not known: ")
+    config = stage1_run(tmp_path / "stage1", [2.0, 2.0])
+    (tmp_path / "stage1" / "records" / "metrics.jsonl").unlink()  # trainer.logger=[console]
+    learning.after_stage1(config)
+    assert warnings(capsys) == []
+
+
+OPTIM = "actor_rollout_ref.actor.optim.lr"
+REPLAY = f"experiment=rwku {OPTIM}=1e-4 data.train_batch_size=8 trainer.total_training_steps="
+LATE, FEW = (
+    "replay starts at step 16 of 15, so this run is RULE without",
+    "and this run stores about 80 at most",
+)
+
+
+@pytest.mark.parametrize(
+    ("stage", "words", "rows", "told"),
+    [
+        # Three steps of 0, 1 and 2 twentieths of 4e-7.
+        (1, "", 13, "the learning rates of the 3 steps add up to 6.0e-08 (optim.lr is 4e-07)"),
+        (1, "experiment=custom", 13, None),
+        (2, "experiment=custom", 30, None),  # 42 steps of 2e-6
+        (2, f"experiment=custom {OPTIM}=2e-8", 30, f"42 steps add up to 8.4e-07 ({OPTIM} is 2e-08)"),
+        (
+            2,
+            f"experiment=custom {OPTIM}=2e-8 {OPTIM}_scheduler_type=cosine",
+            30,
+            "42 steps add up to 4.2e-07",
+        ),
+        (2, f"{REPLAY}15", 80, LATE),
+        (2, f"{REPLAY}16", 80, None),
+        (2, f"{REPLAY}15 replay.enable=false", 80, None),
+        # Half of 20 steps x 8 prompts.
+        (2, f"{REPLAY}20 replay.min_groups=80", 80, None),
+        (2, f"{REPLAY}20 replay.min_groups=81", 80, FEW),
+        (2, f"{REPLAY}20 replay.min_groups=81 replay.admission=all", 80, None),
+        # The benchmarks' own rates on the rows of the smallest, TOFU's.
+        *((1, f"experiment={name}", 80, None) for name in ("rwku", "tofu", "muse_books", "tiny")),
+        *((2, f"experiment={name} replay.enable=false", 80, None) for name in ("tofu", "muse_books", "tiny")),
+    ],
+)
+def test_what_is_said_before_a_run(
+    stage: int,
+    words: str,
+    rows: int,
+    told: str | None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = composed(stage, *words.split(), f"data.train_files={rows_file(tmp_path, rows)}")
+    (learning.before_stage1 if stage == 1 else learning.before_stage2)(config)
+    found = [*warnings(capsys), *([learning.never_replays(config)] if stage == 2 else [])]
+    found = [text for text in found if text]
+    assert [str(told) in text for text in found] == [True] * (told is not None)

@@ -1,4 +1,7 @@
-"""The replay loss in verl's form, and its metrics, without a cluster; through the worker: tests/e2e."""
+"""The replay loss in verl's form, and its metrics, without a cluster; through the worker: tests/e2e.
+
+And the dtype and the highest rank of adapters; test_memory has their sizes, tests/refused refused ones.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,12 @@ from tensordict import TensorDict
 from verl.utils import tensordict_utils as tu
 from verl.utils.metric import AggregationType, Metric
 from verl.workers.config import FSDPActorConfig
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
 from verl.workers.utils.padding import no_padding_2_padding
 
+from recipe.rerule.preflight import settings
 from recipe.rerule.replay import ReplayConfig
+from recipe.rerule.training import lora
 from recipe.rerule.training.worker import (
     ReplayUpdate,
     _reduced,
@@ -149,18 +155,12 @@ def test_loss_and_metrics_of_the_whole_batch_are_those_of_its_rows() -> None:
     assert signal(metrics) == pytest.approx(float((weight * advantage / TOKENS).norm()), rel=1e-12)
     parts = [engine_loss(actor_config(), True, *micro_batch(rows)) for rows in (slice(0, 1), slice(1, 4))]
     assert float(sum(loss for loss, _ in parts)) == pytest.approx(policy_gradient + 0.5 * kl, rel=1e-12)
-    del data["ref_log_prob"]  # which is not read without KL
-    assert float(engine_loss(actor_config(), False, output, data)[0]) == pytest.approx(policy_gradient)
-
-
-def test_the_signal_norm_is_the_same_on_two_ranks() -> None:
-    """Each has half of the rows; the norm is the derivative by the log-probs."""
-    _, data = micro_batch(slice(0, 4))
-    factor = (data["replay_weights"] * data["advantages"] * data["response_mask"]) / TOKENS
     halves = (slice(0, 2), slice(2, 4))
     ranks = [engine_loss(actor_config(), True, *micro_batch(rows, dp_size=2))[1] for rows in halves]
-    squared = Metric.aggregate_dp([metrics["replay/pg_signal_squared"] for metrics in ranks])
-    assert squared**0.5 == pytest.approx(float(factor.norm()), rel=1e-12)
+    squared = Metric.aggregate_dp([of_rank["replay/pg_signal_squared"] for of_rank in ranks])
+    assert squared**0.5 == pytest.approx(signal(metrics), rel=1e-12)
+    del data["ref_log_prob"]  # which is not read without KL
+    assert float(engine_loss(actor_config(), False, output, data)[0]) == pytest.approx(policy_gradient)
 
 
 def signal(metrics: dict[str, Metric]) -> float:
@@ -179,3 +179,27 @@ def test_metrics_of_ranks_and_micro_batches_are_reduced() -> None:
     assert numbers == [2.5, 1.5, 3.0]
     assert _reduced(summed(1.0, 2.0)) == 3.0
     assert _reduced([summed(1.0, 2.0), summed(3.0, 4.0)]) == 5.0
+
+
+@pytest.mark.full  # importing vllm takes long
+def test_vllm_s_highest_rank() -> None:
+    from typing import get_args
+
+    from vllm.config.lora import MaxLoRARanks
+
+    assert max(get_args(MaxLoRARanks)) == settings._HIGHEST_RANK
+
+
+@pytest.mark.parametrize(("strategy", "dtype"), [("fsdp2", torch.float32), ("fsdp", torch.bfloat16)])
+def test_adapters_are_trained_in_float32_on_a_base_in_bfloat16(
+    strategy: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps of 1e-6 beside weights of 0.1 vanish in bfloat16. FSDP1's weights have to have one type."""
+    monkeypatch.setattr(FSDPEngine, "_build_lora_module", lambda engine, module: module)
+    lora.keep_float32()
+    module = torch.nn.ModuleDict({"base": torch.nn.Linear(2, 2), "lora_A": torch.nn.Linear(2, 2)}).bfloat16()
+    module["base"].requires_grad_(False)
+    engine = SimpleNamespace(engine_config=SimpleNamespace(strategy=strategy))
+    built = FSDPEngine._build_lora_module(engine, module)
+    assert {weight.dtype for weight in built["base"].parameters()} == {torch.bfloat16}
+    assert {weight.dtype for weight in built["lora_A"].parameters()} == {dtype}

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from hydra import compose, initialize_config_module
+from omegaconf import DictConfig, OmegaConf
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from data_prep.contract import Row, sft_row, write_sft_rows
@@ -79,3 +81,11 @@ def put_rows(folder: Path) -> list[str]:
 def plain_model(folder: Path) -> Any:
     """The model in float32, with transformers' own attention."""
     return LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+
+
+def composed(*overrides: str) -> DictConfig:
+    """The settings of `unlearn`."""
+    with initialize_config_module("recipe.rerule.config.unlearn", version_base=None):
+        config = compose("unlearn_trainer", list(overrides))
+    OmegaConf.resolve(config)
+    return config

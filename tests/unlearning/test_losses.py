@@ -1,4 +1,4 @@
-"""The losses against values that are known without them: closed forms, and gradients done by hand."""
+"""The losses against values that are known without them: closed forms, autograd, and gradients by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, tensor
 from torch.nn.functional import cross_entropy, one_hot
 
-from recipe.rerule.unlearning import losses
+from recipe.rerule.unlearning import losses, whp
 
 LN2 = math.log(2)
 DOUBLE = torch.float64
@@ -180,13 +180,6 @@ def test_flat_and_its_gradients_by_hand(divergence: str) -> None:
     close(found, [by_rejected(p) / 3 for p in rejected.tolist()])
 
 
-def test_the_direction_of_the_kl() -> None:
-    reference, model = tensor([[0.5, 0.5]], dtype=DOUBLE).log(), tensor([[0.9, 0.1]], dtype=DOUBLE).log()
-    close(losses.kl_by_position(reference, model), [0.510826], 1e-6)
-    close(losses.kl_by_position(model, reference), [0.368064], 1e-6)
-    close(losses.kl_by_position(model, model), [0.0])
-
-
 def test_the_kl_and_its_gradient_by_hand_ignore_shifts_of_logits() -> None:
     generator = torch.Generator().manual_seed(0)
     reference, model = (torch.randn(2, 3, 5, generator=generator, dtype=DOUBLE) for _ in range(2))
@@ -201,6 +194,48 @@ def test_smoothing() -> None:
     for rate in (-0.4, 0.4, 1.0):
         for rows in range(1, 8):
             assert sum(losses.smoothing_weights(rate, rows)) == pytest.approx(1)
+
+
+START = tensor([[2.0, 1.0, 0.0]], dtype=DOUBLE)
+REINFORCED = tensor([[2.5, 0.0, 0.5]], dtype=DOUBLE)
+"""It raises the first and the last token by a half, and lowers the other, which therefore stays."""
+
+
+def test_generic_logits_of_whp_lower_what_was_raised_and_leave_the_rest() -> None:
+    close(whp.generic_logits(START, REINFORCED, 5.0)[0], [-0.5, 1.0, -2.5])
+    close(whp.generic_logits(START, REINFORCED, 1.0)[0], [1.5, 1.0, -0.5])
+    close(whp.generic_logits(START, REINFORCED, 0.0), START)
+
+
+def test_whp_of_three_tokens_by_hand() -> None:
+    generic = whp.generic_logits(START, REINFORCED, 5.0)
+    probabilities = [0.5, 0.25, 0.25]
+    logits = tensor([probabilities], dtype=DOUBLE).log() + 3  # shifts of logits change nothing
+    close(whp.loss_by_position(generic, logits, "argmax"), [2 * math.log(2)])
+    weights = [math.exp(z) for z in (-0.5, 1.0, -2.5)]
+    soft = -sum(w * math.log(p) for w, p in zip(weights, probabilities, strict=True)) / sum(weights)
+    close(whp.loss_by_position(generic, logits, "soft"), [soft])
+
+
+def test_the_gradient_of_whp_is_the_difference_of_probabilities_and_labels() -> None:
+    """And none reaches the frozen models."""
+    generator = torch.Generator().manual_seed(0)
+    start, reinforced, logits = (
+        torch.randn(2, 3, 7, generator=generator, dtype=DOUBLE).requires_grad_() for _ in range(3)
+    )
+    generic = whp.generic_logits(start, reinforced, 0.7)
+    labels = {
+        "argmax": torch.nn.functional.one_hot(generic.argmax(-1), 7).to(DOUBLE),
+        "soft": generic.softmax(-1),
+    }
+    for name, wanted in labels.items():
+        loss = whp.loss_by_position(generic, logits, name)
+        assert loss.shape == (2, 3)
+        found, *frozen = torch.autograd.grad(
+            loss.sum(), (logits, start, reinforced), retain_graph=True, allow_unused=True
+        )
+        close(found, (logits.softmax(-1) - wanted).detach())
+        assert frozen == [None, None]
 
 
 S, EMPTY = some(0), torch.zeros(0)
@@ -224,6 +259,12 @@ WRONG: list[tuple[str, Callable[[], object]]] = [
     ("divergence is 'hellinger'; choose one of pearson, kl", lambda: losses.flat(S, S, "hellinger")),
     ("rejected_probability is \\[1\\]", lambda: losses.flat(S, S[:1], "kl")),
     ("0 normal rows", lambda: losses.smoothing_weights(0.4, 0)),
+    (r"start is \[1, 3\], but reinforced \[1, 2\]", lambda: whp.generic_logits(START, START[:, :2], 1.0)),
+    ("alpha is -1", lambda: whp.generic_logits(START, START, -1.0)),
+    ("alpha is nan", lambda: whp.generic_logits(START, START, math.nan)),
+    ("alpha is inf", lambda: whp.generic_logits(START, START, math.inf)),
+    (r"generic is \[1, 3\], but logits \[3\]", lambda: whp.loss_by_position(START, START[0], "soft")),
+    ("labels is 'hard'; choose one of argmax, soft", lambda: whp.loss_by_position(START, START, "hard")),
 ]
 
 

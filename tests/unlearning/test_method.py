@@ -1,34 +1,33 @@
-"""Presets, as docs/methods.md has them, and terms that do not fit.
+"""Presets, as docs/methods.md has them; a run goes on with its own settings and rows, and with no others.
 
-tests/golden has the settings, files, passes and losses of each; tests/refused has more wrong settings.
+tests/golden has the settings, files, passes and losses of each; tests/refused has wrong settings.
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 
+from data_prep.contract import read_sft_rows, write_sft_rows
 from recipe.rerule import schema
-from recipe.rerule.unlearning import losses, presets, whp
-from recipe.rerule.unlearning.method import FORGET, Method, MethodError
+from recipe.rerule.preflight import checks
+from recipe.rerule.runs import checkpoints, run_folder
+from recipe.rerule.schema import SettingsError
+from recipe.rerule.unlearning import identity, losses, presets, whp
+from recipe.rerule.unlearning.method import FORGET
 from tests.e2e.stack import ROOT
+from tests.unlearning import made
 
 PAGE = (ROOT / "docs" / "methods.md").read_text("utf-8")
-
-
-def composed(*overrides: str) -> DictConfig:
-    with initialize_config_module("recipe.rerule.config.unlearn", version_base=None):
-        config = compose("unlearn_trainer", list(overrides))
-    OmegaConf.resolve(config)
-    return config
 
 
 def of_the_page() -> dict[str, tuple[str, list[str]]]:
@@ -84,25 +83,10 @@ def test_an_alias_is_the_method_under_another_name(alias: str, name: str) -> Non
 
 
 def test_an_adapter_on_one_gpu_is_stage_1_s_with_the_method_s_own_settings() -> None:
-    config, whole = (composed(f"experiment=tofu{more}", "method=ga") for more in ("/lora_1gpu", ""))
+    config, whole = (made.composed(f"experiment=tofu{more}", "method=ga") for more in ("/lora_1gpu", ""))
     assert (config.model.lora_rank, config.optim.lr, config.trainer.n_gpus_per_node) == (32, 4e-6, 1)
     assert config.data.train_batch_size == whole.data.train_batch_size
     assert config.trainer.total_epochs == whole.trainer.total_epochs
-
-
-WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"forget": "whp"}, "method.alpha is null, but method.forget=whp needs"),
-    ({"forget": "satimp"}, "method.beta2 is null, but method.forget=satimp needs"),
-    ({"retain": "none", "smoothing": 0.4}, "method.smoothing is set, which needs method.forget=ga"),
-    ({"alternate": "nll", "alternate_rows": 5}, "data.alternate holds one row for each forget row"),
-    ({"forget": "none", "retain_rows": 3}, "method.retain_rows is 3, but the method has retain rows alone"),
-]
-
-
-@pytest.mark.parametrize(("changes", "named"), WRONG)
-def test_terms_that_do_not_fit_are_refused(changes: dict[str, Any], named: str) -> None:
-    with pytest.raises(MethodError, match=named):
-        Method.of(dataclasses.asdict(presets.load("npo_gdr")) | changes)
 
 
 @pytest.mark.parametrize(("option", "shown"), [("--list", "\nnpo_gdr  "), ("--help", "method=altpo|")])
@@ -115,3 +99,117 @@ def test_the_list_and_the_help_come_without_torch(option: str, shown: str) -> No
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert shown in done.stdout
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> DictConfig:
+    """npo_klr on made rows, as a user would give it."""
+    folder = tmp_path_factory.mktemp("base")
+    made.put_near(made.put_model(folder / "model"), folder / "other")
+    rows = [word for word in made.put_rows(folder / "rows") if not word.startswith("data.alternate")]
+    sizes = ["data.train_batch_size=4", "data.micro_batch_size_per_gpu=2"]
+    return made.composed("experiment=tiny", "method=npo_klr", f"model.path={folder}/model", *sizes, *rows)
+
+
+@pytest.fixture
+def run(base: DictConfig, tmp_path: Path) -> DictConfig:
+    """The settings of a run that was killed after its first checkpoint, to go on with it."""
+    config = copy.deepcopy(base)
+    config.trainer.default_local_dir = str(tmp_path / "run")
+    run_folder.begin(tmp_path / "run", stage="unlearn")
+    identity.keep(config)
+    checkpoints.step_folder(tmp_path / "run", 1).mkdir()
+    checkpoints.finish(tmp_path / "run", 1)
+    config.trainer.resume_mode = "auto"
+    return config
+
+
+def refusal(config: DictConfig) -> str:
+    with pytest.raises(SettingsError) as raised:
+        identity.check(config)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+CHANGES: list[tuple[str, Any, str]] = [
+    ("method.beta", 0.5, "0.5, but the run in {run} was started with 0.1; go on with that, or choose"),
+    ("model.path", "{base}/other", "'{base}/other', but the run in {run} was started with '{base}/model'"),
+    ("model.lora_rank", 8, "8, but the run in {run} was started with 0"),
+    ("reference.path", "{base}/other", "'{base}/other', but the run in {run} was started with null"),
+    ("reinforced.path", "{base}/other", "'{base}/other', but the run in {run} was started with null"),
+    ("data.train_batch_size", 8, "8, but the run in {run} was started with 4"),
+    ("data.max_length", 64, "64, but the run in {run} was started with 128"),
+    ("optim.betas", [0.9, 0.95], "[0.9, 0.95], but the run in {run} was started with [0.9, 0.999]"),
+    ("trainer.seed", 7, "7, but the run in {run} was started with 42"),
+    ("trainer.n_gpus_per_node", 2, "2, but the run in {run} was started with 1"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "said"), CHANGES, ids=[change[0] for change in CHANGES])
+def test_a_changed_setting_is_named_with_both_values(
+    key: str, value: Any, said: str, run: DictConfig, base: DictConfig
+) -> None:
+    places = {"run": run.trainer.default_local_dir, "base": Path(base.model.path).parent}
+    changed = value.format(**places) if isinstance(value, str) else value
+    OmegaConf.update(run, key, changed)
+    assert refusal(run).startswith(f"{key} is {said.format(**places)}")
+
+
+@pytest.mark.parametrize("mode", ["auto", "resume_path"])
+def test_the_commands_checks_refuse_it_and_write_nothing(mode: str, run: DictConfig) -> None:
+    folder = Path(run.trainer.default_local_dir)
+    run.trainer.resume_mode, run.trainer.resume_from_path = mode, str(folder / "global_step_1")
+    checks.require(checks.findings(checks.unlearn, run))
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    run.method.forget_weight = 0.5
+    with pytest.raises(
+        SettingsError, match=r"^method.forget_weight is 0.5, but the run in .* with 1.0; go on"
+    ):
+        checks.require(checks.findings(checks.unlearn, run))
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+def test_rows_count_by_what_they_are_and_not_by_where(run: DictConfig, tmp_path: Path) -> None:
+    rows = read_sft_rows(run.data.forget)
+    same, fewer = tmp_path / "same.parquet", tmp_path / "fewer.parquet"
+    same.write_bytes(Path(run.data.forget).read_bytes())
+    write_sft_rows(fewer, rows[:-1])
+    run.data.forget = str(same)
+    identity.check(run)
+    run.data.forget = str(fewer)
+    said = refusal(run)
+    assert said.startswith(f"data.forget is {fewer} (sha256 ")
+    assert said.count("sha256") == 2
+    assert "forget.parquet (sha256" in said
+
+
+def test_what_changes_no_result_may_change(run: DictConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another name of the method, splits of a batch, what is logged and saved, and relative paths."""
+    monkeypatch.chdir(Path(run.model.path).parent)
+    run.method.name, run.model.path, run.data.retain = "mine", "model", "rows/retain.parquet"
+    run.data.micro_batch_size_per_gpu, run.trainer.save_freq, run.trainer.logger = 1, 2, []
+    run.trainer.total_epochs, run.data.alternate = 9, run.data.forget
+    identity.check(run)
+
+
+def test_a_run_that_starts_afresh_may_have_any_and_one_that_says_nothing_goes_on(
+    run: DictConfig, tmp_path: Path
+) -> None:
+    run.method.beta = 0.5
+    marker = tmp_path / "run" / "run.json"
+    said = marker.read_text()
+    marker.unlink()
+    run_folder.begin(tmp_path / "run", stage="unlearn")
+    identity.check(run)
+    marker.write_text(said)
+    (tmp_path / "run" / "global_step_1" / "complete.json").unlink()
+    identity.check(run)
+    run.trainer.resume_mode, run.trainer.default_local_dir = "disable", str(tmp_path / "new")
+    identity.check(run)
+
+
+def test_every_setting_of_a_method_counts_but_its_name() -> None:
+    any_file = presets.CONFIG / "unlearn_trainer.yaml"
+    config = made.composed("method.retain=nll", f"data.retain={any_file}")
+    known = {key.removeprefix("method.") for key in identity.of(config) if key.startswith("method.")}
+    assert known == set(config.method) - {"name"}

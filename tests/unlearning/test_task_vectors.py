@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -19,11 +18,6 @@ def llama(seed: int, tied: bool) -> LlamaForCausalLM:
     torch.manual_seed(seed)
     sizes = {"vocab_size": 300, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
     return LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=2, tie_word_embeddings=tied))
-
-
-def saved(model: LlamaForCausalLM, folder: Path, **settings: Any) -> Path:
-    model.save_pretrained(folder, **settings)
-    return folder
 
 
 def run(base: Path, reinforced: Path, out: Path, alpha: float = 1.0, *more: str) -> int:
@@ -82,8 +76,9 @@ def test_a_difference_below_a_step_of_bfloat16_survives(tmp_path: Path) -> None:
 def test_the_folder_loads_as_the_model_it_should_be(tied: bool, tmp_path: Path) -> None:
     """Against plain arithmetic on the loaded models' parameters, and the logits of that model."""
     first, second = llama(0, tied), llama(1, tied)
-    base = saved(first.bfloat16(), tmp_path / "base", max_shard_size="8KB")
-    reinforced = saved(second, tmp_path / "reinforced")
+    base, reinforced = tmp_path / "base", tmp_path / "reinforced"
+    first.bfloat16().save_pretrained(base, max_shard_size="8KB")
+    second.save_pretrained(reinforced)
     tokenizer = train_tokenizer(["Who wrote it?"], 300)
     tokenizer.save_pretrained(base)
     assert run(base, reinforced, tmp_path / "out", 0.7) == 0
@@ -111,8 +106,9 @@ def test_the_folder_loads_as_the_model_it_should_be(tied: bool, tmp_path: Path) 
 
 @pytest.mark.parametrize("who", ["base", "reinforced"])
 def test_a_tied_output_layer_that_one_model_wrote_is_no_difference(who: str, tmp_path: Path) -> None:
-    names = enumerate(("base", "reinforced"))
-    folders = {name: saved(llama(seed, tied=True), tmp_path / name) for seed, name in names}
+    folders = {name: tmp_path / name for name in ("base", "reinforced")}
+    for seed, folder in enumerate(folders.values()):
+        llama(seed, tied=True).save_pretrained(folder)
     written = load_file(folders[who] / "model.safetensors")
     head = {"lm_head.weight": written["model.embed_tokens.weight"].clone()}
     save_file(written | head, folders[who] / "model.safetensors", metadata={"format": "pt"})

@@ -1,7 +1,7 @@
 """A stand-in for vLLM that needs numpy alone: first on PYTHONPATH, it answers in the place of the real one.
 
-A model folder with `answers.json` answers from that file (`scripted`). Any other folder must hold a Llama,
-whose forward pass is computed here (`llama`). Both give the same answers on every machine.
+A model folder with `answers.json` answers from that file. Any other folder must hold a Llama, whose forward
+pass is computed in `models`. Both give the same answers on every machine.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from vllm.llama import Llama
+from vllm.models import Llama, Scripted
 from vllm.sampling_params import SamplingParams
-from vllm.scripted import Scripted
 
 __all__ = ["LLM", "SamplingParams"]
 
