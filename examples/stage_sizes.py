@@ -41,29 +41,27 @@ def main(arguments: Sequence[str]) -> int:
     commands = list(split(words))
     times = Counter(map(stage_of, commands))
     of_stage = {stage_of(command): command for command in commands}
-    known, most = bool(sizes.model_config(model)), 0
+    known = bool(sizes.model_config(model))
     alike: dict[tuple[str, ...], list[str]] = {}  # what stages take: their names
+    checkpoints: dict[str, disk.Checkpoints | None] = {}
     hours: dict[str, str] = {}
     try:
-        for stage, count in times.items():
+        for stage in times:
             config = composed(of_stage[stage], model)
-            checkpoints = written(config) if known else None
-            alike.setdefault(tuple(taken(config, checkpoints)) if known else (), []).append(stage)
+            checkpoints[stage] = written(config) if known else None
+            alike.setdefault(tuple(taken(config, checkpoints[stage])) if known else (), []).append(stage)
             hours[stage] = published_hours(stage, benchmark, config)
-            most += count * checkpoints.most if checkpoints else 0
     except ValueError as error:
         return io.fail(error, 2)
     if not known:
         reason = f"{model} and the cache of the Hub have no config.json" if model else "it is not made yet"
         print(f"# size of the model, memory and disk: not known, because {reason}")
     for lines, stages in alike.items():
-        print(
-            "#",
-            ", ".join(stage + (f" ({times[stage]} times)" if times[stage] > 1 else "") for stage in stages),
-        )
+        print("#", ", ".join(f"{one} ({times[one]} times)" if times[one] > 1 else one for one in stages))
         for line in (*lines, *(f"hours of {stage}: {hours[stage]}" for stage in stages)):
             print(f"#   {line}")
-    if most:
+    if all(one and one.parts for one in checkpoints.values()):
+        most = sum(times[stage] * one.most for stage, one in checkpoints.items() if one)
         print(f"# checkpoints and models of all stages: up to {most / disk.GB:,.1f} GB")
     print("# evaluation and report: not known")
     return 0
@@ -102,7 +100,7 @@ def taken(config: DictConfig, checkpoints: disk.Checkpoints | None) -> Iterator[
     yield from memory.said(config)
     if (others := uncounted(config)) is not None:
         yield f"memory: {others} not counted"
-    unknown = "not known: trainer.save_freq counts steps of rows that are not made yet"
+    unknown = "not known, because trainer.save_freq gives a checkpoint every so many steps"
     yield f"disk: {unknown if checkpoints is None else checkpoints}"
 
 
@@ -123,7 +121,7 @@ def written(config: DictConfig) -> disk.Checkpoints | None:
         return of_run(config, steps=2)  # or any other number above one
     try:
         return of_run(config, config.trainer.total_training_steps or learning.planned_steps(config))
-    except ValueError:  # the rows are not made yet
+    except ValueError:  # rows that are not made yet
         return None
 
 

@@ -316,7 +316,7 @@ def test_a_dry_run_says_what_its_stages_take(
 
 
 def test_what_is_not_known_is_said_and_wrong_settings_are_named(
-    data: Path, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    data: Path, made: Path, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = {"DATA": str(data), "ARM": "rule"}
     assert sizes_of(run, tmp_path, "tofu", MODEL="owner/none", **settings) == 0
@@ -332,6 +332,12 @@ def test_what_is_not_known_is_said_and_wrong_settings_are_named(
     told = capsys.readouterr().out
     assert "disk: not known, because it is not made yet\n# stage1, rule\n" in told
     assert told.count(": not known\n") == 3
+    often = {"MODEL": str(made / "model"), "STAGE1_OPTIONS": "trainer.save_freq=10"}
+    assert sizes_of(run, tmp_path, "tofu", **settings, **often) == 0
+    told = capsys.readouterr().out
+    line = "#   disk: not known, because trainer.save_freq gives a checkpoint every so many steps\n"
+    assert f"{line}#   hours of stage1: " in told
+    assert "all stages" not in told
     wrong = {"STAGE2_OPTIONS": "trainer.total_epoch=1"}
     assert sizes_of(run, tmp_path, "tofu", MODEL="owner/none", **settings, **wrong) == 2
     assert capsys.readouterr().err.startswith("error: trainer.total_epoch is no setting")
