@@ -44,6 +44,8 @@ STAGE1_FILES = ("reject_target_0.5", "reject_with_neighbor_target", "reject_targ
 VERBMEM = Table("verbmem/forget", "verbmem", "forget")
 CORPUS = {"forget": Table("raw/forget", "raw", "forget"), "retain": Table("raw/retain1", "raw", "retain1")}
 """MUSE's texts to forget, and those that its methods with a retain term keep: {text}."""
+TEXTS = {"forget_text": (CORPUS["forget"],), "retain_text": (CORPUS["retain"],)}
+"""By file of texts that is made, the tables of which one must be there."""
 
 
 def _knowmem(name: str) -> Table:

@@ -117,6 +117,8 @@ FORGET_TEXTS = (Table("train_positive_llama3"), Table("positive"))
 """Biographies of the target that Llama-3 wrote, by their names on the Hub and in RWKU's folders: {text}."""
 PAIRED_TEXTS = Table("positive_with_retain")
 """RULE's file of such biographies, each with one of somebody else: {prompts: [target's, the other's]}."""
+TEXTS = {"forget_text": (*FORGET_TEXTS, PAIRED_TEXTS), "retain_text": (PAIRED_TEXTS,)}
+"""By file of texts that is made, the tables of which one must be there."""
 OWN_BLANKS, OWN_NEIGHBOURS = 10 * STREAM, 11 * STREAM
 PROBES: tuple[tuple[str, Side, str], ...] = (
     ("forget_level1", "forget", "fb"),

@@ -1,5 +1,6 @@
 # What the run_*.sh share: their settings from the environment, and one benchmark from data to report.
-# Sourced after common.sh. An option --dry-run, or DRY_RUN=1, prints the commands and runs nothing.
+# Sourced after common.sh. An option --dry-run, or DRY_RUN=1, prints the commands and what they take, as far as known, and
+# runs nothing.
 #   ARM        rule | rerule (default) | random | recommended: plain RULE, the paper's replay of hard groups,
 #              random storage, the recommended replay (docs/method.md); tau_X, warmup_N: the paper's replay with the
 #              threshold X, such as tau_0.6, or with replay from step N + 1; rule_ppo | rule_reinforce_plus_plus: plain
@@ -18,7 +19,7 @@
 #   BASE_URL          of a server with OpenAI's protocol: with GENERATOR_MODEL, a model there writes the rows that the benchmark
 #                     lacks (PREPARE_OPTIONS="--prompt boundary=paper" chooses prompts); with JUDGE_MODEL, one scores answers
 #   EVALUATE_OPTIONS  of recipe.rerule.evaluate model, such as "--prompts llama-2"
-#   SMOKE=1    the same on a laptop: a small untrained model, few rows, three steps; needs DATA alone
+#   SMOKE=1    the same on a laptop: few rows, three steps, and without MODEL a small untrained one; needs DATA alone
 
 dry_run "$@"
 [ -z "${ARM:-}" ] || [ -z "${ARMS:-}" ] || fail "ARM is $ARM and ARMS is $ARMS; give one of them"
@@ -123,6 +124,21 @@ method_files() {
   python examples/method_files.py "${METHOD_ROWS:-answers}" "${planned[@]}" "$@"
 }
 
+# check_source BENCHMARK [TARGET...]: before rows are made, ends the script where DATA lacks texts that a method of METHODS
+# reads. A dry run does not ask the Hub.
+check_source() {
+  [ ${#METHODS[@]} != 0 ] || return 0
+  [ "$DRY" = 0 ] || [ -d "$DATA" ] || return 0
+  python examples/method_files.py "${METHOD_ROWS:-answers}" --source "$1" "$DATA" "${METHODS[*]}" "${@:2}" || exit 2
+}
+
+# say_sizes BENCHMARK: in a dry run, what the stages take, as far as known.
+say_sizes() {
+  [ ${#PLANNED[@]} != 0 ] || return 0
+  say "what the stages take"
+  HF_HUB_OFFLINE=1 python examples/stage_sizes.py "$1" "${MODEL:-}" "${PLANNED[@]}" || exit 2
+}
+
 # run_benchmark EXPERIMENT DATA_FOLDER OUT: each arm, and one evaluation and report of all of them.
 run_benchmark() {
   local experiment="$1" data="$2" out="$3" model="${MODEL:-}" arm
@@ -131,7 +147,7 @@ run_benchmark() {
     return
   fi
   step mkdir -p "$out"
-  if [ "$SMOKE" = 1 ]; then
+  if [ -z "$model" ]; then
     model="$out/model"
     [ -e "$model" ] || step python examples/small_model.py --data "$data" --out "$model"
   fi

@@ -64,12 +64,15 @@ logs_of() {
 # new_log NAME: the first log that is not there: no log is overwritten.
 new_log() { log_of "$1" "$(logs_of "$1")"; }
 
-# run LOG PATTERN COMMAND...: the whole output goes to LOG; lines that match PATTERN are shown.
+# run LOG PATTERN COMMAND...: the whole output goes to LOG; lines that match PATTERN are shown. A dry run notes the
+# command in PLANNED, with ";" after it.
+PLANNED=()
 run() {
   local log="$1" pattern="$2"
   shift 2
   if [ "$DRY" = 1 ]; then
     echo "$(quoted "$@") 2>&1 | tee $(quoted "$log")"
+    PLANNED+=("$@" ";")
   elif ! "$@" 2>&1 | tee "$log" | { grep --line-buffered -oE "$pattern" || true; }; then
     echo "--- the last lines of $log:"
     tail -n 20 "$log"

@@ -5,9 +5,12 @@ run_muse() {
   local name="$1" title="$2"
   OUT="${OUT:-outputs/$name}"
   say "$title as rows"
-  [ -e "$OUT/data/manifest.json" ] ||
+  if ! [ -e "$OUT/data/manifest.json" ]; then
+    check_source "$name"
     step python -m data_prep "${name/_/-}" --source "$DATA" --rouge rwku --out "$OUT/data" "${PREPARE[@]}"
+  fi
   check_methods "$OUT/data"
   run_benchmark "$name" "$OUT/data" "$OUT"
+  say_sizes "$name"
   say "done; open $OUT/report_$NAME.html"
 }

@@ -34,6 +34,7 @@ else
   prepare=(python -m data_prep rwku --source "$DATA" --rouge rwku --out "$OUT/data" "${options[@]}")
   listed="$("${prepare[@]}" --list "${PREPARE[@]}")" || exit 2
   mapfile -t names <<< "$listed"
+  check_source rwku "${names[@]}"
   step "${prepare[@]}" "${PREPARE[@]}"
 fi
 check_methods "${names[@]/#/"$OUT/data/"}"
@@ -47,4 +48,5 @@ done
 say "all targets together"
 [ "$OUT/report_$NAME.html" -nt "$OUT/$target/report_$NAME.html" ] ||
   step python -m recipe.rerule.report "${all[@]}" --data "$OUT/data" --out "$OUT/report_$NAME.html" --overwrite
+say_sizes rwku
 say "done; open $OUT/report_$NAME.html, and $OUT/*/report_$NAME.html for each target"

@@ -11,7 +11,11 @@ OUT="${OUT:-outputs/tofu}"
 [ -z "${RETAIN_LOG:-}" ] || EVALUATE+=(--retain-log "$RETAIN_LOG")
 
 say "TOFU as rows"
-[ -e "$OUT/data/manifest.json" ] || step python -m data_prep tofu --source "$DATA" --rouge rwku --out "$OUT/data" "${PREPARE[@]}"
+if ! [ -e "$OUT/data/manifest.json" ]; then
+  check_source tofu
+  step python -m data_prep tofu --source "$DATA" --rouge rwku --out "$OUT/data" "${PREPARE[@]}"
+fi
 check_methods "$OUT/data"
 run_benchmark tofu "$OUT/data" "$OUT"
+say_sizes tofu
 say "done; open $OUT/report_$NAME.html"

@@ -17,13 +17,11 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
 from recipe.rerule.__main__ import COMMANDS
 from recipe.rerule.preflight import installation
-from recipe.rerule.schema import SettingsError
-from recipe.rerule.training import entry, sizes
+from recipe.rerule.training import entry
 from tests.document_commands import ROOT, CommandLine
 
 HYDRA = {
@@ -62,13 +60,7 @@ def composed(program: str, settings: tuple[str, ...]) -> DictConfig:
     Raises:
         SettingsError: a setting does not exist or cannot be read.
     """
-    command = HYDRA[program]
-    sizes.register()
-    try:
-        with initialize_config_dir(str(command.folder.resolve()), version_base=None):
-            return compose(command.name, overrides=list(settings))
-    except Exception as error:
-        raise SettingsError(entry.explain(error, command)) from error
+    return entry.composed(HYDRA[program], settings)
 
 
 def _check(command: CommandLine) -> None:

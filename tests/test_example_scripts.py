@@ -20,23 +20,28 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
+from examples import stage_sizes
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.preflight import checks
 from recipe.rerule.runs import run_folder
-from tests.data_prep.raw_files import contents, put_rwku_target
+from tests.data_prep.raw_files import contents, put_array, put_rwku_target
 from tests.document_programs import HYDRA, composed
 from tests.refused.configurations import put_model
 from tests.refused.playground import plant
 from tests.refused.rows import rl, sft, stored
+from tests.training.test_memory import put_config
 
 ROOT = Path(__file__).parents[1]
 Done = subprocess.CompletedProcess[str]
 Run = Callable[..., tuple[Done, list[list[str]]]]
 STAND_IN = (
     f"""#!/bin/bash
-# Notes its words; what only names targets or files is run.
+# Notes its words; what only names targets or files is run, and what is asked about sizes is kept in SIZES.
 # With FINISHES, it makes the files that tell a script that a step is finished.
-case "$*" in *--list* | *method_files.py*) exec "{sys.executable}" "$@" ;; esac
+case "$*" in
+  *--list* | *method_files.py*) exec "{sys.executable}" "$@" ;;
+  *stage_sizes.py*) printf '%s\\0' "$@" > "${{SIZES:-/dev/null}}"; exit ;;
+esac
 """
     + r"""
 printf '%s\t' "$@" "offline=${HF_HUB_OFFLINE:-0}" >> "$CALLS"; echo >> "$CALLS"
@@ -222,6 +227,112 @@ def test_a_target_that_cannot_be_made_is_named_before_any_work(
     done, calls = run(f"bash examples/run_rwku.sh {dry}", **settings)
     refused(done, line)
     assert (calls, (tmp_path / "my run").exists()) == ([], False)
+
+
+def test_texts_that_a_method_lacks_are_named_before_any_work(data: Path, run: Run, tmp_path: Path) -> None:
+    own = shutil.copytree(data, tmp_path / "RULE")
+    settings = {"DATA": str(own), "MODEL": "m", "TARGETS": "\n".join(TEN[:2]), "METHOD_ROWS": "texts"}
+    put_array(
+        own / "RWKU/Target" / TEN[0] / "positive_with_retain.json", [{"prompts": ["A book.", "A song."]}]
+    )
+    put_array(own / "RWKU/Target" / TEN[1] / "positive.json", [{"text": "A life."}])
+    put_array(own / "MUSE/books/raw/retain1.json", ["A wood."])
+    no_pairs = (
+        f"{own}: no positive_with_retain.json in {TEN[1]}, so that retain_text.parquet, which the method"
+    )
+    no_book = f"{own}: no raw/forget.json in books, so that forget_text.parquet, which the method ga reads"
+    for script, arms, line in (
+        ("rwku", "ga ga_gdr", f"{no_pairs} ga_gdr reads, cannot be made"),
+        ("rwku", "po", "the method po needs answers to train on; leave METHOD_ROWS=texts out"),
+        ("muse_books", "rule ga", no_book),
+        ("tofu", "ga", "tofu has no texts; leave METHOD_ROWS=texts out"),
+    ):
+        for dry in ("", "--dry-run"):
+            done, calls = run(f"bash examples/run_{script}.sh {dry}", ARMS=arms, **settings)
+            refused(done, line)
+            assert (calls, (tmp_path / "my run").exists()) == ([], False)
+    done, _ = run("bash examples/run_rwku.sh --dry-run", ARMS="ga", **settings)
+    assert done.returncode == 0, done.stderr
+
+
+# What the stages of a dry run take. Llama-3-8B has 8.0303 billion parameters, which take 32.12 GB in float32.
+
+
+def sizes_of(run: Run, tmp_path: Path, script: str, **variables: str) -> int:
+    """The exit code of what a dry run of the script calls, in this process."""
+    kept = tmp_path / "sizes"
+    done, _ = run(f"bash examples/run_{script}.sh --dry-run", SIZES=str(kept), **variables)
+    assert done.returncode == 0, done.stderr
+    name, *words = kept.read_text().split("\0")[:-1]
+    assert name == "examples/stage_sizes.py"
+    return stage_sizes.main(words)
+
+
+def test_a_dry_run_says_what_its_stages_take(
+    data: Path, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "llama 3").mkdir()
+    model = put_config(tmp_path / "llama 3")
+    settings = {"DATA": str(data), "MODEL": str(model), "TARGETS": "\n".join(TEN[-2:])}
+    settings["ARMS"] = "rerule rule rule_ppo npo_gdr"
+    assert sizes_of(run, tmp_path, "rwku", **settings) == 0
+    told = capsys.readouterr().out
+    assert all(line.startswith("#") for line in told.splitlines())
+    stages = dict(part.split("\n", 1) for part in re.split("^# (?=[a-z])", told, flags=re.MULTILINE)[1:])
+    *trained, together, evaluation = stages
+    assert trained == [
+        "stage1 (2 times)",
+        "rerule (2 times), rule (2 times)",
+        "rule_ppo (2 times)",
+        "npo_gdr (2 times)",
+    ]
+    stage1, rule, ppo, method = (stages[name] for name in trained)
+    for stage in (stage1, rule, ppo, method):
+        assert "#   model: 8.03 billion parameters\n" in stage
+        assert "weights and optimizer 32.1" in stage  # 4 numbers a parameter, shared by 4 devices
+        assert "a card of 80 GB is " in stage
+    assert "#   disk: a checkpoint takes about 64.2 GB (model 32.1, hf_model 32.1)\n" in stage1
+    whole = "128 GB (model 32.1, optimizer 64.2, hf_model 32.1), up to 2 at once 257 GB\n"
+    assert f"#   disk: a checkpoint takes about {whole}" in rule
+    assert "#   disk: a checkpoint takes about 32.1 GB (hf_model 32.1)\n" in method
+    paper = "for the whole benchmark, from the paper (ReRULE paper, 4 A800)\n"
+    assert rule.endswith(f"#   hours of rerule: 22.3 {paper}#   hours of rule: 21.2 {paper}")
+    for name, stage in {"stage1": stage1, "rule_ppo": ppo, "npo_gdr": method}.items():
+        assert stage.endswith(f"#   hours of {name}: not known\n")
+    assert "#   memory: the critic is not counted\n" in ppo
+    assert "#   memory: frozen models are not counted\n" in method
+    # Twice 33 numbers a parameter: 2 of stage 1, 1 of the method; 2 checkpoints of 4, 4 and 7 (with critic).
+    most = f"{2 * 33 * 4 * 8_030_261_248 / 1e9:,.1f}"
+    assert together == f"checkpoints and models of all stages: up to {most} GB"
+    assert evaluation == "evaluation and report: not known"
+
+
+def test_what_is_not_known_is_said_and_wrong_settings_are_named(
+    data: Path, made: Path, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"DATA": str(data), "ARM": "rule"}
+    assert sizes_of(run, tmp_path, "tofu", MODEL="owner/none", **settings) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "# size of the model, memory and disk: not known, because owner/none and the cache of the Hub have "
+        "no config.json",
+        "# stage1, rule",
+        "#   hours of stage1: not known",
+        "#   hours of rule: 1.8 for the whole benchmark, from the paper (ReRULE paper, 4 A800)",
+        "# evaluation and report: not known",
+    ]
+    assert sizes_of(run, tmp_path, "tofu", SMOKE="1", **settings) == 0
+    told = capsys.readouterr().out
+    assert "disk: not known, because it is not made yet\n# stage1, rule\n" in told
+    assert told.count(": not known\n") == 3
+    often = {"MODEL": str(made / "model"), "STAGE1_OPTIONS": "trainer.save_freq=10"}
+    assert sizes_of(run, tmp_path, "tofu", **settings, **often) == 0
+    told = capsys.readouterr().out
+    line = "#   disk: not known, because trainer.save_freq gives a checkpoint every so many steps\n"
+    assert f"{line}#   hours of stage1: " in told
+    assert "all stages" not in told
+    wrong = {"STAGE2_OPTIONS": "trainer.total_epoch=1"}
+    assert sizes_of(run, tmp_path, "tofu", MODEL="owner/none", **settings, **wrong) == 2
+    assert capsys.readouterr().err.startswith("error: trainer.total_epoch is no setting")
 
 
 # The quickstart and the real model.

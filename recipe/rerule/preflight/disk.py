@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -19,20 +20,47 @@ _BYTES = {"float32": FLOAT32, "bfloat16": 2}
 """Of one weight in a Hugging Face folder, by save.weights_dtype."""
 
 
-def warnings_of_stage1(config: DictConfig, steps: int) -> Iterator[str]:
-    """Say what the checkpoints of a stage 1 of so many steps take; a warning where there is less room."""
+@dataclass(frozen=True)
+class Checkpoints:
+    """What a run writes.
+
+    Attributes:
+        parts: bytes of each part of verl's `checkpoint.save_contents`; {} where they are not known.
+        at_once: checkpoints at the worst moment; 0 where none is written.
+    """
+
+    parts: Mapping[str, int]
+    at_once: int
+
+    @property
+    def most(self) -> int:
+        """Bytes at the worst moment."""
+        return self.at_once * sum(self.parts.values())
+
+    def __str__(self) -> str:
+        if self.at_once == 0:
+            return "no checkpoint is written"
+        if not self.parts:
+            return "the size of a checkpoint is not known"
+        line = f"a checkpoint takes about {sum(self.parts.values()) / GB:.3g} GB"
+        line += f" ({', '.join(f'{name} {size / GB:.3g}' for name, size in self.parts.items())})"
+        return line + (f", up to {self.at_once} at once {self.most / GB:.3g} GB" if self.at_once > 1 else "")
+
+
+def of_stage1(config: DictConfig, steps: int) -> Checkpoints:
+    """Those of a stage 1 of so many steps, or of a run of `recipe.rerule.unlearn`."""
     trainer, frequency = config.trainer, config.trainer.save_freq
     if frequency == "after_each_epoch":
         frequency = sizes.count_rows(config.data.train_files) // config.data.train_batch_size
     parts = _parts(config.model, config.checkpoint.save_contents, config.save.weights_dtype)
-    yield from _warnings(config, parts, _at_once(trainer.max_ckpt_to_keep, _saves(frequency, steps)))
+    return Checkpoints(parts, _at_once(trainer.max_ckpt_to_keep, _saves(frequency, steps)))
 
 
-def warnings_of_stage2(config: DictConfig, steps: int) -> Iterator[str]:
-    """The same of a stage 2, where an interim checkpoint and the best one may be there too."""
+def of_stage2(config: DictConfig, steps: int) -> Checkpoints:
+    """Those of a stage 2, where an interim checkpoint and the best one may be there too."""
     actor, trainer = config.actor_rollout_ref, config.trainer
     if trainer.save_freq == -1:
-        return  # no checkpoint, and a warning that says so
+        return Checkpoints({}, 0)
     parts = _parts(actor.model, actor.actor.checkpoint.save_contents, config.save.weights_dtype)
     if has_critic(config):
         critic = _parts(config.critic.model, config.critic.checkpoint.save_contents, "float32")
@@ -40,7 +68,18 @@ def warnings_of_stage2(config: DictConfig, steps: int) -> Iterator[str]:
     interim = config.save.minutes is not None and steps > 1
     best = config.save.best and trainer.test_freq > 0
     at_once = _at_once(trainer.max_actor_ckpt_to_keep, _saves(trainer.save_freq, steps) + interim)
-    yield from _warnings(config, parts, at_once + best)
+    return Checkpoints(parts, at_once + best)
+
+
+def warnings_of_stage1(config: DictConfig, steps: int) -> Iterator[str]:
+    """Say what the checkpoints of a stage 1 of so many steps take; a warning where there is less room."""
+    yield from _warnings(config, of_stage1(config, steps))
+
+
+def warnings_of_stage2(config: DictConfig, steps: int) -> Iterator[str]:
+    """The same of a stage 2. Without a checkpoint nothing is said: `settings` has a warning for that."""
+    if (checkpoints := of_stage2(config, steps)).at_once:
+        yield from _warnings(config, checkpoints)
 
 
 def _saves(frequency: int, steps: int) -> int:
@@ -64,21 +103,16 @@ def _parts(model: DictConfig, contents: Iterable[str], weights_dtype: str) -> di
     return {name: count * size for name, size in of_a_weight.items() if name in kept}
 
 
-def _warnings(config: DictConfig, parts: Mapping[str, int], at_once: int) -> Iterator[str]:
+def _warnings(config: DictConfig, checkpoints: Checkpoints) -> Iterator[str]:
     folder, place = config.trainer.default_local_dir, Path(config.trainer.default_local_dir).absolute()
     while not place.is_dir():
         place = place.parent
     free = shutil.disk_usage(place).free
-    whole = sum(parts.values())
-    line = f"a checkpoint takes about {whole / GB:.3g} GB"
-    line += f" ({', '.join(f'{name} {size / GB:.3g}' for name, size in parts.items())})"
-    if at_once > 1:
-        line += f", up to {at_once} at once {at_once * whole / GB:.3g} GB"
-    line = line if parts else "the size of a checkpoint is not known"
-    print(f"{line}; {free / GB:.3g} GB are free in {place}", file=sys.stderr, flush=True)
+    print(f"{checkpoints}; {free / GB:.3g} GB are free in {place}", file=sys.stderr, flush=True)
     # verl writes float32 weights first, which are there until they are rounded.
     rounded = config.save.weights_dtype != "float32"
-    needed = at_once * whole + rounded * parts.get("hf_model", 0) * FLOAT32 // _BYTES["bfloat16"]
+    written = checkpoints.parts.get("hf_model", 0)
+    needed = checkpoints.most + rounded * written * FLOAT32 // _BYTES["bfloat16"]
     if needed > free:
         yield (
             f"the checkpoints of {folder} need up to {needed / GB:.3g} GB, and only {free / GB:.3g} GB are "

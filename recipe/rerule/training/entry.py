@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -137,6 +137,26 @@ def _compose(task: Callable[[DictConfig], None], command: Command) -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # hydra then raises, and we print a line instead of a page
     try:
         hydra.main(config_path=str(command.folder), config_name=command.name, version_base=None)(task)()
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
+        raise SettingsError(explain(error, command)) from error
+
+
+def composed(command: Command, words: Sequence[str]) -> DictConfig:
+    """The configuration of a command with these settings; nothing is run, resolved or checked.
+
+    Raises:
+        SettingsError: a setting does not exist or cannot be read.
+    """
+    from hydra import compose, initialize_config_dir
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    from recipe.rerule.training import sizes
+
+    sizes.register()
+    try:
+        with initialize_config_dir(str(command.folder.resolve()), version_base=None):
+            return compose(command.name, overrides=list(words))
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise SettingsError(explain(error, command)) from error
 

@@ -231,10 +231,8 @@ def shortage(model: Sizes, run: Run, card: float) -> str | None:
 
 def said(config: DictConfig) -> list[str]:
     """For a person: what a run of a resolved configuration takes, and whether there is so much."""
-    run = of_run(config)
-    try:
-        model = sizes(_built(config))
-    except Exception:  # of the model's own code, or transformers'; the run does not need the size
+    run, model = of_run(config), model_sizes(config)
+    if model is None:
         return [
             "memory of a device: not known, because transformers cannot build the model without its weights"
         ]
@@ -342,9 +340,7 @@ def warnings(config: DictConfig, group: int = 1, frozen: int = 0) -> Iterator[st
     run, card = of_run(config, group, frozen), None if config.platform.name == "cpu" else card_bytes()
     if config.platform.name != "cpu" and card is None:
         return
-    try:
-        model = sizes(_built(config))
-    except Exception:  # as above
+    if (model := model_sizes(config)) is None:
         return
     if card is not None:
         if (reason := shortage(model, run, card)) is not None:
@@ -381,9 +377,13 @@ def warnings(config: DictConfig, group: int = 1, frozen: int = 0) -> Iterator[st
     yield line
 
 
-def _built(config: DictConfig) -> Any:
+def model_sizes(config: DictConfig) -> Sizes | None:
+    """Of the model of a resolved configuration; None where it cannot be built without its weights."""
     model = config.actor_rollout_ref.model if "actor_rollout_ref" in config else config.model
-    return lora.adapted(model) if model.lora_rank else lora.empty(model)
+    try:
+        return sizes(lora.adapted(model) if model.lora_rank else lora.empty(model))
+    except Exception:  # of the model's own code, or transformers'; the run does not need the size
+        return None
 
 
 def free_bytes() -> tuple[float, float]:

@@ -162,13 +162,13 @@ def engine_length(*, _root_: DictConfig) -> float | None:
 
 def _context(model: str | None) -> float:
     """The most tokens that the model of a folder reads, where its config.json says so."""
-    config = _config(model)
+    config = model_config(model)
     parts = [config, config.get("text_config")]
     named = [part.get(name) for part in parts if isinstance(part, dict) for name in _CONTEXT_KEYS]
     return next((value for value in named if type(value) is int and value > 0), math.inf)
 
 
-def _config(model: str | None) -> dict[str, Any]:
+def model_config(model: str | None) -> dict[str, Any]:
     """config.json of a model in a folder, or of one that the Hub's cache holds; {} where it is not there."""
     from huggingface_hub import try_to_load_from_cache
 
@@ -187,7 +187,7 @@ def fused_kernels(section: str, *, _root_: DictConfig) -> bool:
     Args:
         section: where the model stands in the configuration.
     """
-    config = _config(OmegaConf.select(_root_, f"{section}.path"))
+    config = model_config(OmegaConf.select(_root_, f"{section}.path"))
     adapted = OmegaConf.select(_root_, f"{section}.lora_rank") and "lm_head" in str(
         OmegaConf.select(_root_, f"{section}.target_modules")
     )
@@ -203,7 +203,7 @@ def pass_tokens(*, _root_: DictConfig) -> int:
     """
     from recipe.rerule.training import memory
 
-    config = _config(OmegaConf.select(_root_, "actor_rollout_ref.model.path"))
+    config = model_config(OmegaConf.select(_root_, "actor_rollout_ref.model.path"))
     names = ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size")
     numbers = [value for value in map(config.get, names) if type(value) is int and value > 0]
     lengths = _counts(_root_, ("data.max_prompt_length", "data.max_response_length"))
