@@ -129,7 +129,8 @@ def published_hours(stage: str, benchmark: str, config: DictConfig) -> str:
     """As the paper gives them, for all rows of the benchmark; there are none of a machine without a GPU."""
     for row in published(benchmark).cost if config.platform.name == "gpu" else ():
         if row.name.rpartition(", ")[2] == PUBLISHED.get(stage):
-            return f"{row.values['hours with validation']} for the whole benchmark, from the paper ({row.source})"
+            hours = row.values["hours with validation"]
+            return f"{hours} for the whole benchmark, from the paper ({row.source})"
     return "not known"
 
 
