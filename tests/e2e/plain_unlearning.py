@@ -129,3 +129,27 @@ def whp(
     generic = torch.where(z1 > z0, z0 - 5 * (z1 - z0), z0)
     wanted = generic.softmax(-1) if labels == "soft" else one_hot(generic.argmax(-1), generic.shape[-1])
     return distilled(wanted, gold, model)
+
+
+def train(
+    name: str,
+    batches: list[list[dict[str, Any]]],
+    model: PreTrainedModel,
+    start: PreTrainedModel,
+    reinforced: PreTrainedModel,
+    rate: float,
+    decay: float,
+    eps: float = 1e-8,
+) -> tuple[list[float], dict[str, Tensor]]:
+    """The loss of each step, and the first gradient; `model` is trained."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay, eps=eps)
+    losses, gradient = [], {}
+    for rows in batches:
+        optimizer.zero_grad()
+        value = loss(name, rows, model, start, reinforced)
+        value.backward()
+        if not gradient:
+            gradient = {key: p.grad.clone() for key, p in model.named_parameters() if p.grad is not None}
+        optimizer.step()
+        losses.append(value.item())
+    return losses, gradient
