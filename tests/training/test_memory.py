@@ -264,7 +264,8 @@ def test_the_settings_for_fewer_cards_fit_theirs(
     """In both stages; stage 1 of full_2gpu needs the second GPU alone."""
     folder = put_config(tmp_path, **model)
     run = composed(2, "experiment=rwku", f"+common={shape}", f"{MODEL}.path={folder}")
-    sizes = memory.sizes(memory._built(run))
+    sizes = memory.model_sizes(run)
+    assert sizes is not None
     found = memory.shortage(sizes, memory.of_run(run), cards * GB)
     assert (found or "").startswith(short or "")
     assert (found is None) == (short is None)
