@@ -56,6 +56,7 @@ def positive(text: str) -> int:
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 SHUTDOWN_SECONDS = 30.0
 """Most that a command goes on after a signal."""
+_RETAKE_SECONDS = 0.01
 
 _received: signal.Signals | None = None
 _last_acts: list[Callable[[], object]] = []
@@ -111,6 +112,27 @@ def take_signals() -> None:
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
+
+
+@contextlib.contextmanager
+def signals_kept() -> Iterator[None]:
+    """Take both signals again and again while a library may give them back to the system.
+
+    `ray.shutdown` does so early, in C. A signal that comes before it has returned would end this process on
+    the spot, with its lock and its temporary folder left behind.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, lambda *_: take_signals())
+    signal.siginterrupt(signal.SIGALRM, False)  # what the library waits for goes on
+    signal.setitimer(signal.ITIMER_REAL, _RETAKE_SECONDS, _RETAKE_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL if before is None else before)
+        take_signals()
 
 
 @contextlib.contextmanager

@@ -245,7 +245,8 @@ def _member(config: DictConfig, address: str) -> Iterator[None]:
     try:
         yield
     finally:
-        ray.shutdown()
+        with process.signals_kept():
+            ray.shutdown()
 
 
 def _reach(address: str) -> None:

@@ -186,7 +186,8 @@ def of_run(config: DictConfig, runner: type) -> Iterator[TaskRunner]:
                 started.kill()  # without a gcs_server Ray waits long for each of them
             elif joins and task_runner.handle is not None:
                 ray.kill(task_runner.handle)
-            ray.shutdown()
+            with process.signals_kept():
+                ray.shutdown()
             started.end()
 
 
