@@ -88,6 +88,10 @@ def test_the_steps_are_what_plain_transformers_compute(ranks: int, model: Path, 
     torchrun("unlearn_steps.py", ranks, {"cases": cases, "out": str(tmp_path)}, tmp_path)
     for name in cases:
         assert_plain(name, tmp_path, model)
+    adapters = [
+        part(load_file(tmp_path / f"{name}.safetensors"), "start") for name in cases if name.endswith("-lora")
+    ]
+    assert all(distance(one, adapters[0]) == 0 for one in adapters), "trainer.seed decides a new adapter"
 
 
 def assert_plain(name: str, out: Path, folder: Path) -> None:

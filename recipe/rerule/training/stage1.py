@@ -44,6 +44,7 @@ class Stage1Trainer(SFTTrainer):
         files = config.data.prompt_files
         rows = [row for path in listed(files) for row in read_rows(path)] if files else []
         self._prompts = signal.chosen_prompts(rows, config.signal.prompts, config.trainer.seed)
+        torch.manual_seed(config.trainer.seed)  # of a new adapter's weights
         super().__init__(config)
         self._step = self.resume_global_step
 

@@ -70,6 +70,7 @@ class UnlearningTrainer(SFTTrainer):
 
     def __init__(self, config: DictConfig) -> None:
         self._method = Method.of(plain(config, "method"))
+        torch.manual_seed(config.trainer.seed)  # of a new adapter's weights
         super().__init__(config)
         self._begin_epoch_afresh()
 
