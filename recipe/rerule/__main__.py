@@ -37,6 +37,7 @@ COMMANDS = {
     "unlearn": Command(
         "recipe.rerule.unlearn", "train by a method that is not reinforcement (--list shows them)"
     ),
+    "tune": Command("recipe.rerule.tune", "try a few learning rates for few steps, and say which to take"),
     "task-vector": Command(
         "recipe.rerule.task_vector", "unlearn by subtracting what a further training has changed"
     ),

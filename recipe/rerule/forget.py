@@ -234,7 +234,7 @@ def _forget(options: argparse.Namespace, doing: list[str]) -> int:
             doing.append(f"{number + 1}/{len(parts)} {part.does}")
             told = ", finished before" if part.finished else ""
             print(f"[{time.monotonic() - started:4.0f} s] {doing[-1]}{told}", flush=True)
-            if not part.finished and (code := _run(out, part, warned)):
+            if not part.finished and (code := run_part(out, part, warned)):
                 return code
     limits = Limits(options.forget_at_most, options.retain_at_least)
     lines, kept = verdict(out, (BASE, options.method), options.name or "the target", limits)
@@ -275,7 +275,7 @@ def _checked(options: argparse.Namespace) -> str:
     return "\n".join([*lines, ""])
 
 
-def _run(out: Path, part: Part, warned: set[str]) -> int:
+def run_part(out: Path, part: Part, warned: set[str]) -> int:
     """Run a part and show how far it is: its exit code, with one line on stderr where that is not 0."""
     log = _log(out, part.name, len(_logs(out, part.name)))
     print(f"  {_shown(part)} > {shlex.quote(f'{log}')} 2>&1", flush=True)

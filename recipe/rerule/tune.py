@@ -1,0 +1,169 @@
+"""Choose a learning rate: `python -m recipe.rerule.tune --help`, or `rerule tune`.
+
+It trains a few steps with each rate, asks all models the same questions in one evaluation, and names the rate
+with the highest retain recall minus forget recall. The questions choose the rate, so they must not be those
+that measure the final model.
+
+OUT/RATE                a run of each rate, with RATE.log beside it
+OUT/evaluation          the answers of the model before and of each run
+
+Exit codes: 0, 2 something was refused, 130 and 143 stopped by SIGINT and SIGTERM. Where a run fails, its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from data_prep.custom import override
+from recipe.rerule import io, process
+from recipe.rerule.evaluation import tidy
+from recipe.rerule.forget import Part, run_part
+from recipe.rerule.training import entry
+
+_ACTOR = "actor_rollout_ref.actor.optim.lr"
+_TRAININGS = {
+    "train": (entry.STAGE2, "recipe.rerule.main", _ACTOR, "actor_rollout_ref.model.path", "{}@last"),
+    "unlearn": (entry.UNLEARN, "recipe.rerule.unlearn", "optim.lr", "model.path", "{}/model"),
+}
+"""By the command of `rerule`: configuration, module, the keys of rate and model, and the model of a run."""
+_FACTORS = (1.0, 3.0, 1 / 3)
+"""Of the configured rate, in the order in which they are tried."""
+_BEFORE = "before"
+_COLUMNS = ("forget recall", "forget refused", "retain recall", "retain refused")
+_EXAMPLE = """\
+example:
+  rerule tune train --questions data/val.parquet --steps 12 --out tuning experiment=custom \\
+      actor_rollout_ref.model.path=stage1/model data.train_files=data/train.parquet \\
+      data.val_files=data/val.parquet
+
+The rates of few steps need not be the best of many, and a difference of one question says nothing."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit codes as the module says."""
+    with process.stoppable():
+        options, words = _parser().parse_known_args(arguments)
+        try:
+            return _tune(options, words)
+        except (ValueError, OSError) as error:
+            return io.fail(error, 2)
+
+
+def _parser() -> process.ArgumentParser:
+    parser = process.ArgumentParser(
+        prog="python -m recipe.rerule.tune",
+        usage="%(prog)s {train,unlearn} --questions FILE --out FOLDER [options] [KEY=VALUE ...]",
+        description="Try a few learning rates for few steps, and say which to take.",
+        epilog=_EXAMPLE,
+    )
+    add = parser.add_argument
+    add("training", choices=_TRAININGS, help="the command of rerule that trains")
+    text = "rows with both sides that are not trained on, such as val.parquet; never the probes"
+    add("--questions", type=Path, required=True, metavar="FILE", help=text)
+    add("--out", type=Path, required=True, metavar="FOLDER", help="a new folder")
+    text = "default: the configured rate, three times of it and a third"
+    add("--rates", type=float, nargs="+", metavar="RATE", help=text)
+    text = "of each training (default: %(default)s); the schedule of the rate ends there too"
+    add("--steps", type=process.positive, default=12, metavar="N", help=text)
+    text = "start no training that would end after so many minutes, judged by the longest so far"
+    add("--minutes", type=float, default=float("inf"), metavar="M", help=text)
+    add("--dry-run", action="store_true", help="print the commands, and run and write nothing")
+    return parser
+
+
+def _tune(options: argparse.Namespace, words: Sequence[str]) -> int:
+    command, module, key, path, trained = _TRAININGS[options.training]
+    for word in words:
+        if "=" not in word:
+            raise ValueError(f"{word} is no option, and no setting as KEY=VALUE; --help lists the options")
+    config = entry.composed(command, words)
+    rates = options.rates or [float(f"{factor * _configured(config, key):.2g}") for factor in _FACTORS]
+    if wrong := [rate for rate in rates if not 0 < rate < 1]:
+        raise ValueError(f"--rates {wrong[0]:g}: a rate is above 0 and below 1")
+    if len(set(rates)) < len(rates) or len(rates) < 2:
+        raise ValueError("--rates needs two or more different rates")
+    if options.out.exists():
+        raise ValueError(f"--out {options.out} exists: give another folder, or delete it")
+    if not options.questions.is_file():
+        raise ValueError(f"--questions {options.questions}: no such file")
+    evaluation, platform = options.out / "evaluation", OmegaConf.select(config, "platform.name")
+    parts = [_training(options, [module, *words], key, rate) for rate in rates]
+    if options.dry_run:
+        print("\n".join(shlex.join(["python", "-m", *part.words]) for part in parts))
+        return 0
+    options.out.mkdir(parents=True)
+    started, longest, warned = time.monotonic(), 0.0, set[str]()
+    tried: list[float] = []
+    for rate, part in zip(rates, parts, strict=True):
+        begun = time.monotonic()
+        if tried and begun - started + longest > 60 * options.minutes:
+            print(f"not tried within {options.minutes:g} minutes: {', '.join(map(str, rates[len(tried) :]))}")
+            break
+        print(f"[{begun - started:4.0f} s] {len(tried) + 1}/{len(rates)} {part.does}", flush=True)
+        if code := run_part(options.out, part, warned):
+            return code
+        tried.append(rate)
+        longest = max(longest, time.monotonic() - begun)
+    models = [f"{_BEFORE}={OmegaConf.select(config, path)}"]
+    models += [f"{rate:g}={trained.format(options.out / f'{rate:g}')}" for rate in tried]
+    asked = ["recipe.rerule.evaluate", "model", "--platform", platform, "--probes", f"{options.questions}"]
+    asked += [word for model in models for word in ("--model", model)] + ["--out", f"{evaluation}"]
+    if code := run_part(options.out, Part("evaluation", "evaluation", asked, False), warned):
+        return code
+    print("\n".join(told(shares(evaluation), tried, key)))
+    return 0
+
+
+def _configured(config: DictConfig, key: str) -> float:
+    """The rate that the configuration gives; its resolvers look at model and rows."""
+    try:
+        return float(OmegaConf.select(config, key))
+    except (OmegaConfBaseException, TypeError) as error:
+        raise ValueError(f"{key} has no value to begin with ({io.describe(error)}); give --rates") from None
+
+
+def _training(options: argparse.Namespace, words: Sequence[str], key: str, rate: float) -> Part:
+    name = f"{rate:g}"
+    steps, folder = f"trainer.total_training_steps={options.steps}", options.out / name
+    own = [f"{key}={name}", steps, override("trainer.default_local_dir", folder)]
+    return Part(name, f"{options.steps} steps with {key}={name}", [*words, *own], False)
+
+
+def shares(evaluation: Path) -> dict[str, dict[str, float]]:
+    """{model: {"forget recall": 0 to 1, "forget refused": ..., ...}} of an evaluation's folder."""
+    rows = tidy.read_responses(evaluation)
+    means = rows.groupby(["model", "side"])[["rouge_l", "refused"]].mean().stack()
+    found: dict[str, dict[str, float]] = {}
+    for (model, side, metric), mean in means.items():
+        found.setdefault(model, {})[f"{side} {'recall' if metric == 'rouge_l' else metric}"] = float(mean)
+    return found
+
+
+def told(found: Mapping[str, Mapping[str, float]], rates: Sequence[float], key: str) -> Iterator[str]:
+    """A table with a row for each model, and the rate to take: the smallest of those that are best."""
+    yield f"{'rate':>8} {' '.join(f'{column:>15}' for column in _COLUMNS)}"
+    for name in (_BEFORE, *(f"{rate:g}" for rate in rates)):
+        yield f"{name:>8} {' '.join(f'{found[name][column]:15.3f}' for column in _COLUMNS)}"
+    apart = {
+        rate: found[f"{rate:g}"]["retain recall"] - found[f"{rate:g}"]["forget recall"] for rate in rates
+    }
+    best = max(sorted(rates), key=lambda rate: round(apart[rate], 9))
+    before = found[_BEFORE]["retain recall"] - found[_BEFORE]["forget recall"]
+    line = (
+        f"take {key}={best:g}: retain recall is {apart[best]:.3f} above forget recall (before: {before:.3f})"
+    )
+    if len(rates) > 1 and best in (min(rates), max(rates)):
+        line += f"; it is the {'smallest' if best == min(rates) else 'largest'} that was tried, so try more"
+    yield line
+
+
+if __name__ == "__main__":
+    sys.exit(main())
