@@ -253,6 +253,8 @@ def test_texts_that_a_method_lacks_are_named_before_any_work(data: Path, run: Ru
             assert (calls, (tmp_path / "my run").exists()) == ([], False)
     done, _ = run("bash examples/run_rwku.sh --dry-run", ARMS="ga", **settings)
     assert (done.returncode, "forget_text.parquet" in done.stdout) == (0, True), done.stderr
+    done, _ = run("bash examples/run_rwku.sh --dry-run", ARMS="ga", **settings | {"METHOD_ROWS": "text"})
+    refused(done, "METHOD_ROWS is text; choose answers or texts")
 
 
 # What the stages of a dry run take. Llama-3-8B has 8.0303 billion parameters, which take 32.12 GB in float32.
@@ -641,7 +643,6 @@ def test_a_method_without_its_file_ends_the_script_before_any_training(
         ({"N_GPUS": "8", "NNODES": "8"}, "N_GPUS x NNODES is 64; give 1, 2, 4, 8, 16 or 32 devices"),
         ({"N_GPUS": "four"}, "N_GPUS is four; give a whole number above 0"),
         ({"NNODES": "08"}, "NNODES is 08; give a whole number above 0"),
-        ({"METHOD_ROWS": "text", "ARM": "ga"}, "METHOD_ROWS is text; choose answers or texts"),
         ({"MODEL": ""}, "MODEL is not set: give the model that is to forget, or SMOKE=1"),
         ({"DATA": ""}, "DATA is not set: give the folder of the benchmark's files"),
         ({"option": "--dryrun"}, "the one option is --dry-run, not --dryrun; settings are environment var"),
