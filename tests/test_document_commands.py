@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.document_commands import DOCUMENTS, CommandLine, commands
+from tests.document_commands import DOCUMENTS, commands
 from tests.document_programs import fault
 
 
@@ -16,11 +16,6 @@ def test_every_command_exists_and_takes_its_words() -> None:
     assert sum(command.inline for command in found) > 30
     wrong = {command.text: fault(command) for command in found}
     assert {text: told for text, told in wrong.items() if told is not None} == {}
-
-
-def found_in(text: str, tmp_path: Path) -> list[CommandLine]:
-    (tmp_path / "page.md").write_text(text)
-    return commands(tmp_path / "page.md")
 
 
 @pytest.mark.parametrize(
@@ -40,39 +35,6 @@ def found_in(text: str, tmp_path: Path) -> list[CommandLine]:
     ],
 )
 def test_a_wrong_command_is_found(line: str, told: str, tmp_path: Path) -> None:
-    (command,) = found_in(f"Text.\n\n    {line}\n", tmp_path)
+    (tmp_path / "page.md").write_text(f"Text.\n\n    {line}\n")
+    (command,) = commands(tmp_path / "page.md")
     assert told in str(fault(command))
-
-
-def test_blocks_lines_and_variables_are_read(tmp_path: Path) -> None:
-    text = """# Page
-    Q=out
-    python -m data_prep world \\
-        --out $Q/world   # a comment
-
-```bash
-. .venv/bin/activate && HF_HUB_OFFLINE=1 python -m recipe.rerule.main experiment=paper/rwku
-make test
-```
-
-A table that is no command:
-
-    one | two
-
-```python
-python -m none
-```
-Inline `rerule train` and `rerule/data` and `python -m
-recipe.rerule.report`.
-"""
-    found = found_in(text, tmp_path)
-    assert [(one.words[-1], one.inline) for one in found] == [
-        ("experiment=paper/rwku", False),
-        ("test", False),
-        ("out/world", False),
-        ("train", True),
-        ("recipe.rerule.report", True),
-    ]
-    assert found[0].environment == {"HF_HUB_OFFLINE": "1"}
-    with pytest.raises(ValueError, match=r"page\.md: 'pyhton' begins a line"):
-        found_in("Text.\n\n    make test\n    pyhton -m data_prep\n", tmp_path)

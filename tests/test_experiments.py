@@ -126,14 +126,7 @@ def test_the_paper_s_experiment_names_each_key_once_and_what_it_names_counts(ben
     assert (ours[form], paper[form]) == ("guarded", "additive")
 
 
-def test_lengths_steps_and_seeds() -> None:
-    assert stage2("tofu").data.max_response_length == 256
-    assert stage2("rwku").data.max_response_length == 1024
-    assert stage2("tofu").trainer.total_training_steps == 11
-    assert stage2("tofu").trainer.total_epochs * (80 // 32) >= 11
-    assert stage2("rwku").trainer.total_training_steps is None
-    assert stage2("rwku").trainer.total_epochs * (1200 // 32) == 37
-    assert stage2("muse_books").trainer.total_epochs * (5988 // 32) == 187
+def test_the_seed_of_the_data_is_that_of_replay_and_of_the_engine() -> None:
     config = stage2("rwku", "data.seed=7")
     assert (config.replay.seed, config.actor_rollout_ref.rollout.seed) == (7, 7)
 

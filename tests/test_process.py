@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import re
@@ -40,13 +39,6 @@ def test_a_wrong_argument_is_one_line(arguments: list[str], line: str, capsys: A
         parser.parse_args(arguments)
     assert ended.value.code == 2
     assert capsys.readouterr().err == f"error: {line}\n"
-
-
-def test_whole_numbers_above_0() -> None:
-    assert positive("12") == 12
-    for text in ("0", "-1", "1.5", "", "nan", "1e3", "٣", "9" * 5000):
-        with pytest.raises(argparse.ArgumentTypeError):
-            positive(text)
 
 
 # ---- signals ----

@@ -42,17 +42,8 @@ def test_the_help_names_every_command_on_one_screen(capsys: pytest.CaptureFixtur
     for name, command in rerule.COMMANDS.items():
         assert sum(line.split()[:1] == [name] and line.endswith(command.does) for line in lines) == 1
     assert run() == (2, rerule.usage() + "\n", "", set())
-
-
-@pytest.mark.parametrize(
-    ("name", "told"), [("trian", "did you mean train?"), ("zzz", "there are forget, data, sft, train,")]
-)
-def test_an_unknown_command_is_one_line(name: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert rerule.main([name]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert f"'{name}' is no command of rerule" in err
-    assert told in err
+    assert rerule.main(["zzz"]) == 2
+    assert "'zzz' is no command of rerule; there are forget, data, sft, train," in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", rerule.COMMANDS)

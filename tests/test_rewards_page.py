@@ -1,13 +1,10 @@
-"""docs/rewards.md: every example in it is computed by the code and by hand."""
+"""docs/rewards.md: the rewards of its examples, and the settings, are those of the code."""
 
 from __future__ import annotations
 
-import statistics
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 
 from reward.score import benchmark_reward, compute_score
 from tests.test_concept_pages import rows as table_rows
@@ -48,18 +45,6 @@ def test_the_reward_of_each_example_is_what_the_code_gives(cells: list[str]) -> 
     assert found == [float(number) for number in told]
 
 
-@pytest.mark.parametrize("cells", rows("rewards"), ids=lambda cells: cells[1])
-def test_the_reward_of_each_example_follows_from_the_formulae_of_the_page(cells: list[str]) -> None:
-    side, refusal, keyword, rouge = cells[0], *(float(number) for number in cells[2:5])
-    first = refusal if side == "forget" else 1 - refusal
-    second = keyword if side == "forget" else float(rouge > 0.3)
-    assert float(cells[5]) == 0.5 * first + 0.5 * second
-    nested = first * (0.5 + 0.5 * second)
-    assert float(cells[6]) == nested
-    said = rouge > 0.3
-    assert float(cells[7]) == (nested * (not said) if side == "forget" else nested)  # all are attempts
-
-
 @pytest.mark.parametrize("cells", rows("policies"), ids=lambda cells: cells[0])
 def test_the_rewards_of_each_policy_are_what_the_code_gives(cells: list[str]) -> None:
     _, *responses, additive, nested, guarded = cells
@@ -80,22 +65,6 @@ def test_guarded_pays_no_policy_more_than_the_honest_constant_refusal() -> None:
     assert len(paid) >= 13
     assert [name for name, rewards in paid.items() if rewards[2] > honest[2]] == []
     assert sum(rewards[0] > honest[0] for rewards in paid.values()) == 5  # as the page says
-
-
-@pytest.mark.parametrize("cells", rows("advantages"), ids=lambda cells: cells[0])
-def test_the_advantages_are_those_of_verl_and_of_the_definition(cells: list[str]) -> None:
-    from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
-
-    rewards, advantages = ([float(number) for number in cells[place].split(",")] for place in (0, 3))
-    mean, deviation = statistics.mean(rewards), statistics.stdev(rewards)
-    assert (float(cells[1]), float(cells[2])) == (mean, round(deviation, 4))
-    assert advantages == [round((reward - mean) / deviation, 4) if deviation else 0 for reward in rewards]
-    found, _ = compute_grpo_outcome_advantage(
-        token_level_rewards=torch.tensor([[reward] for reward in rewards]),
-        response_mask=torch.ones(len(rewards), 1),
-        index=np.array(["prompt"] * len(rewards)),
-    )
-    assert found[:, 0].tolist() == pytest.approx(advantages, abs=1e-4)
 
 
 @pytest.mark.parametrize("cells", rows("benchmarks"), ids=lambda cells: cells[0])

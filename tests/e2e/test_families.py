@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from data_prep.contract import write_rows, write_sft_rows
 from data_prep.world.splits import make_world
 from recipe.rerule.runs.history import read_metrics
 from tests.e2e.run_checks import assert_same_model
@@ -23,34 +21,23 @@ pytestmark = [pytest.mark.e2e, pytest.mark.full, pytest.mark.timeout(1800)]
 STEPS = 3  # replay from the second step on, so that the third samples from replayed weights
 
 
-@pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Rows of a micro world, and texts.json to train tokenizers on."""
-    world, folder = make_world(MICRO), tmp_path_factory.mktemp("rows")
-    for name, made in (("train", world.train), ("val", world.val)):
-        write_rows(folder / f"{name}.parquet", made)
-    write_sft_rows(folder / "sft.parquet", world.sft)
-    (folder / "texts.json").write_text(json.dumps([text for pair in world.base_pairs for text in pair]))
-    return folder
-
-
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 def test_a_family_goes_through_both_stages(
-    family: Family, command: Callable[..., Command], rows: Path, tmp_path: Path
+    family: Family, command: Callable[..., Command], micro_world: Path, tmp_path: Path
 ) -> None:
     template = [
         f"+data.apply_chat_template_kwargs.{name}={value}" for name, value in family.arguments.items()
     ]
-    made = save(family, tmp_path / "made", json.loads((rows / "texts.json").read_text()))
+    made = save(family, tmp_path / "made", [text for pair in make_world(MICRO).base_pairs for text in pair])
     stage1, run = tmp_path / "stage1", tmp_path / "run"
     command(
         *("-m", "recipe.rerule.sft", "experiment=tiny", f"model.path={made}", *template),
-        *(f"data.train_files={rows / 'sft.parquet'}", "data.max_length=192"),
+        *(f"data.train_files={micro_world / 'sft.parquet'}", "data.max_length=192"),
         *(f"trainer.default_local_dir={stage1}", "trainer.logger=[file]"),
     ).finish()
     assert_changed(made, stage1 / "model")
     stage2 = stage2_arguments(
-        rows,
+        micro_world,
         run,
         f"actor_rollout_ref.model.path={stage1 / 'model'}",
         PARITY,

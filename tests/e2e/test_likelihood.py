@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from data_prep.contract import read_rows
 from recipe.rerule.evaluation.engine.models import Model
@@ -36,34 +37,23 @@ DRAWN, FEWER = 6, 4
 SUFFIX = "Answer:"
 
 
-@dataclass(frozen=True)
 class Reference:
     """transformers in float32, one sequence at a time."""
 
-    folder: Path
-
-    def __post_init__(self) -> None:
-        import torch
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-
-        model = AutoModelForCausalLM.from_pretrained(self.folder, dtype=torch.float32).eval()
-        object.__setattr__(self, "model", model)
-        object.__setattr__(self, "tokenizer", AutoTokenizer.from_pretrained(self.folder))
+    def __init__(self, folder: Path) -> None:
+        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
 
     def ids(self, text: str) -> list[int]:
         return self.tokenizer(text, add_special_tokens=False).input_ids
 
     def rows(self, prompt: list[int], answer: list[int]) -> Any:
         """Log-probs of shape (tokens of the answer, vocabulary)."""
-        import torch
-
         with torch.no_grad():
             logits = self.model(torch.tensor([prompt + answer])).logits[0]
         return logits.log_softmax(-1)[len(prompt) - 1 : -1]
 
     def text(self, prompt: list[int], max_tokens: int) -> str:
-        import torch
-
         given = torch.tensor([prompt])
         output = self.model.generate(
             given, attention_mask=torch.ones_like(given), do_sample=False, max_new_tokens=max_tokens
@@ -91,6 +81,15 @@ def written(text: str) -> str:
     return f"<|bos|><|user|>{text}<|assistant|>"
 
 
+def prompts(question: str) -> dict[str, tuple[PromptText, str]]:
+    """A chat, a raw and a suffixed prompt, each with what the model reads of it."""
+    return {
+        "chat": (prompt_text(question), written(question)),
+        "raw": (prompt_text(question, raw=True), question),
+        "suffix": (prompt_text(question, suffix=SUFFIX), written(question) + SUFFIX),
+    }
+
+
 def ask(folder: Path, requests: list[Request]) -> list[Answers]:
     """The answers of one model, asked twice by one engine."""
     return list(run([Model("once", folder), Model("again", folder)], requests, Decoding("cpu")).values())
@@ -102,19 +101,10 @@ def likelihoods(asked: list[tuple[str, str]], reference: Reference) -> tuple[lis
     tokens = {}
     eos = [reference.tokenizer.eos_token_id]
     for number, (question, gold) in enumerate(asked):
-        kinds = {
-            "chat": (prompt_text(question), gold, written(question), gold),
-            "raw": (prompt_text(question + "\n", raw=True), gold, question + "\n", gold),
-            "suffix": (
-                prompt_text(question, suffix=SUFFIX),
-                " " + gold,
-                written(question) + SUFFIX,
-                " " + gold,
-            ),
-        }
-        for kind, (prompt, answer, prompt_tokens, answer_tokens) in kinds.items():
+        for kind, (prompt, text) in prompts(question).items():
+            answer = f" {gold}" if kind == "suffix" else gold
             requests.append(Likelihood(f"{kind} {number}", prompt, answer))
-            tokens[f"{kind} {number}"] = reference.ids(prompt_tokens), reference.ids(answer_tokens) + eos
+            tokens[f"{kind} {number}"] = reference.ids(text), reference.ids(answer) + eos
     return requests, tokens
 
 
@@ -158,12 +148,7 @@ def generations(asked: list[tuple[str, str]], reference: Reference) -> tuple[lis
     texts = {}
     for number, (question, _) in enumerate(asked):
         limit = 4 + number
-        kinds = {
-            "chat": (prompt_text(question), written(question)),
-            "raw": (prompt_text(question, raw=True), question),
-            "suffix": (prompt_text(question, suffix=SUFFIX), written(question) + SUFFIX),
-        }
-        for kind, (prompt, text) in kinds.items():
+        for kind, (prompt, text) in prompts(question).items():
             whole = reference.text(reference.ids(text), limit)
             stop = whole[1:3]
             requests.append(Generation(f"{kind} text {number}", prompt, limit))

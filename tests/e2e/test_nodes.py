@@ -1,14 +1,16 @@
 """Stage 2 in a Ray cluster that runs already, of one and of two nodes of one machine with a device each.
 
-Processors, memory and disk are shared, so that networks, separate disks and machines that lose their power
-stay untested.
+The nodes are started as docs/running.md says, each with an address of the loopback network. Processors,
+memory and disk are shared, so that networks, separate disks and machines that lose their power stay untested.
 """
 
 from __future__ import annotations
 
 import os
-import re
+import shutil
 import signal
+import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,21 +19,64 @@ import pytest
 
 from recipe.rerule.runs import checkpoints
 from recipe.rerule.runs.history import read_metrics
-from tests.e2e.ray_nodes import OTHER, RayNodes, ray_nodes
 from tests.e2e.stack import Command, stage2_arguments
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full, pytest.mark.timeout(1200)]
 
+HEAD, OTHER = "127.0.0.2", "127.0.0.3"
+TRIES = 3
+OF_A_RUN = ("WorkerDict", "vLLM", "EngineCore")
+"""Parts of the names of a stage 2's processes on a node."""
+
+
+class Nodes:
+    """A cluster of a head node with 16 processors and one device in Ray's count, and what is added to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        with socket.socket() as probe:
+            probe.bind((HEAD, 0))
+            port = probe.getsockname()[1]
+        self.address = f"{HEAD}:{port}"
+        self.temporary = Path(f"/tmp/nodes-{port}")  # Ray's socket paths have to be short
+        self.started: list[Command] = []
+        options = [f"--port={port}", "--include-dashboard=false", f"--temp-dir={self.temporary}"]
+        self.head = self.start(HEAD, "--head", *options)
+
+    def start(self, ip: str, *options: str) -> Command:
+        """A node that runs. On a machine that is busy for 30 s Ray gives up, and is asked again."""
+        ray = str(Path(sys.executable).with_name("ray"))
+        counts = ["--num-cpus=16", "--num-gpus=1", f"--node-ip-address={ip}"]
+        # As another machine would have it: nothing of this process's environment, another folder.
+        environment = {name: os.environ[name] for name in ("PATH", "HOME")} | {"RAY_AUTH_MODE": "disabled"}
+        for _ in range(TRIES):
+            log = self._folder / f"node{len(self.started)}.txt"
+            node = Command([ray, "start", "--block", *counts, *options], log, cwd="/", env=environment)
+            self.started.append(node)
+            while node.process.poll() is None and "Ray runtime started" not in node.output:
+                time.sleep(0.2)
+            if node.process.poll() is None:
+                return node
+        pytest.fail(log.read_text())
+
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayNodes]:
-    """A head node alone."""
-    with ray_nodes(tmp_path_factory.mktemp("nodes")) as started:
-        yield started
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    """A head node alone. The nodes end as a user ends them, the head last; then whatever is left."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        cluster = Nodes(tmp_path_factory.mktemp("nodes"))
+        yield cluster
+        for node in reversed(cluster.started):
+            node.descendants()
+            node.process.terminate()
+            node.wait(60)
+            node.end()
+        shutil.rmtree(cluster.temporary, ignore_errors=True)
 
 
 def test_a_run_in_somebody_elses_cluster_leaves_nothing_running(
-    command: Callable[..., Command], micro_world: Path, tmp_path: Path, nodes: RayNodes
+    command: Callable[..., Command], micro_world: Path, tmp_path: Path, nodes: Nodes
 ) -> None:
     run_folder = tmp_path / "joined"
     joined = command(
@@ -45,20 +90,12 @@ def test_a_run_in_somebody_elses_cluster_leaves_nothing_running(
     assert read_metrics(run_folder).keys() in ({1}, {1, 2})  # verl logs a step after it has told it
     joined.process.send_signal(signal.SIGTERM)
     assert joined.wait(40) == 143
-    deadline = time.monotonic() + 30
-    while of_the_run(nodes) and time.monotonic() < deadline:
-        time.sleep(0.5)
-    assert of_the_run(nodes) == []
+    nodes.head.wait_until(lambda: not any(map(nodes.head.named, OF_A_RUN)), limit=30)
     assert nodes.head.process.poll() is None
 
 
-def of_the_run(nodes: RayNodes) -> list[str]:
-    """Processes of a stage 2 that the head node runs."""
-    return [name for name in nodes.head.names() if re.search("WorkerDict|vLLM|EngineCore", name)]
-
-
 def test_a_run_on_two_nodes_ends_when_one_dies(
-    command: Callable[..., Command], micro_world: Path, tmp_path: Path, nodes: RayNodes
+    command: Callable[..., Command], micro_world: Path, tmp_path: Path, nodes: Nodes
 ) -> None:
     """All processes of the other node are killed in mid-run."""
     run_folder = tmp_path / "run"
@@ -73,13 +110,13 @@ def test_a_run_on_two_nodes_ends_when_one_dies(
             "trainer.resume_mode=auto",
         ),
     ]
-    other = nodes.other()
+    other = nodes.start(OTHER, f"--address={nodes.address}")
     run = command(*arguments, "trainer.total_training_steps=500")
     # Not by the output: of lines that are alike Ray prints one in some seconds.
     run.wait_until(lambda: (checkpoints.newest_complete(run_folder) or 0) >= 2)
     for node in (nodes.head, other):
-        assert sum("ray::WorkerDict" in name for name in node.names()) == 1, node.names()
-    other.kill()
+        assert len(node.named("ray::WorkerDict")) == 1
+    other.end()
     assert run.wait(60) == 1
     assert run.error().startswith("node ")
     assert f" ({OTHER}) died: " in run.error()

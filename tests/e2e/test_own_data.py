@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from recipe.rerule.runs.history import read_run
-from tests.e2e.stack import ROOT
+from tests.e2e.stack import ROOT, bash
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full, pytest.mark.timeout(1500)]
 
@@ -27,18 +23,9 @@ def test_the_guide_keeps_its_promises(tmp_path: Path) -> None:
     out.mkdir()
     commands = "".join(re.findall(r"```bash\n(.*?)```", GUIDE, re.DOTALL))
     assert commands.startswith("O=outputs/own_data\n")
-    started = time.monotonic()
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", commands.replace("O=outputs/own_data\n", f"O={out}\n", 1)],
-        cwd=ROOT,
-        env=os.environ
-        | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HF_HUB_OFFLINE": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert time.monotonic() - started < FIFTEEN_MINUTES  # on two idle cores
+    commands = commands.replace("O=outputs/own_data\n", f"O={out}\n", 1)
+    printed, seconds = bash("-euo", "pipefail", "-c", commands)
+    assert seconds < FIFTEEN_MINUTES  # on two idle cores
 
     results = json.loads((out / "evaluation" / "results.json").read_text())
     assert list(results) == ["base", "stage1", "rerule"]
@@ -62,11 +49,10 @@ def test_the_guide_keeps_its_promises(tmp_path: Path) -> None:
     assert attacks["none"]["control"]["after"] < 0.1
     assert attacks["none"]["rerule"]["refusal"] > 0.7
 
-    lines = done.stdout.splitlines()
-    warnings = [line for line in lines if line.startswith("warning: ")]
+    warnings = [line for line in printed.splitlines() if line.startswith("warning: ")]
     assert [line for line in warnings if any(text in line for text in NOTHING_LEARNT)] == []
     for line in re.findall(r"^stage 1: .*$", GUIDE, re.MULTILINE):
-        assert line in done.stdout
+        assert line in printed
     run = read_run("rerule", out / "rerule")
     assert run.steps == tuple(range(1, 43))
     assert run.setting("data.train_batch_size") == 8

@@ -1,12 +1,14 @@
 """Three optimiser steps of methods of every kind through verl's engine, against plain transformers and AdamW.
 
-tests/unlearning/test_loss.py has the loss and the gradient of every preset, without an engine.
+And a killed run of the command, which ends as if it had not been killed. tests/unlearning/test_loss.py has
+the loss and the gradient of every preset, without an engine; test_golden.py has what the command writes.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,13 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 from torch import Tensor
 
+from recipe.rerule.runs import checkpoints
 from recipe.rerule.unlearning import presets
 from tests.e2e import plain_unlearning
-from tests.e2e.stack import torchrun
+from tests.e2e.stack import Command, torchrun
 from tests.unlearning import made
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 STEPS, RATE, DECAY = 3, 1e-3, 0.01
 EPS = 1e-6
@@ -138,3 +141,38 @@ def norm(tensors: dict[str, Tensor]) -> float:
 def distance(one: dict[str, Any], other: dict[str, Any]) -> float:
     assert one.keys() == other.keys()
     return norm({key: one[key].double() - other[key].double() for key in one})
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("ranks", "killed_after"), [(1, 3), (2, 2)])
+def test_a_killed_run_ends_with_the_parameters_of_one_that_was_not(
+    ranks: int,
+    killed_after: int,
+    model: Path,
+    command: Callable[..., Command],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After step 2, which ends an epoch, and after step 3, which does not; WHP reads both frozen models."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    whole, run = tmp_path / "whole", tmp_path / "killed"
+    arguments = [
+        *("-m", "recipe.rerule.unlearn", "experiment=tiny", f"model.path={model}"),
+        *("method=whp", "method.retain=kl", f"reinforced.path={model.parent}/other"),
+        *made.put_rows(tmp_path / "rows"),
+        *("data.train_batch_size=4", "data.micro_batch_size_per_gpu=2", f"trainer.n_gpus_per_node={ranks}"),
+        *("optim.lr=1e-3", "trainer.total_epochs=3", "trainer.save_freq=1"),  # six steps, two an epoch
+    ]
+    command(*arguments, f"trainer.default_local_dir={whole}").finish()
+    arguments.append(f"trainer.default_local_dir={run}")
+    killed = command(*arguments)
+    killed.wait_until(lambda: (checkpoints.newest_complete(run) or 0) >= killed_after)
+    killed.end()
+    for step in range(killed_after + 1, 7):
+        shutil.rmtree(checkpoints.step_folder(run, step), ignore_errors=True)
+    assert not (run / "model").exists()
+    command(*arguments, "trainer.resume_mode=auto").finish()
+    expected, found = (load_file(folder / "model" / "model.safetensors") for folder in (whole, run))
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert torch.equal(found[name], value), name

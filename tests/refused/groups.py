@@ -32,7 +32,6 @@ from recipe.rerule.preflight import models as preflight_models
 from recipe.rerule.preflight import settings as preflight_settings
 from recipe.rerule.replay import Replay, ReplayConfig, load
 from recipe.rerule.replay import save as save_replay
-from recipe.rerule.replay.__main__ import main as inspect
 from recipe.rerule.replay.custom import build_rules
 from recipe.rerule.runs import checkpoints, run_folder
 from recipe.rerule.schema import SettingsError, shown
@@ -52,6 +51,7 @@ from tests.refused import configurations, endpoints, models, playground, rows
 from tests.refused.rows import rl, stored
 from tests.refused.table import Case, told
 from tests.replay.groups import PAPER_RULES, make_group
+from tests.report import made_attacks
 
 NAMES = {
     **vars(made_models),
@@ -61,7 +61,8 @@ NAMES = {
     **vars(rows),
     **vars(endpoints),
     **{"gzip": gzip, "math": math, "torch": torch, "Path": Path, "WEB_APP": playground.WEB_APP},
-    **{"dumps": json.dumps, "tofu_log": tofu_log},
+    **{"dumps": json.dumps, "tofu_log": tofu_log, "attacks": made_attacks.files},
+    **{name: getattr(made_attacks, name) for name in ("usual", "with_numbers", "RELEARN")},
 }
 """What an expression of the table may name."""
 
@@ -346,8 +347,6 @@ def adapter(case: Case, place: Place) -> Ended:
 
 # Commands in this process.
 
-COMMANDS = {**playground.COMMANDS, "inspect": inspect}
-
 
 def outputs(case: Case, place: Place) -> Ended:
     """A command in the folder of `playground.build`, and further files of the user's."""
@@ -373,7 +372,7 @@ def input_file(case: Case, place: Place) -> Ended:
     if content is not None:
         file.write_text(content if isinstance(content, str) else json.dumps(content))
     name, *words = line.format(file=file, out=place.here / "out").split()
-    return place.tried(lambda: COMMANDS[name](words), strict=True)
+    return place.tried(lambda: playground.COMMANDS[name](words), strict=True)
 
 
 def endpoint(case: Case, place: Place) -> Ended:

@@ -12,9 +12,10 @@ import pytest
 from matplotlib import pyplot as plt
 
 from data_prep.__main__ import main as data_prep
-from recipe.rerule import evaluate, export, report
+from recipe.rerule import evaluate, export, report, task_vector
 from recipe.rerule.evaluation import model_command
 from recipe.rerule.evaluation.engine.requests import Answer
+from recipe.rerule.replay import __main__ as inspect
 from recipe.rerule.reporting import style
 from tests.data_prep.raw_files import put_muse, put_rwku, put_tofu
 from tests.made_models import put_model
@@ -43,6 +44,8 @@ COMMANDS: Mapping[str, Callable[[list[str]], int]] = {
     "evaluate": evaluate.main,
     "report": report.main,
     "export": export.main,
+    "inspect": inspect.main,
+    "task_vector": task_vector.main,
 }
 Snapshot = dict[Path, tuple[bytes, int]]
 

@@ -118,23 +118,6 @@ def test_a_rule_says_who_leaves_and_may_turn_the_new_group_away() -> None:
     assert asked == [[(0, 1), (1, 1), (2, 1)]]
 
 
-@pytest.mark.parametrize(
-    ("rewards", "threshold", "hard"),
-    [
-        ([0.0, 1.0], 0.6, True),
-        ([1.0, 1.0, 1.0, 0.0, 0.0], 0.6, False),  # exactly at the threshold is not hard
-        ([0.7, 0.7, 0.7], 0.7, False),  # float32 0.7 is below the real 0.7
-        ([1.0, 1.0], 1.0, False),
-        ([1.0, 0.5], 1.0, True),
-        ([0.0, 0.0], 0.0, False),
-    ],
-)
-def test_hard_is_a_mean_strictly_below_the_threshold(
-    rewards: list[float], threshold: float, hard: bool
-) -> None:
-    assert is_hard(make_group(rewards=rewards).mean_reward, threshold) is hard
-
-
 def test_a_mean_within_the_resolution_of_the_threshold_is_not_hard() -> None:
     assert not is_hard(0.6 - 1e-6, 0.6)
     assert is_hard(0.6 - 2e-6, 0.6)
@@ -249,14 +232,6 @@ def test_random_stores_as_many_as_the_hard_rule_and_with_signal_where_that_is_as
     assert len(hard) == len(chosen) == wanted
     assert chosen == sorted(set(chosen))
     assert not require_signal or all(offered[place].has_signal for place in chosen)
-
-
-def test_settings_choose_the_rule_and_whether_signal_is_needed() -> None:
-    offered = of_mean(0.5, 0.5, 1.0, 1.0, signal=[True, False, True, False])
-    assert stored(offered) == [0]
-    assert stored(offered, require_signal=False) == [0, 1]
-    assert stored(offered, admission="all") == [0, 2]
-    assert stored(offered, admission="all", require_signal=False) == [0, 1, 2, 3]
 
 
 def test_recent_takes_the_newest_first_and_nothing_from_chance() -> None:

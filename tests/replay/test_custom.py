@@ -89,28 +89,8 @@ def test_another_rule_starts_anew_and_the_groups_stay(
     list(steps(second, 6, 9))
 
 
-@pytest.mark.parametrize(
-    ("damage", "is_read"),
-    [
-        ({"admission": 3}, False),
-        ({"admission": {}}, False),
-        ("text", False),
-        (7, False),
-        ({"admission": {"class": "?", "state": 1}}, True),
-    ],
-)
-def test_a_damaged_state_of_a_rule_is_one_line_and_that_of_another_class_ignored(
-    damage: Any, is_read: bool, tmp_path: Path
-) -> None:
-    replay, again = replay_of(admission="EveryOther"), replay_of(admission="EveryOther")
-    list(steps(replay, last=2))
-    save(replay, tmp_path)
-    record = json.loads((tmp_path / "state.json").read_text())
-    (tmp_path / "state.json").write_text(json.dumps({**record, "rules": damage}))
-    if is_read:
-        load(again, tmp_path)
-        return
-    with pytest.raises(ReplayStateError, match="state of a rule is not readable") as raised:
-        load(again, tmp_path)
-    assert "\n" not in str(raised.value)
-    assert len(again.buffer) == 0
+@pytest.mark.parametrize("rules", [{"admission": 3}, {"admission": {}}, {"admission": "text"}])
+def test_a_damaged_state_of_a_rule_is_refused(rules: Any) -> None:
+    replay = replay_of(admission="EveryOther")
+    with pytest.raises(ReplayStateError, match="state of a rule is not readable"):
+        replay.load_state_dict({**replay.state_dict(), "rules": rules})

@@ -76,15 +76,6 @@ def test_groups_leave_when_older_than_the_staleness_limit() -> None:
     assert (replay.log.departures[-1], replay.log.size) == (Departure(Key(2, 4), "staleness"), 0)
 
 
-def test_a_quantile_threshold_is_over_all_offered_groups() -> None:
-    replay = small(threshold_rule="quantile", threshold_quantile=0.5, threshold_window=4)
-    replay.offer(of_rewards(1, 0.0, 0.25, 1.0), 1)
-    assert (replay.log.threshold, keys(replay.buffer)) == (0.25, [(0, 1)])
-    replay.offer(of_rewards(2, 1.0, 0.5), 2)
-    assert replay.log.threshold == 0.75  # of 0.25, 1, 1, 0.5
-    assert replay.log.stored == [Key(1, 2)]
-
-
 class TinyReplay:
     """First in, first out and hard, with the limit of age: [prompt, step, draws] in a list."""
 
@@ -277,7 +268,9 @@ def train(hook: ReplayHook, steps: int = 6) -> list[Calls]:
 
     def update_replay(drawn: list[RolloutGroup], more_follow: bool) -> dict[str, float]:
         asked[-1].append((keys(drawn), more_follow))
-        return {"replay/pg_loss": float(len(asked[-1])), "replay/seconds/train": 0.5}
+        count = float(len(asked[-1]))
+        seconds = {"replay/seconds/train": 0.5, "replay/seconds/weigh": 16.0}
+        return {"replay/pg_loss": count, "replay/ratio_max": count, f"replay/only_{count:g}": count} | seconds
 
     for step in range(1, steps + 1):
         asked.append([])
@@ -309,15 +302,17 @@ def test_the_draws_are_rounded_down_to_the_data_parallel_size() -> None:
 def test_metrics_hold_replay_updates_and_seconds() -> None:
     hook = hook_of(updates_per_step=2)
     train(hook)
-    metrics = hook.metrics({"replay/seconds/offer": 10.0, "replay/seconds/update": 3.0})
+    seconds = {"offer": 10.0, "update": 3.0, "collate": 4.0, "record": 8.0}
+    metrics = hook.metrics({f"replay/seconds/{name}": value for name, value in seconds.items()})
     assert metrics["replay/drawn_groups"] == 8
     assert metrics["replay/updates"] == 2
-    assert metrics["replay/pg_loss"] == 1.5
+    assert (metrics["replay/pg_loss"], metrics["replay/ratio_max"]) == (1.5, 2.0)
+    assert (metrics["replay/only_1"], metrics["replay/only_2"]) == (1.0, 2.0)
     assert metrics["replay/seconds/train"] == 1.0
     assert metrics["replay/seconds"] == 3.0
     assert 10 < metrics["replay/seconds/offer"] < 11
     assert metrics["replay/bookkeeping_seconds"] == pytest.approx(
-        metrics["replay/seconds/offer"] + metrics["replay/seconds/draw"]
+        metrics["replay/seconds/offer"] + metrics["replay/seconds/draw"] + 4 + 8 + 2 * 16
     )
 
 

@@ -174,21 +174,6 @@ def test_failing_at_any_system_call_never_leaves_half_a_state(
     assert failing_at >= 3  # at least two calls were made to fail
 
 
-@pytest.mark.parametrize("pattern", ["state.json", "*.safetensors"])
-@pytest.mark.parametrize("damage", ["empty", "one byte", "half", "one byte short", "one bit"])
-def test_torn_files_are_refused(pattern: str, damage: str, tmp_path: Path) -> None:
-    save(filled(), tmp_path)
-    (path,) = tmp_path.glob(pattern)
-    data = path.read_bytes()
-    if damage == "one bit":
-        position = data.index(b'"groups_sha256": "') + 20 if pattern == "state.json" else len(data) // 2
-        path.write_bytes(data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :])
-    else:
-        kept = {"empty": 0, "one byte": 1, "half": len(data) // 2, "one byte short": len(data) - 1}[damage]
-        path.write_bytes(data[:kept])
-    assert str(tmp_path) in refusal(tmp_path)
-
-
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("state")
@@ -267,6 +252,7 @@ DAMAGES: list[tuple[Callable[[Path], object], str]] = [
         lambda folder: tensors_of(folder).write_bytes(tensors_of(folder).read_bytes() + b"more"),
         "safetensors is damaged: its checksum is wrong; use another checkpoint",
     ),
+    (lambda folder: tensors_of(folder).write_bytes(b""), "is damaged: its checksum is wrong; use another"),
     (
         lambda folder: tensors_of(folder).unlink(),
         "safetensors does not exist, though state.json names it; use another checkpoint",

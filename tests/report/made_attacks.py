@@ -10,6 +10,7 @@ from typing import Any
 
 from recipe.rerule.evaluation.attacks.summary import Numbers, Results
 from recipe.rerule.reporting.attacks import AttackResults, Declared
+from tests.refused.playground import plant
 
 TITLES = {
     "none": "no attack",
@@ -72,17 +73,21 @@ def results(rows: Results | None = None, **changes: dict[str, Any]) -> AttackRes
     )
 
 
-def write(folder: Path, rows: Any = None, **meta: Any) -> Path:
-    """A folder with these rows, by default `usual`, and META with changes."""
-    folder.mkdir(parents=True)
+def files(folder: str, rows: Any = None, **meta: Any) -> dict[str, str]:
+    """The files of a folder with these rows, by default `usual`, and META with changes."""
     given = with_excess(usual()) if rows is None else rows
     told = {key: {name: asdict(one) for name, one in of_models.items()} for key, of_models in given.items()}
-    (folder / "attacks.json").write_text(json.dumps(told))
-    (folder / "meta.json").write_text(json.dumps({**META, **meta}))
+    contents = {"attacks.json": told, "meta.json": META | meta}
+    return {f"{folder}/{name}": json.dumps(content) for name, content in contents.items()}
+
+
+def write(folder: Path, **changes: Any) -> Path:
+    """The folder with these files."""
+    plant(folder.parent, files(folder.name, **changes))
     return folder
 
 
-def changed(rows: Results, key: str, model: str, **changes: Any) -> Results:
+def with_numbers(rows: Results, key: str, model: str, **changes: Any) -> Results:
     """The rows with other numbers in one of them."""
     return {**rows, key: {**rows[key], model: replace(rows[key][model], **changes)}}
 

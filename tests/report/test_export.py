@@ -14,7 +14,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from recipe.rerule import export
 from recipe.rerule.reporting.model_card import origin_of, shown_name
-from tests.report import made_attacks
 from tests.unlearning.made import plain_model, put_model
 
 
@@ -91,22 +90,3 @@ def test_the_model_of_a_finished_run_is_its_folder_model(model, tmp_path):
     head, card = card_of(tmp_path / "out")
     assert head["model_name"] == "stage1"
     assert "Method: rejection steering, which is stage 1 of RULE" in card
-
-
-def test_what_is_not_of_this_model_is_refused(model, write_evaluation, tmp_path, capsys):
-    """Results of other models, and of this one with a prefix."""
-    attacks = made_attacks.write(tmp_path / "attacks")
-    meta = {"models": {"base": {"path": str(model), "prefix": "Forget Ada."}}}
-    results = write_evaluation("eval", results={"base": {"forget/recall": 0.9}}, meta=meta)
-    before, out = sorted(model.parent.rglob("*")), tmp_path / "out"
-    for words, told in (
-        ((out, "--attacks", attacks), "--attacks names no models read from"),
-        ((out, "--attacks", attacks, "--as", "nobody"), "--as nobody: --attacks has no such model; there"),
-        ((out, "--results", results), "--results names no models read from"),
-    ):
-        assert run(model, "--to", *words) == 2
-        *_, error = capsys.readouterr().err.splitlines()  # after the progress of slow work
-        assert error.startswith("error: ")
-        assert told in error
-    assert not out.exists()
-    assert sorted(model.parent.rglob("*")) == before

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from recipe.rerule.reporting.document import Figure
-from recipe.rerule.reporting.evaluations import Benchmark
 from recipe.rerule.reporting.paper import hard_share_figure, paper_figures, start_figure
 from recipe.rerule.reporting.paper import validation_prompts_figure as validation_figure
 from recipe.rerule.runs.history import Prompt, Run, Visit
@@ -92,15 +91,7 @@ def test_hard_shares_by_tau(drawn):
     assert list(shown[f"all groups, {last}"]) == ["rule"]
 
 
-def test_one_line_says_what_is_missing_and_why():
-    run = run_of("rule", [{}])
-    (line,) = paper_figures([Benchmark("rwku", "RWKU", (evaluation(),))], [run])
-    assert line == (
-        "Figures that are not drawn: The hardest validation prompts, one by one (no run has rewards of two "
-        "validations in records/validation.jsonl, which trainer.test_freq makes); RWKU: metrics by the start "
-        "of replay (it needs two runs with replay and results whose replay.warmup_steps differ); Share of "
-        "hard groups, by tau (no run has records/prompts.jsonl)."
-    )
+def test_runs_without_a_prompt_in_common_are_said_to_have_none():
     apart = [validated(name, prompt(index, "forget", 0.0, 1.0)) for index, name in enumerate("ab")]
     (line,) = paper_figures([], apart)
     assert "the runs have no validation prompt in common" in line

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import errno
-import functools
-import itertools
 import json
 import os
-import random
 import re
 import shutil
 import signal
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -132,43 +128,6 @@ def test_fault_at_every_write_call_of_a_save(
     assert set(steps) == {PREVIOUS + bool(how), NEW}
     assert set(bests) == ({PREVIOUS, NEW} if how else set())
     assert len(steps) > calls  # at least so many were made to fail
-
-
-# SIGKILL at random moments.
-
-
-@pytest.mark.parametrize("kills", [100, pytest.param(3000, marks=pytest.mark.full)])
-def test_sigkill_at_random_moments_loses_nothing(kills: int, memory: Path) -> None:
-    run, reports = make_run(memory / "run", 1), memory / "reports"
-
-    def save_for_ever(first: int) -> None:
-        with reports.open("ab", buffering=0) as file:
-            for step in itertools.count(first):
-                faults.save_checkpoint(run, step)
-                file.write(b"%d\n" % step)
-
-    started = time.perf_counter()
-    assert faults.exit_code(faults.in_child(lambda: make_run(memory / "timed", 1, 2, 3))) == 0
-    longest = time.perf_counter() - started
-    moments = random.Random(kills)
-    newest, torn = 1, 0
-    for _ in range(kills):
-        reports.write_bytes(b"")
-        child = faults.in_child(functools.partial(save_for_ever, newest + 1))
-        time.sleep(moments.uniform(0, longest))
-        os.kill(child, signal.SIGKILL)
-        assert faults.exit_code(child) == -signal.SIGKILL
-        reported = [int(line) for line in reports.read_text().split()]
-        assert reported == list(range(newest + 1, newest + 1 + len(reported)))
-        resume = checkpoints.prepare_resume(run)
-        # One more may count that the process was killed before it could report.
-        assert resume.step in (newest + len(reported), newest + len(reported) + 1)
-        assert_whole(run, resume.step)
-        newest = resume.step
-        torn += resume.notice is not None
-    # Half-written checkpoints were passed over, and whole ones were gone on from.
-    assert torn >= kills / 5
-    assert newest >= kills / 10
 
 
 # What is on the disk when the marker is.

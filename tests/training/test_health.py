@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from recipe.rerule.replay.log import part_seconds, update_metrics
 from recipe.rerule.training import learning
 from recipe.rerule.training.health import Health, validation_metrics
 from recipe.rerule.training.step_metrics import progress_line, start_line
@@ -110,29 +109,6 @@ def test_the_score_is_the_mean_of_what_each_side_is_for() -> None:
     }
     assert "val-health/score" not in validation_metrics(sides, {"refused": [1.0] * 5})
     assert "val-health/score" not in validation_metrics(["forget"], {"refused": [1.0], "right": [0.0]})
-
-
-def test_updates_are_counted_and_averaged() -> None:
-    """Maxima stay maxima, and what one update does not report is that of the other."""
-    one = {"pg_loss": 1.0, "ratio_max": 2.0, "weigh": 1.5}
-    other = {"pg_loss": 2.0, "ratio_max": 7.0}
-    expected = {"replay/updates": 2.0, "pg_loss": 1.5, "ratio_max": 7.0, "weigh": 1.5}
-    assert update_metrics([one, other]) == update_metrics([other, one]) == expected
-    assert update_metrics([]) == {"replay/updates": 0.0}
-
-
-def test_seconds_add_up_over_the_updates_and_buffer_work_is_told_apart() -> None:
-    of_driver = {"offer": 1.0, "draw": 2.0, "collate": 4.0, "record": 8.0, "update": 100.0}
-    driver = {f"replay/seconds/{name}": value for name, value in of_driver.items()}
-    worker = {"replay/seconds/log_prob": 20.0, "replay/seconds/weigh": 16.0, "replay/seconds/train": 30.0}
-    assert part_seconds(driver, [{**worker, "replay/pg_loss": 3.0}, worker]) == {
-        **driver,
-        "replay/seconds/log_prob": 40.0,
-        "replay/seconds/weigh": 32.0,
-        "replay/seconds/train": 60.0,
-        "replay/seconds": 100.0,
-        "replay/bookkeeping_seconds": 1.0 + 2.0 + 4.0 + 8.0 + 32.0,
-    }
 
 
 def test_the_line_has_both_sides_and_of_faults_only_those_there_are() -> None:

@@ -306,13 +306,3 @@ def test_a_group_of_rows_passes_together_in_unlearn() -> None:
     assert (of_method.update_tokens, of_method.reference) == (3 * 2 * 1024, 2)
     nodes = composed(2, "experiment=rwku", f"{MODEL}.path=x", "trainer.nnodes=2")
     assert memory.of_run(nodes).devices == 4
-
-
-@pytest.mark.parametrize(
-    ("run", "line"),
-    [(LORA_80, "computes {:.1f}, {:.1f} and {:.1f} GB"), (LORA_40, "{:.1f}, {:.1f} and {:.1f} GB. None")],
-)
-def test_the_documentation_has_these_numbers(run: Run, line: str) -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs" / "running.md").read_text("utf-8")
-    numbers = (sum(parts.values()) / GB for parts in memory.moments(LLAMA3, run).values())
-    assert line.format(*numbers) in page

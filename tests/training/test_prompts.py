@@ -90,25 +90,6 @@ def test_chat_prompts_in_one_call_are_those_of_each_alone_and_begin_the_conversa
     assert prompt + answer == tokenizer.apply_chat_template(messages, return_dict=False)
 
 
-def test_a_suffix_stands_right_behind_the_generation_prompt() -> None:
-    tokenizer = CHAT["llama3"]
-    prompt = suffixed_prompt_ids(tokenizer, user("Who"), "it")
-    assert tokens(tokenizer, prompt)[-4:] == ["t", "<|body|>", "ĊĊ", "it"]
-    assert prompt[:-1] == prompt_ids(tokenizer, user("Who"), raw=False)
-    # The template trims an answer, but not behind a suffix.
-    for suffix, first in {"it": "Ġwrote", "": "wrote"}.items():
-        answer = chat_answer_ids(tokenizer, user("Who"), " wrote", suffix=suffix)
-        assert tokens(tokenizer, answer) == [first, "<|eot|>"]
-
-
-def test_the_tokenizer_may_add_its_own_beginning() -> None:
-    (first, second, third, *_) = suffixed_prompt_ids(CHAT["llama3"], user("Who"), "", double_bos=True)
-    assert tokens(CHAT["llama3"], [first, second, third]) == ["<|begin|>", "<|begin|>", "<|head|>"]
-    ends = sentencepiece(template=ALTERNATING_TEMPLATE, ends_with_eos=True)
-    found = tokens(ends, suffixed_prompt_ids(ends, user("Who"), "", double_bos=True))
-    assert (found[:2], found[-1]) == (["<s>", "<s>"], "]")
-
-
 def test_an_answer_ends_with_eos_where_the_template_has_no_end() -> None:
     tokenizer = byte_level("{% for message in messages %}{{ message.content }}\n{% endfor %}")
     assert tokens(tokenizer, chat_answer_ids(tokenizer, user("Who"), "it")) == ["it", "Ċ", "<|end|>"]

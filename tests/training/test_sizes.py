@@ -12,7 +12,6 @@ from omegaconf import OmegaConf
 from omegaconf.errors import InterpolationResolutionError
 from safetensors.torch import save_file
 
-from recipe.rerule.preflight import checks
 from recipe.rerule.training import sizes
 from tests.training.made import composed, rows_file
 
@@ -156,25 +155,6 @@ def test_the_rollout_engine_plans_for_prompt_and_response_and_no_more_than_the_m
     assert composed(2, model).actor_rollout_ref.rollout.max_model_len == length
     shorter = composed(2, model, "data.max_response_length=64")
     assert shorter.actor_rollout_ref.rollout.max_model_len == min(576, length)
-
-
-@pytest.mark.parametrize(
-    ("file", "reason"),
-    [
-        ("missing.parquet", "missing.parquet: no such file"),
-        ("text.parquet", "text.parquet: not a readable parquet file"),
-        (None, "data.train_files is not set"),
-    ],
-)
-def test_rows_that_cannot_be_counted(file: str | None, reason: str, tmp_path: Path) -> None:
-    """As the resolver says it, and in plain words as a run says it."""
-    (tmp_path / "text.parquet").write_text("question,answer\n")
-    config = composed(2, CUSTOM, *([] if file is None else [f"data.train_files={tmp_path / file}"]))
-    with pytest.raises(InterpolationResolutionError, match=reason):
-        _ = config.data.train_batch_size
-    if file == "missing.parquet":
-        with pytest.raises(ValueError, match=r"^\S*missing.parquet: no such file$"):
-            checks.prepare(config, require_accelerator=False)
 
 
 MODEL = "actor_rollout_ref.model"

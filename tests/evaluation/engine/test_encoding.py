@@ -54,9 +54,13 @@ def test_a_suffix_and_two_beginnings_of_text(model):
     asked, answer = tokens(llama, Likelihood("a", prompt, " wrote"))
     user = ["<|begin|>", "<|begin|>", "<|head|>", *"user", "<|body|>", "ĊĊ", "Who", "<|eot|>"]
     assert asked == [*user, "<|head|>", *"assistant", "<|body|>", "ĊĊ", "it"]
-    assert answer == ["Ġwrote", "<|eot|>"]
+    assert answer == ["Ġwrote", "<|eot|>"]  # the template trims an answer, but not behind a suffix
+    assert tokens(llama, Likelihood("a", WHO, " wrote"))[1] == ["wrote", "<|eot|>"]
     assert tokens(llama, Generation("a", prompt, 4)) == (asked, [])
     assert tokens(llama, Generation("a", replace(prompt, double_bos=False), 4)) == (asked[1:], [])
+    ends = model(sentencepiece(template=ALTERNATING_TEMPLATE, ends_with_eos=True), "ends")
+    (first, second, *_, last), _ = tokens(ends, Generation("a", replace(WHO, double_bos=True), 4))
+    assert (first, second, last) == ("<s>", "<s>", "]")
 
 
 def test_a_raw_prompt_and_its_answer_and_a_text_from_its_beginning(model):

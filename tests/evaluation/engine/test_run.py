@@ -202,25 +202,6 @@ def test_one_dtype_for_all_models_gpus_and_threads() -> None:
     assert int(Decoding("cpu").environment["OMP_NUM_THREADS"]) >= 1
 
 
-@pytest.mark.parametrize(
-    ("platform", "options", "message"),
-    [
-        ("gpu", {"tensor_parallel_size": 0}, "--tensor-parallel-size is 0"),
-        ("gpu", {"gpu_memory_utilization": 0.0}, "--gpu-memory-utilization is 0"),
-        ("gpu", {"gpu_memory_utilization": 1.5}, "--gpu-memory-utilization is 1.5"),
-        ("gpu", {"engines": 0}, "--engines is 0"),
-        ("gpu", {"engines": 2, "tensor_parallel_size": 2}, "2 GPUs each .*, but 3 are here"),
-        ("cpu", {"gpu_memory_utilization": 0.5}, "leave them out with --platform cpu"),
-        ("cpu", {"engines": 2}, "leave them out with --platform cpu"),
-        ("cpu", {"cuda_graphs": True}, "leave them out with --platform cpu"),
-    ],
-)
-def test_options_for_gpus_are_checked(platform, options, message, monkeypatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
-    with pytest.raises(ValueError, match=message):
-        Decoding(platform, **options)
-
-
 def test_engines_share_the_questions_each_on_gpus_of_its_own(worker, models, jobs, monkeypatch):
     """Three engines of one GPU each; a and c share them. Of two questions the third engine has none."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
@@ -235,6 +216,8 @@ def test_engines_share_the_questions_each_on_gpus_of_its_own(worker, models, job
     ]
     run(models[:1], REQUESTS[:2], Decoding("gpu", engines=3))
     assert sorted(job["gpu"] for job in jobs()) == ["4", "5"]
+    with pytest.raises(ValueError, match=r"2 GPUs each .*, but 4 are here"):
+        Decoding("gpu", engines=3, tensor_parallel_size=2)
 
 
 def test_the_engine_of_several_that_fails_is_the_reason(worker, models, monkeypatch, capfd):

@@ -58,20 +58,6 @@ def test_prompts(prompts: str, mode: str, family: str, text: str, suffix: str, d
     assert asked == [Generation("7/generation", prompt, 30, ("\n",)), gold]
 
 
-@pytest.mark.parametrize(
-    ("probes", "message"),
-    [
-        ([probe(0), probe(1, "forget", "completion")], "probe 1: RWKU has no forget/completion probes"),
-        ([probe(0), probe(1, "retain_unseen")], "probe 1: RWKU has no retain_unseen/qa probes"),
-        ([probe(0), probe(1, subject="Ben Orr")], "these of Ada Quill, Ben Orr"),
-        ([probe(0, "retain")], "these of none"),
-    ],
-)
-def test_probes_that_are_not_of_one_target_are_refused(probes: list[Probe], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        RWKU.requests(probes)
-
-
 # Two targets of unequal size.
 VALUES = {
     "Ada": {

@@ -57,20 +57,6 @@ def test_requests_generate_and_measure_each_answer() -> None:
     assert asked.prompt == PromptText(({"role": "user", "content": content},), raw=True)
 
 
-@pytest.mark.parametrize(
-    ("section", "family", "reference", "message"),
-    [
-        ("forget", "forget", None, "probe 1 has no wrong answers"),
-        ("forget", "forget", SHORT, "probe 1 has no paraphrased answer"),
-        ("retain", "poems", LONG, "family 'poems' is none of TOFU's sets"),
-        ("forget", "forget", Reference(("Wrong.",), "x"), "probe 1 has 3 answers to compare, where others"),
-    ],
-)
-def test_probes_that_tofu_cannot_score_are_refused(section, family, reference, message):
-    with pytest.raises(ValueError, match=message):
-        TOFU.requests([PROBES[0], probe(1, section, family, reference)])
-
-
 def test_rows_hold_scores_and_losses() -> None:
     log_probs = [(-1.0, -2.0, -3.0), (-1.0,), (-4.0, -2.0), (-5.0,)]
     names = ("7/answer", "7/paraphrased", "7/perturbed/0", "7/perturbed/1")
