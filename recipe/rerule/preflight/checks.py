@@ -114,7 +114,7 @@ def stage1(config: DictConfig) -> Iterator[str]:
     yield from settings.warm_up_warnings(config, "optim", steps)
     yield from memory.warnings(config)
     yield from disk.warnings_of_stage1(config, steps)
-    learning.before_stage1(config)
+    yield from learning.rate_warnings(config, "optim")
 
 
 def stage2(config: DictConfig) -> Iterator[str]:
@@ -159,11 +159,11 @@ def stage2(config: DictConfig) -> Iterator[str]:
     yield from context
     yield from rows.length_warnings(config, train)
     yield from settings.warm_up_warnings(config, optimizer, steps)
-    yield from filter(None, [learning.never_replays(config)])
+    yield from learning.never_replays(config)
     yield from draws
     yield from memory.warnings(config)
     yield from disk.warnings_of_stage2(config, steps)
-    learning.before_stage2(config)
+    yield from learning.rate_warnings(config, optimizer)
 
 
 def unlearn(config: DictConfig) -> Iterator[str]:
