@@ -91,9 +91,8 @@ def stage1(config: DictConfig) -> Iterator[str]:
     settings.check_parts(config, config.model, "model", "optim")
     _check_run_folder(config, stage=1)
     # Model and rows.
-    model = models.check(config.model.path, "model.path", config.model.trust_remote_code)
+    models.check(config.model.path, "model.path", config.model.trust_remote_code)
     models.check_adapter(config.model, "model")
-    divisions.check_heads(config, model, divisions.STAGE1)
     train = [(path, read_sft_rows(path)) for path in listed(config.data.train_files)]
     val = [(path, read_sft_rows(path)) for path in listed(config.data.val_files)]
     rows.refuse_probes(train)
@@ -140,7 +139,7 @@ def stage2(config: DictConfig) -> Iterator[str]:
         model_checks.check(config.critic.model.path, "critic.model.path")
     model = models.check(policy.path, f"{key}.path", policy.trust_remote_code)
     models.check_adapter(policy, key)
-    divisions.check_heads(config, model, divisions.ACTOR)
+    divisions.check_heads(config, model)
     context = list(models.context_warnings(config, model))
     train = [(path, read_rows(path)) for path in listed(config.data.train_files)]
     val = [(path, read_rows(path)) for path in listed(config.data.val_files)]
