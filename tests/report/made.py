@@ -74,6 +74,7 @@ def groups_of(prompts: Mapping[tuple[int, str], Mapping[int, Any]]) -> pd.DataFr
 
 def run_of(name: str, metrics: list[dict[str, float]], **changes: Any) -> Run:
     """At steps 1, 2 and so on; `validations` are {step: what was logged}."""
-    validations = pd.DataFrame.from_dict(changes.pop("validations", {}), orient="index")
+    of_steps = changes.pop("validations", {})
+    validations = pd.DataFrame([*of_steps.values()], index=[*of_steps])
     logged = pd.DataFrame(metrics, index=range(1, len(metrics) + 1))
     return replace(Run(name, logged, groups_of({}), validations=validations), **changes)

@@ -28,9 +28,9 @@ def recorded(folder: Path, metrics: list[dict[str, Any]], **others: list[dict[st
 
 
 def test_series_have_gaps_and_a_step_counts_as_recorded_last(tmp_path: Path) -> None:
-    run = recorded(tmp_path, [line(1, x=0.5), line(2, y=2.0), line(3, x=9.0), line(3, x=0.25)])
-    assert run.steps == [1, 2, 3]
-    first, gap, last = run.logged(["x"])["x"]
+    run = recorded(tmp_path, [line(1, x=0.5), line(2, y=2.0), line(3, x=9.0), line(3, x=0.25), line(4)])
+    assert run.steps == [1, 2, 3, 4]
+    first, gap, last, _ = run.logged(["x"])["x"]
     assert (first, last, math.isnan(gap)) == (0.5, 0.25, True)
     assert run.series("x").to_dict() == {1: 0.5, 3: 0.25}
     assert len(run.series("never logged")) == len(run.groups) == 0

@@ -132,11 +132,11 @@ def read_run(name: str, folder: Path) -> Run:
     validations = {step: found for step, data in logged.items() if (found := _of_validation(data))}
     return Run(
         name,
-        pd.DataFrame.from_dict(metrics, orient="index"),
+        pd.DataFrame([*metrics.values()], index=[*metrics]),
         _groups(folder / "records" / "prompts.jsonl"),
         folder,
         config=read_config(folder / "config.yaml"),
-        validations=pd.DataFrame.from_dict(validations, orient="index"),
+        validations=pd.DataFrame([*validations.values()], index=[*validations]),
         validated=_groups(folder / "records" / "validation.jsonl"),
     )
 
