@@ -176,7 +176,7 @@ def _checked(config: DictConfig, section: str) -> int:
     refuse(
         0 < size < number and number % size > 0,
         f"{key} is {size}, which does not divide the {number} devices of {keys}; set it to "
-        f"{largest_divisor(number, size)}",
+        f"{largest_divisor(number, max(1, size))}",  # -1 stands for all of them
     )
     return number
 
