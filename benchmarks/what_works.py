@@ -212,7 +212,7 @@ class Study:
         """Make runs, their stages 1 first, and write a line of RESULTS for each that ends well."""
         if not self.data.exists():
             source = str(ROOT / "examples" / "france.csv")
-            words = ["--source", source, "--name", "France", "--out", str(self.data), *ROWS]
+            words = ["--source", source, "--out", str(self.data), *ROWS]
             command(self.out / "data.log", "data_prep", "custom", *words)
         starts = dict.fromkeys((ARMS[arm].stage1, seed) for arm, seed in runs)
         with ThreadPoolExecutor(jobs) as pool, ThreadPoolExecutor(len(starts) or 1) as together:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
-import re
-import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -34,7 +31,6 @@ from data_prep.prompts import (
 from data_prep.sources import SourceError, read_records, sha256_of_file
 from data_prep.writers import Writer, with_refusals
 from recipe.rerule.io import DATA
-from reward import RewardConfig
 
 # ---- the user's own questions as prompts: plain rows, or RULE's ----
 
@@ -171,126 +167,6 @@ def _share(group: Sequence[Prompt], share: float, rng: random.Random) -> list[Pr
     return sorted(shuffled, key=lambda prompt: turns[prompt.index])[:count]
 
 
-# ---- the commands that follow: both stages, evaluation, attack and report, ready to paste ----
-
-_HINTS = """\
-# Next; experiment=custom takes its sizes from the number of rows (docs/own_data.md).
-# Half of each batch of stage 1 is the model's own right answers to retain prompts, and stage 1 keeps
-# the step that is the best start of stage 2. Stage 2 takes half of each batch from each side.
-# A prompt may have 512 tokens and a response 1024. For a model that reads fewer than 1536 tokens,
-# lower data.max_prompt_length and data.max_response_length in stage 2.
-# With N GPUs add trainer.n_gpus_per_node=N to both stages; N must divide their batches."""
-_STOP = "data.stop=$'[\"\\n\"]'"
-_AGENT_LOOP = "actor_rollout_ref.rollout.agent.default_agent_loop=rerule_single_turn_agent"
-
-
-def commands(data: Path, title: str, raw: bool, reward: RewardConfig, forget_probes: int) -> str:
-    """The commands, with what must be known to run them as comments.
-
-    Args:
-        data: the folder that was made.
-        title: the name of the data in the report.
-        raw: whether prompts go to a base model without a chat template.
-        reward: what the rows were checked for.
-        forget_probes: held-out questions to forget; relearning divides them into two halves.
-    """
-    results, model, platform = Path("outputs", data.name), '"${MODEL}"', '"${PLATFORM}"'
-    stop, attacked = _STOP if raw else "", forget_probes >= 2
-
-    def path(option: str, value: str | Path) -> str:
-        return f"{option}{shlex.quote(str(value))}"
-
-    phrases = path("--refusal-phrases ", reward.refusal_phrases) if reward.refusal_phrases else ""
-    made = [
-        _command(
-            "sft experiment=custom",
-            f"platform={platform}",
-            f"model.path={model}",
-            _override("data.train_files", data / "sft.parquet"),
-            _override("trainer.default_local_dir", results / "stage1"),
-            stop,
-            *_reward(reward, "signal.reward_kwargs"),
-        ),
-        _command(
-            "main experiment=custom",
-            f"platform={platform}",
-            _override("actor_rollout_ref.model.path", results / "stage1" / "model"),
-            _override("data.train_files", data / "train.parquet"),
-            _override("data.val_files", data / "val.parquet"),
-            _override("trainer.default_local_dir", results / "rerule"),
-            _AGENT_LOOP if raw else "",
-            stop,
-            *_reward(reward, "reward.custom_reward_function.reward_kwargs"),
-        ),
-        _command(
-            "evaluate model",
-            f"--platform {platform}",
-            path("--probes ", data / "probes.parquet"),
-            f"--model base={model}",
-            path("--model stage1=", results / "stage1" / "model"),
-            path("--model rerule=", results / "rerule"),
-            phrases,
-            path("--out ", results / "evaluation"),
-        ),
-        _command(
-            "evaluate attack",
-            f"--platform {platform}",
-            path("--probes ", data / "probes.parquet"),
-            path("--train ", data / "train.parquet"),
-            f"--model original={model}",
-            path("--model rerule=", results / "rerule"),
-            "--attacks prefill samples quantise_4 relearn_forget_half",
-            phrases,
-            path("--out ", results / "attacks"),
-        ),
-        _command(
-            "report",
-            f"--title {shlex.quote(title)}",
-            path("--results ", results / "evaluation"),
-            path("--attacks ", results / "attacks") if attacked else "",
-            path("--run rerule=", results / "rerule"),
-            path("--data ", data),
-            path("--out ", results / "report.html"),
-        ),
-    ]
-    if not attacked:
-        del made[3]
-    given = ["MODEL=path/of/the/model/that/is/to/forget", f"PLATFORM={platform_here()}"]
-    return "\n".join([_HINTS, *given, *made])
-
-
-def platform_here() -> str:
-    """ "gpu" where this machine has an NVIDIA GPU that may be used, else "cpu"."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "all") not in ("", "-1")
-    return "gpu" if visible and any(Path("/dev").glob("nvidia[0-9]*")) else "cpu"
-
-
-def _command(program: str, *words: str) -> str:
-    """A command with a word a line; "" is no word."""
-    return " \\\n    ".join([f"python -m recipe.rerule.{program}", *filter(None, words)])
-
-
-def _reward(reward: RewardConfig, key: str) -> Iterator[str]:
-    """The reward that the rows were checked for, where it is not the default; `key` of its options."""
-    usual = RewardConfig()
-    for name in ("rouge", "gamma", "refusal_phrases"):
-        if (value := getattr(reward, name)) != getattr(usual, name):
-            yield _override(f"{key}.{name}", value)
-
-
-def override(key: str, value: object) -> str:
-    """KEY=VALUE for Hydra, which has quotes of its own."""
-    text = str(value)
-    if not re.fullmatch(r"[\w./~-]+", text, re.ASCII):
-        escaped = re.sub(r"(\\*)'", r"\1\1\\'", text)
-        text = f"'{escaped}'"
-    return f"{key}={text}"
-
-
-def _override(key: str, value: object) -> str:
-    return shlex.quote(override(key, value))
-
-
 # ---- the command ----
 
 LEAST_PROBES = 6
@@ -300,12 +176,10 @@ LEAST_PROBES = 6
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the shared options and those of custom data."""
     shared.add_arguments(parser, "file of rows: .csv, or JSON as an array or a row a line", CustomOptions)
-    text = "what the report calls the data, in the commands that are printed (default: the file's name)"
-    parser.add_argument("--name", metavar="TEXT", help=text)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Make the folder, warn of what does not bode well, and print the next commands. Raises ValueError."""
+    """Make the folder, and warn of what does not bode well. Raises ValueError."""
     custom = shared.settings_of(CustomOptions, options)
     shared.make(lambda writer: load(Path(options.source), custom, writer), options)
     if options.dry_run:
@@ -315,8 +189,7 @@ def run(options: argparse.Namespace) -> None:
     taught = [row["messages"][-1]["content"] for row in read_sft_rows(options.out / "sft.parquet")]
     for text in [*few_probes(counts["probes"]), *reward.unseen(taught, "--refusal-phrases")]:
         print(f"warning: {text}", file=sys.stderr)
-    title, asked = options.name or Path(options.source).stem, counts["probes"].get("forget", {})
-    print(f"\n{commands(options.out, title, options.raw, reward, sum(asked.values()))}")
+    print("\ndocs/own_data.md has the commands that follow; rerule forget runs all of them")
 
 
 def few_probes(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
@@ -338,7 +211,7 @@ example:
       mine.csv:  question,answer,side,keyword
                  Where was Ada Thorn born?,Tarnwick Bay,forget,Ada Thorn
                  Where was Marie Curie born?,Warsaw,retain,
-      a tenth of the questions is held out as probes, and the next commands are printed; further columns:
+      a tenth of the questions is held out as probes; further columns:
       mode (qa, fb, aa, completion), subject, refusal (what stage 1 teaches; otherwise a template), and
       fact (any text that is the same for all questions about one fact; intervals and tests then count facts)
   python -m data_prep custom --source rule.json --probes eval.json --out data/mine

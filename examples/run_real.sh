@@ -57,7 +57,7 @@ step export HF_HUB_OFFLINE=1
 
 say "2/8 the rows: questions about France, which is to be forgotten, and about everything else"
 built "$DATA" "$DATA/manifest.json" ||
-  step_to "$(new_log "$DATA")" python -m data_prep custom --source "$ROWS" --name France --out "$DATA" "${PREPARE[@]}"
+  step_to "$(new_log "$DATA")" python -m data_prep custom --source "$ROWS" --out "$DATA" "${PREPARE[@]}"
 
 say "3/8 stage 1: fine-tuning on refusals"
 stage1 "$OUT/stage1" custom "$MODEL" "$DATA/sft.parquet" "${STAGE1[@]}"

@@ -116,11 +116,10 @@ def uncounted(config: DictConfig) -> str | None:
 
 def written(config: DictConfig) -> disk.Checkpoints | None:
     """The checkpoints of the run; None where their number is not known."""
-    of_run = disk.of_stage2 if "actor_rollout_ref" in config else disk.of_stage1
     if config.trainer.save_freq in AT_THE_END:
-        return of_run(config, steps=2)  # or any other number above one
+        return disk.of_run(config, steps=2)  # or any other number above one
     try:
-        return of_run(config, config.trainer.total_training_steps or learning.planned_steps(config))
+        return disk.of_run(config, config.trainer.total_training_steps or learning.planned_steps(config))
     except ValueError:  # rows that are not made yet
         return None
 

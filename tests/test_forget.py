@@ -191,7 +191,7 @@ def test_a_dry_run_prints_the_whole_chain_and_writes_nothing(
     found = printed(capsys, *words)
     assert list(found) == CHAIN
     assert found["data_prep"][2:] == [
-        *("--source", str(FACTS), "--probe-share", "0.25", "--name", "Loren Morrby"),
+        *("--source", str(FACTS), "--probe-share", "0.25"),
         *("--keyword", "Loren Morrby", "--out", "it's, mine/data"),
     ]
     stage1 = [

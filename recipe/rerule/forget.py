@@ -118,8 +118,6 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
     Args:
         model: the folder, in place of a name on the Hub.
     """
-    from data_prep.custom import override
-
     out, method, platform = options.out, options.method, options.platform
     data, stage1, run = out / "data", out / "stage1", out / method
     evaluation, attacks, page = out / "evaluation", out / "attacks", out / "report.html"
@@ -127,7 +125,7 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
     # Until something is trained on them, rows are made again: their file may have been corrected.
     trained = any(path.is_dir() and path != data for path in out.glob("*"))
     words = ["data_prep", "custom", "--source", f"{options.facts}", "--probe-share", "0.25"]
-    words += ["--name", options.name, "--keyword", options.name] if options.name else []
+    words += ["--keyword", options.name] if options.name else []
     words += ["--out", f"{data}", *(["--overwrite"] if made else [])]
     parts = [Part("rows", "rows", words, made and trained)]
 
@@ -180,6 +178,21 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
     return [*parts, Part("report", "report", words, page.is_file())]
 
 
+def override(key: str, value: object) -> str:
+    """KEY=VALUE for Hydra, which has quotes of its own."""
+    text = str(value)
+    if not re.fullmatch(r"[\w./~-]+", text, re.ASCII):
+        escaped = re.sub(r"(\\*)'", r"\1\1\\'", text)
+        text = f"'{escaped}'"
+    return f"{key}={text}"
+
+
+def platform_here() -> str:
+    """ "gpu" where this machine has an NVIDIA GPU that may be used, else "cpu"."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "all") not in ("", "-1")
+    return "gpu" if visible and any(Path("/dev").glob("nvidia[0-9]*")) else "cpu"
+
+
 def _has_model(run: Path) -> bool:
     return (run / "model" / "config.json").is_file()
 
@@ -207,7 +220,6 @@ def _facts(probes: Path) -> int:
 
 def _forget(options: argparse.Namespace, doing: list[str]) -> int:
     """The exit code. `doing` gets each part as it begins. Raises ValueError and OSError."""
-    from data_prep.custom import platform_here
     from recipe.rerule.evaluation.engine.models import check_models, resolve_models
     from recipe.rerule.evaluation.verdict import Limits, verdict
     from recipe.rerule.runs import run_folder

@@ -187,9 +187,10 @@ def _model(section: str) -> dict[str, Any]:
 
 
 def _sharing(section: str) -> dict[str, Any]:
-    """How the devices of an engine share sequences and weights."""
+    """How the devices of an engine share weights; they share no sequence."""
     turbo = "turbo_config.distributed.ulysses_parallel_size"
-    return {**_each(section, Count, "ulysses_sequence_parallel_size", turbo), f"{section}.fsdp_size": OrAll}
+    alone = _each(section, Literal[1], "ulysses_sequence_parallel_size", turbo)
+    return {**alone, f"{section}.fsdp_size": OrAll}
 
 
 def _run(often: Any = OrAll, nodes: Any = Count) -> dict[str, Any]:
@@ -358,7 +359,7 @@ STAGE2: Table = _adapters(
         **_each("actor_rollout_ref.actor", bool, "use_dynamic_bsz", "shuffle", "use_torch_compile"),
         **_each("actor_rollout_ref.actor", Count, "ppo_max_token_len_per_gpu", "ppo_epochs"),
         "actor_rollout_ref.actor.use_prefix_grouper": bool,
-        "actor_rollout_ref.actor.ulysses_sequence_parallel_size": Count,
+        "actor_rollout_ref.actor.ulysses_sequence_parallel_size": Literal[1],
         **_each("actor_rollout_ref.actor.checkpoint", Contents, "save_contents", "load_contents"),
         **_sharing("actor_rollout_ref.actor.fsdp_config"),
         **_optimizer("actor_rollout_ref.actor.optim"),
@@ -367,7 +368,7 @@ STAGE2: Table = _adapters(
         "actor_rollout_ref.ref.log_prob_use_dynamic_bsz": bool,
         "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu": Count | None,
         "actor_rollout_ref.ref.log_prob_max_token_len_per_gpu": Count,
-        "actor_rollout_ref.ref.ulysses_sequence_parallel_size": Count,
+        "actor_rollout_ref.ref.ulysses_sequence_parallel_size": Literal[1],
         **_sharing("actor_rollout_ref.ref.fsdp_config"),
         "actor_rollout_ref.rollout.n": about(Count, "responses to each prompt, which are a rollout group"),
         "actor_rollout_ref.rollout.temperature": about(

@@ -1,29 +1,24 @@
-"""The user's own data: rows, what is held out, and the commands that are printed."""
+"""The user's own data: rows, and what is held out."""
 
 from __future__ import annotations
 
-import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep import custom
 from data_prep.contract import normalise
-from data_prep.custom import CustomOptions, commands, load
+from data_prep.custom import CustomOptions, load
 from data_prep.prompts import Benchmark
 from data_prep.sources import sha256_of_file
 from data_prep.writers import Writer
 from recipe.rerule.evaluation import summary
-from reward import RewardConfig
-from tests import document_commands
 from tests.data_prep.raw_files import contents, manifest, prep, put_array
-from tests.document_programs import fault
 
 Row = dict[str, Any]
 NAME = "Ada Thorn"
@@ -157,66 +152,6 @@ def test_no_question_is_on_both_sides_of_the_line(folder: Path, drawn: Any, shar
     assert found.notes["repetitions_of_probes_left_out"] == lost
     assert {p.index for p in found.val} <= {p.index for p in found.probes}
     assert {p.side for p in found.probes} == {p.side for p in found.train} == {"forget", "retain"}
-
-
-# ---- the commands, taken apart by the parsers of bash, argparse and Hydra ----
-
-
-MODEL = "/models/my model"
-
-
-def after(data: str, title: str = "Mine", raw: bool = False, probes: int = 7, **reward: Any) -> str:
-    return commands(Path(data), title, raw, RewardConfig(**reward), probes)
-
-
-def words_of(text: str) -> list[list[str]]:
-    """The words of each command as bash reads them, with MODEL set to a path with a space."""
-    script = text.replace("MODEL=path/of/the/model/that/is/to/forget", f"MODEL='{MODEL}'")
-    function = "python() { printf '%s\\0' \"$@\"; printf '\\1'; }\n"
-    done = subprocess.run(["bash", "-euc", function + script], capture_output=True, text=True, check=True)
-    return [made.split("\0")[:-1] for made in done.stdout.split("\1")[:-1]]
-
-
-def overrides(words: list[str]) -> dict[str, Any]:
-    parsed = OverridesParser.create().parse_overrides(words)
-    return {override.key_or_group: override.value() for override in parsed}
-
-
-@pytest.mark.parametrize("folder", ["data/m i'ne", "data/a=b,c", "data/$HOME (1)", "data/\\'é"])
-def test_paths_of_any_name_arrive_as_they_are(folder: str) -> None:
-    name = Path(folder).name
-    stage1, stage2, evaluate, attack, report = words_of(after(folder, title='It\'s "mine" & $HOME'))
-    assert stage1[:2] == ["-m", "recipe.rerule.sft"]
-    assert overrides(stage1[2:])["data.train_files"] == f"{folder}/sft.parquet"
-    assert overrides(stage1[2:])["model.path"] == MODEL
-    found = overrides(stage2[2:])
-    assert found["platform"] in ("cpu", "gpu")
-    assert found["actor_rollout_ref.model.path"] == f"outputs/{name}/stage1/model"
-    assert found["data.val_files"] == f"{folder}/val.parquet"
-    assert found["trainer.default_local_dir"] == f"outputs/{name}/rerule"
-    assert {f"{folder}/probes.parquet", f"base={MODEL}", f"rerule=outputs/{name}/rerule"} <= {*evaluate}
-    assert {f"{folder}/train.parquet", f"original={MODEL}", f"outputs/{name}/attacks"} <= {*attack}
-    assert {f"outputs/{name}/attacks", 'It\'s "mine" & $HOME', folder} <= {*report}
-
-
-def test_each_command_takes_its_words_and_the_reward_that_the_rows_were_checked_for(tmp_path: Path) -> None:
-    page, phrases = tmp_path / "page.md", tmp_path / "my phrases.txt"
-    page.write_text("```bash\n{}\n```\n".format(after("data").replace('"${PLATFORM}"', "cpu")))
-    assert [fault(one) for one in document_commands.commands(page)] == [None] * 5
-    assert len(words_of(after("data", probes=1))) == 4  # relearning, an attack, needs two facts
-    phrases.write_text("no clue\n")
-    reward: dict[str, Any] = {"gamma": 0.4, "rouge": "rwku", "refusal_phrases": str(phrases)}
-    first, second, evaluate, attack, _ = words_of(after("d", raw=True, **reward))
-    for words in (evaluate, attack):
-        assert words[words.index("--refusal-phrases") + 1] == str(phrases)
-    for words, kwargs in (
-        (first, "signal.reward_kwargs"),
-        (second, "reward.custom_reward_function.reward_kwargs"),
-    ):
-        found = overrides(words[2:])
-        assert found["data.stop"] == ["\n"]
-        assert {name: found[f"{kwargs}.{name}"] for name in reward} == reward
-    assert found["actor_rollout_ref.rollout.agent.default_agent_loop"] == "rerule_single_turn_agent"
 
 
 def test_few_probes_are_those_of_which_the_evaluation_gives_no_interval() -> None:

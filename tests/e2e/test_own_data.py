@@ -54,7 +54,7 @@ def test_the_guide_keeps_its_promises(tmp_path: Path) -> None:
     for line in re.findall(r"^stage 1: .*$", GUIDE, re.MULTILINE):
         assert line in printed
     run = read_run("rerule", out / "rerule")
-    assert run.steps == tuple(range(1, 43))
+    assert run.steps == [*range(1, 43)]
     assert run.setting("data.train_batch_size") == 8
     page = (out / "report.md").read_text()
     assert page.startswith("# Loren Morrby\n")

@@ -37,7 +37,7 @@ COMMANDS = {
     "--retain-passages retain_passages.txt --refusals refusals.txt",
     "muse-news": "muse-news --source news",
     "custom, JSON": "custom --source mine.json",
-    "custom, CSV with facts": "custom --source mine.csv --val-share 0.2 --probe-share 0.2 --name Mine --raw",
+    "custom, CSV with facts": "custom --source mine.csv --val-share 0.2 --probe-share 0.2 --raw",
     "custom, probes and dropped rows": "custom --source faulty.json --probes probes.json "
     "--drop duplicates --drop contradictions --drop unsolvable",
     "custom, RULE's rows": "custom --source rule.json --gold rule_gold.csv",

@@ -33,8 +33,7 @@ def checked(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
             OmegaConf.update(config, key, value)
         monkeypatch.setattr(disk.shutil, "disk_usage", lambda place: SimpleNamespace(free=free))
         steps = config.trainer.total_training_steps or 6
-        warnings = disk.warnings_of_stage1 if stage == 1 else disk.warnings_of_stage2
-        found = list(warnings(config, steps))
+        found = list(disk.warnings(config, steps))
         return capsys.readouterr().err.splitlines(), found
 
     return check

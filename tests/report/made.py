@@ -11,7 +11,7 @@ import pandas as pd
 
 from recipe.rerule.reporting.document import Table, cell_of
 from recipe.rerule.reporting.evaluations import NUMBERS, TESTS, Evaluation
-from recipe.rerule.runs.history import Run
+from recipe.rerule.runs.history import GROUPS, Run
 
 Rows = Mapping[str, Mapping[str, float]]
 RESULTS: Rows = {
@@ -62,6 +62,19 @@ def texts(table: Table, kind: str = "model") -> dict[str, list[str]]:
     return {row.name: [cell_of(row, column)[0] for column in table.columns] for row in rows}
 
 
+def groups_of(prompts: Mapping[tuple[int, str], Mapping[int, Any]]) -> pd.DataFrame:
+    """Rollout groups: {(prompt, side): {step: mean reward, or (mean reward, tokens)}}."""
+    rows = [
+        (index, side, "qa", "Ada", "", step, *(told if isinstance(told, tuple) else (told, NAN)))
+        for (index, side), visits in prompts.items()
+        for step, told in visits.items()
+    ]
+    return pd.DataFrame(rows, columns=GROUPS).sort_values("step", kind="stable")
+
+
 def run_of(name: str, metrics: list[dict[str, float]], **changes: Any) -> Run:
-    run = Run(name, tuple(range(1, len(metrics) + 1)), tuple(metrics), {})
-    return replace(run, **changes)
+    """At steps 1, 2 and so on; `validations` are {step: what was logged}."""
+    of_steps = changes.pop("validations", {})
+    validations = pd.DataFrame([*of_steps.values()], index=[*of_steps])
+    logged = pd.DataFrame(metrics, index=range(1, len(metrics) + 1))
+    return replace(Run(name, logged, groups_of({}), validations=validations), **changes)

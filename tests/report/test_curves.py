@@ -9,19 +9,15 @@ from collections.abc import Sequence
 import matplotlib.image
 
 from recipe.rerule.reporting.curves import training_figures, validation_panels
-from recipe.rerule.runs.history import Prompt, Run, Visit, read_run
+from recipe.rerule.runs.history import Run, read_run
 from tests.data_prep.raw_files import put_lines
-from tests.report.made import run_of
+from tests.report.made import groups_of, run_of
 
 STEPS = [{"reward/forget/mean": 0.5}] * 4
 REPLAYED = {"replay/updates": 1, "replay/effective_sample_size": 0.9, "replay/clipped_low": 0.25}
 
 
-def prompt(*rewards: float) -> Prompt:
-    return Prompt(1, "forget", "qa", "Ada", tuple(Visit(i, r) for i, r in enumerate(rewards, start=1)))
-
-
-RULE = run_of("rule", STEPS, prompts={1: prompt(0.0, 0.5)})
+RULE = run_of("rule", STEPS, groups=groups_of({(1, "forget"): {1: 0.0, 2: 0.5}}))
 RERULE = run_of(
     "rerule",
     [
@@ -30,7 +26,7 @@ RERULE = run_of(
         {"reward/forget/mean": 0.75, "replay/updates": 0},
         {"reward/forget/fb/mean": 1.0, **REPLAYED, "replay/effective_sample_size": 0.8},
     ],
-    prompts={1: prompt(0.25, 1.0), 2: Prompt(2, "forget", "qa", "Ada", (Visit(1, 0.0),))},
+    groups=groups_of({(1, "forget"): {1: 0.25, 2: 1.0}, (2, "forget"): {1: 0.0}}),
 )
 
 
@@ -84,7 +80,10 @@ def test_the_figure_of_responses_has_the_panels_that_were_logged(drawn):
 
 def test_figures_are_images_with_alternative_texts_and_the_same_bytes_each_time(monkeypatch):
     monkeypatch.undo()  # figures are rendered
-    runs = [RULE, run_of(r"$\nothing$ <b>", [*RERULE.metrics])]  # a name may hold dollar signs
+    runs = [
+        RULE,
+        run_of(r"$\nothing$ <b>", RERULE.metrics.to_dict("records")),
+    ]  # a name may hold dollar signs
     first, second = (next(training_figures(runs)) for _ in range(2))
     assert first.png == second.png
     assert matplotlib.image.imread(io.BytesIO(first.png)).shape[1] > 1000
@@ -114,7 +113,7 @@ def test_validations_are_by_step_and_a_resumed_run_may_begin_with_one(tmp_path, 
     put_lines(tmp_path / "records/metrics.jsonl", lines)
     put_lines(tmp_path / "records/metrics.1.jsonl", [{"step": 3, "data": logged(0.625)}])
     run = read_run("rerule", tmp_path)
-    assert (run.steps, run.series("reward/forget/mean")) == ((1, 2, 3, 4), [0.5] * 4)
+    assert run.series("reward/forget/mean").to_dict() == dict.fromkeys((1, 2, 3, 4), 0.5)
     title = "all of rerule/world: mean reward"
     assert curves_of(run) == {title: {"rerule": {0: 0.25, 2: 0.5, 3: 0.625, 4: 0.75}}}
     # A run keeps its line next to one that validated less than twice.

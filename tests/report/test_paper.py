@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import pytest
 
 from recipe.rerule.reporting.document import Figure
 from recipe.rerule.reporting.paper import hard_share_figure, paper_figures, start_figure
 from recipe.rerule.reporting.paper import validation_prompts_figure as validation_figure
-from recipe.rerule.runs.history import Prompt, Run, Visit
-from tests.report.made import evaluation, run_of
+from recipe.rerule.runs.history import Run
+from tests.report.made import evaluation, groups_of, run_of
 from tests.report.test_curves import lines_of
 
 
-def prompt(index: int, side: str, *rewards: float, query: str = "") -> Prompt:
-    """Visited at step 0, 1, 2 and so on."""
-    return Prompt(index, side, "qa", "Ada", tuple(Visit(*visit) for visit in enumerate(rewards)), query)
-
-
-def validated(name: str, *prompts: Prompt) -> Run:
-    return run_of(name, [{}] * 12, validated={one.index: one for one in prompts})
+def validated(name: str, prompts: Mapping[tuple[int, str], Sequence[float]]) -> Run:
+    """Validated at step 0, 1, 2 and so on."""
+    groups = groups_of({key: dict(enumerate(rewards)) for key, rewards in prompts.items()})
+    return run_of(name, [{}] * 12, validated=groups)
 
 
 def test_validation_prompts_are_the_hardest_of_the_runs_that_share_them(drawn):
     """A point is a mean of three of 12 validations; in the first four prompt 2 earns 0 and prompt 1 3/4."""
     asked = "What phrase was Harry told to write with the quill, again and again?"
     rising, high = [0.0, 0.0, 1.0, 1.0] * 3, [1.0] * 12
-    rule = validated("rule", prompt(1, "forget", *rising), prompt(2, "retain", *[0.0] * 12, query=asked))
-    late = prompt(2, "retain", *[0.0] * 11, 1.0, query=asked)
-    rerule = validated("rerule", late, prompt(1, "forget", *high))
+    rule = validated("rule", {(1, "forget"): rising, (2, "retain"): [0.0] * 12})
+    rule.validated.loc[rule.validated["index"] == 2, "query"] = asked
+    rerule = validated("rerule", {(2, "retain"): [*[0.0] * 11, 1.0], (1, "forget"): high})
     assert isinstance(validation_figure([run_of("old", [{}]), rule, rerule]), Figure)
     shown = lines_of(drawn[0])
     title = "retain #2: What phrase was Harry told to\nwrite with the quill, again and again?"
@@ -35,7 +34,7 @@ def test_validation_prompts_are_the_hardest_of_the_runs_that_share_them(drawn):
     assert list(shown["forget #1: Ada"]) == ["rule", "rerule"]
     assert shown["forget #1: Ada"]["rule"][:4] == pytest.approx([0, 1 / 3, 2 / 3, 2 / 3])
     assert next(iter(shown.values()))["rerule"] == pytest.approx([*[0.0] * 10, 1 / 3, 1 / 2])
-    few = validated("few", prompt(1, "forget", 0.0, 1.0, 0.5))
+    few = validated("few", {(1, "forget"): [0.0, 1.0, 0.5]})
     assert isinstance(validation_figure([few]), Figure)
     assert lines_of(drawn[1])["forget #1: Ada"]["few"] == [0.0, 1.0, 0.5]
 
@@ -73,11 +72,11 @@ def test_hard_shares_by_tau(drawn):
     """Step 1 has group means of 0.3 and 0.6, step 2 0.5 and 0.7, step 3 1.0: a third is one step."""
     means = {1: (0.3, 0.6), 2: (0.5, 0.7), 3: (1.0,)}
     prompts = {
-        10 * step + place: Prompt(10 * step + place, side, "qa", "x", (Visit(step, mean),))
+        (10 * step + place, side): {step: mean}
         for step, of_step in means.items()
         for place, (side, mean) in enumerate(zip(("forget", "retain"), of_step, strict=False))
     }
-    runs = [run_of("rule", [{}] * 3, prompts=prompts), run_of("old", [{}])]
+    runs = [run_of("rule", [{}] * 3, groups=groups_of(prompts)), run_of("old", [{}])]
     assert isinstance(hard_share_figure(runs), Figure)
     shown = lines_of(drawn[0])
     first, last = "first third of the steps", "last third"
@@ -92,6 +91,6 @@ def test_hard_shares_by_tau(drawn):
 
 
 def test_runs_without_a_prompt_in_common_are_said_to_have_none():
-    apart = [validated(name, prompt(index, "forget", 0.0, 1.0)) for index, name in enumerate("ab")]
+    apart = [validated(name, {(index, "forget"): [0.0, 1.0]}) for index, name in enumerate("ab")]
     (line,) = paper_figures([], apart)
     assert "the runs have no validation prompt in common" in line

@@ -95,7 +95,7 @@ def test_scatter_draws_per_cent_with_intervals_hollow_anchors_and_the_newest_che
 
 
 def test_progress_shows_each_checkpoint_at_its_step_with_the_replay_line(drawn):
-    replayed = run_of("rule", [{}, {}, {"replay/updates": 1.0}], steps=(1, 2, 7))
+    replayed = run_of("rule", [*[{}] * 6, {"replay/updates": 1.0}])
     assert results.progress_figure(CHECKPOINTS, [replayed]) is not None
     panels = {axes.get_title(loc="left"): axes for axes in drawn[0].axes if axes.get_visible()}
     assert list(panels) == ["forget FB (%) ↓", "forget All (%) ↓", "neighbours All (%) ↑"]

@@ -21,9 +21,8 @@ from recipe.rerule.reporting.training import (
     settings_table,
     tokens_table,
 )
-from recipe.rerule.runs.history import Prompt, Visit
 from tests.evaluation.conftest import make_probe, write_probes
-from tests.report.made import evaluation, run_of, texts
+from tests.report.made import evaluation, groups_of, run_of, texts
 
 
 def config(admission: str = "hard", threshold: float | None = 0.4, enable: bool = True, **more) -> dict:
@@ -61,14 +60,10 @@ def test_runs_stand_by_what_they_store_with_their_results_and_the_published():
 
 def test_hard_share_is_of_the_first_and_the_last_third():
     rewards = {
-        "forget": {1: 0.3, 2: 0.5, 4: 0.9, 5: 0.2},
-        "retain": {1: 0.59999996, 3: 0.0, 5: 0.59},  # the first is 0.6 in float32: not below it
+        (0, "forget"): {1: 0.3, 2: 0.5, 4: 0.9, 5: 0.2},
+        (1, "retain"): {1: 0.59999996, 3: 0.0, 5: 0.59},  # the first is 0.6 in float32: not below it
     }
-    prompts = {
-        index: Prompt(index, side, "qa", "x", tuple(Visit(*visit) for visit in visits.items()))
-        for index, (side, visits) in enumerate(rewards.items())
-    }
-    moving = run_of("moving", [{}] * 5, prompts=prompts)  # a third is 2 steps
+    moving = run_of("moving", [{}] * 5, groups=groups_of(rewards))  # a third is 2 steps
     table = hard_share_table([moving, replace(moving, name="tau", config=config(threshold=0.4))])
     # At 0.6, step 1 has one hard group of two, step 2 its only one; step 4 none, step 5 both.
     assert texts(table)["moving"] == ["0.6", "0.750", "1.000", "0.000", "0.500", "0.500", "1.000"]
@@ -141,12 +136,9 @@ def test_tokens_of_rows_that_were_used(tmp_path):
         for index, (side, text, gold) in enumerate(golds)
     ]
     write_probes(tmp_path / "train.parquet", rows)
-    visits = {
-        0: Prompt(0, "forget", "qa", "Ada", (Visit(1, 0.5, 100), Visit(2, 0.5, 20))),
-        2: Prompt(2, "retain", "qa", "Ben", (Visit(1, 0.5),)),
-    }
+    visits = {(0, "forget"): {1: (0.5, 100), 2: (0.5, 20)}, (2, "retain"): {1: 0.5}}
     metrics = [{"replay/drawn_tokens": 1000.0}, {"replay/drawn_tokens": 500.0}]
-    run = run_of("mine", metrics, prompts=visits, folder=tmp_path / "run")
+    run = run_of("mine", metrics, groups=groups_of(visits), folder=tmp_path / "run")
     with pytest.raises(ValueError, match=r"run mine: no tokenizer in .*leave --data out"):
         tokens_table([run], tmp_path)
     # 5 of 5 + 2 forget tokens and of 8 tokens of two texts, all 3 of retain
@@ -161,7 +153,7 @@ def test_tokens_of_rows_that_were_used(tmp_path):
     assert texts(tokens_table([run], tmp_path))["mine"] == expected
     of_target = replace(run, config={"data": {"train_files": f"elsewhere/{tmp_path.name}/train.parquet"}})
     assert texts(tokens_table([of_target], tmp_path.parent))["mine"] == expected
-    strange = replace(run, prompts=visits | {9: replace(visits[2], index=9)})
+    strange = replace(run, groups=groups_of(visits | {(9, "retain"): {1: 0.5}}))
     with pytest.raises(ValueError, match=r"trained on prompt 9, which .*train.parquet lacks"):
         tokens_table([strange], tmp_path)
 
@@ -169,8 +161,8 @@ def test_tokens_of_rows_that_were_used(tmp_path):
 # The terms of the paper's bound.
 
 PROMPTS = {
-    0: Prompt(0, "forget", "qa", "Ada", (Visit(1, 0.25, 100), Visit(2, 0.25, 40), Visit(3, 0.75, 20))),
-    1: Prompt(1, "retain", "qa", "Ben", (Visit(1, 0.5, 300), Visit(3, 0.5, 60))),
+    (0, "forget"): {1: (0.25, 100), 2: (0.25, 40), 3: (0.75, 20)},
+    (1, "retain"): {1: (0.5, 300), 3: (0.5, 60)},
 }
 METRICS = [
     {"replay/threshold": 0.5},
@@ -185,7 +177,7 @@ VALIDATIONS = {
 
 def test_the_terms_of_the_bound_by_hand() -> None:
     """Hard are 100 tokens of step 1 (.5 is not below .5), 40 of step 2, 60 of step 3; eta is 340 / 400."""
-    cells = theory_of(run_of("rerule", METRICS, prompts=PROMPTS, validations=VALIDATIONS))
+    cells = theory_of(run_of("rerule", METRICS, groups=groups_of(PROMPTS), validations=VALIDATIONS))
     assert cells == {
         "hard tokens on-policy": 200,
         "hard tokens replayed": 400,

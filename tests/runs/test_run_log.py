@@ -12,9 +12,10 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from recipe.rerule.runs import run_log
-from recipe.rerule.runs.history import Prompt, Visit, read_metrics, read_run
+from recipe.rerule.runs.history import read_metrics, read_run
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
 from tests.replay.groups import make_group
+from tests.report.made import groups_of
 
 NAMES = {4: "Ada", 9: "Ben"}
 
@@ -61,10 +62,8 @@ def test_validation_rewards_are_by_prompt_and_are_read_again(tmp_path: Path) -> 
         run_log.append_validation(str(tmp_path), step, prompts, rewards)
     (tmp_path / "records" / "metrics.jsonl").write_text('{"step": 1, "data": {"kl": 0.5}}\n')
     found = read_run("rule", tmp_path).validated
-    assert found == {
-        4: Prompt(4, "forget", "qa", "Ada", (Visit(0, 0.25), Visit(3, 0.75)), "Who?"),
-        9: Prompt(9, "forget", "qa", "Ada", (Visit(0, 0.5), Visit(3, 0.5)), "Who?"),
-    }
+    expected = groups_of({(4, "forget"): {0: 0.25, 3: 0.75}, (9, "forget"): {0: 0.5, 3: 0.5}})
+    assert found.equals(expected.assign(query="Who?").reset_index(drop=True))
 
 
 def test_responses_are_written_as_text_and_written_anew(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from ray.exceptions import ActorDiedError, OutOfMemoryError, RayActorError
 
 from recipe.rerule.platform import patches
 from recipe.rerule.training import cluster, local_paths, watch
-from recipe.rerule.training.watch import QueueWatch, Watch, WorkerFailureError, engine_failure
+from recipe.rerule.training.watch import Watch, WorkerFailureError, engine_failure
 from recipe.rerule.training.worker import own_socket
 from tests.training.made import composed
 
@@ -258,9 +258,6 @@ def test_every_run_gives_workers_absolute_paths(more: list[str], here: Path) -> 
         assert config.trainer.default_local_dir == str(here / "outputs" / "rerule")
 
 
-KINDS = pytest.mark.parametrize("kind", [Watch, QueueWatch])
-
-
 class Engine(http.server.BaseHTTPRequestHandler):
     """Answers every request with the server's `status`."""
 
@@ -306,23 +303,22 @@ def test_an_engine_is_asked_past_the_proxy(
     assert engine_failure(address) == said
 
 
-def watching(kind: type[Watch], address: str, monkeypatch: pytest.MonkeyPatch) -> Watch:
+def watching(address: str, monkeypatch: pytest.MonkeyPatch) -> Watch:
     """A watch of one engine and of no Ray actor, which looks twenty times a second."""
     monkeypatch.setattr(watch, "INTERVAL_SECONDS", 0.05)
     monkeypatch.setattr(watch, "NOTICE_SECONDS", 0.05)
     monkeypatch.setattr(watch, "alive_nodes", dict)
-    monkeypatch.setattr(kind, "_actors_of", lambda self, trainer: {})
+    monkeypatch.setattr(watch, "actors_of", lambda trainer, agent_loops: {})
     replicas = [SimpleNamespace(server_address=address)]
     trainer = SimpleNamespace(llm_server_manager=SimpleNamespace(get_replicas=lambda: replicas))
-    return kind(trainer) if kind is Watch else QueueWatch(trainer, None)
+    return Watch(trainer, None)
 
 
-@KINDS
 def test_a_trainer_that_waits_is_interrupted_with_the_reason(
-    kind: type[Watch], dead: str, monkeypatch: pytest.MonkeyPatch
+    dead: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started, said = time.monotonic(), rf"rollout engine 0 \({dead}\) is dead: .*Connection refused"
-    with pytest.raises(WorkerFailureError, match=said), watching(kind, dead, monkeypatch):
+    with pytest.raises(WorkerFailureError, match=said), watching(dead, monkeypatch):
         time.sleep(30)
     assert time.monotonic() - started < 10
 
@@ -343,7 +339,7 @@ def test_every_failure_of_a_call_to_an_actor_ends_the_run(
         raise failure
 
     killed: list[object] = []
-    made = watching(Watch, address, monkeypatch)
+    made = watching(address, monkeypatch)
     actor = SimpleNamespace(__ray_ready__=SimpleNamespace(remote=lambda: "ping"))
     made._actors = {"server 0": actor}
     ray = SimpleNamespace(wait=lambda pings, timeout: (pings, []), get=get, kill=killed.append)
@@ -353,23 +349,21 @@ def test_every_failure_of_a_call_to_an_actor_ends_the_run(
     assert killed == [actor]
 
 
-@KINDS
 def test_a_trainer_that_fails_before_the_watch_looks_ends_with_the_engines_death(
-    kind: type[Watch], dead: str, monkeypatch: pytest.MonkeyPatch
+    dead: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = watching(kind, dead, monkeypatch)
+    made = watching(dead, monkeypatch)
     monkeypatch.setattr(watch, "INTERVAL_SECONDS", 5.0)
     with pytest.raises(WorkerFailureError, match=r"rollout engine 0 .* is dead"), made:
         raise RuntimeError("no response has come")
 
 
-@KINDS
 def test_a_failure_of_another_kind_stays_what_it_is_and_the_handler_of_before_is_back(
-    kind: type[Watch], address: str, monkeypatch: pytest.MonkeyPatch
+    address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, made = signal.getsignal(signal.SIGUSR1), watching(kind, address, monkeypatch)
+    before, made = signal.getsignal(signal.SIGUSR1), watching(address, monkeypatch)
     with made:
         assert signal.getsignal(signal.SIGUSR1) != before
-    with pytest.raises(RuntimeError, match="wrong"), watching(kind, address, monkeypatch):
+    with pytest.raises(RuntimeError, match="wrong"), watching(address, monkeypatch):
         raise RuntimeError("wrong")
     assert signal.getsignal(signal.SIGUSR1) == before

@@ -221,15 +221,10 @@ LATE, FEW = (
     ],
 )
 def test_what_is_said_before_a_run(
-    stage: int,
-    words: str,
-    rows: int,
-    told: str | None,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    stage: int, words: str, rows: int, told: str | None, tmp_path: Path
 ) -> None:
     config = composed(stage, *words.split(), f"data.train_files={rows_file(tmp_path, rows)}")
-    (learning.before_stage1 if stage == 1 else learning.before_stage2)(config)
-    found = [*warnings(capsys), *([learning.never_replays(config)] if stage == 2 else [])]
-    found = [text for text in found if text]
+    section = {1: "optim", 2: "actor_rollout_ref.actor.optim"}[stage]
+    found = [*learning.rate_warnings(config, section)]
+    found += [*learning.never_replays(config)] if stage == 2 else []
     assert [str(told) in text for text in found] == [True] * (told is not None)

@@ -24,7 +24,6 @@ from verl.utils import tensordict_utils as tu
 
 from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.runs import checkpoints
-from recipe.rerule.runs.save_clock import SaveClock
 from recipe.rerule.training import trainer as module
 from recipe.rerule.training.trainer import ReRULETrainer
 from recipe.rerule.training.trainer_v1 import ReRULETrainerV1
@@ -54,13 +53,17 @@ def bare(kind: type, **settings: Any) -> Any:
     ],
 )
 def test_checkpoints_by_time_come_between_those_asked_for(
-    minutes: float | None, save_freq: int, interim: list[int], asked_for: list[int]
+    minutes: float | None,
+    save_freq: int,
+    interim: list[int],
+    asked_for: list[int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The loop does what verl's `fit` does about checkpoints, by its condition."""
     seconds, saved = 0.0, {True: list[int](), False: list[int]()}
-    trainer = bare(ReRULETrainer, trainer={"save_freq": save_freq})
-    trainer._save_freq, trainer.total_training_steps = save_freq, 100
-    trainer._save_clock = SaveClock(minutes, now=lambda: seconds)
+    monkeypatch.setattr("recipe.rerule.training.saved_run.time", SimpleNamespace(monotonic=lambda: seconds))
+    trainer = bare(ReRULETrainer, trainer={"save_freq": save_freq}, save={"minutes": minutes})
+    trainer._save_freq, trainer.total_training_steps, trainer._saved_at = save_freq, 100, 0.0
     trainer._save = lambda is_interim: saved[is_interim].append(trainer.global_steps)
     for step in range(1, 101):
         trainer.global_steps, seconds = step, seconds + 450
@@ -80,7 +83,6 @@ def test_the_best_step_by_validation_is_saved_and_noted(
     folder = {"default_local_dir": str(tmp_path)}
     trainer = bare(ReRULETrainer, trainer=folder, save={"best": True, "minutes": None})
     trainer._save_freq, trainer._checkpoints_to_keep, trainer._last_update = 1_000_000, None, (None, None)
-    trainer._save_clock = SaveClock(None)
     trainer.checkpoint_manager = SimpleNamespace(
         sleep_replicas=lambda: calls.append("sleep"),
         update_weights=lambda step: calls.append(f"weights of {step}"),

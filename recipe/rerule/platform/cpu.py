@@ -16,6 +16,10 @@ import torch
 from verl.plugin.platform import PlatformBase, PlatformRegistry
 
 
+def _nothing(self: object, *_: Any, **__: Any) -> None:
+    """Work on the processor is finished when a call returns; it has no allocator, counters or limits."""
+
+
 class CpuDeviceModule(ModuleType):
     """`torch.cpu` with what verl asks of a device module besides.
 
@@ -31,9 +35,6 @@ class CpuDeviceModule(ModuleType):
     def is_available(self) -> bool:
         return True
 
-    def set_device(self, device: object) -> None:
-        """The processor is always the current device."""
-
     def current_device(self) -> str:
         return "cpu"
 
@@ -43,25 +44,12 @@ class CpuDeviceModule(ModuleType):
     def get_device_name(self, device: object = None) -> str:
         return "cpu"
 
-    def synchronize(self, device: object = None) -> None:
-        """Work on the processor is finished when the call returns."""
-
-    def empty_cache(self) -> None:
-        """No caching allocator."""
-
-    def ipc_collect(self) -> None:
-        """No device memory is shared between processes."""
-
     def memory_allocated(self, device: object = None) -> int:
         return 0
 
+    set_device = synchronize = empty_cache = ipc_collect = _nothing
+    reset_peak_memory_stats = set_per_process_memory_fraction = _nothing
     memory_reserved = max_memory_allocated = max_memory_reserved = memory_allocated
-
-    def reset_peak_memory_stats(self, device: object = None) -> None:
-        """Nothing is counted."""
-
-    def set_per_process_memory_fraction(self, fraction: float, device: object = None) -> None:
-        """No limit on device memory."""
 
     def mem_get_info(self, device: object = None) -> tuple[int, int]:
         """Free and total bytes of the machine's memory."""
@@ -114,23 +102,12 @@ class PlatformCPU(PlatformBase):
     def device_count(self) -> int:
         return 1
 
-    def set_device(self, device_index: int) -> None:
-        """The processor is always the current device."""
-
-    def synchronize(self, device_index: int | None = None) -> None:
-        """Work on the processor is finished when the call returns."""
-
     def manual_seed(self, seed: int) -> None:
         torch.manual_seed(seed)
 
-    def manual_seed_all(self, seed: int) -> None:
-        torch.manual_seed(seed)
-
-    def set_allocator_settings(self, settings: str) -> None:
-        """No caching allocator."""
-
-    def empty_cache(self) -> None:
-        """No caching allocator."""
+    manual_seed_all = manual_seed
+    set_device = synchronize = set_allocator_settings = empty_cache = _nothing
+    profiler_start = profiler_stop = cudart = _nothing
 
     def get_device_capability(self, device_index: int = 0) -> tuple[int | None, int | None]:
         return None, None
@@ -157,12 +134,3 @@ class PlatformCPU(PlatformBase):
     @contextlib.contextmanager
     def nvtx_range(self, msg: str) -> Iterator[None]:
         yield
-
-    def profiler_start(self) -> None:
-        """No device profiler."""
-
-    def profiler_stop(self) -> None:
-        """No device profiler."""
-
-    def cudart(self) -> None:
-        return None

@@ -37,7 +37,6 @@ class SharedPromptEngine(FSDPEngineWithLMHead):
         self._packs = (
             self.model_config.use_fused_kernels
             and self.use_remove_padding
-            and self.ulysses_sequence_parallel_size == 1
             and module.config._attn_implementation == "sdpa"
         )
         self._shares = self._packs and attends_to_all(module.config)

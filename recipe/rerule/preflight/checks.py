@@ -91,9 +91,8 @@ def stage1(config: DictConfig) -> Iterator[str]:
     settings.check_parts(config, config.model, "model", "optim")
     _check_run_folder(config, stage=1)
     # Model and rows.
-    model = models.check(config.model.path, "model.path", config.model.trust_remote_code)
+    models.check(config.model.path, "model.path", config.model.trust_remote_code)
     models.check_adapter(config.model, "model")
-    divisions.check_heads(config, model, divisions.STAGE1)
     train = [(path, read_sft_rows(path)) for path in listed(config.data.train_files)]
     val = [(path, read_sft_rows(path)) for path in listed(config.data.val_files)]
     rows.refuse_probes(train)
@@ -103,18 +102,15 @@ def stage1(config: DictConfig) -> Iterator[str]:
     yield from reward.unseen(taught, "refusal_phrases of the reward")
     count = rows.usable(train, config.data)
     rows.require_validation_batch(val, config.data)
-    rows.check_tokens(config, config.model, train)
-    rows.check_end(config, config.model, train)
-    if config.data.prompt_files is not None:
-        prompts = [(path, read_rows(path)) for path in listed(config.data.prompt_files)]
+    prompts = [(path, read_rows(path)) for path in listed(config.data.prompt_files)]
+    if prompts:
         rows.check_sampled_prompts(prompts)
-        rows.check_tokens(config, config.model, prompts)
+    yield from rows.token_warnings(config, config.model, [*train, *prompts])
     steps = settings.run_steps(config, count)
-    yield from rows.template_warnings(config, config.model, train)
     yield from settings.warm_up_warnings(config, "optim", steps)
     yield from memory.warnings(config)
-    yield from disk.warnings_of_stage1(config, steps)
-    learning.before_stage1(config)
+    yield from disk.warnings(config, steps)
+    yield from learning.rate_warnings(config, "optim")
 
 
 def stage2(config: DictConfig) -> Iterator[str]:
@@ -140,7 +136,7 @@ def stage2(config: DictConfig) -> Iterator[str]:
         model_checks.check(config.critic.model.path, "critic.model.path")
     model = models.check(policy.path, f"{key}.path", policy.trust_remote_code)
     models.check_adapter(policy, key)
-    divisions.check_heads(config, model, divisions.ACTOR)
+    divisions.check_heads(config, model)
     context = list(models.context_warnings(config, model))
     train = [(path, read_rows(path)) for path in listed(config.data.train_files)]
     val = [(path, read_rows(path)) for path in listed(config.data.val_files)]
@@ -150,20 +146,18 @@ def stage2(config: DictConfig) -> Iterator[str]:
     yield from rows.side_warnings(train, config.data)
     count = rows.usable(train, config.data)
     rows.check_raw(config, [*train, *val])
-    rows.check_tokens(config, policy, [*train, *val])
-    rows.check_end(config, policy, train)
+    yield from rows.token_warnings(config, policy, [*train, *val])
     steps = settings.run_steps(config, count)
     settings.check_verl(config)
     yield from settings.warnings_of_stage2(config)
-    yield from rows.template_warnings(config, policy, [*train, *val])
     yield from context
     yield from rows.length_warnings(config, train)
     yield from settings.warm_up_warnings(config, optimizer, steps)
-    yield from filter(None, [learning.never_replays(config)])
+    yield from learning.never_replays(config)
     yield from draws
     yield from memory.warnings(config)
-    yield from disk.warnings_of_stage2(config, steps)
-    learning.before_stage2(config)
+    yield from disk.warnings(config, steps)
+    yield from learning.rate_warnings(config, optimizer)
 
 
 def unlearn(config: DictConfig) -> Iterator[str]:
@@ -191,9 +185,7 @@ def unlearn(config: DictConfig) -> Iterator[str]:
     for one in named:
         rows.refuse_probes([one])
         yield from rows.warnings([one], [])
-    rows.check_tokens(config, config.model, named)
-    rows.check_end(config, config.model, named)
-    yield from rows.template_warnings(config, config.model, named)
+    yield from rows.token_warnings(config, config.model, named)
     yield from unlearning.group_warnings(config, method, files)
     frozen = bool(method.referenced) + bool(method.reinforced)
     yield from memory.warnings(config, len(method.layout), frozen)

@@ -47,39 +47,51 @@ class Checkpoints:
         return line + (f", up to {self.at_once} at once {self.most / GB:.3g} GB" if self.at_once > 1 else "")
 
 
-def of_stage1(config: DictConfig, steps: int) -> Checkpoints:
-    """Those of a stage 1 of so many steps, or of a run of `recipe.rerule.unlearn`."""
+def of_run(config: DictConfig, steps: int) -> Checkpoints:
+    """Those of a resolved configuration of either stage or of `recipe.rerule.unlearn`, in so many steps.
+
+    In stage 2 an interim checkpoint and the best one may be there too.
+    """
     trainer, frequency = config.trainer, config.trainer.save_freq
-    if frequency == "after_each_epoch":
-        frequency = sizes.count_rows(config.data.train_files) // config.data.train_batch_size
-    parts = _parts(config.model, config.checkpoint.save_contents, config.save.weights_dtype)
-    return Checkpoints(parts, _at_once(trainer.max_ckpt_to_keep, _saves(frequency, steps)))
-
-
-def of_stage2(config: DictConfig, steps: int) -> Checkpoints:
-    """Those of a stage 2, where an interim checkpoint and the best one may be there too."""
-    actor, trainer = config.actor_rollout_ref, config.trainer
-    if trainer.save_freq == -1:
+    if "actor_rollout_ref" not in config:
+        if frequency == "after_each_epoch":
+            frequency = sizes.count_rows(config.data.train_files) // config.data.train_batch_size
+        parts = _parts(config.model, config.checkpoint.save_contents, config.save.weights_dtype)
+        return Checkpoints(parts, _at_once(trainer.max_ckpt_to_keep, _saves(frequency, steps)))
+    if frequency == -1:
         return Checkpoints({}, 0)
+    actor = config.actor_rollout_ref
     parts = _parts(actor.model, actor.actor.checkpoint.save_contents, config.save.weights_dtype)
     if has_critic(config):
         critic = _parts(config.critic.model, config.critic.checkpoint.save_contents, "float32")
         parts |= {"critic": sum(critic.values())}
     interim = config.save.minutes is not None and steps > 1
     best = config.save.best and trainer.test_freq > 0
-    at_once = _at_once(trainer.max_actor_ckpt_to_keep, _saves(trainer.save_freq, steps) + interim)
+    at_once = _at_once(trainer.max_actor_ckpt_to_keep, _saves(frequency, steps) + interim)
     return Checkpoints(parts, at_once + best)
 
 
-def warnings_of_stage1(config: DictConfig, steps: int) -> Iterator[str]:
-    """Say what the checkpoints of a stage 1 of so many steps take; a warning where there is less room."""
-    yield from _warnings(config, of_stage1(config, steps))
+def warnings(config: DictConfig, steps: int) -> Iterator[str]:
+    """Say what the checkpoints of a run of so many steps take; a warning where there is less room.
 
-
-def warnings_of_stage2(config: DictConfig, steps: int) -> Iterator[str]:
-    """The same of a stage 2. Without a checkpoint nothing is said: `settings` has a warning for that."""
-    if (checkpoints := of_stage2(config, steps)).at_once:
-        yield from _warnings(config, checkpoints)
+    Without a checkpoint nothing is said: `settings` has a warning for that.
+    """
+    if not (checkpoints := of_run(config, steps)).at_once:
+        return
+    folder, place = config.trainer.default_local_dir, Path(config.trainer.default_local_dir).absolute()
+    while not place.is_dir():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    print(f"{checkpoints}; {free / GB:.3g} GB are free in {place}", file=sys.stderr, flush=True)
+    # verl writes float32 weights first, which are there until they are rounded.
+    rounded = config.save.weights_dtype != "float32"
+    written = checkpoints.parts.get("hf_model", 0)
+    needed = checkpoints.most + rounded * written * FLOAT32 // _BYTES["bfloat16"]
+    if needed > free:
+        yield (
+            f"the checkpoints of {folder} need up to {needed / GB:.3g} GB, and only {free / GB:.3g} GB are "
+            f"free in {place}; make room, or give another trainer.default_local_dir"
+        )
 
 
 def _saves(frequency: int, steps: int) -> int:
@@ -101,20 +113,3 @@ def _parts(model: DictConfig, contents: Iterable[str], weights_dtype: str) -> di
     of_a_weight = {"model": FLOAT32, "optimizer": 2 * FLOAT32, "hf_model": _BYTES[weights_dtype]}
     kept = set(contents) - ({"optimizer"} if model.lora_rank > 0 else set())  # an adapter's is small
     return {name: count * size for name, size in of_a_weight.items() if name in kept}
-
-
-def _warnings(config: DictConfig, checkpoints: Checkpoints) -> Iterator[str]:
-    folder, place = config.trainer.default_local_dir, Path(config.trainer.default_local_dir).absolute()
-    while not place.is_dir():
-        place = place.parent
-    free = shutil.disk_usage(place).free
-    print(f"{checkpoints}; {free / GB:.3g} GB are free in {place}", file=sys.stderr, flush=True)
-    # verl writes float32 weights first, which are there until they are rounded.
-    rounded = config.save.weights_dtype != "float32"
-    written = checkpoints.parts.get("hf_model", 0)
-    needed = checkpoints.most + rounded * written * FLOAT32 // _BYTES["bfloat16"]
-    if needed > free:
-        yield (
-            f"the checkpoints of {folder} need up to {needed / GB:.3g} GB, and only {free / GB:.3g} GB are "
-            f"free in {place}; make room, or give another trainer.default_local_dir"
-        )

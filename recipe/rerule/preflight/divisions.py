@@ -1,16 +1,14 @@
 """What verl divides among devices while a run goes on, and would refuse only then.
 
 verl shares the rows of a step (prompts x responses) among agent loops, devices, mini-batches and
-micro-batches, and wants no remainder anywhere. Devices that share a sequence (Ulysses) get the same rows of a
-step; all others get different ones. A rollout replica is as many devices as its tensor and data parallel
-sizes say.
+micro-batches, and wants no remainder anywhere. A rollout replica is as many devices as its tensor and data
+parallel sizes say.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -33,64 +31,32 @@ _CRITIC_TOKENS = 32768
 """verl's critic reads values in passes of so many tokens, whatever its settings say."""
 
 
-@dataclass(frozen=True)
-class Devices:
-    """How an engine's devices are arranged.
-
-    Attributes:
-        number: of devices; keys: the settings that say so.
-        sharing: how many of them share each sequence; key: the setting that decides it.
-    """
-
-    number: int
-    keys: str
-    sharing: int
-    key: str
-
-    @property
-    def ranks(self) -> int:
-        """How many parts they make of the rows of a step."""
-        return self.number // self.sharing
-
-    @property
-    def cannot_share(self) -> str:
-        """What a message says of them."""
-        groups = f"{self.ranks} groups of {self.sharing} devices"
-        return (
-            f"{f'{self.number} devices' if self.sharing == 1 else groups} cannot share evenly ({self.keys})"
-        )
-
-
-def devices_of(config: DictConfig, section: str) -> Devices:
-    """The devices of the engine whose settings stand at `section`."""
-    number, keys = config.trainer.n_gpus_per_node, "trainer.n_gpus_per_node"
-    if section != STAGE1:
-        number, keys = number * config.trainer.nnodes, f"{keys} x trainer.nnodes"
-    fsdp = _FSDP.get(section, section)
-    names = [f"{fsdp}.ulysses_sequence_parallel_size"]
-    if section in (ACTOR, REFERENCE):
-        names.insert(0, f"{section}.ulysses_sequence_parallel_size")  # above 1 it counts before the engine's
-    if OmegaConf.select(config, f"{section}.strategy") == "fsdp_turbo":
-        names.append(f"{fsdp}.turbo_config.distributed.ulysses_parallel_size")
-    sizes = {name: OmegaConf.select(config, name) for name in names}
-    key = next((name for name, size in sizes.items() if size > 1), names[0])
-    return Devices(number, keys, max(1, sizes[key]), key)
+def devices_of(config: DictConfig, section: str) -> tuple[int, str]:
+    """How many devices the engine has whose settings stand at `section`, and the settings that say so."""
+    trainer = config.trainer
+    if section == STAGE1:
+        return trainer.n_gpus_per_node, "trainer.n_gpus_per_node"
+    return trainer.n_gpus_per_node * trainer.nnodes, "trainer.n_gpus_per_node x trainer.nnodes"
 
 
 def check_stage1(config: DictConfig) -> None:
     """Refuse a step of stage 1 that verl could not share. Raises SettingsError."""
-    data, devices = config.data, _checked(config, STAGE1)
-    batch, ranks = data.train_batch_size, devices.ranks
-    fewer = largest_divisor(batch, ranks) * (config.trainer.n_gpus_per_node // ranks)
+    share_batch(config)
+    if config.data.use_dynamic_bsz:
+        _check_tokens(config, "data.max_token_len_per_gpu", config.data.max_length, "data.max_length")
+
+
+def share_batch(config: DictConfig) -> None:
+    """Refuse a batch of verl's SFT trainer that devices or passes cannot share. Raises SettingsError."""
+    batch, devices = config.data.train_batch_size, _checked(config, STAGE1)
     refuse(
-        batch % ranks > 0,
-        f"data.train_batch_size is {batch}, which {devices.cannot_share}; set "
-        f"trainer.n_gpus_per_node to {fewer}, or data.train_batch_size to a multiple of {ranks}",
+        batch % devices > 0,
+        f"data.train_batch_size is {batch}, which {_cannot_share(config, STAGE1)}; set "
+        f"trainer.n_gpus_per_node to {largest_divisor(batch, devices)}, or data.train_batch_size to a "
+        f"multiple of {devices}",
     )
-    if data.use_dynamic_bsz:
-        _check_tokens(config, devices, "data.max_token_len_per_gpu", data.max_length, "data.max_length")
-    else:
-        _check_micro_batch(config, "data.micro_batch_size_per_gpu", batch // ranks, "batch")
+    if not config.data.use_dynamic_bsz:
+        _check_micro_batch(config, "data.micro_batch_size_per_gpu", batch // devices, "batch")
 
 
 def check_stage2(config: DictConfig) -> None:
@@ -113,8 +79,8 @@ def check_stage2(config: DictConfig) -> None:
     )
     devices = _share_updates(config, ACTOR)
     refuse(
-        actor.use_prefix_grouper and data.train_batch_size % devices.ranks > 0,
-        f"{ACTOR}.use_prefix_grouper is true, but {devices.cannot_share} the prompts of a step "
+        actor.use_prefix_grouper and data.train_batch_size % devices > 0,
+        f"{ACTOR}.use_prefix_grouper is true, but {_cannot_share(config, ACTOR)} the prompts of a step "
         f"(data.train_batch_size={data.train_batch_size}); set it to false",
     )
     refuse(
@@ -125,21 +91,21 @@ def check_stage2(config: DictConfig) -> None:
     log_probs = "log_prob_micro_batch_size_per_gpu"
     if actor.use_dynamic_bsz:
         for key in (f"{ACTOR}.ppo_max_token_len_per_gpu", f"{_ROLLOUT}.log_prob_max_token_len_per_gpu"):
-            _check_tokens(config, devices, key, longest, _LONGEST)
+            _check_tokens(config, key, longest, _LONGEST)
     else:
-        mini_batch = actor.ppo_mini_batch_size * rollout.n // devices.ranks
+        mini_batch = actor.ppo_mini_batch_size * rollout.n // devices
         _check_micro_batch(config, f"{ACTOR}.ppo_micro_batch_size_per_gpu", mini_batch, "mini-batch")
-        _check_micro_batch(config, f"{_ROLLOUT}.{log_probs}", rows // devices.ranks, "step")
+        _check_micro_batch(config, f"{_ROLLOUT}.{log_probs}", rows // devices, "step")
     if _has_reference(config):
         devices = _share_step(config, REFERENCE)
         if config.actor_rollout_ref.ref.log_prob_use_dynamic_bsz:
-            _check_tokens(config, devices, f"{REFERENCE}.log_prob_max_token_len_per_gpu", longest, _LONGEST)
+            _check_tokens(config, f"{REFERENCE}.log_prob_max_token_len_per_gpu", longest, _LONGEST)
         else:
-            _check_micro_batch(config, f"{REFERENCE}.{log_probs}", rows // devices.ranks, "step")
+            _check_micro_batch(config, f"{REFERENCE}.{log_probs}", rows // devices, "step")
     if has_critic(config):  # verl makes its passes by tokens alone
         _check_mini_batches(config, CRITIC)
-        devices = _share_updates(config, CRITIC)
-        _check_tokens(config, devices, "critic.ppo_max_token_len_per_gpu", longest, _LONGEST)
+        _share_updates(config, CRITIC)
+        _check_tokens(config, "critic.ppo_max_token_len_per_gpu", longest, _LONGEST)
         refuse(
             longest > _CRITIC_TOKENS,
             f"{_LONGEST} are {longest} tokens, but verl's critic reads at most {_CRITIC_TOKENS}; lower one "
@@ -153,7 +119,7 @@ def draw_warnings(config: DictConfig, replay: ReplayConfig) -> Iterator[str]:
     Raises:
         SettingsError: there is never a group for each device.
     """
-    ranks, groups = devices_of(config, ACTOR).ranks, replay.groups_per_update
+    (ranks, _), groups = devices_of(config, ACTOR), replay.groups_per_update
     refuse(
         replay.enable and groups < ranks,
         f"replay.groups_per_update is {groups}, but {ranks} devices share the groups of a replay update "
@@ -167,34 +133,22 @@ def draw_warnings(config: DictConfig, replay: ReplayConfig) -> Iterator[str]:
         )
 
 
-def check_heads(config: DictConfig, model: Any, section: str) -> None:
-    """Refuse devices that cannot share the attention heads of the model.
+def check_heads(config: DictConfig, model: Any) -> None:
+    """Refuse a rollout replica whose devices cannot share the attention heads of the model.
 
     Args:
         model: transformers' configuration of it.
-        section: of the engine that trains it.
 
     Raises:
         SettingsError: naming the setting and the heads.
     """
-    text = model.get_text_config()
-    heads = getattr(text, "num_attention_heads", None)
-    if heads is None:
-        return
-    key_heads = getattr(text, "num_key_value_heads", None) or heads
-    devices = devices_of(config, section)
-    size = devices.sharing
-    wrong = {devices.key: (heads % size or (key_heads % size and size % key_heads), size)}
-    if section == ACTOR:
-        size = config.actor_rollout_ref.rollout.tensor_model_parallel_size
-        wrong[_TENSOR] = (heads % size, size)
-    for key, (left, size) in wrong.items():
-        fitting = largest_divisor(heads if key == _TENSOR else math.gcd(heads, key_heads), size)
-        refuse(
-            bool(left),
-            f"{key} is {size}, but so many devices cannot share the model's attention heads evenly; set it "
-            f"to {fitting}",
-        )
+    heads = getattr(model.get_text_config(), "num_attention_heads", None)
+    size = config.actor_rollout_ref.rollout.tensor_model_parallel_size
+    refuse(
+        heads is not None and heads % size > 0,
+        f"{_TENSOR} is {size}, but so many devices cannot share the model's attention heads evenly; set it "
+        f"to {largest_divisor(heads or 1, size)}",
+    )
 
 
 def has_critic(config: DictConfig) -> bool:
@@ -209,34 +163,35 @@ def _has_reference(config: DictConfig) -> bool:
     return actor.model.lora_rank == 0 and (actor.actor.use_kl_loss or config.algorithm.use_kl_in_reward)
 
 
-def _checked(config: DictConfig, section: str) -> Devices:
-    """The devices of an engine; refuses those that cannot share sequences or weights as the settings say."""
-    devices = devices_of(config, section)
-    shards = f"{_FSDP.get(section, section)}.fsdp_size"
-    of_shards = OmegaConf.select(config, shards)
-    sizes = {devices.key: devices.sharing}
-    if 0 < of_shards < devices.number:
-        sizes[shards] = of_shards
-    for key, size in sizes.items():
-        refuse(
-            devices.number % size > 0,
-            f"{key} is {size}, which does not divide the {devices.number} devices of {devices.keys}; set it "
-            f"to {largest_divisor(devices.number, size)}",
-        )
-    return devices
+def _cannot_share(config: DictConfig, section: str) -> str:
+    number, keys = devices_of(config, section)
+    return f"{number} devices cannot share evenly ({keys})"
+
+
+def _checked(config: DictConfig, section: str) -> int:
+    """The number of devices of an engine; refuses those that cannot share weights as the settings say."""
+    number, keys = devices_of(config, section)
+    key = f"{_FSDP.get(section, section)}.fsdp_size"
+    size = OmegaConf.select(config, key)
+    refuse(
+        0 < size < number and number % size > 0,
+        f"{key} is {size}, which does not divide the {number} devices of {keys}; set it to "
+        f"{largest_divisor(number, max(1, size))}",  # -1 stands for all of them
+    )
+    return number
 
 
 def _check_replicas(config: DictConfig) -> None:
     """Refuse rollout replicas that leave devices over, or have parts of nodes."""
-    rollout, devices = config.actor_rollout_ref.rollout, devices_of(config, ACTOR)
+    rollout, (devices, keys) = config.actor_rollout_ref.rollout, devices_of(config, ACTOR)
     tensor, data = rollout.tensor_model_parallel_size, rollout.data_parallel_size
     node, replica = config.trainer.n_gpus_per_node, tensor * data
     size = f"{_TENSOR} is {tensor}"
     if data > 1:
         size += f" and {_DATA} {data}, which makes replicas of {replica} devices"
     refuse(
-        devices.number % replica > 0,
-        f"{size}, which does not divide the {devices.number} devices of {devices.keys}; set it to a divisor",
+        devices % replica > 0,
+        f"{size}, which does not divide the {devices} devices of {keys}; set it to a divisor",
     )
     refuse(
         (node % replica > 0 and replica % node > 0) or (data > 1 and min(node, replica) % tensor > 0),
@@ -256,7 +211,7 @@ def _check_mini_batches(config: DictConfig, section: str) -> None:
     )
 
 
-def _share_updates(config: DictConfig, section: str) -> Devices:
+def _share_updates(config: DictConfig, section: str) -> int:
     """The devices of an engine that trains; refuses steps and mini-batches that they cannot share."""
     _share_step(config, section)
     key = f"{section}.ppo_mini_batch_size"
@@ -264,24 +219,23 @@ def _share_updates(config: DictConfig, section: str) -> Devices:
     return _share(config, section, rows, f"{key} x {_ROLLOUT}.n is {rows} rows an optimiser step", key)
 
 
-def _share_step(config: DictConfig, section: str) -> Devices:
+def _share_step(config: DictConfig, section: str) -> int:
     """The devices of an engine; refuses steps that they cannot share."""
     rows = config.data.train_batch_size * config.actor_rollout_ref.rollout.n
     return _share(config, section, rows, f"{_STEP} is {rows} rows a step", "data.train_batch_size")
 
 
-def _share(config: DictConfig, section: str, rows: int, what: str, key: str) -> Devices:
+def _share(config: DictConfig, section: str, rows: int, what: str, key: str) -> int:
     """The devices of an engine; refuses rows that they cannot share.
 
     what: the rows for the message; key: of the setting that changes them.
     """
     devices = _checked(config, section)
-    ranks = devices.ranks
-    multiple = ranks // math.gcd(ranks, config.actor_rollout_ref.rollout.n)
+    multiple = devices // math.gcd(devices, config.actor_rollout_ref.rollout.n)
     refuse(
-        rows % ranks > 0,
-        f"{what}, which {devices.cannot_share}; use {largest_divisor(rows, ranks) * devices.sharing} "
-        f"devices, or set {key} to a multiple of {multiple}",
+        rows % devices > 0,
+        f"{what}, which {_cannot_share(config, section)}; use {largest_divisor(rows, devices)} devices, or "
+        f"set {key} to a multiple of {multiple}",
     )
     return devices
 
@@ -301,11 +255,10 @@ def _check_micro_batch(config: DictConfig, key: str, rows: int, of: str) -> None
     )
 
 
-def _check_tokens(config: DictConfig, devices: Devices, key: str, longest: int, what: str) -> None:
+def _check_tokens(config: DictConfig, key: str, longest: int, what: str) -> None:
     """`rearrange_micro_batches` of verl: a pass by tokens holds the longest row."""
     size = OmegaConf.select(config, key)
     refuse(
-        size * devices.sharing < longest,
-        f"{key} is {size}, but a row can have {longest} tokens ({what}); set it to "
-        f"{-(-longest // devices.sharing)} or more",
+        size < longest,
+        f"{key} is {size}, but a row can have {longest} tokens ({what}); set it to {longest} or more",
     )

@@ -181,10 +181,11 @@ def check_raw(config: DictConfig, files: Files) -> None:
 # Tokens.
 
 
-def check_tokens(config: DictConfig, model: DictConfig, files: Files) -> None:
-    """Refuse rows that the chat template refuses, that are too long, or with a token unknown to the model.
+def token_warnings(config: DictConfig, model: DictConfig, files: Files) -> Iterator[str]:
+    """What to say of what the chat template writes without being asked, where a row goes through it.
 
-    No row is too long where verl is told to cut or drop.
+    Refused are rows that the template refuses, that are too long, or that have a token unknown to the model,
+    and a template that does not end an answer. No row is too long where verl is told to cut or drop.
 
     Args:
         model: verl's configuration of the model.
@@ -195,21 +196,26 @@ def check_tokens(config: DictConfig, model: DictConfig, files: Files) -> None:
         PromptError: naming the file and the row, or the model where it has no chat template.
     """
     data = config.data
-    if "max_prompt_length" in data:
-        key, limit = "data.max_prompt_length", data.max_prompt_length
-    elif any("prompt" in row for _, _, row in _rows(files)):
-        key = "data.max_length less data.max_response_length"
-        limit = data.max_length - data.max_response_length - _END_OF_TURN
-    else:
-        key, limit = "data.max_length", data.max_length
-    if data.truncation != "error" or data.get("filter_overlong_prompts", False):
-        limit = math.inf
     tokenizer, template = load_tokenizer(model), plain(config, "data.apply_chat_template_kwargs")
     vocabulary = model_checks.vocabulary_size(model.path, model.trust_remote_code)
     for path, rows in files:
+        if "max_prompt_length" in data:
+            key, limit = "data.max_prompt_length", data.max_prompt_length
+        elif "prompt" in rows[0]:
+            key = "data.max_length less data.max_response_length"
+            limit = data.max_length - data.max_response_length - _END_OF_TURN
+        else:
+            key, limit = "data.max_length", data.max_length
+        if data.truncation != "error" or data.get("filter_overlong_prompts", False):
+            limit = math.inf
         if len(rows) > _MANY_ROWS:
             print(f"tokenising the {len(rows)} rows of {path} ...", file=sys.stderr, flush=True)
         check_rows(path, rows, tokenizer, template, limit, vocabulary, key)
+    chat = [(path, row) for path, _, row in _rows(files) if not row["extra_info"]["raw"]]
+    if chat and not data.get("stop"):  # strings of data.stop end a response wherever the template does not
+        _check_end(*chat[0], model, tokenizer, template)
+    if chat:
+        yield from template_arguments.warnings(tokenizer, template)
 
 
 def check_rows(
@@ -230,7 +236,7 @@ def check_rows(
         vocabulary: number of tokens that the model knows; None where that is not known.
 
     Raises:
-        PromptError: as of `check_tokens`, or naming a row whose answer has no tokens of its own.
+        PromptError: as of `token_warnings`, or naming a row whose answer has no tokens of its own.
     """
     if not all(row["extra_info"]["raw"] for row in rows):
         require_chat_template(tokenizer)
@@ -296,21 +302,15 @@ def _row_named(path: str, number: int) -> Iterator[None]:
         raise PromptError(f"{path}: row {number}: {error}") from None
 
 
-def check_end(config: DictConfig, model: DictConfig, files: Files) -> None:
+def _check_end(path: str, row: Row, model: DictConfig, tokenizer: Any, template: dict[str, Any]) -> None:
     """Refuse a chat template that ends an answer with no token at which sampling stops; one row tells.
 
     Such an end is taught and then sampled, but nothing stops there, and every response runs into the limit.
-    Strings of `data.stop`, where a stage has them, end a response wherever the template does not.
 
     Raises:
         PromptError: naming the tokens that end an answer, and those at which sampling stops.
     """
-    chat = next(((path, row) for path, _, row in _rows(files) if not row["extra_info"]["raw"]), None)
-    if chat is None or config.data.get("stop"):
-        return
-    path, row = chat
     answered: Messages = row.get("messages") or [*row["prompt"], {"role": "assistant", "content": "No."}]
-    tokenizer, template = load_tokenizer(model), plain(config, "data.apply_chat_template_kwargs")
     turn = turn_ids(tokenizer, answered, len(answered) - 1, raw=False, **template)
     special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
     # What follows the answer: a template may end a turn, break the line and end the text (Phi-3).
@@ -369,13 +369,6 @@ def length_warnings(config: DictConfig, files: Files) -> Iterator[str]:
                 f"data.max_response_length is {limit}, but {what} have {min(lengths)} to {max(lengths)} "
                 f"tokens with their end, so that none can be sampled whole; raise it to {max(lengths)}"
             )
-
-
-def template_warnings(config: DictConfig, model: DictConfig, files: Files) -> Iterator[str]:
-    """What the chat template writes without being asked, where a row goes through it."""
-    if any(not row["extra_info"]["raw"] for _, _, row in _rows(files)):
-        template = plain(config, "data.apply_chat_template_kwargs")
-        yield from template_arguments.warnings(load_tokenizer(model), template)
 
 
 def _rows(files: Files) -> Iterator[tuple[str, int, Row]]:

@@ -17,7 +17,6 @@ from typing import Any, get_args
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from recipe.rerule import schema
-from recipe.rerule.preflight.divisions import ACTOR, STAGE1, devices_of
 from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.schema import AGENT_LOOP, AGENT_LOOP_MODULE, SettingsError, listed, refuse, shown
 from recipe.rerule.training import cluster
@@ -47,13 +46,10 @@ def check_stage1(config: DictConfig) -> None:
         for what, is_set in needs.items():
             refuse(is_set, f"{what} needs prompts; give data.prompt_files=PATH, stage 2's train.parquet")
         return
-    devices, strategy = devices_of(config, STAGE1), config.engine.strategy
-    shares = devices.sharing > 1
-    wrong = f"{devices.key} is {devices.sharing}" if shares else f"engine.strategy is {strategy}"
     refuse(
-        shares or strategy != "fsdp2",
-        f"{wrong}, but responses are sampled from FSDP2 models on devices that share no sequence; set "
-        f"data.prompt_files=null data.retain_share=0 stop=none, or {'1' if shares else 'fsdp2'}",
+        config.engine.strategy != "fsdp2",
+        f"engine.strategy is {config.engine.strategy}, but responses are sampled from FSDP2 models; set it "
+        "to fsdp2, or data.prompt_files=null data.retain_share=0 stop=none",
     )
     refuse(
         config.stop == "signal" and trainer.resume_mode != "disable",
@@ -97,12 +93,6 @@ def check_stage2(config: DictConfig) -> None:
         config.replay.enable and config.replay.use_kl_loss and not actor.use_kl_loss,
         "replay.use_kl_loss is true but actor_rollout_ref.actor.use_kl_loss is false, so there are no "
         "reference log-probs; set both alike",
-    )
-    devices = devices_of(config, ACTOR)
-    refuse(
-        config.replay.enable and devices.sharing > 1,
-        f"{devices.key} is {devices.sharing}, but replay does not support devices that share a sequence; set "
-        "it to 1, or replay.enable=false",
     )
     key, model = "actor_rollout_ref.model", config.actor_rollout_ref.model
     check_adapter(model, key)

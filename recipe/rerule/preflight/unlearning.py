@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from data_prep.contract import Row, read_sft_rows
 from recipe.rerule import schema
-from recipe.rerule.preflight import models, settings
+from recipe.rerule.preflight import divisions, models, settings
 from recipe.rerule.runs import model_checks
 from recipe.rerule.schema import refuse, shown
 from recipe.rerule.training.prompts import load_tokenizer
@@ -19,7 +19,6 @@ from reward.refusal import is_refusal
 
 _UNSUPPORTED = {
     "model.use_fused_kernels": False,
-    "engine.ulysses_sequence_parallel_size": 1,
     "engine.pad_to_length": False,
     "model.lora_adapter_path": None,
     "data.pad_mode": "no_padding",
@@ -49,18 +48,7 @@ def check_settings(config: DictConfig) -> None:
             f"{key} is {shown(value)}, which unlearning does not support; set it to {shown(wanted)}",
         )
     settings.check_adapter(config.model, "model")
-    batch, ranks = config.data.train_batch_size, config.trainer.n_gpus_per_node
-    refuse(
-        batch % ranks > 0,
-        f"data.train_batch_size is {batch}, which {ranks} devices (trainer.n_gpus_per_node) cannot share "
-        "evenly; change one of them",
-    )
-    micro = config.data.micro_batch_size_per_gpu
-    refuse(
-        not config.data.use_dynamic_bsz and batch // ranks % micro > 0,
-        f"data.micro_batch_size_per_gpu is {micro}, which does not divide the {batch // ranks} rows that "
-        "each device has of data.train_batch_size; set it to a divisor, or data.use_dynamic_bsz=true",
-    )
+    divisions.share_batch(config)
 
 
 def frozen_warnings(config: DictConfig, method: Method) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -12,8 +12,8 @@ from matplotlib.ticker import MaxNLocator
 
 from recipe.rerule.reporting.document import Figure
 from recipe.rerule.reporting.style import LINES, figure, mark_starts
-from recipe.rerule.reporting.training import SIDES, series
-from recipe.rerule.runs.history import Prompt, Run, hardest_prompts, replay_start_step, replay_starts
+from recipe.rerule.reporting.training import SIDES
+from recipe.rerule.runs.history import Run, hardest_prompts, replay_start_step, replay_starts
 
 HARDEST_COUNT = 6
 
@@ -66,7 +66,7 @@ _VALIDATION_REWARD = re.compile(r"val-(?:core|aux)/(?P<source>.+)/reward/mean@\d
 def training_figures(runs: Sequence[Run]) -> Iterator[Figure]:
     """In order: rewards; health, where it was logged; replay; hard prompts, where the runs share records;
     validation rewards, of runs that validated at least twice. Raises ValueError for a bad record."""
-    keys = {key for run in runs for at_step in run.metrics for key in at_step}
+    keys = {key for run in runs for key in run.metrics}
     modes = sorted(match.groups() for key in keys if (match := re.fullmatch(r"reward/(\w+)/(\w+)/mean", key)))
     rewards = {f"{side}: mean reward": [f"reward/{side}/mean"] for side in SIDES}
     rewards |= {f"{side}, {mode}: mean reward": [f"reward/{side}/{mode}/mean"] for side, mode in modes}
@@ -107,7 +107,7 @@ def training_figures(runs: Sequence[Run]) -> Iterator[Figure]:
         logged_panels(runs, _REPLAY),
         runs,
     )
-    if hardest := hardest_prompts([run.prompts for run in runs], HARDEST_COUNT):
+    if hardest := hardest_prompts([run.groups for run in runs], HARDEST_COUNT):
         yield step_lines(
             "hardest_prompts",
             "The hardest prompts, one by one",
@@ -117,10 +117,11 @@ def training_figures(runs: Sequence[Run]) -> Iterator[Figure]:
             "other, not a line with its own start.",
             [
                 Panel(
-                    "{0.side} · {0.mode} · {0.subject} (#{0.index})".format(runs[0].prompts[index]),
-                    {run.name: rewards_of(run.prompts[index]) for run in runs},
+                    f"{prompt['side']} · {prompt['mode']} · {prompt['subject']} (#{index})",
+                    {run.name: rewards_of(run.groups, index) for run in runs},
                 )
                 for index in hardest
+                for prompt in [prompt_of(runs[0].groups, index)]
             ],
             runs,
         )
@@ -138,10 +139,14 @@ def training_figures(runs: Sequence[Run]) -> Iterator[Figure]:
         )
 
 
-def rewards_of(prompt: Prompt) -> pd.Series[float]:
+def prompt_of(groups: pd.DataFrame, index: int) -> pd.Series[Any]:
+    """The last row of a prompt among groups, for its labels."""
+    return groups[groups["index"] == index].iloc[-1]
+
+
+def rewards_of(groups: pd.DataFrame, index: int) -> pd.Series[float]:
     """A prompt's mean reward by step."""
-    steps = [visit.step for visit in prompt.visits]
-    return pd.Series([visit.mean_reward for visit in prompt.visits], index=steps)
+    return groups[groups["index"] == index].set_index("step")["mean_reward"]
 
 
 def step_lines(
@@ -184,7 +189,7 @@ def logged_panels(runs: Sequence[Run], metrics: Mapping[str, Sequence[str]]) -> 
     return [
         Panel(
             title,
-            {run.name: series(run, names).sum(axis=1, skipna=False) for run in runs},
+            {run.name: run.logged(names).sum(axis=1, skipna=False) for run in runs},
             not any(map(_COUNTS.fullmatch, names)),
         )
         for title, names in metrics.items()
@@ -193,7 +198,7 @@ def logged_panels(runs: Sequence[Run], metrics: Mapping[str, Sequence[str]]) -> 
 
 def validation_panels(runs: Sequence[Run]) -> list[Panel]:
     """What verl logged of validations: the score and its parts, and a panel for each data source."""
-    logged = {run.name: pd.DataFrame.from_dict(run.validations, orient="index") for run in runs}
+    logged = {run.name: run.validations for run in runs}
     keys = sorted({key for frame in logged.values() for key in frame})
     titles = {title: key for title, key in _SCORES.items() if key in keys}
     for key in keys:

@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from recipe.rerule.evaluation.registry import Column
 from recipe.rerule.evaluation.table import columns_of
-from recipe.rerule.reporting.curves import HARDEST_COUNT, Panel, rewards_of, step_lines
+from recipe.rerule.reporting.curves import HARDEST_COUNT, Panel, prompt_of, rewards_of, step_lines
 from recipe.rerule.reporting.document import Figure, Part
 from recipe.rerule.reporting.evaluations import Benchmark, Evaluation
 from recipe.rerule.reporting.results import ENDS, axis_label
@@ -48,7 +48,7 @@ def paper_figures(benchmarks: Sequence[Benchmark], runs: Sequence[Run]) -> list[
 def validation_prompts_figure(runs: Sequence[Run]) -> Figure | Missing:
     """Rewards of the hardest validation prompts over steps, of runs that validated at least twice."""
     title = "The hardest validation prompts, one by one"
-    shown = [run for run in runs if any(len(prompt.visits) > 1 for prompt in run.validated.values())]
+    shown = [run for run in runs if run.validated["index"].duplicated().any()]
     hardest = hardest_prompts([run.validated for run in shown], HARDEST_COUNT) if shown else []
     if not hardest:
         return Missing(
@@ -59,14 +59,14 @@ def validation_prompts_figure(runs: Sequence[Run]) -> Figure | Missing:
         )
     panels = []
     for index in hardest:
-        prompt = shown[0].validated[index]
+        prompt = prompt_of(shown[0].validated, index)
         lines = textwrap.wrap(
-            f"{prompt.side} #{index}: {prompt.query or prompt.subject}",
+            f"{prompt['side']} #{index}: {prompt['query'] or prompt['subject']}",
             _TITLE_LETTERS,
             max_lines=2,
             placeholder=" ...",
         )
-        curves = {run.name: smoothed(rewards_of(run.validated[index])) for run in shown}
+        curves = {run.name: smoothed(rewards_of(run.validated, index)) for run in shown}
         panels.append(Panel("\n".join(lines), curves))
     return step_lines(
         "validation_prompts",
@@ -133,7 +133,7 @@ def start_figure(evaluation: Evaluation, of: str, runs: Sequence[Run]) -> Figure
 def hard_share_figure(runs: Sequence[Run]) -> Figure | Missing:
     """Share of rollout groups that are hard, by the tau that says so, of runs with records of prompts."""
     title = "Share of hard groups, by tau"
-    recorded = [run for run in runs if run.prompts]
+    recorded = [run for run in runs if len(run.groups)]
     if not recorded:
         return Missing(title, "no run has records/prompts.jsonl")
     names = " and ".join(run.name for run in recorded)

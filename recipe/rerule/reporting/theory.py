@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 from recipe.rerule.replay.buffer import is_hard
 from recipe.rerule.reporting.document import Row, Table, plain_columns
-from recipe.rerule.reporting.training import series, visits
 from recipe.rerule.runs.history import Run
 
-_RISK = ("val-health/forget/refused", "val-health/retain/refused")
+_RISK = ["val-health/forget/refused", "val-health/retain/refused"]
 
 
 def theory_table(runs: Sequence[Run]) -> Table:
@@ -37,10 +36,10 @@ def theory_table(runs: Sequence[Run]) -> Table:
 
 def theory_of(run: Run) -> dict[str, float]:
     """A run's cells; NaN where it did not record what a cell needs."""
-    logged = series(
-        run, ["replay/threshold", "replay/drawn_tokens", "replay/effective_sample_size"]
-    ).set_axis(["tau", "drawn", "eta"], axis=1)
-    groups = visits(run).join(logged["tau"], on="step")
+    logged = run.logged(["replay/threshold", "replay/drawn_tokens", "replay/effective_sample_size"]).set_axis(
+        ["tau", "drawn", "eta"], axis=1
+    )
+    groups = run.groups.join(logged["tau"], on="step")
     judged = groups.dropna(subset="tau")
     hard = judged[
         [is_hard(reward, tau) for reward, tau in zip(judged["mean_reward"], judged["tau"], strict=True)]
@@ -56,11 +55,8 @@ def theory_of(run: Run) -> dict[str, float]:
         "effective": effective,
         "ratio of bounds": math.sqrt(on_policy / effective) if effective > 0 else math.nan,
     }
-    risks = [
-        1 - found[_RISK[0]] + found[_RISK[1]]
-        for _, found in sorted(run.validations.items())
-        if all(name in found for name in _RISK)
-    ]
-    if risks:
-        cells |= {"risk first": risks[0], "risk last": risks[-1]}
+    refused = run.validations.sort_index().reindex(columns=_RISK).dropna()
+    risks = 1 - refused[_RISK[0]] + refused[_RISK[1]]
+    if len(risks):
+        cells |= {"risk first": risks.iloc[0], "risk last": risks.iloc[-1]}
     return cells

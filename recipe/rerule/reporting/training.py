@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -78,24 +78,6 @@ def _joined(rows: Sequence[Row]) -> Row:
     return Row(f"{rows[0].name} ({len(rows)} runs)", cells)
 
 
-def series(run: Run, names: Iterable[str]) -> pd.DataFrame:
-    """Metrics of a run, a row a step and a column for each of `names`; NaN where one was not logged."""
-    return pd.DataFrame([*run.metrics], index=run.steps).reindex(columns=list(names)).astype(float)
-
-
-def visits(run: Run) -> pd.DataFrame:
-    """A row for each rollout group: index, side, mode, subject, step, mean_reward and tokens."""
-    columns = ["index", "side", "mode", "subject", "step", "mean_reward", "tokens"]
-    return pd.DataFrame(
-        [
-            (one.index, one.side, one.mode, one.subject, visit.step, visit.mean_reward, visit.tokens)
-            for one in run.prompts.values()
-            for visit in one.visits
-        ],
-        columns=columns,
-    ).astype({"tokens": float})
-
-
 def settings_table(runs: Sequence[Run], evaluation: Evaluation) -> Table | None:
     """What replay stores and its threshold, with the results of the model that each run made.
 
@@ -114,7 +96,7 @@ def settings_table(runs: Sequence[Run], evaluation: Evaluation) -> Table | None:
         settings: dict[str, Any] = {"storage": run.storage}
         if run.storage != "none":
             settings["tau"] = threshold(run)
-            settings["groups stored"] = series(run, ["replay/admitted"]).sum(min_count=1).item()
+            settings["groups stored"] = run.logged(["replay/admitted"]).sum(min_count=1).item()
         rows.append(Row(run.name, settings | evaluation.results.get(model_of(run, evaluation) or "", {})))
     caption = (
         "Storage: hard stores groups whose mean reward is below tau, random as many groups of the step "
@@ -187,8 +169,7 @@ def hard_shares(
     run: Run, taus: Sequence[float], steps: Sequence[int], sides: Sequence[str]
 ) -> pd.Series[float]:
     """The `hard_share` of each tau, by tau."""
-    groups = visits(run)
-    groups = groups[groups["side"].isin(sides) & groups["step"].isin(steps)]
+    groups = run.groups[run.groups["side"].isin(sides) & run.groups["step"].isin(steps)]
     hard = pd.DataFrame({tau: groups["mean_reward"].apply(is_hard, threshold=tau) for tau in taus})
     return hard.astype(float).groupby(groups["step"]).mean().mean()
 
@@ -224,7 +205,7 @@ def cost_table(runs: Sequence[Run]) -> Table:
 
 def cost_of(run: Run, start: float) -> dict[str, float]:
     """A run's cells in the cost table; `start` is the step that divides it."""
-    logged = series(run, ["timing_s/step", *_NOT_TRAINING, *_REPLAY_PARTS, "replay/updates"])
+    logged = run.logged(["timing_s/step", *_NOT_TRAINING, *_REPLAY_PARTS, "replay/updates"])
     logged["seconds"] = logged["timing_s/step"] - logged[_NOT_TRAINING].sum(axis=1)
     logged["replay"] = logged[_REPLAY_PARTS].sum(axis=1)
     hours, trained = logged[["timing_s/step", "seconds"]].sum(min_count=1) / 3600
@@ -282,22 +263,22 @@ def tokens_table(runs: Sequence[Run], data: Path) -> Table:
             if (path := folder / f"{side}_text.parquet").is_file()
         }
         count = tokenizer_of(run)
-        groups, sizes = visits(run), row_sizes(training_rows, count)
+        groups, sizes = run.groups, row_sizes(training_rows, count)
         cells: dict[str, float] = {}
-        if strange := run.prompts.keys() - set(sizes.index):
+        if strange := {*groups["index"]} - {*sizes.index}:
             raise ValueError(
                 f"run {run.name}: it trained on prompt {min(strange)}, which {file} lacks; give the --data "
                 "that the run trained on"
             )
         for side in SIDES:
             of_side, own = sizes[sizes["side"] == side]["tokens"], groups[groups["side"] == side]["tokens"]
-            used, every = of_side[of_side.index.isin(run.prompts)].sum(), of_side.sum()
+            used, every = of_side[of_side.index.isin(groups["index"])].sum(), of_side.sum()
             cells |= {f"{side} tokens": used, f"{side} share": used / every if every else math.nan}
             if side in texts:
                 cells[f"{side} of the texts"] = used / sum(count(texts[side]))
             # Known only where the run recorded all of them.
             cells[f"trained on {side}"] = own.sum(min_count=max(1, len(own)))
-        cells["trained on replayed"] = series(run, ["replay/drawn_tokens"]).sum(min_count=1).item()
+        cells["trained on replayed"] = run.logged(["replay/drawn_tokens"]).sum(min_count=1).item()
         rows.append(Row(run.name, cells))
     return Table(
         "tokens",

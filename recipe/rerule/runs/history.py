@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+import pandas as pd
 import yaml
 from pydantic import BaseModel, Field
 
@@ -57,65 +58,47 @@ class _Prompts(_Record):
     prompts: list[_Group]
 
 
-@dataclass(frozen=True)
-class Visit:
-    """One rollout group: `mean_reward` of a prompt's n responses at `step`.
-
-    `tokens` are those of all its rows, prompt and response; None where the run did not record them.
-    """
-
-    step: int
-    mean_reward: float
-    tokens: int | None = None
+GROUPS = ["index", "side", "mode", "subject", "query", "step", "mean_reward", "tokens"]
+"""Columns of the tables of groups: the prompt (its index of the data contract and labels; the query of
+validation prompts alone), the step, the mean reward of its responses, and the tokens of all its rows, prompt
+and response, NaN where the run did not record them."""
 
 
-@dataclass(frozen=True)
-class Prompt:
-    """A training or validation prompt followed over a run; `visits` are in order of step.
-
-    Attributes:
-        index: stable prompt index of the data contract.
-        side: "forget" or "retain".
-        mode: "qa", "fb", ...
-        subject: whom it is about.
-        query: the question; "" of a training prompt.
-    """
-
-    index: int
-    side: str
-    mode: str
-    subject: str
-    visits: tuple[Visit, ...]
-    query: str = ""
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
     """The records of one run under the name it has in the report.
 
     Attributes:
         name: as given on the command line.
-        steps: the training steps recorded, ascending.
-        metrics: at each of `steps`, the metrics logged then.
-        prompts: by prompt index; empty where the run kept no prompt records.
+        metrics: a row for each training step, ascending, and a column for each metric; NaN where it was not
+            logged.
+        groups: a row for each rollout group (GROUPS), steps ascending; none where the run kept no records.
         folder: where it was read from.
         config: its resolved configuration; empty where the run kept none.
-        validations: at each step where it validated, what verl logged of that; step 0 is before training.
-        validated: the validation prompts by index; empty where the run kept no records of them.
+        validations: what verl logged of validations, as `metrics`; step 0 is before training.
+        validated: the validation prompts, as `groups`.
     """
 
     name: str
-    steps: tuple[int, ...]
-    metrics: tuple[dict[str, float], ...]
-    prompts: dict[int, Prompt]
+    metrics: pd.DataFrame
+    groups: pd.DataFrame
     folder: Path = Path()
     config: dict[str, Any] = field(default_factory=dict)
-    validations: dict[int, dict[str, float]] = field(default_factory=dict)
-    validated: dict[int, Prompt] = field(default_factory=dict)
+    validations: pd.DataFrame = field(default_factory=pd.DataFrame)
+    validated: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=GROUPS))
 
-    def series(self, metric: str) -> list[float]:
-        """The metric at each of `steps`, NaN where it was not logged."""
-        return [at_step.get(metric, NAN) for at_step in self.metrics]
+    @property
+    def steps(self) -> list[int]:
+        """The training steps recorded, ascending."""
+        return [*map(int, self.metrics.index)]
+
+    def logged(self, names: Iterable[str]) -> pd.DataFrame:
+        """A row for each step, and a column for each of these metrics; NaN where one was not logged."""
+        return self.metrics.reindex(columns=list(names)).astype(float)
+
+    def series(self, metric: str) -> pd.Series[float]:
+        """The metric at each step, without the steps at which it was not logged."""
+        return self.logged([metric])[metric].dropna()
 
     def setting(self, key: str) -> Any:
         """The configured value of a dotted key such as "replay.threshold", None where it is not recorded."""
@@ -146,15 +129,15 @@ def read_run(name: str, folder: Path) -> Run:
         metrics = _trained(folder, logged)
     except ValueError as error:
         raise ValueError(f"run {name}: {error}") from error
+    validations = {step: found for step, data in logged.items() if (found := _of_validation(data))}
     return Run(
         name,
-        tuple(metrics),
-        tuple(metrics.values()),
-        _followed(folder / "records" / "prompts.jsonl"),
+        pd.DataFrame([*metrics.values()], index=[*metrics]),
+        _groups(folder / "records" / "prompts.jsonl"),
         folder,
         config=read_config(folder / "config.yaml"),
-        validations={step: found for step, data in logged.items() if (found := _of_validation(data))},
-        validated=_followed(folder / "records" / "validation.jsonl"),
+        validations=pd.DataFrame([*validations.values()], index=[*validations]),
+        validated=_groups(folder / "records" / "validation.jsonl"),
     )
 
 
@@ -230,22 +213,20 @@ def _by_step(file: Path, kind: type[Record]) -> dict[int, Record]:
     return dict(sorted(found.items()))
 
 
-def _followed(file: Path) -> dict[int, Prompt]:
-    """The prompts of a file by index, each with all its visits; {} where there is no file."""
-    prompts: dict[int, Prompt] = {}
-    for record in _by_step(file, _Prompts).values() if file.is_file() else ():
-        for group in record.prompts:
-            visit = Visit(record.step, mean(group.rewards), group.tokens)
-            earlier = prompts[group.index].visits if group.index in prompts else ()
-            told = (group.index, group.type, group.mode, group.subject)
-            prompts[group.index] = Prompt(*told, (*earlier, visit), group.query)
-    return prompts
+def _groups(file: Path) -> pd.DataFrame:
+    """The groups of a file, steps ascending; none where there is no file."""
+    rows = [
+        (one.index, one.type, one.mode, one.subject, one.query, record.step, mean(one.rewards), one.tokens)
+        for record in (_by_step(file, _Prompts).values() if file.is_file() else ())
+        for one in record.prompts
+    ]
+    return pd.DataFrame(rows, columns=GROUPS).astype({"tokens": float})
 
 
 def replay_start_step(run: Run) -> int | None:
     """The first step with a replay update, or None where the run made none."""
     updates = run.series("replay/updates")
-    return next((step for step, count in zip(run.steps, updates, strict=True) if count > 0), None)
+    return next((int(step) for step in updates.index[updates > 0]), None)
 
 
 def replay_starts(runs: Sequence[Run]) -> dict[str, int]:
@@ -253,21 +234,21 @@ def replay_starts(runs: Sequence[Run]) -> dict[str, int]:
     return {run.name: start for run in runs if (start := replay_start_step(run)) is not None}
 
 
-def early_reward(prompt: Prompt) -> float:
-    """Mean reward over the first third of the prompt's visits, rounded up to a whole visit."""
-    third = -(-len(prompt.visits) // 3)
-    return mean([visit.mean_reward for visit in prompt.visits[:third]])
+def early_rewards(groups: pd.DataFrame) -> pd.Series[float]:
+    """By prompt index, the mean reward over the first third of its groups, rounded up to a whole one."""
+    of_prompt = groups.groupby("index")["mean_reward"]
+    is_early = of_prompt.cumcount() < (of_prompt.transform("size") + 2) // 3
+    return groups[is_early].groupby("index")["mean_reward"].mean()
 
 
-def hardest_prompts(of_runs: Sequence[Mapping[int, Prompt]], count: int) -> list[int]:
+def hardest_prompts(of_runs: Sequence[pd.DataFrame], count: int) -> list[int]:
     """Indices of the `count` prompts that earned least at first, hardest first, equal ones by index.
 
-    Of several runs, each with its prompts by index, only prompts that all of them have count, by the mean of
-    their early rewards over the runs: the same prompts for all runs, favouring none.
+    Of the groups of several runs only prompts that all of them have count, by the mean of their early rewards
+    over the runs: the same prompts for all runs, favouring none.
     """
-    shared = set.intersection(*map(set, of_runs))
-    hardness = {index: mean([early_reward(prompts[index]) for prompts in of_runs]) for index in shared}
-    return sorted(shared, key=lambda index: (hardness[index], index))[:count]
+    early = pd.concat([early_rewards(groups) for groups in of_runs], axis=1, join="inner").mean(axis=1)
+    return [int(index) for index in early.sort_index().sort_values(kind="stable").index[:count]]
 
 
 def mean(values: Sequence[float]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -145,7 +146,7 @@ class HookedTrainer(SavedRun):
             # As while `fit` saves: the engine's memory is free, and it gets the weights again afterwards.
             self.checkpoint_manager.sleep_replicas()
             self._save(interim=True)
-            self._save_clock.restart()
+            self._saved_at = time.monotonic()
             self.checkpoint_manager.update_weights(step)
         names = ("forget/refused", "retain/right")
         checkpoints.note_best(

@@ -43,7 +43,7 @@ class ReRULETaskRunner(BaseTaskRunner):
         with io.naming_full_disk(config.trainer.default_local_dir):
             run_log.start(config)
             trainer.init_workers()
-            with Watch(trainer):
+            with Watch(trainer, trainer.async_rollout_manager):
                 trainer.fit()
 
     def _build_trainer(self, config: DictConfig) -> ReRULETrainer:

@@ -17,7 +17,7 @@ from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.runs import run_log
 from recipe.rerule.schema import plain
 from recipe.rerule.training.trainer_v1 import ReRULETrainerV1
-from recipe.rerule.training.watch import QueueWatch
+from recipe.rerule.training.watch import Watch
 
 CPU_LOOPS = "recipe.rerule.platform.agent_loop.CpuAgentLoopManager"
 """The agent loops of platform=cpu, which return V0's batches; V1 takes verl's own in their place."""
@@ -45,7 +45,7 @@ class ReRULETaskRunnerV1:
             run_log.start(config)
             trainer.init()
             loops = _agent_loops(config, trainer)
-            with QueueWatch(trainer, loops), _ended_logger(trainer):
+            with Watch(trainer, loops), _ended_logger(trainer):
                 trainer.fit(loops)
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
+import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from omegaconf import DictConfig
+
 from recipe.rerule import io
 from recipe.rerule.replay import Replay, ReplayConfig, load, save
 from recipe.rerule.runs import checkpoints, written_model
-from recipe.rerule.runs.fingerprint import run_identity
-from recipe.rerule.runs.save_clock import SaveClock
 
 if TYPE_CHECKING:
 
@@ -53,7 +56,7 @@ class SavedRun(_Trainer):
         self._checkpoints_to_keep = self.config.trainer.max_actor_ckpt_to_keep
         self.config.trainer.max_actor_ckpt_to_keep = self.config.trainer.max_critic_ckpt_to_keep = None
         self._save_freq = self.config.trainer.save_freq
-        self._save_clock = SaveClock(self.config.save.minutes)
+        self._saved_at = time.monotonic()
 
     def is_finished(self) -> bool:
         """Whether the run to be resumed has already done its last step."""
@@ -69,7 +72,8 @@ class SavedRun(_Trainer):
 
     def _save_this_step_if_due(self) -> None:
         """Where a checkpoint is due by time, have `fit` save this step: it reads save_freq after this."""
-        if self._save_freq < 1 or not self._save_clock.is_due():
+        minutes = self.config.save.minutes
+        if self._save_freq < 1 or minutes is None or time.monotonic() - self._saved_at < 60 * minutes:
             return
         asked_for = self.global_steps % self._save_freq == 0 or self.global_steps >= self.total_training_steps
         if not asked_for:
@@ -79,7 +83,7 @@ class SavedRun(_Trainer):
         interim = self.config.trainer.save_freq != self._save_freq
         self.config.trainer.save_freq = self._save_freq
         self._save(interim)
-        self._save_clock.restart()
+        self._saved_at = time.monotonic()
 
     def _save(self, interim: bool) -> None:
         run_folder = self.config.trainer.default_local_dir
@@ -139,3 +143,18 @@ class SavedRun(_Trainer):
         if resume.step is None:
             return None
         return checkpoints.step_folder(trainer.default_local_dir, resume.step)
+
+
+def run_identity(config: DictConfig, tokenizer: Any) -> dict[str, str | int]:
+    """Group size, response length and tokenizer of a run, by setting.
+
+    Stored groups are token ids, and replay batches are padded and normalised as groups of one size; under
+    another value the buffer would be misread rather than merely stale. Of the tokenizer it is a digest of its
+    map from token to id, 16 hexadecimal digits.
+    """
+    vocabulary = json.dumps(sorted(tokenizer.get_vocab().items()))
+    return {
+        "actor_rollout_ref.rollout.n": config.actor_rollout_ref.rollout.n,
+        "data.max_response_length": config.data.max_response_length,
+        "tokenizer": hashlib.sha256(vocabulary.encode()).hexdigest()[:16],
+    }

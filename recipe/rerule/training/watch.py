@@ -17,7 +17,6 @@ from typing import Any
 import ray
 from omegaconf import DictConfig
 from ray.exceptions import RayError
-from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 
 from recipe.rerule.training.cluster import (
     GO_ON,
@@ -51,8 +50,8 @@ class Watch:
         WorkerFailureError: on leaving, in place of what the trainer raised after its workers were ended.
     """
 
-    def __init__(self, trainer: Any) -> None:
-        self._actors = self._actors_of(trainer)
+    def __init__(self, trainer: Any, agent_loops: Any) -> None:
+        self._actors = actors_of(trainer, agent_loops)
         self._engines = {
             f"rollout engine {number}": replica.server_address
             for number, replica in enumerate(trainer.llm_server_manager.get_replicas())
@@ -101,9 +100,6 @@ class Watch:
                 self._end_workers()
                 return
 
-    def _actors_of(self, trainer: RayPPOTrainer) -> dict[str, Any]:
-        return actors_of(trainer, trainer.async_rollout_manager)
-
     def _end_workers(self) -> None:
         for actor in self._actors.values():
             ray.kill(actor)
@@ -145,17 +141,6 @@ class Watch:
         return None
 
 
-class QueueWatch(Watch):
-    """A watch around the `fit` of verl's V1 trainer, whose agent loops the caller has made."""
-
-    def __init__(self, trainer: Any, agent_loops: Any) -> None:
-        self._agent_loops = agent_loops
-        super().__init__(trainer)
-
-    def _actors_of(self, trainer: Any) -> dict[str, Any]:
-        return actors_of(trainer, self._agent_loops) | queue_actors(trainer.config.transfer_queue)
-
-
 def queue_actors(config: DictConfig) -> dict[str, Any]:
     """The Ray actors of the run's TransferQueue by a name for messages."""
     actors = {"transfer queue": ray.get_actor("TransferQueueController", namespace="transfer_queue")}
@@ -167,8 +152,12 @@ def queue_actors(config: DictConfig) -> dict[str, Any]:
 
 
 def actors_of(trainer: Any, agent_loops: Any) -> dict[str, Any]:
-    """The Ray actors of an initialised trainer, and of the agent loops' manager, by a name for messages."""
-    actors: dict[str, Any] = {}
+    """The Ray actors of an initialised trainer, of the agent loops' manager and, on V1, of the queue.
+
+    By a name for messages.
+    """
+    config = trainer.config
+    actors: dict[str, Any] = queue_actors(config.transfer_queue) if config.trainer.use_v1 else {}
     kinds = {
         "actor worker": trainer.actor_rollout_wg.workers,
         "reward worker": trainer.reward_loop_manager.reward_loop_workers,

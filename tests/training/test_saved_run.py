@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from recipe.rerule.runs.fingerprint import run_identity
+from recipe.rerule.training.saved_run import run_identity
 
 
 def identity(n: int = 8, length: int = 24, **vocabulary: int) -> dict[str, Any]:
