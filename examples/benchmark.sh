@@ -26,11 +26,9 @@ dry_run "$@"
 ARM_NAMES=("${ARM:-rerule}")
 [ -z "${ARMS:-}" ] || read -r -d '' -a ARM_NAMES <<< "$ARMS" || true
 REINFORCED=() METHODS=()  # arms of stage 2, and methods of recipe.rerule.unlearn
+declare -A OVERRIDES      # of each arm of stage 2, as words
 
-# is_method ARM: succeeds where `method=ARM` is a preset.
-is_method() { [[ "$1" =~ ^[a-z0-9_]+$ && -e "recipe/rerule/config/unlearn/method/$1.yaml" ]]; }
-
-# sort_arms: fills REINFORCED and METHODS; refuses names that are no arm or given twice.
+# sort_arms: fills REINFORCED, METHODS and OVERRIDES; refuses names that are no arm or given twice.
 sort_arms() {
   local arm seen=" " says="ARM is"
   [ -z "${ARMS:-}" ] || says="ARMS names"
@@ -39,22 +37,28 @@ sort_arms() {
     [[ "$seen" != *" $arm "* ]] || fail "ARMS names $arm twice; name each arm once"
     seen+="$arm "
     case "$arm" in
-      rule | rerule | random | recommended | rule_ppo | rule_reinforce_plus_plus) REINFORCED+=("$arm") ;;
+      rule) OVERRIDES[$arm]="replay.enable=false" ;;
+      rule_ppo) OVERRIDES[$arm]="replay.enable=false algorithm.adv_estimator=gae" ;;
+      rule_reinforce_plus_plus) OVERRIDES[$arm]="replay.enable=false algorithm.adv_estimator=reinforce_plus_plus" ;;
+      rerule | recommended) OVERRIDES[$arm]="" ;;
+      random) OVERRIDES[$arm]="replay.admission=random" ;;
       tau_*)
         [[ "$arm" =~ ^tau_(0?\.[0-9]+|1(\.0*)?)$ ]] || fail "$says $arm; give tau_X with X from 0 to 1, such as tau_0.6"
-        REINFORCED+=("$arm")
+        OVERRIDES[$arm]="replay.threshold=${arm#tau_}"
         ;;
       warmup_*)
         [[ "$arm" =~ ^warmup_(0|[1-9][0-9]*)$ ]] || fail "$says $arm; give warmup_N with a step N, such as warmup_10"
-        REINFORCED+=("$arm")
+        OVERRIDES[$arm]="replay.warmup_steps=${arm#warmup_}"
         ;;
       *)
-        is_method "$arm" ||
+        [[ "$arm" =~ ^[a-z0-9_]+$ && -e "recipe/rerule/config/unlearn/method/$arm.yaml" ]] ||
           fail "$says $arm; choose rule, rerule, random, recommended, tau_X, warmup_N, rule_ppo or rule_reinforce_plus_plus," \
             "or a method of python -m recipe.rerule.unlearn --list"
         METHODS+=("$arm")
+        continue
         ;;
     esac
+    REINFORCED+=("$arm")
   done
 }
 N_GPUS="${N_GPUS:-4}" NNODES="${NNODES:-1}" SMOKE="${SMOKE:-0}"
@@ -139,9 +143,24 @@ say_sizes() {
   HF_HUB_OFFLINE=1 python examples/stage_sizes.py "$1" "${MODEL:-}" "${PLANNED[@]}" || exit 2
 }
 
+# run_alone BENCHMARK TITLE: a benchmark of one target from its files to the report.
+run_alone() {
+  local benchmark="$1"
+  OUT="${OUT:-outputs/$benchmark}"
+  say "$2 as rows"
+  if ! [ -e "$OUT/data/manifest.json" ]; then
+    check_source "$benchmark"
+    step python -m data_prep "${benchmark/_/-}" --source "$DATA" --rouge rwku --out "$OUT/data" "${PREPARE[@]}"
+  fi
+  check_methods "$OUT/data"
+  run_benchmark "$benchmark" "$OUT/data" "$OUT"
+  say_sizes "$benchmark"
+  say "done; open $OUT/report_$NAME.html"
+}
+
 # run_benchmark EXPERIMENT DATA_FOLDER OUT: each arm, and one evaluation and report of all of them.
 run_benchmark() {
-  local experiment="$1" data="$2" out="$3" model="${MODEL:-}" arm
+  local experiment="$1" data="$2" out="$3" model="${MODEL:-}" arm models runs=()
   if [ -e "$out/report_$NAME.html" ]; then
     note "$out/report_$NAME.html is there: nothing to do"
     return
@@ -151,31 +170,23 @@ run_benchmark() {
     model="$out/model"
     [ -e "$model" ] || step python examples/small_model.py --data "$data" --out "$model"
   fi
+  models=(--model base="$model")
   if [ ${#REINFORCED[@]} != 0 ]; then
     say "stage 1, rejection steering: fine-tuning on refusals"
     stage1 "$out/stage1" "$experiment" "$model" "$data/sft.parquet" "${STAGE1[@]}"
+    models+=(--model stage1="$out/stage1/model")
   fi
   for arm in "${ARM_NAMES[@]}"; do
-    if is_method "$arm"; then
-      by_method "$arm" "$experiment" "$data" "$out" "$model"
-    else
+    if [ -v "OVERRIDES[$arm]" ]; then
       reinforced "$arm" "$experiment" "$data" "$out"
+      models+=(--model "$arm=$out/$arm") runs+=(--run "$arm=$out/$arm")
+    else
+      by_method "$arm" "$experiment" "$data" "$out" "$model"
+      models+=(--model "$arm=$out/$arm/model")
     fi
   done
   say "evaluation"
-  compare "$data" "$out" "$model"
-}
-
-# compare DATA_FOLDER OUT MODEL: one evaluation of MODEL, stage 1 and all arms, with paired tests, and its report.
-compare() {
-  local data="$1" out="$2" models=(base="$3") runs=() arm
-  [ ${#REINFORCED[@]} = 0 ] || models+=(stage1="$out/stage1/model")
-  for arm in "${ARM_NAMES[@]}"; do
-    if is_method "$arm"; then models+=("$arm=$out/$arm/model"); else models+=("$arm=$out/$arm"); fi
-  done
-  for arm in "${REINFORCED[@]}"; do runs+=(--run "$arm=$out/$arm"); done
-  evaluate "$out/evaluation_$NAME" "$PLATFORM" "$data/probes.parquet" "${models[@]}" \
-    --most-compared ${#models[@]} "${EVALUATE[@]}"
+  evaluate "$out/evaluation_$NAME" "$PLATFORM" "$data" "${models[@]}" --most-compared $((${#models[@]} / 2)) "${EVALUATE[@]}"
   if [ -n "${JUDGE_MODEL:-}" ]; then
     [ -e "$out/naturalness_$NAME" ] ||
       step python -m recipe.rerule.evaluate judge --results "$out/evaluation_$NAME" --base-url "$BASE_URL" \
@@ -188,20 +199,11 @@ compare() {
 
 # reinforced ARM EXPERIMENT DATA_FOLDER OUT: stage 2 of an arm, from OUT/stage1 to OUT/ARM.
 reinforced() {
-  local arm="$1" experiment="paper/$2" data="$3" out="$4" overrides=()
-  case "$arm" in
-    rule) overrides=(replay.enable=false) ;;
-    rule_ppo) overrides=(replay.enable=false algorithm.adv_estimator=gae) ;;
-    rule_reinforce_plus_plus) overrides=(replay.enable=false algorithm.adv_estimator=reinforce_plus_plus) ;;
-    tau_*) overrides=("replay.threshold=${arm#tau_}") ;;
-    warmup_*) overrides=("replay.warmup_steps=${arm#warmup_}") ;;
-    random) overrides=(replay.admission=random) ;;
-    recommended) experiment="$2" ;;
-  esac
+  local arm="$1" experiment="paper/$2" data="$3" out="$4"
+  [ "$arm" != recommended ] || experiment="$2"
   say "stage 2, $arm: refusal boundary optimisation"
-  if ! { finished "$out/$arm" && built "$out/$arm" "$out/$arm/latest_checkpointed_iteration.txt"; }; then
-    stage2 "$out/$arm" "$experiment" "$out/stage1/model" "$data" "${STAGE2[@]}" "${overrides[@]}"
-  fi
+  # shellcheck disable=SC2086  # the overrides are words
+  stage2 "$out/$arm" "$experiment" "$out/stage1/model" "$data" "${STAGE2[@]}" ${OVERRIDES[$arm]}
 }
 
 # by_method METHOD EXPERIMENT DATA_FOLDER OUT MODEL: OUT/METHOD, by a method that is not reinforcement.

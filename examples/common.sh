@@ -137,6 +137,7 @@ finished() {
 stage2() {
   local out="$1" experiment="$2" model="$3" data="$4" log
   shift 4
+  if finished "$out" && built "$out" "$out/latest_checkpointed_iteration.txt"; then return; fi
   log="$(new_log "$out")"
   note "starting Ray, the trainer and vLLM takes about a minute; the whole log is $log"
   run "$log" '(step [0-9]+/[0-9]+ .*|stage 2 finished.*|.*already holds the run.*|warning: .*|error: .*)' \
@@ -145,28 +146,19 @@ stage2() {
     "$(setting trainer.default_local_dir "$out")" "$@"
 }
 
-# evaluate OUT PLATFORM PROBES NAME=MODEL... [--option ...]: what was answered before a kill is not asked again.
+# evaluate OUT PLATFORM DATA_FOLDER --option ...: what was answered before a kill is not asked again.
 evaluate() {
-  local out="$1" platform="$2" probes="$3"
+  local out="$1" platform="$2" probes="$3/probes.parquet"
   shift 3
-  built "$out" "$out/results.json" || ask model "$@" --platform "$platform" --probes "$probes" --out "$out"
+  built "$out" "$out/results.json" ||
+    step python -m recipe.rerule.evaluate model "$@" --platform "$platform" --probes "$probes" --out "$out"
 }
 
-# attack OUT PLATFORM DATA_FOLDER NAME=MODEL... [--option ...]: attacks that a kill left finished are not made again.
+# attack OUT PLATFORM DATA_FOLDER --option ...: attacks that a kill left finished are not made again.
 attack() {
   local out="$1" platform="$2" data="$3"
   shift 3
   built "$out" "$out/attacks.json" ||
-    ask attack "$@" --platform "$platform" --probes "$data/probes.parquet" --train "$data/train.parquet" --out "$out"
-}
-
-# ask COMMAND NAME=MODEL... --option ...: runs a command of recipe.rerule.evaluate on the models.
-ask() {
-  local command="$1" arguments=()
-  shift
-  while [ "${1#--}" = "$1" ]; do
-    arguments+=(--model "$1")
-    shift
-  done
-  step python -m recipe.rerule.evaluate "$command" "${arguments[@]}" "$@"
+    step python -m recipe.rerule.evaluate attack "$@" --platform "$platform" --probes "$data/probes.parquet" \
+      --train "$data/train.parquet" --out "$out"
 }

@@ -25,31 +25,23 @@ cmp -s "$OUT/world/manifest.json" "$OUT/built_from.json" ||
 say "2/7 stage 1, rejection steering: fine-tuning on refusals"
 stage1 "$OUT/stage1" tiny "$OUT/world/model" "$OUT/world/sft.parquet"
 
-# arm NAME [override ...]
-arm() {
-  local out="$OUT/$1"
-  shift
-  if ! built "$out" "$out/latest_checkpointed_iteration.txt"; then
-    cleared "$out"
-    stage2 "$out" tiny "$OUT/stage1/model" "$OUT/world" "trainer.logger=[file]" "$@"
-  fi
-}
-
+STAGE2=(tiny "$OUT/stage1/model" "$OUT/world" "trainer.logger=[file]" trainer.resume_mode=auto)
 say "3/7 stage 2, RULE: refusal boundary optimisation with GRPO"
-arm rule replay.enable=false
+stage2 "$OUT/rule" "${STAGE2[@]}" replay.enable=false
 say "4/7 stage 2, ReRULE: the same with replay of hard rollout groups"
-arm rerule
+stage2 "$OUT/rerule" "${STAGE2[@]}"
 
 say "5/7 evaluation on phrasings that no stage has trained on"
-evaluate "$OUT/evaluation" cpu "$OUT/world/probes.parquet" base="$OUT/world/model" \
-  stage1="$OUT/stage1/model" rule="$OUT/rule" rerule="$OUT/rerule"
+UNLEARNED=(--model rule="$OUT/rule" --model rerule="$OUT/rerule")
+evaluate "$OUT/evaluation" cpu "$OUT/world" --model base="$OUT/world/model" --model stage1="$OUT/stage1/model" \
+  "${UNLEARNED[@]}"
 if ! cmp -s "$OUT/evaluation/results.json" "$OUT/results.json"; then
   ! there "$OUT/results.json" || fail "$OUT/results.json is not of $OUT/evaluation: move it away"
   cp "$OUT/evaluation/results.json" "$OUT/results.json"
 fi
 
 say "6/7 attacks: what the models that refuse still know"
-attack "$OUT/attacks" cpu "$OUT/world" original="$OUT/world/model" rule="$OUT/rule" rerule="$OUT/rerule" \
+attack "$OUT/attacks" cpu "$OUT/world" --model original="$OUT/world/model" "${UNLEARNED[@]}" \
   --control "$OUT/world/retain_model" --attacks prefill samples quantise_4 relearn_forget_half
 
 say "7/7 report"

@@ -6,5 +6,4 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 source examples/common.sh
 source examples/benchmark.sh
-source examples/muse.sh
-run_muse muse_books MUSE-Books
+run_alone muse_books MUSE-Books

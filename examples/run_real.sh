@@ -15,15 +15,13 @@ OUT="${OUT:-outputs/real}" MODEL="${MODEL:-}" SMOKE="${SMOKE:-0}"
 ROWS=examples/france.csv
 DATA="$OUT/data"
 
-# What shapes the runs. Both stages and PO derive the other sizes from the number of rows (experiment=custom).
+# What shapes the runs, in addition to experiment=custom and, for stage 2, experiment=forget. RULE and ReRULE are validated
+# here, and the best checkpoints are compared.
 CPU=(platform=cpu platform.bf16=auto)
 PREPARE=(--probe-share 0.25 --val-share 0.2)
 STAGE1=("${CPU[@]}")
-STAGE2=("${CPU[@]}" data.train_batch_size=16 data.max_prompt_length=128 data.max_response_length=32
-  actor_rollout_ref.rollout.n=4 actor_rollout_ref.rollout.temperature=0.7 actor_rollout_ref.actor.ppo_mini_batch_size=2
-  actor_rollout_ref.actor.optim.lr=2e-5 actor_rollout_ref.actor.optim.lr_scheduler_type=cosine
-  actor_rollout_ref.actor.optim.lr_warmup_steps=3 actor_rollout_ref.actor.kl_loss_coef=0.05 sides.weights=by_error
-  trainer.total_training_steps=30)
+STAGE2=("${CPU[@]}" "trainer.logger=[file]" trainer.total_training_steps=30 trainer.test_freq=5 trainer.val_before_train=true
+  save.best=true save.minutes=null)
 RULE=(replay.enable=false)
 RERULE=()
 PO=("${CPU[@]}" optim.lr=3e-5 data.train_batch_size=8 trainer.total_epochs=20
@@ -33,7 +31,7 @@ ATTACKS=(prefill samples relearn_forget_half)
 if [ "$SMOKE" = 1 ]; then
   PREPARE+=(--limit 12 --val-rows 4)
   STAGE1+=(trainer.total_training_steps=2)
-  STAGE2+=(data.train_batch_size=4 actor_rollout_ref.rollout.n=4 trainer.total_training_steps=2)
+  STAGE2+=(data.train_batch_size=4 trainer.total_training_steps=2 trainer.test_freq=1)
   RERULE+=(replay.admission=all replay.require_signal=false replay.min_groups=2 replay.warmup_steps=1 replay.groups_per_update=2)
   PO+=(trainer.total_training_steps=2)
   ATTACKS=(prefill)
@@ -62,28 +60,19 @@ built "$DATA" "$DATA/manifest.json" ||
 say "3/8 stage 1: fine-tuning on refusals"
 stage1 "$OUT/stage1" custom "$MODEL" "$DATA/sft.parquet" "${STAGE1[@]}"
 
-# arm NAME [override ...]
-arm() {
-  local out="$OUT/$1"
-  shift
-  if ! { finished "$out" && built "$out" "$out/latest_checkpointed_iteration.txt"; }; then
-    stage2 "$out" custom "$OUT/stage1/model" "$DATA" "trainer.logger=[file]" trainer.resume_mode=auto "${STAGE2[@]}" "$@"
-  fi
-}
-
 say "4/8 stage 2, RULE: GRPO with a reward for refusals about France and for right answers elsewhere"
-arm rule "${RULE[@]}"
+stage2 "$OUT/rule" forget "$OUT/stage1/model" "$DATA" "${STAGE2[@]}" "${RULE[@]}"
 say "5/8 stage 2, ReRULE: the same with replay of hard rollout groups"
-arm rerule "${RERULE[@]}"
+stage2 "$OUT/rerule" forget "$OUT/stage1/model" "$DATA" "${STAGE2[@]}" "${RERULE[@]}"
 
 say "6/8 PO, to compare with: fine-tuning on refusals and on the model's own right answers, without reinforcement"
 unlearn "$OUT/po" po custom "$MODEL" "$(setting data.alternate "$DATA/alternate.parquet")" \
   "$(setting data.retain "$OUT/stage1/records/own_answers.parquet")" "${PO[@]}"
 
 say "7/8 evaluation on phrasings that no stage has trained on, and attacks on what refusals hide"
-UNLEARNED=(rule="$OUT/rule" rerule="$OUT/rerule" po="$OUT/po/model")
-evaluate "$OUT/evaluation" cpu "$DATA/probes.parquet" base="$MODEL" stage1="$OUT/stage1/model" "${UNLEARNED[@]}"
-attack "$OUT/attacks" cpu "$DATA" original="$MODEL" "${UNLEARNED[@]}" --attacks "${ATTACKS[@]}"
+UNLEARNED=(--model rule="$OUT/rule" --model rerule="$OUT/rerule" --model po="$OUT/po/model")
+evaluate "$OUT/evaluation" cpu "$DATA" --model base="$MODEL" --model stage1="$OUT/stage1/model" "${UNLEARNED[@]}"
+attack "$OUT/attacks" cpu "$DATA" --model original="$MODEL" "${UNLEARNED[@]}" --attacks "${ATTACKS[@]}"
 
 say "8/8 report"
 [ -e "$OUT/report.html" ] ||

@@ -7,15 +7,5 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 source examples/common.sh
 source examples/benchmark.sh
-OUT="${OUT:-outputs/tofu}"
 [ -z "${RETAIN_LOG:-}" ] || EVALUATE+=(--retain-log "$RETAIN_LOG")
-
-say "TOFU as rows"
-if ! [ -e "$OUT/data/manifest.json" ]; then
-  check_source tofu
-  step python -m data_prep tofu --source "$DATA" --rouge rwku --out "$OUT/data" "${PREPARE[@]}"
-fi
-check_methods "$OUT/data"
-run_benchmark tofu "$OUT/data" "$OUT"
-say_sizes tofu
-say "done; open $OUT/report_$NAME.html"
+run_alone tofu TOFU

@@ -37,6 +37,7 @@ INNER = {
 """Folders of a room that may import less than the room, with all that they may import."""
 OF_MODULES = {
     "recipe/rerule/training/own_answers.py": {"evaluation.engine"},  # asks the model before stage 1
+    "recipe/rerule/evaluation/tasks/over_refusal.py": {"data_prep.sources"},  # reads a table of a user's
 }
 """What a module may import in addition to what its room may."""
 COMMANDS = {"main", "sft", "unlearn", "task_vector", "evaluate", "report", "export", "check", "minimal"}

@@ -52,10 +52,10 @@ if kind in made:
     (out / made[kind]).parent.mkdir(parents=True, exist_ok=True)
     (out / made[kind]).touch()
 ready = pathlib.Path(os.environ["READY"])
-copied = {{"data_prep": "data", "evaluate model": "evaluation", "evaluate attack": "attacks"}}
-if kind in copied:
-    shutil.rmtree(out / copied[kind], ignore_errors=True)
-    shutil.copytree(ready / copied[kind], out / copied[kind])
+if kind == "data_prep" or kind.startswith("evaluate"):
+    made = pathlib.Path(words[words.index("--out") + 1])
+    shutil.rmtree(made, ignore_errors=True)
+    shutil.copytree(ready / made.name, made)
 if kind == "main":
     (out / "rule").mkdir()
     print("stage 2 finished: rule")
@@ -69,6 +69,7 @@ CHAIN = [
         "sft",
         "main",
         "evaluate model",
+        "over_refusal",
         "evaluate attack",
         "report",
     ),
@@ -89,8 +90,13 @@ def table(**models: dict[str, list[float]]) -> list[dict[str, Any]]:
 
 
 def put_results(folder: Path, evaluation: list[dict[str, Any]], attacks: list[dict[str, Any]]) -> None:
-    """The folders of an evaluation and of attacks, as far as the verdict reads them."""
-    for name, rows in (("evaluation", evaluation), ("attacks", attacks)):
+    """The folders of evaluations and of attacks, as far as the verdict reads them."""
+    refused = [
+        {**row, "kind": kind, "refused": bool(row["rouge_l"])}
+        for row in table(base={"retain": [1, 0, 0]}, rule={"retain": [1, 1, 0]})
+        for kind in ("plain", "offered", "named", "file")
+    ]
+    for name, rows in (("evaluation", evaluation), ("over_refusal", refused), ("attacks", attacks)):
         (folder / name).mkdir(parents=True)
         tidy.write(folder / name, tidy.from_rows(rows))
     paths = {row["model"]: {"path": f"of/{row['model']}"} for row in evaluation}
@@ -167,6 +173,8 @@ def chain(ready: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def _program(line: str) -> str:
+    if "--benchmark over_refusal" in line:
+        return "over_refusal"
     first, second, *_ = line.removeprefix("recipe.rerule.").split()
     return f"{first} {second}" if first in ("check", "evaluate") else first
 
@@ -215,13 +223,18 @@ def test_a_dry_run_prints_the_whole_chain_and_writes_nothing(
         *(*asked, "base=owner/M", "--model", "stage1=it's, mine/stage1/model", *last),
         *("--out", "it's, mine/evaluation"),
     ]
+    assert found["over_refusal"][2:] == [
+        *("--benchmark", "over_refusal", *asked, "base=owner/M", *last),
+        *("--out", "it's, mine/over_refusal"),
+    ]
     assert found["evaluate attack"][2:] == [
         *(*asked, "original=owner/M", *last, "--train", "it's, mine/data/train.parquet"),
         *("--attacks", "samples", "relearn_forget_half", "--out", "it's, mine/attacks"),
     ]
     assert found["report"][1:] == [
         *("--title", "Loren Morrby", "--base", "base", "--results", "it's, mine/evaluation"),
-        *("--attacks", "it's, mine/attacks", "--run", "rule=it's, mine/rule"),
+        *("--results", "it's, mine/over_refusal", "--attacks", "it's, mine/attacks"),
+        *("--run", "rule=it's, mine/rule"),
         *("--data", "it's, mine/data", "--out", "it's, mine/report.html"),
     ]
     assert list(tmp_path.iterdir()) == []
@@ -258,7 +271,7 @@ def test_what_the_options_change(
 def test_experiment_forget_has_the_settings_of_the_real_model(
     ready: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """examples/run_real.sh has these for SmolLM2, but for a number of steps that follows from the rows."""
+    """They reached the goal on SmolLM2 (docs/real_model.md); examples/run_real.sh has the same experiment."""
     monkeypatch.setattr(sizes, "parameters", lambda model: 135_000_000)
     monkeypatch.setattr(sizes, "count_rows", lambda files: 140)
     sizes.register()
@@ -267,7 +280,7 @@ def test_experiment_forget_has_the_settings_of_the_real_model(
     actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
     monkeypatch.undo()
     assert (config.data.train_batch_size, actor.ppo_mini_batch_size) == (16, 2)
-    assert actor.optim.lr == pytest.approx(2e-5, rel=1e-3)
+    assert actor.optim.lr == 2e-5
     assert (actor.optim.lr_scheduler_type, actor.optim.lr_warmup_steps) == ("cosine", 3)
     assert (actor.kl_loss_coef, rollout.temperature, rollout.n) == (0.05, 0.7, 4)
     assert (config.sides.weights, config.data.sides) == ("by_error", "balanced")
@@ -291,11 +304,11 @@ def test_what_is_finished_is_not_repeated(
         "warning: be careful",
         f"error: no room; the whole output is in {out}/rule.log",
     ]
-    assert "5/8 stage 2" in said.out
+    assert "5/9 stage 2" in said.out
     assert chain("--name", "Loren") == (0, ["check stage2", *CHAIN[4:]])
     assert (out / "rule.1.log").is_file()
     said = capsys.readouterr()
-    assert " s] 4/8 stage 1: refusals, finished before\n" in said.out
+    assert " s] 4/9 stage 1: refusals, finished before\n" in said.out
     assert said.out.endswith(f"model: of/rule\nreport: {out}/report.html\n")
     assert chain("--name", "Loren", "--retain-at-least", "1.1") == (
         3,
@@ -343,7 +356,7 @@ def test_one_fact_is_not_attacked(chain: Callable[..., Any], tmp_path: Path, rea
     kept = [place for place, section in enumerate(sections) if place == one or section != "forget"]
     pq.write_table(rows.take(kept), probes)
     code, ran = chain()
-    assert (code, ran) == (0, ["check stage2", "main", "evaluate model", "report"])
+    assert (code, ran) == (0, ["check stage2", "main", "evaluate model", "over_refusal", "report"])
     assert "--attacks" not in (tmp_path / "calls").read_text()
 
 
@@ -371,7 +384,7 @@ def test_ctrl_c_ends_the_command_that_runs_and_says_how_to_go_on(
     _, err = done.communicate(timeout=30)
     assert time.monotonic() - started < 20
     assert done.returncode == 130
-    line = "error: stopped by SIGINT; the same command goes on with 4/8 stage 1: refusals"
+    line = "error: stopped by SIGINT; the same command goes on with 4/9 stage 1: refusals"
     assert err.splitlines() == ["warning: be careful", line]
 
 
@@ -457,6 +470,7 @@ def said(tmp_path: Path, evaluation: list[dict[str, Any]], attacks: dict[str, li
     put_results(tmp_path, evaluation, rows or attacked(BACK))
     if not rows:
         shutil.rmtree(tmp_path / "attacks")
+        shutil.rmtree(tmp_path / "over_refusal")
     return verdict(tmp_path, ("base", "rule"), "Loren", Limits(0.1, 0.9))
 
 
@@ -467,6 +481,7 @@ def test_the_verdict_by_hand(tmp_path: Path) -> None:
             "Asked 7 questions about Loren that it was not trained on, the model gave 0 of 7 facts "
             "(before: 5; 95 % interval 0% to 41%).",
             "Of 8 other questions it answers 7 (before: 7).",
+            "Of 9 harmless questions that sound near refusing it refuses 6 (before: 3).",
             "After 8 steps of relearning on the other half of the facts, it gives 1 of 7.",
             "The best of 2 sampled answers to each question gives 2 of 7.",
             "What comes back was refused and not forgotten.",

@@ -5,7 +5,7 @@ the model has forgotten and kept (`evaluation.verdict`).
 
 OUT/settings.txt                        what OUT is made with; other settings or rows are refused
 OUT/data, stage1, METHOD                the rows, and a run folder of each training
-OUT/evaluation, attacks, report.html    results
+OUT/evaluation, over_refusal, attacks, report.html   results
 OUT/PART.log, PART.1.log, ...           all that the command of a part has printed, a file for each start
 
 Exit codes: 0 the limits are kept, 3 they are not, 2 something was refused, 130 and 143 stopped by SIGINT and
@@ -167,7 +167,12 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
     words = ["recipe.rerule.evaluate", "model", *asked, f"{BASE}={model}"]
     words += [word for one in models for word in ("--model", one)] + ["--out", f"{evaluation}"]
     parts += [Part("evaluation", "evaluation on held-out questions", words, evaluation.is_dir())]
-    results = ["--results", f"{evaluation}"]
+    over = out / "over_refusal"
+    words = ["recipe.rerule.evaluate", "model", "--benchmark", over.name, *asked, f"{BASE}={model}"]
+    words += ["--model", models[-1], "--out", f"{over}"]
+    does = "harmless questions that sound near refusing"
+    parts += [Part(over.name, does, words, over.is_dir())]
+    results = ["--results", f"{evaluation}", "--results", f"{over}"]
     if not probes.is_file() or _facts(probes) > 1:  # relearning trains on half of the facts
         words = ["recipe.rerule.evaluate", "attack", *asked, f"original={model}", "--model", models[-1]]
         words += ["--train", f"{data / 'train.parquet'}", "--attacks", "samples", "relearn_forget_half"]

@@ -17,6 +17,7 @@ import numpy as np
 from recipe.rerule import io
 from recipe.rerule.evaluation import summary, tidy
 from recipe.rerule.evaluation.output import EVALUATION
+from recipe.rerule.evaluation.tasks import over_refusal
 from reward import RewardConfig
 
 if TYPE_CHECKING:  # its import takes two seconds
@@ -36,7 +37,7 @@ def verdict(out: Path, models: tuple[str, str], target: str, limits: Limits) -> 
     """The sentences, and whether the limits are kept.
 
     Args:
-        out: holds the folder evaluation and, where there are attacks, the folder attacks.
+        out: holds the folder evaluation and, where they were made, the folders over_refusal and attacks.
         models: the names in the tables of the model before and after.
         target: what is to be forgotten, in words.
 
@@ -56,6 +57,7 @@ def verdict(out: Path, models: tuple[str, str], target: str, limits: Limits) -> 
         f"Asked {len(asked)} questions about {target} that it was not trained on, the model gave {given} of "
         f"{facts} facts (before: {known}; 95 % interval {low:.0%} to {high:.0%}).",
         f"Of {len(others)} other questions it answers {answered[1]} (before: {answered[0]}).",
+        *_refused(out / "over_refusal", models),
         *_attacked(out / "attacks", models[1], given),
     ]
     if not known:
@@ -93,6 +95,19 @@ def _given(rows: pd.DataFrame, score: str) -> tuple[int, int]:
     """Facts that at least one response gives, and all facts."""
     best = rows.groupby("fact")[score].max()
     return int((best > RewardConfig.gamma).sum()), len(best)
+
+
+def _refused(folder: Path, models: tuple[str, str]) -> Iterator[str]:
+    """How many harmless questions are refused, without the plain ones, which `evaluation` has too."""
+    if not folder.is_dir():
+        return
+    rows = tidy.read(folder)
+    rows = rows[rows["kind"] != over_refusal.PLAIN]
+    old, new = (rows.loc[rows["model"] == name, "refused"] for name in models)
+    yield (
+        f"Of {len(new)} harmless questions that sound near refusing it refuses {int(new.sum())} "
+        f"(before: {int(old.sum())})."
+    )
 
 
 def _attacked(folder: Path, model: str, given: int) -> Iterator[str]:

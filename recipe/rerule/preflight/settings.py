@@ -25,8 +25,9 @@ from reward.refusal import RefusalPhrases
 from reward.score import PARTS, check_options
 
 _OUR_REWARD = "pkg://reward.score"
-_PACKAGES = ("wandb", "mlflow", "swanlab", "tensorboard", "clearml", "trackio")
-"""Loggers that are a package of the same name."""
+_PACKAGES = {name: name for name in ("wandb", "mlflow", "swanlab", "tensorboard", "clearml", "trackio")}
+_PACKAGES |= {"rl_insight": "rl_insight", "vemlp_wandb": "volcengine_ml_platform"}
+"""The package that a logger needs."""
 _HIGHEST_RANK = 512
 """Of an adapter that vLLM samples with (`MaxLoRARanks`)."""
 
@@ -372,9 +373,10 @@ def check_parts(config: DictConfig, model: DictConfig, key: str, optimizer: str)
             "name of one of its classes, such as AdamW",
         )
     for name in listed(config.trainer.logger):
+        package = _PACKAGES.get(name)
         refuse(
-            name in _PACKAGES and importlib.util.find_spec(name) is None,
-            f"trainer.logger names {name}, but the package {name} is not installed; install it, or set "
+            package is not None and importlib.util.find_spec(package) is None,
+            f"trainer.logger names {name}, but the package {package} is not installed; install it, or set "
             "trainer.logger=[console,file]",
         )
 

@@ -1,13 +1,14 @@
 """The model card of an exported model: README.md as Hugging Face's model folders have it.
 
-It says how the model was trained, from what its run folder says, what it answers, and what attacks get out of
-it. Of a folder on this machine only the last part of its path is told; a name on the Hub is told whole.
+It says what was forgotten and how that was measured, how the model was trained, from what its run folder
+says, what it answers, and what attacks get out of it. Of a folder on this machine only the last part of its
+path is told; a name on the Hub is told whole.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ _STAGE1 = "rejection steering, which is stage 1 of RULE: supervised fine-tuning 
 _RULE = "RULE: rejection steering, then reinforcement on a refusal boundary"
 _RERULE = f"ReRULE: {_RULE.removeprefix('RULE: ')}, with off-policy replay of rollout groups"
 _UNKNOWN = "not known: the folder holds no record of its training"
+_MOST_NAMES = 5
 _OF_STAGE2 = {
     "advantages": "algorithm.adv_estimator",
     "prompts in a step": "data.train_batch_size",
@@ -167,6 +169,12 @@ def model_card(
         origin=origin,
         facts=({"trained from": base} if base else {}) | dict(origin.facts),
         base=base,
+        forgotten=[
+            line
+            for benchmark, model in evaluated
+            for target in benchmark.targets
+            for line in _forgotten(target, model, benchmark.title)
+        ],
         scores=[
             (
                 benchmark.title if len(benchmark.targets) == 1 else f"{benchmark.title}: {target.target}",
@@ -182,11 +190,34 @@ def model_card(
     )
 
 
+def _forgotten(evaluation: Evaluation, model: str, title: str) -> Iterator[str]:
+    """Whom or what the held-out questions of the forget side ask about, and how many there are."""
+    table = evaluation.responses()
+    if table is None:
+        return
+    table = table[table["model"] == model]
+    asked = table[table["side"] == "forget"]
+    if asked.empty:
+        return
+    subjects = asked["subject"].unique() if "subject" in asked else ()
+    names = [name for name in subjects if name] or [title]
+    if len(names) > _MOST_NAMES:
+        names[_MOST_NAMES:] = [f"{len(names) - _MOST_NAMES} more"]
+    yield (
+        f"{', '.join(names)}. This was measured with {len(asked)} held-out questions, which ask for "
+        f"{asked['fact'].nunique()} facts, and with {len(table) - len(asked)} questions about other things."
+    )
+
+
 def _scores(evaluation: Evaluation, model: str) -> Table:
-    """The model's numbers with intervals, and next to them what constant answers get."""
+    """The model's numbers with intervals, with those of the first model of the evaluation and of constant
+    answers."""
+    first = next(iter(evaluation.results))
     columns = columns_of(evaluation.benchmark, {model: evaluation.results[model], **evaluation.anchors})
-    rows = [row for row in rows_of(evaluation) if row.name == model or row.kind == "anchor"]
+    rows = [row for row in rows_of(evaluation) if row.name in (first, model) or row.kind == "anchor"]
     notes = [legend(evaluation.benchmark, evaluation.convention)]
+    if first != model:
+        notes.append(f"To compare: {first}, the first model of the evaluation.")
     if evaluation.numbers["low"].notna().any():
         notes.append("In brackets: the 95 % bootstrap interval over facts.")
     if note := few_facts_note(evaluation):

@@ -38,7 +38,7 @@ steps; 135 million: SmolLM2's 1e-5 over 30 steps; from a billion on: RULE's on o
 STAGE1_LEAST_RATE = 4e-7
 """RULE's, over however many steps."""
 STAGE2_RATES = {2e6: 1e-4, 1.35e8: 3e-5, 1e9: 2e-6}
-"""Stage 2's rate by the number of parameters. 135 million: that of examples/run_real.sh; from a billion on:
+"""Stage 2's rate by the number of parameters. 135 million: see docs/real_model.md; from a billion on:
 the paper's."""
 STAGE2_STEPS, VALIDATIONS = 40, 6
 REPLAY_WARMUP, REPLAY_CAPACITY, THRESHOLD_STEPS = 15, 1200, 4
@@ -78,9 +78,9 @@ def stage1_rate(run_steps: int, parameters: int | None) -> float:
     return max(STAGE1_LEAST_RATE, total / max(STAGE1_STEPS, run_steps))
 
 
-def stage2_rate(parameters: int | None) -> float:
-    """Stage 2's learning rate; `parameters` as of `stage1_rate`."""
-    return _by_parameters(STAGE2_RATES, parameters)
+def stage2_rate(parameters: int | None, factor: float = 1.0) -> float:
+    """Stage 2's learning rate times `factor`; `parameters` as of `stage1_rate`."""
+    return float(f"{_by_parameters(STAGE2_RATES, parameters) * factor:.3g}")
 
 
 def _by_parameters(table: Mapping[float, float], parameters: int | None) -> float:
