@@ -1,13 +1,13 @@
 # Targets a user needs: setup, quickstart, real, test, test-full, lint, docs, mutants, bench, lock. Each sets up .venv first if it
 # is missing.
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
-VENV ?= .venv
+VENV ?= .venv$(if $(VERL),-verl-$(VERL))
 BIN := $(VENV)/bin
 # Where torch's CPU wheels come from, if the default package index has none: make setup TORCH_INDEX=URL
 TORCH_INDEX ?=
 # Where no CPU wheels can be had: make setup TORCH_CUDA=1 takes torch's CUDA build with its libraries (3 GB more).
 TORCH_CUDA ?=
-# Another release of verl than the pinned one, to see what breaks: make setup test VERL=0.9.2
+# Another release of verl than the pinned one, in a .venv-verl-0.9.2, to see what breaks: make test VERL=0.9.2
 VERL ?=
 INSTALLED := $(VENV)/.installed
 

@@ -3,6 +3,8 @@
 #   docker run --rm --gpus all --ipc=host --volume "$PWD/outputs:/rerule/outputs" rerule rerule --help
 # --ipc=host: the processes of a run pass weights through shared memory, of which Docker gives 64 MB.
 FROM nvidia/cuda:13.0.2-devel-ubuntu24.04
+# Ubuntu keeps no older versions that could be pinned.
+# hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends python3.12 python3.12-dev python3.12-venv \
     && rm -rf /var/lib/apt/lists/* \

@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
-_LAUNCHERS = r"(?:\S*/)?(?:python3?(?:\.\d+)?|rerule|bash|make|pip|ray|vllm|mutmut|pre-commit)"
+_LAUNCHERS = r"(?:\S*/)?(?:python3?(?:\.\d+)?|rerule|bash|make|pip|sbatch|vllm|mutmut|pre-commit)"
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _COMMAND = re.compile(rf"(?:[A-Z_]+=(?:\"[^\"]*\"|\S*) +)*{_LAUNCHERS}(?: |$)")
 _INLINE = re.compile(r"(?<!`)`((?:python -m\s|rerule\s|bash examples/|make\s)[^`]*)`(?!`)")

@@ -32,7 +32,7 @@ HYDRA = {
     "recipe.rerule.check stage2": entry.STAGE2,
 }
 """Programs whose words are settings, with the configuration that they compose."""
-OTHERS = {"pip", "ray", "vllm", "mutmut", "pre-commit", "venv", "pytest"}
+OTHERS = {"pip", "sbatch", "vllm", "mutmut", "pre-commit", "venv", "pytest"}
 """Programs of others: only their names are known here."""
 _SHOWN = {"--help", "--cfg", "job", "--resolve", "--list", "--json", "stage1", "stage2"}
 """Words of a Hydra command that are no settings."""

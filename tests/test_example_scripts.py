@@ -653,3 +653,61 @@ def test_what_cannot_be_ends_the_script_first(variables: dict[str, str], line: s
     done, commands = run(f"bash examples/run_muse_books.sh {variables.get('option', '')}", **settings)
     refused(done, line)
     assert (done.stdout, commands) == ("", [])
+
+
+STAGE2 = "python -m recipe.rerule.main trainer.nnodes=2"
+HEAD_NODE = "ray start --block --head --node-ip-address=10.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("variables", "words", "lines"),
+    [
+        (
+            {"HEAD": "10.0.0.1:6379"},
+            STAGE2,
+            [
+                f"{HEAD_NODE} --port=6379 --include-dashboard=false &",
+                f"env RAY_ADDRESS=10.0.0.1:6379 {STAGE2}",
+            ],
+        ),
+        (
+            {"HEAD": "10.0.0.1:6379", "RAY_OPTIONS": "--num-cpus=8"},
+            "",
+            ["ray start --block --address=10.0.0.1:6379 --num-cpus=8 &"],
+        ),
+        (
+            {"HEAD": "10.0.0.1:7000", "SLURM_JOB_ID": "123456", "SLURM_JOB_NUM_NODES": "3"},
+            STAGE2,
+            [
+                f"{HEAD_NODE} --port=7000 --include-dashboard=false &",
+                "srun --relative=1 --nodes=2 --ntasks=2 --cpu-bind=none ray start --block"
+                " --address=10.0.0.1:7000 &",
+                f"env RAY_ADDRESS=10.0.0.1:7000 {STAGE2}",
+            ],
+        ),
+    ],
+    ids=["the first machine", "another machine", "Slurm"],
+)
+def test_what_two_nodes_would_run(
+    variables: dict[str, str], words: str, lines: list[str], tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.touch()
+    done = bash(
+        f"bash examples/two_nodes.sh {words}", DRY_RUN="1", RAY_AUTH_TOKEN_PATH=str(token), **variables
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.rstrip() for line in done.stdout.splitlines() if not line.startswith("#")] == lines
+
+
+@pytest.mark.parametrize(
+    ("variables", "words", "line"),
+    [
+        ({}, "true", "HEAD is not set; give an address of the first machine and a port"),
+        ({"HEAD": "node1:6379"}, "true", "HEAD is node1:6379; give an address"),
+        ({"HEAD": "10.0.0.1:6379", "NODES": "1"}, "true", "NODES is 1; give a whole number above 1"),
+        ({"SLURM_JOB_ID": "1"}, "", "no command is given; with Slurm the script starts Ray on the other"),
+    ],
+)
+def test_two_nodes_refuses(variables: dict[str, str], words: str, line: str) -> None:
+    refused(bash(f"bash examples/two_nodes.sh {words}", **variables), line)

@@ -11,6 +11,7 @@ updates after it do to the learning-rate schedule, to offloading and to the para
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,7 +30,6 @@ platform.select("cpu")
 from verl import DataProto  # noqa: E402  (the platform comes first)
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer  # noqa: E402
 from verl.utils import tensordict_utils as tu  # noqa: E402
-from verl.utils.distributed import initialize_global_process_group  # noqa: E402
 from verl.workers.utils.padding import no_padding_2_padding  # noqa: E402
 
 from recipe.rerule.replay import Replay, ReplayConfig, RolloutGroup, load, pad_groups  # noqa: E402
@@ -50,7 +50,7 @@ UPDATES = (
 
 def main() -> None:
     job = json.loads(Path(sys.argv[1]).read_text())
-    _, rank, ranks = initialize_global_process_group()
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     initial = load_file(f"{job['model']}/model.safetensors")
     replay = Replay(ReplayConfig(admission="all", require_signal=False))
     load(replay, job["groups"])
@@ -95,6 +95,9 @@ def settings(model: str, overrides: list[str]) -> DictConfig:
 def built(config: DictConfig) -> ReplayActorWorker:
     worker = ReplayActorWorker(config=config.actor_rollout_ref, role="actor")
     worker.init_model()
+    group = torch.distributed.distributed_c10d._get_default_group()
+    waits = group._get_backend(torch.device("cpu")).options._timeout
+    assert waits.total_seconds() == config.actor_rollout_ref.nccl_timeout == 3600
     return worker
 
 

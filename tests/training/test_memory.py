@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -157,21 +158,31 @@ def test_which_cards_are_too_small_and_why(run: Run, card: int, shortage: str | 
 )
 def test_the_experiments_fit_their_cards(benchmark: str, llama3: Path) -> None:
     experiment = f"experiment={benchmark}/lora_1gpu"
-    on_80 = memory.said(composed(2, experiment, f"{MODEL}.path={llama3}", FUSED))
+    on_80, table = said(composed(2, experiment, f"{MODEL}.path={llama3}", FUSED))
     assert on_80[-1].endswith("tokens at once")
     assert "a card of 80 GB is enough" in on_80[-1]
     assert "a card of 40 GB is too small" in on_80[-2]
-    assert all(line.startswith("memory of a device, computed and not measured: ") for line in on_80)
-    on_40 = memory.said(composed(2, experiment, f"{MODEL}.path={llama3}", *FOR_40_GB))
+    assert table[0] == ["nothing"] * 4
+    on_40, table = said(composed(2, experiment, f"{MODEL}.path={llama3}", *FOR_40_GB))
     assert "a card of 40 GB is enough" in on_40[-2]
-    assert on_40[-3].endswith(" GB; whatever the devices")
+    assert table == [["nothing"] * 4, ["as set"] * 4, ["as set"] * 4]
     static = ["data.use_dynamic_bsz=false", "data.micro_batch_size_per_gpu=2"]
-    first = memory.said(composed(1, experiment, f"model.path={llama3}", *static))
+    first, table = said(composed(1, experiment, f"model.path={llama3}", *static))
     assert [line.rpartition(": ")[2] for line in first][1:] == [
-        "a card of 24 GB is too small, because the update needs 26.4 GB; enough for 2, 4, 8 devices",
+        "a card of 24 GB is too small, because the update needs 26.4 GB",
         "a card of 40 GB is enough",
         "a card of 80 GB is enough",
     ]
+    assert table[0] == ["nothing", "as set", "as set", "as set"]
+
+
+def said(config: Any) -> tuple[list[str], list[list[str]]]:
+    """The lines of moments and cards, and the cells of the table that follows them."""
+    lines = memory.said(config)
+    about = [line for line in lines if line.startswith("memory of a device, computed and not measured: ")]
+    rows = [re.split("  +", line)[1:] for line in lines[-3:]]
+    assert len(lines) == len(about) + 2 + len(rows)
+    return about, rows
 
 
 def test_the_settings_are_those_of_the_run() -> None:
@@ -236,9 +247,15 @@ def test_the_gpu_that_is_here_is_spoken_of(tmp_path: Path, monkeypatch: pytest.M
     (line,) = memory.warnings(one)
     assert line.startswith("the GPU here has 85.0 GB, which is too small by what is computed, because the up")
     assert list(memory.warnings(eight)) == []
-    said = memory.said(one)[-1]
-    assert "the card that is here (85.0 GB) is too small" in said
-    assert said.endswith("; enough for 4, 8 devices")
+    about, table = said(one)
+    assert "the card that is here (85.0 GB) is too small" in about[-1]
+    assert table == [
+        ["nothing"] * 4,
+        ["full_1gpu", "full_1gpu", "full_1gpu", "as set"],
+        ["full_1gpu", "full_2gpu", "as set", "as set"],
+    ]
+    page = (Path(__file__).resolve().parents[2] / "docs" / "gpu.md").read_text("utf-8")
+    assert "\n".join(f"    {line}" for line in memory.said(one)[-4:]) in page
 
 
 QWEN3_4B = {**LLAMA3_CONFIG, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"}

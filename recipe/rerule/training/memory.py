@@ -8,6 +8,7 @@ the update; docs/gpu.md compares it with what was measured.
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -15,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from recipe.rerule.platform.log_probs import CHUNK_BYTES
 from recipe.rerule.schema import SettingsError
@@ -24,6 +25,8 @@ from recipe.rerule.training import lora
 GB = 1e9
 CARDS, DEVICES = (24, 40, 80), (1, 2, 4, 8)
 """GB of the cards, and numbers of devices, that `said` speaks of."""
+READY = ("full_2gpu", "full_1gpu", "lora_1gpu", "lora_24gb")
+"""Settings for fewer cards, in the order in which `table` tries them: files of config/common."""
 CONTEXT, ENGINE_ASLEEP = 2 * GB, 2 * GB
 """Estimates: CUDA's context and the allocator's fragments, of the trainer and of the sleeping engine."""
 FLOAT32 = 4
@@ -37,6 +40,7 @@ FUSED_TOKENS, FUSED_LOGITS = 512, 20
 LIBRARIES, PROCESSES = 0.6 * GB, 4.8 * GB
 """Measured on a processor, without the model: of stage 1's one process, and of all that stage 2 starts."""
 UPDATE, SENDING, SAMPLING = "the update", "sending weights", "sampling"
+_CONFIGS = Path(__file__).resolve().parents[1] / "config"
 _LAYER = re.compile(r"\.layers\.\d+\.")
 
 Parts = dict[str, float]
@@ -246,23 +250,48 @@ def said(config: DictConfig) -> list[str]:
     if (here := card_bytes()) is not None:
         cards[f"the card that is here ({here / GB:.1f} GB)"] = here
     for name, card in cards.items():
-        line = f"{name} is "
         if (reason := shortage(model, run, card)) is not None:
-            enough = [n for n in DEVICES if shortage(model, replace(run, devices=n), card) is None]
-            devices = (
-                f"enough for {', '.join(map(str, enough))} devices" if enough else "whatever the devices"
-            )
-            line += f"too small, because {reason}; {devices}"
+            lines.append(f"{name} is too small, because {reason}")
         elif run.engine_share is None:
-            line += "enough"
+            lines.append(f"{name} is enough")
         else:
-            line += f"enough; the engine keeps {cached_tokens(model, run, card):,} tokens at once"
-        lines.append(line)
+            tokens = cached_tokens(model, run, card)
+            lines.append(f"{name} is enough; the engine keeps {tokens:,} tokens at once")
     found = [f"memory of a device, computed and not measured: {line}" for line in lines]
     if run.on_host:
         held = _named(host_bytes(model, run))
         found.insert(0, f"memory of a machine's processor, computed and not measured: {held}")
-    return found
+    return found + table(config, model)
+
+
+def table(config: DictConfig, model: Sizes) -> list[str]:
+    """What fits a card, by numbers of devices: the settings as they are, or else the first of READY."""
+    tried = {"as set": (model, of_run(config))}
+    folder = _CONFIGS / ("common" if "actor_rollout_ref" in config else "stage1/common")
+    for name in READY:
+        if (folder / f"{name}.yaml").is_file() and (name.startswith("lora") or not model.adapter):
+            changed = copy.deepcopy(config)
+            OmegaConf.set_struct(changed, False)
+            for part in ("lora_1gpu", name) if name == "lora_24gb" else (name,):
+                changed.merge_with(OmegaConf.load(folder / f"{part}.yaml"))
+            if (sized := model_sizes(changed)) is not None:
+                tried[name] = (sized, of_run(changed))
+    lines = [
+        "what fits, computed and not measured: these settings (as set), or with +common=NAME and the GPUs",
+        "card      "
+        + "".join(f"{number} GPU{'s' if number > 1 else ' '}     " for number in DEVICES).rstrip(),
+    ]
+    for card in CARDS:
+        cells = []
+        for devices in DEVICES:
+            fits = (
+                name
+                for name, (sized, run) in tried.items()
+                if shortage(sized, replace(run, devices=devices), card * GB) is None
+            )
+            cells.append(f"{next(fits, 'nothing'):11}")
+        lines.append(f"{card} GB     " + "".join(cells).rstrip())
+    return lines
 
 
 def card_bytes() -> float | None:

@@ -18,6 +18,7 @@ from verl.trainer.ppo.core_algos import agg_loss, kl_penalty
 from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.device import get_device_name
+from verl.utils.distributed import initialize_global_process_group_ray
 from verl.utils.metric import AggregationType, Metric
 from verl.utils.profiler.performance import simple_timer
 from verl.workers.config import ActorConfig, EngineConfig
@@ -56,7 +57,12 @@ class ReplayActorWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def init_model(self) -> None:
-        """verl's, with a weight-transfer socket that no other run on this machine has."""
+        """verl's, with a weight-transfer socket that no other run on this machine has, and nccl_timeout.
+
+        verl leaves nccl_timeout unread, so that ranks would wait at most ten minutes for one that writes a
+        checkpoint.
+        """
+        initialize_global_process_group_ray(timeout_second=self.config.nccl_timeout)
         super().init_model()
         if (handle := getattr(self.rollout, "zmq_handle", None)) is not None:
             self.rollout.zmq_handle = own_socket(handle, int(os.environ.get(SOCKET_NUMBER, "0")))
