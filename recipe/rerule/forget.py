@@ -31,6 +31,7 @@ from pathlib import Path
 from recipe.rerule import io, process
 from recipe.rerule.process import ArgumentParser
 from recipe.rerule.unlearning import presets
+from reward.keyword import names_of
 
 BROKEN = 3
 """The exit code where the limits are not kept."""
@@ -76,7 +77,8 @@ def _parser() -> ArgumentParser:
     text = "CSV of question, answer and side (forget, retain), as `data_prep custom` takes it"
     add("--facts", type=Path, required=True, metavar="FILE", help=text)
     add("--out", type=Path, required=True, metavar="FOLDER", help="where everything goes")
-    add("--name", help="what is to be forgotten, which a refusal should name (default: the column keyword)")
+    text = "what is to be forgotten, which a refusal should name, or names with | between them"
+    add("--name", help=f"{text} (default: the column keyword)")
     text = "rule, rerule (with replay), or a method of `recipe.rerule.unlearn --list` (default: rule)"
     add("--method", choices=[*_REINFORCED, *presets.names()], default="rule", metavar="NAME", help=text)
     add("--lora", action="store_true", help="train adapters in place of whole models")
@@ -127,7 +129,7 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
     # Until something is trained on them, rows are made again: their file may have been corrected.
     trained = any(path.is_dir() and path != data for path in out.glob("*"))
     words = ["data_prep", "custom", "--source", f"{options.facts}", "--probe-share", "0.25"]
-    words += ["--name", options.name, "--keyword", options.name] if options.name else []
+    words += ["--name", _target(options), "--keyword", options.name] if _target(options) else []
     words += ["--out", f"{data}", *(["--overwrite"] if made else [])]
     parts = [Part("rows", "rows", words, made and trained)]
 
@@ -175,9 +177,14 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
         words += ["--train", f"{data / 'train.parquet'}", "--attacks", "samples", "relearn_forget_half"]
         parts += [Part("attacks", "short attacks", [*words, "--out", f"{attacks}"], attacks.is_dir())]
         results += ["--attacks", f"{attacks}"]
-    words = ["recipe.rerule.report", "--title", options.name or options.facts.stem, "--base", BASE]
+    words = ["recipe.rerule.report", "--title", _target(options) or options.facts.stem, "--base", BASE]
     words += [*results, *runs, "--data", f"{data}", "--out", f"{page}"]
     return [*parts, Part("report", "report", words, page.is_file())]
+
+
+def _target(options: argparse.Namespace) -> str:
+    """The first of the names that --name gives."""
+    return "".join(names_of(options.name or "")[:1])
 
 
 def _has_model(run: Path) -> bool:
@@ -237,7 +244,7 @@ def _forget(options: argparse.Namespace, doing: list[str]) -> int:
             if not part.finished and (code := _run(out, part, warned)):
                 return code
     limits = Limits(options.forget_at_most, options.retain_at_least)
-    lines, kept = verdict(out, (BASE, options.method), options.name or "the target", limits)
+    lines, kept = verdict(out, (BASE, options.method), _target(options) or "the target", limits)
     print("\n".join(["", *lines, f"report: {out / 'report.html'}"]))
     return 0 if kept else BROKEN
 

@@ -430,6 +430,10 @@ STAGE2: Table = _adapters(
         f"{_REWARD}.refusal_phrases": _by_the_reward(
             "a file", "phrases that extend the refusal detector", "none"
         ),
+        f"{_REWARD}.keyword_any_case": _by_the_reward(
+            "a bool", "a name in any case names the target", "false"
+        ),
+        f"{_REWARD}.keyword_part": _by_the_reward("a bool", "a word of a name names the target", "false"),
         "reward.custom_reward_function.name": Annotated[Text, Field(title="the name of a function")],
         "reward.num_workers": Count,
         "reward.reward_manager.source": Literal["register", "importlib"],

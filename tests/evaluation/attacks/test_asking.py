@@ -213,6 +213,16 @@ def test_choice_by_hand():
         ask(choice, material(of_one_kind(range(3), "forget")))
 
 
+def test_every_name_of_the_target_is_left_out():
+    """The longest one first."""
+    question = said(0, "Who is Mira Okonjo, called Mira?", subject="Mira", aliases=("Mira Okonjo",), query="")
+    (found,) = first_questions(material([question]), [asked(question)], 1)
+    assert found.kind == "Who is {subject}, called {subject}?"
+    changed = choice.nameless(found)
+    assert changed is not None
+    assert changed.messages[0]["content"] == "Who is ..., called ...?"
+
+
 def test_questions_of_facts_and_their_kinds():
     place = "Where is person {}?"
     given = material([
