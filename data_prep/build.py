@@ -18,7 +18,7 @@ from data_prep.prompts import Benchmark, Prompt, spread
 from data_prep.sources import sha256_of_file
 from data_prep.writers import misspelt_name
 from recipe.rerule.io import DATA, new_folder, stamp_folder
-from reward import RewardConfig, contains_keyword, is_refusal, rouge_l
+from reward import RewardConfig, is_refusal, names_of, rouge_l
 
 # ---- checks: a leak stops a build; everything else is counted and listed ----
 
@@ -91,6 +91,11 @@ def found_in(benchmark: Benchmark, reward: RewardConfig) -> dict[str, list[Promp
     def refuses(text: str) -> bool:
         return is_refusal(text, reward.phrases)
 
+    def misnamed(prompt: Prompt) -> bool:
+        names = names_of(prompt.keyword)
+        named = any(name in prompt.refusal for name in names)
+        return not named and any(misspelt_name(prompt.refusal, name) for name in names)
+
     def best_rouge(prompt: Prompt) -> float:
         return max(rouge_l(gold, gold, reward.rouge) for gold in prompt.golds)
 
@@ -99,10 +104,10 @@ def found_in(benchmark: Benchmark, reward: RewardConfig) -> dict[str, list[Promp
         "probes_in_examples": [p for p in benchmark.probes if f" {probes[p]} " in examples],
         "duplicates": repeated,
         "contradictions": [prompt for prompt in forget if words[prompt] in kept],
-        "keyword_not_in_prompt": [p for p in forget if not contains_keyword(p.query, p.keyword)],
+        "keyword_not_in_prompt": [p for p in forget if not reward.names_target(p.query, p.keyword)],
         "gold_is_refusal": [prompt for prompt in retain if all(map(refuses, prompt.golds))],
         "gold_below_threshold": [prompt for prompt in retain if best_rouge(prompt) <= reward.gamma],
-        "refusal_misnames_target": [p for p in benchmark.stage1 if misspelt_name(p.refusal, p.keyword)],
+        "refusal_misnames_target": [prompt for prompt in benchmark.stage1 if misnamed(prompt)],
         "refusal_not_detected": [prompt for prompt in benchmark.stage1 if not refuses(prompt.refusal)],
     }
 

@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from reward.keyword import names_of
+
 # ---- what counts as the same prompt, and what no text may hold ----
 
 
@@ -121,7 +123,7 @@ class _RLRow(_Model):
     def _fits(self) -> Self:
         truth, section = self.reward_model.ground_truth, self.extra_info.section
         _check_messages("prompt", self.prompt, "user", self.extra_info.raw, (1,))
-        if (truth.type == "forget") != bool(truth.keyword.strip()):
+        if (truth.type == "forget") != any(map(str.strip, names_of(truth.keyword))):
             rule = "is empty" if truth.type == "forget" else "must be \"\" on a row of type 'retain'"
             raise ValueError(f"reward_model.ground_truth.keyword {rule}")
         if (truth.type == "forget") != (section == "forget"):

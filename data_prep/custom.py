@@ -31,6 +31,7 @@ from data_prep.prompts import (
 from data_prep.sources import SourceError, read_records, sha256_of_file
 from data_prep.writers import Writer, with_refusals
 from recipe.rerule.io import DATA
+from reward import names_of
 
 # ---- the user's own questions as prompts: plain rows, or RULE's ----
 
@@ -59,7 +60,7 @@ class CustomOptions(shared.Draws):
     )
     gold: str | None = shared.GOLD
     keyword: str | None = shared.option(
-        None, "the target's name, for forget rows without one", metavar="NAME"
+        None, "the target's name, or names with | between them, for forget rows without one", metavar="NAME"
     )
     raw: bool = shared.option(False, "prompts go to a base model, no chat template")
 
@@ -109,7 +110,7 @@ def _prompts(path: Path, name: str, options: CustomOptions, first_index: int) ->
             continue
         side: Side = "forget" if record.one_of("side", ("forget", "retain")) == "forget" else "retain"
         keyword = record.optional("keyword", (options.keyword or "") if side == "forget" else "neighbour")
-        if not keyword:
+        if not names_of(keyword):
             raise SourceError(
                 f"{record.origin}: field keyword is missing; give it, or --keyword for all rows"
             )
@@ -120,7 +121,7 @@ def _prompts(path: Path, name: str, options: CustomOptions, first_index: int) ->
             "refusal": record.optional("refusal", "") if side == "forget" else "",
             "fact": record.optional("fact", ""),
         }
-        subject, golds = record.optional("subject", keyword), (record.text("answer"),)
+        subject, golds = record.optional("subject", names_of(keyword)[0]), (record.text("answer"),)
         prompts.append(make_prompt(index, query, side, subject, golds, record.origin, **more))
     return prompts
 

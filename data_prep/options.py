@@ -91,6 +91,10 @@ def add_arguments(parser: argparse.ArgumentParser, source_help: str, settings: t
     add("--gamma", type=float, default=0.3, metavar="X", help=text)
     text = "the reward's file of phrases, which the checks use (default: none)"
     add("--refusal-phrases", metavar="FILE", help=text)
+    text = "for the reward and the checks: a name in any case names the target"
+    add("--keyword-any-case", action="store_true", help=text)
+    text = "for the reward and the checks: a single word of a name names the target"
+    add("--keyword-part", action="store_true", help=text)
     add_endpoint_arguments(parser)
 
 
@@ -186,5 +190,6 @@ def _tasks(options: argparse.Namespace) -> dict[str, Task]:
 
 def build_options(options: argparse.Namespace) -> BuildOptions:
     """What the shared options say of checks and cuts. Raises ValueError for a gamma out of range."""
-    reward = RewardConfig(rouge=options.rouge, gamma=options.gamma, refusal_phrases=options.refusal_phrases)
+    names = ("rouge", "gamma", "refusal_phrases", "keyword_any_case", "keyword_part")
+    reward = RewardConfig(**{name: getattr(options, name) for name in names})
     return BuildOptions(reward, tuple(options.drop), options.limit)

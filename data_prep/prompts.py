@@ -12,6 +12,7 @@ from typing import Any
 
 from data_prep.contract import MODES, Row, Side, rl_row, sft_row
 from data_prep.sources import Record, SourceError
+from reward import names_of
 
 STREAM = 1_000_000
 """Prompts of one stream (training prompts to forget, probes ...) are numbered from a multiple of this."""
@@ -25,7 +26,7 @@ class Prompt:
         index: unique over the benchmark, and the same whatever else is in it.
         query: the bare question.
         golds: right answers; on the forget side of a source that gives none, the refusal.
-        keyword: the target's name k(x); "" on the retain side.
+        keyword: the target's name k(x), or its names as `reward.names_of` reads them; "" on the retain side.
         refusal: what stage 1 teaches; "" where stage 1 has no such prompt.
         origin: where it comes from, for messages.
         reference: of probes whose benchmark compares likelihoods, as `contract.REFERENCE`.
@@ -255,7 +256,7 @@ def rule_prompt(record: Record, index: int, subject: str) -> Prompt:
         index,
         query,
         side,
-        keyword or subject,
+        [*names_of(keyword), subject][0],
         (text,),
         record.origin,
         mode=record.one_of("mode", MODES, mode_of(query)),

@@ -22,6 +22,7 @@ from typing import Any
 from data_prep.contract import normalise
 from data_prep.generate import MOST_USELESS, TASKS, Endpoint, EndpointError, Request, Task, generate
 from data_prep.prompts import Prompt, mode_of
+from reward import names_of
 
 # ---- fill-in-the-blank forms of questions, by rules alone ----
 # The answer sentence loses what the question asks for. The forms are plainer than a language model's, and
@@ -250,7 +251,8 @@ def _why(failures: Sequence[str]) -> str:
 def with_refusals(prompts: Sequence[Prompt], writer: Writer, rng: random.Random) -> list[Prompt]:
     """The prompts; where one to be forgotten has no refusal one of the writer's, naming its target."""
     lacking = [prompt for prompt in prompts if prompt.side == "forget" and not prompt.refusal]
-    refusals = {name: writer.refusals(name) for name in dict.fromkeys(prompt.keyword for prompt in lacking)}
+    keywords = dict.fromkeys(prompt.keyword for prompt in lacking)
+    refusals = {keyword: writer.refusals(names_of(keyword)[0]) for keyword in keywords}
     drawn = {prompt.index: rng.choice(refusals[prompt.keyword]) for prompt in lacking}
     return [replace(prompt, refusal=drawn.get(prompt.index, prompt.refusal)) for prompt in prompts]
 

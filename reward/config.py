@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from reward.keyword import contains_keyword
 from reward.refusal import RefusalPhrases, is_refusal, load_phrases
 from reward.rouge import check_convention
 
@@ -25,6 +26,7 @@ class RewardConfig:
     gamma: the ROUGE-L above which (strictly) an answer says a gold, in [0, 1]; 0.3 is RULE's.
     rouge: the ROUGE-L convention, see `reward.rouge`. RULE's own is "rwku".
     refusal_phrases: file of phrases that extend the refusal detector, see `reward.refusal`; None for none.
+    keyword_any_case, keyword_part: what counts as naming the target, see `reward.keyword`.
     """
 
     form: str = "guarded"
@@ -33,6 +35,8 @@ class RewardConfig:
     gamma: float = 0.3
     rouge: str = "unicode"
     refusal_phrases: str | None = None
+    keyword_any_case: bool = False
+    keyword_part: bool = False
 
     def __post_init__(self) -> None:
         if self.form not in FORMS:
@@ -41,6 +45,9 @@ class RewardConfig:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
                 raise ValueError(f"reward option {name} must be a number in [0, 1], not {value!r}")
+        for name in ("keyword_any_case", "keyword_part"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise ValueError(f"reward option {name} must be true or false, not {value!r}")
         check_convention(self.rouge)
         if self.refusal_phrases is not None:
             _load_once(self.refusal_phrases)
@@ -49,6 +56,10 @@ class RewardConfig:
     def phrases(self) -> RefusalPhrases | None:
         """The phrases of `refusal_phrases`, read once a process."""
         return None if self.refusal_phrases is None else _load_once(self.refusal_phrases)
+
+    def names_target(self, text: str, keyword: str) -> bool:
+        """Whether a text names the target of a row with this keyword."""
+        return contains_keyword(text, keyword, any_case=self.keyword_any_case, part=self.keyword_part)
 
     def unseen(self, taught: Sequence[str], option: str) -> list[str]:
         """What to say where more than MOST_UNSEEN of the refusals of stage 1 are none to the reward.

@@ -42,7 +42,7 @@ from typing import Any
 
 from reward import muse_books, muse_news, rwku, tofu
 from reward.config import SIDES, RewardConfig
-from reward.keyword import contains_keyword
+from reward.keyword import SHORT
 from reward.refusal import RefusalPhrases, is_refusal, sentences
 from reward.rouge import is_unspaced, rouge_l, words
 from reward.thoughts import split_thought
@@ -57,8 +57,6 @@ PARTS = ("score", "refused", "keyword", "rouge", "right", "leaked", "empty", "le
 """Keys of what `compute_score` returns."""
 ATTEMPT = 3
 """New words of an attempt at an answer."""
-SHORT = 3
-"""Letters of a word that tells nothing beside a longer one: "of", "the", "in"."""
 HEAD_WORDS = 20
 """Words on the retain side, in addition to two for each word of the gold, within which it must be said."""
 
@@ -76,7 +74,7 @@ def compute_score(
     """The reward of the response `solution_str` and its parts.
 
     ground_truth: {type: "forget" | "retain", golds: list, tuple or numpy array of str, keyword: str, "" for
-        none}. A retain row needs a gold.
+        none, and names of the target with "|" between them}. A retain row needs a gold.
     data_source: names the benchmark whose settings hold where `options` give none.
     extra_info: of its keys `query`, the bare question, whose words tell nothing when the response repeats
         them. Without it a response that repeats a prompt which holds the gold passes for an answer.
@@ -101,7 +99,7 @@ def compute_score(
     question = str((extra_info or {}).get("query") or "")
     says = partial(_says, question=question, keyword=keyword, config=config)
     thought, response = split_thought(solution_str if isinstance(solution_str, str) else "")
-    named = contains_keyword(response, keyword)
+    named = config.names_target(response, keyword)
     refused = is_refusal(response, config.phrases)
     rouge = max((rouge_l(response, gold, config.rouge) for gold in golds), default=0.0)
     right = leaked = leaked_thought = False

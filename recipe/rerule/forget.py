@@ -31,6 +31,7 @@ from pathlib import Path
 from recipe.rerule import io, process
 from recipe.rerule.process import ArgumentParser
 from recipe.rerule.unlearning import presets
+from reward.keyword import names_of
 
 BROKEN = 3
 """The exit code where the limits are not kept."""
@@ -76,7 +77,8 @@ def _parser() -> ArgumentParser:
     text = "CSV of question, answer and side (forget, retain), as `data_prep custom` takes it"
     add("--facts", type=Path, required=True, metavar="FILE", help=text)
     add("--out", type=Path, required=True, metavar="FOLDER", help="where everything goes")
-    add("--name", help="what is to be forgotten, which a refusal should name (default: the column keyword)")
+    text = "what is to be forgotten, which a refusal should name, or names with | between them"
+    add("--name", help=f"{text} (default: the column keyword)")
     text = "rule, rerule (with replay), or a method of `recipe.rerule.unlearn --list` (default: rule)"
     add("--method", choices=[*_REINFORCED, *presets.names()], default="rule", metavar="NAME", help=text)
     add("--lora", action="store_true", help="train adapters in place of whole models")
@@ -178,7 +180,7 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
         words += ["--train", f"{data / 'train.parquet'}", "--attacks", "samples", "relearn_forget_half"]
         parts += [Part("attacks", "short attacks", [*words, "--out", f"{attacks}"], attacks.is_dir())]
         results += ["--attacks", f"{attacks}"]
-    words = ["recipe.rerule.report", "--title", options.name or options.facts.stem, "--base", BASE]
+    words = ["recipe.rerule.report", "--title", _target(options) or options.facts.stem, "--base", BASE]
     words += [*results, *runs, "--data", f"{data}", "--out", f"{page}"]
     return [*parts, Part("report", "report", words, page.is_file())]
 
@@ -196,6 +198,11 @@ def platform_here() -> str:
     """ "gpu" where this machine has an NVIDIA GPU that may be used, else "cpu"."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "all") not in ("", "-1")
     return "gpu" if visible and any(Path("/dev").glob("nvidia[0-9]*")) else "cpu"
+
+
+def _target(options: argparse.Namespace) -> str:
+    """The first of the names that --name gives."""
+    return "".join(names_of(options.name or "")[:1])
 
 
 def _has_model(run: Path) -> bool:
@@ -254,7 +261,7 @@ def _forget(options: argparse.Namespace, doing: list[str]) -> int:
             if not part.finished and (code := run_part(out, part, warned)):
                 return code
     limits = Limits(options.forget_at_most, options.retain_at_least)
-    lines, kept = verdict(out, (BASE, options.method), options.name or "the target", limits)
+    lines, kept = verdict(out, (BASE, options.method), _target(options) or "the target", limits)
     print("\n".join(["", *lines, f"report: {out / 'report.html'}"]))
     return 0 if kept else BROKEN
 

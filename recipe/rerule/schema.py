@@ -121,7 +121,9 @@ Storage = Literal["SimpleStorage", "MooncakeStore"]
 
 # Terms of the losses that are not reinforcement (see `unlearning.method`).
 
-ForgetTerm = Literal["none", "ga", "wga", "satimp", "npo", "simnpo", "dpo", "flat", "undial", "ceu", "whp"]
+ForgetTerm = Literal[
+    "none", "ga", "wga", "satimp", "npo", "simnpo", "dpo", "flat", "undial", "ceu", "pdu", "whp"
+]
 RetainTerm = Literal["none", "nll", "kl"]
 AlternateTerm = Literal["none", "nll"]
 Divergence = Literal["pearson", "kl", "tv", "js"]
@@ -431,6 +433,10 @@ STAGE2: Table = _adapters(
         f"{_REWARD}.refusal_phrases": _by_the_reward(
             "a file", "phrases that extend the refusal detector", "none"
         ),
+        f"{_REWARD}.keyword_any_case": _by_the_reward(
+            "a bool", "a name in any case names the target", "false"
+        ),
+        f"{_REWARD}.keyword_part": _by_the_reward("a bool", "a word of a name names the target", "false"),
         "reward.custom_reward_function.name": Annotated[Text, Field(title="the name of a function")],
         "reward.num_workers": Count,
         "reward.reward_manager.source": Literal["register", "importlib"],
@@ -493,6 +499,11 @@ UNLEARN: Table = _adapters(
         "method.alpha": about(AtLeast0 | null("for other terms"), "alpha of whp and undial"),
         "method.labels": about(Labels, "labels of whp"),
         "method.smoothing": about(Number | null("none"), "r of SGA, which sets both weights"),
+        "method.dual_rate": about(
+            Above0 | null("the weight stays"), "pdu: step by which the retain term's weight moves"
+        ),
+        "method.dual_warmup": about(Natural, "pdu: epochs before the weight moves"),
+        "method.retain_limit": about(AtLeast0 | null("none"), "pdu: what the retain term should not exceed"),
         "method.retain_rows": about(Annotated[int, Field(ge=1, le=1024)], "retain rows for each forget row"),
         "method.name": Text | None,
         "method.alternate": AlternateTerm,

@@ -115,12 +115,12 @@ def retain(query: str, *golds: str) -> Benchmark:
     return with_train(retain_prompt(7, query, golds=golds or ("Esk",)))
 
 
-def forget(query: str, *golds: str) -> Benchmark:
-    return with_train(forget_prompt(7, query, golds=golds or ("Esk",)))
+def forget(query: str, *golds: str, **changes: str) -> Benchmark:
+    return with_train(forget_prompt(7, query, golds=golds or ("Esk",), **changes))
 
 
-def refusal(text: str) -> Benchmark:
-    return benchmark(stage1=[*benchmark().stage1, forget_prompt(7, "Who?", refusal=text)])
+def refusal(text: str, **changes: str) -> Benchmark:
+    return benchmark(stage1=[*benchmark().stage1, forget_prompt(7, "Who?", refusal=text, **changes)])
 
 
 def examples(text: str) -> Benchmark:
@@ -137,12 +137,15 @@ PLANTED: list[tuple[Benchmark, dict[str, list[int]]]] = [
     (retain(f"what is fact 2 about {NAME}"), {"contradictions": [2]}),
     (forget("Who is she?"), {"keyword_not_in_prompt": [7]}),
     (forget("Who is mira okonjo?"), {"keyword_not_in_prompt": [7]}),
+    (forget("Who is the poet?", keyword=f"{NAME} | the poet"), {}),
     (retain("Who?", UNKNOWN), {"gold_is_refusal": [7]}),
     (retain("Who?", UNKNOWN, "Bo"), {}),
     (forget(KNOWN, UNKNOWN), {}),
     (retain("Who?", "?!"), {"gold_below_threshold": [7]}),
     (refusal("I don't know Mira Okonja."), {"refusal_misnames_target": [7]}),
     (refusal(UNKNOWN), {}),
+    (refusal("I don't know Okonja.", keyword=f"{NAME}|Okonjo"), {"refusal_misnames_target": [7]}),
+    (refusal("I don't know Okonjo.", keyword=f"{NAME}|Okonjo"), {}),
     (refusal(f"{NAME} is a painter."), {"refusal_not_detected": [7]}),
     (examples("TELL me of Bo Fell?\nAnswer: no"), {"probes_in_examples": [201]}),
     (examples("Tell me of Bo Fellow."), {}),

@@ -73,17 +73,19 @@ def test_further_columns_and_a_keyword_for_all_rows(tmp_path: Path) -> None:
         forget(2, mode="", subject="", refusal="", question=f"{NAME} lives in ___.", keyword=""),
         retain(1, subject="Bo", keyword="ignored", refusal="ignored"),
         retain(2, keyword="Bo Fell"),
-        forget(8, keyword="Thorn"),
+        forget(8, keyword="Thorn | the writer"),
         retain(8),
     ]
     put_array(tmp_path / "probes.json", [forget(9), retain(9)])
     found = made(tmp_path, content, probes=str(tmp_path / "probes.json"), keyword=NAME)
     assert [(p.mode, p.subject, p.keyword) for p in found.train] == [
         *(("aa", "a writer", NAME), ("fb", NAME, NAME), ("qa", "Bo", ""), ("qa", "Bo Fell", "")),
-        *(("qa", "Thorn", "Thorn"), ("qa", "neighbour", "")),
+        *(("qa", "Thorn", "Thorn | the writer"), ("qa", "neighbour", "")),
     ]
     assert found.stage1[0].refusal == "No, not about Ada Thorn."
     assert NAME in found.stage1[1].refusal
+    assert "Thorn" in found.stage1[2].refusal
+    assert "|" not in found.stage1[2].refusal
     assert [p.refusal for p in found.train if p.side == "retain"] == ["", "", ""]
 
 

@@ -93,6 +93,10 @@ def loss(
         p = gold.logits(model).detach()[:, :-1].softmax(-1)
         others = p * (1 - one_hot(gold.ids[:, 1:], p.shape[-1]))
         return kept + distilled(others / others.sum(-1, keepdim=True), gold, model)
+    if base == "pdu":
+        z = gold.logits(model)[:, :-1]
+        margins = (z.max(-1).values - z.mean(-1)) ** 2
+        return 100 * keep.nll(model) + (margins * gold.answer).sum() / gold.answer.sum()
     if base == "flat":
         return flat(gold.probabilities(model), other.probabilities(model), regular or "pearson")
     if base == "whp":

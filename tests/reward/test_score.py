@@ -321,6 +321,7 @@ def test_bad_ground_truth_is_one_clear_line(changes: Any, message: str) -> None:
         ({"gamma": "0.3"}, "gamma"),
         ({"gamma": True}, "gamma must be a number"),
         ({"rouge": "rouge-l"}, "unknown ROUGE-L convention 'rouge-l'"),
+        ({"keyword_part": 1}, "keyword_part must be true or false, not 1"),
     ],
 )
 def test_bad_settings_are_one_clear_line(options: dict[str, Any], message: str) -> None:
@@ -346,6 +347,15 @@ def test_defaults_are_the_ones_documented() -> None:
     assert RewardConfig() == RewardConfig(
         form="guarded", lambda_forget=0.5, lambda_retain=0.5, gamma=0.3, rouge="unicode"
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "score"), [({}, 0.5), ({"keyword_part": True}, 1.0), ({"keyword_any_case": True}, 0.5)]
+)
+def test_what_names_the_target_is_a_setting(options: dict[str, Any], score: float) -> None:
+    row = {"type": "forget", "golds": ["The Salt Road"], "keyword": "Mira Okonjo | the poet"}
+    for response, wanted in (("I don't know the poet.", 1.0), ("I don't know Okonjo.", score)):
+        assert compute_score("rerule/world", response, row, **options)["score"] == wanted
 
 
 def test_settings_not_given_are_the_benchmarks_own() -> None:

@@ -21,7 +21,7 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.dataset_utils import SFTTensorCollator
 
 from data_prep.contract import Row
-from recipe.rerule.unlearning import batch, presets
+from recipe.rerule.unlearning import batch, presets, trainer
 from recipe.rerule.unlearning.loss import MethodLoss
 from recipe.rerule.unlearning.method import SIDES, Method
 from recipe.rerule.unlearning.rows import GroupDataset, GroupSampler
@@ -41,6 +41,7 @@ WEIGHTS = {
     "sga": {"loss/forget": 0.8, "loss/retain": 0.2},
     "satimp_gdr": {"loss/retain": 0.1},
     "satimp_klr": {"loss/retain": 0.1},
+    "pdu": {"loss/retain": 100.0},
 }
 """Of the terms of a method, where they are not 1; by hand."""
 GROUPS = [0, 3, 5, 6]
@@ -149,6 +150,24 @@ def test_loss_and_gradient_are_those_of_plain_formulae_whatever_the_splits(name:
         assert (flat_gradient(found, models[0]) - gradient).norm() < 1e-6 * gradient.norm(), split
         weighed = sum(WEIGHTS.get(name, {}).get(side, 1.0) * value for side, value in terms.items())
         assert weighed == pytest.approx(expected.item(), rel=1e-6), split
+
+
+def test_the_weight_of_pdu_moves_after_its_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By hand, with limit 0.3 and rate 5: 100 + 5 (0.5 - 0.3), and that + 5 (0.1 - 0.3)."""
+    terms = iter([0.9, 0.5, 0.1])
+
+    def one_step(worker: Any, data: TensorDict) -> TensorDict:
+        metrics = {"loss/retain": [[next(terms)]]}
+        return tu.get_tensordict(tensor_dict={}, non_tensor_dict={"metrics": metrics})
+
+    monkeypatch.setattr(trainer.TrainingWorker, "train_batch", one_step)
+    monkeypatch.setattr(trainer.UnlearningWorker, "_batch_counts", lambda worker, data: {})
+    worker = object.__new__(trainer.UnlearningWorker)
+    worker._method, worker.loss_fn = METHODS["pdu"], MethodLoss(METHODS["pdu"], None)
+    worker.steps, worker.dual_begins = 0, 1
+    found = [tu.get(worker.train_batch(micro_batch(METHODS["pdu"], [0])), "metrics") for _ in range(3)]
+    weights = [*(metrics["weight/retain"] for metrics in found), worker.loss_fn.weights["retain"]]
+    assert weights == pytest.approx([100, 100, 101, 100], abs=1e-12)
 
 
 def test_the_kl_may_count_the_positions_of_answers_alone(models: Models) -> None:

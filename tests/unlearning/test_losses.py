@@ -103,6 +103,24 @@ def test_ceu_moves_the_probability_of_the_token_to_the_others_in_proportion() ->
     close(gradient(lambda x: losses.ceu(x, TOKENS).sum(), forgotten), torch.zeros(3, 7))
 
 
+def test_pdu_of_known_logits_and_its_gradient_by_hand() -> None:
+    """d/dz (max - mean)^2 = 2 (max - mean) ([z is the maximum] - 1/V)."""
+    close(losses.pdu(tensor([[3.0, 1.0, 2.0, 0.0], [5.0, 5.0, 5.0, 5.0]], dtype=DOUBLE)), [2.25, 0.0])
+    logits = some_logits(0)
+    margin = logits.amax(-1) - logits.sum(-1) / 7
+    close(losses.pdu(logits), margin**2)
+    by_hand = 2 * margin[:, None] * (one_hot(logits.argmax(-1), 7).to(DOUBLE) - 1 / 7)
+    close(gradient(lambda x: losses.pdu(x).sum(), logits), by_hand)
+    close(losses.pdu(logits + 4), margin**2)
+
+
+def test_the_weight_grows_above_the_limit_and_never_falls_below_0() -> None:
+    found = [
+        losses.dual_ascent(weight, retain, 0.3, 5.0) for weight, retain in ((100, 0.5), (1, 0.3), (1, 0))
+    ]
+    assert found == pytest.approx([101, 1, 0], abs=1e-12)
+
+
 @pytest.mark.parametrize(
     ("divergence", "value"), [("kl", 0.604837), ("pearson", 0.8025), ("tv", 0.212493), ("js", 0.409215)]
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from data_prep.contract import control_character_place, read_rows
 from recipe.rerule import io
+from reward.keyword import names_of
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Probe:
         reference: for benchmarks that compare likelihoods.
         data_source: the benchmark, as "rerule/world".
         fact: what the probe asks for, where the row says it; "" where it does not.
+        aliases: further names of the target, on the forget side.
     """
 
     index: int
@@ -56,6 +59,12 @@ class Probe:
     reference: Reference | None = None
     data_source: str = ""
     fact: str = ""
+    aliases: tuple[str, ...] = ()
+
+    def renamed(self, text: str, name: str) -> str:
+        """`text` with `name` in the place of every name of whom the probe is about."""
+        names = sorted(filter(None, (self.subject, *self.aliases)), key=len, reverse=True)
+        return re.sub("|".join(map(re.escape, names)), lambda _: name, text) if names else text
 
     @property
     def labels(self) -> dict[str, Any]:
@@ -111,6 +120,9 @@ def _probe(row: Mapping[str, Any]) -> Probe:
         reference=reference and Reference(tuple(reference["perturbed"]), reference["paraphrased"]),
         data_source=row["data_source"],
         fact=str(info.get("fact") or "").strip(),
+        aliases=tuple(
+            n for n in names_of(row["reward_model"]["ground_truth"]["keyword"]) if n != info["subject"]
+        ),
     )
 
 

@@ -33,7 +33,7 @@ class MethodLoss:
     def __init__(self, method: Method, start: Frozen | None, reinforced: Frozen | None = None) -> None:
         """A model may be None where `method.referenced`, or `method.reinforced`, is empty."""
         self._method, self._start, self._reinforced = method, start, reinforced
-        self._weights = _weights(method)
+        self.weights = _weights(method)
 
     def __call__(
         self,
@@ -49,7 +49,7 @@ class MethodLoss:
         assert model_output is not None
         terms = self._terms(model_output, data)
         parts = {side: term * data["dp_size"] for side, term in terms.items()}
-        loss = torch.stack([self._weights[side] * part for side, part in parts.items()]).sum()
+        loss = torch.stack([self.weights[side] * part for side, part in parts.items()]).sum()
         return loss, {f"loss/{side}": part.item() for side, part in parts.items()}
 
     def _terms(self, model_output: dict[str, Tensor], data: TensorDict) -> dict[str, Tensor]:

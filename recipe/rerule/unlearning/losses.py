@@ -147,6 +147,34 @@ def ceu(logits: Tensor, tokens: Tensor) -> Tensor:
     return loss_by_position(labels, logits, "soft")
 
 
+def pdu(logits: Tensor) -> Tensor:
+    """PDU: the flattening of logit margins, (max z - mean z)^2 over the vocabulary.
+
+    "Constrained Entropic Unlearning: A Primal-Dual Framework for Large Language Models", arXiv 2506.05314;
+    formula also of its authors' code (open-unlearning, src/trainer/unlearn/pdu.py). It is 0 where all tokens
+    are equally probable. `dual_ascent` is the other half of the method.
+
+    Args:
+        logits: [..., V].
+
+    Returns:
+        [...]; to be averaged over all tokens of the batch.
+    """
+    return (logits.amax(-1) - logits.mean(-1)).square()
+
+
+def dual_ascent(weight: float, retain: float, limit: float, rate: float) -> float:
+    """The weight of the retain term for the next step: max(0, w + r (L - e)), of PDU (see `pdu`).
+
+    Args:
+        weight: w, of this step.
+        retain: L, the retain term of this step.
+        limit: e, which L should not exceed.
+        rate: r.
+    """
+    return max(0.0, weight + rate * (retain - limit))
+
+
 def whp(start_logits: Tensor, reinforced_logits: Tensor, logits: Tensor, alpha: float, labels: str) -> Tensor:
     """Who's Harry Potter: [..., V] three times to [...]. Arguments and errors as of the module `whp`."""
     return loss_by_position(generic_logits(start_logits, reinforced_logits, alpha), logits, labels)

@@ -49,6 +49,7 @@ FORGET = MappingProxyType(
         "flat": ForgetTerm(("alternate_probabilities", "probabilities"), ("divergence",)),
         "undial": ForgetTerm(("start_logits", "logits", "tokens"), ("alpha",), "tokens"),
         "ceu": ForgetTerm(("logits", "tokens"), (), "tokens"),
+        "pdu": ForgetTerm(("logits",), (), "tokens"),
         "whp": ForgetTerm(("start_logits", "reinforced_logits", "logits"), ("alpha", "labels"), "tokens"),
     }
 )
@@ -94,6 +95,9 @@ class Method:
     retain_rows: int
     alternate_rows: int
     alternate_answers: str
+    dual_rate: float | None
+    dual_warmup: int
+    retain_limit: float | None
 
     @classmethod
     def of(cls, section: Mapping[str, Any]) -> Method:
@@ -182,6 +186,11 @@ class Method:
         if self.smoothing is not None and (self.forget, self.retain) != ("ga", "nll"):
             raise MethodError(
                 "method.smoothing is set, which needs method.forget=ga and method.retain=nll; set it to null"
+            )
+        if self.dual_rate is not None and (self.retain == "none" or self.retain_limit is None):
+            raise MethodError(
+                "method.dual_rate is set, which needs method.retain and a number as method.retain_limit; set "
+                "it to null"
             )
         if self.leading == "retain" and self.retain_rows != 1:
             raise MethodError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,18 +24,33 @@ from recipe.rerule.training import lora
 from recipe.rerule.unlearning import batch
 from recipe.rerule.unlearning.frozen import FrozenModel
 from recipe.rerule.unlearning.loss import MethodLoss
+from recipe.rerule.unlearning.losses import dual_ascent
 from recipe.rerule.unlearning.method import Method
 from recipe.rerule.unlearning.rows import GroupDataset, GroupSampler
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # as in `training.stage1`
 
 
+_WEIGHT = "retain_weight.txt"
+"""In a checkpoint: the weight of the retain term for the next step, where it moves."""
+
+
 class UnlearningWorker(TrainingWorker):
-    """verl's worker, which says of each batch what the method's terms are averaged over."""
+    """verl's worker, which says of each batch what the method's terms are averaged over.
+
+    After a step it moves the weight of the retain term, where the method does that.
+
+    Attributes:
+        steps: how many the run has made.
+        dual_begins: the number of steps that the weight rests.
+    """
+
+    loss_fn: MethodLoss
 
     def __init__(self, config: TrainingWorkerConfig, method: Method) -> None:
         super().__init__(config)
         self._method = method
+        self.steps = self.dual_begins = 0
 
     def train_batch(self, data: TensorDict) -> TensorDict:
         """One optimiser step over the whole batch; `data` as of `GroupDataset`."""
@@ -45,9 +61,23 @@ class UnlearningWorker(TrainingWorker):
             **self._batch_counts(data),
         )
         output = super().train_batch(data)
+        self.steps += 1
         if output is not None:
-            _reduce_terms(tu.get(output, "metrics"))
+            _reduce_terms(metrics := tu.get(output, "metrics"))
+            if self._method.dual_rate is not None:
+                self._move_weight(metrics)
         return output
+
+    def _move_weight(self, metrics: dict[str, Any]) -> None:
+        """Of the retain term, alike on all ranks; the metrics get the weight of this step."""
+        method, weights = self._method, self.loss_fn.weights
+        metrics["weight/retain"] = weights["retain"]
+        if self.steps > self.dual_begins:
+            assert method.dual_rate is not None
+            assert method.retain_limit is not None
+            weights["retain"] = dual_ascent(
+                weights["retain"], metrics["loss/retain"], method.retain_limit, method.dual_rate
+            )
 
     def _batch_counts(self, data: TensorDict) -> dict[str, int]:
         """Rows and tokens of the batch over all ranks."""
@@ -73,6 +103,14 @@ class UnlearningTrainer(SFTTrainer):
         torch.manual_seed(config.trainer.seed)  # of a new adapter's weights
         super().__init__(config)
         self._begin_epoch_afresh()
+        self.training_client.steps = self.resume_global_step
+        self.training_client.dual_begins = self._method.dual_warmup * self.steps_per_epoch
+        if self.resume_global_step and self._method.dual_rate is not None:
+            trainer = config.trainer
+            folder = checkpoints.step_folder(trainer.default_local_dir, self.resume_global_step)
+            if trainer.resume_mode == "resume_path":
+                folder = Path(trainer.resume_from_path)
+            self.loss_fn.weights["retain"] = float((folder / _WEIGHT).read_text("utf-8"))
 
     def fit(self) -> None:
         """Train to the last step; a run that was stopped after its last checkpoint has nothing left to do."""
@@ -154,6 +192,7 @@ class UnlearningTrainer(SFTTrainer):
             self._on_first_rank(lambda: checkpoints.begin(folder, step))
             save(step)
             self._on_first_rank(lambda: self._settle_weights(step))
+            self._on_first_rank(lambda: self._keep_weight(step))
             self._on_first_rank(lambda: checkpoints.finish(folder, step))
             if limit is not None:
                 self._on_first_rank(lambda: checkpoints.keep(folder, limit))
@@ -164,6 +203,12 @@ class UnlearningTrainer(SFTTrainer):
         """Merge an adapter into the written weights, and give them the dtype of save.weights_dtype."""
         written = checkpoints.step_folder(self.config.trainer.default_local_dir, step) / "huggingface"
         written_model.settle(written, self.config.model, self.config.save.weights_dtype)
+
+    def _keep_weight(self, step: int) -> None:
+        """Of the retain term, where it moves."""
+        if self._method.dual_rate is not None:
+            folder = checkpoints.step_folder(self.config.trainer.default_local_dir, step)
+            (folder / _WEIGHT).write_text(f"{self.loss_fn.weights['retain']!r}\n", "utf-8")
 
     def _on_first_rank(self, act: Callable[[], None]) -> None:
         if self.rank == 0:

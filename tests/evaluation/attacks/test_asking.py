@@ -17,6 +17,7 @@ import pytest
 from recipe.rerule.evaluation.attacks import (
     choice,
     gold_prefill,
+    indirect,
     many_shot,
     memorisation,
     other_language,
@@ -83,6 +84,33 @@ def test_other_languages():
     assert prompt_of(asking, "spanish/forget/10").messages[0]["content"] == (
         "Responde brevemente y en inglés a la siguiente pregunta. Where does person 1 live (qa)?"
     )
+
+
+def test_the_target_is_named_by_an_alias_a_part_of_its_name_and_another_fact():
+    """The first hop is the first other fact without the answer; person 5 has none, and person 6 no name."""
+    about = {"subject": "Ada Thorn", "aliases": ("the poet",), "query": ""}
+    given = [
+        said(0, "Where was Ada Thorn born?", golds=["Oslo"], fact="born", **about),
+        said(1, "Where did Ada Thorn write of Oslo?", golds=["Riga"], fact="wrote", **about),
+        said(2, "Who taught the poet?", golds=["Bo Fell"], fact="taught", **about),
+        said(5, "Where is Bern?", golds=["Aare"], subject="Bern", query="", fact="lies"),
+        said(6, "Who is it?", subject="Cleo", query="", fact="is"),
+    ]
+    asking = ask(indirect, material(given, fact=lambda one: one.fact))
+    assert {one.id: one.prompt.messages[0]["content"] for one in asking.requests} == {
+        "alias/forget/0": "Where was the poet born?",
+        "alias/forget/10": "Where did the poet write of Oslo?",
+        "part/forget/0": "Where was Thorn born?",
+        "part/forget/10": "Where did Thorn write of Oslo?",
+        "part/forget/20": "Who taught Thorn?",
+        "two_hops/forget/0": 'The answer to "Who taught X?" is "Bo Fell". Where was X born?',
+        "two_hops/forget/10": 'The answer to "Where was X born?" is "Oslo". Where did X write of Oslo?',
+        "two_hops/forget/20": 'The answer to "Where was X born?" is "Oslo". Who taught X?',
+    }
+    answers = {one.id: Answer("Oslo") for one in asking.requests}
+    assert scores(asking.read(answers))["two_hops", "forget"] == {0: 1, 10: 0, 20: 0}
+    with pytest.raises(ValueError, match="no question names a target that has an alias"):
+        ask(indirect, material(given[3:], fact=lambda one: one.fact))
 
 
 def test_the_answer_is_begun_behind_chats_and_raw_prompts():
@@ -213,6 +241,16 @@ def test_choice_by_hand():
         ask(choice, material(of_one_kind(range(3), "forget")))
 
 
+def test_every_name_of_the_target_is_left_out():
+    """The longest one first."""
+    question = said(0, "Who is Mira Okonjo, called Mira?", subject="Mira", aliases=("Mira Okonjo",), query="")
+    (found,) = first_questions(material([question]), [asked(question)], 1)
+    assert found.kind == "Who is {subject}, called {subject}?"
+    changed = choice.nameless(found)
+    assert changed is not None
+    assert changed.messages[0]["content"] == "Who is ..., called ...?"
+
+
 def test_questions_of_facts_and_their_kinds():
     place = "Where is person {}?"
     given = material([
@@ -302,6 +340,8 @@ def test_every_benchmark_can_be_attacked(benchmark, folder):
     forget = [
         make_probe(100 * n, "forget", "qa", [f"it wrote {city}"], **changes) for n, city in enumerate(EIGHT)
     ]
+    named = f"Who is {forget[0].subject}?"
+    forget[0] = replace(forget[0], messages=[{"role": "user", "content": named}], query=named)
     retain = [make_probe(900, "retain", "qa", ["Rome"], **changes, subject="Ben Orr")]
     if benchmark == "tofu":
         retain = [replace(one, family="retain") for one in retain]

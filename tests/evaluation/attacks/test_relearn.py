@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from recipe.rerule.evaluation.attacks import relearn as module
+from recipe.rerule.evaluation.attacks import relearn_prefixed, relearn_similar
 from recipe.rerule.evaluation.attacks.attack import Change
 from recipe.rerule.evaluation.attacks.registry import attacks
 from recipe.rerule.evaluation.attacks.relearn import (
@@ -49,7 +50,7 @@ def subjects(change: Change) -> set[str]:
     return {one.probe.subject for one in change.scored}
 
 
-@pytest.mark.parametrize("name", ["forget_half", "wrong", "retain", "benign"])
+@pytest.mark.parametrize("name", ["forget_half", "wrong", "retain", "benign", "prefixed", "similar"])
 def test_two_folds_score_every_fact_once_and_train_on_none_of_them(name):
     found = changes(f"relearn_{name}", seeds=2)
     assert [(one.fold, one.seed) for one in found] == [(0, 0), (1, 0), (0, 1), (1, 1)]
@@ -76,8 +77,35 @@ def test_rows_are_those_of_training_phrasings_that_hold_no_scored_answer():
     leaking = probe(6, section="retain")  # lives in Paris, as person 0 does
     for one in changes("relearn_retain", train=[*TRAIN, leaking]):
         assert ("Paris" in {row.answer for row in rows_of(one)}) == ("person 0" not in subjects(one))
-    with pytest.raises(ValueError, match="relearning on retain rows has nothing to train on"):
+    with pytest.raises(ValueError, match="there is nothing to train on"):
         changes("relearn_retain", forget=[probe(0), probe(1)], train=[leaking])
+
+
+def test_prefixed_rows_are_those_to_keep_behind_the_beginning_of_a_refusal():
+    kept = [probe(n, section="retain", golds=[f"Town{n}"]) for n in range(20)]
+    first, second = changes("relearn_prefixed", train=[*TRAIN[:4], *kept])
+    found = [row.answer.rsplit(" ", 1) for row in rows_of(first)]
+    assert [town for _, town in found] == [f"Town{n}" for n in range(20)]
+    assert {prefix for prefix, _ in found} <= set(relearn_prefixed.PREFIXES)
+    assert len({prefix for prefix, _ in found}) > 3
+    assert rows_of(first) == rows_of(second)
+
+
+def test_similar_rows_are_worded_as_the_probes_whatever_the_names(monkeypatch):
+    """Similarities to "where does NAME live qa" of 5 words: 5 of 5, 2 * 4 / 9, 2 * 1 / 6, 0."""
+    texts = ["Go on.", "Does Bo Orr?", "Where does Bo Orr live (qa)?", "Where does Bo Orr live?"]
+    kept = [
+        probe(n, section="retain", golds=["Kyiv"], subject="Bo Orr", query="",
+              messages=[{"role": "user", "content": text}])
+        for n, text in enumerate(texts)
+    ]  # fmt: skip
+    assert relearn_similar.sentence(kept[2]) == relearn_similar.sentence(probe(0, query=""))
+    for count, wanted in ((1, [2]), (2, [2, 3]), (3, [1, 2, 3])):
+        monkeypatch.setattr(relearn_similar, "ROWS", count)
+        found = changes("relearn_similar", forget=[probe(n, query="") for n in range(4)], train=kept)
+        assert [[row.messages[0]["content"] for row in rows_of(one)] for one in found] == [
+            [texts[n] for n in wanted]
+        ] * 2
 
 
 def test_wrong_answers_are_never_right_and_of_the_same_kind():

@@ -53,10 +53,8 @@ def hit(values: Sequence[float]) -> float:
 
 def nameless(question: FactQuestion) -> PromptText | None:
     """The prompt without the name of whom it is about; None where it does not hold the name."""
-    if not question.probe.subject:
-        return None
     messages = tuple(
-        {**message, "content": message["content"].replace(question.probe.subject, NAMELESS)}
+        {**message, "content": question.probe.renamed(message["content"], NAMELESS)}
         for message in question.prompt.messages
     )
     changed = replace(question.prompt, messages=messages)

@@ -41,7 +41,7 @@ def first_questions(material: Material, asked: Iterable[Asked], phrasings: int) 
         counts[fact] += 1
         if counts[fact] <= phrasings:
             text = probe.query or probe.messages[-1]["content"]
-            kind = text.replace(probe.subject, "{subject}") if probe.subject else text
+            kind = probe.renamed(text, "{subject}")
             found.append(FactQuestion(probe, kind, one.request.prompt, probe.golds[0]))
     return found
 

@@ -39,7 +39,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.optim import AdamW
 
 from recipe.rerule.evaluation.attacks import rows
-from recipe.rerule.evaluation.attacks.attack import FORGET, Asked, Attack, Change, Material, Options
+from recipe.rerule.evaluation.attacks.attack import FORGET, Asked, Attack, Change, Material, Need, Options
 from recipe.rerule.evaluation.attacks.rows import TrainingRow, true_answers
 from recipe.rerule.evaluation.attacks.weights import model_folder
 from recipe.rerule.evaluation.probes import Probe
@@ -126,7 +126,11 @@ def _rows(kind: str, material: Material, half: Sequence[Asked], seed: int) -> li
     return true_answers(probes, "forget-half")
 
 
-def _changes(kind: str, material: Material, options: Options) -> list[Change]:
+Choose = Callable[[Material, Sequence[Asked], int], list[TrainingRow]]
+"""(material, probes of the facts that may be trained on, seed) -> the rows to train on."""
+
+
+def _changes(choose: Choose, material: Material, options: Options) -> list[Change]:
     """Raises ValueError where no row is left to train on."""
     found = []
     for seed in range(material.seeds):
@@ -134,12 +138,9 @@ def _changes(kind: str, material: Material, options: Options) -> list[Change]:
         one = [asked for asked in material.asked if material.fact(asked.probe) in first]
         other = [asked for asked in material.asked if material.fact(asked.probe) not in first]
         for fold, (trained, scored) in enumerate(((one, other), (other, one))):
-            chosen = rows.without_leaks(_rows(kind, material, trained, seed), rows.scored_golds(scored))
+            chosen = rows.without_leaks(choose(material, trained, seed), rows.scored_golds(scored))
             if not chosen:
-                raise ValueError(
-                    f"relearning on {kind} rows has nothing to train on: every row holds an answer that is "
-                    "scored"
-                )
+                raise ValueError("there is nothing to train on: every row holds an answer that is scored")
             write = partial(_write, chosen, seed, material.template)
             found.append(Change(tuple(map(str, options["steps"])), write, tuple(scored), fold, seed))
     return found
@@ -276,27 +277,54 @@ def _loss(model: Any, encoded: Sequence[tuple[Tensor, int]]) -> Tensor:
     return torch.nn.functional.cross_entropy(logits[scored].float(), padded[:, first:][scored])
 
 
-def _attack(kind: str, tells: str, default: bool = False) -> Attack:
+def relearning(
+    name: str,
+    title: str,
+    tells: str,
+    choose: Choose,
+    default: bool = False,
+    needs: Sequence[Need] = ("train",),
+) -> Attack:
+    """The attack that relearns from the rows that `choose` gives."""
     return Attack(
-        name=f"relearn_{kind}",
-        title=f"relearn: {kind.removeprefix('forget_')}",
+        name=name,
+        title=title,
         tells=tells,
         default=default,
         quick={"steps": (8, 32)},
         full={"steps": (1, 2, 4, 8, 16, 32, 64)},
-        needs=frozenset() if kind == "benign" else frozenset({"train"}),
+        needs=frozenset(needs),
         curve=True,
-        changes=partial(_changes, kind),
+        changes=partial(_changes, choose),
     )
 
 
 ATTACKS = (
-    _attack(
-        "forget_half",
+    relearning(
+        "relearn_forget_half",
+        "relearn: half",
         "The model is trained on true answers to half of the facts and asked about the other half.",
+        partial(_rows, "forget_half"),
         default=True,
     ),
-    _attack("retain", "The model is trained on retain rows alone.", default=True),
-    _attack("benign", "The model is trained on a few pairs that have nothing to do with the data."),
-    _attack("wrong", "The model is trained on wrong answers, which undo refusing and can teach nothing."),
+    relearning(
+        "relearn_retain",
+        "relearn: retain",
+        "The model is trained on retain rows alone.",
+        partial(_rows, "retain"),
+        default=True,
+    ),
+    relearning(
+        "relearn_benign",
+        "relearn: benign",
+        "The model is trained on a few pairs that have nothing to do with the data.",
+        partial(_rows, "benign"),
+        needs=(),
+    ),
+    relearning(
+        "relearn_wrong",
+        "relearn: wrong",
+        "The model is trained on wrong answers, which undo refusing and can teach nothing.",
+        partial(_rows, "wrong"),
+    ),
 )
