@@ -24,10 +24,8 @@ from recipe.rerule.evaluation.attacks.runner import (
     Piece,
     Planned,
     Runner,
-    check_kept,
     pieces_of,
     plan,
-    remove,
 )
 from recipe.rerule.evaluation.attacks.summary import (
     ATTACKED,
@@ -38,7 +36,7 @@ from recipe.rerule.evaluation.attacks.summary import (
     Results,
     Summary,
 )
-from recipe.rerule.evaluation.engine.answers import locked
+from recipe.rerule.evaluation.engine.answers import PIECES, Kept, check_kept, discard
 from recipe.rerule.evaluation.engine.encoding import encode
 from recipe.rerule.evaluation.engine.models import Model
 from recipe.rerule.evaluation.engine.run import Decoding, decoding_of
@@ -148,8 +146,9 @@ def run_attack(options: argparse.Namespace) -> int:
     """Exit code 0. Raises ValueError where the input is wrong, EngineError where vLLM fails."""
     command = checked(options)
     names = [model.name for model in command.models]
-    with locked(command.kept, check_kept):
-        rows = pd.DataFrame(Runner(command.material, command.decoding, command.kept).run(command.pieces))
+    with Kept(command.kept / PIECES) as kept:
+        runner = Runner(command.material, command.decoding, command.kept, kept)
+        rows = pd.DataFrame(runner.run(command.pieces))
         rows[["score", "refused"]] = rows[["score", "refused"]].astype("float64")
         with Progress("attack: intervals and paired tests"):
             summary = Summary(rows, {one.attack.name: one.attack.declared for one in command.plans})
@@ -174,7 +173,7 @@ def run_attack(options: argparse.Namespace) -> int:
         }
         write_folder(options.out, ATTACKED, meta, files, options.overwrite, rows)
         if options.cache is None:
-            remove(command.kept)
+            discard(command.kept)
     print(f"{command.benchmark.title}: attacks, budget {options.budget}")
     print(table(summary.results, names))
     print(f"written to {options.out}")
