@@ -19,17 +19,14 @@ from recipe.rerule.evaluation.attacks.registry import BEFORE
 from recipe.rerule.evaluation.summary import (
     LEAST_FACTS,
     LEVEL,
-    PERMUTATIONS,
-    RESAMPLES,
-    SEED,
     Array,
     Interval,
     Samples,
     Statistic,
     bootstrap,
     holm,
+    interval_of,
     mean_of,
-    percentile_interval,
     permutation_test,
 )
 from recipe.rerule.io import Kind
@@ -131,20 +128,18 @@ class Curve:
 
 
 def drawn(samples: Samples, statistic: Statistic) -> Array:
-    """A statistic of one model's scores over facts, {side: {"score": [facts]}}, then that of each resample.
+    """A statistic of one model's scores over facts, {side: {"score": [facts]}}, with its resamples.
 
-    The resamples have the same facts for all models, so that arrays of two models are subtracted and divided
-    as they are. Where there are too few facts, the array has the statistic alone.
+    As `bootstrap` gives them; arrays of two models are subtracted and divided as they are. Where there are
+    too few facts, the array has the statistic alone.
     """
-    value = np.array([float(statistic(samples))])
     if any(len(values[_SCORE]) < LEAST_FACTS for values in samples.values()):
-        return value
-    return np.concatenate([value, bootstrap(samples, {_SCORE: statistic}, RESAMPLES, SEED)[_SCORE]])
+        return np.array([float(statistic(samples))])
+    return bootstrap(samples, {_SCORE: statistic})[_SCORE]
 
 
-def interval_of(found: Array) -> Interval | None:
-    """The bootstrap interval of what `drawn` gave; None where there are too few facts."""
-    return None if len(found) == 1 else percentile_interval(found[1:], float(found[0]), LEVEL)
+def _interval(found: Array) -> Interval | None:
+    return None if len(found) == 1 else interval_of(found)
 
 
 def share(part: Array, whole: Array) -> tuple[float, Interval] | tuple[None, None]:
@@ -153,7 +148,7 @@ def share(part: Array, whole: Array) -> tuple[float, Interval] | tuple[None, Non
     Nothing where the interval of the whole holds 0, or there are too few facts: a share of nothing has no
     meaning.
     """
-    ends = interval_of(whole)
+    ends = _interval(whole)
     if ends is None or ends[0] <= 0 <= ends[1]:
         return None, None
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -217,9 +212,9 @@ def summary(rows: pd.DataFrame, declared: Declared) -> Results:
                 numbers |= _gain(own, first)
             if model in excess:
                 pair = samples[model], samples[CONTROL]
-                numbers |= {"excess": float(excess[model][0]), "interval": interval_of(excess[model])}
+                numbers |= {"excess": float(excess[model][0]), "interval": _interval(excess[model])}
                 if len(scores[model]) > 1:
-                    tested = permutation_test(*pair, {_SCORE: statistic}, PERMUTATIONS, SEED)
+                    tested = permutation_test(*pair, {_SCORE: statistic})
                     numbers["p_value"] = tested[_SCORE]
                 if ORIGINAL in excess:
                     found = share(excess[model], excess[ORIGINAL])
@@ -243,7 +238,7 @@ def _numbers(score: Array, rows: pd.DataFrame) -> dict[str, Any]:
     refusal, retain = over_facts(forget, "refused"), over_facts(rows[rows["side"] == RETAIN])
     return dict.fromkeys(Numbers.__dataclass_fields__) | {
         "after": float(score[0]),
-        "after_interval": interval_of(score),
+        "after_interval": _interval(score),
         "refusal": None if refusal.empty else float(refusal.mean()),
         "retain": None if retain.empty else float(retain.mean()),
         "facts": len(over_facts(forget)),
@@ -259,7 +254,7 @@ def _gain(after: pd.DataFrame, before: pd.DataFrame) -> dict[str, Any]:
     earlier = over_facts(before[before["probe"].isin(after["probe"])])[later.index]
     pair = [drawn({FORGET: {_SCORE: one.to_numpy()}}, _STATISTICS["mean"][0]) for one in (earlier, later)]
     gain = pair[1] - pair[0]
-    return {"before": float(pair[0][0]), "gain": float(gain[0]), "gain_interval": interval_of(gain)}
+    return {"before": float(pair[0][0]), "gain": float(gain[0]), "gain_interval": _interval(gain)}
 
 
 def curves_of(results: Results, declared: Declared) -> list[Curve]:
