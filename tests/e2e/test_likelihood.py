@@ -91,8 +91,10 @@ def prompts(question: str) -> dict[str, tuple[PromptText, str]]:
 
 
 def ask(folder: Path, requests: list[Request]) -> list[Answers]:
-    """The answers of one model, asked twice by one engine."""
-    return list(run([Model("once", folder), Model("again", folder)], requests, Decoding("cpu")).values())
+    """The answers of one model and of its copy, asked by one engine."""
+    copied = Path(shutil.copytree(folder, folder.with_name("copied")))
+    models = [Model("once", folder), Model("again", copied)]
+    return list(run(models, requests, Decoding("cpu"), folder.with_name("kept")).values())
 
 
 def likelihoods(asked: list[tuple[str, str]], reference: Reference) -> tuple[list[Request], dict]:

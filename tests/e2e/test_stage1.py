@@ -52,7 +52,7 @@ def test_the_best_step_is_kept(options: list[str], micro_world: Path, tmp_path: 
     with_answers = "data.retain_share=0.5" in options
     assert ("retain prompts answered right" in log) == with_answers
     assert own_answers.file(run).is_file() == with_answers
-    assert (tmp_path / "own_answers" / "stage1.jsonl").is_file() == with_answers
+    assert (tmp_path / "own_answers" / "answers.jsonl").is_file() == with_answers
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:

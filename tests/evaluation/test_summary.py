@@ -66,10 +66,11 @@ REFERENCES: dict[str, tuple[Statistic, Callable[[dict[str, Any]], float], str]] 
 @pytest.mark.parametrize("most", [60, 10**6], ids=["in blocks", "all at once"])
 def test_every_resample_holds_the_drawn_facts_with_all_their_probes(monkeypatch, name, most):
     values, (statistic, reference, order) = made(0), REFERENCES[name]
-    monkeypatch.setattr(summary, "_stream", lambda seed, name: AllDraws())
+    monkeypatch.setattr(summary, "_stream", lambda name: AllDraws())
+    monkeypatch.setattr(summary, "RESAMPLES", 27)
     monkeypatch.setattr(summary, "MOST_VALUES", most)
-    found = summary.bootstrap(values, {"metric": statistic}, 27, 0, FACTS)["metric"]
-    expected = [reference(plain(values, draw)) for draw in product(order, repeat=3)]
+    found = summary.bootstrap(values, {"metric": statistic}, FACTS)["metric"]
+    expected = [reference(values), *(reference(plain(values, draw)) for draw in product(order, repeat=3))]
     np.testing.assert_allclose(found, expected, rtol=1e-14)
 
 
@@ -79,7 +80,7 @@ def exchanged(a: Samples, b: Samples, swapped: set[str]) -> Samples:
 
 
 @pytest.mark.parametrize("name", REFERENCES)
-def test_the_exact_p_value_is_that_of_all_exchanges_of_facts(name: str) -> None:
+def test_the_exact_p_value_is_that_of_all_exchanges_of_facts(name: str, monkeypatch: Any) -> None:
     a, b, statistic = made(6), made(7), REFERENCES[name][0]
     differences = []
     for signs in product([False, True], repeat=3):
@@ -87,20 +88,22 @@ def test_the_exact_p_value_is_that_of_all_exchanges_of_facts(name: str) -> None:
         there, back = exchanged(a, b, swapped), exchanged(b, a, swapped)
         differences.append(abs(float(statistic(there) - statistic(back))))
     expected = np.mean(np.array(differences) >= differences[0] - 1e-12)
-    assert summary.permutation_test(a, b, {"m": statistic}, 8, 0, FACTS)["m"] == expected
-    drawn = summary.permutation_test(a, b, {"m": statistic}, 7, 0, FACTS)["m"]  # one more counts: of 7 + 1
+    assert summary.permutation_test(a, b, {"m": statistic}, FACTS)["m"] == expected
+    monkeypatch.setattr(summary, "PERMUTATIONS", 7)
+    drawn = summary.permutation_test(a, b, {"m": statistic}, FACTS)["m"]  # one more counts: of 7 + 1
     assert drawn * 8 == int(drawn * 8)
 
 
-def test_other_metrics_and_sets_change_nothing() -> None:
+def test_other_metrics_and_sets_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b, facts = made(4), made(5), {**FACTS, "aa": ["x", "q"]}
     more = [{**samples, "aa": {q: np.arange(2.0) for q in "vw"}} for samples in (a, b)]
     one = {"pooled": mean_of("v", BOTH)}
     every = {"qa": mean_of("v", ["qa"]), "all": mean_of("w", [*BOTH, "aa"]), **one}
     assert intervals(more[0], every, facts=facts)["pooled"] == intervals(a, one, facts=FACTS)["pooled"]
     for permutations in (7, 9999):
-        found = summary.permutation_test(*more, every, permutations, 0, facts)["pooled"]
-        assert found == summary.permutation_test(a, b, one, permutations, 0, FACTS)["pooled"]
+        monkeypatch.setattr(summary, "PERMUTATIONS", permutations)
+        found = summary.permutation_test(*more, every, facts)["pooled"]
+        assert found == summary.permutation_test(a, b, one, FACTS)["pooled"]
 
 
 def test_sets_are_drawn_apart_unless_they_are_joined_by_facts_through_others() -> None:
@@ -128,16 +131,17 @@ def test_the_interval_of_a_difference_is_scipys_of_the_paired_differences(monkey
     assert found["difference"] == pytest.approx((first - second).mean())
 
 
-def p_value(first: Any, second: Any, permutations: int = 9999) -> float:
-    return summary.permutation_test(one_set(*first), one_set(*second), MEAN, permutations, 0)["mean"]
+def p_value(first: Any, second: Any) -> float:
+    return summary.permutation_test(one_set(*first), one_set(*second), MEAN)["mean"]
 
 
-def test_p_values_by_hand() -> None:
+def test_p_values_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """The differences are 3, 1 and -1, their sum 3; six of the eight ways to set the signs reach it."""
     assert p_value([3, 1, 0], [0, 0, 1]) == 6 / 8
-    assert p_value(np.ones(100), np.zeros(100), permutations=99) == 1 / 100  # never 0
     # Probes without a difference do not stand in the way of counting.
     assert p_value([1.0] * 8 + [0.5] * 5000, [0.0] * 8 + [0.5] * 5000) == 2 / 2**8
+    monkeypatch.setattr(summary, "PERMUTATIONS", 99)
+    assert p_value(np.ones(100), np.zeros(100)) == 1 / 100  # never 0
 
 
 def test_drawn_p_values_agree_with_scipy_in_blocks_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,8 @@ PLACES = (
 )  # fmt: skip
 PLANTED = (
     "data/notes.txt", "data/sub/notes.txt", "data/mine.csv", "evaluation/notes.txt",
-    "evaluation/logs/a/b.json", "report/notes.png", "report/notes.csv", "new.partial/base.jsonl",
-    "evaluation.partial/base.jsonl", "evaluation.partial/base.jsonl.tmp", ".data.draft-0000abcd/draft/a.txt",
+    "evaluation/logs/a/b.json", "report/notes.png", "report/notes.csv", "new.partial/answers.jsonl",
+    "evaluation.partial/answers.jsonl", "evaluation.partial/base.jsonl", ".data.draft-0000abcd/draft/a.txt",
     ".evaluation.draft-x/former/a.txt", ".report.draft-x/owner.json",
     "evaluation-naturalness/naturalness.json", "new.md", "new/report.md", "new/report/tokens.csv",
     "data.txt", "cache/mine.jsonl",

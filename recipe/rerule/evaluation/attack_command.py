@@ -24,10 +24,8 @@ from recipe.rerule.evaluation.attacks.runner import (
     Piece,
     Planned,
     Runner,
-    check_kept,
     pieces_of,
     plan,
-    remove,
 )
 from recipe.rerule.evaluation.attacks.summary import (
     ATTACKED,
@@ -36,9 +34,10 @@ from recipe.rerule.evaluation.attacks.summary import (
     ORIGINAL,
     RESULTS,
     Results,
-    Summary,
+    curves_of,
+    summary,
 )
-from recipe.rerule.evaluation.engine.answers import locked
+from recipe.rerule.evaluation.engine.answers import PIECES, Kept, check_kept, discard
 from recipe.rerule.evaluation.engine.encoding import encode
 from recipe.rerule.evaluation.engine.models import Model
 from recipe.rerule.evaluation.engine.run import Decoding, decoding_of
@@ -148,18 +147,21 @@ def run_attack(options: argparse.Namespace) -> int:
     """Exit code 0. Raises ValueError where the input is wrong, EngineError where vLLM fails."""
     command = checked(options)
     names = [model.name for model in command.models]
-    with locked(command.kept, check_kept):
-        rows = pd.DataFrame(Runner(command.material, command.decoding, command.kept).run(command.pieces))
+    with Kept(command.kept / PIECES) as kept:
+        runner = Runner(command.material, command.decoding, command.kept, kept)
+        rows = pd.DataFrame(runner.run(command.pieces))
         rows[["score", "refused"]] = rows[["score", "refused"]].astype("float64")
         with Progress("attack: intervals and paired tests"):
-            summary = Summary(rows, {one.attack.name: one.attack.declared for one in command.plans})
-        results = {
+            declared = {one.attack.name: one.attack.declared for one in command.plans}
+            results = summary(rows, declared)
+            curves = curves_of(results, declared)
+        told = {
             attack: {model: asdict(numbers) for model, numbers in of_models.items()}
-            for attack, of_models in summary.results.items()
+            for attack, of_models in results.items()
         }
-        files = {RESULTS: json_text(results)}
-        if summary.curves:
-            files[CURVES] = json_lines(map(asdict, summary.curves))
+        files = {RESULTS: json_text(told)}
+        if curves:
+            files[CURVES] = json_lines(map(asdict, curves))
         meta = shared.origin(options, command.benchmark, command.models, command.decoding) | {
             "attacks": {
                 one.attack.name: {**one.attack.declared, "options": dict(one.options)}
@@ -174,11 +176,11 @@ def run_attack(options: argparse.Namespace) -> int:
         }
         write_folder(options.out, ATTACKED, meta, files, options.overwrite, rows)
         if options.cache is None:
-            remove(command.kept)
+            discard(command.kept)
     print(f"{command.benchmark.title}: attacks, budget {options.budget}")
-    print(table(summary.results, names))
+    print(table(results, names))
     print(f"written to {options.out}")
-    facts = next(iter(summary.results.values()))[names[0]].facts
+    facts = next(iter(results.values()))[names[0]].facts
     if facts < LEAST_FACTS:
         io.warn(f"{facts} facts are too few for intervals and tests; at least {LEAST_FACTS} are needed")
     return 0

@@ -16,7 +16,7 @@ from data_prep.contract import SECTIONS
 from recipe.rerule import io
 from recipe.rerule.evaluation import options as shared
 from recipe.rerule.evaluation import tidy
-from recipe.rerule.evaluation.engine.answers import check_store, discard
+from recipe.rerule.evaluation.engine.answers import check_kept, discard
 from recipe.rerule.evaluation.engine.models import Model, chosen_by_probes, files_of, with_prefixes
 from recipe.rerule.evaluation.engine.requests import Answers
 from recipe.rerule.evaluation.engine.run import decoding_of, run
@@ -112,7 +112,7 @@ def run_model(options: argparse.Namespace) -> int:
     """
     kept = options.out.with_name(f"{options.out.name}.partial")
     shared.check_folders(options, {"--probes": options.probes}, files_of(options.prefix), EVALUATION)
-    check_store(kept)
+    check_kept(kept)
     decoding = decoding_of(options)
     probes = read_probes(options.probes)
     benchmark = shared.benchmark_from(options, probes)

@@ -246,15 +246,12 @@ def _only(samples: Samples, names: Iterable[str]) -> Samples:
 
 
 def bootstrap(
-    samples: Samples,
-    statistics: Mapping[str, Statistic],
-    resamples: int,
-    seed: int,
-    facts: Facts | None = None,
+    samples: Samples, statistics: Mapping[str, Statistic], facts: Facts | None = None
 ) -> dict[str, Array]:
-    """Every metric in each of `resamples` resamples of the facts: {metric: values of shape (resamples,)}.
+    """Every metric, and behind it the metric in each resample of the facts: shape (1 + RESAMPLES,).
 
-    Two models' samples of the same sets, lengths and facts are resampled alike under the same seed.
+    Two models' samples of the same sets, lengths and facts are resampled alike: their arrays are subtracted
+    as they are.
 
     Raises ValueError as `strata`, or a metric that is not a finite number in some resample.
     """
@@ -262,9 +259,9 @@ def bootstrap(
     found: dict[str, Array] = {}
     for used, group in _by_sets(samples, statistics).items():
         units = strata(_only(samples, used), facts)
-        streams = [_stream(seed, unit.name) for unit in units]
-        parts: dict[str, list[Array]] = {name: [] for name in group}
-        for size in _block_sizes(resamples, units):
+        streams = [_stream(unit.name) for unit in units]
+        parts = {name: [np.array([float(one(samples))])] for name, one in group.items()}
+        for size in _block_sizes(RESAMPLES, units):
             drawn: dict[str, Mapping[str, Array]] = {}
             for unit, stream in zip(units, streams, strict=True):
                 chosen = stream.integers(unit.count, size=(size, unit.count))
@@ -278,11 +275,15 @@ def bootstrap(
     return {name: found[name] for name in statistics}
 
 
-def percentile_interval(draws: Array, point: float, level: float) -> Interval:
-    """The central share `level` of `draws`; (point, point) where they differ from it by rounding alone."""
+def interval_of(found: Array) -> Interval:
+    """The central share LEVEL of the resamples of a metric, as `bootstrap` gives them with the metric first.
+
+    It is (metric, metric) where they differ from it by rounding alone.
+    """
+    point, draws = float(found[0]), found[1:]
     if np.all(np.abs(draws - point) <= _ROUNDING * max(1.0, abs(point))):
         return point, point
-    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
 
 
@@ -293,13 +294,12 @@ def intervals(
 
     It depends on the metric's own sets alone, whatever else is passed. Raises ValueError as `bootstrap` does.
     """
-    draws, points = bootstrap(samples, statistics, RESAMPLES, SEED, facts), metrics(samples, statistics)
-    return {name: percentile_interval(draws[name], points[name], LEVEL) for name in statistics}
+    return {name: interval_of(found) for name, found in bootstrap(samples, statistics, facts).items()}
 
 
-def _stream(seed: int, name: str) -> np.random.Generator:
+def _stream(name: str) -> np.random.Generator:
     """The random numbers of a stratum: they depend on no other one."""
-    return np.random.default_rng([seed, *hashlib.sha256(name.encode()).digest()])
+    return np.random.default_rng([SEED, *hashlib.sha256(name.encode()).digest()])
 
 
 def _block_sizes(count: int, units: Sequence[Stratum]) -> Iterator[int]:
@@ -322,12 +322,7 @@ def _checked(metric: str, values: Array, size: int) -> Array:
 
 
 def permutation_test(
-    a: Samples,
-    b: Samples,
-    statistics: Mapping[str, Statistic],
-    permutations: int,
-    seed: int,
-    facts: Facts | None = None,
+    a: Samples, b: Samples, statistics: Mapping[str, Statistic], facts: Facts | None = None
 ) -> dict[str, float]:
     """The two-sided p-value of every metric's difference between `a` and `b`, of the same sets and lengths.
 
@@ -336,17 +331,17 @@ def permutation_test(
     seen, and the p-value is the share of exchanges whose difference is at least as large, in either
     direction.
 
-    Facts on which the two agree make no difference. Where the others have at most `permutations` exchanges,
+    Facts on which the two agree make no difference. Where the others have at most PERMUTATIONS exchanges,
     all of those are counted, and the p-value is exact. Otherwise that many are drawn, and one is added to the
     count and to the number of exchanges, so that under the null hypothesis p <= alpha has at most the chance
-    alpha (Phipson and Smyth 2010). A metric's p-value depends on `seed` and the metric's own sets alone.
+    alpha (Phipson and Smyth 2010). A metric's p-value depends on the metric's own sets alone.
     """
     found: dict[str, float] = {}
     for used, group in _by_sets(a, statistics).items():
         pairs = list(zip(*(strata(_only(one, used), facts) for one in (a, b)), strict=True))
         differing = [_differing(*pair) for pair in pairs]
         exchanges = 2 ** sum(numbers.size for numbers in differing)
-        exact = exchanges <= permutations
+        exact = exchanges <= PERMUTATIONS
         seen = {name: float(one(a) - one(b)) for name, one in group.items()}
         least = {
             name: abs(seen[name]) - _ROUNDING * max(abs(float(one(a))), abs(float(one(b))))
@@ -354,7 +349,7 @@ def permutation_test(
         }
         counts = dict.fromkeys(group, 0)
         units = [pair[0] for pair in pairs]
-        blocks = _all_masks(units, differing) if exact else _random_masks(units, permutations, seed)
+        blocks = _all_masks(units, differing) if exact else _random_masks(units)
         for masks in blocks:
             first: dict[str, Mapping[str, Array]] = {}
             second: dict[str, Mapping[str, Array]] = {}
@@ -367,7 +362,7 @@ def permutation_test(
                 difference = _checked(name, statistic(first) - statistic(second), len(masks[0]))
                 counts[name] += int(np.count_nonzero(np.abs(difference) >= least[name]))
         found |= {
-            name: count / exchanges if exact else (count + 1) / (permutations + 1)
+            name: count / exchanges if exact else (count + 1) / (PERMUTATIONS + 1)
             for name, count in counts.items()
         }
     return {name: found[name] for name in statistics}
@@ -379,12 +374,10 @@ def _differing(a: Stratum, b: Stratum) -> NDArray[np.int64]:
     return np.flatnonzero(np.any(differ, axis=0))
 
 
-def _random_masks(
-    units: Sequence[Stratum], permutations: int, seed: int
-) -> Iterator[list[NDArray[np.bool_]]]:
+def _random_masks(units: Sequence[Stratum]) -> Iterator[list[NDArray[np.bool_]]]:
     """Which facts of each stratum to exchange: shape (exchanges, facts)."""
-    streams = [_stream(seed, unit.name) for unit in units]
-    for size in _block_sizes(permutations, units):
+    streams = [_stream(unit.name) for unit in units]
+    for size in _block_sizes(PERMUTATIONS, units):
         yield [one.random((size, unit.count)) < 0.5 for unit, one in zip(units, streams, strict=True)]
 
 
@@ -423,15 +416,14 @@ def compare(
     ]
     if odd := sorted(name for name in {*a, *b} if shapes[0].get(name) != shapes[1].get(name)):
         raise ValueError(f"set {odd[0]} is of other probes: only answers to the same probes can be compared")
-    of_a, of_b = metrics(a, statistics), metrics(b, statistics)
-    drawn_a, drawn_b = (bootstrap(samples, statistics, RESAMPLES, SEED, facts) for samples in (a, b))
-    p_values = permutation_test(a, b, statistics, PERMUTATIONS, SEED, facts)
+    drawn_a, drawn_b = (bootstrap(samples, statistics, facts) for samples in (a, b))
+    p_values = permutation_test(a, b, statistics, facts)
     found = {}
     for name, statistic in statistics.items():
-        difference = of_a[name] - of_b[name]
-        low, high = percentile_interval(drawn_a[name] - drawn_b[name], difference, LEVEL)
+        difference = drawn_a[name] - drawn_b[name]
+        low, high = interval_of(difference)
         found[name] = {
-            "difference": difference,
+            "difference": float(difference[0]),
             "low": low,
             "high": high,
             "p_value": p_values[name],

@@ -121,7 +121,7 @@ def test_a_command_that_was_stopped_goes_on(attack, jobs, tmp_path, monkeypatch,
 def test_a_cache_is_shared_by_models_with_the_same_files(attack, jobs, attacked, world, tmp_path):
     """What differs between two commands is asked, and nothing else; phrases of the user are part of it."""
     cache = Path(shutil.copytree(attacked / "cache", tmp_path / "cache"))
-    assert {path.name for path in cache.iterdir()} == {"pieces.jsonl", "answers", "models"}
+    assert {path.name for path in cache.iterdir()} == {"pieces.jsonl", "answers.jsonl", "models"}
     # A line that a kill has torn is dropped.
     pieces = cache / "pieces.jsonl"
     pieces.write_text(pieces.read_text() + '{"key": "torn')

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import importlib.util
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -139,7 +138,7 @@ def parts(folder: Path) -> tuple[Any, Any]:
 def states(folder: Path, at: list[int], seed: int = 0) -> dict[int, dict[str, Tensor]]:
     model, tokenizer = parts(folder)
     run = relearn(model, tokenizer, ROWS, 1e-3, seed, at)
-    return {step: copy.deepcopy(model.state_dict()) for step, _ in run}
+    return {step: copy.deepcopy(model.state_dict()) for step in run}
 
 
 def ids_of(tokenizer: Any, row: TrainingRow) -> tuple[list[int], int]:
@@ -192,17 +191,14 @@ def test_a_loss_that_is_no_number_is_refused(folder):
 def test_the_adapter_of_a_large_model_is_merged_into_an_ordinary_folder(folder, tmp_path, monkeypatch):
     pytest.importorskip("peft")
     monkeypatch.setattr(module, "SMALL", 10)
-    out = {2: tmp_path / "early", 5: tmp_path / "out"}
-    relearn_folders(folder, ROWS, 3, (), out)
-    record = json.loads((out[5] / "attack.json").read_text())
-    told = [record[name] for name in ("lora", "learning_rate", "dtype", "seed")]
-    assert told == [{"rank": 16, "alpha": 32}, 1e-4, "bfloat16", 3]
+    out = {"2": tmp_path / "early", "5": tmp_path / "out"}
+    relearn_folders(ROWS, 3, (), folder, out)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     original = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
     with_adapter = adapted(copy.deepcopy(original), 3)
     for _ in relearn(with_adapter, tokenizer, ROWS, 1e-4, 3, [5]):
         pass
-    loaded = AutoModelForCausalLM.from_pretrained(out[5], dtype="auto")
+    loaded = AutoModelForCausalLM.from_pretrained(out["5"], dtype="auto")
     wanted = with_adapter.merge_and_unload().state_dict()
     assert wanted.keys() == loaded.state_dict().keys()
     changed = set()
@@ -211,7 +207,7 @@ def test_the_adapter_of_a_large_model_is_merged_into_an_ordinary_folder(folder, 
         if not torch.equal(tensor, original.state_dict()[name]):
             changed.add(name.split(".")[-2])
     assert changed == {*("q_proj", "k_proj", "v_proj", "o_proj"), *("gate_proj", "up_proj", "down_proj")}
-    assert not list(out[5].glob("adapter*"))
+    assert not list(out["5"].glob("adapter*"))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match="needs the package peft; install it"):
         adapted(None, 0)

@@ -11,8 +11,13 @@ import pytest
 from recipe.rerule.evaluation import metrics as roc
 from recipe.rerule.evaluation.attacks import summary
 from recipe.rerule.evaluation.attacks.attack import FORGET, row
-from recipe.rerule.evaluation.attacks.summary import Difference, Score, Summary, auc, half_recovery, share
-from recipe.rerule.evaluation.summary import Array, Samples, bootstrap, intervals, mean_of
+from recipe.rerule.evaluation.attacks.summary import (
+    auc,
+    drawn,
+    half_recovery,
+    share,
+)
+from recipe.rerule.evaluation.summary import Array, Samples, bootstrap, interval_of, intervals, mean_of
 
 MEAN = mean_of("score", [FORGET])
 NONE = {"title": "", "higher_is_leak": True, "statistic": "mean", "has_before": True, "curve": False}
@@ -22,8 +27,8 @@ def over(values: list[float] | Array) -> Samples:
     return {FORGET: {"score": np.asarray(values, dtype=float)}}
 
 
-def between(a: list[float] | Array, b: list[float] | Array) -> Difference:
-    return Difference(Score(over(a), MEAN), Score(over(b), MEAN))
+def between(a: list[float] | Array, b: list[float] | Array) -> Array:
+    return drawn(over(a), MEAN) - drawn(over(b), MEAN)
 
 
 def table(*rows: dict[str, Any]) -> pd.DataFrame:
@@ -41,7 +46,7 @@ def test_samples_are_averaged_first_then_the_probes_of_a_fact():
         {"fact": "a", "probe": 2, "score": 0.0},
         {"side": "retain", "fact": "c", "probe": 40, "score": 0.25, "refused": 1.0},
     )
-    found = Summary(rows, {"none": NONE}).results["none"]["mine"]
+    found = summary.summary(rows, {"none": NONE})["none"]["mine"]
     assert (found.before, found.after, found.gain, found.facts) == (0.75, 0.75, 0, 2)
     assert (found.refusal, found.retain, found.excess, found.after_interval) == (0.5, 0.25, None, None)
 
@@ -55,24 +60,35 @@ def test_models_are_compared_over_the_same_facts_in_one_order():
         return table(*rows).assign(model=model)
 
     rows = pd.concat([of_model("mine", facts, 0.5), of_model("control", facts[::-1], 0.0)])
-    found = Summary(rows, {"none": NONE}).results["none"]
+    found = summary.summary(rows, {"none": NONE})["none"]
     assert (found["mine"].excess, found["mine"].interval) == (pytest.approx(0.5), pytest.approx((0.5, 0.5)))
     assert found["control"].p_value == 1
     with pytest.raises(ValueError, match="attack none scored other facts of control than of mine"):
-        Summary(rows[:-1], {"none": NONE})
+        summary.summary(rows[:-1], {"none": NONE})
 
 
-def test_a_difference_of_six_facts():
-    """All six differ one way: of 2^6 exchanges, two are as extreme."""
-    found = between([1, 1, 1, 0.5, 1, 1], [0] * 6)
-    assert found.value == pytest.approx(5.5 / 6)
-    assert found.p_value() == 2 / 64
-    low, high = found.interval() or (1, -1)
-    assert low < 5.5 / 6 < high <= 1
-    few = between([1] * 5, [0] * 5)
-    assert (few.value, few.interval(), few.p_value(), few.a.interval()) == (1, None, None, None)
-    itself = between([1, 0, 1, 0, 1, 0], [1, 0, 1, 0, 1, 0])
-    assert (itself.value, itself.interval(), itself.p_value()) == (0, (0, 0), 1)
+@pytest.mark.parametrize(
+    ("a", "b", "p_value"),
+    [
+        ([1, 1, 1, 0.5, 1, 1], [0] * 6, 2 / 64),  # all differ one way: of 2^6 exchanges, two are as extreme
+        ([1, 0, 1, 0, 1, 0], [1, 0, 1, 0, 1, 0], 1),
+        ([1] * 5, [0] * 5, None),  # too few
+    ],
+)
+def test_the_excess_of_a_few_facts(a, b, p_value):
+    def of_model(name: str, scores: list[float]) -> pd.DataFrame:
+        return table(*({"fact": f"{n}", "probe": n, "score": one} for n, one in enumerate(scores))).assign(
+            model=name
+        )
+
+    rows = pd.concat([of_model("mine", a), of_model("control", b)])
+    found = summary.summary(rows, {"none": NONE})["none"]["mine"]
+    mean = np.mean(a) - np.mean(b)
+    assert (found.excess, found.p_value) == (pytest.approx(mean), p_value)
+    assert (found.interval is None) == (found.after_interval is None) == (p_value is None)
+    low, high = found.interval or (mean, mean)
+    assert low <= mean <= high <= 1
+    assert (low < mean) == (p_value == 2 / 64)
 
 
 def test_a_share_needs_knowledge_that_is_sure():
@@ -92,7 +108,9 @@ def test_the_interval_of_a_share_is_that_of_paired_resamples():
     generator = np.random.default_rng(0)
     u, o = generator.random((2, 30))
     found = share(between(u, np.zeros(30)), between(o, np.zeros(30)))
-    draws = [bootstrap(over(values), {"m": MEAN}, 2000, 0)["m"] for values in (u, o)]
+    draws = [bootstrap(over(values), {"m": MEAN})["m"][1:] for values in (u, o)]
+    ends = tuple(np.quantile(draws[0] - draws[1], [0.025, 0.975]))
+    assert interval_of(between(u, o)) == pytest.approx(ends)
     assert found[0] == pytest.approx(u.mean() / o.mean())
     assert found[1] == pytest.approx(tuple(np.quantile(draws[0] / draws[1], [0.025, 0.975])))
 

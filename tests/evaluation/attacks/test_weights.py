@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from recipe.rerule.evaluation.attacks.refusal_direction import (
     random_direction,
     refusal_direction,
 )
+from recipe.rerule.evaluation.attacks.weights import EMBEDDING
 from recipe.rerule.runs.weights import WeightsError
 from tests.evaluation.attacks.made import material, probe
 from tests.unlearning.made import plain_model
@@ -85,7 +86,7 @@ def rounded_by_hand(weight: Tensor, bits: int, group: int) -> Tensor:
 def test_the_folder_loads_as_the_rounded_model(bits, dtype, tied, tmp_path):
     model = llama(tie_word_embeddings=tied).to(getattr(torch, dtype))
     source = saved(model, tmp_path / "model", max_shard_size="8KB")
-    done = quantise(source, bits, tmp_path / "out", group_size=16)
+    quantise(source, bits, tmp_path / "out", group_size=16)
     found = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype="auto")
     assert found.dtype == model.dtype
     with torch.no_grad():
@@ -95,9 +96,6 @@ def test_the_folder_loads_as_the_rounded_model(bits, dtype, tied, tmp_path):
                 parameter.copy_(rounded_by_hand(parameter, bits, {24: 12, 40: 10}[parameter.shape[1]]))
     for wanted, parameter in zip(model.parameters(), found.parameters(), strict=True):
         assert torch.equal(parameter, wanted)
-    assert len(done["group_sizes"]) == 2 * len(PROJECTIONS)
-    assert done["weights"] == 2 * (4 * 24 * 24 + 3 * 24 * 40)
-    assert 0.8 * done["weights"] < done["changed"] < done["weights"]
 
 
 def test_bfloat16_is_a_warning_at_8_bits_and_routers_and_norms_are_left_alone(tmp_path, capsys):
@@ -105,7 +103,9 @@ def test_bfloat16_is_a_warning_at_8_bits_and_routers_and_norms_are_left_alone(tm
     more = {name: torch.randn(4, 24).bfloat16() for name in names}
     source = saved(llama().bfloat16(), tmp_path / "model", more)
     capsys.readouterr()
-    assert set(more) <= set(quantise(source, 4, tmp_path / "4")["left_alone"])
+    quantise(source, 4, tmp_path / "4")
+    written = load_file(tmp_path / "4" / "model.safetensors")
+    assert all(torch.equal(written[name], tensor) for name, tensor in more.items())
     assert capsys.readouterr().err == ""
     quantise(source, 8, tmp_path / "8")
     (line,) = capsys.readouterr().err.splitlines()
@@ -132,14 +132,17 @@ def test_no_state_of_the_written_model_has_a_part_along_the_direction(kind, tmp_
             parameter.data.normal_()
     source = saved(model, tmp_path / "model", max_shard_size="8KB")
     direction = random_direction(24, seed=1)
-    changed = orthogonalise(source, direction, tmp_path / "out")
+    orthogonalise(source, direction, tmp_path / "out")
     before, after = (AutoModelForCausalLM.from_pretrained(path) for path in (source, tmp_path / "out"))
-    assert float((states(before, [PIECE])[0].double() @ direction.vector).abs().min()) > 1e-4
-    assert float((states(after, [PIECE])[0].double() @ direction.vector).abs().max()) < 1e-5
+    assert float((states(before, [PIECE])[0].double() @ direction).abs().min()) > 1e-4
+    assert float((states(after, [PIECE])[0].double() @ direction).abs().max()) < 1e-5
+    # The embedding; of each layer two projections, of Llama with their biases.
+    kept = dict(before.named_parameters())
+    changed = [
+        name for name, one in after.named_parameters() if name in kept and not torch.equal(one, kept[name])
+    ]
     assert len(changed) == 1 + 2 * (4 if kind == "llama" else 2)
-    for name, parameter in after.named_parameters():
-        if name not in changed:
-            assert torch.equal(parameter, before.get_parameter(name)), name
+    assert all(re.search(r"embed_tokens|o_proj|down_proj", name) for name in changed)
     # The output layer reads as before, though it was one tensor with the embedding.
     assert torch.equal(after.lm_head.weight, before.lm_head.weight)
     assert not torch.equal(after.model.embed_tokens.weight, before.model.embed_tokens.weight)
@@ -152,10 +155,9 @@ def test_a_planted_direction_is_found_at_its_layer():
     forget[:, 2] += 3 * planted / planted.norm()
     forget[:, 4] += 30.0
     found = refusal_direction(forget, retain)
-    assert (found.layer, 1.5 < (found.distance or 0) < 4.5) == (2, True)
     wanted = forget[:, 2].mean(0) - retain[:, 2].mean(0)
-    torch.testing.assert_close(found.vector, wanted / wanted.norm())
-    assert float(found.vector @ (planted / planted.norm())) > 0.9
+    torch.testing.assert_close(found, wanted / wanted.norm())
+    assert float(found @ (planted / planted.norm())) > 0.9
     same = torch.ones(4, 2, 8)
     with pytest.raises(ValueError, match="the same mean state"):
         refusal_direction(same, same)
@@ -168,9 +170,14 @@ def test_the_direction_is_that_of_the_last_tokens_of_training_prompts(folder, tm
     (attack,) = ATTACKS
     (change,) = attack.changes(given, attack.options("quick"))
     change.write(folder, {"": tmp_path / "model", "random": tmp_path / "random"})
-    for name in ("model", "random"):
-        direction = json.loads((tmp_path / name / "attack.json").read_text())["direction"]
-        assert (direction["layer"] is None) == (name == "random")
+    random = random_direction(32, 0)
+    along = {
+        name: float(
+            (load_file(tmp_path / name / "model.safetensors")[EMBEDDING].double() @ random).abs().max()
+        )
+        for name in ("model", "random")
+    }
+    assert along["random"] < 1e-5 < along["model"]
     few = material([probe(0, "fb")], [], [*train[:4], *train[8:]])
     with pytest.raises(ValueError, match="there are 3 prompts to forget and 8 to retain that are no"):
         attack.changes(few, attack.options("quick"))

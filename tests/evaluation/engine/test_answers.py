@@ -1,38 +1,56 @@
-"""The store of answers: what it keeps, and what it never takes for an answer."""
+"""What is kept of an evaluation: what comes back, and what is never taken for an answer."""
 
 from __future__ import annotations
 
-import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from recipe.rerule.evaluation.engine import answers as module
-from recipe.rerule.evaluation.engine.answers import KeptAnswers, check_store, discard, kept_answers, locked
+from recipe.rerule.evaluation.engine.answers import (
+    ANSWERS,
+    PIECES,
+    Kept,
+    answer_of,
+    check_kept,
+    discard,
+    identity_of,
+)
 from recipe.rerule.evaluation.engine.models import Model
 from recipe.rerule.evaluation.engine.requests import Answer
 
-IDENTITY = {"format_version": 2, "model": "this", "engine": "that"}
-TEXT, MEASURED = Answer("an answer\nof “two” lines"), Answer(log_probs=(-0.1, -1e-9, -12.345678901234567))
-RANKED, SAMPLED = Answer(log_probs=(-0.1, -2.0), ranks=(1, 30)), Answer(samples=("", "so", "", "no"))
+TEXT = {"text": "an answer\nof “two” lines"}
+MEASURED = {"log_probs": [-0.1, -1e-9, -12.345678901234567], "ranks": [1, 30, 2]}
+SAMPLED = {"samples": ["", "so", "", "no"]}
+
+
+def found(path: Path) -> dict[str, Answer]:
+    with Kept(path) as kept:
+        return {key: answer_of(record) for key, record in kept.records.items()}
+
+
+def add(path: Path, **answers: object) -> None:
+    with Kept(path) as kept:
+        kept.add([{"key": key, **fields} for key, fields in answers.items()])
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     """A file with two answers."""
-    kept = KeptAnswers(tmp_path / "base.jsonl", IDENTITY)
-    kept.add({"k1": ("a", TEXT)})
-    kept.add({"k2": ("b", MEASURED)})
-    return kept.path
+    path = tmp_path / "out.partial" / ANSWERS
+    add(path, k1=TEXT)
+    add(path, k2=MEASURED)
+    return path
 
 
 def test_answers_of_every_kind_come_back_to_the_last_digit(file):
-    assert KeptAnswers(file, IDENTITY).answers == {"k1": TEXT, "k2": MEASURED}
-    added = {"k3": ("c", RANKED), "k4": ("d", SAMPLED), "k5": ("e", Answer()), "k2": ("b", RANKED)}
-    KeptAnswers(file, IDENTITY).add(added)
-    found = KeptAnswers(file, IDENTITY).answers
-    assert found == {"k1": TEXT, "k2": RANKED, "k3": RANKED, "k4": SAMPLED, "k5": Answer()}
+    measured = Answer(log_probs=tuple(MEASURED["log_probs"]), ranks=(1, 30, 2))
+    assert found(file) == {"k1": Answer(**TEXT), "k2": measured}
+    add(file, k3=SAMPLED, k4={}, k1=MEASURED)
+    sampled = Answer(samples=("", "so", "", "no"))
+    assert found(file) == {"k1": measured, "k2": measured, "k3": sampled, "k4": Answer()}
 
 
 def test_a_file_cut_anywhere_keeps_its_whole_lines_and_takes_more(file):
@@ -40,69 +58,71 @@ def test_a_file_cut_anywhere_keeps_its_whole_lines_and_takes_more(file):
     ends = [place + 1 for place, byte in enumerate(whole) if byte == ord("\n")]
     for cut in {*range(0, len(whole), 7), *ends, *(end - 1 for end in ends)}:
         file.write_bytes(whole[:cut])
-        kept = KeptAnswers(file, IDENTITY)
-        before = [key for key, end in zip(("k1", "k2"), ends[1:], strict=True) if end <= cut]
-        assert list(kept.answers) == before
-        kept.add({"k3": ("c", TEXT)})
-        assert list(KeptAnswers(file, IDENTITY).answers) == [*before, "k3"]
-    lines = whole.splitlines(keepends=True)
-    file.write_bytes(b"".join([lines[0], b'{"key": "k1", "te\n', lines[2]]))  # costs its own answer alone
-    assert list(KeptAnswers(file, IDENTITY).answers) == ["k2"]
+        before = [key for key, end in zip(("k1", "k2"), ends, strict=True) if end <= cut]
+        add(file, k3=TEXT)
+        assert list(found(file)) == [*before, "k3"]
+    file.write_bytes(
+        b'{"key": "k1", "te\n' + whole.splitlines(keepends=True)[1]
+    )  # costs its own answer alone
+    assert list(found(file)) == ["k2"]
 
 
-def test_a_file_of_another_model_is_begun_anew_and_a_disk_that_refuses_is_one_line(file, capsys):
-    kept = KeptAnswers(file, IDENTITY | {"model": "other"})
-    assert kept.answers == {}
-    assert "another model or engine" in capsys.readouterr().err
-    assert [json.loads(line) for line in file.read_text().splitlines()] == [IDENTITY | {"model": "other"}]
-    file.unlink()
-    file.mkdir()
-    with pytest.raises(ValueError, match=r"base\.jsonl: an answer cannot be kept: Is a directory"):
-        kept.add({"k3": ("c", TEXT)})
+def test_a_disk_that_refuses_is_one_line(file):
+    with Kept(file) as kept:
+        file.unlink()
+        file.mkdir()
+        with pytest.raises(
+            ValueError, match=r"answers\.jsonl: what was found cannot be kept: Is a directory"
+        ):
+            kept.add([{"key": "k3", **TEXT}])
 
 
-def test_answers_are_of_one_model_prefix_engine_and_version_of_vllm(tmp_path, model_folder, monkeypatch):
+def test_answers_are_of_one_model_prefix_engine_and_version_of_vllm(model_folder, monkeypatch):
     """Files are known by their content, those that are large by size and time."""
-    model = Model("base", model_folder("one"), prefix="Forget.")
+    model, other = Model("base", model_folder("one")), Model("base", model_folder("two"))
     monkeypatch.setattr(module, "HASHED_BYTES", 2)
     monkeypatch.setattr(module.importlib.metadata, "version", lambda name: "0.3")
-    kept = kept_answers(tmp_path, model, {"dtype": "float32"})
+    first = identity_of(model, "cpu", "float32")
+    assert first == identity_of(replace(model, name="renamed"), "cpu", "float32")
+    weights = model.path / "model.safetensors"
+    weights.write_bytes(b"\1" * len(weights.read_bytes()))
+    identities = [first, identity_of(model, "cpu", "float32")]
     (model.path / "new.json").write_text("{}")
-    large = (model.path / "model.safetensors").stat()
-    small = hashlib.sha256(b"{}").hexdigest()
-    files = {"config.json": small, "model.safetensors": [large.st_size, large.st_mtime_ns]}
-    identity = {
-        "format_version": 2,
-        "model": {"path": str(model.path), "files": files, "prefix": "Forget."},
-        "engine": {"dtype": "float32", "vllm": "0.3"},
-    }
-    assert json.loads(kept.path.read_text()) == identity
-    identity["model"]["files"]["new.json"] = small
-    kept = kept_answers(tmp_path, model, {"dtype": "float32"})
-    assert json.loads(kept.path.read_text()) == identity
+    told = [(model, "cpu", "float32"), (model, "gpu", "float32"), (model, "cpu", "bfloat16")]
+    told += [(replace(model, prefix="Forget."), "cpu", "float32"), (other, "cpu", "float32")]
+    identities += [identity_of(*one) for one in told]
+    monkeypatch.setattr(module.importlib.metadata, "version", lambda name: "0.4")
+    identities.append(identity_of(model, "cpu", "float32"))
+    assert len(set(identities)) == len(identities) == 8
 
 
-def test_a_store_is_ours_alone_for_one_command_at_a_time(tmp_path, model_folder):
-    """Models of any name have files of their own; what is not ours is left where it is."""
-    store, folder = tmp_path / "out.partial", model_folder("base")
-    names = ["a/b", "a%2Fb", "..", "rule@10", "with space"]
-    with locked(store, check_store):
-        for name in names:
-            kept_answers(store, Model(name, folder), {}).add({"k": ("a", TEXT)})
-        with pytest.raises(ValueError, match="another command is at work"), locked(store, check_store):
-            pass
-    assert len(list(store.iterdir())) == len(names)
-    check_store(store)
-    others = {store / "notes.txt": "mine", store / "rows.jsonl": '{"index": 1}\n'}
-    for file, text in others.items():
-        file.write_text(text)
-        with pytest.raises(ValueError, match="holds no answers of an evaluation"):
-            check_store(store)
-    with pytest.raises(ValueError, match=r"notes\.txt: answers cannot be kept there"):
-        check_store(store / "notes.txt")
-    discard(store)
-    assert set(store.iterdir()) == set(others)
-    for file in others:
-        file.unlink()
-    discard(store)
-    assert not store.exists()
+def test_a_folder_is_ours_alone_for_one_command_at_a_time(file):
+    """What is not ours is left where it is."""
+    folder = file.parent
+    with Kept(file), pytest.raises(ValueError, match="another command is at work"):
+        Kept(file)
+    add(folder / PIECES, k1={"rows": []})
+    (folder / "models" / "key").mkdir(parents=True)
+    check_kept(folder)
+    with pytest.raises(ValueError, match=r"answers\.jsonl: answers cannot be kept there"):
+        check_kept(file)
+    kept = file.read_bytes()
+    for name, text in {"notes.txt": "mine", "base.jsonl": kept.decode(), ANSWERS: '{"index": 1}\n'}.items():
+        (folder / name).write_text(text)
+        with pytest.raises(ValueError, match=f"{name} holds no answers of an evaluation"):
+            Kept(file)
+        assert (folder / name).read_text() == text
+        (folder / name).unlink()
+        file.write_bytes(kept)
+    (folder / "notes.txt").write_text("mine")
+    discard(folder)
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+    (folder / "notes.txt").unlink()
+    discard(folder)
+    assert not folder.exists()
+
+
+def test_a_line_has_its_key_first(file):
+    """By which a file is known to be ours."""
+    assert json.loads(file.read_text().splitlines()[0]) == {"key": "k1", **TEXT}
+    assert file.read_text().startswith('{"key": "')

@@ -109,9 +109,9 @@ def expected(model: str, names: Sequence[str] = ("r0", "r1", "measured", "r3")) 
     return {name: answers[name] for name in names}
 
 
-def test_what_the_worker_is_told(worker, models, jobs):
+def test_what_the_worker_is_told(worker, models, jobs, tmp_path):
     worker(ECHO)
-    run([models[0], models[2]], REQUESTS[:3], CPU)
+    run([models[0], models[2]], REQUESTS[:3], CPU, tmp_path / "kept")
     (job,) = jobs()
     measured = [*ids("Who?"), *TOKENIZER("it<|eot|>", add_special_tokens=False).input_ids]
     first, second = ids("Who wrote it 0?"), ids("Who wrote it 1?", raw=True)
@@ -140,11 +140,12 @@ def test_only_what_is_missing_is_asked(worker, models, jobs, tmp_path):
     assert run(models, REQUESTS, CPU, store) == {name: expected(name) for name in ("a", "b", "c")}
 
 
-def test_each_model_is_asked_its_own_requests_in_one_job(worker, models, jobs):
+def test_each_model_is_asked_its_own_requests_in_one_job(worker, models, jobs, tmp_path):
     """a and c share an engine; c is asked less, and in another order; b is asked by an engine of its own."""
     worker(ECHO)
     few = [REQUESTS[3], REQUESTS[0]]
-    found = run_each([(models[0], REQUESTS), (models[2], few), (models[1], few)], CPU)
+    asked_of = [(models[0], REQUESTS), (models[2], few), (models[1], few)]
+    found = run_each(asked_of, CPU, tmp_path / "kept")
     assert found == {"a": expected("a"), **{name: expected(name, ["r3", "r0"]) for name in "cb"}}
     assert [*map(list, (found, found["c"]))] == [["a", "c", "b"], ["r3", "r0"]]
     told = [[(name, sorted(ask)) for name, ask in asked([job])] for job in jobs()]
@@ -160,11 +161,11 @@ def test_each_model_is_asked_its_own_requests_in_one_job(worker, models, jobs):
         ("""print('{"model": 0, "answers": []}\\n{"answ', end='')""", "exit code 0"),
     ],
 )
-def test_a_failing_worker_ends_with_its_reason_at_once(worker, models, script, reason):
+def test_a_failing_worker_ends_with_its_reason_at_once(worker, models, script, reason, tmp_path):
     worker(script)
     start = time.monotonic()
     with pytest.raises(EngineError, match=f"model a: vLLM failed: .*{reason}"):
-        run(models[:1], REQUESTS[:1], CPU)
+        run(models[:1], REQUESTS[:1], CPU, tmp_path / "kept")
     assert time.monotonic() - start < 20
 
 
@@ -172,7 +173,7 @@ def test_the_model_that_failed_is_named_and_the_log_shown(worker, models, tmp_pa
     failing = '    if name == "b": sys.exit("out of memory")\n'
     worker(ECHO.replace("    for number in rev", failing + "    for number in rev"))
     with pytest.raises(EngineError, match="model b: "):
-        run(models, REQUESTS, CPU)
+        run(models, REQUESTS, CPU, tmp_path / "kept")
     assert "out of memory" in capfd.readouterr().err
     worker(ECHO.replace("[-0.5]", "[-float('nan')]"))
     with pytest.raises(EngineError, match="model a: request measured: a log-likelihood is not finite"):
@@ -181,15 +182,16 @@ def test_the_model_that_failed_is_named_and_the_log_shown(worker, models, tmp_pa
     assert run(models, REQUESTS, CPU, tmp_path / "out.partial")["a"] == expected("a")
 
 
-def test_nothing_starts_where_a_request_of_any_model_cannot_be_asked(worker, models, jobs):
+def test_nothing_starts_where_a_request_of_any_model_cannot_be_asked(worker, models, jobs, tmp_path):
     worker(ECHO)
     others = [(models[0], [request(0)]), (models[2], [replace(request(0), max_tokens=9)])]
     with pytest.raises(ValueError, match="request r0: two different requests have this id"):
-        run_each(others, CPU)
+        run_each(others, CPU, tmp_path / "kept")
     (models[1].path / "config.json").write_text(json.dumps({"max_position_embeddings": 40}))
     with pytest.raises(ValueError, match=r"request r0: 44 tokens and 4 new ones .* model b, 40 tokens"):
-        run(models, REQUESTS, CPU)
+        run(models, REQUESTS, CPU, tmp_path / "kept")
     assert jobs() == []
+    assert not (tmp_path / "kept").exists()
 
 
 def test_one_dtype_for_all_models_gpus_and_threads() -> None:
@@ -202,25 +204,25 @@ def test_one_dtype_for_all_models_gpus_and_threads() -> None:
     assert int(Decoding("cpu").environment["OMP_NUM_THREADS"]) >= 1
 
 
-def test_engines_share_the_questions_each_on_gpus_of_its_own(worker, models, jobs, monkeypatch):
+def test_engines_share_the_questions_each_on_gpus_of_its_own(worker, models, jobs, monkeypatch, tmp_path):
     """Three engines of one GPU each; a and c share them. Of two questions the third engine has none."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
     worker(ECHO.replace("dumps(job)", "dumps(job | {'gpu': os.environ['CUDA_VISIBLE_DEVICES']})"))
     both = [models[0], models[2]]
-    found = run(both, REQUESTS, Decoding("gpu", engines=3))
+    found = run(both, REQUESTS, Decoding("gpu", engines=3), tmp_path / "kept")
     assert found == {"a": expected("a"), "c": expected("c")}
     shares = [("4", [0, 3]), ("5", [1]), ("6", [2])]
     told = sorted(jobs(), key=lambda job: job["gpu"])
     assert [(job["gpu"], asked([job])) for job in told] == [
         (gpu, [("a", ask), ("c", ask)]) for gpu, ask in shares
     ]
-    run(models[:1], REQUESTS[:2], Decoding("gpu", engines=3))
+    run(models[:1], REQUESTS[:2], Decoding("gpu", engines=3), tmp_path / "other")
     assert sorted(job["gpu"] for job in jobs()) == ["4", "5"]
     with pytest.raises(ValueError, match=r"2 GPUs each .*, but 4 are here"):
         Decoding("gpu", engines=3, tensor_parallel_size=2)
 
 
-def test_the_engine_of_several_that_fails_is_the_reason(worker, models, monkeypatch, capfd):
+def test_the_engine_of_several_that_fails_is_the_reason(worker, models, monkeypatch, capfd, tmp_path):
     """The others wait for a minute, and are ended."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     worker(
@@ -230,14 +232,14 @@ def test_the_engine_of_several_that_fails_is_the_reason(worker, models, monkeypa
     )
     start = time.monotonic()
     with pytest.raises(EngineError, match=r"model a: vLLM failed: .*exit code 1"):
-        run(models[:1], REQUESTS, Decoding("gpu", engines=2))
+        run(models[:1], REQUESTS, Decoding("gpu", engines=2), tmp_path / "kept")
     assert time.monotonic() - start < 20
     assert "no room on this GPU" in capfd.readouterr().err
 
 
-def test_each_model_has_an_engine_of_its_own_where_graphs_are_captured(worker, models, jobs):
+def test_each_model_has_an_engine_of_its_own_where_graphs_are_captured(worker, models, jobs, tmp_path):
     worker(ECHO)
-    assert len(run(models, REQUESTS, Decoding("gpu", cuda_graphs=True))) == 3
+    assert len(run(models, REQUESTS, Decoding("gpu", cuda_graphs=True), tmp_path / "kept")) == 3
     told = jobs()
     assert [[name for name, _ in asked([job])] for job in told] == [["a"], ["b"], ["c"]]
     assert {(job["engine"]["enforce_eager"], job["engine"]["enable_prefix_caching"]) for job in told} == {
@@ -245,10 +247,10 @@ def test_each_model_has_an_engine_of_its_own_where_graphs_are_captured(worker, m
     }
 
 
-def test_prefixes_are_kept_where_an_engine_has_one_model(worker, models, jobs):
+def test_prefixes_are_kept_where_an_engine_has_one_model(worker, models, jobs, tmp_path):
     """a and c share an engine, and the keys and values of a's weights would be wrong for c."""
     worker(ECHO)
-    run(models, REQUESTS, Decoding("gpu"))
+    run(models, REQUESTS, Decoding("gpu"), tmp_path / "kept")
     found = {Path(job["models"][0]["path"]).name: job["engine"]["enable_prefix_caching"] for job in jobs()}
     assert found == {"a": False, "b": True}
 

@@ -30,7 +30,7 @@ that has one setting only, `score` is the attack's number for the row, and `refu
 an answer and None where there is no response. Rows of one probe that differ in `sample` are averaged first,
 then the probes of a fact."""
 CHANGED = Kind("rerule/attacked_model", "attack.json")
-"""The folders of changed models; the marker is the record of the protocol."""
+"""The folders of changed models, until these have been asked."""
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 

@@ -19,7 +19,6 @@ import re
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -63,11 +62,8 @@ def round_to_nearest(weights: Tensor, bits: int, group_size: int) -> Tensor:
     return (codes * steps).flatten(-2)[..., :width].to(weights.dtype)
 
 
-def quantise(model: Path, bits: int, out: Path, group_size: int = GROUP_SIZE) -> dict[str, Any]:
-    """Write the model with its linear weights rounded as a folder, and return the record of what was done.
-
-    The record has the size of the groups of each rounded tensor, the names of the others (`left_alone`), the
-    number of rounded weights and how many of them have `changed`.
+def quantise(model: Path, bits: int, out: Path, group_size: int = GROUP_SIZE) -> None:
+    """Write the model with its linear weights rounded as a folder.
 
     Args:
         bits: 2 to 8.
@@ -89,25 +85,16 @@ def quantise(model: Path, bits: int, out: Path, group_size: int = GROUP_SIZE) ->
             f"{model} is bfloat16, which does not hold the numbers of a grid of {bits} bits exactly; use a "
             "float32 or float16 folder"
         )
-    record: dict[str, Any] = {
-        "model": str(model), "scheme": "symmetric", "bits": bits, "group_size": group_size,
-        "group_sizes": groups, "left_alone": sorted(weights.files.keys() - groups.keys()),
-        "weights": 0, "changed": 0,
-    }  # fmt: skip
 
     def change(name: str, tensor: Tensor) -> Tensor:
         if name not in groups:
             return tensor
         try:
-            rounded = round_to_nearest(tensor, bits, groups[name])
+            return round_to_nearest(tensor, bits, groups[name])
         except ValueError as error:
             raise WeightsError(f"{weights.files[name]}: {name}: {error}") from None
-        record["weights"] += tensor.numel()
-        record["changed"] += int(torch.count_nonzero(tensor != rounded))
-        return rounded
 
-    rewritten(weights, out, change, record)
-    return record
+    rewritten(weights, out, change)
 
 
 def _widths(weights: Weights) -> dict[str, int]:

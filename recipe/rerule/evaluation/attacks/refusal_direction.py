@@ -30,7 +30,6 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,21 +57,6 @@ _READS = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Direction:
-    """A direction of hidden states.
-
-    Attributes:
-        vector: of length 1, [hidden size], float64.
-        layer: behind which it was found, from 0; None for a random one.
-        distance: of the two sides of held-out prompts along it, in pooled deviations; None for a random one.
-    """
-
-    vector: Tensor
-    layer: int | None = None
-    distance: float | None = None
-
-
 def prompt_states(model: Any, tokenizer: Any, prompts: Sequence[Probe], batch_size: int = 8) -> Tensor:
     """The states of each prompt's last token behind every layer: [prompts, layers, hidden size], float64.
 
@@ -87,8 +71,10 @@ def prompt_states(model: Any, tokenizer: Any, prompts: Sequence[Probe], batch_si
     return torch.stack([kept[:, -1].double() for kept in states(model, pieces, batch_size)])
 
 
-def refusal_direction(forget: Tensor, retain: Tensor) -> Direction:
+def refusal_direction(forget: Tensor, retain: Tensor) -> Tensor:
     """The direction between two sides of prompts, at the layer where held-out prompts lie farthest apart.
+
+    Its length is 1: [hidden size], float64.
 
     Args:
         forget, retain: states as `prompt_states` gives them, of at least 4 prompts each.
@@ -97,24 +83,22 @@ def refusal_direction(forget: Tensor, retain: Tensor) -> Direction:
     """
     usable = max(1, round(forget.shape[1] * (1 - _LAST_LEFT_OUT)))
     distances = [_held_out_distance(forget[:, layer], retain[:, layer]) for layer in range(usable)]
-    layer = max(range(usable), key=lambda number: distances[number])
+    layer = max(range(usable), key=distances.__getitem__)
     difference = forget[:, layer].mean(0) - retain[:, layer].mean(0)
     if not difference.norm() > 0:
         raise ValueError("prompts to forget and to retain have the same mean state: there is no direction")
-    return Direction(difference / difference.norm(), layer, distances[layer])
+    return difference / difference.norm()
 
 
-def random_direction(size: int, seed: int) -> Direction:
-    """A direction of hidden states of this size that is drawn uniformly, as control."""
+def random_direction(size: int, seed: int) -> Tensor:
+    """A direction of hidden states of this size, of length 1, that is drawn uniformly, as control."""
     generator = torch.Generator().manual_seed(seed)
     vector = torch.randn(size, generator=generator, dtype=torch.float64)
-    return Direction(vector / vector.norm())
+    return vector / vector.norm()
 
 
-def orthogonalise(model: Path, direction: Direction, out: Path) -> list[str]:
-    """Write the model without a direction as a folder, and return the names of the changed tensors.
-
-    The folder's record has the direction and these names.
+def orthogonalise(model: Path, direction: Tensor, out: Path) -> None:
+    """Write the model without a direction, of length 1, as a folder.
 
     Raises:
         WeightsError: the folder holds no whole model with safetensors weights, or its model is built
@@ -122,20 +106,16 @@ def orthogonalise(model: Path, direction: Direction, out: Path) -> list[str]:
         OSError: a file cannot be read or written.
     """
     weights = read_weights(model, "orthogonalised")
-    axes = _axes(weights, len(direction.vector))
-    found = asdict(direction) | {"vector": direction.vector.tolist()}
+    axes = _axes(weights, len(direction))
 
     def change(name: str, tensor: Tensor) -> Tensor:
         if name not in axes:
             return tensor
         wide = tensor.double().movedim(axes[name], -1)
-        kept = wide - (wide @ direction.vector)[..., None] * direction.vector
+        kept = wide - (wide @ direction)[..., None] * direction
         return kept.movedim(-1, axes[name]).to(tensor.dtype).contiguous()
 
-    rewritten(
-        weights, out, change, {"model": str(model), "direction": found, "changed": sorted(axes)}, untied=True
-    )
-    return sorted(axes)
+    rewritten(weights, out, change, untied=True)
 
 
 def _axes(weights: Weights, size: int) -> dict[str, int]:
@@ -203,7 +183,7 @@ def _changes(material: Material, options: Options) -> list[Change]:
             tokenizer = bind(AutoTokenizer.from_pretrained(model), material.template)
             found = refusal_direction(*(prompt_states(loaded, tokenizer, rows) for rows in sides))
             orthogonalise(model, found, out[""])
-            orthogonalise(model, random_direction(len(found.vector), seed), out["random"])
+            orthogonalise(model, random_direction(len(found), seed), out["random"])
 
         return Change(("", "random"), write, material.asked, seed=seed)
 

@@ -141,7 +141,7 @@ def _changes(choose: Choose, material: Material, options: Options) -> list[Chang
             chosen = rows.without_leaks(choose(material, trained, seed), rows.scored_golds(scored))
             if not chosen:
                 raise ValueError("there is nothing to train on: every row holds an answer that is scored")
-            write = partial(_write, chosen, seed, material.template)
+            write = partial(relearn_folders, chosen, seed, material.template)
             found.append(Change(tuple(map(str, options["steps"])), write, tuple(scored), fold, seed))
     return found
 
@@ -149,19 +149,12 @@ def _changes(choose: Choose, material: Material, options: Options) -> list[Chang
 # Training.
 
 
-def _write(
-    chosen: Sequence[TrainingRow], seed: int, template: Template, model: Path, out: Mapping[str, Path]
-) -> None:
-    relearn_folders(model, chosen, seed, template, {int(step): path for step, path in out.items()})
-
-
 def relearn_folders(
-    model: Path, chosen: Sequence[TrainingRow], seed: int, template: Template, out: Mapping[int, Path]
+    chosen: Sequence[TrainingRow], seed: int, template: Template, model: Path, out: Mapping[str, Path]
 ) -> None:
     """Train the model of a folder, and write the state of each step as an ordinary model folder.
 
-    The folder's record has the protocol, the names of the rows and the loss of its step. The device is an
-    accelerator where torch sees one.
+    The device is an accelerator where torch sees one.
 
     Args:
         seed: of the order of the rows, and of the adapter's first values.
@@ -183,13 +176,8 @@ def relearn_folders(
         trained.to(torch.accelerator.current_accelerator())
     if not small:
         trained = adapted(trained, seed)
-    record = {
-        "model": str(model), "rows": [row.name for row in chosen], "learning_rate": rate,
-        "batch_size": BATCH_SIZE, "warmup": WARMUP, "seed": seed, "dtype": f"{dtype}".removeprefix("torch."),
-        "lora": None if small else {"rank": RANK, "alpha": ALPHA}, "template": dict(template),
-    }  # fmt: skip
-    for step, loss in relearn(trained, tokenizer, chosen, rate, seed, sorted(out)):
-        with model_folder(out[step], record | {"step": step, "loss": loss}) as folder:
+    for step in relearn(trained, tokenizer, chosen, rate, seed, sorted(map(int, out))):
+        with model_folder(out[f"{step}"]) as folder:
             whole = trained if small else copy.deepcopy(trained).merge_and_unload()
             whole.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
@@ -211,8 +199,8 @@ def adapted(model: Any, seed: int) -> Any:
 
 def relearn(
     model: Any, tokenizer: Any, chosen: Sequence[TrainingRow], rate: float, seed: int, at: Sequence[int]
-) -> Iterator[tuple[int, float]]:
-    """Train `model` in place; yields (step, loss of that step) each time that a step of `at` is reached.
+) -> Iterator[int]:
+    """Train `model` in place; yields each step of `at` when it is reached.
 
     Args:
         rate: of learning, after warm-up.
@@ -240,7 +228,7 @@ def relearn(
             progress.advance()
             progress.doing(f"loss {loss.item():.3f}")
             if step in at:
-                yield step, loss.item()
+                yield step
 
 
 def _encoded(tokenizer: Any, row: TrainingRow) -> tuple[Tensor, int]:

@@ -2,20 +2,14 @@
 
 Changed models are made first, up to MOST_BYTES; one job of the engine then asks them together
 with the models that were given, and they are deleted. Forward passes come last. A piece is an attack on a
-model, or one fold and seed of it. What it found is kept at once, so that a command that was killed goes on:
-
-FOLDER/pieces.jsonl       a line for each finished piece of work: its key and rows
-FOLDER/answers/           what models answered (`engine.answers`)
-FOLDER/models/KEY/        changed models that are not asked yet
+model, or one fold and seed of it. What it found is kept at once, so that a command that was killed goes on
+(`engine.answers`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
-import hashlib
-import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,13 +31,12 @@ from recipe.rerule.evaluation.attacks.attack import (
 )
 from recipe.rerule.evaluation.attacks.registry import BEFORE
 from recipe.rerule.evaluation.attacks.summary import CONTROL, ORIGINAL
-from recipe.rerule.evaluation.engine.answers import check_store, discard, fingerprint
+from recipe.rerule.evaluation.engine.answers import MODELS, Kept, digest, fingerprint
 from recipe.rerule.evaluation.engine.models import Model
 from recipe.rerule.evaluation.engine.requests import Request
 from recipe.rerule.evaluation.engine.run import Decoding, run_each
 from recipe.rerule.process import Progress
 
-PIECES, ANSWERS, MODELS = "pieces.jsonl", "answers", "models"
 MOST_BYTES = 8 * 2**30
 """Of changed models on the disk, from which on they are asked and deleted before the next one is made."""
 _FORMAT_VERSION = 2
@@ -114,21 +107,16 @@ def pieces_of(
                     "others": {name: known[name] for name in sorted(attack.needs) if name in known},
                     "origin": {**origin, **seen},
                 }
-                told = json.dumps(parts, sort_keys=True, default=str).encode()
-                found.append(Piece(planned, model, change, hashlib.sha256(told).hexdigest()))
+                found.append(Piece(planned, model, change, digest(parts)))
     return found
 
 
 class Runner:
     """Does pieces, and keeps what they find."""
 
-    def __init__(self, material: Material, decoding: Decoding, kept: Path) -> None:
-        """Read what an earlier command left in `kept`; a line that a kill has torn is dropped."""
-        self._material, self._decoding, self._kept = material, decoding, kept
-        self._path = kept / PIECES
-        io.drop_torn_line(self._path)
-        content = self._path.read_bytes() if self._path.is_file() else b""
-        self._found: dict[str, list[Row]] = {one["key"]: one["rows"] for one in io.kept_records(content)}
+    def __init__(self, material: Material, decoding: Decoding, folder: Path, found: Kept) -> None:
+        """`folder`: for answers and changed models; `found`: the pieces."""
+        self._material, self._decoding, self._kept, self._found = material, decoding, folder, found
 
     def run(self, pieces: Sequence[Piece]) -> list[Row]:
         """Do all pieces that are not finished, and return the rows of all, with attack and model.
@@ -136,7 +124,7 @@ class Runner:
         Raises ValueError, EngineError, OSError: a piece cannot be done; those that are finished are kept.
         """
         # Models with the same files have pieces with the same key.
-        left = list({one.key: one for one in pieces if one.key not in self._found}.values())
+        left = list({one.key: one for one in pieces if one.key not in self._found.records}.values())
         with _without_bars():
             self._ask_and_change(
                 [one for one in left if one.planned.asking], [one for one in left if one.change]
@@ -146,14 +134,12 @@ class Runner:
         return [
             {"model": piece.model.name, "attack": piece.planned.attack.name, **row}
             for piece in pieces
-            for row in self._found[piece.key]
+            for row in self._found.records[piece.key]["rows"]
         ]
 
     def _keep(self, piece: Piece, rows: list[Row]) -> None:
-        """Append a piece, which outlasts this process from here on. Raises OSError."""
-        with self._path.open("ab") as file:
-            file.write(io.kept_line({"key": piece.key, "label": piece.label, "rows": rows}))
-        self._found[piece.key] = rows
+        """Append a piece, which outlasts this process from here on."""
+        self._found.add([{"key": piece.key, "label": piece.label, "rows": rows}])
 
     def _folder(self, piece: Piece) -> Path:
         """Of its changed models."""
@@ -210,7 +196,7 @@ class Runner:
             # Under ids that no other attack has.
             named = [replace(request, id=f"{attack}/{request.id}") for request in own.requests]
             jobs.setdefault(model.name, (model, []))[1].extend(named)
-        found = run_each(list(jobs.values()), self._decoding, self._kept / ANSWERS) if jobs else {}
+        found = run_each(list(jobs.values()), self._decoding, self._kept) if jobs else {}
         rows: dict[str, list[Row]] = {}
         with Progress("attack: scoring the answers", len(work), "attacks") as progress:
             for piece, model, attack, own, more in work:
@@ -264,25 +250,3 @@ def _without_bars() -> Iterator[None]:
     finally:
         if shown:
             logging.enable_progress_bar()
-
-
-def check_kept(folder: Path) -> None:
-    """Refuse a folder that is none, or holds something else than what is kept here. Raises ValueError."""
-    if os.path.lexists(folder) and (folder.is_symlink() or not folder.is_dir()):
-        raise ValueError(f"{folder}: finished attacks cannot be kept there: it is no folder")
-    foreign = sorted({path.name for path in folder.glob("*")} - {PIECES, ANSWERS, MODELS})
-    if foreign:
-        raise ValueError(
-            f"{folder / foreign[0]} is no finished attack, and {folder} is where they are kept: move it "
-            "away, or give another folder"
-        )
-    check_store(folder / ANSWERS)
-
-
-def remove(folder: Path) -> None:
-    """Delete what is kept in the folder, and the folder where nothing else is in it."""
-    discard(folder / ANSWERS)
-    shutil.rmtree(folder / MODELS, ignore_errors=True)
-    (folder / PIECES).unlink(missing_ok=True)
-    with contextlib.suppress(OSError):
-        folder.rmdir()

@@ -19,17 +19,14 @@ from recipe.rerule.evaluation.attacks.registry import BEFORE
 from recipe.rerule.evaluation.summary import (
     LEAST_FACTS,
     LEVEL,
-    PERMUTATIONS,
-    RESAMPLES,
-    SEED,
     Array,
     Interval,
     Samples,
     Statistic,
     bootstrap,
     holm,
+    interval_of,
     mean_of,
-    percentile_interval,
     permutation_test,
 )
 from recipe.rerule.io import Kind
@@ -130,62 +127,34 @@ class Curve:
     half_recovery: float | None = None
 
 
-class _Measured:
-    """A number, and its values in resamples of the facts; None where there are too few facts."""
+def drawn(samples: Samples, statistic: Statistic) -> Array:
+    """A statistic of one model's scores over facts, {side: {"score": [facts]}}, with its resamples.
 
-    value: float
-    draws: Array | None
-
-    def interval(self) -> Interval | None:
-        """The bootstrap interval; None where there are too few facts."""
-        return None if self.draws is None else percentile_interval(self.draws, self.value, LEVEL)
-
-
-class Score(_Measured):
-    """The score of one model: a statistic of its scores over facts, {side: {"score": [facts]}}.
-
-    The resamples have the same facts for all models.
+    As `bootstrap` gives them; arrays of two models are subtracted and divided as they are. Where there are
+    too few facts, the array has the statistic alone.
     """
-
-    def __init__(self, samples: Samples, statistic: Statistic) -> None:
-        self.samples, self.statistic = samples, statistic
-        self.value, self.draws = float(statistic(samples)), None
-        if all(len(values[_SCORE]) >= LEAST_FACTS for values in samples.values()):
-            self.draws = bootstrap(samples, {_SCORE: statistic}, RESAMPLES, SEED)[_SCORE]
+    if any(len(values[_SCORE]) < LEAST_FACTS for values in samples.values()):
+        return np.array([float(statistic(samples))])
+    return bootstrap(samples, {_SCORE: statistic})[_SCORE]
 
 
-class Difference(_Measured):
-    """The score of `a` minus that of `b`, over the same facts."""
-
-    def __init__(self, a: Score, b: Score) -> None:
-        self.a, self.b, self.value = a, b, a.value - b.value
-        self.draws = None if a.draws is None or b.draws is None else a.draws - b.draws
-
-    def p_value(self) -> float | None:
-        """Of the paired permutation test over facts, two-sided; None where there are too few facts."""
-        if self.draws is None:
-            return None
-        statistics = {_SCORE: self.a.statistic}
-        return permutation_test(self.a.samples, self.b.samples, statistics, PERMUTATIONS, SEED)[_SCORE]
+def _interval(found: Array) -> Interval | None:
+    return None if len(found) == 1 else interval_of(found)
 
 
-def share(part: Difference, whole: Difference) -> tuple[float, Interval] | tuple[None, None]:
+def share(part: Array, whole: Array) -> tuple[float, Interval] | tuple[None, None]:
     """The excess of a model by that of the original one, with its bootstrap interval.
 
     Nothing where the interval of the whole holds 0, or there are too few facts: a share of nothing has no
     meaning.
     """
-    ends = whole.interval()
+    ends = _interval(whole)
     if ends is None or ends[0] <= 0 <= ends[1]:
         return None, None
-    assert part.draws is not None
-    assert whole.draws is not None
     with np.errstate(divide="ignore", invalid="ignore"):
-        shares = part.draws / whole.draws
-    low, high = np.nanquantile(shares, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    if not np.isfinite([low, high]).all():
-        return None, None
-    return part.value / whole.value, (float(low), float(high))
+        shares = part / whole
+    low, high = np.nanquantile(shares[1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return (float(shares[0]), (float(low), float(high))) if np.isfinite([low, high]).all() else (None, None)
 
 
 def auc(samples: Samples) -> Array:
@@ -214,114 +183,94 @@ def over_facts(rows: pd.DataFrame, column: str = _SCORE) -> pd.Series[float]:
     return of_probes.groupby("fact", sort=False).mean()
 
 
-class Summary:
-    """The numbers of a table and the curves of relearning.
+def summary(rows: pd.DataFrame, declared: Declared) -> Results:
+    """The numbers of every setting of every attack and every model; `rows`: the table.
 
-    Attributes:
-        results: a row for every setting of every attack and every model.
-        curves: of every relearning attack and model.
+    Raises ValueError: an attack scored other facts of one model than of another, or not all models.
     """
-
-    def __init__(self, rows: pd.DataFrame, declared: Declared) -> None:
-        """`rows`: the table, all models under every attack.
-
-        Raises ValueError: an attack scored other facts of one model than of another, or not all models.
-        """
-        self._rows = {key: part for key, part in rows.groupby(["attack", "setting", "model"], sort=False)}
-        self._models = list(dict.fromkeys(rows["model"]))
-        self._declared = declared
-        self._keys = {key_of(*key[:2]): key[:2] for key in self._rows}
-        self._scores = {key: self._of_models(*place) for key, place in self._keys.items()}
-        self.results: Results = {
-            key: {model: self._numbers(key, model) for model in self._models} for key in self._keys
-        }
-        self._correct()
-        self.curves = [
-            self._curve(attack, model)
-            for attack, one in declared.items()
-            if one["curve"]
-            for model in self._models
-        ]
-
-    def _of_models(self, attack: str, setting: str) -> dict[str, Score]:
-        statistic, sides = _STATISTICS[self._declared[attack]["statistic"]]
-        order: dict[str, Any] = {}
-        found = {}
-        for model in self._models:
-            if (attack, setting, model) not in self._rows:
-                raise ValueError(
-                    f"the model {model} is not under every attack; see {key_of(attack, setting)}"
-                )
-            rows = self._rows[attack, setting, model]
-            facts = {side: over_facts(rows[rows["side"] == side]) for side in sides}
+    parts = {key: part for key, part in rows.groupby(["attack", "setting", "model"], sort=False)}
+    models, results = list(dict.fromkeys(rows["model"])), Results()
+    for attack, setting in dict.fromkeys(key[:2] for key in parts):
+        statistic, sides = _STATISTICS[declared[attack]["statistic"]]
+        key, samples, order = key_of(attack, setting), dict[str, Samples](), dict[str, Any]()
+        for model in models:
+            if (attack, setting, model) not in parts:
+                raise ValueError(f"the model {model} is not under every attack; see {key}")
+            own = parts[attack, setting, model]
+            facts = {side: over_facts(own[own["side"] == side]) for side in sides}
             order = order or {side: values.index for side, values in facts.items()}
             if any(set(values.index) != set(order[side]) for side, values in facts.items()):
-                raise ValueError(f"attack {attack} scored other facts of {model} than of {self._models[0]}")
-            samples = {side: {_SCORE: values[order[side]].to_numpy()} for side, values in facts.items()}
-            found[model] = Score(samples, statistic)
-        return found
+                raise ValueError(f"attack {attack} scored other facts of {model} than of {models[0]}")
+            samples[model] = {side: {_SCORE: facts[side][order[side]].to_numpy()} for side in sides}
+        scores = {model: drawn(one, statistic) for model, one in samples.items()}
+        excess = {model: one - scores[CONTROL] for model, one in scores.items() if CONTROL in scores}
+        results[key] = {}
+        for model in models:
+            own, first = parts[attack, setting, model], parts[BEFORE, "", model]
+            numbers = _numbers(scores[model], own)
+            if declared[attack]["has_before"]:
+                numbers |= _gain(own, first)
+            if model in excess:
+                pair = samples[model], samples[CONTROL]
+                numbers |= {"excess": float(excess[model][0]), "interval": _interval(excess[model])}
+                if len(scores[model]) > 1:
+                    tested = permutation_test(*pair, {_SCORE: statistic})
+                    numbers["p_value"] = tested[_SCORE]
+                if ORIGINAL in excess:
+                    found = share(excess[model], excess[ORIGINAL])
+                    numbers |= dict(zip(("share", "share_interval"), found, strict=True))
+            results[key][model] = Numbers(**numbers)
+    # Of unlearned models: those that are neither original nor control.
+    tests = [
+        (key, model, one.p_value)
+        for key, of_models in results.items()
+        for model, one in of_models.items()
+        if model not in (ORIGINAL, CONTROL) and one.p_value is not None
+    ]
+    for (key, model, _), p_holm in zip(tests, holm([p_value for *_, p_value in tests]), strict=True):
+        results[key][model] = replace(results[key][model], p_holm=p_holm)
+    return results
 
-    def _numbers(self, key: str, model: str) -> Numbers:
-        score, rows = self._scores[key][model], self._rows[(*self._keys[key], model)]
-        forget = rows[rows["side"] == FORGET]
-        refusal, retain = over_facts(forget, "refused"), over_facts(rows[rows["side"] == RETAIN])
-        gain, excess, whole = self._gain(key, model), self._excess(key, model), self._excess(key, ORIGINAL)
-        part, part_interval = share(excess, whole) if excess and whole else (None, None)
-        return Numbers(
-            before=None if gain is None else gain.b.value,
-            gain=None if gain is None else gain.value,
-            gain_interval=None if gain is None else gain.interval(),
-            after=score.value,
-            after_interval=score.interval(),
-            excess=None if excess is None else excess.value,
-            interval=None if excess is None else excess.interval(),
-            p_value=None if excess is None else excess.p_value(),
-            p_holm=None,
-            share=part,
-            share_interval=part_interval,
-            refusal=None if refusal.empty else float(refusal.mean()),
-            retain=None if retain.empty else float(retain.mean()),
-            facts=len(over_facts(forget)),
-        )
 
-    def _gain(self, key: str, model: str) -> Difference | None:
-        """Against the score before the attack over the same probes; None where the two do not compare."""
-        attack, setting = self._keys[key]
-        before, after = (self._rows[place] for place in ((BEFORE, "", model), (attack, setting, model)))
-        before, after = (rows[rows["side"] == FORGET] for rows in (before, after))
-        if not self._declared[attack]["has_before"] or not set(after["probe"]) <= set(before["probe"]):
-            return None
-        later = over_facts(after)
-        earlier = over_facts(before[before["probe"].isin(after["probe"])])[later.index]
-        statistic = _STATISTICS["mean"][0]
-        pair = (Score({FORGET: {_SCORE: one.to_numpy()}}, statistic) for one in (later, earlier))
-        return Difference(*pair)
+def _numbers(score: Array, rows: pd.DataFrame) -> dict[str, Any]:
+    """What can be said of a model's rows under an attack without others."""
+    forget = rows[rows["side"] == FORGET]
+    refusal, retain = over_facts(forget, "refused"), over_facts(rows[rows["side"] == RETAIN])
+    return dict.fromkeys(Numbers.__dataclass_fields__) | {
+        "after": float(score[0]),
+        "after_interval": _interval(score),
+        "refusal": None if refusal.empty else float(refusal.mean()),
+        "retain": None if retain.empty else float(retain.mean()),
+        "facts": len(over_facts(forget)),
+    }
 
-    def _excess(self, key: str, model: str) -> Difference | None:
-        """E over the never-knew model; None where a model is missing."""
-        scores = self._scores[key]
-        return Difference(scores[model], scores[CONTROL]) if {model, CONTROL} <= scores.keys() else None
 
-    def _correct(self) -> None:
-        """Add `p_holm` to the numbers of unlearned models: those that are neither original nor control."""
-        tested = [
-            (key, model, numbers.p_value)
-            for key, of_models in self.results.items()
-            for model, numbers in of_models.items()
-            if model not in (ORIGINAL, CONTROL) and numbers.p_value is not None
-        ]
-        corrected = holm([p_value for *_, p_value in tested])
-        for (key, model, _), p_holm in zip(tested, corrected, strict=True):
-            self.results[key][model] = replace(self.results[key][model], p_holm=p_holm)
+def _gain(after: pd.DataFrame, before: pd.DataFrame) -> dict[str, Any]:
+    """Against the score before the attack over the same probes; {} where it was not asked all of them."""
+    after, before = (rows[rows["side"] == FORGET] for rows in (after, before))
+    if not set(after["probe"]) <= set(before["probe"]):
+        return {}
+    later = over_facts(after)
+    earlier = over_facts(before[before["probe"].isin(after["probe"])])[later.index]
+    pair = [drawn({FORGET: {_SCORE: one.to_numpy()}}, _STATISTICS["mean"][0]) for one in (earlier, later)]
+    gain = pair[1] - pair[0]
+    return {"before": float(pair[0][0]), "gain": float(gain[0]), "gain_interval": _interval(gain)}
 
-    def _curve(self, attack: str, model: str) -> Curve:
-        settings = [setting for name, setting in self._keys.values() if name == attack]
-        steps = (0, *sorted(map(int, settings)))
+
+def curves_of(results: Results, declared: Declared) -> list[Curve]:
+    """The curves of every relearning attack and model."""
+    found = []
+    for attack in (name for name, one in declared.items() if one["curve"]):
+        steps = (0, *sorted(int(key.split("/")[1]) for key in results if key.split("/")[0] == attack))
         keys = [BEFORE, *(key_of(attack, f"{step}") for step in steps[1:])]
-        numbers = [self.results[key][model] for key in keys]
-        excess, shares = tuple(one.excess for one in numbers), tuple(one.share for one in numbers)
-        half = None if None in shares else half_recovery(steps, shares)  # type: ignore[arg-type]
-        return Curve(attack, model, steps, tuple(one.after for one in numbers), excess, shares, half)
+        for model in results[BEFORE]:
+            numbers = [results[key][model] for key in keys]
+            excess, shares = tuple(one.excess for one in numbers), tuple(one.share for one in numbers)
+            half = None if None in shares else half_recovery(steps, shares)  # type: ignore[arg-type]
+            found.append(
+                Curve(attack, model, steps, tuple(one.after for one in numbers), excess, shares, half)
+            )
+    return found
 
 
 def key_of(attack: str, setting: str) -> str:

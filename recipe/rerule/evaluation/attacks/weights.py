@@ -1,4 +1,4 @@
-"""Model folders that attacks write: whole or absent after a kill, with the record of their protocol.
+"""Model folders that attacks write: whole or absent after a kill.
 
 `rewritten` changes a model's weights tensor by tensor, with one weight file in memory at a time. Dtype, file
 names, configuration and tokenizer are those of the model.
@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -26,35 +25,26 @@ EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
 @contextmanager
-def model_folder(out: Path, record: dict[str, Any]) -> Iterator[Path]:
-    """A draft that becomes `out` with its record when the block ends; an earlier folder of ours is replaced.
-
-    The block may add to the record.
-    """
+def model_folder(out: Path) -> Iterator[Path]:
+    """A draft that becomes `out` when the block ends; an earlier folder of ours is replaced."""
     with new_folder(out, True, CHANGED) as folder:
         yield folder
-        content = stamp_folder(CHANGED, folder) | record
-        io.write(folder / CHANGED.marker, json.dumps(content, indent=1).encode() + b"\n")
+        io.write(folder / CHANGED.marker, json.dumps(stamp_folder(CHANGED, folder)).encode() + b"\n")
         io.flush_tree(folder)
 
 
 def rewritten(
-    weights: Weights,
-    out: Path,
-    change: Callable[[str, Tensor], Tensor],
-    record: dict[str, Any],
-    untied: bool = False,
+    weights: Weights, out: Path, change: Callable[[str, Tensor], Tensor], untied: bool = False
 ) -> None:
     """Write a model's folder with changed weights.
 
     Args:
         change: the new tensor of a name and its tensor.
-        record: of the protocol, written after the last change.
         untied: whether the output layer keeps what the embedding had where both are one tensor.
     """
-    total, places = 0, dict(weights.files)
+    places = dict(weights.files)
     with (
-        model_folder(out, record) as folder,
+        model_folder(out) as folder,
         Progress(f"writing {out.name}", len(weights.files), "tensors") as progress,
     ):
         copy_others(weights.folder, folder, CHANGED.marker)
@@ -72,5 +62,4 @@ def rewritten(
             if untied and HEAD not in weights.files and EMBEDDING in before:
                 after[HEAD], places[HEAD] = before[EMBEDDING], file
             save_file(after, folder / file.name, metadata=metadata)
-            total += sum(tensor.nbytes for tensor in after.values())
-        write_index(Weights(weights.folder, places), folder, {"total_size": total})
+        write_index(Weights(weights.folder, places), folder, {})

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,6 +12,7 @@ from typing import Any
 
 from jinja2 import TemplateError
 
+from recipe.rerule.evaluation.engine.answers import digest
 from recipe.rerule.evaluation.engine.models import Model, context_length, engine_key
 from recipe.rerule.evaluation.engine.requests import Generation, Likelihood, Request, prefixed
 from recipe.rerule.training import template_arguments
@@ -56,7 +55,7 @@ class Encoded:
     @cached_property
     def key(self) -> str:
         """Equal for requests that the same model must answer alike."""
-        return _digest(asdict(self))
+        return digest(asdict(self))
 
     @property
     def engine_seed(self) -> int:
@@ -65,7 +64,7 @@ class Encoded:
         One seed for all prompts would give them the same random numbers: their answers would depend on each
         other, and intervals over prompts would be too narrow.
         """
-        return int(_digest([0, self.ids])[:_SEED_DIGITS], 16)
+        return int(digest([0, self.ids])[:_SEED_DIGITS], 16)
 
     @property
     def sequences(self) -> int:
@@ -176,10 +175,6 @@ def encode_one(
     if isinstance(request, Likelihood):
         return Encoded([*asked, *ids], len(asked), 1, ())
     return Encoded(asked, None, request.max_tokens, request.stop, request.samples)
-
-
-def _digest(told: Any) -> str:
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
 def warnings(models: Sequence[Model]) -> Iterator[str]:

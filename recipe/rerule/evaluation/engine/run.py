@@ -15,7 +15,6 @@ import selectors
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,13 +22,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from recipe.rerule.evaluation.engine.answers import (
-    KeptAnswers,
-    answer_of,
-    check_store,
-    kept_answers,
-    locked,
-)
+from recipe.rerule.evaluation.engine.answers import ANSWERS, Kept, answer_of, digest, identity_of
 from recipe.rerule.evaluation.engine.encoding import Encoded, RequestError, check_requests, encode
 from recipe.rerule.evaluation.engine.models import Model, engine_key
 from recipe.rerule.evaluation.engine.requests import Answers, Request
@@ -186,28 +179,29 @@ class _Task:
     Attributes:
         requests: of all models of its engine.
         encoded: `requests`, as its tokenizer has them.
+        keys: of their answers in `Kept`.
         missing: numbers of those that are not answered yet; of two alike, one.
     """
 
     model: Model
     requests: Sequence[Request]
     encoded: list[Encoded]
-    kept: KeptAnswers
+    keys: list[str]
     missing: list[int]
 
 
 def run(
-    models: Sequence[Model], requests: Sequence[Request], decoding: Decoding, store: Path | None = None
+    models: Sequence[Model], requests: Sequence[Request], decoding: Decoding, folder: Path
 ) -> dict[str, Answers]:
     """Every model's answer to every request: {model name: {request id: answer}}, both in the given order.
 
     As `run_each`, where all models are asked the same.
     """
-    return run_each([(model, requests) for model in models], decoding, store)
+    return run_each([(model, requests) for model in models], decoding, folder)
 
 
 def run_each(
-    asked: Sequence[tuple[Model, Sequence[Request]]], decoding: Decoding, store: Path | None = None
+    asked: Sequence[tuple[Model, Sequence[Request]]], decoding: Decoding, folder: Path
 ) -> dict[str, Answers]:
     """Every model's answers to its own requests: {model name: {request id: answer}}, in the given order.
 
@@ -217,12 +211,12 @@ def run_each(
         asked: models with different names. Requests with one id are the same request; every model could be
             asked all of them.
         decoding: where vLLM runs.
-        store: folder that keeps answers as they come; those already there are not asked again.
+        folder: keeps answers as they come (`Kept`); those already there are not asked again.
 
     Raises:
-        ValueError: a request that cannot be asked, or a store that cannot be used; no engine has started, or
-            the store refused an answer.
-        EngineError: a vLLM process failed. Answers that came before are in the store.
+        ValueError: a request that cannot be asked, or a folder that cannot keep answers; no engine has
+            started, or the disk refused an answer.
+        EngineError: a vLLM process failed. Answers that came before are kept.
     """
     together: dict[str, Request] = {}
     for of_model in {id(own): own for _, own in asked}.values():
@@ -233,37 +227,34 @@ def run_each(
     requests = list(together.values())
     encoded = encode([model for model, _ in asked], requests)
     places = {request.id: number for number, request in enumerate(requests)}
-    with contextlib.ExitStack() as stack:
-        if store is None:
-            store = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rerule-evaluate-")))
-        folder = stack.enter_context(locked(store, check_store))
+    with Kept(folder / ANSWERS) as kept:
         tasks = {}
+        groups: dict[str, list[_Task]] = {}  # by engine; one for several models was tried on one device alone
         for model, of_model in asked:
-            kept = kept_answers(folder, model, {"platform": decoding.platform, "dtype": decoding.dtype})
+            own = encoded[model.name]
+            identity = identity_of(model, decoding.platform, decoding.dtype)
+            keys = [digest([identity, one.key]) for one in own]
             missing: dict[str, int] = {}
             for request in of_model:
                 number = places[request.id]
-                if (key := encoded[model.name][number].key) not in kept.answers:
-                    missing.setdefault(key, number)
-            tasks[model.name] = _Task(model, requests, encoded[model.name], kept, list(missing.values()))
-        groups: dict[str, list[_Task]] = {}  # by engine; one for several models was tried on one device alone
-        for name, task in tasks.items():
-            if task.missing:
+                if keys[number] not in kept.records:
+                    missing.setdefault(keys[number], number)
+            tasks[model.name] = _Task(model, requests, own, keys, list(missing.values()))
+            if missing:
                 shares = decoding.tensor_parallel_size == 1 and not decoding.cuda_graphs
-                engine = engine_key(task.model) if shares else name
-                groups.setdefault(engine, []).append(task)
+                engine = engine_key(model) if shares else model.name
+                groups.setdefault(engine, []).append(tasks[model.name])
         for group in groups.values():
-            _ask(group, decoding)
-        return {
-            model.name: {
-                one.id: tasks[model.name].kept.answers[encoded[model.name][places[one.id]].key]
-                for one in of_model
-            }
-            for model, of_model in asked
+            _ask(group, decoding, kept)
+    return {
+        model.name: {
+            one.id: answer_of(kept.records[tasks[model.name].keys[places[one.id]]]) for one in of_model
         }
+        for model, of_model in asked
+    }
 
 
-def _ask(tasks: list[_Task], decoding: Decoding) -> None:
+def _ask(tasks: list[_Task], decoding: Decoding, kept: Kept) -> None:
     """Have one engine answer what is missing of each task."""
     names = ", ".join(task.model.name for task in tasks[:_NAMED])
     more = f" and {len(tasks) - _NAMED} more" if len(tasks) > _NAMED else ""
@@ -289,7 +280,7 @@ def _ask(tasks: list[_Task], decoding: Decoding) -> None:
                 event = next(events)
                 place = event["model"]
                 task = tasks[place]
-                _keep(event["answers"], task)
+                kept.add([_record(task, fields) for fields in event["answers"]])
             except EngineError as error:
                 raise EngineError(f"model {task.model.name}: {error}") from error
             if place not in bars:
@@ -303,15 +294,13 @@ def _ask(tasks: list[_Task], decoding: Decoding) -> None:
                 bars[place].close()
 
 
-def _keep(told: Sequence[Mapping[str, Any]], task: _Task) -> None:
-    """Append answers of the worker to the file of the task."""
-    named = {}
-    for fields in told:
-        request, answer = task.requests[fields["request"]], answer_of(fields)
-        if not all(map(math.isfinite, answer.log_probs)):
-            raise EngineError(f"request {request.id}: a log-likelihood is not finite; are the weights?")
-        named[task.encoded[fields["request"]].key] = request.id, answer
-    task.kept.add(named)
+def _record(task: _Task, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """An answer of the worker, as it is kept. Raises EngineError where it is no number."""
+    number = fields["request"]
+    if not all(map(math.isfinite, fields.get("log_probs", ()))):
+        name = task.requests[number].id
+        raise EngineError(f"request {name}: a log-likelihood is not finite; are the weights?")
+    return {"key": task.keys[number], **fields, "request": task.requests[number].id}
 
 
 @dataclass
