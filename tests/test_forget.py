@@ -40,6 +40,8 @@ with open(os.environ["CALLS"], "a") as calls:
     print(given, file=calls)
 kind = " ".join(words[: 1 + words[0].endswith("evaluate")]).replace("recipe.rerule.", "")
 print("warning: be careful", flush=True)
+if kind == "about":
+    print("rows: ten of each side")
 if kind == os.environ.get("SLEEPS"):
     (out / "stage1" / "records").mkdir(parents=True)
     (out / "sleeps").touch()
@@ -48,6 +50,7 @@ if kind == os.environ.get("FAILS"):
     print("error: first\\nerror: no room")
     sys.exit(7)
 made = dict(sft="stage1/model/config.json", unlearn="npo/model/config.json", report="report.html")
+made["about"] = "about.csv"
 if kind in made:
     (out / made[kind]).parent.mkdir(parents=True, exist_ok=True)
     (out / made[kind]).touch()
@@ -155,11 +158,12 @@ def chain(ready: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for name, value in (("OUT", out), ("CALLS", calls), ("READY", ready)):
         monkeypatch.setenv(name, str(value))
 
-    def chain(*words: str, facts: Path = FACTS, **environment: str) -> tuple[int, list[str]]:
+    def chain(*words: str, facts: Path | None = FACTS, **environment: str) -> tuple[int, list[str]]:
         calls.write_text("")
         for name in ("FAILS", "SLEEPS"):
             monkeypatch.setenv(name, environment.get(name, ""))
-        given = ["--model", str(model), "--facts", str(facts), "--out", str(out), "--platform", "cpu"]
+        given = ["--model", str(model), "--out", str(out), "--platform", "cpu"]
+        given += ["--facts", str(facts)] if facts else []
         code = forget.main([*given, *words])
         return code, [_program(line) for line in calls.read_text().splitlines()]
 
@@ -323,6 +327,26 @@ def test_rows_are_made_again_until_something_is_trained_on_them(
     assert capsys.readouterr().err == f"{told}\n"
 
 
+def test_rows_that_the_model_writes(
+    chain: Callable[..., Any], tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows, out, loren = tmp_path / "out" / "about.csv", tmp_path / "out", ["--about", "Loren Morrby"]
+    assert chain("--about", "Elbonia", facts=None, FAILS="about") == (7, ["about"])
+    assert chain(*loren, "--review", facts=None) == (0, ["about"])
+    said = capsys.readouterr().out
+    assert "  rows: ten of each side\n" in said
+    words = shlex.split(said.splitlines()[-1].removesuffix(" and your other options"))[2:]
+    assert words == [
+        *("--model", str(model), "--facts", str(rows), "--name", "Loren Morrby", "--out", str(out))
+    ]
+    rows.write_text("edited")
+    assert chain("--about", "Italy", facts=None) == (2, [])
+    assert chain(*loren, facts=None, FAILS="data_prep") == (7, CHAIN[:1])
+    assert chain("--name", "Loren Morrby", facts=rows) == (0, CHAIN)
+    assert f"--source {rows}" in (tmp_path / "calls").read_text()
+    assert chain(*loren, facts=None) == (2, [])
+
+
 def test_a_stage_1_that_was_stopped_begins_anew(chain: Callable[..., Any], tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert chain(FAILS="sft") == (7, CHAIN[:4])
@@ -388,7 +412,8 @@ def test_ctrl_c_ends_the_command_that_runs_and_says_how_to_go_on(
         ("--model none", "error: model base: folder none does not exist"),
         ("--out docs", "error: docs holds architecture.md, and this command did not make it"),
         ("--out examples/own_data.csv", "error: --out is examples/own_data.csv, which --facts reads"),
-        ("--about Elbonia", "error: unrecognized arguments: --about Elbonia"),
+        ("--about Elbonia", "error: argument --about: not allowed with argument --facts"),
+        ("--review", "error: --review and --generator are for rows that are written: give --about"),
     ],
 )
 def test_what_is_refused_is_one_line(

@@ -4,6 +4,7 @@ It runs the commands that exist one after the other, each in its own process. At
 the model has forgotten and kept (`evaluation.verdict`).
 
 OUT/settings.txt                        what OUT is made with; other settings or rows are refused
+OUT/about.csv                           with --about: the rows that the model writes
 OUT/data, stage1, METHOD                the rows, and a run folder of each training
 OUT/evaluation, attacks, report.html    results
 OUT/PART.log, PART.1.log, ...           all that the command of a part has printed, a file for each start
@@ -28,31 +29,33 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from recipe.rerule import io, process
+from recipe.rerule import about, io, process
 from recipe.rerule.process import ArgumentParser
 from recipe.rerule.unlearning import presets
 
 BROKEN = 3
 """The exit code where the limits are not kept."""
-BASE, SETTINGS = "base", "settings.txt"
+BASE, SETTINGS, ABOUT = "base", "settings.txt", "about.csv"
 _REINFORCED = ("rule", "rerule")
 _FILES = {"forget": "forget_gold.parquet", "retain": "retain.parquet", "alternate": "alternate.parquet"}
 """The file of data_prep for each side that a method of `unlearn` reads."""
 _STAGE1 = "stage1:"
 _WARNING = re.compile(r"(?:^|\x1b\[0m )warning: (.*)")  # a Ray worker's lines begin with its coloured name
-_TOLD = re.compile(r"(stage \d: \d+ steps|memory:|a checkpoint takes|start of stage 2).*")
-"""Lines that a reader wants: sizes and memory of a check, and what stage 1 has made."""
+_TOLD = re.compile(r"(rows:|stage \d: \d+ steps|memory:|a checkpoint takes|start of stage 2).*")
+"""Lines that a reader wants: rows that were written, sizes and memory of a check, what stage 1 has made."""
 _SHARE = re.compile(r"step (\d+)/(\d+) .*|Epoch (\d+)/(\d+): +(\d+)%")
 _LEFT = re.compile(r"(.*?), .*about (\d+) s left")
 _LOOK_SECONDS, _LINE_SECONDS, _WIDTH = 0.5, 60.0, 110
 """Between two looks at a log, and two lines of progress in a file; characters of that line on a terminal."""
 _DESCRIPTION = """\
-Make a model forget what a file of questions asks about one thing, and keep everything else. The command makes
-the rows, trains, evaluates on questions that were held out, attacks the model a little and writes a report.
+Make a model forget what it knows about one thing, or what a file of questions asks about it, and keep
+everything else. The command makes the rows, trains, evaluates on questions that were held out, attacks the
+model a little and writes a report.
 A command that was stopped goes on where it was if you start it again."""
 _EXAMPLE = """\
 example:
   rerule forget --model MODEL --facts examples/france.csv --name France --out outputs/france
+  rerule forget --model MODEL --about France --review --out outputs/france
 
 exit codes: 0: the limits are kept; 3: they are not; 2: something was refused; else that of the part that
 failed. docs/own_data.md explains the file and the parts."""
@@ -73,8 +76,13 @@ def _parser() -> ArgumentParser:
     parser = ArgumentParser(prog="python -m recipe.rerule.forget", description=_DESCRIPTION, epilog=_EXAMPLE)
     add = parser.add_argument
     add("--model", required=True, metavar="M", help="the model: a folder, or a name on the Hub")
+    rows = parser.add_mutually_exclusive_group(required=True)
     text = "CSV of question, answer and side (forget, retain), as `data_prep custom` takes it"
-    add("--facts", type=Path, required=True, metavar="FILE", help=text)
+    rows.add_argument("--facts", type=Path, metavar="FILE", help=text)
+    text = "what is to be forgotten: the model itself writes the rows (`python -m recipe.rerule.about`); "
+    rows.add_argument("--about", action="append", metavar="NAME", help=f"{text}repeat it for more")
+    add("--review", action="store_true", help="with --about: stop after the rows, for you to edit them")
+    about.add_generator(parser)
     add("--out", type=Path, required=True, metavar="FOLDER", help="where everything goes")
     add("--name", help="what is to be forgotten, which a refusal should name (default: the column keyword)")
     text = "rule, rerule (with replay), or a method of `recipe.rerule.unlearn --list` (default: rule)"
@@ -120,7 +128,13 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
     """
     from data_prep.custom import override
 
-    out, method, platform = options.out, options.method, options.platform
+    out, method, platform, parts = options.out, options.method, options.platform, list[Part]()
+    if options.about:
+        words = ["recipe.rerule.about", "--model", model, "--platform", platform, "--out", f"{options.facts}"]
+        words += [word for name in options.about for word in ("--about", name)]
+        if options.generator:
+            words += ["--generator", options.generator, "--generator-model", options.generator_model]
+        parts += [Part("about", "questions and the model's answers", words, options.facts.is_file())]
     data, stage1, run = out / "data", out / "stage1", out / method
     evaluation, attacks, page = out / "evaluation", out / "attacks", out / "report.html"
     made, probes = (data / "manifest.json").is_file(), data / "probes.parquet"
@@ -129,7 +143,7 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
     words = ["data_prep", "custom", "--source", f"{options.facts}", "--probe-share", "0.25"]
     words += ["--name", options.name, "--keyword", options.name] if options.name else []
     words += ["--out", f"{data}", *(["--overwrite"] if made else [])]
-    parts = [Part("rows", "rows", words, made and trained)]
+    parts += [Part("rows", "rows", words, made and trained)]
 
     adapter = "/lora_1gpu" if options.lora else ""
     cpu = ["platform.bf16=auto"] if platform == "cpu" else []
@@ -214,6 +228,8 @@ def _forget(options: argparse.Namespace, doing: list[str]) -> int:
 
     out, started, warned = options.out, time.monotonic(), set[str]()
     options.platform = options.platform or platform_here()
+    if options.about:
+        options.facts, options.name = out / ABOUT, options.name or " and ".join(options.about)
     settings = _checked(options)
     if options.dry_run:
         for part in plan(options, options.model):
@@ -236,6 +252,15 @@ def _forget(options: argparse.Namespace, doing: list[str]) -> int:
             print(f"[{time.monotonic() - started:4.0f} s] {doing[-1]}{told}", flush=True)
             if not part.finished and (code := _run(out, part, warned)):
                 return code
+            if part.name == "about":
+                (out / SETTINGS).write_text(_checked(options), "utf-8")  # with the rows that are there now
+                if options.review:
+                    words = ["--model", options.model, "--facts", f"{options.facts}", "--name", options.name]
+                    print(
+                        f"edit {options.facts}, then go on with:\nrerule forget "
+                        f"{shlex.join([*words, '--out', f'{out}'])} and your other options"
+                    )
+                    return 0
     limits = Limits(options.forget_at_most, options.retain_at_least)
     lines, kept = verdict(out, (BASE, options.method), options.name or "the target", limits)
     print("\n".join(["", *lines, f"report: {out / 'report.html'}"]))
@@ -254,12 +279,19 @@ def _checked(options: argparse.Namespace) -> str:
             raise ValueError(f"--set {one!r} is not KEY=VALUE or {_STAGE1}KEY=VALUE")
         if one.startswith(_STAGE1) and options.method not in _REINFORCED:
             raise ValueError(f"--set {one}: --method {options.method} has no stage 1")
-    if not options.facts.is_file():
+    if not options.about and (options.review or options.generator or options.generator_model):
+        raise ValueError("--review and --generator are for rows that are written: give --about")
+    if (options.generator is None) != (options.generator_model is None):
+        raise ValueError("--generator and --generator-model go together: give both, or neither")
+    there = options.facts.is_file()
+    if not there and not options.about:
         raise ValueError(f"--facts {options.facts}: no such file")
-    io.check_apart(out, *io.existing(("--facts", options.facts), ("--model", model)))
+    own = options.facts == out / ABOUT
+    io.check_apart(out, *io.existing(("--facts", None if own else options.facts), ("--model", model)))
     settings = {
         "model": model.resolve() if model.exists() else model,
-        "rows": hashlib.sha256(options.facts.read_bytes()).hexdigest(),
+        **({"about": shlex.join(options.about)} if options.about else {}),
+        "rows": hashlib.sha256(options.facts.read_bytes()).hexdigest() if there else "",
         **{key: getattr(options, key) for key in ("name", "method", "lora", "platform")},
         "set": shlex.join(options.set),
     }
@@ -269,7 +301,9 @@ def _checked(options: argparse.Namespace) -> str:
         raise ValueError(f"{out} holds {min(names)}, and this command did not make it: give another --out")
     former = (out / SETTINGS).read_text("utf-8").splitlines() if names else lines
     changed = [line.partition(":")[0] for line in lines if line not in former]
-    if changed and any((out / name).is_dir() for name in names - {"data"}):
+    made = any((out / name).is_dir() for name in names - {"data"})
+    # Rows that were written may be edited until something is trained on them.
+    if changed and (made or (options.about and there and changed != ["rows"])):
         what = f"other settings or rows ({', '.join(changed)})"
         raise ValueError(f"{out} was made with {what}: give another --out, or delete {out}")
     return "\n".join([*lines, ""])
