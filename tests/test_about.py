@@ -167,10 +167,6 @@ def test_rows_of_a_model(write: Any, capsys: pytest.CaptureFixture[str]) -> None
     [
         (knowing(5), "", "knows too little about France: 15 questions have an answer on which 5 of 8"),
         (knowing(8), "--neighbours 2", "too little is left beside France: 14 questions about other things"),
-        (knowing(8), "--agree 4", "--agree is 4: give most of --samples, which is 8"),
-        (knowing(8), "--agree 9", "--agree is 9: give most of --samples, which is 8"),
-        (knowing(8), "--about ?", "--about is empty"),
-        (knowing(8), "--generator http://localhost:1/v1", "--generator and --generator-model go together"),
     ],
 )  # fmt: skip
 def test_what_is_refused(
