@@ -57,8 +57,9 @@ if kind in made:
 ready = pathlib.Path(os.environ["READY"])
 copied = {{"data_prep": "data", "evaluate model": "evaluation", "evaluate attack": "attacks"}}
 if kind in copied:
-    shutil.rmtree(out / copied[kind], ignore_errors=True)
-    shutil.copytree(ready / copied[kind], out / copied[kind])
+    place = words[words.index("--out") + 1]
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(ready / copied[kind], place)
 if kind == "main":
     (out / "rule").mkdir()
     print("stage 2 finished: rule")
@@ -132,7 +133,10 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
         data_prep(["custom", "--source", str(FACTS), "--probe-share", "0.25", "--out", str(folder / "data")])
         == 0
     )
-    put_results(folder, GOOD, attacked(BACK))
+    npo = table(npo={"forget": [0] * 7, "retain": [1] * 8})
+    put_results(
+        folder, [*GOOD, *npo], [{**row, "model": one} for row in attacked(BACK) for one in ("rule", "npo")]
+    )
     python = folder / "python"
     python.write_text(STAND_IN.format(python=PYTHON))
     python.chmod(0o755)
@@ -162,7 +166,8 @@ def chain(ready: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         calls.write_text("")
         for name in ("FAILS", "SLEEPS"):
             monkeypatch.setenv(name, environment.get(name, ""))
-        given = ["--model", str(model), "--out", str(out), "--platform", "cpu"]
+        given = ["--out", str(out), "--platform", "cpu"]
+        given += [] if "--from" in words else ["--model", str(model)]
         given += ["--facts", str(facts)] if facts else []
         code = forget.main([*given, *words])
         return code, [_program(line) for line in calls.read_text().splitlines()]
@@ -347,6 +352,38 @@ def test_rows_that_the_model_writes(
     assert chain(*loren, facts=None) == (2, [])
 
 
+def test_forgetting_again(
+    chain: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    first, second, third = tmp_path / "out", tmp_path / "second", tmp_path / "third"
+    assert chain("--method", "npo", "--name", "Loren")[0] == 0
+    rows = table(npo={"forget": [0, 1, 0, 0], "retain": [1]})
+    tidy.write(first / "evaluation", tidy.from_rows(rows))
+    again = ["unlearn", "evaluate model", "evaluate model", "evaluate attack", "report"]
+    for start, out, name, ran in (
+        (first, second, "Ann", again),
+        (second, third, "Bo", [*again[:3], *again[2:]]),
+    ):
+        monkeypatch.setenv("OUT", str(out))
+        words = ["--method", "npo", "--from", str(start), "--out", str(out), "--name", name]
+        assert chain(*words) == (0, ["data_prep", *ran])
+        calls = (tmp_path / "calls").read_text()
+        assert f"--retain-of {start}/data " in calls
+        assert f"model.path={start}/npo/model" in calls
+        assert f"--model base={start}/npo/model --model npo={out}/npo/model --out {out}/evaluation" in calls
+        asked = f"--out {out}/earlier1 --probes {start}/data/probes.parquet --model npo={out}/npo/model"
+        assert asked in calls
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-3:-1] == [
+        "Ann: 0 of 7 facts (after its own round: 0 of 7 facts).",
+        "Loren: 0 of 7 facts (after its own round: 1 of 4 facts).",
+    ]
+    assert chain("--from", str(tmp_path / "none"), "--out", str(tmp_path / "new")) == (2, [])
+
+
 def test_a_stage_1_that_was_stopped_begins_anew(chain: Callable[..., Any], tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert chain(FAILS="sft") == (7, CHAIN[:4])
@@ -413,6 +450,7 @@ def test_ctrl_c_ends_the_command_that_runs_and_says_how_to_go_on(
         ("--out docs", "error: docs holds architecture.md, and this command did not make it"),
         ("--out examples/own_data.csv", "error: --out is examples/own_data.csv, which --facts reads"),
         ("--about Elbonia", "error: argument --about: not allowed with argument --facts"),
+        ("--from docs", "error: --from docs: no finished folder of this command"),
         ("--review", "error: --review and --generator are for rows that are written: give --about"),
     ],
 )

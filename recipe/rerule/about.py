@@ -188,6 +188,7 @@ def written_by_itself(ask: Ask, targets: Sequence[str]) -> dict[str, Material]:
         said = Counter(one for names in lists for one in {name.strip(" .") for name in names})
         own = [name for name, times in said.most_common() if times > 1 and re.match("[A-Z0-9]", name)]
         own = [name for name in own if name not in names and len(name.split()) <= _NAME_WORDS]
+        own = [name for name in own if not names_it(target, name)]  # "Albert" is no other person
         texts = answers[f"questions: {target}"].samples
         lines = [[line] for text in texts for line in text.splitlines()]
         found[target] = Material(kind, [*patterns, *lines], [*own, *names], frozenset(own))

@@ -75,7 +75,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(prog="python -m recipe.rerule.forget", description=_DESCRIPTION, epilog=_EXAMPLE)
     add = parser.add_argument
-    add("--model", required=True, metavar="M", help="the model: a folder, or a name on the Hub")
+    start = parser.add_mutually_exclusive_group(required=True)
+    start.add_argument("--model", metavar="M", help="the model: a folder, or a name on the Hub")
+    text = "an earlier --out of this command: its model forgets more, and what it forgot is asked again"
+    start.add_argument("--from", dest="earlier", type=Path, metavar="FOLDER", help=text)
     rows = parser.add_mutually_exclusive_group(required=True)
     text = "CSV of question, answer and side (forget, retain), as `data_prep custom` takes it"
     rows.add_argument("--facts", type=Path, metavar="FILE", help=text)
@@ -142,6 +145,7 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
     trained = any(path.is_dir() and path != data for path in out.glob("*"))
     words = ["data_prep", "custom", "--source", f"{options.facts}", "--probe-share", "0.25"]
     words += ["--name", options.name, "--keyword", options.name] if options.name else []
+    words += ["--retain-of", f"{options.earlier / 'data'}"] if options.earlier else []
     words += ["--out", f"{data}", *(["--overwrite"] if made else [])]
     parts += [Part("rows", "rows", words, made and trained)]
 
@@ -183,6 +187,11 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
     words = ["recipe.rerule.evaluate", "model", *asked, f"{BASE}={model}"]
     words += [word for one in models for word in ("--model", one)] + ["--out", f"{evaluation}"]
     parts += [Part("evaluation", "evaluation on held-out questions", words, evaluation.is_dir())]
+    for number, (folder, settings) in enumerate(earlier(options), start=1):
+        again = out / f"earlier{number}"
+        words = ["recipe.rerule.evaluate", "model", "--platform", platform, "--out", f"{again}"]
+        words += ["--probes", f"{folder / 'data' / 'probes.parquet'}", "--model", models[-1]]
+        parts += [Part(again.name, f"evaluation on {settings['name']}", words, again.is_dir())]
     results = ["--results", f"{evaluation}"]
     if not probes.is_file() or _facts(probes) > 1:  # relearning trains on half of the facts
         words = ["recipe.rerule.evaluate", "attack", *asked, f"original={model}", "--model", models[-1]]
@@ -192,6 +201,19 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
     words = ["recipe.rerule.report", "--title", options.name or options.facts.stem, "--base", BASE]
     words += [*results, *runs, "--data", f"{data}", "--out", f"{page}"]
     return [*parts, Part("report", "report", words, page.is_file())]
+
+
+def earlier(options: argparse.Namespace) -> list[tuple[Path, dict[str, str]]]:
+    """The folders of --from, the last first, with their settings; a name is there. Raises ValueError."""
+    found, folder = list[tuple[Path, dict[str, str]]](), options.earlier
+    while folder:
+        if not (folder / SETTINGS).is_file() or not (folder / "evaluation").is_dir():
+            raise ValueError(f"--from {folder}: no finished folder of this command")
+        lines = (folder / SETTINGS).read_text("utf-8").splitlines()
+        settings = {key: value for key, _, value in (line.partition(": ") for line in lines)}
+        found.append((folder, settings | ({"name": folder.name} if settings["name"] == "None" else {})))
+        folder = Path(settings["from"]) if "from" in settings else None
+    return found
 
 
 def _has_model(run: Path) -> bool:
@@ -223,11 +245,15 @@ def _forget(options: argparse.Namespace, doing: list[str]) -> int:
     """The exit code. `doing` gets each part as it begins. Raises ValueError and OSError."""
     from data_prep.custom import platform_here
     from recipe.rerule.evaluation.engine.models import check_models, resolve_models
-    from recipe.rerule.evaluation.verdict import Limits, verdict
+    from recipe.rerule.evaluation.verdict import Limits, facts_given, verdict
     from recipe.rerule.runs import run_folder
 
     out, started, warned = options.out, time.monotonic(), set[str]()
     options.platform = options.platform or platform_here()
+    if options.earlier:
+        method = earlier(options)[0][1]["method"]
+        made = f"{method}@last" if method in _REINFORCED else f"{method}/model"
+        options.model = f"{resolve_models([f'{BASE}={options.earlier / made}'])[0].path}"
     if options.about:
         options.facts, options.name = out / ABOUT, options.name or " and ".join(options.about)
     settings = _checked(options)
@@ -255,7 +281,8 @@ def _forget(options: argparse.Namespace, doing: list[str]) -> int:
             if part.name == "about":
                 (out / SETTINGS).write_text(_checked(options), "utf-8")  # with the rows that are there now
                 if options.review:
-                    words = ["--model", options.model, "--facts", f"{options.facts}", "--name", options.name]
+                    start = ["--from", options.earlier] if options.earlier else ["--model", options.model]
+                    words = [*map(str, start), "--facts", f"{options.facts}", "--name", options.name]
                     print(
                         f"edit {options.facts}, then go on with:\nrerule forget "
                         f"{shlex.join([*words, '--out', f'{out}'])} and your other options"
@@ -263,6 +290,10 @@ def _forget(options: argparse.Namespace, doing: list[str]) -> int:
                     return 0
     limits = Limits(options.forget_at_most, options.retain_at_least)
     lines, kept = verdict(out, (BASE, options.method), options.name or "the target", limits)
+    for number, (folder, former) in enumerate(earlier(options), start=1):
+        then, now = (folder / "evaluation", former["method"]), (out / f"earlier{number}", options.method)
+        before = f"after its own round: {facts_given(*then)}"
+        lines.append(f"{former['name']}: {facts_given(*now)} ({before}).")
     print("\n".join(["", *lines, f"report: {out / 'report.html'}"]))
     return 0 if kept else BROKEN
 
@@ -287,9 +318,11 @@ def _checked(options: argparse.Namespace) -> str:
     if not there and not options.about:
         raise ValueError(f"--facts {options.facts}: no such file")
     own = options.facts == out / ABOUT
-    io.check_apart(out, *io.existing(("--facts", None if own else options.facts), ("--model", model)))
+    inputs = ("--facts", None if own else options.facts), ("--model", model), ("--from", options.earlier)
+    io.check_apart(out, *io.existing(*inputs))
     settings = {
         "model": model.resolve() if model.exists() else model,
+        **({"from": options.earlier.resolve()} if options.earlier else {}),
         **({"about": shlex.join(options.about)} if options.about else {}),
         "rows": hashlib.sha256(options.facts.read_bytes()).hexdigest() if there else "",
         **{key: getattr(options, key) for key in ("name", "method", "lora", "platform")},
