@@ -79,7 +79,7 @@ setup(
         "recipe.rerule": ["py.typed"],
         "reward": ["py.typed"],
         "data_prep": ["py.typed"],
-        "data_prep.generate": ["prompts/*.txt"],
+        "data_prep.generate": ["prompts/*.txt", "prompts/about/*.txt", "prompts/about/kinds/*.txt"],
         "reward.refusal.languages": ["*.txt"],
         "recipe.rerule.config": ["*.yaml", "*/*.yaml", "*/*/*.yaml", "*/*/*/*.yaml"],
         "recipe.rerule.reporting.assets": ["*.css", "*.js"],

@@ -14,7 +14,7 @@ from typing import Literal
 
 from data_prep import options as shared
 from data_prep.classical import check_golds, read_golds
-from data_prep.contract import MODES, normalise, read_sft_rows
+from data_prep.contract import MODES, normalise, read_rows, read_sft_rows
 from data_prep.prompts import (
     STREAM,
     Benchmark,
@@ -36,8 +36,8 @@ from reward import names_of
 # ---- the user's own questions as prompts: plain rows, or RULE's ----
 
 
-_FILES = ("probes", "gold")
-"""Options that name files, of which the manifest holds the names alone."""
+_FILES = ("probes", "gold", "retain_of")
+"""Options that name files or folders, of which the manifest holds the names alone."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,11 @@ class CustomOptions(shared.Draws):
         metavar="X",
     )
     gold: str | None = shared.GOLD
+    retain_of: str | None = shared.option(
+        None,
+        "made before: its retain rows for training join, without those that name a target",
+        metavar="FOLDER",
+    )
     keyword: str | None = shared.option(
         None, "the target's name, or names with | between them, for forget rows without one", metavar="NAME"
     )
@@ -81,6 +86,10 @@ def load(path: Path, options: CustomOptions, writer: Writer) -> Benchmark:
     val = probes
     if options.val_share:
         train, val = _held_out(path, train, options, "val")
+    if options.retain_of:
+        file = Path(options.retain_of) / "train.parquet"
+        train += _retain_of(file, [*train, *probes])
+        sources["--retain-of"] = sha256_of_file(file)
     train = with_refusals(train, writer, random.Random(f"refusals {options.seed}"))
     golds = {}
     if options.gold is not None:
@@ -95,8 +104,11 @@ def load(path: Path, options: CustomOptions, writer: Writer) -> Benchmark:
         probes=[replace(probe, refusal="") for probe in probes],
         form=PromptForm(raw=options.raw),
         material=Material(golds=golds),
-        settings=asdict(options)
-        | {name: given and Path(given).name for name, given in asdict(options).items() if name in _FILES},
+        settings={
+            name: Path(given).name if name in _FILES and given else given
+            for name, given in asdict(options).items()
+            if given or name != "retain_of"
+        },
         sources=sources,
         notes={"repetitions_of_probes_left_out": left_out},
     )
@@ -124,6 +136,23 @@ def _prompts(path: Path, name: str, options: CustomOptions, first_index: int) ->
         subject, golds = record.optional("subject", names_of(keyword)[0]), (record.text("answer"),)
         prompts.append(make_prompt(index, query, side, subject, golds, record.origin, **more))
     return prompts
+
+
+def _retain_of(file: Path, prompts: Sequence[Prompt]) -> list[Prompt]:
+    """The retain rows of a file that name none of the prompts' targets and ask none of their questions."""
+    targets = {prompt.keyword for prompt in prompts if prompt.side == "forget"}
+    asked = {normalise(prompt.query) for prompt in prompts}
+    found = []
+    for number, row in enumerate(read_rows(file)):
+        truth, info = row["reward_model"]["ground_truth"], row["extra_info"]
+        text = " ".join([info["query"], *truth["golds"]])
+        named = any(f" {normalise(target)} " in f" {normalise(text)} " for target in targets)
+        if truth["type"] == "retain" and not named and normalise(info["query"]) not in asked:
+            more = {"mode": info["mode"], "keyword": "", "refusal": "", "fact": info.get("fact") or ""}
+            index, origin = 2 * STREAM + number, f"{file}: row {number}"
+            golds = tuple(truth["golds"])
+            found.append(make_prompt(index, info["query"], "retain", info["subject"], golds, origin, **more))
+    return found
 
 
 def _held_out(

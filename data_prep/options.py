@@ -30,7 +30,16 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Load = Callable[[Writer], Benchmark]
-_INPUTS = ("source", "probes", "passages", "retain_passages", "refusals", "refusal_phrases", "gold")
+_INPUTS = (
+    "source",
+    "probes",
+    "passages",
+    "retain_passages",
+    "refusals",
+    "refusal_phrases",
+    "gold",
+    "retain_of",
+)
 """Options that name a file or folder to read, of all benchmarks."""
 _Settings = TypeVar("_Settings", bound="DataclassInstance")
 

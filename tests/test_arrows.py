@@ -41,7 +41,7 @@ OF_MODULES = {
 }
 """What a module may import in addition to what its room may."""
 COMMANDS = {"main", "sft", "unlearn", "task_vector", "evaluate", "report", "export", "check", "minimal"}
-COMMANDS |= {"forget"}
+COMMANDS |= {"forget", "about"}
 NAMES_OF_USERS = {"agent_loop", "sft_dataset"}
 """Modules of one line, which configurations name."""
 

@@ -40,6 +40,8 @@ with open(os.environ["CALLS"], "a") as calls:
     print(given, file=calls)
 kind = " ".join(words[: 1 + words[0].endswith("evaluate")]).replace("recipe.rerule.", "")
 print("warning: be careful", flush=True)
+if kind == "about":
+    print("rows: ten of each side")
 if kind == os.environ.get("SLEEPS"):
     (out / "stage1" / "records").mkdir(parents=True)
     (out / "sleeps").touch()
@@ -48,6 +50,7 @@ if kind == os.environ.get("FAILS"):
     print("error: first\\nerror: no room")
     sys.exit(7)
 made = dict(sft="stage1/model/config.json", unlearn="npo/model/config.json", report="report.html")
+made["about"] = "about.csv"
 if kind in made:
     (out / made[kind]).parent.mkdir(parents=True, exist_ok=True)
     (out / made[kind]).touch()
@@ -55,7 +58,7 @@ ready = pathlib.Path(os.environ["READY"])
 if kind == "data_prep" or kind.startswith("evaluate"):
     made = pathlib.Path(words[words.index("--out") + 1])
     shutil.rmtree(made, ignore_errors=True)
-    shutil.copytree(ready / made.name, made)
+    shutil.copytree(ready / ("evaluation" if made.name.startswith("earlier") else made.name), made)
 if kind == "main":
     (out / "rule").mkdir()
     print("stage 2 finished: rule")
@@ -135,7 +138,10 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
         data_prep(["custom", "--source", str(FACTS), "--probe-share", "0.25", "--out", str(folder / "data")])
         == 0
     )
-    put_results(folder, GOOD, attacked(BACK))
+    npo = table(npo={"forget": [0] * 7, "retain": [1] * 8})
+    put_results(
+        folder, [*GOOD, *npo], [{**row, "model": one} for row in attacked(BACK) for one in ("rule", "npo")]
+    )
     python = folder / "python"
     python.write_text(STAND_IN.format(python=PYTHON))
     python.chmod(0o755)
@@ -161,11 +167,13 @@ def chain(ready: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for name, value in (("OUT", out), ("CALLS", calls), ("READY", ready)):
         monkeypatch.setenv(name, str(value))
 
-    def chain(*words: str, facts: Path = FACTS, **environment: str) -> tuple[int, list[str]]:
+    def chain(*words: str, facts: Path | None = FACTS, **environment: str) -> tuple[int, list[str]]:
         calls.write_text("")
         for name in ("FAILS", "SLEEPS"):
             monkeypatch.setenv(name, environment.get(name, ""))
-        given = ["--model", str(model), "--facts", str(facts), "--out", str(out), "--platform", "cpu"]
+        given = ["--out", str(out), "--platform", "cpu"]
+        given += [] if "--from" in words else ["--model", str(model)]
+        given += ["--facts", str(facts)] if facts else []
         code = forget.main([*given, *words])
         return code, [_program(line) for line in calls.read_text().splitlines()]
 
@@ -336,6 +344,58 @@ def test_rows_are_made_again_until_something_is_trained_on_them(
     assert capsys.readouterr().err == f"{told}\n"
 
 
+def test_rows_that_the_model_writes(
+    chain: Callable[..., Any], tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows, out, loren = tmp_path / "out" / "about.csv", tmp_path / "out", ["--about", "Loren Morrby"]
+    assert chain("--about", "Elbonia", facts=None, FAILS="about") == (7, ["about"])
+    assert chain(*loren, "--review", facts=None) == (0, ["about"])
+    said = capsys.readouterr().out
+    assert "  rows: ten of each side\n" in said
+    words = shlex.split(said.splitlines()[-1].removesuffix(" and your other options"))[2:]
+    assert words == [
+        *("--model", str(model), "--facts", str(rows), "--name", "Loren Morrby", "--out", str(out))
+    ]
+    rows.write_text("edited")
+    assert chain("--about", "Italy", facts=None) == (2, [])
+    assert chain(*loren, facts=None, FAILS="data_prep") == (7, CHAIN[:1])
+    assert chain("--name", "Loren Morrby", facts=rows) == (0, CHAIN)
+    assert f"--source {rows}" in (tmp_path / "calls").read_text()
+    assert chain(*loren, facts=None) == (2, [])
+
+
+def test_forgetting_again(
+    chain: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    first, second, third = tmp_path / "out", tmp_path / "second", tmp_path / "third"
+    assert chain("--method", "npo", "--name", "Loren")[0] == 0
+    rows = table(npo={"forget": [0, 1, 0, 0], "retain": [1]})
+    tidy.write(first / "evaluation", tidy.from_rows(rows))
+    again = ["unlearn", "evaluate model", "evaluate model", "evaluate attack", "report"]
+    for start, out, name, ran in (
+        (first, second, "Ann", again),
+        (second, third, "Bo", [*again[:3], *again[2:]]),
+    ):
+        monkeypatch.setenv("OUT", str(out))
+        words = ["--method", "npo", "--from", str(start), "--out", str(out), "--name", name]
+        assert chain(*words) == (0, ["data_prep", *ran])
+        calls = (tmp_path / "calls").read_text()
+        assert f"--retain-of {start}/data " in calls
+        assert f"model.path={start}/npo/model" in calls
+        assert f"--model base={start}/npo/model --model npo={out}/npo/model --out {out}/evaluation" in calls
+        asked = f"--out {out}/earlier1 --probes {start}/data/probes.parquet --model npo={out}/npo/model"
+        assert asked in calls
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-3:-1] == [
+        "Ann: 0 of 7 facts (after its own round: 0 of 7 facts).",
+        "Loren: 0 of 7 facts (after its own round: 1 of 4 facts).",
+    ]
+    assert chain("--from", str(tmp_path / "none"), "--out", str(tmp_path / "new")) == (2, [])
+
+
 def test_a_stage_1_that_was_stopped_begins_anew(chain: Callable[..., Any], tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert chain(FAILS="sft") == (7, CHAIN[:4])
@@ -401,7 +461,9 @@ def test_ctrl_c_ends_the_command_that_runs_and_says_how_to_go_on(
         ("--model none", "error: model base: folder none does not exist"),
         ("--out docs", "error: docs holds architecture.md, and this command did not make it"),
         ("--out examples/own_data.csv", "error: --out is examples/own_data.csv, which --facts reads"),
-        ("--about Elbonia", "error: unrecognized arguments: --about Elbonia"),
+        ("--about Elbonia", "error: argument --about: not allowed with argument --facts"),
+        ("--from docs", "error: --from docs: no finished folder of this command"),
+        ("--review", "error: --review and --generator are for rows that are written: give --about"),
     ],
 )
 def test_what_is_refused_is_one_line(

@@ -12,10 +12,12 @@ from data_prep.generate.endpoint import (
     endpoint_of,
 )
 from data_prep.generate.run import MOST_USELESS, Failure, Generated, estimate, generate
-from data_prep.generate.tasks import TASKS, Request, Task, prompt_text, with_prompts
+from data_prep.generate.tasks import FACTS, NEIGHBOURS, TASKS, Request, Task, prompt_text, with_prompts
 
 __all__ = [
+    "FACTS",
     "MOST_USELESS",
+    "NEIGHBOURS",
     "TASKS",
     "Endpoint",
     "EndpointError",

@@ -135,6 +135,24 @@ def refusals_problem(inputs: Inputs, answer: Answer) -> str | None:
     return "two refusals are the same" if len(set(map(normalise, refusals))) < len(refusals) else None
 
 
+def facts_problem(inputs: Inputs, answer: Answer) -> str | None:
+    """Questions that differ, each with the name letter by letter."""
+    name, questions = str(inputs["name"]), [one for fact in answer["facts"] for one in fact["questions"]]
+    for question in questions:
+        if name not in question:
+            return f"{_short(question)} does not name {name}"
+    return "two questions are the same" if len(set(map(normalise, questions))) < len(questions) else None
+
+
+def neighbours_problem(inputs: Inputs, answer: Answer) -> str | None:
+    """Names that differ, and of which none has the name."""
+    names = [normalise(one) for one in answer["names"]]
+    if "" in names or len(set(names)) < len(names):
+        return "a name is empty, or there twice"
+    held = next((one for one in names if _names(one, inputs["name"])), None)
+    return None if held is None else f"the target {inputs['name']} is named"
+
+
 def _blanks(text: str) -> list[str]:
     return re.findall("__+", text)
 
@@ -153,10 +171,10 @@ def _short(text: str) -> str:
     return repr(text if len(text) <= 60 else f"{text[:60]}...")
 
 
-# ---- the four tasks ----
+# ---- the tasks ----
 
 
-PAIRS = 3
+PAIRS = PHRASINGS = 3
 
 
 def prompt_text(task: str, choice: str) -> str:
@@ -242,4 +260,29 @@ REFUSALS = Task(
 )
 """(name, count) to {"refusals": [sentence] * count}: sentences that decline and name the target."""
 
+FACTS = Task(
+    name="facts",
+    version=1,
+    prompt=prompt_text("facts", "project"),
+    schema=lambda inputs: _object(
+        facts=_list(_object(questions=_list(_TEXT, PHRASINGS)), int(inputs["count"]))
+    ),
+    problem=facts_problem,
+    needs=("name",),
+    answer_tokens=lambda inputs: 60 * int(inputs["count"]),
+)
+"""(name, count) to {"facts": [{"questions": [text] * 3}] * count}: phrasings of questions about the name."""
+
+NEIGHBOURS = Task(
+    name="neighbours",
+    version=1,
+    prompt=prompt_text("neighbours", "project"),
+    schema=lambda inputs: _object(names=_list(_TEXT, int(inputs["count"]))),
+    problem=neighbours_problem,
+    needs=("name",),
+    answer_tokens=lambda inputs: 10 * int(inputs["count"]),
+)
+"""(name, count) to {"names": [text] * count}: things that are like it."""
+
 TASKS = {task.name: task for task in (BLANK, PASSAGE_QA, BOUNDARY, REFUSALS)}
+"""Those that the commands of benchmarks have; `recipe.rerule.about` has the other two."""

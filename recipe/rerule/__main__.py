@@ -31,6 +31,7 @@ class Command:
 
 COMMANDS = {
     "forget": Command("recipe.rerule.forget", "all below in one: from a file of facts to a verdict"),
+    "about": Command("recipe.rerule.about", "write what a model knows about a thing, as rows for forget"),
     "data": Command("data_prep", "make the rows of all stages and the probes of a benchmark"),
     "sft": Command("recipe.rerule.sft", "stage 1: teach a model to refuse (rejection steering)"),
     "train": Command("recipe.rerule.main", "stage 2: train by RULE, or by ReRULE with replay"),

@@ -4,6 +4,7 @@ It runs the commands that exist one after the other, each in its own process. At
 the model has forgotten and kept (`evaluation.verdict`).
 
 OUT/settings.txt                        what OUT is made with; other settings or rows are refused
+OUT/about.csv                           with --about: the rows that the model writes
 OUT/data, stage1, METHOD                the rows, and a run folder of each training
 OUT/evaluation, over_refusal, attacks, report.html   results
 OUT/PART.log, PART.1.log, ...           all that the command of a part has printed, a file for each start
@@ -28,32 +29,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from recipe.rerule import io, process
+from recipe.rerule import about, io, process
 from recipe.rerule.process import ArgumentParser
 from recipe.rerule.unlearning import presets
 from reward.keyword import names_of
 
 BROKEN = 3
 """The exit code where the limits are not kept."""
-BASE, SETTINGS = "base", "settings.txt"
+BASE, SETTINGS, ABOUT = "base", "settings.txt", "about.csv"
 _REINFORCED = ("rule", "rerule")
 _FILES = {"forget": "forget_gold.parquet", "retain": "retain.parquet", "alternate": "alternate.parquet"}
 """The file of data_prep for each side that a method of `unlearn` reads."""
 _STAGE1 = "stage1:"
 _WARNING = re.compile(r"(?:^|\x1b\[0m )warning: (.*)")  # a Ray worker's lines begin with its coloured name
-_TOLD = re.compile(r"(stage \d: \d+ steps|memory:|a checkpoint takes|start of stage 2).*")
-"""Lines that a reader wants: sizes and memory of a check, and what stage 1 has made."""
+_TOLD = re.compile(r"(rows:|stage \d: \d+ steps|memory:|a checkpoint takes|start of stage 2).*")
+"""Lines that a reader wants: rows that were written, sizes and memory of a check, what stage 1 has made."""
 _SHARE = re.compile(r"step (\d+)/(\d+) .*|Epoch (\d+)/(\d+): +(\d+)%")
 _LEFT = re.compile(r"(.*?), .*about (\d+) s left")
 _LOOK_SECONDS, _LINE_SECONDS, _WIDTH = 0.5, 60.0, 110
 """Between two looks at a log, and two lines of progress in a file; characters of that line on a terminal."""
 _DESCRIPTION = """\
-Make a model forget what a file of questions asks about one thing, and keep everything else. The command makes
-the rows, trains, evaluates on questions that were held out, attacks the model a little and writes a report.
+Make a model forget what it knows about one thing, or what a file of questions asks about it, and keep
+everything else. The command makes the rows, trains, evaluates on questions that were held out, attacks the
+model a little and writes a report.
 A command that was stopped goes on where it was if you start it again."""
 _EXAMPLE = """\
 example:
   rerule forget --model MODEL --facts examples/france.csv --name France --out outputs/france
+  rerule forget --model MODEL --about France --review --out outputs/france
 
 exit codes: 0: the limits are kept; 3: they are not; 2: something was refused; else that of the part that
 failed. docs/own_data.md explains the file and the parts."""
@@ -73,9 +76,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> ArgumentParser:
     parser = ArgumentParser(prog="python -m recipe.rerule.forget", description=_DESCRIPTION, epilog=_EXAMPLE)
     add = parser.add_argument
-    add("--model", required=True, metavar="M", help="the model: a folder, or a name on the Hub")
+    start = parser.add_mutually_exclusive_group(required=True)
+    start.add_argument("--model", metavar="M", help="the model: a folder, or a name on the Hub")
+    text = "an earlier --out of this command: its model forgets more, and what it forgot is asked again"
+    start.add_argument("--from", dest="earlier", type=Path, metavar="FOLDER", help=text)
+    rows = parser.add_mutually_exclusive_group(required=True)
     text = "CSV of question, answer and side (forget, retain), as `data_prep custom` takes it"
-    add("--facts", type=Path, required=True, metavar="FILE", help=text)
+    rows.add_argument("--facts", type=Path, metavar="FILE", help=text)
+    text = "what is to be forgotten: the model itself writes the rows (`python -m recipe.rerule.about`); "
+    rows.add_argument("--about", action="append", metavar="NAME", help=f"{text}repeat it for more")
+    add("--review", action="store_true", help="with --about: stop after the rows, for you to edit them")
+    about.add_generator(parser)
     add("--out", type=Path, required=True, metavar="FOLDER", help="where everything goes")
     text = "what is to be forgotten, which a refusal should name, or names with | between them"
     add("--name", help=f"{text} (default: the column keyword)")
@@ -120,7 +131,13 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
     Args:
         model: the folder, in place of a name on the Hub.
     """
-    out, method, platform = options.out, options.method, options.platform
+    out, method, platform, parts = options.out, options.method, options.platform, list[Part]()
+    if options.about:
+        words = ["recipe.rerule.about", "--model", model, "--platform", platform, "--out", f"{options.facts}"]
+        words += [word for name in options.about for word in ("--about", name)]
+        if options.generator:
+            words += ["--generator", options.generator, "--generator-model", options.generator_model]
+        parts += [Part("about", "questions and the model's answers", words, options.facts.is_file())]
     data, stage1, run = out / "data", out / "stage1", out / method
     evaluation, attacks, page = out / "evaluation", out / "attacks", out / "report.html"
     made, probes = (data / "manifest.json").is_file(), data / "probes.parquet"
@@ -128,28 +145,34 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
     trained = any(path.is_dir() and path != data for path in out.glob("*"))
     words = ["data_prep", "custom", "--source", f"{options.facts}", "--probe-share", "0.25"]
     words += ["--keyword", options.name] if options.name else []
+    words += ["--retain-of", f"{options.earlier / 'data'}"] if options.earlier else []
     words += ["--out", f"{data}", *(["--overwrite"] if made else [])]
-    parts = [Part("rows", "rows", words, made and trained)]
+    parts += [Part("rows", "rows", words, made and trained)]
 
     adapter = "/lora_1gpu" if options.lora else ""
     cpu = ["platform.bf16=auto"] if platform == "cpu" else []
-    first = [f"experiment=custom{adapter}", f"platform={platform}", *cpu, override("model.path", model)]
+    first = [
+        f"experiment=custom{adapter}",
+        f"platform={platform}",
+        *cpu,
+        process.override("model.path", model),
+    ]
     set1 = [one.removeprefix(_STAGE1) for one in options.set if one.startswith(_STAGE1)]
     set2 = [one for one in options.set if not one.startswith(_STAGE1)]
-    folder = override("trainer.default_local_dir", run)
+    folder = process.override("trainer.default_local_dir", run)
     if method in _REINFORCED:
-        first += [override("data.train_files", data / "sft.parquet")]
-        first += [override("trainer.default_local_dir", stage1), *set1]
+        first += [process.override("data.train_files", data / "sft.parquet")]
+        first += [process.override("trainer.default_local_dir", stage1), *set1]
         second = [f"experiment=forget{adapter}", f"platform={platform}", *cpu]
         second += ["actor_rollout_ref.model.lora.merge=true"] if adapter and cpu else []
         second += ["replay.enable=false"] if method == "rule" else []
-        second += [override("data.train_files", data / "train.parquet")]
-        second += [override("data.val_files", data / "val.parquet"), folder, *set2]
+        second += [process.override("data.train_files", data / "train.parquet")]
+        second += [process.override("data.val_files", data / "val.parquet"), folder, *set2]
         start, there = "actor_rollout_ref.model.path", _has_model(stage1)
         done = any(b"stage 2 finished: " in log.read_bytes() for log in _logs(out, method))
         check1 = ["recipe.rerule.check", "stage1", *first]
-        check2 = ["recipe.rerule.check", "stage2", override(start, model), *second]
-        train = ["recipe.rerule.main", override(start, stage1 / "model"), *second]
+        check2 = ["recipe.rerule.check", "stage2", process.override(start, model), *second]
+        train = ["recipe.rerule.main", process.override(start, stage1 / "model"), *second]
         parts += [
             Part("check_stage1", "check of stage 1", check1, there),
             Part("check_stage2", "check of stage 2", check2, done),
@@ -159,7 +182,7 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
         # The last step: on a real model, the best step by validation on few rows was worse.
         models, runs = [f"stage1={stage1 / 'model'}", f"{method}={run}@last"], ["--run", f"{method}={run}"]
     else:
-        files = [override(f"data.{side}", data / _FILES[side]) for side in presets.load(method).data]
+        files = [process.override(f"data.{side}", data / _FILES[side]) for side in presets.load(method).data]
         saved = "checkpoint.save_contents=[hf_model]"  # without what only a resumed run reads
         words = ["recipe.rerule.unlearn", f"method={method}", *first, *files, folder, saved, *set2]
         parts += [Part(method, f"training by {method}", words, _has_model(run))]
@@ -174,6 +197,11 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
     words += ["--model", models[-1], "--out", f"{over}"]
     does = "harmless questions that sound near refusing"
     parts += [Part(over.name, does, words, over.is_dir())]
+    for number, (folder, settings) in enumerate(earlier(options), start=1):
+        again = out / f"earlier{number}"
+        words = ["recipe.rerule.evaluate", "model", "--platform", platform, "--out", f"{again}"]
+        words += ["--probes", f"{folder / 'data' / 'probes.parquet'}", "--model", models[-1]]
+        parts += [Part(again.name, f"evaluation on {settings['name']}", words, again.is_dir())]
     results = ["--results", f"{evaluation}", "--results", f"{over}"]
     if not probes.is_file() or _facts(probes) > 1:  # relearning trains on half of the facts
         words = ["recipe.rerule.evaluate", "attack", *asked, f"original={model}", "--model", models[-1]]
@@ -185,24 +213,22 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
     return [*parts, Part("report", "report", words, page.is_file())]
 
 
-def override(key: str, value: object) -> str:
-    """KEY=VALUE for Hydra, which has quotes of its own."""
-    text = str(value)
-    if not re.fullmatch(r"[\w./~-]+", text, re.ASCII):
-        escaped = re.sub(r"(\\*)'", r"\1\1\\'", text)
-        text = f"'{escaped}'"
-    return f"{key}={text}"
-
-
-def platform_here() -> str:
-    """ "gpu" where this machine has an NVIDIA GPU that may be used, else "cpu"."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "all") not in ("", "-1")
-    return "gpu" if visible and any(Path("/dev").glob("nvidia[0-9]*")) else "cpu"
-
-
 def _target(options: argparse.Namespace) -> str:
     """The first of the names that --name gives."""
     return "".join(names_of(options.name or "")[:1])
+
+
+def earlier(options: argparse.Namespace) -> list[tuple[Path, dict[str, str]]]:
+    """The folders of --from, the last first, with their settings; a name is there. Raises ValueError."""
+    found, folder = list[tuple[Path, dict[str, str]]](), options.earlier
+    while folder:
+        if not (folder / SETTINGS).is_file() or not (folder / "evaluation").is_dir():
+            raise ValueError(f"--from {folder}: no finished folder of this command")
+        lines = (folder / SETTINGS).read_text("utf-8").splitlines()
+        settings = {key: value for key, _, value in (line.partition(": ") for line in lines)}
+        found.append((folder, settings | ({"name": folder.name} if settings["name"] == "None" else {})))
+        folder = Path(settings["from"]) if "from" in settings else None
+    return found
 
 
 def _has_model(run: Path) -> bool:
@@ -233,11 +259,17 @@ def _facts(probes: Path) -> int:
 def _forget(options: argparse.Namespace, doing: list[str]) -> int:
     """The exit code. `doing` gets each part as it begins. Raises ValueError and OSError."""
     from recipe.rerule.evaluation.engine.models import check_models, resolve_models
-    from recipe.rerule.evaluation.verdict import Limits, verdict
+    from recipe.rerule.evaluation.verdict import Limits, facts_given, verdict
     from recipe.rerule.runs import run_folder
 
     out, started, warned = options.out, time.monotonic(), set[str]()
-    options.platform = options.platform or platform_here()
+    options.platform = options.platform or process.platform_here()
+    if options.earlier:
+        method = earlier(options)[0][1]["method"]
+        made = f"{method}@last" if method in _REINFORCED else f"{method}/model"
+        options.model = f"{resolve_models([f'{BASE}={options.earlier / made}'])[0].path}"
+    if options.about:
+        options.facts, options.name = out / ABOUT, options.name or " and ".join(options.about)
     settings = _checked(options)
     if options.dry_run:
         for part in plan(options, options.model):
@@ -260,8 +292,22 @@ def _forget(options: argparse.Namespace, doing: list[str]) -> int:
             print(f"[{time.monotonic() - started:4.0f} s] {doing[-1]}{told}", flush=True)
             if not part.finished and (code := run_part(out, part, warned)):
                 return code
+            if part.name == "about":
+                (out / SETTINGS).write_text(_checked(options), "utf-8")  # with the rows that are there now
+                if options.review:
+                    start = ["--from", options.earlier] if options.earlier else ["--model", options.model]
+                    words = [*map(str, start), "--facts", f"{options.facts}", "--name", options.name]
+                    print(
+                        f"edit {options.facts}, then go on with:\nrerule forget "
+                        f"{shlex.join([*words, '--out', f'{out}'])} and your other options"
+                    )
+                    return 0
     limits = Limits(options.forget_at_most, options.retain_at_least)
     lines, kept = verdict(out, (BASE, options.method), _target(options) or "the target", limits)
+    for number, (folder, former) in enumerate(earlier(options), start=1):
+        then, now = (folder / "evaluation", former["method"]), (out / f"earlier{number}", options.method)
+        before = f"after its own round: {facts_given(*then)}"
+        lines.append(f"{former['name']}: {facts_given(*now)} ({before}).")
     print("\n".join(["", *lines, f"report: {out / 'report.html'}"]))
     return 0 if kept else BROKEN
 
@@ -278,12 +324,21 @@ def _checked(options: argparse.Namespace) -> str:
             raise ValueError(f"--set {one!r} is not KEY=VALUE or {_STAGE1}KEY=VALUE")
         if one.startswith(_STAGE1) and options.method not in _REINFORCED:
             raise ValueError(f"--set {one}: --method {options.method} has no stage 1")
-    if not options.facts.is_file():
+    if not options.about and (options.review or options.generator or options.generator_model):
+        raise ValueError("--review and --generator are for rows that are written: give --about")
+    if (options.generator is None) != (options.generator_model is None):
+        raise ValueError("--generator and --generator-model go together: give both, or neither")
+    there = options.facts.is_file()
+    if not there and not options.about:
         raise ValueError(f"--facts {options.facts}: no such file")
-    io.check_apart(out, *io.existing(("--facts", options.facts), ("--model", model)))
+    own = options.facts == out / ABOUT
+    inputs = ("--facts", None if own else options.facts), ("--model", model), ("--from", options.earlier)
+    io.check_apart(out, *io.existing(*inputs))
     settings = {
         "model": model.resolve() if model.exists() else model,
-        "rows": hashlib.sha256(options.facts.read_bytes()).hexdigest(),
+        **({"from": options.earlier.resolve()} if options.earlier else {}),
+        **({"about": shlex.join(options.about)} if options.about else {}),
+        "rows": hashlib.sha256(options.facts.read_bytes()).hexdigest() if there else "",
         **{key: getattr(options, key) for key in ("name", "method", "lora", "platform")},
         "set": shlex.join(options.set),
     }
@@ -293,7 +348,9 @@ def _checked(options: argparse.Namespace) -> str:
         raise ValueError(f"{out} holds {min(names)}, and this command did not make it: give another --out")
     former = (out / SETTINGS).read_text("utf-8").splitlines() if names else lines
     changed = [line.partition(":")[0] for line in lines if line not in former]
-    if changed and any((out / name).is_dir() for name in names - {"data"}):
+    made = any((out / name).is_dir() for name in names - {"data"})
+    # Rows that were written may be edited until something is trained on them.
+    if changed and (made or (options.about and there and changed != ["rows"])):
         what = f"other settings or rows ({', '.join(changed)})"
         raise ValueError(f"{out} was made with {what}: give another --out, or delete {out}")
     return "\n".join([*lines, ""])

@@ -15,6 +15,7 @@ import contextlib
 import fcntl
 import getpass
 import os
+import re
 import select
 import shutil
 import signal
@@ -49,6 +50,21 @@ def positive(text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or len(text) > 18 or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
     return int(text)
+
+
+def override(key: str, value: object) -> str:
+    """KEY=VALUE for Hydra, which has quotes of its own."""
+    text = str(value)
+    if not re.fullmatch(r"[\w./~-]+", text, re.ASCII):
+        escaped = re.sub(r"(\\*)'", r"\1\1\\'", text)
+        text = f"'{escaped}'"
+    return f"{key}={text}"
+
+
+def platform_here() -> str:
+    """ "gpu" where this machine has an NVIDIA GPU that may be used, else "cpu"."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "all") not in ("", "-1")
+    return "gpu" if visible and any(Path("/dev").glob("nvidia[0-9]*")) else "cpu"
 
 
 # ---- signals ----

@@ -22,7 +22,6 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from data_prep.custom import override
 from recipe.rerule import io, process
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.forget import Part, run_part
@@ -133,7 +132,7 @@ def _configured(config: DictConfig, key: str) -> float:
 def _training(options: argparse.Namespace, words: Sequence[str], key: str, rate: float) -> Part:
     name = f"{rate:g}"
     steps, folder = f"trainer.total_training_steps={options.steps}", options.out / name
-    own = [f"{key}={name}", steps, override("trainer.default_local_dir", folder)]
+    own = [f"{key}={name}", steps, process.override("trainer.default_local_dir", folder)]
     return Part(name, f"{options.steps} steps with {key}={name}", [*words, *own], False)
 
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep import custom
+from data_prep.__main__ import main as data_prep
 from data_prep.contract import normalise
 from data_prep.custom import CustomOptions, load
 from data_prep.prompts import Benchmark
@@ -100,6 +101,39 @@ def test_questions_for_validation_are_neither_trained_on_nor_probes(tmp_path: Pa
     assert set.union(*split) == {row["question"] for row in rows(40)}
     assert {prompt.query for prompt in found.stage1} <= split[0]
     assert [prompt.index for prompt in found.probes] == [p.index for p in made(tmp_path, rows(40)).probes]
+
+
+def test_retain_rows_of_earlier_data_join_the_training(tmp_path: Path) -> None:
+    """Not what it held out, what names the new target, nor what is asked already."""
+    old = [forget(1), forget(2), retain(1), retain(2), retain(3), retain(4)]
+    old += [retain(5, question="Who met Cy Mill?"), retain(6, answer="cy  mill, the smith")]
+    held = [forget(9), retain(7)]
+    put_array(tmp_path / "held.json", held)
+    source = put(tmp_path, old)
+    words = [
+        "custom",
+        "--source",
+        str(source),
+        "--probes",
+        str(tmp_path / "held.json"),
+        "--out",
+        str(tmp_path / "old"),
+    ]
+    assert data_prep(words) == 0
+    new = [forget(number, question=f"Is {number} Cy Mill?", keyword="Cy Mill") for number in range(4)]
+    new += [retain(1), *(retain(number, question=f"Is {number} Al?") for number in range(3))]
+    alone, joined = (
+        made(tmp_path, new, probe_share=0.25, retain_of=more) for more in (None, str(tmp_path / "old"))
+    )
+    more = joined.train[len(alone.train) :]
+    assert joined.train[: len(alone.train)] == alone.train
+    assert joined.probes == alone.probes
+    assert [(one.query, one.golds) for one in more] == [
+        (f"What is fact {number} of Bo Fell?", (f"the {number}th",)) for number in (2, 3, 4)
+    ]
+    assert {one.side for one in more} == {"retain"}
+    assert "retain_of" not in alone.settings
+    assert joined.settings["retain_of"] == "old"
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from omegaconf import OmegaConf
 from data_prep.__main__ import main as data_prep
 from data_prep.world import stage1 as world_stage1
 from data_prep.world.model import one_thread
-from recipe.rerule import evaluate, minimal, task_vector
+from recipe.rerule import about, evaluate, minimal, task_vector
 from recipe.rerule.evaluation.engine.models import Model, check_models, resolve_models, with_prefixes
 from recipe.rerule.evaluation.probes import read_probes, read_training_rows
 from recipe.rerule.preflight import checks
@@ -419,6 +419,15 @@ def minimal_command(case: Case, place: Place) -> Ended:
         return place.tried(lambda: minimal.main([*words, *few]), watched=root)
 
 
+def rows_of_a_model(case: Case, place: Place) -> Ended:
+    """Words of `recipe.rerule.about`; {here} has a model, which is asked nothing, and earlier rows."""
+    made_models.put_model(place.here / "model")
+    (place.here / "earlier.csv").touch()
+    usual = "--model {here}/model --about France --out {here}/rows.csv --platform cpu "
+    words = shlex.split((usual + case.given).format(here=place.here))
+    return place.tried(lambda: about.main(words), strict=True)
+
+
 def attack(case: Case, place: Place) -> Ended:
     """Words of `evaluate attack` on made-up people; {wrong} has what the command cannot work with.
 
@@ -590,6 +599,7 @@ GROUPS: dict[str, Callable[[Case, Place], Ended]] = {
     **dict.fromkeys(("inputs of evaluate score", "inputs of the report and others"), input_file),
     **dict.fromkeys((f"replay rules, {when}" for when in ("made", "at a step", "resumed")), rule),
     "minimal.py": minimal_command,
+    "rows that a model writes": rows_of_a_model,
     "evaluate attack": attack,
     "right answers (--gold)": gold,
     "task vectors": vector,

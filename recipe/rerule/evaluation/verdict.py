@@ -85,6 +85,16 @@ def verdict(out: Path, models: tuple[str, str], target: str, limits: Limits) -> 
     return [*lines, f"model: {meta['models'][models[1]]['path']}"], not broken
 
 
+def facts_given(folder: Path, model: str) -> str:
+    """How many facts of the forget side a model of an evaluation gives, as in "2 of 8 facts".
+
+    Raises ValueError as `tidy.read_responses`.
+    """
+    table = tidy.read_responses(folder)
+    given, facts = _given(table[(table["model"] == model) & (table["side"] == "forget")], "rouge_l")
+    return f"{given} of {facts} facts"
+
+
 def _kept(samples: summary.Samples) -> summary.Array:
     """Recall after by recall before; 1 where there was none."""
     before, after = (summary.mean_of("recall", [name])(samples) for name in ("before", "after"))

@@ -113,8 +113,9 @@ def test_what_templates_write_unasked_is_named(model, tmp_path):
 def test_a_key_changes_with_all_that_an_answer_depends_on():
     one = Encoded([1, 2, 3], None, 4, ("\n",))
     changes = [{"ids": [1, 2]}, {"answer_start": 2}, {"max_tokens": 5}, {"stop": ()}, {"samples": 2}]
+    changes += [{"temperature": 0.5}]
     assert one.key == replace(one).key
-    assert len({one.key, *(replace(one, **change).key for change in changes)}) == 6
+    assert len({one.key, *(replace(one, **change).key for change in changes)}) == 7
 
 
 def test_prompts_share_no_random_numbers_and_models_and_counts_share_them():

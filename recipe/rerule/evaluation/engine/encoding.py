@@ -44,6 +44,7 @@ class Encoded:
         max_tokens: most new tokens. vLLM writes at least one, also where it only measures.
         stop: strings that end the answer.
         samples: how many are drawn; 0 for the greedy answer.
+        temperature: of the samples.
     """
 
     ids: list[int]
@@ -51,6 +52,7 @@ class Encoded:
     max_tokens: int
     stop: tuple[str, ...]
     samples: int = 0
+    temperature: float = 1.0
 
     @cached_property
     def key(self) -> str:
@@ -174,7 +176,7 @@ def encode_one(
         )
     if isinstance(request, Likelihood):
         return Encoded([*asked, *ids], len(asked), 1, ())
-    return Encoded(asked, None, request.max_tokens, request.stop, request.samples)
+    return Encoded(asked, None, request.max_tokens, request.stop, request.samples, request.temperature)
 
 
 def warnings(models: Sequence[Model]) -> Iterator[str]:

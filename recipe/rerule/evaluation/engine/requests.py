@@ -32,7 +32,7 @@ class PromptText:
 
 @dataclass(frozen=True)
 class Generation:
-    """Generate: one greedy answer, or several that are sampled at temperature 1.
+    """Generate: one greedy answer, or several that are sampled.
 
     The random numbers of a sample depend on the tokens of the prompt and the place of the sample alone
     (`encoding.Encoded.engine_seed`). So two prompts share no random numbers, two models that are asked the
@@ -44,6 +44,7 @@ class Generation:
         max_tokens: most new tokens.
         stop: strings that end the answer; they are not part of it.
         samples: how many are drawn; 0 for the greedy answer.
+        temperature: of the samples; without effect on a greedy answer.
     """
 
     id: str
@@ -51,6 +52,7 @@ class Generation:
     max_tokens: int
     stop: tuple[str, ...] = ()
     samples: int = 0
+    temperature: float = 1.0
 
 
 @dataclass(frozen=True)

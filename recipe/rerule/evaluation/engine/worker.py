@@ -1,12 +1,13 @@
 """The vLLM process of `generate`: one engine, the models of one job one after the other.
 
 The job is a JSON file {models: [{path, ask}], requests: [{ids, answer_start, max_tokens, stop, samples,
-seed}], max_model_len, engine: further arguments of vLLM's LLM}, where `ask` are numbers of requests. A
-request with an answer_start is measured from that token on, any other is continued: greedily, or with
-`samples` above 0 that many times, drawn at temperature 1. Events go to standard output, one JSON object a
-line: {"model": place in `models`, "answers": [...]} as they come, all of a model before the next model's; or
-{"error": reason}. An answer is {request, text}, {request, samples} or {request, log_probs, ranks}. All other
-output goes to standard error. The process ends with its standard input, hence with the process that asked.
+temperature, seed}], max_model_len, engine: further arguments of vLLM's LLM}, where `ask` are numbers of
+requests. A request with an answer_start is measured from that token on, any other is continued: greedily, or
+with `samples` above 0 that many times, drawn at `temperature`. Events go to standard output, one JSON object
+a line: {"model": place in `models`, "answers": [...]} as they come, all of a model before the next model's;
+or {"error": reason}. An answer is {request, text}, {request, samples} or {request, log_probs, ranks}. All
+other output goes to standard error. The process ends with its standard input, hence with the process that
+asked.
 
 Samples can be repeated: each sequence has a generator of random numbers of its own, whatever runs beside it.
 What runs beside it can change the last digits of the logits, above all on GPUs, so that a sample may differ
@@ -114,7 +115,7 @@ def sampling(request: dict[str, Any]) -> Any:
     from vllm.sampling_params import RequestOutputKind
 
     measures = request["answer_start"] is not None
-    drawn = {"n": request["samples"], "temperature": 1.0, "seed": request["seed"]}
+    drawn = {"n": request["samples"], "temperature": request["temperature"], "seed": request["seed"]}
     return SamplingParams(
         **(drawn if request["samples"] else {"temperature": 0.0}),
         max_tokens=request["max_tokens"],
