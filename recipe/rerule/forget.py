@@ -197,10 +197,10 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
     words += ["--model", models[-1], "--out", f"{over}"]
     does = "harmless questions that sound near refusing"
     parts += [Part(over.name, does, words, over.is_dir())]
-    for number, (folder, settings) in enumerate(earlier(options), start=1):
+    for number, (former, settings) in enumerate(earlier(options), start=1):
         again = out / f"earlier{number}"
         words = ["recipe.rerule.evaluate", "model", "--platform", platform, "--out", f"{again}"]
-        words += ["--probes", f"{folder / 'data' / 'probes.parquet'}", "--model", models[-1]]
+        words += ["--probes", f"{former / 'data' / 'probes.parquet'}", "--model", models[-1]]
         parts += [Part(again.name, f"evaluation on {settings['name']}", words, again.is_dir())]
     results = ["--results", f"{evaluation}", "--results", f"{over}"]
     if not probes.is_file() or _facts(probes) > 1:  # relearning trains on half of the facts
