@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -656,6 +657,8 @@ def test_what_cannot_be_ends_the_script_first(variables: dict[str, str], line: s
 
 
 STAGE2 = "python -m recipe.rerule.main trainer.nnodes=2"
+NO_SLURM = {"SLURM_JOB_ID": "", "SLURM_JOB_NUM_NODES": "", "RAY_AUTH_MODE": "token"}
+"""For a test that runs in a job of Slurm itself."""
 HEAD_NODE = "ray start --block --head --node-ip-address=10.0.0.1"
 
 
@@ -710,4 +713,33 @@ def test_what_two_nodes_would_run(
     ],
 )
 def test_two_nodes_refuses(variables: dict[str, str], words: str, line: str) -> None:
-    refused(bash(f"bash examples/two_nodes.sh {words}", **variables), line)
+    refused(bash(f"bash examples/two_nodes.sh {words}", **NO_SLURM | variables), line)
+
+
+RAY = """#!/bin/bash
+# Listens at its --port, the fifth word, until it is ended, as Ray's head does; of two nodes that run.
+[ "$1" != status ] || exec printf ' 1 node_a\\n 1 node_b\\n'
+exec python -c '
+import socket, sys, time
+head = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+time.sleep(99)' "${5#--port=}"
+"""
+
+
+def test_two_nodes_runs_the_command_and_ends_ray(tmp_path: Path) -> None:
+    """Its exit code is the command's; a port where something answers is refused."""
+    (tmp_path / "ray").write_text(RAY)
+    (tmp_path / "ray").chmod(0o755)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        place = server.getsockname()
+        settings = NO_SLURM | {"HEAD": "{}:{}".format(*place), "RAY_AUTH_TOKEN_PATH": f"{tmp_path}/new/token"}
+        command = (
+            f"PATH=\"{tmp_path}:$PATH\" bash examples/two_nodes.sh bash -c 'echo at $RAY_ADDRESS; exit 7'"
+        )
+        refused(bash(command, **settings), f"something answers at {settings['HEAD']} already")
+    done = bash(command, **settings)
+    assert done.returncode == 7, done.stderr
+    assert f"at {settings['HEAD']}" in done.stdout.splitlines()
+    assert oct((tmp_path / "new" / "token").stat().st_mode)[-3:] == "600"
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(place)

@@ -20,8 +20,8 @@ _HELP = f"""{_USAGE}
 
 Makes all checks of a training command and starts nothing. It checks settings, run folder, model, rows, and
 the tokens of every row. It needs no accelerator. An error is one line, with exit code 2. A setting that is
-allowed but probably not meant is a line that begins with "warning:". For a LoRA adapter it prints the memory
-that a device is computed to need. Give the KEY=VALUE of the training command:
+allowed but probably not meant is a line that begins with "warning:". It prints the memory that a device is
+computed to need, and what fits which GPUs. Give the KEY=VALUE of the training command:
 
   {PROGRAM} stage1 ...   as python -m recipe.rerule.sft ...
   {PROGRAM} stage2 ...   as python -m recipe.rerule.main ...
