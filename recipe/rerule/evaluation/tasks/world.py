@@ -51,7 +51,7 @@ class Recall(Benchmark):
         "recall: ROUGE-L recall, mean over probes; refusal_rate: share of answers that refuse. "
         "Fractions of 1."
     )
-    options = (
+    options: tuple[Option, ...] = (
         Option(
             "max_tokens",
             f"most new tokens a response (default: {MAX_TOKENS}); other benchmarks have fixed numbers",
