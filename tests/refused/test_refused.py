@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from recipe.rerule.training import entry
+from recipe.rerule.training import entry, memory
 from tests.refused.configurations import STAGE2, build, findings
 from tests.refused.groups import GROUPS, Place
 from tests.refused.table import Case, read
@@ -36,6 +36,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
 
 @pytest.fixture
 def place(shared: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Place:
+    monkeypatch.setattr(memory, "free_bytes", lambda: (64e9, 64e9))  # a busy machine would get a warning
     return Place(tmp_path, shared, monkeypatch, capsys)
 
 
