@@ -24,7 +24,7 @@ TEST = paired("base", "rule", "forget/all", 0.25, 0.15, 0.01, p_holm=0.03, probe
 
 
 def meta(probes: str, **changes) -> dict:
-    return {"benchmark": "rwku", "probes": {"sha256": probes}, "conventions": {"rouge_l": "rwku"}} | changes
+    return {"benchmark": "rwku", "probes": {"sha256": probes}, "rouge_l_convention": "rwku"} | changes
 
 
 def test_a_folder_is_read(write_evaluation):

@@ -74,10 +74,9 @@ class _Meta(BaseModel):
 
     # Files of the report are named after it.
     benchmark: Annotated[str, Field(pattern=r"^\w{1,60}$")] = UNSTATED
-    rouge_l_convention: str | None = None
+    rouge_l_convention: str = "not stated"
     probes: _Probes = _Probes()
     models: dict[str, dict[str, Any]] = {}
-    conventions: dict[str, Any] = {}
     benchmark_settings: dict[str, Any] = {}
 
 
@@ -327,11 +326,9 @@ def _numbers(
 
 def _convention(meta: _Meta) -> str:
     """The ROUGE-L convention, then how the benchmark asked, as far as meta.json says it."""
-    rouge_l = meta.rouge_l_convention or meta.conventions.get("rouge_l", "not stated")
-    others = {name: text for name, text in meta.conventions.items() if name != "rouge_l"}
-    settings = others | meta.benchmark_settings
-    said = [f"{name.replace('_', ' ')}: {value}" for name, value in settings.items() if value is not None]
-    return "; ".join([str(rouge_l), *said])
+    settings = meta.benchmark_settings.items()
+    said = [f"{name.replace('_', ' ')}: {value}" for name, value in settings if value is not None]
+    return "; ".join([meta.rouge_l_convention, *said])
 
 
 def _target(evaluation: Evaluation) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,6 +47,7 @@ def file(tmp_path: Path) -> Path:
 def test_answers_of_every_kind_come_back_to_the_last_digit(file):
     measured = Answer(log_probs=tuple(MEASURED["log_probs"]), ranks=(1, 30, 2))
     assert found(file) == {"k1": Answer(**TEXT), "k2": measured}
+    assert file.read_text().startswith('{"key": "k1", "text": ')  # the key, by which a file is known as ours
     add(file, k3=SAMPLED, k4={}, k1=MEASURED)
     sampled = Answer(samples=("", "so", "", "no"))
     assert found(file) == {"k1": measured, "k2": measured, "k3": sampled, "k4": Answer()}
@@ -120,9 +120,3 @@ def test_a_folder_is_ours_alone_for_one_command_at_a_time(file):
     (folder / "notes.txt").unlink()
     discard(folder)
     assert not folder.exists()
-
-
-def test_a_line_has_its_key_first(file):
-    """By which a file is known to be ours."""
-    assert json.loads(file.read_text().splitlines()[0]) == {"key": "k1", **TEXT}
-    assert file.read_text().startswith('{"key": "')
