@@ -75,7 +75,7 @@ def _check(command: CommandLine) -> None:
     elif program.endswith(".sh"):
         if not (ROOT / program).is_file():
             raise ValueError(f"{program} does not exist")
-        shared = [f"examples/{name}.sh" for name in ("common", "benchmark", "muse")]
+        shared = [f"examples/{name}.sh" for name in ("common", "benchmark")]
         script = "\n".join((ROOT / name).read_text() for name in (program, *shared))
         for name in command.environment:
             _require(rf"\$\{{?{name}\b", script, f"{program} reads no variable {name}")
