@@ -40,7 +40,18 @@ OF_MODULES = {
     "recipe/rerule/evaluation/tasks/over_refusal.py": {"data_prep.sources"},  # reads a table of a user's
 }
 """What a module may import in addition to what its room may."""
-COMMANDS = {"main", "sft", "unlearn", "task_vector", "evaluate", "report", "export", "check", "minimal"}
+COMMANDS = {
+    "main",
+    "sft",
+    "unlearn",
+    "task_vector",
+    "evaluate",
+    "report",
+    "export",
+    "check",
+    "minimal",
+    "tune",
+}
 COMMANDS |= {"forget", "about"}
 NAMES_OF_USERS = {"agent_loop", "sft_dataset"}
 """Modules of one line, which configurations name."""

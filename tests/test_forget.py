@@ -374,10 +374,10 @@ def test_forgetting_again(
     assert chain("--method", "npo", "--name", "Loren")[0] == 0
     rows = table(npo={"forget": [0, 1, 0, 0], "retain": [1]})
     tidy.write(first / "evaluation", tidy.from_rows(rows))
-    again = ["unlearn", "evaluate model", "evaluate model", "evaluate attack", "report"]
+    again = ["unlearn", "evaluate model", "over_refusal", "evaluate model", "evaluate attack", "report"]
     for start, out, name, ran in (
         (first, second, "Ann", again),
-        (second, third, "Bo", [*again[:3], *again[2:]]),
+        (second, third, "Bo", [*again[:4], *again[3:]]),
     ):
         monkeypatch.setenv("OUT", str(out))
         words = ["--method", "npo", "--from", str(start), "--out", str(out), "--name", name]

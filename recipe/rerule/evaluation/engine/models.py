@@ -22,7 +22,6 @@ from urllib.parse import quote
 from data_prep.contract import read_rows
 from recipe.rerule import io
 from recipe.rerule.runs import checkpoints, model_checks
-from recipe.rerule.runs.history import read_config
 from recipe.rerule.training.template_arguments import Template
 
 _ALL, _BEST, _LAST = "@all", "@best", "@last"
@@ -163,6 +162,8 @@ def chosen_by_probes(models: Sequence[Model], asked: Collection[str]) -> list[st
 
     asked: the prompt of each probe, as text.
     """
+    from recipe.rerule.runs.history import read_config  # imports pandas
+
     found = []
     for model in models:
         if model.step is None:  # no checkpoint of a run
