@@ -45,7 +45,7 @@ def test_the_help_names_every_command_on_one_screen(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("trian", "did you mean train?"), ("zzz", "there are forget, data, sft, train,")]
+    ("name", "told"), [("trian", "did you mean train?"), ("zzz", "there are forget, about, data, sft,")]
 )
 def test_an_unknown_command_is_one_line(name: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert rerule.main([name]) == 2

@@ -20,6 +20,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from data_prep.contract import normalise
@@ -149,6 +150,7 @@ def _prompt(file: str, **places: str) -> PromptText:
     return PromptText(({"role": "user", "content": text.format(**places)},), raw=True)
 
 
+@cache
 def kinds() -> dict[str, tuple[list[str], list[list[str]]]]:
     """Names and questions of each kind of thing that the prompt tells apart; none where no file has them."""
     found = {}

@@ -187,10 +187,10 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
     words = ["recipe.rerule.evaluate", "model", *asked, f"{BASE}={model}"]
     words += [word for one in models for word in ("--model", one)] + ["--out", f"{evaluation}"]
     parts += [Part("evaluation", "evaluation on held-out questions", words, evaluation.is_dir())]
-    for number, (folder, settings) in enumerate(earlier(options), start=1):
+    for number, (before, settings) in enumerate(earlier(options), start=1):
         again = out / f"earlier{number}"
         words = ["recipe.rerule.evaluate", "model", "--platform", platform, "--out", f"{again}"]
-        words += ["--probes", f"{folder / 'data' / 'probes.parquet'}", "--model", models[-1]]
+        words += ["--probes", f"{before / 'data' / 'probes.parquet'}", "--model", models[-1]]
         parts += [Part(again.name, f"evaluation on {settings['name']}", words, again.is_dir())]
     results = ["--results", f"{evaluation}"]
     if not probes.is_file() or _facts(probes) > 1:  # relearning trains on half of the facts
