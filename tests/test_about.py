@@ -5,6 +5,7 @@ A model of a few sentences stands where vLLM would run.
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
 from collections.abc import Callable, Sequence
@@ -64,8 +65,10 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tupl
 
 
 def found(question: about.Question, gold: str, chat: list[str]) -> dict[str, str]:
-    """The row of a question, or why there is none; Rome is a city."""
-    model = Model({question.text: gold, "What is the capital of Zorvania?": "Zorvania City"}, {})
+    """The row of a question, or why there is none; Rome is a city, and all made-up names have one capital."""
+    model = Model(
+        {question.text: gold, **{question.about(one): "Zorvania City" for one in about.MADE_UP}}, {}
+    )
     model.chat[question.text], model.kinds["Rome"] = chat, "city"
     answers = model([], list(about.requests_of([question], ["Rome"], len(chat))))["model"]
     return about.row_of(question, {"France": about.Material("country", [], [], frozenset({"Rome"}))}, answers)
@@ -81,7 +84,7 @@ def found(question: about.Question, gold: str, chat: list[str]) -> dict[str, str
         ("France", CAPITAL, "one of many towns in the north", ["Paris"] * 3, "no short answer"),
         ("France", CAPITAL, "I don't know.", ["I don't know."] * 3, "a refusal, or in the question"),
         ("France", CAPITAL, "capital of France", ["the capital"] * 3, "a refusal, or in the question"),
-        ("France", CAPITAL, "Zorvania City", ["Zorvania City"] * 3, "the same of a made-up name"),
+        ("France", CAPITAL, "Zorvania City", ["Zorvania City"] * 3, "the same of made-up names"),
         ("Japan", CAPITAL, "Tokyo", ["Tokyo"] * 3, 3),
         ("Japan", CAPITAL, "Zorvania City", ["Zorvania City"] * 3, 3),
         ("Japan", "Which country is far from {name}?", "France", ["France"] * 3, "names the target"),
@@ -157,8 +160,8 @@ def test_rows_of_a_model(write: Any, capsys: pytest.CaptureFixture[str]) -> None
     assert len({row["fact"].split(":")[0] for row in rows if row["side"] == "retain"}) == 23  # Oz is unknown
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "rows: France is taken for a country"
-    dropped = "fewer than 5 of 8 samples agree 18, no short answer 1"
-    assert said[1] == f"rows: forget: 24 of 43 questions kept; {dropped}"
+    dropped = "fewer than 5 of 8 samples agree 33, no short answer 1"
+    assert said[1] == f"rows: forget: 24 of 58 questions kept; {dropped}"
     assert sum(line.endswith("| 8 of 8") for line in said) == 20
 
 
@@ -166,7 +169,7 @@ def test_rows_of_a_model(write: Any, capsys: pytest.CaptureFixture[str]) -> None
     ("model", "words", "line"),
     [
         (knowing(5), "", "knows too little about France: 15 questions have an answer on which 5 of 8"),
-        (knowing(8), "--neighbours 2", "too little is left beside France: 14 questions about other things"),
+        (knowing(8), "--neighbours 2", "too little is left beside France: 19 questions about other things"),
     ],
 )  # fmt: skip
 def test_what_is_refused(
@@ -179,6 +182,21 @@ def test_what_is_refused(
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
+def test_an_answer_that_holds_another_is_the_same_fact() -> None:
+    """Of one thing; the words count, and not the letters."""
+    golds = {"Who?": "Napoleon Bonaparte", "Who ruled?": "Napoleon", "Where?": "Rome", "What?": "Romen"}
+    questions = [[f"{one} {{name}}?"] for one in golds]
+    short = {f"{one} {name}?": gold for one, gold in golds.items() for name in ("France", "Japan")}
+    model = Model(short, {question: [gold] * 3 for question, gold in short.items()})
+    options = argparse.Namespace(agree=2, samples=3, neighbours=1, seed=0)
+    materials = {"France": about.Material("", questions, ["Japan"])}
+    rows = about.rows_of(lambda requests: model([], requests)["model"], materials, options)
+    assert [row["fact"] for row in rows] == [
+        *(f"France: {one}" for one in ("napoleon", "napoleon", "rome", "romen")),
+        *(f"Japan: {one}" for one in ("napoleon", "napoleon", "rome", "romen")),
+    ]
+
+
 def test_rows_are_never_overwritten(write: Any) -> None:
     code, rows = write(knowing(8))
     assert (code, write(knowing(9))) == (0, (2, rows))
@@ -187,9 +205,9 @@ def test_rows_are_never_overwritten(write: Any) -> None:
 def test_a_server_writes(write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It writes questions and names; the model answers them."""
     monkeypatch.chdir(tmp_path)
-    model = knowing(14)
+    model = knowing(16)
     names, groups = about.kinds()["country"]
-    phrasings = [[one.replace("{name}", "France") for one in group] for group in (*groups, *groups[:2])]
+    phrasings = [[one.replace("{name}", "France") for one in group] for group in groups[:16]]
     facts = [{"questions": [f"{one} {place}?" for one in group]} for place, group in enumerate(phrasings)]
     for place, group in enumerate(groups):
         for pattern in group:
@@ -204,7 +222,7 @@ def test_a_server_writes(write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyP
     with server.ChatServer(behaviour) as running:
         code, rows = write(model, "--generator", running.url, "--generator-model", "m", "--neighbours", "4")
     assert code == 0
-    assert len([row for row in rows if row["side"] == "forget"]) == 42
+    assert len([row for row in rows if row["side"] == "forget"]) == 48
     assert {row["fact"].split(":")[0] for row in rows if row["side"] == "retain"} == {*names[:4]}
     assert not any(id.startswith(("kind", "questions")) for id in model.asked)
 

@@ -43,9 +43,8 @@ def test_the_help_names_every_command_on_one_screen(capsys: pytest.CaptureFixtur
         assert sum(line.split()[:1] == [name] and line.endswith(command.does) for line in lines) == 1
     assert run() == (2, rerule.usage() + "\n", "", set())
     assert rerule.main(["zzz"]) == 2
-    assert (
-        "'zzz' is no command of rerule; there are forget, about, data, sft, train," in capsys.readouterr().err
-    )
+    told = "'zzz' is no command of rerule; there are forget, about, data, sft,"
+    assert told in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", rerule.COMMANDS)

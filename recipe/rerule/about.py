@@ -5,9 +5,10 @@
    names and questions of some kinds, so that a small model, which writes badly, gives rows too.
 2. The target is asked its own questions, and each neighbour the same questions with its own name.
 3. The answer to a few-shot prompt, which is short, is the gold. It counts where most of the answers that are
-   sampled from the chat say it, by the reward. A fact is all questions about a target with one gold.
+   sampled from the chat say it, by the reward. A fact is all questions about a thing with one gold, or with
+   one that holds it ("Napoleon", "Napoleon Bonaparte").
 
-An answer that the model gives about a name that does not exist too is a guess, and nothing to forget.
+An answer that the model gives about names that do not exist too is a guess, and nothing to forget.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from data_prep.contract import normalise
@@ -148,6 +150,7 @@ def _prompt(file: str, **places: str) -> PromptText:
     return PromptText(({"role": "user", "content": text.format(**places)},), raw=True)
 
 
+@cache
 def kinds() -> dict[str, tuple[list[str], list[list[str]]]]:
     """Names and questions of each kind of thing that the prompt tells apart; none where no file has them."""
     found = {}
@@ -271,8 +274,8 @@ def row_of(question: Question, materials: Mapping[str, Material], answers: Answe
         why = "a refusal, or in the question"
     elif not forget and any(names_it(f"{text} {gold}", target) for target in materials):
         why = "names the target"
-    elif normalise(gold) in map(normalise, made_up):
-        why = "the same of a made-up name"
+    elif made_up and all(normalise(one) == normalise(gold) for one in made_up):
+        why = "the same of made-up names"
     if why:
         return {"side": question.side, "why": why}
     truth = {"type": "retain", "golds": [gold], "keyword": ""}
@@ -347,7 +350,15 @@ def rows_of(ask: Ask, materials: Mapping[str, Material], options: argparse.Names
         reasons = [row.get("why", "") for row in rows if row["side"] == side]
         why = ", ".join(f"{reason} {times}" for reason, times in Counter(filter(None, reasons)).most_common())
         print(f"rows: {side}: {reasons.count('')} of {len(reasons)} questions kept; {why}", flush=True)
-    return [row for row in rows if "why" not in row]
+    kept = [row for row in rows if "why" not in row]
+    facts = sorted({(len(row["fact"]), row["fact"]) for row in kept})
+    for row in kept:  # "France: napoleon" is in "France: napoleon bonaparte"
+        about, _, gold = row["fact"].partition(": ")
+        parts = [fact.partition(": ") for _, fact in facts]
+        row["fact"] = next(
+            f"{about}: {part}" for name, _, part in parts if name == about and f" {part} " in f" {gold} "
+        )
+    return kept
 
 
 def require(rows: Sequence[dict[str, str]], targets: Sequence[str], options: argparse.Namespace) -> None:
