@@ -56,6 +56,7 @@ from typing import Any
 
 import pandas as pd
 
+from recipe.rerule import tune
 from recipe.rerule.training import own_answers
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -334,14 +335,8 @@ def command(log: Path, module: str, *words: str) -> None:
 
 def held_out(responses: Path) -> dict[str, dict[str, float]]:
     """{model: {"forget recall": ..., "forget refused": ..., "retain recall": ..., "retain refused": ...}}."""
-    rows = pd.read_parquet(responses)
-    means = rows.groupby(["model", "side"])[["rouge_l", "refused"]].mean()
-    found: dict[str, dict[str, float]] = {}
-    for (model, side), mean in means.iterrows():
-        found.setdefault(model, {}).update(
-            {f"{side} recall": round(mean["rouge_l"], 4), f"{side} refused": round(mean["refused"], 4)}
-        )
-    return found
+    found = tune.shares(pd.read_parquet(responses))
+    return {model: {name: round(share, 4) for name, share in of.items()} for model, of in found.items()}
 
 
 def reward(run: Path) -> float:

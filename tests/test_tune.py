@@ -42,12 +42,11 @@ def test_the_rate_with_the_sides_furthest_apart(recalls: dict[float, tuple[float
     assert re.fullmatch(told, last)
 
 
-def test_shares_are_means_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shares_are_means_by_side() -> None:
     rows = [("a", "forget", 0.5, True), ("a", "forget", 0, False), ("a", "retain", 1, False)]
     table = pd.DataFrame(rows, columns=["model", "side", "rouge_l", "refused"])
-    monkeypatch.setattr(tune.tidy, "read_responses", lambda folder: table)
     wanted = {"forget recall": 0.25, "forget refused": 0.5, "retain recall": 1, "retain refused": 0}
-    assert tune.shares(tmp_path) == {"a": wanted}
+    assert tune.shares(table) == {"a": wanted}
 
 
 def test_what_it_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

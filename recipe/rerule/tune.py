@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -26,6 +27,9 @@ from recipe.rerule import io, process
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.forget import Part, run_part
 from recipe.rerule.training import entry
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _ACTOR = "actor_rollout_ref.actor.optim.lr"
 _TRAININGS = {
@@ -87,7 +91,7 @@ def _tune(options: argparse.Namespace, words: Sequence[str]) -> int:
     rates = options.rates or [float(f"{factor * _configured(config, key):.2g}") for factor in _FACTORS]
     if wrong := [rate for rate in rates if not 0 < rate < 1]:
         raise ValueError(f"--rates {wrong[0]:g}: a rate is above 0 and below 1")
-    if len(set(rates)) < len(rates) or len(rates) < 2:
+    if len({f"{rate:g}" for rate in rates}) < len(rates) or len(rates) < 2:  # the name of a run
         raise ValueError("--rates needs two or more different rates")
     if options.out.exists():
         raise ValueError(f"--out {options.out} exists: give another folder, or delete it")
@@ -117,7 +121,7 @@ def _tune(options: argparse.Namespace, words: Sequence[str]) -> int:
     asked += [word for model in models for word in ("--model", model)] + ["--out", f"{evaluation}"]
     if code := run_part(options.out, Part("evaluation", "evaluation", asked, False), warned):
         return code
-    print("\n".join(told(shares(evaluation), tried, key)))
+    print("\n".join(told(shares(tidy.read_responses(evaluation)), tried, key)))
     return 0
 
 
@@ -136,9 +140,8 @@ def _training(options: argparse.Namespace, words: Sequence[str], key: str, rate:
     return Part(name, f"{options.steps} steps with {key}={name}", [*words, *own], False)
 
 
-def shares(evaluation: Path) -> dict[str, dict[str, float]]:
-    """{model: {"forget recall": 0 to 1, "forget refused": ..., ...}} of an evaluation's folder."""
-    rows = tidy.read_responses(evaluation)
+def shares(rows: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """{model: {"forget recall": 0 to 1, "forget refused": ..., ...}} of a tidy table."""
     means = rows.groupby(["model", "side"])[["rouge_l", "refused"]].mean().stack()
     found: dict[str, dict[str, float]] = {}
     for (model, side, metric), mean in means.items():
