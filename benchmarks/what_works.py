@@ -157,7 +157,15 @@ ARMS = {
     "part 3: 8 prompts, 8 responses": Arm(
         ("data.train_batch_size=8", "actor_rollout_ref.rollout.n=8", f"{UPDATE_PROMPTS}=1"), part=3
     ),
-    "part 3: LoRA": Arm((_EIGHT, "actor_rollout_ref.model.lora_rank=16", f"{RATE}=2e-4"), part=3),
+    "part 3: LoRA": Arm(
+        (
+            _EIGHT,
+            "actor_rollout_ref.model.lora_rank=16",
+            "actor_rollout_ref.model.lora.merge=true",  # a processor can send no adapter to the engine
+            f"{RATE}=2e-4",
+        ),
+        part=3,
+    ),
     "part 4: no KL in the replay update": Arm(
         (_EIGHT, "replay.enable=true", "replay.use_kl_loss=false"), part=4
     ),
