@@ -239,6 +239,7 @@ class Study:
             if time.monotonic() > self.end:
                 return
             print(f"{name}, seed {seed} ...", file=sys.stderr, flush=True)
+            shutil.rmtree(folder, ignore_errors=True)  # of a run that was stopped, and has no result
             models = [f"last={first / 'model'}"]
             if arm.stage2 is not None:
                 command(
