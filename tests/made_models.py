@@ -1,7 +1,5 @@
 """Folders of whole models of a few kilobytes: a Llama of hidden size 8 whose weights are zeros and ones."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

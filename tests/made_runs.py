@@ -1,7 +1,5 @@
 """Run folders with the records that a finished stage 1 or 2 leaves."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

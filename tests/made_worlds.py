@@ -1,7 +1,5 @@
 """Worlds whose models are made in seconds."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 from data_prep.world.config import WorldConfig

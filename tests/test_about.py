@@ -3,8 +3,6 @@
 A model of a few sentences stands where vLLM would run.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import json

@@ -1,7 +1,5 @@
 """Which room of the project imports which: docs/architecture.md has the rooms."""
 
-from __future__ import annotations
-
 import ast
 import sys
 from collections.abc import Iterator

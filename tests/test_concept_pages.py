@@ -1,7 +1,5 @@
 """Tables of the concept pages against the code that they describe."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ A `python` that notes its words stands where the scripts look for one. The comma
 as the commands themselves check them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -3,8 +3,6 @@
 experiment=paper/... names every key of the paper's method, so that later defaults cannot change it.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 A `python` that notes its words and makes the files of the command stands where the commands would run.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

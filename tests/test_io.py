@@ -1,7 +1,5 @@
 """Errors in one line, JSON that others wrote, atomic writes, a full disk, and folders that appear whole."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

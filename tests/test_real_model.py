@@ -1,7 +1,5 @@
 """How examples/real_model.py refuses: one line, nothing half made."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """`rerule COMMAND`: one command for everything, which runs what `python -m` runs."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tomllib

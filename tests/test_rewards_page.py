@@ -1,7 +1,5 @@
 """docs/rewards.md: the rewards of its examples, and the settings, are those of the code."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

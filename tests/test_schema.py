@@ -1,7 +1,5 @@
 """The tables of settings against verl: its registries, what its classes accept, and the configurations."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any, get_args

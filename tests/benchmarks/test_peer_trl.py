@@ -1,7 +1,5 @@
 """The figures of the comparison with TRL, worked out by hand."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

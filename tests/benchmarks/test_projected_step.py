@@ -1,7 +1,5 @@
 """The projected step: one part by hand, and the table of docs/gpu.md."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The figures of a step on a real model, worked out by hand."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """`benchmarks.what_works`: its arms are settings that exist, and its table says what the responses say."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is made up for tests: the benchmarks' folders of raw files, and prompts."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

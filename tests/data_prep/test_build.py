@@ -1,7 +1,5 @@
 """What a build checks and writes: prompts, draws of them, what is written where a benchmark lacks it."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable

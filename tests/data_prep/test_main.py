@@ -1,7 +1,5 @@
 """The command: the same bytes each time, nothing lost, and one line for what is wrong."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

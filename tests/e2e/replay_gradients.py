@@ -8,8 +8,6 @@ Updates, on one rank alone: with parameter and optimiser offload on, what an on-
 updates after it do to the learning-rate schedule, to offloading and to the parameters.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

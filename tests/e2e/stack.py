@@ -1,7 +1,5 @@
 """Runs our commands as a user does: as processes, with a time limit."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

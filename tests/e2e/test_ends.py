@@ -1,7 +1,5 @@
 """How commands end on the real stack: killed, terminated, interrupted, without room, beside another run."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

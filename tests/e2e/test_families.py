@@ -1,7 +1,5 @@
 """Each family of models through stage 1 and stage 2 with replay on the real stack."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

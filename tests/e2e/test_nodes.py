@@ -4,8 +4,6 @@ The nodes are started as docs/running.md says, each with an address of the loopb
 memory and disk are shared, so that networks, separate disks and machines that lose their power stay untested.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Raw rows, stop strings and replay rules of a user's own in stage 2, on the real stack."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterable

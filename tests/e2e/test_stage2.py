@@ -1,7 +1,5 @@
 """Stage 2 on the real stack: Ray, verl's trainer, FSDP2 and vLLM."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter

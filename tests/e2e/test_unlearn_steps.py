@@ -4,8 +4,6 @@ And a killed run of the command, which ends as if it had not been killed. tests/
 the loss and the gradient of every preset, without an engine; test_golden.py has what the command writes.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Stage 2 on verl's V1 trainer: Ray, TransferQueue, FSDP2 and vLLM."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -4,8 +4,6 @@ The configuration classes are those of transformers. A head has 32 dimensions, w
 processor takes. Weights are larger than models begin with, so that what is done to attention scores shows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

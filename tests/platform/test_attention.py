@@ -4,8 +4,6 @@ The reference is transformers as it is: its sdpa for Llama, in float64. For Gemm
 it is eager attention, which computes in float32.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import MethodType

@@ -1,7 +1,5 @@
 """Log-probs in chunks against log_softmax in float64: values, gradients, dtypes, memory."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

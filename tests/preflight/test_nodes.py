@@ -1,7 +1,5 @@
 """When a cluster is refused, without one: tests/e2e/test_nodes.py has real nodes."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """What a machine sees of a run's files; two folders of this machine stand for two machines."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -3,8 +3,6 @@
 RERULE_EVERY=1 tries all of it, which takes minutes; otherwise a share that differs from file to file.
 """
 
-from __future__ import annotations
-
 import io
 import itertools
 import json

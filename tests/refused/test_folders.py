@@ -1,7 +1,5 @@
 """Wherever it is told to write, no command of ours removes or changes a file that it did not make."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

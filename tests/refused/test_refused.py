@@ -1,7 +1,5 @@
 """Every line of the table `cases.txt`, and what documents say of it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rules of a user's own decide, and go on after a restart; tests/refused has those that do not fit."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

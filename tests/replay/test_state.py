@@ -1,7 +1,5 @@
 """The saved state: a run goes on as if never stopped, and no damage is loaded or half of a state left."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

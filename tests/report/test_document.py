@@ -1,7 +1,5 @@
 """The page, the Markdown and the CSV files of a report."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import hashlib

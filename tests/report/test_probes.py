@@ -1,7 +1,5 @@
 """The browser of single probes."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """Records of a run read back, and the prompts that earned least at first."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

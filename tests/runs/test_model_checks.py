@@ -1,7 +1,5 @@
 """What is looked at in a model's folder; the folders that were tried are in tests/refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

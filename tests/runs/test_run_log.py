@@ -1,7 +1,5 @@
 """What a run keeps beside its checkpoints."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What verl writes of a model becomes what others read: by peft's own merge, and by counts by hand."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The agent loop before a server that keeps what it is sent; and the CPU platform's one loop for a worker."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 from types import SimpleNamespace

@@ -3,8 +3,6 @@
 And the health check of rollout engines, over a real HTTP server.
 """
 
-from __future__ import annotations
-
 import copy
 import http.server
 import re

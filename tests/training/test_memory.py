@@ -1,7 +1,5 @@
 """Memory of a run: by hand for Llama-3-8B with an adapter, and what is said of cards and machines."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

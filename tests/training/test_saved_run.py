@@ -1,7 +1,5 @@
 """What two runs must have in common to share stored rollouts."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -4,8 +4,6 @@ And the trainer around verl's: when it samples, what it logs, and whose weights 
 own answers as rows, where only vLLM is left out.
 """
 
-from __future__ import annotations
-
 import copy
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 ReRULE on V1 is held against ReRULE on V0, given the same recorded batches; tests/e2e has the real stack.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import json

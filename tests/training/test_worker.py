@@ -3,8 +3,6 @@
 And the dtype and the highest rank of adapters; test_memory has their sizes, tests/refused refused ones.
 """
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 from typing import Any

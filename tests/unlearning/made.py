@@ -1,7 +1,5 @@
 """A tiny model and rows of the three sides, for tests of the unlearning methods."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Frozen models: rows that have passed are remembered on all ranks, and weights are as passes read them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

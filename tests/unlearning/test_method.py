@@ -3,8 +3,6 @@
 tests/golden has the settings, files, passes and losses of each; tests/refused has wrong settings.
 """
 
-from __future__ import annotations
-
 import copy
 import inspect
 import re

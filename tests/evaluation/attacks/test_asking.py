@@ -1,7 +1,5 @@
 """Attacks by requests: which probes and rows they take, what they ask word for word, and what they read."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import re

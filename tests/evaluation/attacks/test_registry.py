@@ -1,7 +1,5 @@
 """Which attacks there are, what one may declare, and that the documents tell of them."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from types import SimpleNamespace
