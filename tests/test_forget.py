@@ -62,19 +62,8 @@ if kind == "main":
     print("stage 2 finished: rule")
 """
 MERGED, RETAIN = "actor_rollout_ref.model.lora.merge=true", "data.retain=o/data/retain.parquet"
-CHAIN = [
-    *(
-        "data_prep",
-        "check stage1",
-        "check stage2",
-        "sft",
-        "main",
-        "evaluate model",
-        "over_refusal",
-        "evaluate attack",
-        "report",
-    ),
-]
+CHAIN = ["data_prep", "check stage1", "check stage2", "sft", "main", "evaluate model", "over_refusal"]
+CHAIN += ["evaluate attack", "report"]
 
 
 def table(**models: dict[str, list[float]]) -> list[dict[str, Any]]:

@@ -1,7 +1,5 @@
 """What evaluations are made of: rows of every benchmark, models that answer from a list, and logs."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

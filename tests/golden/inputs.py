@@ -5,8 +5,6 @@ it keeps the names; its output layer makes of the last token and of the names wh
 therefore known without training, and small noise in all weights lets rounding and training change something.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What `python -m data_prep` writes and prints for every benchmark."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,4 +1,4 @@
-"""Which attacks there are, what one may declare, and that the documents tell of them."""
+"""Attacks of other packages, what one may declare, and the example of the documents."""
 
 import re
 from pathlib import Path
@@ -20,17 +20,6 @@ def made(name: str, **changes: Any) -> Attack:
         return Asking([], lambda answers: [])
 
     return Attack(**{"name": name, "title": "T", "tells": "It asks.", "ask": ask, **changes})
-
-
-def test_every_attack_is_in_the_table_of_the_documents_with_its_default():
-    text = (DOCS / "attacks.md").read_text(encoding="utf-8").split("\n## The attacks\n")[1]
-    cells = [line.strip("|").split("|") for line in text.split("\n\n")[0].splitlines()[2:]]
-    listed = {name: one[1].strip() for one in cells for name in re.findall(r"`(\w+)`", one[0])}
-    known = registry.attacks()
-    assert listed == {name: "yes" if one.default else "no" for name, one in known.items()} | {
-        "none": "always"
-    }
-    assert next(iter(known)) == registry.BEFORE
 
 
 def test_the_example_of_an_attack():

@@ -4,8 +4,6 @@ A model folder with `answers.json` answers from that file. Any other folder must
 pass is computed in `models`. Both give the same answers on every machine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
