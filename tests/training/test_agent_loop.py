@@ -55,14 +55,10 @@ def run(
 
     async def responses() -> list[AgentLoopOutput]:
         loop = YieldingLoop(
-            trainer_config=DictConfigWrap(config),
-            server_manager=server,
-            tokenizer=tokenizer,
-            processor=None,
-            dataset_cls=RLHFDataset,
-            data_config=DictConfigWrap(config.data),
+            trainer_config=DictConfigWrap(config), data_config=DictConfigWrap(config.data),
+            server_manager=server, tokenizer=tokenizer, processor=None, dataset_cls=RLHFDataset,
             hf_model_type="llama",
-        )
+        )  # fmt: skip
         return await asyncio.gather(*(loop.run(SAMPLING, **row) for row in rows))
 
     return server, asyncio.run(responses())
