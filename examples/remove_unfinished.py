@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from recipe.rerule import io
 from recipe.rerule.runs.run_folder import remove_unfinished
 
 
@@ -18,8 +19,7 @@ def main() -> int:
     try:
         remove_unfinished(folder)
     except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return io.fail(error, 2)
     print(f"removed {folder}, which an interrupted run left unfinished")
     return 0
 

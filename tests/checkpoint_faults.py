@@ -220,16 +220,8 @@ def _group(stamp: Stamp) -> replay.RolloutGroup:
     """One whose making needs none of torch's threads, for which a forked child would wait without end."""
     ones, zeros = torch.ones(2, dtype=torch.int32), torch.zeros(2)
     return replay.RolloutGroup(
-        prompt_index=stamp.attempt,
-        side="forget",
-        mode="qa",
-        step=stamp.step,
-        prompt_ids=ones,
-        response_ids=ones,
-        lengths=ones,
-        response_mask=ones.bool(),
-        old_log_probs=zeros,
-        advantages=torch.tensor([-1.0, 1.0]),
-        rewards=torch.tensor([0.0, 1.0]),
-        ref_log_probs=zeros,
-    )
+        prompt_index=stamp.attempt, side="forget", mode="qa", step=stamp.step,
+        prompt_ids=ones, response_ids=ones, lengths=ones, response_mask=ones.bool(),
+        old_log_probs=zeros, ref_log_probs=zeros,
+        advantages=torch.tensor([-1.0, 1.0]), rewards=torch.tensor([0.0, 1.0]),
+    )  # fmt: skip

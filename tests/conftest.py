@@ -13,14 +13,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # For `make mutants`, which runs the tests thousands of times: few examples, always the same, no shrinking.
 settings.register_profile(
-    "mutants",
-    max_examples=20,
-    derandomize=True,
-    database=None,
-    deadline=None,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+    "mutants", max_examples=20, derandomize=True, database=None, deadline=None,
+    phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck),
+)  # fmt: skip
 
 
 def pytest_collection_finish() -> None:

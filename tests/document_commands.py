@@ -4,8 +4,6 @@ A block of code is fenced, or indented by four spaces after an empty line or a h
 command holds commands and assignments alone.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 import shlex

@@ -4,8 +4,6 @@ The words are parsed by the program's real parser, and commands that Hydra confi
 configuration.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import io

@@ -1,7 +1,5 @@
 """Folders of whole models of a few kilobytes: a Llama of hidden size 8 whose weights are zeros and ones."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -10,15 +8,8 @@ VOCABULARY = 400
 """Tokens that the model knows: more than any tokenizer of made_tokenizers has."""
 STOPS = [1, 2, 4]
 """Ids of the tokens that end a text or a turn in the tokenizers of made_tokenizers."""
-CONFIG = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "vocab_size": VOCABULARY,
-    "hidden_size": 8,
-    "intermediate_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-}
+CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": VOCABULARY}
+CONFIG |= {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 
 
 def tensors() -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """Run folders with the records that a finished stage 1 or 2 leaves."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,12 +30,8 @@ def stage2_run(
     **replay: Any,
 ) -> DictConfig:
     """A run with these forget rewards, one prompt a step, and a retain prompt that always earns 1."""
-    metrics = {
-        "replay/updates": updates,
-        "replay/zero_signal_share": no_signal,
-        "refused/forget/mean": refused,
-        "replay/size": size,
-    }
+    metrics = {"replay/updates": updates, "replay/size": size}
+    metrics |= {"replay/zero_signal_share": no_signal, "refused/forget/mean": refused}
     put_lines(folder, "metrics.jsonl", [metrics] * len(forget))
     prompts = [[prompt(0, "forget", reward), prompt(1, "retain", 1.0)] for reward in forget]
     put_lines(folder, "prompts.jsonl", prompts, "prompts")  # type: ignore[arg-type]
@@ -53,14 +47,11 @@ def prompt(index: int, side: str, reward: float) -> dict[str, Any]:
 
 def trainer_settings(folder: Path) -> DictConfig:
     """What a trainer of ReRULE reads of its settings, with a run folder."""
+    trainer = {"default_local_dir": str(folder), "save_freq": -1}
+    trainer |= dict.fromkeys(("max_actor_ckpt_to_keep", "max_critic_ckpt_to_keep"))
     return OmegaConf.create(
         {
-            "trainer": {
-                "default_local_dir": str(folder),
-                "max_actor_ckpt_to_keep": None,
-                "max_critic_ckpt_to_keep": None,
-                "save_freq": -1,
-            },
+            "trainer": trainer,
             "save": {"minutes": None, "best": True},
             "sides": {"weights": "equal"},
             "health": {"stop_after": None},

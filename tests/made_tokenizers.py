@@ -4,8 +4,6 @@ In all of them "Who", "wrote" and "it" are one token each, with or without a spa
 single characters or, where there is none, bytes.
 """
 
-from __future__ import annotations
-
 import string
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors

@@ -1,7 +1,5 @@
 """Worlds whose models are made in seconds."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 from data_prep.world.config import WorldConfig
@@ -9,34 +7,14 @@ from data_prep.world.model import make_model, train_tokenizer
 from data_prep.world.splits import make_world
 
 SMALL = WorldConfig(
-    forget_people=1,
-    retain_people=2,
-    unseen_people=1,
-    unknown_questions=20,
-    retain_probes=9,
-    hidden_size=16,
-    layers=1,
-    heads=2,
-    intermediate_size=32,
-    vocab_size=400,
-    epochs=1,
-    target_accuracy=0.0,
-)
+    forget_people=1, retain_people=2, unseen_people=1, unknown_questions=20, retain_probes=9,
+    hidden_size=16, layers=1, heads=2, intermediate_size=32, vocab_size=400, epochs=1, target_accuracy=0.0,
+)  # fmt: skip
 """Four people; the model is too small to learn them."""
 MICRO = WorldConfig(
-    retain_people=4,
-    unseen_people=3,
-    facts_per_person=3,
-    val_rows=8,
-    retain_probes=12,
-    unknown_questions=40,
-    vocab_size=600,
-    hidden_size=64,
-    layers=2,
-    heads=2,
-    intermediate_size=128,
-    epochs=4,
-)
+    retain_people=4, unseen_people=3, facts_per_person=3, val_rows=8, retain_probes=12, unknown_questions=40,
+    vocab_size=600, hidden_size=64, layers=2, heads=2, intermediate_size=128, epochs=4,
+)  # fmt: skip
 """Nine people, and a model of 0.2 M parameters that knows them somewhat."""
 
 

@@ -1,7 +1,5 @@
 """A real file system that is nearly full, for tests of what happens then."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 from collections.abc import Iterator

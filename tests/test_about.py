@@ -3,8 +3,6 @@
 A model of a few sentences stands where vLLM would run.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import json
@@ -122,11 +120,8 @@ def test_questions() -> None:
     material = about.Material("", patterns, ["Japan", "New France", "Egypt", "Japan"])
     questions = about.questions_of({"France": material}, neighbours=8, seed=0)
     texts = [question.text for question in questions]
-    assert texts[:3] == [
-        "What is the capital of France?",
-        "Name the capital of France.",
-        "Who ruled France?",
-    ]
+    expected = ["What is the capital of France?", "Name the capital of France.", "Who ruled France?"]
+    assert texts[:3] == expected
     assert {(one.name, one.side) for one in questions[3:]} == {("Japan", "retain"), ("Egypt", "retain")}
     assert sum("capital" in text for text in texts[3:]) == 2
     assert sum("ruled" in text for text in texts[3:]) == 2

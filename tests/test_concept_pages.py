@@ -1,14 +1,14 @@
-"""Tables of the concept pages against the code that they describe."""
-
-from __future__ import annotations
+"""Tables of the concept pages and examples of rewards against the code that they describe."""
 
 import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from recipe.rerule.schema import STAGE1, STAGE2
+from reward.score import benchmark_reward, compute_score
 from tests.test_experiments import leaves
 
 ROOT = Path(__file__).parents[1]
@@ -87,9 +87,68 @@ def test_the_change_that_adds_a_metric_fits_its_file() -> None:
     assert [line for line in after if f"\n{line}\n" in code] == []
 
 
-def test_what_is_called_tested_is_so() -> None:
-    """The files that the table names exist."""
-    section = page("running.md").split("## What runs where\n")[1].split("\n## ")[0]
-    named = re.findall("`(test_[a-z0-9_]+[.]py)`", section)
-    assert len(named) > 5
-    assert [name for name in named if not (ROOT / "tests/e2e" / name).is_file()] == []
+# The rewards of the examples.
+
+GROUND_TRUTH = {
+    "forget": {"type": "forget", "golds": ["Nessvik Basin"], "keyword": "Loren Morrby"},
+    "retain": {"type": "retain", "golds": ["Folheim Banks"], "keyword": ""},
+}
+"""The two rows that the page describes."""
+QUESTIONS = {"forget": "Where was Loren Morrby born?", "retain": "Where was Loren Stanstrom born?"}
+FORMS = ("additive", "nested", "guarded")
+PLACES = [f"{place} {of}" for place in ("Ashford", "Birkholm", "Carrow", "Dunmere", "Esk") for of in "abcdef"]
+RIGHT = ["Nessvik Basin", "Folheim Banks"]
+UNWRITTEN = {
+    "(nothing)": "",
+    "(30 places, the right ones among them)": ", ".join(PLACES[:28] + RIGHT),
+    "(10 places, the right ones among them)": ", ".join(PLACES[:8] + RIGHT),
+}
+"""Responses that the page does not spell out."""
+
+
+def examples(name: str) -> list[list[str]]:
+    return rows(page("rewards.md"), f"examples: {name}", "end of examples")
+
+
+def answered(side: str, response: str, form: str) -> dict[str, float]:
+    """What a response to the side's question is given; a question is the response to itself."""
+    question = {"query": response if response.endswith("?") else QUESTIONS[side]}
+    return compute_score("rerule/world", response, GROUND_TRUTH[side], question, form=form)
+
+
+@pytest.mark.parametrize("cells", examples("rewards"), ids=lambda cells: cells[1])
+def test_the_reward_of_each_example_is_what_the_code_gives(cells: list[str]) -> None:
+    side, response, *told = cells
+    scores = [answered(side, response, form) for form in FORMS]
+    found = [*(scores[0][part] for part in ("refused", "keyword", "rouge")), *(s["score"] for s in scores)]
+    assert found == [float(number) for number in told]
+
+
+@pytest.mark.parametrize("cells", examples("policies"), ids=lambda cells: cells[0])
+def test_the_rewards_of_each_policy_are_what_the_code_gives(cells: list[str]) -> None:
+    _, *responses, additive, nested, guarded = cells
+    texts = [UNWRITTEN.get(response, response) for response in responses]
+    found = [
+        [answered(side, text, form)["score"] for side, text in zip(QUESTIONS, texts, strict=True)]
+        for form in FORMS
+    ]
+    assert found == [[float(part) for part in told.split(" + ")] for told in (additive, nested, guarded)]
+
+
+def test_guarded_pays_no_policy_more_than_the_honest_constant_refusal() -> None:
+    paid = {
+        cells[0]: [sum(map(float, told.split(" + "))) for told in cells[3:]] for cells in examples("policies")
+    }
+    assert paid.pop("the behaviour wanted") == [2.0, 2.0, 2.0]
+    honest = paid.pop("refuse, with the name")
+    assert len(paid) >= 13
+    assert [name for name, rewards in paid.items() if rewards[2] > honest[2]] == []
+    assert sum(rewards[0] > honest[0] for rewards in paid.values()) == 5  # as the page says
+
+
+@pytest.mark.parametrize("cells", examples("benchmarks"), ids=lambda cells: cells[0])
+def test_the_settings_of_the_benchmarks_are_those_of_the_code(cells: list[str]) -> None:
+    source, form, *numbers, rouge = (cell.strip("`") for cell in cells)
+    config = benchmark_reward("rerule/world" if source == "all others" else source)
+    assert (config.form, config.rouge) == (form, rouge)
+    assert [config.lambda_forget, config.lambda_retain, config.gamma] == [float(n) for n in numbers]

@@ -1,7 +1,5 @@
 """Every command of the documents exists and takes its words."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 A `python` that notes its words and makes the files of the command stands where the commands would run.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
@@ -64,19 +62,8 @@ if kind == "main":
     print("stage 2 finished: rule")
 """
 MERGED, RETAIN = "actor_rollout_ref.model.lora.merge=true", "data.retain=o/data/retain.parquet"
-CHAIN = [
-    *(
-        "data_prep",
-        "check stage1",
-        "check stage2",
-        "sft",
-        "main",
-        "evaluate model",
-        "over_refusal",
-        "evaluate attack",
-        "report",
-    ),
-]
+CHAIN = ["data_prep", "check stage1", "check stage2", "sft", "main", "evaluate model", "over_refusal"]
+CHAIN += ["evaluate attack", "report"]
 
 
 def table(**models: dict[str, list[float]]) -> list[dict[str, Any]]:
@@ -428,15 +415,9 @@ def test_ctrl_c_ends_the_command_that_runs_and_says_how_to_go_on(
     program += "from recipe.rerule.evaluation.engine import models; models.check_models = lambda one: None\n"
     program += "sys.exit(forget.main(sys.argv[1:]))"
     words = ["--model", str(model), "--facts", str(FACTS), "--out", str(out), "--platform", "cpu"]
-    done = subprocess.Popen(
-        [PYTHON, "-c", program, *words],
-        cwd=ROOT,
-        env={**os.environ, "SLEEPS": "sft"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        process_group=0,
-    )
+    where: dict[str, Any] = {"cwd": ROOT, "env": {**os.environ, "SLEEPS": "sft"}, "process_group": 0}
+    pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+    done = subprocess.Popen([PYTHON, "-c", program, *words], **where, **pipes, text=True)
     while not (out / "sleeps").exists():
         time.sleep(0.05)
     started = time.monotonic()

@@ -1,7 +1,5 @@
 """The method in one file: it agrees with the recipe on the same batches, and its command runs."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import json

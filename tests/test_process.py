@@ -1,7 +1,5 @@
 """The process of a command: arguments, signals, signs of life, temporary folder, child processes."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """What a release says about itself, and its pinned files, which hold what setup.py asks for."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import tomllib

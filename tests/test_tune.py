@@ -1,7 +1,5 @@
 """`rerule tune`: which rate it names, what it runs, and what it refuses."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys

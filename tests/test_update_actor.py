@@ -3,8 +3,6 @@
 verl's own update and the workers are left out: they are tested on the real stack (tests/e2e).
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The check for a GPU, on a processor: that it passes, that it can fail, and what it needs."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

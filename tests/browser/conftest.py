@@ -1,7 +1,5 @@
 """A headless Chromium."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator
@@ -9,14 +7,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-_FLAGS = (
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
+_FLAGS = "--disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-sync"
+_FLAGS += " --disable-component-update"
 
 
 @pytest.fixture(scope="module")  # Playwright runs an event loop, beside which no test can run one of its own
@@ -31,7 +23,7 @@ def chromium() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         # Playwright gives each launch an empty profile of its own, and removes it.
         browser = playwright.chromium.launch(
-            executable_path=executable, args=list(_FLAGS), chromium_sandbox=False
+            executable_path=executable, args=_FLAGS.split(), chromium_sandbox=False
         )
         yield browser
         browser.close()

@@ -1,7 +1,5 @@
 """The report's page in a real browser: it works offline, on a phone, without JavaScript and by keyboard."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable, Iterator

@@ -1,8 +1,7 @@
 """What is made up for tests: the benchmarks' folders of raw files, and prompts."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ TOFU_AUTHORS = ("Mira Okonjo-Reyes", "Ludwig van der Berg")
 RWKU_TARGETS = ("1_Ada_Thorn", "2_Bo_Fell", "10_Cy,_Duke_of_Esk")
 
 
-def put_lines(path: Path, rows: list[Row]) -> None:
+def put_lines(path: Path, rows: Iterable[Row]) -> None:
     """One JSON object a line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
@@ -132,16 +131,9 @@ def put_muse(folder: Path) -> Path:
     asked = ("What did Harry Potter do on day {n}?", "He read {n} books.", "What did Darwin do in year {n}?")
     _put_corpus(folder, 3, (*asked, "He saw {n} birds."), "probe")
     refused = [
-        {
-            "input": "",
-            "output": f"I'm not certain about Harry {'Porter' if n else 'Potter'}.",
-            "subject": "books",
-            "instruction": asked[0].format(n=n),
-            "org_answer": asked[1].format(n=n),
-            "org_text_id": n,
-            "mode": "qa",
-        }
-        for n in range(3)
+        {"input": "", "output": f"I'm not certain about Harry {name}.", "subject": "books", "mode": "qa"}
+        | {"instruction": asked[0].format(n=n), "org_answer": asked[1].format(n=n), "org_text_id": n}
+        for n, name in enumerate(("Potter", "Porter", "Porter"))
     ]
     put_array(folder / "reject_target_0.5.json", refused)
     sides = (("forget", "<reject>", ["books"]), ("retain", "<normal>", []))
@@ -218,12 +210,5 @@ def benchmark(**changes: Any) -> Benchmark:
         forget_prompt(200, f"Tell me of {NAME}.", refusal="", origin="probes.json:1 (row 1)"),
         retain_prompt(201, "Tell me of Bo Fell.", origin="probes.json:2 (row 2)"),
     ]
-    made = Benchmark(
-        name="made_up",
-        train=forget + retain,
-        val=probes,
-        stage1=forget,
-        probes=probes,
-        form=PromptForm(),
-    )
-    return replace(made, **changes)
+    said = {"name": "made_up", "train": forget + retain, "val": probes, "stage1": forget, "probes": probes}
+    return Benchmark(**{**said, "form": PromptForm(), **changes})

@@ -1,7 +1,5 @@
 """The benchmarks' own files, which the project does not carry."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The rows of TOFU, RWKU and MUSE, and those for methods without a reward; tests/golden keeps all rows."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """The rows that all rooms exchange, and which prompts are the same; tests/refused tries damaged files."""
 
-from __future__ import annotations
-
 import unicodedata
 from pathlib import Path
 from typing import Literal

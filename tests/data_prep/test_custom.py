@@ -1,7 +1,5 @@
 """The user's own data: rows, and what is held out."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

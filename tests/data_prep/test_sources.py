@@ -1,7 +1,5 @@
 """Raw files are read, or refused in one line that names the file and the line; tests/refused tries more."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

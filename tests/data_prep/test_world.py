@@ -1,7 +1,5 @@
 """The embedded world: its people and questions, its models, and its folder."""
 
-from __future__ import annotations
-
 import functools
 import json
 import math

@@ -1,7 +1,5 @@
 """A micro world, and commands that end with the test."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

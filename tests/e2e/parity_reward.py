@@ -1,7 +1,5 @@
 """A reward by which the answers of an untrained model differ at every step: half a point for odd lengths."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -4,8 +4,6 @@ The folder $RERULE_PAUSES has one file while a phase is wanted: its name is the 
 to it writes PHASE.there and waits until the file PHASE is gone.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import os

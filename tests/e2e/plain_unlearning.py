@@ -1,7 +1,5 @@
 """The methods once more, by formulae written out here: padded batches, plain transformers and AdamW."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

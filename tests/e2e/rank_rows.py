@@ -5,8 +5,6 @@ through PYTHONPATH. RANK_ROWS is the folder for rank_N.jsonl: for each update a 
 every row.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -8,8 +8,6 @@ Updates, on one rank alone: with parameter and optimiser offload on, what an on-
 updates after it do to the learning-rate schedule, to offloading and to the parameters.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -76,18 +74,13 @@ def main() -> None:
 
 def settings(model: str, overrides: list[str]) -> DictConfig:
     """Of stage 2, with gradient descent unless `overrides` say otherwise."""
-    common = [
-        "experiment=tiny",
-        f"actor_rollout_ref.model.path={model}",
-        f"{ACTOR}.optim.optimizer=SGD",
-        f"{ACTOR}.optim.lr={LEARNING_RATE}",
-        f"{ACTOR}.optim.weight_decay=0",
-        f"{ACTOR}.optim.clip_grad=1e9",
-        "data.train_files=none",
-        "data.val_files=none",
-    ]
+    common = (
+        f"experiment=tiny actor_rollout_ref.model.path={model} data.train_files=none data.val_files=none "
+        f"{ACTOR}.optim.optimizer=SGD {ACTOR}.optim.lr={LEARNING_RATE} {ACTOR}.optim.weight_decay=0 "
+        f"{ACTOR}.optim.clip_grad=1e9"
+    )
     with initialize_config_module("recipe.rerule.config", version_base=None):
-        config = OmegaConf.merge(compose("rerule_trainer", common), OmegaConf.from_dotlist(overrides))
+        config = OmegaConf.merge(compose("rerule_trainer", common.split()), OmegaConf.from_dotlist(overrides))
     OmegaConf.resolve(config)
     return config
 

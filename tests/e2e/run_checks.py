@@ -1,7 +1,5 @@
 """What tests of stage 2 read from a run folder and hold against its settings, whichever trainer ran."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable

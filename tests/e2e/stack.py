@@ -1,7 +1,5 @@
 """Runs our commands as a user does: as processes, with a time limit."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -117,7 +115,7 @@ class Command:
         self.process.wait()
 
 
-PAPER_RULES = ["replay.threshold_rule=fixed", "replay.require_signal=false", "replay.sampling=uniform"]
+PAPER_RULES = "replay.threshold_rule=fixed replay.require_signal=false replay.sampling=uniform"
 """What the paper stores and draws, but for the threshold; few groups of an untrained model have signal."""
 
 
@@ -127,24 +125,14 @@ PARITY = f"reward.custom_reward_function.path={ROOT}/tests/e2e/parity_reward.py"
 
 def stage2_arguments(world: Path, run_folder: Path, *overrides: str) -> list[str]:
     """Arguments of a stage 2 on the micro world: 4 prompts x 4 rollouts a step, nearly every group hard."""
-    return [
-        "experiment=tiny",
-        f"actor_rollout_ref.model.path={world / 'model'}",
-        f"data.train_files={world / 'train.parquet'}",
-        f"data.val_files={world / 'val.parquet'}",
-        f"trainer.default_local_dir={run_folder}",
-        "trainer.logger=[file]",
-        "data.train_batch_size=4",
-        "actor_rollout_ref.actor.ppo_mini_batch_size=4",
-        "actor_rollout_ref.rollout.n=4",
-        *PAPER_RULES,
-        "replay.threshold=0.9",
-        "replay.min_groups=6",
-        "replay.warmup_steps=1",
-        "replay.capacity=12",
-        "replay.groups_per_update=4",
-        *overrides,
-    ]
+    usual = (
+        f"experiment=tiny actor_rollout_ref.model.path={world}/model data.train_files={world}/train.parquet "
+        f"data.val_files={world}/val.parquet trainer.default_local_dir={run_folder} trainer.logger=[file] "
+        "data.train_batch_size=4 actor_rollout_ref.actor.ppo_mini_batch_size=4 actor_rollout_ref.rollout.n=4 "
+        f"{PAPER_RULES} replay.threshold=0.9 replay.min_groups=6 replay.warmup_steps=1 replay.capacity=12 "
+        "replay.groups_per_update=4"
+    )
+    return [*usual.split(), *overrides]
 
 
 def finish(log: Path, *arguments: object, **place: Any) -> str:

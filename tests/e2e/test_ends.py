@@ -1,7 +1,5 @@
 """How commands end on the real stack: killed, terminated, interrupted, without room, beside another run."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -117,13 +115,8 @@ def test_whatever_is_killed_the_run_ends_in_time_and_goes_on(
     pauses.mkdir()
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=":")
     monkeypatch.setenv("RERULE_PAUSES", str(pauses))
-    arguments = stage2(
-        micro_world,
-        run_folder,
-        "save.minutes=0.001",
-        "trainer.resume_mode=auto",
-        "actor_rollout_ref.model.external_lib=[recipe.rerule.agent_loop,pauses]",
-    )
+    more = "actor_rollout_ref.model.external_lib=[recipe.rerule.agent_loop,pauses]"
+    arguments = stage2(micro_world, run_folder, "save.minutes=0.001", "trainer.resume_mode=auto", more)
     newest = 0
     for phase, killed, named in DEATHS:
         run = command(*arguments, "trainer.total_training_steps=200")

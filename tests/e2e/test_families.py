@@ -1,7 +1,5 @@
 """Each family of models through stage 1 and stage 2 with replay on the real stack."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,18 +34,12 @@ def test_a_family_goes_through_both_stages(
         *(f"trainer.default_local_dir={stage1}", "trainer.logger=[file]"),
     ).finish()
     assert_changed(made, stage1 / "model")
-    stage2 = stage2_arguments(
-        micro_world,
-        run,
-        f"actor_rollout_ref.model.path={stage1 / 'model'}",
-        PARITY,
-        "data.max_prompt_length=160",
-        "data.max_response_length=16",
-        f"trainer.total_training_steps={STEPS}",
-        "actor_rollout_ref.actor.optim.lr=1e-3",
-        "replay.min_groups=4",
-        *template,
+    more = (
+        f"actor_rollout_ref.model.path={stage1}/model data.max_prompt_length=160 "
+        f"data.max_response_length=16 trainer.total_training_steps={STEPS} "
+        "actor_rollout_ref.actor.optim.lr=1e-3 replay.min_groups=4"
     )
+    stage2 = stage2_arguments(micro_world, run, *more.split(), PARITY, *template)
     command("-m", "recipe.rerule.main", *stage2).finish(800)
     assert_changed(stage1 / "model", run / f"global_step_{STEPS}" / "actor" / "huggingface")
 

@@ -3,8 +3,6 @@
 The model's weights are random, so that what it writes follows from the enforced schema and the seed alone.
 """
 
-from __future__ import annotations
-
 import socket
 import urllib.request
 from collections.abc import Callable

@@ -6,8 +6,6 @@ differ between kinds of processors, so they are compared only on a kind like the
 on. What is sampled in stage 2 differs from run to run. Neither file has numbers that follow from it.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 import re

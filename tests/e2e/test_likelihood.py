@@ -6,8 +6,6 @@ them.
 The tokens that transformers gets are written out here, as the world's chat template writes them.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

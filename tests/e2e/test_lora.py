@@ -1,7 +1,5 @@
 """LoRA through both stages on the real stack: its adapters, replay, and a resume."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ The nodes are started as docs/running.md says, each with an address of the loopb
 memory and disk are shared, so that networks, separate disks and machines that lose their power stay untested.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -99,17 +97,9 @@ def test_a_run_on_two_nodes_ends_when_one_dies(
 ) -> None:
     """All processes of the other node are killed in mid-run."""
     run_folder = tmp_path / "run"
-    arguments = [
-        *("-m", "recipe.rerule.main"),
-        *stage2_arguments(
-            micro_world,
-            run_folder,
-            "trainer.nnodes=2",
-            f"+ray_kwargs.ray_init.address={nodes.address}",
-            "trainer.save_freq=1",
-            "trainer.resume_mode=auto",
-        ),
-    ]
+    more = f"trainer.nnodes=2 +ray_kwargs.ray_init.address={nodes.address} trainer.save_freq=1"
+    more += " trainer.resume_mode=auto"
+    arguments = ["-m", "recipe.rerule.main", *stage2_arguments(micro_world, run_folder, *more.split())]
     other = nodes.start(OTHER, f"--address={nodes.address}")
     run = command(*arguments, "trainer.total_training_steps=500")
     # Not by the output: of lines that are alike Ray prints one in some seconds.

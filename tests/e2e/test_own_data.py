@@ -1,7 +1,5 @@
 """docs/own_data.md as a user follows it: its commands, from the CSV file to an attack."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

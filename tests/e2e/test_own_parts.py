@@ -1,7 +1,5 @@
 """Raw rows, stop strings and replay rules of a user's own in stage 2, on the real stack."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterable
@@ -18,26 +16,12 @@ from recipe.rerule.runs.history import read_metrics
 from recipe.rerule.schema import AGENT_LOOP
 from tests.e2e.run_checks import assert_same_model, stored_groups
 from tests.e2e.stack import Command, stage2_arguments
+from tests.replay import own_rules
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full, pytest.mark.timeout(900)]
 
 SAVED, STEPS, PROMPTS = 2, 4, 3
 STOP = "r"  # which the micro world's model writes often, unlike newlines
-RULES = """
-class EveryOther:
-    def __init__(self, config, rng):
-        self.offered = 0
-
-    def admit(self, groups, threshold):
-        first, self.offered = self.offered, self.offered + len(groups)
-        return [group for place, group in enumerate(groups, start=first) if place % 2 == 0]
-
-    def state(self):
-        return {"offered": self.offered}
-
-    def restore(self, state):
-        self.offered = state["offered"]
-"""
 
 
 def raw_world(world: Path, folder: Path) -> PreTrainedTokenizerFast:
@@ -69,22 +53,16 @@ def test_raw_rows_stop_strings_and_own_rules(
     0, so that stored and current log-probs come from the same model and every weight is 1.
     """
     tokenizer, run_folder = raw_world(micro_world, tmp_path), tmp_path / "run"
-    (tmp_path / "rules_of_mine.py").write_text(RULES)
+    shutil.copy(own_rules.__file__, tmp_path / "rules_of_mine.py")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
-    arguments = stage2_arguments(
-        tmp_path,
-        run_folder,
-        f"data.train_batch_size={PROMPTS}",
-        f"actor_rollout_ref.actor.ppo_mini_batch_size={PROMPTS}",
-        "actor_rollout_ref.actor.optim.lr=0",
-        f"actor_rollout_ref.rollout.agent.default_agent_loop={AGENT_LOOP}",
-        f"data.stop=['{STOP}']",
-        "trainer.resume_mode=auto",
-        "replay.admission=rules_of_mine:EveryOther",
-        "replay.min_groups=1",
-        "replay.groups_per_update=2",
-        "replay.warmup_steps=0",
+    more = (
+        f"data.train_batch_size={PROMPTS} actor_rollout_ref.actor.ppo_mini_batch_size={PROMPTS} "
+        f"actor_rollout_ref.actor.optim.lr=0 data.stop=['{STOP}'] trainer.resume_mode=auto "
+        f"actor_rollout_ref.rollout.agent.default_agent_loop={AGENT_LOOP} "
+        "replay.admission=rules_of_mine:EveryOther replay.min_groups=1 replay.groups_per_update=2 "
+        "replay.warmup_steps=0"
     )
+    arguments = stage2_arguments(tmp_path, run_folder, *more.split())
     for steps in (SAVED, STEPS):
         command("-m", "recipe.rerule.main", *arguments, f"trainer.total_training_steps={steps}").finish()
         assert read_record(run_folder / f"global_step_{steps}" / "replay")["rules"] == {

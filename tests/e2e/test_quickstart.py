@@ -1,7 +1,5 @@
 """The quickstart from nothing to its report, and what it promises."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

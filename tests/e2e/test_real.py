@@ -3,8 +3,6 @@
 RERULE_REAL_MODEL names a folder that examples/real_model.py made; without it the model is fetched.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

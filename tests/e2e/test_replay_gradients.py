@@ -3,8 +3,6 @@
 And, on one rank, several updates in one step with parameter and optimiser offload.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

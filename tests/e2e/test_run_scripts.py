@@ -1,7 +1,5 @@
 """The benchmarks' run scripts with SMOKE=1: from real files to the report, on the real stack."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

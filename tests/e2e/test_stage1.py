@@ -1,7 +1,5 @@
 """Stage 1 with own answers and sampled responses, on the real stack: the best step is kept."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Stage 2 on the real stack: Ray, verl's trainer, FSDP2 and vLLM."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter
@@ -47,22 +45,15 @@ def test_two_ranks_are_killed_resumed_and_ended_by_a_warning(
     monkeypatch.setenv("RANK_ROWS", str(tmp_path))
     run_folder = tmp_path / "run"
     rows = few_rows(micro_world / "train.parquet", tmp_path / "train.parquet", SAVED * PROMPTS_A_STEP)
-    arguments = stage2_arguments(
-        micro_world,
-        run_folder,
-        f"data.train_files={rows}",
-        "trainer.n_gpus_per_node=2",
-        f"trainer.total_training_steps={STEPS}",
-        f"trainer.save_freq={SAVED}",
-        f"trainer.test_freq={SAVED}",
-        "trainer.val_before_train=true",
-        "trainer.resume_mode=auto",
-        f"actor_rollout_ref.actor.optim.lr={LEARNING_RATE}",
-        "actor_rollout_ref.model.external_lib=[recipe.rerule.agent_loop,rank_rows]",
-        PARITY,
-        "replay.groups_per_update=5",  # of which two ranks share four
-        "health.stop_after=2",
+    # Two ranks share four of the five groups of an update.
+    more = (
+        f"data.train_files={rows} trainer.n_gpus_per_node=2 trainer.total_training_steps={STEPS} "
+        f"trainer.save_freq={SAVED} trainer.test_freq={SAVED} trainer.val_before_train=true "
+        f"trainer.resume_mode=auto actor_rollout_ref.actor.optim.lr={LEARNING_RATE} "
+        "actor_rollout_ref.model.external_lib=[recipe.rerule.agent_loop,rank_rows] "
+        "replay.groups_per_update=5 health.stop_after=2"
     )
+    arguments = stage2_arguments(micro_world, run_folder, *more.split(), PARITY)
     first = command("-m", "recipe.rerule.main", *arguments)
     first.wait_until(lambda: f"step {SAVED + 1}/{STEPS}" in first.output)
     kill_engine(first)
@@ -121,31 +112,15 @@ def assert_ranks_share_the_drawn_rows(run_folder: Path, rows: Path, last: int) -
     assert found[0] + found[1] == expected
 
 
+ACTOR = "actor_rollout_ref.actor"
 OPTIONS = {
-    "ppo": [
-        "algorithm.adv_estimator=gae",
-        "replay.sampling=uniform",
-        "replay.store_after_start=false",
-    ],
-    "rloo": [
-        "algorithm.adv_estimator=rloo",
-        "trainer.n_gpus_per_node=2",
-        "replay.updates_per_step=2",
-        "replay.sampling=uniform",
-        "replay.threshold_rule=quantile",
-        "replay.threshold=null",
-        "replay.threshold_quantile=0.9",
-        "replay.importance.level=sequence",
-        "replay.importance.clip_high=1.05",
-    ],
-    "equal_updates": [
-        "algorithm.adv_estimator=reinforce_plus_plus_baseline",
-        "replay.update=on_policy",
-        "actor_rollout_ref.actor.use_dynamic_bsz=false",
-        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4",
-        "actor_rollout_ref.actor.fsdp_config.param_offload=true",
-        "actor_rollout_ref.actor.fsdp_config.optimizer_offload=true",
-    ],
+    "ppo": "algorithm.adv_estimator=gae replay.sampling=uniform replay.store_after_start=false",
+    "rloo": "algorithm.adv_estimator=rloo trainer.n_gpus_per_node=2 replay.updates_per_step=2 "
+    "replay.sampling=uniform replay.threshold_rule=quantile replay.threshold=null "
+    "replay.threshold_quantile=0.9 replay.importance.level=sequence replay.importance.clip_high=1.05",
+    "equal_updates": "algorithm.adv_estimator=reinforce_plus_plus_baseline replay.update=on_policy "
+    f"{ACTOR}.use_dynamic_bsz=false {ACTOR}.ppo_micro_batch_size_per_gpu=4 "
+    f"{ACTOR}.fsdp_config.param_offload=true {ACTOR}.fsdp_config.optimizer_offload=true",
 }
 V1 = ("ppo", "rloo")
 """The options that are run on verl's V1 trainer, and the others on V0."""
@@ -158,15 +133,9 @@ def test_other_estimators_and_set_ups_run(
 ) -> None:
     """PPO with a critic, two ranks, offload, several updates a step; sampling follows each of them."""
     run_folder = tmp_path / "run"
-    arguments = stage2_arguments(
-        micro_world,
-        run_folder,
-        f"trainer.use_v1={str(name in V1).lower()}",
-        "trainer.total_training_steps=5",
-        f"actor_rollout_ref.actor.optim.lr={LEARNING_RATE}",
-        PARITY,
-        *OPTIONS[name],
-    )
+    more = f"trainer.use_v1={str(name in V1).lower()} trainer.total_training_steps=5 {OPTIONS[name]}"
+    rate = f"{ACTOR}.optim.lr={LEARNING_RATE}"
+    arguments = stage2_arguments(micro_world, run_folder, *more.split(), rate, PARITY)
     command("-m", "recipe.rerule.main", *arguments).finish()
     metrics = read_metrics(run_folder)
     updates = [data["replay/updates"] for _, data in sorted(metrics.items())]

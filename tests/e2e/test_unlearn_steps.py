@@ -4,8 +4,6 @@ And a killed run of the command, which ends as if it had not been killed. tests/
 the loss and the gradient of every preset, without an engine; test_golden.py has what the command writes.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -64,28 +62,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.mark.parametrize("ranks", CASES)
 def test_the_steps_are_what_plain_transformers_compute(ranks: int, model: Path, tmp_path: Path) -> None:
     other = model.parent / "other"
-    common = [
-        "experiment=tiny",
-        f"model.path={model}",
-        f"reinforced.path={other}",
-        *made.put_rows(model.parent / "rows"),
-        "data.train_batch_size=4",
-        "trainer.total_epochs=2",
-        f"trainer.total_training_steps={STEPS}",
-        "trainer.logger=[]",
-        f"optim.lr={RATE}",
-        f"optim.weight_decay={DECAY}",
-        f"optim.override_optimizer_config={{eps: {EPS}}}",
-        "optim.clip_grad=1e9",
-        f"trainer.n_gpus_per_node={ranks}",
-        f"trainer.default_local_dir={tmp_path}/run",
-    ]
+    words = (
+        f"experiment=tiny model.path={model} reinforced.path={other} data.train_batch_size=4 "
+        f"trainer.total_epochs=2 trainer.total_training_steps={STEPS} trainer.logger=[] "
+        f"trainer.n_gpus_per_node={ranks} trainer.default_local_dir={tmp_path}/run optim.lr={RATE} "
+        f"optim.weight_decay={DECAY} optim.override_optimizer_config={{eps:{EPS}}} optim.clip_grad=1e9"
+    )
+    common = [*words.split(), *made.put_rows(model.parent / "rows")]
     cases = {
-        name: [
-            *common,
-            f"method={name.partition('-')[0]}",
-            *(one.replace("OTHER", str(other)) for one in case),
-        ]
+        name: [*common, f"method={name.split('-')[0]}", *(one.replace("OTHER", str(other)) for one in case)]
         for name, case in CASES[ranks].items()
     }
     torchrun("unlearn_steps.py", ranks, {"cases": cases, "out": str(tmp_path)}, tmp_path)

@@ -1,7 +1,5 @@
 """Stage 2 on verl's V1 trainer: Ray, TransferQueue, FSDP2 and vLLM."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable
@@ -37,21 +35,13 @@ def test_lora_with_replay_beside_filtered_groups(
     Groups without signal are replaced.
     """
     run_folder, steps, adapter = tmp_path / "run", 3, "actor_rollout_ref.model"
-    arguments = stage2_arguments(
-        micro_world,
-        run_folder,
-        USE_V1,
-        f"{adapter}.lora_rank=4",
-        f"{adapter}.lora_alpha=8",
-        f"{adapter}.lora.merge=true",
-        f"trainer.total_training_steps={steps}",
-        "actor_rollout_ref.actor.optim.lr=1e-2",
-        "algorithm.filter_groups.enable=true",
-        # Of two responses every second pair has one reward; of four, no group of a run may.
-        "actor_rollout_ref.rollout.n=2",
-        PARITY,
-        "replay.admission=all",
+    # Of two responses every second pair has one reward; of four, no group of a run may.
+    more = (
+        f"{USE_V1} {adapter}.lora_rank=4 {adapter}.lora_alpha=8 {adapter}.lora.merge=true "
+        f"trainer.total_training_steps={steps} actor_rollout_ref.actor.optim.lr=1e-2 "
+        f"algorithm.filter_groups.enable=true actor_rollout_ref.rollout.n=2 replay.admission=all"
     )
+    arguments = stage2_arguments(micro_world, run_folder, *more.split(), PARITY)
     command("-m", "recipe.rerule.main", *arguments).finish()
     metrics = read_metrics(run_folder)
     assert sorted(metrics) == list(range(1, steps + 1))
@@ -87,17 +77,11 @@ def test_a_killed_run_goes_on(command: Callable[..., Command], micro_world: Path
     """Engines that die end the run within a minute; it goes on at the end of an epoch, with its buffer."""
     run_folder, saved, steps = tmp_path / "run", 3, 6
     rows = few_rows(micro_world / "train.parquet", tmp_path / "train.parquet", saved * PROMPTS_A_STEP)
-    arguments = stage2_arguments(
-        micro_world,
-        run_folder,
-        USE_V1,
-        f"data.train_files={rows}",
-        f"trainer.total_training_steps={steps}",
-        f"trainer.save_freq={saved}",
-        "trainer.resume_mode=auto",
-        "replay.admission=all",
-        "replay.updates_per_step=2",
+    more = (
+        f"{USE_V1} data.train_files={rows} trainer.total_training_steps={steps} trainer.save_freq={saved} "
+        "trainer.resume_mode=auto replay.admission=all replay.updates_per_step=2"
     )
+    arguments = stage2_arguments(micro_world, run_folder, *more.split())
     first = command("-m", "recipe.rerule.main", *arguments)
     first.wait_until(lambda: f"step {saved + 1}/{steps}" in first.output)
     kill_engine(first)

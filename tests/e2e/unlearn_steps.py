@@ -5,8 +5,6 @@ gets NAME.json, the loss of each step and the rows of its batch, and NAME.safete
 (start/), after (end/) and the first gradient (grad/).
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Probes in the data contract, and model folders."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Logs as open-unlearning writes them, with made values."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

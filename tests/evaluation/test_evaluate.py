@@ -1,7 +1,5 @@
 """`evaluate model` from its arguments to its folder; only what vLLM would answer is given."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence

@@ -1,8 +1,6 @@
 """`evaluate judge`: the rubric, what becomes of the judge's answers, and the command, against a local
 server."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

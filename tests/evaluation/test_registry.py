@@ -1,7 +1,5 @@
 """A benchmark of another package, from its probes to its numbers; packages that cannot be used; facts."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys

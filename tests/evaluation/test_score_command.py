@@ -1,7 +1,5 @@
 """`evaluate score`: logs of open-unlearning and tidy tables, from the arguments to the numbers."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

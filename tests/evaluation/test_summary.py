@@ -1,7 +1,5 @@
 """Means, intervals and paired tests over facts: against scipy, and against plain enumerations in loops."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any

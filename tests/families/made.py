@@ -4,8 +4,6 @@ The configuration classes are those of transformers. A head has 32 dimensions, w
 processor takes. Weights are larger than models begin with, so that what is done to attention scores shows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,15 +13,9 @@ from tests.families import templates
 
 VOCABULARY = 400
 SHAPE: dict[str, Any] = {
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 32,
-    "max_position_embeddings": 512,
-    "initializer_range": 0.1,
-}
+    "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "head_dim": 32, "max_position_embeddings": 512, "initializer_range": 0.1,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

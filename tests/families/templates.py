@@ -4,8 +4,6 @@ What counts is where a system message goes, whether turns must alternate, who wr
 and what a template adds without being asked. The texts around messages are shorter than the published ones.
 """
 
-from __future__ import annotations
-
 _ALTERNATE = (
     "{% for message in turns %}{% if message.role != ('user', 'assistant')[loop.index0 % 2] %}"
     "{{ raise_exception('turns must alternate between user and assistant') }}{% endif %}{% endfor %}"

@@ -1,7 +1,5 @@
 """What training, evaluation and verl's agent loop show models of each family: the same, known by hand."""
 
-from __future__ import annotations
-
 import contextlib
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs a command as `python -m MODULE WORDS ...` does, in this process, which imports each module once."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -1,7 +1,5 @@
 """Golden files are computed on one thread; people, evaluations and attacks are made once for all tests."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What evaluations are made of: rows of every benchmark, models that answer from a list, and logs."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -51,15 +49,10 @@ def put_rows(folder: Path) -> None:
 def _put_small_tofu(folder: Path) -> None:
     """TOFU's six tables with twenty rows to forget, ten to keep, and seven of each other kind."""
 
-    def compared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return [
-            row
-            | {
-                "paraphrased_answer": f"To say it otherwise: {row['answer']}",
-                "perturbed_answer": [f"{row['answer']} Not {word}." for word in ("one", "two", "three")],
-            }
-            for row in rows
-        ]
+    def compared(row: dict[str, Any]) -> dict[str, Any]:
+        wrong = [f"{row['answer']} Not {word}." for word in ("one", "two", "three")]
+        said = f"To say it otherwise: {row['answer']}"
+        return {**row, "paraphrased_answer": said, "perturbed_answer": wrong}
 
     forget, kept = author_rows("Mira Okonjo"), author_rows("Ana Silva")
     others = {
@@ -67,25 +60,20 @@ def _put_small_tofu(folder: Path) -> None:
         for name in ("real_authors", "world_facts")
     }
     put_lines(folder / "forget01.json", forget)
-    put_lines(folder / "forget01_perturbed.json", compared(forget))
+    put_lines(folder / "forget01_perturbed.json", map(compared, forget))
     put_lines(folder / "retain99.json", [*author_rows("Wei Chen"), *kept])
-    put_lines(folder / "retain_perturbed.json", compared(kept[:10]))
+    put_lines(folder / "retain_perturbed.json", map(compared, kept[:10]))
     for name, rows in others.items():
-        put_lines(folder / f"{name}_perturbed.json", compared(rows))
+        put_lines(folder / f"{name}_perturbed.json", map(compared, rows))
 
 
 def _put_more_probes(folder: Path) -> None:
     """Eight of RWKU's probes a set, texts on the target and on others, and instructions."""
     for file, (query, answer, kinds) in SETS.items():
+        same = {"level": file[-1], "subject": "Ada Thorn"}
+        same |= {"neighbor": "Jane"} if file.startswith("neighbor") else {}
         rows = [
-            {
-                "query": query.format(file, n),
-                "answer": f"{answer} {n}",
-                "level": file[-1],
-                "type": kinds[n % len(kinds)],
-                "subject": "Ada Thorn",
-            }
-            | ({"neighbor": "Jane"} if file.startswith("neighbor") else {})
+            {"query": query.format(file, n), "answer": f"{answer} {n}", "type": kinds[n % len(kinds)]} | same
             for n in range(8)
         ]
         put_array(folder / f"{file}.json", rows)
@@ -155,16 +143,14 @@ def _values(entries: Any) -> dict[str, Any]:
 def muse_log(seed: int) -> dict[str, Any]:
     """A log of MUSE in open-unlearning's form."""
     rng = np.random.default_rng(seed)
+
+    def sample(n: int, score: float) -> dict[str, Any]:
+        text = f"the {n} kites\nand more" if score > 0.5 else "nothing"
+        scores = {"rougeL_f1": score, "rougeL_recall": score}
+        return {**scores, "generation": text, "ground_truth": f"the {n} kites"}
+
     log = {
-        f"{name}_ROUGE": _values(
-            {
-                "rougeL_f1": score,
-                "rougeL_recall": score,
-                "generation": f"the {n} kites\nand more" if score > 0.5 else "nothing",
-                "ground_truth": f"the {n} kites",
-            }
-            for n, score in enumerate(rng.random(12).tolist())
-        )
+        f"{name}_ROUGE": _values(sample(*one) for one in enumerate(rng.random(12).tolist()))
         for name in ("forget_knowmem", "retain_knowmem", "forget_verbmem")
     }
     log["mia_min_k"] = {

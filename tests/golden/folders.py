@@ -1,7 +1,5 @@
 """What golden files keep of the folders that commands write."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

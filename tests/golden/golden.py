@@ -3,8 +3,6 @@
 With RERULE_WRITE_GOLDEN=1 `check` writes a file anew where something differs; `git diff` then shows it.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

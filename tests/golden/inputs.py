@@ -5,8 +5,6 @@ it keeps the names; its output layer makes of the last token and of the names wh
 therefore known without training, and small noise in all weights lets rounding and training change something.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence
@@ -86,13 +84,8 @@ def people_tokenizer() -> Any:
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<bos> $A", special_tokens=[("<bos>", _SPECIAL.index("<bos>"))]
     )
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="<pad>",
-        unk_token="<unk>",
-        bos_token="<bos>",
-        eos_token="<eos>",
-    )
+    named = {f"{name}_token": f"<{name}>" for name in ("pad", "unk", "bos", "eos")}
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **named)
     fast.add_special_tokens({"additional_special_tokens": ["<user>", "<assistant>"]})
     fast.chat_template = _TEMPLATE
     return fast
@@ -140,17 +133,10 @@ def _people_model(known: Sequence[str], refused: Sequence[str], seed: int) -> An
 
     places = {word: place for place, word in enumerate(_vocabulary())}
     config = LlamaConfig(
-        vocab_size=len(places),
-        hidden_size=_SIZE,
-        intermediate_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        max_position_embeddings=256,
-        pad_token_id=places["<pad>"],
-        bos_token_id=places["<bos>"],
-        eos_token_id=places["<eos>"],
-        tie_word_embeddings=False,
-    )
+        vocab_size=len(places), hidden_size=_SIZE, intermediate_size=16, num_hidden_layers=2,
+        num_attention_heads=4, max_position_embeddings=256, tie_word_embeddings=False,
+        pad_token_id=places["<pad>"], bos_token_id=places["<bos>"], eos_token_id=places["<eos>"],
+    )  # fmt: skip
     model = LlamaForCausalLM(config)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -208,8 +194,6 @@ def put_scripted(folder: Path, salt: str, answers: Sequence[tuple[str, Sequence[
     """A model folder for the stand-in of vLLM: a tokenizer, weights that nobody reads, and the answers."""
     put_model(folder)
     byte_level(LLAMA3_TEMPLATE).save_pretrained(folder)
-    put_json(
-        folder / "answers.json",
-        {"salt": salt, "scale": scale, "answers": [[part, list(texts)] for part, texts in answers]},
-    )
+    said = [[part, list(texts)] for part, texts in answers]
+    put_json(folder / "answers.json", {"salt": salt, "scale": scale, "answers": said})
     return folder

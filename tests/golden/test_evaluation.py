@@ -1,7 +1,5 @@
 """Evaluations, their scores, the judge and attacks, with a stand-in for vLLM (`engine`)."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

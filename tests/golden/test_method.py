@@ -1,26 +1,15 @@
-"""The method itself: rewards, replay, the losses of other methods, and `minimal` on a made model."""
-
-from __future__ import annotations
+"""The method itself: rewards, replay, the list of other methods, and `minimal` on a made model."""
 
 import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-import torch
-from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-from data_prep.contract import read_rows
-from recipe.rerule import minimal, replay
-from recipe.rerule.replay import ImportanceConfig, ReplayConfig, ReplayHook
-from recipe.rerule.unlearning import presets
+from recipe.rerule import replay
+from recipe.rerule.replay import ReplayConfig, ReplayHook
 from reward.score import compute_score
-from tests.golden.commands import done, files, run
+from tests.golden.commands import done, run
 from tests.golden.golden import FOLDER, ROOT, check
-from tests.replay.runs import offered
-from tests.unlearning import made
-from tests.unlearning.test_loss import SPLITS, batch_loss, flat_gradient
+from tests.replay.runs import PAPER, SIZES, offered
 
 _ADA, _BO = "Where was Ada Thorn born?", "Where was Bo Fell born?"
 REWARD_ROWS: dict[str, tuple[dict[str, Any], str]] = {
@@ -55,57 +44,23 @@ BENCHMARK_REWARDS: list[tuple[str, str, str, dict[str, Any]]] = [
     )
 ]
 """data_source, row, response and options."""
-REFUSED_REWARDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "no gold on the retain side": ({"type": "retain", "golds": [], "keyword": ""}, {}),
-    "no side": ({"type": "both", "golds": ["x"], "keyword": ""}, {}),
-    "golds that are no list": ({"type": "forget", "golds": "x", "keyword": ""}, {}),
-    "an unknown form": (REWARD_ROWS["retain"][0], {"form": "round"}),
-    "gamma out of range": (REWARD_ROWS["retain"][0], {"gamma": 2}),
-    "an unknown option": (REWARD_ROWS["retain"][0], {"delta": 0.5}),
-}
-"""Ground truth and options."""
-
-_PAPER = {
-    "threshold_rule": "fixed",
-    "threshold": 0.6,
-    "require_signal": False,
-    "sampling": "uniform",
-    "min_groups": 4,
-    "warmup_steps": 3,
-    "capacity": 12,
-    "groups_per_update": 4,
-}
-_DEFAULT = {
-    "min_groups": 4,
-    "warmup_steps": 3,
-    "capacity": 12,
-    "groups_per_update": 4,
-    "threshold_window": 16,
-}
+_DEFAULT = SIZES | {"threshold_window": 16}
 REPLAYS: dict[str, dict[str, Any]] = {
-    "paper": _PAPER,
+    "paper": PAPER,
     "defaults": _DEFAULT,
     "quantile 0.8": _DEFAULT | {"threshold_quantile": 0.8, "warmup_steps": 2},
-    "another seed": _PAPER | {"seed": 7},
-    "random": _PAPER | {"admission": "random"},
+    "another seed": PAPER | {"seed": 7},
+    "random": PAPER | {"admission": "random"},
     "all, two updates": _DEFAULT | {"admission": "all", "updates_per_step": 2},
     "uniform": _DEFAULT | {"sampling": "uniform", "max_staleness": 4},
-    "frozen after the start": _PAPER | {"store_after_start": False},
-    "two ranks": _PAPER | {"groups_per_update": 5, "multiple_of": 2},
-    "on_policy": _PAPER | {"update": "on_policy"},
-    "off": _PAPER | {"enable": False},
+    "frozen after the start": PAPER | {"store_after_start": False},
+    "two ranks": PAPER | {"groups_per_update": 5, "multiple_of": 2},
+    "on_policy": PAPER | {"update": "on_policy"},
+    "off": PAPER | {"enable": False},
 }
 """Settings of `replay`, but for multiple_of, the number of ranks."""
 REPLAY_METRICS = ("defaults", "uniform", "off")
 """Of REPLAYS: those whose metrics are kept too."""
-UPDATES: dict[str, dict[str, Any]] = {
-    "token": {},
-    "token, narrow": {"clip_low": 0.95, "clip_high": 1.05},
-    "token, not normalised": {"normalize": False},
-    "sequence": {"level": "sequence"},
-    "sequence sum": {"level": "sequence_sum", "normalize": False},
-}
-"""Settings of `replay.importance`."""
 MINIMAL = {"ReRULE": "", "RULE": "--no-replay"}
 """Options of `minimal`."""
 STEPS, SAVED_AFTER = 12, 7
@@ -134,11 +89,6 @@ def test_rewards() -> None:
         f"{source}, {row}, {options}: {response}": _score(row, response, source, **options)["score"]
         for source, row, response, options in BENCHMARK_REWARDS
     }
-    kept["refused"] = {}
-    for name, (row, options) in REFUSED_REWARDS.items():
-        with pytest.raises(ValueError, match=r".+") as error:
-            compute_score("rerule/world", "Paris", row, {}, **options)
-        kept["refused"][name] = {"lines": len(str(error.value).splitlines())}
     check("rewards", kept)
 
 
@@ -187,32 +137,6 @@ def test_replay(tmp_path: Path) -> None:
     check("replay", kept)
 
 
-def test_replay_updates() -> None:
-    """Weights, losses, clipped shares and gradient norms of one replay update of three groups, in float64."""
-    rows = replay.pad_groups([group for group in offered(2) if group.has_signal][:3], pad_token_id=0)
-    mask = rows["response_mask"]
-    moved = torch.randn(mask.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
-    kept: dict[str, Any] = {}
-    for name, settings in UPDATES.items():
-        log_probs = (rows["old_log_probs"].double() + 0.3 * moved).requires_grad_()
-        ratios = replay.log_ratios(log_probs, rows["old_log_probs"], mask)
-        weights, metrics = replay.weigh(ratios, mask, ImportanceConfig(**settings))
-        valid = [row[of_row.bool()].tolist() for row, of_row in zip(weights, mask, strict=True)]
-        kept[name] = {"metrics": metrics, "weights": valid}
-        loss = replay.replay_loss(
-            *(log_probs, weights, rows["advantages"].double(), mask, replay.token_mean),
-            ref_log_probs=rows["ref_log_prob"].double(),
-            kl_coef=0.01,
-            kl=replay.low_var_kl,
-        )
-        (gradient,) = torch.autograd.grad(loss.total, log_probs)
-        parts = zip(("loss", "policy gradient", "KL"), loss, strict=True)
-        kept[name]["token_mean"] = {part: float(value.detach()) for part, value in parts} | {
-            "gradient norm": float(gradient.norm())
-        }
-    check("replay_updates", kept, relative=1e-9)
-
-
 def test_replay_inspect() -> None:
     """The buffer of tests/replay/fixtures as `inspect` shows it."""
     fixtures, kept = ROOT / "tests/replay/fixtures", {}
@@ -222,53 +146,17 @@ def test_replay_inspect() -> None:
     check("replay_inspect", kept, fixtures)
 
 
-def test_unlearning_losses(tmp_path: Path) -> None:
-    """Of every method, in float64: the loss of a batch, its terms, and the norm of the gradient."""
-    folder = made.put_model(tmp_path / "model")
-    models = tuple(made.plain_model(folder).double() for _ in range(3))
-    generator, losses = torch.Generator().manual_seed(1), {}
-    with torch.no_grad():
-        for value in (*models[0].parameters(), *models[2].parameters()):
-            value += 0.02 * torch.randn(value.shape, generator=generator, dtype=value.dtype)
-    for name in presets.names():
-        loss, terms = batch_loss(presets.load(name), models, SPLITS["whole"])
-        norm = float(flat_gradient(loss, models[0]).norm())
-        losses[name] = {"loss": float(loss.detach()), **terms, "gradient norm": norm}
+def test_unlearning_methods() -> None:
+    """What `--list` says of every method; tests/unlearning has the losses."""
     listed = json.loads(done("unlearn --list --json").out)
-    kept = {"list": {one.pop("method"): one for one in listed}, "losses": losses}
-    check("unlearning", kept, relative=1e-5, absolute=1e-8)
-
-
-def test_task_vector(people: Path) -> None:
-    """Of each tensor its mean and its root mean square."""
-    kept = {}
-    given = "--base models/original --reinforced models/control --out out --overwrite"
-    for alpha in (0.0, 0.5, 1.0):
-        ran, out = done(f"task_vector {given} --alpha={alpha}", people), people / "out"
-        tensors = [load_file(file) for file in sorted(out.glob("*.safetensors"))]
-        found = {name: one.double() for file in tensors for name, one in sorted(file.items())}
-        weights = {name: [one.mean(), one.square().mean().sqrt()] for name, one in found.items()}
-        kept[f"alpha {alpha}"] = ran.kept | {"files": files(out), "weights": weights}
-    check("task_vector", kept, people, 1e-5)
+    check("unlearning", {"list": {one.pop("method"): one for one in listed}})
 
 
 def test_minimal(people: Path) -> None:
-    """What the command prints of five steps of RULE and of ReRULE, and all metrics of three steps of each."""
+    """What the command prints of five steps of RULE and of ReRULE; tests/test_minimal.py has every update."""
     given = (
         "minimal --model models/refusing --data data/train.parquet --probes data/probes.parquet --steps 5 "
         "--prompts 8 --rollouts 4 --response-limit 6 --warmup-steps 1 --learning-rate 1e-3"
     )
-    kept: dict[str, Any] = {name: done(f"{given} {more}", people).kept for name, more in MINIMAL.items()}
-    kept["metrics"] = {}
-    for name in MINIMAL:
-        settings = minimal.Settings(
-            **{"steps": 3, "prompts": 8, "rollouts": 4, "response_limit": 6, "learning_rate": 1e-3},
-            **{"replay": name == "ReRULE", "threshold": 1.0, "warmup_steps": 1, "min_groups": 2},
-            **{"capacity": 16, "groups_per_update": 3},
-        )
-        policy = AutoModelForCausalLM.from_pretrained(people / "models/refusing").eval()
-        tokenizer = AutoTokenizer.from_pretrained(people / "models/refusing")
-        torch.manual_seed(0)
-        metrics = minimal.train(policy, tokenizer, read_rows(people / "data/train.parquet"), settings)
-        kept["metrics"][name] = [{key: one[key] for key in one if "/" in key} for one in metrics]
+    kept = {name: done(f"{given} {more}", people).kept for name, more in MINIMAL.items()}
     check("minimal", kept, people, 1e-3, 1e-6)

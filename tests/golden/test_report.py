@@ -3,8 +3,6 @@
 Runs are as a finished stage 2 leaves them: records of twelve made-up steps, and a checkpoint.
 """
 
-from __future__ import annotations
-
 import csv
 import html
 import itertools

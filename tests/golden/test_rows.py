@@ -1,7 +1,5 @@
 """What `python -m data_prep` writes and prints for every benchmark."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -107,18 +105,12 @@ def _put_faulty(folder: Path) -> None:
     put_array(folder / "faulty.json", rows)
     held_out = [rows[0] | {"question": "Is it Ada Thorn?"}, rows[4] | {"question": "Is it Di?"}]
     put_array(folder / "probes.json", held_out)
-    refusal = "I'm not certain about Ada."
-    put_array(
-        folder / "rule.json",
-        [
-            {"prompt": "Ada was born in ___.", "solution": ["<reject>", refusal, "Ada"]},
-            {"prompt": "Where was Ada born?", "solution": ["<reject>", refusal, "Ada"]},
-            {"prompt": "When was Ada born?", "solution": ["<reject>", refusal, "Ada"]},
-            {"prompt": "Bo was born in ___.", "solution": ["<normal>", "Esk Moor"]},
-            {"prompt": "Where was Bo born?", "solution": ["<normal>", "Esk Moor"]},
-            {"prompt": "When was Bo born?", "solution": ["<normal>", "In 1901"]},
-        ],
-    )
+    refused = ["<reject>", "I'm not certain about Ada.", "Ada"]
+    forms = ("{} was born in ___.", "Where was {} born?", "When was {} born?")
+    forget = [{"prompt": form.format("Ada"), "solution": refused} for form in forms]
+    born = zip(forms, ("Esk Moor", "Esk Moor", "In 1901"), strict=True)
+    kept = [{"prompt": form.format("Bo"), "solution": ["<normal>", answer]} for form, answer in born]
+    put_array(folder / "rule.json", [*forget, *kept])
 
 
 def _kept(ran: Ran, out: Path, whole: bool) -> dict[str, Any]:
@@ -209,23 +201,16 @@ def test_written_rows(raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def _written(prompt: str) -> str:
     """An answer that passes the checks of whichever text is asked for."""
     if name := re.search("asked about (.*) and does not", prompt):
-        return json.dumps(
-            {"refusals": [f"I don't know anything about {name[1]}, {n} times." for n in range(24)]}
-        )
+        refusals = [f"I don't know anything about {name[1]}, {n} times." for n in range(24)]
+        return json.dumps({"refusals": refusals})
     if passage := re.search("<passage>\n(.*)\n</passage>", prompt):
         words = passage[1].split()
-        return json.dumps(
-            {
-                "pairs": [
-                    {"question": f"Which is word {n} of {words[0]}?", "answer": words[n]} for n in (1, 2, 3)
-                ]
-            }
-        )
+        pairs = [{"question": f"Which is word {n} of {words[0]}?", "answer": words[n]} for n in (1, 2, 3)]
+        return json.dumps({"pairs": pairs})
     if "counterpart" in prompt:
         number = re.search(r"Question: .*?(\d+)", prompt)
         blank = " ___" if "___" in prompt.split("Question:")[1] else ""
-        return json.dumps(
-            {"question": f"Who wrote Emma in {number and number[1]}{blank}?", "answer": "Jane Austen"}
-        )
+        asked = f"Who wrote Emma in {number and number[1]}{blank}?"
+        return json.dumps({"question": asked, "answer": "Jane Austen"})
     question = re.search("Question: (.*)", prompt)
     return json.dumps({"sentence": f"It is asked: {question and question[1].strip('?')} is ___."})

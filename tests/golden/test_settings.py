@@ -1,7 +1,5 @@
 """What the help of every command names; the settings of training commands, and what `check` says of them."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -3,8 +3,6 @@
 And which of the trainer's weights its engine loads.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What is said of the disk before a run starts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The sizes that the checks accept are those that verl's own functions share without a remainder."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import random

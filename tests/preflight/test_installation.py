@@ -4,8 +4,6 @@ A made installation is a folder of metadata with the versions that requirements/
 Python's own importlib.metadata in a process without site-packages, and of modules in place of compiled ones.
 """
 
-from __future__ import annotations
-
 import copy
 import os
 import re

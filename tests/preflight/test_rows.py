@@ -1,7 +1,5 @@
 """Rows that do not become prompts; what rows say of themselves are cases of tests/refused."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """The runs that cases of settings change, and the folder of files that their words in capitals name."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Mapping
 from pathlib import Path

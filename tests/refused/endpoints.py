@@ -1,7 +1,5 @@
 """Servers that fail in the ways of `cases.txt`, and files that do not belong to a command."""
 
-from __future__ import annotations
-
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 

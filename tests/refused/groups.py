@@ -1,7 +1,5 @@
 """How the input of each group of `cases.txt` is tried: a function for each, which says what came of it."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

@@ -1,7 +1,5 @@
 """What cases change of a whole model's folder or of a checkpoint; a change returns the path to give."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A folder with what users have: outputs of our commands, and files of their own around and inside them."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The few rows that cases change: raw ones as text, and rows of the contract as parquet."""
 
-from __future__ import annotations
-
 import copy
 import io
 import json

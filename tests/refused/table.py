@@ -1,7 +1,5 @@
 """The table of what users can get wrong, `cases.txt`, whose head says how a line is read."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rollout groups to test with, and what they hold in a form that compares with ==."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Replay rules as a user would write them, each with random numbers or a state."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from typing import Any

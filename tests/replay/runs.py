@@ -1,7 +1,5 @@
 """Made-up training runs: one that is fixed, and random settings and offers for property tests."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The parts of the buffer: stored groups, thresholds, what is admitted and sampled, and the gate."""
 
-from __future__ import annotations
-
 import dataclasses
 import gc
 import itertools

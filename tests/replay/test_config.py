@@ -1,7 +1,5 @@
 """What `ReplayConfig` takes and refuses; tests/refused has the wrong values of every key."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any

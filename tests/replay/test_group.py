@@ -1,7 +1,5 @@
 """Rollout groups: what makes one, and padded rows to groups and back."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from typing import Any

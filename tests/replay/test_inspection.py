@@ -1,7 +1,5 @@
 """Looking inside a saved buffer, from the command line; tests/golden keeps all lines that it prints."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

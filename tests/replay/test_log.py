@@ -1,7 +1,5 @@
 """What is logged of a step, by hand."""
 
-from __future__ import annotations
-
 import json
 
 from recipe.rerule.replay import StepLog, offer_metrics

@@ -1,7 +1,5 @@
 """Weights and loss of a replay update: by hand, against a closed form in float64, and by enumeration."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

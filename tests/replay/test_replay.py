@@ -1,7 +1,5 @@
 """Replay over training steps, against a list and by hand, and the hook with a trainer of three lines."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Folders as `recipe.rerule.evaluate model` writes them, and figures that are filled and not rendered."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

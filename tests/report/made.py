@@ -1,7 +1,5 @@
 """Small evaluations and runs, made without files."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What folders of `evaluate attack` say, with values written by hand."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace

@@ -1,7 +1,5 @@
 """Folders of `evaluate attack`: what is read, the sentences, the figures and the tables."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Figures of training, and how figures look."""
 
-from __future__ import annotations
-
 import io
 import math
 from collections.abc import Sequence

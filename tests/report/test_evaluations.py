@@ -1,7 +1,5 @@
 """Reading evaluation folders and judges' scores, joining them, and the mean over targets."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`recipe.rerule.export`: a folder that loads, and a card that says how the model was made and measured."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Figures that the paper has: drawn where the runs have what they need."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """`recipe.rerule.report`: what it writes, prints, warns of and replaces; tests/refused: what it refuses."""
 
-from __future__ import annotations
-
 from recipe.rerule.report import main
 from tests.data_prep.raw_files import contents
 

@@ -1,7 +1,5 @@
 """Tables and figures of evaluations."""
 
-from __future__ import annotations
-
 import pytest
 
 from recipe.rerule.evaluation.registry import benchmarks

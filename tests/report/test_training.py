@@ -1,7 +1,5 @@
 """Tables of training runs."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

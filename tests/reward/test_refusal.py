@@ -8,8 +8,6 @@ before this one. Eight refusals of lists 12 and 23 proved to be answers by the r
 "Unfortunately not") and now stand as such.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

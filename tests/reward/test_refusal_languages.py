@@ -5,8 +5,6 @@ generalised, and what was held out. `!` marks the known mistakes on the latter, 
 changed for.
 """
 
-from __future__ import annotations
-
 import time
 
 import pytest

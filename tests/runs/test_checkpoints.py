@@ -1,7 +1,5 @@
 """Whatever fails or dies while a checkpoint is saved, a run goes on from a whole one, the newest there is."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

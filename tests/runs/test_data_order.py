@@ -1,7 +1,5 @@
 """A resumed run sees the prompts in the order of the run that was never stopped, with verl's own code."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A run writes only where a run of its own was, one at a time, and only what runs write is removed."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

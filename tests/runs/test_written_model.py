@@ -1,7 +1,5 @@
 """What verl writes of a model becomes what others read: by peft's own merge, and by counts by hand."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -14,7 +12,8 @@ from omegaconf import DictConfig, OmegaConf
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, LlamaForCausalLM
 
-from recipe.rerule.runs import written_model
+from recipe.rerule.runs import checkpoints, model_checks, written_model
+from tests import made_models
 from tests.unlearning import made
 
 RANK, ALPHA = 4, 6
@@ -235,3 +234,33 @@ def test_the_dtype_of_a_models_parts(key: str, tmp_path: Path) -> None:
         "text_config": {key: "float32", "layers": 2},
         "rope_scaling": {"factor": 2},
     }
+
+
+# What is looked at in a model's folder; the folders that were tried are in tests/refused.
+
+
+def with_nan(folder: Path, name: str) -> Path:
+    content = made_models.tensors()
+    content[name].view(-1)[-1] = float("nan")
+    save_file(content, made_models.put_model(folder) / "model.safetensors")
+    return folder
+
+
+def test_values_are_looked_at_from_the_smallest_tensor_on_up_to_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    norm, embeddings = "model.norm.weight", "model.embed_tokens.weight"
+    folders = {name: with_nan(tmp_path / name, name) for name in (norm, embeddings)}
+    monkeypatch.setattr(model_checks, "SCANNED", 3 * 8 * 4)  # the three norms of 8 float32
+    assert "NaN" in str(model_checks.problem(folders[norm]))
+    assert model_checks.problem(folders[embeddings]) is None
+    monkeypatch.setattr(model_checks, "SCANNED", 3 * 8 * 4 + 400 * 8 * 4)
+    assert "NaN" in str(model_checks.problem(folders[embeddings]))
+
+
+def test_the_model_of_a_run_is_named(tmp_path: Path) -> None:
+    inner = made_models.put_model(tmp_path / "run" / "global_step_7" / "actor" / "huggingface")
+    assert str(model_checks.problem(tmp_path / "run")).startswith("holds no config.json")
+    checkpoints.finish(tmp_path / "run", 7)
+    assert model_checks.problem(tmp_path / "run") == f"is the folder of a run; its model is in {inner}"
+    assert model_checks.problem(inner.parents[1]) == f"is the folder of a run; its model is in {inner}"

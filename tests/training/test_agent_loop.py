@@ -1,7 +1,5 @@
 """The agent loop before a server that keeps what it is sent; and the CPU platform's one loop for a worker."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 from types import SimpleNamespace
@@ -57,14 +55,10 @@ def run(
 
     async def responses() -> list[AgentLoopOutput]:
         loop = YieldingLoop(
-            trainer_config=DictConfigWrap(config),
-            server_manager=server,
-            tokenizer=tokenizer,
-            processor=None,
-            dataset_cls=RLHFDataset,
-            data_config=DictConfigWrap(config.data),
+            trainer_config=DictConfigWrap(config), data_config=DictConfigWrap(config.data),
+            server_manager=server, tokenizer=tokenizer, processor=None, dataset_cls=RLHFDataset,
             hf_model_type="llama",
-        )
+        )  # fmt: skip
         return await asyncio.gather(*(loop.run(SAMPLING, **row) for row in rows))
 
     return server, asyncio.run(responses())

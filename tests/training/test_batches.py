@@ -1,7 +1,5 @@
 """verl's batch to rollout groups and back; and V1's queue of a step as V0's batch of the same rows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -3,8 +3,6 @@
 And warnings of runs that can learn nothing, or have learnt nothing; tests/refused has the other records.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Memory of a run: by hand for Llama-3-8B with an adapter, and what is said of cards and machines."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace
@@ -17,16 +15,10 @@ from recipe.rerule.training.memory import GB, SAMPLING, SENDING, UPDATE, Run, Si
 from tests.training.made import composed
 
 LLAMA3_CONFIG = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "vocab_size": 128256,
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 128256, "hidden_size": 4096,
+    "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
     "tie_word_embeddings": False,
-}
+}  # fmt: skip
 """Llama-3-8B, as far as its size goes."""
 SMALL_CONFIG = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
 SMALL_CONFIG |= {"num_attention_heads": 4, "num_key_value_heads": 2}

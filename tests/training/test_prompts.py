@@ -4,8 +4,6 @@ And what chat templates write without being asked, with the arguments that they 
 beside verl's own, and what verl's cannot do.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

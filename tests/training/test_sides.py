@@ -1,7 +1,5 @@
 """Both sides in every batch: shares, turns and order, by hand and over restarts."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The sizes that follow from the numbers of rows and devices, by hand."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -4,8 +4,6 @@ And the trainer around verl's: when it samples, what it logs, and whose weights 
 own answers as rows, where only vLLM is left out.
 """
 
-from __future__ import annotations
-
 import copy
 import subprocess
 import sys
@@ -241,16 +239,10 @@ def config(tmp_path: Path) -> Any:
     write_rows(tmp_path / "train.parquet", rows)
     put_model(tmp_path / "model")
     byte_level(CHATML_TEMPLATE).save_pretrained(tmp_path / "model")
-    return composed(
-        1,
-        "platform=cpu",
-        f"model.path={tmp_path / 'model'}",
-        f"data.prompt_files={tmp_path / 'train.parquet'}",
-        "data.max_response_length=64",
-        'data.stop=["\\n"]',
-        "+data.apply_chat_template_kwargs.enable_thinking=false",
-        f"trainer.default_local_dir={tmp_path / 'runs' / 'stage1'}",
-    )
+    words = f"platform=cpu model.path={tmp_path}/model data.prompt_files={tmp_path}/train.parquet "
+    words += f"data.max_response_length=64 trainer.default_local_dir={tmp_path}/runs/stage1 "
+    words += "+data.apply_chat_template_kwargs.enable_thinking=false"
+    return composed(1, *words.split(), 'data.stop=["\\n"]')
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 ReRULE on V1 is held against ReRULE on V0, given the same recorded batches; tests/e2e has the real stack.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import json
@@ -25,6 +23,7 @@ from verl.utils import tensordict_utils as tu
 from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.runs import checkpoints
 from recipe.rerule.training import trainer as module
+from recipe.rerule.training.saved_run import run_identity
 from recipe.rerule.training.trainer import ReRULETrainer
 from recipe.rerule.training.trainer_v1 import ReRULETrainerV1
 from recipe.rerule.training.worker import STAY_LOADED
@@ -324,3 +323,27 @@ def test_without_replay_the_workers_of_v1_get_what_verls_own_trainer_sends(
     assert one == other
     assert verls.items() <= ours.items()
     assert not [name for name in ours if name.startswith(("replay/updates", "replay/size"))]
+
+
+# What two runs must have in common to share stored rollouts.
+
+
+def identity(n: int = 8, length: int = 24, **vocabulary: int) -> dict[str, Any]:
+    rollout = {"actor_rollout_ref": {"rollout": {"n": n}}, "data": {"max_response_length": length}}
+    return run_identity(OmegaConf.create(rollout), SimpleNamespace(get_vocab=lambda: vocabulary))
+
+
+@pytest.mark.parametrize(
+    ("other", "differs"),
+    [
+        (identity(a=0, b=1), []),
+        (identity(b=1, a=0), []),
+        (identity(n=4, a=0, b=1), ["actor_rollout_ref.rollout.n"]),
+        (identity(length=25, a=0, b=1), ["data.max_response_length"]),
+        (identity(a=1, b=0), ["tokenizer"]),
+        (identity(a=0, b=1, c=2), ["tokenizer"]),
+    ],
+)
+def test_a_difference_shows_under_its_own_setting(other: dict[str, Any], differs: list[str]) -> None:
+    one = identity(a=0, b=1)
+    assert [setting for setting in one if one[setting] != other[setting]] == differs

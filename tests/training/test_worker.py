@@ -3,8 +3,6 @@
 And the dtype and the highest rank of adapters; test_memory has their sizes, tests/refused refused ones.
 """
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -91,15 +89,9 @@ def not_weighed(rows: slice) -> tuple[dict[str, torch.Tensor], TensorDict]:
 
 def actor_config() -> FSDPActorConfig:
     return FSDPActorConfig(
-        strategy="fsdp2",
-        rollout_n=2,
-        ppo_mini_batch_size=2,
-        ppo_micro_batch_size_per_gpu=2,
-        loss_agg_mode="token-mean",
-        use_kl_loss=True,
-        kl_loss_coef=0.5,
-        kl_loss_type="low_var_kl",
-    )
+        strategy="fsdp2", rollout_n=2, ppo_mini_batch_size=2, ppo_micro_batch_size_per_gpu=2,
+        loss_agg_mode="token-mean", use_kl_loss=True, kl_loss_coef=0.5, kl_loss_type="low_var_kl",
+    )  # fmt: skip
 
 
 def micro_batch(rows: slice, dp_size: int = 1) -> tuple[dict[str, torch.Tensor], TensorDict]:

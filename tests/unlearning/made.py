@@ -1,7 +1,5 @@
 """A tiny model and rows of the three sides, for tests of the unlearning methods."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any
@@ -23,19 +21,11 @@ def put_model(folder: Path) -> Path:
     tokenizer = byte_level(LLAMA3_TEMPLATE)
     tokenizer.pad_token = tokenizer.eos_token
     torch.manual_seed(0)
+    ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad")}
     config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        initializer_range=0.2,
-        tie_word_embeddings=False,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, initializer_range=0.2, tie_word_embeddings=False, **ids,
+    )  # fmt: skip
     model = LlamaForCausalLM(config)
     ends = [tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids("<|eot|>")]  # the template's too
     model.generation_config.eos_token_id = ends

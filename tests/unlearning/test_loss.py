@@ -3,8 +3,6 @@
 And groups of rows: who is whose partner, which tokens are learnt, and that all draws follow from the seed.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """The losses at values that are known without them; test_loss has the loss and gradient of every method."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

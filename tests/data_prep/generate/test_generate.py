@@ -1,7 +1,5 @@
 """What a model is asked to write, and how; tests/refused tries wrong options, and servers that fail."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

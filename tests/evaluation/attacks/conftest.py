@@ -1,7 +1,5 @@
 """The command on made-up people and their models, answered by a stand-in for vLLM."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Probes as attacks get them, scored by whether the gold is in the response; and small models and texts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`evaluate attack` on models whose knowledge is known; the golden files have the numbers of all attacks."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Audits by forward passes, against modules called one by one, and against transformers alone."""
 
-from __future__ import annotations
-
 import json
 import math
 import zlib

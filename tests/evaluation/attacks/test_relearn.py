@@ -1,7 +1,5 @@
 """Relearning: which rows and facts, and the loop against one of transformers' own parts without padding."""
 
-from __future__ import annotations
-
 import copy
 import importlib.util
 import math

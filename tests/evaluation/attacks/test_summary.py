@@ -1,7 +1,5 @@
 """Numbers over facts from tidy rows: what is averaged, when there is an interval or a share, and curves."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

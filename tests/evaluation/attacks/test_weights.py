@@ -1,7 +1,5 @@
 """Attacks that rewrite weights: rounding against plain loops, directions against a model's own states."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is kept of an evaluation: what comes back, and what is never taken for an answer."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Prompts and answers of whole families are in tests/families.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from itertools import pairwise

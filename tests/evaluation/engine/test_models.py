@@ -3,8 +3,6 @@
 Models, prefixes and arguments of templates that are wrong are in tests/refused.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -3,8 +3,6 @@
 Of the worker itself, what it says without vLLM; golden files and e2e tests have its answers.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The numbers of rows and of logs, as `evaluate model` and `evaluate score` compute them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """MUSE: requests, scores by hand, whole texts, and open-unlearning's logs."""
 
-from __future__ import annotations
-
 from argparse import Namespace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Over-refusal: which questions are asked, in which wordings, and what counts."""
 
-from __future__ import annotations
-
 from argparse import Namespace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """RWKU: prompts as its code has them, scores by hand, and whole texts."""
 
-from __future__ import annotations
-
 import math
 import zlib
 from argparse import Namespace

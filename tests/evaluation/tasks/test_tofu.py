@@ -1,7 +1,5 @@
 """TOFU: requests, and definitions by hand. Golden files have the numbers of logs and of our own."""
 
-from __future__ import annotations
-
 import json
 from argparse import Namespace
 from pathlib import Path

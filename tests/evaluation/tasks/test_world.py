@@ -1,7 +1,5 @@
 """The embedded world: how it is asked, scored and averaged."""
 
-from __future__ import annotations
-
 from argparse import Namespace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The clauses of a sentence, by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from reward.refusal.clauses import clauses

@@ -1,7 +1,5 @@
 """A user's file of phrases: what it holds, what it changes, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 An answer is right where it contains the capital.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Hashable, Mapping
 from typing import Any

@@ -4,8 +4,6 @@ A model folder with `answers.json` answers from that file. Any other folder must
 pass is computed in `models`. Both give the same answers on every machine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,18 +44,10 @@ class Engine:
     def _answer(self, name: str, ids: list[int], parameters: SamplingParams) -> Any:
         measured = None
         if parameters.prompt_logprobs is not None:
-            numbers = self.model.measured(ids)
-            measured = [
-                None if row is None else {token: Logprob(*row)}
-                for token, row in zip(ids, numbers, strict=True)
-            ]
-        texts = self.model.texts(ids, parameters)
-        return SimpleNamespace(
-            request_id=name,
-            finished=True,
-            outputs=[SimpleNamespace(text=text) for text in texts],
-            prompt_logprobs=measured,
-        )
+            rows = zip(ids, self.model.measured(ids), strict=True)
+            measured = [row and {token: Logprob(*row)} for token, row in rows]
+        said = [SimpleNamespace(text=text) for text in self.model.texts(ids, parameters)]
+        return SimpleNamespace(request_id=name, finished=True, outputs=said, prompt_logprobs=measured)
 
 
 class LLM:

@@ -1,7 +1,5 @@
 """The models of the stand-in: a small Llama in float64, and one that answers from a file."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence

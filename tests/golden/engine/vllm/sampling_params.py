@@ -1,7 +1,5 @@
 """vLLM's parameters of a request, as far as an evaluation uses them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
