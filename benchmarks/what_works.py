@@ -219,16 +219,20 @@ class Study:
 
     def make(self, runs: list[tuple[str, int]], jobs: int) -> None:
         """Make runs, their stages 1 first, and write a line of RESULTS for each that ends well."""
-        if not self.data.exists():
-            source = str(ROOT / "examples" / "france.csv")
-            words = ["--source", source, "--out", str(self.data), *ROWS]
-            command(self.out / "data.log", "data_prep", "custom", *words)
+        self.rows()
         starts = dict.fromkeys((ARMS[arm].stage1, seed) for arm, seed in runs)
         with ThreadPoolExecutor(jobs) as pool, ThreadPoolExecutor(len(starts) or 1) as together:
             first = pool if jobs == 1 else together
             stages1 = {start: first.submit(self.stage1, *start) for start in starts}
             for arm, seed in runs:
                 pool.submit(self.run, arm, seed, stages1[ARMS[arm].stage1, seed])
+
+    def rows(self) -> None:
+        """Make the rows, if they are not there."""
+        if not self.data.exists():
+            source = str(ROOT / "examples" / "france.csv")
+            words = ["--source", source, "--out", str(self.data), *ROWS]
+            command(self.out / "data.log", "data_prep", "custom", *words)
 
     def run(self, name: str, seed: int, stage1: Future[Path]) -> None:
         """One run of an arm: training after its stage 1, held-out answers, and its line."""
@@ -242,20 +246,7 @@ class Study:
             shutil.rmtree(folder, ignore_errors=True)  # of a run that was stopped, and has no result
             models = [f"last={first / 'model'}"]
             if arm.stage2 is not None:
-                command(
-                    folder.with_suffix(".log"),
-                    "recipe.rerule.main",
-                    *self.on,
-                    *STAGE2,
-                    *PLATFORMS[self.platform],
-                    *arm.stage2,
-                    f"actor_rollout_ref.model.path={first / 'model'}",
-                    f"data.train_files={self.data / 'train.parquet'}",
-                    f"data.val_files={self.data / 'val.parquet'}",
-                    f"data.seed={seed}",
-                    f"trainer.total_training_steps={STEPS}",
-                    f"trainer.default_local_dir={folder}",
-                )
+                self.stage2(arm.stage2, first, seed, folder)
                 models = [f"last={folder}@last", f"best={folder}@best"]
             if arm.po:
                 command(
@@ -290,6 +281,23 @@ class Study:
         for checkpoint in folder.glob("global_step_*"):
             shutil.rmtree(checkpoint)
 
+    def stage2(self, settings: tuple[str, ...], stage1: Path, seed: int, folder: Path) -> None:
+        """Stage 2 after the run folder of a stage 1."""
+        command(
+            folder.with_suffix(".log"),
+            "recipe.rerule.main",
+            *self.on,
+            *STAGE2,
+            *PLATFORMS[self.platform],
+            *settings,
+            f"actor_rollout_ref.model.path={stage1 / 'model'}",
+            f"data.train_files={self.data / 'train.parquet'}",
+            f"data.val_files={self.data / 'val.parquet'}",
+            f"data.seed={seed}",
+            f"trainer.total_training_steps={STEPS}",
+            f"trainer.default_local_dir={folder}",
+        )
+
     def evaluation(self, name: str, models: list[str]) -> Path:
         """The folder of an evaluation on the held-out questions, of the base model too."""
         folder = self.out / f"evaluation-{name}"
@@ -318,8 +326,8 @@ class Study:
         words = [
             *self.on,
             *STAGE1,
-            *settings,
             f"model.path={self.model}",
+            *settings,
             f"data.train_files={self.data / 'sft.parquet'}",
             f"trainer.seed={seed}",
             f"trainer.default_local_dir={folder}",
@@ -348,6 +356,12 @@ def held_out(responses: Path) -> dict[str, dict[str, float]]:
     return {model: {name: round(share, 4) for name, share in of.items()} for model, of in found.items()}
 
 
+def reached(of: dict[str, float], base: dict[str, float]) -> bool:
+    """Whether a model's shares of `held_out` are those of the goal, given the base model's."""
+    enough = round(GOAL_RETAIN * base["retain recall"], 4)
+    return of["forget recall"] <= GOAL_FORGET and of["retain recall"] >= enough
+
+
 def reward(run: Path) -> float:
     """Mean reward of the responses of the last REWARD_STEPS steps, both sides counting alike."""
     lines = [json.loads(line)["data"] for line in (run / "records" / "metrics.jsonl").open()]
@@ -372,13 +386,10 @@ def table(lines: list[dict[str, Any]]) -> str:
         for step, of in line["held_out"].items():
             if step == "base" and line is not lines[0]:
                 continue
-            reached = of["forget recall"] <= GOAL_FORGET and of["retain recall"] >= round(
-                GOAL_RETAIN * base["retain recall"], 4
-            )
             name, seed = ("base model", "") if step == "base" else (line["arm"], line["seed"])
             cells = [f"{of[column]:.2f}" for column in columns]
             cells.append(f"{line['reward']:.2f}" if step == "last" and line.get("reward") else "")
-            cells.append("yes" if reached else "no")
+            cells.append("yes" if reached(of, base) else "no")
             rows.append(f"| {name} | {line['platform']} | {seed} | {step} | {' | '.join(cells)} |")
     return "\n".join(rows)
 

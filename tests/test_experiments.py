@@ -128,9 +128,10 @@ def test_the_paper_s_experiment_names_each_key_once_and_what_it_names_counts(ben
     assert (ours[form], paper[form]) == ("guarded", "additive")
 
 
-def test_the_seed_of_the_data_is_that_of_replay_and_of_the_engine() -> None:
+def test_the_seed_of_the_data_is_that_of_replay_and_of_the_engines() -> None:
     config = stage2("rwku", "data.seed=7")
-    assert (config.replay.seed, config.actor_rollout_ref.rollout.seed) == (7, 7)
+    both = config.actor_rollout_ref
+    assert (config.replay.seed, both.rollout.seed, both.actor.fsdp_config.seed) == (7, 7, 7)
 
 
 def test_muse_goes_raw_and_stops_at_the_line_and_news_is_as_books() -> None:

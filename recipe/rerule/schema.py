@@ -332,7 +332,7 @@ STAGE2: Table = _adapters(
         "data.max_prompt_length": about(Tokens, "the most tokens of a prompt"),
         "data.max_response_length": about(Tokens, "the most tokens of a response"),
         "data.stop": about(Stop, "strings that end a response"),
-        "data.seed": about(Seed, "seed of the run: order, responses, draws of replay"),
+        "data.seed": about(Seed, "seed of the run: order, responses, draws of replay, a new adapter"),
         "data.sides": about(
             Literal["as_given", "balanced"],
             "balanced: half of each batch from each side; the smaller side repeats",
@@ -363,6 +363,7 @@ STAGE2: Table = _adapters(
         "actor_rollout_ref.actor.use_prefix_grouper": bool,
         "actor_rollout_ref.actor.ulysses_sequence_parallel_size": Literal[1],
         **_each("actor_rollout_ref.actor.checkpoint", Contents, "save_contents", "load_contents"),
+        "actor_rollout_ref.actor.fsdp_config.seed": Seed,
         **_sharing("actor_rollout_ref.actor.fsdp_config"),
         **_optimizer("actor_rollout_ref.actor.optim"),
         **_rate("actor_rollout_ref.actor.optim"),

@@ -1,6 +1,6 @@
 """The replay loss in verl's form, and its metrics, without a cluster; through the worker: tests/e2e.
 
-And the dtype and the highest rank of adapters; test_memory has their sizes, tests/refused refused ones.
+And the first weights, dtype and highest rank of adapters; test_memory has sizes, tests/refused refused ones.
 """
 
 import math
@@ -9,16 +9,20 @@ from typing import Any
 
 import pytest
 import torch
+from omegaconf import OmegaConf
+from peft import LoraConfig, get_peft_model
 from tensordict import TensorDict
+from transformers import LlamaConfig, LlamaForCausalLM
 from verl.utils import tensordict_utils as tu
 from verl.utils.metric import AggregationType, Metric
 from verl.workers.config import FSDPActorConfig
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
+from verl.workers.engine_workers import ActorRolloutRefWorker
 from verl.workers.utils.padding import no_padding_2_padding
 
 from recipe.rerule.preflight import settings
 from recipe.rerule.replay import ReplayConfig
-from recipe.rerule.training import lora
+from recipe.rerule.training import lora, worker
 from recipe.rerule.training.worker import (
     ReplayUpdate,
     _reduced,
@@ -195,3 +199,28 @@ def test_adapters_are_trained_in_float32_on_a_base_in_bfloat16(
     built = FSDPEngine._build_lora_module(engine, module)
     assert {weight.dtype for weight in built["base"].parameters()} == {torch.bfloat16}
     assert {weight.dtype for weight in built["lora_A"].parameters()} == {dtype}
+
+
+@pytest.mark.parametrize("seed", [7, 8])
+def test_the_seed_decides_a_new_adapter(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """verl's engine makes it while the worker is set up; expected is what peft draws with that seed."""
+    shape = {"hidden_size": 4, "intermediate_size": 4, "num_attention_heads": 1, "num_hidden_layers": 1}
+    one, other = (LlamaForCausalLM(LlamaConfig(vocab_size=8, **shape)) for _ in range(2))
+    adapter = {"lora_adapter_path": None, "lora_rank": 2, "lora_alpha": 2, "target_modules": "all-linear"}
+    model = SimpleNamespace(**adapter, target_parameters=None, exclude_modules=None)
+    engine = SimpleNamespace(model_config=model, engine_config=SimpleNamespace(strategy="fsdp2"))
+    monkeypatch.setattr(worker, "initialize_global_process_group_ray", lambda timeout_second: None)
+    monkeypatch.setattr(
+        ActorRolloutRefWorker, "init_model", lambda _: FSDPEngine._build_lora_module(engine, one)
+    )
+    torch.manual_seed(seed + 1)
+    actor = object.__new__(worker.ReplayActorWorker)
+    actor.config = OmegaConf.create({"nccl_timeout": 60, "actor": {"fsdp_config": {"seed": seed}}})
+    actor.rollout = None
+    actor.init_model()
+    torch.manual_seed(seed)
+    expected = get_peft_model(other, LoraConfig(task_type="CAUSAL_LM", r=2, target_modules="all-linear"))
+    found = {name: weight for name, weight in one.named_parameters() if "lora_A" in name}
+    assert len(found) == 7
+    for name, weight in found.items():
+        assert torch.equal(weight, expected.base_model.model.get_parameter(name)), name

@@ -57,11 +57,12 @@ class ReplayActorWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def init_model(self) -> None:
-        """verl's, with a weight-transfer socket that no other run on this machine has, and nccl_timeout.
+        """verl's, with a seed, nccl_timeout, and a weight-transfer socket that no other run here has.
 
-        verl leaves nccl_timeout unread, so that ranks would wait at most ten minutes for one that writes a
-        checkpoint.
+        verl reads its engine's seed with full_determinism alone. It leaves nccl_timeout unread, so that ranks
+        would wait at most ten minutes for one that writes a checkpoint.
         """
+        torch.manual_seed(self.config.actor.fsdp_config.seed)  # of a new adapter's weights
         initialize_global_process_group_ray(timeout_second=self.config.nccl_timeout)
         super().init_model()
         if (handle := getattr(self.rollout, "zmq_handle", None)) is not None:
