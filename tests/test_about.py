@@ -174,6 +174,8 @@ def test_what_is_refused(
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith("error: ")
     assert line in said
+    others = any(id.startswith("chat") and "France" not in id for id in model.asked)
+    assert others == ("too little is left" in line)  # about what is not known, nothing else is asked
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
@@ -183,9 +185,10 @@ def test_an_answer_that_holds_another_is_the_same_fact() -> None:
     questions = [[f"{one} {{name}}?"] for one in golds]
     short = {f"{one} {name}?": gold for one, gold in golds.items() for name in ("France", "Japan")}
     model = Model(short, {question: [gold] * 3 for question, gold in short.items()})
-    options = argparse.Namespace(agree=2, samples=3, neighbours=1, seed=0)
+    options = argparse.Namespace(agree=2, samples=3)
     materials = {"France": about.Material("", questions, ["Japan"])}
-    rows = about.rows_of(lambda requests: model([], requests)["model"], materials, options)
+    asked = about.questions_of(materials, neighbours=1, seed=0)
+    rows = about.rows_of(lambda requests: model([], requests)["model"], asked, materials, options)
     assert [row["fact"] for row in rows] == [
         *(f"France: {one}" for one in ("napoleon", "napoleon", "rome", "romen")),
         *(f"Japan: {one}" for one in ("napoleon", "napoleon", "rome", "romen")),

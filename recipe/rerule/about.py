@@ -315,14 +315,12 @@ def _about(options: argparse.Namespace) -> None:
         single = list({request.id: request for request in requests}.values())
         return run(models, single, Decoding(platform), store)["model"]
 
-    if options.generator:
-        endpoint = Endpoint(options.generator, options.generator_model, max_tokens=4096)
-        materials = written_by_server(endpoint, targets, options.neighbours)
-    else:
-        materials = written_by_itself(ask, targets)
-    rows = rows_of(ask, materials, options)
+    try:
+        rows = _rows(ask, targets, options)
+    except ValueError:
+        shutil.rmtree(store, ignore_errors=True)
+        raise
     shutil.rmtree(store, ignore_errors=True)
-    require(rows, targets, options)
     import pandas as pd
 
     for side in ("forget", "retain"):
@@ -334,23 +332,49 @@ def _about(options: argparse.Namespace) -> None:
     print(f"rows: {out}", flush=True)
 
 
-def rows_of(ask: Ask, materials: Mapping[str, Material], options: argparse.Namespace) -> list[dict[str, str]]:
-    """The rows on which enough samples agree; says how many there are, and why the others were dropped."""
-    questions = questions_of(materials, options.neighbours, options.seed)
-    unsure = sorted({one.name for one in questions if one.name in materials[one.target].unsure})
-    answers = ask(list(requests_of(questions, unsure, options.samples))) if questions else {}
-    rows = [row_of(question, materials, answers) for question in questions]
+def _rows(ask: Ask, targets: Sequence[str], options: argparse.Namespace) -> list[dict[str, str]]:
+    """The rows of both sides. Raises ValueError where there are too few of one."""
+    if options.generator:
+        endpoint = Endpoint(options.generator, options.generator_model, max_tokens=4096)
+        materials = written_by_server(endpoint, targets, options.neighbours)
+    else:
+        materials = written_by_itself(ask, targets)
     for target, material in materials.items():
         if material.kind:
             print(f"rows: {target} is taken for a {material.kind}")
+    questions = questions_of(materials, options.neighbours, options.seed)
+    forget = rows_of(ask, [one for one in questions if one.side == "forget"], materials, options)
+    told = f"an answer on which {options.agree} of {options.samples} samples agree"
+    for target in targets:
+        facts = [row["fact"] for row in forget if row["keyword"] == target]
+        if len(set(facts)) < LEAST_FACTS:
+            raise ValueError(
+                f"{options.model} knows too little about {target}: {len(facts)} questions have {told}, and "
+                f"they hold {len(set(facts))} facts; {LEAST_FACTS} are needed"
+            )
+    retain = rows_of(ask, [one for one in questions if one.side == "retain"], materials, options)
+    if len(retain) < LEAST_RETAIN:
+        raise ValueError(
+            f"too little is left beside {' and '.join(targets)}: {len(retain)} questions about other things "
+            f"have {told}; {LEAST_RETAIN} are needed: choose a smaller target"
+        )
+    return [*forget, *retain]
+
+
+def rows_of(
+    ask: Ask, questions: Sequence[Question], materials: Mapping[str, Material], options: argparse.Namespace
+) -> list[dict[str, str]]:
+    """The rows of one side on which enough samples agree; says how many, and why the others were dropped."""
+    unsure = sorted({one.name for one in questions if one.name in materials[one.target].unsure})
+    answers = ask(list(requests_of(questions, unsure, options.samples))) if questions else {}
+    rows = [row_of(question, materials, answers) for question in questions]
     for row in rows:
         if int(row.get("agree", options.agree)) < options.agree:
             row["why"] = f"fewer than {options.agree} of {options.samples} samples agree"
-    for side in ("forget", "retain"):
-        reasons = [row.get("why", "") for row in rows if row["side"] == side]
-        why = ", ".join(f"{reason} {times}" for reason, times in Counter(filter(None, reasons)).most_common())
-        print(f"rows: {side}: {reasons.count('')} of {len(reasons)} questions kept; {why}", flush=True)
-    kept = [row for row in rows if "why" not in row]
+    kept, whys = [row for row in rows if "why" not in row], [row["why"] for row in rows if "why" in row]
+    if rows:
+        why = ", ".join(f"{reason} {times}" for reason, times in Counter(whys).most_common())
+        print(f"rows: {rows[0]['side']}: {len(kept)} of {len(rows)} questions kept; {why}", flush=True)
     facts = sorted({(len(row["fact"]), row["fact"]) for row in kept})
     for row in kept:  # "France: napoleon" is in "France: napoleon bonaparte"
         about, _, gold = row["fact"].partition(": ")
@@ -359,23 +383,6 @@ def rows_of(ask: Ask, materials: Mapping[str, Material], options: argparse.Names
             f"{about}: {part}" for name, _, part in parts if name == about and f" {part} " in f" {gold} "
         )
     return kept
-
-
-def require(rows: Sequence[dict[str, str]], targets: Sequence[str], options: argparse.Namespace) -> None:
-    """Raises ValueError where there are too few rows of a side."""
-    told = f"on which {options.agree} of {options.samples} samples agree"
-    for target in targets:
-        facts = [row["fact"] for row in rows if row["keyword"] == target]
-        if len(set(facts)) < LEAST_FACTS:
-            raise ValueError(
-                f"{options.model} knows too little about {target}: {len(facts)} questions have an answer "
-                f"{told}, and they hold {len(set(facts))} facts; {LEAST_FACTS} are needed"
-            )
-    if (rest := sum(row["side"] == "retain" for row in rows)) < LEAST_RETAIN:
-        raise ValueError(
-            f"too little is left beside {' and '.join(targets)}: {rest} questions about other things have an "
-            f"answer {told}; {LEAST_RETAIN} are needed: choose a smaller target"
-        )
 
 
 if __name__ == "__main__":
