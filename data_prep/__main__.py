@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from data_prep import custom, muse, rwku, tofu
+from data_prep import custom, muse, rwku, tofu, wmdp
 from data_prep.world import build as world
 from recipe.rerule import io, process
 
@@ -14,6 +14,7 @@ BENCHMARKS = {
     "rwku": rwku.COMMAND,
     "muse-books": muse.BOOKS_COMMAND,
     "muse-news": muse.NEWS_COMMAND,
+    "wmdp": wmdp.COMMAND,
     "custom": custom.COMMAND,
 }
 

@@ -64,10 +64,10 @@ def run_checks(benchmark: Benchmark, reward: RewardConfig) -> dict[str, list[Pro
         ValueError: no training prompt of a side is left, or no refusal for stage 1.
         LeakError: a probe is among the prompts of stages 1 and 2. Probes of `trained_sections` may be.
     """
-    for side in ("forget", "retain"):
+    for side in ("forget", "retain") if benchmark.trains else ():
         if not any(prompt.side == side for prompt in benchmark.train):
             raise ValueError(f"{benchmark.name}: no training prompt of side {side} is left")
-    if not benchmark.stage1:
+    if benchmark.trains and not benchmark.stage1:
         raise ValueError(f"{benchmark.name}: no refusal is left for stage 1")
     held_out = [probe for probe in benchmark.probes if probe.section not in benchmark.trained_sections]
     refuse_probes([*benchmark.train, *benchmark.stage1], held_out)
@@ -168,10 +168,13 @@ def write(benchmark: Benchmark, folder: Path, options: BuildOptions) -> dict[str
     found = run_checks(benchmark, options.reward)
     if options.limit is not None:
         benchmark = cut(benchmark, options.limit)
-    write_rows(folder / "train.parquet", benchmark.rl_rows("train", benchmark.train))
-    write_rows(folder / "val.parquet", benchmark.rl_rows("val", benchmark.val))
+    prompts = {"probes": benchmark.probes}
+    if benchmark.trains:
+        write_rows(folder / "train.parquet", benchmark.rl_rows("train", benchmark.train))
+        write_rows(folder / "val.parquet", benchmark.rl_rows("val", benchmark.val))
+        write_sft_rows(folder / "sft.parquet", benchmark.sft_rows())
+        prompts = {"train": benchmark.train, "val": benchmark.val, "sft": benchmark.stage1} | prompts
     write_rows(folder / "probes.parquet", benchmark.rl_rows("probe", benchmark.probes))
-    write_sft_rows(folder / "sft.parquet", benchmark.sft_rows())
     answered, told = classical.of_benchmark(benchmark, options.reward.phrases)
     for name, rows in answered.items():
         write_sft_rows(folder / f"{name}.parquet", rows)
@@ -187,10 +190,7 @@ def write(benchmark: Benchmark, folder: Path, options: BuildOptions) -> dict[str
             **{name: version(name) for name in ("pyarrow", "rerule")},
         },
         "rows": {
-            "train": _counts(benchmark.train),
-            "val": _counts(benchmark.val),
-            "sft": _counts(benchmark.stage1),
-            "probes": _counts(benchmark.probes),
+            **{name: _counts(kept) for name, kept in prompts.items()},
             **{name: _counts_of_rows(name, rows) for name, rows in answered.items()},
         },
         "classical": told,

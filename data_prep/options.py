@@ -39,6 +39,8 @@ _INPUTS = (
     "refusal_phrases",
     "gold",
     "retain_of",
+    "corpora",
+    "retain_questions",
 )
 """Options that name a file or folder to read, of all benchmarks."""
 _Settings = TypeVar("_Settings", bound="DataclassInstance")

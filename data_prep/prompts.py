@@ -126,6 +126,7 @@ class Benchmark:
         notes: counts of what was left out or corrected, for the manifest.
         failures: what could not be written and why, for the manifest.
         material: for the methods that train on answers.
+        trains: whether it has training prompts; one without them has probes, and texts of `material`.
     """
 
     name: str
@@ -141,6 +142,7 @@ class Benchmark:
     notes: Mapping[str, int] = field(default_factory=dict)
     failures: Sequence[str] = ()
     material: Material = Material()
+    trains: bool = True
 
     def rl_rows(self, split: str, prompts: Iterable[Prompt]) -> list[Row]:
         """The rows of train, val or probe prompts."""

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from data_prep.contract import CONTROL, control_character
 from recipe.rerule.io import RepeatedKeyError, unique_keys
 
-SUFFIXES = (".json", ".jsonl", ".csv")
+SUFFIXES = (".json", ".jsonl", ".csv", ".parquet")
 """Of the files of a benchmark's folder."""
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = 60

@@ -122,9 +122,9 @@ Storage = Literal["SimpleStorage", "MooncakeStore"]
 # Terms of the losses that are not reinforcement (see `unlearning.method`).
 
 ForgetTerm = Literal[
-    "none", "ga", "wga", "satimp", "npo", "simnpo", "dpo", "flat", "undial", "ceu", "pdu", "whp"
+    "none", "ga", "wga", "satimp", "npo", "simnpo", "dpo", "flat", "undial", "ceu", "pdu", "rmu", "whp"
 ]
-RetainTerm = Literal["none", "nll", "kl"]
+RetainTerm = Literal["none", "nll", "kl", "hidden"]
 AlternateTerm = Literal["none", "nll"]
 Divergence = Literal["pearson", "kl", "tv", "js"]
 Labels = Literal["argmax", "soft"]
@@ -505,10 +505,16 @@ UNLEARN: Table = _adapters(
         ),
         "method.dual_warmup": about(Natural, "pdu: epochs before the weight moves"),
         "method.retain_limit": about(AtLeast0 | null("none"), "pdu: what the retain term should not exceed"),
+        "method.layer": about(Natural | null("for other terms"), "rmu, hidden: the decoder layer, from 0"),
+        "method.steering": about(Above0 | null("for other terms"), "rmu: length of the control vector"),
+        "method.trained_layers": about(
+            Count | null("all parameters"), "layers up to method.layer that train; nothing else does"
+        ),
+        "method.trained_module": about(Text | null("all"), "what trains in them: parameters with this name"),
         "method.retain_rows": about(Annotated[int, Field(ge=1, le=1024)], "retain rows for each forget row"),
         "method.name": Text | None,
         "method.alternate": AlternateTerm,
-        "method.kl_positions": Literal["all", "answer"],
+        "method.retain_positions": Literal["all", "answer"],
         "method.alternate_rows": Annotated[int, Field(ge=1, le=1024)],
         "method.alternate_answers": Literal["file", "forget", "retain"],
         "reinforced.path": about(Model | null("not needed"), "of whp: model.path, trained on data.forget"),

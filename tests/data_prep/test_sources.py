@@ -91,7 +91,7 @@ def test_what_a_source_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert [dict(record.fields) for record in found] == TABLE_ROWS
     assert [one.origin for one in found] == [f"name/sub/qa.jsonl:{n} (row {n})" for n in (1, 2)]
     assert source.hashes == {"sub/qa.jsonl": hashlib.sha256(path.read_bytes()).hexdigest()}
-    with pytest.raises(SourceError, match=r"none of none.json, none.jsonl, none.csv is there"):
+    with pytest.raises(SourceError, match=r"none of none.json, none.jsonl, none.csv, none.parquet is there"):
         source.read(Table("none"))
     assert isinstance(open_source("owner/other"), HubSource)
     for name in ("nothing", "./a", "/a/b", "~/a", "a/b/c", ""):

@@ -26,6 +26,12 @@ class Batch:
     def logits(self, model: PreTrainedModel) -> Tensor:
         return model(input_ids=self.ids, attention_mask=self.real, use_cache=False).logits
 
+    def hidden(self, model: PreTrainedModel) -> Tensor:
+        """After layer 0: [rows, T, H]."""
+        return model.model(
+            input_ids=self.ids, attention_mask=self.real, use_cache=False, output_hidden_states=True
+        ).hidden_states[1]
+
     def tokens(self, model: PreTrainedModel) -> Tensor:
         """[rows, T - 1], 0 where there is no answer."""
         log_probs = self.logits(model)[:, :-1].log_softmax(-1)
@@ -95,6 +101,8 @@ def loss(
         z = gold.logits(model)[:, :-1]
         margins = (z.max(-1).values - z.mean(-1)) ** 2
         return 100 * keep.nll(model) + (margins * gold.answer).sum() / gold.answer.sum()
+    if base == "rmu":
+        return rmu(gold, keep, model, start)
     if base == "flat":
         return flat(gold.probabilities(model), other.probabilities(model), regular or "pearson")
     if base == "whp":
@@ -124,6 +132,15 @@ def flat(p_f: Tensor, p_e: Tensor, divergence: str) -> Tensor:
     return (-(math.log(2) + logsigmoid(p_e)) - torch.log(2 - 2 * p_f.sigmoid())).mean()
 
 
+def rmu(gold: Batch, keep: Batch, model: PreTrainedModel, start: PreTrainedModel) -> Tensor:
+    """Of layer 0, with the weight and the length of the preset, and a direction of trainer.seed's default."""
+    drawn = torch.rand(model.config.hidden_size, generator=torch.Generator().manual_seed(42))
+    control = 6.5 * drawn / drawn.square().sum().sqrt()
+    moved = ((gold.hidden(model)[:, :-1] - control) ** 2).mean(-1) * gold.answer
+    kept = ((keep.hidden(model) - keep.hidden(start).detach()) ** 2).mean(-1) * keep.real
+    return moved.sum() / gold.answer.sum() + 1200 * kept.sum() / keep.real.sum()
+
+
 def whp(
     gold: Batch, labels: str, model: PreTrainedModel, start: PreTrainedModel, reinforced: PreTrainedModel
 ) -> Tensor:
@@ -144,6 +161,9 @@ def train(
     eps: float = 1e-8,
 ) -> tuple[list[float], dict[str, Tensor]]:
     """The loss of each step, and the first gradient; `model` is trained."""
+    if name == "rmu":
+        for key, parameter in model.named_parameters():
+            parameter.requires_grad_("layers.0.mlp.down_proj" in key)
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay, eps=eps)
     losses, gradient = [], {}
     for rows in batches:

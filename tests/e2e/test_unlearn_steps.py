@@ -37,6 +37,7 @@ CASES = {
     1: {
         **{name: BY_TOKENS for name in ("npo_gdr", "simnpo", "po", "undial", "satimp", "whp")},
         "ga_klr-other": [*BY_TOKENS, OTHER],
+        "rmu-other": [*BY_TOKENS, OTHER, "method.layer=0"],
         **{f"{name}-lora": [*LORA, "data.micro_batch_size_per_gpu=2"] for name in ("npo", "whp")},
     },
     # Two ranks in two passes. The KL is compared in full where the reference is another model: at the start
@@ -45,6 +46,7 @@ CASES = {
     2: {
         **{name: ["data.micro_batch_size_per_gpu=1"] for name in ("npo_gdr", "dpo", "flat", "ga_klr", "whp")},
         **{f"{name}-other": ["data.micro_batch_size_per_gpu=1", OTHER] for name in ("llmu", "ga_klr")},
+        "rmu-other": ["data.micro_batch_size_per_gpu=1", OTHER, "method.layer=0"],
     },
 }
 

@@ -33,6 +33,7 @@ METHODS = {name: presets.load(name) for name in presets.names() if name not in A
 METHODS |= {
     f"flat_{name}": dataclasses.replace(METHODS["flat"], divergence=name) for name in ("kl", "tv", "js")
 }
+METHODS["rmu"] = dataclasses.replace(METHODS["rmu"], layer=0)  # of 2
 METHODS["whp_soft"] = dataclasses.replace(METHODS["whp"], labels="soft")
 WEIGHTS = {
     "llmu": {"loss/forget": 0.5},
@@ -40,6 +41,7 @@ WEIGHTS = {
     "satimp_gdr": {"loss/retain": 0.1},
     "satimp_klr": {"loss/retain": 0.1},
     "pdu": {"loss/retain": 100.0},
+    "rmu": {"loss/retain": 1200.0},
 }
 """Of the terms of a method, where they are not 1; by hand."""
 GROUPS = [0, 3, 5, 6]
@@ -81,9 +83,18 @@ class PlainFrozen:
     def logits(self, data: TensorDict, rows: Tensor) -> Tensor:
         return all_logits(self._model, tu.index_select_tensor_dict(data, rows)).detach()
 
+    def hidden(self, data: TensorDict, rows: Tensor) -> Tensor:
+        return hidden_states(self._model, tu.index_select_tensor_dict(data, rows)).detach()
+
 
 def all_logits(model: Any, data: TensorDict) -> Tensor:
     return torch.cat([model(input_ids=ids[None]).logits[0] for ids in data["input_ids"].unbind()])
+
+
+def hidden_states(model: Any, data: TensorDict) -> Tensor:
+    """After layer 0: [positions, H]."""
+    rows = (model.model(ids[None], output_hidden_states=True) for ids in data["input_ids"].unbind())
+    return torch.cat([row.hidden_states[1][0] for row in rows])
 
 
 def next_log_probs(model: Any, data: TensorDict) -> Tensor:
@@ -107,9 +118,9 @@ def batch_loss(
 ) -> tuple[Tensor, dict[str, float]]:
     """What verl makes of micro-batches: summed in each rank, averaged over ranks."""
     model, *frozen = models
-    loss = MethodLoss(method, *map(PlainFrozen, frozen))
+    loss = MethodLoss(method, *map(PlainFrozen, frozen), seed=42)
     parts = [micro_batch(method, micro) for rank in ranks for micro in rank]
-    counted = [batch.counts(part, method.kl_positions) for part in parts]
+    counted = [batch.counts(part, method.retain_positions) for part in parts]
     totals = {name: sum(count[name] for count in counted) for name in counted[0]}
     found, terms = [], []
     for part in parts:
@@ -120,6 +131,8 @@ def batch_loss(
             output |= {
                 name: nested(value[0], part) for name, value in loss(student_logits=logits, data=part).items()
             }
+        if method.needs_hidden:
+            output["hidden"] = nested(hidden_states(model, part), part)
         value, metrics = loss(model_output=output, data=part)
         found.append(value)
         terms.append(metrics)
@@ -177,7 +190,7 @@ def test_the_kl_may_count_the_positions_of_answers_alone(models: Models) -> None
             one(input_ids=row["input_ids"][None]).logits[0].log_softmax(-1).detach() for one in (start, model)
         )
         by_hand += (p0.exp() * (p0 - p)).sum(-1)[:-1][row["loss_mask"][1:].bool()].tolist()
-    answers = dataclasses.replace(METHODS["ga_klr"], kl_positions="answer")
+    answers = dataclasses.replace(METHODS["ga_klr"], retain_positions="answer")
     for ranks in SPLITS.values():
         _, terms = batch_loss(answers, models, ranks)
         assert terms["loss/retain"] == pytest.approx(sum(by_hand) / len(by_hand), rel=1e-6)

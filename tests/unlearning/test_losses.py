@@ -112,6 +112,18 @@ def test_pdu_of_known_logits_and_its_gradient_by_hand() -> None:
     close(losses.pdu(logits + 4), margin**2)
 
 
+def test_rmu_of_known_hidden_states_and_its_gradient_by_hand() -> None:
+    """d/dh of the mean over H features of (h - c u)^2 is 2 (h - c u) / H."""
+    direction = tensor([0.6, 0.8, 0.0], dtype=DOUBLE)
+    states = tensor([[3.0, 4.0, 3.0], [1.0, 2.0, 0.0]], dtype=DOUBLE)
+    close(losses.rmu(states, direction, 5.0), [3.0, 8 / 3])
+    close(gradient(lambda x: losses.rmu(x, direction, 5.0).sum(), states), [[0, 0, 2], [-4 / 3, -4 / 3, 0]])
+    wanted = states.clone().requires_grad_()
+    found = losses.distance_by_position(states + 2, wanted)
+    close(found, [4.0, 4.0])
+    assert not found.requires_grad
+
+
 def test_the_weight_grows_above_the_limit_and_never_falls_below_0() -> None:
     found = [
         losses.dual_ascent(weight, retain, 0.3, 5.0) for weight, retain in ((100, 0.5), (1, 0.3), (1, 0))

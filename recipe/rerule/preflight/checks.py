@@ -177,6 +177,7 @@ def unlearn(config: DictConfig) -> Iterator[str]:
     # Models and rows.
     models.check(config.model.path, "model.path", config.model.trust_remote_code)
     models.check_adapter(config.model, "model")
+    unlearning.check_layer(config, method)
     yield from unlearning.frozen_warnings(config, method)
     yield from unlearning.unread_files(config, method)
     files = unlearning.read(config, method)

@@ -12,8 +12,9 @@ from recipe.rerule import schema
 from recipe.rerule.preflight import divisions, models, settings
 from recipe.rerule.runs import model_checks
 from recipe.rerule.schema import refuse, shown
+from recipe.rerule.training import lora
 from recipe.rerule.training.prompts import load_tokenizer
-from recipe.rerule.unlearning import presets
+from recipe.rerule.unlearning import hidden, presets
 from recipe.rerule.unlearning.method import SIDES, Method
 from reward.refusal import is_refusal
 
@@ -49,6 +50,43 @@ def check_settings(config: DictConfig) -> None:
         )
     settings.check_adapter(config.model, "model")
     divisions.share_batch(config)
+
+
+def check_layer(config: DictConfig, method: Method) -> None:
+    """Refuse a layer that the model lacks, and parameters that cannot train alone.
+
+    Raises:
+        SettingsError: naming the setting.
+        OSError: the model's configuration cannot be read.
+    """
+    if not method.needs_hidden and method.trained_layers is None:
+        return
+    assert method.layer is not None
+    refuse(
+        config.engine.strategy != "fsdp2",
+        f"engine.strategy is {config.engine.strategy}, but layers are read and chosen in FSDP2 models; set "
+        "it to fsdp2",
+    )
+    refuse(
+        method.trained_layers is not None and config.model.lora_rank > 0,
+        f"model.lora_rank is {config.model.lora_rank}, but method.trained_layers chooses among the "
+        "model's own parameters; set it to null, or model.lora_rank to 0",
+    )
+    model = lora.empty(config.model)
+    try:
+        count = len(hidden.layers(model))
+    except (AttributeError, ValueError) as error:
+        refuse(True, f"method.layer is {method.layer}, but {error}; choose another method or model")
+    refuse(
+        method.layer >= count,
+        f"method.layer is {method.layer}, but the model has the layers 0 to {count - 1}; choose one of them",
+    )
+    chosen = (method.layer, method.trained_layers or 1, method.trained_module)
+    refuse(
+        not hidden.trained(model, *chosen),
+        f"method.trained_module is {method.trained_module}, but no parameter of layer {method.layer} has "
+        "this name; choose a part of its parameters' names, such as mlp",
+    )
 
 
 def frozen_warnings(config: DictConfig, method: Method) -> Iterator[str]:

@@ -68,13 +68,13 @@ class MicroBatch:
         return values.new_zeros(len(self._row)).index_copy(0, places, values)
 
 
-def counts(data: TensorDict, kl_positions: str) -> dict[str, int]:
+def counts(data: TensorDict, retain_positions: str) -> dict[str, int]:
     """What the terms of a batch are averaged over.
 
     Returns:
-        Of each side `tokens_SIDE`, the tokens of its answers; and `kl_positions`.
+        Of each side `tokens_SIDE`, the tokens of its answers; and `retain_positions`.
     """
     micro = MicroBatch(data)
     found = {f"tokens_{side}": len(micro.positions(side, answers_alone=True)) for side in SIDES}
-    found["kl_positions"] = len(micro.positions("retain", kl_positions == "answer"))
+    found["retain_positions"] = len(micro.positions("retain", retain_positions == "answer"))
     return found

@@ -13,23 +13,29 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.engine_workers import TrainingWorker, TrainingWorkerConfig
 
+from recipe.rerule.unlearning import hidden
+
 
 class FrozenModel:
     """A frozen model; between passes it is in the host's memory. `load` comes before the first pass."""
 
-    def __init__(self, config: DictConfig, path: str | None) -> None:
+    def __init__(self, config: DictConfig, path: str | None, layer: int | None = None) -> None:
         """Build the engine.
 
         Args:
             config: of the command.
             path: of the model; None is the model that is trained, as it is at the start.
+            layer: whose output `hidden` gives.
         """
         self._worker = TrainingWorker(worker_config(config, path))
+        self._layer = layer
         self._found: dict[bytes, Tensor] = {}
 
     def load(self) -> None:
         """Load the weights."""
         self._worker.reset()
+        if self._layer is not None:
+            hidden.add_to_output(self._worker.engine, self._layer)
 
     def log_probs(self, data: TensorDict, rows: Tensor) -> Tensor:
         """As of `loss.Frozen`; a row passes once, on whichever rank has it first, and is then remembered."""
@@ -55,6 +61,10 @@ class FrozenModel:
 
         self._forward(data, rows, keep, distillation_use_topk=True, distillation_only=True)
         return kept[0]
+
+    def hidden(self, data: TensorDict, rows: Tensor) -> Tensor:
+        """As of `loss.Frozen`."""
+        return self._forward(data, rows, None, distillation_use_topk=False)["hidden"].values()
 
     def _forward(
         self, data: TensorDict, rows: Tensor, function: Callable[..., Any] | None, **flags: bool

@@ -12,7 +12,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from recipe.rerule.unlearning import losses
+from recipe.rerule.unlearning import hidden, losses
 from recipe.rerule.unlearning.batch import Answers, MicroBatch
 from recipe.rerule.unlearning.method import Method
 
@@ -26,13 +26,23 @@ class Frozen(Protocol):
     def logits(self, data: TensorDict, rows: Tensor) -> Tensor:
         """Logits of those positions: [positions, V]."""
 
+    def hidden(self, data: TensorDict, rows: Tensor) -> Tensor:
+        """The output of `method.layer` at those positions: [positions, H]."""
+
 
 class MethodLoss:
     """Called by verl's engine, once with the logits where the method needs them, then with the log-probs."""
 
-    def __init__(self, method: Method, start: Frozen | None, reinforced: Frozen | None = None) -> None:
-        """A model may be None where `method.referenced`, or `method.reinforced`, is empty."""
+    def __init__(
+        self, method: Method, start: Frozen | None, reinforced: Frozen | None = None, seed: int = 0
+    ) -> None:
+        """A model may be None where `method.referenced`, or `method.reinforced`, is empty.
+
+        Args:
+            seed: of the control vector's direction.
+        """
         self._method, self._start, self._reinforced = method, start, reinforced
+        self._seed = seed
         self.weights = _weights(method)
 
     def __call__(
@@ -58,6 +68,11 @@ class MethodLoss:
         terms = {}
         if "logits" in self._method.forget_term.reads:
             terms["forget"] = model_output["forget"].values().sum() / data["tokens_forget"]
+        elif "hidden" in self._method.forget_term.reads:
+            states = _wide(model_output["hidden"].values()[micro.positions("forget", answers_alone=True)])
+            direction = hidden.direction(states.shape[-1], self._seed).to(states)
+            found = self._forget({"hidden": states, "direction": direction})
+            terms["forget"] = found.sum() / data["tokens_forget"]
         elif self._method.forget != "none":
             terms["forget"] = self._of_answers(micro, log_probs, data)
         if self._method.alternate != "none":
@@ -65,7 +80,14 @@ class MethodLoss:
         if self._method.retain == "nll":
             terms["retain"] = _nll(micro.answers(log_probs, "retain"), data["tokens_retain"])
         if self._method.retain == "kl":
-            terms["retain"] = model_output["kl"].values().sum() / data["kl_positions"]
+            terms["retain"] = model_output["kl"].values().sum() / data["retain_positions"]
+        if self._method.retain == "hidden":
+            counted = self._retain_positions(micro)
+            found = losses.distance_by_position(
+                _wide(model_output["hidden"].values()[counted]),
+                _of_frozen(self._start, "hidden", data, "retain", counted),
+            )
+            terms["retain"] = found.sum() / data["retain_positions"]
         return terms
 
     def _of_answers(self, micro: MicroBatch, log_probs: Tensor, data: TensorDict) -> Tensor:
@@ -101,12 +123,16 @@ class MethodLoss:
             read = {"logits": _wide(logits[counted]), "tokens": micro.next_tokens[counted]}
             for name, model in (("start_logits", self._start), ("reinforced_logits", self._reinforced)):
                 if name in reads:
-                    read[name] = _frozen_logits(model, data, "forget", counted)
+                    read[name] = _of_frozen(model, "logits", data, "forget", counted)
             found["forget"] = _placed(self._forget(read), counted, len(logits))
         if self._method.retain == "kl":
-            counted = micro.positions("retain", self._method.kl_positions == "answer")
+            counted = self._retain_positions(micro)
             found["kl"] = _placed(self._kl(logits, data, counted), counted, len(logits))
         return found
+
+    def _retain_positions(self, micro: MicroBatch) -> Tensor:
+        """Those that a comparison with the start model counts."""
+        return micro.positions("retain", self._method.retain_positions == "answer")
 
     def _forget(self, read: dict[str, Tensor]) -> Tensor:
         """The function of the forget term, of what `method.FORGET` says."""
@@ -117,16 +143,17 @@ class MethodLoss:
 
     def _kl(self, logits: Tensor, data: TensorDict, counted: Tensor) -> Tensor:
         """KL from the start model to the model, at some positions of the retain rows."""
-        reference = _frozen_logits(self._start, data, "retain", counted)
+        reference = _of_frozen(self._start, "logits", data, "retain", counted)
         return losses.kl_by_position(reference, _wide(logits[counted]))
 
 
-def _frozen_logits(model: Frozen | None, data: TensorDict, side: str, counted: Tensor) -> Tensor:
-    """Logits of a frozen model at some positions of a side: [counted, V]."""
+def _of_frozen(model: Frozen | None, what: str, data: TensorDict, side: str, counted: Tensor) -> Tensor:
+    """Logits, or hidden states, of a frozen model at some positions of a side: [counted, V or H]."""
     assert model is not None
     micro = MicroBatch(data)
     whole = micro.positions(side, answers_alone=False)
-    return _wide(model.logits(data, micro.rows(side))[torch.searchsorted(whole, counted)])
+    found: Tensor = getattr(model, what)(data, micro.rows(side))
+    return _wide(found[torch.searchsorted(whole, counted)])
 
 
 def _placed(values: Tensor, places: Tensor, length: int) -> Tensor:

@@ -163,6 +163,43 @@ def pdu(logits: Tensor) -> Tensor:
     return (logits.amax(-1) - logits.mean(-1)).square()
 
 
+def rmu(hidden: Tensor, direction: Tensor, steering: float) -> Tensor:
+    """RMU: the distance of hidden states to the control vector c u, as of `distance_by_position`.
+
+    "The WMDP Benchmark: Measuring and Reducing Malicious Use With Unlearning", arXiv 2403.03218; formula also
+    of its code (centerforaisafety/wmdp, rmu/unlearn.py), whose mean is over prompt and padding too. The code
+    has one u for each corpus to forget; here a run has one.
+
+    Args:
+        hidden: [..., H].
+        direction: [H], u, of length 1; no gradient flows into it.
+        steering: c, above 0.
+
+    Returns:
+        [...]; to be averaged over all tokens of the batch.
+
+    Raises:
+        ValueError: c is not above 0 or not finite, or the sizes differ.
+    """
+    if not 0 < steering < math.inf:
+        raise ValueError(f"steering is {steering}; it must be a number above 0")
+    return distance_by_position(hidden, (steering * direction).expand_as(hidden))
+
+
+def distance_by_position(hidden: Tensor, wanted: Tensor) -> Tensor:
+    """The squared difference, averaged over the H features: [..., H] twice to [...].
+
+    The paper of RMU has the sum over features; its code and open-unlearning have the mean, for both terms.
+    No gradient flows into `wanted`.
+
+    Raises:
+        ValueError: the shapes differ.
+    """
+    if hidden.shape != wanted.shape:
+        raise ValueError(f"hidden is {_shape(hidden)}, but wanted {_shape(wanted)}")
+    return (hidden - wanted.detach()).square().mean(-1)
+
+
 def dual_ascent(weight: float, retain: float, limit: float, rate: float) -> float:
     """The weight of the retain term for the next step: max(0, w + r (L - e)), of PDU (see `pdu`).
 

@@ -21,10 +21,11 @@ class ForgetTerm:
     """What the function of a forget term is called with: that of `losses` with the term's name."""
 
     reads: tuple[str, ...] = ()
-    """Its first arguments, of a micro-batch's answers to forget: of each token its `log_probs`, `logits` and
-    `tokens` (their numbers); of each row `sums` and `probabilities` (log-probs, summed, and probabilities,
-    averaged over its tokens) and `lengths`. Names begin with `start_` or `reinforced_` where they are those
-    of a frozen model, and with `alternate_` where they are of the other answers."""
+    """Its first arguments, of a micro-batch's answers to forget: of each token its `log_probs`, `logits`,
+    `tokens` (their numbers) and `hidden` (the output of `method.layer`; with it the `direction` of the
+    control vector); of each row `sums` and `probabilities` (log-probs, summed, and probabilities, averaged
+    over its tokens) and `lengths`. Names begin with `start_` or `reinforced_` where they are those of a
+    frozen model, and with `alternate_` where they are of the other answers."""
     settings: tuple[str, ...] = ()
     """Its further arguments, keys of `method`."""
     mean_over: str = "rows"
@@ -50,6 +51,7 @@ FORGET = MappingProxyType(
         "undial": ForgetTerm(("start_logits", "logits", "tokens"), ("alpha",), "tokens"),
         "ceu": ForgetTerm(("logits", "tokens"), (), "tokens"),
         "pdu": ForgetTerm(("logits",), (), "tokens"),
+        "rmu": ForgetTerm(("hidden", "direction"), ("steering",), "tokens"),
         "whp": ForgetTerm(("start_logits", "reinforced_logits", "logits"), ("alpha", "labels"), "tokens"),
     }
 )
@@ -90,7 +92,7 @@ class Method:
     dpo_scale: float | None
     alpha: float | None
     labels: str
-    kl_positions: str
+    retain_positions: str
     smoothing: float | None
     retain_rows: int
     alternate_rows: int
@@ -98,6 +100,10 @@ class Method:
     dual_rate: float | None
     dual_warmup: int
     retain_limit: float | None
+    layer: int | None
+    steering: float | None
+    trained_layers: int | None
+    trained_module: str | None
 
     @classmethod
     def of(cls, section: Mapping[str, Any]) -> Method:
@@ -147,7 +153,7 @@ class Method:
         passing = {
             "forget": self.forget_term.reads_any("start_"),
             "alternate": self.forget_term.reads_any("alternate_start_"),
-            "retain": self.retain == "kl",
+            "retain": self.retain in ("kl", "hidden"),
         }
         return tuple(side for side, passes in passing.items() if passes)
 
@@ -160,6 +166,11 @@ class Method:
     def needs_logits(self) -> bool:
         """Whether a term is of the logits of all tokens, not of the log-probs of those that stand there."""
         return "logits" in self.forget_term.reads or self.retain == "kl"
+
+    @property
+    def needs_hidden(self) -> bool:
+        """Whether a term is of the output of `layer`."""
+        return "hidden" in (*self.forget_term.reads, self.retain)
 
     @property
     def passes(self) -> Passes:
@@ -191,6 +202,16 @@ class Method:
             raise MethodError(
                 "method.dual_rate is set, which needs method.retain and a number as method.retain_limit; set "
                 "it to null"
+            )
+        if self.layer is None and (self.needs_hidden or self.trained_layers is not None):
+            raise MethodError(
+                "method.layer is null, but method.forget=rmu, method.retain=hidden and method.trained_layers "
+                "need the number of a decoder layer; set it"
+            )
+        if self.trained_module is not None and self.trained_layers is None:
+            raise MethodError(
+                f"method.trained_module is {self.trained_module}, which needs method.trained_layers; set it "
+                "to null"
             )
         if self.leading == "retain" and self.retain_rows != 1:
             raise MethodError(

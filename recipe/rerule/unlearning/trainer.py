@@ -21,7 +21,7 @@ from data_prep.contract import read_sft_rows
 from recipe.rerule.runs import checkpoints, written_model
 from recipe.rerule.schema import plain
 from recipe.rerule.training import lora
-from recipe.rerule.unlearning import batch
+from recipe.rerule.unlearning import batch, hidden
 from recipe.rerule.unlearning.frozen import FrozenModel
 from recipe.rerule.unlearning.loss import MethodLoss
 from recipe.rerule.unlearning.losses import dual_ascent
@@ -81,7 +81,7 @@ class UnlearningWorker(TrainingWorker):
 
     def _batch_counts(self, data: TensorDict) -> dict[str, int]:
         """Rows and tokens of the batch over all ranks."""
-        found = batch.counts(data, self._method.kl_positions)
+        found = batch.counts(data, self._method.retain_positions)
         found["groups"] = len(data) // len(self._method.layout)
         total = torch.tensor(list(found.values()), device=self.device_name)
         torch.distributed.all_reduce(total, group=self.engine.get_data_parallel_group())
@@ -160,10 +160,18 @@ class UnlearningTrainer(SFTTrainer):
         self.training_client = UnlearningWorker(self._worker_config(), self._method)
         self.engine = self.training_client.engine
         needed = {"reference": self._method.referenced, "reinforced": self._method.reinforced}
+        layer = self._method.layer if self._method.needs_hidden else None
         self._frozen = {
-            name: FrozenModel(self.config, self.config[name].path) for name, sides in needed.items() if sides
+            name: FrozenModel(self.config, self.config[name].path, layer)
+            for name, sides in needed.items()
+            if sides
         }
-        self.loss_fn = MethodLoss(self._method, self._frozen.get("reference"), self._frozen.get("reinforced"))
+        self.loss_fn = MethodLoss(
+            self._method,
+            self._frozen.get("reference"),
+            self._frozen.get("reinforced"),
+            self.config.trainer.seed,
+        )
         self.training_client.set_loss_fn(self.loss_fn)
 
     def _worker_config(self) -> TrainingWorkerConfig:
@@ -178,6 +186,12 @@ class UnlearningTrainer(SFTTrainer):
 
     def _init_engine(self) -> None:
         super()._init_engine()
+        method = self._method
+        if method.layer is not None and method.trained_layers is not None:
+            chosen = (method.layer, method.trained_layers, method.trained_module)
+            hidden.train_alone(self.engine.module, hidden.trained(self.engine.module, *chosen))
+        if method.layer is not None and method.needs_hidden:
+            hidden.add_to_output(self.engine, method.layer)
         for model in self._frozen.values():
             model.load()
 

@@ -1,0 +1,131 @@
+"""WMDP: questions as lm-eval asks them, of tables of every form, and texts of the corpora of both sides."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.data_prep.raw_files import error_of, parquet_rows, prep
+
+BIO = [
+    {"question": " Which one? ", "choices": ["this", "that ", "both", "none"], "answer": 2},
+    {"question": "Who?", "choices": ["Ada", "Ben", "Cleo", "Dan"], "answer": 0},
+]
+CYBER = [{"question": "How, {x}?", "choices": ["so", "thus", "1", "2"], "answer": 3}]
+MMLU = [{"question": "2 + 2?", "subject": "high_school_maths", "choices": ["1", "2", "3", "4"], "answer": 3}]
+ASKED = """\
+The following are multiple choice questions (with answers) about biology.
+
+Which one?
+A. this
+B. that 
+C. both
+D. none
+Answer:"""
+"""What lm-eval 0.4.13 makes of the first question (tasks wmdp_bio): description, then doc_to_text."""
+
+
+def put(folder: Path, name: str, rows: list[dict[str, Any]]) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif path.suffix == ".csv":
+        cells = [[row["question"], json.dumps(row["choices"]), str(row["answer"])] for row in rows]
+        quoted = [",".join('"' + cell.replace('"', '""') + '"' for cell in line) for line in cells]
+        path.write_text("\n".join(["question,choices,answer", *quoted]) + "\n")
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def raw(tmp_path: Path) -> Path:
+    folder = tmp_path / "raw"
+    for name, rows in {"wmdp-bio.jsonl": BIO, "wmdp-cyber.jsonl": CYBER}.items():
+        put(folder, name, rows)
+    return folder
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])
+def test_questions_become_probes_with_letters(suffix: str, tmp_path: Path) -> None:
+    raw, out = tmp_path / "raw", tmp_path / "out"
+    put(raw, f"wmdp-bio{suffix}", BIO)
+    put(raw, f"wmdp-cyber{suffix}", CYBER)
+    assert prep("wmdp", "--source", raw, "--out", out) == 0
+    assert sorted(path.name for path in out.iterdir()) == ["manifest.json", "probes.parquet"]
+    rows = parquet_rows(out, "probes")
+    assert [row["reward_model"]["ground_truth"]["golds"] for row in rows] == [["C"], ["A"], ["D"]]
+    assert [row["reference"]["perturbed"] for row in rows] == [[*"ABD"], [*"BCD"], [*"ABC"]]
+    assert [row["extra_info"]["family"] for row in rows] == ["bio", "bio", "cyber"]
+    assert {row["extra_info"]["section"] for row in rows} == {"forget"}
+    assert all(row["extra_info"]["raw"] for row in rows)
+    assert rows[0]["prompt"][0]["content"] == ASKED
+    assert "(with answers) about cybersecurity.\n\nHow, {x}?\nA. so\n" in rows[2]["prompt"][0]["content"]
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["rows"] == {"probes": {"forget": {"qa": 3}}}
+
+
+def test_questions_to_keep_and_texts_of_both_sides(
+    raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep = put(tmp_path / "mmlu", "test.parquet", MMLU)
+    texts = tmp_path / "texts"
+    put(texts, "bio-retain-corpus.jsonl", [{"text": "Cells divide.", "title": "x"}])
+    put(texts, "cyber-forget-corpus.jsonl", [{"text": "word " * 1001}, {"text": "Two."}])
+    put(texts, "cyber-retain-corpus.jsonl", [{"text": "Three."}])
+    out = tmp_path / "out"
+    arguments = ("--corpora", texts, "--retain-questions", keep, "--out", out)
+    assert prep("wmdp", "--source", raw, *arguments) == 0
+    said = capsys.readouterr().out
+    assert "texts: bio-forget-corpus is not there, so forget_text.parquet is without bio\n" in said
+    kept = parquet_rows(out, "probes")[-1]
+    assert (kept["extra_info"]["section"], kept["reward_model"]["ground_truth"]["golds"]) == ("retain", ["D"])
+    assert kept["prompt"][0]["content"].startswith(
+        "The following are multiple choice questions (with answers) about high school maths.\n\n2 + 2?\nA. 1"
+    )
+    found = {
+        name: [row["messages"][0]["content"] for row in parquet_rows(out, name)]
+        for name in ("forget_text", "retain_text")
+    }
+    assert found["forget_text"] == [" ".join(["word"] * 1000), "word", "Two."]
+    assert found["retain_text"] == ["Cells divide.", "Three."]
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "three choices": (
+        {"choices": ["a", "b", "c"]},
+        "field choices is ['a', 'b', 'c'], expected a list of 4 texts",
+    ),
+    "no list": ({"choices": "a, b"}, "field choices is 'a, b', expected a list of 4 texts"),
+    "an empty choice": ({"choices": ["a", "b", " ", "d"]}, "field choices is ' ', expected a text"),
+    "a letter": ({"answer": "B"}, "field answer is 'B', expected the place of the right choice, 0 to 3"),
+    "too high": ({"answer": 4}, "field answer is 4, expected"),
+    "a truth value": ({"answer": True}, "field answer is True, expected"),
+    "no question": ({"question": " "}, "field question is ' ', expected a text"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_question_is_one_line_and_writes_nothing(
+    name: str, raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change, said = WRONG[name]
+    put(raw, "wmdp-bio.jsonl", [BIO[0], BIO[1] | change])
+    assert prep("wmdp", "--source", raw, "--out", tmp_path / "out") == 2
+    assert error_of(capsys).startswith(f"error: raw/wmdp-bio.jsonl:2 (row 2): {said}")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_not_there_is_named(raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = ("--out", tmp_path / "out")
+    assert prep("wmdp", "--source", raw, "--domains", "chem", *out) == 2
+    assert f"{raw}: none of wmdp-chem.json, wmdp-chem.jsonl" in error_of(capsys)
+    assert prep("wmdp", "--source", raw, "--corpora", raw, *out) == 2
+    assert "raw: no DOMAIN-forget-corpus is there, of bio, cyber" in error_of(capsys)
+    assert not (tmp_path / "out").exists()
