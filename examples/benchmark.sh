@@ -92,11 +92,13 @@ UNLEARN=("trainer.n_gpus_per_node=$STAGE1_GPUS" "checkpoint.save_contents=[hf_mo
 
 if [ "$SMOKE" = 1 ]; then
   PLATFORM=cpu PREPARE=(--limit 16 --val-rows 8)
+  LENGTH=512  # tokens of a prompt and its response, at most; the small model has no more
+  [ -z "${MODEL:-}" ] || LENGTH=1024
   STAGE1=(platform=cpu optim.lr=1e-3 trainer.total_epochs=1 trainer.n_gpus_per_node=1)
   STAGE2=("${STAGE2[@]:2}" platform=cpu trainer.n_gpus_per_node=1 trainer.total_training_steps=3
-    data.train_batch_size=4 data.max_prompt_length=480 data.max_response_length=16 actor_rollout_ref.rollout.n=4
+    data.train_batch_size=4 "data.max_prompt_length=$((LENGTH - 32))" data.max_response_length=16 actor_rollout_ref.rollout.n=4
     actor_rollout_ref.actor.ppo_mini_batch_size=4 actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4
-    actor_rollout_ref.actor.optim.lr=1e-4 actor_rollout_ref.rollout.max_model_len=512
+    actor_rollout_ref.actor.optim.lr=1e-4 "actor_rollout_ref.rollout.max_model_len=$LENGTH"
     actor_rollout_ref.rollout.max_num_seqs=16
     replay.min_groups=2 replay.warmup_steps=1 replay.groups_per_update=2)
   UNLEARN=("${UNLEARN[@]:1}" platform=cpu trainer.n_gpus_per_node=1 trainer.total_training_steps=3
