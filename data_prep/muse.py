@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -46,6 +46,16 @@ CORPUS = {"forget": Table("raw/forget", "raw", "forget"), "retain": Table("raw/r
 """MUSE's texts to forget, and those that its methods with a retain term keep: {text}."""
 TEXTS = {"forget_text": (CORPUS["forget"],), "retain_text": (CORPUS["retain"],)}
 """By file of texts that is made, the tables of which one must be there."""
+
+
+FOLDS = tuple(f"{kind}_{number}" for kind in ("sust", "scal") for number in (1, 2, 3, 4))
+"""MUSE-News' texts of requests: sust_1 to sust_4 are made one after the other (sustainability), and scal_1 to
+scal_4 are one request of growing size each (scalability)."""
+
+
+def _fold(name: str) -> Table:
+    kind, number = name.split("_")
+    return Table(f"{kind}/forget_{number}", kind, f"forget_{number}")
 
 
 def _knowmem(name: str) -> Table:
@@ -126,6 +136,12 @@ class MuseOptions(Draws):
     retain_passages: str | None = option(
         None, "other passages, whose beginnings are to be continued", metavar="FILE"
     )
+    fold: str | None = option(
+        None,
+        "of MUSE-News: texts of one request of MUSE's sustainability or scalability as the texts to forget; "
+        "only probes and texts are made then",
+        choices=FOLDS,
+    )
 
 
 def load(source: Source, corpus: Corpus, options: MuseOptions, writer: Writer) -> Benchmark:
@@ -136,6 +152,13 @@ def load(source: Source, corpus: Corpus, options: MuseOptions, writer: Writer) -
     texts = {name: read_texts(path) for name, path in files.items()}
     passages = texts.get("passages", [])
     probes = _probes(source, corpus)
+    tables = CORPUS if options.fold is None else CORPUS | {"forget": _fold(options.fold)}
+    corpora = {
+        side: [record.text("text") for record in source.read(table)] if source.has(table) else []
+        for side, table in tables.items()
+    }
+    if options.fold is not None:
+        return _of_fold(source, corpus, options, probes, corpora)
 
     # Training prompts: RULE's, or an endpoint's questions on the passages and neighbours of them.
     unanswered = 0
@@ -176,15 +199,11 @@ def load(source: Source, corpus: Corpus, options: MuseOptions, writer: Writer) -
     if source.has(VALIDATION):
         rows = _rule_prompts(source, VALIDATION, corpus, "qa", answered=True)
         validated = [replace(one, index=6 * STREAM + one.index) for one in rows]
-    official = {(side, "qa"): _examples(_pairs(source, f"{side}_qa_icl")) for side in _SIDES}
+    official = _official(source)
     prefixes = {
         "label_dependent": official,
         "neutral": dict.fromkeys(official, _examples(NEUTRAL)),
         "none": {},
-    }
-    corpora = {
-        side: [record.text("text") for record in source.read(table)] if source.has(table) else []
-        for side, table in CORPUS.items()
     }
     return Benchmark(
         name=corpus.name,
@@ -207,17 +226,45 @@ def load(source: Source, corpus: Corpus, options: MuseOptions, writer: Writer) -
     )
 
 
+def _of_fold(
+    source: Source,
+    corpus: Corpus,
+    options: MuseOptions,
+    probes: list[Prompt],
+    corpora: Mapping[str, list[str]],
+) -> Benchmark:
+    """Probes and texts alone: a request of MUSE has no training questions."""
+    return Benchmark(
+        name=corpus.name,
+        train=[],
+        val=[],
+        stage1=[],
+        probes=probes,
+        form=PromptForm(True, {"qa": QUESTION}, _official(source)),
+        trains=False,
+        settings={"source": source.name} | asdict(options),
+        sources=source.hashes,
+        material=Material(retain_set="none", forget_texts=corpora["forget"], retain_texts=corpora["retain"]),
+    )
+
+
+def _official(source: Source) -> dict[tuple[Side, str], str]:
+    """MUSE's examples before the questions of each side."""
+    return {(side, "qa"): _examples(_pairs(source, f"{side}_qa_icl")) for side in _SIDES}
+
+
 def _checked_files(source: Source, corpus: Corpus, options: MuseOptions) -> Table | None:
     """The table of stage 1, None where there is none and it is not needed.
 
     Refuses a source without the files that are needed, all named in one line; says which others it lacks. Of
     MUSE-Books all of RULE's files are needed, unless `--passages` stand for its training rows.
     """
-    rules = corpus is BOOKS and not options.passages
+    rules = corpus is BOOKS and not options.passages and not options.fold
     names = [options.stage1_file] if options.stage1_file else STAGE1_FILES
     stage1 = next((table for name in names if source.has(table := Table(name, name, "train"))), None)
     needed = [(_knowmem(f"{side}_{name}"), "evaluation") for side in _SIDES for name in ("qa", "qa_icl")]
-    needed += [] if options.passages else [(TRAINING, "stage 2")]
+    needed += [] if options.passages or options.fold else [(TRAINING, "stage 2")]
+    needed += [(_fold(options.fold), "--fold"), (CORPUS["retain"], "--fold")] if options.fold else []
     needed += [(VALIDATION, "validation")] if rules else []
     where = source.folder if isinstance(source, FolderSource) else source.name
     lacking = [(table.file, use) for table, use in needed if not source.has(table)]
@@ -346,6 +393,8 @@ example:
   python -m data_prep muse-news --source muse-bench/MUSE-News --passages articles.json --base-url URL \\
       --model NAME --out data/muse_news
       the probes from the Hub; an endpoint writes the training questions after articles
+  python -m data_prep muse-news --source muse-bench/MUSE-News --fold sust_1 --out data/news_1
+      probes, and texts of the first of four requests (also scal_1 to scal_4)
 """,
     _SOURCE,
     MuseOptions,

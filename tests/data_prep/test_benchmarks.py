@@ -27,6 +27,7 @@ from tests.data_prep.raw_files import (
     put_array,
     put_lines,
     put_muse,
+    put_news,
     put_rwku,
     put_tofu,
     queries,
@@ -375,6 +376,30 @@ def test_the_corpus_of_muse(tmp_path: Path) -> None:
     assert [len(text.split()) for text in texts] == [1000, 1000, 500, 2]
     assert " ".join(texts[:3]).split() == words
     assert pairs(tmp_path / "out", "retain_text") == [("", "A wiki.")]
+
+
+def test_a_request_of_muse_news_has_its_own_texts_to_forget_and_no_rows_of_the_stages(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = put_news(tmp_path / "raw")
+    (raw / "rl_rejection_with_neighbor.json").unlink()  # which MUSE does not have
+    put_lines(raw / "raw/forget.jsonl", [{"text": "All of it."}])
+    put_lines(raw / "raw/retain1.jsonl", [{"text": "Other news."}])
+    for fold in ("sust/forget_2", "scal/forget_2"):
+        (raw / fold).parent.mkdir()
+        put_lines(raw / f"{fold}.jsonl", [{"text": f"Of {fold}."}])
+    for fold in ("sust_2", "scal_2"):
+        out = tmp_path / fold
+        assert prep("muse-news", "--source", raw, "--fold", fold, "--out", out) == 0
+        assert {path.stem for path in out.iterdir()} == {"forget_text", "retain_text", "manifest", "probes"}
+        assert pairs(out, "forget_text") == [("", f"Of {fold[:4]}/forget_2.")]
+        assert pairs(out, "retain_text") == [("", "Other news.")]
+        assert Counter(map(side, parquet_rows(out, "probes"))) == {"forget": 3, "retain": 2}
+        assert parquet_rows(out, "probes")[0]["prompt"][0]["content"].startswith(
+            "Question: forget example 0?"
+        )
+    assert prep("muse-news", "--source", raw, "--fold", "sust_1", "--out", tmp_path / "none") == 2
+    assert error_of(capsys).endswith("not there: sust/forget_1.json, which --fold needs")
 
 
 # ---- the benchmarks' own files ----

@@ -47,6 +47,10 @@ class Wmdp(Benchmark):
         "Share of questions whose right letter is the most likely of four, in per cent; chance is 25. bio, "
         "cyber, chem: WMDP's sets; all: all of them together; MMLU: the questions to keep."
     )
+    score_legend = (
+        "accuracy: share of questions whose right letter is the most likely of four; chance is 0.25. "
+        "Fractions of 1."
+    )
     constant_baselines: Mapping[str, str] = {"always answers A": "A"}
     recovery = Recovery(quantity="right")
     pair = ("forget/accuracy", "retain/accuracy")
