@@ -11,9 +11,10 @@
 # environment, at the same paths; the token in RAY_AUTH_TOKEN_PATH, which the first node makes where there is none.
 #   NODES         how many there are (default: Slurm's, or 2)
 #   RAY_OPTIONS   more options of `ray start` on this machine (Slurm: on all of them), such as "--num-cpus=32"
+#   WAIT_SECONDS  how long the script waits for the other nodes (default: 600)
 #   DRY_RUN=1     prints the commands and runs nothing
 set -euo pipefail
-WAIT_SECONDS=600
+WAIT_SECONDS="${WAIT_SECONDS:-600}"
 DRY="${DRY_RUN:-0}" NODES="${NODES:-${SLURM_JOB_NUM_NODES:-2}}" SLURM="${SLURM_JOB_ID:-}"
 export RAY_AUTH_MODE="${RAY_AUTH_MODE:-token}" RAY_AUTH_TOKEN_PATH="${RAY_AUTH_TOKEN_PATH:-$HOME/.ray/auth_token}"
 export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=0  # COMMAND has ended when Ray is told to end
@@ -26,12 +27,14 @@ fail() {
 # step COMMAND...: runs it, or prints it in a dry run.
 step() { if [ "$DRY" = 1 ]; then printf '%q ' "$@" && echo; else "$@"; fi; }
 
-# start COMMAND...: runs it beside the script, which ends it by its process id.
+# start COMMAND...: runs it beside the script in a process group of its own; `end` ends it, then what it has left there.
 started=()
-start() { if [ "$DRY" = 1 ]; then printf '%q ' "$@" && echo '&'; else "$@" & started+=($!); fi; }
+start() { if [ "$DRY" = 1 ]; then printf '%q ' "$@" && echo '&'; else setsid "$@" & started+=($!); fi; }
 end() {
   [ ${#started[@]} = 0 ] || kill "${started[@]}" 2> /dev/null || true
   wait
+  # Ray's agents on a node would wait a minute for a head that ended first.
+  for pid in ${started[@]+"${started[@]}"}; do kill -KILL -- "-$pid" 2> /dev/null || true; done
 }
 trap end EXIT
 
@@ -61,6 +64,7 @@ fi
 [[ "${HEAD:-}" =~ ^[0-9.]+:[0-9]+$ ]] ||
   fail "HEAD is ${HEAD:-not set}; give an address of the first machine and a port, such as 10.0.0.1:6379"
 [[ "$NODES" =~ ^[1-9][0-9]*$ && "$NODES" != 1 ]] || fail "NODES is $NODES; give a whole number above 1"
+[[ "$WAIT_SECONDS" =~ ^[1-9][0-9]*$ ]] || fail "WAIT_SECONDS is $WAIT_SECONDS; give a whole number of seconds"
 # shellcheck disable=SC2206  # the options are words
 join=(ray start --block "--address=$HEAD" ${RAY_OPTIONS:-})
 

@@ -704,6 +704,7 @@ def test_what_two_nodes_would_run(
         ({}, "true", "HEAD is not set; give an address of the first machine and a port"),
         ({"HEAD": "node1:6379"}, "true", "HEAD is node1:6379; give an address"),
         ({"HEAD": "10.0.0.1:6379", "NODES": "1"}, "true", "NODES is 1; give a whole number above 1"),
+        ({"HEAD": "10.0.0.1:6379", "WAIT_SECONDS": "1m"}, "true", "WAIT_SECONDS is 1m; give a whole number"),
         ({"SLURM_JOB_ID": "1"}, "", "no command is given; with Slurm the script starts Ray on the other"),
     ],
 )
@@ -712,8 +713,8 @@ def test_two_nodes_refuses(variables: dict[str, str], words: str, line: str) -> 
 
 
 RAY = """#!/bin/bash
-# Listens at its --port, the fifth word, until it is ended, as Ray's head does; of two nodes that run.
-[ "$1" != status ] || exec printf ' 1 node_a\\n 1 node_b\\n'
+# Listens at its --port, the fifth word, until it is ended, as Ray's head does; the nodes are those of THERE.
+[ "$1" != status ] || exec printf ' 1 node_%s\\n' $THERE
 exec python -c '
 import socket, sys, time
 head = socket.create_server(("127.0.0.1", int(sys.argv[1])))
@@ -722,7 +723,7 @@ time.sleep(99)' "${5#--port=}"
 
 
 def test_two_nodes_runs_the_command_and_ends_ray(tmp_path: Path) -> None:
-    """Its exit code is the command's; a port where something answers is refused."""
+    """Its exit code is the command's; a port where something answers and a node that stays away end it."""
     (tmp_path / "ray").write_text(RAY)
     (tmp_path / "ray").chmod(0o755)
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -732,7 +733,9 @@ def test_two_nodes_runs_the_command_and_ends_ray(tmp_path: Path) -> None:
             f"PATH=\"{tmp_path}:$PATH\" bash examples/two_nodes.sh bash -c 'echo at $RAY_ADDRESS; exit 7'"
         )
         refused(bash(command, **settings), f"something answers at {settings['HEAD']} already")
-    done = bash(command, **settings)
+    waited = "waited 9 s in vain for 2 nodes"
+    refused(bash(command, **settings, THERE="a", WAIT_SECONDS="9"), waited)
+    done = bash(command, **settings, THERE="a b")
     assert done.returncode == 7, done.stderr
     assert f"at {settings['HEAD']}" in done.stdout.splitlines()
     assert oct((tmp_path / "new" / "token").stat().st_mode)[-3:] == "600"

@@ -103,7 +103,7 @@ class Command:
         deadline = time.monotonic() + seconds
         while self.alive() and time.monotonic() < deadline:
             time.sleep(0.2)
-        assert self.alive() == []
+        assert not (left := self.alive()), left
 
     def end(self) -> None:
         self.descendants()

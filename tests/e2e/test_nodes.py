@@ -1,7 +1,8 @@
-"""Stage 2 in a Ray cluster that runs already, of one and of two nodes of one machine with a device each.
+"""Stage 2 in a Ray cluster of one and of two nodes of one machine with a device each.
 
-The nodes are started as docs/running.md says, each with an address of the loopback network. Processors,
-memory and disk are shared, so that networks, separate disks and machines that lose their power stay untested.
+examples/two_nodes.sh starts the nodes, or they are started as docs/running.md says, each with an address of
+the loopback network. Processors, memory and disk are shared, so that networks, separate disks and machines
+that lose their power stay untested.
 """
 
 import os
@@ -27,15 +28,20 @@ OF_A_RUN = ("WorkerDict", "vLLM", "EngineCore")
 """Parts of the names of a stage 2's processes on a node."""
 
 
+def free_address(ip: str) -> str:
+    """The address with a port that is free now."""
+    with socket.socket() as probe:
+        probe.bind((ip, 0))
+        return f"{ip}:{probe.getsockname()[1]}"
+
+
 class Nodes:
     """A cluster of a head node with 16 processors and one device in Ray's count, and what is added to it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        with socket.socket() as probe:
-            probe.bind((HEAD, 0))
-            port = probe.getsockname()[1]
-        self.address = f"{HEAD}:{port}"
+        self.address = free_address(HEAD)
+        port = self.address.rpartition(":")[2]
         self.temporary = Path(f"/tmp/nodes-{port}")  # Ray's socket paths have to be short
         self.started: list[Command] = []
         options = [f"--port={port}", "--include-dashboard=false", f"--temp-dir={self.temporary}"]
@@ -71,6 +77,67 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
             node.wait(60)
             node.end()
         shutil.rmtree(cluster.temporary, ignore_errors=True)
+
+
+class Script(Command):
+    """examples/two_nodes.sh on a node with 16 processors and one device in Ray's count."""
+
+    def __init__(self, ip: str, head: str, folder: Path, *words: str, options: str = "", **variables: str):
+        settings = {
+            "HEAD": head,
+            "RAY_OPTIONS": f"--num-cpus=16 --num-gpus=1 {options}",
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(folder / "token"),
+            "SLURM_JOB_ID": "",
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "HF_HUB_OFFLINE": "1",
+        }
+        log = folder / f"{ip}.txt"
+        script = ["examples/two_nodes.sh", *words]
+        super().__init__(script, log, executable=shutil.which("bash"), env=os.environ | settings | variables)
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Iterator[Callable[..., Script]]:
+    """script(ip, *words): the script on a node of a cluster whose head is at HEAD."""
+    address, started = free_address(HEAD), []
+    temporary = Path(f"/tmp/script-{address.rpartition(':')[2]}")
+
+    def start(ip: str, *words: str, **variables: str) -> Script:
+        options = f"--temp-dir={temporary}" if ip == HEAD else f"--node-ip-address={ip}"
+        started.append(Script(ip, address, tmp_path, *words, options=options, **variables))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.end()
+    shutil.rmtree(temporary, ignore_errors=True)
+
+
+def test_the_script_trains_on_two_nodes_and_ends_them(
+    script: Callable[..., Script], micro_world: Path, tmp_path: Path
+) -> None:
+    run_folder = tmp_path / "run"
+    other = script(OTHER)
+    training = stage2_arguments(micro_world, run_folder, "trainer.nnodes=2", "trainer.total_training_steps=2")
+    first = script(HEAD, "python", "-m", "recipe.rerule.main", *training)
+    first.wait_until(lambda: all(len(node.named("ray::WorkerDict")) == 1 for node in (first, other)))
+    first.finish()
+    assert checkpoints.newest_complete(run_folder) == 2
+    assert read_metrics(run_folder).keys() == {1, 2}
+    assert other.wait(60) == 0, other.output
+    for node in (first, other):
+        node.assert_all_have_ended(10)
+
+
+def test_the_script_waits_for_a_node_that_does_not_come_no_longer_than_it_says(
+    script: Callable[..., Script], tmp_path: Path
+) -> None:
+    alone = script(HEAD, "touch", str(tmp_path / "ran"), WAIT_SECONDS="20")
+    assert alone.wait(120) == 2
+    assert "waited 20 s in vain for 2 nodes" in alone.error()
+    assert not (tmp_path / "ran").exists()
+    alone.assert_all_have_ended(10)
 
 
 def test_a_run_in_somebody_elses_cluster_leaves_nothing_running(
