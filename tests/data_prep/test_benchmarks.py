@@ -373,8 +373,8 @@ def test_the_corpus_of_muse(tmp_path: Path) -> None:
     put_lines(raw / "raw/retain1.jsonl", [{"text": "A wiki."}])
     assert prep("muse-books", "--source", raw, "--out", tmp_path / "out") == 0
     texts = [answer for _, answer in pairs(tmp_path / "out", "forget_text")]
-    assert [len(text.split()) for text in texts] == [1000, 1000, 500, 2]
-    assert " ".join(texts[:3]).split() == words
+    assert [len(text.split()) for text in texts] == [700, 700, 700, 400, 2]
+    assert " ".join(texts[:4]).split() == words
     assert pairs(tmp_path / "out", "retain_text") == [("", "A wiki.")]
 
 

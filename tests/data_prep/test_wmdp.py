@@ -93,7 +93,7 @@ def test_questions_to_keep_and_texts_of_both_sides(
         name: [row["messages"][0]["content"] for row in parquet_rows(out, name)]
         for name in ("forget_text", "retain_text")
     }
-    assert found["forget_text"] == [" ".join(["word"] * 1000), "word", "Two."]
+    assert found["forget_text"] == [" ".join(["word"] * 700), " ".join(["word"] * 301), "Two."]
     assert found["retain_text"] == ["Cells divide.", "Three."]
 
 
