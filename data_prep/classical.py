@@ -29,7 +29,8 @@ from reward.refusal import RefusalPhrases
 FILES = ("forget_gold", "retain", "alternate", "mismatch", "forget_text", "retain_text")
 """Names of the files, without suffix."""
 TEXT_WORDS = 700
-"""Most words of a text row: up to 1,800 tokens of SmolLM2 in those of MUSE-Books, and `data.max_length` is 2,048."""
+"""Most words of a text row: up to 1,800 tokens of SmolLM2 in those of MUSE-Books, whose `data.max_length` is
+2,048."""
 _FIRST_TEXT = {"forget_text": 20 * STREAM, "retain_text": 21 * STREAM}
 _QUESTION = ("question", "query", "prompt", "instruction")
 
