@@ -42,7 +42,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import what_works
-from benchmarks.what_works import command
+from benchmarks.what_works import command, train
 from data_prep.contract import read_sft_rows, write_sft_rows
 from recipe.rerule.evaluation.engine.models import resolve_models
 from recipe.rerule.training import own_answers
@@ -114,7 +114,7 @@ def main() -> None:
         if not (given.model and given.out):
             parser.error("--model and --out are needed")
         make(what_works.Study(given.model, given.out, given.platform, float("inf")))
-    print(table(results()))
+    print(table(what_works.results(RESULTS)))
 
 
 def make(study: what_works.Study) -> None:
@@ -122,7 +122,11 @@ def make(study: what_works.Study) -> None:
     study.rows()
     for seed in SEEDS:
         for name in ARMS:
-            if not planned([line for line in results() if line["platform"] == study.platform], name, seed):
+            if not planned(
+                [line for line in what_works.results(RESULTS) if line["platform"] == study.platform],
+                name,
+                seed,
+            ):
                 continue
             start = time.monotonic()
             print(f"{name}, seed {seed} ...", file=sys.stderr, flush=True)
@@ -160,8 +164,7 @@ def trained(study: what_works.Study, name: str, seed: int) -> Path:
 def unlearn(study: what_works.Study, seed: int, folder: Path, *words: str) -> None:
     """A training of `unlearn` into a run folder, if its model is not there."""
     if not (folder / "model" / "config.json").exists():
-        run = [f"trainer.seed={seed}", f"trainer.default_local_dir={folder}"]
-        command(folder.with_suffix(".log"), "recipe.rerule.unlearn", *study.on, *words, *run)
+        train(folder, "recipe.rerule.unlearn", *study.on, *words, f"trainer.seed={seed}")
 
 
 def distilled(study: what_works.Study, teacher: Path, noise: float, seed: int, folder: Path) -> Path:
@@ -212,11 +215,6 @@ def measured(study: what_works.Study, name: str, seed: int, model: Path) -> dict
 
 
 # ---- what the lines say ----
-
-
-def results() -> list[dict[str, Any]]:
-    """The finished runs."""
-    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
 
 
 def returned(line: dict[str, Any]) -> float:

@@ -243,14 +243,13 @@ class Study:
             if time.monotonic() > self.end:
                 return
             print(f"{name}, seed {seed} ...", file=sys.stderr, flush=True)
-            shutil.rmtree(folder, ignore_errors=True)  # of a run that was stopped, and has no result
             models = [f"last={first / 'model'}"]
             if arm.stage2 is not None:
                 self.stage2(arm.stage2, first, seed, folder)
                 models = [f"last={folder}@last", f"best={folder}@best"]
             if arm.po:
-                command(
-                    folder.with_suffix(".log"),
+                train(
+                    folder,
                     "recipe.rerule.unlearn",
                     *self.on,
                     *PO,
@@ -258,7 +257,6 @@ class Study:
                     f"data.alternate={self.data / 'alternate.parquet'}",
                     f"data.retain={own_answers.file(first)}",
                     f"trainer.seed={seed}",
-                    f"trainer.default_local_dir={folder}",
                 )
                 models = [f"last={folder / 'model'}"]
             evaluation = self.evaluation(f"{_named(name)}-{seed}", models)
@@ -283,8 +281,8 @@ class Study:
 
     def stage2(self, settings: tuple[str, ...], stage1: Path, seed: int, folder: Path) -> None:
         """Stage 2 after the run folder of a stage 1."""
-        command(
-            folder.with_suffix(".log"),
+        train(
+            folder,
             "recipe.rerule.main",
             *self.on,
             *STAGE2,
@@ -295,7 +293,6 @@ class Study:
             f"data.val_files={self.data / 'val.parquet'}",
             f"data.seed={seed}",
             f"trainer.total_training_steps={STEPS}",
-            f"trainer.default_local_dir={folder}",
         )
 
     def evaluation(self, name: str, models: list[str]) -> Path:
@@ -330,17 +327,22 @@ class Study:
             *settings,
             f"data.train_files={self.data / 'sft.parquet'}",
             f"trainer.seed={seed}",
-            f"trainer.default_local_dir={folder}",
         ]
         with ThreadPoolExecutor(1) as training:
             # The engine that writes own answers takes the whole GPU, and the next stage 1 reads them.
             with self._starting:
-                run = training.submit(command, folder.with_suffix(".log"), "recipe.rerule.sft", *words)
+                run = training.submit(train, folder, "recipe.rerule.sft", *words)
                 answers = own_answers.file(folder)
                 while not (run.done() or answers.exists() or "data.retain_share=0" in settings):
                     time.sleep(0.5)
             run.result()
         return folder
+
+
+def train(folder: Path, module: str, *words: str) -> None:
+    """Train into a run folder. What a run that was stopped has left there goes first."""
+    shutil.rmtree(folder, ignore_errors=True)
+    command(folder.with_suffix(".log"), module, *words, f"trainer.default_local_dir={folder}")
 
 
 def command(log: Path, module: str, *words: str) -> None:
@@ -369,9 +371,9 @@ def reward(run: Path) -> float:
     return round(sum(step[f"reward/{side}/mean"] for step in steps for side in SIDES) / len(steps) / 2, 4)
 
 
-def results() -> list[dict[str, Any]]:
+def results(file: Path = RESULTS) -> list[dict[str, Any]]:
     """The finished runs."""
-    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 def table(lines: list[dict[str, Any]]) -> str:
