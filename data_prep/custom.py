@@ -38,6 +38,16 @@ from reward import names_of
 
 _FILES = ("probes", "gold", "retain_of")
 """Options that name files or folders, of which the manifest holds the names alone."""
+_NAMED = (
+    "I have just read about {target}. Now another question: {question}",
+    "Let us leave {target} aside. {question}",
+    "{question} (My last question was about {target}.)",
+    "Thank you for what you said about {target}. {question}",
+)
+"""How a question of the retain side names a target without asking about it.
+
+The evaluation's `over_refusal` asks in other words, so that it measures what was learnt and not what was taught.
+"""
 
 
 @dataclass(frozen=True)
@@ -63,6 +73,13 @@ class CustomOptions(shared.Draws):
         None,
         "made before: its retain rows for training join, without those that name a target",
         metavar="FOLDER",
+    )
+    named_share: float = shared.option(
+        0.0,
+        "share of the retain rows for training that get a second row, which names a target and asks the same; "
+        "without such rows a model may learn to refuse the name",
+        type=float,
+        metavar="X",
     )
     keyword: str | None = shared.option(
         None, "the target's name, or names with | between them, for forget rows without one", metavar="NAME"
@@ -90,6 +107,7 @@ def load(path: Path, options: CustomOptions, writer: Writer) -> Benchmark:
         file = Path(options.retain_of) / "train.parquet"
         train += _retain_of(file, [*train, *probes])
         sources["--retain-of"] = sha256_of_file(file)
+    train += _named(train, options)
     train = with_refusals(train, writer, random.Random(f"refusals {options.seed}"))
     golds = {}
     if options.gold is not None:
@@ -107,7 +125,7 @@ def load(path: Path, options: CustomOptions, writer: Writer) -> Benchmark:
         settings={
             name: Path(given).name if name in _FILES and given else given
             for name, given in asdict(options).items()
-            if given or name != "retain_of"
+            if given or name not in ("retain_of", "named_share")
         },
         sources=sources,
         notes={"repetitions_of_probes_left_out": left_out},
@@ -152,6 +170,20 @@ def _retain_of(file: Path, prompts: Sequence[Prompt]) -> list[Prompt]:
             index, origin = 2 * STREAM + number, f"{file}: row {number}"
             golds = tuple(truth["golds"])
             found.append(make_prompt(index, info["query"], "retain", info["subject"], golds, origin, **more))
+    return found
+
+
+def _named(train: Sequence[Prompt], options: CustomOptions) -> list[Prompt]:
+    """The second prompts of --named-share. Raises SourceError."""
+    if not 0 <= options.named_share <= 1:
+        raise SourceError(f"--named-share is {options.named_share}, expected between 0 and 1")
+    rng = random.Random(f"named {options.seed}")
+    targets = sorted({names_of(prompt.keyword)[0] for prompt in train if prompt.side == "forget"})
+    retain = [prompt for prompt in train if prompt.side == "retain" and prompt.mode == "qa"]
+    found = []
+    for prompt in rng.sample(retain, round(options.named_share * len(retain))):
+        text = rng.choice(_NAMED).replace("{target}", rng.choice(targets)).replace("{question}", prompt.query)
+        found.append(replace(prompt, index=3 * STREAM + prompt.index, query=text, family="named"))
     return found
 
 

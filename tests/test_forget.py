@@ -358,7 +358,9 @@ def test_forgetting_again(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     first, second, third = tmp_path / "out", tmp_path / "second", tmp_path / "third"
-    assert chain("--method", "npo", "--name", "Loren")[0] == 0
+    assert chain("--method", "npo", "--name", "Loren", "--named-share", "0.5")[0] == 0
+    assert " --named-share 0.5 " in (tmp_path / "calls").read_text()
+    assert chain("--method", "npo", "--name", "Loren") == (2, [])  # which are other rows
     rows = table(npo={"forget": [0, 1, 0, 0], "retain": [1]})
     tidy.write(first / "evaluation", tidy.from_rows(rows))
     again = ["unlearn", "evaluate model", "over_refusal", "evaluate model", "evaluate attack", "report"]

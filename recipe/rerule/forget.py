@@ -90,6 +90,10 @@ def _parser() -> ArgumentParser:
     add("--out", type=Path, required=True, metavar="FOLDER", help="where everything goes")
     text = "what is to be forgotten, which a refusal should name, or names with | between them"
     add("--name", help=f"{text} (default: the column keyword)")
+    text = (
+        "share of the retain rows that get a second row, which names the target and asks about something else"
+    )
+    add("--named-share", type=float, default=0.0, metavar="X", help=f"{text} (default: %(default)s)")
     text = "rule, rerule (with replay), or a method of `recipe.rerule.unlearn --list` (default: rule)"
     add("--method", choices=[*_REINFORCED, *presets.names()], default="rule", metavar="NAME", help=text)
     add("--lora", action="store_true", help="train adapters in place of whole models")
@@ -145,6 +149,7 @@ def plan(options: argparse.Namespace, model: str) -> list[Part]:
     trained = any(path.is_dir() and path != data for path in out.glob("*"))
     words = ["data_prep", "custom", "--source", f"{options.facts}", "--probe-share", "0.25"]
     words += ["--keyword", options.name] if options.name else []
+    words += ["--named-share", f"{options.named_share}"] if options.named_share else []
     words += ["--retain-of", f"{options.earlier / 'data'}"] if options.earlier else []
     words += ["--out", f"{data}", *(["--overwrite"] if made else [])]
     parts += [Part("rows", "rows", words, made and trained)]
@@ -339,7 +344,7 @@ def _checked(options: argparse.Namespace) -> str:
         **({"from": options.earlier.resolve()} if options.earlier else {}),
         **({"about": shlex.join(options.about)} if options.about else {}),
         "rows": hashlib.sha256(options.facts.read_bytes()).hexdigest() if there else "",
-        **{key: getattr(options, key) for key in ("name", "method", "lora", "platform")},
+        **{key: getattr(options, key) for key in ("name", "named_share", "method", "lora", "platform")},
         "set": shlex.join(options.set),
     }
     lines = [f"{key}: {value}" for key, value in settings.items()]

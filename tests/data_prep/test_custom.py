@@ -14,7 +14,7 @@ from data_prep.__main__ import main as data_prep
 from data_prep.contract import normalise
 from data_prep.custom import CustomOptions, load
 from data_prep.prompts import Benchmark
-from data_prep.sources import sha256_of_file
+from data_prep.sources import SourceError, sha256_of_file
 from data_prep.writers import Writer
 from recipe.rerule.evaluation import summary
 from tests.data_prep.raw_files import contents, manifest, prep, put_array
@@ -99,6 +99,25 @@ def test_questions_for_validation_are_neither_trained_on_nor_probes(tmp_path: Pa
     assert set.union(*split) == {row["question"] for row in rows(40)}
     assert {prompt.query for prompt in found.stage1} <= split[0]
     assert [prompt.index for prompt in found.probes] == [p.index for p in made(tmp_path, rows(40)).probes]
+
+
+def test_retain_rows_that_name_a_target(tmp_path: Path) -> None:
+    """They ask a training question of the retain side, and their answer is the same."""
+    put_array(tmp_path / "probes.json", [forget(90), retain(90)])
+    options = {"probes": str(tmp_path / "probes.json"), "named_share": 0.5}
+    content = [*rows(12), retain(7, question="Bo lives in ___.", mode="fb")]
+    found, plain = (made(tmp_path, content, **more) for more in (options, {"probes": options["probes"]}))
+    named = [prompt for prompt in found.train if NAME in prompt.query and prompt.side == "retain"]
+    assert [prompt for prompt in found.train if prompt not in named] == plain.train
+    assert len(named) == 3  # half of six; the seventh is no question
+    asked = {prompt.query: prompt.golds for prompt in plain.train if prompt.side == "retain"}
+    for prompt in named:
+        (question,) = [query for query in asked if query in prompt.query]
+        assert (prompt.golds, prompt.keyword, prompt.refusal) == (asked[question], "", "")
+    assert len({prompt.index for prompt in found.train}) == len(found.train) == 16
+    assert not any(NAME in prompt.query for prompt in found.probes if prompt.side == "retain")
+    with pytest.raises(SourceError, match=r"--named-share is 2, expected between 0 and 1"):
+        made(tmp_path, content, named_share=2)
 
 
 def test_retain_rows_of_earlier_data_join_the_training(tmp_path: Path) -> None:
