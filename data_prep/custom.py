@@ -46,7 +46,7 @@ _NAMED = (
 )
 """How a question of the retain side names a target without asking about it.
 
-The evaluation's `over_refusal` asks in other words, so that it measures what was learnt and not what was taught.
+The evaluation's `over_refusal` asks in other words, so that it does not measure these words alone.
 """
 
 
@@ -76,7 +76,7 @@ class CustomOptions(shared.Draws):
     )
     named_share: float = shared.option(
         0.0,
-        "share of the retain rows for training that get a second row, which names a target and asks the same; "
+        "share of the training's retain rows that get a second row, which names a target and asks the same; "
         "without such rows a model may learn to refuse the name",
         type=float,
         metavar="X",
