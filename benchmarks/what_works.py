@@ -208,10 +208,13 @@ class Study:
         out: folder of the runs.
         platform: "cpu" or "gpu".
         end: of `time.monotonic`, from when on no run is started.
+        options: of `data_prep custom`.
     """
 
-    def __init__(self, model: Path, out: Path, platform: str, end: float) -> None:
-        self.model, self.out, self.platform, self.end = model, out, platform, end
+    def __init__(
+        self, model: Path, out: Path, platform: str, end: float, options: tuple[str, ...] = ROWS
+    ) -> None:
+        self.model, self.out, self.platform, self.end, self.options = model, out, platform, end, options
         # run_real.sh's. The processor's runs of part 1 were made in float32.
         self.on = [f"platform={platform}", *(["platform.bf16=auto"] if platform == "cpu" else [])]
         self.data = out / "data"
@@ -231,7 +234,7 @@ class Study:
         """Make the rows, if they are not there."""
         if not self.data.exists():
             source = str(ROOT / "examples" / "france.csv")
-            words = ["--source", source, "--out", str(self.data), *ROWS]
+            words = ["--source", source, "--out", str(self.data), *self.options]
             command(self.out / "data.log", "data_prep", "custom", *words)
 
     def run(self, name: str, seed: int, stage1: Future[Path]) -> None:
@@ -295,19 +298,19 @@ class Study:
             f"trainer.total_training_steps={STEPS}",
         )
 
-    def evaluation(self, name: str, models: list[str]) -> Path:
-        """The folder of an evaluation on the held-out questions, of the base model too."""
+    def evaluation(self, name: str, models: list[str], rows: str = "probes", *more: str) -> Path:
+        """The folder of an evaluation on the questions of a file of rows, of the base model too."""
         folder = self.out / f"evaluation-{name}"
         named = [word for each in [f"base={self.model}", *models] for word in ("--model", each)]
-        probes = ["--probes", str(self.data / "probes.parquet"), "--out", str(folder)]
+        probes = ["--probes", str(self.data / f"{rows}.parquet"), "--out", str(folder), *more]
         words = ["model", *named, "--platform", self.platform, *probes]
         if self.platform == "cpu":
             command(folder.with_suffix(".log"), "recipe.rerule.evaluate", *words)
             return folder
         for share in (0.05, 0.1, 0.2, 0.3):
             try:
-                more = ["--gpu-memory-utilization", str(share)]
-                command(folder.with_suffix(".log"), "recipe.rerule.evaluate", *words, *more)
+                memory = ["--gpu-memory-utilization", str(share)]
+                command(folder.with_suffix(".log"), "recipe.rerule.evaluate", *words, *memory)
                 return folder
             except subprocess.CalledProcessError as error:
                 # vLLM plans its memory from what is free, which other runs of this GPU change meanwhile.

@@ -1,0 +1,264 @@
+"""Does replay of hard groups help on a real model? python -m benchmarks.evidence --model FOLDER --out FOLDER
+
+The plan was fixed before the first run that it counts.
+
+The world. The model of examples/real_model.py is to forget France. Half of the retain rows for training get
+a second row, which names France and asks about something else (ROWS): a hard boundary, since the name no
+longer tells the sides apart. One run of RULE alone chose this world (`rerule forget --named-share 0.5`):
+stage 1 refused .66 of the held-out retain questions; .44 to .69 of the groups of each of the first six steps
+had a mean reward below 0.6, the paper's tau, and .06 to .31 in the last ten; at the end RULE had forgotten
+all of ten facts, and refused .15 of the retain questions.
+
+The unit is a stage-1 model, of the seeds SEEDS. RULE makes 30 steps of what_works' sizes, eight optimiser
+steps each. The other arms have these settings too, and what ARMS adds:
+
+- `equal_updates`: the extra update on as many of the step's own groups, from the same step on as `paper`.
+- `paper`: tau, B_min (as a share of the groups until T_warm) and the draw of the paper's RWKU.
+- `random` stores as many groups as are hard, chosen at random. It takes the rate of `paper`.
+- `recommended`: the default replay.
+- METHODS use no reinforcement, and train the base model. They and `random` have the first FEW seeds.
+
+Rates. Every arm is trained once with each of its RATES, from a stage-1 model of the seed TUNING, and takes
+the rate with the highest score on the questions for validation; of equal scores the smallest.
+
+The score of a run is the mean of 1 - forget recall, retain recall, and 1 - the share refused of the retain
+questions in the words "This is not about France. ...", of greedy answers of the last step's model to the
+held-out questions. These words are in no training row.
+
+1. Primary: is `paper` better than `equal_updates`? An exact test flips the signs of the differences of
+   the models (two-sided; six models can reach p = 0.031).
+2. The same of `recommended` and `equal_updates`, and of `paper` and `rule`, with Holm's correction over the
+   two. All other differences are described and not tested.
+3. Why: `metrics` of a line has the means of what the run logs of replay over its last REWARD_STEPS steps.
+
+If 1 is yes, `rerule forget --method rerule` takes the paper's replay; if 1 and the first of 2 are no with
+higher means of `equal_updates`, the documents say that equal updates are the better use of the same work.
+
+A run is a line of RESULTS and is not made again, lengthened or left out after its result was seen. Another
+machine trains another stage-1 model, which is another unit: all arms of a seed are run on one machine, and
+`stage1` says which. --table prints the tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from scipy import stats
+
+from benchmarks import what_works
+from benchmarks.what_works import RATE, REWARD_STEPS, UPDATE_PROMPTS, Study, train
+from recipe.rerule.training import own_answers
+from recipe.rerule.unlearning import presets
+
+RESULTS = Path(__file__).with_suffix(".jsonl")
+ROWS = (*what_works.ROWS, "--keyword", "France", "--named-share", "0.5")
+TUNING, SEEDS, FEW = 20, (21, 22, 23, 24, 25, 26), 3
+_PAPER = (
+    "replay.enable=true",
+    "replay.threshold_rule=fixed",
+    "replay.threshold=0.6",
+    "replay.require_signal=false",
+    "replay.sampling=uniform",
+    "replay.warmup_steps=8",
+    "replay.min_groups=27",  # a fifth of the 128 groups of 8 steps
+)
+ARMS = {
+    "rule": ("replay.enable=false",),
+    "equal_updates": (*_PAPER, "replay.update=on_policy"),
+    "paper": _PAPER,
+    "recommended": ("replay.enable=true",),
+    "random": (*_PAPER, "replay.admission=random"),
+}
+FULL = ("rule", "equal_updates", "paper", "recommended")
+"""With all seeds; each has its own rate."""
+METHODS = ("po", "npo_gdr", "simnpo_gdr", "ga_gdr", "dpo_gdr")
+RATES = {**dict.fromkeys(FULL, (1e-5, 2e-5, 4e-5)), **dict.fromkeys(METHODS, (1e-5, 3e-5))}
+METHOD = (
+    "experiment=custom",
+    "data.train_batch_size=8",
+    "trainer.total_epochs=20",
+    "checkpoint.save_contents=[hf_model]",
+)
+STAGE1 = "stage 1"
+
+
+def main() -> None:
+    """Make the runs that have no line yet, or print the tables."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.evidence",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--model", type=Path, help="folder that examples/real_model.py made")
+    parser.add_argument("--out", type=Path, help="folder of the runs")
+    parser.add_argument(
+        "--platform", choices=what_works.PLATFORMS, default="cpu", help="(default: %(default)s)"
+    )
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="when to start no more runs")
+    parser.add_argument("--table", action="store_true", help="print the tables of the finished runs")
+    given = parser.parse_args()
+    if not given.table:
+        if not (given.model and given.out):
+            parser.error("--model and --out are needed")
+        end = time.monotonic() + 60 * given.minutes
+        make(Study(given.model, given.out, given.platform, end, ROWS))
+    print("\n".join(tables(what_works.results(RESULTS))))
+
+
+def planned(lines: list[dict[str, Any]]) -> Iterator[tuple[str, float, int]]:
+    """(arm, rate, seed) of the runs in their order; those after tuning, once all rates are chosen."""
+    tuning = [(arm, rate, TUNING) for arm, rates in RATES.items() for rate in rates]
+    yield from tuning
+    if {*tuning} <= {(line["arm"], line["rate"], line["seed"]) for line in lines}:
+        for number, seed in enumerate(SEEDS):
+            yield STAGE1, 0.0, seed
+            for arm in [*ARMS, *METHODS]:
+                if number < FEW or arm in FULL:
+                    yield arm, chosen(lines, arm), seed
+
+
+def chosen(lines: list[dict[str, Any]], arm: str) -> float:
+    """The rate of an arm with the highest score of the tuning runs, of several the smallest."""
+    arm = "paper" if arm == "random" else arm
+    scores = {
+        line["rate"]: round(score(line), 9) for line in lines if line["seed"] == TUNING and line["arm"] == arm
+    }
+    return max(sorted(scores), key=lambda rate: scores[rate])
+
+
+def score(line: dict[str, Any], model: str = "last") -> float:
+    """The score of a run, 0 to 1."""
+    shares, refused = line["held_out"][model], line["over_refusal"][model]["named"]
+    return float((1 - shares["forget recall"] + shares["retain recall"] + 1 - refused) / 3)
+
+
+# ---- the runs ----
+
+
+def make(study: Study) -> None:
+    """Make the runs that have no line, one at a time, and write a line for each that ends well."""
+    study.rows()
+    failed = set[tuple[str, float, int]]()
+    while time.monotonic() < study.end:
+        lines = what_works.results(RESULTS)
+        done = {(line["arm"], line["rate"], line["seed"]) for line in lines}
+        run = next((one for one in planned(lines) if one not in done | failed), None)
+        if run is None:
+            return
+        start = time.monotonic()
+        print("{}, rate {:g}, seed {} ...".format(*run), file=sys.stderr, flush=True)
+        try:
+            line = made(study, *run)
+        except subprocess.CalledProcessError as error:
+            print(error, file=sys.stderr, flush=True)
+            failed.add(run)
+            continue
+        with RESULTS.open("a") as file:
+            file.write(json.dumps({**line, "seconds": round(time.monotonic() - start)}) + "\n")
+
+
+def made(study: Study, arm: str, rate: float, seed: int) -> dict[str, Any]:
+    """The line of a run, without its seconds. Raises CalledProcessError where a command fails."""
+    first = study.stage1((), seed)
+    folder = study.out / f"{arm}-{rate:g}-{seed}".replace(" ", "_")
+    model, metrics = f"last={first / 'model'}", dict[str, float]()
+    if arm in METHODS:
+        rows = {"forget": study.data / "forget_gold.parquet", "alternate": study.data / "alternate.parquet"}
+        rows["retain"] = own_answers.file(first)
+        files = [f"data.{side}={rows[side]}" for side in presets.load(arm).data]
+        words = [f"method={arm}", *METHOD, *files, f"model.path={study.model}", f"optim.lr={rate}"]
+        train(folder, "recipe.rerule.unlearn", *study.on, *words, f"trainer.seed={seed}")
+        model = f"last={folder / 'model'}"
+    elif arm != STAGE1:
+        study.stage2((*ARMS[arm], f"{UPDATE_PROMPTS}=2", f"{RATE}={rate}"), first, seed, folder)
+        model, metrics = f"last={folder}@last", of_replay(folder)
+    rows_of = "val" if seed == TUNING else "probes"
+    asked = study.evaluation(folder.name, [model], rows_of)
+    over = study.evaluation(f"over-{folder.name}", [model], rows_of, "--benchmark", "over_refusal")
+    refused = pd.read_parquet(over / "responses.parquet").groupby(["model", "kind"])["refused"].mean()
+    weights = (first / "model" / "model.safetensors").read_bytes()
+    for checkpoint in folder.glob("global_step_*"):
+        shutil.rmtree(checkpoint)
+    return {
+        "platform": study.platform,
+        "arm": arm,
+        "rate": rate,
+        "seed": seed,
+        "stage1": hashlib.sha256(weights).hexdigest()[:12],
+        "held_out": what_works.held_out(asked / "responses.parquet"),
+        "over_refusal": {of: refused[of].round(4).to_dict() for of in ("base", "last")},
+        "reward": what_works.reward(folder) if arm in ARMS else None,
+        "metrics": metrics,
+    }
+
+
+def of_replay(run: Path) -> dict[str, float]:
+    """Means of what was logged about replay, KL and clips, over the last REWARD_STEPS steps."""
+    lines = [json.loads(line)["data"] for line in (run / "records" / "metrics.jsonl").open()]
+    steps = pd.DataFrame([line for line in lines if "reward/forget/mean" in line][-REWARD_STEPS:])
+    wanted = steps.filter(regex=r"^(replay/(?!seconds|evicted)|actor/(ppo_kl|kl_loss|pg_clipfrac))")
+    return {name: round(mean, 5) for name, mean in wanted.mean().items()}
+
+
+# ---- what the lines say ----
+
+
+def tables(lines: list[dict[str, Any]]) -> Iterator[str]:
+    """Markdown: the tuning runs, each arm over its models, the tests, and every counted run."""
+    yield "| arm | rate | score on validation questions |\n|---|---:|---:|"
+    for line in lines:
+        if line["seed"] == TUNING:
+            yield f"| {line['arm']} | {line['rate']:g} | {score(line):.3f} |"
+    shares = pd.DataFrame([_cells(line) for line in lines if line["seed"] in SEEDS])
+    if shares.empty:
+        return
+    means = shares.drop(columns="seed").groupby("arm", sort=False).mean()
+    yield from _markdown(means.reset_index(), 3)
+    scores = shares.pivot(index="seed", columns="arm", values="score")
+    for one, other in (("paper", "equal_updates"), ("recommended", "equal_updates"), ("paper", "rule")):
+        if {one, other} <= {*scores}:
+            found = (scores[one] - scores[other]).dropna()
+            models = " ".join(f"{seed}: {of:+.3f}" for seed, of in found.items())
+            yield f"\n{one} - {other}: {found.mean():+.3f} ({models}), p = {flips(found):.4f}"
+    yield from _markdown(shares, 2)
+
+
+def _markdown(frame: pd.DataFrame, digits: int) -> Iterator[str]:
+    yield f"\n| {' | '.join(frame)} |"
+    yield f"|{'---|' * len(frame.columns)}"
+    for row in frame.itertuples(index=False):
+        cells = [f"{cell:.{digits}f}" if isinstance(cell, float) else str(cell) for cell in row]
+        yield f"| {' | '.join(cells)} |"
+
+
+def flips(differences: pd.Series) -> float:
+    """The two-sided p-value of an exact test that flips the signs of paired differences."""
+    test = stats.permutation_test(
+        (differences,), lambda of, axis: of.mean(axis=axis), permutation_type="samples", n_resamples=10**6
+    )
+    return float(test.pvalue)
+
+
+def _cells(line: dict[str, Any]) -> dict[str, Any]:
+    refused = {f"{kind} refused": share for kind, share in line["over_refusal"]["last"].items()}
+    return {
+        "arm": line["arm"],
+        "seed": line["seed"],
+        "score": score(line),
+        **line["held_out"]["last"],
+        **refused,
+    }
+
+
+if __name__ == "__main__":
+    main()

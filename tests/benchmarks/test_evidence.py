@@ -1,0 +1,64 @@
+"""`benchmarks.evidence`: the order of its runs, and what its tables say of finished ones."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from benchmarks import evidence
+
+
+def line(arm: str, rate: float, seed: int, retain: float = 0.9, forget: float = 0.1) -> dict[str, Any]:
+    held_out = {"last": {"forget recall": forget, "retain recall": retain}}
+    return {"arm": arm, "rate": rate, "seed": seed, "held_out": held_out} | {
+        "over_refusal": {"last": {"named": 0.2}}
+    }
+
+
+TUNED = [
+    line(arm, rate, evidence.TUNING, retain=1 - abs(rate - 2e-5) * 1e4)
+    for arm, rates in evidence.RATES.items()
+    for rate in rates
+]
+"""2e-5 is the best rate of those that have it, and 1e-5 and 3e-5 are equal."""
+
+
+def test_the_runs_after_tuning_take_the_best_rate() -> None:
+    before = list(evidence.planned(TUNED[:-1]))
+    assert before == [(one["arm"], one["rate"], evidence.TUNING) for one in TUNED]
+    runs = list(evidence.planned(TUNED))[len(before) :]
+    few, full = evidence.SEEDS[:3], evidence.SEEDS[3:]
+    replay = dict.fromkeys(("rule", "equal_updates", "paper", "recommended"), 2e-5)
+    others = {"random": 2e-5, **dict.fromkeys(evidence.METHODS, 1e-5)}
+    assert runs == [
+        (arm, rate, seed)
+        for seed in (*few, *full)
+        for arm, rate in ({"stage 1": 0.0} | replay | (others if seed in few else {})).items()
+    ]
+
+
+def test_the_score_counts_its_three_parts_alike() -> None:
+    assert evidence.score(line("rule", 0, 21)) == pytest.approx((0.9 + 0.9 + 0.8) / 3)
+
+
+def test_signs_are_flipped_exactly() -> None:
+    """Against all 2^6 flips written out."""
+    found = pd.Series([0.3, 0.1, 0.2, -0.05, 0.4, 0.15])
+    means = [np.mean(found * np.array(signs)) for signs in itertools.product((1, -1), repeat=6)]
+    expected = np.mean(np.abs(means) >= abs(found.mean()) - 1e-12)
+    assert evidence.flips(found) == pytest.approx(expected)
+    assert evidence.flips(pd.Series([0.1] * 6)) == pytest.approx(2 / 64)
+
+
+def test_the_tables() -> None:
+    runs = [line("paper", 2e-5, seed, retain=0.8) for seed in evidence.SEEDS]
+    runs += [line("equal_updates", 1e-5, seed, retain=0.5) for seed in evidence.SEEDS]
+    text = "\n".join(evidence.tables([*TUNED, *runs]))
+    assert "| rule | 4e-05 | " in text
+    assert "paper - equal_updates: +0.100 (21: +0.100 22: +0.100" in text
+    assert "p = 0.0312" in text
+    assert "recommended - " not in text
