@@ -505,6 +505,9 @@ def test_the_line_of_progress(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert at(300, "Epoch 1/4:  50%|#####     | 1/2\r") == ""
     later = at(400, "Epoch 2/4:   0%|          | 0/2 step:2 - \r")
     assert later == "  110 s, about 600 s left; Epoch 2/4:   0%"
+    bar = "model:  24%|##4       | 176/737 [00:03<{}, 57.60answer/s]\r"
+    assert at(460, bar.format("?")) == "  170 s, about 540 s left; Epoch 2/4:   0%"
+    assert at(520, bar.format("1:02:05")) == "  230 s, about 3725 s left; model:  24%"
 
 
 # The verdict.

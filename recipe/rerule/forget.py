@@ -46,6 +46,8 @@ _TOLD = re.compile(r"(rows:|stage \d: \d+ steps|memory:|a checkpoint takes|start
 """Lines that a reader wants: rows that were written, sizes and memory of a check, what stage 1 has made."""
 _SHARE = re.compile(r"step (\d+)/(\d+) .*|Epoch (\d+)/(\d+): +(\d+)%")
 _LEFT = re.compile(r"(.*?), .*about (\d+) s left")
+_BAR = re.compile(r"(.+?: +\d+%)\|.*\[[\d:]+<([\d:]+),")
+"""A bar of tqdm, with its own time left."""
 _LOOK_SECONDS, _LINE_SECONDS, _WIDTH = 0.5, 60.0, 110
 """Between two looks at a log, and two lines of progress in a file; characters of that line on a terminal."""
 _DESCRIPTION = """\
@@ -442,6 +444,9 @@ class Progress:
             self._doing, self._first = found[0], self._first or (now, share)
             if gained := share - self._first[1]:
                 self._end = now + (now - self._first[0]) / gained * (1 - share)
+        elif found := _BAR.match(line):
+            parts = reversed(found[2].split(":"))
+            self._doing, self._end = found[1], now + sum(int(part) * 60**i for i, part in enumerate(parts))
 
 
 if __name__ == "__main__":
