@@ -42,11 +42,7 @@ def combinations() -> dict[str, dict[str, Any]]:
 COMBINATIONS = combinations()
 SOME = {
     name: COMBINATIONS[name]
-    for name in (
-        "token-clip-normalized-kl",
-        "sequence-clip-normalized-no_kl",
-        "sequence_sum-none-plain-kl",
-    )
+    for name in ("token-clip-normalized-kl", "sequence-clip-normalized-no_kl", "sequence_sum-none-plain-kl")
 }
 
 

@@ -32,11 +32,7 @@ class Ran:
     @property
     def kept(self) -> dict[str, Any]:
         """What golden files keep of it."""
-        return {
-            "code": self.code,
-            "out": [line.rstrip() for line in self.out.splitlines()],
-            "err": self.said,
-        }
+        return {"code": self.code, "out": [line.rstrip() for line in self.out.splitlines()], "err": self.said}
 
 
 def run(line: str, folder: Path | None = None) -> Ran:

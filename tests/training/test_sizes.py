@@ -198,8 +198,7 @@ def test_what_an_optimizer_takes_on_a_processor() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "size"),
-    [("", -1), ("trainer.nnodes=2", 4), ("trainer.nnodes=2 trainer.n_gpus_per_node=8", 8)],
+    ("words", "size"), [("", -1), ("trainer.nnodes=2", 4), ("trainer.nnodes=2 trainer.n_gpus_per_node=8", 8)]
 )
 def test_weights_are_shared_within_a_node(words: str, size: int) -> None:
     config = composed(2, "experiment=rwku", *words.split())

@@ -23,10 +23,7 @@ def probe(
 ) -> Probe:
     """About city `number`; the index is 10 times it, and 1 more for fb, 2 more for aa."""
     content = f"Where does person {number} live ({mode})?"
-    said: dict[str, Any] = {
-        "subject": f"person {number}",
-        "messages": [{"role": "user", "content": content}],
-    }
+    said: dict[str, Any] = {"subject": f"person {number}", "messages": [{"role": "user", "content": content}]}
     index = 10 * number + ["qa", "fb", "aa"].index(mode)
     return make_probe(index, section, mode, golds or [CITIES[number % len(CITIES)]], **(said | changes))
 

@@ -15,12 +15,7 @@ from recipe.rerule.evaluation.attacks import relearn as module
 from recipe.rerule.evaluation.attacks import relearn_prefixed, relearn_similar
 from recipe.rerule.evaluation.attacks.attack import Change
 from recipe.rerule.evaluation.attacks.registry import attacks
-from recipe.rerule.evaluation.attacks.relearn import (
-    adapted,
-    relearn,
-    relearn_folders,
-    wrong_answers,
-)
+from recipe.rerule.evaluation.attacks.relearn import adapted, relearn, relearn_folders, wrong_answers
 from recipe.rerule.evaluation.attacks.rows import TrainingRow, find_leaks
 from tests.evaluation.attacks.made import CITIES, material, probe
 from tests.unlearning.made import plain_model

@@ -9,12 +9,7 @@ import pytest
 from recipe.rerule.evaluation import metrics as roc
 from recipe.rerule.evaluation.attacks import summary
 from recipe.rerule.evaluation.attacks.attack import FORGET, row
-from recipe.rerule.evaluation.attacks.summary import (
-    auc,
-    drawn,
-    half_recovery,
-    share,
-)
+from recipe.rerule.evaluation.attacks.summary import auc, drawn, half_recovery, share
 from recipe.rerule.evaluation.summary import Array, Samples, bootstrap, interval_of, intervals, mean_of
 
 MEAN = mean_of("score", [FORGET])

@@ -115,11 +115,7 @@ def test_what_the_worker_is_told(worker, models, jobs, tmp_path):
     first, second = ids("Who wrote it 0?"), ids("Who wrote it 1?", raw=True)
     assert job["models"] == [{"path": str(one.path), "ask": [0, 1, 2]} for one in (models[0], models[2])]
     told = [[one[name] for name in ("ids", "answer_start", "max_tokens", "stop")] for one in job["requests"]]
-    assert told == [
-        [first, None, 4, ["\n"]],
-        [second, None, 5, ["\n"]],
-        [measured, len(ids("Who?")), 1, []],
-    ]
+    assert told == [[first, None, 4, ["\n"]], [second, None, 5, ["\n"]], [measured, len(ids("Who?")), 1, []]]
     assert job["max_model_len"] == len(first) + 4
     of_cpu = {"enforce_eager": True, "enable_prefix_caching": False}
     assert job["engine"] == {"dtype": "float32", "tensor_parallel_size": 1, **of_cpu}

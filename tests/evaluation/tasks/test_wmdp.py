@@ -23,14 +23,7 @@ def probe(index: int, right: str, family: str = "bio", section: str = "forget") 
     wrong = tuple(letter for letter in "ABCD" if letter != right)
     messages = [{"role": "user", "content": PROMPT}]
     return make_probe(
-        index,
-        section,
-        "qa",
-        [right],
-        family=family,
-        messages=messages,
-        raw=True,
-        reference=Reference(wrong),
+        index, section, "qa", [right], family=family, messages=messages, raw=True, reference=Reference(wrong)
     )
 
 

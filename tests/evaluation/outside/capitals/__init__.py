@@ -8,14 +8,7 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 
 from recipe.rerule.evaluation.probes import Probe
-from recipe.rerule.evaluation.registry import (
-    PERCENT,
-    Benchmark,
-    Column,
-    Option,
-    Published,
-    PublishedFigures,
-)
+from recipe.rerule.evaluation.registry import PERCENT, Benchmark, Column, Option, Published, PublishedFigures
 from recipe.rerule.evaluation.summary import Samples, Statistic, mean_of
 
 
