@@ -429,37 +429,6 @@ def test_ctrl_c_ends_the_command_that_runs_and_says_how_to_go_on(
     assert err.splitlines() == ["warning: be careful", line]
 
 
-# What is refused.
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ("--facts none.csv", "error: --facts none.csv: no such file"),
-        ("--set seed", "error: --set 'seed' is not KEY=VALUE or stage1:KEY=VALUE"),
-        ("--method npo --set stage1:a=1", "error: --set stage1:a=1: --method npo has no stage 1"),
-        ("--method nop", "error: argument --method: invalid choice: 'nop'"),
-        ("--model none", "error: model base: folder none does not exist"),
-        ("--out docs", "error: docs holds architecture.md, and this command did not make it"),
-        ("--out examples/own_data.csv", "error: --out is examples/own_data.csv, which --facts reads"),
-        ("--about Elbonia", "error: argument --about: not allowed with argument --facts"),
-        ("--from docs", "error: --from docs: no finished folder of this command"),
-        ("--review", "error: --review and --generator are for rows that are written: give --about"),
-    ],
-)
-def test_what_is_refused_is_one_line(
-    words: str, told: str, chain: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    try:
-        code, ran = chain(*words.split())
-    except SystemExit as ended:
-        code, ran = ended.code, []
-    err = capsys.readouterr().err
-    assert (code, ran, err.count("\n")) == (2, [], 1)
-    assert err.startswith(told)
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_second_command_in_the_folder_is_refused(
     chain: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

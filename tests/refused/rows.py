@@ -133,6 +133,14 @@ def stored(rows: list[Row], *, count: int | None = None, twice: str = "", schema
     return _bytes(table.slice(0, count))
 
 
+def wmdp(**changes: Any) -> dict[str, str]:
+    """WMDP's files in `raw`, with changes in the second question of biology."""
+    question = {"question": "Who?", "choices": ["Ada", "Ben", "Cleo", "Dan"], "answer": 0}
+    first, second = json.dumps(question | {"question": "Which?"}), json.dumps(question | changes)
+    files = {"wmdp-bio.jsonl": f"{first}\n{second}\n", "wmdp-cyber.jsonl": first}
+    return {f"raw/{name}": text for name, text in files.items()}
+
+
 def responses(*rows: dict[str, Any]) -> bytes:
     """A tidy table; a row says what differs from the usual one, with None for a column that is not there."""
     usual = {"model": "base", "probe": 3, "side": "forget", "kind": "qa", "fact": "capital", "sample": 0}
