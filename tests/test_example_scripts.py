@@ -623,34 +623,6 @@ def test_a_method_without_its_file_ends_the_script_before_any_training(
     assert commands == []
 
 
-@pytest.mark.parametrize(
-    ("variables", "line"),
-    [
-        ({"ARM": "ga", "ARMS": "npo"}, "ARM is ga and ARMS is npo; give one of them"),
-        ({"ARMS": "rule best"}, "ARMS names best; choose rule, rerule, random, recommended, tau_X, warmup_N"),
-        ({"ARMS": "rule ../method/ga"}, "ARMS names ../method/ga; choose rule, rerule"),
-        ({"ARMS": "*"}, "ARMS names *; choose rule, rerule"),
-        ({"ARM": "rule rerule"}, "ARM is rule rerule; choose rule, rerule, random, recommended, tau_X"),
-        ({"ARM": "tau_2"}, "ARM is tau_2; give tau_X with X from 0 to 1, such as tau_0.6"),
-        ({"ARM": "warmup_x"}, "ARM is warmup_x; give warmup_N with a step N, such as warmup_10"),
-        ({"ARMS": "rule ga rule"}, "ARMS names rule twice; name each arm once"),
-        ({"ARMS": " "}, "ARMS names no arm; give names such as"),
-        ({"N_GPUS": "3"}, "N_GPUS x NNODES is 3; give 1, 2, 4, 8, 16 or 32 devices: others cannot share the"),
-        ({"N_GPUS": "8", "NNODES": "8"}, "N_GPUS x NNODES is 64; give 1, 2, 4, 8, 16 or 32 devices"),
-        ({"N_GPUS": "four"}, "N_GPUS is four; give a whole number above 0"),
-        ({"NNODES": "08"}, "NNODES is 08; give a whole number above 0"),
-        ({"MODEL": ""}, "MODEL is not set: give the model that is to forget, or SMOKE=1"),
-        ({"DATA": ""}, "DATA is not set: give the folder of the benchmark's files"),
-        ({"option": "--dryrun"}, "the one option is --dry-run, not --dryrun; settings are environment var"),
-    ],
-)
-def test_what_cannot_be_ends_the_script_first(variables: dict[str, str], line: str, run: Run) -> None:
-    settings = {"MODEL": "m", "DATA": "d", **variables}
-    done, commands = run(f"bash examples/run_muse_books.sh {variables.get('option', '')}", **settings)
-    refused(done, line)
-    assert (done.stdout, commands) == ("", [])
-
-
 STAGE2 = "python -m recipe.rerule.main trainer.nnodes=2"
 NO_SLURM = {"SLURM_JOB_ID": "", "SLURM_JOB_NUM_NODES": "", "RAY_AUTH_MODE": "token"}
 """For a test that runs in a job of Slurm itself."""
@@ -696,20 +668,6 @@ def test_what_two_nodes_would_run(
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert [line.rstrip() for line in done.stdout.splitlines() if not line.startswith("#")] == lines
-
-
-@pytest.mark.parametrize(
-    ("variables", "words", "line"),
-    [
-        ({}, "true", "HEAD is not set; give an address of the first machine and a port"),
-        ({"HEAD": "node1:6379"}, "true", "HEAD is node1:6379; give an address"),
-        ({"HEAD": "10.0.0.1:6379", "NODES": "1"}, "true", "NODES is 1; give a whole number above 1"),
-        ({"HEAD": "10.0.0.1:6379", "WAIT_SECONDS": "1m"}, "true", "WAIT_SECONDS is 1m; give a whole number"),
-        ({"SLURM_JOB_ID": "1"}, "", "no command is given; with Slurm the script starts Ray on the other"),
-    ],
-)
-def test_two_nodes_refuses(variables: dict[str, str], words: str, line: str) -> None:
-    refused(bash(f"bash examples/two_nodes.sh {words}", **NO_SLURM | variables), line)
 
 
 RAY = """#!/bin/bash

@@ -6,6 +6,7 @@ import math
 import os
 import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -43,6 +44,7 @@ from tests.evaluation.attacks.conftest import words as attack_words
 from tests.evaluation.conftest import write_probes
 from tests.evaluation.made_logs import tofu_log
 from tests.golden import commands
+from tests.golden.golden import ROOT
 from tests.golden.inputs import put_attacked, put_json
 from tests.made_worlds import SMALL
 from tests.refused import configurations, endpoints, models, playground, rows
@@ -475,6 +477,24 @@ def _put_world(root: Path) -> None:
     made_models.put_model(root / "bare")
 
 
+def script(case: Case, place: Place) -> Ended:
+    """Variables, and a script of examples/ with its words; before it has looked at them, nothing is run.
+
+    A `python` that notes this stands where the script looks for one.
+    """
+    python = place.here / "bin" / "python"
+    playground.plant(
+        place.here, {"bin/python": f'#!/bin/bash\n[[ "$*" != *--list* ]] || exec {sys.executable} "$@"\n'}
+    )
+    python.open("a").write(f"touch {place.here}/ran\n")
+    python.chmod(0o755)
+    words = ["RAY_AUTH_MODE=token", f"PATH={python.parent}:{os.environ['PATH']}", *shlex.split(case.given)]
+    done = subprocess.run(["env", *words], cwd=ROOT / "examples", capture_output=True, text=True)
+    assert (done.returncode, done.stdout, (place.here / "ran").exists()) == (2, "", False)
+    assert done.stderr.startswith("error: ")
+    return Ended(done.stderr.splitlines())
+
+
 # Methods without a reward.
 
 
@@ -599,6 +619,7 @@ GROUPS: dict[str, Callable[[Case, Place], Ended]] = {
     "minimal.py": minimal_command,
     "rows that a model writes": rows_of_a_model,
     "evaluate attack": attack,
+    "scripts of examples": script,
     "right answers (--gold)": gold,
     "task vectors": vector,
     "prefixes of models (--prefix)": prefix,
