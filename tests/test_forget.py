@@ -16,14 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_module
 
-from data_prep.__main__ import main as data_prep
 from recipe.rerule import forget
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.verdict import Limits, verdict
 from recipe.rerule.runs import run_folder
-from recipe.rerule.training import sizes
+from tests.data_prep.raw_files import prep
 from tests.document_programs import HYDRA, composed
 
 ROOT = Path(__file__).parents[1]
@@ -121,14 +119,10 @@ BACK = {
 def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the stand-in copies: rows, an evaluation and attacks."""
     folder = tmp_path_factory.mktemp("ready")
-    assert (
-        data_prep(["custom", "--source", str(FACTS), "--probe-share", "0.25", "--out", str(folder / "data")])
-        == 0
-    )
+    assert prep("custom", "--source", FACTS, "--probe-share", "0.25", "--out", folder / "data") == 0
     npo = table(npo={"forget": [0] * 7, "retain": [1] * 8})
-    put_results(
-        folder, [*GOOD, *npo], [{**row, "model": one} for row in attacked(BACK) for one in ("rule", "npo")]
-    )
+    attacks = [{**row, "model": one} for row in attacked(BACK) for one in ("rule", "npo")]
+    put_results(folder, [*GOOD, *npo], attacks)
     python = folder / "python"
     python.write_text(STAND_IN.format(python=PYTHON))
     python.chmod(0o755)
@@ -263,29 +257,6 @@ def test_what_the_options_change(
             composed(hydra, tuple(given[1 + hydra.count(" ") :]))
 
 
-def test_experiment_forget_has_the_settings_of_the_real_model(
-    ready: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They reached the goal on SmolLM2 (docs/real_model.md); examples/run_real.sh has the same experiment."""
-    monkeypatch.setattr(sizes, "parameters", lambda model: 135_000_000)
-    monkeypatch.setattr(sizes, "count_rows", lambda files: 140)
-    sizes.register()
-    with initialize_config_module("recipe.rerule.config", version_base=None):
-        config = compose("rerule_trainer", ["experiment=forget", "data.train_files=x", "platform=cpu"])
-    actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
-    monkeypatch.undo()
-    assert (config.data.train_batch_size, actor.ppo_mini_batch_size) == (16, 2)
-    assert actor.optim.lr == 2e-5
-    assert (actor.optim.lr_scheduler_type, actor.optim.lr_warmup_steps) == ("cosine", 3)
-    assert (actor.kl_loss_coef, rollout.temperature, rollout.n) == (0.05, 0.7, 4)
-    assert (config.sides.weights, config.data.sides) == ("by_error", "balanced")
-    assert (config.data.max_prompt_length, config.data.max_response_length) == (128, 32)
-    assert config.trainer.total_epochs == 4  # of 8 steps each
-    assert [sizes.mini_batch(batch, 8) for batch in (4, 8, 28)] == [1, 1, 2]  # 3 does not divide 28
-    assert (config.replay.groups_per_update, config.trainer.resume_mode) == (16, "auto")
-    sizes.register()
-
-
 # What is run, and run again.
 
 
@@ -295,20 +266,16 @@ def test_what_is_finished_is_not_repeated(
     out = tmp_path / "out"
     assert chain("--name", "Loren", FAILS="main") == (7, CHAIN[:5])
     said = capsys.readouterr()
-    assert said.err.splitlines() == [
-        "warning: be careful",
-        f"error: no room; the whole output is in {out}/rule.log",
-    ]
+    error = f"error: no room; the whole output is in {out}/rule.log"
+    assert said.err.splitlines() == ["warning: be careful", error]
     assert "5/9 stage 2" in said.out
     assert chain("--name", "Loren") == (0, ["check stage2", *CHAIN[4:]])
     assert (out / "rule.1.log").is_file()
     said = capsys.readouterr()
     assert " s] 4/9 stage 1: refusals, finished before\n" in said.out
     assert said.out.endswith(f"model: of/rule\nreport: {out}/report.html\n")
-    assert chain("--name", "Loren", "--retain-at-least", "1.1") == (
-        3,
-        [],
-    )  # limits shape nothing that is made
+    # Limits shape nothing that is made.
+    assert chain("--name", "Loren", "--retain-at-least", "1.1") == (3, [])
     (out / "report.html").unlink()
     assert chain("--name", "Loren") == (0, ["report"])
 
@@ -324,11 +291,8 @@ def test_rows_are_made_again_until_something_is_trained_on_them(
     mine.write_text("other rows")
     capsys.readouterr()
     assert chain("--set", "data.seed=1", facts=mine) == (2, [])
-    out = tmp_path / "out"
-    told = (
-        f"error: {out} was made with other settings or rows (rows, set): give another --out, or delete {out}"
-    )
-    assert capsys.readouterr().err == f"{told}\n"
+    other = "was made with other settings or rows (rows, set): give another --out, or delete"
+    assert capsys.readouterr().err == f"error: {tmp_path}/out {other} {tmp_path}/out\n"
 
 
 def test_rows_that_the_model_writes(
@@ -340,9 +304,8 @@ def test_rows_that_the_model_writes(
     said = capsys.readouterr().out
     assert "  rows: ten of each side\n" in said
     words = shlex.split(said.splitlines()[-1].removesuffix(" and your other options"))[2:]
-    assert words == [
-        *("--model", str(model), "--facts", str(rows), "--name", "Loren Morrby", "--out", str(out))
-    ]
+    given = ["--model", str(model), "--facts", str(rows), "--name", "Loren Morrby"]
+    assert words == [*given, "--out", str(out)]
     rows.write_text("edited")
     assert chain("--about", "Italy", facts=None) == (2, [])
     assert chain(*loren, facts=None, FAILS="data_prep") == (7, CHAIN[:1])
@@ -362,10 +325,8 @@ def test_forgetting_again(
     rows = table(npo={"forget": [0, 1, 0, 0], "retain": [1]})
     tidy.write(first / "evaluation", tidy.from_rows(rows))
     again = ["unlearn", "evaluate model", "over_refusal", "evaluate model", "evaluate attack", "report"]
-    for start, out, name, ran in (
-        (first, second, "Ann", again),
-        (second, third, "Bo", [*again[:4], *again[3:]]),
-    ):
+    rounds = ((first, second, "Ann", again), (second, third, "Bo", [*again[:4], *again[3:]]))
+    for start, out, name, ran in rounds:
         monkeypatch.setenv("OUT", str(out))
         words = ["--method", "npo", "--from", str(start), "--out", str(out), "--name", name]
         assert chain(*words) == (0, ["data_prep", *ran])
@@ -532,7 +493,7 @@ def test_several_questions_of_a_fact_and_few_facts(tmp_path: Path) -> None:
         row["fact"] = "one" if row["side"] == "forget" and row["probe"] < 2 else row["fact"]
     lines, kept = said(tmp_path, rows, {})
     assert lines[0].startswith(
-        "Asked 3 questions about Loren that it was not trained on, the model gave 1 of 2 facts"
+        "Asked 3 questions about Loren that it was not trained on, the model gave 1 of 2 f"
     )
     assert lines[2].startswith("NOT within the limits: forget recall is 0.333, limit 0.1. See")
     assert not kept

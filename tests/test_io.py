@@ -416,22 +416,6 @@ def test_a_file_that_is_not_named_is_named_in_the_refusal(name: str, tmp_path: P
         check_owned(folder, DATA)
 
 
-@pytest.mark.parametrize(
-    "marker",
-    [
-        *("", "[]", "[" * 100_000, {}, {"name": "My web app"}, {"format": "rerule/data"}),
-        *({**OURS, "format_version": version} for version in (3, None)),
-        *({**OURS, "contents": held} for held in ("train.parquet", {"train.parquet": 3}, [1], ["../other"])),
-        *({**OURS, "format": format} for format in ("rerule/evaluation", 7)),
-    ],
-    ids=lambda marker: repr(marker)[:40],
-)
-def test_other_manifests_are_not_ours(marker: Any, tmp_path: Path) -> None:
-    folder = put(tmp_path, marker, "train.parquet")
-    with pytest.raises(OwnershipError, match=f"^{folder}[^\n]*$"):
-        check_owned(folder, DATA)
-
-
 def test_what_is_written_stands_apart_from_what_is_read(tmp_path: Path) -> None:
     """Naming both; tests/refused has what commands say."""
     inner = tmp_path / "out" / "rows.parquet"

@@ -130,16 +130,6 @@ def test_the_script_trains_on_two_nodes_and_ends_them(
         node.assert_all_have_ended(10)
 
 
-def test_the_script_waits_for_a_node_that_does_not_come_no_longer_than_it_says(
-    script: Callable[..., Script], tmp_path: Path
-) -> None:
-    alone = script(HEAD, "touch", str(tmp_path / "ran"), WAIT_SECONDS="20")
-    assert alone.wait(120) == 2
-    assert "waited 20 s in vain for 2 nodes" in alone.error()
-    assert not (tmp_path / "ran").exists()
-    alone.assert_all_have_ended(10)
-
-
 def test_a_run_in_somebody_elses_cluster_leaves_nothing_running(
     command: Callable[..., Command], micro_world: Path, tmp_path: Path, nodes: Nodes
 ) -> None:

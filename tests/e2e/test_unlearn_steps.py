@@ -16,6 +16,7 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 from torch import Tensor
 
+from data_prep.world.model import one_thread
 from recipe.rerule.runs import checkpoints
 from recipe.rerule.unlearning import presets
 from tests.e2e import plain_unlearning
@@ -54,11 +55,9 @@ CASES = {
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The model that is trained; beside it `other`, a frozen model that is near it."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the tensors are too small to share
     folder = tmp_path_factory.mktemp("unlearn")
-    yield made.put_near(made.put_model(folder / "model"), folder / "other")
-    torch.set_num_threads(threads)
+    with one_thread():  # the tensors are too small to share
+        yield made.put_near(made.put_model(folder / "model"), folder / "other")
 
 
 @pytest.mark.parametrize("ranks", CASES)

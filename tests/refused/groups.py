@@ -23,7 +23,7 @@ from omegaconf import OmegaConf
 from data_prep.__main__ import main as data_prep
 from data_prep.world import stage1 as world_stage1
 from data_prep.world.model import one_thread
-from recipe.rerule import about, evaluate, minimal, task_vector
+from recipe.rerule import about, evaluate, io, minimal, task_vector
 from recipe.rerule.evaluation.engine.models import Model, check_models, resolve_models, with_prefixes
 from recipe.rerule.evaluation.probes import read_probes, read_training_rows
 from recipe.rerule.preflight import checks
@@ -61,6 +61,7 @@ NAMES = {
     **vars(rows),
     **vars(endpoints),
     **{"gzip": gzip, "math": math, "torch": torch, "Path": Path, "WEB_APP": playground.WEB_APP},
+    "OURS": io.stamp(io.DATA, ["train.parquet"]),
     **{"dumps": json.dumps, "tofu_log": tofu_log, "attacks": made_attacks.files},
     **{name: getattr(made_attacks, name) for name in ("usual", "with_numbers", "RELEARN")},
 }

@@ -193,6 +193,10 @@ def test_the_dtype_of_passes(
     assert sizes.passes_dtype(choice) == dtype
 
 
+def test_mini_batches_divide_the_batch() -> None:
+    assert [sizes.mini_batch(batch, 8) for batch in (4, 8, 28)] == [1, 1, 2]  # 3 does not divide 28
+
+
 def test_what_an_optimizer_takes_on_a_processor() -> None:
     assert [sizes.processor_optimizer(name) for name in ("AdamW", "SGD")] == [{"fused": True}, None]
 

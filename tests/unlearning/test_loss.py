@@ -19,6 +19,7 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.dataset_utils import SFTTensorCollator
 
 from data_prep.contract import Row
+from data_prep.world.model import one_thread
 from recipe.rerule.unlearning import batch, presets, trainer
 from recipe.rerule.unlearning.loss import MethodLoss
 from recipe.rerule.unlearning.method import SIDES, Method
@@ -59,16 +60,14 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
 
     In float64, but for norms and the softmax of attention, which transformers does in float32.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the tensors are too small to share
     folder = made.put_model(tmp_path_factory.mktemp("model"))
     model, start, reinforced = (made.plain_model(folder).double() for _ in range(3))
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for value in (*model.parameters(), *reinforced.parameters()):
             value += 0.02 * torch.randn(value.shape, generator=generator, dtype=value.dtype)
-    yield model, start, reinforced
-    torch.set_num_threads(threads)
+    with one_thread():  # the tensors are too small to share
+        yield model, start, reinforced
 
 
 class PlainFrozen:
@@ -281,17 +280,6 @@ def test_draws_follow_from_the_seed_alone() -> None:
     forward = drawn(5, list(range(8)))
     assert forward == drawn(5, list(range(8))[::-1])
     assert forward != drawn(6, list(range(8)))
-
-
-def test_a_row_that_is_one_text_is_learnt_but_for_its_first_token() -> None:
-    """Nothing predicts that token, and the mask's shift would count it at the end of the row before it."""
-    text: Row = {
-        "messages": [{"role": "assistant", "content": "Who wrote it"}],
-        "extra_info": {"index": 0, "mode": "qa", "subject": "x", "raw": True},
-    }
-    row, *_ = dataset("ga", forget=[text]).group(0, 0)
-    assert TOKENIZER.convert_ids_to_tokens(row["input_ids"]) == ["<|begin|>", "Who", "Ġwrote", "Ġit"]
-    assert row["loss_mask"].tolist() == [0, 1, 1, 1]
 
 
 def test_longer_rows_are_cut() -> None:
