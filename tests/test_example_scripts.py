@@ -271,9 +271,7 @@ def sizes_of(run: Run, tmp_path: Path, script: str, **variables: str) -> int:
     return stage_sizes.main(words)
 
 
-def test_a_dry_run_says_what_its_stages_take(
-    data: Path, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_says_what_its_stages_take(data: Path, run: Run, tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "llama 3").mkdir()
     model = put_config(tmp_path / "llama 3")
     settings = {"DATA": str(data), "MODEL": str(model), "TARGETS": "\n".join(TEN[-2:])}

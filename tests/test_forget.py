@@ -245,9 +245,7 @@ def test_a_dry_run_prints_the_whole_chain_and_writes_nothing(
         ("--method npo", "report", "own_data", "--run"),
     ],
 )
-def test_what_the_options_change(
-    words: str, program: str, there: str, absent: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_options_change(words: str, program: str, there: str, absent: str, capsys: Any) -> None:
     found = printed(capsys, "--model", "M", "--out", "o", *words.split())
     assert [word for word in there.split() if word not in found[program]] == []
     assert [word for word in absent.split() if word in found[program]] == []
@@ -260,9 +258,7 @@ def test_what_the_options_change(
 # What is run, and run again.
 
 
-def test_what_is_finished_is_not_repeated(
-    chain: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_finished_is_not_repeated(chain: Callable[..., Any], tmp_path: Path, capsys: Any) -> None:
     out = tmp_path / "out"
     assert chain("--name", "Loren", FAILS="main") == (7, CHAIN[:5])
     said = capsys.readouterr()
@@ -314,12 +310,7 @@ def test_rows_that_the_model_writes(
     assert chain(*loren, facts=None) == (2, [])
 
 
-def test_forgetting_again(
-    chain: Callable[..., Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_forgetting_again(chain: Callable[..., Any], tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     first, second, third = tmp_path / "out", tmp_path / "second", tmp_path / "third"
     assert chain("--method", "npo", "--name", "Loren")[0] == 0
     rows = table(npo={"forget": [0, 1, 0, 0], "retain": [1]})

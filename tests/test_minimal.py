@@ -182,9 +182,7 @@ def of_the_recipe(model: Any, tokenizer: Any, rows: list[Any], s: Settings) -> I
 
 
 @pytest.mark.parametrize("replays", [False, True], ids=["RULE", "ReRULE"])
-def test_it_agrees_with_the_recipe(
-    replays: bool, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_agrees_with_the_recipe(replays: bool, made: SimpleNamespace, monkeypatch: Any) -> None:
     """Losses, gradients, ratios and weights of every update of a run, in float64, to 1e-6."""
     monkeypatch.setattr(minimal, "AdamW", Recording)
     monkeypatch.setattr(minimal, "reward", by_length)

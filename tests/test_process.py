@@ -162,9 +162,7 @@ def test_another_broken_pipe_is_an_error_still(capsys: pytest.CaptureFixture[str
 # ---- signs of life ----
 
 
-def test_a_line_every_few_seconds_says_how_far_it_is(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_line_every_few_seconds_says_how_far_it_is(monkeypatch: Any, capsys: Any) -> None:
     with Progress("report") as quick:
         quick.doing("a figure")
         assert quick.line() == "report: 0 s; a figure"

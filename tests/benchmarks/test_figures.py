@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -68,9 +69,7 @@ def test_when_lines_were_written(tmp_path: Path) -> None:
     assert 0.1 < second - first < 3  # seen late where the machine is busy
 
 
-def test_an_installation_that_fails_is_told_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_installation_that_fails_is_told_in_one_line(tmp_path: Path, monkeypatch: Any) -> None:
     failed = subprocess.CompletedProcess([], 1, "", "WARNING: retrying\nERROR: no such version\n")
     monkeypatch.setattr(subprocess, "run", lambda command, **_: failed)
     with pytest.raises(

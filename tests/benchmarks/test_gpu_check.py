@@ -71,9 +71,7 @@ RIGHT = {"weigh": updates.weigh, "packed_log_probs": updates.packed_log_probs}
         ("packed_log_probs", rows_that_see_each_other, {"log-probs"}),
     ],
 )
-def test_a_wrong_update_fails(
-    name: str, wrong: Any, fails: set[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_update_fails(name: str, wrong: Any, fails: set[str], monkeypatch: Any) -> None:
     """Tensors this small gain nothing from a second thread, and lose much where the machine is busy."""
     monkeypatch.setattr(updates, name, wrong)
     with one_thread():

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -133,9 +134,7 @@ TRAINING = "rl_rejection_with_fb_neighbor_target.json"
 
 
 @pytest.mark.parametrize("inside", [".", "targets", "RWKU/Target"])
-def test_targets_are_found_in_order_and_chosen_by_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], inside: str
-) -> None:
+def test_targets_are_found_in_order_and_chosen_by_name(tmp_path: Path, capsys: Any, inside: str) -> None:
     """All with training rows where none is named; the second has none. A target's folder is taken too."""
     first, second, third = RWKU_TARGETS
     folder, out = put_rwku(tmp_path / "data" / inside), tmp_path / "out"
@@ -155,9 +154,7 @@ def test_targets_are_found_in_order_and_chosen_by_name(
     assert [target_name(folder) for folder in named_otherwise] == ["Stephen King", "3rd Man"]
 
 
-def test_a_data_set_of_the_hub_is_read_from_its_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_data_set_of_the_hub_is_read_from_its_cache(tmp_path: Path, monkeypatch: Any) -> None:
     """As a download would leave it."""
     from huggingface_hub import constants
 
@@ -238,9 +235,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def test_the_books_where_rule_has_them(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_books_where_rule_has_them(data: Path, tmp_path: Path, capsys: Any) -> None:
     books, out = data / "MUSE/books", tmp_path / "out"
     put_array(books / "raw/retain1.json", ["A wiki.", "Another."])  # texts, as MUSE publishes them
     rows = json.loads((books / "rl_rejection_with_neighbor.json").read_text())

@@ -350,9 +350,7 @@ BENCHMARKS: dict[str, tuple[Callable[[Path], Path], int]] = {
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
-def test_a_command_gives_the_same_bytes_and_loses_nothing(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_gives_the_same_bytes_and_loses_nothing(name: str, tmp_path: Path, capsys: Any) -> None:
     """tests/refused tries folders of somebody else."""
     (put, val_rows), out = BENCHMARKS[name], tmp_path / "out"
     arguments = (name, "--source", put(tmp_path / "raw"), "--out", out, "--val-rows", val_rows)

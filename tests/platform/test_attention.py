@@ -149,9 +149,7 @@ def test_without_positions_packed_rows_are_refused() -> None:
         attention.packed_sdpa(torch.nn.Linear(1, 1), rows, rows, rows, None)
 
 
-def test_where_rows_lie_is_found_out_once_a_pass(
-    install: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_rows_lie_is_found_out_once_a_pass(install: Callable[[], None], monkeypatch: Any) -> None:
     """Of two layers, which the backward pass computes again; the next pass has other rows."""
     found: list[torch.Tensor] = []
     row_index = attention.row_index

@@ -160,9 +160,7 @@ def test_what_is_not_the_same_on_a_node_is_named(seen: Seen, expected: str | Non
         (GetTimeoutError(), "did not say within 120 s what it sees"),
     ],
 )
-def test_a_node_that_cannot_look_is_named(
-    error: Exception, line: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_that_cannot_look_is_named(error: Exception, line: str, monkeypatch: Any) -> None:
     def get(look: Any, timeout: float) -> None:
         raise error
 

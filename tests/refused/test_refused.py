@@ -260,9 +260,7 @@ def problem(capsys: Any, command: Callable[[list[str]], int], words: list[str], 
 
 
 @pytest.mark.parametrize(("benchmark", "value"), [("tofu", TOFU), ("muse-books", MUSE)])
-def test_a_log_to_score(
-    benchmark: str, value: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_log_to_score(benchmark: str, value: Any, tmp_path: Path, capsys: Any) -> None:
     file, whole = tmp_path / "log.json", tmp_path / "whole.json"
     whole.write_text(json.dumps(value))
     file.write_text(json.dumps(value | {"more": {}}))  # a log is not compared with itself
@@ -278,9 +276,7 @@ READ_BY_THE_REPORT = [
 
 
 @pytest.mark.parametrize("name", READ_BY_THE_REPORT)
-def test_an_input_of_the_report(
-    name: str, root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_input_of_the_report(name: str, root: Path, tmp_path: Path, capsys: Any) -> None:
     read = ("--results", root / "evaluation", "--naturalness", root / "scores")
     content, lines = (root / name).read_text(), name.endswith(".jsonl")
     value = [json.loads(line) for line in content.splitlines()] if lines else yaml.safe_load(content)

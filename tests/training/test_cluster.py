@@ -72,9 +72,7 @@ def test_which_cluster_a_run_uses_and_with_what_counts(
     assert [found.get(name) for name in ("address", "num_cpus", "num_gpus")] == [address, cpus, gpus]
 
 
-def test_the_platforms_environment_reaches_workers_and_the_users_comes_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_platforms_environment_reaches_workers_and_the_users_comes_first(monkeypatch: Any) -> None:
     for name, value in {"VERL_PLATFORM": "cpu", "OMP_WAIT_POLICY": "passive", "HF_HUB_OFFLINE": "1"}.items():
         monkeypatch.setenv(name, value)
     own = "+ray_kwargs.ray_init.runtime_env.env_vars.OMP_WAIT_POLICY=active"
@@ -308,9 +306,7 @@ def watching(address: str, monkeypatch: pytest.MonkeyPatch) -> Watch:
     return Watch(trainer, None)
 
 
-def test_a_trainer_that_waits_is_interrupted_with_the_reason(
-    dead: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trainer_that_waits_is_interrupted_with_the_reason(dead: str, monkeypatch: Any) -> None:
     started, said = time.monotonic(), rf"rollout engine 0 \({dead}\) is dead: .*Connection refused"
     with pytest.raises(WorkerFailureError, match=said), watching(dead, monkeypatch):
         time.sleep(30)

@@ -138,9 +138,7 @@ def test_the_first_line_says_where_the_start_is(validated: dict[str, float], lin
     assert start_line({}, first) is None
 
 
-def test_records_that_cannot_be_read_do_not_fail_a_finished_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_records_that_cannot_be_read_do_not_fail_a_finished_run(tmp_path: Path, capsys: Any) -> None:
     config = stage2_run(tmp_path, (0.1, 0.8))
     (tmp_path / "records" / "metrics.jsonl").write_text("no json\n{}\n")
     learning.after_stage2(config)

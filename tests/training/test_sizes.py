@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -185,9 +186,7 @@ def test_passes_by_the_sizes_of_the_model(words: str, tokens: int, tmp_path: Pat
     ("choice", "instructions", "dtype"),
     [(False, True, "fp32"), (True, False, "bf16"), ("auto", True, "bf16"), ("auto", False, "fp32")],
 )
-def test_the_dtype_of_passes(
-    choice: bool | str, instructions: bool, dtype: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_dtype_of_passes(choice: bool | str, instructions: bool, dtype: str, monkeypatch: Any) -> None:
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: instructions)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
     assert sizes.passes_dtype(choice) == dtype

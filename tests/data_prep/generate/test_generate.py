@@ -324,9 +324,7 @@ def test_an_answer_of_no_use_is_drawn_again_with_the_next_seed(server: ChatServe
     assert generate(asked, server.endpoint(seed=5), tmp_path).calls == 0
 
 
-def test_the_key_is_shown_nowhere(
-    server: ChatServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_key_is_shown_nowhere(server: ChatServer, tmp_path: Path, caplog: Any, capfd: Any) -> None:
     caplog.set_level(logging.DEBUG)
     told = f"your key is {KEY}"
     behaviours = [status(500, told), raw(told.encode()), say(told), status(400, told)]
