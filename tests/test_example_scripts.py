@@ -233,17 +233,14 @@ def test_a_target_that_cannot_be_made_is_named_before_any_work(
 def test_texts_that_a_method_lacks_are_named_before_any_work(data: Path, run: Run, tmp_path: Path) -> None:
     own = shutil.copytree(data, tmp_path / "RULE")
     settings = {"DATA": str(own), "MODEL": "m", "TARGETS": "\n".join(TEN[:2]), "METHOD_ROWS": "texts"}
-    put_array(
-        own / "RWKU/Target" / TEN[0] / "positive_with_retain.json", [{"prompts": ["A book.", "A song."]}]
-    )
+    both = [{"prompts": ["A book.", "A song."]}]
+    put_array(own / "RWKU/Target" / TEN[0] / "positive_with_retain.json", both)
     put_array(own / "RWKU/Target" / TEN[1] / "positive.json", [{"text": "A life."}])
     put_array(own / "MUSE/books/raw/retain1.json", ["A wood."])
-    no_pairs = (
-        f"{own}: no positive_with_retain.json in {TEN[1]}, so that retain_text.parquet, which the method"
-    )
+    no_pairs = f"{own}: no positive_with_retain.json in {TEN[1]}, so that retain_text.parquet, which the"
     no_book = f"{own}: no raw/forget.json in books, so that forget_text.parquet, which the method ga reads"
     for script, arms, line in (
-        ("rwku", "ga ga_gdr", f"{no_pairs} ga_gdr reads, cannot be made"),
+        ("rwku", "ga ga_gdr", f"{no_pairs} method ga_gdr reads, cannot be made"),
         ("rwku", "po", "the method po needs answers to train on; leave METHOD_ROWS=texts out"),
         ("muse_books", "rule ga", no_book),
         ("tofu", "ga", "tofu has no texts; leave METHOD_ROWS=texts out"),
@@ -355,9 +352,7 @@ def test_the_quickstart_attacks_what_it_has_made(run: Run, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("smoke", ["0", "1"])
-def test_the_real_models_commands_take_their_settings_and_are_not_repeated(
-    smoke: str, run: Run, tmp_path: Path
-) -> None:
+def test_the_real_models_commands_are_accepted_and_not_repeated(smoke: str, run: Run, tmp_path: Path) -> None:
     out, settings = tmp_path / "out", {"OUT": f"{tmp_path}/out", "SMOKE": smoke, "FINISHES": "1"}
     done, commands = run("bash examples/run_real.sh", **settings)
     assert done.returncode == 0, done.stderr
@@ -534,9 +529,7 @@ def test_arms_of_the_papers_tables_are_accepted(made: Path, script: Run) -> None
     assert runs[-1].replay.warmup_steps == 3 != runs[0].replay.warmup_steps
 
 
-def test_several_arms_have_one_stage_1_one_evaluation_and_one_report(
-    made: Path, script: Run, tmp_path: Path
-) -> None:
+def test_arms_share_stage_1_evaluation_and_report(made: Path, script: Run, tmp_path: Path) -> None:
     out = tmp_path / "out"
     own = {"sft": {"optim.lr=1e-7"}, "main": {"replay.seed=3"}, "unlearn": {"trainer.seed=5"}}
     options = {"STAGE1_OPTIONS": "optim.lr=1e-7", "STAGE2_OPTIONS": "replay.seed=3"}
@@ -656,14 +649,13 @@ HEAD_NODE = "ray start --block --head --node-ip-address=10.0.0.1"
     ],
     ids=["the first machine", "another machine", "Slurm"],
 )
-def test_what_two_nodes_would_run(
+def test_what_nodes_would_run(
     variables: dict[str, str], words: str, lines: list[str], tmp_path: Path
 ) -> None:
     token = tmp_path / "token"
     token.touch()
-    done = bash(
-        f"bash examples/two_nodes.sh {words}", DRY_RUN="1", RAY_AUTH_TOKEN_PATH=str(token), **variables
-    )
+    variables |= {"DRY_RUN": "1", "RAY_AUTH_TOKEN_PATH": str(token)}
+    done = bash(f"bash examples/two_nodes.sh {words}", **variables)
     assert (done.returncode, done.stderr) == (0, "")
     assert [line.rstrip() for line in done.stdout.splitlines() if not line.startswith("#")] == lines
 
@@ -685,9 +677,8 @@ def test_two_nodes_runs_the_command_and_ends_ray(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         place = server.getsockname()
         settings = NO_SLURM | {"HEAD": "{}:{}".format(*place), "RAY_AUTH_TOKEN_PATH": f"{tmp_path}/new/token"}
-        command = (
-            f"PATH=\"{tmp_path}:$PATH\" bash examples/two_nodes.sh bash -c 'echo at $RAY_ADDRESS; exit 7'"
-        )
+        script = "bash examples/two_nodes.sh bash -c 'echo at $RAY_ADDRESS; exit 7'"
+        command = f'PATH="{tmp_path}:$PATH" {script}'
         refused(bash(command, **settings), f"something answers at {settings['HEAD']} already")
     waited = "waited 9 s in vain for 2 nodes"
     refused(bash(command, **settings, THERE="a", WAIT_SECONDS="9"), waited)

@@ -54,7 +54,7 @@ def asked(requirement: Requirement, python: str) -> list[Requirement]:
 
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize("extra", ["cpu", "gpu", "dev"])
-def test_every_requirement_is_pinned_within_its_bounds(
+def test_requirements_are_pinned_within_their_bounds(
     project: dict[str, Any], extra: str, python: str
 ) -> None:
     pinned = pins(f"{extra}.txt")

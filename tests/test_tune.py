@@ -21,9 +21,8 @@ from recipe.rerule import tune
 )
 def test_the_rate_with_the_sides_furthest_apart(recalls: dict[float, tuple[float, float]], told: str) -> None:
     pairs = {"before": (0.75, 1.0), **{f"{rate:g}": pair for rate, pair in recalls.items()}}
-    found = {
-        name: dict(zip(tune._COLUMNS, (one, 0, two, 0), strict=True)) for name, (one, two) in pairs.items()
-    }
+    values = {name: (one, 0, two, 0) for name, (one, two) in pairs.items()}
+    found = {name: dict(zip(tune._COLUMNS, four, strict=True)) for name, four in values.items()}
     *table, last = tune.told(found, list(recalls), "lr")
     assert [line.split()[0] for line in table[1:]] == list(pairs)
     assert re.fullmatch(told, last)

@@ -71,7 +71,7 @@ def test_questions_become_probes_with_letters(suffix: str, tmp_path: Path) -> No
     assert manifest["rows"] == {"probes": {"forget": {"qa": 3}}}
 
 
-def test_questions_to_keep_and_texts_of_both_sides(raw: Path, tmp_path: Path, capsys: Any) -> None:
+def test_questions_to_keep_and_texts(raw: Path, tmp_path: Path, capsys: Any) -> None:
     keep = put(tmp_path / "mmlu", "test.parquet", MMLU)
     texts = tmp_path / "texts"
     put(texts, "bio-retain-corpus.jsonl", [{"text": "Cells divide.", "title": "x"}])

@@ -77,9 +77,8 @@ def test_the_steps_are_what_plain_transformers_compute(ranks: int, model: Path, 
     torchrun("unlearn_steps.py", ranks, {"cases": cases, "out": str(tmp_path)}, tmp_path)
     for name in cases:
         assert_plain(name, tmp_path, model)
-    adapters = [
-        part(load_file(tmp_path / f"{name}.safetensors"), "start") for name in cases if name.endswith("-lora")
-    ]
+    saved = [load_file(tmp_path / f"{name}.safetensors") for name in cases if name.endswith("-lora")]
+    adapters = [part(tensors, "start") for tensors in saved]
     assert all(distance(one, adapters[0]) == 0 for one in adapters), "trainer.seed decides a new adapter"
 
 
@@ -115,9 +114,8 @@ def adapted(folder: Path, start: dict[str, Tensor]) -> Any:
 
 
 def part(tensors: dict[str, Tensor], kind: str) -> dict[str, Tensor]:
-    return {
-        key.removeprefix(f"{kind}/"): value for key, value in tensors.items() if key.startswith(f"{kind}/")
-    }
+    first = f"{kind}/"
+    return {key.removeprefix(first): value for key, value in tensors.items() if key.startswith(first)}
 
 
 def norm(tensors: dict[str, Tensor]) -> float:

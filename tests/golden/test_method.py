@@ -102,7 +102,7 @@ def _replayed(settings: dict[str, Any], saved: Path | None = None) -> tuple[list
     for step in range(1, STEPS + 1):
         plan = hook.before_update(offered(step), step)
         hook.after_update(
-            plan, lambda groups, more: {"replay/pg_loss": float(len(groups)), "more": float(more)}
+            plan, lambda drawn, more: {"replay/pg_loss": float(len(drawn)), "more": float(more)}
         )
         lines.append(_line(hook.log.record()))
         if saved is not None and step == SAVED_AFTER and hook.replay is not None:

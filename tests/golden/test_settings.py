@@ -74,9 +74,8 @@ def _settings(command: str, words: str, folder: Path) -> dict[str, Any]:
 def _flat(settings: Any, before: str = "") -> dict[str, Any]:
     if not isinstance(settings, dict) or not settings:
         return {before[:-1]: settings}
-    return {
-        key: one for name, value in settings.items() for key, one in _flat(value, f"{before}{name}.").items()
-    }
+    parts = [_flat(value, f"{before}{name}.") for name, value in settings.items()]
+    return {key: one for part in parts for key, one in part.items()}
 
 
 def _changes(settings: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:

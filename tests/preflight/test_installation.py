@@ -222,9 +222,8 @@ def test_the_cpu_build_of_vllm_chooses_its_compiled_part_by_the_processor(kernel
 def test_two_versions_of_ray(gpu: Path, tmp_path: Path) -> None:
     add(tmp_path / "older", "ray", "2.44.0")
     places = f"2.60.0 in {gpu}, 2.44.0 in {tmp_path / 'older'}"
-    assert faults(gpu, tmp_path / "older") == [
-        f"ray is installed more than once: {places}; uninstall all but one"
-    ]
+    (fault,) = faults(gpu, tmp_path / "older")
+    assert fault == f"ray is installed more than once: {places}; uninstall all but one"
 
 
 def test_a_python_with_nothing_installed(gpu: Path, tmp_path: Path) -> None:

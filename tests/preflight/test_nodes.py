@@ -32,9 +32,7 @@ def config(*overrides: str) -> DictConfig:
 
 
 def wanted(nodes_wanted: int = 2, devices: int = 2, queue_cpus: int = 0) -> nodes.Wanted:
-    return nodes.Wanted(
-        nodes=nodes_wanted, devices=devices, device="GPU", cpus=3 * devices + 1, queue_cpus=queue_cpus
-    )
+    return nodes.Wanted(nodes_wanted, devices, device="GPU", cpus=3 * devices + 1, queue_cpus=queue_cpus)
 
 
 def node(name: str, total: Mapping[str, float], free: Mapping[str, float]) -> nodes.Node:
@@ -53,9 +51,7 @@ def node(name: str, total: Mapping[str, float], free: Mapping[str, float]) -> no
         ([], "room for 0 of the run's 2 nodes"),
     ],
 )
-def test_each_node_needs_devices_and_processors(
-    resources: list[dict[str, float]], expected: str | None
-) -> None:
+def test_each_node_needs_what_verl_asks_for(resources: list[dict[str, float]], expected: str | None) -> None:
     assert nodes.lack(wanted(), resources) == expected
     if expected is None and len(resources) == 2:  # the queue of V1 needs processors of its own
         assert nodes.lack(wanted(queue_cpus=2), resources) == "14 of the 16 processors that the run needs"

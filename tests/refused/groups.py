@@ -165,9 +165,8 @@ def command(case: Case, place: Place) -> Ended:
     stages = {"main": configurations.STAGE2, "sft": configurations.STAGE1}
     stages |= {"stage1": configurations.STAGE1, "stage2": configurations.STAGE2}
     of = stages.get(words[0] if name == "check" else name, configurations.UNLEARN)
-    run = [*configurations.RUNS[of].split(), f"trainer.default_local_dir={folder}/run"] * (
-        "--list" not in words
-    )
+    run = [*configurations.RUNS[of].split(), f"trainer.default_local_dir={folder}/run"]
+    run = [] if "--list" in words else run
     before = listing(folder, place.here)
     first = [name, words.pop(0)] if name == "check" else [name]
     placed = [configurations.placed(folder, word) for word in [*run, *words]]
@@ -329,12 +328,8 @@ def adapter(case: Case, place: Place) -> Ended:
         return str(place.here / "adapter")
 
     changes = value(f"dict({case.given})", llama=llama, gpt2=gpt2, peft=saved)
-    section = {
-        "lora_rank": 4,
-        "lora_alpha": 8,
-        "target_modules": "all-linear",
-        "lora": {"rank": 0, "merge": False},
-    }
+    section = {"lora_rank": 4, "lora_alpha": 8, "target_modules": "all-linear"}
+    section |= {"lora": {"rank": 0, "merge": False}}
     none = ("exclude_modules", "target_parameters", "lora_adapter_path")
     section |= {"trust_remote_code": False} | dict.fromkeys(none) | {"path": changes.get("path") or llama()}
     model = OmegaConf.create(section | changes)
@@ -484,10 +479,8 @@ def script(case: Case, place: Place) -> Ended:
     A `python` that notes this stands where the script looks for one.
     """
     python = place.here / "bin" / "python"
-    playground.plant(
-        place.here, {"bin/python": f'#!/bin/bash\n[[ "$*" != *--list* ]] || exec {sys.executable} "$@"\n'}
-    )
-    python.open("a").write(f"touch {place.here}/ran\n")
+    listing = f'[[ "$*" != *--list* ]] || exec {sys.executable} "$@"'
+    playground.plant(place.here, {"bin/python": f"#!/bin/bash\n{listing}\ntouch {place.here}/ran\n"})
     python.chmod(0o755)
     words = ["RAY_AUTH_MODE=token", f"PATH={python.parent}:{os.environ['PATH']}", *shlex.split(case.given)]
     done = subprocess.run(["env", *words], cwd=ROOT / "examples", capture_output=True, text=True)

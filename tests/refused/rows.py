@@ -49,9 +49,8 @@ def renamed(question: str) -> str:
 
 def parquet(**more: Any) -> bytes:
     """LINES as a parquet file, with further columns of one value each."""
-    return _bytes(
-        pa.Table.from_pylist([dict.fromkeys(HEADER.split(",")) | row | more for row in _raw_rows()])
-    )
+    usual = dict.fromkeys(HEADER.split(","))
+    return _bytes(pa.Table.from_pylist([usual | row | more for row in _raw_rows()]))
 
 
 def with_column_twice(name: str) -> bytes:

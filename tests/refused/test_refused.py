@@ -214,10 +214,8 @@ def all_damaged(value: Any, whole: str, lines: bool) -> Iterator[tuple[str, str]
 def places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
     """Each value with where it stands: of a list the first element and the last."""
     yield path, value
-    keys = (
-        value if isinstance(value, dict) else {0, len(value) - 1} if value and isinstance(value, list) else ()
-    )
-    for key in keys:
+    ends = {0, len(value) - 1} if value and isinstance(value, list) else ()
+    for key in value if isinstance(value, dict) else ends:
         yield from places(value[key], (*path, key))
 
 

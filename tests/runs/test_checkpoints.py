@@ -369,7 +369,7 @@ def test_named_checkpoint_is_accepted_also_of_another_run(tmp_path: Path) -> Non
         ("global_step_3", r"holds the newer global_step_6.*resume_mode=auto"),
     ],
 )
-def test_named_folder_that_is_no_checkpoint_or_an_older_one_is_refused(
+def test_a_named_folder_that_is_no_checkpoint_or_older_is_refused(
     name: str, line: str, tmp_path: Path
 ) -> None:
     run = make_run(tmp_path / "run", 3, 6)

@@ -148,9 +148,7 @@ MONITOR = "x was killed by Ray's memory monitor: "
         (RayActorError(error_msg="its\nowner has died"), "x died: its owner has died; ", False),
     ],
 )
-def test_a_process_that_died_is_named_with_what_to_lower(
-    error: Exception, begins: str, of_memory: bool
-) -> None:
+def test_a_dead_process_is_named_with_what_to_lower(error: Exception, begins: str, of_memory: bool) -> None:
     line = cluster.death("x", error)
     assert line.startswith(begins)
     assert ("data.train_batch_size" in line) == of_memory

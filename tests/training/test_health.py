@@ -57,9 +57,7 @@ def falling(step: int) -> float:
         (lambda n: {"right/retain/mean": float("nan")}, None, ""),  # a step without retain prompts
     ],
 )
-def test_a_fault_is_told_once_and_at_the_step_where_it_is_clear(
-    of_step: OfStep, step: int | None, begins: str
-) -> None:
+def test_a_fault_is_told_once_when_it_is_clear(of_step: OfStep, step: int | None, begins: str) -> None:
     found = told(of_step)
     assert list(found) == ([] if step is None else [step])
     for (text,) in found.values():
@@ -152,10 +150,7 @@ def test_records_that_cannot_be_read_do_not_fail_a_finished_run(tmp_path: Path, 
 
 OPTIM = "actor_rollout_ref.actor.optim.lr"
 REPLAY = f"experiment=rwku {OPTIM}=1e-4 data.train_batch_size=8 trainer.total_training_steps="
-LATE, FEW = (
-    "replay starts at step 16 of 15, so this run is RULE without",
-    "and this run stores about 80 at most",
-)
+LATE, FEW = "replay starts at step 16 of 15, so this run is RULE", "and this run stores about 80 at most"
 
 
 @pytest.mark.parametrize(
@@ -184,9 +179,7 @@ LATE, FEW = (
         *((2, f"experiment={name} replay.enable=false", 80, None) for name in ("tofu", "muse_books", "tiny")),
     ],
 )
-def test_what_is_said_before_a_run(
-    stage: int, words: str, rows: int, told: str | None, tmp_path: Path
-) -> None:
+def test_warnings_before_a_run(stage: int, words: str, rows: int, told: str | None, tmp_path: Path) -> None:
     config = composed(stage, *words.split(), f"data.train_files={rows_file(tmp_path, rows)}")
     section = {1: "optim", 2: "actor_rollout_ref.actor.optim"}[stage]
     found = [*learning.rate_warnings(config, section)]

@@ -149,9 +149,7 @@ THINKING = "the chat template of mine has a switch for thinking, which is not se
         ("{{ raise_exception('no') if enable_thinking is defined else '' }}", {}, None),
     ],
 )
-def test_what_a_template_does_unasked(
-    template: str | None, arguments: dict[str, Any], line: str | None
-) -> None:
+def test_what_templates_do_unasked(template: str | None, arguments: Any, line: str | None) -> None:
     tokenizer = byte_level(template, adds_bos=False)
     tokenizer.name_or_path = "mine"
     found = list(warnings(tokenizer, arguments))

@@ -31,9 +31,8 @@ from tests.unlearning import made
 Models = tuple[Any, Any, Any]
 ALIASES = ("gd", "kl", "npo_rt", "dpo_rt")
 METHODS = {name: presets.load(name) for name in presets.names() if name not in ALIASES}
-METHODS |= {
-    f"flat_{name}": dataclasses.replace(METHODS["flat"], divergence=name) for name in ("kl", "tv", "js")
-}
+FLAT = METHODS["flat"]
+METHODS |= {f"flat_{name}": dataclasses.replace(FLAT, divergence=name) for name in ("kl", "tv", "js")}
 METHODS["rmu"] = dataclasses.replace(METHODS["rmu"], layer=0)  # of 2
 METHODS["whp_soft"] = dataclasses.replace(METHODS["whp"], labels="soft")
 WEIGHTS = {
@@ -127,9 +126,8 @@ def batch_loss(
         output = {"log_probs": nested(next_log_probs(model, part), part)}
         if method.needs_logits:
             logits = all_logits(model, part)[None]
-            output |= {
-                name: nested(value[0], part) for name, value in loss(student_logits=logits, data=part).items()
-            }
+            more = loss(student_logits=logits, data=part)
+            output |= {name: nested(value[0], part) for name, value in more.items()}
         if method.needs_hidden:
             output["hidden"] = nested(hidden_states(model, part), part)
         value, metrics = loss(model_output=output, data=part)
@@ -185,9 +183,8 @@ def test_the_kl_may_count_the_positions_of_answers_alone(models: Models) -> None
     model, start, _ = models
     by_hand = []
     for row in (row for group in groups(METHODS["ga_klr"]) for row in group if row["side"].item() == 2):
-        p0, p = (
-            one(input_ids=row["input_ids"][None]).logits[0].log_softmax(-1).detach() for one in (start, model)
-        )
+        ids = row["input_ids"][None]
+        p0, p = (one(input_ids=ids).logits[0].log_softmax(-1).detach() for one in (start, model))
         by_hand += (p0.exp() * (p0 - p)).sum(-1)[:-1][row["loss_mask"][1:].bool()].tolist()
     answers = dataclasses.replace(METHODS["ga_klr"], retain_positions="answer")
     for ranks in SPLITS.values():

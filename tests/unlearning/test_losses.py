@@ -26,9 +26,8 @@ def gradient(loss: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:
 
 
 def close(found: Tensor, expected: Tensor | list[float] | float, tolerance: float = 1e-10) -> None:
-    torch.testing.assert_close(
-        found.to(DOUBLE), torch.as_tensor(expected, dtype=DOUBLE), rtol=tolerance, atol=tolerance
-    )
+    wanted = torch.as_tensor(expected, dtype=DOUBLE)
+    torch.testing.assert_close(found.to(DOUBLE), wanted, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("beta", [0.05, 0.1, 1.0, 4.5])
@@ -94,9 +93,8 @@ def test_rmu_of_known_hidden_states() -> None:
 
 
 def test_the_weight_grows_above_the_limit_and_never_falls_below_0() -> None:
-    found = [
-        losses.dual_ascent(weight, retain, 0.3, 5.0) for weight, retain in ((100, 0.5), (1, 0.3), (1, 0))
-    ]
+    steps = ((100, 0.5), (1, 0.3), (1, 0))
+    found = [losses.dual_ascent(weight, retain, 0.3, 5.0) for weight, retain in steps]
     assert found == pytest.approx([101, 1, 0], abs=1e-12)
 
 

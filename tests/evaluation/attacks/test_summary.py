@@ -70,9 +70,8 @@ def test_models_are_compared_over_the_same_facts_in_one_order():
 )
 def test_the_excess_of_a_few_facts(a, b, p_value):
     def of_model(name: str, scores: list[float]) -> pd.DataFrame:
-        return table(*({"fact": f"{n}", "probe": n, "score": one} for n, one in enumerate(scores))).assign(
-            model=name
-        )
+        made = table(*({"fact": f"{n}", "probe": n, "score": one} for n, one in enumerate(scores)))
+        return made.assign(model=name)
 
     rows = pd.concat([of_model("mine", a), of_model("control", b)])
     found = summary.summary(rows, {"none": NONE})["none"]["mine"]

@@ -123,9 +123,8 @@ def test_no_state_of_the_written_model_has_a_part_along_the_direction(kind, tmp_
     assert float((states(after, [PIECE])[0].double() @ direction).abs().max()) < 1e-5
     # The embedding; of each layer two projections, of Llama with their biases.
     kept = dict(before.named_parameters())
-    changed = [
-        name for name, one in after.named_parameters() if name in kept and not torch.equal(one, kept[name])
-    ]
+    there = {name: one for name, one in after.named_parameters() if name in kept}
+    changed = [name for name, one in there.items() if not torch.equal(one, kept[name])]
     assert len(changed) == 1 + 2 * (4 if kind == "llama" else 2)
     assert all(re.search(r"embed_tokens|o_proj|down_proj", name) for name in changed)
     # The output layer reads as before, though it was one tensor with the embedding.
