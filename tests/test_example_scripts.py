@@ -618,44 +618,25 @@ STAGE2 = "python -m recipe.rerule.main trainer.nnodes=2"
 NO_SLURM = {"SLURM_JOB_ID": "", "SLURM_JOB_NUM_NODES": "", "RAY_AUTH_MODE": "token"}
 """For a test that runs in a job of Slurm itself."""
 HEAD_NODE = "ray start --block --head --node-ip-address=10.0.0.1"
+FIRST = {"HEAD": "10.0.0.1:7000"}
+STARTED = [f"{HEAD_NODE} --port=7000 --include-dashboard=false &", f"env RAY_ADDRESS=10.0.0.1:7000 {STAGE2}"]
+OTHERS = "srun --relative=1 --nodes=2 --ntasks=2 --cpu-bind=none ray start --block --address=10.0.0.1:7000 &"
 
 
 @pytest.mark.parametrize(
     ("variables", "words", "lines"),
     [
-        (
-            {"HEAD": "10.0.0.1:6379"},
-            STAGE2,
-            [
-                f"{HEAD_NODE} --port=6379 --include-dashboard=false &",
-                f"env RAY_ADDRESS=10.0.0.1:6379 {STAGE2}",
-            ],
-        ),
-        (
-            {"HEAD": "10.0.0.1:6379", "RAY_OPTIONS": "--num-cpus=8"},
-            "",
-            ["ray start --block --address=10.0.0.1:6379 --num-cpus=8 &"],
-        ),
-        (
-            {"HEAD": "10.0.0.1:7000", "SLURM_JOB_ID": "123456", "SLURM_JOB_NUM_NODES": "3"},
-            STAGE2,
-            [
-                f"{HEAD_NODE} --port=7000 --include-dashboard=false &",
-                "srun --relative=1 --nodes=2 --ntasks=2 --cpu-bind=none ray start --block"
-                " --address=10.0.0.1:7000 &",
-                f"env RAY_ADDRESS=10.0.0.1:7000 {STAGE2}",
-            ],
-        ),
+        ({}, STAGE2, STARTED),
+        ({"RAY_OPTIONS": "--num-cpus=8"}, "", ["ray start --block --address=10.0.0.1:7000 --num-cpus=8 &"]),
+        ({"SLURM_JOB_ID": "123", "SLURM_JOB_NUM_NODES": "3"}, STAGE2, [STARTED[0], OTHERS, STARTED[1]]),
     ],
     ids=["the first machine", "another machine", "Slurm"],
 )
-def test_what_nodes_would_run(
-    variables: dict[str, str], words: str, lines: list[str], tmp_path: Path
-) -> None:
+def test_what_nodes_run(variables: dict[str, str], words: str, lines: list[str], tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.touch()
-    variables |= {"DRY_RUN": "1", "RAY_AUTH_TOKEN_PATH": str(token)}
-    done = bash(f"bash examples/two_nodes.sh {words}", **variables)
+    settings = {"DRY_RUN": "1", "RAY_AUTH_TOKEN_PATH": str(token), **FIRST, **variables}
+    done = bash(f"bash examples/two_nodes.sh {words}", **settings)
     assert (done.returncode, done.stderr) == (0, "")
     assert [line.rstrip() for line in done.stdout.splitlines() if not line.startswith("#")] == lines
 

@@ -182,50 +182,37 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, list[s
 def test_a_dry_run_prints_the_whole_chain_and_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """{O} is the folder, {H} the same as Hydra reads it, and {F} the file of facts."""
     monkeypatch.chdir(tmp_path)
-    words = ["--model", "owner/M", "--name", "Loren Morrby", "--platform", "gpu"]
-    words += ["--set", "data.seed=7", "--set", "stage1:optim.lr=1e-7"]
-    found = printed(capsys, *words)
-    assert list(found) == CHAIN
-    assert found["data_prep"][2:] == [
-        *("--source", str(FACTS), "--probe-share", "0.25"),
-        *("--keyword", "Loren Morrby", "--out", "it's, mine/data"),
-    ]
-    stage1 = [
-        *("experiment=custom", "platform=gpu", "model.path=owner/M"),
-        r"data.train_files='it\'s, mine/data/sft.parquet'",
-        *(r"trainer.default_local_dir='it\'s, mine/stage1'", "optim.lr=1e-7"),
-    ]
-    stage2 = [
-        *("experiment=forget", "platform=gpu", "replay.enable=false"),
-        r"data.train_files='it\'s, mine/data/train.parquet'",
-        r"data.val_files='it\'s, mine/data/val.parquet'",
-        *(r"trainer.default_local_dir='it\'s, mine/rule'", "data.seed=7"),
-    ]
-    start = "actor_rollout_ref.model.path="
-    assert found["check stage1"][2:] == found["sft"][1:] == stage1
-    assert found["check stage2"][2:] == [f"{start}owner/M", *stage2]
-    assert found["main"][1:] == [rf"{start}'it\'s, mine/stage1/model'", *stage2]
-    asked = ["--platform", "gpu", "--probes", "it's, mine/data/probes.parquet", "--model"]
-    last = ["--model", "rule=it's, mine/rule@last"]
-    assert found["evaluate model"][2:] == [
-        *(*asked, "base=owner/M", "--model", "stage1=it's, mine/stage1/model", *last),
-        *("--out", "it's, mine/evaluation"),
-    ]
-    assert found["over_refusal"][2:] == [
-        *("--benchmark", "over_refusal", *asked, "base=owner/M", *last),
-        *("--out", "it's, mine/over_refusal"),
-    ]
-    assert found["evaluate attack"][2:] == [
-        *(*asked, "original=owner/M", *last, "--train", "it's, mine/data/train.parquet"),
-        *("--attacks", "samples", "relearn_forget_half", "--out", "it's, mine/attacks"),
-    ]
-    assert found["report"][1:] == [
-        *("--title", "Loren Morrby", "--base", "base", "--results", "it's, mine/evaluation"),
-        *("--results", "it's, mine/over_refusal", "--attacks", "it's, mine/attacks"),
-        *("--run", "rule=it's, mine/rule"),
-        *("--data", "it's, mine/data", "--out", "it's, mine/report.html"),
-    ]
+    words = "--model owner/M --name Loren --platform gpu --set data.seed=7 --set stage1:optim.lr=1e-7"
+    found = printed(capsys, *words.split())
+    stage1 = (
+        "experiment=custom platform=gpu model.path=owner/M data.train_files='{H}/data/sft.parquet' "
+        "trainer.default_local_dir='{H}/stage1' optim.lr=1e-7"
+    )
+    stage2 = (
+        "experiment=forget platform=gpu replay.enable=false data.train_files='{H}/data/train.parquet' "
+        "data.val_files='{H}/data/val.parquet' trainer.default_local_dir='{H}/rule' data.seed=7"
+    )
+    start, last = "actor_rollout_ref.model.path=", "--model rule={O}/rule@last --out {O}"
+    asked = "--platform gpu --probes {O}/data/probes.parquet --model"
+    expected = {
+        "data_prep": "custom --source {F} --probe-share 0.25 --keyword Loren --out {O}/data",
+        "check stage1": f"stage1 {stage1}",
+        "check stage2": f"stage2 {start}owner/M {stage2}",
+        "sft": stage1,
+        "main": f"{start}'{{H}}/stage1/model' {stage2}",
+        "evaluate model": f"model {asked} base=owner/M --model stage1={{O}}/stage1/model {last}/evaluation",
+        "over_refusal": f"model --benchmark over_refusal {asked} base=owner/M {last}/over_refusal",
+        "evaluate attack": f"attack {asked} original=owner/M --model rule={{O}}/rule@last "
+        "--train {O}/data/train.parquet --attacks samples relearn_forget_half --out {O}/attacks",
+        "report": "--title Loren --base base --results {O}/evaluation --results {O}/over_refusal "
+        "--attacks {O}/attacks --run rule={O}/rule --data {O}/data --out {O}/report.html",
+    }
+    assert list(found) == list(expected) == CHAIN
+    places = {"O": "it's, mine", "H": r"it\'s, mine", "F": FACTS}
+    for name, line in expected.items():
+        assert found[name][1:] == [word.format(**places) for word in line.split()]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -483,8 +470,6 @@ def test_several_questions_of_a_fact_and_few_facts(tmp_path: Path) -> None:
     for row in rows:
         row["fact"] = "one" if row["side"] == "forget" and row["probe"] < 2 else row["fact"]
     lines, kept = said(tmp_path, rows, {})
-    assert lines[0].startswith(
-        "Asked 3 questions about Loren that it was not trained on, the model gave 1 of 2 f"
-    )
+    assert "about Loren that it was not trained on, the model gave 1 of 2 facts" in lines[0]
     assert lines[2].startswith("NOT within the limits: forget recall is 0.333, limit 0.1. See")
     assert not kept

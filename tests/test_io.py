@@ -215,9 +215,7 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
         (RayTaskError("save_checkpoint", "a long traceback", FULL), io.DiskFullError),
     ],
 )
-def test_a_full_disk_is_told_from_other_failures(
-    error: Exception, kind: type[Exception], tmp_path: Path
-) -> None:
+def test_a_full_disk_is_told_from_others(error: Exception, kind: type[Exception], tmp_path: Path) -> None:
     with pytest.raises(kind), io.naming_full_disk(tmp_path):
         raise error
 
@@ -347,16 +345,12 @@ def replace_and_die(target: Path, moment: str) -> None:
         io.exchange = lambda one, other: False
         rename = Path.rename
         Path.rename = lambda self, other: kill() if self.name == "draft" else rename(self, other)  # type: ignore
-    if moment == "before the old one is removed":
+    if moment == "before the old one goes":
         io.remove_owned = kill
     build(target, kill if moment == "while the draft is written" else lambda _: None)
 
 
-LEFT = {
-    "while the draft is written": "old",
-    "between two moves": None,
-    "before the old one is removed": "new",
-}
+LEFT = {"while the draft is written": "old", "between two moves": None, "before the old one goes": "new"}
 
 
 @pytest.mark.parametrize(("moment", "left"), LEFT.items())

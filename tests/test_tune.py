@@ -39,9 +39,7 @@ def test_what_it_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     """The configured rate (1e-5), then three times and a third of it."""
     (tmp_path / "val.parquet").touch()
     words = f"unlearn --questions {tmp_path}/val.parquet --out {tmp_path}/tuning method=po model.path=M"
-    words += (
-        " experiment=custom platform=cpu data.alternate=a.parquet data.retain=r.parquet --dry-run --steps 4"
-    )
+    words += " experiment=custom platform=cpu data.alternate=a data.retain=r --dry-run --steps 4"
     assert tune.main(words.split()) == 0
     lines = [shlex.split(line) for line in capsys.readouterr().out.splitlines()]
     assert [line[2] for line in lines] == ["recipe.rerule.unlearn"] * 3

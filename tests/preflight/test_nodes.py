@@ -3,7 +3,6 @@
 import contextlib
 import os
 import shutil
-import socket
 import threading
 import time
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from ray.exceptions import GetTimeoutError, RayError
 from recipe.rerule.preflight import nodes, seen_files
 from recipe.rerule.preflight.seen_files import Seen
 from tests.document_programs import composed
+from tests.e2e.stack import free_address
 
 ONE_NODE = {"GPU": 2.0, "CPU": 7.0}
 
@@ -102,12 +102,11 @@ def test_a_run_with_a_cluster_of_its_own_is_not_looked_at(monkeypatch: pytest.Mo
 
 
 def test_an_address_at_which_nothing_answers_is_refused_at_once() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    expected = rf"no Ray cluster answers at 127\.0\.0\.1:{port} \(Connection refused\)"
-    with pytest.raises(nodes.ClusterError, match=expected):
-        nodes.check(config(f"+ray_kwargs.ray_init.address=127.0.0.1:{port}"))
+    address = free_address()
+    with pytest.raises(
+        nodes.ClusterError, match=rf"no Ray cluster answers at {address} \(Connection refused\)"
+    ):
+        nodes.check(config(f"+ray_kwargs.ray_init.address={address}"))
 
 
 def test_several_nodes_without_a_running_cluster_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -369,9 +369,7 @@ def test_named_checkpoint_is_accepted_also_of_another_run(tmp_path: Path) -> Non
         ("global_step_3", r"holds the newer global_step_6.*resume_mode=auto"),
     ],
 )
-def test_a_named_folder_that_is_no_checkpoint_or_older_is_refused(
-    name: str, line: str, tmp_path: Path
-) -> None:
+def test_a_named_folder_that_is_no_checkpoint_or_old_is_refused(name: str, line: str, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 3, 6)
     with pytest.raises(CheckpointError, match=line):
         checkpoints.prepare_resume_from(run, f"{run}/{name}")

@@ -7,7 +7,6 @@ import copy
 import http.server
 import re
 import signal
-import socket
 import threading
 import time
 import urllib.request
@@ -24,6 +23,7 @@ from recipe.rerule.platform import patches
 from recipe.rerule.training import cluster, local_paths, watch
 from recipe.rerule.training.watch import Watch, WorkerFailureError, engine_failure
 from recipe.rerule.training.worker import own_socket
+from tests.e2e.stack import free_address
 from tests.training.made import composed
 
 
@@ -273,9 +273,7 @@ def address(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture
 def dead() -> str:
     """An address at which nothing answers."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    return free_address()
 
 
 @pytest.mark.parametrize(

@@ -196,10 +196,6 @@ def test_mini_batches_divide_the_batch() -> None:
     assert [sizes.mini_batch(batch, 8) for batch in (4, 8, 28)] == [1, 1, 2]  # 3 does not divide 28
 
 
-def test_what_an_optimizer_takes_on_a_processor() -> None:
-    assert [sizes.processor_optimizer(name) for name in ("AdamW", "SGD")] == [{"fused": True}, None]
-
-
 @pytest.mark.parametrize(
     ("words", "size"), [("", -1), ("trainer.nnodes=2", 4), ("trainer.nnodes=2 trainer.n_gpus_per_node=8", 8)]
 )

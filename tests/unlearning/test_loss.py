@@ -111,9 +111,7 @@ def micro_batch(method: Method, places: Sequence[int]) -> TensorDict:
     return tu.get_tensordict(tensor_dict=SFTTensorCollator("no_padding")(rows), non_tensor_dict={})
 
 
-def batch_loss(
-    method: Method, models: Models, ranks: list[list[list[int]]]
-) -> tuple[Tensor, dict[str, float]]:
+def loss_of(method: Method, models: Models, ranks: list[list[list[int]]]) -> tuple[Tensor, dict[str, float]]:
     """What verl makes of micro-batches: summed in each rank, averaged over ranks."""
     model, *frozen = models
     loss = MethodLoss(method, *map(PlainFrozen, frozen), seed=42)
@@ -153,7 +151,7 @@ def test_loss_and_gradient_are_those_of_plain_formulae_whatever_the_splits(name:
     expected = plain_unlearning.loss(name, lists, *models)
     gradient = flat_gradient(expected, models[0])
     for split, ranks in SPLITS.items():
-        found, terms = batch_loss(METHODS[name], models, ranks)
+        found, terms = loss_of(METHODS[name], models, ranks)
         assert found.item() == pytest.approx(expected.item(), rel=1e-6), split
         assert (flat_gradient(found, models[0]) - gradient).norm() < 1e-6 * gradient.norm(), split
         weighed = sum(WEIGHTS.get(name, {}).get(side, 1.0) * value for side, value in terms.items())
@@ -188,15 +186,15 @@ def test_the_kl_may_count_the_positions_of_answers_alone(models: Models) -> None
         by_hand += (p0.exp() * (p0 - p)).sum(-1)[:-1][row["loss_mask"][1:].bool()].tolist()
     answers = dataclasses.replace(METHODS["ga_klr"], retain_positions="answer")
     for ranks in SPLITS.values():
-        _, terms = batch_loss(answers, models, ranks)
+        _, terms = loss_of(answers, models, ranks)
         assert terms["loss/retain"] == pytest.approx(sum(by_hand) / len(by_hand), rel=1e-6)
 
 
 def test_whp_and_the_kl_are_of_their_own_rows(models: Models) -> None:
     both = dataclasses.replace(METHODS["whp"], retain="kl")
-    _, terms = batch_loss(both, models, [[[3, 1]], [[0], [2]]])
+    _, terms = loss_of(both, models, [[[3, 1]], [[0], [2]]])
     for side, name in (("forget", "whp"), ("retain", "ga_klr")):
-        _, alone = batch_loss(METHODS[name], models, [[[0, 1, 2, 3]]])
+        _, alone = loss_of(METHODS[name], models, [[[0, 1, 2, 3]]])
         assert terms[f"loss/{side}"] == pytest.approx(alone[f"loss/{side}"], rel=1e-6)
 
 
