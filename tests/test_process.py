@@ -54,19 +54,11 @@ with {context}:
 """
 PLAIN, TOUCH = "process.stoppable()", "finally: MARK.touch()"
 STOPPED: dict[str, tuple[str, str, signal.Signals, str]] = {
-    "advice": (
-        f"{PLAIN}, process.stoppable(lambda: 'go on from 7')",
-        TOUCH,
-        signal.SIGTERM,
-        "; go on from 7",
-    ),
+    "advice": (f"{PLAIN}, process.stoppable(lambda: 'go on')", TOUCH, signal.SIGTERM, "; go on"),
     "Ctrl-C": (PLAIN, TOUCH, signal.SIGINT, ""),
     "what a library makes of it": (
-        *(
-            f"{PLAIN}, io.one_line(Exception, code=1)",
-            "except KeyboardInterrupt: MARK.touch(); raise OSError",
-        ),
-        *(signal.SIGTERM, ""),
+        f"{PLAIN}, io.one_line(Exception, code=1)",
+        *("except KeyboardInterrupt: MARK.touch(); raise OSError", signal.SIGTERM, ""),
     ),
     "more signals": (
         *(PLAIN, "finally: print('ending', flush=True); time.sleep(0.5); MARK.touch()"),

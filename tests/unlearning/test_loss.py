@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.dataset_utils import SFTTensorCollator
 
-from data_prep.contract import Row
+from data_prep.contract import Row, text_row
 from data_prep.world.model import one_thread
 from recipe.rerule.unlearning import batch, presets, trainer
 from recipe.rerule.unlearning.loss import MethodLoss
@@ -275,6 +275,14 @@ def test_draws_follow_from_the_seed_alone() -> None:
     forward = drawn(5, list(range(8)))
     assert forward == drawn(5, list(range(8))[::-1])
     assert forward != drawn(6, list(range(8)))
+
+
+def test_a_row_that_is_one_text_is_learnt_but_for_its_first_token() -> None:
+    """Nothing predicts that token, and the mask's shift would count it at the end of the row before it."""
+    text = text_row("Who wrote it", {"index": 0, "mode": "qa", "subject": "x"})
+    row, *_ = dataset("ga", forget=[text]).group(0, 0)
+    assert TOKENIZER.convert_ids_to_tokens(row["input_ids"]) == ["<|begin|>", "Who", "Ġwrote", "Ġit"]
+    assert row["loss_mask"].tolist() == [0, 1, 1, 1]
 
 
 def test_longer_rows_are_cut() -> None:
