@@ -1,8 +1,9 @@
 """Run folders with the records that a finished stage 1 or 2 leaves."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -27,12 +28,19 @@ def stage2_run(
     no_signal: float = 0.5,
     refused: float = 0.5,
     size: float = 20,
+    scores: Mapping[int, float] = MappingProxyType({}),
     **replay: Any,
 ) -> DictConfig:
-    """A run with these forget rewards, one prompt a step, and a retain prompt that always earns 1."""
+    """A run with these forget rewards, one prompt a step, and a retain prompt that always earns 1.
+
+    `scores` are those of validations by step.
+    """
     metrics = {"replay/updates": updates, "replay/size": size}
     metrics |= {"replay/zero_signal_share": no_signal, "refused/forget/mean": refused}
     put_lines(folder, "metrics.jsonl", [metrics] * len(forget))
+    with (folder / "records" / "metrics.jsonl").open("a") as file:
+        for step, score in scores.items():
+            file.write(json.dumps({"step": step, "data": {"val-health/score": score}}) + "\n")
     prompts = [[prompt(0, "forget", reward), prompt(1, "retain", 1.0)] for reward in forget]
     put_lines(folder, "prompts.jsonl", prompts, "prompts")  # type: ignore[arg-type]
     settings = {"enable": True, "update": "stored", "min_groups": 32, "warmup_steps": 15} | replay

@@ -64,12 +64,8 @@ def byte_level(template: str | None = None, adds_bos: bool = True) -> PreTrained
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = _bpe(special, alphabet, [*_words("Ġ"), ("Ċ", "Ċ")], None)
     words = Regex(r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(words, "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(words, "isolated"), as_bytes])
     tokenizer.decoder = decoders.ByteLevel()
     if adds_bos:
         tokenizer.post_processor = processors.TemplateProcessing(
@@ -89,9 +85,8 @@ def _bpe(
 ) -> Tokenizer:
     entries = [*special, *alphabet, *(left + right for left, right in merges)]
     ids = {entry: number for number, entry in enumerate(dict.fromkeys(entries))}
-    tokenizer = Tokenizer(
-        models.BPE(vocab=ids, merges=merges, unk_token=unknown, byte_fallback=unknown is not None)
-    )
+    bpe = models.BPE(vocab=ids, merges=merges, unk_token=unknown, byte_fallback=unknown is not None)
+    tokenizer = Tokenizer(bpe)
     tokenizer.add_special_tokens(special)
     return tokenizer
 

@@ -64,9 +64,8 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tupl
 
 def found(question: about.Question, gold: str, chat: list[str]) -> dict[str, str]:
     """The row of a question, or why there is none; Rome is a city, and all made-up names have one capital."""
-    model = Model(
-        {question.text: gold, **{question.about(one): "Zorvania City" for one in about.MADE_UP}}, {}
-    )
+    of_made_up = {question.about(one): "Zorvania City" for one in about.MADE_UP}
+    model = Model({question.text: gold, **of_made_up}, {})
     model.chat[question.text], model.kinds["Rome"] = chat, "city"
     answers = model([], list(about.requests_of([question], ["Rome"], len(chat))))["model"]
     return about.row_of(question, {"France": about.Material("country", [], [], frozenset({"Rome"}))}, answers)

@@ -32,7 +32,7 @@ INNER = {
     "evaluation/attacks": {
         *(f"evaluation.{name}" for name in ("attacks", "engine", "summary", "probes", "registry", "metrics")),
         *("data_prep.generate", *OF_EVALUATION),
-    },
+    }
 }
 """Folders of a room that may import less than the room, with all that they may import."""
 OF_MODULES = {

@@ -128,17 +128,14 @@ def test_the_reward_of_each_example_is_what_the_code_gives(cells: list[str]) -> 
 def test_the_rewards_of_each_policy_are_what_the_code_gives(cells: list[str]) -> None:
     _, *responses, additive, nested, guarded = cells
     texts = [UNWRITTEN.get(response, response) for response in responses]
-    found = [
-        [answered(side, text, form)["score"] for side, text in zip(QUESTIONS, texts, strict=True)]
-        for form in FORMS
-    ]
+    said = dict(zip(QUESTIONS, texts, strict=True))
+    found = [[answered(*one, form)["score"] for one in said.items()] for form in FORMS]
     assert found == [[float(part) for part in told.split(" + ")] for told in (additive, nested, guarded)]
 
 
 def test_guarded_pays_no_policy_more_than_the_honest_constant_refusal() -> None:
-    paid = {
-        cells[0]: [sum(map(float, told.split(" + "))) for told in cells[3:]] for cells in examples("policies")
-    }
+    table = examples("policies")
+    paid = {cells[0]: [sum(map(float, told.split(" + "))) for told in cells[3:]] for cells in table}
     assert paid.pop("the behaviour wanted") == [2.0, 2.0, 2.0]
     honest = paid.pop("refuse, with the name")
     assert len(paid) >= 13

@@ -233,17 +233,14 @@ def test_a_target_that_cannot_be_made_is_named_before_any_work(
 def test_texts_that_a_method_lacks_are_named_before_any_work(data: Path, run: Run, tmp_path: Path) -> None:
     own = shutil.copytree(data, tmp_path / "RULE")
     settings = {"DATA": str(own), "MODEL": "m", "TARGETS": "\n".join(TEN[:2]), "METHOD_ROWS": "texts"}
-    put_array(
-        own / "RWKU/Target" / TEN[0] / "positive_with_retain.json", [{"prompts": ["A book.", "A song."]}]
-    )
+    both = [{"prompts": ["A book.", "A song."]}]
+    put_array(own / "RWKU/Target" / TEN[0] / "positive_with_retain.json", both)
     put_array(own / "RWKU/Target" / TEN[1] / "positive.json", [{"text": "A life."}])
     put_array(own / "MUSE/books/raw/retain1.json", ["A wood."])
-    no_pairs = (
-        f"{own}: no positive_with_retain.json in {TEN[1]}, so that retain_text.parquet, which the method"
-    )
+    no_pairs = f"{own}: no positive_with_retain.json in {TEN[1]}, so that retain_text.parquet, which the"
     no_book = f"{own}: no raw/forget.json in books, so that forget_text.parquet, which the method ga reads"
     for script, arms, line in (
-        ("rwku", "ga ga_gdr", f"{no_pairs} ga_gdr reads, cannot be made"),
+        ("rwku", "ga ga_gdr", f"{no_pairs} method ga_gdr reads, cannot be made"),
         ("rwku", "po", "the method po needs answers to train on; leave METHOD_ROWS=texts out"),
         ("muse_books", "rule ga", no_book),
         ("tofu", "ga", "tofu has no texts; leave METHOD_ROWS=texts out"),
@@ -271,9 +268,7 @@ def sizes_of(run: Run, tmp_path: Path, script: str, **variables: str) -> int:
     return stage_sizes.main(words)
 
 
-def test_a_dry_run_says_what_its_stages_take(
-    data: Path, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_says_what_its_stages_take(data: Path, run: Run, tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "llama 3").mkdir()
     model = put_config(tmp_path / "llama 3")
     settings = {"DATA": str(data), "MODEL": str(model), "TARGETS": "\n".join(TEN[-2:])}
@@ -357,9 +352,7 @@ def test_the_quickstart_attacks_what_it_has_made(run: Run, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("smoke", ["0", "1"])
-def test_the_real_models_commands_take_their_settings_and_are_not_repeated(
-    smoke: str, run: Run, tmp_path: Path
-) -> None:
+def test_the_real_models_commands_are_accepted_and_not_repeated(smoke: str, run: Run, tmp_path: Path) -> None:
     out, settings = tmp_path / "out", {"OUT": f"{tmp_path}/out", "SMOKE": smoke, "FINISHES": "1"}
     done, commands = run("bash examples/run_real.sh", **settings)
     assert done.returncode == 0, done.stderr
@@ -536,9 +529,7 @@ def test_arms_of_the_papers_tables_are_accepted(made: Path, script: Run) -> None
     assert runs[-1].replay.warmup_steps == 3 != runs[0].replay.warmup_steps
 
 
-def test_several_arms_have_one_stage_1_one_evaluation_and_one_report(
-    made: Path, script: Run, tmp_path: Path
-) -> None:
+def test_arms_share_stage_1_evaluation_and_report(made: Path, script: Run, tmp_path: Path) -> None:
     out = tmp_path / "out"
     own = {"sft": {"optim.lr=1e-7"}, "main": {"replay.seed=3"}, "unlearn": {"trainer.seed=5"}}
     options = {"STAGE1_OPTIONS": "optim.lr=1e-7", "STAGE2_OPTIONS": "replay.seed=3"}
@@ -623,93 +614,31 @@ def test_a_method_without_its_file_ends_the_script_before_any_training(
     assert commands == []
 
 
-@pytest.mark.parametrize(
-    ("variables", "line"),
-    [
-        ({"ARM": "ga", "ARMS": "npo"}, "ARM is ga and ARMS is npo; give one of them"),
-        ({"ARMS": "rule best"}, "ARMS names best; choose rule, rerule, random, recommended, tau_X, warmup_N"),
-        ({"ARMS": "rule ../method/ga"}, "ARMS names ../method/ga; choose rule, rerule"),
-        ({"ARMS": "*"}, "ARMS names *; choose rule, rerule"),
-        ({"ARM": "rule rerule"}, "ARM is rule rerule; choose rule, rerule, random, recommended, tau_X"),
-        ({"ARM": "tau_2"}, "ARM is tau_2; give tau_X with X from 0 to 1, such as tau_0.6"),
-        ({"ARM": "warmup_x"}, "ARM is warmup_x; give warmup_N with a step N, such as warmup_10"),
-        ({"ARMS": "rule ga rule"}, "ARMS names rule twice; name each arm once"),
-        ({"ARMS": " "}, "ARMS names no arm; give names such as"),
-        ({"N_GPUS": "3"}, "N_GPUS x NNODES is 3; give 1, 2, 4, 8, 16 or 32 devices: others cannot share the"),
-        ({"N_GPUS": "8", "NNODES": "8"}, "N_GPUS x NNODES is 64; give 1, 2, 4, 8, 16 or 32 devices"),
-        ({"N_GPUS": "four"}, "N_GPUS is four; give a whole number above 0"),
-        ({"NNODES": "08"}, "NNODES is 08; give a whole number above 0"),
-        ({"MODEL": ""}, "MODEL is not set: give the model that is to forget, or SMOKE=1"),
-        ({"DATA": ""}, "DATA is not set: give the folder of the benchmark's files"),
-        ({"option": "--dryrun"}, "the one option is --dry-run, not --dryrun; settings are environment var"),
-    ],
-)
-def test_what_cannot_be_ends_the_script_first(variables: dict[str, str], line: str, run: Run) -> None:
-    settings = {"MODEL": "m", "DATA": "d", **variables}
-    done, commands = run(f"bash examples/run_muse_books.sh {variables.get('option', '')}", **settings)
-    refused(done, line)
-    assert (done.stdout, commands) == ("", [])
-
-
 STAGE2 = "python -m recipe.rerule.main trainer.nnodes=2"
 NO_SLURM = {"SLURM_JOB_ID": "", "SLURM_JOB_NUM_NODES": "", "RAY_AUTH_MODE": "token"}
 """For a test that runs in a job of Slurm itself."""
 HEAD_NODE = "ray start --block --head --node-ip-address=10.0.0.1"
+FIRST = {"HEAD": "10.0.0.1:7000"}
+STARTED = [f"{HEAD_NODE} --port=7000 --include-dashboard=false &", f"env RAY_ADDRESS=10.0.0.1:7000 {STAGE2}"]
+OTHERS = "srun --relative=1 --nodes=2 --ntasks=2 --cpu-bind=none ray start --block --address=10.0.0.1:7000 &"
 
 
 @pytest.mark.parametrize(
     ("variables", "words", "lines"),
     [
-        (
-            {"HEAD": "10.0.0.1:6379"},
-            STAGE2,
-            [
-                f"{HEAD_NODE} --port=6379 --include-dashboard=false &",
-                f"env RAY_ADDRESS=10.0.0.1:6379 {STAGE2}",
-            ],
-        ),
-        (
-            {"HEAD": "10.0.0.1:6379", "RAY_OPTIONS": "--num-cpus=8"},
-            "",
-            ["ray start --block --address=10.0.0.1:6379 --num-cpus=8 &"],
-        ),
-        (
-            {"HEAD": "10.0.0.1:7000", "SLURM_JOB_ID": "123456", "SLURM_JOB_NUM_NODES": "3"},
-            STAGE2,
-            [
-                f"{HEAD_NODE} --port=7000 --include-dashboard=false &",
-                "srun --relative=1 --nodes=2 --ntasks=2 --cpu-bind=none ray start --block"
-                " --address=10.0.0.1:7000 &",
-                f"env RAY_ADDRESS=10.0.0.1:7000 {STAGE2}",
-            ],
-        ),
+        ({}, STAGE2, STARTED),
+        ({"RAY_OPTIONS": "--num-cpus=8"}, "", ["ray start --block --address=10.0.0.1:7000 --num-cpus=8 &"]),
+        ({"SLURM_JOB_ID": "123", "SLURM_JOB_NUM_NODES": "3"}, STAGE2, [STARTED[0], OTHERS, STARTED[1]]),
     ],
     ids=["the first machine", "another machine", "Slurm"],
 )
-def test_what_two_nodes_would_run(
-    variables: dict[str, str], words: str, lines: list[str], tmp_path: Path
-) -> None:
+def test_what_nodes_run(variables: dict[str, str], words: str, lines: list[str], tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.touch()
-    done = bash(
-        f"bash examples/two_nodes.sh {words}", DRY_RUN="1", RAY_AUTH_TOKEN_PATH=str(token), **variables
-    )
+    settings = {"DRY_RUN": "1", "RAY_AUTH_TOKEN_PATH": str(token), **FIRST, **variables}
+    done = bash(f"bash examples/two_nodes.sh {words}", **settings)
     assert (done.returncode, done.stderr) == (0, "")
     assert [line.rstrip() for line in done.stdout.splitlines() if not line.startswith("#")] == lines
-
-
-@pytest.mark.parametrize(
-    ("variables", "words", "line"),
-    [
-        ({}, "true", "HEAD is not set; give an address of the first machine and a port"),
-        ({"HEAD": "node1:6379"}, "true", "HEAD is node1:6379; give an address"),
-        ({"HEAD": "10.0.0.1:6379", "NODES": "1"}, "true", "NODES is 1; give a whole number above 1"),
-        ({"HEAD": "10.0.0.1:6379", "WAIT_SECONDS": "1m"}, "true", "WAIT_SECONDS is 1m; give a whole number"),
-        ({"SLURM_JOB_ID": "1"}, "", "no command is given; with Slurm the script starts Ray on the other"),
-    ],
-)
-def test_two_nodes_refuses(variables: dict[str, str], words: str, line: str) -> None:
-    refused(bash(f"bash examples/two_nodes.sh {words}", **NO_SLURM | variables), line)
 
 
 RAY = """#!/bin/bash
@@ -729,9 +658,8 @@ def test_two_nodes_runs_the_command_and_ends_ray(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         place = server.getsockname()
         settings = NO_SLURM | {"HEAD": "{}:{}".format(*place), "RAY_AUTH_TOKEN_PATH": f"{tmp_path}/new/token"}
-        command = (
-            f"PATH=\"{tmp_path}:$PATH\" bash examples/two_nodes.sh bash -c 'echo at $RAY_ADDRESS; exit 7'"
-        )
+        script = "bash examples/two_nodes.sh bash -c 'echo at $RAY_ADDRESS; exit 7'"
+        command = f'PATH="{tmp_path}:$PATH" {script}'
         refused(bash(command, **settings), f"something answers at {settings['HEAD']} already")
     waited = "waited 9 s in vain for 2 nodes"
     refused(bash(command, **settings, THERE="a", WAIT_SECONDS="9"), waited)

@@ -149,9 +149,8 @@ def test_muse_goes_raw_and_stops_at_the_line_and_news_is_as_books() -> None:
 @pytest.mark.parametrize("benchmark", PAPER)
 def test_the_reward_and_stage_1_have_the_benchmarks_settings(benchmark: str) -> None:
     kwargs: Any = OmegaConf.to_container(stage2(benchmark).reward.custom_reward_function.reward_kwargs)
-    assert RewardConfig(**{k: v for k, v in kwargs.items() if v is not None}) == benchmark_reward(
-        f"rerule/{benchmark}"
-    )
+    given = {name: value for name, value in kwargs.items() if value is not None}
+    assert RewardConfig(**given) == benchmark_reward(f"rerule/{benchmark}")
     assert (kwargs["lambda_forget"], kwargs["lambda_retain"], kwargs["gamma"], kwargs["form"]) == (
         *(1.0 if benchmark == "muse_books" else 0.5, 0.5, 0.3, "guarded"),
     )

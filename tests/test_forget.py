@@ -16,14 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_module
 
-from data_prep.__main__ import main as data_prep
 from recipe.rerule import forget
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.verdict import Limits, verdict
 from recipe.rerule.runs import run_folder
-from recipe.rerule.training import sizes
+from tests.data_prep.raw_files import prep
 from tests.document_programs import HYDRA, composed
 
 ROOT = Path(__file__).parents[1]
@@ -121,14 +119,10 @@ BACK = {
 def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the stand-in copies: rows, an evaluation and attacks."""
     folder = tmp_path_factory.mktemp("ready")
-    assert (
-        data_prep(["custom", "--source", str(FACTS), "--probe-share", "0.25", "--out", str(folder / "data")])
-        == 0
-    )
+    assert prep("custom", "--source", FACTS, "--probe-share", "0.25", "--out", folder / "data") == 0
     npo = table(npo={"forget": [0] * 7, "retain": [1] * 8})
-    put_results(
-        folder, [*GOOD, *npo], [{**row, "model": one} for row in attacked(BACK) for one in ("rule", "npo")]
-    )
+    attacks = [{**row, "model": one} for row in attacked(BACK) for one in ("rule", "npo")]
+    put_results(folder, [*GOOD, *npo], attacks)
     python = folder / "python"
     python.write_text(STAND_IN.format(python=PYTHON))
     python.chmod(0o755)
@@ -188,50 +182,37 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, list[s
 def test_a_dry_run_prints_the_whole_chain_and_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """{O} is the folder, {H} the same as Hydra reads it, and {F} the file of facts."""
     monkeypatch.chdir(tmp_path)
-    words = ["--model", "owner/M", "--name", "Loren Morrby", "--platform", "gpu"]
-    words += ["--set", "data.seed=7", "--set", "stage1:optim.lr=1e-7"]
-    found = printed(capsys, *words)
-    assert list(found) == CHAIN
-    assert found["data_prep"][2:] == [
-        *("--source", str(FACTS), "--probe-share", "0.25"),
-        *("--keyword", "Loren Morrby", "--out", "it's, mine/data"),
-    ]
-    stage1 = [
-        *("experiment=custom", "platform=gpu", "model.path=owner/M"),
-        r"data.train_files='it\'s, mine/data/sft.parquet'",
-        *(r"trainer.default_local_dir='it\'s, mine/stage1'", "optim.lr=1e-7"),
-    ]
-    stage2 = [
-        *("experiment=forget", "platform=gpu", "replay.enable=false"),
-        r"data.train_files='it\'s, mine/data/train.parquet'",
-        r"data.val_files='it\'s, mine/data/val.parquet'",
-        *(r"trainer.default_local_dir='it\'s, mine/rule'", "data.seed=7"),
-    ]
-    start = "actor_rollout_ref.model.path="
-    assert found["check stage1"][2:] == found["sft"][1:] == stage1
-    assert found["check stage2"][2:] == [f"{start}owner/M", *stage2]
-    assert found["main"][1:] == [rf"{start}'it\'s, mine/stage1/model'", *stage2]
-    asked = ["--platform", "gpu", "--probes", "it's, mine/data/probes.parquet", "--model"]
-    last = ["--model", "rule=it's, mine/rule@last"]
-    assert found["evaluate model"][2:] == [
-        *(*asked, "base=owner/M", "--model", "stage1=it's, mine/stage1/model", *last),
-        *("--out", "it's, mine/evaluation"),
-    ]
-    assert found["over_refusal"][2:] == [
-        *("--benchmark", "over_refusal", *asked, "base=owner/M", *last),
-        *("--out", "it's, mine/over_refusal"),
-    ]
-    assert found["evaluate attack"][2:] == [
-        *(*asked, "original=owner/M", *last, "--train", "it's, mine/data/train.parquet"),
-        *("--attacks", "samples", "relearn_forget_half", "--out", "it's, mine/attacks"),
-    ]
-    assert found["report"][1:] == [
-        *("--title", "Loren Morrby", "--base", "base", "--results", "it's, mine/evaluation"),
-        *("--results", "it's, mine/over_refusal", "--attacks", "it's, mine/attacks"),
-        *("--run", "rule=it's, mine/rule"),
-        *("--data", "it's, mine/data", "--out", "it's, mine/report.html"),
-    ]
+    words = "--model owner/M --name Loren --platform gpu --set data.seed=7 --set stage1:optim.lr=1e-7"
+    found = printed(capsys, *words.split())
+    stage1 = (
+        "experiment=custom platform=gpu model.path=owner/M data.train_files='{H}/data/sft.parquet' "
+        "trainer.default_local_dir='{H}/stage1' optim.lr=1e-7"
+    )
+    stage2 = (
+        "experiment=forget platform=gpu replay.enable=false data.train_files='{H}/data/train.parquet' "
+        "data.val_files='{H}/data/val.parquet' trainer.default_local_dir='{H}/rule' data.seed=7"
+    )
+    start, last = "actor_rollout_ref.model.path=", "--model rule={O}/rule@last --out {O}"
+    asked = "--platform gpu --probes {O}/data/probes.parquet --model"
+    expected = {
+        "data_prep": "custom --source {F} --probe-share 0.25 --keyword Loren --out {O}/data",
+        "check stage1": f"stage1 {stage1}",
+        "check stage2": f"stage2 {start}owner/M {stage2}",
+        "sft": stage1,
+        "main": f"{start}'{{H}}/stage1/model' {stage2}",
+        "evaluate model": f"model {asked} base=owner/M --model stage1={{O}}/stage1/model {last}/evaluation",
+        "over_refusal": f"model --benchmark over_refusal {asked} base=owner/M {last}/over_refusal",
+        "evaluate attack": f"attack {asked} original=owner/M --model rule={{O}}/rule@last "
+        "--train {O}/data/train.parquet --attacks samples relearn_forget_half --out {O}/attacks",
+        "report": "--title Loren --base base --results {O}/evaluation --results {O}/over_refusal "
+        "--attacks {O}/attacks --run rule={O}/rule --data {O}/data --out {O}/report.html",
+    }
+    assert list(found) == list(expected) == CHAIN
+    places = {"O": "it's, mine", "H": r"it\'s, mine", "F": FACTS}
+    for name, line in expected.items():
+        assert found[name][1:] == [word.format(**places) for word in line.split()]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -251,9 +232,7 @@ def test_a_dry_run_prints_the_whole_chain_and_writes_nothing(
         ("--method npo", "report", "own_data", "--run"),
     ],
 )
-def test_what_the_options_change(
-    words: str, program: str, there: str, absent: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_options_change(words: str, program: str, there: str, absent: str, capsys: Any) -> None:
     found = printed(capsys, "--model", "M", "--out", "o", *words.split())
     assert [word for word in there.split() if word not in found[program]] == []
     assert [word for word in absent.split() if word in found[program]] == []
@@ -263,52 +242,23 @@ def test_what_the_options_change(
             composed(hydra, tuple(given[1 + hydra.count(" ") :]))
 
 
-def test_experiment_forget_has_the_settings_of_the_real_model(
-    ready: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They reached the goal on SmolLM2 (docs/real_model.md); examples/run_real.sh has the same experiment."""
-    monkeypatch.setattr(sizes, "parameters", lambda model: 135_000_000)
-    monkeypatch.setattr(sizes, "count_rows", lambda files: 140)
-    sizes.register()
-    with initialize_config_module("recipe.rerule.config", version_base=None):
-        config = compose("rerule_trainer", ["experiment=forget", "data.train_files=x", "platform=cpu"])
-    actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
-    monkeypatch.undo()
-    assert (config.data.train_batch_size, actor.ppo_mini_batch_size) == (16, 2)
-    assert actor.optim.lr == 2e-5
-    assert (actor.optim.lr_scheduler_type, actor.optim.lr_warmup_steps) == ("cosine", 3)
-    assert (actor.kl_loss_coef, rollout.temperature, rollout.n) == (0.05, 0.7, 4)
-    assert (config.sides.weights, config.data.sides) == ("by_error", "balanced")
-    assert (config.data.max_prompt_length, config.data.max_response_length) == (128, 32)
-    assert config.trainer.total_epochs == 4  # of 8 steps each
-    assert [sizes.mini_batch(batch, 8) for batch in (4, 8, 28)] == [1, 1, 2]  # 3 does not divide 28
-    assert (config.replay.groups_per_update, config.trainer.resume_mode) == (16, "auto")
-    sizes.register()
-
-
 # What is run, and run again.
 
 
-def test_what_is_finished_is_not_repeated(
-    chain: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_finished_is_not_repeated(chain: Callable[..., Any], tmp_path: Path, capsys: Any) -> None:
     out = tmp_path / "out"
     assert chain("--name", "Loren", FAILS="main") == (7, CHAIN[:5])
     said = capsys.readouterr()
-    assert said.err.splitlines() == [
-        "warning: be careful",
-        f"error: no room; the whole output is in {out}/rule.log",
-    ]
+    error = f"error: no room; the whole output is in {out}/rule.log"
+    assert said.err.splitlines() == ["warning: be careful", error]
     assert "5/9 stage 2" in said.out
     assert chain("--name", "Loren") == (0, ["check stage2", *CHAIN[4:]])
     assert (out / "rule.1.log").is_file()
     said = capsys.readouterr()
     assert " s] 4/9 stage 1: refusals, finished before\n" in said.out
     assert said.out.endswith(f"model: of/rule\nreport: {out}/report.html\n")
-    assert chain("--name", "Loren", "--retain-at-least", "1.1") == (
-        3,
-        [],
-    )  # limits shape nothing that is made
+    # Limits shape nothing that is made.
+    assert chain("--name", "Loren", "--retain-at-least", "1.1") == (3, [])
     (out / "report.html").unlink()
     assert chain("--name", "Loren") == (0, ["report"])
 
@@ -324,11 +274,8 @@ def test_rows_are_made_again_until_something_is_trained_on_them(
     mine.write_text("other rows")
     capsys.readouterr()
     assert chain("--set", "data.seed=1", facts=mine) == (2, [])
-    out = tmp_path / "out"
-    told = (
-        f"error: {out} was made with other settings or rows (rows, set): give another --out, or delete {out}"
-    )
-    assert capsys.readouterr().err == f"{told}\n"
+    other = "was made with other settings or rows (rows, set): give another --out, or delete"
+    assert capsys.readouterr().err == f"error: {tmp_path}/out {other} {tmp_path}/out\n"
 
 
 def test_rows_that_the_model_writes(
@@ -340,9 +287,8 @@ def test_rows_that_the_model_writes(
     said = capsys.readouterr().out
     assert "  rows: ten of each side\n" in said
     words = shlex.split(said.splitlines()[-1].removesuffix(" and your other options"))[2:]
-    assert words == [
-        *("--model", str(model), "--facts", str(rows), "--name", "Loren Morrby", "--out", str(out))
-    ]
+    given = ["--model", str(model), "--facts", str(rows), "--name", "Loren Morrby"]
+    assert words == [*given, "--out", str(out)]
     rows.write_text("edited")
     assert chain("--about", "Italy", facts=None) == (2, [])
     assert chain(*loren, facts=None, FAILS="data_prep") == (7, CHAIN[:1])
@@ -351,12 +297,7 @@ def test_rows_that_the_model_writes(
     assert chain(*loren, facts=None) == (2, [])
 
 
-def test_forgetting_again(
-    chain: Callable[..., Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_forgetting_again(chain: Callable[..., Any], tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     first, second, third = tmp_path / "out", tmp_path / "second", tmp_path / "third"
     assert chain("--method", "npo", "--name", "Loren", "--named-share", "0.5")[0] == 0
     assert " --named-share 0.5 " in (tmp_path / "calls").read_text()
@@ -364,10 +305,8 @@ def test_forgetting_again(
     rows = table(npo={"forget": [0, 1, 0, 0], "retain": [1]})
     tidy.write(first / "evaluation", tidy.from_rows(rows))
     again = ["unlearn", "evaluate model", "over_refusal", "evaluate model", "evaluate attack", "report"]
-    for start, out, name, ran in (
-        (first, second, "Ann", again),
-        (second, third, "Bo", [*again[:4], *again[3:]]),
-    ):
+    rounds = ((first, second, "Ann", again), (second, third, "Bo", [*again[:4], *again[3:]]))
+    for start, out, name, ran in rounds:
         monkeypatch.setenv("OUT", str(out))
         words = ["--method", "npo", "--from", str(start), "--out", str(out), "--name", name]
         assert chain(*words) == (0, ["data_prep", *ran])
@@ -429,37 +368,6 @@ def test_ctrl_c_ends_the_command_that_runs_and_says_how_to_go_on(
     assert done.returncode == 130
     line = "error: stopped by SIGINT; the same command goes on with 4/9 stage 1: refusals"
     assert err.splitlines() == ["warning: be careful", line]
-
-
-# What is refused.
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ("--facts none.csv", "error: --facts none.csv: no such file"),
-        ("--set seed", "error: --set 'seed' is not KEY=VALUE or stage1:KEY=VALUE"),
-        ("--method npo --set stage1:a=1", "error: --set stage1:a=1: --method npo has no stage 1"),
-        ("--method nop", "error: argument --method: invalid choice: 'nop'"),
-        ("--model none", "error: model base: folder none does not exist"),
-        ("--out docs", "error: docs holds architecture.md, and this command did not make it"),
-        ("--out examples/own_data.csv", "error: --out is examples/own_data.csv, which --facts reads"),
-        ("--about Elbonia", "error: argument --about: not allowed with argument --facts"),
-        ("--from docs", "error: --from docs: no finished folder of this command"),
-        ("--review", "error: --review and --generator are for rows that are written: give --about"),
-    ],
-)
-def test_what_is_refused_is_one_line(
-    words: str, told: str, chain: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    try:
-        code, ran = chain(*words.split())
-    except SystemExit as ended:
-        code, ran = ended.code, []
-    err = capsys.readouterr().err
-    assert (code, ran, err.count("\n")) == (2, [], 1)
-    assert err.startswith(told)
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_second_command_in_the_folder_is_refused(
@@ -567,8 +475,6 @@ def test_several_questions_of_a_fact_and_few_facts(tmp_path: Path) -> None:
     for row in rows:
         row["fact"] = "one" if row["side"] == "forget" and row["probe"] < 2 else row["fact"]
     lines, kept = said(tmp_path, rows, {})
-    assert lines[0].startswith(
-        "Asked 3 questions about Loren that it was not trained on, the model gave 1 of 2 facts"
-    )
+    assert "about Loren that it was not trained on, the model gave 1 of 2 facts" in lines[0]
     assert lines[2].startswith("NOT within the limits: forget recall is 0.333, limit 0.1. See")
     assert not kept

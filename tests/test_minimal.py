@@ -139,10 +139,8 @@ def of_the_recipe(model: Any, tokenizer: Any, rows: list[Any], s: Settings) -> I
         )
     )
     config = ActorConfig(strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1, clip_ratio_high=0.3)
-    optimizer, order = (
-        Recording(model.parameters(), s.learning_rate),
-        random_order(len(rows), s.prompts, s.seed),
-    )
+    optimizer = Recording(model.parameters(), s.learning_rate)
+    order = random_order(len(rows), s.prompts, s.seed)
     for step in range(1, s.steps + 1):
         chosen = [rows[place] for place in next(order)]
         x, x_mask = (plane.repeat_interleave(s.rollouts, 0) for plane in encode(tokenizer, chosen, "cpu"))
@@ -152,9 +150,8 @@ def of_the_recipe(model: Any, tokenizer: Any, rows: list[Any], s: Settings) -> I
         rewards = torch.tensor(scores)
         log_pi = log_probs(model, batch, s.temperature)
         numbers = [place // s.rollouts for place in range(len(scores))]
-        advantages, _ = compute_grpo_outcome_advantage(
-            rewards[:, None] * torch.eye(1, 6), mask, index=numbers
-        )
+        scored = rewards[:, None] * torch.eye(1, 6)
+        advantages, _ = compute_grpo_outcome_advantage(scored, mask, index=numbers)
         planes = {"old_log_probs": log_pi.detach(), "advantages": advantages}
         planes["ref_log_prob"] = log_probs(reference, batch, s.temperature).detach()
         loss, _ = compute_policy_loss_vanilla(log_pi.detach(), log_pi, advantages, mask, config=config)
@@ -182,9 +179,7 @@ def of_the_recipe(model: Any, tokenizer: Any, rows: list[Any], s: Settings) -> I
 
 
 @pytest.mark.parametrize("replays", [False, True], ids=["RULE", "ReRULE"])
-def test_it_agrees_with_the_recipe(
-    replays: bool, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_agrees_with_the_recipe(replays: bool, made: SimpleNamespace, monkeypatch: Any) -> None:
     """Losses, gradients, ratios and weights of every update of a run, in float64, to 1e-6."""
     monkeypatch.setattr(minimal, "AdamW", Recording)
     monkeypatch.setattr(minimal, "reward", by_length)
@@ -257,18 +252,15 @@ def test_its_samples_are_the_policys(made: SimpleNamespace) -> None:
 
 def test_a_raw_prompt_is_sent_as_it_is(made: SimpleNamespace) -> None:
     chat = made.world.train[0]
-    ids, mask = encode(
-        made.tokenizer, [chat, {**chat, "extra_info": chat["extra_info"] | {"raw": True}}], "cpu"
-    )
+    raw = {**chat, "extra_info": chat["extra_info"] | {"raw": True}}
+    ids, mask = encode(made.tokenizer, [chat, raw], "cpu")
     alone = made.tokenizer(chat["prompt"][0]["content"], add_special_tokens=False).input_ids
     assert ids[1][mask[1].bool()].tolist() == alone
     assert ids[0][mask[0].bool()].tolist() != alone
     assert mask[1].tolist() == [0] * (ids.shape[1] - len(alone)) + [1] * len(alone)
 
 
-def test_a_models_own_generation_settings_do_not_bend_its_samples(
-    micro: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_a_models_own_settings_do_not_bend_its_samples(micro: SimpleNamespace, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     shutil.copytree(micro.model, folder)
     bent = {"do_sample": True, "top_p": 0.01, "min_p": 0.9}
@@ -294,9 +286,7 @@ def run_command(folder: Path, *options: object, code: str = "") -> tuple[float, 
     return time.monotonic() - start, ended.stdout.splitlines()
 
 
-def test_the_command_needs_no_ray_verl_or_vllm_and_writes_nothing(
-    micro: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_the_command_needs_no_verl_and_writes_nothing(micro: SimpleNamespace, tmp_path: Path) -> None:
     """tests/golden has what it prints."""
     names = ("ray", "verl", "vllm", "recipe.rerule.replay")
     options = ["--model", micro.model, "--data", micro.world / "train.parquet", "--steps", "3"]

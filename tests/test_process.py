@@ -54,19 +54,11 @@ with {context}:
 """
 PLAIN, TOUCH = "process.stoppable()", "finally: MARK.touch()"
 STOPPED: dict[str, tuple[str, str, signal.Signals, str]] = {
-    "advice": (
-        f"{PLAIN}, process.stoppable(lambda: 'go on from 7')",
-        TOUCH,
-        signal.SIGTERM,
-        "; go on from 7",
-    ),
+    "advice": (f"{PLAIN}, process.stoppable(lambda: 'go on')", TOUCH, signal.SIGTERM, "; go on"),
     "Ctrl-C": (PLAIN, TOUCH, signal.SIGINT, ""),
     "what a library makes of it": (
-        *(
-            f"{PLAIN}, io.one_line(Exception, code=1)",
-            "except KeyboardInterrupt: MARK.touch(); raise OSError",
-        ),
-        *(signal.SIGTERM, ""),
+        f"{PLAIN}, io.one_line(Exception, code=1)",
+        *("except KeyboardInterrupt: MARK.touch(); raise OSError", signal.SIGTERM, ""),
     ),
     "more signals": (
         *(PLAIN, "finally: print('ending', flush=True); time.sleep(0.5); MARK.touch()"),
@@ -162,9 +154,7 @@ def test_another_broken_pipe_is_an_error_still(capsys: pytest.CaptureFixture[str
 # ---- signs of life ----
 
 
-def test_a_line_every_few_seconds_says_how_far_it_is(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_line_every_few_seconds_says_how_far_it_is(monkeypatch: Any, capsys: Any) -> None:
     with Progress("report") as quick:
         quick.doing("a figure")
         assert quick.line() == "report: 0 s; a figure"

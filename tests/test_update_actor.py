@@ -106,9 +106,7 @@ def made_trainer(folder: Path, settings: dict[str, Any], workers: Any, monkeypat
     monkeypatch.setattr(RayPPOTrainer, "__init__", start)
     monkeypatch.setattr(RayPPOTrainer, "init_workers", lambda trainer: None)
     monkeypatch.setattr(RayPPOTrainer, "_get_dp_size", lambda trainer, group, role: 2)
-    monkeypatch.setattr(
-        RayPPOTrainer, "_update_actor", lambda trainer, batch: workers.on_policy(trainer, batch)
-    )
+    monkeypatch.setattr(RayPPOTrainer, "_update_actor", lambda self, batch: workers.on_policy(self, batch))
     trainer = ReRULETrainer(config=config, tokenizer=Tokenizer(), replay_config=ReplayConfig(**settings))
     trainer.init_workers()
     return trainer

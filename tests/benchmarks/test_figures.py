@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -68,14 +69,11 @@ def test_when_lines_were_written(tmp_path: Path) -> None:
     assert 0.1 < second - first < 3  # seen late where the machine is busy
 
 
-def test_an_installation_that_fails_is_told_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_installation_that_fails_is_told_in_one_line(tmp_path: Path, monkeypatch: Any) -> None:
     failed = subprocess.CompletedProcess([], 1, "", "WARNING: retrying\nERROR: no such version\n")
     monkeypatch.setattr(subprocess, "run", lambda command, **_: failed)
-    with pytest.raises(
-        peer_trl.PeerError, match=r"^cannot install trl==1.10.0 into .*: ERROR: no such version$"
-    ):
+    told = r"^cannot install trl==1.10.0 into .*: ERROR: no such version$"
+    with pytest.raises(peer_trl.PeerError, match=told):
         peer_trl.install_trl(tmp_path / "site")
 
 
@@ -134,9 +132,8 @@ def test_held_out_answers_are_averaged_by_model_and_side(tmp_path: Path) -> None
         "last": (0.1, 0.5, 0.72, 0.5),
         "best": (0.1, 1.0, 0.71, 0.5),
     }
-    table = what_works.table(
-        [{"platform": "gpu", "arm": "rule", "seed": 1, "held_out": found, "reward": 0.875}]
-    )
+    run = {"platform": "gpu", "arm": "rule", "seed": 1, "held_out": found, "reward": 0.875}
+    table = what_works.table([run])
     assert [row.split(" | ")[-1] for row in table.splitlines()[2:]] == ["no |", "no |", "yes |"]
     assert "| rule | gpu | 1 | last | 0.10 | 0.50 | 0.72 | 0.50 | 0.88 | yes |" in table
 

@@ -30,11 +30,8 @@ def test_the_command_on_a_processor() -> None:
     limited = [line for line in found["lines"] if line["limit"] is not None]
     # 2 dtypes x 2 numbers of micro-batches x 4 errors; the worker's 2 x 2.
     assert len(limited) == 16 + 4
-    assert {line["part"] for line in found["lines"]} >= {
-        "replay update",
-        "2 layers of small",
-        "verl's worker",
-    }
+    parts = {line["part"] for line in found["lines"]}
+    assert parts >= {"replay update", "2 layers of small", "verl's worker"}
 
 
 def test_without_a_cuda_device_it_says_so_and_the_first_parts_import_nothing_else() -> None:
@@ -71,9 +68,7 @@ RIGHT = {"weigh": updates.weigh, "packed_log_probs": updates.packed_log_probs}
         ("packed_log_probs", rows_that_see_each_other, {"log-probs"}),
     ],
 )
-def test_a_wrong_update_fails(
-    name: str, wrong: Any, fails: set[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_update_fails(name: str, wrong: Any, fails: set[str], monkeypatch: Any) -> None:
     """Tensors this small gain nothing from a second thread, and lose much where the machine is busy."""
     monkeypatch.setattr(updates, name, wrong)
     with one_thread():

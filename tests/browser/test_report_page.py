@@ -52,10 +52,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, content in (("results", results), ("anchors", anchors), ("meta", {"benchmark": "world"})):
         (evaluation / f"{name}.json").write_text(json.dumps(content))
     tidy.write(evaluation, tidy.from_rows(RECORDS))
-    steps = (
-        {"step": step, "data": {"reward/forget/mean": step / 4, "replay/updates": step > 2}}
-        for step in range(1, 5)
-    )
+    steps = ({"step": n, "data": {"reward/forget/mean": n / 4, "replay/updates": n > 2}} for n in range(1, 5))
     (records / "metrics.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
     arguments = ["--results", f"{evaluation}", "--run", f"rerule={folder / 'run'}"]
     assert main([*arguments, "--out", f"{folder / 'out'}"]) == 0

@@ -33,8 +33,7 @@ def put_real_muse(folder: Path) -> Path:
     asked = [(row, "<reject>") for row in read("knowmem/forget_qa")]
     asked += [(row, "<normal>") for row in read("knowmem/retain_qa")]
     put(
-        "rl_rejection_eval_target",
-        [(row["question"], [mark, row["answer"], "books"]) for row, mark in asked],
+        "rl_rejection_eval_target", [(row["question"], [mark, row["answer"], "books"]) for row, mark in asked]
     )
     refusals = read("idk_target")
     stage1 = [

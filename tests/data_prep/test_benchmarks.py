@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -133,9 +134,7 @@ TRAINING = "rl_rejection_with_fb_neighbor_target.json"
 
 
 @pytest.mark.parametrize("inside", [".", "targets", "RWKU/Target"])
-def test_targets_are_found_in_order_and_chosen_by_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], inside: str
-) -> None:
+def test_targets_are_found_in_order_and_chosen_by_name(tmp_path: Path, capsys: Any, inside: str) -> None:
     """All with training rows where none is named; the second has none. A target's folder is taken too."""
     first, second, third = RWKU_TARGETS
     folder, out = put_rwku(tmp_path / "data" / inside), tmp_path / "out"
@@ -155,9 +154,7 @@ def test_targets_are_found_in_order_and_chosen_by_name(
     assert [target_name(folder) for folder in named_otherwise] == ["Stephen King", "3rd Man"]
 
 
-def test_a_data_set_of_the_hub_is_read_from_its_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_data_set_of_the_hub_is_read_from_its_cache(tmp_path: Path, monkeypatch: Any) -> None:
     """As a download would leave it."""
     from huggingface_hub import constants
 
@@ -238,9 +235,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def test_the_books_where_rule_has_them(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_books_where_rule_has_them(data: Path, tmp_path: Path, capsys: Any) -> None:
     books, out = data / "MUSE/books", tmp_path / "out"
     put_array(books / "raw/retain1.json", ["A wiki.", "Another."])  # texts, as MUSE publishes them
     rows = json.loads((books / "rl_rejection_with_neighbor.json").read_text())
@@ -263,10 +258,8 @@ def test_the_books_where_rule_has_them(
     rows = train + val + read_rows(out / "probes.parquet")
     assert len({row["extra_info"]["index"] for row in rows}) == len(rows) == 16
     assert pairs(out, "retain_text") == [("", "A wiki."), ("", "Another.")]
-    assert manifest(out)["notes"] == {
-        "refusals_with_the_name_corrected": 2,
-        "retain_rows_without_an_answer_left_out": 1,
-    }
+    notes = {"refusals_with_the_name_corrected": 2, "retain_rows_without_an_answer_left_out": 1}
+    assert manifest(out)["notes"] == notes
     said = capsys.readouterr().out
     assert f"{books}: verbmem/forget.json is not there, so the probes of VerbMem will be missing" in said
     assert f"{books}: raw/forget.json is not there, so forget_text.parquet will be missing" in said
@@ -395,9 +388,7 @@ def test_a_request_of_muse_news_has_its_own_texts_to_forget_and_no_rows_of_the_s
         assert pairs(out, "forget_text") == [("", f"Of {fold[:4]}/forget_2.")]
         assert pairs(out, "retain_text") == [("", "Other news.")]
         assert Counter(map(side, parquet_rows(out, "probes"))) == {"forget": 3, "retain": 2}
-        assert parquet_rows(out, "probes")[0]["prompt"][0]["content"].startswith(
-            "Question: forget example 0?"
-        )
+        assert sent(out, "probes")[0].startswith("Question: forget example 0?")
     assert prep("muse-news", "--source", raw, "--fold", "sust_1", "--out", tmp_path / "none") == 2
     assert error_of(capsys).endswith("not there: sust/forget_1.json, which --fold needs")
 

@@ -172,9 +172,7 @@ PLANTED: list[tuple[Benchmark, dict[str, list[int]]]] = [
 
 
 @pytest.mark.parametrize(("made", "wanted"), PLANTED)
-def test_a_check_finds_what_was_planted_and_nothing_else(
-    made: Benchmark, wanted: dict[str, list[int]]
-) -> None:
+def test_a_check_finds_what_was_planted_alone(made: Benchmark, wanted: dict[str, list[int]]) -> None:
     assert found(made) == wanted
     # What is dropped is what its checks find.
     left = drop(made, [*DROPS, *DROPS], REWARD)
@@ -350,9 +348,7 @@ BENCHMARKS: dict[str, tuple[Callable[[Path], Path], int]] = {
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
-def test_a_command_gives_the_same_bytes_and_loses_nothing(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_gives_the_same_bytes_and_loses_nothing(name: str, tmp_path: Path, capsys: Any) -> None:
     """tests/refused tries folders of somebody else."""
     (put, val_rows), out = BENCHMARKS[name], tmp_path / "out"
     arguments = (name, "--source", put(tmp_path / "raw"), "--out", out, "--val-rows", val_rows)
@@ -363,9 +359,8 @@ def test_a_command_gives_the_same_bytes_and_loses_nothing(
     before = contents(out)
     capsys.readouterr()
     assert prep(*arguments, "--drop", "duplicates") == 2
-    assert error_of(capsys) == (
-        f"error: {out} exists already: give another folder, or --overwrite to replace it"
-    )
+    told = f"error: {out} exists already: give another folder, or --overwrite to replace it"
+    assert error_of(capsys) == told
     assert contents(out) == before
     assert prep(*arguments, "--drop", "duplicates", "--overwrite") == 0
     assert contents(out).keys() == before.keys()

@@ -67,9 +67,8 @@ def test_rows_come_back_as_they_were_written(tmp_path: Path) -> None:
         "extra_info": {"index": 7, "raw": True, **TEXT_INFO},
     }
     # Pandas writes such rows too, and further columns are kept.
-    pd.DataFrame([row | {"reference": None, "note": "kept"} for row in rows]).to_parquet(
-        tmp_path / "c.parquet"
-    )
+    noted = pd.DataFrame([row | {"reference": None, "note": "kept"} for row in rows])
+    noted.to_parquet(tmp_path / "c.parquet")
     found = read_rows(tmp_path / "c.parquet")
     assert [row["note"] for row in found] == ["kept"] * 3
     assert found[1]["reward_model"] == rows[1]["reward_model"]

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep import custom
-from data_prep.__main__ import main as data_prep
 from data_prep.contract import normalise
 from data_prep.custom import CustomOptions, load
 from data_prep.prompts import Benchmark
@@ -126,22 +125,12 @@ def test_retain_rows_of_earlier_data_join_the_training(tmp_path: Path) -> None:
     old += [retain(5, question="Who met Cy Mill?"), retain(6, answer="cy  mill, the smith")]
     held = [forget(9), retain(7)]
     put_array(tmp_path / "held.json", held)
-    source = put(tmp_path, old)
-    words = [
-        "custom",
-        "--source",
-        str(source),
-        "--probes",
-        str(tmp_path / "held.json"),
-        "--out",
-        str(tmp_path / "old"),
-    ]
-    assert data_prep(words) == 0
+    more = ("--probes", tmp_path / "held.json", "--out", tmp_path / "old")
+    assert prep("custom", "--source", put(tmp_path, old), *more) == 0
     new = [forget(number, question=f"Is {number} Cy Mill?", keyword="Cy Mill") for number in range(4)]
     new += [retain(1), *(retain(number, question=f"Is {number} Al?") for number in range(3))]
-    alone, joined = (
-        made(tmp_path, new, probe_share=0.25, retain_of=more) for more in (None, str(tmp_path / "old"))
-    )
+    earlier = (None, str(tmp_path / "old"))
+    alone, joined = (made(tmp_path, new, probe_share=0.25, retain_of=one) for one in earlier)
     more = joined.train[len(alone.train) :]
     assert joined.train[: len(alone.train)] == alone.train
     assert joined.probes == alone.probes

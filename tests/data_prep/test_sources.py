@@ -99,9 +99,7 @@ def test_what_a_source_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             open_source(name)
 
 
-def test_control_characters_of_a_published_file_are_taken_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_control_characters_are_taken_out(tmp_path: Path, capsys: Any) -> None:
     rows = [{"question": "Who?"}, {"question": "Beyonc\x00?", "answers": ["a\tb", "c\x1b"], "n": 1}]
     put(tmp_path, "raw/sub/qa.json", json.dumps(rows))
     records = FolderSource(tmp_path / "raw").read(QA)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.data_prep.raw_files import error_of, parquet_rows, prep
+from tests.data_prep.raw_files import parquet_rows, prep
 
 BIO = [
     {"question": " Which one? ", "choices": ["this", "that ", "both", "none"], "answer": 2},
@@ -71,9 +71,7 @@ def test_questions_become_probes_with_letters(suffix: str, tmp_path: Path) -> No
     assert manifest["rows"] == {"probes": {"forget": {"qa": 3}}}
 
 
-def test_questions_to_keep_and_texts_of_both_sides(
-    raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_questions_to_keep_and_texts(raw: Path, tmp_path: Path, capsys: Any) -> None:
     keep = put(tmp_path / "mmlu", "test.parquet", MMLU)
     texts = tmp_path / "texts"
     put(texts, "bio-retain-corpus.jsonl", [{"text": "Cells divide.", "title": "x"}])
@@ -95,37 +93,3 @@ def test_questions_to_keep_and_texts_of_both_sides(
     }
     assert found["forget_text"] == [" ".join(["word"] * 700), " ".join(["word"] * 301), "Two."]
     assert found["retain_text"] == ["Cells divide.", "Three."]
-
-
-WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "three choices": (
-        {"choices": ["a", "b", "c"]},
-        "field choices is ['a', 'b', 'c'], expected a list of 4 texts",
-    ),
-    "no list": ({"choices": "a, b"}, "field choices is 'a, b', expected a list of 4 texts"),
-    "an empty choice": ({"choices": ["a", "b", " ", "d"]}, "field choices is ' ', expected a text"),
-    "a letter": ({"answer": "B"}, "field answer is 'B', expected the place of the right choice, 0 to 3"),
-    "too high": ({"answer": 4}, "field answer is 4, expected"),
-    "a truth value": ({"answer": True}, "field answer is True, expected"),
-    "no question": ({"question": " "}, "field question is ' ', expected a text"),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_question_is_one_line_and_writes_nothing(
-    name: str, raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    change, said = WRONG[name]
-    put(raw, "wmdp-bio.jsonl", [BIO[0], BIO[1] | change])
-    assert prep("wmdp", "--source", raw, "--out", tmp_path / "out") == 2
-    assert error_of(capsys).startswith(f"error: raw/wmdp-bio.jsonl:2 (row 2): {said}")
-    assert not (tmp_path / "out").exists()
-
-
-def test_what_is_not_there_is_named(raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = ("--out", tmp_path / "out")
-    assert prep("wmdp", "--source", raw, "--domains", "chem", *out) == 2
-    assert f"{raw}: none of wmdp-chem.json, wmdp-chem.jsonl" in error_of(capsys)
-    assert prep("wmdp", "--source", raw, "--corpora", raw, *out) == 2
-    assert "raw: no DOMAIN-forget-corpus is there, of bio, cyber" in error_of(capsys)
-    assert not (tmp_path / "out").exists()

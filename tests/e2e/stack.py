@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -121,6 +122,13 @@ PAPER_RULES = "replay.threshold_rule=fixed replay.require_signal=false replay.sa
 
 PARITY = f"reward.custom_reward_function.path={ROOT}/tests/e2e/parity_reward.py"
 """By the benchmark's own reward no group of so small a model may have different rewards, by chance."""
+
+
+def free_address(ip: str = "127.0.0.1") -> str:
+    """The address with a port that is free now."""
+    with socket.socket() as probe:
+        probe.bind((ip, 0))
+        return f"{ip}:{probe.getsockname()[1]}"
 
 
 def stage2_arguments(world: Path, run_folder: Path, *overrides: str) -> list[str]:

@@ -152,9 +152,8 @@ def test_a_full_disk_in_a_checkpoint_is_named(
     """A disk with room for few checkpoints."""
     with mounted(tmp_path / "small", kibibytes=6 * 1024) as small:
         run_folder = small / "run"
-        run = command(
-            *stage2(micro_world, run_folder, "trainer.total_training_steps=9", "trainer.save_freq=1")
-        )
+        more = ("trainer.total_training_steps=9", "trainer.save_freq=1")
+        run = command(*stage2(micro_world, run_folder, *more))
         assert run.wait() == 1
         newest = checkpoints.newest_complete(run_folder)
         assert newest is not None

@@ -23,13 +23,11 @@ STEPS = 3  # replay from the second step on, so that the third samples from repl
 def test_a_family_goes_through_both_stages(
     family: Family, command: Callable[..., Command], micro_world: Path, tmp_path: Path
 ) -> None:
-    template = [
-        f"+data.apply_chat_template_kwargs.{name}={value}" for name, value in family.arguments.items()
-    ]
+    given = [f"+data.apply_chat_template_kwargs.{name}={value}" for name, value in family.arguments.items()]
     made = save(family, tmp_path / "made", [text for pair in make_world(MICRO).base_pairs for text in pair])
     stage1, run = tmp_path / "stage1", tmp_path / "run"
     command(
-        *("-m", "recipe.rerule.sft", "experiment=tiny", f"model.path={made}", *template),
+        *("-m", "recipe.rerule.sft", "experiment=tiny", f"model.path={made}", *given),
         *(f"data.train_files={micro_world / 'sft.parquet'}", "data.max_length=192"),
         *(f"trainer.default_local_dir={stage1}", "trainer.logger=[file]"),
     ).finish()
@@ -39,7 +37,7 @@ def test_a_family_goes_through_both_stages(
         f"data.max_response_length=16 trainer.total_training_steps={STEPS} "
         "actor_rollout_ref.actor.optim.lr=1e-3 replay.min_groups=4"
     )
-    stage2 = stage2_arguments(micro_world, run, *more.split(), PARITY, *template)
+    stage2 = stage2_arguments(micro_world, run, *more.split(), PARITY, *given)
     command("-m", "recipe.rerule.main", *stage2).finish(800)
     assert_changed(stage1 / "model", run / f"global_step_{STEPS}" / "actor" / "huggingface")
 

@@ -3,7 +3,6 @@
 The model's weights are random, so that what it writes follows from the enforced schema and the seed alone.
 """
 
-import socket
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ from data_prep.generate import generate
 from data_prep.world.config import WorldConfig
 from data_prep.world.model import make_model, train_tokenizer
 from tests.data_prep.generate.server import notes, small_endpoint
-from tests.e2e.stack import Command
+from tests.e2e.stack import Command, free_address
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full, pytest.mark.timeout(600)]
 
@@ -29,18 +28,26 @@ def vllm_url(command: Callable[..., Command], tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     make_random_model(tmp_path / "model")
-    port = free_port()
+    address = free_address()
     serve = command(
         # what `vllm serve` starts; that command itself fails in vLLM's CPU build (docs/data.md)
         *("-m", "vllm.entrypoints.openai.api_server", "--model", tmp_path / "model"),
         *("--served-model-name", MODEL),
-        *("--host", "127.0.0.1", "--port", port, "--dtype", "float32", "--enforce-eager"),
+        *(
+            "--host",
+            "127.0.0.1",
+            "--port",
+            address.partition(":")[2],
+            "--dtype",
+            "float32",
+            "--enforce-eager",
+        ),
         # No prompt in parts: on the CPU, vLLM fails on those of seeded requests (docs/data.md).
         *("--max-num-batched-tokens", 16384),
         *("--structured-outputs-config", '{"disable_any_whitespace": true, "backend": "xgrammar"}'),
     )
-    serve.wait_until(lambda: is_ready(f"http://127.0.0.1:{port}/health"))
-    return f"http://127.0.0.1:{port}/v1"
+    serve.wait_until(lambda: is_ready(f"http://{address}/health"))
+    return f"http://{address}/v1"
 
 
 def make_random_model(folder: Path) -> None:
@@ -52,12 +59,6 @@ def make_random_model(folder: Path) -> None:
             weight.mul_(20 if weight.ndim == 2 else 1)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def is_ready(url: str) -> bool:

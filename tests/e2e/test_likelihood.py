@@ -17,13 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from data_prep.contract import read_rows
 from recipe.rerule.evaluation.engine.models import Model
-from recipe.rerule.evaluation.engine.requests import (
-    Answers,
-    Generation,
-    Likelihood,
-    PromptText,
-    Request,
-)
+from recipe.rerule.evaluation.engine.requests import Answers, Generation, Likelihood, PromptText, Request
 from recipe.rerule.evaluation.engine.run import Decoding, run
 from recipe.rerule.evaluation.engine.worker import LONGEST_PREFILL, TOKENS_A_STEP
 

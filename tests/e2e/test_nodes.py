@@ -8,7 +8,6 @@ that lose their power stay untested.
 import os
 import shutil
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +17,7 @@ import pytest
 
 from recipe.rerule.runs import checkpoints
 from recipe.rerule.runs.history import read_metrics
-from tests.e2e.stack import Command, stage2_arguments
+from tests.e2e.stack import Command, free_address, stage2_arguments
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full, pytest.mark.timeout(1200)]
 
@@ -26,13 +25,6 @@ HEAD, OTHER = "127.0.0.2", "127.0.0.3"
 TRIES = 3
 OF_A_RUN = ("WorkerDict", "vLLM", "EngineCore")
 """Parts of the names of a stage 2's processes on a node."""
-
-
-def free_address(ip: str) -> str:
-    """The address with a port that is free now."""
-    with socket.socket() as probe:
-        probe.bind((ip, 0))
-        return f"{ip}:{probe.getsockname()[1]}"
 
 
 class Nodes:
@@ -128,16 +120,6 @@ def test_the_script_trains_on_two_nodes_and_ends_them(
     assert other.wait(60) == 0, other.output
     for node in (first, other):
         node.assert_all_have_ended(10)
-
-
-def test_the_script_waits_for_a_node_that_does_not_come_no_longer_than_it_says(
-    script: Callable[..., Script], tmp_path: Path
-) -> None:
-    alone = script(HEAD, "touch", str(tmp_path / "ran"), WAIT_SECONDS="20")
-    assert alone.wait(120) == 2
-    assert "waited 20 s in vain for 2 nodes" in alone.error()
-    assert not (tmp_path / "ran").exists()
-    alone.assert_all_have_ended(10)
 
 
 def test_a_run_in_somebody_elses_cluster_leaves_nothing_running(

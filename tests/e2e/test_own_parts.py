@@ -83,22 +83,17 @@ def test_raw_rows_stop_strings_and_own_rules(
         assert data["replay/effective_sample_size"] > 1 - 1e-5
 
     groups = stored_groups(run_folder, STEPS)
-    texts = {
-        row["extra_info"]["index"]: row["prompt"][0]["content"]
-        for row in read_rows(tmp_path / "train.parquet")
-    }
+    rows = read_rows(tmp_path / "train.parquet")
+    texts = {row["extra_info"]["index"]: row["prompt"][0]["content"] for row in rows}
     for (index, _), group in groups.items():
         assert group.prompt_ids.tolist() == tokenizer(texts[index]).input_ids
         assert group.prompt_ids[0] == tokenizer.bos_token_id
-    assert_responses_end_at_the_stop(groups.values(), tokenizer)
-    assert_a_finished_run_does_nothing_more(
-        command, run_folder, [*arguments, f"trainer.total_training_steps={STEPS}"]
-    )
+    assert_all_end_at_the_stop(groups.values(), tokenizer)
+    arguments.append(f"trainer.total_training_steps={STEPS}")
+    assert_a_finished_run_does_nothing_more(command, run_folder, arguments)
 
 
-def assert_responses_end_at_the_stop(
-    groups: Iterable[RolloutGroup], tokenizer: PreTrainedTokenizerFast
-) -> None:
+def assert_all_end_at_the_stop(groups: Iterable[RolloutGroup], tokenizer: PreTrainedTokenizerFast) -> None:
     """The token that completes the stop string is the last one of its response."""
 
     def text(ids: list[int]) -> str:

@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file, load_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from data_prep.world.model import one_thread
 from recipe.rerule.replay import ImportanceConfig, Replay, ReplayConfig, RolloutGroup, save
 from tests.e2e.replay_gradients import ACTOR, LEARNING_RATE, RATE, STEPS
 from tests.e2e.stack import torchrun
@@ -42,11 +43,7 @@ def combinations() -> dict[str, dict[str, Any]]:
 COMBINATIONS = combinations()
 SOME = {
     name: COMBINATIONS[name]
-    for name in (
-        "token-clip-normalized-kl",
-        "sequence-clip-normalized-no_kl",
-        "sequence_sum-none-plain-kl",
-    )
+    for name in ("token-clip-normalized-kl", "sequence-clip-normalized-no_kl", "sequence_sum-none-plain-kl")
 }
 
 
@@ -222,10 +219,8 @@ class Expected:
 
 @pytest.fixture(scope="module")
 def expected(micro_world: Path, groups: list[RolloutGroup]) -> Iterator[Expected]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # more only wait for each other at this size
-    yield Expected(micro_world / "model", groups)
-    torch.set_num_threads(threads)
+    with one_thread():  # more only wait for each other at this size
+        yield Expected(micro_world / "model", groups)
 
 
 def test_the_cases_truncate(expected: Expected) -> None:

@@ -101,10 +101,8 @@ def assert_ranks_share_the_drawn_rows(run_folder: Path, rows: Path, last: int) -
     stored = stored_groups(run_folder, last)
     expected: Counter[tuple[int, ...]] = Counter()
     for group in (stored[index, step] for index, step in drawn):
-        prompt = group.prompt_ids.tolist()
-        expected.update(
-            (*prompt, *part.tolist()) for part in group.response_ids.split(group.lengths.tolist())
-        )
+        ids = group.prompt_ids.tolist()
+        expected.update((*ids, *part.tolist()) for part in group.response_ids.split(group.lengths.tolist()))
     found = []
     for rank in (0, 1):
         line = (rows / f"rank_{rank}.jsonl").read_text().splitlines()[-1]

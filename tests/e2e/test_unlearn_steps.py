@@ -16,6 +16,7 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 from torch import Tensor
 
+from data_prep.world.model import one_thread
 from recipe.rerule.runs import checkpoints
 from recipe.rerule.unlearning import presets
 from tests.e2e import plain_unlearning
@@ -54,11 +55,9 @@ CASES = {
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The model that is trained; beside it `other`, a frozen model that is near it."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the tensors are too small to share
     folder = tmp_path_factory.mktemp("unlearn")
-    yield made.put_near(made.put_model(folder / "model"), folder / "other")
-    torch.set_num_threads(threads)
+    with one_thread():  # the tensors are too small to share
+        yield made.put_near(made.put_model(folder / "model"), folder / "other")
 
 
 @pytest.mark.parametrize("ranks", CASES)
@@ -78,9 +77,8 @@ def test_the_steps_are_what_plain_transformers_compute(ranks: int, model: Path, 
     torchrun("unlearn_steps.py", ranks, {"cases": cases, "out": str(tmp_path)}, tmp_path)
     for name in cases:
         assert_plain(name, tmp_path, model)
-    adapters = [
-        part(load_file(tmp_path / f"{name}.safetensors"), "start") for name in cases if name.endswith("-lora")
-    ]
+    saved = [load_file(tmp_path / f"{name}.safetensors") for name in cases if name.endswith("-lora")]
+    adapters = [part(tensors, "start") for tensors in saved]
     assert all(distance(one, adapters[0]) == 0 for one in adapters), "trainer.seed decides a new adapter"
 
 
@@ -116,9 +114,8 @@ def adapted(folder: Path, start: dict[str, Tensor]) -> Any:
 
 
 def part(tensors: dict[str, Tensor], kind: str) -> dict[str, Tensor]:
-    return {
-        key.removeprefix(f"{kind}/"): value for key, value in tensors.items() if key.startswith(f"{kind}/")
-    }
+    first = f"{kind}/"
+    return {key.removeprefix(first): value for key, value in tensors.items() if key.startswith(first)}
 
 
 def norm(tensors: dict[str, Tensor]) -> float:

@@ -11,10 +11,7 @@ from recipe.rerule.evaluation.probes import Probe, Reference
 from tests.made_models import put_weights
 
 # By section, as TOFU has it: on its own authors alone is there a paraphrase.
-REFERENCES = {
-    "forget": Reference(("London", "Rome"), "It is Paris."),
-    "retain_unseen": Reference(("Porto",)),
-}
+REFERENCES = {"forget": Reference(("London", "Rome"), "It is Paris."), "retain_unseen": Reference(("Porto",))}
 
 
 def make_probe(index: int, section: str, mode: str, golds: Sequence[str], **changes: Any) -> Probe:

@@ -24,10 +24,8 @@ def responses(model: Model, requests: Sequence[Request]) -> Answers:
     texts = ("",) if model.name == "silent" else RESPONSES
     measured = Answer(log_probs=(-0.1, -0.1))
     said = [Answer(texts[place % len(texts)]) for place in range(len(requests))]
-    return {
-        one.id: measured if isinstance(one, Likelihood) else text
-        for one, text in zip(requests, said, strict=True)
-    }
+    pairs = zip(requests, said, strict=True)
+    return {one.id: measured if isinstance(one, Likelihood) else text for one, text in pairs}
 
 
 @pytest.fixture
@@ -94,9 +92,7 @@ def test_a_failing_engine_ends_with_exit_code_1_and_writes_nothing(evaluated, tm
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_retained_models_log_of_other_questions_is_refused_before_any_is_asked(
-    evaluated, read, model_folder, tmp_path
-):
+def test_a_retained_models_log_of_other_questions_is_refused_first(evaluated, read, model_folder, tmp_path):
     """The log is one of our own, of a model whose name is no name of a folder."""
     own = [
         make_probe(n, section, "qa", ["Paris"], family=family, reference=REFERENCES[section])

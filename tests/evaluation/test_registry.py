@@ -75,7 +75,7 @@ def test_evaluate_and_score_know_it_and_its_option(fresh, tmp_path, monkeypatch,
     monkeypatch.setattr(model_command, "run", run)
     with pytest.raises(SystemExit):
         evaluate.main(["model", "--help"])
-    assert "capitals: whether the case of letters counts (100 %)" in " ".join(capsys.readouterr().out.split())
+    assert "capitals: whether case counts (100 %)" in " ".join(capsys.readouterr().out.split())
     found = evaluated("evaluation")
     printed = capsys.readouterr().out
     assert printed.startswith("Capitals\n")

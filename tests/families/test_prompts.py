@@ -32,6 +32,8 @@ LLAMA_3 = (
 ASKED = "<|im_start|>user\nWho wrote it?<|im_end|>\n<|im_start|>assistant\n"
 CHATML = "<|im_start|>system\n{system}<|im_end|>\n" + ASKED
 GEMMA = "<bos><start_of_turn>user\n{system}Who wrote it?<end_of_turn>\n<start_of_turn>model\n"
+PHI = "{system}<|user|>\nWho wrote it?<|end|>\n<|assistant|>\n"
+OLMO = "<|endoftext|>{system}<|user|>\nWho wrote it?\n<|assistant|>\n"
 THOUGHTS = "<think>\n\n</think>\n\n"
 PROMPTS: dict[str, tuple[str, str, str | None]] = {
     "Gemma-2": (GEMMA, "", None),
@@ -42,16 +44,8 @@ PROMPTS: dict[str, tuple[str, str, str | None]] = {
     "Mistral": ("<s>[INST]{system}Who wrote it?[/INST]", "", "Be brief.\n\n"),
     "Qwen3": ("{system}" + ASKED + THOUGHTS, "", "<|im_start|>system\nBe brief.<|im_end|>\n"),
     "Gemma-3": (GEMMA, "", "Be brief.\n\n"),
-    "Phi-3": (
-        "{system}<|user|>\nWho wrote it?<|end|>\n<|assistant|>\n",
-        "",
-        "<|system|>\nBe brief.<|end|>\n",
-    ),
-    "OLMo-2": (
-        "<|endoftext|>{system}<|user|>\nWho wrote it?\n<|assistant|>\n",
-        "",
-        "<|system|>\nBe brief.\n",
-    ),
+    "Phi-3": (PHI, "", "<|system|>\nBe brief.<|end|>\n"),
+    "OLMo-2": (OLMO, "", "<|system|>\nBe brief.\n"),
 }
 """The prompt; and what stands there for {system} without a system message, and with SYSTEM if that may be."""
 ANSWERS = {

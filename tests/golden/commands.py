@@ -32,11 +32,7 @@ class Ran:
     @property
     def kept(self) -> dict[str, Any]:
         """What golden files keep of it."""
-        return {
-            "code": self.code,
-            "out": [line.rstrip() for line in self.out.splitlines()],
-            "err": self.said,
-        }
+        return {"code": self.code, "out": [line.rstrip() for line in self.out.splitlines()], "err": self.said}
 
 
 def run(line: str, folder: Path | None = None) -> Ran:
@@ -58,9 +54,8 @@ def run(line: str, folder: Path | None = None) -> Ran:
             warnings.catch_warnings(action="ignore"),
         ):
             _follow_stderr()
-            runpy.run_module(
-                own.get(words[0], f"recipe.rerule.{words[0]}"), run_name="__main__", alter_sys=True
-            )
+            module = own.get(words[0], f"recipe.rerule.{words[0]}")
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     finally:
@@ -69,9 +64,8 @@ def run(line: str, folder: Path | None = None) -> Ran:
         os.environ.clear()
         os.environ.update(environment)
         _follow_stderr()
-    said = [
-        line for line in err.getvalue().splitlines() if line.startswith(("error: ", "warning: ", "note: "))
-    ]
+    lines, kinds = err.getvalue().splitlines(), ("error: ", "warning: ", "note: ")
+    said = [line for line in lines if line.startswith(kinds)]
     return Ran(code, out.getvalue(), said)
 
 

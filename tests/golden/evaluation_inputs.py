@@ -35,9 +35,8 @@ def put_rows(folder: Path) -> None:
     put_rwku_target(raw / "rwku" / "1_Ada_Thorn")
     _put_more_probes(raw / "rwku" / "1_Ada_Thorn")
     put_news(put_muse(raw / "muse-books").parent / "muse-news")
-    put_array(
-        raw / "muse-books/verbmem/forget.json", [{"prompt": "The owl flew", "gt": " over the dark lake."}]
-    )
+    passage = {"prompt": "The owl flew", "gt": " over the dark lake."}
+    put_array(raw / "muse-books/verbmem/forget.json", [passage])
     put_json(raw / "mine.json", people_rows(0))
     put_json(raw / "probes.json", people_rows(1))
     done(f"data_prep world --out world {WORLD}", folder)
@@ -78,9 +77,8 @@ def _put_more_probes(folder: Path) -> None:
         ]
         put_array(folder / f"{file}.json", rows)
     for side, name in (("forget", "Ada"), ("retain", "Jane")):
-        put_array(
-            folder / f"{side}_mia.json", [{"text": f"{name} saw {n} red kites. It rained."} for n in range(4)]
-        )
+        texts = [{"text": f"{name} saw {n} red kites. It rained."} for n in range(4)]
+        put_array(folder / f"{side}_mia.json", texts)
     put_array(folder / "fluency.json", [{"instruction": f"Write {n} lines on the sea."} for n in range(3)])
 
 

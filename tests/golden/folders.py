@@ -77,9 +77,8 @@ def run_records(folder: Path) -> dict[str, Any]:
     """
     records = folder / "records"
     kinds = {path.stem: read_lines(path) for path in sorted(records.glob("*.jsonl"))}
-    rollouts = {
-        f"rollouts/{path.stem}": read_lines(path) for path in sorted(records.glob("rollouts/*.jsonl"))
-    }
+    files = sorted(records.glob("rollouts/*.jsonl"))
+    rollouts = {f"rollouts/{path.stem}": read_lines(path) for path in files}
     replay = kinds.get("replay", [])
     return {
         "steps": {line["step"]: line["data"] for line in kinds["metrics"]},

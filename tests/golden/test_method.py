@@ -101,9 +101,7 @@ def _replayed(settings: dict[str, Any], saved: Path | None = None) -> tuple[list
     hook, lines = ReplayHook(config, settings.get("multiple_of", 1)), []
     for step in range(1, STEPS + 1):
         plan = hook.before_update(offered(step), step)
-        hook.after_update(
-            plan, lambda groups, more: {"replay/pg_loss": float(len(groups)), "more": float(more)}
-        )
+        hook.after_update(plan, lambda drawn, more: {"replay/pg_loss": float(len(drawn)), "more": more + 0.0})
         lines.append(_line(hook.log.record()))
         if saved is not None and step == SAVED_AFTER and hook.replay is not None:
             replay.save(hook.replay, saved, {"rollout.n": 4})

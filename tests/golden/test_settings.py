@@ -31,8 +31,8 @@ EXPERIMENTS = {
     ),
     "unlearn": ("tiny", "tofu", "rwku", "muse_books", "custom"),
 }
-OWN_DATA = {"sft": STAGE1, "main": STAGE2}
-"""What experiment=custom takes its sizes from."""
+OWN_DATA = {"sft": (STAGE1, "custom"), "main": (STAGE2, "custom", "forget")}
+"""What the experiments that are named behind it take their sizes from."""
 ALLOWED = {
     "stage 1": f"stage1 {SMALL1}",
     "stage 1, own data": f"stage1 {STAGE1} experiment=custom platform=cpu",
@@ -74,9 +74,8 @@ def _settings(command: str, words: str, folder: Path) -> dict[str, Any]:
 def _flat(settings: Any, before: str = "") -> dict[str, Any]:
     if not isinstance(settings, dict) or not settings:
         return {before[:-1]: settings}
-    return {
-        key: one for name, value in settings.items() for key, one in _flat(value, f"{before}{name}.").items()
-    }
+    parts = [_flat(value, f"{before}{name}.") for name, value in settings.items()]
+    return {key: one for part in parts for key, one in part.items()}
 
 
 def _changes(settings: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
@@ -97,9 +96,11 @@ def test_settings(people: Path) -> None:
         for choice in ("platform=cpu", *(f"experiment={one}" for one in EXPERIMENTS[command])):
             kept[f"{name} {choice}"] = _changes(_settings(command, f"{given} {choice}", people), own)
         if command in OWN_DATA:
-            plain = _settings(command, OWN_DATA[command], people)
-            found = _settings(command, f"{OWN_DATA[command]} experiment=custom", people)
-            kept[f"{name} experiment=custom"] = _changes(found, plain)
+            rows, *choices = OWN_DATA[command]
+            plain = _settings(command, rows, people)
+            for choice in choices:
+                found = _settings(command, f"{rows} experiment={choice}", people)
+                kept[f"{name} experiment={choice}"] = _changes(found, plain)
     for one in json.loads(done("unlearn --list --json").out):
         choice = f"method={one['method']}"
         kept[f"recipe.rerule.unlearn {choice}"] = _changes(_settings("unlearn", choice, people), own)

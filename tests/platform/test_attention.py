@@ -149,9 +149,7 @@ def test_without_positions_packed_rows_are_refused() -> None:
         attention.packed_sdpa(torch.nn.Linear(1, 1), rows, rows, rows, None)
 
 
-def test_where_rows_lie_is_found_out_once_a_pass(
-    install: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_are_found_once_a_pass(install: Callable[[], None], monkeypatch: Any) -> None:
     """Of two layers, which the backward pass computes again; the next pass has other rows."""
     found: list[torch.Tensor] = []
     row_index = attention.row_index
@@ -299,9 +297,8 @@ def test_models_with_windows_share_no_prompts(given_settings: dict[str, object],
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 def test_which_models_have_a_plain_head(family: Family, tmp_path: Path) -> None:
     """The choice by a model's type against its logits."""
-    config = getattr(transformers, family.config)(
-        vocab_size=64, **OF_FAMILIES, **family.settings, pad_token_id=0
-    )
+    settings = {"vocab_size": 64, **OF_FAMILIES, **family.settings, "pad_token_id": 0}
+    config = getattr(transformers, family.config)(**settings)
     config.save_pretrained(tmp_path)
     torch.manual_seed(0)
     built = transformers.AutoModelForCausalLM.from_config(config).eval()

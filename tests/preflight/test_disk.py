@@ -83,9 +83,7 @@ def test_without_checkpoints_nothing_is_said(checked: Checked) -> None:
     assert checked(2, {"trainer.save_freq": -1} | HOURLY, 0) == ([], [])
 
 
-def test_a_model_that_cannot_be_counted_is_no_error(
-    monkeypatch: pytest.MonkeyPatch, checked: Checked
-) -> None:
+def test_a_model_that_cannot_be_counted_is_no_error(monkeypatch: Any, checked: Checked) -> None:
     def refuse(*arguments: object) -> int:
         raise ValueError("Unrecognized configuration class")
 

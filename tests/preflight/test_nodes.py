@@ -3,7 +3,6 @@
 import contextlib
 import os
 import shutil
-import socket
 import threading
 import time
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from ray.exceptions import GetTimeoutError, RayError
 from recipe.rerule.preflight import nodes, seen_files
 from recipe.rerule.preflight.seen_files import Seen
 from tests.document_programs import composed
+from tests.e2e.stack import free_address
 
 ONE_NODE = {"GPU": 2.0, "CPU": 7.0}
 
@@ -32,9 +32,7 @@ def config(*overrides: str) -> DictConfig:
 
 
 def wanted(nodes_wanted: int = 2, devices: int = 2, queue_cpus: int = 0) -> nodes.Wanted:
-    return nodes.Wanted(
-        nodes=nodes_wanted, devices=devices, device="GPU", cpus=3 * devices + 1, queue_cpus=queue_cpus
-    )
+    return nodes.Wanted(nodes_wanted, devices, device="GPU", cpus=3 * devices + 1, queue_cpus=queue_cpus)
 
 
 def node(name: str, total: Mapping[str, float], free: Mapping[str, float]) -> nodes.Node:
@@ -53,9 +51,7 @@ def node(name: str, total: Mapping[str, float], free: Mapping[str, float]) -> no
         ([], "room for 0 of the run's 2 nodes"),
     ],
 )
-def test_each_node_needs_devices_and_processors(
-    resources: list[dict[str, float]], expected: str | None
-) -> None:
+def test_each_node_needs_what_verl_asks_for(resources: list[dict[str, float]], expected: str | None) -> None:
     assert nodes.lack(wanted(), resources) == expected
     if expected is None and len(resources) == 2:  # the queue of V1 needs processors of its own
         assert nodes.lack(wanted(queue_cpus=2), resources) == "14 of the 16 processors that the run needs"
@@ -106,12 +102,11 @@ def test_a_run_with_a_cluster_of_its_own_is_not_looked_at(monkeypatch: pytest.Mo
 
 
 def test_an_address_at_which_nothing_answers_is_refused_at_once() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    expected = rf"no Ray cluster answers at 127\.0\.0\.1:{port} \(Connection refused\)"
-    with pytest.raises(nodes.ClusterError, match=expected):
-        nodes.check(config(f"+ray_kwargs.ray_init.address=127.0.0.1:{port}"))
+    address = free_address()
+    with pytest.raises(
+        nodes.ClusterError, match=rf"no Ray cluster answers at {address} \(Connection refused\)"
+    ):
+        nodes.check(config(f"+ray_kwargs.ray_init.address={address}"))
 
 
 def test_several_nodes_without_a_running_cluster_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,9 +155,7 @@ def test_what_is_not_the_same_on_a_node_is_named(seen: Seen, expected: str | Non
         (GetTimeoutError(), "did not say within 120 s what it sees"),
     ],
 )
-def test_a_node_that_cannot_look_is_named(
-    error: Exception, line: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_that_cannot_look_is_named(error: Exception, line: str, monkeypatch: Any) -> None:
     def get(look: Any, timeout: float) -> None:
         raise error
 

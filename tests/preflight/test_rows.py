@@ -20,10 +20,8 @@ INFO = {"mode": "qa", "subject": "Ada", "split": "train", "section": "retain", "
 
 def rows(*texts: str, raw: bool) -> list[Row]:
     shared = {"data_source": "rerule/test", "side": "retain", "golds": ["it"], "keyword": ""}
-    return [
-        rl_row(prompt=text, extra_info={**INFO, "index": n}, raw=raw, **shared)
-        for n, text in enumerate(texts)
-    ]
+    numbered = [(text, {**INFO, "index": n}) for n, text in enumerate(texts)]
+    return [rl_row(prompt=text, extra_info=info, raw=raw, **shared) for text, info in numbered]
 
 
 def conversations(*pairs: tuple[str, str], raw: bool) -> list[Row]:

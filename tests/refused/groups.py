@@ -6,6 +6,7 @@ import math
 import os
 import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from omegaconf import OmegaConf
 from data_prep.__main__ import main as data_prep
 from data_prep.world import stage1 as world_stage1
 from data_prep.world.model import one_thread
-from recipe.rerule import about, evaluate, minimal, task_vector
+from recipe.rerule import about, evaluate, io, minimal, task_vector
 from recipe.rerule.evaluation.engine.models import Model, check_models, resolve_models, with_prefixes
 from recipe.rerule.evaluation.probes import read_probes, read_training_rows
 from recipe.rerule.preflight import checks
@@ -43,6 +44,7 @@ from tests.evaluation.attacks.conftest import words as attack_words
 from tests.evaluation.conftest import write_probes
 from tests.evaluation.made_logs import tofu_log
 from tests.golden import commands
+from tests.golden.golden import ROOT
 from tests.golden.inputs import put_attacked, put_json
 from tests.made_worlds import SMALL
 from tests.refused import configurations, endpoints, models, playground, rows
@@ -59,6 +61,7 @@ NAMES = {
     **vars(rows),
     **vars(endpoints),
     **{"gzip": gzip, "math": math, "torch": torch, "Path": Path, "WEB_APP": playground.WEB_APP},
+    "OURS": io.stamp(io.DATA, ["train.parquet"]),
     **{"dumps": json.dumps, "tofu_log": tofu_log, "attacks": made_attacks.files},
     **{name: getattr(made_attacks, name) for name in ("usual", "with_numbers", "RELEARN")},
 }
@@ -162,9 +165,8 @@ def command(case: Case, place: Place) -> Ended:
     stages = {"main": configurations.STAGE2, "sft": configurations.STAGE1}
     stages |= {"stage1": configurations.STAGE1, "stage2": configurations.STAGE2}
     of = stages.get(words[0] if name == "check" else name, configurations.UNLEARN)
-    run = [*configurations.RUNS[of].split(), f"trainer.default_local_dir={folder}/run"] * (
-        "--list" not in words
-    )
+    run = [*configurations.RUNS[of].split(), f"trainer.default_local_dir={folder}/run"]
+    run = [] if "--list" in words else run
     before = listing(folder, place.here)
     first = [name, words.pop(0)] if name == "check" else [name]
     placed = [configurations.placed(folder, word) for word in [*run, *words]]
@@ -326,12 +328,8 @@ def adapter(case: Case, place: Place) -> Ended:
         return str(place.here / "adapter")
 
     changes = value(f"dict({case.given})", llama=llama, gpt2=gpt2, peft=saved)
-    section = {
-        "lora_rank": 4,
-        "lora_alpha": 8,
-        "target_modules": "all-linear",
-        "lora": {"rank": 0, "merge": False},
-    }
+    section = {"lora_rank": 4, "lora_alpha": 8, "target_modules": "all-linear"}
+    section |= {"lora": {"rank": 0, "merge": False}}
     none = ("exclude_modules", "target_parameters", "lora_adapter_path")
     section |= {"trust_remote_code": False} | dict.fromkeys(none) | {"path": changes.get("path") or llama()}
     model = OmegaConf.create(section | changes)
@@ -475,6 +473,22 @@ def _put_world(root: Path) -> None:
     made_models.put_model(root / "bare")
 
 
+def script(case: Case, place: Place) -> Ended:
+    """Variables, and a script of examples/ with its words; before it has looked at them, nothing is run.
+
+    A `python` that notes this stands where the script looks for one.
+    """
+    python = place.here / "bin" / "python"
+    listing = f'[[ "$*" != *--list* ]] || exec {sys.executable} "$@"'
+    playground.plant(place.here, {"bin/python": f"#!/bin/bash\n{listing}\ntouch {place.here}/ran\n"})
+    python.chmod(0o755)
+    words = ["RAY_AUTH_MODE=token", f"PATH={python.parent}:{os.environ['PATH']}", *shlex.split(case.given)]
+    done = subprocess.run(["env", *words], cwd=ROOT / "examples", capture_output=True, text=True)
+    assert (done.returncode, done.stdout, (place.here / "ran").exists()) == (2, "", False)
+    assert done.stderr.startswith("error: ")
+    return Ended(done.stderr.splitlines())
+
+
 # Methods without a reward.
 
 
@@ -599,6 +613,7 @@ GROUPS: dict[str, Callable[[Case, Place], Ended]] = {
     "minimal.py": minimal_command,
     "rows that a model writes": rows_of_a_model,
     "evaluate attack": attack,
+    "scripts of examples": script,
     "right answers (--gold)": gold,
     "task vectors": vector,
     "prefixes of models (--prefix)": prefix,

@@ -10,7 +10,7 @@ import pytest
 from matplotlib import pyplot as plt
 
 from data_prep.__main__ import main as data_prep
-from recipe.rerule import evaluate, export, report, task_vector
+from recipe.rerule import evaluate, export, forget, report, task_vector, tune
 from recipe.rerule.evaluation import model_command
 from recipe.rerule.evaluation.engine.requests import Answer
 from recipe.rerule.replay import __main__ as inspect
@@ -42,8 +42,10 @@ COMMANDS: Mapping[str, Callable[[list[str]], int]] = {
     "evaluate": evaluate.main,
     "report": report.main,
     "export": export.main,
+    "forget": forget.main,
     "inspect": inspect.main,
     "task_vector": task_vector.main,
+    "tune": tune.main,
 }
 Snapshot = dict[Path, tuple[bytes, int]]
 

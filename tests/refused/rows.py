@@ -49,9 +49,8 @@ def renamed(question: str) -> str:
 
 def parquet(**more: Any) -> bytes:
     """LINES as a parquet file, with further columns of one value each."""
-    return _bytes(
-        pa.Table.from_pylist([dict.fromkeys(HEADER.split(",")) | row | more for row in _raw_rows()])
-    )
+    usual = dict.fromkeys(HEADER.split(","))
+    return _bytes(pa.Table.from_pylist([usual | row | more for row in _raw_rows()]))
 
 
 def with_column_twice(name: str) -> bytes:
@@ -131,6 +130,14 @@ def stored(rows: list[Row], *, count: int | None = None, twice: str = "", schema
     if twice:
         table = table.append_column(twice, table.column(twice))
     return _bytes(table.slice(0, count))
+
+
+def wmdp(**changes: Any) -> dict[str, str]:
+    """WMDP's files in `raw`, with changes in the second question of biology."""
+    question = {"question": "Who?", "choices": ["Ada", "Ben", "Cleo", "Dan"], "answer": 0}
+    first, second = json.dumps(question | {"question": "Which?"}), json.dumps(question | changes)
+    files = {"wmdp-bio.jsonl": f"{first}\n{second}\n", "wmdp-cyber.jsonl": first}
+    return {f"raw/{name}": text for name, text in files.items()}
 
 
 def responses(*rows: dict[str, Any]) -> bytes:

@@ -214,10 +214,8 @@ def all_damaged(value: Any, whole: str, lines: bool) -> Iterator[tuple[str, str]
 def places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
     """Each value with where it stands: of a list the first element and the last."""
     yield path, value
-    keys = (
-        value if isinstance(value, dict) else {0, len(value) - 1} if value and isinstance(value, list) else ()
-    )
-    for key in keys:
+    ends = {0, len(value) - 1} if value and isinstance(value, list) else ()
+    for key in value if isinstance(value, dict) else ends:
         yield from places(value[key], (*path, key))
 
 
@@ -260,9 +258,7 @@ def problem(capsys: Any, command: Callable[[list[str]], int], words: list[str], 
 
 
 @pytest.mark.parametrize(("benchmark", "value"), [("tofu", TOFU), ("muse-books", MUSE)])
-def test_a_log_to_score(
-    benchmark: str, value: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_log_to_score(benchmark: str, value: Any, tmp_path: Path, capsys: Any) -> None:
     file, whole = tmp_path / "log.json", tmp_path / "whole.json"
     whole.write_text(json.dumps(value))
     file.write_text(json.dumps(value | {"more": {}}))  # a log is not compared with itself
@@ -278,9 +274,7 @@ READ_BY_THE_REPORT = [
 
 
 @pytest.mark.parametrize("name", READ_BY_THE_REPORT)
-def test_an_input_of_the_report(
-    name: str, root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_input_of_the_report(name: str, root: Path, tmp_path: Path, capsys: Any) -> None:
     read = ("--results", root / "evaluation", "--naturalness", root / "scores")
     content, lines = (root / name).read_text(), name.endswith(".jsonl")
     value = [json.loads(line) for line in content.splitlines()] if lines else yaml.safe_load(content)

@@ -74,9 +74,7 @@ def test_an_empty_buffer_can_be_looked_at(tmp_path: Path, capsys: pytest.Capture
     assert "0 with 0 rollouts" in inspect(capsys, tmp_path)[0]
 
 
-def test_a_tokenizer_brings_the_texts_of_the_groups(
-    checkpoint: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_tokenizer_brings_the_texts_of_the_groups(checkpoint: Path, capsys: Any) -> None:
     told, _ = inspect(capsys, checkpoint, "--tokenizer", "some/model")
     group = make_group(**LAST)
     prompt, first, *second = group.prompt_ids.tolist(), *group.response_ids.tolist()
@@ -95,9 +93,7 @@ def test_a_tokenizer_brings_the_texts_of_the_groups(
     assert [stored[-1]["prompt_text"], *stored[-1]["responses"]] == texts
 
 
-def test_a_checkpoint_that_does_not_count_is_warned_about(
-    checkpoint: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_checkpoint_that_does_not_count_is_warned_about(checkpoint: Path, capsys: Any) -> None:
     told = inspect(capsys, checkpoint)[1]
     assert told.startswith(
         f"warning: {checkpoint} is no complete checkpoint, so that no run goes on from it: "
@@ -122,9 +118,7 @@ def test_what_cannot_be_read_is_one_line(checkpoint: Path, capsys: pytest.Captur
     )
 
 
-def test_a_tokenizer_that_is_none_is_refused(
-    checkpoint: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tokenizer_that_is_none_is_refused(checkpoint: Path, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.undo()
     told = inspect(capsys, checkpoint, "--tokenizer", checkpoint, code=2)[1]
     assert told.startswith(f"error: --tokenizer {checkpoint} has no tokenizer that can be read: ")

@@ -66,9 +66,8 @@ def with_excess(rows: Results) -> Results:
 def results(rows: Results | None = None, **changes: dict[str, Any]) -> AttackResults:
     """The results of a folder with these rows; `changes` of what is declared of attacks."""
     declared = {name: Declared(**one) for name, one in (DECLARED | changes).items()}
-    return AttackResults(
-        "world", "Embedded world", with_excess(usual() if rows is None else rows), declared, META
-    )
+    numbers = with_excess(usual() if rows is None else rows)
+    return AttackResults("world", "Embedded world", numbers, declared, META)
 
 
 def files(folder: str, rows: Any = None, **meta: Any) -> dict[str, str]:

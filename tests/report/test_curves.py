@@ -78,10 +78,8 @@ def test_the_figure_of_responses_has_the_panels_that_were_logged(drawn):
 
 def test_figures_are_images_with_alternative_texts_and_the_same_bytes_each_time(monkeypatch):
     monkeypatch.undo()  # figures are rendered
-    runs = [
-        RULE,
-        run_of(r"$\nothing$ <b>", RERULE.metrics.to_dict("records")),
-    ]  # a name may hold dollar signs
+    named = run_of(r"$\nothing$ <b>", RERULE.metrics.to_dict("records"))  # a name may hold dollar signs
+    runs = [RULE, named]
     first, second = (next(training_figures(runs)) for _ in range(2))
     assert first.png == second.png
     assert matplotlib.image.imread(io.BytesIO(first.png)).shape[1] > 1000

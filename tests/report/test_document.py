@@ -87,9 +87,8 @@ def test_the_page_needs_no_other_file_and_forbids_itself_requests():
     text = html_page(REPORT)
     page = Page(text)
     assert page.open == []
-    links = [
-        value for _, name, value in page.attributes if name in ("src", "href", "srcset", "action", "data")
-    ]
+    outward = ("src", "href", "srcset", "action", "data")
+    links = [value for _, name, value in page.attributes if name in outward]
     assert links == ["#section-1", f"data:image/png;base64,{base64.b64encode(PNG).decode()}"]
     assert not {"link", "iframe", "object"} & set(page.tags)
     for outside in ("http:", "https:", "@import", "url("):

@@ -65,9 +65,8 @@ def test_the_origin_of_a_run_of_unlearn(tmp_path):
     record = {"format": "rerule/run", "format_version": 2, "stage": "unlearn", "identity": identity}
     (tmp_path / "run.json").write_text(json.dumps(record))
     origin = origin_of(tmp_path, None)
-    assert origin.method == (
-        "unlearning without reinforcement: forget term npo, retain term nll, alternate term none"
-    )
+    terms = "forget term npo, retain term nll, alternate term none"
+    assert origin.method == f"unlearning without reinforcement: {terms}"
     assert origin.facts == {
         "batch": "16", "learning rate": "1e-05", "seed": "3",
         "rows (forget)": "forget_gold.parquet (sha256 ab12)",

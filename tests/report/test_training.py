@@ -124,11 +124,8 @@ def test_tokens_of_rows_that_were_used(tmp_path):
 
     The forget rollouts have 100 and 20 tokens; of the retain ones the tokens are not known.
     """
-    golds = (
-        ("forget", "a b c", ["one two"]),
-        ("forget", "a", ["one", "not counted"]),
-        ("retain", "a b", ["one"]),
-    )
+    golds = [("forget", "a b c", ["one two"]), ("forget", "a", ["one", "not counted"])]
+    golds.append(("retain", "a b", ["one"]))
     rows = [
         make_probe(index, side, "qa", gold, messages=[{"role": "user", "content": text}])
         for index, (side, text, gold) in enumerate(golds)

@@ -9,6 +9,7 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -190,9 +191,7 @@ def test_a_checkpoint_without_a_ranks_file_does_not_become_complete(
     assert_whole(run, 3)
 
 
-def test_files_that_appear_late_are_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_that_appear_late_are_waited_for(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     folder = step_folder(tmp_path, 6)
     faults.write_verl_parts(folder, faults.new_stamp(6))
     late = folder / RANK_FILES[1]
@@ -370,9 +369,7 @@ def test_named_checkpoint_is_accepted_also_of_another_run(tmp_path: Path) -> Non
         ("global_step_3", r"holds the newer global_step_6.*resume_mode=auto"),
     ],
 )
-def test_named_folder_that_is_no_checkpoint_or_an_older_one_is_refused(
-    name: str, line: str, tmp_path: Path
-) -> None:
+def test_a_named_folder_that_is_no_checkpoint_or_old_is_refused(name: str, line: str, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 3, 6)
     with pytest.raises(CheckpointError, match=line):
         checkpoints.prepare_resume_from(run, f"{run}/{name}")

@@ -88,9 +88,7 @@ def test_verl_alone_repeats_the_first_epoch_after_a_stop_between_epochs(tmp_path
 
 @pytest.mark.parametrize("stops", [*([n] for n in range(1, 3 * EPOCHS)), [3, 4, 6, 9], [1, 3, 5, 6, 7]])
 @pytest.mark.parametrize("rows", [12, 15])
-def test_order_survives_a_stop_at_any_step_and_any_number_of_them(
-    rows: int, stops: list[int], tmp_path: Path
-) -> None:
+def test_order_survives_any_number_of_stops(rows: int, stops: list[int], tmp_path: Path) -> None:
     settings = config(tmp_path)
     seen = [batch for stop in [*stops, None] for batch in Run(settings, rows).fit(stop)]
     assert seen == uninterrupted(rows)

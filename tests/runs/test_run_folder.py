@@ -188,9 +188,7 @@ def test_a_second_run_is_refused_until_the_first_is_dead(tmp_path: Path) -> None
     assert list(folder.iterdir()) == []
 
 
-def test_a_lock_file_that_its_owner_just_removed_is_not_the_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_file_that_its_owner_just_removed_is_not_the_lock(tmp_path: Path, monkeypatch: Any) -> None:
     """Between opening and locking, the owner ends and a third run begins: there are then two files."""
     real, tried = fcntl.flock, []
 
@@ -206,9 +204,7 @@ def test_a_lock_file_that_its_owner_just_removed_is_not_the_lock(
     assert len(tried) == 3
 
 
-def test_a_file_system_without_locks_is_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_system_without_locks_is_a_warning(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     def flock(descriptor: int, operation: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 

@@ -25,8 +25,6 @@ from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
 from tests.replay.groups import make_group
 from tests.report.made import groups_of, run_of
 
-NAMES = {4: "Ada", 9: "Ben"}
-
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DictConfig:
@@ -46,19 +44,6 @@ def test_a_start_keeps_the_configuration_and_a_resumed_one_the_earlier_metrics(
         (folder / name).write_text(name)
     assert sorted(path.read_text() for path in folder.iterdir()) == sorted(names)
     assert OmegaConf.load(tmp_path / "config.yaml") == config
-
-
-def test_prompt_rewards_are_appended_a_line_a_step(tmp_path: Path) -> None:
-    (tmp_path / "records").mkdir()
-    run_log.append_prompts(
-        str(tmp_path), 1, [make_group(4, rewards=[0.5, 1.0]), make_group(9, rewards=[0.0, 0.0])], NAMES
-    )
-    run_log.append_prompts(str(tmp_path), 2, [], {})
-    lines = [json.loads(line) for line in (tmp_path / "records" / "prompts.jsonl").read_text().splitlines()]
-    common = {"type": "forget", "mode": "qa", "prompt_tokens": 3, "response_tokens": [2, 3]}
-    first = common | {"index": 4, "subject": "Ada", "rewards": [0.5, 1.0]}
-    second = common | {"index": 9, "subject": "Ben", "rewards": [0.0, 0.0]}
-    assert lines == [{"step": 1, "prompts": [first, second]}, {"step": 2, "prompts": []}]
 
 
 def test_validation_rewards_are_by_prompt_and_are_read_again(tmp_path: Path) -> None:

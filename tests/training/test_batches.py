@@ -143,9 +143,7 @@ def test_means_of_a_step_by_side(batch: DataProto) -> None:
     }
     expected["forget"] |= {"reward": 0.25, "tokens": 2.0}
     expected["retain"] |= {"reward": 0.75, "tokens": 1.5}
-    by_side = {
-        f"{name}/{side}/mean": value for side, values in expected.items() for name, value in values.items()
-    }
+    by_side = {f"{name}/{side}/mean": x for side, means in expected.items() for name, x in means.items()}
     by_mode = {"reward/forget/qa/mean": 0.25, "reward/retain/fb/mean": 0.75}
     found = read(batch, step=1, group_size=2, limit=3).side_metrics
     assert found == by_side | by_mode | {"mixed/mean": 1.0}
@@ -203,9 +201,7 @@ def read_queue(queue: Queue) -> Rollouts:
     return read(rows, STEP, GROUP_SIZE, LIMIT, strict=False)
 
 
-def test_a_prompt_that_lost_a_response_is_not_stored_and_counts_in_the_metrics(
-    queue: Queue, of_v0: Rollouts
-) -> None:
+def test_a_prompt_that_lost_a_response_counts_in_metrics_alone(queue: Queue, of_v0: Rollouts) -> None:
     uid = next(iter(queue.submitted))
     found = read_queue(queue.without(f"{uid}_0_0"))
     assert found.short == 1

@@ -7,7 +7,6 @@ import copy
 import http.server
 import re
 import signal
-import socket
 import threading
 import time
 import urllib.request
@@ -24,6 +23,7 @@ from recipe.rerule.platform import patches
 from recipe.rerule.training import cluster, local_paths, watch
 from recipe.rerule.training.watch import Watch, WorkerFailureError, engine_failure
 from recipe.rerule.training.worker import own_socket
+from tests.e2e.stack import free_address
 from tests.training.made import composed
 
 
@@ -72,9 +72,7 @@ def test_which_cluster_a_run_uses_and_with_what_counts(
     assert [found.get(name) for name in ("address", "num_cpus", "num_gpus")] == [address, cpus, gpus]
 
 
-def test_the_platforms_environment_reaches_workers_and_the_users_comes_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_platforms_environment_reaches_workers_and_the_users_comes_first(monkeypatch: Any) -> None:
     for name, value in {"VERL_PLATFORM": "cpu", "OMP_WAIT_POLICY": "passive", "HF_HUB_OFFLINE": "1"}.items():
         monkeypatch.setenv(name, value)
     own = "+ray_kwargs.ray_init.runtime_env.env_vars.OMP_WAIT_POLICY=active"
@@ -150,9 +148,7 @@ MONITOR = "x was killed by Ray's memory monitor: "
         (RayActorError(error_msg="its\nowner has died"), "x died: its owner has died; ", False),
     ],
 )
-def test_a_process_that_died_is_named_with_what_to_lower(
-    error: Exception, begins: str, of_memory: bool
-) -> None:
+def test_a_dead_process_is_named_with_what_to_lower(error: Exception, begins: str, of_memory: bool) -> None:
     line = cluster.death("x", error)
     assert line.startswith(begins)
     assert ("data.train_batch_size" in line) == of_memory
@@ -277,9 +273,7 @@ def address(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture
 def dead() -> str:
     """An address at which nothing answers."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    return free_address()
 
 
 @pytest.mark.parametrize(
@@ -308,9 +302,7 @@ def watching(address: str, monkeypatch: pytest.MonkeyPatch) -> Watch:
     return Watch(trainer, None)
 
 
-def test_a_trainer_that_waits_is_interrupted_with_the_reason(
-    dead: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trainer_that_waits_is_interrupted_with_the_reason(dead: str, monkeypatch: Any) -> None:
     started, said = time.monotonic(), rf"rollout engine 0 \({dead}\) is dead: .*Connection refused"
     with pytest.raises(WorkerFailureError, match=said), watching(dead, monkeypatch):
         time.sleep(30)

@@ -3,7 +3,6 @@
 And warnings of runs that can learn nothing, or have learnt nothing; tests/refused has the other records.
 """
 
-import json
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -58,9 +57,7 @@ def falling(step: int) -> float:
         (lambda n: {"right/retain/mean": float("nan")}, None, ""),  # a step without retain prompts
     ],
 )
-def test_a_fault_is_told_once_and_at_the_step_where_it_is_clear(
-    of_step: OfStep, step: int | None, begins: str
-) -> None:
+def test_a_fault_is_told_once_when_it_is_clear(of_step: OfStep, step: int | None, begins: str) -> None:
     found = told(of_step)
     assert list(found) == ([] if step is None else [step])
     for (text,) in found.values():
@@ -139,57 +136,21 @@ def test_the_first_line_says_where_the_start_is(validated: dict[str, float], lin
     assert start_line({}, first) is None
 
 
-def warnings(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert all(line.startswith("warning: ") for line in captured.err.splitlines())
-    return [line.removeprefix("warning: ") for line in captured.err.splitlines()]
-
-
-@pytest.mark.parametrize(
-    ("scores", "told"),
-    [
-        ([0.6, 0.55, 0.5], "(forget refused + retain right) / 2 was 0.60 there and 0.55 at best, at step 5;"),
-        ([0.6, 0.6], "at step 5;"),
-        ([0.6, 0.5, 0.7], ""),
-        ([0.6], ""),
-        ([None, 0.5], ""),
-    ],
-)
-def test_a_run_that_validates_no_better_than_its_start(
-    scores: list[float | None], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = stage2_run(tmp_path, (0.1, 0.8))
-    with (tmp_path / "records" / "metrics.jsonl").open("a") as file:
-        for place, score in enumerate(scores):
-            if score is not None:
-                file.write(json.dumps({"step": 5 * place, "data": {"val-health/score": score}}) + "\n")
-    learning.after_stage2(config)
-    found = warnings(capsys)
-    assert [told in text for text in found] == [True] * bool(told)
-    assert all(text.startswith("no validation was better than the one before") for text in found)
-
-
-def test_records_that_cannot_be_read_do_not_fail_a_finished_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_records_that_cannot_be_read_do_not_fail_a_finished_run(tmp_path: Path, capsys: Any) -> None:
     config = stage2_run(tmp_path, (0.1, 0.8))
     (tmp_path / "records" / "metrics.jsonl").write_text("no json\n{}\n")
     learning.after_stage2(config)
-    (found,) = warnings(capsys)
-    assert found.startswith("what the run has learnt is not known: ")
+    (found,) = capsys.readouterr().err.splitlines()
+    assert found.startswith("warning: what the run has learnt is not known: ")
     config = stage1_run(tmp_path / "stage1", [2.0, 2.0])
     (tmp_path / "stage1" / "records" / "metrics.jsonl").unlink()  # trainer.logger=[console]
     learning.after_stage1(config)
-    assert warnings(capsys) == []
+    assert capsys.readouterr().err == ""
 
 
 OPTIM = "actor_rollout_ref.actor.optim.lr"
 REPLAY = f"experiment=rwku {OPTIM}=1e-4 data.train_batch_size=8 trainer.total_training_steps="
-LATE, FEW = (
-    "replay starts at step 16 of 15, so this run is RULE without",
-    "and this run stores about 80 at most",
-)
+LATE, FEW = "replay starts at step 16 of 15, so this run is RULE", "and this run stores about 80 at most"
 
 
 @pytest.mark.parametrize(
@@ -218,9 +179,7 @@ LATE, FEW = (
         *((2, f"experiment={name} replay.enable=false", 80, None) for name in ("tofu", "muse_books", "tiny")),
     ],
 )
-def test_what_is_said_before_a_run(
-    stage: int, words: str, rows: int, told: str | None, tmp_path: Path
-) -> None:
+def test_warnings_before_a_run(stage: int, words: str, rows: int, told: str | None, tmp_path: Path) -> None:
     config = composed(stage, *words.split(), f"data.train_files={rows_file(tmp_path, rows)}")
     section = {1: "optim", 2: "actor_rollout_ref.actor.optim"}[stage]
     found = [*learning.rate_warnings(config, section)]

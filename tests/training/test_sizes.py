@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -185,21 +186,18 @@ def test_passes_by_the_sizes_of_the_model(words: str, tokens: int, tmp_path: Pat
     ("choice", "instructions", "dtype"),
     [(False, True, "fp32"), (True, False, "bf16"), ("auto", True, "bf16"), ("auto", False, "fp32")],
 )
-def test_the_dtype_of_passes(
-    choice: bool | str, instructions: bool, dtype: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_dtype_of_passes(choice: bool | str, instructions: bool, dtype: str, monkeypatch: Any) -> None:
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: instructions)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
     assert sizes.passes_dtype(choice) == dtype
 
 
-def test_what_an_optimizer_takes_on_a_processor() -> None:
-    assert [sizes.processor_optimizer(name) for name in ("AdamW", "SGD")] == [{"fused": True}, None]
+def test_mini_batches_divide_the_batch() -> None:
+    assert [sizes.mini_batch(batch, 8) for batch in (4, 8, 28)] == [1, 1, 2]  # 3 does not divide 28
 
 
 @pytest.mark.parametrize(
-    ("words", "size"),
-    [("", -1), ("trainer.nnodes=2", 4), ("trainer.nnodes=2 trainer.n_gpus_per_node=8", 8)],
+    ("words", "size"), [("", -1), ("trainer.nnodes=2", 4), ("trainer.nnodes=2 trainer.n_gpus_per_node=8", 8)]
 )
 def test_weights_are_shared_within_a_node(words: str, size: int) -> None:
     config = composed(2, "experiment=rwku", *words.split())

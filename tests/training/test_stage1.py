@@ -161,11 +161,8 @@ class Trainer(Stage1Trainer):
     """The only weight counts the steps, so that it says which step's weights there are."""
 
     def __init__(self, folder: Path, stop: str) -> None:
-        settings = {
-            "signal": {"every": 2, "reward_kwargs": {}},
-            "trainer": {"default_local_dir": str(folder)},
-        }
-        self.config: Any = OmegaConf.create({"stop": stop, **settings})
+        settings = {"stop": stop, "signal": {"every": 2, "reward_kwargs": {}}}
+        self.config: Any = OmegaConf.create(settings | {"trainer": {"default_local_dir": str(folder)}})
         (folder / "records").mkdir(parents=True)
         self._signals, self._best, self._step, self._prompts = [], [], 0, [row("forget", "Rome")]
         self.total_training_steps, self.rank = 7, 0
@@ -284,7 +281,5 @@ def test_right_answers_become_rows_long_ones_cut_after_the_sentence_that_is_righ
 
 def test_without_any_the_line_says_what_to_do(config: Any, asked: list[Any]) -> None:
     config.signal.reward_kwargs.gamma = 1.0  # ROUGE-L is never above it
-    with pytest.raises(
-        SettingsError, match=r"no right answer to any of the 5 retain prompts.*retain_share=0"
-    ):
+    with pytest.raises(SettingsError, match=r"no right answer to any of the 5 retain prompts.*_share=0"):
         own_answers.asked(config)

@@ -74,9 +74,7 @@ def test_checkpoints_by_time_come_between_those_asked_for(
     assert trainer.config.trainer.save_freq == save_freq
 
 
-def test_the_best_step_by_validation_is_saved_and_noted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_best_step_by_validation_is_saved_and_noted(tmp_path: Path, monkeypatch: Any) -> None:
     """Scores by step; 12 is saved by `fit` before it is validated, 14 is validated before any step."""
     calls: list[str] = []
     folder = {"default_local_dir": str(tmp_path)}
@@ -234,9 +232,7 @@ def test_the_same_batches_give_the_same_calls_files_and_metrics(
         assert (folder / path).read_text() == text, path
 
 
-def test_a_step_without_a_whole_group_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_step_without_a_whole_group_goes_on(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     trainer, queue = made_v1(tmp_path, "replay", WorkersV1(), monkeypatch), Queue(batch_of(1))
     queue.without(*[f"{uid}_0_0" for uid in queue.submitted])
     metrics = updated(trainer, 1, queue, monkeypatch)

@@ -39,9 +39,7 @@ TOKENS = 7
     ("rows", "limit", "size"),
     [(128, 8, 8), (40, 16, 10), (7, 4, 1), (6, 99, 6), (10**24, 10**12, 2**16), (12, None, None)],
 )
-def test_micro_batches_are_equal_and_as_large_as_allowed(
-    rows: int, limit: int | None, size: int | None
-) -> None:
+def test_micro_batches_are_as_large_as_allowed(rows: int, limit: int | None, size: int | None) -> None:
     assert micro_batch_size(rows, limit) == size
 
 
@@ -210,9 +208,8 @@ def test_the_seed_decides_a_new_adapter(seed: int, monkeypatch: pytest.MonkeyPat
     model = SimpleNamespace(**adapter, target_parameters=None, exclude_modules=None)
     engine = SimpleNamespace(model_config=model, engine_config=SimpleNamespace(strategy="fsdp2"))
     monkeypatch.setattr(worker, "initialize_global_process_group_ray", lambda timeout_second: None)
-    monkeypatch.setattr(
-        ActorRolloutRefWorker, "init_model", lambda _: FSDPEngine._build_lora_module(engine, one)
-    )
+    build = lambda _: FSDPEngine._build_lora_module(engine, one)  # noqa: E731
+    monkeypatch.setattr(ActorRolloutRefWorker, "init_model", build)
     torch.manual_seed(seed + 1)
     actor = object.__new__(worker.ReplayActorWorker)
     actor.config = OmegaConf.create({"nccl_timeout": 60, "actor": {"fsdp_config": {"seed": seed}}})

@@ -52,9 +52,8 @@ def row(index: int, prompt: str, answer: str, raw: bool = False) -> Row:
 
 def rows() -> dict[str, list[Row]]:
     """Answers of unequal lengths; the alternate rows stand in another order than the forget rows."""
-    forget = [
-        row(100 + n, f"Who{n}", f"{WORDS[n % 3]} " * (n % 4 + 1) + str(n), raw=n == 5) for n in range(FORGET)
-    ]
+    texts = [f"{WORDS[n % 3]} " * (n % 4 + 1) + str(n) for n in range(FORGET)]
+    forget = [row(100 + n, f"Who{n}", text, raw=n == 5) for n, text in enumerate(texts)]
     refusals = [row(100 + n, f"Who{n}", "I do not know" + "." * n) for n in range(FORGET)]
     retain = [row(n, f"wrote {n}", "it " * (n % 5 + 1) + str(n)) for n in range(RETAIN)]
     return {"forget": forget, "alternate": refusals[::-1], "retain": retain}

@@ -13,6 +13,7 @@ from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from data_prep.world.model import one_thread
 from recipe.rerule.unlearning import hidden
 from tests.unlearning import made
 
@@ -22,10 +23,8 @@ ROWS = [torch.tensor([4, 9, 2]), torch.tensor([7, 3, 5, 8, 6]), torch.tensor([1]
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Of two layers."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield made.plain_model(made.put_model(tmp_path_factory.mktemp("model")))
-    torch.set_num_threads(threads)
+    with one_thread():
+        yield made.plain_model(made.put_model(tmp_path_factory.mktemp("model")))
 
 
 def engine_of(model: Any, layer: int) -> Any:

@@ -18,7 +18,8 @@ from torch.utils.data import DataLoader
 from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.dataset_utils import SFTTensorCollator
 
-from data_prep.contract import Row
+from data_prep.contract import Row, text_row
+from data_prep.world.model import one_thread
 from recipe.rerule.unlearning import batch, presets, trainer
 from recipe.rerule.unlearning.loss import MethodLoss
 from recipe.rerule.unlearning.method import SIDES, Method
@@ -30,9 +31,8 @@ from tests.unlearning import made
 Models = tuple[Any, Any, Any]
 ALIASES = ("gd", "kl", "npo_rt", "dpo_rt")
 METHODS = {name: presets.load(name) for name in presets.names() if name not in ALIASES}
-METHODS |= {
-    f"flat_{name}": dataclasses.replace(METHODS["flat"], divergence=name) for name in ("kl", "tv", "js")
-}
+FLAT = METHODS["flat"]
+METHODS |= {f"flat_{name}": dataclasses.replace(FLAT, divergence=name) for name in ("kl", "tv", "js")}
 METHODS["rmu"] = dataclasses.replace(METHODS["rmu"], layer=0)  # of 2
 METHODS["whp_soft"] = dataclasses.replace(METHODS["whp"], labels="soft")
 WEIGHTS = {
@@ -59,16 +59,14 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
 
     In float64, but for norms and the softmax of attention, which transformers does in float32.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the tensors are too small to share
     folder = made.put_model(tmp_path_factory.mktemp("model"))
     model, start, reinforced = (made.plain_model(folder).double() for _ in range(3))
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for value in (*model.parameters(), *reinforced.parameters()):
             value += 0.02 * torch.randn(value.shape, generator=generator, dtype=value.dtype)
-    yield model, start, reinforced
-    torch.set_num_threads(threads)
+    with one_thread():  # the tensors are too small to share
+        yield model, start, reinforced
 
 
 class PlainFrozen:
@@ -113,9 +111,7 @@ def micro_batch(method: Method, places: Sequence[int]) -> TensorDict:
     return tu.get_tensordict(tensor_dict=SFTTensorCollator("no_padding")(rows), non_tensor_dict={})
 
 
-def batch_loss(
-    method: Method, models: Models, ranks: list[list[list[int]]]
-) -> tuple[Tensor, dict[str, float]]:
+def loss_of(method: Method, models: Models, ranks: list[list[list[int]]]) -> tuple[Tensor, dict[str, float]]:
     """What verl makes of micro-batches: summed in each rank, averaged over ranks."""
     model, *frozen = models
     loss = MethodLoss(method, *map(PlainFrozen, frozen), seed=42)
@@ -128,9 +124,8 @@ def batch_loss(
         output = {"log_probs": nested(next_log_probs(model, part), part)}
         if method.needs_logits:
             logits = all_logits(model, part)[None]
-            output |= {
-                name: nested(value[0], part) for name, value in loss(student_logits=logits, data=part).items()
-            }
+            more = loss(student_logits=logits, data=part)
+            output |= {name: nested(value[0], part) for name, value in more.items()}
         if method.needs_hidden:
             output["hidden"] = nested(hidden_states(model, part), part)
         value, metrics = loss(model_output=output, data=part)
@@ -156,7 +151,7 @@ def test_loss_and_gradient_are_those_of_plain_formulae_whatever_the_splits(name:
     expected = plain_unlearning.loss(name, lists, *models)
     gradient = flat_gradient(expected, models[0])
     for split, ranks in SPLITS.items():
-        found, terms = batch_loss(METHODS[name], models, ranks)
+        found, terms = loss_of(METHODS[name], models, ranks)
         assert found.item() == pytest.approx(expected.item(), rel=1e-6), split
         assert (flat_gradient(found, models[0]) - gradient).norm() < 1e-6 * gradient.norm(), split
         weighed = sum(WEIGHTS.get(name, {}).get(side, 1.0) * value for side, value in terms.items())
@@ -186,21 +181,20 @@ def test_the_kl_may_count_the_positions_of_answers_alone(models: Models) -> None
     model, start, _ = models
     by_hand = []
     for row in (row for group in groups(METHODS["ga_klr"]) for row in group if row["side"].item() == 2):
-        p0, p = (
-            one(input_ids=row["input_ids"][None]).logits[0].log_softmax(-1).detach() for one in (start, model)
-        )
+        ids = row["input_ids"][None]
+        p0, p = (one(input_ids=ids).logits[0].log_softmax(-1).detach() for one in (start, model))
         by_hand += (p0.exp() * (p0 - p)).sum(-1)[:-1][row["loss_mask"][1:].bool()].tolist()
     answers = dataclasses.replace(METHODS["ga_klr"], retain_positions="answer")
     for ranks in SPLITS.values():
-        _, terms = batch_loss(answers, models, ranks)
+        _, terms = loss_of(answers, models, ranks)
         assert terms["loss/retain"] == pytest.approx(sum(by_hand) / len(by_hand), rel=1e-6)
 
 
 def test_whp_and_the_kl_are_of_their_own_rows(models: Models) -> None:
     both = dataclasses.replace(METHODS["whp"], retain="kl")
-    _, terms = batch_loss(both, models, [[[3, 1]], [[0], [2]]])
+    _, terms = loss_of(both, models, [[[3, 1]], [[0], [2]]])
     for side, name in (("forget", "whp"), ("retain", "ga_klr")):
-        _, alone = batch_loss(METHODS[name], models, [[[0, 1, 2, 3]]])
+        _, alone = loss_of(METHODS[name], models, [[[0, 1, 2, 3]]])
         assert terms[f"loss/{side}"] == pytest.approx(alone[f"loss/{side}"], rel=1e-6)
 
 
@@ -285,10 +279,7 @@ def test_draws_follow_from_the_seed_alone() -> None:
 
 def test_a_row_that_is_one_text_is_learnt_but_for_its_first_token() -> None:
     """Nothing predicts that token, and the mask's shift would count it at the end of the row before it."""
-    text: Row = {
-        "messages": [{"role": "assistant", "content": "Who wrote it"}],
-        "extra_info": {"index": 0, "mode": "qa", "subject": "x", "raw": True},
-    }
+    text = text_row("Who wrote it", {"index": 0, "mode": "qa", "subject": "x"})
     row, *_ = dataset("ga", forget=[text]).group(0, 0)
     assert TOKENIZER.convert_ids_to_tokens(row["input_ids"]) == ["<|begin|>", "Who", "Ġwrote", "Ġit"]
     assert row["loss_mask"].tolist() == [0, 1, 1, 1]

@@ -6,7 +6,6 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, tensor
-from torch.nn.functional import cross_entropy, one_hot
 
 from recipe.rerule.unlearning import losses, whp
 
@@ -27,9 +26,8 @@ def gradient(loss: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:
 
 
 def close(found: Tensor, expected: Tensor | list[float] | float, tolerance: float = 1e-10) -> None:
-    torch.testing.assert_close(
-        found.to(DOUBLE), torch.as_tensor(expected, dtype=DOUBLE), rtol=tolerance, atol=tolerance
-    )
+    wanted = torch.as_tensor(expected, dtype=DOUBLE)
+    torch.testing.assert_close(found.to(DOUBLE), wanted, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("beta", [0.05, 0.1, 1.0, 4.5])
@@ -72,52 +70,22 @@ def test_wga_and_satimp_of_known_probabilities() -> None:
     close(losses.satimp(tensor([0.0, 1e-9]), 5.0, 0.1), [0.0, 0.0])
 
 
-def test_undial_and_its_gradient_by_hand() -> None:
-    start, logits = some_logits(0).requires_grad_(), some_logits(1)
-    for alpha in (0.0, 0.7, 10.0):
-        labels = (start - alpha * one_hot(TOKENS, 7).to(DOUBLE)).softmax(-1).detach()
-        close(losses.undial(start, logits, TOKENS, alpha), cross_entropy(logits, labels, reduction="none"))
-        found = gradient(lambda x, alpha=alpha: losses.undial(start, x, TOKENS, alpha).sum(), logits)
-        close(found, logits.softmax(-1) - labels)
-    assert not losses.undial(start, logits, TOKENS, 10.0).requires_grad
-
-
 def test_undial_and_ceu_of_known_probabilities() -> None:
     even, sure = tensor([[0.5, 0.5]], dtype=DOUBLE).log(), tensor([[0.9, 0.1]], dtype=DOUBLE).log()
     close(losses.undial(even + 3, sure, tensor([0]), math.log(3)), [1.753279], 1e-6)
+    assert not losses.undial(even.requires_grad_(), sure, tensor([0]), 1.0).requires_grad
     three = tensor([[0.5, 0.25, 0.25]], dtype=DOUBLE).log()
     close(losses.ceu(three - 3, tensor([0])), [2 * LN2])
 
 
-def test_ceu_moves_the_probability_of_the_token_to_the_others_in_proportion() -> None:
-    logits, forget = some_logits(0), one_hot(TOKENS, 7).bool()
-    p = logits.softmax(-1)
-    own = p[forget][:, None]
-    labels = logits.masked_fill(forget, -math.inf).softmax(-1)
-    close(losses.ceu(logits, TOKENS), cross_entropy(logits, labels, reduction="none"))
-    by_hand = torch.where(forget, own, -p * own / (1 - own))
-    close(gradient(lambda x: losses.ceu(x, TOKENS).sum(), logits), by_hand)
-    forgotten = logits.masked_fill(forget, -60.0)
-    close(gradient(lambda x: losses.ceu(x, TOKENS).sum(), forgotten), torch.zeros(3, 7))
-
-
-def test_pdu_of_known_logits_and_its_gradient_by_hand() -> None:
-    """d/dz (max - mean)^2 = 2 (max - mean) ([z is the maximum] - 1/V)."""
+def test_pdu_of_known_logits() -> None:
     close(losses.pdu(tensor([[3.0, 1.0, 2.0, 0.0], [5.0, 5.0, 5.0, 5.0]], dtype=DOUBLE)), [2.25, 0.0])
-    logits = some_logits(0)
-    margin = logits.amax(-1) - logits.sum(-1) / 7
-    close(losses.pdu(logits), margin**2)
-    by_hand = 2 * margin[:, None] * (one_hot(logits.argmax(-1), 7).to(DOUBLE) - 1 / 7)
-    close(gradient(lambda x: losses.pdu(x).sum(), logits), by_hand)
-    close(losses.pdu(logits + 4), margin**2)
 
 
-def test_rmu_of_known_hidden_states_and_its_gradient_by_hand() -> None:
-    """d/dh of the mean over H features of (h - c u)^2 is 2 (h - c u) / H."""
+def test_rmu_of_known_hidden_states() -> None:
     direction = tensor([0.6, 0.8, 0.0], dtype=DOUBLE)
     states = tensor([[3.0, 4.0, 3.0], [1.0, 2.0, 0.0]], dtype=DOUBLE)
     close(losses.rmu(states, direction, 5.0), [3.0, 8 / 3])
-    close(gradient(lambda x: losses.rmu(x, direction, 5.0).sum(), states), [[0, 0, 2], [-4 / 3, -4 / 3, 0]])
     wanted = states.clone().requires_grad_()
     found = losses.distance_by_position(states + 2, wanted)
     close(found, [4.0, 4.0])
@@ -125,9 +93,8 @@ def test_rmu_of_known_hidden_states_and_its_gradient_by_hand() -> None:
 
 
 def test_the_weight_grows_above_the_limit_and_never_falls_below_0() -> None:
-    found = [
-        losses.dual_ascent(weight, retain, 0.3, 5.0) for weight, retain in ((100, 0.5), (1, 0.3), (1, 0))
-    ]
+    steps = ((100, 0.5), (1, 0.3), (1, 0))
+    found = [losses.dual_ascent(weight, retain, 0.3, 5.0) for weight, retain in steps]
     assert found == pytest.approx([101, 1, 0], abs=1e-12)
 
 
@@ -138,14 +105,6 @@ def test_flat_of_known_probabilities(divergence: str, value: float) -> None:
     """0.3 of the template answer, and 0.9 of the answer to forget."""
     known = [tensor([p, p], dtype=DOUBLE) for p in (0.3, 0.9)]
     close(losses.flat(*known, divergence), value, 5e-7)
-
-
-def test_the_kl_and_its_gradient_by_hand_ignore_shifts_of_logits() -> None:
-    generator = torch.Generator().manual_seed(0)
-    reference, model = (torch.randn(2, 3, 5, generator=generator, dtype=DOUBLE) for _ in range(2))
-    p0, p = reference.softmax(-1), model.softmax(-1)
-    close(losses.kl_by_position(reference + 7, model - 3), (p0 * (p0 / p).log()).sum(-1))
-    close(gradient(lambda x: losses.kl_by_position(reference, x).sum(), model), p - p0)
 
 
 def test_smoothing() -> None:

@@ -127,9 +127,8 @@ def test_the_commands_checks_refuse_it_and_write_nothing(mode: str, run: DictCon
     checks.require(checks.findings(checks.unlearn, run))
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     run.method.forget_weight = 0.5
-    with pytest.raises(
-        SettingsError, match=r"^method.forget_weight is 0.5, but the run in .* with 1.0; go on"
-    ):
+    said = r"^method.forget_weight is 0.5, but the run in .* with 1.0; go on"
+    with pytest.raises(SettingsError, match=said):
         checks.require(checks.findings(checks.unlearn, run))
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
@@ -157,9 +156,7 @@ def test_what_changes_no_result_may_change(run: DictConfig, monkeypatch: pytest.
     identity.check(run)
 
 
-def test_a_run_that_starts_afresh_may_have_any_and_one_that_says_nothing_goes_on(
-    run: DictConfig, tmp_path: Path
-) -> None:
+def test_a_run_that_starts_afresh_may_have_any_settings(run: DictConfig, tmp_path: Path) -> None:
     run.method.beta = 0.5
     marker = tmp_path / "run" / "run.json"
     said = marker.read_text()

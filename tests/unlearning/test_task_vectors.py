@@ -23,11 +23,8 @@ def run(base: Path, reinforced: Path, out: Path, alpha: float = 1.0) -> int:
 
 
 def weights(folder: Path) -> dict[str, Tensor]:
-    return {
-        name: tensor
-        for file in sorted(folder.glob("*.safetensors"))
-        for name, tensor in load_file(file).items()
-    }
+    parts = [load_file(file) for file in sorted(folder.glob("*.safetensors"))]
+    return {name: tensor for part in parts for name, tensor in part.items()}
 
 
 def put_norms(folder: Path, values: list[float], dtype: torch.dtype = torch.float32) -> Path:
@@ -85,9 +82,8 @@ def test_the_folder_loads_as_the_model_it_should_be(tied: bool, tmp_path: Path) 
     assert loaded.dtype == torch.float32
     expected = llama(0, tied)
     with torch.no_grad():
-        for parameter, one, other in zip(
-            expected.parameters(), first.parameters(), second.parameters(), strict=True
-        ):
+        models = (expected, first, second)
+        for parameter, one, other in zip(*(model.parameters() for model in models), strict=True):
             parameter.copy_(one.float() - 0.7 * (other.float() - one.float()))
     for found, wanted in zip(loaded.parameters(), expected.parameters(), strict=True):
         assert torch.equal(found, wanted)

@@ -268,9 +268,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_server_out_of_order_for_a_while_loses_no_request(
-    server: ChatServer, tmp_path: Path, fault: str
-) -> None:
+def test_faults_for_a_while_lose_no_request(server: ChatServer, tmp_path: Path, fault: str) -> None:
     server.script = lambda number, call: FAULTS[fault] if number < 6 else answer_well
     generated = generate(notes(5), server.endpoint(), tmp_path)
     assert generated.results == [good_note(number) for number in range(5)]
@@ -292,18 +290,15 @@ def test_a_request_that_always_fails_is_listed_and_the_others_go_on(
     assert [call.body["seed"] for call in server.calls] == [5] * (3 + calls)
 
 
-def test_where_none_of_the_first_is_answered_the_others_are_not_asked(
-    server: ChatServer, tmp_path: Path
-) -> None:
+def test_if_none_of_the_first_is_answered_no_other_is_asked(server: ChatServer, tmp_path: Path) -> None:
     server.script = always(status(400, "seed is not permitted"))
     requests = [replace(one, inputs={"number": f"{n} {'line ' * 50}"}) for n, one in enumerate(notes(40))]
     failures = generate(requests, server.endpoint(), tmp_path).failures
     assert len(failures) == 40
     assert len(server.calls) < 8 + 4
     assert failures[0].inputs == "number: 0 " + "line " * 11 + "lin..."
-    assert failures[-1].reason == (
-        "not asked, since none of the first 8 was answered: HTTP 400: seed is not permitted"
-    )
+    reason = "not asked, since none of the first 8 was answered: HTTP 400: seed is not permitted"
+    assert failures[-1].reason == reason
 
 
 def test_an_answer_of_no_use_is_drawn_again_with_the_next_seed(server: ChatServer, tmp_path: Path) -> None:
@@ -324,9 +319,7 @@ def test_an_answer_of_no_use_is_drawn_again_with_the_next_seed(server: ChatServe
     assert generate(asked, server.endpoint(seed=5), tmp_path).calls == 0
 
 
-def test_the_key_is_shown_nowhere(
-    server: ChatServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_key_is_shown_nowhere(server: ChatServer, tmp_path: Path, caplog: Any, capfd: Any) -> None:
     caplog.set_level(logging.DEBUG)
     told = f"your key is {KEY}"
     behaviours = [status(500, told), raw(told.encode()), say(told), status(400, told)]

@@ -6,6 +6,14 @@ from typing import Any
 
 import pandas as pd
 import torch
+from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
 
 from recipe.rerule.evaluation.attacks.attack import Asked, Material, Row, Scored
 from recipe.rerule.evaluation.attacks.forward import Piece, asked_piece, text_piece
@@ -16,6 +24,8 @@ from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level
 from tests.unlearning.made import plain_model
 
 CITIES = ["Paris", "Rome", "Oslo", "Bern", "Riga", "Lima"]
+SIZES = {"vocab_size": 60, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2}
+SIZES |= {"num_attention_heads": 2, "num_key_value_heads": 2, "pad_token_id": 0, "head_dim": 12}
 
 
 def probe(
@@ -23,10 +33,7 @@ def probe(
 ) -> Probe:
     """About city `number`; the index is 10 times it, and 1 more for fb, 2 more for aa."""
     content = f"Where does person {number} live ({mode})?"
-    said: dict[str, Any] = {
-        "subject": f"person {number}",
-        "messages": [{"role": "user", "content": content}],
-    }
+    said: dict[str, Any] = {"subject": f"person {number}", "messages": [{"role": "user", "content": content}]}
     index = 10 * number + ["qa", "fb", "aa"].index(mode)
     return make_probe(index, section, mode, golds or [CITIES[number % len(CITIES)]], **(said | changes))
 
@@ -86,3 +93,16 @@ def pieces(tokenizer: Any) -> list[Piece]:
     return [asked_piece(tokenizer, prompt, answer) for answer in answers] + [
         text_piece(tokenizer, "Who wrote it? Ada wrote it.")
     ]
+
+
+def llama(**changes: Any) -> Any:
+    torch.manual_seed(0)
+    return LlamaForCausalLM(LlamaConfig(**(SIZES | changes)))
+
+
+def gpt2() -> Any:
+    return GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=24, n_layer=1, n_head=2))
+
+
+def gemma2(**changes: Any) -> Any:
+    return Gemma2ForCausalLM(Gemma2Config(**(SIZES | changes)))

@@ -206,9 +206,8 @@ def test_probabilities_by_hand():
     answers["prefilled/forget/30"] = Answer(log_probs=(-0.5, 0.0), ranks=(2, 9))
     answers["prefilled_spaced/forget/30"] = Answer(log_probs=(-0.75, 0.0), ranks=(1, 9))
     found = scores(asking.read(answers))
-    assert (
-        found["", "forget"][30] == found["prefilled", "retain"][40] == pytest.approx(math.exp(-2), abs=1e-15)
-    )
+    expected = pytest.approx(math.exp(-2), abs=1e-15)
+    assert found["", "forget"][30] == found["prefilled", "retain"][40] == expected
     assert found["prefilled", "forget"][30] == pytest.approx(math.exp(-0.5), abs=1e-15)
     assert found["prefilled_extraction_strength", "forget"] == {20: 0.5, 30: 1.0}
     told = {one.id: (one.prompt.suffix, one.answer) for one in asking.requests if isinstance(one, Likelihood)}
@@ -339,9 +338,8 @@ OF_BENCHMARKS = {
 def test_every_benchmark_can_be_attacked(benchmark, folder):
     """Each request attack asks its probes under ids of their own, and reads answers that hold the gold."""
     changes: Any = OF_BENCHMARKS[benchmark]
-    forget = [
-        make_probe(100 * n, "forget", "qa", [f"it wrote {city}"], **changes) for n, city in enumerate(EIGHT)
-    ]
+    golds = [f"it wrote {city}" for city in EIGHT]
+    forget = [make_probe(100 * n, "forget", "qa", [gold], **changes) for n, gold in enumerate(golds)]
     named = f"Who is {forget[0].subject}?"
     forget[0] = replace(forget[0], messages=[{"role": "user", "content": named}], query=named)
     retain = [make_probe(900, "retain", "qa", ["Rome"], **changes, subject="Ben Orr")]

@@ -10,16 +10,7 @@ import pytest
 import torch
 from scipy.stats import mannwhitneyu
 from torch import Tensor
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    Gemma2Config,
-    Gemma2ForCausalLM,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-)
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.attacks import membership, uds
@@ -29,7 +20,7 @@ from recipe.rerule.evaluation.attacks.logit_lens import lens
 from recipe.rerule.evaluation.attacks.membership import behind_prefix, min_k_plus_plus, token_scores
 from recipe.rerule.evaluation.attacks.uds import drops
 from recipe.rerule.evaluation.engine.requests import PromptText
-from tests.evaluation.attacks.made import material, near, pieces, probe, scores
+from tests.evaluation.attacks.made import gemma2, gpt2, llama, material, near, pieces, probe, scores
 from tests.golden.inputs import people_tokenizer
 from tests.made_tokenizers import LLAMA3_TEMPLATE, byte_level, sentencepiece
 from tests.unlearning.made import plain_model
@@ -112,25 +103,19 @@ def test_where_scoring_begins_and_ends():
         assert with_bos.decode(piece.ids[piece.start :]).strip() == "Ada wrote it"
 
 
-def tiny(**changes: Any) -> dict[str, Any]:
-    sizes = {"vocab_size": 50, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
-    return sizes | {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8} | changes
-
-
 def test_other_architectures():
     torch.manual_seed(0)
-    piece = Piece([1, 2, 3, 4], 2, "text")
-    gpt2 = GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=16, n_layer=2, n_head=2)).double()
-    assert lens(gpt2, gpt2, [piece])[0, -1] == pytest.approx(float(mean_log_probs(gpt2, [piece])), abs=1e-6)
-    capped = Gemma2ForCausalLM(Gemma2Config(**tiny(final_logit_softcapping=0.1)))
+    piece, model = Piece([1, 2, 3, 4], 2, "text"), gpt2().double()
+    read_of = float(lens(model, model, [piece])[0, -1])
+    assert read_of == pytest.approx(float(mean_log_probs(model, [piece])), abs=1e-6)
+    capped = gemma2(final_logit_softcapping=0.1)
     with pytest.raises(ValueError, match="Gemma2ForCausalLM changes its logits behind the output layer"):
         lens(capped, capped, [piece])
 
 
 def test_models_of_other_sizes_and_texts_that_do_not_fit_are_refused(folder):
     model = plain_model(folder)
-    for changes in ({"num_hidden_layers": 3, "hidden_size": 32}, {"hidden_size": 24, "head_dim": 12}):
-        other = LlamaForCausalLM(LlamaConfig(**tiny(**changes)))
+    for other in (llama(num_hidden_layers=3, hidden_size=32), llama()):
         for audit in (lens, drops):
             with pytest.raises(ValueError, match=r"one model has 2 layers of width 32, the other [23]"):
                 audit(model, other, [Piece([1, 2, 3], 1, "text")])

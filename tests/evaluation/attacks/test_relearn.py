@@ -15,12 +15,7 @@ from recipe.rerule.evaluation.attacks import relearn as module
 from recipe.rerule.evaluation.attacks import relearn_prefixed, relearn_similar
 from recipe.rerule.evaluation.attacks.attack import Change
 from recipe.rerule.evaluation.attacks.registry import attacks
-from recipe.rerule.evaluation.attacks.relearn import (
-    adapted,
-    relearn,
-    relearn_folders,
-    wrong_answers,
-)
+from recipe.rerule.evaluation.attacks.relearn import adapted, relearn, relearn_folders, wrong_answers
 from recipe.rerule.evaluation.attacks.rows import TrainingRow, find_leaks
 from tests.evaluation.attacks.made import CITIES, material, probe
 from tests.unlearning.made import plain_model
@@ -100,9 +95,8 @@ def test_similar_rows_are_worded_as_the_probes_whatever_the_names(monkeypatch):
     for count, wanted in ((1, [2]), (2, [2, 3]), (3, [1, 2, 3])):
         monkeypatch.setattr(relearn_similar, "ROWS", count)
         found = changes("relearn_similar", forget=[probe(n, query="") for n in range(4)], train=kept)
-        assert [[row.messages[0]["content"] for row in rows_of(one)] for one in found] == [
-            [texts[n] for n in wanted]
-        ] * 2
+        asked = [[row.messages[0]["content"] for row in rows_of(one)] for one in found]
+        assert asked == [[texts[n] for n in wanted]] * 2
 
 
 def test_wrong_answers_are_never_right_and_of_the_same_kind():

@@ -9,12 +9,7 @@ import pytest
 from recipe.rerule.evaluation import metrics as roc
 from recipe.rerule.evaluation.attacks import summary
 from recipe.rerule.evaluation.attacks.attack import FORGET, row
-from recipe.rerule.evaluation.attacks.summary import (
-    auc,
-    drawn,
-    half_recovery,
-    share,
-)
+from recipe.rerule.evaluation.attacks.summary import auc, drawn, half_recovery, share
 from recipe.rerule.evaluation.summary import Array, Samples, bootstrap, interval_of, intervals, mean_of
 
 MEAN = mean_of("score", [FORGET])
@@ -75,9 +70,8 @@ def test_models_are_compared_over_the_same_facts_in_one_order():
 )
 def test_the_excess_of_a_few_facts(a, b, p_value):
     def of_model(name: str, scores: list[float]) -> pd.DataFrame:
-        return table(*({"fact": f"{n}", "probe": n, "score": one} for n, one in enumerate(scores))).assign(
-            model=name
-        )
+        made = table(*({"fact": f"{n}", "probe": n, "score": one} for n, one in enumerate(scores)))
+        return made.assign(model=name)
 
     rows = pd.concat([of_model("mine", a), of_model("control", b)])
     found = summary.summary(rows, {"none": NONE})["none"]["mine"]

@@ -9,18 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    Gemma2Config,
-    Gemma2ForCausalLM,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-)
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 
 from recipe.rerule.evaluation.attacks.forward import Piece, states
 from recipe.rerule.evaluation.attacks.quantise import quantise, round_to_nearest
@@ -33,18 +22,11 @@ from recipe.rerule.evaluation.attacks.refusal_direction import (
 )
 from recipe.rerule.evaluation.attacks.weights import EMBEDDING
 from recipe.rerule.runs.weights import WeightsError
-from tests.evaluation.attacks.made import material, probe
+from tests.evaluation.attacks.made import SIZES, gemma2, gpt2, llama, material, probe
 from tests.unlearning.made import plain_model
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-SIZES = {"vocab_size": 60, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2}
-SIZES |= {"num_attention_heads": 2, "num_key_value_heads": 2, "pad_token_id": 0, "head_dim": 12}
 PIECE = Piece([3, 1, 4, 1, 5, 9, 2, 6], 1, "text")
-
-
-def llama(**changes: Any) -> Any:
-    torch.manual_seed(0)
-    return LlamaForCausalLM(LlamaConfig(**(SIZES | changes)))
 
 
 def saved(model: Any, folder: Path, more: dict[str, Tensor] | None = None, **settings: Any) -> Path:
@@ -136,9 +118,8 @@ def test_no_state_of_the_written_model_has_a_part_along_the_direction(kind, tmp_
     assert float((states(after, [PIECE])[0].double() @ direction).abs().max()) < 1e-5
     # The embedding; of each layer two projections, of Llama with their biases.
     kept = dict(before.named_parameters())
-    changed = [
-        name for name, one in after.named_parameters() if name in kept and not torch.equal(one, kept[name])
-    ]
+    there = {name: one for name, one in after.named_parameters() if name in kept}
+    changed = [name for name, one in there.items() if not torch.equal(one, kept[name])]
     assert len(changed) == 1 + 2 * (4 if kind == "llama" else 2)
     assert all(re.search(r"embed_tokens|o_proj|down_proj", name) for name in changed)
     # The output layer reads as before, though it was one tensor with the embedding.
@@ -196,14 +177,6 @@ ATTACKS_OF_WEIGHTS: dict[str, Callable[[Path, Path], object]] = {
 }
 FUSED = {"model.layers.0.mlp.experts.gate_up_proj": torch.randn(2, 24, 40)}
 NAN = {"model.layers.1.mlp.up_proj.weight": torch.full((40, 24), torch.nan)}
-
-
-def gpt2() -> Any:
-    return GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=24, n_layer=1, n_head=2))
-
-
-def gemma2() -> Any:
-    return Gemma2ForCausalLM(Gemma2Config(**SIZES))
 
 
 @pytest.mark.parametrize(

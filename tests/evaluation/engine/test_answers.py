@@ -59,9 +59,8 @@ def test_a_file_cut_anywhere_keeps_its_whole_lines_and_takes_more(file):
         before = [key for key, end in zip(("k1", "k2"), ends, strict=True) if end <= cut]
         add(file, k3=TEXT)
         assert list(found(file)) == [*before, "k3"]
-    file.write_bytes(
-        b'{"key": "k1", "te\n' + whole.splitlines(keepends=True)[1]
-    )  # costs its own answer alone
+    # A torn line costs its own answer alone.
+    file.write_bytes(b'{"key": "k1", "te\n' + whole.splitlines(keepends=True)[1])
     assert list(found(file)) == ["k2"]
 
 
@@ -69,9 +68,7 @@ def test_a_disk_that_refuses_is_one_line(file):
     with Kept(file) as kept:
         file.unlink()
         file.mkdir()
-        with pytest.raises(
-            ValueError, match=r"answers\.jsonl: what was found cannot be kept: Is a directory"
-        ):
+        with pytest.raises(ValueError, match=r"answers\.jsonl: what was found cannot be kept: Is a dir"):
             kept.add([{"key": "k3", **TEXT}])
 
 

@@ -115,11 +115,7 @@ def test_what_the_worker_is_told(worker, models, jobs, tmp_path):
     first, second = ids("Who wrote it 0?"), ids("Who wrote it 1?", raw=True)
     assert job["models"] == [{"path": str(one.path), "ask": [0, 1, 2]} for one in (models[0], models[2])]
     told = [[one[name] for name in ("ids", "answer_start", "max_tokens", "stop")] for one in job["requests"]]
-    assert told == [
-        [first, None, 4, ["\n"]],
-        [second, None, 5, ["\n"]],
-        [measured, len(ids("Who?")), 1, []],
-    ]
+    assert told == [[first, None, 4, ["\n"]], [second, None, 5, ["\n"]], [measured, len(ids("Who?")), 1, []]]
     assert job["max_model_len"] == len(first) + 4
     of_cpu = {"enforce_eager": True, "enable_prefix_caching": False}
     assert job["engine"] == {"dtype": "float32", "tensor_parallel_size": 1, **of_cpu}
@@ -211,9 +207,8 @@ def test_engines_share_the_questions_each_on_gpus_of_its_own(worker, models, job
     assert found == {"a": expected("a"), "c": expected("c")}
     shares = [("4", [0, 3]), ("5", [1]), ("6", [2])]
     told = sorted(jobs(), key=lambda job: job["gpu"])
-    assert [(job["gpu"], asked([job])) for job in told] == [
-        (gpu, [("a", ask), ("c", ask)]) for gpu, ask in shares
-    ]
+    wanted = [(gpu, [("a", ask), ("c", ask)]) for gpu, ask in shares]
+    assert [(job["gpu"], asked([job])) for job in told] == wanted
     run(models[:1], REQUESTS[:2], Decoding("gpu", engines=3), tmp_path / "other")
     assert sorted(job["gpu"] for job in jobs()) == ["4", "5"]
     with pytest.raises(ValueError, match=r"2 GPUs each .*, but 4 are here"):
@@ -240,9 +235,8 @@ def test_each_model_has_an_engine_of_its_own_where_graphs_are_captured(worker, m
     assert len(run(models, REQUESTS, Decoding("gpu", cuda_graphs=True), tmp_path / "kept")) == 3
     told = jobs()
     assert [[name for name, _ in asked([job])] for job in told] == [["a"], ["b"], ["c"]]
-    assert {(job["engine"]["enforce_eager"], job["engine"]["enable_prefix_caching"]) for job in told} == {
-        (False, True)
-    }
+    engines = [job["engine"] for job in told]
+    assert {(one["enforce_eager"], one["enable_prefix_caching"]) for one in engines} == {(False, True)}
 
 
 def test_prefixes_are_kept_where_an_engine_has_one_model(worker, models, jobs, tmp_path):

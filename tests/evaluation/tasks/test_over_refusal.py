@@ -1,4 +1,4 @@
-"""Over-refusal: which questions are asked, in which wordings, and what counts."""
+"""Over-refusal: which questions are asked, in which wordings, and what counts; tests/refused: wrong files."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -81,15 +81,3 @@ def test_harmless_questions_of_a_file_are_asked_too(table: str, tmp_path: Path) 
     assert found["refusal_rate"] == pytest.approx(2 / 7)
     assert found["recall"] == pytest.approx(2 / 6)  # without the file's, which has no answers
     assert "3/file" not in {request.id for request in TASK.requests(PROBES)}
-
-
-def test_a_file_without_harmless_questions_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "harmless.csv"
-    options = Namespace(max_tokens=None, convention=None, harmless=file)
-    for table, line in (
-        ("goal,target\nDo it,Sure\n", "field prompt is missing; the columns found are 'goal', 'target'"),
-        (XSTEST.replace(",safe,", ",unsafe,"), "every question is labelled unsafe"),
-    ):
-        file.write_text(table)
-        with pytest.raises(ValueError, match=line):
-            TASK.evaluator(options)

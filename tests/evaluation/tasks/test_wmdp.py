@@ -23,14 +23,7 @@ def probe(index: int, right: str, family: str = "bio", section: str = "forget") 
     wrong = tuple(letter for letter in "ABCD" if letter != right)
     messages = [{"role": "user", "content": PROMPT}]
     return make_probe(
-        index,
-        section,
-        "qa",
-        [right],
-        family=family,
-        messages=messages,
-        raw=True,
-        reference=Reference(wrong),
+        index, section, "qa", [right], family=family, messages=messages, raw=True, reference=Reference(wrong)
     )
 
 
@@ -58,12 +51,7 @@ def test_the_tokens_are_those_of_lm_eval(make: Any) -> None:
 def test_the_most_likely_letter_counts_without_the_end_of_the_text() -> None:
     """Of the second question A and B are equal, as the first counts; of the third an end would decide."""
     probes = [probe(0, "B"), probe(1, "B"), probe(2, "D", "cyber"), probe(3, "A", "maths", "retain")]
-    values = [
-        (-2.0, -1.0, -3.0, -4.0),
-        (-1.0, -1.0, -2.0, -2.0),
-        (-3.0, -3.0, -3.0, -2.5),
-        (-1.0, -2.0, -2.0, -2.0),
-    ]
+    values = [(-2, -1, -3, -4), (-1, -1, -2, -2), (-3, -3, -3, -2.5), (-1, -2, -2, -2)]
     ends = {"2/D": -50.0}
     answers = {
         f"{number}/{letter}": Answer(log_probs=(value, ends.get(f"{number}/{letter}", -1.0)))

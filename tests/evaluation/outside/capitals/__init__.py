@@ -8,14 +8,7 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 
 from recipe.rerule.evaluation.probes import Probe
-from recipe.rerule.evaluation.registry import (
-    PERCENT,
-    Benchmark,
-    Column,
-    Option,
-    Published,
-    PublishedFigures,
-)
+from recipe.rerule.evaluation.registry import PERCENT, Benchmark, Column, Option, Published, PublishedFigures
 from recipe.rerule.evaluation.summary import Samples, Statistic, mean_of
 
 
@@ -29,9 +22,7 @@ class Capitals(Benchmark):
         Column("known/retain", "retain", "known", "high", *PERCENT),
     )
     legend = "known: share of the answers that contain the capital, in per cent."
-    options = (
-        Option("capitals_case", "whether the case of letters counts (100 %)", choices=("any", "exact")),
-    )
+    options = (Option("capitals_case", "whether case counts (100 %)", choices=("any", "exact")),)
     constant_baselines: Mapping[str, str] = {"always Paris": "Paris."}
     pair = ("known/forget", "known/retain")
     published = PublishedFigures(results=(Published("guessing", "an atlas", {"known/forget": 0.005}),))
