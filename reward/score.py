@@ -52,6 +52,7 @@ BENCHMARKS = {
     "muse_books": muse_books.REWARD,
     "muse_news": muse_news.REWARD,
     "tofu": tofu.REWARD,
+    "rtofu": tofu.REWARD,
 }
 PARTS = ("score", "refused", "keyword", "rouge", "right", "leaked", "empty", "leaked_thought")
 """Keys of what `compute_score` returns."""
