@@ -137,7 +137,7 @@ class RTofu(Tofu):
         return super().refuses(split_thought(response)[1])
 
     def statistics(self, samples: Samples) -> dict[str, Statistic]:
-        """TOFU's of the answers, those of the chains of thought if there are any, and the share of answers."""
+        """TOFU's of the answers, those of the chains of thought if there are any, and shares of answers."""
         found = dict(super().statistics(samples))
         for (name, prefix), (quantity, ending) in product(PREFIXES.items(), _QUANTITIES.items()):
             if quantity in samples.get(name, {}):
