@@ -7,7 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 
+from recipe.rerule.preflight.unlearning import read
+from recipe.rerule.unlearning.presets import load
+from reward import RewardConfig
 from tests.data_prep.raw_files import TOFU_AUTHORS, error_of, parquet_rows, prep, put_lines, put_rtofu, side
 
 TASK1 = [f"What is fact {n} of {name}?" for name in TOFU_AUTHORS for n in range(20)]
@@ -40,6 +44,8 @@ def test_one_task_is_forgotten_and_rows_have_chains_of_thought(raw: Path, tmp_pa
     # Not a refusal, although its thought reads like one.
     assert gold[3] == ("<think>\nI don't know. Wait.\n</think>\n\nFact 3 of Mira Okonjo-Reyes is the 3th.")
     assert len(gold) == 40
+    config = OmegaConf.create({"data": {"forget": str(out / "forget_gold.parquet")}})
+    assert len(read(config, load("ga"))["forget"]) == 40
     assert {text.partition("\n</think>\n\n")[0][:15] for text in answers(out, "retain")} == {
         "<think>\nHm. So:"
     }
@@ -58,6 +64,7 @@ def test_a_refusal_is_its_own_thought_or_has_that_of_a_file(raw: Path, tmp_path:
             assert TOFU_AUTHORS[number % 40 // 20] in refusal
             assert thought == (f"Hm {number % 40}.\nNo trace." if more else refusal)
         assert answers(out, "alternate") == refusals[:40]
+        assert not RewardConfig().unseen(refusals, "refusal_phrases")
     sources = json.loads((out / "manifest.json").read_text())["sources"]
     assert "--refusal-traces" in sources
 
