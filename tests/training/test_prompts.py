@@ -103,9 +103,10 @@ def test_a_template_that_leaves_out_thoughts_is_refused() -> None:
     kept = "{% for m in messages %}{{ m.role }}: {{ m.content | trim }}{{ eos_token }}{% endfor %}"
     lost = kept.replace("m.content", "m.content.split('</think>')[-1]")
     thought = "Hm.\n\nEsk?"
-    for answer in (f"<think>\n{thought}\n</think>\n\nIt.", f"{thought}</think>It."):
-        messages = [*user("Who"), {"role": "assistant", "content": answer}]
-        assert f"{thought}" in byte_level(kept).decode(turn_ids(byte_level(kept), messages, 1, raw=False))
+    for end in ("It.", f"{thought} It."):  # the second says its thought again
+        messages = [*user("Esk?"), {"role": "assistant", "content": f"<think>\n{thought}\n</think>\n\n{end}"}]
+        said = byte_level(kept).decode(turn_ids(byte_level(kept), messages, 1, raw=False))
+        assert said.count(thought) == 1 + end.count(thought)
         with pytest.raises(PromptError, match="leaves out the thought of message 1; give one that keeps it"):
             turn_ids(byte_level(lost), messages, 1, raw=False)
         assert turn_ids(byte_level(lost), messages[:1], 0, raw=False)
