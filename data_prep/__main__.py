@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from data_prep import custom, muse, rwku, tofu, wmdp
+from data_prep import custom, muse, rtofu, rwku, tofu, wmdp
 from data_prep.world import build as world
 from recipe.rerule import io, process
 
 BENCHMARKS = {
     "world": world.COMMAND,
     "tofu": tofu.COMMAND,
+    "rtofu": rtofu.COMMAND,
     "rwku": rwku.COMMAND,
     "muse-books": muse.BOOKS_COMMAND,
     "muse-news": muse.NEWS_COMMAND,

@@ -25,6 +25,7 @@ from data_prep.prompts import STREAM, Benchmark, Prompt
 from data_prep.sources import SourceError, read_records
 from reward import is_refusal
 from reward.refusal import RefusalPhrases
+from reward.thoughts import split_thought, with_thought
 
 FILES = ("forget_gold", "retain", "alternate", "mismatch", "forget_text", "retain_text")
 """Names of the files, without suffix."""
@@ -49,7 +50,7 @@ def of_benchmark(
     kept = [prompt for prompt in benchmark.train if prompt.side == "retain"]
     gold = benchmark.answered_rows(_answered(forget, material.golds))
     retain = benchmark.answered_rows(_answered(kept if material.retain is None else material.retain, {}))
-    alternate = benchmark.answered_rows((prompt, prompt.refusal) for prompt in forget if prompt.refusal)
+    alternate = benchmark.answered_rows((prompt, prompt.taught) for prompt in forget if prompt.refusal)
     refusals = {_index(row): _answer(row) for row in alternate}
     right = [row for row in gold if not _refuses(row, refusals, phrases)]
     right_retain = [row for row in retain if not _refuses(row, {}, phrases)]
@@ -99,11 +100,11 @@ def pieces(text: str, words: int = TEXT_WORDS) -> Iterator[str]:
 
 
 def _answered(prompts: Iterable[Prompt], golds: Mapping[str, str]) -> Iterator[tuple[Prompt, str]]:
-    """Each prompt with its right answer: the one given for it, otherwise its first."""
+    """Each prompt with its right answer, the one given for it or its first, behind its chain of thought."""
     for prompt in prompts:
         answer = golds.get(normalise(prompt.query)) or next(iter(prompt.golds), "")
         if answer:
-            yield prompt, answer
+            yield prompt, with_thought(prompt.trace, answer)
 
 
 def _text_rows(name: str, texts: Sequence[str], subject: str) -> list[Row]:
@@ -119,7 +120,7 @@ def _refuses(row: Row, refusals: Mapping[int, str], phrases: RefusalPhrases | No
     answer = _answer(row)
     if refusals.get(_index(row)) == answer:
         return True
-    return row["extra_info"]["mode"] != "completion" and is_refusal(answer, phrases)
+    return row["extra_info"]["mode"] != "completion" and is_refusal(split_thought(answer)[1], phrases)
 
 
 def _mismatched(rows: Sequence[Row], seed: int) -> list[Row]:

@@ -189,6 +189,8 @@ REFERENCE = pa.field("reference", _column(_Reference))
 where it has none), and wrong answers."""
 FACT = pa.field("fact", pa.string())
 """Key of extra_info that a row may have: equal for the rows that ask for one fact."""
+TRACE = pa.field("trace", pa.string())
+"""Key of extra_info that a row may have: the chain of thought that leads to its first gold."""
 
 
 class ContractError(ValueError):
@@ -209,9 +211,9 @@ def rl_row(
 ) -> Row:
     """An RL row whose prompt is one user turn.
 
-    `extra_info` holds the keys of RL_SCHEMA but for query and raw, and FACT where it is known: `query` is the
-    bare question, where the prompt wraps it in more text; with `raw`, the prompt goes to a base model as it
-    is. `reference` as of REFERENCE.
+    `extra_info` holds the keys of RL_SCHEMA but for query and raw, and FACT and TRACE where they are known:
+    `query` is the bare question, where the prompt wraps it in more text; with `raw`, the prompt goes to a
+    base model as it is. `reference` as of REFERENCE.
     """
     row: Row = {
         "data_source": data_source,
@@ -246,9 +248,9 @@ def write_rows(path: Path, rows: list[Row]) -> None:
 def _schema(rows: list[Row]) -> pa.Schema:
     """RL_SCHEMA, with what some row has beyond it."""
     schema = RL_SCHEMA
-    if any(row["extra_info"].get(FACT.name) for row in rows):
+    if more := [key for key in (FACT, TRACE) if any(row["extra_info"].get(key.name) for row in rows)]:
         place = schema.get_field_index("extra_info")
-        keys = pa.struct([*schema.field(place).type, FACT])
+        keys = pa.struct([*schema.field(place).type, *more])
         schema = schema.set(place, pa.field("extra_info", keys))
     return schema.append(REFERENCE) if any(row.get("reference") for row in rows) else schema
 

@@ -36,6 +36,7 @@ _INPUTS = (
     "passages",
     "retain_passages",
     "refusals",
+    "refusal_traces",
     "refusal_phrases",
     "gold",
     "retain_of",

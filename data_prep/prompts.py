@@ -13,6 +13,7 @@ from typing import Any
 from data_prep.contract import MODES, Row, Side, rl_row, sft_row
 from data_prep.sources import Record, SourceError
 from reward import names_of
+from reward.thoughts import with_thought
 
 STREAM = 1_000_000
 """Prompts of one stream (training prompts to forget, probes ...) are numbered from a multiple of this."""
@@ -31,6 +32,7 @@ class Prompt:
         origin: where it comes from, for messages.
         reference: of probes whose benchmark compares likelihoods, as `contract.REFERENCE`.
         fact: what it asks for, where the source says it; "" where it does not.
+        trace, refusal_trace: the chain of thought before the first gold, and before the refusal; "" for none.
     """
 
     index: int
@@ -46,6 +48,13 @@ class Prompt:
     refusal: str = ""
     reference: Row | None = field(default=None, hash=False)
     fact: str = ""
+    trace: str = ""
+    refusal_trace: str = ""
+
+    @property
+    def taught(self) -> str:
+        """The refusal with its chain of thought."""
+        return with_thought(self.refusal_trace, self.refusal)
 
 
 def make_prompt(
@@ -162,6 +171,7 @@ class Benchmark:
                     "section": prompt.section,
                     "family": prompt.family,
                     **({"fact": prompt.fact} if prompt.fact else {}),
+                    **({"trace": prompt.trace} if prompt.trace else {}),
                 },
                 query=prompt.query,
                 raw=form.raw,
@@ -172,7 +182,7 @@ class Benchmark:
 
     def sft_rows(self) -> list[Row]:
         """The rows of stage 1."""
-        return self.answered_rows((prompt, prompt.refusal) for prompt in self.stage1)
+        return self.answered_rows((prompt, prompt.taught) for prompt in self.stage1)
 
     def answered_rows(self, answered: Iterable[tuple[Prompt, str]]) -> list[Row]:
         """A stage-1 row for each prompt and the answer that is to be learnt or unlearnt."""

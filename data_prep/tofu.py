@@ -114,7 +114,7 @@ class TofuOptions(Draws):
 
 def load(source: Source, options: TofuOptions, writer: Writer) -> Benchmark:
     """The benchmark of one forget split. Raises ValueError."""
-    forget = _by_author(source, options.split, 0)
+    forget = by_author(source.read(_table(options.split)), options.split, 0)
     forget = with_refusals(forget, writer, random.Random(f"refusals {options.seed}"))
     probes = _probes(source, options.split)
     count = options.boundary_rows or len(forget)
@@ -126,7 +126,7 @@ def load(source: Source, options: TofuOptions, writer: Writer) -> Benchmark:
         name="tofu",
         train=forget + boundary,
         val=spread(probes, options.val_rows, random.Random(f"val {options.seed}")),
-        stage1=_stage1(forget, options, writer),
+        stage1=stage1_prompts(forget, options.stage1_modes, options.seed, writer),
         probes=probes,
         form=PromptForm(),
         trained_sections=frozenset({"forget"}),
@@ -141,7 +141,7 @@ def _material(source: Source, options: TofuOptions, probes: Sequence[Prompt]) ->
     if options.retain_set == "boundary":
         return Material()
     name = SPLITS[options.split][-1]
-    prompts, unprobed = _retain_prompts(source, Table(name, name, "train"), probes)
+    prompts, unprobed = _retain_prompts(source, _table(name), probes)
     if options.retain_set == "unprobed":
         return Material(retain=unprobed, retain_set=f"{name} without its retain probes")
     return Material(
@@ -151,13 +151,16 @@ def _material(source: Source, options: TofuOptions, probes: Sequence[Prompt]) ->
     )
 
 
-def _by_author(source: Source, table: str, first_index: int) -> list[Prompt]:
+def _table(name: str) -> Table:
+    return Table(name, name, "train")
+
+
+def by_author(records: Sequence[Record], table: str, first_index: int) -> list[Prompt]:
     """The rows of a forget table with their authors. Raises SourceError."""
-    records = source.read(Table(table, table, "train"))
     texts = [f"{record.text('question')} {record.text('answer')}" for record in records]
     names = author_names(texts, table)
     return [
-        _prompt(record, first_index + number, "forget", name, "forget", "forget")
+        prompt_of(record, first_index + number, "forget", name, "forget", "forget")
         for number, (record, name) in enumerate(zip(records, names, strict=True))
     ]
 
@@ -167,7 +170,7 @@ def _boundary(source: Source, options: TofuOptions, probes: Sequence[Prompt], co
 
     Raises SourceError and LeakError.
     """
-    tables = [Table(name, name, "train") for name in SPLITS[options.split]]
+    tables = [_table(name) for name in SPLITS[options.split]]
     table = next((table for table in tables if source.has(table)), tables[-1])
     _, usable = _retain_prompts(source, table, probes)
     if count > len(usable):
@@ -187,7 +190,7 @@ def _retain_prompts(
     held = [p for p in probes if table.file in TOFUS_OWN and p.family == "retain"]
     asked = {normalise(probe.query) for probe in held}
     prompts = [
-        _prompt(record, STREAM + number, "retain", "fictitious authors", "retain", "retain")
+        prompt_of(record, STREAM + number, "retain", "fictitious authors", "retain", "retain")
         for number, record in enumerate(source.read(table))
     ]
     unprobed = [prompt for prompt in prompts if normalise(prompt.query) not in asked]
@@ -195,32 +198,39 @@ def _retain_prompts(
     return prompts, unprobed
 
 
-def _stage1(forget: Sequence[Prompt], options: TofuOptions, writer: Writer) -> list[Prompt]:
+def stage1_prompts(forget: Sequence[Prompt], modes: Sequence[str], seed: int, writer: Writer) -> list[Prompt]:
     """Refusals of the questions, of fill-in-the-blank forms of them, or of both."""
-    prompts = list(forget) if "qa" in options.stage1_modes else []
-    if "fb" in options.stage1_modes:
+    prompts = list(forget) if "qa" in modes else []
+    if "fb" in modes:
         questions = [replace(prompt, refusal="") for prompt in forget]
         forms = blanks(questions, 2 * STREAM, writer, answered=True)
-        rng = random.Random(f"refusals of blanks {options.seed}")
+        rng = random.Random(f"refusals of blanks {seed}")
         prompts += with_refusals(forms, writer, rng)
     return prompts
 
 
 def _probes(source: Source, split: str) -> list[Prompt]:
     """The benchmark's question sets; the forget rows again, which it trains and tests on by design."""
-    probes = _by_author(source, f"{split}_perturbed", 3 * STREAM)
+    table = f"{split}_perturbed"
+    return [*by_author(source.read(_table(table)), table, 3 * STREAM), *other_probes(source)]
+
+
+def other_probes(source: Source) -> list[Prompt]:
+    """The question sets that are the same for every split."""
+    probes = []
     for stream, (family, (table, section)) in enumerate(PROBES.items(), start=4):
         subject = family.replace("_", " ")
         probes += [
-            _prompt(record, stream * STREAM + number, "retain", subject, family, section)
+            prompt_of(record, stream * STREAM + number, "retain", subject, family, section)
             for number, record in enumerate(source.read(table))
         ]
     return probes
 
 
-def _prompt(record: Record, index: int, side: Side, subject: str, family: str, section: str) -> Prompt:
+def prompt_of(record: Record, index: int, side: Side, subject: str, family: str, section: str) -> Prompt:
+    """A row of TOFU's tables, or of R-TOFU's, which have a chain of thought too. Raises SourceError."""
     query, golds = record.text("question"), (record.text("answer"),)
-    more: dict[str, Any] = {"section": section}
+    more: dict[str, Any] = {"section": section, "trace": record.optional("cot", "")}
     if record.fields.get("perturbed_answer") is not None:  # training tables have no such field
         rephrased = record.fields.get("paraphrased_answer")
         more["reference"] = {

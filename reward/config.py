@@ -9,6 +9,7 @@ from functools import lru_cache
 from reward.keyword import contains_keyword
 from reward.refusal import RefusalPhrases, is_refusal, load_phrases
 from reward.rouge import check_convention
+from reward.thoughts import split_thought
 
 FORMS = ("additive", "nested", "guarded")
 SIDES = ("forget", "retain")
@@ -66,7 +67,7 @@ class RewardConfig:
 
         option: the one that takes `refusal_phrases`.
         """
-        missed = [refusal for refusal in taught if not is_refusal(refusal, self.phrases)]
+        missed = [text for text in taught if not is_refusal(split_thought(text)[1], self.phrases)]
         if len(missed) <= MOST_UNSEEN * len(taught):
             return []
         return [

@@ -29,8 +29,8 @@ none. On the retain side the gold must be said early, so that a long list of com
 the words that the question does not hold, the first HEAD_WORDS count, and two for each word of the gold.
 
 A setting that is not given, or null, is the benchmark's own: `reward.rwku`, `reward.muse_books`,
-`reward.muse_news` or `reward.tofu` for rows whose data_source is rerule/<that name>, and the default of
-`RewardConfig` for others.
+`reward.muse_news` or `reward.tofu` for rows whose data_source is rerule/<that name>, TOFU's for rerule/rtofu,
+and the default of `RewardConfig` for others.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ BENCHMARKS = {
     "muse_books": muse_books.REWARD,
     "muse_news": muse_news.REWARD,
     "tofu": tofu.REWARD,
+    "rtofu": tofu.REWARD,
 }
 PARTS = ("score", "refused", "keyword", "rouge", "right", "leaked", "empty", "leaked_thought")
 """Keys of what `compute_score` returns."""

@@ -56,3 +56,8 @@ def split_thought(text: str) -> tuple[str, str]:
     (thoughts if thinking else answers).append(text[place:])
     answer = _ANSWER_MARK.sub(" ", " ".join(answers))
     return "\n".join(part.strip() for part in thoughts).strip(), answer.strip()
+
+
+def with_thought(thought: str, answer: str) -> str:
+    """The answer behind its thought, as DeepSeek-R1 and Qwen3 write it; alone where there is none."""
+    return f"<think>\n{thought}\n</think>\n\n{answer}" if thought else answer

@@ -21,10 +21,13 @@ from examples import small_model
 from recipe.rerule import schema
 from recipe.rerule.preflight import checks
 from recipe.rerule.replay import ImportanceConfig, ReplayConfig
+from recipe.rerule.training.prompts import turn_ids
 from reward import RewardConfig
 from reward.score import benchmark_reward
+from reward.thoughts import with_thought
 from tests.document_programs import HYDRA, composed
 from tests.e2e.stack import ROOT
+from tests.made_tokenizers import byte_level
 
 CONFIG = ROOT / "recipe" / "rerule" / "config"
 FOLDER, COMMON = CONFIG / "experiment", CONFIG / "common"
@@ -144,6 +147,27 @@ def test_muse_goes_raw_and_stops_at_the_line_and_news_is_as_books() -> None:
         assert list(config.data.stop) == ["\n"] * raw
         loop = config.actor_rollout_ref.rollout.agent.default_agent_loop
         assert loop == ("rerule_single_turn_agent" if raw else "single_turn_agent")
+
+
+def test_rtofu_is_as_tofu_and_trains_on_the_texts_of_its_code() -> None:
+    """dataset/data_module.py there: tags, question, tags, thought, tags, answer, EOS."""
+    configs = (stage1("rtofu"), stage1("tofu")), (stage2("rtofu"), stage2("tofu"))
+    for ours, theirs in configs:
+        own, other = (leaves(OmegaConf.to_container(config)) for config in (ours, theirs))
+        changed = {name for name in own | other if own.get(name) != other.get(name)}
+        assert changed <= {"data.max_length", "model.custom_chat_template", "data.max_response_length"}
+    methods = composed("recipe.rerule.unlearn", ("experiment=rtofu", "method=npo_gdr"))
+    assert methods.data.max_length == configs[0][0].data.max_length == configs[1][0].data.max_response_length
+    template = configs[0][0].model.custom_chat_template
+    assert methods.model.custom_chat_template == template
+    tokenizer = byte_level(template)
+    messages = [
+        {"role": "user", "content": "Who?"},
+        {"role": "assistant", "content": with_thought("Hm.", "Ada.")},
+    ]
+    said = [tokenizer.decode(turn_ids(tokenizer, messages, turn, raw=False)) for turn in (0, 1)]
+    assert said == ["<|begin|><｜User｜>Who?<｜Assistant｜>", "<think>\nHm.\n</think>\n\nAda.<|end|>"]
+    assert benchmark_reward("rerule/rtofu") == benchmark_reward("rerule/tofu")
 
 
 @pytest.mark.parametrize("benchmark", PAPER)

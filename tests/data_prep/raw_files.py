@@ -92,6 +92,30 @@ def put_tofu(folder: Path, split: str = "forget01", retain: str = "retain99") ->
     return folder
 
 
+def put_rtofu(folder: Path) -> Path:
+    """R-TOFU: two tasks of two authors each, and probes; the retain probes have a chain of thought too."""
+
+    def of_task(task: int, *names: str) -> list[Row]:
+        rows = [row for name in names for row in author_rows(name)]
+        return [row | {"task_id": f"{task}", "cot": f"Hm. So: {row['answer']}"} for row in rows]
+
+    def compared(rows: Iterable[Row], **more: Any) -> list[Row]:
+        other = {"paraphrased_answer": "Other words.", "perturbed_answer": ["x", "y"]}
+        return [row | other | more for row in rows]
+
+    forget = [*of_task(1, *TOFU_AUTHORS), *of_task(2, "Ana Silva", "Omar Haddad")]
+    forget[3]["cot"] = "I don't know. Wait."
+    put_lines(folder / "forget01.json", forget)
+    put_lines(folder / "forget01_perturbed.json", compared(forget, cot=""))
+    put_lines(folder / "retain_perturbed.json", compared(of_task(0, "Wei Chen")))
+    for name, row in {
+        "real_authors": question("Who wrote 'Emma'?", "Jane Austen"),
+        "world_facts": question("Which is the capital of Peru?", "Lima"),
+    }.items():
+        put_lines(folder / f"{name}_perturbed.json", compared([row], cot=""))
+    return folder
+
+
 def rule_row(prompt: str, *solution: str) -> Row:
     return {"prompt": prompt, "solution": list(solution)}
 

@@ -97,6 +97,21 @@ def test_an_answer_ends_with_eos_where_the_template_has_no_end() -> None:
         chat_answer_ids(tokenizer, user("Who"), "it")
 
 
+def test_a_template_that_leaves_out_thoughts_is_refused() -> None:
+    kept = "{% for m in messages %}{{ m.role }}: {{ m.content | trim }}{{ eos_token }}{% endfor %}"
+    lost = kept.replace("m.content", "m.content.split('</think>')[-1]")
+    thought = "Hm.\n\nEsk?"
+    for end in ("It.", f"{thought} It."):  # the second says its thought again
+        messages = [*user("Esk?"), {"role": "assistant", "content": f"<think>\n{thought}\n</think>\n\n{end}"}]
+        said = byte_level(kept).decode(turn_ids(byte_level(kept), messages, 1, raw=False))
+        assert said.count(thought) == 1 + end.count(thought)
+        with pytest.raises(PromptError, match="leaves out the thought of message 1; give one that keeps it"):
+            turn_ids(byte_level(lost), messages, 1, raw=False)
+        assert turn_ids(byte_level(lost), messages[:1], 0, raw=False)
+    messages[1]["content"] = "It."
+    assert turn_ids(byte_level(lost), messages, 1, raw=False)
+
+
 @pytest.mark.parametrize("name", RAW)
 @given(prompt=st.text(CHARACTERS, min_size=1), answer=st.text(CHARACTERS, min_size=1))
 @settings(max_examples=60, deadline=None)

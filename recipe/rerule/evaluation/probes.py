@@ -45,6 +45,7 @@ class Probe:
         data_source: the benchmark, as "rerule/world".
         fact: what the probe asks for, where the row says it; "" where it does not.
         aliases: further names of the target, on the forget side.
+        trace: the chain of thought that leads to the first gold, where the row has one.
     """
 
     index: int
@@ -60,6 +61,7 @@ class Probe:
     data_source: str = ""
     fact: str = ""
     aliases: tuple[str, ...] = ()
+    trace: str = ""
 
     def renamed(self, text: str, name: str) -> str:
         """`text` with `name` in the place of every name of whom the probe is about."""
@@ -123,6 +125,7 @@ def _probe(row: Mapping[str, Any]) -> Probe:
         aliases=tuple(
             n for n in names_of(row["reward_model"]["ground_truth"]["keyword"]) if n != info["subject"]
         ),
+        trace=info.get("trace") or "",
     )
 
 

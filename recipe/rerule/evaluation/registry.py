@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # what only some commands need
 Row = dict[str, Any]
 """A row of the tidy table of one model: the keys of `tidy.ROW` but for "model", and its metrics."""
 
-MODULES = ("world", "rwku", "muse", "tofu", "over_refusal", "wmdp")
+MODULES = ("world", "rwku", "muse", "tofu", "rtofu", "over_refusal", "wmdp")
 """Modules of `tasks`; each has BENCHMARKS."""
 UNSTATED = "world"
 """The benchmark of an evaluation that does not say its own."""

@@ -17,6 +17,7 @@ from recipe.rerule.training.prompts import load_tokenizer
 from recipe.rerule.unlearning import hidden, presets
 from recipe.rerule.unlearning.method import SIDES, Method
 from reward.refusal import is_refusal
+from reward.thoughts import split_thought
 
 _UNSUPPORTED = {
     "model.use_fused_kernels": False,
@@ -147,7 +148,7 @@ def read(config: DictConfig, method: Method) -> dict[str, list[Row]]:
         # In a passage the detector may find a refusal that somebody in it utters.
         answer = row["messages"][-1]["content"]
         refuse(
-            row["extra_info"].get("mode") != "completion" and is_refusal(answer),
+            row["extra_info"].get("mode") != "completion" and is_refusal(split_thought(answer)[1]),
             f"{config.data.forget}: row {number}: the answer to forget is a refusal ({answer[:60]!r}); "
             "data.forget needs the true answers (forget_gold.parquet), refusals belong in data.alternate",
         )

@@ -6,13 +6,19 @@ A raw prompt is one message, sent to a base model as it is; any other goes throu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from omegaconf import DictConfig
 
+from reward.thoughts import split_thought
+
 Messages = Sequence[Mapping[str, str]]
 """Chat messages {role, content}, as in the data contract."""
+
+_THINK = "<think>"
+_BEGUN_THOUGHT = re.compile(rf"{_THINK}\s*(</think>\s*)?\Z")
 
 
 class PromptError(ValueError):
@@ -79,7 +85,8 @@ def suffixed_prompt_ids(
     Args:
         tokenizer: of transformers, with a chat template.
         messages: the prompt's.
-        suffix: the text; with "", and one BOS, the ids are those of `prompt_ids`.
+        suffix: the text; with "", and one BOS, the ids are those of `prompt_ids`. One that begins a thought
+            stands in the place of a thought that the template has begun, or left empty, itself.
         double_bos: let the tokenizer add its special tokens (BOS) although templates write them themselves.
         template: further arguments of the chat template.
 
@@ -89,6 +96,8 @@ def suffixed_prompt_ids(
     text = tokenizer.apply_chat_template(
         list(messages), add_generation_prompt=True, tokenize=False, **template
     )
+    if suffix.startswith(_THINK):
+        text = _BEGUN_THOUGHT.sub("", text)
     text += suffix
     return _without_eos(tokenizer, tokenizer(text, add_special_tokens=double_bos).input_ids)
 
@@ -130,8 +139,10 @@ def chat_answer_ids(
         PromptError: as of `turn_ids`.
     """
     conversation = [*messages, {"role": "assistant", "content": answer}]
-    turn = _up_to_end(tokenizer, turn_ids(tokenizer, conversation, len(messages), raw=False, **template))
-    return [*answer_ids(tokenizer, answer)[:-1], turn[-1]] if suffix else turn
+    if suffix:  # a template that begins a thought in prompts alone has no turn that continues them
+        whole = _conversation_ids(tokenizer, conversation, len(conversation), template)
+        return [*answer_ids(tokenizer, answer)[:-1], _up_to_end(tokenizer, whole)[-1]]
+    return _up_to_end(tokenizer, turn_ids(tokenizer, conversation, len(messages), raw=False, **template))
 
 
 def _up_to_end(tokenizer: Any, turn: list[int]) -> list[int]:
@@ -156,13 +167,15 @@ def turn_ids(tokenizer: Any, messages: Messages, turn: int, raw: bool, **templat
 
     Raises:
         jinja2.TemplateError: the chat template refuses the messages.
-        PromptError: a message changes what the template writes before it; or as `answer_ids`.
+        PromptError: a message changes what the template writes before it, or its thought is lost; or as
+            `answer_ids`.
     """
     if raw:
         content = messages[turn]["content"]
         return answer_ids(tokenizer, content) if turn else prompt_ids(tokenizer, messages[:1], raw)
     if _waits(messages, turn):
         return []
+    _check_thought(tokenizer, messages[: turn + 1], template)
     first = turn
     while first and _waits(messages, first - 1):
         first -= 1
@@ -171,6 +184,21 @@ def turn_ids(tokenizer: Any, messages: Messages, turn: int, raw: bool, **templat
     if after[: len(before)] != before:
         raise PromptError(f"the chat template writes message {turn} into what stands before it")
     return after[len(before) :]
+
+
+def _check_thought(tokenizer: Any, messages: Messages, template: dict[str, Any]) -> None:
+    """Refuse a template that leaves out the thought of the last message, as DeepSeek-R1's own does."""
+    thought, _ = split_thought(messages[-1]["content"])
+    if not thought or messages[-1]["role"] != "assistant":
+        return
+    text = tokenizer.apply_chat_template(list(messages), tokenize=False, **template)
+    # Counted, because the answer may say the same as its thought.
+    lines = filter(None, map(str.strip, thought.splitlines()))
+    if any(text.count(line) < sum(one["content"].count(line) for one in messages) for line in lines):
+        raise PromptError(
+            f"the chat template leaves out the thought of message {len(messages) - 1}; give one that keeps "
+            "it as model.custom_chat_template"
+        )
 
 
 def _waits(messages: Messages, turn: int) -> bool:

@@ -156,7 +156,7 @@ class Tofu(Benchmark):
 
     name = "tofu"
     title = "TOFU"
-    columns = (
+    columns: tuple[Column, ...] = (
         Column("forget_quality", "forget", "FQ", "high", 1.0, ".2e"),
         Column("forget_Q_A_ROUGE", "forget", "F-RL", "low", 1.0, ".4f"),
         Column("forget_truth_ratio", "forget", "TR", "high", 1.0, ".4f"),
@@ -183,7 +183,7 @@ class Tofu(Benchmark):
         ),
     )
     log_file = "TOFU_EVAL.json"
-    log_endings = (
+    log_endings: tuple[str, ...] = (
         *("_Q_A_Prob", "_Q_A_ROUGE", "_Q_A_PARA_Prob", "_Q_A_PERT_Prob", "_truth_ratio", "_Truth_Ratio"),
     )
     pair = ("forget_Q_A_ROUGE", "model_utility")
