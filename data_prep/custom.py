@@ -57,7 +57,7 @@ class CustomOptions(shared.Draws):
     probes: str | None = shared.option(None, "held-out questions, in the same form", metavar="FILE")
     probe_share: float = shared.option(
         0.1,
-        "without --probes: share of the questions held out, one of each fact first",
+        "without --probes: share of the questions held out, and of side forget one of each fact at least",
         type=float,
         metavar="X",
     )
@@ -204,7 +204,7 @@ def _held_out(
     for prompt in {normalise(prompt.query): prompt for prompt in reversed(prompts)}.values():
         groups.setdefault((prompt.side, prompt.mode), []).append(prompt)
     rng = random.Random(f"{split}s {options.seed}")
-    drawn = [prompt for group in groups.values() for prompt in _share(group, share, rng)]
+    drawn = [one for group in groups.values() for one in _share(group, share, rng, split == "probe")]
     without = sorted({prompt.side for prompt in prompts} - {prompt.side for prompt in drawn})
     if without:
         raise SourceError(f"{path}: too few questions of side {without[0]} to hold any out; give {other}")
@@ -213,20 +213,24 @@ def _held_out(
     return train, sorted(drawn, key=lambda prompt: prompt.index)
 
 
-def _share(group: Sequence[Prompt], share: float, rng: random.Random) -> list[Prompt]:
+def _share(group: Sequence[Prompt], share: float, rng: random.Random, every_fact: bool) -> list[Prompt]:
     """That share of the group at random: at least one, but never all.
 
     Where rows say their facts, one question of each fact is drawn before a second one of any, since facts are
-    the unit of intervals and tests.
+    the unit of intervals and tests. With `every_fact` each fact of the forget side that several questions ask
+    for is drawn at least once.
     """
-    count = min(max(1, round(share * len(group))), len(group) - 1)
-    if not any(prompt.fact for prompt in group):
+    facts = Counter(prompt.fact for prompt in group if prompt.fact)
+    several = {fact for fact, number in facts.items() if number > 1}
+    asked = several if every_fact and group[0].side == "forget" else set[str]()
+    count = min(max(1, len(asked), round(share * len(group))), len(group) - 1)
+    if not facts:
         return rng.sample(group, count)
     shuffled, seen, turns = rng.sample(group, len(group)), Counter[str](), {}
     for prompt in shuffled:  # how many of the same fact come before; a prompt without a fact has 0
         turns[prompt.index] = seen[prompt.fact] if prompt.fact else 0
         seen[prompt.fact] += 1
-    return sorted(shuffled, key=lambda prompt: turns[prompt.index])[:count]
+    return sorted(shuffled, key=lambda prompt: (turns[prompt.index], prompt.fact not in asked))[:count]
 
 
 # ---- the command ----

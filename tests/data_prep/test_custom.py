@@ -158,16 +158,22 @@ def test_the_share_is_of_each_side_and_mode(tmp_path: Path, share: float, held: 
 
 
 def test_one_question_of_each_fact_is_held_out_first(tmp_path: Path) -> None:
-    """Of 5 facts to forget in 4 phrasings each; a retain row without a fact is a fact by itself."""
+    """Of 5 facts to forget in 4 phrasings each, whatever the share, and none of one that is asked for once.
+
+    A retain row without a fact is a fact by itself.
+    """
     content = [forget(n, fact=f"fact {n // 4}") for n in range(20)]
     content += [retain(n, fact="one fact" if n < 10 else "") for n in range(20)]
     for share, most in ((0.25, 1), (0.5, 2), (0.1, 1)):
         for seed in range(5):
             probes = made(tmp_path, content, probe_share=share, seed=seed).probes
             asked = Counter(p.fact for p in probes if p.side == "forget")
-            assert sum(asked.values()) == 20 * share
+            assert sum(asked.values()) == max(5, 20 * share)
             assert max(asked.values()) == most
             assert sum(p.fact == "one fact" for p in probes) <= 1
+            content_once = [*content, forget(50, fact="once"), forget(51, fact="again")]
+            probes = made(tmp_path, content_once, probe_share=0.1, seed=seed).probes
+            assert {p.fact for p in probes if p.side == "forget"} == {f"fact {n}" for n in range(5)}
 
 
 WORDS = ("Who?", "who", "“Who”!", "Where?", "Where is ___?", "When?", "Why?", "How?", "Is it?")
