@@ -136,11 +136,11 @@ def auc(low: Array, high: Array) -> float:
     return float((below + below_or_equal).sum() / (2 * low.size * high.size))
 
 
-def privleak(model_auc: float, reference_auc: float, epsilon: float = EPSILON) -> float:
+def privleak(model_auc: float, reference_auc: float) -> float:
     """PrivLeak (Shi et al., arXiv:2407.06460), in percent: how far the AUC is from the retained model's.
 
     AUCs as of `auc(forget, holdout)`, over 0.5 where the forget texts look trained on. The AUC of its authors
     is one minus that, hence the complements. Negative: under-unlearned; positive: over-unlearned.
     """
     ours, reference = 1 - model_auc, 1 - reference_auc
-    return (ours - reference) / (reference + epsilon) * 100
+    return (ours - reference) / (reference + EPSILON) * 100

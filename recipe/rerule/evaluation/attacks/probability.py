@@ -30,14 +30,13 @@ def per_token(answer: Answer) -> float:
     return math.exp(math.fsum(answer.log_probs[:-1]) / (len(answer.log_probs) - 1))
 
 
-def _strength(answer: Answer) -> float:
-    return extraction_strength(answer.ranks[:-1])
-
-
 _SETTINGS = {
     "": ((_PLAIN,), per_token),
     "prefilled": ((_PREFILLED, _SPACED), per_token),
-    "prefilled_extraction_strength": ((_PREFILLED, _SPACED), _strength),
+    "prefilled_extraction_strength": (
+        (_PREFILLED, _SPACED),
+        lambda answer: extraction_strength(answer.ranks[:-1]),
+    ),
 }
 """The ways in which the answer is asked for, of which the highest score counts."""
 

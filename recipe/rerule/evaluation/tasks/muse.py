@@ -230,6 +230,8 @@ class Muse(Benchmark):
 
     def records(self, probes: Sequence[Probe], answers: Answers, folder: Path) -> list[Row]:
         """A passage's continuation is compared up to its first REFERENCE_TOKENS tokens."""
+        from reward.rouge import rouge_l
+
         tokenizer: Any = _tokenizer(folder) if any(probe.mode == "completion" for probe in probes) else None
         found = []
         for probe in probes:
@@ -239,19 +241,14 @@ class Muse(Benchmark):
                 ids = tokenizer(gold).input_ids[:REFERENCE_TOKENS]  # special tokens are counted
                 gold = str(tokenizer.decode(ids, skip_special_tokens=True))
             measured = answers.get(f"{probe.index}/answer")
-            scores = self._scores(response, gold) | memorised(measured, REFERENCE_TOKENS)
-            row = self.row(probe, response, scores)
+            scores = {
+                "rouge_l": rouge_l(response, gold, "muse"),
+                "rouge_l_stemmed": rouge_l(response, gold, "muse-open-unlearning"),
+                "refused": self.refuses(response),
+            }
+            row = self.row(probe, response, scores | memorised(measured, REFERENCE_TOKENS))
             found.append(row | {"prompt": probe.messages[-1]["content"], "golds": [gold]})
         return found
-
-    def _scores(self, response: str, gold: str) -> dict[str, Any]:
-        from reward.rouge import rouge_l
-
-        return {
-            "rouge_l": rouge_l(response, gold, "muse"),
-            "rouge_l_stemmed": rouge_l(response, gold, "muse-open-unlearning"),
-            "refused": self.refuses(response),
-        }
 
     def fact(self, row: Mapping[str, Any]) -> Hashable:
         """MUSE repeats some questions; a passage is asked once."""
