@@ -20,7 +20,6 @@ from omegaconf import DictConfig
 from data_prep.contract import Row, control_character_place, read_sft_rows
 from recipe.rerule.runs import model_checks
 from recipe.rerule.schema import AGENT_LOOP, plain, refuse
-from recipe.rerule.training import template_arguments
 from recipe.rerule.training.prompts import (
     Messages,
     PromptError,
@@ -28,6 +27,7 @@ from recipe.rerule.training.prompts import (
     load_tokenizer,
     prompt_ids,
     require_chat_template,
+    template_warnings,
     turn_ids,
 )
 from reward.refusal import RefusalPhrases
@@ -215,7 +215,7 @@ def token_warnings(config: DictConfig, model: DictConfig, files: Files) -> Itera
     if chat and not data.get("stop"):  # strings of data.stop end a response wherever the template does not
         _check_end(*chat[0], model, tokenizer, template)
     if chat:
-        yield from template_arguments.warnings(tokenizer, template)
+        yield from template_warnings(tokenizer, template)
 
 
 def check_rows(

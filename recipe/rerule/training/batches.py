@@ -95,8 +95,10 @@ def read(batch: DataProto, step: int, group_size: int, limit: int, strict: bool 
     labels = _labels(batch)
     # [rows], what the reward function gave, before any KL penalty.
     rewards = batch.batch["token_level_scores"].sum(dim=-1)
-    groups = rows_of_groups(batch.non_tensor_batch["uid"])
-    whole = []
+    by_uid: dict[str, list[int]] = defaultdict(list)  # in order of first appearance
+    for row, uid in enumerate(batch.non_tensor_batch["uid"]):
+        by_uid[uid].append(row)
+    groups, whole = list(by_uid.values()), []
     for rows in groups:
         if len(rows) == group_size:
             whole.append(rows)
@@ -172,14 +174,6 @@ def for_workers(batch: DataProto) -> DataProto:
     inputs = batch.non_tensor_batch.get("multi_modal_inputs")
     used = ["multi_modal_inputs"] if inputs is not None and any(inputs) else []
     return batch.select(non_tensor_batch_keys=used)
-
-
-def rows_of_groups(uids: Sequence[str] | np.ndarray) -> list[list[int]]:
-    """Row numbers of each rollout group: rows that share `uid`, groups in order of first appearance."""
-    rows: dict[str, list[int]] = defaultdict(list)
-    for row, uid in enumerate(uids):
-        rows[uid].append(row)
-    return list(rows.values())
 
 
 def replay_batch(

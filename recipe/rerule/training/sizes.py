@@ -157,15 +157,10 @@ def engine_length(*, _root_: DictConfig) -> float | None:
     lengths = _counts(_root_, ("data.max_prompt_length", "data.max_response_length"))
     if not lengths:
         return None
-    return min(sum(lengths), _context(OmegaConf.select(_root_, "actor_rollout_ref.model.path")))
-
-
-def _context(model: str | None) -> float:
-    """The most tokens that the model of a folder reads, where its config.json says so."""
-    config = model_config(model)
+    config = model_config(OmegaConf.select(_root_, "actor_rollout_ref.model.path"))
     parts = [config, config.get("text_config")]
     named = [part.get(name) for part in parts if isinstance(part, dict) for name in _CONTEXT_KEYS]
-    return next((value for value in named if type(value) is int and value > 0), math.inf)
+    return min(sum(lengths), next((one for one in named if type(one) is int and one > 0), math.inf))
 
 
 def model_config(model: str | None) -> dict[str, Any]:
@@ -319,31 +314,13 @@ def register() -> None:
 
     Importing `recipe.rerule.config` does it too.
     """
-    resolvers: dict[str, Callable[..., int | float | str | DictConfig | None]] = {
-        "attention": attention,
-        "engine_length": engine_length,
-        "fused_kernels": fused_kernels,
-        "micro_batch": micro_batch,
-        "passes_dtype": passes_dtype,
-        "pass_tokens": pass_tokens,
-        "processor_optimizer": processor_optimizer,
-        "shard_devices": shard_devices,
-        "stage1_micro_batch": stage1_micro_batch,
-        "rows": count_rows,
-        "batch_size": batch_size,
-        "epochs": epochs,
-        "steps": steps,
-        "mini_batch": mini_batch,
-        "times": lambda number, factor: number * factor,
-        "stage1_warmup": stage1_warmup,
-        "stage1_rate": stage1_rate,
-        "stage2_rate": stage2_rate,
-        "parameters": parameters,
-        "sampling_interval": sampling_interval,
-        "beside": beside,
-        "replay_warmup": replay_warmup,
-        "replay_capacity": replay_capacity,
-        "test_freq": test_freq,
-    }
+    named: tuple[Callable[..., int | float | str | DictConfig | None], ...] = (
+        *(attention, engine_length, fused_kernels, micro_batch, passes_dtype, pass_tokens),
+        *(processor_optimizer, shard_devices, stage1_micro_batch, batch_size, epochs, steps, mini_batch),
+        *(stage1_warmup, stage1_rate, stage2_rate, parameters, sampling_interval, beside, replay_warmup),
+        *(replay_capacity, test_freq),
+    )
+    resolvers = {function.__name__: function for function in named}
+    resolvers |= {"rows": count_rows, "times": lambda number, factor: number * factor}
     for name, function in resolvers.items():
         OmegaConf.register_new_resolver(f"rerule.{name}", function, replace=True)

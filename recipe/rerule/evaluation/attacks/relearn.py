@@ -57,8 +57,7 @@ from recipe.rerule.evaluation.attacks.weights import model_folder
 from recipe.rerule.evaluation.probes import Probe
 from recipe.rerule.process import Progress
 from recipe.rerule.runs.weights import read_weights
-from recipe.rerule.training.prompts import prompt_ids, turn_ids
-from recipe.rerule.training.template_arguments import Template, bind
+from recipe.rerule.training.prompts import Template, bind_template, prompt_ids, turn_ids
 from reward.rouge import words
 
 SMALL = 100_000_000
@@ -242,7 +241,7 @@ def relearn_folders(
 
     small = sum(map(math.prod, read_weights(model, "trained further").shapes().values())) <= SMALL
     rate, dtype = (1e-3, torch.float32) if small else (1e-4, torch.bfloat16)
-    tokenizer = bind(AutoTokenizer.from_pretrained(model), template)
+    tokenizer = bind_template(AutoTokenizer.from_pretrained(model), template)
     trained = AutoModelForCausalLM.from_pretrained(model, dtype=dtype)
     if torch.accelerator.is_available():
         trained.to(torch.accelerator.current_accelerator())

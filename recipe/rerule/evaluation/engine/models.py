@@ -22,7 +22,7 @@ from urllib.parse import quote
 from data_prep.contract import read_rows
 from recipe.rerule import io
 from recipe.rerule.runs import checkpoints, model_checks
-from recipe.rerule.training.template_arguments import Template
+from recipe.rerule.training.prompts import Template
 
 _ALL, _BEST, _LAST = "@all", "@best", "@last"
 _LONGEST_NAME = 240
