@@ -15,8 +15,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid, softplus
 
-from recipe.rerule.unlearning.whp import generic_logits, loss_by_position
-
 Conjugate = tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]
 
 _DIVERGENCES: MappingProxyType[str, Conjugate] = MappingProxyType(
@@ -31,6 +29,8 @@ _DIVERGENCES: MappingProxyType[str, Conjugate] = MappingProxyType(
 
 DIVERGENCES: tuple[str, ...] = tuple(_DIVERGENCES)
 """Names that `flat` knows."""
+LABELS = ("argmax", "soft")
+"""The token with the highest generic logit, as in the paper of `whp`; or their whole softmax."""
 
 
 def ga(sequence_log_probs: Tensor, lengths: Tensor) -> Tensor:
@@ -213,8 +213,47 @@ def dual_ascent(weight: float, retain: float, limit: float, rate: float) -> floa
 
 
 def whp(start_logits: Tensor, reinforced_logits: Tensor, logits: Tensor, alpha: float, labels: str) -> Tensor:
-    """Who's Harry Potter: [..., V] three times to [...]. Arguments and errors as of the module `whp`."""
+    """Who's Harry Potter (arXiv 2310.02238, section 2): cross-entropy with the labels of two frozen models.
+
+    [..., V] three times to [...]. Arguments and errors as of `generic_logits` and `loss_by_position`.
+    """
     return loss_by_position(generic_logits(start_logits, reinforced_logits, alpha), logits, labels)
+
+
+def generic_logits(start: Tensor, reinforced: Tensor, alpha: float) -> Tensor:
+    """z0 - alpha relu(z_reinforced - z0): lower for each token that training on what to forget has raised.
+
+    Args:
+        start: [..., V], z0, of the start model.
+        reinforced: [..., V], of the start model trained further on what is to be forgotten.
+        alpha: 0 or above; 0 gives the start model's logits.
+
+    Raises ValueError: the shapes differ, or alpha is negative or not finite.
+    """
+    if start.shape != reinforced.shape:
+        raise ValueError(f"start is {_shape(start)}, but reinforced {_shape(reinforced)}")
+    _check_at_least_0(alpha=alpha)
+    return start - alpha * (reinforced - start).relu()
+
+
+def loss_by_position(generic: Tensor, logits: Tensor, labels: str) -> Tensor:
+    """Cross-entropy of each position with its labels: [..., V] and [..., V] to [...].
+
+    Args:
+        generic: [..., V], as of `generic_logits`; no gradient flows into them.
+        logits: [..., V], of the model that is trained.
+        labels: one of LABELS.
+
+    Raises ValueError: the shapes differ, or `labels` is unknown.
+    """
+    if generic.shape != logits.shape:
+        raise ValueError(f"generic is {_shape(generic)}, but logits {_shape(logits)}")
+    if labels not in LABELS:
+        raise ValueError(f"labels is {labels!r}; choose one of {', '.join(LABELS)}")
+    generic, log_probs = generic.detach(), logits.log_softmax(-1)
+    if labels == "argmax":
+        return -log_probs.gather(-1, generic.argmax(-1, keepdim=True)).squeeze(-1)
+    return -(generic.softmax(-1) * log_probs).sum(-1)
 
 
 def npo(sequence_log_probs: Tensor, reference_log_probs: Tensor, beta: float) -> Tensor:
