@@ -26,8 +26,7 @@ from recipe.rerule.reporting.paper import paper_figures
 from recipe.rerule.reporting.probes import browser_of
 from recipe.rerule.reporting.results import results_section, warnings_of
 from recipe.rerule.reporting.style import MAX_LINES
-from recipe.rerule.reporting.theory import theory_table
-from recipe.rerule.reporting.training import joint, run_tables
+from recipe.rerule.reporting.training import joint, run_tables, theory_table
 from recipe.rerule.runs.history import Run, read_run
 
 _TITLE = "Unlearning report"

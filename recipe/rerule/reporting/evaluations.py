@@ -226,13 +226,15 @@ def read_evaluation(path: Path) -> Evaluation:
     known = validated(TypeAdapter(_Meta), meta, meta_file)
     parts = {part: read_json(file) for part, file in files.items() if part == "results" or file.exists()}
     numbers, tests = _numbers(parts, files, judged=False)
+    settings = known.benchmark_settings.items()
+    asked = [f"{name.replace('_', ' ')}: {value}" for name, value in settings if value is not None]
     evaluation = Evaluation(
         known.benchmark,
         folder.name,
         (folder,),
         # An evaluation that does not say its probes is taken to stand alone.
         str(known.probes.sha256 or folder.resolve()),
-        _convention(known),
+        "; ".join([known.rouge_l_convention, *asked]),
         numbers,
         tests,
         known.models,
@@ -322,13 +324,6 @@ def _numbers(
                 rows.append((kind, name, metric, value, *ends))
     told = pd.DataFrame([test.model_dump() for test in tests], columns=TESTS)
     return pd.DataFrame(rows, columns=NUMBERS), told.astype({"p_holm": float, "facts": float})
-
-
-def _convention(meta: _Meta) -> str:
-    """The ROUGE-L convention, then how the benchmark asked, as far as meta.json says it."""
-    settings = meta.benchmark_settings.items()
-    said = [f"{name.replace('_', ' ')}: {value}" for name, value in settings if value is not None]
-    return "; ".join([meta.rouge_l_convention, *said])
 
 
 def _target(evaluation: Evaluation) -> str:

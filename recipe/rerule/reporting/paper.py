@@ -66,7 +66,12 @@ def validation_prompts_figure(runs: Sequence[Run]) -> Figure | Missing:
             max_lines=2,
             placeholder=" ...",
         )
-        curves = {run.name: smoothed(rewards_of(run.validated, index)) for run in shown}
+        rewards = {run.name: rewards_of(run.validated, index) for run in shown}
+        # Means over about a sixth of the validations, around each one; of fewer than 12, the rewards.
+        curves = {
+            name: one.rolling(2 * (len(one) // 12) + 1, center=True, min_periods=1).mean()
+            for name, one in rewards.items()
+        }
         panels.append(Panel("\n".join(lines), curves))
     return step_lines(
         "validation_prompts",
@@ -79,11 +84,6 @@ def validation_prompts_figure(runs: Sequence[Run]) -> Figure | Missing:
         panels,
         runs,
     )
-
-
-def smoothed(rewards: pd.Series[float]) -> pd.Series[float]:
-    """Means over about a sixth of the validations, around each one; of fewer than 12, the rewards."""
-    return rewards.rolling(2 * (len(rewards) // 12) + 1, center=True, min_periods=1).mean()
 
 
 def start_figure(evaluation: Evaluation, of: str, runs: Sequence[Run]) -> Figure | Missing:
