@@ -169,8 +169,7 @@ def build_sections(
         base: model that paired tests are shown against; the first one by default.
         data: folder of the training parquet, for the tokens used; None leaves that table out.
 
-    Raises:
-        ValueError: no model `base`, or records that do not fit together.
+    Raises ValueError: no model `base`, or records that do not fit together.
     """
     names = [run.name for run in runs]
     # A figure has one line for each name.
@@ -192,9 +191,8 @@ def build_sections(
 def read_runs(specs: Sequence[str]) -> list[Run]:
     """Runs from "NAME=FOLDER" strings, in order.
 
-    Raises:
-        ValueError: a spec without name or folder, one given twice, more names than a figure can tell apart,
-            or a folder without records.
+    Raises ValueError: a spec without name or folder, one given twice, more names than a figure can tell
+    apart, or a folder without records.
     """
     names = dict.fromkeys(spec.partition("=")[0] for spec in specs)
     if len(names) > MAX_LINES:

@@ -75,8 +75,7 @@ def _find_checkpoint(config: DictConfig) -> None:
 def train(config: DictConfig) -> None:
     """Train as one rank of torch's launcher.
 
-    Raises:
-        DiskFullError: the run folder's disk is full.
+    Raises DiskFullError: the run folder's disk is full.
     """
     with ranks.as_rank(config):
         from recipe.rerule.unlearning import trainer

@@ -52,8 +52,7 @@ def require(found: Iterable[Finding]) -> None:
 def prepare(config: DictConfig, *required: str, require_accelerator: bool) -> None:
     """Resolve a configuration in which the keys `required` are set, and set its platform.
 
-    Raises:
-        ValueError: one line naming the key, or what is not there: an accelerator, flash attention.
+    Raises ValueError: one line naming the key, or what is not there: an accelerator, flash attention.
     """
     from omegaconf.errors import InterpolationResolutionError
 

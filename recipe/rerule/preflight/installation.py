@@ -97,8 +97,7 @@ def require_attention(config: DictConfig) -> None:
 
     Where torch sees no accelerator, as on a laptop or a head node, this is a warning.
 
-    Raises:
-        ValueError: one line that names the setting and what to set instead.
+    Raises ValueError: one line that names the setting and what to set instead.
     """
     from omegaconf import OmegaConf
 

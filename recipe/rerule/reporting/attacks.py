@@ -201,8 +201,7 @@ def read_attacks(paths: Sequence[Path], own_title: str | None = None) -> list[At
 
     `own_title` is what data of one's own is called.
 
-    Raises:
-        ValueError: a folder is given twice, or a file is missing or not as `evaluate attack` writes it.
+    Raises ValueError: a folder is given twice, or a file is missing or not as `evaluate attack` writes it.
     """
     check_given_once("--attacks", paths)
     found = []

@@ -187,10 +187,9 @@ def read_benchmarks(paths: Sequence[Path], own_title: str | None = None) -> list
 
     `own_title` is what data of one's own is called.
 
-    Raises:
-        ValueError: a missing or malformed file, a model with other numbers in two folders over the same
-            probes, or targets whose mean would compare what is not alike: with other models, asked or scored
-            differently, or one target twice.
+    Raises ValueError: a missing or malformed file, a model with other numbers in two folders over the same
+    probes, or targets whose mean would compare what is not alike: with other models, asked or scored
+    differently, or one target twice.
     """
     check_given_once("--results", paths)
     return _joined(map(read_evaluation, paths), lambda name: heading_of(name, own_title))
@@ -249,9 +248,8 @@ def read_naturalness(folders: Sequence[Path], known: Sequence[Benchmark]) -> lis
     Each evaluation of a benchmark has the name "naturalness_BENCHMARK". The checksum of the responses says to
     which evaluation a folder belongs.
 
-    Raises:
-        ValueError: no such scores, scores of responses that no evaluation given has, or scores that do not
-            compare.
+    Raises ValueError: no such scores, scores of responses that no evaluation given has, or scores that do not
+    compare.
     """
     check_given_once("--naturalness", folders)
     targets = {

@@ -25,8 +25,7 @@ _KEY = ["side", "kind", "probe", "sample", "prompt"]
 def browser_of(targets: Sequence[Evaluation], name: str) -> Browser | None:
     """The browser over the answers of all targets; None where no answers were kept.
 
-    Raises:
-        ValueError: a table that is wrong, or models that answered other probes.
+    Raises ValueError: a table that is wrong, or models that answered other probes.
     """
     found = [(target, tables) for target in targets if (tables := _by_model(target))]
     if not found:

@@ -246,9 +246,8 @@ def tokens_table(runs: Sequence[Run], data: Path) -> Table:
     Where `data` has no train.parquet, a run's is in the folder there that is named as the one it trained on,
     as RWKU's targets are.
 
-    Raises:
-        ValueError: no train.parquet in `data`, a bad row in it or the texts, no tokenizer, or prompts that it
-            lacks.
+    Raises ValueError: no train.parquet in `data`, a bad row in it or the texts, no tokenizer, or prompts that
+    it lacks.
     """
     rows = []
     figures = [row for benchmark in benchmarks().values() for row in benchmark.published.tokens]
@@ -319,8 +318,7 @@ def row_sizes(rows: Sequence[dict[str, Any]], count: Callable[[list[str]], list[
 def tokenizer_of(run: Run) -> Callable[[list[str]], list[int]]:
     """Texts to their numbers of tokens: under the tokenizer of the run's newest model, or of its first one.
 
-    Raises:
-        ValueError: neither has one.
+    Raises ValueError: neither has one.
     """
     checkpoints = run.folder.glob("global_step_*/actor/huggingface")
     newest = sorted(checkpoints, key=lambda path: int(path.parents[1].name.rsplit("_", 1)[1]), reverse=True)

@@ -120,8 +120,7 @@ def keep(run_folder: str | Path, limit: int) -> None:
     Folders that do not count are left alone: they may be another program's, and `begin` takes their place. So
     are folders that hold a file which no run wrote.
 
-    Raises:
-        ValueError: `limit` is below 1.
+    Raises ValueError: `limit` is below 1.
     """
     if limit < 1:
         raise ValueError(f"{limit} checkpoints cannot be kept; keep at least 1")
@@ -226,8 +225,7 @@ def prepare_resume_from(run_folder: str | Path, checkpoint: str | Path) -> None:
 
     The tracker is repaired too, since verl reads it in this mode as well and fails where it is torn.
 
-    Raises:
-        CheckpointError: as ``check_resume_from``.
+    Raises CheckpointError: as ``check_resume_from``.
     """
     check_resume_from(run_folder, checkpoint)
     _set_tracker(Path(run_folder), newest_complete(run_folder))
@@ -239,8 +237,7 @@ def check_resume_from(run_folder: str | Path, checkpoint: str | Path) -> None:
     A checkpoint older than the newest of the run folder is refused: killed before its first save, the run
     would otherwise go on, by resume_mode=auto, from the newer one that the user had turned away from.
 
-    Raises:
-        CheckpointError: the checkpoint does not count, or is older than the newest of the run folder.
+    Raises CheckpointError: the checkpoint does not count, or is older than the newest of the run folder.
     """
     given = f"trainer.resume_from_path is {checkpoint}"
     step = step_of(os.path.basename(checkpoint))
@@ -259,8 +256,7 @@ def check_resume_from(run_folder: str | Path, checkpoint: str | Path) -> None:
 def check_trusted(run_folder: str | Path, resume_mode: str) -> None:
     """Refuse to go on by `resume_mode` auto from files that are not the run's own. Writes nothing.
 
-    Raises:
-        CheckpointError: naming the file and its owner, or the file that complete.json does not name.
+    Raises CheckpointError: naming the file and its owner, or the file that complete.json does not name.
     """
     if resume_mode != "auto":
         return
@@ -275,8 +271,7 @@ def check_trusted(run_folder: str | Path, resume_mode: str) -> None:
 def check_devices(run_folder: str | Path, resume_mode: str, resume_from: str | None, devices: int) -> None:
     """Refuse to go on with another number of devices: each rank reads the file that it has written itself.
 
-    Raises:
-        CheckpointError: naming the checkpoint and both numbers.
+    Raises CheckpointError: naming the checkpoint and both numbers.
     """
     auto = _resumable(run_folder)[-1:] if resume_mode == "auto" else []
     for folder in [Path(resume_from)] if resume_mode == "resume_path" and resume_from else auto:

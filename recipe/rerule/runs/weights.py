@@ -60,8 +60,7 @@ def read_weights(folder: Path, use: str) -> Weights:
     Args:
         use: what is to be done with them, after "cannot be", for the message.
 
-    Raises:
-        WeightsError: the folder has no whole model, no safetensors or quantised weights.
+    Raises WeightsError: the folder has no whole model, no safetensors or quantised weights.
     """
     if (reason := model_checks.problem(folder)) is not None:
         raise WeightsError(f"{folder} {reason}")

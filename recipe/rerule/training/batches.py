@@ -89,8 +89,7 @@ def read(batch: DataProto, step: int, group_size: int, limit: int, strict: bool 
         limit: tokens that a response may have (`data.max_response_length`).
         strict: whether a group of another size is an error; else it is left out of the groups and counted.
 
-    Raises:
-        ValueError: a group has another size, or lacks what replay needs.
+    Raises ValueError: a group has another size, or lacks what replay needs.
     """
     labels = _labels(batch)
     # [rows], what the reward function gave, before any KL penalty.
@@ -147,8 +146,7 @@ def weigh_sides(batch: DataProto) -> dict[str, float]:
     Returns:
         {"sides/retain_weight": 2 r / (1 + r)}; {} where the batch has one side only, which then weighs 1.
 
-    Raises:
-        ValueError: the reward function does not return `refused`.
+    Raises ValueError: the reward function does not return `refused`.
     """
     if "refused" not in batch.non_tensor_batch:
         raise ValueError(

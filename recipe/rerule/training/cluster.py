@@ -150,8 +150,7 @@ def of_run(config: DictConfig, runner: type) -> Iterator[TaskRunner]:
     When the block is left, all processes of the run have ended and their temporary files are gone. Of a
     cluster that was joined, these are the run's own alone, and temporary files stay there.
 
-    Raises:
-        DeathError: in place of Ray's error, where a machine or a process of the run died.
+    Raises DeathError: in place of Ray's error, where a machine or a process of the run died.
     """
     local_paths.make_absolute(config)
     started = Started()

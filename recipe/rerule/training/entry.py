@@ -148,8 +148,7 @@ def _composing(command: Command) -> Iterator[None]:
 def composed(command: Command, words: Sequence[str]) -> DictConfig:
     """The configuration of a command with these settings; nothing is run, resolved or checked.
 
-    Raises:
-        SettingsError: a setting does not exist or cannot be read.
+    Raises SettingsError: a setting does not exist or cannot be read.
     """
     from hydra import compose, initialize_config_dir
 
@@ -199,8 +198,7 @@ def _settings(table: schema.Table, defaults: Any) -> Iterator[str]:
 def check_options(arguments: list[str], command: Command) -> None:
     """Refuse options that the commands do not have, and a part of the configuration as `--config-name`.
 
-    Raises:
-        SettingsError: naming the option, and what to write.
+    Raises SettingsError: naming the option, and what to write.
     """
     given = {argument.split("=")[0] for argument in arguments}
     if given & {"--multirun", "-m"}:

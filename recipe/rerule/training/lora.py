@@ -19,8 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 def empty(model: DictConfig) -> Any:
     """The model of a section of the configuration, without weights on torch's meta device.
 
-    Raises:
-        OSError: a file cannot be read.
+    Raises OSError: a file cannot be read.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM

@@ -34,8 +34,7 @@ class PromptError(ValueError):
 def load_tokenizer(model: DictConfig) -> Any:
     """The tokenizer that verl will use for a model, given verl's configuration of it.
 
-    Raises:
-        PromptError: transformers cannot load it.
+    Raises PromptError: transformers cannot load it.
     """
     from transformers import AutoTokenizer
 
@@ -95,8 +94,7 @@ def suffixed_prompt_ids(
         double_bos: let the tokenizer add its special tokens (BOS) although templates write them themselves.
         template: further arguments of the chat template.
 
-    Raises:
-        jinja2.TemplateError: the chat template refuses the messages.
+    Raises jinja2.TemplateError: the chat template refuses the messages.
     """
     text = tokenizer.apply_chat_template(
         list(messages), add_generation_prompt=True, tokenize=False, **template
@@ -200,8 +198,7 @@ def _conversation_ids(tokenizer: Any, messages: Messages, count: int, template: 
 def require_chat_template(tokenizer: Any) -> None:
     """Refuse a tokenizer without a chat template, where there are prompts that need it.
 
-    Raises:
-        PromptError: naming the model that the tokenizer was loaded from.
+    Raises PromptError: naming the model that the tokenizer was loaded from.
     """
     if not tokenizer.chat_template:
         raise PromptError(

@@ -30,8 +30,7 @@ def start(config: DictConfig, module: str, what: str, train: Callable[[DictConfi
         what: what is being trained, for the message.
         train: trains as the one rank, in this process.
 
-    Raises:
-        RankError: a rank failed, and has said why.
+    Raises RankError: a rank failed, and has said why.
     """
     if config.trainer.n_gpus_per_node == 1 and config.trainer.nnodes == 1:
         with socket.socket() as probe:
@@ -63,8 +62,7 @@ def as_rank(config: DictConfig) -> Iterator[None]:
 
     verl's trainer is to be imported within the block.
 
-    Raises:
-        DiskFullError: the run folder's disk is full.
+    Raises DiskFullError: the run folder's disk is full.
     """
     from recipe.rerule.platform import sdpa
 

@@ -109,8 +109,7 @@ def sampling_interval(run_steps: int) -> int:
 def beside(files: str | Sequence[str] | None) -> str | None:
     """train.parquet in the folder of stage 1's rows.
 
-    Raises:
-        ValueError: there is none.
+    Raises ValueError: there is none.
     """
     if files is None:
         return None
@@ -290,8 +289,7 @@ def _counts(config: DictConfig, keys: Sequence[str]) -> list[int]:
 def count_rows(files: str | Sequence[str] | None) -> int:
     """Rows of the parquet files.
 
-    Raises:
-        ValueError: no file is given, or one cannot be read.
+    Raises ValueError: no file is given, or one cannot be read.
     """
     import pyarrow.parquet as pq
 

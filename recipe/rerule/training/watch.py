@@ -45,8 +45,7 @@ class Watch:
     Where something has died the watch ends all workers, so that calls to them raise, and interrupts the main
     thread, since a trainer may wait without such a call: V1 asks its queue again and again for responses.
 
-    Raises:
-        WorkerFailureError: on leaving, in place of what the trainer raised after its workers were ended.
+    Raises WorkerFailureError: on leaving, in place of what the trainer raised after its workers were ended.
     """
 
     def __init__(self, trainer: Any, agent_loops: Any) -> None:

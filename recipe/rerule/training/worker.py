@@ -185,8 +185,7 @@ class ReplayUpdate:
     def _weigh(self, data: TensorDict, log_probs: torch.Tensor) -> None:
         """Put the weights [rows, T] float32 into `data`, normalised over all ranks.
 
-        Raises:
-            RuntimeError: the batch was weighed before: a second micro-batch would be normalised apart.
+        Raises RuntimeError: the batch was weighed before: a second micro-batch would be normalised apart.
         """
         if self.ratio_metrics is not None:
             raise RuntimeError(

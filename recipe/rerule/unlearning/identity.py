@@ -33,8 +33,7 @@ _FREE = ("method.name", "optim.total_training_steps")
 def of(config: DictConfig) -> Identity:
     """The identity of a checked configuration.
 
-    Raises:
-        OSError: a file of rows cannot be read.
+    Raises OSError: a file of rows cannot be read.
     """
     found: Identity = {f"method.{name}": value for name, value in plain(config, "method").items()}
     found |= {key: _resolved(OmegaConf.select(config, key)) for key in _MODELS}

@@ -50,8 +50,7 @@ class GroupDataset(Dataset[list[Tokens]]):
             seed: of the draws.
             template: further arguments of the chat template.
 
-        Raises:
-            GroupError: an alternate row is missing, or there are too few answers to draw from.
+        Raises GroupError: an alternate row is missing, or there are too few answers to draw from.
         """
         self._files, self._method, self._seed = files, method, seed
         self._tokenizer, self._max_length, self._template = tokenizer, max_length, dict(template or {})
