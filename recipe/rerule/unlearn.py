@@ -66,9 +66,9 @@ def _find_checkpoint(config: DictConfig) -> None:
 
     trainer = config.trainer
     if trainer.resume_mode == "auto":
-        resume = checkpoints.prepare_resume(trainer.default_local_dir)
-        if resume.notice is not None:
-            io.warn(resume.notice)
+        _, notice = checkpoints.prepare_resume(trainer.default_local_dir)
+        if notice is not None:
+            io.warn(notice)
     elif trainer.resume_mode == "resume_path":
         checkpoints.prepare_resume_from(trainer.default_local_dir, trainer.resume_from_path)
 

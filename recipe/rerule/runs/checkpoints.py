@@ -50,16 +50,6 @@ class CheckpointError(ValueError):
 
 
 @dataclass(frozen=True)
-class Resume:
-    """Where a run goes on."""
-
-    step: int | None
-    """The checkpoint's step; None: nothing to go on from, the run starts from the beginning."""
-    notice: str | None
-    """One line for the user where the newest folder or the tracker could not be used."""
-
-
-@dataclass(frozen=True)
 class Best:
     """The best step of a run by validation; shares of the responses, and their mean as the score."""
 
@@ -201,11 +191,12 @@ def bytes_of_newest(run_folder: str | Path) -> int | None:
     return None if step is None else sum(_sizes(step_folder(run_folder, step)).values())
 
 
-def prepare_resume(run_folder: str | Path) -> Resume:
+def prepare_resume(run_folder: str | Path) -> tuple[int | None, str | None]:
     """For trainer.resume_mode=auto: make verl go on from the newest complete checkpoint.
 
     verl follows the tracker, which is rewritten to that step; without such a checkpoint it is removed, and
-    verl starts from the beginning.
+    verl starts from the beginning. Returns the step, None without one, and one line for the user, None where
+    the newest folder and the tracker could be used.
     """
     step, fault = newest_complete(run_folder), None
     if steps := _steps(run_folder):
@@ -215,9 +206,9 @@ def prepare_resume(run_folder: str | Path) -> Resume:
     fault = fault or _tracker_fault(Path(run_folder), step)
     _set_tracker(Path(run_folder), step)
     if fault is None:
-        return Resume(step, None)
+        return step, None
     start = "starting from the beginning" if step is None else f"going on from global_step_{step}"
-    return Resume(step, f"{fault}; {start}")
+    return step, f"{fault}; {start}"
 
 
 def prepare_resume_from(run_folder: str | Path, checkpoint: str | Path) -> None:

@@ -133,12 +133,10 @@ class SavedRun(_Trainer):
             return Path(trainer.resume_from_path)
         if trainer.resume_mode == "disable":
             return None
-        resume = checkpoints.prepare_resume(trainer.default_local_dir)
-        if resume.notice is not None:
-            print(resume.notice, flush=True)
-        if resume.step is None:
-            return None
-        return checkpoints.step_folder(trainer.default_local_dir, resume.step)
+        step, notice = checkpoints.prepare_resume(trainer.default_local_dir)
+        if notice is not None:
+            print(notice, flush=True)
+        return None if step is None else checkpoints.step_folder(trainer.default_local_dir, step)
 
 
 def restore_epoch_end(loader: StatefulDataLoader[Any], step: int, checkpoint: str | Path) -> None:

@@ -232,7 +232,11 @@ class Muse(Benchmark):
         """A passage's continuation is compared up to its first REFERENCE_TOKENS tokens."""
         from reward.rouge import rouge_l
 
-        tokenizer: Any = _tokenizer(folder) if any(probe.mode == "completion" for probe in probes) else None
+        tokenizer: Any = None
+        if any(probe.mode == "completion" for probe in probes):
+            from transformers import AutoTokenizer  # takes seconds
+
+            tokenizer = AutoTokenizer.from_pretrained(folder)
         found = []
         for probe in probes:
             response = cut(answers[self.request_id(probe)].text, self.asked[probe.mode].stop)
@@ -307,13 +311,6 @@ class Muse(Benchmark):
             name: partial(mean_score, log, name, "rougeL_f1") for name in OPEN_UNLEARNING_NAMES.values()
         }
         return {**stemmed, **{name: partial(_from_texts, log, name) for name in SETS}}
-
-
-def _tokenizer(folder: Path) -> Any:
-    # Its import takes seconds, and only passages are cut.
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(folder)
 
 
 def _from_texts(log: Log, name: str) -> float:
