@@ -23,6 +23,7 @@ from recipe.rerule.evaluation.engine.requests import Generation, PromptText
 from recipe.rerule.evaluation.engine.run import Decoding
 from recipe.rerule.schema import SettingsError, listed, plain
 from recipe.rerule.training import signal
+from recipe.rerule.training.prompts import load_tokenizer
 from reward.refusal import sentences
 
 STORE = "own_answers"
@@ -44,8 +45,6 @@ def asked(config: DictConfig) -> list[Row]:
         ValueError: no answer counts, or the folder of kept answers cannot be used.
         EngineError: vLLM failed.
     """
-    from recipe.rerule.training.prompts import load_tokenizer
-
     given = [row for path in listed(config.data.prompt_files) for row in read_rows(path)]
     prompts = [row for row in given if row["reward_model"]["ground_truth"]["type"] == "retain"]
     answers = _answers(config, prompts)

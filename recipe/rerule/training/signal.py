@@ -13,14 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from data_prep.contract import Row
 from recipe.rerule import io
 from reward import score
-
-if TYPE_CHECKING:
-    pass
 
 FILE = Path("records", "signal.jsonl")
 """In a run folder: a `Signal` a line."""

@@ -139,8 +139,9 @@ def actors_of(trainer: Any, agent_loops: Any) -> dict[str, Any]:
 
     By a name for messages.
     """
-    actors, queue = dict[str, Any](), trainer.config.transfer_queue
+    actors: dict[str, Any] = {}
     if trainer.config.trainer.use_v1:
+        queue = trainer.config.transfer_queue
         actors["transfer queue"] = ray.get_actor("TransferQueueController", namespace="transfer_queue")
         if queue.backend.storage_backend == "SimpleStorage":
             for number in range(queue.backend.SimpleStorage.num_data_storage_units):
