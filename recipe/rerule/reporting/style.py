@@ -15,6 +15,7 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
 from PIL import Image
 
 from recipe.rerule.reporting.document import Figure
@@ -95,13 +96,17 @@ def figure(
             legend_rows = -(-len(named) // columns_of_legend)
         each = height or (_PANEL_INCHES if len(panels) > 1 else _SINGLE_PANEL_INCHES)
         canvas.set_size_inches(_WIDTH_INCHES, each * down + _LEGEND_INCHES * legend_rows)
-        drawn, packed = io.BytesIO(), io.BytesIO()
-        canvas.savefig(drawn, format="png", dpi=_DPI)
-        plt.close(canvas)
-    # At most 128 colours; the same drawing gives the same bytes.
+        return Figure(name, title, explanation, alt, png(canvas))
+
+
+def png(canvas: Canvas) -> bytes:
+    """The canvas as a PNG of at most 128 colours; the same drawing gives the same bytes. Closes it."""
+    drawn, packed = io.BytesIO(), io.BytesIO()
+    canvas.savefig(drawn, format="png", dpi=_DPI)
+    plt.close(canvas)
     flat = Image.open(drawn).convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE)
     flat.save(packed, format="PNG", optimize=True)
-    return Figure(name, title, explanation, alt, packed.getvalue())
+    return packed.getvalue()
 
 
 def error_bar(value: float, low: float, high: float) -> list[list[float]] | None:
