@@ -76,11 +76,12 @@ class HookedTrainer(SavedRun):
     def _health_until(self, step: int) -> Health:
         """Of the run's records up to a step, as far as there are any that can be read."""
         health, folder = Health(self.config.health.stop_after), Path(self.config.trainer.default_local_dir)
-        if step > 0 and run_log.metrics_files(folder):
-            with contextlib.suppress(ValueError):
-                for number, metrics in read_metrics(folder).items():
-                    if number <= step:
-                        health.note(number, metrics)
+        if step < 1 or not run_log.metrics_files(folder):
+            return health
+        with contextlib.suppress(ValueError):
+            for number, metrics in read_metrics(folder).items():
+                if number <= step:
+                    health.note(number, metrics)
         return health
 
     def _say(self, metrics: Mapping[str, Any]) -> None:

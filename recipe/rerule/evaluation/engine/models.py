@@ -291,11 +291,6 @@ def with_prefixes(models: Sequence[Model], specs: Sequence[str], targets: Sequen
     ]
 
 
-def files_of(specs: Sequence[str]) -> list[tuple[str, str]]:
-    """The option and the file of each spec that names one."""
-    return [("--prefix", file) for _, _, file in (spec.partition("=") for spec in specs) if file]
-
-
 def add_template_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--template", action="append", default=[], metavar="NAME=VALUE",
