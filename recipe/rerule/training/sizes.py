@@ -312,13 +312,31 @@ def register() -> None:
 
     Importing `recipe.rerule.config` does it too.
     """
-    named: tuple[Callable[..., int | float | str | DictConfig | None], ...] = (
-        *(attention, engine_length, fused_kernels, micro_batch, passes_dtype, pass_tokens),
-        *(processor_optimizer, shard_devices, stage1_micro_batch, batch_size, epochs, steps, mini_batch),
-        *(stage1_warmup, stage1_rate, stage2_rate, parameters, sampling_interval, beside, replay_warmup),
-        *(replay_capacity, test_freq),
-    )
-    resolvers = {function.__name__: function for function in named}
-    resolvers |= {"rows": count_rows, "times": lambda number, factor: number * factor}
+    resolvers: dict[str, Callable[..., int | float | str | DictConfig | None]] = {
+        "attention": attention,
+        "engine_length": engine_length,
+        "fused_kernels": fused_kernels,
+        "micro_batch": micro_batch,
+        "passes_dtype": passes_dtype,
+        "pass_tokens": pass_tokens,
+        "processor_optimizer": processor_optimizer,
+        "shard_devices": shard_devices,
+        "stage1_micro_batch": stage1_micro_batch,
+        "rows": count_rows,
+        "batch_size": batch_size,
+        "epochs": epochs,
+        "steps": steps,
+        "mini_batch": mini_batch,
+        "times": lambda number, factor: number * factor,
+        "stage1_warmup": stage1_warmup,
+        "stage1_rate": stage1_rate,
+        "stage2_rate": stage2_rate,
+        "parameters": parameters,
+        "sampling_interval": sampling_interval,
+        "beside": beside,
+        "replay_warmup": replay_warmup,
+        "replay_capacity": replay_capacity,
+        "test_freq": test_freq,
+    }
     for name, function in resolvers.items():
         OmegaConf.register_new_resolver(f"rerule.{name}", function, replace=True)
