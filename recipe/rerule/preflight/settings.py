@@ -170,8 +170,7 @@ def check_thinking(data: DictConfig) -> None:
 def check_adapter(model: DictConfig, key: str) -> None:
     """Refuse settings of a LoRA adapter that do not fit together.
 
-    Args:
-        key: of the section, such as "actor_rollout_ref.model".
+    `key`: of the section, such as "actor_rollout_ref.model".
 
     Raises SettingsError: one line naming the setting.
     """

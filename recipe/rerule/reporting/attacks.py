@@ -302,8 +302,7 @@ TEMPLATES.filters["percent"] = percent
 def tables(results: AttackResults, suffix: str) -> list[Table]:
     """What is shown of each attack: the scores and E of the models; and all numbers, folded away.
 
-    Args:
-        suffix: of the names of their files.
+    `suffix`: of the names of their files.
     """
     columns = []
     for model in [*(name for name in _REFERENCES if name in results.models), *results.unlearned]:

@@ -89,8 +89,7 @@ def validation_prompts_figure(runs: Sequence[Run]) -> Figure | Missing:
 def start_figure(evaluation: Evaluation, of: str, runs: Sequence[Run]) -> Figure | Missing:
     """Metrics of the models that runs made, by the step of their first replay update.
 
-    Args:
-        of: the benchmark's title.
+    `of`: the benchmark's title.
     """
     title = f"{of}: metrics by the start of replay"
     models = {run.name: model for run in runs if (model := model_of(run, evaluation)) is not None}

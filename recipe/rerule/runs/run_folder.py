@@ -207,8 +207,7 @@ class BusyError(ValueError):
 def held(run_folder: str | Path, key: str = "trainer.default_local_dir") -> Iterator[None]:
     """Make the folder where it is missing, and keep other runs out of it while the block runs.
 
-    Args:
-        key: the setting or option that names the folder.
+    `key`: the setting or option that names the folder.
 
     Raises:
         BusyError: another run holds it; the message names its process and machine.

@@ -189,8 +189,7 @@ def set_dtype(folder: Path, dtype: DType, start: str) -> None:
     """Give the weights of a Hugging Face folder their final dtype, have config.json say so, and say what
     rounding undoes. A folder without safetensors files stays as it is, and so does a file of that dtype.
 
-    Args:
-        start: the model that training started from, a folder or a name on the Hub.
+    `start`: the model that training started from, a folder or a name on the Hub.
 
     Raises OSError: a file cannot be read or written.
     """

@@ -185,9 +185,8 @@ def replay_batch(
 
     `global_batch_size` and `mini_batch_size` are all rows: one optimiser step over the whole batch.
 
-    Args:
-        ranks: processes that share the rows, each taking as many, in order. Groups of refusals are short and
-            those of answers long, so rows are dealt such that all ranks have about as many tokens.
+    `ranks`: processes that share the rows, each taking as many, in order. Groups of refusals are short and
+    those of answers long, so rows are dealt such that all ranks have about as many tokens.
     """
     rows = pad_groups(groups, pad_token_id)
     token_num = rows["attention_mask"].sum(dim=-1).tolist()

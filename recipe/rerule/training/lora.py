@@ -33,8 +33,7 @@ def empty(model: DictConfig) -> Any:
 def adapted(model: DictConfig) -> Any:
     """The same with its adapter.
 
-    Args:
-        model: with lora_rank above 0.
+    `model`: with lora_rank above 0.
 
     Raises:
         ValueError: peft finds no module for the adapter.

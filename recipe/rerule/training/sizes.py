@@ -178,8 +178,7 @@ def model_config(model: str | None) -> dict[str, Any]:
 def fused_kernels(section: str, *, _root_: DictConfig) -> bool:
     """Whether log-probs can be had without keeping logits: for types of models with a plain head.
 
-    Args:
-        section: where the model stands in the configuration.
+    `section`: where the model stands in the configuration.
     """
     config = model_config(OmegaConf.select(_root_, f"{section}.path"))
     adapted = OmegaConf.select(_root_, f"{section}.lora_rank") and "lm_head" in str(
@@ -228,8 +227,7 @@ def attention(choice: str) -> str:
 def passes_dtype(choice: bool | str) -> str:
     """The dtype of the trainer's matrix products on a processor, in verl's words; weights stay float32.
 
-    Args:
-        choice: platform.bf16; "auto" takes bfloat16 where the processor has instructions for it.
+    `choice`: platform.bf16; "auto" takes bfloat16 where the processor has instructions for it.
     """
     import torch
 

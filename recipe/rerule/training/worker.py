@@ -81,9 +81,8 @@ class ReplayActorWorker(ActorRolloutRefWorker):
     def update_actor_replay(self, data: TensorDict) -> TensorDict:
         """One optimiser step on stored groups; the learning-rate schedule does not move.
 
-        Args:
-            data: this rank's rows, as `batches.replay_batch` makes them, with the ReplayConfig as
-                `replay_config`.
+        `data`: this rank's rows, as `batches.replay_batch` makes them, with the ReplayConfig as
+        `replay_config`.
 
         Returns:
             "metrics": {name: float} over the whole replay batch, equal on every rank but for the seconds.

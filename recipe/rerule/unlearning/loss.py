@@ -107,8 +107,7 @@ class MethodLoss:
     ) -> None:
         """A model may be None where `method.referenced`, or `method.reinforced`, is empty.
 
-        Args:
-            seed: of the control vector's direction.
+        `seed`: of the control vector's direction.
         """
         self._method, self._start, self._reinforced = method, start, reinforced
         self._seed = seed
