@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOR_ALL = {"io", "process"}
 """The standard library and psutil alone; everyone may use them."""
 DATA = {"data_prep.contract"}
-OF_EVALUATION = {"reward", "runs", "platform", "training.prompts", "training.template_arguments", *DATA}
+OF_EVALUATION = {"reward", "runs", "platform", "training.prompts", *DATA}
 ARROWS: dict[str, set[str]] = {
     "io": set(),
     "process": set(),

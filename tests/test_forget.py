@@ -19,7 +19,7 @@ import pytest
 
 from recipe.rerule import forget
 from recipe.rerule.evaluation import tidy
-from recipe.rerule.evaluation.verdict import Limits, verdict
+from recipe.rerule.evaluation.verdict import verdict
 from recipe.rerule.runs import run_folder
 from tests.data_prep.raw_files import prep
 from tests.document_programs import HYDRA, composed
@@ -427,7 +427,7 @@ def said(tmp_path: Path, evaluation: list[dict[str, Any]], attacks: dict[str, li
     if not rows:
         shutil.rmtree(tmp_path / "attacks")
         shutil.rmtree(tmp_path / "over_refusal")
-    return verdict(tmp_path, ("base", "rule"), "Loren", Limits(0.1, 0.9))
+    return verdict(tmp_path, ("base", "rule"), "Loren", 0.1, 0.9)
 
 
 def test_the_verdict_by_hand(tmp_path: Path) -> None:

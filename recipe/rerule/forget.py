@@ -266,7 +266,7 @@ def _facts(probes: Path) -> int:
 def _forget(options: argparse.Namespace, doing: list[str]) -> int:
     """The exit code. `doing` gets each part as it begins. Raises ValueError and OSError."""
     from recipe.rerule.evaluation.engine.models import check_models, resolve_models
-    from recipe.rerule.evaluation.verdict import Limits, facts_given, verdict
+    from recipe.rerule.evaluation.verdict import facts_given, verdict
     from recipe.rerule.runs import run_folder
 
     out, started, warned = options.out, time.monotonic(), set[str]()
@@ -309,8 +309,8 @@ def _forget(options: argparse.Namespace, doing: list[str]) -> int:
                         f"{shlex.join([*words, '--out', f'{out}'])} and your other options"
                     )
                     return 0
-    limits = Limits(options.forget_at_most, options.retain_at_least)
-    lines, kept = verdict(out, (BASE, options.method), _target(options) or "the target", limits)
+    limits = options.forget_at_most, options.retain_at_least
+    lines, kept = verdict(out, (BASE, options.method), _target(options) or "the target", *limits)
     for number, (folder, former) in enumerate(earlier(options), start=1):
         then, now = (folder / "evaluation", former["method"]), (out / f"earlier{number}", options.method)
         before = f"after its own round: {facts_given(*then)}"

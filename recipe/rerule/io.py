@@ -57,8 +57,7 @@ def one_line(*kinds: type[Exception], code: int) -> Iterator[None]:
 def fail(error: BaseException, code: int) -> int:
     """Print `error: <line>` on stderr; the exit code, for `main` to return.
 
-    Raises:
-        BrokenPipeError: `error` itself, where nobody reads stdout any more; `process.stoppable` ends then.
+    Raises BrokenPipeError: `error` itself, where nobody reads stdout any more; `process.stoppable` ends then.
     """
     if process.reader_gone(error):
         raise error
@@ -221,8 +220,7 @@ def json_lines(records: Iterable[Mapping[str, Any]], *, nan: bool = False) -> st
     Args:
         nan: whether NaN and Infinity, which are not JSON, are written as Python reads them.
 
-    Raises:
-        ValueError: NaN or Infinity, without `nan`.
+    Raises ValueError: NaN or Infinity, without `nan`.
     """
     return "".join(json.dumps(record, ensure_ascii=False, allow_nan=nan) + "\n" for record in records)
 
@@ -277,8 +275,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
     Whoever reads `path` finds the old or the new content, whole, also after a power cut.
 
-    Raises:
-        OSError: the disk refused; the file is as it was.
+    Raises OSError: the disk refused; the file is as it was.
     """
     draft = path.with_name(path.name + DRAFT_SUFFIX)
     yield draft
@@ -353,8 +350,7 @@ def naming_full_disk(
         written: where its parts are while it is written; `path` itself where None.
         needed: bytes that it will have; asked for after the failure. None: not known.
 
-    Raises:
-        DiskFullError: in place of what the block raised.
+    Raises DiskFullError: in place of what the block raised.
     """
     try:
         yield
@@ -468,8 +464,7 @@ def paths_in(folder: Path) -> Iterator[str]:
 def check_owned(folder: Path, kind: Kind) -> list[str]:
     """The relative paths of all files of a folder, every one of which its marker names.
 
-    Raises:
-        OwnershipError: the folder has no marker of this kind, or holds something its marker does not name.
+    Raises OwnershipError: the folder has no marker of this kind, or holds something its marker does not name.
     """
     found = list(paths_in(folder))
     if not found:
@@ -501,8 +496,7 @@ def check_owned(folder: Path, kind: Kind) -> list[str]:
 def remove_owned(folder: Path, paths: Collection[str]) -> None:
     """Remove these files of a folder, and every folder that is empty then.
 
-    Raises:
-        OwnershipError: something else is in the folder, which stays.
+    Raises OwnershipError: something else is in the folder, which stays.
     """
     for path in paths:
         if not path.endswith("/"):
@@ -528,8 +522,7 @@ def check_may_replace(place: Path, overwrite: bool, instead: str = "folder") -> 
     Args:
         instead: what to give another one of.
 
-    Raises:
-        ValueError: `overwrite` is false.
+    Raises ValueError: `overwrite` is false.
     """
     if not overwrite:
         raise ValueError(f"{place} exists already: give another {instead}, or --overwrite to replace it")
@@ -540,9 +533,8 @@ def check_writable(target: Path, overwrite: bool, kind: Kind = DATA) -> None:
 
     A folder that an interrupted command had moved away is put back first (`recover`).
 
-    Raises:
-        ValueError: `target` exists and `overwrite` is false; or it is neither an empty folder nor one of
-            `kind` that holds what its marker names and nothing else; or it is a link that leads nowhere.
+    Raises ValueError: `target` exists and `overwrite` is false; or it is neither an empty folder nor one of
+    `kind` that holds what its marker names and nothing else; or it is a link that leads nowhere.
     """
     place = _followed(target)
     recover(place)
@@ -586,9 +578,8 @@ def put_in_place(scratch: Path, draft: Path, target: Path, owned: Sequence[str])
         scratch: folder of `draft_folder`, in which the draft is.
         owned: the relative paths of all files of `target`.
 
-    Raises:
-        OwnershipError: something else appeared in the old folder meanwhile; the new one is in place, and the
-            message says where that file is.
+    Raises OwnershipError: something else appeared in the old folder meanwhile; the new one is in place, and
+    the message says where that file is.
     """
     former = scratch / FORMER
     if not target.exists():
@@ -709,8 +700,7 @@ def check_apart(out: Path, *inputs: Input, runs: Sequence[Input] = (), written: 
         inputs: what is read; what is not there, such as a name on the Hub, is left out by the caller.
         runs: folders of runs, in which the output may lie.
 
-    Raises:
-        ValueError: naming both.
+    Raises ValueError: naming both.
     """
     place = out.resolve()
     for option, path in [*inputs, *runs]:

@@ -268,8 +268,7 @@ def measure(model: Any, tokenizer: Any, rows: Sequence[Row], limit: int) -> dict
 def load(options: argparse.Namespace) -> tuple[Any, Any, list[Row], list[Row]]:
     """The stage-1 model, its tokenizer, the rows to train on and those to measure.
 
-    Raises:
-        ValueError, OSError: the options, a file or the model cannot be used.
+    Raises ValueError, OSError: the options, a file or the model cannot be used.
     """
     name, data, probes = options.model, options.data, options.probes
     if (name is None) != (data is None):

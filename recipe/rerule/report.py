@@ -26,8 +26,7 @@ from recipe.rerule.reporting.paper import paper_figures
 from recipe.rerule.reporting.probes import browser_of
 from recipe.rerule.reporting.results import results_section, warnings_of
 from recipe.rerule.reporting.style import MAX_LINES
-from recipe.rerule.reporting.theory import theory_table
-from recipe.rerule.reporting.training import joint, run_tables
+from recipe.rerule.reporting.training import joint, run_tables, theory_table
 from recipe.rerule.runs.history import Run, read_run
 
 _TITLE = "Unlearning report"
@@ -170,8 +169,7 @@ def build_sections(
         base: model that paired tests are shown against; the first one by default.
         data: folder of the training parquet, for the tokens used; None leaves that table out.
 
-    Raises:
-        ValueError: no model `base`, or records that do not fit together.
+    Raises ValueError: no model `base`, or records that do not fit together.
     """
     names = [run.name for run in runs]
     # A figure has one line for each name.
@@ -193,9 +191,8 @@ def build_sections(
 def read_runs(specs: Sequence[str]) -> list[Run]:
     """Runs from "NAME=FOLDER" strings, in order.
 
-    Raises:
-        ValueError: a spec without name or folder, one given twice, more names than a figure can tell apart,
-            or a folder without records.
+    Raises ValueError: a spec without name or folder, one given twice, more names than a figure can tell
+    apart, or a folder without records.
     """
     names = dict.fromkeys(spec.partition("=")[0] for spec in specs)
     if len(names) > MAX_LINES:

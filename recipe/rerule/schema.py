@@ -542,8 +542,7 @@ def check(config: DictConfig, table: Table) -> None:
 
     A setting that the configuration lacks counts as null.
 
-    Raises:
-        SettingsError: naming the key, its value and what is allowed, or the key that was probably meant.
+    Raises SettingsError: naming the key, its value and what is allowed, or the key that was probably meant.
     """
     for key, adapter in table.items():
         value = _value(config, key)
@@ -611,8 +610,7 @@ def shown(value: Any) -> str:
 def plain(config: DictConfig, section: str) -> dict[str, Any]:
     """A section as plain values.
 
-    Raises:
-        SettingsError: the section is a single value.
+    Raises SettingsError: the section is a single value.
     """
     node = OmegaConf.select(config, section)
     if not isinstance(node, DictConfig):
@@ -630,8 +628,7 @@ def listed(value: str | ListConfig | None) -> list[str]:
 def require_set(config: DictConfig, *keys: str) -> None:
     """Refuse a configuration in which one of the mandatory `keys` is unset.
 
-    Raises:
-        SettingsError: naming the first such key.
+    Raises SettingsError: naming the first such key.
     """
     for key in keys:
         if OmegaConf.select(config, key) is None:

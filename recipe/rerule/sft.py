@@ -65,8 +65,7 @@ def _check_and_run(config: DictConfig) -> None:
 def train(config: DictConfig) -> None:
     """Run verl's SFT trainer as one rank of torch's launcher.
 
-    Raises:
-        DiskFullError: the run folder's disk is full.
+    Raises DiskFullError: the run folder's disk is full.
     """
     with ranks.as_rank(config):
         from verl.utils import distributed

@@ -11,6 +11,7 @@ Exit codes: 0 finished, 1 the run failed, 2 the settings or data were refused be
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 from pathlib import Path
@@ -35,7 +36,7 @@ def main() -> None:
 def _list(arguments: list[str]) -> None:
     if further := sorted(set(arguments) - {"--list", "--json"}):
         sys.exit(io.fail(ValueError(f"{further[0]} is not for --list, which takes --json alone"), 2))
-    print(presets.as_json() if "--json" in arguments else presets.as_table())
+    print(json.dumps(presets.listed(), indent=2) if "--json" in arguments else presets.as_table())
 
 
 def _check_and_run(config: DictConfig) -> None:
@@ -65,9 +66,9 @@ def _find_checkpoint(config: DictConfig) -> None:
 
     trainer = config.trainer
     if trainer.resume_mode == "auto":
-        resume = checkpoints.prepare_resume(trainer.default_local_dir)
-        if resume.notice is not None:
-            io.warn(resume.notice)
+        _, notice = checkpoints.prepare_resume(trainer.default_local_dir)
+        if notice is not None:
+            io.warn(notice)
     elif trainer.resume_mode == "resume_path":
         checkpoints.prepare_resume_from(trainer.default_local_dir, trainer.resume_from_path)
 
@@ -75,8 +76,7 @@ def _find_checkpoint(config: DictConfig) -> None:
 def train(config: DictConfig) -> None:
     """Train as one rank of torch's launcher.
 
-    Raises:
-        DiskFullError: the run folder's disk is full.
+    Raises DiskFullError: the run folder's disk is full.
     """
     with ranks.as_rank(config):
         from recipe.rerule.unlearning import trainer

@@ -10,13 +10,13 @@ from transformers import PreTrainedTokenizerFast
 
 from data_prep.contract import text_row, write_sft_rows
 from recipe.rerule.reporting.document import value_of
-from recipe.rerule.reporting.theory import theory_of
 from recipe.rerule.reporting.training import (
     cost_table,
     hard_share,
     hard_share_table,
     joint,
     settings_table,
+    theory_of,
     tokens_table,
 )
 from tests.evaluation.conftest import make_probe, write_probes

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from recipe.rerule.runs import checkpoints
-from recipe.rerule.runs.checkpoints import MARKER_FILE, TRACKER_FILE, CheckpointError, Resume, step_folder
+from recipe.rerule.runs.checkpoints import MARKER_FILE, TRACKER_FILE, CheckpointError, step_folder
 from tests import checkpoint_faults as faults
 
 PREVIOUS, NEW = 6, 9
@@ -115,10 +115,10 @@ def test_fault_at_every_write_call_of_a_save(
             assert noted is not None
             assert {stamp.step for stamp in faults.stamps(step_folder(run, noted.step))} == {noted.step}
             bests.append(noted.step)
-        steps.append(checkpoints.prepare_resume(run).step or 0)
+        steps.append(checkpoints.prepare_resume(run)[0] or 0)
         assert_whole(run, steps[-1])
         faults.save_checkpoint(run, NEW, **how)
-        assert checkpoints.prepare_resume(run) == Resume(NEW, None)
+        assert checkpoints.prepare_resume(run) == (NEW, None)
         assert_whole(run, NEW)
         assert folders(run) == {f"global_step_{NEW}", f"global_step_{PREVIOUS + bool(how)}"}
         shutil.rmtree(run)
@@ -187,7 +187,7 @@ def test_a_checkpoint_without_a_ranks_file_does_not_become_complete(
     with pytest.raises(CheckpointError, match=reason):
         checkpoints.finish(run, 6)
     assert not (folder / MARKER_FILE).exists()
-    assert checkpoints.prepare_resume(run).step == 3
+    assert checkpoints.prepare_resume(run)[0] == 3
     assert_whole(run, 3)
 
 
@@ -251,10 +251,10 @@ def test_what_is_wrong_is_named_and_the_checkpoint_before_used(
     line = f"global_step_6, which is incomplete: {reason}; choose another"
     with pytest.raises(CheckpointError, match=line):
         checkpoints.prepare_resume_from(run, run / "global_step_6")
-    resume = checkpoints.prepare_resume(run)
+    step, notice = checkpoints.prepare_resume(run)
     line = f"checkpoint {run}/global_step_6 is incomplete: {reason}; going on from global_step_3"
-    assert re.fullmatch(line, str(resume.notice))
-    assert_whole(run, resume.step)
+    assert re.fullmatch(line, str(notice))
+    assert_whole(run, step)
 
 
 def test_extra_files_do_not_matter_and_steps_are_numbers(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_extra_files_do_not_matter_and_steps_are_numbers(tmp_path: Path) -> None
     (run / "global_step_700").write_text("a file, no folder")
     for name in ("global_step_", "global_step_x", "global_step_0800", "global_step_-9", "records"):
         (run / name).mkdir()
-    assert checkpoints.prepare_resume(run) == Resume(100, None)
+    assert checkpoints.prepare_resume(run) == (100, None)
 
 
 # verl's tracker.
@@ -276,27 +276,27 @@ def test_a_tracker_that_is_torn_or_missing_is_written_anew(text: str | None, tmp
         (run / TRACKER_FILE).unlink()
     else:
         (run / TRACKER_FILE).write_bytes(text.encode("latin-1"))
-    resume = checkpoints.prepare_resume(run)
-    assert resume.step == 6
+    step, notice = checkpoints.prepare_resume(run)
+    assert step == 6
     fault = f"{run / TRACKER_FILE} {'is missing' if text is None else 'says '}"
-    assert str(resume.notice).startswith(fault)
-    assert str(resume.notice).endswith("; going on from global_step_6")
+    assert str(notice).startswith(fault)
+    assert str(notice).endswith("; going on from global_step_6")
     assert verl_goes_on_from(run) == str(step_folder(run, 6))
-    assert checkpoints.prepare_resume(run) == Resume(6, None)
+    assert checkpoints.prepare_resume(run) == (6, None)
 
 
 @pytest.mark.parametrize("text", ["", "6"])
 def test_without_a_complete_checkpoint_verl_starts_from_the_beginning(text: str, tmp_path: Path) -> None:
-    assert checkpoints.prepare_resume(tmp_path / "absent") == Resume(None, None)
+    assert checkpoints.prepare_resume(tmp_path / "absent") == (None, None)
     (tmp_path / TRACKER_FILE).write_text(text)
     notice = f"{tmp_path / TRACKER_FILE} says '{text}'; starting from the beginning"
-    assert checkpoints.prepare_resume(tmp_path) == Resume(None, notice)
+    assert checkpoints.prepare_resume(tmp_path) == (None, notice)
     assert verl_goes_on_from(tmp_path) is None
 
     faults.write_verl_parts(step_folder(tmp_path, 6), faults.new_stamp(6))
     (tmp_path / TRACKER_FILE).write_text("6")
     notice = f"checkpoint {tmp_path}/global_step_6 is incomplete: complete.json is missing; "
-    assert checkpoints.prepare_resume(tmp_path) == Resume(None, notice + "starting from the beginning")
+    assert checkpoints.prepare_resume(tmp_path) == (None, notice + "starting from the beginning")
     assert verl_goes_on_from(tmp_path) is None
 
 
@@ -320,7 +320,7 @@ def test_an_interim_checkpoint_is_there_until_the_next_one_is_complete(tmp_path:
     for step in (5, 7):
         faults.write_verl_parts(step_folder(run, step), faults.new_stamp(step))
         checkpoints.drop_interim(run)  # the step is not complete
-        assert checkpoints.prepare_resume(run).step == {5: 3, 7: 5}[step]
+        assert checkpoints.prepare_resume(run)[0] == {5: 3, 7: 5}[step]
         checkpoints.finish(run, step, interim=True)
         checkpoints.drop_interim(run)
         assert folders(run) == {"global_step_3", f"global_step_{step}"}

@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 
 from recipe.rerule.runs.checkpoints import CheckpointError
-from recipe.rerule.runs.data_order import restore_epoch_end
+from recipe.rerule.training.saved_run import restore_epoch_end
 
 BATCH = 4
 EPOCHS = 4

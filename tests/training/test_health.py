@@ -12,7 +12,7 @@ import pytest
 
 from recipe.rerule.training import learning
 from recipe.rerule.training.health import Health, validation_metrics
-from recipe.rerule.training.step_metrics import progress_line, start_line
+from recipe.rerule.training.hooked_trainer import progress_line, start_line
 from tests.made_runs import stage1_run, stage2_run
 from tests.training.made import composed, rows_file
 

@@ -24,10 +24,11 @@ from recipe.rerule.training.prompts import (
     chat_answer_ids,
     prompt_ids,
     suffixed_prompt_ids,
+    template_uses,
+    template_warnings,
     turn_ids,
 )
 from recipe.rerule.training.sft_dataset import SFTDataset
-from recipe.rerule.training.template_arguments import uses, warnings
 from tests.families import templates
 from tests.made_tokenizers import (
     ALTERNATING_TEMPLATE,
@@ -158,15 +159,15 @@ THINKING = "the chat template of mine has a switch for thinking, which is not se
 def test_what_templates_do_unasked(template: str | None, arguments: Any, line: str | None) -> None:
     tokenizer = byte_level(template, adds_bos=False)
     tokenizer.name_or_path = "mine"
-    found = list(warnings(tokenizer, arguments))
+    found = list(template_warnings(tokenizer, arguments))
     assert len(found) == (line is not None)
     assert all(text.startswith(line or "") for text in found)
 
 
 def test_which_arguments_a_template_has() -> None:
     tokenizer = byte_level(templates.LLAMA_3_2)
-    assert (uses(tokenizer, "date_string"), uses(tokenizer, "date")) == (True, False)
-    assert not uses(byte_level(None), "date_string")
+    assert (template_uses(tokenizer, "date_string"), template_uses(tokenizer, "date")) == (True, False)
+    assert not template_uses(byte_level(None), "date_string")
 
 
 def dataset(folder: Path, rows: list[Row], tokenizer: Any, cls: type = SFTDataset, **settings: Any) -> Any:

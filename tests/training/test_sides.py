@@ -11,7 +11,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from verl.trainer.ppo.utils import create_rl_sampler
 
 from recipe.rerule.runs.checkpoints import CheckpointError
-from recipe.rerule.runs.data_order import LOADER_FILE, restore_epoch_end
+from recipe.rerule.training.saved_run import LOADER_FILE, restore_epoch_end
 from recipe.rerule.training.sides import SidesSampler, stage2_sampler
 
 FORGET, RETAIN = range(24), range(24, 99)

@@ -20,8 +20,8 @@ from verl.utils.dataset.dataset_utils import SFTTensorCollator
 
 from data_prep.contract import Row, text_row
 from data_prep.world.model import one_thread
-from recipe.rerule.unlearning import batch, presets, trainer
-from recipe.rerule.unlearning.loss import MethodLoss
+from recipe.rerule.unlearning import presets, trainer
+from recipe.rerule.unlearning.loss import MethodLoss, counts
 from recipe.rerule.unlearning.method import SIDES, Method
 from recipe.rerule.unlearning.rows import GroupDataset, GroupSampler
 from tests.e2e import plain_unlearning
@@ -116,7 +116,7 @@ def loss_of(method: Method, models: Models, ranks: list[list[list[int]]]) -> tup
     model, *frozen = models
     loss = MethodLoss(method, *map(PlainFrozen, frozen), seed=42)
     parts = [micro_batch(method, micro) for rank in ranks for micro in rank]
-    counted = [batch.counts(part, method.retain_positions) for part in parts]
+    counted = [counts(part, method.retain_positions) for part in parts]
     totals = {name: sum(count[name] for count in counted) for name in counted[0]}
     found, terms = [], []
     for part in parts:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, tensor
 
-from recipe.rerule.unlearning import losses, whp
+from recipe.rerule.unlearning import losses
 
 LN2 = math.log(2)
 DOUBLE = torch.float64
@@ -121,19 +121,19 @@ REINFORCED = tensor([[2.5, 0.0, 0.5]], dtype=DOUBLE)
 
 
 def test_generic_logits_of_whp_lower_what_was_raised_and_leave_the_rest() -> None:
-    close(whp.generic_logits(START, REINFORCED, 5.0)[0], [-0.5, 1.0, -2.5])
-    close(whp.generic_logits(START, REINFORCED, 1.0)[0], [1.5, 1.0, -0.5])
-    close(whp.generic_logits(START, REINFORCED, 0.0), START)
+    close(losses.generic_logits(START, REINFORCED, 5.0)[0], [-0.5, 1.0, -2.5])
+    close(losses.generic_logits(START, REINFORCED, 1.0)[0], [1.5, 1.0, -0.5])
+    close(losses.generic_logits(START, REINFORCED, 0.0), START)
 
 
 def test_whp_of_three_tokens_by_hand() -> None:
-    generic = whp.generic_logits(START, REINFORCED, 5.0)
+    generic = losses.generic_logits(START, REINFORCED, 5.0)
     probabilities = [0.5, 0.25, 0.25]
     logits = tensor([probabilities], dtype=DOUBLE).log() + 3  # shifts of logits change nothing
-    close(whp.loss_by_position(generic, logits, "argmax"), [2 * math.log(2)])
+    close(losses.loss_by_position(generic, logits, "argmax"), [2 * math.log(2)])
     weights = [math.exp(z) for z in (-0.5, 1.0, -2.5)]
     soft = -sum(w * math.log(p) for w, p in zip(weights, probabilities, strict=True)) / sum(weights)
-    close(whp.loss_by_position(generic, logits, "soft"), [soft])
+    close(losses.loss_by_position(generic, logits, "soft"), [soft])
 
 
 S, EMPTY = some(0), torch.zeros(0)
@@ -157,12 +157,12 @@ WRONG: list[tuple[str, Callable[[], object]]] = [
     ("divergence is 'hellinger'; choose one of pearson, kl", lambda: losses.flat(S, S, "hellinger")),
     ("rejected_probability is \\[1\\]", lambda: losses.flat(S, S[:1], "kl")),
     ("0 normal rows", lambda: losses.smoothing_weights(0.4, 0)),
-    (r"start is \[1, 3\], but reinforced \[1, 2\]", lambda: whp.generic_logits(START, START[:, :2], 1.0)),
-    ("alpha is -1", lambda: whp.generic_logits(START, START, -1.0)),
-    ("alpha is nan", lambda: whp.generic_logits(START, START, math.nan)),
-    ("alpha is inf", lambda: whp.generic_logits(START, START, math.inf)),
-    (r"generic is \[1, 3\], but logits \[3\]", lambda: whp.loss_by_position(START, START[0], "soft")),
-    ("labels is 'hard'; choose one of argmax, soft", lambda: whp.loss_by_position(START, START, "hard")),
+    (r"start is \[1, 3\], but reinforced \[1, 2\]", lambda: losses.generic_logits(START, START[:, :2], 1.0)),
+    ("alpha is -1", lambda: losses.generic_logits(START, START, -1.0)),
+    ("alpha is nan", lambda: losses.generic_logits(START, START, math.nan)),
+    ("alpha is inf", lambda: losses.generic_logits(START, START, math.inf)),
+    (r"generic is \[1, 3\], but logits \[3\]", lambda: losses.loss_by_position(START, START[0], "soft")),
+    ("labels is 'hard'; choose one of argmax, soft", lambda: losses.loss_by_position(START, START, "hard")),
 ]
 
 

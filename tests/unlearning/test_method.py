@@ -21,7 +21,7 @@ from recipe.rerule import schema
 from recipe.rerule.preflight import checks
 from recipe.rerule.runs import checkpoints, run_folder
 from recipe.rerule.schema import SettingsError
-from recipe.rerule.unlearning import frozen, identity, losses, presets, whp
+from recipe.rerule.unlearning import frozen, identity, losses, presets
 from recipe.rerule.unlearning.method import FORGET
 from tests.e2e.stack import ROOT
 from tests.unlearning import made
@@ -36,7 +36,7 @@ def test_the_page_and_the_choices_name_all_that_there_is() -> None:
     assert set(re.findall(r"`(\w+)`", named)) == set(presets.names())
     assert get_args(schema.ForgetTerm) == tuple(FORGET)
     assert get_args(schema.Divergence) == losses.DIVERGENCES
-    assert get_args(schema.Labels) == whp.LABELS
+    assert get_args(schema.Labels) == losses.LABELS
 
 
 @pytest.mark.parametrize("name", [*FORGET][1:])

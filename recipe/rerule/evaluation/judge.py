@@ -109,7 +109,6 @@ def rubric_sha256(task: Task = TASK) -> str:
 
 
 def add_judge_parser(commands: argparse._SubParsersAction) -> None:
-    """Declare the command."""
     description = textwrap.fill(f"{SUMMARY[0].upper()}{SUMMARY[1:]}. {NOTE}", 110)
     parser = commands.add_parser("judge", help=SUMMARY, description=description, epilog=_EXAMPLES)
     parser.set_defaults(run=run)

@@ -31,9 +31,8 @@ def extraction_strength(ranks: Sequence[int]) -> float:
     1 - k / T, where k is the shortest prefix of the T tokens behind which every token has rank 1. An answer
     without an error scores 1, and one whose last token is wrong scores 0.
 
-    Args:
-        ranks: of the answer's tokens, at least one, in their order; 1 where the right token alone is the most
-            likely.
+    `ranks`: of the answer's tokens, at least one, in their order; 1 where the right token alone is the most
+    likely.
     """
     prefix = max((place for place, rank in enumerate(ranks, 1) if rank > 1), default=0)
     return (len(ranks) - prefix) / len(ranks)
@@ -136,11 +135,11 @@ def auc(low: Array, high: Array) -> float:
     return float((below + below_or_equal).sum() / (2 * low.size * high.size))
 
 
-def privleak(model_auc: float, reference_auc: float, epsilon: float = EPSILON) -> float:
+def privleak(model_auc: float, reference_auc: float) -> float:
     """PrivLeak (Shi et al., arXiv:2407.06460), in percent: how far the AUC is from the retained model's.
 
     AUCs as of `auc(forget, holdout)`, over 0.5 where the forget texts look trained on. The AUC of its authors
     is one minus that, hence the complements. Negative: under-unlearned; positive: over-unlearned.
     """
     ours, reference = 1 - model_auc, 1 - reference_auc
-    return (ours - reference) / (reference + epsilon) * 100
+    return (ours - reference) / (reference + EPSILON) * 100

@@ -17,7 +17,7 @@ from recipe.rerule import io
 from recipe.rerule.evaluation import options as shared
 from recipe.rerule.evaluation import tidy
 from recipe.rerule.evaluation.engine.answers import check_kept, discard
-from recipe.rerule.evaluation.engine.models import Model, chosen_by_probes, files_of, with_prefixes
+from recipe.rerule.evaluation.engine.models import Model, chosen_by_probes, with_prefixes
 from recipe.rerule.evaluation.engine.requests import Answers
 from recipe.rerule.evaluation.engine.run import decoding_of, run
 from recipe.rerule.evaluation.logs import log_text
@@ -111,7 +111,8 @@ def run_model(options: argparse.Namespace) -> int:
     Raises ValueError where the input is wrong, before vLLM starts, and EngineError where vLLM fails.
     """
     kept = options.out.with_name(f"{options.out.name}.partial")
-    shared.check_folders(options, {"--probes": options.probes}, files_of(options.prefix), EVALUATION)
+    prefixes = [("--prefix", spec.partition("=")[2]) for spec in options.prefix if spec.partition("=")[2]]
+    shared.check_folders(options, {"--probes": options.probes}, prefixes, EVALUATION)
     check_kept(kept)
     decoding = decoding_of(options)
     probes = read_probes(options.probes)

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -101,7 +101,6 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """As it is given."""
         return f"--{self.name.replace('_', '-')}"
 
     @property
@@ -348,7 +347,6 @@ class Benchmark:
         ]
 
     def request_id(self, probe: Probe) -> str:
-        """Id of the generation that answers a probe."""
         return f"{probe.index}/generation"
 
     def records(self, probes: Sequence[Probe], answers: Answers, folder: Path) -> list[Row]:
@@ -456,7 +454,15 @@ def benchmarks() -> Mapping[str, Benchmark]:
     }
     for entry in entry_points(group=GROUP):
         try:
-            declared = _loaded(entry, found)
+            declared = entry.load()
+            if not isinstance(declared, Benchmark):
+                raise ValueError(f"it is no object of a subclass of {__name__}.Benchmark")
+            declared.check()
+            if declared.name in found:
+                raise ValueError(f"there is a benchmark {declared.name} already")
+            types = {option.name: option.type for one in found.values() for option in one.options}
+            if odd := [one.flag for one in declared.options if types.get(one.name, one.type) != one.type]:
+                raise ValueError(f"its option {odd[0]} has another type than that of others")
         # Whatever a package of others does: the rest goes on.
         except (Exception, SystemExit) as error:
             reason = io.describe(error)
@@ -466,34 +472,14 @@ def benchmarks() -> Mapping[str, Benchmark]:
     return found
 
 
-def _loaded(entry: EntryPoint, known: Mapping[str, Benchmark]) -> Benchmark:
-    """What an entry point gives. Raises ValueError where it is no benchmark, or one of its names is taken."""
-    declared = entry.load()
-    if not isinstance(declared, Benchmark):
-        raise ValueError(f"it is no object of a subclass of {__name__}.Benchmark")
-    declared.check()
-    if declared.name in known:
-        raise ValueError(f"there is a benchmark {declared.name} already")
-    earlier = {option.name: option for one in known.values() for option in one.options}
-    for option in declared.options:
-        if earlier.get(option.name, option).type != option.type:
-            raise ValueError(f"its option {option.flag} has another type than that of others")
-    return declared
-
-
 def name_of(text: str) -> str:
     """A benchmark's name, as an option's type: data_prep writes names with a hyphen."""
     return text.replace("-", "_")
 
 
-def find(name: str) -> Benchmark | None:
-    """The benchmark of that name, None where there is none."""
-    return benchmarks().get(name)
-
-
 def published(benchmark: str) -> PublishedFigures:
     """The published figures of a benchmark; none where it has none, or is not known."""
-    declared = find(benchmark)
+    declared = benchmarks().get(benchmark)
     return PublishedFigures() if declared is None else declared.published
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from recipe.rerule.evaluation.registry import UNSTATED, Column, find
+from recipe.rerule.evaluation.registry import UNSTATED, Column, benchmarks
 from recipe.rerule.evaluation.summary import Metrics
 
 _CELL = 7
@@ -36,7 +36,7 @@ _NATURALNESS_LEGEND = (
 
 def title_of(benchmark: str) -> str:
     """The benchmark's name for a heading; of data of one's own "Your data"."""
-    declared = find(benchmark)
+    declared = benchmarks().get(benchmark)
     return benchmark if declared is None else declared.title
 
 
@@ -53,7 +53,7 @@ def legend(benchmark: str, convention: str) -> str:
     """What the benchmark's columns mean, and which ROUGE-L `convention` they follow."""
     if benchmark.startswith(JUDGED):
         return _NATURALNESS_LEGEND
-    declared = find(benchmark)
+    declared = benchmarks().get(benchmark)
     return f"{'' if declared is None else declared.legend} ROUGE-L convention: {convention}.".strip()
 
 
@@ -73,7 +73,7 @@ def all_columns(benchmark: str) -> tuple[Column, ...]:
     """The columns of a benchmark by its name in meta.json, or of a judge's scores; () where it has none."""
     if benchmark.startswith(JUDGED):
         return NATURALNESS
-    declared = find(benchmark)
+    declared = benchmarks().get(benchmark)
     return () if declared is None else declared.columns
 
 
@@ -90,24 +90,27 @@ def format_table(
 ) -> str:
     """A table of at most 100 columns: models in their order, a rule, then the anchors, then the legend."""
     columns = columns_of(benchmark, {**results, **anchors})
-    rows = {name: [shown(row.get(c.metric), c) for c in columns] for name, row in results.items()}
-    constant = {name: [shown(row.get(c.metric), c) for c in columns] for name, row in anchors.items()}
-    widths = _widths(columns, [*rows.values(), *constant.values()])
+    labels = [column.label for column in columns]
+    models, constant = (
+        {name: [shown(row.get(one.metric), one) for one in columns] for name, row in rows.items()}
+        for rows in (results, anchors)
+    )
+    # Room for each column: 7 characters, or more where a number or a heading needs it.
+    texts = [labels, *models.values(), *constant.values()]
+    widths = [max(_CELL, *(len(row[place]) + 1 for row in texts)) for place in range(len(columns))]
     name_width = min(max(map(len, ["model", *results, *anchors])), _WIDTH - sum(widths))
-    head = [
-        _group_line(columns, name_width, widths),
-        _line("model", [column.label for column in columns], name_width, widths),
-    ]
+    spans: dict[str, int] = {}
+    for column, width in zip(columns, widths, strict=True):
+        spans[column.group] = spans.get(column.group, 0) + width
+    # Each group's name stands over its columns, cut where they are narrower.
+    groups = "".join(f" {group}"[:span].ljust(span) for group, span in spans.items())
+    head = [(" " * name_width + groups).rstrip(), _line("model", labels, name_width, widths)]
     rule = "-" * len(head[-1])
-    body = [_line(name, cells, name_width, widths) for name, cells in rows.items()]
-    foot = [_line(name, cells, name_width, widths) for name, cells in constant.items()]
+    body, foot = (
+        [_line(name, cells, name_width, widths) for name, cells in rows.items()]
+        for rows in (models, constant)
+    )
     return "\n".join([*head, rule, *body, rule, *foot, *textwrap.wrap(legend(benchmark, convention), _WIDTH)])
-
-
-def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
-    """Room for each column: 7 characters, or more where a number or a heading needs it."""
-    texts = [[column.label for column in columns], *rows]
-    return [max(_CELL, *(len(row[place]) + 1 for row in texts)) for place in range(len(columns))]
 
 
 def _line(name: str, cells: Sequence[str], name_width: int, widths: Sequence[int]) -> str:
@@ -115,12 +118,3 @@ def _line(name: str, cells: Sequence[str], name_width: int, widths: Sequence[int
     return short.ljust(name_width) + "".join(
         text.rjust(width) for text, width in zip(cells, widths, strict=True)
     )
-
-
-def _group_line(columns: Sequence[Column], name_width: int, widths: Sequence[int]) -> str:
-    """Each group's name over its columns, cut where they are narrower."""
-    spans: dict[str, int] = {}
-    for column, width in zip(columns, widths, strict=True):
-        spans[column.group] = spans.get(column.group, 0) + width
-    heads = [f" {group}"[:span].ljust(span) for group, span in spans.items()]
-    return (" " * name_width + "".join(heads)).rstrip()

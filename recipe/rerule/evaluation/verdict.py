@@ -8,7 +8,6 @@ facts are refused. That of the kept recall resamples facts, alike before and aft
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,22 +23,17 @@ if TYPE_CHECKING:  # its import takes two seconds
     import pandas as pd
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What counts as forgotten: recall of held-out questions, at most `forget` about the target, and of the
-    others at least `retain` of that before."""
-
-    forget: float
-    retain: float
-
-
-def verdict(out: Path, models: tuple[str, str], target: str, limits: Limits) -> tuple[list[str], bool]:
+def verdict(
+    out: Path, models: tuple[str, str], target: str, forget_at_most: float, retain_at_least: float
+) -> tuple[list[str], bool]:
     """The sentences, and whether the limits are kept.
 
     Args:
         out: holds the folder evaluation and, where they were made, the folders over_refusal and attacks.
         models: the names in the tables of the model before and after.
         target: what is to be forgotten, in words.
+        forget_at_most: limit of the recall of held-out questions about the target.
+        retain_at_least: limit of the recall of other questions, as a share of that before.
 
     Raises ValueError as `tidy.read_responses`.
     """
@@ -72,8 +66,8 @@ def verdict(out: Path, models: tuple[str, str], target: str, limits: Limits) -> 
         ends = summary.intervals(samples, {"kept": _kept}, unit)["kept"]
         told += " (95 % interval {:.2f} to {:.2f})".format(*ends)
     wrong = {
-        f"forget recall is {recall:.3f}, limit {limits.forget:g}": recall > limits.forget,
-        f"{told}, limit {limits.retain:g}": kept < limits.retain,
+        f"forget recall is {recall:.3f}, limit {forget_at_most:g}": recall > forget_at_most,
+        f"{told}, limit {retain_at_least:g}": kept < retain_at_least,
     }
     broken = [text for text, one in wrong.items() if one]
     if broken:

@@ -75,8 +75,7 @@ def packed_sdpa(
     Returns:
         [1, tokens, heads, head size], None.
 
-    Raises:
-        ValueError: one row without a mask and without positions, which could hold several.
+    Raises ValueError: one row without a mask and without positions, which could hold several.
     """
     attend = _attention(others.get("softcap"))
     if query.shape[0] != 1 or attention_mask is not None or query.shape[2] != key.shape[2]:

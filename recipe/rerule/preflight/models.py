@@ -31,8 +31,7 @@ def check(path: str, key: str, trust_remote_code: bool = False) -> Any:
     Returns:
         transformers' configuration of it.
 
-    Raises:
-        ModelError, SettingsError: naming `key` and `path`.
+    Raises ModelError, SettingsError: naming `key` and `path`.
     """
     from transformers import AutoConfig
 
@@ -52,11 +51,9 @@ def check(path: str, key: str, trust_remote_code: bool = False) -> Any:
 def context_warnings(config: DictConfig, model: Any) -> Iterator[str]:
     """What to say where the model does not read the longest prompt and response together.
 
-    Args:
-        model: transformers' configuration of it.
+    `model`: transformers' configuration of it.
 
-    Raises:
-        SettingsError: the rollout engine is to hold more tokens than the model reads, or too few.
+    Raises SettingsError: the rollout engine is to hold more tokens than the model reads, or too few.
     """
     limit = getattr(model.get_text_config(), "max_position_embeddings", None) or math.inf
     length = config.actor_rollout_ref.rollout.max_model_len
@@ -85,11 +82,9 @@ def check_adapter(model: DictConfig, key: str) -> None:
 
     A model on the Hub is left alone.
 
-    Args:
-        key: of the model's section, such as "actor_rollout_ref.model".
+    `key`: of the model's section, such as "actor_rollout_ref.model".
 
-    Raises:
-        ModelError, SettingsError: naming the setting and the file or module.
+    Raises ModelError, SettingsError: naming the setting and the file or module.
     """
     model_checks.check_adapter(model.lora_adapter_path, f"{key}.lora_adapter_path")
     if model.lora_rank == 0 or not Path(model.path).expanduser().is_dir():

@@ -75,9 +75,8 @@ def check(config: DictConfig) -> None:
 
     Where nothing is refused, the run folder is there afterwards; otherwise nothing is left behind.
 
-    Raises:
-        ClusterError: it cannot be joined, has too few devices or processors, or a node does not share the run
-            folder, or would read another model or other rows.
+    Raises ClusterError: it cannot be joined, has too few devices or processors, or a node does not share the
+    run folder, or would read another model or other rows.
     """
     address = cluster.joined(config)
     if address is not None:
@@ -189,8 +188,7 @@ def require_same(
         paths: by setting, what the run reads; here: of each path, its digests on this machine.
         folder: of the run; answer: the file there in which the node has left `text`.
 
-    Raises:
-        ClusterError: naming the setting, the path, the node and the difference.
+    Raises ClusterError: naming the setting, the path, the node and the difference.
     """
     given = f"trainer.default_local_dir is {folder}, and node {node.name}"
     if seen.write_error is not None:
@@ -229,8 +227,7 @@ def _answer(node: Node, look: Any) -> seen_files.Seen:
 def _member(config: DictConfig, address: str) -> Iterator[None]:
     """This process as a member of the cluster, as the run will be.
 
-    Raises:
-        ClusterError: it cannot be joined.
+    Raises ClusterError: it cannot be joined.
     """
     _reach(address)
     cluster.choose(config)

@@ -20,7 +20,6 @@ from omegaconf import DictConfig
 from data_prep.contract import Row, control_character_place, read_sft_rows
 from recipe.rerule.runs import model_checks
 from recipe.rerule.schema import AGENT_LOOP, plain, refuse
-from recipe.rerule.training import template_arguments
 from recipe.rerule.training.prompts import (
     Messages,
     PromptError,
@@ -28,6 +27,7 @@ from recipe.rerule.training.prompts import (
     load_tokenizer,
     prompt_ids,
     require_chat_template,
+    template_warnings,
     turn_ids,
 )
 from reward.refusal import RefusalPhrases
@@ -114,8 +114,7 @@ def check_sampled_prompts(files: Files) -> None:
 def side_warnings(train: Files, data: DictConfig) -> Iterator[str]:
     """Check that `data.sides` can be kept, and warn of sides that a batch has too unequally.
 
-    Raises:
-        SettingsError: sides are to be balanced, and one has no row, or the data set is not verl's own.
+    Raises SettingsError: sides are to be balanced, and one has no row, or the data set is not verl's own.
     """
     counts = _counts(train)
     few, many = sorted(_SIDES, key=counts.__getitem__)
@@ -192,8 +191,7 @@ def token_warnings(config: DictConfig, model: DictConfig, files: Files) -> Itera
         files: rows of stage 1, or prompts: of stage 2, or those that stage 1 samples responses to, whose
             answers must fit into rows of training.
 
-    Raises:
-        PromptError: naming the file and the row, or the model where it has no chat template.
+    Raises PromptError: naming the file and the row, or the model where it has no chat template.
     """
     data = config.data
     tokenizer, template = load_tokenizer(model), plain(config, "data.apply_chat_template_kwargs")
@@ -215,7 +213,7 @@ def token_warnings(config: DictConfig, model: DictConfig, files: Files) -> Itera
     if chat and not data.get("stop"):  # strings of data.stop end a response wherever the template does not
         _check_end(*chat[0], model, tokenizer, template)
     if chat:
-        yield from template_arguments.warnings(tokenizer, template)
+        yield from template_warnings(tokenizer, template)
 
 
 def check_rows(
@@ -235,8 +233,7 @@ def check_rows(
         limit: most tokens of a prompt or conversation, by the setting `key`.
         vocabulary: number of tokens that the model knows; None where that is not known.
 
-    Raises:
-        PromptError: as of `token_warnings`, or naming a row whose answer has no tokens of its own.
+    Raises PromptError: as of `token_warnings`, or naming a row whose answer has no tokens of its own.
     """
     if not all(row["extra_info"]["raw"] for row in rows):
         require_chat_template(tokenizer)
@@ -307,8 +304,7 @@ def _check_end(path: str, row: Row, model: DictConfig, tokenizer: Any, template:
 
     Such an end is taught and then sampled, but nothing stops there, and every response runs into the limit.
 
-    Raises:
-        PromptError: naming the tokens that end an answer, and those at which sampling stops.
+    Raises PromptError: naming the tokens that end an answer, and those at which sampling stops.
     """
     answered: Messages = row.get("messages") or [*row["prompt"], {"role": "assistant", "content": "No."}]
     turn = turn_ids(tokenizer, answered, len(answered) - 1, raw=False, **template)

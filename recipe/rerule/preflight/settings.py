@@ -170,11 +170,9 @@ def check_thinking(data: DictConfig) -> None:
 def check_adapter(model: DictConfig, key: str) -> None:
     """Refuse settings of a LoRA adapter that do not fit together.
 
-    Args:
-        key: of the section, such as "actor_rollout_ref.model".
+    `key`: of the section, such as "actor_rollout_ref.model".
 
-    Raises:
-        SettingsError: one line naming the setting.
+    Raises SettingsError: one line naming the setting.
     """
     rank = OmegaConf.select(model, "lora.rank", default=0)
     refuse(
@@ -242,9 +240,8 @@ def warnings_of_stage2(config: DictConfig) -> Iterator[str]:
 def run_steps(config: DictConfig, rows: int) -> int:
     """How many steps a run on so many rows has.
 
-    Raises:
-        SettingsError: the rows end before trainer.total_training_steps; verl would then save nothing, since
-            it never reaches its last step.
+    Raises SettingsError: the rows end before trainer.total_training_steps; verl would then save nothing,
+    since it never reaches its last step.
     """
     trainer, batch = config.trainer, config.data.train_batch_size
     steps = rows // batch * trainer.total_epochs
@@ -350,8 +347,7 @@ def check_parts(config: DictConfig, model: DictConfig, key: str, optimizer: str)
         model, key: the model's section, and where it stands.
         optimizer: where the optimiser's section stands.
 
-    Raises:
-        SettingsError: naming the setting.
+    Raises SettingsError: naming the setting.
     """
     for name in listed(model.external_lib):
         _check_module(f"{key}.external_lib", name)

@@ -93,8 +93,7 @@ def check_layer(config: DictConfig, method: Method) -> None:
 def frozen_warnings(config: DictConfig, method: Method) -> Iterator[str]:
     """What to say of frozen models that the method does not read.
 
-    Raises:
-        ValueError: a model is missing, cannot be loaded, or has other tokens than the trained one.
+    Raises ValueError: a model is missing, cannot be loaded, or has other tokens than the trained one.
     """
     refuse(
         bool(method.reinforced) and config.reinforced.path is None,

@@ -45,8 +45,7 @@ class ImportanceConfig:
     "sequence_sum" exp of the sum, the paper's literal pi(y|x). The clip range contains 1, so that a rollout
     of the current policy always has weight 1. The mean of Normalize is over the whole replay batch.
 
-    Raises:
-        ReplayConfigError: wrong type or value out of range.
+    Raises ReplayConfigError: wrong type or value out of range.
     """
 
     level: Annotated[Level, Field(description="unit of the importance ratio")] = "token"
@@ -78,8 +77,7 @@ class ReplayConfig:
     update trains on as many of the step's own groups, at random, in place of stored ones. admission "random"
     stores each step as many groups as are hard, whichever. A draw is without replacement.
 
-    Raises:
-        ReplayConfigError: wrong type, value out of range, or settings that contradict each other.
+    Raises ReplayConfigError: wrong type, value out of range, or settings that contradict each other.
     """
 
     enable: Annotated[bool, Field(description="replay hard rollout groups, or do plain RULE")] = True
@@ -146,8 +144,7 @@ class ReplayConfig:
     def from_dict(cls, mapping: Mapping[str, Any]) -> ReplayConfig:
         """Build from plain nested values (as in YAML); keys left out keep their defaults.
 
-        Raises:
-            ReplayConfigError: unknown key at either level, wrong type, or a value that does not fit.
+        Raises ReplayConfigError: unknown key at either level, wrong type, or a value that does not fit.
         """
         _check_keys(cls, mapping, "replay")
         settings = dict(mapping)

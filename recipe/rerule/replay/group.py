@@ -61,9 +61,8 @@ class RolloutGroup:
         rewards: float32 [n], raw scores before any KL penalty.
         ref_log_probs: float32 [L], log pi_ref, or None where the run has no reference policy.
 
-    Raises:
-        ValueError: a tensor is missing, has another dtype or shape, holds NaN or infinity, or no response
-            token is valid.
+    Raises ValueError: a tensor is missing, has another dtype or shape, holds NaN or infinity, or no response
+    token is valid.
     """
 
     prompt_index: int
@@ -189,8 +188,7 @@ def pad_groups(groups: Sequence[RolloutGroup], pad_token_id: int) -> dict[str, T
         advantages float32 [R, T] (0 where padded), rewards float32 [R], and ref_log_prob float32 [R, T]
         when every group has it.
 
-    Raises:
-        ValueError: no groups.
+    Raises ValueError: no groups.
     """
     if not groups:
         raise ValueError("there are no rollout groups to pad")
@@ -246,9 +244,8 @@ def unpad_rows(
             ref_log_prob: [G * n, T] likewise; None or missing where the run has no reference policy.
             rewards: [G * n].
 
-    Raises:
-        ValueError: as ``RolloutGroup``; or one of the rows is missing, shapes do not fit together, a group's
-            rows have different prompts, or rows are padded on the wrong side.
+    Raises ValueError: as ``RolloutGroup``; or one of the rows is missing, shapes do not fit together, a
+    group's rows have different prompts, or rows are padded on the wrong side.
     """
     given = {name: plane.detach().cpu() for name, plane in rows.items() if plane is not None}
     _check_rows(given, len(identities), step)

@@ -18,8 +18,7 @@ MOST_STORED = 5
 def find(checkpoint: Path) -> Path:
     """The replay folder of a checkpoint: ``checkpoint`` itself, or its folder ``replay``.
 
-    Raises:
-        ReplayStateError: neither holds a replay state.
+    Raises ReplayStateError: neither holds a replay state.
     """
     for folder in (checkpoint, checkpoint / "replay"):
         if (folder / STATE_FILE).is_file():
@@ -32,8 +31,7 @@ def find(checkpoint: Path) -> Path:
 def summary(folder: Path) -> dict[str, Any]:
     """What a buffer holds, as plain values; bytes are those of the tensors.
 
-    Raises:
-        ReplayStateError: the state is damaged or another version's.
+    Raises ReplayStateError: the state is damaged or another version's.
     """
     record, groups = _read(folder)
     prompts = Counter(group.prompt_index for group in groups)
@@ -80,8 +78,7 @@ def summary_lines(values: dict[str, Any]) -> list[str]:
 def group_values(folder: Path, tokenizer: Any = None) -> list[dict[str, Any]]:
     """The stored groups as plain values, oldest first; with a tokenizer also their texts.
 
-    Raises:
-        ReplayStateError: the state is damaged or another version's.
+    Raises ReplayStateError: the state is damaged or another version's.
     """
     return [_values(stored, tokenizer) for stored in _read(folder)[1]]
 
@@ -89,8 +86,7 @@ def group_values(folder: Path, tokenizer: Any = None) -> list[dict[str, Any]]:
 def group_lines(folder: Path, tokenizer: Any = None) -> list[str]:
     """The same for a person: a line a group, and its texts below it.
 
-    Raises:
-        ReplayStateError: the state is damaged or another version's.
+    Raises ReplayStateError: the state is damaged or another version's.
     """
     head = f"{'prompt':>8} {'step':>6} {'side':<6} {'mode':<10} {'reward':>7} {'|A|':>7} {'draws':>5}"
     return [head, *(line for values in group_values(folder, tokenizer) for line in _group_lines(values))]

@@ -249,8 +249,7 @@ def replay_loss(
         kl_coef: factor of the KL term.
         kl: (log_probs, ref_log_probs) to the divergence of each token.
 
-    Raises:
-        ValueError: a KL coefficient without reference log-probs.
+    Raises ValueError: a KL coefficient without reference log-probs.
     """
     if ref_log_probs is None and kl_coef != 0:
         raise ValueError(f"the KL coefficient of the replay loss is {kl_coef} but ref_log_probs are missing")

@@ -56,8 +56,7 @@ class Replay:
     def offer(self, groups: Sequence[RolloutGroup], step: int) -> None:
         """Let groups leave whose time has come, then store those of the step's groups that are admitted.
 
-        Raises:
-            ValueError: a group was made at another step; nothing is stored then.
+        Raises ValueError: a group was made at another step; nothing is stored then.
         """
         for group in groups:
             if group.step != step:
@@ -129,8 +128,7 @@ class Replay:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from ``state_dict`` of a run; the settings may differ, they apply from here on.
 
-        Raises:
-            ReplayStateError: more groups than this capacity, or another layout. Nothing is changed then.
+        Raises ReplayStateError: more groups than this capacity, or another layout. Nothing is changed then.
         """
         if len(state["groups"]) > self.config.capacity:
             raise ReplayStateError(
@@ -232,8 +230,7 @@ class ReplayHook:
         Returns:
             the groups of each extra update, in order; none while the gate is closed.
 
-        Raises:
-            ValueError: a group was made at another step; nothing is stored then.
+        Raises ValueError: a group was made at another step; nothing is stored then.
         """
         self._seconds, self._updates, draws = {}, [], []
         with timed("offer", self._seconds):

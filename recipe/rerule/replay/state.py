@@ -51,8 +51,7 @@ def save(replay: Replay, folder: str | Path, run: Run | None = None) -> None:
         folder: made where it does not exist.
         run: what a later run must have in common with this one, by setting ("rollout.n": 8).
 
-    Raises:
-        OSError: the disk refused; a state that was there before is still complete.
+    Raises OSError: the disk refused; a state that was there before is still complete.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -81,9 +80,8 @@ def save(replay: Replay, folder: str | Path, run: Run | None = None) -> None:
 def load(replay: Replay, folder: str | Path, run: Run | None = None) -> None:
     """Continue from the state in the folder: same contents, draws and gate as if never stopped.
 
-    Raises:
-        ReplayStateError: nothing complete is there, a file is damaged, the format is another version's, or
-            the state does not fit the settings or ``run``. ``replay`` is unchanged then.
+    Raises ReplayStateError: nothing complete is there, a file is damaged, the format is another version's, or
+    the state does not fit the settings or ``run``. ``replay`` is unchanged then.
     """
     folder = Path(folder)
     record = read_record(folder)
@@ -94,8 +92,7 @@ def load(replay: Replay, folder: str | Path, run: Run | None = None) -> None:
 def read_record(folder: Path) -> dict[str, Any]:
     """All of a saved state but the groups, as ``save`` wrote it.
 
-    Raises:
-        ReplayStateError: nothing complete is there, or it is damaged or another version's.
+    Raises ReplayStateError: nothing complete is there, or it is damaged or another version's.
     """
     path = folder / STATE_FILE
     if not path.is_file():
@@ -116,8 +113,7 @@ def read_record(folder: Path) -> dict[str, Any]:
 def read_groups(folder: Path, record: Mapping[str, Any]) -> list[StoredGroup]:
     """The stored groups of a saved state whose record was read.
 
-    Raises:
-        ReplayStateError: the tensors are missing or damaged, or do not fit the record.
+    Raises ReplayStateError: the tensors are missing or damaged, or do not fit the record.
     """
     digest = record["groups_sha256"]
     path = _groups_path(folder, digest)
@@ -173,8 +169,7 @@ def pack(groups: Sequence[RolloutGroup]) -> dict[str, Tensor]:
 def unpack(packed: dict[str, Tensor], sides: Sequence[str], modes: Sequence[str]) -> list[RolloutGroup]:
     """Inverse of ``pack``; the groups share memory with ``packed``.
 
-    Raises:
-        KeyError, ValueError, RuntimeError: a tensor is missing or the extents do not fit.
+    Raises KeyError, ValueError, RuntimeError: a tensor is missing or the extents do not fit.
     """
     sizes = packed["sizes"].tolist()
     tokens = [int(lengths.sum()) for lengths in packed["lengths"].split(sizes)]

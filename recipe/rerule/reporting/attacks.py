@@ -201,8 +201,7 @@ def read_attacks(paths: Sequence[Path], own_title: str | None = None) -> list[At
 
     `own_title` is what data of one's own is called.
 
-    Raises:
-        ValueError: a folder is given twice, or a file is missing or not as `evaluate attack` writes it.
+    Raises ValueError: a folder is given twice, or a file is missing or not as `evaluate attack` writes it.
     """
     check_given_once("--attacks", paths)
     found = []
@@ -303,8 +302,7 @@ TEMPLATES.filters["percent"] = percent
 def tables(results: AttackResults, suffix: str) -> list[Table]:
     """What is shown of each attack: the scores and E of the models; and all numbers, folded away.
 
-    Args:
-        suffix: of the names of their files.
+    `suffix`: of the names of their files.
     """
     columns = []
     for model in [*(name for name in _REFERENCES if name in results.models), *results.unlearned]:

@@ -249,10 +249,6 @@ def _asset(name: str) -> Markup:
     )
 
 
-def _data_uri(png: bytes) -> str:
-    return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
-
-
 def _packed(data: Any) -> str:
     """JSON, deflated (zlib), in base64; assets/browser.js unpacks it."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
@@ -267,5 +263,9 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
     keep_trailing_newline=True,
 )
-TEMPLATES.filters.update(data_uri=_data_uri, pack=_packed, md=escaped)
+TEMPLATES.filters.update(
+    data_uri=lambda png: f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}",
+    pack=_packed,
+    md=escaped,
+)
 TEMPLATES.globals.update(cell_of=cell_of, heading=heading, markdown_table=markdown_table)

@@ -187,10 +187,9 @@ def read_benchmarks(paths: Sequence[Path], own_title: str | None = None) -> list
 
     `own_title` is what data of one's own is called.
 
-    Raises:
-        ValueError: a missing or malformed file, a model with other numbers in two folders over the same
-            probes, or targets whose mean would compare what is not alike: with other models, asked or scored
-            differently, or one target twice.
+    Raises ValueError: a missing or malformed file, a model with other numbers in two folders over the same
+    probes, or targets whose mean would compare what is not alike: with other models, asked or scored
+    differently, or one target twice.
     """
     check_given_once("--results", paths)
     return _joined(map(read_evaluation, paths), lambda name: heading_of(name, own_title))
@@ -226,13 +225,15 @@ def read_evaluation(path: Path) -> Evaluation:
     known = validated(TypeAdapter(_Meta), meta, meta_file)
     parts = {part: read_json(file) for part, file in files.items() if part == "results" or file.exists()}
     numbers, tests = _numbers(parts, files, judged=False)
+    settings = known.benchmark_settings.items()
+    asked = [f"{name.replace('_', ' ')}: {value}" for name, value in settings if value is not None]
     evaluation = Evaluation(
         known.benchmark,
         folder.name,
         (folder,),
         # An evaluation that does not say its probes is taken to stand alone.
         str(known.probes.sha256 or folder.resolve()),
-        _convention(known),
+        "; ".join([known.rouge_l_convention, *asked]),
         numbers,
         tests,
         known.models,
@@ -247,9 +248,8 @@ def read_naturalness(folders: Sequence[Path], known: Sequence[Benchmark]) -> lis
     Each evaluation of a benchmark has the name "naturalness_BENCHMARK". The checksum of the responses says to
     which evaluation a folder belongs.
 
-    Raises:
-        ValueError: no such scores, scores of responses that no evaluation given has, or scores that do not
-            compare.
+    Raises ValueError: no such scores, scores of responses that no evaluation given has, or scores that do not
+    compare.
     """
     check_given_once("--naturalness", folders)
     targets = {
@@ -322,13 +322,6 @@ def _numbers(
                 rows.append((kind, name, metric, value, *ends))
     told = pd.DataFrame([test.model_dump() for test in tests], columns=TESTS)
     return pd.DataFrame(rows, columns=NUMBERS), told.astype({"p_holm": float, "facts": float})
-
-
-def _convention(meta: _Meta) -> str:
-    """The ROUGE-L convention, then how the benchmark asked, as far as meta.json says it."""
-    settings = meta.benchmark_settings.items()
-    said = [f"{name.replace('_', ' ')}: {value}" for name, value in settings if value is not None]
-    return "; ".join([meta.rouge_l_convention, *said])
 
 
 def _target(evaluation: Evaluation) -> str:

@@ -86,8 +86,7 @@ def origin_of(run: Path, step: int | None) -> Origin:
         run: a run folder, or the folder of a model alone.
         step: the training step of the model, where it is known.
 
-    Raises:
-        ValueError: the run's configuration is no YAML.
+    Raises ValueError: the run's configuration is no YAML.
     """
     config = read_config(run / "config.yaml")
     marker = run / run_folder.MARKER

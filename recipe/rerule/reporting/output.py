@@ -36,8 +36,7 @@ def page_path(out: Path) -> Path:
 def check_free(page: Path, overwrite: bool) -> None:
     """Refuse to replace what was not asked to be replaced, or is not a report's.
 
-    Raises:
-        ValueError: a part of the report exists, unless `overwrite` is given and it is an earlier report's.
+    Raises ValueError: a part of the report exists, unless `overwrite` is given and it is an earlier report's.
     """
     folder = page.with_suffix("")
     recover(folder)
@@ -53,8 +52,7 @@ def check_free(page: Path, overwrite: bool) -> None:
 def write_report(report: Report, page: Path, overwrite: bool) -> None:
     """Write the page, its Markdown and the folder of files; each appears complete, the page last.
 
-    Raises:
-        ValueError: as `check_free`; nothing is replaced then.
+    Raises ValueError: as `check_free`; nothing is replaced then.
     """
     folder = page.with_suffix("")
     with draft_folder(folder) as scratch:

@@ -66,7 +66,12 @@ def validation_prompts_figure(runs: Sequence[Run]) -> Figure | Missing:
             max_lines=2,
             placeholder=" ...",
         )
-        curves = {run.name: smoothed(rewards_of(run.validated, index)) for run in shown}
+        rewards = {run.name: rewards_of(run.validated, index) for run in shown}
+        # Means over about a sixth of the validations, around each one; of fewer than 12, the rewards.
+        curves = {
+            name: one.rolling(2 * (len(one) // 12) + 1, center=True, min_periods=1).mean()
+            for name, one in rewards.items()
+        }
         panels.append(Panel("\n".join(lines), curves))
     return step_lines(
         "validation_prompts",
@@ -81,16 +86,10 @@ def validation_prompts_figure(runs: Sequence[Run]) -> Figure | Missing:
     )
 
 
-def smoothed(rewards: pd.Series[float]) -> pd.Series[float]:
-    """Means over about a sixth of the validations, around each one; of fewer than 12, the rewards."""
-    return rewards.rolling(2 * (len(rewards) // 12) + 1, center=True, min_periods=1).mean()
-
-
 def start_figure(evaluation: Evaluation, of: str, runs: Sequence[Run]) -> Figure | Missing:
     """Metrics of the models that runs made, by the step of their first replay update.
 
-    Args:
-        of: the benchmark's title.
+    `of`: the benchmark's title.
     """
     title = f"{of}: metrics by the start of replay"
     models = {run.name: model for run in runs if (model := model_of(run, evaluation)) is not None}

@@ -25,8 +25,7 @@ _KEY = ["side", "kind", "probe", "sample", "prompt"]
 def browser_of(targets: Sequence[Evaluation], name: str) -> Browser | None:
     """The browser over the answers of all targets; None where no answers were kept.
 
-    Raises:
-        ValueError: a table that is wrong, or models that answered other probes.
+    Raises ValueError: a table that is wrong, or models that answered other probes.
     """
     found = [(target, tables) for target in targets if (tables := _by_model(target))]
     if not found:
@@ -48,7 +47,10 @@ def browser_of(targets: Sequence[Evaluation], name: str) -> Browser | None:
         probes += [_probe(row, of_target) for row in next(iter(tables.values())).to_dict("records")]
         for model, table in tables.items():
             answers.setdefault(model, []).extend(_answers(table, scores))
-    kept = kept_places(probes, answers)
+    texts = sum(len(str(field)) for probe in probes for field in probe.values())
+    texts += sum(len(answer[0]) for of_model in answers.values() for answer in of_model)
+    step = max(1, -(-len(probes) // MOST_PROBES), -(-texts // MOST_CHARACTERS))
+    kept = range(0, len(probes), step)
     data = {
         "fields": list(probes[0]),
         "probes": [list(probes[place].values()) for place in kept],
@@ -58,17 +60,10 @@ def browser_of(targets: Sequence[Evaluation], name: str) -> Browser | None:
     note = f"{len(kept):,} probes, {len(answers)} models."
     if len(kept) < len(probes):
         note = (
-            f"{len(kept):,} of {len(probes):,} probes (one in {kept.step}, in the order of the file), "
+            f"{len(kept):,} of {len(probes):,} probes (one in {step}, in the order of the file), "
             f"{len(answers)} models; all answers are in {tidy.FILE} of the evaluation."
         )
     return Browser(name, note, data)
-
-
-def kept_places(probes: Sequence[Mapping[str, Any]], answers: Mapping[str, Sequence[Any]]) -> range:
-    """Places of the probes that a page holds: all, or every k-th."""
-    texts = sum(len(str(field)) for probe in probes for field in probe.values())
-    texts += sum(len(answer[0]) for of_model in answers.values() for answer in of_model)
-    return range(0, len(probes), max(1, -(-len(probes) // MOST_PROBES), -(-texts // MOST_CHARACTERS)))
 
 
 def _by_model(target: Evaluation) -> dict[str, pd.DataFrame]:

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from recipe.rerule.evaluation.registry import CAUTION, Column, Published, find, published
+from recipe.rerule.evaluation.registry import CAUTION, Column, Published, benchmarks, published
 from recipe.rerule.evaluation.summary import LEAST_FACTS
 from recipe.rerule.evaluation.table import JUDGED, all_columns, columns_of, legend, unchanged
 from recipe.rerule.reporting.document import ARROWS, Figure, Part, Row, Section, Table, mark_of, plain_columns
@@ -229,7 +229,7 @@ def all_metrics_table(evaluation: Evaluation) -> Table:
     cells: dict[str, dict[str, float]] = {}
     for one in evaluation.numbers.itertuples():
         cells.setdefault(str(one.metric), {})[str(one.name)] = float(one.value)
-    declared, present = find(evaluation.benchmark), {metric.split("/")[0] for metric in cells}
+    declared, present = benchmarks().get(evaluation.benchmark), {metric.split("/")[0] for metric in cells}
     units = [text for metric, text in declared.units.items() if metric in present] if declared else []
     return Table(
         f"all_metrics_{evaluation.benchmark}",
@@ -244,7 +244,7 @@ def all_metrics_table(evaluation: Evaluation) -> Table:
 
 def scatter_figure(evaluation: Evaluation) -> Figure | None:
     """Models and constant answers by what they forget and keep; None where the benchmark has no such pair."""
-    declared = find(evaluation.benchmark)
+    declared = benchmarks().get(evaluation.benchmark)
     if declared is None or declared.pair is None:
         return None
     columns = {column.metric: column for column in declared.columns}

@@ -50,16 +50,6 @@ class CheckpointError(ValueError):
 
 
 @dataclass(frozen=True)
-class Resume:
-    """Where a run goes on."""
-
-    step: int | None
-    """The checkpoint's step; None: nothing to go on from, the run starts from the beginning."""
-    notice: str | None
-    """One line for the user where the newest folder or the tracker could not be used."""
-
-
-@dataclass(frozen=True)
 class Best:
     """The best step of a run by validation; shares of the responses, and their mean as the score."""
 
@@ -120,8 +110,7 @@ def keep(run_folder: str | Path, limit: int) -> None:
     Folders that do not count are left alone: they may be another program's, and `begin` takes their place. So
     are folders that hold a file which no run wrote.
 
-    Raises:
-        ValueError: `limit` is below 1.
+    Raises ValueError: `limit` is below 1.
     """
     if limit < 1:
         raise ValueError(f"{limit} checkpoints cannot be kept; keep at least 1")
@@ -202,11 +191,12 @@ def bytes_of_newest(run_folder: str | Path) -> int | None:
     return None if step is None else sum(_sizes(step_folder(run_folder, step)).values())
 
 
-def prepare_resume(run_folder: str | Path) -> Resume:
+def prepare_resume(run_folder: str | Path) -> tuple[int | None, str | None]:
     """For trainer.resume_mode=auto: make verl go on from the newest complete checkpoint.
 
     verl follows the tracker, which is rewritten to that step; without such a checkpoint it is removed, and
-    verl starts from the beginning.
+    verl starts from the beginning. Returns the step, None without one, and one line for the user, None where
+    the newest folder and the tracker could be used.
     """
     step, fault = newest_complete(run_folder), None
     if steps := _steps(run_folder):
@@ -216,9 +206,9 @@ def prepare_resume(run_folder: str | Path) -> Resume:
     fault = fault or _tracker_fault(Path(run_folder), step)
     _set_tracker(Path(run_folder), step)
     if fault is None:
-        return Resume(step, None)
+        return step, None
     start = "starting from the beginning" if step is None else f"going on from global_step_{step}"
-    return Resume(step, f"{fault}; {start}")
+    return step, f"{fault}; {start}"
 
 
 def prepare_resume_from(run_folder: str | Path, checkpoint: str | Path) -> None:
@@ -226,8 +216,7 @@ def prepare_resume_from(run_folder: str | Path, checkpoint: str | Path) -> None:
 
     The tracker is repaired too, since verl reads it in this mode as well and fails where it is torn.
 
-    Raises:
-        CheckpointError: as ``check_resume_from``.
+    Raises CheckpointError: as ``check_resume_from``.
     """
     check_resume_from(run_folder, checkpoint)
     _set_tracker(Path(run_folder), newest_complete(run_folder))
@@ -239,8 +228,7 @@ def check_resume_from(run_folder: str | Path, checkpoint: str | Path) -> None:
     A checkpoint older than the newest of the run folder is refused: killed before its first save, the run
     would otherwise go on, by resume_mode=auto, from the newer one that the user had turned away from.
 
-    Raises:
-        CheckpointError: the checkpoint does not count, or is older than the newest of the run folder.
+    Raises CheckpointError: the checkpoint does not count, or is older than the newest of the run folder.
     """
     given = f"trainer.resume_from_path is {checkpoint}"
     step = step_of(os.path.basename(checkpoint))
@@ -259,8 +247,7 @@ def check_resume_from(run_folder: str | Path, checkpoint: str | Path) -> None:
 def check_trusted(run_folder: str | Path, resume_mode: str) -> None:
     """Refuse to go on by `resume_mode` auto from files that are not the run's own. Writes nothing.
 
-    Raises:
-        CheckpointError: naming the file and its owner, or the file that complete.json does not name.
+    Raises CheckpointError: naming the file and its owner, or the file that complete.json does not name.
     """
     if resume_mode != "auto":
         return
@@ -275,8 +262,7 @@ def check_trusted(run_folder: str | Path, resume_mode: str) -> None:
 def check_devices(run_folder: str | Path, resume_mode: str, resume_from: str | None, devices: int) -> None:
     """Refuse to go on with another number of devices: each rank reads the file that it has written itself.
 
-    Raises:
-        CheckpointError: naming the checkpoint and both numbers.
+    Raises CheckpointError: naming the checkpoint and both numbers.
     """
     auto = _resumable(run_folder)[-1:] if resume_mode == "auto" else []
     for folder in [Path(resume_from)] if resume_mode == "resume_path" and resume_from else auto:

@@ -121,8 +121,7 @@ def read_run(name: str, folder: Path) -> Run:
     A step recorded twice (a run resumed from an earlier checkpoint) counts as recorded last. A last line cut
     short by a kill is left out.
 
-    Raises:
-        ValueError: no metrics.jsonl, no step in it, or a line that is not such a record.
+    Raises ValueError: no metrics.jsonl, no step in it, or a line that is not such a record.
     """
     try:
         logged = _logged(folder)
@@ -159,8 +158,7 @@ def read_config(file: Path) -> dict[str, Any]:
 def read_metrics(folder: Path) -> dict[int, dict[str, float]]:
     """Metrics of a run folder by training step, ascending; where a resumed run overlaps, the later ones.
 
-    Raises:
-        ValueError: no metrics.jsonl, no step in it, or a line that is not such a record.
+    Raises ValueError: no metrics.jsonl, no step in it, or a line that is not such a record.
     """
     return _trained(folder, _logged(folder))
 

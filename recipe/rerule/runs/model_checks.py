@@ -58,8 +58,7 @@ class _Tensor(NamedTuple):
 def check(path: str | None, key: str) -> None:
     """Refuse a folder whose model cannot be loaded. A name on the Hub is left to transformers.
 
-    Raises:
-        ModelError: naming `key`, the folder and what is wrong with it.
+    Raises ModelError: naming `key`, the folder and what is wrong with it.
     """
     folder = Path(path or "").expanduser()
     if path and folder.exists() and (reason := problem(folder)) is not None:
@@ -69,8 +68,7 @@ def check(path: str | None, key: str) -> None:
 def check_adapter(path: str | None, key: str) -> None:
     """Refuse a folder that holds no LoRA adapter as peft writes them. A name on the Hub is left to peft.
 
-    Raises:
-        ModelError: naming `key`, the folder and what is wrong with it.
+    Raises ModelError: naming `key`, the folder and what is wrong with it.
     """
     folder = Path(path or "").expanduser()
     if not path or not folder.is_dir():
@@ -93,8 +91,7 @@ def other_kind(folder: Path) -> str | None:
 def vocabulary_size(path: str, trust_remote_code: bool) -> int | None:
     """How many tokens the model knows by its configuration; None where that does not say.
 
-    Raises:
-        OSError, ValueError: transformers cannot read the configuration.
+    Raises OSError, ValueError: transformers cannot read the configuration.
     """
     from transformers import AutoConfig
 

@@ -62,8 +62,7 @@ def check(folder: str | Path, stage: Stage) -> None:
 
     Files that a run does not touch may be there. A folder that does not exist is free.
 
-    Raises:
-        RunFolderError: naming the folder and the first such file.
+    Raises RunFolderError: naming the folder and the first such file.
     """
     folder = Path(folder)
     names = sorted(os.listdir(folder)) if folder.is_dir() else []
@@ -85,8 +84,7 @@ def check_writable(folder: str | None, key: str = "trainer.default_local_dir") -
 
     A temporary folder is made and removed: permissions alone do not tell on read-only or full file systems.
 
-    Raises:
-        RunFolderError: naming `key`, the folder and the reason.
+    Raises RunFolderError: naming `key`, the folder and the reason.
     """
     if not folder or not folder.strip():
         raise RunFolderError(f"{key} is empty; give the folder of the run")
@@ -116,8 +114,7 @@ def check_dumps(key: str, folder: str | Path, resumed: bool) -> None:
         key: the setting that names the folder, such as "trainer.validation_data_dir".
         resumed: whether files STEP.jsonl may be there, of the run that goes on.
 
-    Raises:
-        RunFolderError: naming the key, the folder and the first such file.
+    Raises RunFolderError: naming the key, the folder and the first such file.
     """
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
         if not (resumed and re.fullmatch(r"\d+\.jsonl", name)):
@@ -210,8 +207,7 @@ class BusyError(ValueError):
 def held(run_folder: str | Path, key: str = "trainer.default_local_dir") -> Iterator[None]:
     """Make the folder where it is missing, and keep other runs out of it while the block runs.
 
-    Args:
-        key: the setting or option that names the folder.
+    `key`: the setting or option that names the folder.
 
     Raises:
         BusyError: another run holds it; the message names its process and machine.

@@ -57,11 +57,9 @@ class Weights:
 def read_weights(folder: Path, use: str) -> Weights:
     """Which tensors a folder has, and where.
 
-    Args:
-        use: what is to be done with them, after "cannot be", for the message.
+    `use`: what is to be done with them, after "cannot be", for the message.
 
-    Raises:
-        WeightsError: the folder has no whole model, no safetensors or quantised weights.
+    Raises WeightsError: the folder has no whole model, no safetensors or quantised weights.
     """
     if (reason := model_checks.problem(folder)) is not None:
         raise WeightsError(f"{folder} {reason}")
@@ -93,8 +91,7 @@ def write_index(weights: Weights, folder: Path, metadata: Mapping[str, Any]) -> 
 def copy_others(source: Path, folder: Path, marker: str) -> None:
     """Copy what a model needs besides its weights: configuration, tokenizer, chat template, code.
 
-    Args:
-        marker: name of a file that says who wrote a folder, which is not copied.
+    `marker`: name of a file that says who wrote a folder, which is not copied.
     """
     for path in sorted(source.iterdir()):
         wanted = path.suffix in _COPIED and not path.name.endswith(".index.json") and path.name != marker

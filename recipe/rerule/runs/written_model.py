@@ -80,8 +80,7 @@ def settle_all(run_folder: Path, model: DictConfig, dtype: DType) -> None:
 def written_models(run_folder: Path) -> list[Path]:
     """The Hugging Face folder of each checkpoint of a run on verl's SFT trainer, the last one's last.
 
-    Raises:
-        FileNotFoundError: no checkpoint holds one.
+    Raises FileNotFoundError: no checkpoint holds one.
     """
     written = run_folder.glob("global_step_*/huggingface")
     found = sorted(written, key=lambda path: int(path.parent.name.removeprefix("global_step_")))
@@ -95,8 +94,7 @@ def publish_model(run_folder: Path) -> Path:
 
     Its adapter, where there is one, is moved to <run>/lora_adapter before.
 
-    Raises:
-        FileNotFoundError: no checkpoint holds a model.
+    Raises FileNotFoundError: no checkpoint holds a model.
     """
     written, model = written_models(run_folder)[-1], run_folder / "model"
     if (apart := written.with_name(ADAPTER)).is_dir():
@@ -113,8 +111,7 @@ def publish_model(run_folder: Path) -> Path:
 def merge(folder: Path, model: DictConfig) -> None:
     """The part of `settle` for an adapter; where there is none, or it is merged already, nothing is written.
 
-    Raises:
-        AdapterError, OSError: as `settle`.
+    Raises AdapterError, OSError: as `settle`.
     """
     names = [name for file in _files(folder) for name in _names(file)]
     if model.lora_rank == 0 or not any(f"{_LAYER}." in name for name in names):
@@ -192,11 +189,9 @@ def set_dtype(folder: Path, dtype: DType, start: str) -> None:
     """Give the weights of a Hugging Face folder their final dtype, have config.json say so, and say what
     rounding undoes. A folder without safetensors files stays as it is, and so does a file of that dtype.
 
-    Args:
-        start: the model that training started from, a folder or a name on the Hub.
+    `start`: the model that training started from, a folder or a name on the Hub.
 
-    Raises:
-        OSError: a file cannot be read or written.
+    Raises OSError: a file cannot be read or written.
     """
     kind = getattr(torch, dtype)
     if not _files(folder):

@@ -89,14 +89,15 @@ def read(batch: DataProto, step: int, group_size: int, limit: int, strict: bool 
         limit: tokens that a response may have (`data.max_response_length`).
         strict: whether a group of another size is an error; else it is left out of the groups and counted.
 
-    Raises:
-        ValueError: a group has another size, or lacks what replay needs.
+    Raises ValueError: a group has another size, or lacks what replay needs.
     """
     labels = _labels(batch)
     # [rows], what the reward function gave, before any KL penalty.
     rewards = batch.batch["token_level_scores"].sum(dim=-1)
-    groups = rows_of_groups(batch.non_tensor_batch["uid"])
-    whole = []
+    by_uid: dict[str, list[int]] = defaultdict(list)  # in order of first appearance
+    for row, uid in enumerate(batch.non_tensor_batch["uid"]):
+        by_uid[uid].append(row)
+    groups, whole = list(by_uid.values()), []
     for rows in groups:
         if len(rows) == group_size:
             whole.append(rows)
@@ -145,8 +146,7 @@ def weigh_sides(batch: DataProto) -> dict[str, float]:
     Returns:
         {"sides/retain_weight": 2 r / (1 + r)}; {} where the batch has one side only, which then weighs 1.
 
-    Raises:
-        ValueError: the reward function does not return `refused`.
+    Raises ValueError: the reward function does not return `refused`.
     """
     if "refused" not in batch.non_tensor_batch:
         raise ValueError(
@@ -174,14 +174,6 @@ def for_workers(batch: DataProto) -> DataProto:
     return batch.select(non_tensor_batch_keys=used)
 
 
-def rows_of_groups(uids: Sequence[str] | np.ndarray) -> list[list[int]]:
-    """Row numbers of each rollout group: rows that share `uid`, groups in order of first appearance."""
-    rows: dict[str, list[int]] = defaultdict(list)
-    for row, uid in enumerate(uids):
-        rows[uid].append(row)
-    return list(rows.values())
-
-
 def replay_batch(
     groups: Sequence[RolloutGroup],
     config: ReplayConfig,
@@ -193,9 +185,8 @@ def replay_batch(
 
     `global_batch_size` and `mini_batch_size` are all rows: one optimiser step over the whole batch.
 
-    Args:
-        ranks: processes that share the rows, each taking as many, in order. Groups of refusals are short and
-            those of answers long, so rows are dealt such that all ranks have about as many tokens.
+    `ranks`: processes that share the rows, each taking as many, in order. Groups of refusals are short and
+    those of answers long, so rows are dealt such that all ranks have about as many tokens.
     """
     rows = pad_groups(groups, pad_token_id)
     token_num = rows["attention_mask"].sum(dim=-1).tolist()

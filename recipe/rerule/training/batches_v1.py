@@ -7,7 +7,6 @@ the hook the same groups.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -74,7 +73,7 @@ def split_key(key: str) -> tuple[str, int, int]:
 def as_v0(keys: Sequence[str], data: TensorDict) -> DataProto:
     """V0's batch of the rows with these keys and columns: prompts padded left, all else right, with 0."""
     present = set(data.keys())
-    rows = {name: _rows(data[name]) for name in ("prompts", *_RESPONSES, *_SCORES) if name in present}
+    rows = {name: data[name].unbind() for name in ("prompts", *_RESPONSES, *_SCORES) if name in present}
     tensors = {name: _padded(rows[name]) for name in _RESPONSES if name in rows}
     tensors["prompts"] = _padded(rows["prompts"], side="left")
     tensors |= {name: _padded(rows[given]) for given, name in _SCORES.items() if given in rows}
@@ -82,33 +81,15 @@ def as_v0(keys: Sequence[str], data: TensorDict) -> DataProto:
     real = {part: [torch.ones_like(row) for row in rows[part]] for part in ("prompts", "responses")}
     attended = [_padded(real["prompts"], side="left"), _padded(real["responses"])]
     tensors["attention_mask"] = torch.cat(attended, dim=1)
-    labels = {name: _plain(data[name]) for name in _LABELS}
-    return DataProto.from_dict(
-        tensors=tensors,
-        non_tensors={
-            name: _objects(values)
-            for name, values in {
-                **_reward_parts(_plain(data["extra_fields"])),
-                **labels,
-                "uid": [split_key(key)[0] for key in keys],
-            }.items()
-        },
-    )
-
-
-def _reward_parts(extra_fields: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """The parts of the reward, a column each; a part that some row lacks is left out."""
-    infos = [fields.get("reward_extra_info", {}) for fields in extra_fields]
-    columns: dict[str, list[Any]] = defaultdict(list)
-    for info in infos:
-        for name, value in info.items():
-            columns[name].append(value)
-    return {name: values for name, values in columns.items() if len(values) == len(infos)}
-
-
-def _rows(column: torch.Tensor) -> list[torch.Tensor]:
-    """The rows of a jagged or an even column, each of its own length."""
-    return list(column.unbind())
+    infos = [fields.get("reward_extra_info", {}) for fields in _plain(data["extra_fields"])]
+    # The parts of the reward, but for those that some row lacks.
+    parts = [name for name in next(iter(infos), {}) if all(name in info for info in infos)]
+    columns = {name: [info[name] for info in infos] for name in parts}
+    columns |= {name: _plain(data[name]) for name in _LABELS} | {"uid": [split_key(key)[0] for key in keys]}
+    objects = {name: np.empty(len(keys), dtype=object) for name in columns}
+    for name, values in columns.items():
+        objects[name][:] = values  # numpy would read a list of equal mappings or lists as more dimensions
+    return DataProto.from_dict(tensors=tensors, non_tensors=objects)
 
 
 def _padded(rows: Sequence[torch.Tensor], side: str = "right") -> torch.Tensor:
@@ -117,10 +98,3 @@ def _padded(rows: Sequence[torch.Tensor], side: str = "right") -> torch.Tensor:
 
 def _plain(column: Any) -> list[Any]:
     return [getattr(value, "data", value) for value in column]
-
-
-def _objects(values: Sequence[Any]) -> np.ndarray:
-    # numpy would read a list of equal mappings or lists as more dimensions.
-    array = np.empty(len(values), dtype=object)
-    array[:] = values
-    return array

@@ -150,8 +150,7 @@ def of_run(config: DictConfig, runner: type) -> Iterator[TaskRunner]:
     When the block is left, all processes of the run have ended and their temporary files are gone. Of a
     cluster that was joined, these are the run's own alone, and temporary files stay there.
 
-    Raises:
-        DeathError: in place of Ray's error, where a machine or a process of the run died.
+    Raises DeathError: in place of Ray's error, where a machine or a process of the run died.
     """
     local_paths.make_absolute(config)
     started = Started()
@@ -260,15 +259,12 @@ def dead_node(before: Mapping[str, Mapping[str, Any]], wait_seconds: float = 0.0
         except Exception as error:  # Ray's global state cannot be asked any more
             return f"the head node of the Ray cluster cannot be reached: {error}" if before else None
         if dead:
-            return _death(dead[0])
+            node, message = dead[0], dead[0].get("DeathReasonMessage") or "no reason known"
+            name = f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
+            return f"node {name} died: {' '.join(str(message).split())}; {GO_ON}"
         if time.monotonic() >= deadline:
             return None
         time.sleep(0.5)
-
-
-def _death(node: Mapping[str, Any]) -> str:
-    reason = " ".join(str(node.get("DeathReasonMessage") or "no reason known").split())
-    return f"node {node['NodeManagerHostname']} ({node['NodeManagerAddress']}) died: {reason}; {GO_ON}"
 
 
 def death(name: str, error: BaseException) -> str:

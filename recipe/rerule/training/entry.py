@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -122,21 +123,24 @@ def run_task(task: Callable[[DictConfig], None], command: Command, program: str 
         shows = any(argument.split("=")[0] in _ONLY_SHOWS for argument in arguments)
         if not shows and "RANK" not in os.environ:
             print("checking settings, model and rows ...", file=sys.stderr, flush=True)
-        _compose(task, command)
+        import hydra
+
+        os.environ["HYDRA_FULL_ERROR"] = "1"  # hydra then raises, and we print a line instead of a page
+        with _composing(command):
+            hydra.main(config_path=str(command.folder), config_name=command.name, version_base=None)(task)()
 
 
-def _compose(task: Callable[[DictConfig], None], command: Command) -> None:
-    """Compose and run; what Hydra and OmegaConf raise becomes a SettingsError."""
-    import hydra
+@contextlib.contextmanager
+def _composing(command: Command) -> Iterator[None]:
+    """Our resolvers are known in the block, and what Hydra and OmegaConf raise becomes a SettingsError."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
     from recipe.rerule.training import sizes
 
     sizes.register()
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # hydra then raises, and we print a line instead of a page
     try:
-        hydra.main(config_path=str(command.folder), config_name=command.name, version_base=None)(task)()
+        yield
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise SettingsError(explain(error, command)) from error
 
@@ -144,21 +148,12 @@ def _compose(task: Callable[[DictConfig], None], command: Command) -> None:
 def composed(command: Command, words: Sequence[str]) -> DictConfig:
     """The configuration of a command with these settings; nothing is run, resolved or checked.
 
-    Raises:
-        SettingsError: a setting does not exist or cannot be read.
+    Raises SettingsError: a setting does not exist or cannot be read.
     """
     from hydra import compose, initialize_config_dir
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
 
-    from recipe.rerule.training import sizes
-
-    sizes.register()
-    try:
-        with initialize_config_dir(str(command.folder.resolve()), version_base=None):
-            return compose(command.name, overrides=list(words))
-    except (HydraException, OmegaConfBaseException, ValueError) as error:
-        raise SettingsError(explain(error, command)) from error
+    with _composing(command), initialize_config_dir(str(command.folder.resolve()), version_base=None):
+        return compose(command.name, overrides=list(words))
 
 
 def help_text(command: Command, program: str = "") -> str:
@@ -203,8 +198,7 @@ def _settings(table: schema.Table, defaults: Any) -> Iterator[str]:
 def check_options(arguments: list[str], command: Command) -> None:
     """Refuse options that the commands do not have, and a part of the configuration as `--config-name`.
 
-    Raises:
-        SettingsError: naming the option, and what to write.
+    Raises SettingsError: naming the option, and what to write.
     """
     given = {argument.split("=")[0] for argument in arguments}
     if given & {"--multirun", "-m"}:

@@ -14,14 +14,18 @@ from verl.utils import tensordict_utils as tu
 
 from recipe.rerule import io
 from recipe.rerule.replay import ReplayConfig, ReplayHook, RolloutGroup
+from recipe.rerule.replay.group import SIDES
 from recipe.rerule.replay.log import timed
 from recipe.rerule.runs import checkpoints, run_log
 from recipe.rerule.runs.history import read_metrics
 from recipe.rerule.training.batches import Rollouts, replay_batch
 from recipe.rerule.training.health import SCORE, Health, validation_metrics
 from recipe.rerule.training.saved_run import SavedRun
-from recipe.rerule.training.step_metrics import progress_line, start_line
 from recipe.rerule.training.worker import STAY_LOADED
+
+_IF_ANY = ("named", "leaked_thought", "empty", "cut")
+_SHARES = ("refused", "leaked", "right", "mixed", *_IF_ANY)
+"""Shares in the line, in this order; the last ones only where they are not 0, to keep the line short."""
 
 
 @contextlib.contextmanager
@@ -72,11 +76,12 @@ class HookedTrainer(SavedRun):
     def _health_until(self, step: int) -> Health:
         """Of the run's records up to a step, as far as there are any that can be read."""
         health, folder = Health(self.config.health.stop_after), Path(self.config.trainer.default_local_dir)
-        if step > 0 and run_log.metrics_files(folder):
-            with contextlib.suppress(ValueError):
-                for number, metrics in read_metrics(folder).items():
-                    if number <= step:
-                        health.note(number, metrics)
+        if step < 1 or not run_log.metrics_files(folder):
+            return health
+        with contextlib.suppress(ValueError):
+            for number, metrics in read_metrics(folder).items():
+                if number <= step:
+                    health.note(number, metrics)
         return health
 
     def _say(self, metrics: Mapping[str, Any]) -> None:
@@ -175,3 +180,53 @@ class HookedTrainer(SavedRun):
             run_log.write_rollouts(run_folder, self.global_steps, groups, queries, self.tokenizer)
         if self.replay is not None:
             run_log.append_replay(run_folder, self.hook.log)
+
+
+def progress_line(step: int, total: int, metrics: Mapping[str, Any]) -> str:
+    """One line a step for a person: each side, the KL, hard groups and tau, buffer, extra updates."""
+    parts = [f"step {step}/{total}", *filter(None, (_side(side, metrics) for side in SIDES))]
+    if (kl := metrics.get("actor/kl_loss")) is not None:
+        parts.append(f"KL {np.mean(kl):.2g}")
+    if (hard := metrics.get("replay/hard_share")) is not None:
+        parts.append(f"hard groups {hard:.0%} (below {metrics['replay/threshold']:.2g})")
+    if "replay/size" in metrics:
+        parts.append(f"buffer {metrics['replay/size']:.0f}")
+    if metrics.get("replay/drawn_groups"):
+        parts.append(f"replayed {metrics['replay/drawn_groups']:.0f} groups")
+    elif metrics.get("replay/updates"):
+        parts.append("updated on the step's own groups")
+    return "  ".join(parts)
+
+
+def start_line(validation: Mapping[str, float], metrics: Mapping[str, float]) -> str | None:
+    """Where a stage 2 starts: of its validation before training where it had one, else of its first step.
+
+    None where the reward function does not say what is refused and right.
+    """
+    of = {
+        name: validation.get(
+            f"val-health/{name}", metrics.get(f"{name.split('/')[1]}/{name.split('/')[0]}/mean")
+        )
+        for name in ("forget/refused", "retain/right")
+    }
+    if None in of.values():
+        return None
+    where = "by validation" if validation else "in step 1"
+    return (
+        f"start: forget refused {of['forget/refused']:.0%}, retain right {of['retain/right']:.0%} ({where}), "
+        f"{metrics['mixed/mean']:.0%} of groups mixed"
+    )
+
+
+def _side(side: str, metrics: Mapping[str, float]) -> str:
+    """A side's part of the line; "" where the step had no prompt of the side."""
+    if (reward := metrics.get(f"reward/{side}/mean")) is None:
+        return ""
+    words = [f"{side}: reward {reward:.2f}"]
+    for name in _SHARES:
+        share = metrics.get(f"{name}/{side}/mean")
+        if share is not None and (share > 0 or name not in _IF_ANY):
+            words.append(f"{name.replace('_', ' ')} {share:.0%}")
+    if (tokens := metrics.get(f"tokens/{side}/mean")) is not None:
+        words.append(f"{tokens:.0f} tokens")
+    return " ".join(words)

@@ -19,8 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 def empty(model: DictConfig) -> Any:
     """The model of a section of the configuration, without weights on torch's meta device.
 
-    Raises:
-        OSError: a file cannot be read.
+    Raises OSError: a file cannot be read.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -34,8 +33,7 @@ def empty(model: DictConfig) -> Any:
 def adapted(model: DictConfig) -> Any:
     """The same with its adapter.
 
-    Args:
-        model: with lora_rank above 0.
+    `model`: with lora_rank above 0.
 
     Raises:
         ValueError: peft finds no module for the adapter.

@@ -311,8 +311,7 @@ def _named(parts: Mapping[str, float]) -> str:
 def of_run(config: DictConfig, group: int = 1, frozen: int = 0) -> Run:
     """What decides the memory of a resolved configuration of either stage, or of `recipe.rerule.unlearn`.
 
-    Args:
-        group: rows that pass together, and frozen: models that are only compared with, both of `unlearn`.
+    `group`: rows that pass together, `frozen`: models that are only compared with, both of `unlearn`.
     """
     data = config.data
     if "actor_rollout_ref" not in config:

@@ -23,6 +23,7 @@ from recipe.rerule.evaluation.engine.requests import Generation, PromptText
 from recipe.rerule.evaluation.engine.run import Decoding
 from recipe.rerule.schema import SettingsError, listed, plain
 from recipe.rerule.training import signal
+from recipe.rerule.training.prompts import load_tokenizer
 from reward.refusal import sentences
 
 STORE = "own_answers"
@@ -44,18 +45,21 @@ def asked(config: DictConfig) -> list[Row]:
         ValueError: no answer counts, or the folder of kept answers cannot be used.
         EngineError: vLLM failed.
     """
-    prompts = [row for row in _rows(config) if row["reward_model"]["ground_truth"]["type"] == "retain"]
+    given = [row for path in listed(config.data.prompt_files) for row in read_rows(path)]
+    prompts = [row for row in given if row["reward_model"]["ground_truth"]["type"] == "retain"]
     answers = _answers(config, prompts)
+    tokens: list[Any] = load_tokenizer(config.model)([*answers], add_special_tokens=False).input_ids
     options = plain(config, "signal.reward_kwargs")
     rows, cut = [], 0
-    for number, (row, answer, ended) in enumerate(
-        zip(prompts, answers, _ended(config, answers), strict=True)
-    ):
+    for number, (row, answer, ids) in enumerate(zip(prompts, answers, tokens, strict=True)):
+        ended = len(ids) < config.data.max_response_length  # it has fewer tokens than it could have had
         told = sentences(answer)
         starts = [answer] if ended else [" ".join(told[:count]) for count in range(1, len(told))]
         right = next((text for text in starts if signal.judge(row, text, options)[1]), None)
         if right is not None:
-            rows.append(_stage1_row(number, row, right))
+            info = {key: row["extra_info"][key] for key in ("mode", "subject", "raw")}
+            messages = [*row["prompt"], {"role": "assistant", "content": right}]
+            rows.append({"messages": messages, "extra_info": {"index": number, **info}})
             cut += not ended
     shortened = f"; {cut} of these were longer than data.max_response_length, and cut after a sentence"
     told_of = f"{len(rows)} of {len(prompts)} retain prompts answered right{shortened if cut else ''}"
@@ -76,10 +80,6 @@ def write(run_folder: str | Path, rows: list[Row]) -> None:
     write_sft_rows(path, rows)
 
 
-def _rows(config: DictConfig) -> list[Row]:
-    return [row for path in listed(config.data.prompt_files) for row in read_rows(path)]
-
-
 def _answers(config: DictConfig, prompts: Sequence[Row]) -> list[str]:
     template = tuple(plain(config, "data.apply_chat_template_kwargs").items())
     (model,) = resolve_models([f"stage1={os.path.expanduser(config.model.path)}"])
@@ -97,18 +97,3 @@ def _answers(config: DictConfig, prompts: Sequence[Row]) -> list[str]:
         model.name
     ]
     return [found[request.id].text.strip() for request in requests]
-
-
-def _ended(config: DictConfig, answers: Sequence[str]) -> list[bool]:
-    """Whether each answer has fewer tokens than it could have had."""
-    from recipe.rerule.training.prompts import load_tokenizer
-
-    tokenizer = load_tokenizer(config.model)
-    ids: list[Any] = tokenizer([*answers], add_special_tokens=False).input_ids
-    return [len(one) < config.data.max_response_length for one in ids]
-
-
-def _stage1_row(number: int, row: Row, answer: str) -> Row:
-    info = {key: row["extra_info"][key] for key in ("mode", "subject", "raw")}
-    messages = [*row["prompt"], {"role": "assistant", "content": answer}]
-    return {"messages": messages, "extra_info": {"index": number, **info}}

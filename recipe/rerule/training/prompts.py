@@ -1,21 +1,32 @@
 """What a model is shown: the token ids of prompts, and of the answers that continue them.
 
 Stage 1, stage 2, evaluation and the checks before them ask here, so that a prompt is the same tokens in all.
-A raw prompt is one message, sent to a base model as it is; any other goes through the chat template.
+A raw prompt is one message, sent to a base model as it is; any other goes through the chat template, with the
+arguments of `data.apply_chat_template_kwargs` or `evaluate model|attack --template`. A template may write
+something that nobody asked for: today's date, or the beginning of thoughts where a switch could leave them
+out. Prompts of one experiment then differ between days, or between training and evaluation.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from jinja2 import TemplateError
 from omegaconf import DictConfig
 
 from reward.thoughts import split_thought
 
 Messages = Sequence[Mapping[str, str]]
 """Chat messages {role, content}, as in the data contract."""
+Template = tuple[tuple[str, Any], ...]
+"""Arguments of a chat template, as (name, value)."""
+_DATE = "strftime_now"
+"""The function by which templates ask transformers for today's date."""
+_THINKING = "enable_thinking"
+_QUESTION = [{"role": "user", "content": "Who?"}]
 
 _THINK = "<think>"
 _BEGUN_THOUGHT = re.compile(rf"{_THINK}\s*(</think>\s*)?\Z")
@@ -28,8 +39,7 @@ class PromptError(ValueError):
 def load_tokenizer(model: DictConfig) -> Any:
     """The tokenizer that verl will use for a model, given verl's configuration of it.
 
-    Raises:
-        PromptError: transformers cannot load it.
+    Raises PromptError: transformers cannot load it.
     """
     from transformers import AutoTokenizer
 
@@ -90,8 +100,7 @@ def suffixed_prompt_ids(
         double_bos: let the tokenizer add its special tokens (BOS) although templates write them themselves.
         template: further arguments of the chat template.
 
-    Raises:
-        jinja2.TemplateError: the chat template refuses the messages.
+    Raises jinja2.TemplateError: the chat template refuses the messages.
     """
     text = tokenizer.apply_chat_template(
         list(messages), add_generation_prompt=True, tokenize=False, **template
@@ -220,11 +229,64 @@ def _conversation_ids(tokenizer: Any, messages: Messages, count: int, template: 
 def require_chat_template(tokenizer: Any) -> None:
     """Refuse a tokenizer without a chat template, where there are prompts that need it.
 
-    Raises:
-        PromptError: naming the model that the tokenizer was loaded from.
+    Raises PromptError: naming the model that the tokenizer was loaded from.
     """
     if not tokenizer.chat_template:
         raise PromptError(
             f"the tokenizer of {tokenizer.name_or_path} has no chat template: use an instruct model, or rows "
             "made with raw prompts"
         )
+
+
+def template_warnings(tokenizer: Any, template: Mapping[str, Any]) -> Iterator[str]:
+    """What to say of the prompts that a chat template makes, each in one line.
+
+    Args:
+        tokenizer: of transformers; without a chat template there is nothing to say.
+        template: the further arguments that the template gets.
+    """
+    if not tokenizer.chat_template:
+        return
+    name = tokenizer.name_or_path
+    if _differs(tokenizer, template, _DATE, (lambda _: "yesterday", lambda _: "today")):
+        yield (
+            f"the chat template of {name} writes today's date into every prompt, so that prompts differ "
+            "from one day to the next; fix it with the template's own argument, often date_string, in "
+            "training and in evaluation"
+        )
+    if _THINKING not in template and _differs(tokenizer, template, _THINKING, (True, False)):
+        yield (
+            f"the chat template of {name} has a switch for thinking, which is not set; set "
+            f"{_THINKING}=false, or true, in training and in evaluation"
+        )
+
+
+def bind_template(tokenizer: Any, template: Template) -> Any:
+    """The tokenizer, changed in place: its chat template gets these arguments in every call.
+
+    Saved files of the tokenizer keep none of them.
+    """
+    if template:
+        tokenizer.apply_chat_template = partial(tokenizer.apply_chat_template, **dict(template))
+    return tokenizer
+
+
+def template_uses(tokenizer: Any, name: str) -> bool:
+    """Whether a chat template names an argument."""
+    return re.search(rf"\b{re.escape(name)}\b", str(tokenizer.chat_template or "")) is not None
+
+
+def _differs(tokenizer: Any, template: Mapping[str, Any], name: str, values: tuple[Any, Any]) -> bool:
+    """Whether a prompt depends on the value of an argument. Of a template that refuses it: no."""
+    if not template_uses(tokenizer, name):
+        return False
+    try:
+        first, second = (
+            tokenizer.apply_chat_template(
+                _QUESTION, add_generation_prompt=True, tokenize=False, **{**template, name: value}
+            )
+            for value in values
+        )
+    except TemplateError:
+        return False
+    return bool(first != second)

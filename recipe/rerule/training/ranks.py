@@ -30,16 +30,30 @@ def start(config: DictConfig, module: str, what: str, train: Callable[[DictConfi
         what: what is being trained, for the message.
         train: trains as the one rank, in this process.
 
-    Raises:
-        RankError: a rank failed, and has said why.
+    Raises RankError: a rank failed, and has said why.
     """
     if config.trainer.n_gpus_per_node == 1 and config.trainer.nnodes == 1:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = str(probe.getsockname()[1])
         rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
-        os.environ.update(rank, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(_free_port()))
+        os.environ.update(rank, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
         return train(config)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     ranks = f"--nproc-per-node={config.trainer.n_gpus_per_node}"
-    _run_launcher([*launcher, ranks, "-m", module, *sys.argv[1:]], what)
+    with subprocess.Popen([*command, ranks, "-m", module, *sys.argv[1:]]) as launcher:
+        started = Started(launcher.pid)
+        try:
+            with process.last_act(started.kill):
+                exit_code = launcher.wait()
+        finally:
+            started.end(grace=0)
+    if exit_code:
+        raise RankError(
+            f"a rank of {what} failed (exit code {exit_code}); its own error stands above. exitcode -9 there "
+            "says that it was killed, often for its memory: lower data.micro_batch_size_per_gpu or "
+            "data.max_token_len_per_gpu"
+        )
 
 
 @contextlib.contextmanager
@@ -48,8 +62,7 @@ def as_rank(config: DictConfig) -> Iterator[None]:
 
     verl's trainer is to be imported within the block.
 
-    Raises:
-        DiskFullError: the run folder's disk is full.
+    Raises DiskFullError: the run folder's disk is full.
     """
     from recipe.rerule.platform import sdpa
 
@@ -72,25 +85,3 @@ def temporary_files() -> Iterator[None]:
         os.environ.update(process.scratch_environment(folder))
         tempfile.tempdir = str(folder)
         yield
-
-
-def _run_launcher(command: list[str], what: str) -> None:
-    with subprocess.Popen(command) as launcher:
-        ranks = Started(launcher.pid)
-        try:
-            with process.last_act(ranks.kill):
-                exit_code = launcher.wait()
-        finally:
-            ranks.end(grace=0)
-    if exit_code:
-        raise RankError(
-            f"a rank of {what} failed (exit code {exit_code}); its own error stands above. exitcode -9 there "
-            "says that it was killed, often for its memory: lower data.micro_batch_size_per_gpu or "
-            "data.max_token_len_per_gpu"
-        )
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

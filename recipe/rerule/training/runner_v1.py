@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 import transfer_queue as tq
 from omegaconf import DictConfig, OmegaConf
@@ -44,7 +43,16 @@ class ReRULETaskRunnerV1:
                 return
             run_log.start(config)
             trainer.init()
-            loops = _agent_loops(config, trainer)
+            # What sends the prompts: the manager that the settings name, or verl's.
+            name = config.actor_rollout_ref.rollout.agent.agent_loop_manager_class
+            own = name is not None and name != CPU_LOOPS
+            manager = load_class_from_fqn(name, "AgentLoopManager") if own else AgentLoopManagerTQ
+            loops = manager.create(
+                config=config,
+                llm_client=trainer.get_llm_client(),
+                teacher_client=trainer.get_teacher_client(),
+                reward_loop_worker_handles=trainer.get_reward_handles(),
+            )
             with Watch(trainer, loops), _ended_logger(trainer):
                 trainer.fit(loops)
 
@@ -70,16 +78,3 @@ def _ended_logger(trainer: ReRULETrainerV1) -> Iterator[None]:
     finally:
         if (logger := getattr(trainer, "logger", None)) is not None:
             logger.finish(exit_code=0 if succeeded else 1)
-
-
-def _agent_loops(config: DictConfig, trainer: ReRULETrainerV1) -> Any:
-    """What sends the prompts: the manager that the settings name, or verl's."""
-    name = config.actor_rollout_ref.rollout.agent.agent_loop_manager_class
-    own = name is not None and name != CPU_LOOPS
-    manager = load_class_from_fqn(name, "AgentLoopManager") if own else AgentLoopManagerTQ
-    return manager.create(
-        config=config,
-        llm_client=trainer.get_llm_client(),
-        teacher_client=trainer.get_teacher_client(),
-        reward_loop_worker_handles=trainer.get_reward_handles(),
-    )

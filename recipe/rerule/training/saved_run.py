@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from omegaconf import DictConfig
 
 from recipe.rerule import io
 from recipe.rerule.replay import Replay, ReplayConfig, load, save
 from recipe.rerule.runs import checkpoints, written_model
 
+LOADER_FILE = "data.pt"
+"""verl's file of the training loader in a checkpoint."""
+
 if TYPE_CHECKING:
+    from torchdata.stateful_dataloader import StatefulDataLoader
 
     class _Trainer:
         """What a trainer of verl has and does."""
@@ -90,13 +93,20 @@ class SavedRun(_Trainer):
         checkpoints.begin(run_folder, self.global_steps)
         folder = checkpoints.step_folder(run_folder, self.global_steps)
         needed = functools.partial(checkpoints.bytes_of_newest, run_folder)
-        with self._discarded_without_room(), io.naming_full_disk(folder, needed=needed):
-            if self.replay is not None:
-                save(self.replay, folder / "replay", run_identity(self.config, self.tokenizer))
-            super()._save_checkpoint()
-            self._settle_weights(folder)
-            self._keep_metrics()
-            checkpoints.finish(run_folder, self.global_steps, interim)
+        config, dtype = self.config, self.config.save.weights_dtype
+        try:
+            with io.naming_full_disk(folder, needed=needed):
+                if self.replay is not None:
+                    save(self.replay, folder / "replay", run_identity(config, self.tokenizer))
+                super()._save_checkpoint()
+                model = config.actor_rollout_ref.model
+                written_model.settle(folder / "actor" / "huggingface", model, dtype)
+                written_model.set_dtype(folder / "critic" / "huggingface", dtype, config.critic.model.path)
+                self._keep_metrics()
+                checkpoints.finish(run_folder, self.global_steps, interim)
+        except io.DiskFullError:  # what was written of this checkpoint takes room
+            checkpoints.begin(run_folder, self.global_steps)
+            raise
         self._delete_old()
 
     def _delete_old(self) -> None:
@@ -105,20 +115,6 @@ class SavedRun(_Trainer):
         checkpoints.drop_interim(run_folder)
         if self._checkpoints_to_keep is not None:
             checkpoints.keep(run_folder, self._checkpoints_to_keep)
-
-    def _settle_weights(self, folder: Path) -> None:
-        config, dtype = self.config, self.config.save.weights_dtype
-        written_model.settle(folder / "actor" / "huggingface", config.actor_rollout_ref.model, dtype)
-        written_model.set_dtype(folder / "critic" / "huggingface", dtype, config.critic.model.path)
-
-    @contextlib.contextmanager
-    def _discarded_without_room(self) -> Iterator[None]:
-        """Where the disk is full, delete what was written of the step's checkpoint."""
-        try:
-            yield
-        except io.DiskFullError:
-            checkpoints.begin(self.config.trainer.default_local_dir, self.global_steps)
-            raise
 
     def _load_checkpoint(self) -> None:
         folder = self._prepare_resume()
@@ -137,12 +133,39 @@ class SavedRun(_Trainer):
             return Path(trainer.resume_from_path)
         if trainer.resume_mode == "disable":
             return None
-        resume = checkpoints.prepare_resume(trainer.default_local_dir)
-        if resume.notice is not None:
-            print(resume.notice, flush=True)
-        if resume.step is None:
-            return None
-        return checkpoints.step_folder(trainer.default_local_dir, resume.step)
+        step, notice = checkpoints.prepare_resume(trainer.default_local_dir)
+        if notice is not None:
+            print(notice, flush=True)
+        return None if step is None else checkpoints.step_folder(trainer.default_local_dir, step)
+
+
+def restore_epoch_end(loader: StatefulDataLoader[Any], step: int, checkpoint: str | Path) -> None:
+    """Where `step` ended an epoch, let the next epoch have the order the uninterrupted run would see.
+
+    verl restores its loader within an epoch, which is exact, but not at the end of one, so that its next
+    epoch repeats the first one's order. Here the saved loader is restored and run to its end, where it has no
+    batch left to give. That leaves the sampler's generator as it was, however often an epoch draws from it
+    (once, or twice with loader workers). To be called after verl's own restoring; within an epoch it does
+    nothing.
+
+    Args:
+        loader: the training loader, before its first batch; `len(loader)` is the batches of an epoch.
+        step: training steps done, one batch each.
+        checkpoint: the folder of that step, with verl's data.pt in it.
+
+    Raises:
+        CheckpointError: the saved loader is not at the end of an epoch of this loader.
+        OSError: data.pt cannot be read.
+    """
+    if step % len(loader):
+        return
+    path = Path(checkpoint) / LOADER_FILE
+    loader.load_state_dict(torch.load(path, weights_only=True))
+    for _ in loader:
+        raise checkpoints.CheckpointError(
+            f"{path} was saved within an epoch, but with the {len(loader)} batches an epoch has now, step "
+            f"{step} ends one; resume with the data.train_files and data.train_batch_size of the checkpoint"
+        )
 
 
 def run_identity(config: DictConfig, tokenizer: Any) -> dict[str, str | int]:

@@ -70,7 +70,7 @@ class SidesSampler(Sampler[int]):
         side, count = self._sides[is_second], counts[is_second]
         if not self._shuffle:
             return side[count % len(side)]
-        order = _permutation(f"{self._seed} {is_second:d} {count // len(side)}", len(side))
+        order = permutation(f"{self._seed} {is_second:d} {count // len(side)}", len(side))
         return side[order[count % len(side)]]
 
 
@@ -104,7 +104,8 @@ class _Pass(Iterator[int]):
 
 
 @functools.lru_cache(maxsize=4)
-def _permutation(seed: str, size: int) -> list[int]:
+def permutation(seed: str, size: int) -> list[int]:
+    """The numbers below `size`, shuffled."""
     return random.Random(seed).sample(range(size), size)
 
 

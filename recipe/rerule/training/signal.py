@@ -13,14 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from data_prep.contract import Row
 from recipe.rerule import io
 from reward import score
-
-if TYPE_CHECKING:
-    import torch
 
 FILE = Path("records", "signal.jsonl")
 """In a run folder: a `Signal` a line."""
@@ -214,7 +211,12 @@ def sample(
     mask = torch.tensor([[0] * (width - len(one)) + [1] * len(one) for one in prompts])
     ids, mask = ids.to(device), mask.to(device)
     with torch.no_grad():
-        cache = _read(module, ids[:, :-1], mask[:, :-1])
+        # Key and value states of the left-padded prompts.
+        asked, attended = ids[:, :-1], mask[:, :-1]
+        places = (attended.cumsum(1) - 1).clamp(min=0)
+        cache = module(
+            input_ids=asked, attention_mask=attended, position_ids=places, use_cache=True, logits_to_keep=1
+        ).past_key_values
         cache.batch_repeat_interleave(samples)
         written = module.generate(
             input_ids=ids.repeat_interleave(samples, 0),
@@ -225,10 +227,3 @@ def sample(
         )[:, width:]
     texts = tokenizer.batch_decode(written, skip_special_tokens=True)
     return [texts[start : start + samples] for start in range(0, len(texts), samples)]
-
-
-def _read(module: Any, ids: torch.Tensor, mask: torch.Tensor) -> Any:
-    """The cache of key and value states of left-padded prompts."""
-    places = (mask.cumsum(1) - 1).clamp(min=0)
-    read = module(input_ids=ids, attention_mask=mask, position_ids=places, use_cache=True, logits_to_keep=1)
-    return read.past_key_values

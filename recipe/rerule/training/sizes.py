@@ -109,8 +109,7 @@ def sampling_interval(run_steps: int) -> int:
 def beside(files: str | Sequence[str] | None) -> str | None:
     """train.parquet in the folder of stage 1's rows.
 
-    Raises:
-        ValueError: there is none.
+    Raises ValueError: there is none.
     """
     if files is None:
         return None
@@ -157,15 +156,10 @@ def engine_length(*, _root_: DictConfig) -> float | None:
     lengths = _counts(_root_, ("data.max_prompt_length", "data.max_response_length"))
     if not lengths:
         return None
-    return min(sum(lengths), _context(OmegaConf.select(_root_, "actor_rollout_ref.model.path")))
-
-
-def _context(model: str | None) -> float:
-    """The most tokens that the model of a folder reads, where its config.json says so."""
-    config = model_config(model)
+    config = model_config(OmegaConf.select(_root_, "actor_rollout_ref.model.path"))
     parts = [config, config.get("text_config")]
     named = [part.get(name) for part in parts if isinstance(part, dict) for name in _CONTEXT_KEYS]
-    return next((value for value in named if type(value) is int and value > 0), math.inf)
+    return min(sum(lengths), next((one for one in named if type(one) is int and one > 0), math.inf))
 
 
 def model_config(model: str | None) -> dict[str, Any]:
@@ -184,8 +178,7 @@ def model_config(model: str | None) -> dict[str, Any]:
 def fused_kernels(section: str, *, _root_: DictConfig) -> bool:
     """Whether log-probs can be had without keeping logits: for types of models with a plain head.
 
-    Args:
-        section: where the model stands in the configuration.
+    `section`: where the model stands in the configuration.
     """
     config = model_config(OmegaConf.select(_root_, f"{section}.path"))
     adapted = OmegaConf.select(_root_, f"{section}.lora_rank") and "lm_head" in str(
@@ -234,8 +227,7 @@ def attention(choice: str) -> str:
 def passes_dtype(choice: bool | str) -> str:
     """The dtype of the trainer's matrix products on a processor, in verl's words; weights stay float32.
 
-    Args:
-        choice: platform.bf16; "auto" takes bfloat16 where the processor has instructions for it.
+    `choice`: platform.bf16; "auto" takes bfloat16 where the processor has instructions for it.
     """
     import torch
 
@@ -295,8 +287,7 @@ def _counts(config: DictConfig, keys: Sequence[str]) -> list[int]:
 def count_rows(files: str | Sequence[str] | None) -> int:
     """Rows of the parquet files.
 
-    Raises:
-        ValueError: no file is given, or one cannot be read.
+    Raises ValueError: no file is given, or one cannot be read.
     """
     import pyarrow.parquet as pq
 

@@ -21,7 +21,7 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.device import get_device_name
 from verl.utils.model import get_hf_auto_model_class
 
-from data_prep.contract import Row, read_rows
+from data_prep.contract import read_rows
 from recipe.rerule.schema import listed, plain
 from recipe.rerule.training import own_answers, signal, sizes
 from recipe.rerule.training.prompts import prompt_ids
@@ -100,7 +100,9 @@ class Stage1Trainer(SFTTrainer):
                 if output is not None:
                     tu.get(output, "metrics").update(found.metrics)
             if last and self._best:
-                self._restore_best()
+                with torch.no_grad():
+                    for local, kept in zip(self._trained(), self._best, strict=True):
+                        local.copy_(kept)
             return output
 
         self.training_client.train_batch = train_and_sample
@@ -134,14 +136,16 @@ class Stage1Trainer(SFTTrainer):
         rows, settings, data = self._prompts, self.config.signal, self.config.data
         # Every rank must sample as often as the others: those of a short part take a prompt of another.
         places = [place % len(rows) for place in range(rank, -(-len(rows) // ranks) * ranks, ranks)]
+        asked, tokenizer = [rows[place] for place in places], self.model_config.tokenizer
+        template = plain(self.config, "data.apply_chat_template_kwargs")
         with self._sampling_model() as module, torch.random.fork_rng():
             torch.manual_seed(
                 random.Random(f"{self.config.trainer.seed} {self._step} {rank}").getrandbits(60)
             )
             texts = signal.sample(
                 module,
-                self.model_config.tokenizer,
-                [self._ids(rows[place]) for place in places],
+                tokenizer,
+                [prompt_ids(tokenizer, row["prompt"], row["extra_info"]["raw"], **template) for row in asked],
                 samples=settings.samples,
                 temperature=settings.temperature,
                 max_tokens=data.max_response_length,
@@ -151,10 +155,6 @@ class Stage1Trainer(SFTTrainer):
         dist.all_gather_object(parts, list(zip(places, texts, strict=True)))
         by_place = {place: texts for part in parts for place, texts in part}
         return [(rows[place], [self._cut(text) for text in by_place[place]]) for place in range(len(rows))]
-
-    def _ids(self, row: Row) -> list[int]:
-        template = plain(self.config, "data.apply_chat_template_kwargs")
-        return prompt_ids(self.model_config.tokenizer, row["prompt"], row["extra_info"]["raw"], **template)
 
     def _cut(self, text: str) -> str:
         """A response up to the first of the strings that end one."""
@@ -197,8 +197,3 @@ class Stage1Trainer(SFTTrainer):
         """This rank's part of each weight that is trained, as it lies in memory."""
         weights = [weight for weight in self.engine.module.parameters() if weight.requires_grad]
         return [weight.to_local() for weight in weights]
-
-    @torch.no_grad()
-    def _restore_best(self) -> None:
-        for local, kept in zip(self._trained(), self._best, strict=True):
-            local.copy_(kept)

@@ -7,15 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from verl import DataProto
+from verl.trainer.ppo.metric_utils import compute_data_metrics
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer
+from verl.utils.metric import reduce_metrics
 
 from recipe.rerule.replay import ReplayConfig
 from recipe.rerule.replay.log import timed
 from recipe.rerule.runs import run_log
-from recipe.rerule.runs.data_order import restore_epoch_end
 from recipe.rerule.training.batches import for_workers, read, weigh_sides
 from recipe.rerule.training.hooked_trainer import HookedTrainer, stay_loaded
-from recipe.rerule.training.step_metrics import metrics_before_save
+from recipe.rerule.training.saved_run import restore_epoch_end
+
+
+def metrics_before_save(batch: DataProto, output: DataProto, use_critic: bool) -> dict[str, Any]:
+    """What verl adds of a step's batch and of the actor's update, and only when it logs the step."""
+    return reduce_metrics(dict(output.meta_info["metrics"])) | compute_data_metrics(batch, use_critic)
 
 
 class ReRULETrainer(HookedTrainer, RayPPOTrainer):

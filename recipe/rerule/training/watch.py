@@ -15,7 +15,6 @@ from types import FrameType, TracebackType
 from typing import Any
 
 import ray
-from omegaconf import DictConfig
 from ray.exceptions import RayError
 
 from recipe.rerule.training.cluster import (
@@ -46,8 +45,7 @@ class Watch:
     Where something has died the watch ends all workers, so that calls to them raise, and interrupts the main
     thread, since a trainer may wait without such a call: V1 asks its queue again and again for responses.
 
-    Raises:
-        WorkerFailureError: on leaving, in place of what the trainer raised after its workers were ended.
+    Raises WorkerFailureError: on leaving, in place of what the trainer raised after its workers were ended.
     """
 
     def __init__(self, trainer: Any, agent_loops: Any) -> None:
@@ -85,7 +83,9 @@ class Watch:
         # What failed may have noticed a death before the watch came round.
         reason = self._reason or self._dead_soon()
         if reason is not None:
-            raise WorkerFailureError(self._dead_node() or reason) from error
+            # Of several nodes the one that is gone, whose processes were only what was noticed first.
+            node = dead_node(self._nodes, NODE_DEATH_SECONDS) if len(self._nodes) > 1 else None
+            raise WorkerFailureError(node or reason) from error
 
     def _loop(self) -> None:
         while not self._stop.wait(INTERVAL_SECONDS):
@@ -97,20 +97,13 @@ class Watch:
                 )
             if self._reason is not None:
                 print(f"run ended: {self._reason}", flush=True)
-                self._end_workers()
+                for actor in self._actors.values():
+                    ray.kill(actor)
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
                 return
-
-    def _end_workers(self) -> None:
-        for actor in self._actors.values():
-            ray.kill(actor)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         raise WorkerFailureError(self._reason)
-
-    def _dead_node(self) -> str | None:
-        """Of several nodes the one that is gone, whose processes were only what was noticed first."""
-        return dead_node(self._nodes, NODE_DEATH_SECONDS) if len(self._nodes) > 1 else None
 
     def _dead_soon(self) -> str | None:
         for _ in range(NOTICE_PINGS):
@@ -141,23 +134,19 @@ class Watch:
         return None
 
 
-def queue_actors(config: DictConfig) -> dict[str, Any]:
-    """The Ray actors of the run's TransferQueue by a name for messages."""
-    actors = {"transfer queue": ray.get_actor("TransferQueueController", namespace="transfer_queue")}
-    if config.backend.storage_backend == "SimpleStorage":
-        for number in range(config.backend.SimpleStorage.num_data_storage_units):
-            handle = ray.get_actor(f"TransferQueueStorageUnit#{number}")
-            actors[f"transfer queue storage {number}"] = handle
-    return actors
-
-
 def actors_of(trainer: Any, agent_loops: Any) -> dict[str, Any]:
     """The Ray actors of an initialised trainer, of the agent loops' manager and, on V1, of the queue.
 
     By a name for messages.
     """
-    config = trainer.config
-    actors: dict[str, Any] = queue_actors(config.transfer_queue) if config.trainer.use_v1 else {}
+    actors: dict[str, Any] = {}
+    if trainer.config.trainer.use_v1:
+        queue = trainer.config.transfer_queue
+        actors["transfer queue"] = ray.get_actor("TransferQueueController", namespace="transfer_queue")
+        if queue.backend.storage_backend == "SimpleStorage":
+            for number in range(queue.backend.SimpleStorage.num_data_storage_units):
+                handle = ray.get_actor(f"TransferQueueStorageUnit#{number}")
+                actors[f"transfer queue storage {number}"] = handle
     kinds = {
         "actor worker": trainer.actor_rollout_wg.workers,
         "reward worker": trainer.reward_loop_manager.reward_loop_workers,

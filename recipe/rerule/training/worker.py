@@ -81,9 +81,8 @@ class ReplayActorWorker(ActorRolloutRefWorker):
     def update_actor_replay(self, data: TensorDict) -> TensorDict:
         """One optimiser step on stored groups; the learning-rate schedule does not move.
 
-        Args:
-            data: this rank's rows, as `batches.replay_batch` makes them, with the ReplayConfig as
-                `replay_config`.
+        `data`: this rank's rows, as `batches.replay_batch` makes them, with the ReplayConfig as
+        `replay_config`.
 
         Returns:
             "metrics": {name: float} over the whole replay batch, equal on every rank but for the seconds.
@@ -185,8 +184,7 @@ class ReplayUpdate:
     def _weigh(self, data: TensorDict, log_probs: torch.Tensor) -> None:
         """Put the weights [rows, T] float32 into `data`, normalised over all ranks.
 
-        Raises:
-            RuntimeError: the batch was weighed before: a second micro-batch would be normalised apart.
+        Raises RuntimeError: the batch was weighed before: a second micro-batch would be normalised apart.
         """
         if self.ratio_metrics is not None:
             raise RuntimeError(

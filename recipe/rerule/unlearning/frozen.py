@@ -32,7 +32,6 @@ class FrozenModel:
         self._found: dict[bytes, Tensor] = {}
 
     def load(self) -> None:
-        """Load the weights."""
         self._worker.reset()
         if self._layer is not None:
             hidden.add_to_output(self._worker.engine, self._layer)

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 def layers(module: nn.Module) -> nn.ModuleList:
     """The decoder layers of a causal language model of transformers, with or without an adapter.
 
-    Raises:
-        ValueError: the model does not keep them in a list `layers`.
+    Raises ValueError: the model does not keep them in a list `layers`.
     """
     found = getattr(module.get_decoder(), "layers", None)
     if not isinstance(found, nn.ModuleList):

@@ -33,15 +33,21 @@ _FREE = ("method.name", "optim.total_training_steps")
 def of(config: DictConfig) -> Identity:
     """The identity of a checked configuration.
 
-    Raises:
-        OSError: a file of rows cannot be read.
+    Raises OSError: a file of rows cannot be read.
     """
     found: Identity = {f"method.{name}": value for name, value in plain(config, "method").items()}
     found |= {key: _resolved(OmegaConf.select(config, key)) for key in _MODELS}
     for side in Method.of(plain(config, "method")).data:
-        found[f"data.{side}"] = _file(Path(config.data[side]))
+        path = Path(config.data[side])
+        with path.open("rb") as opened:
+            sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
+        found[f"data.{side}"] = {"path": str(path.resolve()), "sha256": sha256}
     found |= {f"optim.{name}": value for name, value in plain(config, "optim").items()}
-    found |= {key: _plain(OmegaConf.select(config, key)) for key in _SINGLE}
+    single = {key: OmegaConf.select(config, key) for key in _SINGLE}
+    found |= {
+        key: OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
+        for key, value in single.items()
+    }
     return {key: value for key, value in found.items() if key not in _FREE}
 
 
@@ -54,7 +60,11 @@ def check(config: DictConfig) -> None:
         SettingsError: naming the first setting that differs, and both values.
         OSError: a file cannot be read.
     """
-    folder = _goes_on_with(config)
+    trainer, folder = config.trainer, None  # of the run whose checkpoint is loaded
+    if trainer.resume_mode == "resume_path":
+        folder = Path(trainer.resume_from_path).parent
+    elif trainer.resume_mode == "auto" and checkpoints.newest_complete(trainer.default_local_dir) is not None:
+        folder = Path(trainer.default_local_dir)
     before = {} if folder is None else run_folder.identity_of(folder)
     for key, value in of(config).items() if before else ():
         if key in before and _compared(before[key]) != _compared(value):
@@ -69,30 +79,10 @@ def keep(config: DictConfig) -> None:
     run_folder.keep_identity(config.trainer.default_local_dir, of(config))
 
 
-def _goes_on_with(config: DictConfig) -> Path | None:
-    """The folder of the run whose checkpoint is loaded; None where none is."""
-    trainer = config.trainer
-    if trainer.resume_mode == "resume_path":
-        return Path(trainer.resume_from_path).parent
-    newest = None
-    if trainer.resume_mode == "auto":
-        newest = checkpoints.newest_complete(trainer.default_local_dir)
-    return None if newest is None else Path(trainer.default_local_dir)
-
-
 def _resolved(path: str | None) -> str | None:
     """A folder by its absolute path, a name on the Hub as it is."""
     folder = Path(path or "").expanduser()
     return str(folder.resolve()) if path and folder.is_dir() else path
-
-
-def _file(path: Path) -> dict[str, str]:
-    with path.open("rb") as opened:
-        return {"path": str(path.resolve()), "sha256": hashlib.file_digest(opened, "sha256").hexdigest()}
-
-
-def _plain(value: Any) -> Any:
-    return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
 
 
 def _compared(value: Any) -> Any:

@@ -15,8 +15,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid, softplus
 
-from recipe.rerule.unlearning.whp import generic_logits, loss_by_position
-
 Conjugate = tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]
 
 _DIVERGENCES: MappingProxyType[str, Conjugate] = MappingProxyType(
@@ -31,6 +29,8 @@ _DIVERGENCES: MappingProxyType[str, Conjugate] = MappingProxyType(
 
 DIVERGENCES: tuple[str, ...] = tuple(_DIVERGENCES)
 """Names that `flat` knows."""
+LABELS = ("argmax", "soft")
+"""The token with the highest generic logit, as in the paper of `whp`; or their whole softmax."""
 
 
 def ga(sequence_log_probs: Tensor, lengths: Tensor) -> Tensor:
@@ -40,8 +40,7 @@ def ga(sequence_log_probs: Tensor, lengths: Tensor) -> Tensor:
         sequence_log_probs: [rows], log pi(y|x), summed over the tokens of y.
         lengths: [rows], number of those tokens.
 
-    Raises:
-        ValueError: the shapes differ or are not [rows], there is no row, or a length is below 1.
+    Raises ValueError: the shapes differ or are not [rows], there is no row, or a length is below 1.
     """
     _check_rows(sequence_log_probs=sequence_log_probs, lengths=lengths)
     _check_lengths(lengths)
@@ -67,8 +66,7 @@ def wga(log_probs: Tensor, beta: float) -> Tensor:
     Returns:
         [tokens]; to be averaged over all tokens of the batch.
 
-    Raises:
-        ValueError: beta is negative or not finite.
+    Raises ValueError: beta is negative or not finite.
     """
     return satimp(log_probs, beta, 0.0)
 
@@ -88,8 +86,7 @@ def satimp(log_probs: Tensor, beta: float, beta2: float) -> Tensor:
     Returns:
         [tokens]; to be averaged over all tokens of the batch.
 
-    Raises:
-        ValueError: a power is negative or not finite.
+    Raises ValueError: a power is negative or not finite.
     """
     _check_at_least_0(beta=beta, beta2=beta2)
     constant = log_probs.detach()
@@ -114,8 +111,7 @@ def undial(start_logits: Tensor, logits: Tensor, tokens: Tensor, alpha: float) -
     Returns:
         [...]; to be averaged over all tokens of the batch.
 
-    Raises:
-        ValueError: the shapes differ, or alpha is negative or not finite.
+    Raises ValueError: the shapes differ, or alpha is negative or not finite.
     """
     _check_at_least_0(alpha=alpha)
     _check_tokens(tokens, logits)
@@ -139,8 +135,7 @@ def ceu(logits: Tensor, tokens: Tensor) -> Tensor:
     Returns:
         [...]; to be averaged over all tokens of the batch.
 
-    Raises:
-        ValueError: the shapes differ.
+    Raises ValueError: the shapes differ.
     """
     _check_tokens(tokens, logits)
     labels = logits.detach().scatter(-1, tokens.unsqueeze(-1), -math.inf)
@@ -178,8 +173,7 @@ def rmu(hidden: Tensor, direction: Tensor, steering: float) -> Tensor:
     Returns:
         [...]; to be averaged over all tokens of the batch.
 
-    Raises:
-        ValueError: c is not above 0 or not finite, or the sizes differ.
+    Raises ValueError: c is not above 0 or not finite, or the sizes differ.
     """
     if not 0 < steering < math.inf:
         raise ValueError(f"steering is {steering}; it must be a number above 0")
@@ -192,8 +186,7 @@ def distance_by_position(hidden: Tensor, wanted: Tensor) -> Tensor:
     The paper of RMU has the sum over features; its code and open-unlearning have the mean, for both terms.
     No gradient flows into `wanted`.
 
-    Raises:
-        ValueError: the shapes differ.
+    Raises ValueError: the shapes differ.
     """
     if hidden.shape != wanted.shape:
         raise ValueError(f"hidden is {_shape(hidden)}, but wanted {_shape(wanted)}")
@@ -213,8 +206,47 @@ def dual_ascent(weight: float, retain: float, limit: float, rate: float) -> floa
 
 
 def whp(start_logits: Tensor, reinforced_logits: Tensor, logits: Tensor, alpha: float, labels: str) -> Tensor:
-    """Who's Harry Potter: [..., V] three times to [...]. Arguments and errors as of the module `whp`."""
+    """Who's Harry Potter (arXiv 2310.02238, section 2): cross-entropy with the labels of two frozen models.
+
+    [..., V] three times to [...]. Arguments and errors as of `generic_logits` and `loss_by_position`.
+    """
     return loss_by_position(generic_logits(start_logits, reinforced_logits, alpha), logits, labels)
+
+
+def generic_logits(start: Tensor, reinforced: Tensor, alpha: float) -> Tensor:
+    """z0 - alpha relu(z_reinforced - z0): lower for each token that training on what to forget has raised.
+
+    Args:
+        start: [..., V], z0, of the start model.
+        reinforced: [..., V], of the start model trained further on what is to be forgotten.
+        alpha: 0 or above; 0 gives the start model's logits.
+
+    Raises ValueError: the shapes differ, or alpha is negative or not finite.
+    """
+    if start.shape != reinforced.shape:
+        raise ValueError(f"start is {_shape(start)}, but reinforced {_shape(reinforced)}")
+    _check_at_least_0(alpha=alpha)
+    return start - alpha * (reinforced - start).relu()
+
+
+def loss_by_position(generic: Tensor, logits: Tensor, labels: str) -> Tensor:
+    """Cross-entropy of each position with its labels: [..., V] and [..., V] to [...].
+
+    Args:
+        generic: [..., V], as of `generic_logits`; no gradient flows into them.
+        logits: [..., V], of the model that is trained.
+        labels: one of LABELS.
+
+    Raises ValueError: the shapes differ, or `labels` is unknown.
+    """
+    if generic.shape != logits.shape:
+        raise ValueError(f"generic is {_shape(generic)}, but logits {_shape(logits)}")
+    if labels not in LABELS:
+        raise ValueError(f"labels is {labels!r}; choose one of {', '.join(LABELS)}")
+    generic, log_probs = generic.detach(), logits.log_softmax(-1)
+    if labels == "argmax":
+        return -log_probs.gather(-1, generic.argmax(-1, keepdim=True)).squeeze(-1)
+    return -(generic.softmax(-1) * log_probs).sum(-1)
 
 
 def npo(sequence_log_probs: Tensor, reference_log_probs: Tensor, beta: float) -> Tensor:
@@ -225,8 +257,7 @@ def npo(sequence_log_probs: Tensor, reference_log_probs: Tensor, beta: float) ->
         reference_log_probs: [rows], s0, the same under the reference model.
         beta: b, above 0; towards 0 the gradient becomes that of gradient ascent.
 
-    Raises:
-        ValueError: the shapes differ or are not [rows], there is no row, or beta is not above 0.
+    Raises ValueError: the shapes differ or are not [rows], there is no row, or beta is not above 0.
     """
     _check_rows(sequence_log_probs=sequence_log_probs, reference_log_probs=reference_log_probs)
     _check_beta(beta)
@@ -243,8 +274,7 @@ def simnpo(sequence_log_probs: Tensor, lengths: Tensor, beta: float, gamma: floa
         gamma: as in the paper, outside the product with beta. Public codes multiply theirs by beta, so that
             gamma is beta times theirs.
 
-    Raises:
-        ValueError: as `ga` and `npo`.
+    Raises ValueError: as `ga` and `npo`.
     """
     _check_rows(sequence_log_probs=sequence_log_probs, lengths=lengths)
     _check_lengths(lengths)
@@ -271,8 +301,7 @@ def dpo(
         beta: b, above 0.
         scale: factor of the loss; None is 1, as in the DPO paper. Code that descends from NPO's has 2/beta.
 
-    Raises:
-        ValueError: the shapes differ or are not [rows], there is no row, or beta is not above 0.
+    Raises ValueError: the shapes differ or are not [rows], there is no row, or beta is not above 0.
     """
     _check_rows(
         chosen=chosen,
@@ -293,8 +322,7 @@ def flat(chosen_probability: Tensor, rejected_probability: Tensor, divergence: s
         rejected_probability: [rows], P_f: the same of the answer to forget.
         divergence: one of DIVERGENCES.
 
-    Raises:
-        ValueError: the divergence is unknown, the shapes differ or are not [rows], or there is no row.
+    Raises ValueError: the divergence is unknown, the shapes differ or are not [rows], or there is no row.
     """
     if divergence not in _DIVERGENCES:
         raise ValueError(f"divergence is {divergence!r}; choose one of {', '.join(DIVERGENCES)}")
@@ -325,8 +353,7 @@ def smoothing_weights(rate: float, normal_rows: int) -> tuple[float, float]:
     Returns:
         The weight of gradient ascent on the forget row, and that of the mean NLL of the normal rows.
 
-    Raises:
-        ValueError: there is no normal row.
+    Raises ValueError: there is no normal row.
     """
     if normal_rows < 1:
         raise ValueError(f"{normal_rows} normal rows; smoothing needs at least 1")

@@ -109,8 +109,7 @@ class Method:
     def of(cls, section: Mapping[str, Any]) -> Method:
         """The method of a section whose values are of the declared kinds.
 
-        Raises:
-            MethodError: naming the key that is unknown, or that another one needs or forbids.
+        Raises MethodError: naming the key that is unknown, or that another one needs or forbids.
         """
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(section) - known):

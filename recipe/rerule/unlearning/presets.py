@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +52,6 @@ def listed() -> list[dict[str, Any]]:
     ]
 
 
-def as_json() -> str:
-    """The list as JSON."""
-    return json.dumps(listed(), indent=2)
-
-
 def as_table() -> str:
     """The list for a person."""
     heads = ("method", "forget", "retain", "alternate", "data", "forward", "backward")
@@ -66,9 +59,10 @@ def as_table() -> str:
         (*(entry[key] for key in heads[:4]), " ".join(entry["data"]), *map(str, entry["passes"].values()))
         for entry in listed()
     ]
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     return "\n".join(
         [
-            *_aligned([heads, *rows]),
+            *("  ".join(map(str.ljust, row, widths)).rstrip() for row in (heads, *rows)),
             "",
             "data: the files that the method reads, as data.forget, data.retain and data.alternate.",
             "whp also needs reinforced.path, a model that was trained further on the rows of data.forget.",
@@ -77,10 +71,3 @@ def as_table() -> str:
             "gd, kl, npo_rt and dpo_rt are other names of ga_gdr, ga_klr, npo_gdr and dpo_gdr.",
         ]
     )
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]

@@ -7,7 +7,6 @@ replacement: each is used once before any is used twice.
 
 from __future__ import annotations
 
-import functools
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from torch.utils.data import Dataset, DistributedSampler
 
 from data_prep.contract import Row
 from recipe.rerule.training.prompts import turn_ids
+from recipe.rerule.training.sides import permutation
 from recipe.rerule.unlearning.method import SIDES, Method
 
 Key = tuple[int, int]
@@ -50,8 +50,7 @@ class GroupDataset(Dataset[list[Tokens]]):
             seed: of the draws.
             template: further arguments of the chat template.
 
-        Raises:
-            GroupError: an alternate row is missing, or there are too few answers to draw from.
+        Raises GroupError: an alternate row is missing, or there are too few answers to draw from.
         """
         self._files, self._method, self._seed = files, method, seed
         self._tokenizer, self._max_length, self._template = tokenizer, max_length, dict(template or {})
@@ -140,7 +139,8 @@ class GroupDataset(Dataset[list[Tokens]]):
     def _retain_places(self, epoch: int, place: int) -> list[int]:
         rows, count = len(self._files["retain"]), self._method.retain_rows
         first = (epoch * len(self) + place) * count
-        return [_permutation(self._seed, n // rows, rows)[n % rows] for n in range(first, first + count)]
+        numbers = [divmod(n, rows) for n in range(first, first + count)]
+        return [permutation(f"retain {self._seed} {turn}", rows)[number] for turn, number in numbers]
 
     def _tokens(self, side: str, place: int, answer: str) -> Tokens:
         """The tokens of a row of a file, with another answer where one is given."""
@@ -150,23 +150,19 @@ class GroupDataset(Dataset[list[Tokens]]):
             if answer:
                 *asked, answered = row["messages"]
                 row = {**row, "messages": [*asked, {**answered, "content": answer}]}
-            self._encoded[key] = self._encode(row)
+            ids, mask = list[int](), list[int]()
+            for number, message in enumerate(row["messages"]):
+                raw = row["extra_info"]["raw"]
+                turn = turn_ids(self._tokenizer, row["messages"], number, raw, **self._template)
+                ids += turn
+                mask += [int(message["role"] == "assistant")] * len(turn)
+            count = min(len(ids), self._max_length)
+            self._encoded[key] = {
+                "input_ids": torch.tensor(ids[:count]),
+                "position_ids": torch.arange(count),
+                "loss_mask": torch.tensor([0, *mask[1:count]]),
+            }
         return self._encoded[key]
-
-    def _encode(self, row: Row) -> Tokens:
-        messages, raw = row["messages"], row["extra_info"]["raw"]
-        turns = [
-            turn_ids(self._tokenizer, messages, turn, raw, **self._template) for turn in range(len(messages))
-        ]
-        ids = torch.tensor([token for turn in turns for token in turn][: self._max_length])
-        mask = torch.cat(
-            [
-                torch.full([len(turn)], int(message["role"] == "assistant"))
-                for turn, message in zip(turns, messages, strict=True)
-            ]
-        )[: self._max_length]
-        mask[0] = 0
-        return {"input_ids": ids, "position_ids": torch.arange(len(ids)), "loss_mask": mask}
 
 
 class GroupSampler(DistributedSampler[Any]):
@@ -174,11 +170,6 @@ class GroupSampler(DistributedSampler[Any]):
 
     def __iter__(self) -> Iterator[Key]:
         return ((self.epoch, place) for place in super().__iter__())
-
-
-@functools.lru_cache(maxsize=4)
-def _permutation(seed: int, number: int, rows: int) -> list[int]:
-    return random.Random(f"retain {seed} {number}").sample(range(rows), rows)
 
 
 def _index(row: Row) -> int:

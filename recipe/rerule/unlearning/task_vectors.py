@@ -73,8 +73,7 @@ def write(base: Weights, reinforced: Weights, alpha: float, folder: Path) -> int
 
     Configuration and tokenizer are the base model's; config.json says float32.
 
-    Raises:
-        TaskVectorError: a tensor of whole numbers that differs, or a result that is not finite.
+    Raises TaskVectorError: a tensor of whole numbers that differs, or a result that is not finite.
     """
     copy_others(base.folder, folder, KIND.marker)
     changed = 0

@@ -21,9 +21,9 @@ from data_prep.contract import read_sft_rows
 from recipe.rerule.runs import checkpoints, written_model
 from recipe.rerule.schema import plain
 from recipe.rerule.training import lora
-from recipe.rerule.unlearning import batch, hidden
+from recipe.rerule.unlearning import hidden
 from recipe.rerule.unlearning.frozen import FrozenModel
-from recipe.rerule.unlearning.loss import MethodLoss
+from recipe.rerule.unlearning.loss import MethodLoss, counts
 from recipe.rerule.unlearning.losses import dual_ascent
 from recipe.rerule.unlearning.method import Method
 from recipe.rerule.unlearning.rows import GroupDataset, GroupSampler
@@ -63,7 +63,10 @@ class UnlearningWorker(TrainingWorker):
         output = super().train_batch(data)
         self.steps += 1
         if output is not None:
-            _reduce_terms(metrics := tu.get(output, "metrics"))
+            metrics = tu.get(output, "metrics")
+            for name, parts in metrics.items():
+                if name.startswith("loss/"):  # the term's parts, of each rank and micro-batch
+                    metrics[name] = sum(map(sum, parts)) / len(parts)
             if self._method.dual_rate is not None:
                 self._move_weight(metrics)
         return output
@@ -81,18 +84,11 @@ class UnlearningWorker(TrainingWorker):
 
     def _batch_counts(self, data: TensorDict) -> dict[str, int]:
         """Rows and tokens of the batch over all ranks."""
-        found = batch.counts(data, self._method.retain_positions)
+        found = counts(data, self._method.retain_positions)
         found["groups"] = len(data) // len(self._method.layout)
         total = torch.tensor(list(found.values()), device=self.device_name)
         torch.distributed.all_reduce(total, group=self.engine.get_data_parallel_group())
         return dict(zip(found, map(int, total.tolist()), strict=True))
-
-
-def _reduce_terms(metrics: dict[str, Any]) -> None:
-    """Turn a term's parts, of each rank and micro-batch, into the batch's value."""
-    for name, parts in metrics.items():
-        if name.startswith("loss/"):
-            metrics[name] = sum(map(sum, parts)) / len(parts)
 
 
 class UnlearningTrainer(SFTTrainer):
@@ -102,7 +98,10 @@ class UnlearningTrainer(SFTTrainer):
         self._method = Method.of(plain(config, "method"))
         torch.manual_seed(config.trainer.seed)  # of a new adapter's weights
         super().__init__(config)
-        self._begin_epoch_afresh()
+        # A loader restored at the end of an epoch would first give that epoch's nothing.
+        if self.resume_global_step and self.resume_global_step % self.steps_per_epoch == 0:
+            self._build_dataloader()
+            self.ckpt_handler.train_dataloader = self.train_dataloader
         self.training_client.steps = self.resume_global_step
         self.training_client.dual_begins = self._method.dual_warmup * self.steps_per_epoch
         if self.resume_global_step and self._method.dual_rate is not None:
@@ -116,12 +115,6 @@ class UnlearningTrainer(SFTTrainer):
         """Train to the last step; a run that was stopped after its last checkpoint has nothing left to do."""
         if self.resume_global_step < self.total_training_steps:
             super().fit()
-
-    def _begin_epoch_afresh(self) -> None:
-        # A loader restored at the end of an epoch would first give that epoch's nothing.
-        if self.resume_global_step and self.resume_global_step % self.steps_per_epoch == 0:
-            self._build_dataloader()
-            self.ckpt_handler.train_dataloader = self.train_dataloader
 
     def _build_dataset(self) -> None:
         data = self.config.data
@@ -157,7 +150,15 @@ class UnlearningTrainer(SFTTrainer):
         self.val_dataloader = None
 
     def _build_engine(self) -> None:
-        self.training_client = UnlearningWorker(self._worker_config(), self._method)
+        config = TrainingWorkerConfig(
+            model_type="language_model",
+            model_config=self.model_config,
+            engine_config=self.engine_config,
+            optimizer_config=self.optimizer_config,
+            checkpoint_config=self.checkpoint_config,
+            profiler_config=self.profiler_config,
+        )
+        self.training_client = UnlearningWorker(config, self._method)
         self.engine = self.training_client.engine
         needed = {"reference": self._method.referenced, "reinforced": self._method.reinforced}
         layer = self._method.layer if self._method.needs_hidden else None
@@ -173,16 +174,6 @@ class UnlearningTrainer(SFTTrainer):
             self.config.trainer.seed,
         )
         self.training_client.set_loss_fn(self.loss_fn)
-
-    def _worker_config(self) -> TrainingWorkerConfig:
-        return TrainingWorkerConfig(
-            model_type="language_model",
-            model_config=self.model_config,
-            engine_config=self.engine_config,
-            optimizer_config=self.optimizer_config,
-            checkpoint_config=self.checkpoint_config,
-            profiler_config=self.profiler_config,
-        )
 
     def _init_engine(self) -> None:
         super()._init_engine()
@@ -205,24 +196,19 @@ class UnlearningTrainer(SFTTrainer):
             folder = self.config.trainer.default_local_dir
             self._on_first_rank(lambda: checkpoints.begin(folder, step))
             save(step)
-            self._on_first_rank(lambda: self._settle_weights(step))
-            self._on_first_rank(lambda: self._keep_weight(step))
+            self._on_first_rank(lambda: self._settle(checkpoints.step_folder(folder, step)))
             self._on_first_rank(lambda: checkpoints.finish(folder, step))
             if limit is not None:
                 self._on_first_rank(lambda: checkpoints.keep(folder, limit))
 
         self.ckpt_handler.save_checkpoint = save_whole
 
-    def _settle_weights(self, step: int) -> None:
-        """Merge an adapter into the written weights, and give them the dtype of save.weights_dtype."""
-        written = checkpoints.step_folder(self.config.trainer.default_local_dir, step) / "huggingface"
-        written_model.settle(written, self.config.model, self.config.save.weights_dtype)
-
-    def _keep_weight(self, step: int) -> None:
-        """Of the retain term, where it moves."""
+    def _settle(self, checkpoint: Path) -> None:
+        """Merge an adapter into the written weights, give them the dtype of save.weights_dtype, and keep the
+        weight of the retain term, where it moves."""
+        written_model.settle(checkpoint / "huggingface", self.config.model, self.config.save.weights_dtype)
         if self._method.dual_rate is not None:
-            folder = checkpoints.step_folder(self.config.trainer.default_local_dir, step)
-            (folder / _WEIGHT).write_text(f"{self.loss_fn.weights['retain']!r}\n", "utf-8")
+            (checkpoint / _WEIGHT).write_text(f"{self.loss_fn.weights['retain']!r}\n", "utf-8")
 
     def _on_first_rank(self, act: Callable[[], None]) -> None:
         if self.rank == 0:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
+from transformers import AutoTokenizer
 
 from recipe.rerule.evaluation.engine.requests import Answer, Generation, Likelihood, PromptText
 from recipe.rerule.evaluation.metrics import memorised
@@ -48,7 +49,7 @@ def rows_of(*texts: str, benchmark: muse.Muse = MUSE, **measured: Answer) -> lis
     given = {f"{i}/generation": Answer(text=text) for i, text in enumerate(texts, start=1)}
     given |= {f"{name[-1]}/answer": answer for name, answer in measured.items()}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(muse, "_tokenizer", lambda folder: Words())
+        patch.setattr(AutoTokenizer, "from_pretrained", lambda folder: Words())
         return benchmark.records(PROBES, given, Path())
 
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from recipe.rerule.evaluation.engine.requests import Answers, Generation, PromptText, Request
 from recipe.rerule.evaluation.probes import Probe
 from recipe.rerule.io import Kind
-from recipe.rerule.training.template_arguments import Template
+from recipe.rerule.training.prompts import Template
 
 FORGET, RETAIN, OTHERS = "forget", "retain", "others"
 """Sides of rows: what is to be forgotten, what is to be kept, and texts that were never to be forgotten."""

@@ -67,8 +67,7 @@ def same_kind_answers(
 ) -> list[list[str]]:
     """For each fact the different answers of its kind, its own first, the others in random order.
 
-    Args:
-        others: further facts whose answers can be chosen.
+    `others`: further facts whose answers can be chosen.
     """
     kinds: dict[Hashable, dict[str, None]] = {}
     for one in (*questions, *others):

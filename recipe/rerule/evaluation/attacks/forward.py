@@ -138,8 +138,7 @@ def states(model: Any, pieces: Sequence[Piece], batch_size: int = 8) -> list[Ten
         for batch in batches(model, pieces, batch_size):
             outputs: dict[int, Tensor] = {}
             with hooked(layers, outputs.__setitem__):
-                for _ in right_logits(model, batch):
-                    pass
+                list(right_logits(model, batch))  # a pass, of which the logits are not needed
             for row, piece in enumerate(batch):
                 found.append(torch.stack([outputs[n][row, piece.places].cpu() for n in range(len(layers))]))
                 progress.advance()

@@ -43,10 +43,6 @@ def _called(name: Callable[[Probe], str], asked: Asked) -> Asked | None:
     return changed if other and changed != asked else None
 
 
-def _alias(probe: Probe) -> str:
-    return next(iter(probe.aliases), "")
-
-
 def _part(probe: Probe) -> str:
     words = probe.subject.split()
     return words[-1] if len(words) > 1 else ""
@@ -68,7 +64,7 @@ def _two_hops(material: Material, asked: Asked) -> Asked | None:
 def _ask(material: Material, options: Options) -> Asking:
     own = replace(material, asked=plain(material.asked, material))
     ways: dict[str, Way] = {
-        "alias": partial(_called, _alias),
+        "alias": partial(_called, lambda probe: next(iter(probe.aliases), "")),
         "part": partial(_called, _part),
         "two_hops": partial(_two_hops, own),
     }

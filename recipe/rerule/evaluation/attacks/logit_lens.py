@@ -38,7 +38,7 @@ _NEAR = 1e-3
 """Largest difference of two computations of a log-probability, in nats, that is taken for rounding."""
 
 
-def lens(reader: Any, source: Any, pieces: Sequence[Piece], batch_size: int = 8) -> Tensor:
+def lens(reader: Any, source: Any, pieces: Sequence[Piece]) -> Tensor:
     """Mean log-probability of each piece's scored tokens behind every layer: [pieces, layers], float64.
 
     Args:
@@ -59,7 +59,7 @@ def lens(reader: Any, source: Any, pieces: Sequence[Piece], batch_size: int = 8)
             f"{type(reader).__name__} changes its logits behind the output layer, so that they cannot be "
             "read out of hidden states; this audit reads models such as Llama, Qwen and Mistral"
         )
-    kept = states(source, pieces, batch_size)
+    kept = states(source, pieces)
     return torch.stack([_read(reader, piece, one) for piece, one in zip(pieces, kept, strict=True)])
 
 

@@ -18,7 +18,7 @@ from recipe.rerule.evaluation.engine.models import Model, context_length
 from recipe.rerule.evaluation.engine.requests import Answer, Generation
 from recipe.rerule.evaluation.probes import Probe
 from recipe.rerule.evaluation.registry import Benchmark, Row
-from recipe.rerule.training.template_arguments import bind
+from recipe.rerule.training.prompts import bind_template
 
 FEWEST_FACTS = 2
 FactOf = Callable[[Asked], Hashable]
@@ -114,7 +114,7 @@ def material_of(
         train=tuple(train),
         fact=lambda probe: facts[_key(probe)],
         score=partial(_scored, benchmark, folder, always),
-        tokenizer=bind(load_tokenizer(models[0]), models[0].template),
+        tokenizer=bind_template(load_tokenizer(models[0]), models[0].template),
         template=models[0].template,
         context=min(filter(None, map(context_length, models)), default=None),
         seeds=budget.seeds,

@@ -57,6 +57,8 @@ from recipe.rerule.training.prompts import prompt_ids
 
 FEWEST_TEXTS = 2
 """Of each set: an AUC of single texts says nothing."""
+_BATCH = 8
+"""Texts in one forward pass."""
 _POSITIONS = 64
 """Positions whose distributions are in memory in float64 at a time."""
 _ROUNDING = 1e-12
@@ -83,17 +85,14 @@ class TokenScores:
         return -float(np.mean(self.log_probs))
 
 
-def token_scores(model: Any, pieces: Sequence[Piece], batch_size: int = 8) -> list[TokenScores]:
+def token_scores(model: Any, pieces: Sequence[Piece]) -> list[TokenScores]:
     """Scores of each piece by a causal model of transformers.
-
-    Args:
-        batch_size: pieces in one forward pass.
 
     Raises ValueError as `batches`, or a token whose log-probability is not a finite number.
     """
     found: list[TokenScores] = []
     with torch.no_grad(), Progress("likelihood", len(pieces), "texts") as progress:
-        for batch in batches(model, pieces, batch_size):
+        for batch in batches(model, pieces, _BATCH):
             for piece, logits in zip(batch, right_logits(model, batch), strict=True):
                 right = piece.right.to(logits.device)
                 parts = zip(logits.split(_POSITIONS), right.split(_POSITIONS), strict=True)

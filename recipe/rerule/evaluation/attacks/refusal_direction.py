@@ -41,8 +41,7 @@ from recipe.rerule.evaluation.attacks.forward import Piece, states
 from recipe.rerule.evaluation.attacks.weights import EMBEDDING, rewritten
 from recipe.rerule.evaluation.probes import Probe
 from recipe.rerule.runs.weights import Weights, WeightsError, read_weights
-from recipe.rerule.training.prompts import prompt_ids
-from recipe.rerule.training.template_arguments import bind
+from recipe.rerule.training.prompts import bind_template, prompt_ids
 
 FEWEST_PROMPTS = 4
 """Of each side: two to find a direction with, and two to measure it with."""
@@ -180,7 +179,7 @@ def _changes(material: Material, options: Options) -> list[Change]:
             loaded = AutoModelForCausalLM.from_pretrained(model, dtype="auto")
             if torch.accelerator.is_available():
                 loaded.to(torch.accelerator.current_accelerator())
-            tokenizer = bind(AutoTokenizer.from_pretrained(model), material.template)
+            tokenizer = bind_template(AutoTokenizer.from_pretrained(model), material.template)
             found = refusal_direction(*(prompt_states(loaded, tokenizer, rows) for rows in sides))
             orthogonalise(model, found, out[""])
             orthogonalise(model, random_direction(len(found), seed), out["random"])

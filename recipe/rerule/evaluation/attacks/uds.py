@@ -86,13 +86,13 @@ def drops(original: Any, source: Any, pieces: Sequence[Piece], batch_size: int =
     return torch.stack(found, -1)
 
 
-def depth_scores(never_knew: Tensor, unlearned: Tensor, threshold: float = THRESHOLD) -> list[float | None]:
+def depth_scores(never_knew: Tensor, unlearned: Tensor) -> list[float | None]:
     """The score of each fact from 0 (kept) to 1 (erased), None where no layer carries it.
 
     Args:
         never_knew, unlearned: the drops with the states of the two models, each [facts, layers].
     """
-    weights = never_knew.where(never_knew > threshold, 0.0)
+    weights = never_knew.where(never_knew > THRESHOLD, 0.0)
     # D1 times the share D2 / D1 cut to 0 to 1 is D2 cut to 0 to D1.
     erased = torch.minimum(unlearned.clamp(min=0), weights).sum(-1)
     pairs = zip(erased.tolist(), weights.sum(-1).tolist(), strict=True)

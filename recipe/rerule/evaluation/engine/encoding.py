@@ -15,7 +15,6 @@ from jinja2 import TemplateError
 from recipe.rerule.evaluation.engine.answers import digest
 from recipe.rerule.evaluation.engine.models import Model, context_length, engine_key
 from recipe.rerule.evaluation.engine.requests import Generation, Likelihood, Request, prefixed
-from recipe.rerule.training import template_arguments
 from recipe.rerule.training.prompts import (
     PromptError,
     answer_ids,
@@ -23,6 +22,8 @@ from recipe.rerule.training.prompts import (
     prompt_ids,
     require_chat_template,
     suffixed_prompt_ids,
+    template_uses,
+    template_warnings,
 )
 
 _LONGEST_REASON = 200
@@ -191,7 +192,7 @@ def warnings(models: Sequence[Model]) -> Iterator[str]:
         with contextlib.suppress(RequestError):
             tokenizers.append(load_tokenizer(model))
     for name, _ in models[0].template:
-        if tokenizers and not any(template_arguments.uses(one, name) for one in tokenizers):
+        if tokenizers and not any(template_uses(one, name) for one in tokenizers):
             raise ValueError(f"--template {name}: no model's chat template has an argument of this name")
     for tokenizer in tokenizers:
-        yield from template_arguments.warnings(tokenizer, dict(models[0].template))
+        yield from template_warnings(tokenizer, dict(models[0].template))

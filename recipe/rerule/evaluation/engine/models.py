@@ -22,7 +22,7 @@ from urllib.parse import quote
 from data_prep.contract import read_rows
 from recipe.rerule import io
 from recipe.rerule.runs import checkpoints, model_checks
-from recipe.rerule.training.template_arguments import Template
+from recipe.rerule.training.prompts import Template
 
 _ALL, _BEST, _LAST = "@all", "@best", "@last"
 _LONGEST_NAME = 240
@@ -291,13 +291,7 @@ def with_prefixes(models: Sequence[Model], specs: Sequence[str], targets: Sequen
     ]
 
 
-def files_of(specs: Sequence[str]) -> list[tuple[str, str]]:
-    """The option and the file of each spec that names one."""
-    return [("--prefix", file) for _, _, file in (spec.partition("=") for spec in specs) if file]
-
-
 def add_template_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare --template."""
     parser.add_argument(
         "--template", action="append", default=[], metavar="NAME=VALUE",
         help="an argument of the chat templates, such as enable_thinking=false; give what training had as "

@@ -87,8 +87,10 @@ class Decoding:
         """Of each engine's process, the variable that gives it its GPUs; a single one finds them itself."""
         if self.engines == 1:
             return [{}]
+        import torch
+
         given, size = os.environ.get("CUDA_VISIBLE_DEVICES"), self.tensor_parallel_size
-        there = given.split(",") if given else [str(number) for number in range(_gpus())]
+        there = given.split(",") if given else [str(number) for number in range(torch.cuda.device_count())]
         if len(there) < self.engines * size:
             raise ValueError(
                 f"--engines is {self.engines} with {size} GPUs each (--tensor-parallel-size), but "
@@ -127,12 +129,6 @@ class Decoding:
             # vLLM compiles a few helpers also where the model runs eagerly: 5 to 15 s, and a C++ compiler.
             "TORCH_COMPILE_DISABLE": "1",
         }
-
-
-def _gpus() -> int:
-    import torch
-
-    return torch.cuda.device_count()
 
 
 def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:

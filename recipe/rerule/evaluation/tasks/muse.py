@@ -230,7 +230,13 @@ class Muse(Benchmark):
 
     def records(self, probes: Sequence[Probe], answers: Answers, folder: Path) -> list[Row]:
         """A passage's continuation is compared up to its first REFERENCE_TOKENS tokens."""
-        tokenizer: Any = _tokenizer(folder) if any(probe.mode == "completion" for probe in probes) else None
+        from reward.rouge import rouge_l
+
+        tokenizer: Any = None
+        if any(probe.mode == "completion" for probe in probes):
+            from transformers import AutoTokenizer  # takes seconds
+
+            tokenizer = AutoTokenizer.from_pretrained(folder)
         found = []
         for probe in probes:
             response = cut(answers[self.request_id(probe)].text, self.asked[probe.mode].stop)
@@ -239,19 +245,14 @@ class Muse(Benchmark):
                 ids = tokenizer(gold).input_ids[:REFERENCE_TOKENS]  # special tokens are counted
                 gold = str(tokenizer.decode(ids, skip_special_tokens=True))
             measured = answers.get(f"{probe.index}/answer")
-            scores = self._scores(response, gold) | memorised(measured, REFERENCE_TOKENS)
-            row = self.row(probe, response, scores)
+            scores = {
+                "rouge_l": rouge_l(response, gold, "muse"),
+                "rouge_l_stemmed": rouge_l(response, gold, "muse-open-unlearning"),
+                "refused": self.refuses(response),
+            }
+            row = self.row(probe, response, scores | memorised(measured, REFERENCE_TOKENS))
             found.append(row | {"prompt": probe.messages[-1]["content"], "golds": [gold]})
         return found
-
-    def _scores(self, response: str, gold: str) -> dict[str, Any]:
-        from reward.rouge import rouge_l
-
-        return {
-            "rouge_l": rouge_l(response, gold, "muse"),
-            "rouge_l_stemmed": rouge_l(response, gold, "muse-open-unlearning"),
-            "refused": self.refuses(response),
-        }
 
     def fact(self, row: Mapping[str, Any]) -> Hashable:
         """MUSE repeats some questions; a passage is asked once."""
@@ -310,13 +311,6 @@ class Muse(Benchmark):
             name: partial(mean_score, log, name, "rougeL_f1") for name in OPEN_UNLEARNING_NAMES.values()
         }
         return {**stemmed, **{name: partial(_from_texts, log, name) for name in SETS}}
-
-
-def _tokenizer(folder: Path) -> Any:
-    # Its import takes seconds, and only passages are cut.
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(folder)
 
 
 def _from_texts(log: Log, name: str) -> float:

@@ -70,7 +70,18 @@ class OverRefusal(Recall):
         """As --harmless, --max-tokens and --convention say. Raises ValueError where a file cannot be read."""
         super().choose(options)
         if options.harmless is not None:
-            self.harmless = _harmless(options.harmless)
+            from data_prep.sources import read_records
+
+            # XSTest (arXiv 2308.01263) has id, prompt, type, label, focus and note. Its older file has no
+            # label, and unsafe questions are of a type contrast_... OR-Bench (arXiv 2405.20947) has prompt
+            # and category; its toxic questions are in another file, which is not to be given.
+            self.harmless = tuple(
+                record.text("prompt")
+                for record in read_records(options.harmless)
+                if record.get("label") != "unsafe" and not str(record.get("type")).startswith("contrast_")
+            )
+            if not self.harmless:
+                raise ValueError(f"--harmless {options.harmless}: every question is labelled unsafe")
             self.settings = {**self.settings, "harmless": str(options.harmless)}
 
     def requests(self, probes: Sequence[Probe]) -> list[Request]:
@@ -143,25 +154,6 @@ def _asked(probes: Sequence[Probe], harmless: Sequence[str]) -> list[tuple[Probe
             text = template.replace("{targets}", targets).replace("{question}", probe.messages[-1]["content"])
             found.append((probe, wording, text, "near" if shared >= NEAR else "far"))
     return found
-
-
-def _harmless(file: Path) -> tuple[str, ...]:
-    """The questions of a table with the column prompt. Raises ValueError where none is there.
-
-    XSTest (arXiv 2308.01263) has id, prompt, type, label, focus and note. Its older file has no label, and
-    unsafe questions are of a type contrast_... OR-Bench (arXiv 2405.20947) has prompt and category; its toxic
-    questions are in another file, which is not to be given.
-    """
-    from data_prep.sources import read_records
-
-    found = [
-        record.text("prompt")
-        for record in read_records(file)
-        if record.get("label") != "unsafe" and not str(record.get("type")).startswith("contrast_")
-    ]
-    if not found:
-        raise ValueError(f"--harmless {file}: every question is labelled unsafe")
-    return tuple(found)
 
 
 def _words(probe: Probe) -> set[str]:
