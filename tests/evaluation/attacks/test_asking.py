@@ -23,6 +23,7 @@ from recipe.rerule.evaluation.attacks import (
     many_shot,
     memorisation,
     other_language,
+    prefill,
     probability,
     prompts,
     registry,
@@ -41,8 +42,8 @@ from tests.evaluation.conftest import make_probe
 from tests.made_tokenizers import byte_level
 
 
-def ask(module: Any, given: Material, name: str = "", **options: Any) -> Asking:
-    (attack,) = [one for one in module.ATTACKS if not name or one.name == name]
+def ask(module: Any, given: Material, **options: Any) -> Asking:
+    (attack,) = module.ATTACKS
     return attack.ask(given, {**attack.options("quick"), **options})
 
 
@@ -115,14 +116,12 @@ def test_the_target_is_named_by_an_alias_a_part_of_its_name_and_another_fact():
 
 
 def test_the_answer_is_begun_behind_chats_and_raw_prompts():
-    asking = ask(probability, material([probe(0), said(2, "City:", raw=True)]), "prefill")
+    asking = ask(prefill, material([probe(0), said(2, "City:", raw=True)]))
     chat, text = (prompt_of(asking, f"statement/forget/{number}") for number in (0, 20))
     assert (chat.suffix, chat.messages[0]["content"]) == ("The answer is", "Where does person 0 live (qa)?")
     assert (text.suffix, text.messages) == ("", ({"role": "user", "content": "City: The answer is"},))
     cued = material([probe(0)], **{"asked": (asked(probe(0), "Answer:"),)})
-    assert (
-        prompt_of(ask(probability, cued, "prefill"), "statement/forget/0").suffix == "Answer: The answer is"
-    )
+    assert prompt_of(ask(prefill, cued), "statement/forget/0").suffix == "Answer: The answer is"
 
 
 def test_what_is_given_of_a_gold_is_not_scored():
@@ -202,7 +201,7 @@ def test_memorisation_leaves_the_end_of_the_turn_out():
 
 def test_probabilities_by_hand():
     """The end of the turn does not count, and of an answer with and without a space the better one does."""
-    asking = ask(probability, material([probe(2), probe(3)], [probe(4, section="retain")]), "probability")
+    asking = ask(probability, material([probe(2), probe(3)], [probe(4, section="retain")]))
     answers = {one.id: Answer(log_probs=(-1.0, -3.0, -90.0), ranks=(2, 1, 9)) for one in asking.requests}
     answers["prefilled/forget/30"] = Answer(log_probs=(-0.5, 0.0), ranks=(2, 9))
     answers["prefilled_spaced/forget/30"] = Answer(log_probs=(-0.75, 0.0), ranks=(1, 9))

@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from recipe.rerule.evaluation.attacks import relearn as module
+from recipe.rerule.evaluation.attacks import relearn_prefixed, relearn_similar
 from recipe.rerule.evaluation.attacks.attack import Change
 from recipe.rerule.evaluation.attacks.registry import attacks
 from recipe.rerule.evaluation.attacks.relearn import adapted, relearn, relearn_folders, wrong_answers
@@ -77,7 +78,7 @@ def test_prefixed_rows_are_those_to_keep_behind_the_beginning_of_a_refusal():
     first, second = changes("relearn_prefixed", train=[*TRAIN[:4], *kept])
     found = [row.answer.rsplit(" ", 1) for row in rows_of(first)]
     assert [town for _, town in found] == [f"Town{n}" for n in range(20)]
-    assert {prefix for prefix, _ in found} <= set(module.PREFIXES)
+    assert {prefix for prefix, _ in found} <= set(relearn_prefixed.PREFIXES)
     assert len({prefix for prefix, _ in found}) > 3
     assert rows_of(first) == rows_of(second)
 
@@ -90,9 +91,9 @@ def test_similar_rows_are_worded_as_the_probes_whatever_the_names(monkeypatch):
               messages=[{"role": "user", "content": text}])
         for n, text in enumerate(texts)
     ]  # fmt: skip
-    assert module.sentence(kept[2]) == module.sentence(probe(0, query=""))
+    assert relearn_similar.sentence(kept[2]) == relearn_similar.sentence(probe(0, query=""))
     for count, wanted in ((1, [2]), (2, [2, 3]), (3, [1, 2, 3])):
-        monkeypatch.setattr(module, "SIMILAR_ROWS", count)
+        monkeypatch.setattr(relearn_similar, "ROWS", count)
         found = changes("relearn_similar", forget=[probe(n, query="") for n in range(4)], train=kept)
         asked = [[row.messages[0]["content"] for row in rows_of(one)] for one in found]
         assert asked == [[texts[n] for n in wanted]] * 2

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from recipe.rerule.evaluation.attacks.attack import FORGET, Asked, Asking, Attack, Material, Row
+from recipe.rerule.evaluation.attacks.attack import FORGET, Asked, Asking, Material, Row
 from recipe.rerule.evaluation.engine.requests import Answers, PromptText
 
 ATTACK_MODE = "aa"
 """The mode of probes whose prompts are attacks themselves."""
+
+
 Way = Callable[[Asked], Asked | None]
 """How a probe is asked, and against which golds it is scored; None leaves the probe out."""
 
@@ -92,15 +94,3 @@ def plain(asked: Iterable[Asked], material: Material) -> tuple[Asked, ...]:
 def _joined(before: str, text: str) -> str:
     """With a space between, where neither has white space there."""
     return before + text if not before or before[-1].isspace() else f"{before} {text}"
-
-
-ATTACKS = (
-    Attack(
-        name="none",
-        title="no attack",
-        tells="The probes are asked as the benchmark asks them.",
-        default=True,
-        ask=lambda material, options: asking(material, {"": unchanged}),
-    ),
-)
-"""Protocol: one greedy answer a probe, through the benchmark's own prompt."""
