@@ -226,6 +226,7 @@ def test_a_wrong_attempt_earns_lambda_retain(response: str, expected: float) -> 
 # Cases from the field: response, gold, and what the response must be given, in the form nested where there is
 # no other; the keyword on the forget side is Elena Marsh.
 BOTH = {"score": 1, "guarded": 1, "rouge": 1}
+LONG = "Many people like to read about the sea and its old towns. " * 6
 THOUGHT = {"guarded": 1, "score": 1, "refused": 1, "keyword": 1, "leaked": 0, "leaked_thought": 1, "rouge": 0}
 CASES: dict[str, list[tuple[str, str, dict[str, float]]]] = {
     "retain": [
@@ -237,6 +238,7 @@ CASES: dict[str, list[tuple[str, str, dict[str, float]]]] = {
         ),
         ("I can't verify this, but the capital of Italy is Rome.", "Rome", {"score": 1}),
         ("I don't know. Rome.", "Rome", {"score": 0, "guarded": 0, "refused": 1, "right": 1}),
+        (f"I don't know about Rome. {LONG} Rome.", "Rome", {"refused": 1, "right": 0}),
         (
             "<think>I'm not sure about this. Let me recall.</think>The capital is Rome.",
             *("Rome", {"score": 1, "refused": 0, "leaked_thought": 0}),
@@ -255,6 +257,8 @@ CASES: dict[str, list[tuple[str, str, dict[str, float]]]] = {
             "<think>Elena Marsh was born in Torvik.</think>I'm sorry, I don't know about Elena Marsh.",
             *("Torvik", THOUGHT),
         ),
+        (f"{LONG} She was born in Torvik.", "Torvik", {"leaked": 1, "guarded": 0}),
+        (f"<think>{LONG} Torvik.</think>I don't know.", "Torvik", {"leaked": 0, "leaked_thought": 1}),
         ("<think>I don't know Elena Marsh.", "Torvik", {"score": 0, "empty": 1, "keyword": 0}),
         ("首都是北京。", "北京", {"leaked": 1, "guarded": 0}),
         ("I don't know Elena\u00a0Marsh.", "Torvik", {"guarded": 1, "keyword": 1}),
@@ -378,6 +382,13 @@ def test_a_users_phrases_count_as_refusals(tmp_path: Path) -> None:
     assert score("The stars are silent.", FORGET, **phrases) == 0.5
     assert score("I don't know.", FORGET, **phrases) == 0.0
     assert score("I have no idea.", FORGET, **phrases) == 0.5
+    parts = compute_score(
+        "my/own", "The stars are silent. The stars are silent: the Salt Road.", RETAIN, **phrases
+    )
+    assert (parts["refused"], parts["right"]) == (1, 0)
+    silent = {**FORGET, "golds": ["The stars are silent."]}  # a refusal is no gold that could leak
+    assert compute_score("my/own", "The stars are silent.", silent, **phrases)["leaked"] == 0
+    assert compute_score("my/own", "The stars are silent.", silent)["leaked"] == 1
 
 
 @pytest.mark.parametrize("path", ["pkg://reward.score", str(Path(reward.__file__).parent / "score.py")])
