@@ -20,7 +20,7 @@ from recipe.rerule.evaluation.probes import file_sha256
 from recipe.rerule.replay import Replay, ReplayConfig, save
 from recipe.rerule.replay.__main__ import main as inspect
 from recipe.rerule.training import entry, memory
-from tests.evaluation.made_logs import tofu_log
+from tests.evaluation.made_logs import metric, tofu_log
 from tests.made_runs import stage2_run
 from tests.refused import playground
 from tests.refused.configurations import STAGE2, build, findings
@@ -148,7 +148,7 @@ MUSE = {
         for part in ("forget", "holdout")
     }
 }
-TOFU = tofu_log(1, 3)
+TOFU = {name: metric(list(of["value_by_index"].values())[:3]) for name, of in tofu_log(1, 3).items()}
 COMPARISON = paired("base", "rule", "forget/all", 0.25, 0.125, 0.01, p_holm=0.02, probes=4)
 ROLLOUT = {
     "index": 4, "step": 1, "side": "forget", "mode": "qa", "prompt": "Where?", "response": "There.",

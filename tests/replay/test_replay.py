@@ -295,6 +295,9 @@ def test_the_draws_are_rounded_down_to_the_data_parallel_size() -> None:
     hook = hook_of()
     hook.multiple_of = 3
     assert [len(drawn) for calls in train(hook) for drawn, _ in calls] == [3, 3, 3]
+    control = hook_of(update="on_policy", groups_per_update=8)  # of 7 groups a step
+    control.multiple_of = 2
+    assert [len(taken) for calls in train(control) for taken, _ in calls] == [6, 6, 6]
 
 
 def test_metrics_hold_replay_updates_and_seconds() -> None:

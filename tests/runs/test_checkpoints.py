@@ -87,7 +87,7 @@ def best_run(run: Path) -> None:
     [
         (faults.disk_full, 90, scarred_run),
         (faults.killed, 90, best_run),
-        (faults.killed, 90, scarred_run),
+        pytest.param(faults.killed, 90, scarred_run, marks=pytest.mark.full),
         (faults.killed_within, 25, best_run),
     ],
 )
