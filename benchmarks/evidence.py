@@ -2,12 +2,16 @@
 
 The plan was fixed before the first run that it counts.
 
-The world. The model of examples/real_model.py is to forget France. Half of the retain rows for training get
-a second row, which names France and asks about something else (ROWS): a hard boundary, since the name no
-longer tells the sides apart. One run of RULE alone chose this world (`rerule forget --named-share 0.5`):
-stage 1 refused .66 of the held-out retain questions; .44 to .69 of the groups of each of the first six steps
-had a mean reward below 0.6, the paper's tau, and .06 to .31 in the last ten; at the end RULE had forgotten
-all of ten facts, and refused .15 of the retain questions.
+The world. The model of examples/real_model.py is to forget France. Every retain row for training gets a
+second row, which names France and asks about something else (ROWS): a hard boundary, since the name no
+longer tells the sides apart. Stage 1 is the paper's, refusals alone (STEERING). Runs of RULE alone on an
+H100 chose this world. They are the lines of RESULTS whose arm begins with "world": `start` is the model of
+stage 1, all answers are to the questions for validation, and `hard` is the share of groups with a mean reward
+below 0.6, the paper's tau, in steps 7 to 10 and in the last ten. Wanted was the paper's regime: a third of
+the retain side refused at the start, half of the groups hard when replay begins, and a fifth to a half at
+the end. The runs of this stage 1 had .32, .67 to .89, and .19 to .57. Those with own answers beside the
+refusals had .00 and .29, .47 to .70, and .21 to .41. (Seeds 30 and 31 of the first share a stage-1 model,
+since stage 1 without own answers did not follow its seed then.)
 
 The unit is a stage-1 model, of the seeds SEEDS. RULE makes 30 steps of what_works' sizes, eight optimiser
 steps each. The other arms have these settings too, and what ARMS adds:
@@ -16,7 +20,8 @@ steps each. The other arms have these settings too, and what ARMS adds:
 - `paper`: tau, B_min (as a share of the groups until T_warm) and the draw of the paper's RWKU.
 - `random` stores as many groups as are hard, chosen at random. It takes the rate of `paper`.
 - `recommended`: the default replay.
-- METHODS use no reinforcement, and train the base model. They and `random` have the first FEW seeds.
+- METHODS use no reinforcement. They train the base model, with its own answers to the retain rows. They and
+  `random` have the first FEW seeds.
 
 Rates. Every arm is trained once with each of its RATES, from a stage-1 model of the seed TUNING, and takes
 the rate with the highest score on the questions for validation; of equal scores the smallest.
@@ -56,17 +61,19 @@ import pandas as pd
 from scipy import stats
 
 from benchmarks import what_works
-from benchmarks.what_works import RATE, REWARD_STEPS, UPDATE_PROMPTS, Study, train
+from benchmarks.what_works import RATE, REWARD_STEPS, STEPS, UPDATE_PROMPTS, Study, train
 from recipe.rerule.training import own_answers
 from recipe.rerule.unlearning import presets
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
-ROWS = (*what_works.ROWS, "--keyword", "France", "--named-share", "0.5")
+ROWS = (*what_works.ROWS, "--keyword", "France", "--named-share", "1")
+STEERING = ("data.retain_share=0",)
+TAU = 0.6
 TUNING, SEEDS, FEW = 20, (21, 22, 23, 24, 25, 26), 3
 _PAPER = (
     "replay.enable=true",
     "replay.threshold_rule=fixed",
-    "replay.threshold=0.6",
+    f"replay.threshold={TAU}",
     "replay.require_signal=false",
     "replay.sampling=uniform",
     "replay.warmup_steps=8",
@@ -169,12 +176,12 @@ def make(study: Study) -> None:
 
 def made(study: Study, arm: str, rate: float, seed: int) -> dict[str, Any]:
     """The line of a run, without its seconds. Raises CalledProcessError where a command fails."""
-    first = study.stage1((), seed)
+    first = study.stage1(STEERING, seed)
     folder = study.out / f"{arm}-{rate:g}-{seed}".replace(" ", "_")
     model, metrics = f"last={first / 'model'}", dict[str, float]()
     if arm in METHODS:
         rows = {"forget": study.data / "forget_gold.parquet", "alternate": study.data / "alternate.parquet"}
-        rows["retain"] = own_answers.file(first)
+        rows["retain"] = own_answers.file(study.stage1((), TUNING))
         files = [f"data.{side}={rows[side]}" for side in presets.load(arm).data]
         words = [f"method={arm}", *METHOD, *files, f"model.path={study.model}", f"optim.lr={rate}"]
         train(folder, "recipe.rerule.unlearn", *study.on, *words, f"trainer.seed={seed}")
@@ -198,8 +205,20 @@ def made(study: Study, arm: str, rate: float, seed: int) -> dict[str, Any]:
         "held_out": what_works.held_out(asked / "responses.parquet"),
         "over_refusal": {of: refused[of].round(4).to_dict() for of in ("base", "last")},
         "reward": what_works.reward(folder) if arm in ARMS else None,
+        "hard": hard(folder) if arm in ARMS else None,
         "metrics": metrics,
     }
+
+
+def hard(run: Path) -> dict[str, float]:
+    """The share of groups whose mean reward is below tau, when replay begins and at the end."""
+    groups = pd.DataFrame(
+        (line["step"], sum(group["rewards"]) / len(group["rewards"]) < TAU)
+        for line in map(json.loads, (run / "records" / "prompts.jsonl").open())
+        for group in line["prompts"]
+    )
+    when = {"when replay begins": (7, 10), "last steps": (STEPS - REWARD_STEPS + 1, STEPS)}
+    return {name: round(groups[1][groups[0].between(*of)].mean(), 4) for name, of in when.items()}
 
 
 def of_replay(run: Path) -> dict[str, float]:
@@ -215,7 +234,9 @@ def of_replay(run: Path) -> dict[str, float]:
 
 def tables(lines: list[dict[str, Any]]) -> Iterator[str]:
     """Markdown: the tuning runs, each arm over its models, the tests, and every counted run."""
-    yield "| arm | rate | score on validation questions |\n|---|---:|---:|"
+    if worlds := [_world(line) for line in lines if line["arm"].startswith("world")]:
+        yield from _markdown(pd.DataFrame(worlds), 2)
+    yield "\n| arm | rate | score on validation questions |\n|---|---:|---:|"
     for line in lines:
         if line["seed"] == TUNING:
             yield f"| {line['arm']} | {line['rate']:g} | {score(line):.3f} |"
@@ -247,6 +268,13 @@ def flips(differences: pd.Series) -> float:
         (differences,), lambda of, axis: of.mean(axis=axis), permutation_type="samples", n_resamples=10**6
     )
     return float(test.pvalue)
+
+
+def _world(line: dict[str, Any]) -> dict[str, Any]:
+    cells = {"arm": line["arm"], "rate": f"{line['rate']:g}", "seed": line["seed"]}
+    for name in ("start", "last"):
+        cells |= {f"{name}: {of}": line["held_out"][name][of] for of in ("forget recall", "retain refused")}
+    return cells | {f"hard {when}": share for when, share in line["hard"].items()}
 
 
 def _cells(line: dict[str, Any]) -> dict[str, Any]:

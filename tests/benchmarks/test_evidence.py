@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import evidence
+from benchmarks import evidence, what_works
 
 
 def line(arm: str, rate: float, seed: int, retain: float = 0.9, forget: float = 0.1) -> dict[str, Any]:
@@ -62,3 +64,25 @@ def test_the_tables() -> None:
     assert "paper - equal_updates: +0.100 (21: +0.100 22: +0.100" in text
     assert "p = 0.0312" in text
     assert "recommended - " not in text
+
+
+def test_hard_groups_are_counted_when_replay_begins_and_at_the_end(tmp_path: Path) -> None:
+    """Below .6: .5 of two groups in step 8 (.6 is not), 1 in step 10; none in step 21; 1 of 2 in step 30."""
+    means = {6: [0.0], 8: [0.5, 0.6], 10: [0.59], 11: [0.0], 20: [0.0], 21: [1.0], 30: [0.0, 1.0]}
+    (tmp_path / "records").mkdir()
+    lines = [
+        json.dumps({"step": step, "prompts": [{"rewards": [mean, mean]} for mean in of]})
+        for step, of in means.items()
+    ]
+    (tmp_path / "records" / "prompts.jsonl").write_text("\n".join(lines))
+    assert evidence.hard(tmp_path) == {"when replay begins": 0.6667, "last steps": 0.3333}
+
+
+def test_the_runs_that_chose_the_world_count_as_no_others() -> None:
+    worlds = what_works.results(evidence.RESULTS)[:8]
+    assert {line["seed"] for line in worlds}.isdisjoint({evidence.TUNING, *evidence.SEEDS})
+    text = "\n".join(evidence.tables([*worlds, *TUNED]))
+    assert (
+        "| world: refusals alone in stage 1 | 2e-05 | 30 | 0.17 | 0.32 | 0.17 | 0.07 | 0.67 | 0.19 |" in text
+    )
+    assert text.split("\n\n")[-1] == "\n".join(evidence.tables(TUNED)).strip()

@@ -204,6 +204,23 @@ def test_it_ends_with_the_weights_of_the_best_step(
     assert [one.step for one in signal.read(tmp_path)] == [0, 2, 4, 6, 7]
 
 
+def test_the_seed_decides_the_order_of_the_rows() -> None:
+    """As torch's own sampler orders them with this seed."""
+
+    def order(seed: int) -> list[int]:
+        trainer = Stage1Trainer.__new__(Stage1Trainer)
+        data = {"retain_share": 0.0, "train_batch_size": 2, "pad_mode": "no_padding", "num_workers": 0}
+        trainer.config = OmegaConf.create({"data": data, "trainer": {"seed": seed}})
+        trainer.engine = SimpleNamespace(get_data_parallel_rank=lambda: 0, get_data_parallel_size=lambda: 1)
+        trainer.train_dataset, trainer.val_dataset = list(range(24)), None
+        trainer._build_dataloader()
+        return [*trainer.train_dataloader.sampler]
+
+    for seed in (6, 7):
+        generator = torch.Generator().manual_seed(seed)
+        assert order(seed) == torch.randperm(24, generator=generator).tolist()
+
+
 def test_forked_readers_of_rows_do_not_wait_for_the_tokenizers_threads() -> None:
     """verl's trainer sets this to true when it is imported, and both of ours set it back."""
     name = "TOKENIZERS_PARALLELISM"

@@ -36,6 +36,7 @@ class Stage1Trainer(SFTTrainer):
     """Without own answers and prompts to sample from, this is verl's trainer."""
 
     train_dataloader: Any
+    train_sampler: Any
 
     def __init__(self, config: DictConfig) -> None:
         self._signals: list[signal.Signal] = []
@@ -68,6 +69,7 @@ class Stage1Trainer(SFTTrainer):
         super()._build_dataloader()
         data, verls = self.config.data, self.train_dataloader
         if not data.retain_share:
+            self.train_sampler.seed = self.config.trainer.seed  # verl's trainer leaves torch's default, 0
             return
         self.train_sampler = SidesSampler(
             range(self._refusals),
