@@ -57,7 +57,7 @@ def save_checkpoint(run: Path, step: int, limit: int = 2, interim: bool = False,
     checkpoints.finish(run, step, interim)
     delete_old(run, limit)
     if best:
-        checkpoints.note_best(run, checkpoints.Best(step, step / 100, 0.5, 0.5))
+        checkpoints.note_best(run, checkpoints.Best(step, step / 100, 0.5, 0.5, 0.0))
         delete_old(run, limit)
 
 

@@ -345,7 +345,7 @@ def test_without_a_note_that_can_be_read_there_is_no_best(content: str | None, t
     if content is not None:
         (run / checkpoints.BEST_FILE).write_text(content)
     assert checkpoints.best(run) is None
-    checkpoints.note_best(run, checkpoints.Best(3, 1.0, 1.0, 1.0))  # whose checkpoint is not there
+    checkpoints.note_best(run, checkpoints.Best(3, 1.0, 1.0, 1.0, 0.0))  # whose checkpoint is not there
     assert checkpoints.best(run) is None
 
 

@@ -5,6 +5,7 @@ ReRULE on V1 is held against ReRULE on V0, given the same recorded batches; test
 
 import copy
 import functools
+import itertools
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -75,7 +76,10 @@ def test_checkpoints_by_time_come_between_those_asked_for(
 
 
 def test_the_best_step_by_validation_is_saved_and_noted(tmp_path: Path, monkeypatch: Any) -> None:
-    """Scores by step; 12 is saved by `fit` before it is validated, 14 is validated before any step."""
+    """Scores by step; 12 is saved by `fit` before it is validated, 14 is validated before any step.
+
+    4, 6 and 8 have equal scores, and 6 and 8 refuse as much, but less of the retain side than 4.
+    """
     calls: list[str] = []
     folder = {"default_local_dir": str(tmp_path)}
     trainer = bare(ReRULETrainer, trainer=folder, save={"best": True, "minutes": None})
@@ -94,9 +98,10 @@ def test_the_best_step_by_validation_is_saved_and_noted(tmp_path: Path, monkeypa
     def validate(trainer: Any) -> dict[str, float]:
         score = scores[trainer.global_steps]
         shares = {"val-health/forget/refused": 1.0, "val-health/retain/right": 0.5}
+        shares["val-health/retain/refused"] = 0.1 if 6 <= trainer.global_steps <= 8 else 0.2
         return shares if score is None else shares | {"val-health/score": score}
 
-    scores = {0: 0.95, 2: 0.5, 4: 0.75, 6: 0.75, 8: 0.6, 10: None, 12: 0.9, 14: 0.99}
+    scores = {0: 0.95, 2: 0.5, 4: 0.75, 6: 0.75, 8: 0.75, 10: None, 12: 0.9, 14: 0.99}
     trainer._save = save
     monkeypatch.setattr(RayPPOTrainer, "_validate", validate)
     kept = {}
@@ -108,10 +113,10 @@ def test_the_best_step_by_validation_is_saved_and_noted(tmp_path: Path, monkeypa
             trainer._last_update = None
         trainer._validate()
         kept[step] = sorted(path.name for path in tmp_path.glob("global_step_*"))
-    by_validation = [("sleep", f"save {step}", f"weights of {step}") for step in (2, 4)]
-    assert calls == [*by_validation[0], *by_validation[1], "save 12"]
-    assert (kept[8], kept[14]) == (["global_step_4"], ["global_step_12"])
-    assert checkpoints.best(tmp_path) == checkpoints.Best(12, 0.9, 1.0, 0.5)
+    by_validation = [("sleep", f"save {step}", f"weights of {step}") for step in (2, 4, 6)]
+    assert calls == [*itertools.chain(*by_validation), "save 12"]
+    assert (kept[8], kept[14]) == (["global_step_6"], ["global_step_12"])
+    assert checkpoints.best(tmp_path) == checkpoints.Best(12, 0.9, 1.0, 0.5, 0.2)
 
 
 @pytest.mark.parametrize(("kind", "verls"), [(ReRULETrainer, RayPPOTrainer), (ReRULETrainerV1, PPOTrainer)])

@@ -4,8 +4,8 @@
 <run>/global_step_N/complete.json           {"format_version", "step", "files": {relative path: bytes}}, and
                                             "interim": true where trainer.save_freq did not ask for it
 <run>/latest_checkpointed_iteration.txt     verl's tracker: the step verl goes on from
-<run>/best.json                             {"step", "score", "forget_refused", "retain_right"}: the step with
-                                            the best validation of the run; its checkpoint is not deleted
+<run>/best.json                             `Best`: the step with the best validation of the run;
+                                            its checkpoint is not deleted
 <run>/global_step_N.removed/                being deleted
 
 A checkpoint counts when complete.json is there and every file it names has the size it names. That file is
@@ -51,12 +51,20 @@ class CheckpointError(ValueError):
 
 @dataclass(frozen=True)
 class Best:
-    """The best step of a run by validation; shares of the responses, and their mean as the score."""
+    """The best step of a run by validation: shares of the responses, and as the score the mean of two.
+
+    Of equal scores the step is better that refuses less of the retain side.
+    """
 
     step: int
     score: float
     forget_refused: float
     retain_right: float
+    retain_refused: float
+
+    def better_than(self, other: Best | None) -> bool:
+        """Whether this step is better, also than none."""
+        return other is None or (self.score, -self.retain_refused) > (other.score, -other.retain_refused)
 
 
 def step_folder(run_folder: str | Path, step: int) -> Path:

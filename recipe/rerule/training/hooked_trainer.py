@@ -140,10 +140,13 @@ class HookedTrainer(SavedRun):
         return metrics | validation_metrics([prompt["type"] for prompt in prompts], parts)
 
     def _keep_if_best(self, metrics: Mapping[str, float]) -> None:
-        """Keep the checkpoint of the validated step where no step of the run had as high a score."""
+        """Keep the checkpoint of the validated step where no step of the run was as good."""
         folder, step = self.config.trainer.default_local_dir, self.global_steps
-        best = checkpoints.best(folder)
-        if SCORE not in metrics or (best is not None and best.score >= metrics[SCORE]):
+        if SCORE not in metrics:
+            return
+        names = ("forget/refused", "retain/right", "retain/refused")
+        found = checkpoints.Best(step, metrics[SCORE], *(metrics[f"val-health/{name}"] for name in names))
+        if not found.better_than(checkpoints.best(folder)):
             return
         if checkpoints.problem(checkpoints.step_folder(folder, step)) is not None:
             if self._last_update is None:
@@ -153,10 +156,7 @@ class HookedTrainer(SavedRun):
             self._save(interim=True)
             self._saved_at = time.monotonic()
             self.checkpoint_manager.update_weights(step)
-        names = ("forget/refused", "retain/right")
-        checkpoints.note_best(
-            folder, checkpoints.Best(step, metrics[SCORE], *(metrics[f"val-health/{name}"] for name in names))
-        )
+        checkpoints.note_best(folder, found)
         self._delete_old()
 
     def _replay_update(

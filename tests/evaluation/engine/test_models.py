@@ -30,7 +30,7 @@ FILES = {
     "generation_config.json": json.dumps({"eos_token_id": 2}),
     "chat_template.jinja": "{{ messages }}",
 }
-BEST = checkpoints.Best(9, 0.8, 0.9, 0.7)
+BEST = checkpoints.Best(9, 0.8, 0.9, 0.7, 0.1)
 MODELS = [Model("base", Path("m")), Model("icu", Path("m")), Model("run@7", Path("r"), 7)]
 
 
