@@ -5,9 +5,9 @@
 `compute_score` is the reward: reward.custom_reward_function.path=examples/sums.py.
 """
 
+import argparse
 import random
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -41,4 +41,9 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description="Make the rows of sums.")
+    parser.add_argument("folder", type=Path, help="the folder to make")
+    given = parser.parse_args().folder
+    if given.exists():
+        parser.error(f"{given} exists: give another folder")
+    main(given)

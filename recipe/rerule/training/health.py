@@ -140,8 +140,8 @@ def validation_metrics(sides: Sequence[str], parts: Mapping[str, Sequence[Any]])
         parts: of each response, what the reward function returned; None where it failed.
 
     Returns:
-        val-health/{side}/{part}, means of the parts of the reward; and, where both are known,
-        val-health/score, the mean of forget/refused and retain/right.
+        val-health/{side}/{part}, means of the parts of the reward; and, where refusals of both sides are
+        known, val-health/score, the mean of forget/refused and retain/right.
     """
     found = {}
     for side, names in (
@@ -154,6 +154,6 @@ def validation_metrics(sides: Sequence[str], parts: Mapping[str, Sequence[Any]])
             if values:
                 found[f"val-health/{side}/{name}"] = mean(values)
     forget, retain = found.get("val-health/forget/refused"), found.get("val-health/retain/right")
-    if forget is not None and retain is not None:
+    if forget is not None and retain is not None and "val-health/retain/refused" in found:
         found[SCORE] = (forget + retain) / 2
     return found
