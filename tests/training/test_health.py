@@ -104,6 +104,8 @@ def test_the_score_is_the_mean_of_what_each_side_is_for() -> None:
     }
     assert "val-health/score" not in validation_metrics(sides, {"refused": [1.0] * 5})
     assert "val-health/score" not in validation_metrics(["forget"], {"refused": [1.0], "right": [0.0]})
+    unknown = {"refused": [1.0, None], "right": [0.0, 1.0]}  # of the retain side
+    assert "val-health/score" not in validation_metrics(["forget", "retain"], unknown)
 
 
 def test_the_line_has_both_sides_and_of_faults_only_those_there_are() -> None:
