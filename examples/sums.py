@@ -19,7 +19,7 @@ def compute_score(solution_str: str, ground_truth: dict[str, Any], **_: object) 
     return float(re.findall(r"\d+", solution_str)[-1:] == ground_truth["golds"])
 
 
-def main(folder: Path) -> None:
+def make(folder: Path) -> None:
     """Write 112 sums of numbers below 12 to train on, and the 32 others to validate on."""
     sums = random.Random(0).sample([(one, other) for one in range(12) for other in range(12)], 144)
     folder.mkdir(parents=True)
@@ -40,10 +40,15 @@ def main(folder: Path) -> None:
         write_rows(folder / f"{split}.parquet", rows)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Make the rows in the folder that the command line names."""
     parser = argparse.ArgumentParser(description="Make the rows of sums.")
     parser.add_argument("folder", type=Path, help="the folder to make")
-    given = parser.parse_args().folder
-    if given.exists():
-        parser.error(f"{given} exists: give another folder")
-    main(given)
+    folder = parser.parse_args().folder
+    if folder.exists():
+        parser.error(f"{folder} exists: give another folder")
+    make(folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -7,7 +7,7 @@ from examples import sums
 
 
 def test_each_sum_is_one_row_and_its_result_is_the_gold(tmp_path: Path) -> None:
-    sums.main(tmp_path / "made")
+    sums.make(tmp_path / "made")
     asked = {}
     for split, count in {"train": 112, "val": 32}.items():
         rows = read_rows(tmp_path / "made" / f"{split}.parquet")
