@@ -10,6 +10,8 @@ TORCH_CUDA ?=
 # Another release of verl than the pinned one, in a .venv-verl-0.9.2, to see what breaks: make test VERL=0.9.2
 VERL ?=
 INSTALLED := $(VENV)/.installed
+# Processes for the unit tests. Each takes about 2 GB.
+WORKERS ?= 2
 
 .PHONY: setup quickstart real test test-full lint docs mutants bench lock clean
 
@@ -32,11 +34,14 @@ quickstart: $(INSTALLED)
 real: $(INSTALLED)
 	PATH="$(abspath $(BIN)):$$PATH" bash examples/run_real.sh
 
+# The end-to-end tests use all cores, so they run one after another.
 test: $(INSTALLED) lint
-	$(BIN)/python -m pytest -m "not full"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not e2e and not full"
+	$(BIN)/python -m pytest -m "e2e and not full"
 
 test-full: $(INSTALLED) lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not e2e and not full"
+	$(BIN)/python -m pytest -m "e2e or full"
 
 # The documents as a site in build/docs; a link that leads nowhere is an error.
 docs: $(INSTALLED)

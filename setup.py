@@ -55,10 +55,12 @@ EXTRAS = {
     # uv: resolves requirements/gpu.txt (make lock).
     # rouge==1.0.1: tests hold our ROUGE of RWKU and RULE to this release (docs/evaluation.md).
     # mkdocs-material: the documents as a site (make docs), which also checks their links.
+    # pytest-xdist: unit tests in several processes.
     # playwright: drives a Chromium that is there already, for the test of the report's page.
     "dev": [
         "pytest",
         "pytest-timeout",
+        "pytest-xdist",
         "hypothesis",
         "ruff",
         "mypy",

@@ -37,6 +37,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -193,7 +194,9 @@ def with_noise(model: Path, noise: float, seed: int, out: Path) -> None:
     command(out.with_suffix(".log"), "recipe.rerule.task_vector", *words)
 
 
-def measured(study: what_works.Study, name: str, seed: int, model: Path) -> dict[str, Any]:
+def measured(
+    study: what_works.Study, name: str, seed: int, model: Path, attacks: Sequence[str] = ATTACKS
+) -> dict[str, Any]:
     """Held-out answers and attacks: "held_out" as of what_works, "attacks" {attack: {model: recall}}."""
     if not (evaluation := study.out / f"evaluation-{name}-{seed}").exists():
         study.evaluation(f"{name}-{seed}", [f"last={model}"])
@@ -201,15 +204,15 @@ def measured(study: what_works.Study, name: str, seed: int, model: Path) -> dict
     if not folder.exists():
         rows = ["--probes", str(study.data / "probes.parquet"), "--train", str(study.data / "train.parquet")]
         models = ["--model", f"original={study.model}", "--model", f"last={model}"]
-        words = ["--platform", study.platform, *rows, *models, "--attacks", *ATTACKS]
+        words = ["--platform", study.platform, *rows, *models, "--attacks", *attacks]
         words += ["--cache", str(study.out / "cache"), "--out", str(folder)]
         command(folder.with_suffix(".log"), "recipe.rerule.evaluate", "attack", *words)
-    attacks = json.loads((folder / "attacks.json").read_text("utf-8"))
+    found = json.loads((folder / "attacks.json").read_text("utf-8"))
     return {
         "held_out": what_works.held_out(evaluation / "responses.parquet"),
         "attacks": {
-            attack: {of: round(row["after"], 4) for of, row in models.items()}
-            for attack, models in attacks.items()
+            attack: {of: round(row["after"], 4) for of, row in models_of.items()}
+            for attack, models_of in found.items()
         },
     }
 
