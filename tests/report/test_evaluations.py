@@ -38,6 +38,14 @@ def test_a_folder_is_read(write_evaluation):
         assert (read.benchmark, read.results, read.target) == ("world", RESULTS, "two")
 
 
+def test_a_metric_is_held_to_the_bounds_of_its_own_benchmark(write_evaluation):
+    """RWKU's metrics of this name are fractions; a benchmark of one's own may have counts."""
+    results = {"base": {"forget/fb/words": 12.5}}
+    assert read_evaluation(write_evaluation("world", results=results)).results == results
+    with pytest.raises(ValueError, match="forget/fb/words of base is 12.5, outside 0 to 1"):
+        read_evaluation(write_evaluation("rwku", meta=meta("k"), results=results))
+
+
 def test_folders_are_joined_by_model_over_the_same_probes_and_by_target_over_others(write_evaluation):
     first = write_evaluation("first", meta=meta("k"), results=RESULTS, comparisons=[TEST])
     bare = meta("k", benchmark_settings={"prompts": "bare", "retain_log": None, "max_tokens": 200})

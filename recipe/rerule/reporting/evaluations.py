@@ -224,7 +224,8 @@ def read_evaluation(path: Path) -> Evaluation:
     meta = read_json(meta_file) if meta_file.exists() else {}
     known = validated(TypeAdapter(_Meta), meta, meta_file)
     parts = {part: read_json(file) for part, file in files.items() if part == "results" or file.exists()}
-    numbers, tests = _numbers(parts, files, judged=False)
+    declared = benchmarks().get(known.benchmark)
+    numbers, tests = _numbers(parts, files, declared.fractions if declared else "", 1)
     settings = known.benchmark_settings.items()
     asked = [f"{name.replace('_', ' ')}: {value}" for name, value in settings if value is not None]
     evaluation = Evaluation(
@@ -277,7 +278,7 @@ def _read_scores(folder: Path, targets: Mapping[str, tuple[str, str]]) -> Evalua
     if summary.responses_sha256 not in targets:
         raise ValueError(f"{folder} has scores of responses that no --results folder holds")
     benchmark, target = targets[summary.responses_sha256]
-    numbers, tests = _numbers(content, dict.fromkeys(_PARTS, file), judged=True)
+    numbers, tests = _numbers(content, dict.fromkeys(_PARTS, file), ".*", 100)
     judge, rubric = summary.judge, summary.rubric
     note = (
         f"{content.get('note', '')} Judge: {judge.get('model', 'not stated')}, temperature "
@@ -294,9 +295,12 @@ def _read_scores(folder: Path, targets: Mapping[str, tuple[str, str]]) -> Evalua
 
 
 def _numbers(
-    parts: Mapping[str, Any], files: Mapping[str, Path], judged: bool
+    parts: Mapping[str, Any], files: Mapping[str, Path], bounded: str, most: int
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Numbers and tests of the parts of an evaluation. Raises ValueError naming the file of a wrong part."""
+    """Numbers and tests of the parts of an evaluation. Raises ValueError naming the file of a wrong part.
+
+    `bounded` is a regular expression of the metrics that lie between 0 and `most`.
+    """
     empty: dict[str, Any] = {"anchors": {}, "intervals": {}, "comparisons": []}
     results, anchors, intervals, tests = (
         validated(adapter, parts.get(part, empty.get(part)), files[part]) for part, adapter in _PARTS.items()
@@ -307,13 +311,11 @@ def _numbers(
                 raise ValueError(
                     f"{files['intervals']}: the interval of {metric} of {name} ends before it begins"
                 )
-    rows, fractions = [], [one.fractions for one in benchmarks().values() if one.fractions]
+    rows = []
     for kind, part, of_kind in (("model", "results", results), ("anchor", "anchors", anchors)):
         for name, metrics in of_kind.items():
             for metric, value in metrics.items():
-                is_fraction = any(re.fullmatch(one, metric) for one in fractions)
-                most = 100 if judged else 1 if is_fraction else math.inf
-                if most < math.inf and not -_ROUNDING <= value <= most + _ROUNDING:
+                if re.fullmatch(bounded, metric) and not -_ROUNDING <= value <= most + _ROUNDING:
                     hint = "; evaluations give fractions of 1, not per cent" if most == 1 else ""
                     raise ValueError(
                         f"{files[part]}: {metric} of {name} is {value:g}, outside 0 to {most}{hint}"
