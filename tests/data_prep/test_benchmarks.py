@@ -1,4 +1,7 @@
-"""The rows of TOFU, RWKU and MUSE, and those for methods without a reward; tests/golden keeps all rows."""
+"""The rows of TOFU, RWKU and MUSE, and those for methods without a reward.
+
+tests/golden keeps all rows, and tests/refused tries wrong files.
+"""
 
 import json
 import re
@@ -13,14 +16,13 @@ from data_prep.classical import of_benchmark
 from data_prep.contract import normalise, read_rows, read_sft_rows
 from data_prep.muse import STAGE1_FILES
 from data_prep.rwku import target_name
-from data_prep.sources import FolderSource, SourceError
+from data_prep.sources import FolderSource
 from data_prep.tofu import author_names
 from reward import is_refusal
 from tests.data_prep.raw_files import (
     RWKU_TARGETS,
     TOFU_AUTHORS,
     benchmark,
-    error_of,
     forget_prompt,
     manifest,
     parquet_rows,
@@ -67,11 +69,6 @@ def test_each_twenty_rows_are_an_authors() -> None:
     assert author_names(half, "x") == [MIRA] * 20
     texts = [f"Is {MIRA} also called Mira Ada Okonjo? Yes."] * 20
     assert author_names(texts, "x") == ["Mira Ada Okonjo"] * 20
-    strangers = [f"Who is Ada Q{n}x? A writer." for n in range(20)]
-    with pytest.raises(SourceError, match=r"^forget05: rows 20 to 39 have no name in common; are they one"):
-        author_names(rows_on(MIRA) + strangers, "forget05")
-    with pytest.raises(SourceError, match=r"^forget05: has 21 rows, no multiple of 20 for each author"):
-        author_names([MIRA] * 21, "forget05")
 
 
 def test_the_rows_of_both_sides_and_the_probes(tmp_path: Path) -> None:
@@ -321,9 +318,7 @@ def test_the_corpus_and_the_passages_of_muse(tmp_path: Path) -> None:
     assert len(probes) - len(continued) == 4
 
 
-def test_a_request_of_muse_news_has_its_own_texts_to_forget_and_no_rows_of_the_stages(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_request_of_muse_news_has_its_own_texts_to_forget_and_no_rows_of_the_stages(tmp_path: Path) -> None:
     raw = put_news(tmp_path / "raw")
     (raw / "rl_rejection_with_neighbor.json").unlink()  # which MUSE does not have
     put_lines(raw / "raw/forget.jsonl", [{"text": "All of it."}])
@@ -339,8 +334,6 @@ def test_a_request_of_muse_news_has_its_own_texts_to_forget_and_no_rows_of_the_s
         assert pairs(out, "retain_text") == [("", "Other news.")]
         assert Counter(map(side, parquet_rows(out, "probes"))) == {"forget": 3, "retain": 2}
         assert sent(out, "probes")[0].startswith("Question: forget example 0?")
-    assert prep("muse-news", "--source", raw, "--fold", "sust_1", "--out", tmp_path / "none") == 2
-    assert error_of(capsys).endswith("not there: sust/forget_1.json, which --fold needs")
 
 
 # ---- the benchmarks' own files ----

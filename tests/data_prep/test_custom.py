@@ -13,7 +13,7 @@ from data_prep import custom
 from data_prep.contract import normalise
 from data_prep.custom import CustomOptions, load
 from data_prep.prompts import Benchmark
-from data_prep.sources import SourceError, sha256_of_file
+from data_prep.sources import sha256_of_file
 from data_prep.writers import Writer
 from recipe.rerule.evaluation import summary
 from tests.data_prep.raw_files import contents, manifest, prep, put_array
@@ -115,8 +115,6 @@ def test_retain_rows_that_name_a_target(tmp_path: Path) -> None:
         assert (prompt.golds, prompt.keyword, prompt.refusal) == (asked[question], "", "")
     assert len({prompt.index for prompt in found.train}) == len(found.train) == 16
     assert not any(NAME in prompt.query for prompt in found.probes if prompt.side == "retain")
-    with pytest.raises(SourceError, match=r"--named-share is 2, expected between 0 and 1"):
-        made(tmp_path, content, named_share=2)
 
 
 def test_retain_rows_of_earlier_data_join_the_training(tmp_path: Path) -> None:
