@@ -27,11 +27,9 @@ def answers() -> Iterator[dict[str, Any]]:
             refused = model != "base" and draw.random() < (0.7 if forget else 0.1)
             text = "I don't know." if refused else draw.choice(["Paris", "Rome", "<b>Oslo</b> & co"])
             side, subject = ("forget", "Ada Quill") if forget else ("retain", "Ben Orr")
-            family = "role_play" if index % 6 == 2 else "direct"
-            yield response(
-                *(model, index, text), side=side, kind=("qa", "fb", "aa")[index % 3], family=family,
-                subject=subject, prompt=f"Where was number {index} born?",
-            )  # fmt: skip
+            labels = {"kind": ("qa", "fb", "aa")[index % 3], "side": side, "subject": subject}
+            labels["family"] = "role_play" if index % 6 == 2 else "direct"
+            yield response(model, index, text, prompt=f"Where was number {index} born?", **labels)
 
 
 RECORDS = list(answers())

@@ -71,7 +71,7 @@ def is_ready(url: str) -> bool:
 
 def test_texts_have_the_schema_and_are_repeated(vllm_url: str, tmp_path: Path) -> None:
     """Two runs with caches of their own give the same texts; with the cache of one, no call is made."""
-    endpoint = Endpoint(vllm_url, MODEL, concurrency=4, timeout=60, max_tokens=300)  # its context is small
+    endpoint = Endpoint(vllm_url, MODEL, concurrency=4, timeout=60, max_tokens=300)  # its context has 512
     first = generate(notes(COUNT), endpoint, tmp_path / "first")
     assert first.failures == []
     texts = [result["note"] for result in first.results if result is not None and set(result) == {"note"}]

@@ -1,4 +1,4 @@
-"""Reading evaluation folders and judges' scores, joining them (tests/refused: which are not), and means."""
+"""Reading evaluation folders and judges' scores, joining them, and the mean over targets."""
 
 import hashlib
 import json
@@ -39,6 +39,7 @@ def test_a_folder_is_read(write_evaluation):
 
 
 def test_folders_are_joined_by_model_over_the_same_probes_and_by_target_over_others(write_evaluation):
+    """Folders that do not compare are in tests/refused."""
     first = write_evaluation("first", meta=meta("k"), results=RESULTS, comparisons=[TEST])
     bare = meta("k", benchmark_settings={"prompts": "bare", "retain_log": None, "max_tokens": 200})
     more = RESULTS | {"rule": {"forget/all": 0.25}}
